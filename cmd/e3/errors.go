@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"e3/dataflow"
+	"e3/internal/manifest"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// Exit codes (README, "Exit codes"). Unknown faults are failures.
+const (
+	exitOK           = 0
+	exitFailed       = 1
+	exitUsage        = 2
+	exitNoRepository = 10
+	exitBusy         = 11
+	exitIntegrity    = 12
+	exitTimeout      = 124
+	exitCancelled    = 130
+)
+
+// usageError is a command line that makes no sense.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// exitError ends the process with a code after everything was said.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// exitCode is the one place where errors become exit codes.
+func exitCode(err error) int {
+	var (
+		exit     *exitError
+		usage    *usageError
+		busy     *workspace.BusyError
+		corrupt  *objectstore.CorruptError
+		cycle    *dataflow.CycleError
+		defs     manifest.Errors
+		syntax   *manifest.Error
+		unknown  *workspace.UnknownError
+		badInput *workspace.InputError
+	)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		return exitCancelled
+	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrTooNew):
+		return exitNoRepository
+	case errors.As(err, &busy):
+		return exitBusy
+	case errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType):
+		return exitIntegrity
+	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown),
+		errors.Is(err, workspace.ErrExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists):
+		return exitUsage
+	case errors.As(err, &badInput) && errors.Is(err, fs.ErrNotExist):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// report says what went wrong and returns the exit code.
+func (a *app) report(err error) int {
+	code := exitCode(err)
+	var exit *exitError
+	if err == nil || errors.As(err, &exit) {
+		return code
+	}
+	if a.json {
+		line, _ := json.Marshal(map[string]any{"type": "error", "message": err.Error(), "exitCode": code})
+		fmt.Fprintf(a.stdout, "%s\n", line)
+	}
+	fmt.Fprintf(a.stderr, "e3: %s\n", printable(err.Error(), true))
+	if hint := hint(err); hint != "" {
+		fmt.Fprintf(a.stderr, "e3: %s\n", printable(hint, false))
+	}
+	return code
+}
+
+// hint says what to do, where the error itself does not.
+func hint(err error) string {
+	var unknown *workspace.UnknownError
+	switch {
+	case errors.As(err, &unknown):
+		if guess := manifest.Nearest(unknown.Name, unknown.Known); guess != "" {
+			return fmt.Sprintf("did you mean %q?", guess)
+		}
+		if unknown.What == "workspace" && len(unknown.Known) == 0 {
+			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
+		}
+	case errors.Is(err, workspace.ErrNotDeployed):
+		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
+	case errors.Is(err, syscall.ENOSPC):
+		return "the disk is full; nothing that was recorded is lost: free some space and start again"
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return "the repository, or a file in the message, cannot be written or read by you"
+	}
+	return ""
+}

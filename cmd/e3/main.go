@@ -1,0 +1,52 @@
+// Command e3 runs pipelines of ordinary commands and never does the same work twice.
+//
+// Each command parses its arguments, calls one of the packages below, and prints. There
+// is no other logic here.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"e3/internal/runner"
+)
+
+func main() {
+	runner.Main() // in the process that runs the tasks, this never returns
+	os.Exit(run(context.Background(), os.Args[1:], newApp()))
+}
+
+// run executes a command line and returns the exit code.
+func run(ctx context.Context, args []string, a *app) int {
+	ctx, stop := cancelOnSignal(ctx)
+	defer stop()
+	root := newRoot(a)
+	root.SetArgs(args)
+	return a.report(root.ExecuteContext(ctx))
+}
+
+// errInterrupted is the cause of a context that a signal has cancelled.
+var errInterrupted = errors.New("interrupted")
+
+// cancelOnSignal cancels on the first signal, so that commands are stopped and recorded.
+// The second one kills this process: its tasks are killed with it.
+func cancelOnSignal(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		select {
+		case <-signals:
+			signal.Stop(signals)
+			cancel(errInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}

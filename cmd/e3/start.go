@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/manifest"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+type startOptions struct {
+	file        string
+	concurrency int
+	memory      string
+	resources   []string
+	force       bool
+	filter      string
+	failFast    bool
+	publish     string
+	durability  string
+	progress    string
+	grace       time.Duration
+}
+
+func newStart(a *app) *cobra.Command {
+	var o startOptions
+	cmd := &cobra.Command{
+		Use:   "start [repo] <workspace>",
+		Short: "Run the dataflow of a workspace",
+		Long: `Run every task of a workspace whose answer is not known yet, and take the others from the cache.
+
+A workspace that was deployed from a package file follows it: edits of the file and of its inputs are
+picked up by themselves. With -f the workspace, and if need be the repository, are made first; the
+workspace has the package's name unless another is given.`,
+		Example: `  e3 start . prod
+  e3 start -f e3.yaml
+  e3 start . prod --filter 'train*' --force`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names := 1
+			if o.file != "" {
+				names = 0
+			}
+			location, rest, err := a.positional(cmd, args, 1-names, "<workspace>")
+			if err != nil {
+				return err
+			}
+			if o.file != "" && len(args) == 1 {
+				location, rest = "", args // the repository is found by the file
+			} else if len(args) == 0 {
+				location = ""
+			}
+			return runStart(cmd.Context(), a, location, rest[0], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "file", "f", "", "package file: create what is missing, deploy it, run")
+	f.IntVarP(&o.concurrency, "concurrency", "j", 0, "commands at a time, in cores (default: the cores of this machine)")
+	f.StringVar(&o.memory, "memory", "", "what the declared memory of running tasks may add up to (default: no limit)")
+	f.StringArrayVar(&o.resources, "resource", nil, "capacity of a named resource, as name=amount (repeatable)")
+	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
+	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
+	f.BoolVar(&o.failFast, "fail-fast", false, "start nothing more after the first failure")
+	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always, final or none")
+	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (finished runs), full (every execution) or none")
+	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
+	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
+	return cmd
+}
+
+// settings turns the flags into what they mean.
+func (o *startOptions) settings() (workspace.StartOptions, error) {
+	s := workspace.StartOptions{Force: o.force, Filter: o.filter, FailFast: o.failFast, Concurrency: o.concurrency}
+	if s.Concurrency == 0 {
+		s.Concurrency = runtime.GOMAXPROCS(0)
+	}
+	if s.Concurrency < 1 {
+		return s, usagef("--concurrency must be at least 1")
+	}
+	var ok bool
+	if s.Publish, ok = map[string]workspace.Publishing{"always": workspace.Always, "final": workspace.Final, "none": workspace.Never}[o.publish]; !ok {
+		return s, usagef("--publish is always, final or none, not %q", o.publish)
+	}
+	if s.Durability, ok = map[string]workspace.Durability{"batch": workspace.Batch, "full": workspace.Full, "none": workspace.None}[o.durability]; !ok {
+		return s, usagef("--durability is batch, full or none, not %q", o.durability)
+	}
+	switch o.progress {
+	case "auto", "tty", "plain", "json", "none":
+	default:
+		return s, usagef("--progress is auto, tty, plain, json or none, not %q", o.progress)
+	}
+	if o.memory != "" {
+		n, err := manifest.SizeOf(o.memory)
+		if err != nil {
+			return s, usagef("--memory: %v", err)
+		}
+		s.Memory = n
+	}
+	for _, r := range o.resources {
+		name, amount, _ := strings.Cut(r, "=")
+		n, err := strconv.ParseFloat(amount, 64)
+		if err != nil || n <= 0 || name == "" {
+			return s, usagef("--resource is name=amount, not %q", r)
+		}
+		if s.Capacities == nil {
+			s.Capacities = map[string]float64{}
+		}
+		s.Capacities[name] = n
+	}
+	return s, nil
+}
+
+func runStart(ctx context.Context, a *app, location, ws string, o *startOptions) error {
+	settings, err := o.settings()
+	if err != nil {
+		return err
+	}
+	if o.file != "" {
+		if location, err = a.repositoryFor(location, o.file); err != nil {
+			return err
+		}
+	} else if location == "" {
+		location = a.location()
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if o.file != "" {
+		if ws, err = a.deployShort(ctx, r, ws, o.file); err != nil {
+			return err
+		}
+	}
+	settings.Executor, err = r.Executor(repo.ExecutorOptions{Grace: o.grace, Full: settings.Durability == workspace.Full})
+	if err != nil {
+		return err
+	}
+	settings.Process = r.Process()
+	if a.json || o.progress == "json" {
+		a.json = true
+		return a.startJSON(ctx, r, ws, settings)
+	}
+	return a.startText(ctx, r, location, ws, settings, o.progress)
+}
+
+// repositoryFor finds the repository of a package file: the one named, the one above the
+// file, or a new one beside it.
+func (a *app) repositoryFor(location, file string) (string, error) {
+	if location != "" {
+		return location, nil
+	}
+	if r := a.getenv("E3_REPO"); r != "" {
+		return r, nil
+	}
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(file); err != nil {
+		return "", usagef("package file: %v", err)
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		root := filepath.Join(d, repo.DirName)
+		if _, err := repo.Find(root); err == nil {
+			return root, nil
+		}
+		if d == filepath.Dir(d) {
+			break
+		}
+	}
+	root, err := repo.Create(filepath.Join(dir, repo.DirName))
+	if errors.Is(err, repo.ErrExists) {
+		return root, nil // another process was faster
+	}
+	if err == nil {
+		a.notef("Created repository %s", root)
+	}
+	return root, err
+}
+
+// deployShort makes the workspace of "start -f" and links it to the file, unless it is.
+func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (string, error) {
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	if ws == "" {
+		if ws, err = r.Workspaces.DefaultName(ctx, abs); err != nil {
+			return "", err
+		}
+	}
+	if err := checkName("workspace", ws); err != nil {
+		return "", err
+	}
+	linked, err := r.Workspaces.LinkedTo(ctx, ws)
+	if err != nil {
+		return "", err
+	}
+	if linked == abs {
+		return ws, nil // start follows it by itself
+	}
+	if err := r.Workspaces.Create(ctx, ws); err != nil && !errors.Is(err, workspace.ErrExists) {
+		return "", err
+	}
+	built, err := r.Workspaces.DeployFile(ctx, ws, file)
+	if err != nil {
+		return "", err
+	}
+	a.warn(built.Warnings)
+	return ws, nil
+}
+
+func (a *app) warn(warnings []manifest.Warning) {
+	for _, w := range warnings {
+		a.notef("warning: %s", printable(w.String(), false))
+	}
+}
+
+// startJSON writes the events of the run, one a line.
+func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspace.StartOptions) error {
+	lines := newLineWriter(a.stdout)
+	s.OnEvent = func(e events.Event) {
+		if b, err := events.Append(nil, &e); err == nil {
+			lines.write(b)
+		}
+	}
+	res, err := r.Workspaces.Start(ctx, ws, s)
+	lines.flush()
+	if err != nil {
+		return err
+	}
+	return runExit(res)
+}
+
+func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
+	var live *display
+	f := terminal(a.stderr)
+	if progress == "tty" || progress == "auto" && f != nil && terminal(a.stdout) != nil {
+		if f == nil {
+			return usagef("--progress=tty needs a terminal on standard error")
+		}
+		live = newDisplay(f, a.now)
+	}
+	out := a.stdout
+	if progress == "none" {
+		out = io.Discard
+	}
+	t := newTranscript(out, live, a.styleFor(a.stdout), location, ws)
+	s.OnStart = func(info *workspace.RunInfo) { a.warn(info.Warnings) }
+	s.OnEvent = t.event
+	res, err := r.Workspaces.Start(ctx, ws, s)
+	t.close()
+	if err != nil {
+		return err
+	}
+	a.summary(ctx, out, r, location, ws, res, t)
+	return runExit(res)
+}
+
+// summary prints the last line, and what a person wants to know of failures.
+func (a *app) summary(ctx context.Context, out io.Writer, r *repo.Repo, location, ws string, res *workspace.RunResult, t *transcript) {
+	run := res.Run
+	s := run.Summary
+	parts := []string{fmt.Sprintf("%d cached", s.Cached), fmt.Sprintf("%d executed", s.Completed-s.Cached)}
+	if s.Failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d failed", s.Failed))
+	}
+	if s.Skipped > 0 {
+		parts = append(parts, fmt.Sprintf("%d skipped", s.Skipped))
+	}
+	fmt.Fprintf(out, "Run %s %s (%s)\n", short(run.RunID), run.State, strings.Join(parts, ", "))
+	for i, f := range t.failures {
+		if i == 3 {
+			a.notef("… and %d more; see: e3 run %s %s", len(t.failures)-i, location, ws)
+			return
+		}
+		a.explainFailure(ctx, r, location, ws, f)
+	}
+}
+
+// explainFailure shows the end of a failed task's log and where the rest is.
+func (a *app) explainFailure(ctx context.Context, r *repo.Repo, location, ws string, f failure) {
+	a.notef("\n%s: %s", printable(f.task, false), printable(f.message, false))
+	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
+		for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
+			lines := logTail(ctx, r.Executions, key, f.execution, stream)
+			for _, line := range lines {
+				a.notef("  | %s", printable(line, false))
+			}
+			if len(lines) > 0 {
+				break
+			}
+		}
+	}
+	a.notef("  all of it: e3 logs %s '%s.%s'", location, ws, printable(f.task, false))
+}
+
+// logTail returns the last lines of a log.
+func logTail(ctx context.Context, x *executions.Store, key executions.Key, id string, stream executions.Stream) []string {
+	const most = 8 << 10
+	size, err := x.LogSize(ctx, key, id, stream)
+	if err != nil || size == 0 {
+		return nil
+	}
+	r, err := x.OpenLog(ctx, key, id, stream, max(0, size-most))
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, most))
+	if err != nil {
+		return nil
+	}
+	return tail(data, 10)
+}
+
+// runExit is the exit code of a run that has ended.
+func runExit(res *workspace.RunResult) error {
+	switch {
+	case res.Run.State == record.RunCancelled:
+		return &exitError{exitCancelled}
+	case res.Run.State == record.RunFailed && res.TimedOut:
+		return &exitError{exitTimeout}
+	case res.Run.State == record.RunFailed:
+		return &exitError{exitFailed}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package dataflow
+
+import (
+	"slices"
+
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// A Baseline is a completed run whose answers are proven to be what a lookup would
+// find now (doc/design.md, "Proof"). What did not change since needs no look.
+type Baseline struct {
+	RunID   string
+	Package *record.Package
+	Inputs  record.Node // as the run read them
+	Outputs record.Node // as the run left them
+	Tasks   record.RunTasks
+}
+
+// proof is a baseline matched with the graph of now.
+type proof struct {
+	base    *Baseline
+	forced  bool   // dirty has been widened by --force
+	same    []bool // task hash and wiring are as they were
+	dirty   []bool // the task itself, an input or something upstream changed: needs a look
+	clean   int
+	ids     []string // execution of each task in the baseline
+	outputs []record.Leaf
+}
+
+// prove compares. The work is one pass over the graph: no store is asked.
+func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
+	n := g.Len()
+	p := &proof{base: base, same: make([]bool, n), dirty: make([]bool, n), ids: make([]string, n), outputs: make([]record.Leaf, n)}
+	old := make(map[string]*record.PackageTask)
+	if base.Package != g.Package {
+		for i := range base.Package.Tasks {
+			old[base.Package.Tasks[i].Name] = &base.Package.Tasks[i]
+		}
+	}
+	for e := range base.Tasks.All() {
+		if i, ok := g.Find(e.Task); ok {
+			p.ids[i] = e.ExecutionID
+		}
+	}
+	changed := make(map[string]bool)
+	for i := range g.Package.Inputs {
+		name := g.Package.Inputs[i].Name
+		was, had := base.Inputs.Get(name)
+		is, has := inputs.Get(name)
+		if had != has || was.Kind != is.Kind || was.Hash != is.Hash {
+			changed[name] = true
+		}
+	}
+	for _, i := range g.topo {
+		t := &g.Package.Tasks[i]
+		leaf, ok := base.Outputs.Get(t.Name)
+		p.outputs[i] = leaf
+		p.same[i] = ok && p.ids[i] != "" && (base.Package == g.Package || sameTask(old[t.Name], t))
+		p.dirty[i] = !p.same[i] ||
+			slices.ContainsFunc(t.Wiring, func(w record.Wire) bool { return w.Kind == record.WireInput && changed[w.Name] }) ||
+			slices.ContainsFunc(g.deps[i], func(d int32) bool { return p.dirty[d] })
+		if !p.dirty[i] {
+			p.clean++
+		}
+	}
+	return p
+}
+
+func sameTask(a, b *record.PackageTask) bool {
+	return a != nil && a.Task == b.Task && a.Output == b.Output && slices.EqualFunc(a.Wiring, b.Wiring, func(v, w record.Wire) bool {
+		return v.Kind == w.Kind && v.Name == w.Name && v.Entry == w.Entry && slices.Equal(v.Items, w.Items)
+	})
+}
+
+// result is the baseline's answer for task i.
+func (p *proof) result(i int32) TaskResult {
+	h, _ := objectstore.ParseHash(p.outputs[i].Hash) // a decoded leaf's hash parses
+	return TaskResult{State: Cached, ExecutionID: p.ids[i], Output: h, Size: p.outputs[i].Size}
+}

@@ -1,0 +1,81 @@
+package dataflow
+
+import (
+	"context"
+	"time"
+)
+
+// publishEvery is the least time between two updates of the workspace; share bounds what
+// updates may cost of the run's time.
+const (
+	publishEvery = 500 * time.Millisecond
+	publishShare = 20 // one part in this many: 5 %
+)
+
+// A publisher makes results visible while the run goes on. Updates are gathered, because
+// each rewrites the workspace's tree.
+type publisher struct {
+	publish Publish
+	pending []Change
+	timer   *time.Timer // runs while something waits
+	busy    bool
+	rest    time.Duration // pause after the last update
+	done    chan publication
+}
+
+type publication struct {
+	took time.Duration
+	err  error
+}
+
+func (p *publisher) add(c Change) {
+	if p.publish == nil {
+		return
+	}
+	p.pending = append(p.pending, c)
+	p.arm()
+}
+
+func (p *publisher) arm() {
+	if p.timer == nil && !p.busy && len(p.pending) > 0 {
+		p.timer = time.NewTimer(max(publishEvery, p.rest))
+	}
+}
+
+// due fires when an update should start; it is nil while there is nothing to do.
+func (p *publisher) due() <-chan time.Time {
+	if p.timer == nil {
+		return nil
+	}
+	return p.timer.C
+}
+
+func (p *publisher) start(ctx context.Context) {
+	changes := p.pending
+	p.pending, p.timer, p.busy = nil, nil, true
+	go func() {
+		began := time.Now()
+		err := p.publish(context.WithoutCancel(ctx), changes)
+		p.done <- publication{took: time.Since(began), err: err}
+	}()
+}
+
+func (p *publisher) finished(r publication) error {
+	p.busy, p.rest = false, publishShare*r.took
+	p.arm()
+	return r.err
+}
+
+// wait ends the last update. What is still pending is the caller's to publish.
+func (p *publisher) wait() error {
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+	if !p.busy {
+		return nil
+	}
+	r := <-p.done
+	p.busy = false
+	return r.err
+}

@@ -1,0 +1,163 @@
+package dataflow
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+	"time"
+
+	"e3/internal/record"
+)
+
+// ready is the tasks whose inputs are known, best first: greater priority, then the
+// longer expected path to the end of the graph, then declared order.
+type ready struct {
+	g     *Graph
+	rank  []time.Duration
+	tasks []int32
+}
+
+func (r *ready) Len() int { return len(r.tasks) }
+
+func (r *ready) Less(a, b int) bool {
+	i, j := r.tasks[a], r.tasks[b]
+	if p, q := r.g.Package.Tasks[i].Policy.Priority, r.g.Package.Tasks[j].Policy.Priority; p != q {
+		return p > q
+	}
+	if r.rank[i] != r.rank[j] {
+		return r.rank[i] > r.rank[j]
+	}
+	return i < j
+}
+
+func (r *ready) Swap(a, b int) { r.tasks[a], r.tasks[b] = r.tasks[b], r.tasks[a] }
+func (r *ready) Push(x any)    { r.tasks = append(r.tasks, x.(int32)) }
+
+func (r *ready) Pop() any {
+	last := r.tasks[len(r.tasks)-1]
+	r.tasks = r.tasks[:len(r.tasks)-1]
+	return last
+}
+
+// push adds a task.
+func (r *ready) push(i int32) { heap.Push(r, i) }
+
+// lookahead is how many tasks may be passed over because they do not fit just now.
+const lookahead = 32
+
+// pop removes the best task that fits. Tasks that do not fit keep their place; after
+// the first lookahead of them nothing overtakes, so that a large task gets its turn.
+func (r *ready) pop(fits func(int32) bool) (int32, bool) {
+	var passed []int32
+	defer func() {
+		for _, i := range passed {
+			r.push(i)
+		}
+	}()
+	for len(r.tasks) > 0 && len(passed) < lookahead {
+		i := heap.Pop(r).(int32)
+		if fits(i) {
+			return i, true
+		}
+		passed = append(passed, i)
+	}
+	return 0, false
+}
+
+// ranks returns for each task the expected time from its start to the end of the
+// longest path below it. A task without history counts as the average of those with one.
+func ranks(g *Graph, expected func(string) time.Duration) []time.Duration {
+	own := make([]time.Duration, g.Len())
+	var sum time.Duration
+	known := 0
+	for i := range own {
+		if expected != nil {
+			own[i] = expected(g.Name(int32(i)))
+		}
+		if own[i] > 0 {
+			sum += own[i]
+			known++
+		}
+	}
+	average := time.Second
+	if known > 0 {
+		average = max(sum/time.Duration(known), 1)
+	}
+	rank := make([]time.Duration, g.Len())
+	for _, i := range slices.Backward(g.topo) {
+		for _, d := range g.dependents[i] {
+			rank[i] = max(rank[i], rank[d])
+		}
+		if own[i] > 0 {
+			rank[i] += own[i]
+		} else {
+			rank[i] += average
+		}
+	}
+	return rank
+}
+
+// A budget is what running commands may claim together.
+type budget struct {
+	cpu      float64
+	memory   int64
+	limits   limits
+	named    map[string]float64
+	capacity map[string]float64
+}
+
+type limits struct {
+	cpu    float64
+	memory int64 // 0: none
+}
+
+// newBudget sets the limits. A named resource without a stated capacity has that of the
+// greatest single demand: such tasks run one at a time, and none is stuck.
+func newBudget(g *Graph, opts *Options) *budget {
+	b := &budget{limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, named: map[string]float64{}, capacity: map[string]float64{}}
+	for i := range g.Package.Tasks {
+		for _, a := range g.Package.Tasks[i].Policy.Resources {
+			c, stated := opts.Capacities[a.Name]
+			if !stated {
+				c = math.Max(b.capacity[a.Name], a.Value)
+			}
+			b.capacity[a.Name] = c
+		}
+	}
+	return b
+}
+
+// demand is what a task claims, cut to what there is: a task that asks for more than
+// the machine has runs alone rather than never.
+func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
+	cpu, memory = p.CPU, p.Memory
+	if cpu == 0 {
+		cpu = 1
+	}
+	if b.limits.memory > 0 {
+		memory = min(memory, b.limits.memory)
+	}
+	return math.Min(cpu, b.limits.cpu), memory
+}
+
+func (b *budget) fits(p *record.Policy) bool {
+	cpu, memory := b.demand(p)
+	if b.cpu+cpu > b.limits.cpu+1e-9 || b.limits.memory > 0 && b.memory+memory > b.limits.memory {
+		return false
+	}
+	for _, a := range p.Resources {
+		if c := b.capacity[a.Name]; b.named[a.Name]+math.Min(a.Value, c) > c+1e-9 {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *budget) claim(p *record.Policy, sign float64) {
+	cpu, memory := b.demand(p)
+	b.cpu += sign * cpu
+	b.memory += int64(sign) * memory
+	for _, a := range p.Resources {
+		b.named[a.Name] += sign * math.Min(a.Value, b.capacity[a.Name])
+	}
+}

@@ -1,0 +1,112 @@
+package dataflow
+
+import (
+	"context"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// Executor answers one task on given inputs; *executions.Executor does it here.
+type Executor interface {
+	Do(ctx context.Context, req *executions.Request) (executions.Result, error)
+}
+
+// State is what became of a task in a run.
+type State uint8
+
+// The states of a task. Every selected task leaves Pending exactly once.
+const (
+	Pending   State = iota
+	Cached          // answered by an earlier execution
+	Succeeded       // executed here, or by another run that was waited for
+	Failed          // its last attempt ended without success
+	Skipped         // something upstream failed
+	Abandoned       // the run ended before its turn
+)
+
+// TaskResult is what became of one task.
+type TaskResult struct {
+	State       State
+	ExecutionID string // "" where there is none
+	Output      objectstore.Hash
+	Size        int64
+	Duration    time.Duration // of the execution
+}
+
+// Change is a dataset that a run has produced.
+type Change struct {
+	Task string
+	Leaf record.Leaf
+}
+
+// Publish makes results visible in the workspace. It is called by one goroutine at a time.
+type Publish func(ctx context.Context, changes []Change) error
+
+// Options say how to run a graph.
+type Options struct {
+	RunID     string
+	Workspace string
+	Inputs    record.Node // the datasets of the package's inputs
+	Baseline  *Baseline   // nil: prove nothing, look everything up
+
+	Concurrency int                // commands at a time, in cores; at least 1
+	Memory      int64              // bytes that declared demands may add up to; 0: no limit
+	Capacities  map[string]float64 // of named resources; default: the greatest single demand
+	Force       bool               // run what the filter names even if the answer is known
+	Filter      string             // only tasks of this pattern and what is upstream; "": all
+	FailFast    bool               // start nothing after the first failure
+
+	Expected func(task string) time.Duration // from history; nil: unknown
+	Emit     func(events.Event) events.Event
+	Publish  Publish // nil: nothing is published before the end
+}
+
+// Outcome is a run that has ended.
+type Outcome struct {
+	State      record.RunState
+	FailedTask string
+	Error      string
+	Tasks      []TaskResult // by index of the graph
+	Summary    record.Summary
+	Proven     int  // how many tasks the baseline answered without a look
+	TimedOut   bool // the first failure was a timeout
+}
+
+// Run brings every selected task to its end and returns what became of them. A task that
+// fails is an outcome; an error means that the stores are at fault and the run had to
+// stop: what was running has ended by then, and the outcome is that of a failed run.
+// A done ctx cancels the run: commands are stopped and recorded as cancelled.
+func Run(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts Options) (*Outcome, error) {
+	s := newScheduler(ctx, g, objects, exec, &opts)
+	err := s.run()
+	return s.outcome(err), err
+}
+
+// Executions returns the run record's map: every task that has an execution, in the
+// graph's order.
+func (o *Outcome) Executions(g *Graph) record.RunTasks {
+	return record.NewRunTasks(func(yield func(record.TaskExecution) bool) {
+		for i := range o.Tasks {
+			if t := &o.Tasks[i]; t.ExecutionID != "" {
+				if !yield(record.TaskExecution{Task: g.Name(int32(i)), ExecutionID: t.ExecutionID, Cached: t.State == Cached}) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// Results returns the datasets that the run has answers for, in the graph's order.
+func (o *Outcome) Results(g *Graph) []Change {
+	var changes []Change
+	for i := range o.Tasks {
+		if t := &o.Tasks[i]; t.State == Cached || t.State == Succeeded {
+			changes = append(changes, Change{Task: g.Name(int32(i)), Leaf: g.leaf(int32(i), t.Output, t.Size)})
+		}
+	}
+	return changes
+}

@@ -1,0 +1,386 @@
+package dataflow
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// A scheduler drives one run. One goroutine owns its state; each task in the works has a
+// goroutine of its own, which reads only what was settled before it was launched.
+//
+//	Pending ─ready→ launched ─hit──────→ Cached
+//	                  │  ├──success────→ Succeeded
+//	                  │  ├──failure, attempts left → waits → launched
+//	                  │  └──failure────→ Failed → dependants Skipped
+//	Pending ─run ends early────────────→ Abandoned
+type scheduler struct {
+	ctx     context.Context
+	g       *Graph
+	objects objectstore.Store
+	exec    Executor
+	opts    *Options
+	proof   *proof // nil without a baseline
+	trees   sync.Map
+
+	results  []TaskResult
+	selected []bool // nil: all
+	named    []bool // nil: all; what --force means
+	waiting  []int32
+	attempts []int64
+	ready    ready
+	budget   *budget
+
+	running   int
+	retrying  map[int32]*time.Timer
+	done      chan completion
+	retry     chan int32
+	stopping  bool // launch nothing more
+	cancelled bool
+	fatal     error
+
+	firstFailed int32
+	firstError  string
+	timedOut    bool
+
+	publisher publisher
+}
+
+// completion is a launched task coming back.
+type completion struct {
+	task   int32
+	key    string
+	result executions.Result
+	proven bool // the baseline's answer: inputs turned out to be the same
+	err    error
+}
+
+func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts *Options) *scheduler {
+	s := &scheduler{
+		ctx: ctx, g: g, objects: objects, exec: exec, opts: opts,
+		results: make([]TaskResult, g.Len()), waiting: make([]int32, g.Len()), attempts: make([]int64, g.Len()),
+		budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
+		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
+		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
+	}
+	if opts.Filter != "" {
+		s.named, s.selected = g.Select(opts.Filter)
+	}
+	if opts.Baseline != nil {
+		s.proof = prove(g, opts.Baseline, opts.Inputs)
+	}
+	return s
+}
+
+func (s *scheduler) wants(i int32) bool  { return s.selected == nil || s.selected[i] }
+func (s *scheduler) forces(i int32) bool { return s.opts.Force && (s.named == nil || s.named[i]) }
+
+func (s *scheduler) emit(e events.Event) {
+	if s.opts.Emit != nil {
+		s.opts.Emit(e)
+	}
+}
+
+// run drives the graph to its end.
+func (s *scheduler) run() error {
+	s.begin()
+	stop := s.ctx.Done()
+	for {
+		s.launch()
+		if s.running == 0 && len(s.retrying) == 0 {
+			break
+		}
+		select {
+		case c := <-s.done:
+			s.running--
+			s.budget.claim(&s.g.Package.Tasks[c.task].Policy, -1)
+			s.complete(c)
+		case i := <-s.retry:
+			delete(s.retrying, i)
+			if s.stopping {
+				s.failed(i, notRetried)
+			} else {
+				s.ready.push(i)
+			}
+		case p := <-s.publisher.done:
+			s.fail(s.publisher.finished(p))
+		case <-s.publisher.due():
+			s.publisher.start(s.ctx)
+		case <-stop:
+			stop, s.cancelled = nil, true
+			s.stop()
+		}
+	}
+	s.fail(s.publisher.wait())
+	s.abandon()
+	return s.fatal
+}
+
+// begin settles what the baseline proves and finds what is ready.
+func (s *scheduler) begin() {
+	todo := 0
+	var proven []int32
+	for i := range s.results {
+		i := int32(i)
+		switch {
+		case !s.wants(i):
+		case s.proof != nil && !s.proof.dirty[i] && !s.dirtyByForce(i):
+			s.results[i] = s.proof.result(i)
+			proven = append(proven, i)
+		default:
+			todo++
+		}
+	}
+	if len(proven) > events.Bulk {
+		s.emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: len(proven), As: s.opts.Baseline.RunID}})
+	} else {
+		for _, i := range proven {
+			s.emit(events.Event{Type: events.TaskCached, Task: s.g.Name(i), Execution: s.results[i].ExecutionID,
+				Data: &events.Data{As: s.opts.Baseline.RunID, Output: s.results[i].Output.String()}})
+		}
+	}
+	if todo == 0 {
+		return
+	}
+	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: todo}})
+	s.ready = ready{g: s.g, rank: ranks(s.g, s.opts.Expected)}
+	for i := range s.results {
+		i := int32(i)
+		if !s.wants(i) || s.results[i].State != Pending {
+			continue
+		}
+		for _, d := range s.g.deps[i] {
+			if s.results[d].State == Pending {
+				s.waiting[i]++
+			}
+		}
+		if s.waiting[i] == 0 {
+			s.markReady(i)
+		}
+	}
+}
+
+// dirtyByForce tells whether a proof is no use because the task, or something upstream of
+// it, is to run anew. Marks are left in dirty, so that each task is asked once.
+func (s *scheduler) dirtyByForce(i int32) bool {
+	if !s.opts.Force {
+		return false
+	}
+	if !s.proof.forced {
+		s.proof.forced = true
+		for _, j := range s.g.topo {
+			if s.wants(j) && s.forces(j) {
+				s.proof.dirty[j] = true
+			}
+			for _, d := range s.g.deps[j] {
+				if s.proof.dirty[d] {
+					s.proof.dirty[j] = true
+				}
+			}
+		}
+	}
+	return s.proof.dirty[i]
+}
+
+func (s *scheduler) markReady(i int32) {
+	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
+	s.ready.push(i)
+}
+
+// launch starts ready tasks as long as the budget allows.
+func (s *scheduler) launch() {
+	for !s.stopping {
+		i, ok := s.ready.pop(func(i int32) bool { return s.budget.fits(&s.g.Package.Tasks[i].Policy) })
+		if !ok {
+			return
+		}
+		s.budget.claim(&s.g.Package.Tasks[i].Policy, 1)
+		s.running++
+		s.attempts[i]++
+		go func(attempt int64) { s.done <- s.work(i, attempt) }(s.attempts[i])
+	}
+}
+
+// complete takes a task back and settles it, or has it tried again.
+func (s *scheduler) complete(c completion) {
+	i, r := c.task, c.result
+	switch {
+	case c.err != nil && s.ctx.Err() != nil && errors.Is(c.err, context.Cause(s.ctx)):
+		return // cancelled before anything was recorded: abandoned
+	case c.err != nil:
+		s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{
+			Key: c.key, Attempt: s.attempts[i], Reason: "e3", Message: c.err.Error()}})
+		s.failed(i, c.err.Error())
+		s.fail(c.err)
+		return
+	}
+	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Data: &events.Data{
+		Key: c.key, Duration: r.Duration.Milliseconds(), Shared: r.Cached && r.State != record.Success}}
+	result := TaskResult{ExecutionID: r.ExecutionID, Output: r.Output, Size: r.Size, Duration: r.Duration}
+	if r.State == record.Success {
+		e.Type, result.State = events.TaskCompleted, Succeeded
+		if r.Cached {
+			e.Type, result.State = events.TaskCached, Cached
+		} else {
+			e.Data.Attempt = s.attempts[i]
+		}
+		e.Data.Output = r.Output.String()
+		s.emit(e)
+		s.settle(i, result)
+		return
+	}
+	e.Type = events.TaskFailed
+	e.Data.Attempt, e.Data.ExitCode, e.Data.Reason, e.Data.Message = s.attempts[i], r.ExitCode, string(r.Reason), r.Message
+	s.emit(e)
+	s.results[i] = result
+	policy := &s.g.Package.Tasks[i].Policy
+	if s.attempts[i] <= policy.Retries && r.Reason != executions.ReasonCancelled && !s.stopping {
+		s.retryLater(i, backoff(policy, s.attempts[i]))
+		return
+	}
+	text := r.Message
+	if text == "" {
+		text = strconv.FormatInt(r.ExitCode, 10)
+	}
+	if r.Reason == executions.ReasonTimeout && s.firstFailed < 0 {
+		s.timedOut = true
+	}
+	s.failed(i, text)
+}
+
+const notRetried = "not tried again: the run is ending"
+
+// backoff doubles with every attempt, up to an hour.
+func backoff(p *record.Policy, attempts int64) time.Duration {
+	d := p.Backoff
+	for ; attempts > 1 && d < time.Hour; attempts-- {
+		d *= 2
+	}
+	return min(d, max(time.Hour, p.Backoff))
+}
+
+func (s *scheduler) retryLater(i int32, delay time.Duration) {
+	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{
+		Attempt: s.attempts[i] + 1, DelayMs: delay.Milliseconds()}})
+	s.retrying[i] = time.AfterFunc(delay, func() {
+		select {
+		case s.retry <- i:
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// settle records an answer and readies those who waited for it.
+func (s *scheduler) settle(i int32, r TaskResult) {
+	s.results[i] = r
+	s.publisher.add(Change{Task: s.g.Name(i), Leaf: s.g.leaf(i, r.Output, r.Size)})
+	for _, d := range s.g.dependents[i] {
+		if !s.wants(d) || s.results[d].State != Pending {
+			continue
+		}
+		if s.waiting[d]--; s.waiting[d] == 0 {
+			s.markReady(d)
+		}
+	}
+}
+
+// failed settles a failure and skips everything downstream.
+func (s *scheduler) failed(i int32, text string) {
+	s.results[i].State = Failed
+	if s.firstFailed < 0 {
+		s.firstFailed, s.firstError = i, text
+	}
+	stack := append([]int32(nil), s.g.dependents[i]...)
+	for len(stack) > 0 {
+		d := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if s.wants(d) && s.results[d].State == Pending {
+			s.results[d].State = Skipped
+			s.emit(events.Event{Type: events.TaskSkipped, Task: s.g.Name(d), Data: &events.Data{Because: s.g.Name(i)}})
+			stack = append(stack, s.g.dependents[d]...)
+		}
+	}
+	if s.opts.FailFast {
+		s.stop()
+	}
+}
+
+// fail stops the run because of a fault that is not a task's.
+func (s *scheduler) fail(err error) {
+	if err != nil && s.fatal == nil {
+		s.fatal = err
+		s.stop()
+	}
+}
+
+// stop launches nothing more; what runs comes back.
+func (s *scheduler) stop() {
+	s.stopping = true
+	s.ready.tasks = nil
+	for i, t := range s.retrying {
+		if t.Stop() || s.ctx.Err() != nil {
+			delete(s.retrying, i)
+			s.failed(i, notRetried)
+		}
+	}
+}
+
+// abandon settles whatever never had its turn.
+func (s *scheduler) abandon() {
+	n := 0
+	for i := range s.results {
+		if s.results[i].State == Pending && s.wants(int32(i)) {
+			s.results[i].State = Abandoned
+			n++
+		}
+	}
+	if n > 0 {
+		s.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: n}})
+	}
+}
+
+// outcome sums up.
+func (s *scheduler) outcome(err error) *Outcome {
+	o := &Outcome{Tasks: s.results, TimedOut: s.timedOut}
+	for i := range s.results {
+		if !s.wants(int32(i)) {
+			continue
+		}
+		o.Summary.Total++
+		switch s.results[i].State {
+		case Cached:
+			o.Summary.Cached++
+			o.Summary.Completed++
+		case Succeeded:
+			o.Summary.Completed++
+		case Failed:
+			o.Summary.Failed++
+		default:
+			o.Summary.Skipped++
+		}
+	}
+	if s.proof != nil {
+		o.Proven = s.proof.clean
+	}
+	switch {
+	case err != nil:
+		o.State, o.Error = record.RunFailed, err.Error()
+	case s.cancelled && o.Summary.Completed < o.Summary.Total:
+		o.State = record.RunCancelled
+	case s.firstFailed >= 0:
+		o.State, o.Error = record.RunFailed, s.firstError
+	default:
+		o.State = record.RunCompleted
+	}
+	if o.State == record.RunFailed && s.firstFailed >= 0 {
+		o.FailedTask = s.g.Name(s.firstFailed)
+	}
+	return o
+}

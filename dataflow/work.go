@@ -1,0 +1,206 @@
+package dataflow
+
+import (
+	"context"
+	"fmt"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// maxTask bounds a task object.
+const maxTask = 16 << 20
+
+// work answers one task. It runs beside the scheduler and reads only results that were
+// settled before the launch.
+func (s *scheduler) work(i int32, attempt int64) completion {
+	c := completion{task: i}
+	t := &s.g.Package.Tasks[i]
+	force := s.forces(i)
+	if s.proof != nil && s.proof.same[i] && !force {
+		same, err := s.sameInputs(i)
+		if err != nil {
+			c.err = fmt.Errorf("task %s: %w", t.Name, err)
+			return c
+		}
+		if same { // early cut-off: what changed upstream made no difference here
+			p := s.proof.result(i)
+			c.proven = true
+			c.result = executions.Result{State: record.Success, Cached: true, ExecutionID: p.ExecutionID, Output: p.Output, Size: p.Size}
+			return c
+		}
+	}
+	inputs, size, err := s.resolve(i)
+	if err != nil {
+		c.err = fmt.Errorf("task %s: %w", t.Name, err)
+		return c
+	}
+	key := executions.NewKey(s.g.Hashes[i], inputs)
+	c.key = key.String()
+	c.result, err = s.exec.Do(s.ctx, &executions.Request{
+		Task: s.g.Hashes[i], Inputs: inputs, InputBytes: size, Policy: &t.Policy,
+		Load:    func(ctx context.Context) (*record.Task, error) { return s.load(ctx, s.g.Hashes[i]) },
+		Attempt: attempt, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: force,
+		Started: func(id string) {
+			s.emit(events.Event{Type: events.TaskStarted, Task: t.Name, Execution: id, Data: &events.Data{Key: c.key, Attempt: attempt}})
+		},
+	})
+	if err != nil {
+		c.err = fmt.Errorf("task %s: %w", t.Name, err)
+	}
+	return c
+}
+
+func (s *scheduler) load(ctx context.Context, h objectstore.Hash) (*record.Task, error) {
+	data, err := objectstore.ReadAll(ctx, s.objects, h, maxTask)
+	if err != nil {
+		return nil, fmt.Errorf("task object %s: %w", h, err)
+	}
+	return record.DecodeTask(data)
+}
+
+// resolve returns the hash of everything that the task reads, in declared order, and the
+// size of its file inputs.
+func (s *scheduler) resolve(i int32) ([]objectstore.Hash, int64, error) {
+	wires := s.g.Package.Tasks[i].Wiring
+	hashes := make([]objectstore.Hash, len(wires))
+	var size int64
+	for j := range wires {
+		w := &wires[j]
+		var e objectstore.TreeEntry
+		var err error
+		switch w.Kind {
+		case record.WireInput:
+			e, err = s.input(w.Name)
+		case record.WireOutput:
+			e, err = s.output(w.Name, w.Entry)
+		default:
+			e.Hash, err = s.fanIn(w.Items)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		hashes[j] = e.Hash
+		size += e.Size
+	}
+	return hashes, size, nil
+}
+
+func (s *scheduler) input(name string) (objectstore.TreeEntry, error) {
+	leaf, ok := s.opts.Inputs.Get(name)
+	if !ok || leaf.Kind == record.LeafUnassigned {
+		return objectstore.TreeEntry{}, fmt.Errorf("input %s has no value; set it with: e3 set <repo> %s.%s <value>", name, s.opts.Workspace, name)
+	}
+	h, err := objectstore.ParseHash(leaf.Hash)
+	return objectstore.TreeEntry{Hash: h, Size: leaf.Size}, err
+}
+
+// output is a producer's dataset, or one entry of it: only what is read enters the key.
+func (s *scheduler) output(task, entry string) (objectstore.TreeEntry, error) {
+	d, _ := s.g.Find(task) // NewGraph has checked the name
+	r := &s.results[d]
+	e := objectstore.TreeEntry{Kind: objectstore.KindFile, Hash: r.Output, Size: r.Size}
+	switch s.g.Package.Tasks[d].Output {
+	case record.KindDir:
+		e.Kind = objectstore.KindDir
+	case record.KindExecutable:
+		e.Executable = true
+	}
+	if entry == "" {
+		return e, nil
+	}
+	return s.entry(task, r.Output, entry)
+}
+
+func (s *scheduler) entry(task string, dir objectstore.Hash, name string) (objectstore.TreeEntry, error) {
+	tree, err := s.tree(dir)
+	if err != nil {
+		return objectstore.TreeEntry{}, fmt.Errorf("output of %s: %w", task, err)
+	}
+	e, ok := tree.Find(name)
+	if !ok {
+		return objectstore.TreeEntry{}, fmt.Errorf("output of %s has no entry %q", task, name)
+	}
+	return e, nil
+}
+
+func (s *scheduler) tree(h objectstore.Hash) (objectstore.Tree, error) {
+	if t, ok := s.trees.Load(h); ok {
+		return t.(objectstore.Tree), nil
+	}
+	t, err := objectstore.ReadTree(s.ctx, s.objects, h)
+	if err != nil {
+		return nil, err
+	}
+	s.trees.Store(h, t)
+	return t, nil
+}
+
+// fanIn stores the directory that gathers one entry from each of many tasks.
+func (s *scheduler) fanIn(items []record.FanItem) (objectstore.Hash, error) {
+	tree := make(objectstore.Tree, len(items))
+	for k, it := range items {
+		e, err := s.output(it.Task, it.Entry)
+		if err != nil {
+			return objectstore.Hash{}, err
+		}
+		e.Name = it.Label
+		tree[k] = e
+	}
+	tree.Sort()
+	data, err := objectstore.EncodeTree(tree)
+	if err != nil {
+		return objectstore.Hash{}, err
+	}
+	return objectstore.PutBytes(s.ctx, s.objects, data)
+}
+
+// sameInputs tells whether the task reads exactly what it read in the baseline.
+func (s *scheduler) sameInputs(i int32) (bool, error) {
+	for _, w := range s.g.Package.Tasks[i].Wiring {
+		same := true
+		var err error
+		switch w.Kind {
+		case record.WireInput:
+			was, _ := s.proof.base.Inputs.Get(w.Name)
+			is, _ := s.opts.Inputs.Get(w.Name)
+			same = was.Kind == is.Kind && was.Hash == is.Hash && is.Hash != ""
+		case record.WireOutput:
+			same, err = s.sameOutput(w.Name, w.Entry)
+		case record.WireFanIn:
+			for k := 0; k < len(w.Items) && same && err == nil; k++ {
+				same, err = s.sameOutput(w.Items[k].Task, w.Items[k].Entry)
+			}
+		}
+		if !same || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (s *scheduler) sameOutput(task, entry string) (bool, error) {
+	d, _ := s.g.Find(task)
+	was := s.proof.outputs[d]
+	if !s.proof.same[d] && was.Hash == "" {
+		return false, nil
+	}
+	if was.Hash == s.results[d].Output.String() {
+		return true, nil
+	}
+	if entry == "" || was.Kind != record.LeafDir {
+		return false, nil
+	}
+	h, err := objectstore.ParseHash(was.Hash)
+	if err != nil {
+		return false, err
+	}
+	before, err := s.entry(task, h, entry)
+	if err != nil {
+		return false, nil // what was read then is gone: look it up
+	}
+	now, err := s.entry(task, s.results[d].Output, entry)
+	return err == nil && before.Hash == now.Hash && before.Kind == now.Kind, err
+}

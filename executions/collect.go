@@ -1,0 +1,125 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// An OutputError says that a command ended well but did not leave what was declared.
+type OutputError struct {
+	Name string // of the output
+	Path string
+	Want string // what was expected
+	Got  string // what was found
+}
+
+func (e *OutputError) Error() string {
+	return fmt.Sprintf("output %s: expected a %s at %q, found %s", e.Name, e.Want, e.Path, e.Got)
+}
+
+// collect stores the declared outputs and returns the dataset that they make: the
+// file or directory itself, or a directory with an entry for each of several.
+func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
+	out := a.spec.Output
+	if !out.Multi {
+		e, err := a.collectEntry(ctx, out.Entries[0])
+		return objectstore.Info{Hash: e.Hash, Size: e.Size}, err
+	}
+	tree := make(objectstore.Tree, 0, len(out.Entries))
+	for _, entry := range out.Entries {
+		e, err := a.collectEntry(ctx, entry)
+		if err != nil {
+			return objectstore.Info{}, err
+		}
+		tree = append(tree, e)
+	}
+	tree.Sort()
+	data, err := objectstore.EncodeTree(tree)
+	if err != nil {
+		return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
+	}
+	h, err := objectstore.PutBytes(ctx, a.x.objects, data)
+	return objectstore.Info{Hash: h, Size: int64(len(data))}, err
+}
+
+func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (objectstore.TreeEntry, error) {
+	entry := objectstore.TreeEntry{Name: out.Name, Kind: objectstore.KindFile, Executable: out.Kind == record.KindExecutable}
+	path := filepath.Join(a.box.work, filepath.FromSlash(out.Path))
+	info, err := a.lstat(out.Path)
+	bad := &OutputError{Name: out.Name, Path: out.Path, Want: out.Kind.String()}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		bad.Got = "nothing"
+		return entry, bad
+	case err != nil:
+		return entry, fmt.Errorf("output %s: %w", out.Name, err)
+	case out.Kind == record.KindDir && !info.IsDir(), out.Kind != record.KindDir && !info.Mode().IsRegular():
+		bad.Got = describe(info)
+		return entry, bad
+	}
+	if out.Kind == record.KindDir {
+		entry.Kind = objectstore.KindDir
+		h, _, err := objectstore.PutTree(ctx, a.x.objects, path, objectstore.TreeOptions{Adopt: true})
+		var unfit *objectstore.TreeError
+		if errors.As(err, &unfit) {
+			bad.Got = unfit.Error()
+			return entry, bad
+		}
+		entry.Hash = h
+		if err != nil {
+			return entry, fmt.Errorf("store output %s: %w", out.Name, err)
+		}
+		entry.Size, err = a.x.objects.Stat(ctx, h)
+		return entry, err
+	}
+	if out.Kind == record.KindFile && info.Mode()&0o111 != 0 && a.spec.Output.Multi {
+		entry.Executable = true
+	}
+	stored, err := a.x.objects.Adopt(ctx, path)
+	if err != nil {
+		return entry, fmt.Errorf("store output %s: %w", out.Name, err)
+	}
+	entry.Hash, entry.Size = stored.Hash, stored.Size
+	return entry, nil
+}
+
+// lstat looks at an output without following a link that the command may have put in
+// place of one of its parents.
+func (a *attempt) lstat(rel string) (fs.FileInfo, error) {
+	if dir := filepath.Dir(filepath.FromSlash(rel)); dir != "." {
+		for i, c := range dir + "/" {
+			if c != filepath.Separator && c != '/' {
+				continue
+			}
+			info, err := os.Lstat(filepath.Join(a.box.work, dir[:i]))
+			if err != nil {
+				return nil, err
+			}
+			if !info.IsDir() {
+				return nil, fmt.Errorf("%s: %w", dir[:i], fs.ErrNotExist)
+			}
+		}
+	}
+	return os.Lstat(filepath.Join(a.box.work, filepath.FromSlash(rel)))
+}
+
+func describe(info fs.FileInfo) string {
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return "a file"
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	default:
+		return "a special file (" + strings.TrimRight(mode.Type().String(), "-") + ")"
+	}
+}

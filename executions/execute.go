@@ -1,0 +1,245 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/internal/record"
+	"e3/internal/runner"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// LocalObjects is an object store with a side on this machine, where tasks run.
+type LocalObjects interface {
+	Objects
+	// Adopt stores the file at path and takes it away from there where that is safe.
+	Adopt(ctx context.Context, path string) (objectstore.Info, error)
+	// Materialize writes a copy of an object that nobody can reach the store through.
+	Materialize(ctx context.Context, h objectstore.Hash, dst string, perm FileMode) error
+}
+
+// Runner runs one process to its end.
+type Runner interface {
+	Run(ctx context.Context, spec runner.Spec) (runner.Result, error)
+}
+
+// Options configure an Executor.
+type Options struct {
+	Worker   string                      // user@host, for the record
+	Version  string                      // of e3, for the record
+	Path     string                      // PATH of the tasks
+	Getenv   func(string) (string, bool) // where pass_env and secrets come from
+	Scratch  func() (string, error)      // a directory of this process on the object store's filesystem
+	Grace    time.Duration               // between TERM and KILL
+	Announce time.Duration               // after this long a running execution is put on record; default 200 ms
+	Now      func() time.Time
+	// Sync makes what was written so far durable. nil: the run does it.
+	Sync func(context.Context) error
+}
+
+// An Executor answers keys: from the record where it can, else by running the command.
+// It is safe for concurrent use, by any number of processes on one repository.
+type Executor struct {
+	*Store
+	objects    LocalObjects
+	claims     refstore.Locker
+	generation *Generation
+	runner     Runner
+	sandboxes  sandboxes
+	opts       Options
+}
+
+// NewExecutor returns an executor over the same records and objects as store.
+func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run Runner, opts Options) *Executor {
+	if opts.Announce == 0 {
+		opts.Announce = 200 * time.Millisecond
+	}
+	return &Executor{
+		Store: store, objects: objects, claims: claims, runner: run, opts: opts,
+		generation: NewGeneration(store.records, claims),
+		sandboxes:  sandboxes{scratch: opts.Scratch},
+	}
+}
+
+// Request asks for the result of a task on given inputs.
+type Request struct {
+	Task       objectstore.Hash
+	Load       func(context.Context) (*record.Task, error) // reads the task object; only asked where it must run
+	Inputs     []objectstore.Hash
+	InputBytes int64 // size of the file inputs, for the record
+	Policy     *record.Policy
+	Attempt    int64  // 1 for the first
+	RunID      string // for the record, as the next two
+	Workspace  string
+	Name       string
+	Force      bool // run even if the answer is known, and wait for nobody
+	// Started is told the execution's id once the command runs.
+	Started func(executionID string)
+}
+
+// Result is the execution that answers a request.
+type Result struct {
+	ExecutionID string
+	State       record.State // Success, Failed or Error
+	Cached      bool         // nothing ran here: an earlier, or another's, execution answers
+	Output      objectstore.Hash
+	Size        int64  // of the output object, in bytes
+	Message     string // of an Error
+	ExitCode    int64  // of a Failed
+	Reason      Reason
+	Duration    time.Duration // of the execution, whenever it was
+}
+
+// Reason tells errors apart for those who branch on them.
+type Reason string
+
+// The reasons of errors.
+const (
+	ReasonNone      Reason = ""
+	ReasonTimeout   Reason = "timeout"
+	ReasonCancelled Reason = "cancelled"
+	ReasonSignal    Reason = "signal"
+	ReasonStart     Reason = "cannot start"
+	ReasonOutput    Reason = "output"
+)
+
+// Do answers the request. A command that fails is a result, not an error: an error means
+// that the stores or this machine are at fault, and that nothing was recorded.
+//
+// Of several callers with one key, in any process, one executes and the others wait and
+// take what it found: a success is a hit, a failure counts as their own attempt.
+func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
+	key := NewKey(req.Task, req.Inputs)
+	if req.Force {
+		end, err := x.generation.Begin(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		defer end()
+		return x.execute(ctx, key, req)
+	}
+
+	before, err := x.Lookup(ctx, key)
+	if err != nil {
+		return Result{}, err
+	}
+	if before.Hit != nil {
+		return hit(before.Hit), nil
+	}
+	claim, waited, err := x.claim(ctx, key)
+	if err != nil {
+		return Result{}, err
+	}
+	defer claim.Unlock()
+	// Another process may have answered between the look and the claim.
+	now, err := x.Lookup(ctx, key)
+	if err != nil {
+		return Result{}, err
+	}
+	if now.Hit != nil {
+		return hit(now.Hit), nil
+	}
+	if waited && now.Latest != nil && now.Latest.State == record.Failed && news(before.Latest, now.Latest) {
+		return Result{
+			ExecutionID: now.Latest.ExecutionID, State: record.Failed, Cached: true, ExitCode: now.Latest.ExitCode,
+			Duration: now.Latest.CompletedAt.Sub(now.Latest.StartedAt),
+		}, nil
+	}
+	for _, id := range now.Running {
+		if _, err := x.Bury(ctx, key, id); err != nil {
+			return Result{}, err
+		}
+	}
+	if hadSuccess(now) { // whose output is gone: the new success takes its place in proofs
+		end, err := x.generation.Begin(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		defer end()
+	}
+	return x.execute(ctx, key, req)
+}
+
+func hit(h *Hit) Result {
+	return Result{
+		ExecutionID: h.ExecutionID, State: record.Success, Cached: true, Output: h.Output, Size: h.Size,
+		Duration: h.Status.CompletedAt.Sub(h.Status.StartedAt),
+	}
+}
+
+// news tells whether the latest execution ended while we waited.
+func news(before, after *record.Status) bool {
+	return before == nil || before.ExecutionID != after.ExecutionID || before.State == record.Running
+}
+
+func hadSuccess(a Answer) bool { return len(a.Passed) > len(a.Running) }
+
+// claim takes the key's claim, waiting for its holder. Polling backs off to 20 ms: a
+// claim is a kernel lock or a lease, and neither can call us.
+func (x *Executor) claim(ctx context.Context, key Key) (lock refstore.Lock, waited bool, err error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		lock, err := x.claims.TryClaim(key.claim())
+		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
+			return lock, waited, err
+		}
+		waited = true
+		select {
+		case <-ctx.Done():
+			return nil, waited, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Alive tells whether somebody is at work on a running execution: its process
+// holds the execution's claim for as long as it lives.
+func (x *Executor) Alive(id string) (bool, error) {
+	lock, err := x.claims.TryClaim(executionClaim(id))
+	if errors.Is(err, refstore.ErrClaimed) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	lock.Unlock()
+	return false, nil
+}
+
+// Bury closes a running execution whose process is gone: it becomes an error, its logs
+// stay (seed 003, "Crash Handling"). It returns false where somebody still works
+// on it, or where it has ended in the meantime.
+func (x *Executor) Bury(ctx context.Context, key Key, id string) (bool, error) {
+	lock, err := x.claims.TryClaim(executionClaim(id))
+	if errors.Is(err, refstore.ErrClaimed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Unlock()
+	e, err := x.Get(ctx, key, id)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if e.State != record.Running {
+		return false, nil
+	}
+	dead := e.Status
+	dead.State = record.Error
+	dead.Message = fmt.Sprintf("Process %d no longer running (stale execution)", e.PID)
+	dead.CompletedAt = x.opts.Now()
+	_, err = x.records.Put(ctx, refstore.Record{Key: recordKey(key, id), Value: dead.Encode(), Version: e.version})
+	if errors.Is(err, refstore.ErrConflict) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("close stale execution %s: %w", id, err)
+	}
+	return true, nil
+}

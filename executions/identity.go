@@ -1,0 +1,88 @@
+// Package executions keeps every execution of a task, finds the one that answers a
+// question that was asked before, and makes a new one when there is none.
+//
+// An execution is one attempt of one task on given inputs, under
+// (taskHash, inputsHash, executionId). A cache hit is the latest success whose output
+// is still there (seed 003, "Cache Lookup"). Records are append-only: a finished
+// execution never changes.
+package executions
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"e3/objectstore"
+)
+
+// Key names what is asked: this task on these inputs.
+type Key struct {
+	Task   objectstore.Hash // of the task object
+	Inputs objectstore.Hash // InputsHash of what it reads
+}
+
+// NewKey returns the key of a task on the given inputs, in declared order.
+func NewKey(task objectstore.Hash, inputs []objectstore.Hash) Key {
+	return Key{Task: task, Inputs: InputsHash(inputs)}
+}
+
+func (k Key) String() string { return k.Task.String() + "/" + k.Inputs.String() }
+
+// ParseKey reads what String returns.
+func ParseKey(s string) (Key, bool) {
+	task, inputs, _ := strings.Cut(s, "/")
+	t, err := objectstore.ParseHash(task)
+	if err != nil {
+		return Key{}, false
+	}
+	i, err := objectstore.ParseHash(inputs)
+	return Key{Task: t, Inputs: i}, err == nil
+}
+
+// claim is the 32 bytes under which single flight is claimed.
+func (k Key) claim() [32]byte {
+	return sha256.Sum256([]byte("e3 claim key\x00" + k.String()))
+}
+
+// executionClaim is what a running execution holds for as long as it lives.
+func executionClaim(id string) [32]byte {
+	return sha256.Sum256([]byte("e3 claim execution\x00" + id))
+}
+
+// InputsHash is the SHA-256 of the hex hashes joined by one zero byte, in declared
+// order: the lineage of the reference.
+func InputsHash(inputs []objectstore.Hash) objectstore.Hash {
+	var buf [8 * 65]byte
+	b := buf[:0]
+	for i, h := range inputs {
+		if i > 0 {
+			b = append(b, 0)
+		}
+		b = append(b, h.String()...)
+	}
+	return objectstore.Sum(b)
+}
+
+// NewID returns a fresh UUIDv7. Ids made by one process strictly increase, and ids of
+// different machines order by their clocks: the greatest is the latest.
+func NewID() (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("make execution id: %w", err)
+	}
+	return id.String(), nil
+}
+
+// ParseID checks that s is a UUIDv7 in its canonical lower-case form and returns the
+// moment it was made, to the millisecond.
+func ParseID(s string) (time.Time, error) {
+	id, err := uuid.Parse(s)
+	if err != nil || id.Version() != 7 || id.Variant() != uuid.RFC4122 || id.String() != s {
+		return time.Time{}, fmt.Errorf("%q is not a UUIDv7", s)
+	}
+	sec, nsec := id.Time().UnixTime()
+	return time.Unix(sec, nsec).UTC().Truncate(time.Millisecond), nil
+}

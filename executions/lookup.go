@@ -1,0 +1,91 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// Hit is a success that answers a key.
+type Hit struct {
+	ExecutionID string
+	Output      objectstore.Hash
+	Size        int64 // of the output object, in bytes
+	Status      *record.Status
+}
+
+// Passed says why an execution was no answer.
+type Passed struct {
+	ExecutionID string
+	Reason      string
+}
+
+// Answer is what Lookup found: a hit, or the reasons why each execution of the key was
+// passed over. Running names an execution that has not ended, if there is one.
+type Answer struct {
+	Hit     *Hit
+	Passed  []Passed
+	Running []string
+	Latest  *record.Status // the latest execution, whatever its state
+}
+
+// Lookup descends from the latest execution of the key to the first success whose
+// output object exists. A later failure never hides an earlier success. Records that cannot
+// be decoded and objects that are gone are reasons for a miss, not errors; a
+// store that cannot be read is an error.
+func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
+	var a Answer
+	q := refstore.Query{Partition: partition(k), Descending: true}
+	for rec, err := range s.records.List(ctx, q) {
+		if err != nil {
+			return a, fmt.Errorf("look up %s: %w", k, err)
+		}
+		id := rec.Key.Sort
+		if _, err := ParseID(id); err != nil {
+			continue
+		}
+		pass := func(format string, args ...any) {
+			a.Passed = append(a.Passed, Passed{ExecutionID: id, Reason: fmt.Sprintf(format, args...)})
+		}
+		e, err := decode(k, rec)
+		if err != nil {
+			pass("its record is malformed: %v", err)
+			continue
+		}
+		if a.Latest == nil {
+			a.Latest = &e.Status
+		}
+		switch e.State {
+		case record.Running:
+			a.Running = append(a.Running, id)
+			pass("it has not ended")
+			continue
+		case record.Failed:
+			pass("it failed with exit code %d", e.ExitCode)
+			continue
+		case record.Error:
+			pass("it ended in error: %s", e.Message)
+			continue
+		}
+		h, err := objectstore.ParseHash(e.OutputHash)
+		if err != nil {
+			pass("its record names the output %q", e.OutputHash)
+			continue
+		}
+		size, err := s.objects.Stat(ctx, h)
+		if errors.Is(err, objectstore.ErrNotFound) {
+			pass("its output object %s is gone", h)
+			continue
+		}
+		if err != nil {
+			return a, fmt.Errorf("look up %s: %w", k, err)
+		}
+		a.Hit = &Hit{ExecutionID: id, Output: h, Size: size, Status: &e.Status}
+		return a, nil
+	}
+	return a, nil
+}

@@ -1,0 +1,195 @@
+package executions
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"e3/internal/record"
+	"e3/internal/value"
+	"e3/objectstore"
+)
+
+// stage puts the declared inputs, and nothing else, into the sandbox and returns the
+// environment of the command. Paths in it are relative to the sandbox, so that
+// they are the same wherever it lies.
+func (a *attempt) stage(ctx context.Context) ([]string, error) {
+	spec := a.spec
+	if len(spec.Inputs) != len(a.req.Inputs) {
+		return nil, fmt.Errorf("task declares %d inputs, %d are given", len(spec.Inputs), len(a.req.Inputs))
+	}
+	env := a.baseEnv()
+	for i, in := range spec.Inputs {
+		text, err := a.stageInput(ctx, in, a.req.Inputs[i])
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", in.Name, err)
+		}
+		a.texts = append(a.texts, text)
+		env = append(env, in.Name+"="+text)
+	}
+	for _, out := range spec.Output.Entries {
+		path, err := a.path(out.Path)
+		if err != nil {
+			return nil, fmt.Errorf("output %s: %w", out.Name, err)
+		}
+		dir := path // a directory that is to be filled is there already
+		if out.Kind != record.KindDir {
+			dir = filepath.Dir(path)
+		}
+		if err := a.mkdir(dir); err != nil {
+			return nil, fmt.Errorf("output %s: %w", out.Name, err)
+		}
+		env = append(env, out.Name+"="+out.Path)
+	}
+	return env, nil
+}
+
+// baseEnv is what every command sees before its own declarations. Later entries win.
+func (a *attempt) baseEnv() []string {
+	env := make([]string, 0, 16+len(a.spec.Env)+len(a.spec.Inputs))
+	env = append(env,
+		"PATH="+a.x.opts.Path,
+		"HOME="+a.box.home,
+		"TMPDIR="+a.box.tmp,
+		"LANG=C.UTF-8",
+		"TZ=UTC",
+		marker(a.id),
+	)
+	if p := a.req.Policy; p != nil {
+		for _, names := range [][]string{p.PassEnv, p.Secrets} {
+			for _, name := range names {
+				if v, ok := a.x.opts.Getenv(name); ok {
+					env = append(env, name+"="+v)
+				}
+			}
+		}
+	}
+	for _, e := range a.spec.Env {
+		env = append(env, e.Name+"="+e.Value)
+	}
+	return env
+}
+
+// secrets are the values to mask in the logs.
+func (a *attempt) secrets() []string {
+	var values []string
+	if a.req.Policy != nil {
+		for _, name := range a.req.Policy.Secrets {
+			if v, ok := a.x.opts.Getenv(name); ok && v != "" {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+// stageInput puts one input in its place and returns what the command calls it by.
+func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore.Hash) (string, error) {
+	if in.Kind == record.KindValue {
+		return a.stageValue(ctx, in, h)
+	}
+	path, err := a.path(in.Path)
+	if err != nil {
+		return "", err
+	}
+	if in.Kind == record.KindDir {
+		if err := a.mkdir(path); err != nil {
+			return "", err
+		}
+		_, err := objectstore.CheckoutTree(ctx, a.x.objects, h, path, objectstore.CheckoutOptions{})
+		return in.Path, err
+	}
+	if err := a.mkdir(filepath.Dir(path)); err != nil {
+		return "", err
+	}
+	perm := FileMode(0o644)
+	if in.Kind == record.KindExecutable {
+		perm = 0o755
+	}
+	return in.Path, a.x.objects.Materialize(ctx, h, path, perm)
+}
+
+// stageValue gives a scalar as text; what is not one lies in a JSON file.
+func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore.Hash) (string, error) {
+	data, err := objectstore.ReadAll(ctx, a.x.objects, h, value.MaxBytes)
+	if err != nil {
+		return "", err
+	}
+	v, err := value.Decode(data)
+	if err != nil {
+		return "", err
+	}
+	if text, ok := v.Scalar(); ok {
+		if strings.ContainsRune(text, 0) {
+			return "", fmt.Errorf("the value has a NUL character, which no environment can carry")
+		}
+		return text, nil
+	}
+	rel := in.Path
+	if rel == "" { // declared as a scalar, set to something else
+		rel = ".e3-values/" + in.Name + ".json"
+	}
+	path, err := a.path(rel)
+	if err != nil {
+		return "", err
+	}
+	if err := a.mkdir(filepath.Dir(path)); err != nil {
+		return "", err
+	}
+	return rel, writeJSON(path, v)
+}
+
+// path places a declared path in the sandbox; task objects come from anywhere.
+func (a *attempt) path(rel string) (string, error) {
+	local := filepath.FromSlash(rel)
+	if !filepath.IsLocal(local) {
+		return "", fmt.Errorf("path %q leaves the task's directory", rel)
+	}
+	return filepath.Join(a.box.work, local), nil
+}
+
+func (a *attempt) mkdir(dir string) error {
+	if dir == a.box.work {
+		return nil
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// argv is the command with its names filled in. A script is handed to bash, which finds the
+// names in its environment.
+func (a *attempt) argv() []string {
+	spec := a.spec
+	if spec.Argv == nil {
+		return []string{"bash", "-euo", "pipefail", "-c", spec.Shell}
+	}
+	if !slices.ContainsFunc(spec.Argv, func(s string) bool { return strings.Contains(s, "{") }) {
+		return spec.Argv
+	}
+	var pairs []string
+	for _, e := range spec.Env {
+		pairs = append(pairs, "{"+e.Name+"}", e.Value)
+	}
+	for i, in := range spec.Inputs {
+		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])
+	}
+	for _, out := range spec.Output.Entries {
+		pairs = append(pairs, "{"+out.Name+"}", out.Path)
+	}
+	names := strings.NewReplacer(pairs...)
+	argv := make([]string, len(spec.Argv))
+	for i, s := range spec.Argv {
+		argv[i] = names.Replace(s)
+	}
+	return argv
+}
+
+func writeJSON(path string, v *value.Value) error {
+	data, err := v.JSON()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}

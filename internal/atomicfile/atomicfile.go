@@ -1,0 +1,134 @@
+// Package atomicfile puts whole files in place: a file is written aside and renamed, so that a reader, or a crash, finds
+// the old file or the new one and nothing between.
+//
+// What is written aside must lie on the same file system as its destination. A crash leaves it where it was written;
+// its owner clears that folder.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File is a file being written aside. It ends with exactly one successful [File.Replace] or [File.Create], or with
+// [File.Discard]. It is not safe for concurrent use.
+type File struct {
+	*os.File
+	done bool
+}
+
+// New begins a file in dir, under a name that no other file has there. perm is set exactly, whatever the umask is.
+func New(dir string, perm fs.FileMode) (*File, error) {
+	f, err := os.CreateTemp(dir, "new-*")
+	if err != nil {
+		return nil, err
+	}
+	if perm != 0o600 { // what CreateTemp gives
+		if err := f.Chmod(perm); err != nil {
+			return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}
+	return &File{File: f}, nil
+}
+
+// Replace closes the file and moves it to path, in the place of what is there.
+func (f *File) Replace(path string) error { return f.commit(path, os.Rename) }
+
+// Create closes the file and moves it to path, where nothing may be: otherwise the error matches [fs.ErrExist].
+func (f *File) Create(path string) error { return f.commit(path, RenameExclusive) }
+
+func (f *File) commit(path string, move func(from, to string) error) error {
+	if f.done {
+		return fmt.Errorf("commit %s: %w", path, fs.ErrClosed)
+	}
+	err := f.File.Close()
+	if err == nil {
+		err = move(f.Name(), path)
+	}
+	f.done = true
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Discard closes and removes the file. After Replace or Create it does nothing, so that it can be deferred.
+func (f *File) Discard() error {
+	if f.done {
+		return nil
+	}
+	f.done = true
+	return errors.Join(f.File.Close(), os.Remove(f.Name()))
+}
+
+// Options say how a file is written. The zero value writes beside the destination, with mode 0644, without sync.
+type Options struct {
+	Aside string      // folder to write in; "" is the destination's own
+	Perm  fs.FileMode // 0 is 0644
+	Sync  bool        // the file and its folder survive power loss once the call has returned
+}
+
+// WriteFile replaces the file at path, or makes it.
+func WriteFile(path string, data []byte, o Options) error {
+	return o.write(path, data, (*File).Replace)
+}
+
+// CreateFile makes the file at path. If something is there, the error matches [fs.ErrExist] and nothing changed.
+func CreateFile(path string, data []byte, o Options) error {
+	return o.write(path, data, (*File).Create)
+}
+
+func (o Options) write(path string, data []byte, commit func(*File, string) error) (err error) {
+	if o.Aside == "" {
+		o.Aside = filepath.Dir(path)
+	}
+	if o.Perm == 0 {
+		o.Perm = 0o644
+	}
+	f, err := New(o.Aside, o.Perm)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, errors.Join(err, f.Discard()))
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if o.Sync {
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	if err := commit(f, path); err != nil {
+		return err
+	}
+	if o.Sync {
+		return SyncDir(filepath.Dir(path))
+	}
+	return nil
+}
+
+// SyncDir makes the names in a folder survive power loss: those that were made, renamed or removed there before the call.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // nothing was written through it
+	return syncDir(d)
+}
+
+// RenameExclusive renames a file, but never onto something: then the error matches [fs.ErrExist]. Of several
+// concurrent renames to one name exactly one succeeds.
+func RenameExclusive(from, to string) error {
+	if err := renameExclusive(from, to); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}

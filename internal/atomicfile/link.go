@@ -1,0 +1,21 @@
+//go:build !windows
+
+package atomicfile
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// linkExclusive renames a file by link and unlink: a link is never made onto something. A crash between the two
+// leaves both names, which is an orphan like any other. Folders cannot be linked; for them it fails with EPERM.
+func linkExclusive(from, to string) error {
+	if err := os.Link(from, to); err != nil {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			return errno
+		}
+		return err
+	}
+	return os.Remove(from)
+}

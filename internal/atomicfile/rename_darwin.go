@@ -1,0 +1,18 @@
+package atomicfile
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func renameExclusive(from, to string) error {
+	err := unix.RenamexNp(from, to, unix.RENAME_EXCL)
+	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) { // a file system without it
+		return linkExclusive(from, to)
+	}
+	return err
+}
+
+func syncDir(d *os.File) error { return d.Sync() }

@@ -1,0 +1,128 @@
+// Package events is the append-only history of runs: one JSON object a line, gap-free
+// sequence numbers within a run (seed 000).
+//
+// Every transition of a run or a task is emitted once, by the code that makes it.
+// Lines are gathered for a moment before they are appended; what a crash takes with it is
+// found in the execution records and appended by whoever closes the run.
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Type says what happened.
+type Type string
+
+// The types of events.
+const (
+	RunStarted   Type = "run.started"
+	RunCompleted Type = "run.completed"
+	RunFailed    Type = "run.failed"
+	RunCancelled Type = "run.cancelled"
+
+	TaskCreated        Type = "task.created"         // part of this run; bulk: Data.Tasks of them
+	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known
+	TaskStarted        Type = "task.started"         // its command runs
+	TaskCompleted      Type = "task.completed"       // success
+	TaskFailed         Type = "task.failed"          // this attempt ended without success
+	TaskRetryScheduled Type = "task.retry_scheduled" // another attempt follows after Data.DelayMs
+	TaskSkipped        Type = "task.skipped"         // something upstream failed
+	TaskAbandoned      Type = "task.abandoned"       // the run ended before its turn; bulk
+	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
+)
+
+// Event is one fact about a run or a task in it.
+type Event struct {
+	Seq       int64     `json:"seq"`
+	Time      time.Time `json:"time"`
+	Run       string    `json:"run"`
+	Workspace string    `json:"workspace"`
+	Type      Type      `json:"type"`
+	Task      string    `json:"task,omitempty"`
+	Execution string    `json:"execution,omitempty"`
+	Worker    string    `json:"worker,omitempty"`
+	Data      *Data     `json:"data,omitempty"`
+}
+
+// Data is what some types say beyond the common fields. Durations are milliseconds.
+type Data struct {
+	Package  string   `json:"package,omitempty"`  // run.started: name@version
+	Process  *Process `json:"process,omitempty"`  // run.started
+	Tasks    int      `json:"tasks,omitempty"`    // bulk events: how many tasks
+	As       string   `json:"as,omitempty"`       // bulk task.cached: with the executions of this run
+	Key      string   `json:"key,omitempty"`      // taskHash/inputsHash
+	Attempt  int64    `json:"attempt,omitempty"`  // from 1
+	Duration int64    `json:"ms,omitempty"`       // of the execution or the run
+	ExitCode int64    `json:"exitCode,omitempty"` // task.failed
+	Reason   string   `json:"reason,omitempty"`   // timeout, cancelled, signal, …
+	Message  string   `json:"message,omitempty"`
+	Output   string   `json:"output,omitempty"`  // task.completed, task.cached: hash of the output
+	DelayMs  int64    `json:"delayMs,omitempty"` // task.retry_scheduled
+	Because  string   `json:"because,omitempty"` // task.skipped: the task that failed
+	Shared   bool     `json:"shared,omitempty"`  // another run's execution, waited for
+	Summary  *Summary `json:"summary,omitempty"` // the end of a run
+}
+
+// Process is who runs.
+type Process struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"startTime,omitempty"`
+	BootID    string `json:"bootId,omitempty"`
+	Host      string `json:"host,omitempty"`
+	User      string `json:"user,omitempty"`
+}
+
+// Summary counts the tasks of a run. Completed includes the cached ones.
+type Summary struct {
+	Total     int64 `json:"total"`
+	Completed int64 `json:"completed"`
+	Cached    int64 `json:"cached"`
+	Failed    int64 `json:"failed"`
+	Skipped   int64 `json:"skipped"`
+}
+
+// Bulk is how many proven tasks get an event of their own; more share one that has their
+// number, and the run whose executions answer them, in its data.
+const Bulk = 100
+
+// timeLayout is RFC 3339 with exactly three decimals, so that lines sort by time as text.
+const timeLayout = "2006-01-02T15:04:05.000Z07:00"
+
+// Append appends the event's line to b.
+func Append(b []byte, e *Event) ([]byte, error) {
+	b = fmt.Appendf(b, `{"seq":%d,"time":"%s","run":%q,"workspace":%q,"type":%q`,
+		e.Seq, e.Time.UTC().Format(timeLayout), e.Run, e.Workspace, e.Type)
+	for _, f := range []struct{ name, value string }{{"task", e.Task}, {"execution", e.Execution}, {"worker", e.Worker}} {
+		if f.value != "" {
+			text, err := json.Marshal(f.value)
+			if err != nil {
+				return nil, err
+			}
+			b = append(append(append(append(b, `,"`...), f.name...), `":`...), text...)
+		}
+	}
+	if e.Data != nil {
+		data, err := json.Marshal(e.Data)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(b, `,"data":`...), data...)
+	}
+	return append(b, "}\n"...), nil
+}
+
+// Parse reads one line, with or without its newline. Unknown fields are passed over: the
+// format only grows.
+func Parse(line []byte) (*Event, error) {
+	var e Event
+	if err := json.Unmarshal(bytes.TrimSuffix(line, []byte("\n")), &e); err != nil {
+		return nil, fmt.Errorf("event: %w", err)
+	}
+	if e.Seq < 1 || e.Type == "" || e.Run == "" {
+		return nil, fmt.Errorf("event: seq, run or type is missing")
+	}
+	return &e, nil
+}

@@ -1,0 +1,198 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// A glob pattern is a slash-separated path in which "*" stands for any text without a slash, "?" for
+// one character, and "**", as a whole part, for any number of folders, none included; at the end it stands for
+// all files below. All else is literal, brackets, braces and backslashes too. A name that begins with a dot is
+// matched only by a part of the pattern that begins with a dot: no wildcard enters hidden folders. Nothing in
+// a folder named .e3 is ever matched.
+
+// CheckGlob says what is wrong with a pattern that is clean and relative.
+func CheckGlob(pattern string) error {
+	if !fs.ValidPath(pattern) {
+		return errors.New("the pattern is not a clean relative path")
+	}
+	for part := range strings.SplitSeq(pattern, "/") {
+		if part != "**" && strings.Contains(part, "**") {
+			return errors.New("** must stand alone between slashes")
+		}
+	}
+	if !strings.ContainsAny(pattern, "*?") {
+		return errors.New("the pattern has no * or ?")
+	}
+	return nil
+}
+
+// GlobPrefix is the longest leading path of a pattern that holds no wildcard, "." if there is none.
+func GlobPrefix(pattern string) string {
+	wild := strings.IndexAny(pattern, "*?")
+	if wild < 0 {
+		return pattern
+	}
+	if slash := strings.LastIndexByte(pattern[:wild], '/'); slash >= 0 {
+		return pattern[:slash]
+	}
+	return "."
+}
+
+// MatchGlob says whether the file at the clean relative path rel matches the pattern. Its time is at most
+// proportional to the product of both lengths.
+func MatchGlob(pattern, rel string) bool {
+	p, name := strings.Split(pattern, "/"), strings.Split(rel, "/")
+	at := globStart(p)
+	for i, part := range name {
+		if part == repositoryDir && i < len(name)-1 {
+			return false
+		}
+		if at = globStep(p, at, part); len(at) == 0 {
+			return false
+		}
+	}
+	return globAccepts(p, at)
+}
+
+// Matching follows all positions in the pattern at once: the set of parts that the next part of the path may
+// match, in ascending order. The position len(parts) means that the pattern is used up.
+
+// globStart is the set before the first part of the path.
+func globStart(parts []string) []int { return globClose(parts, nil, 0) }
+
+// globClose adds a position and those reached from it by letting "**" stand for nothing. A final "**" must
+// stand for something.
+func globClose(parts []string, at []int, i int) []int {
+	for {
+		if len(at) == 0 || at[len(at)-1] < i {
+			at = append(at, i)
+		}
+		if i >= len(parts)-1 || parts[i] != "**" {
+			return at
+		}
+		i++
+	}
+}
+
+// globStep is the set after one more part of the path.
+func globStep(parts []string, at []int, name string) []int {
+	var next []int
+	hidden := strings.HasPrefix(name, ".")
+	for _, i := range at {
+		switch {
+		case i == len(parts):
+		case parts[i] == "**":
+			if hidden {
+				continue
+			}
+			next = globClose(parts, next, i)
+			if i == len(parts)-1 {
+				next = globClose(parts, next, i+1)
+			}
+		case hidden && !strings.HasPrefix(parts[i], "."):
+		case matchPart(parts[i], name):
+			next = globClose(parts, next, i+1)
+		}
+	}
+	return next
+}
+
+func globAccepts(parts []string, at []int) bool {
+	return len(at) > 0 && at[len(at)-1] == len(parts)
+}
+
+// matchPart matches one part of a path with * and ?. On a mismatch only the latest * takes one character more,
+// which is enough, since an earlier one could gain nothing that the latest cannot.
+func matchPart(pattern, name string) bool {
+	star, retry := -1, 0
+	p, n := 0, 0
+	for n < len(name) {
+		r, size := utf8.DecodeRuneInString(name[n:])
+		if p < len(pattern) {
+			if pattern[p] == '*' {
+				star, retry = p, n
+				p++
+				continue
+			}
+			q, qsize := utf8.DecodeRuneInString(pattern[p:])
+			if pattern[p] == '?' || q == r && pattern[p:p+qsize] == name[n:n+size] {
+				p, n = p+qsize, n+size
+				continue
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		_, size = utf8.DecodeRuneInString(name[retry:])
+		retry += size
+		p, n = star+1, retry
+	}
+	return strings.TrimLeft(pattern[p:], "*") == ""
+}
+
+// WalkGlob calls fn for every file below the root of fsys that matches the pattern, with its path relative to that
+// root. Folders are read only where a match is possible, starting at the fixed prefix; a prefix that does not
+// exist holds no matches. Names in a folder come in byte order, a folder's content in its place. Symbolic links
+// are not followed: a link that matches is given to fn as what it is, and one in the prefix is an error. An
+// error of fn, or of reading a folder, ends the walk and is returned.
+func WalkGlob(fsys fs.FS, pattern string, fn func(rel string, d fs.DirEntry) error) error {
+	if err := CheckGlob(pattern); err != nil {
+		return fmt.Errorf("glob %q: %w", pattern, err)
+	}
+	parts := strings.Split(pattern, "/")
+	at, prefix := globStart(parts), GlobPrefix(pattern)
+	if prefix != "." {
+		folder := ""
+		for part := range strings.SplitSeq(prefix, "/") {
+			if part == repositoryDir {
+				return nil
+			}
+			folder = path.Join(folder, part)
+			info, err := fs.Lstat(fsys, folder)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil
+			case err != nil:
+				return fmt.Errorf("glob %q: %w", pattern, err)
+			case info.Mode()&fs.ModeSymlink != 0:
+				return fmt.Errorf("glob %q: %s is a symbolic link, which is not followed; name the folder that it leads to", pattern, folder)
+			case !info.IsDir():
+				return nil
+			}
+			at = globStep(parts, at, part)
+		}
+	}
+	return walkGlob(fsys, parts, prefix, at, fn)
+}
+
+func walkGlob(fsys fs.FS, parts []string, folder string, at []int, fn func(string, fs.DirEntry) error) error {
+	entries, err := fs.ReadDir(fsys, folder)
+	if err != nil {
+		return fmt.Errorf("glob %q: %w", strings.Join(parts, "/"), err)
+	}
+	for _, e := range entries {
+		next := globStep(parts, at, e.Name())
+		if len(next) == 0 {
+			continue
+		}
+		rel := path.Join(folder, e.Name())
+		if e.IsDir() {
+			if e.Name() == repositoryDir || next[0] == len(parts) {
+				continue
+			}
+			if err := walkGlob(fsys, parts, rel, next, fn); err != nil {
+				return err
+			}
+		} else if globAccepts(parts, next) {
+			if err := fn(rel, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+// Package manifest reads the package file, e3.yaml: a strict, plain-data description of inputs and tasks.
+//
+// Parse and ParseFile turn YAML 1.2 (core schema) or JSON into a Definition in which everything is decided:
+// matrices are expanded, references resolved to indices, staged paths computed and checked. A file that is
+// wrong gives Errors: every fault that could be found, each with its position and, where there is one, a
+// suggestion. The package is pure: apart from ParseFile and WalkGlob it touches no file, and it knows
+// nothing of stores or executions. A Definition is read-only after Parse and safe for concurrent use.
+//
+// # References
+//
+// A task names what it reads under "in", either as a list, where each source is known by its last part, or
+// as a mapping from a local name to a source. A source is one of
+//
+//	sales                     an input of the package
+//	clean                     the output of a task; of a task with several outputs, a directory of them all
+//	train.model               one of several outputs
+//	train[4]                  one item of a matrix task (several dimensions: train[depth=4,lr=0.1])
+//	train[*]                  every item: a directory with one entry per item, named by its label
+//	train[depth=4,lr=*]       some of the items, likewise
+//	features[region]          the item with the same value as this item of the task's own dimension "region"
+//
+// Brackets and entry combine: train[*].metrics. With several dimensions each must be selected, by
+// "dimension=value" or by the bare name of a dimension that both tasks have; a lone "*" selects all items.
+// A value in brackets that names one of the task's own dimensions always means the task's own item, so a
+// word that is both such a dimension and an item of the target is refused as ambiguous.
+//
+// # Staging
+//
+// TaskInput.Path says where an input lies in the task's directory. Project files, directories and globs keep
+// their path relative to the package file (a glob is a directory at its fixed prefix); the output of
+// another task lies at the path declared there; a fan-in, and the directory of a task with several outputs,
+// lie at the local input name; a value that is not a scalar is a JSON file under .e3-values. No two of one
+// task's inputs and outputs may claim the same path or lie inside one another. Globs are the exception: the folder
+// of a glob may hold other things, several globs may share it, and a project file or directory in it
+// may be matched as well, because both copies come from the same place. Whoever stages must accept such overlap
+// when the content is equal and refuse it otherwise. What a task makes may lie in the folder of a glob
+// unless the pattern matches its path.
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+)
+
+// FileName is the usual name of the package file.
+const FileName = "e3.yaml"
+
+// DefaultVersion is the version of a package whose file gives none.
+const DefaultVersion = "0.0.0"
+
+// Limits on what a file may ask for. They are far above real use and keep a hostile file from
+// taking the machine's memory.
+const (
+	MaxFileSize = 256 << 20 // bytes of one package file
+	MaxTasks    = 1_000_000 // tasks after matrix expansion
+	MaxLabel    = 128       // bytes of a matrix label, the text in brackets
+
+	maxDepth      = 64        // nesting of lists and mappings
+	maxDimensions = 8         // of one matrix
+	maxAliasNodes = 1_000_000 // nodes that aliases stand for, in one file
+	maxFanInItems = 4_000_000 // of all distinct fan-ins together
+	maxGlobs      = 1_000     // inputs of one task that are globs
+)
+
+// A splitting says when and how YAML is parsed in pieces. Tests make it small.
+type splitting struct {
+	threshold int64 // larger files are
+	piece     int64 // least bytes of one piece but the last
+}
+
+func usualSplitting() splitting { return splitting{threshold: 1 << 20, piece: 64 << 10} }
+
+// Parse reads the package file in data. The name appears in errors and in Definition.File; it is not opened.
+// Input that begins with "{" is JSON (or a YAML flow mapping, should it not be JSON); all else is YAML.
+// A faulty file gives an error of type Errors.
+func Parse(name string, data []byte) (*Definition, error) {
+	return parse(name, section(data), usualSplitting())
+}
+
+// ParseFile reads the package file at path. Faults of its content give an error of type Errors; one that cannot be
+// read gives the operating system's error. A large regular file is read piece by piece.
+func ParseFile(path string) (*Definition, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open package file: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("open package file: %w", err)
+	}
+	if st.Mode().IsRegular() {
+		return parse(path, io.NewSectionReader(f, 0, st.Size()), usualSplitting())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read package file: %w", err)
+	}
+	return Parse(path, data)
+}
+
+func parse(name string, file *io.SectionReader, split splitting) (*Definition, error) {
+	report := &collector{file: name}
+	if file.Size() > MaxFileSize {
+		report.add(Pos{1, 1}, "", "the file is larger than %d MiB", MaxFileSize>>20)
+		return nil, report.result()
+	}
+	look, err := scan(file)
+	if err != nil {
+		return nil, fmt.Errorf("read package file: %w", err)
+	}
+	if look.bad != "" {
+		report.add(look.badPos, "the file must be UTF-8 text", "%s", look.bad)
+		return nil, report.result()
+	}
+	if look.bom {
+		file = io.NewSectionReader(file, int64(len(byteOrderMark)), file.Size()-int64(len(byteOrderMark)))
+	}
+	d, fault, err := read(name, file, look, split)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read package file: %w", err)
+	case fault != nil:
+		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
+		return nil, d.report.result()
+	}
+	d.finish()
+	if err := d.report.result(); err != nil {
+		return nil, err
+	}
+	return d.def, nil
+}
+
+// read feeds the file into a decoder by the first way that can read it. A way that fails midway has fed its decoder
+// already, so each starts with a fresh one.
+func read(name string, file *io.SectionReader, look overview, split splitting) (*decoder, *syntaxError, error) {
+	if look.first == '{' {
+		d := newDecoder(name)
+		fault := readJSON(io.NewSectionReader(file, 0, file.Size()), d)
+		if fault == nil {
+			return d, nil, nil
+		}
+		data, err := whole(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		if flow := newDecoder(name); readYAML(data, flow) == nil {
+			return flow, nil, nil
+		}
+		return d, fault, nil
+	}
+	if file.Size() > split.threshold && !look.oddBreaks {
+		d := newDecoder(name)
+		if ok, err := readPieces(file, split.piece, d); ok || err != nil {
+			return d, nil, err
+		}
+	}
+	data, err := whole(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := newDecoder(name)
+	return d, readYAML(data, d), nil
+}
+
+func section(data []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(data), 0, int64(len(data)))
+}
+
+func whole(file *io.SectionReader) ([]byte, error) {
+	data := make([]byte, file.Size())
+	_, err := io.ReadFull(io.NewSectionReader(file, 0, file.Size()), data)
+	return data, err
+}

@@ -1,0 +1,160 @@
+package manifest
+
+import "strings"
+
+// A dimension is one key of a matrix. The items of a task are numbered in the order of its
+// dimensions, the last one varying fastest.
+type dimension struct {
+	name  string
+	pos   Pos
+	items []string
+	index map[string]int32 // of items
+}
+
+// matrix reads the dimensions of a task.
+func (d *decoder) matrix(where string, n *node) []dimension {
+	where += ": matrix"
+	if n.kind != mapNode || len(n.list) == 0 {
+		if n.kind == mapNode {
+			d.report.add(n.pos, "", "%s: there is no dimension", where)
+		} else {
+			d.wrongType(where, n, "a mapping such as {depth: [4, 8]}")
+		}
+		return nil
+	}
+	if len(n.list)/2 > maxDimensions {
+		d.report.add(n.pos, "", "%s: more than %d dimensions", where, maxDimensions)
+		return nil
+	}
+	dims := make([]dimension, 0, len(n.list)/2)
+	d.members(where, n, "dimension", func(key, v *node) {
+		if !ValidInputName(key.text) {
+			d.report.add(key.pos, inputNameRule, "%s: %q is not the name of a dimension", where, clip(key.text))
+			return
+		}
+		dims = append(dims, d.dimension(where+": "+key.text, key, v))
+	})
+	size, label := 1, 0
+	for i := range dims {
+		size *= max(len(dims[i].items), 1)
+		if size > MaxTasks {
+			d.report.add(n.pos, "", "%s: more than %d items", where, MaxTasks)
+			return nil
+		}
+		longest := 0
+		for _, item := range dims[i].items {
+			longest = max(longest, len(item))
+		}
+		if label += longest; len(dims) > 1 {
+			label += len(dims[i].name) + len("=,")
+		}
+	}
+	if len(dims) > 1 {
+		label -= len(",")
+	}
+	if label > MaxLabel {
+		d.report.add(n.pos, "shorten the items or the names of the dimensions", "%s: a label would be %d bytes long, and %d is the most", where, label, MaxLabel)
+	}
+	return dims
+}
+
+func (d *decoder) dimension(where string, key, n *node) dimension {
+	dim := dimension{name: d.intern(key.text), pos: key.pos}
+	if n.kind != listNode {
+		d.wrongType(where, n, "a list of strings, numbers or booleans")
+		return dim
+	}
+	if len(n.list) == 0 {
+		d.report.add(n.pos, "", "%s: there is no item", where)
+	}
+	dim.items = make([]string, 0, len(n.list))
+	dim.index = make(map[string]int32, len(n.list))
+	for i := range n.list {
+		item := &n.list[i]
+		switch item.kind {
+		case boolNode, intNode, floatNode, stringNode:
+		default:
+			d.wrongType(where, item, "a string, a number or a boolean")
+			continue
+		}
+		text := item.scalarText()
+		if !ValidLabelItem(text) {
+			d.report.add(item.pos, "an item is a file name of at most 128 bytes without , = [ ] and control characters, not * or a name of dots",
+				"%s: %q cannot be an item", where, clip(text))
+			continue
+		}
+		if _, again := dim.index[text]; again {
+			d.report.add(item.pos, "", "%s: the item %s is here for the second time", where, clip(text))
+			continue
+		}
+		dim.index[text] = int32(len(dim.items))
+		dim.items = append(dim.items, text)
+	}
+	return dim
+}
+
+// stride is how far apart two items are that differ by one in the dimension.
+func stride(dims []dimension, dim int) int {
+	s := 1
+	for _, after := range dims[dim+1:] {
+		s *= len(after.items)
+	}
+	return s
+}
+
+// item is the number, in the dimension, of the item with the given number in the matrix.
+func item(dims []dimension, dim, number int) int {
+	return number / stride(dims, dim) % len(dims[dim].items)
+}
+
+// expand makes the tasks of all bases, as yet without inputs.
+func (d *decoder) expand() {
+	total := 0
+	for i := range d.bases {
+		b := &d.bases[i]
+		b.first, b.count = total, 1
+		for j := range b.dims {
+			b.count *= len(b.dims[j].items)
+		}
+		if total += b.count; total > MaxTasks {
+			d.report.add(b.spec.Pos, "split the package", "the matrices make more than %d tasks", MaxTasks)
+			d.bases = nil
+			return
+		}
+	}
+	tasks := make([]Task, 0, total)
+	for i := range d.bases {
+		b := &d.bases[i]
+		if b.dims == nil {
+			tasks = append(tasks, Task{Spec: b.spec, Name: b.spec.Base})
+			continue
+		}
+		bindings := make([]Binding, b.count*len(b.dims))
+		for number := range b.count {
+			own := bindings[:len(b.dims):len(b.dims)]
+			bindings = bindings[len(b.dims):]
+			for j := range b.dims {
+				own[j] = Binding{b.dims[j].name, b.dims[j].items[item(b.dims, j, number)]}
+			}
+			tasks = append(tasks, Task{Spec: b.spec, Name: b.spec.Base + "[" + label(own) + "]", Items: own})
+		}
+	}
+	d.def.Tasks = tasks
+}
+
+// label is the text in brackets of an item.
+func label(items []Binding) string {
+	if len(items) == 1 {
+		return items[0].Value
+	}
+	var s strings.Builder
+	for i, item := range items {
+		if i > 0 {
+			s.WriteByte(',')
+		}
+		s.WriteString(item.Name)
+		s.WriteByte('=')
+		s.WriteString(item.Value)
+	}
+	return s.String()
+}

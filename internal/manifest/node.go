@@ -1,0 +1,156 @@
+package manifest
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// A nodeKind is the type of a node after resolution.
+type nodeKind uint8
+
+const (
+	badNode nodeKind = iota // a fault that is already reported
+	nullNode
+	boolNode
+	intNode
+	floatNode
+	stringNode
+	listNode
+	mapNode
+)
+
+func (k nodeKind) String() string {
+	switch k {
+	case nullNode:
+		return "nothing"
+	case boolNode:
+		return "a boolean"
+	case intNode:
+		return "an integer"
+	case floatNode:
+		return "a fractional number"
+	case stringNode:
+		return "a string"
+	case listNode:
+		return "a list"
+	case mapNode:
+		return "a mapping"
+	}
+	return "something unreadable"
+}
+
+// A node is one value of a file, the same from YAML and from JSON. It is small because a file of many tasks
+// has millions.
+type node struct {
+	kind nodeKind
+	pos  Pos
+	bits uint64 // of a bool, an int64 or a float64
+	text string // of a string
+	list []node // of a list its items; of a mapping its keys and values in turn. Keys are strings or bad
+}
+
+func (n *node) bool() bool     { return n.bits != 0 }
+func (n *node) int() int64     { return int64(n.bits) }
+func (n *node) float() float64 { return math.Float64frombits(n.bits) }
+
+// scalarText is the normalised text of a scalar that is not null.
+func (n *node) scalarText() string {
+	switch n.kind {
+	case boolNode:
+		return strconv.FormatBool(n.bool())
+	case intNode:
+		return strconv.FormatInt(n.int(), 10)
+	case floatNode:
+		return formatFloat(n.float())
+	}
+	return n.text
+}
+
+// formatFloat writes the shortest text that reads back as f, always recognisable as a float: 1.0, 0.1, 1e-05.
+func formatFloat(f float64) string {
+	s := strconv.FormatFloat(f, 'g', -1, 64)
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return s
+}
+
+// resolvePlain gives plain text its type by the core schema of YAML 1.2 and nothing beyond it: yes, no, on, off,
+// 1:30, 1_000 and dates are strings. The fault is a number that cannot be held exactly enough.
+func resolvePlain(s string) (n node, fault string) {
+	switch s {
+	case "", "~", "null", "Null", "NULL":
+		return node{kind: nullNode}, ""
+	case "true", "True", "TRUE":
+		return node{kind: boolNode, bits: 1}, ""
+	case "false", "False", "FALSE":
+		return node{kind: boolNode}, ""
+	case ".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF":
+		return node{}, s + " is not a finite number"
+	}
+	c := s[0]
+	if !isDigit(c) && c != '-' && c != '+' && c != '.' {
+		return node{kind: stringNode, text: s}, ""
+	}
+	if base, digits := intBase(s); base != 0 {
+		i, err := strconv.ParseInt(digits, base, 64)
+		if err != nil {
+			return node{}, "the integer " + clip(s) + " does not fit 64 bits"
+		}
+		return node{kind: intNode, bits: uint64(i)}, ""
+	}
+	if isFloat(s) {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			return node{}, "the number " + clip(s) + " is out of range"
+		}
+		return node{kind: floatNode, bits: math.Float64bits(f)}, ""
+	}
+	return node{kind: stringNode, text: s}, ""
+}
+
+// intBase recognises the integers of the core schema. Only decimal ones have a sign, and a leading zero means nothing.
+func intBase(s string) (base int, digits string) {
+	if d, ok := strings.CutPrefix(s, "0x"); ok && d != "" && only(d, func(c byte) bool {
+		return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+	}) {
+		return 16, d
+	}
+	if d, ok := strings.CutPrefix(s, "0o"); ok && d != "" && only(d, func(c byte) bool { return '0' <= c && c <= '7' }) {
+		return 8, d
+	}
+	unsigned := s
+	if s[0] == '-' || s[0] == '+' {
+		unsigned = s[1:]
+	}
+	if unsigned != "" && only(unsigned, isDigit) {
+		return 10, s
+	}
+	return 0, ""
+}
+
+// isFloat recognises [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?
+func isFloat(s string) bool {
+	if s[0] == '-' || s[0] == '+' {
+		s = s[1:]
+	}
+	mantissa, exponent := s, "0"
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		mantissa, exponent = s[:i], s[i+1:]
+		if exponent != "" && (exponent[0] == '-' || exponent[0] == '+') {
+			exponent = exponent[1:]
+		}
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	return whole+fraction != "" && only(whole, isDigit) && only(fraction, isDigit) && exponent != "" && only(exponent, isDigit)
+}
+
+// clip shortens text from the file for a message.
+func clip(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

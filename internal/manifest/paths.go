@@ -1,0 +1,86 @@
+package manifest
+
+import (
+	"path"
+	"strings"
+)
+
+const (
+	repositoryDir = ".e3"        // never linked, globbed or staged
+	valuesDir     = ".e3-values" // where values that are not scalars are staged
+)
+
+// cleanPath makes a path from the file clean, or says why it cannot be one. Whether a trailing slash is meant
+// is the caller's affair.
+func cleanPath(s string) (clean, fault, hint string) {
+	switch {
+	case s == "":
+		return "", "the path is empty", ""
+	case s[0] == '/' || len(s) >= 3 && s[1] == ':' && (s[2] == '/' || s[2] == '\\') && isWord(s[0]):
+		return "", "the path is absolute", "paths are relative to the folder of the package file; copy or link the data into it"
+	case strings.Contains(s, `\`):
+		return "", "the path holds a backslash", "separate folders with /"
+	}
+	clean = path.Clean(s)
+	if clean == ".." || strings.HasPrefix(clean, "../") {
+		return "", "the path leaves the folder of the package file", "move the package file up, or the data into its folder"
+	}
+	for part := range strings.SplitSeq(clean, "/") {
+		if part == repositoryDir || part == valuesDir {
+			return "", "the path leads into " + part + ", which is e3's own", ""
+		}
+	}
+	return clean, "", ""
+}
+
+// projectPath reads the path of an input that links to the project's files.
+func (d *decoder) projectPath(where string, n *node, kind InputKind) string {
+	s := n.text
+	if n.kind != stringNode {
+		d.wrongType(where, n, "a string")
+		return ""
+	}
+	clean, fault, hint := cleanPath(s)
+	switch {
+	case fault != "":
+	case kind == FileInput && strings.HasSuffix(s, "/"):
+		fault, hint = "the path ends in /, as a directory's", "use dir:"
+	case kind == GlobInput:
+		if err := CheckGlob(clean); err != nil {
+			fault = err.Error()
+			if GlobPrefix(clean) == clean {
+				hint = "use file: or dir:"
+			}
+		} else if strings.HasSuffix(s, "/") {
+			fault, hint = "the pattern ends in /, but a glob matches files", "add ** for all files below"
+		}
+	case clean == ".":
+		fault, hint = "the path is the folder of the package file itself", "name a folder or file in it, or use glob:"
+	}
+	if fault != "" {
+		d.report.add(n.pos, hint, "%s %q: %s", where, clip(s), fault)
+	}
+	return clean
+}
+
+// outputPath reads the path of an output: below the task's directory, and a directory if a slash ends it.
+func (d *decoder) outputPath(where string, n *node) (clean string, kind Kind) {
+	s := n.text
+	if n.kind != stringNode {
+		d.wrongType(where, n, "a string")
+		return "", File
+	}
+	clean, fault, hint := cleanPath(s)
+	if fault == "" && clean == "." {
+		fault, hint = "an output lies inside the task's directory and cannot be all of it", "name a folder in it"
+	} else if fault != "" {
+		hint = "outputs lie in the task's own directory"
+	}
+	if fault != "" {
+		d.report.add(n.pos, hint, "%s %q: %s", where, clip(s), fault)
+	}
+	if strings.HasSuffix(s, "/") {
+		kind = Dir
+	}
+	return clean, kind
+}

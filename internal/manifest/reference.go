@@ -1,0 +1,206 @@
+package manifest
+
+import "strings"
+
+// A reference is the parsed text of a source: name[selectors].entry.
+type reference struct {
+	name      string
+	selected  bool // brackets are there
+	selectors []selector
+	entry     string // "" when there is none
+}
+
+// A selector is one part between brackets: dimension=value or a value alone.
+type selector struct {
+	dimension string // "" for a value alone
+	value     string
+}
+
+// parseReference takes the text of a source apart. The fault is "" for a well-formed one.
+func parseReference(s string) (r reference, fault string) {
+	end := strings.IndexAny(s, "[.")
+	if end < 0 {
+		end = len(s)
+	}
+	r.name, s = s[:end], s[end:]
+	if !ValidName(r.name) {
+		return r, "does not begin with the name of an input or task"
+	}
+	if strings.HasPrefix(s, "[") {
+		inner, rest, closed := strings.Cut(s[1:], "]")
+		if !closed {
+			return r, "has no closing bracket"
+		}
+		r.selected, s = true, rest
+		for part := range strings.SplitSeq(inner, ",") {
+			dimension, value, named := strings.Cut(part, "=")
+			if !named {
+				dimension, value = "", part
+			}
+			sel := selector{strings.TrimSpace(dimension), strings.TrimSpace(value)}
+			if sel.value == "" || named && sel.dimension == "" || strings.Contains(sel.value, "=") {
+				return r, "has an empty or malformed selection in brackets"
+			}
+			r.selectors = append(r.selectors, sel)
+		}
+	}
+	if s == "" {
+		return r, ""
+	}
+	r.entry = s[1:]
+	if s[0] != '.' || !ValidInputName(r.entry) {
+		return r, "does not end in .output after the name or the brackets"
+	}
+	return r, ""
+}
+
+// A choice says which items of one dimension of the target a reference selects.
+type choice struct {
+	mode  choiceMode
+	fixed int32   // chooseFixed: the item
+	own   int     // chooseOwn: the dimension of the referring task
+	match []int32 // chooseOwn: the target's item for each item of that dimension
+}
+
+type choiceMode uint8
+
+const (
+	chooseNone choiceMode = iota
+	chooseFixed
+	chooseAll
+	chooseOwn
+)
+
+// choose decides the selectors of a reference from b to items of target. It reports faults and returns nil then.
+func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
+	where := "task " + b.spec.Base
+	name := target.spec.Base
+	dims := target.dims
+	choices := make([]choice, len(dims))
+	if len(r.selectors) == 1 && r.selectors[0] == (selector{value: "*"}) {
+		for i := range choices {
+			choices[i].mode = chooseAll
+		}
+		return choices
+	}
+	for _, sel := range r.selectors {
+		i := d.dimensionOf(b, target, w, sel)
+		if i < 0 {
+			return nil
+		}
+		if choices[i].mode != chooseNone {
+			d.report.add(w.pos, "", "%s: %q selects %s twice", where, clip(w.source), dims[i].name)
+			return nil
+		}
+		if choices[i] = d.chooseItem(b, target, w, i, sel.value); choices[i].mode == chooseNone {
+			return nil
+		}
+	}
+	for i := range choices {
+		if choices[i].mode == chooseNone {
+			d.report.add(w.pos, "add "+dims[i].name+"=* for all, or one item",
+				"%s: %q does not say which %s of %s", where, clip(w.source), dims[i].name, name)
+			return nil
+		}
+	}
+	return choices
+}
+
+// dimensionOf finds the dimension of target that a selector is about, or reports and returns -1.
+func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
+	find := func(name string) int {
+		for i := range target.dims {
+			if target.dims[i].name == name {
+				return i
+			}
+		}
+		return -1
+	}
+	where := "task " + b.spec.Base
+	switch {
+	case sel.dimension != "":
+		if i := find(sel.dimension); i >= 0 {
+			return i
+		}
+		d.report.add(w.pos, d.suggest(sel.dimension, dimensionNames(target.dims)), "%s: %s has no dimension %q", where, target.spec.Base, clip(sel.dimension))
+		return -1
+	case len(target.dims) == 1:
+		return 0
+	}
+	if ownDimension(b, sel.value) >= 0 {
+		if i := find(sel.value); i >= 0 {
+			return i
+		}
+	}
+	d.report.add(w.pos, "write "+target.dims[0].name+"=…, or * alone for all items",
+		"%s: %q does not say to which dimension of %s %q belongs", where, clip(w.source), target.spec.Base, clip(sel.value))
+	return -1
+}
+
+// chooseItem decides what a value means in a dimension of target; its mode is chooseNone when that was reported.
+func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) choice {
+	where := "task " + b.spec.Base
+	items := &target.dims[dim]
+	if value == "*" {
+		return choice{mode: chooseAll}
+	}
+	fixed, isItem := items.index[value]
+	if !isItem {
+		if n, fault := resolvePlain(value); fault == "" && n.kind != nullNode {
+			fixed, isItem = items.index[n.scalarText()]
+		}
+	}
+	own := ownDimension(b, value)
+	switch {
+	case own >= 0 && isItem:
+		d.report.add(w.pos, "rename the dimension", "%s: in %q, %s is both a dimension of this task and an item of %s", where, clip(w.source), value, target.spec.Base)
+		return choice{}
+	case own >= 0:
+		match := make([]int32, len(b.dims[own].items))
+		for i, text := range b.dims[own].items {
+			j, ok := items.index[text]
+			if !ok {
+				d.report.add(w.pos, "", "%s: the item %s has no counterpart in the %s of %s", where, text, items.name, target.spec.Base)
+				return choice{}
+			}
+			match[i] = j
+		}
+		return choice{mode: chooseOwn, own: own, match: match}
+	case isItem:
+		return choice{mode: chooseFixed, fixed: fixed}
+	}
+	hint := ""
+	if !d.report.full() {
+		if hint = d.suggest(value, items.items); hint == "" {
+			hint = "the items are " + listed(items.items)
+		}
+	}
+	d.report.add(w.pos, hint, "%s: %s has no item %q", where, target.spec.Base, clip(value))
+	return choice{}
+}
+
+func ownDimension(b *base, name string) int {
+	for i := range b.dims {
+		if b.dims[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func dimensionNames(dims []dimension) []string {
+	names := make([]string, len(dims))
+	for i := range dims {
+		names[i] = dims[i].name
+	}
+	return names
+}
+
+// listed joins the first few of many names.
+func listed(names []string) string {
+	const few = 6
+	if len(names) > few {
+		return strings.Join(names[:few], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}

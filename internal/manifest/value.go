@@ -1,0 +1,60 @@
+package manifest
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// ScalarText is the text of a scalar value as a task receives it in its environment. A list or an Object has
+// none: it is staged as JSON.
+func ScalarText(v any) (text string, ok bool) {
+	switch v := v.(type) {
+	case nil:
+		return "null", true
+	case bool:
+		return strconv.FormatBool(v), true
+	case int64:
+		return strconv.FormatInt(v, 10), true
+	case float64:
+		return formatFloat(v), true
+	case string:
+		return v, true
+	}
+	return "", false
+}
+
+// AppendJSON appends v, an Input.Value, as compact JSON: members in file order, integers and floats
+// such that they read back as the same numbers of the same type.
+func AppendJSON(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		return appendJSONString(dst, v)
+	case []any:
+		dst = append(dst, '[')
+		for i, item := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = AppendJSON(dst, item)
+		}
+		return append(dst, ']')
+	case Object:
+		dst = append(dst, '{')
+		for i, m := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendJSONString(dst, m.Name), ':')
+			dst = AppendJSON(dst, m.Value)
+		}
+		return append(dst, '}')
+	}
+	text, _ := ScalarText(v)
+	return append(dst, text...)
+}
+
+func appendJSONString(dst []byte, s string) []byte {
+	// A string always encodes; Marshal can fail only on other types.
+	b, _ := json.Marshal(s)
+	return append(dst, b...)
+}

@@ -1,0 +1,316 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+)
+
+// wire expands the matrices, resolves every reference, and checks what follows from them: cycles and collisions of
+// staged paths. The entries that are faulty in themselves are left out, and references to them are not reported.
+func (d *decoder) wire() {
+	d.expand()
+	w := &wirer{decoder: d, fanIns: map[string]int32{}}
+	for i := range d.bases {
+		w.base(&d.bases[i])
+	}
+	d.cycles()
+}
+
+// A wirer resolves references.
+type wirer struct {
+	*decoder
+	fanIns   map[string]int32 // in Definition.FanIns by target and selection, so that tasks share them
+	fanItems int              // in all of them
+}
+
+// A plan is a resolved reference, as yet for all items of the referring task.
+type plan struct {
+	input   TaskInput
+	glob    string   // the pattern of an input that is a glob
+	project bool     // the content comes from the project's files
+	target  *base    // nil for an input of the package
+	choices []choice // of a target with a matrix
+	fan     bool     // chooses more than one item
+	own     bool     // differs between the items of the referring task
+	pos     Pos
+}
+
+// base resolves the references of one task and gives its items their inputs.
+func (w *wirer) base(b *base) {
+	before := len(w.report.errs)
+	plans := make([]plan, 0, len(b.refs))
+	own := false
+	for i := range b.refs {
+		p, ok := w.resolve(b, &b.refs[i])
+		if !ok {
+			continue
+		}
+		own = own || p.own
+		plans = append(plans, p)
+	}
+	b.refs = nil
+	if len(w.report.errs) == before && !w.report.full() {
+		w.collisions(b, plans)
+	}
+	if len(w.report.errs) > 0 || len(plans) == 0 {
+		return // the Definition will not be returned, or there is nothing to fill in
+	}
+	if !own {
+		inputs := make([]TaskInput, len(plans))
+		for i := range plans {
+			inputs[i] = w.input(b, &plans[i], 0)
+		}
+		for i := range b.count {
+			w.def.Tasks[b.first+i].Inputs = inputs
+		}
+		return
+	}
+	inputs := make([]TaskInput, b.count*len(plans))
+	for number := range b.count {
+		mine := inputs[:len(plans):len(plans)]
+		inputs = inputs[len(plans):]
+		for i := range plans {
+			mine[i] = w.input(b, &plans[i], number)
+		}
+		w.def.Tasks[b.first+number].Inputs = mine
+	}
+}
+
+// resolve finds what one reference leads to. It returns false if that is faulty or unknown.
+func (w *wirer) resolve(b *base, ref *wire) (plan, bool) {
+	where := "task " + b.spec.Base
+	r, fault := parseReference(ref.source)
+	if fault != "" {
+		w.report.add(ref.pos, "a source is like sales, clean, train.model, train[4] or train[*].metrics", "%s: %q %s", where, clip(ref.source), fault)
+		return plan{}, false
+	}
+	found, ok := w.names[r.name]
+	if !ok {
+		hint := ""
+		if !w.report.full() {
+			hint = didYouMean(r.name, w.declared())
+		}
+		w.report.add(ref.pos, hint, "%s: there is no input or task %q", where, r.name)
+		return plan{}, false
+	}
+	if found.index < 0 || found.task && int(found.index) >= len(w.bases) {
+		return plan{}, false
+	}
+	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}}
+	if !found.task {
+		if r.selected || r.entry != "" {
+			w.report.add(ref.pos, "write "+r.name, "%s: %q: an input has neither items nor entries", where, clip(ref.source))
+			return plan{}, false
+		}
+		p.fromInput(&w.def.Inputs[found.index], found.index)
+		return p, true
+	}
+	b.targets = append(b.targets, target{found.index, ref.pos})
+	to := &w.bases[found.index]
+	p.target = to
+	switch {
+	case to.dims != nil && !r.selected:
+		w.report.add(ref.pos, "write "+r.name+"[*]"+dotted(r.entry)+" for all items or "+w.def.Tasks[to.first].Name+dotted(r.entry)+" for one",
+			"%s: %s is a matrix of %d items", where, r.name, to.count)
+		return plan{}, false
+	case to.dims == nil && r.selected:
+		w.report.add(ref.pos, "write "+r.name+dotted(r.entry), "%s: %q: the task %s has no matrix", where, clip(ref.source), r.name)
+		return plan{}, false
+	case to.dims != nil:
+		if p.choices = w.choose(b, to, ref, r); p.choices == nil {
+			return plan{}, false
+		}
+		for i := range p.choices {
+			p.fan = p.fan || p.choices[i].mode == chooseAll
+			p.own = p.own || p.choices[i].mode == chooseOwn
+		}
+	}
+	return p, w.fromTask(&p, where, ref, r.entry)
+}
+
+// fromInput completes a plan for an input of the package.
+func (p *plan) fromInput(in *Input, index int32) {
+	p.input.Source = Source{FromInput, index, -1}
+	p.input.Path = in.Path
+	p.project = true
+	switch in.Kind {
+	case FileInput:
+		p.input.Kind = File
+	case DirInput:
+		p.input.Kind = Dir
+	case GlobInput:
+		p.input.Kind, p.input.Path, p.glob = Dir, GlobPrefix(in.Path), in.Path
+	case ValueInput:
+		p.project = false
+		if _, scalar := ScalarText(in.Value); scalar {
+			p.input.Kind = Scalar
+		} else {
+			p.input.Kind, p.input.Path = JSON, valuesDir+"/"+p.input.Name+".json"
+		}
+	}
+}
+
+// fromTask completes a plan for the output of a task or one entry of it.
+func (w *wirer) fromTask(p *plan, where string, ref *wire, entry string) bool {
+	spec := p.target.spec
+	out, index := &spec.Outputs[0], -1
+	switch {
+	case !spec.Several && entry != "" && entry != "out":
+		name, _ := strings.CutSuffix(ref.source, "."+entry)
+		w.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, clip(entry))
+		return false
+	case !spec.Several:
+	case entry == "":
+		out = nil
+	default:
+		index = slices.IndexFunc(spec.Outputs, func(o Output) bool { return o.Name == entry })
+		if index < 0 {
+			names := make([]string, len(spec.Outputs))
+			for i := range names {
+				names[i] = spec.Outputs[i].Name
+			}
+			hint := w.suggest(entry, names)
+			if hint == "" {
+				hint = "the outputs are " + listed(names)
+			}
+			w.report.add(ref.pos, hint, "%s: the task %s has no output %q", where, spec.Base, clip(entry))
+			return false
+		}
+		out = &spec.Outputs[index]
+	}
+	in := &p.input
+	in.Source.Kind, in.Source.Entry = FromTask, int32(index)
+	if out != nil {
+		in.Path, in.Kind = out.Path, out.Kind
+	} else {
+		in.Path, in.Kind = in.Name, Dir
+	}
+	if p.fan {
+		in.Source.Kind = FromFanIn
+		in.Path, in.Kind = in.Name, Dir
+	}
+	return true
+}
+
+// input is the input that a plan gives to one item of the referring task.
+func (w *wirer) input(b *base, p *plan, number int) TaskInput {
+	in := p.input
+	if p.target == nil {
+		return in
+	}
+	first := 0
+	for i := range p.choices {
+		c := &p.choices[i]
+		switch c.mode {
+		case chooseFixed:
+			first += int(c.fixed) * stride(p.target.dims, i)
+		case chooseOwn:
+			first += int(c.match[item(b.dims, c.own, number)]) * stride(p.target.dims, i)
+		}
+	}
+	if p.fan {
+		in.Source.Index = w.fanIn(p, first)
+	} else {
+		in.Source.Index = int32(p.target.first + first)
+	}
+	return in
+}
+
+// fanIn gives the index of the items of the target that share, with the item first, all dimensions but those of which all
+// items are chosen.
+func (w *wirer) fanIn(p *plan, first int) int32 {
+	key := binary.AppendUvarint(nil, uint64(p.target.first))
+	key = binary.AppendUvarint(key, uint64(first))
+	size := 1
+	for i := range p.choices {
+		all := p.choices[i].mode == chooseAll
+		if all {
+			size *= len(p.target.dims[i].items)
+			key = append(key, byte(i))
+		}
+	}
+	if index, ok := w.fanIns[string(key)]; ok {
+		return index
+	}
+	if w.fanItems += size; w.fanItems > maxFanInItems {
+		w.report.add(p.pos, "", "the fan-ins of this package have more than %d entries", maxFanInItems)
+		return 0
+	}
+	items := make([]FanItem, 0, size)
+	for n := range size {
+		number := first
+		for i := len(p.choices) - 1; i >= 0; i-- {
+			if p.choices[i].mode == chooseAll {
+				many := len(p.target.dims[i].items)
+				number += n % many * stride(p.target.dims, i)
+				n /= many
+			}
+		}
+		task := p.target.first + number
+		items = append(items, FanItem{w.def.Tasks[task].Label(), int32(task)})
+	}
+	index := int32(len(w.def.FanIns))
+	w.def.FanIns = append(w.def.FanIns, items)
+	w.fanIns[string(key)] = index
+	return index
+}
+
+// cycles reports tasks that wait for themselves. It is enough to look at tasks before expansion: each item of a task
+// in such a cycle waits for some item of the next, so that among finitely many items one is met again.
+func (d *decoder) cycles() {
+	const (
+		unseen = iota
+		open
+		done
+	)
+	type step struct{ base, target int }
+	state := make([]uint8, len(d.bases))
+	var path []step
+	for root := range d.bases {
+		if state[root] != unseen {
+			continue
+		}
+		state[root] = open
+		path = append(path[:0], step{root, 0})
+		for len(path) > 0 {
+			top := &path[len(path)-1]
+			targets := d.bases[top.base].targets
+			if top.target == len(targets) {
+				state[top.base] = done
+				path = path[:len(path)-1]
+				continue
+			}
+			to := targets[top.target]
+			top.target++
+			switch state[to.base] {
+			case unseen:
+				state[to.base] = open
+				path = append(path, step{int(to.base), 0})
+			case open:
+				names := []string{}
+				for i := slices.IndexFunc(path, func(s step) bool { return s.base == int(to.base) }); i < len(path); i++ {
+					names = append(names, d.bases[path[i].base].spec.Base)
+				}
+				d.report.add(to.pos, "", "tasks wait for each other: %s", cyclePath(names))
+			}
+		}
+	}
+}
+
+// cyclePath prints a cycle, leaving out the middle of a long one.
+func cyclePath(names []string) string {
+	const most = 12
+	names = append(names, names[0])
+	if len(names) > most {
+		names = slices.Concat(names[:most/2], []string{"…"}, names[len(names)-most/2:])
+	}
+	return strings.Join(names, " → ")
+}
+
+func dotted(entry string) string {
+	if entry == "" {
+		return ""
+	}
+	return "." + entry
+}

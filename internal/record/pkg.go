@@ -1,0 +1,290 @@
+package record
+
+import (
+	"time"
+
+	"e3/internal/beast2"
+)
+
+// Package is the package object: the tasks, how they are wired, their policy, and the
+// inputs with their default datasets. Names and wiring live here only, so that renaming a
+// task or moving an input changes no task hash.
+type Package struct {
+	Name        string
+	Version     string
+	Description string
+	Inputs      []PackageInput // in declared order
+	Tasks       []PackageTask  // in declared order, matrices expanded
+}
+
+// PackageInput is a declared input: where the package file says it comes from and the
+// dataset that it had when the package was built.
+type PackageInput struct {
+	Name       string
+	Source     InputSource
+	Location   string // path or pattern relative to the package file; "" for a value
+	Executable bool   // file: staged with the executable bits
+	Default    Leaf
+}
+
+// InputSource is how a package file declares an input. The values are the case tags on disk.
+type InputSource int
+
+// The sources of inputs.
+const (
+	FromDir InputSource = iota
+	FromFile
+	FromGlob
+	FromValue
+)
+
+// PackageTask is a task in its package.
+type PackageTask struct {
+	Name   string
+	Task   string // hash of the task object
+	Output Kind   // of its dataset, so that a hit needs no look at the task object
+	Wiring []Wire // one per input of the task object, in its order
+	Policy Policy
+}
+
+// WireKind says what feeds an input. The values are the case tags on disk.
+type WireKind int
+
+// The kinds of wires.
+const (
+	WireFanIn  WireKind = iota // a directory made of many tasks' outputs
+	WireInput                  // an input of the package
+	WireOutput                 // a task's output, or one entry of it
+)
+
+// Wire feeds one input of a task.
+type Wire struct {
+	Kind  WireKind
+	Name  string    // WireInput: the input. WireOutput: the task
+	Entry string    // WireOutput: one entry of the task's directory, "" for all of it
+	Items []FanItem // WireFanIn, in declared order
+}
+
+// FanItem is one entry of a fan-in directory.
+type FanItem struct{ Label, Task, Entry string }
+
+// Policy is how to run a task. Nothing in it enters a key.
+type Policy struct {
+	Description string
+	Timeout     time.Duration // 0: none
+	Retries     int64         // further attempts after the first
+	Backoff     time.Duration // before the first retry, doubled for each later one
+	CPU         float64       // 0: one
+	Memory      int64         // bytes, 0: not declared
+	Resources   []Amount      // other declared resources
+	Priority    int64         // greater runs first among ready tasks
+	PassEnv     []string      // environment variables passed but not hashed
+	Secrets     []string      // the same, masked in logs and never recorded
+	OutputKinds []EnvVar      // entry name → metrics, plot or report
+}
+
+// Amount is a named quantity of a resource.
+type Amount struct {
+	Name  string
+	Value float64
+}
+
+func (p *Policy) isZero() bool {
+	return p.Description == "" && p.Timeout == 0 && p.Retries == 0 && p.Backoff == 0 && p.CPU == 0 && p.Memory == 0 &&
+		len(p.Resources) == 0 && p.Priority == 0 && len(p.PassEnv) == 0 && len(p.Secrets) == 0 && len(p.OutputKinds) == 0
+}
+
+func sourceType() beast2.Type {
+	return beast2.Variant(
+		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null))
+}
+
+var packageSchema = newSchema("package", func() beast2.Type {
+	str, integer := beast2.String, beast2.Integer
+	policy := beast2.Struct(
+		beast2.F("description", str), beast2.F("timeoutMs", integer), beast2.F("retries", integer), beast2.F("backoffMs", integer),
+		beast2.F("cpu", beast2.Float), beast2.F("memory", integer), beast2.F("resources", beast2.Dict(str, beast2.Float)),
+		beast2.F("priority", integer), beast2.F("passEnv", beast2.Array(str)), beast2.F("secrets", beast2.Array(str)),
+		beast2.F("outputKinds", beast2.Dict(str, str)))
+	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str))
+	wire := beast2.Variant(
+		beast2.F("fanIn", beast2.Array(item)),
+		beast2.F("input", str),
+		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
+	return beast2.Struct(
+		beast2.F("name", str),
+		beast2.F("version", str),
+		beast2.F("description", str),
+		beast2.F("inputs", beast2.Dict(str, beast2.Struct(
+			beast2.F("source", sourceType()),
+			beast2.F("location", str),
+			beast2.F("executable", beast2.Boolean),
+			beast2.F("default", leafType())))),
+		beast2.F("tasks", beast2.Dict(str, beast2.Struct(
+			beast2.F("task", str),
+			beast2.F("output", kindType()),
+			beast2.F("wiring", beast2.Array(wire)),
+			beast2.F("policy", beast2.Option(policy))))),
+	)
+})
+
+// Encode returns the bytes of the package object.
+func (p *Package) Encode() []byte {
+	b := packageSchema.begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
+	b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, p.Name), p.Version), p.Description)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Inputs)))
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		b = beast2.AppendString(b, in.Name)
+		b = beast2.AppendVarint(b, uint64(in.Source))
+		b = beast2.AppendString(b, in.Location)
+		b = beast2.AppendBoolean(b, in.Executable)
+		b = appendLeaf(b, in.Default)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Tasks)))
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		b = beast2.AppendString(beast2.AppendString(b, t.Name), t.Task)
+		b = beast2.AppendVarint(b, uint64(t.Output))
+		b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Wiring)))
+		for j := range t.Wiring {
+			b = appendWire(b, &t.Wiring[j])
+		}
+		b = appendPolicy(b, &t.Policy)
+	}
+	return b
+}
+
+func appendWire(b []byte, w *Wire) []byte {
+	b = beast2.AppendVarint(b, uint64(w.Kind))
+	switch w.Kind {
+	case WireInput:
+		return beast2.AppendString(b, w.Name)
+	case WireOutput:
+		return beast2.AppendString(beast2.AppendString(b, w.Name), w.Entry)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(w.Items)))
+	for _, it := range w.Items {
+		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, it.Label), it.Task), it.Entry)
+	}
+	return b
+}
+
+func appendPolicy(b []byte, p *Policy) []byte {
+	if p.isZero() {
+		return append(b, 0)
+	}
+	b = beast2.AppendString(append(b, 1), p.Description)
+	b = beast2.AppendInteger(b, p.Timeout.Milliseconds())
+	b = beast2.AppendInteger(b, p.Retries)
+	b = beast2.AppendInteger(b, p.Backoff.Milliseconds())
+	b = beast2.AppendFloat(b, p.CPU)
+	b = beast2.AppendInteger(b, p.Memory)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Resources)))
+	for _, a := range p.Resources {
+		b = beast2.AppendFloat(beast2.AppendString(b, a.Name), a.Value)
+	}
+	b = beast2.AppendInteger(b, p.Priority)
+	b = appendStrings(b, p.PassEnv)
+	b = appendStrings(b, p.Secrets)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.OutputKinds)))
+	for _, k := range p.OutputKinds {
+		b = beast2.AppendString(beast2.AppendString(b, k.Name), k.Value)
+	}
+	return b
+}
+
+// DecodePackage reads a package object. Packages of the reference give ErrType.
+func DecodePackage(data []byte) (*Package, error) {
+	r, err := packageSchema.open(data)
+	if err != nil {
+		return nil, err
+	}
+	p := &Package{Name: r.String(), Version: r.String(), Description: r.String()}
+	r.Inline()
+	if n := r.Count(5); n > 0 {
+		p.Inputs = make([]PackageInput, n)
+	}
+	for i := range p.Inputs {
+		p.Inputs[i] = PackageInput{
+			Name:       r.String(),
+			Source:     InputSource(r.Tag(4)),
+			Location:   r.String(),
+			Executable: r.Boolean(),
+			Default:    readLeaf(r),
+		}
+	}
+	r.Inline()
+	if n := r.Count(6); n > 0 {
+		p.Tasks = make([]PackageTask, n)
+	}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		t.Name, t.Task, t.Output = r.String(), r.String(), Kind(r.Tag(4))
+		r.Inline()
+		if n := r.Count(2); n > 0 {
+			t.Wiring = make([]Wire, n)
+		}
+		for j := range t.Wiring {
+			t.Wiring[j] = readWire(r)
+		}
+		t.Policy = readPolicy(r)
+	}
+	return p, packageSchema.done(r)
+}
+
+func readWire(r *beast2.Reader) Wire {
+	w := Wire{Kind: WireKind(r.Tag(3))}
+	switch w.Kind {
+	case WireInput:
+		w.Name = r.String()
+		return w
+	case WireOutput:
+		w.Name, w.Entry = r.String(), r.String()
+		return w
+	}
+	r.Inline()
+	for range r.Count(3) {
+		w.Items = append(w.Items, FanItem{Label: r.String(), Task: r.String(), Entry: r.String()})
+	}
+	return w
+}
+
+func readPolicy(r *beast2.Reader) Policy {
+	var p Policy
+	at := r.Offset()
+	if r.Tag(2) == 0 {
+		return p
+	}
+	p.Description = r.String()
+	p.Timeout = readMillis(r)
+	p.Retries = r.Integer()
+	p.Backoff = readMillis(r)
+	p.CPU = r.Float()
+	p.Memory = r.Integer()
+	r.Inline()
+	for range r.Count(9) {
+		p.Resources = append(p.Resources, Amount{Name: r.String(), Value: r.Float()})
+	}
+	p.Priority = r.Integer()
+	p.PassEnv, p.Secrets = readStrings(r), readStrings(r)
+	r.Inline()
+	for range r.Count(2) {
+		p.OutputKinds = append(p.OutputKinds, EnvVar{Name: r.String(), Value: r.String()})
+	}
+	if p.isZero() {
+		r.Failf(at, "policy is present but says nothing")
+	}
+	return p
+}
+
+// readMillis reads a duration; what a time.Duration cannot hold is refused.
+func readMillis(r *beast2.Reader) time.Duration {
+	at := r.Offset()
+	ms := r.Integer()
+	if ms < 0 || ms > int64(1<<63-1)/int64(time.Millisecond) {
+		r.Failf(at, "duration of %d ms is out of range", ms)
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}

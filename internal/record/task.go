@@ -1,0 +1,157 @@
+package record
+
+import (
+	"e3/internal/beast2"
+)
+
+// Task is the task object: everything that decides what a task computes, and nothing
+// else. Its hash is the task hash. Names, timeouts, retries and the like are Policy.
+type Task struct {
+	Argv    []string // the command as a list: no shell
+	Shell   string   // or as a script for bash -euo pipefail -c; Argv is nil then
+	Env     []EnvVar // declared environment and matrix constants, in declared order
+	Inputs  []Input
+	Output  Output
+	Version string // explicit "version:", "" without one
+}
+
+// EnvVar is one constant of a task's environment.
+type EnvVar struct{ Name, Value string }
+
+// Kind is what a dataset is to the task that reads or writes it.
+// The values are the case tags on disk.
+type Kind int
+
+// The kinds of inputs and outputs.
+const (
+	KindDir        Kind = iota // a directory object
+	KindExecutable             // raw bytes, staged with the executable bits
+	KindFile                   // raw bytes
+	KindValue                  // a beast2 value; inputs only
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindDir:
+		return "directory"
+	case KindExecutable:
+		return "executable file"
+	case KindFile:
+		return "file"
+	}
+	return "value"
+}
+
+// Input is one declared input: the name under which the command knows it, where it
+// is staged, relative to the task's directory, and as what.
+type Input struct {
+	Name string
+	Path string
+	Kind Kind
+}
+
+// Output declares what the task must leave behind. A task with one output has one
+// entry and Multi false; its dataset is that file or directory. With Multi the dataset is a
+// directory whose entries have the declared names.
+type Output struct {
+	Multi   bool
+	Entries []OutputEntry
+}
+
+// OutputEntry is one declared output. Name is "out" where the output is not Multi.
+type OutputEntry struct {
+	Name string
+	Path string
+	Kind Kind
+}
+
+func kindType() beast2.Type {
+	return beast2.Variant(
+		beast2.F("dir", beast2.Null), beast2.F("executable", beast2.Null),
+		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null))
+}
+
+var taskSchema = newSchema("task", func() beast2.Type {
+	member := beast2.Struct(beast2.F("name", beast2.String), beast2.F("path", beast2.String), beast2.F("kind", kindType()))
+	return beast2.Struct(
+		beast2.F("command", beast2.Variant(
+			beast2.F("argv", beast2.Array(beast2.String)), beast2.F("shell", beast2.String))),
+		beast2.F("env", beast2.Dict(beast2.String, beast2.String)),
+		beast2.F("inputs", beast2.Array(member)),
+		beast2.F("output", beast2.Struct(beast2.F("multi", beast2.Boolean), beast2.F("entries", beast2.Array(member)))),
+		beast2.F("image", beast2.Option(beast2.String)),
+		beast2.F("version", beast2.Option(beast2.String)),
+	)
+})
+
+// Encode returns the bytes of the task object.
+func (t *Task) Encode() []byte {
+	b := taskSchema.begin(256 + len(t.Shell))
+	if t.Argv != nil {
+		b = appendStrings(append(b, 0), t.Argv)
+	} else {
+		b = beast2.AppendString(append(b, 1), t.Shell)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Env)))
+	for _, e := range t.Env {
+		b = beast2.AppendString(beast2.AppendString(b, e.Name), e.Value)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Inputs)))
+	for _, in := range t.Inputs {
+		b = appendMember(b, in.Name, in.Path, in.Kind)
+	}
+	b = beast2.AppendBoolean(b, t.Output.Multi)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Output.Entries)))
+	for _, e := range t.Output.Entries {
+		b = appendMember(b, e.Name, e.Path, e.Kind)
+	}
+	b = append(b, 0) // image: refused for now, so always none
+	return appendOptString(b, t.Version)
+}
+
+func appendMember(b []byte, name, path string, k Kind) []byte {
+	b = beast2.AppendString(beast2.AppendString(b, name), path)
+	return beast2.AppendVarint(b, uint64(k))
+}
+
+// DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
+// East IR, which cannot be run here.
+func DecodeTask(data []byte) (*Task, error) {
+	r, err := taskSchema.open(data)
+	if err != nil {
+		return nil, err
+	}
+	t := &Task{}
+	at := r.Offset()
+	if r.Tag(2) == 0 {
+		t.Argv = readStrings(r)
+		if len(t.Argv) == 0 {
+			r.Failf(at, "command is empty")
+		}
+	} else {
+		t.Shell = r.String()
+	}
+	r.Inline()
+	for range r.Count(2) {
+		t.Env = append(t.Env, EnvVar{Name: r.String(), Value: r.String()})
+	}
+	r.Inline()
+	for range r.Count(3) {
+		t.Inputs = append(t.Inputs, Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(4))})
+	}
+	at = r.Offset()
+	t.Output.Multi = r.Boolean()
+	r.Inline()
+	for range r.Count(3) {
+		t.Output.Entries = append(t.Output.Entries, OutputEntry{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(4))})
+	}
+	if n := len(t.Output.Entries); n == 0 || n > 1 && !t.Output.Multi {
+		r.Failf(at, "output with %d entries", n)
+	}
+	at = r.Offset()
+	if r.Tag(2) != 0 {
+		r.Failf(at, "container image is not supported by this version")
+	}
+	t.Version = readOptString(r)
+	return t, taskSchema.done(r)
+}

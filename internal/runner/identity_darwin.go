@@ -1,0 +1,47 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// zombie is the process state SZOMB of <sys/proc.h>.
+const zombie = 5
+
+func selfPID() int { return os.Getpid() }
+
+func localHost() hostIdentity {
+	var h hostIdentity
+	h.bootID, _ = unix.Sysctl("kern.bootsessionuuid")
+	h.name, _ = os.Hostname()
+	return h
+}
+
+// startTime is in microseconds since 1970.
+func startTime(pid int) (uint64, error) {
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return 0, fmt.Errorf("runner: look up process %d: %w", pid, err)
+	}
+	return kinfoStart(info), nil
+}
+
+func kinfoStart(info *unix.KinfoProc) uint64 {
+	started := info.Proc.P_starttime
+	return uint64(started.Sec)*1_000_000 + uint64(started.Usec)
+}
+
+func running(pid int, start uint64) (alive, known bool) {
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err == nil {
+		return kinfoStart(info) == start && info.Proc.P_stat != zombie, true
+	}
+	// No such process gives an empty answer, which is an error of size.
+	if errors.Is(err, unix.EIO) || errors.Is(err, unix.ESRCH) {
+		return false, unix.Kill(pid, 0) == unix.ESRCH
+	}
+	return false, false
+}

@@ -1,0 +1,62 @@
+package runner
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func selfPID() int { return os.Getpid() }
+
+func localHost() hostIdentity {
+	var h hostIdentity
+	if text, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		h.bootID = strings.TrimSpace(string(text))
+	}
+	// Where namespaces are not compiled in the link is absent, for all alike.
+	h.pidNamespace, _ = os.Readlink("/proc/self/ns/pid")
+	h.name, _ = os.Hostname()
+	// Host names repeat ("localhost"), and mistaking another machine's process
+	// for a dead one of ours would be harmful. The machine id is confidential,
+	// so that only a digest of it is used.
+	for _, file := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
+		if id, err := os.ReadFile(file); err == nil && len(id) > 0 {
+			digest := sha256.Sum256(append([]byte("e3 host "), id...))
+			h.name += "/" + hex.EncodeToString(digest[:6])
+			break
+		}
+	}
+	return h
+}
+
+func startTime(pid int) (uint64, error) {
+	stat, err := readProcStat(pid)
+	if err != nil {
+		return 0, fmt.Errorf("runner: look up process %d: %w", pid, err)
+	}
+	return stat.startTicks, nil
+}
+
+// running reports whether the process of this pid and start time runs here.
+func running(pid int, start uint64) (alive, known bool) {
+	stat, err := readProcStat(pid)
+	switch {
+	case err == nil:
+		return stat.startTicks == start && stat.state != 'Z' && stat.state != 'X', true
+	case errors.Is(err, unix.ESRCH): // it ended while we read
+		return false, true
+	case !errors.Is(err, fs.ErrNotExist):
+		return false, false
+	}
+	// /proc may hide the processes of other users; the kernel does not.
+	if unix.Kill(pid, 0) == unix.ESRCH {
+		return false, true
+	}
+	return false, false
+}

@@ -1,0 +1,99 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// helperName is the argv[0] of the supervisor process. A name that no shell gives
+// by accident is marker enough, and ps shows it.
+const helperName = "e3-supervisor"
+
+// firstLane is the number of the first lane's descriptor in the supervisor.
+const firstLane = 3
+
+func helperArgs(lanes int) []string {
+	return []string{helperName, strconv.Itoa(lanes), "for", strconv.Itoa(os.Getpid())}
+}
+
+func isHelper() bool { return len(os.Args) > 0 && os.Args[0] == helperName }
+
+// Main turns this process into the supervisor if it was started as one; then it
+// never returns. It must be the first call in main, and in TestMain of every
+// package whose tests run commands.
+func Main() {
+	if !isHelper() {
+		return
+	}
+	lanes := 0
+	if len(os.Args) > 1 {
+		lanes, _ = strconv.Atoi(os.Args[1])
+	}
+	if lanes < 1 {
+		fmt.Fprintln(os.Stderr, helperName+": this command is started by e3 itself")
+		os.Exit(2)
+	}
+	if err := serve(lanes); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", helperName, err)
+	}
+	os.Exit(1)
+}
+
+// serve prepares the process, starts the threads and never returns without an
+// error.
+func serve(lanes int) error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the adopter of orphans: %w", err)
+	}
+	// Cosmetic: the name that ps and top show.
+	if name, err := unix.BytePtrFromString(helperName); err == nil {
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
+	}
+	syscall.Umask(0o022)
+	closeInherited(firstLane + lanes)
+
+	// Caught and dropped, not ignored: an ignored signal stays ignored in the
+	// commands, a caught one is set back to its default there. The last four are
+	// those that e3's own parent may have ignored and that Go leaves alone.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT,
+		unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGCONT)
+
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	s := newServer(null, lanes)
+	for i := range lanes {
+		fd := firstLane + i
+		unix.CloseOnExec(fd)
+		go s.serveLane(fd)
+	}
+	select {}
+}
+
+// closeInherited closes the descriptors that e3's own parent left open, so that
+// nobody waits for the supervisor to close them. They are those that execution
+// did not close; the Go runtime's all close on execution.
+func closeInherited(from int) {
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil || fd < from {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func exampleSpawn() *spawnRequest {
+	return &spawnRequest{
+		id: 7, flags: flagStdout | flagMerged, timeout: time.Minute, grace: -1, announceAfter: time.Second,
+		path: "/bin/sh", dir: "/tmp", marker: "E3_EXECUTION=7",
+		argv: []string{"sh", "-c", "", "\xff"}, env: []string{"A=b"},
+	}
+}
+
+func TestSpawnRoundTrip(t *testing.T) {
+	want := exampleSpawn()
+	kind, body, rest, _, ok, err := splitFrame(append(appendSpawn(nil, want), 'x'))
+	if kind != kindSpawn || string(rest) != "x" || !ok || err != nil {
+		t.Fatalf("splitFrame: kind %d, rest %q, %v, %v", kind, rest, ok, err)
+	}
+	got, err := decodeSpawn(body)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestReplyRoundTrip(t *testing.T) {
+	want := reply{kind: kindEnded, flags: flagTimedOut, id: 1 << 60, pid: 1 << 21, status: 9 << 8, startTicks: 5,
+		userCPU: 1, systemCPU: 2, peakRSS: 1 << 40, started: -3, ended: 4}
+	frame := appendReply(nil, &want)
+	if len(frame) != replySize {
+		t.Errorf("frame of %d bytes, want %d", len(frame), replySize)
+	}
+	kind, body, _, _, ok, err := splitFrame(frame)
+	if !ok || err != nil {
+		t.Fatalf("splitFrame: %v, %v", ok, err)
+	}
+	if got, err := decodeReply(kind, body); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// Whatever arrives gives a message or an error; what decodes encodes to itself.
+func FuzzFrames(f *testing.F) {
+	f.Add(appendSpawn(nil, exampleSpawn()))
+	f.Add(appendCancel(appendSpawn(nil, &spawnRequest{}), 3))
+	f.Add(appendReply(nil, &reply{kind: kindStarted, id: 1, pid: 2}))
+	f.Add([]byte{0, 0, 0, 0, 0})
+	f.Add([]byte{255, 255, 255, 255, 1})
+	f.Add([]byte{49, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		for {
+			kind, body, rest, _, ok, err := splitFrame(stream)
+			if err != nil || !ok {
+				return
+			}
+			frame := stream[:len(stream)-len(rest)]
+			stream = rest
+			var again []byte
+			switch kind {
+			case kindSpawn:
+				r, err := decodeSpawn(body)
+				if err != nil {
+					continue
+				}
+				again = appendSpawn(nil, r)
+			case kindCancel:
+				id, err := decodeCancel(body)
+				if err != nil {
+					continue
+				}
+				again = appendCancel(nil, id)
+			default:
+				r, err := decodeReply(kind, body)
+				if err != nil {
+					continue
+				}
+				again = appendReply(nil, &r)
+			}
+			if !bytes.Equal(again, frame) {
+				t.Fatalf("decoded %x, encoded %x", frame, again)
+			}
+		}
+	})
+}
+
+func TestParseProcStat(t *testing.T) {
+	const tail = " S 12 34 56 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 100 200\n"
+	for _, name := range []string{"cat", "a b", ") R 1 (", "((", ""} {
+		got, err := parseProcStat([]byte("99 (" + name + ")" + tail))
+		want := procStat{state: 'S', parent: 12, session: 56, startTicks: 987654}
+		if err != nil || got != want {
+			t.Errorf("name %q: %+v, %v; want %+v", name, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "99 (cat", "99 (cat) S 1 2", "99 (cat) S x 34 56 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1 1"} {
+		if got, err := parseProcStat([]byte(text)); err == nil {
+			t.Errorf("%q gives %+v, want an error", text, got)
+		}
+	}
+}
+
+func FuzzParseProcStat(f *testing.F) {
+	f.Add([]byte("99 (a) b) S 12 34 56 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 100 200\n"))
+	f.Add([]byte("1 ()"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if got, err := parseProcStat(text); err != nil && got != (procStat{}) {
+			t.Errorf("%q gives both %+v and %v", text, got, err)
+		}
+	})
+}

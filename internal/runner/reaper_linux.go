@@ -1,0 +1,157 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// reap collects t if it has ended, and kills what it left behind in its group. It
+// looks first and collects last: until then the group's number stays taken.
+func (l *laneServer) reap(t *task, now time.Time) bool {
+	if t.pidfd < 0 && !hasEnded(t.pid) {
+		return false
+	}
+	t.kill()
+	var status syscall.WaitStatus
+	var usage syscall.Rusage
+	l.reaping.Lock()
+	got, err := wait4(t.pid, &status, syscall.WNOHANG, &usage)
+	l.reaping.Unlock()
+	if err != nil {
+		fatal(fmt.Errorf("wait for process %d: %w", t.pid, err))
+	}
+	if got != t.pid {
+		return false
+	}
+	if t.pidfd >= 0 {
+		unix.Close(t.pidfd)
+	}
+	t.end = reply{
+		kind:      kindEnded,
+		flags:     t.flags,
+		id:        t.id,
+		pid:       uint32(t.pid),
+		status:    uint32(status),
+		userCPU:   time.Duration(usage.Utime.Nano()),
+		systemCPU: time.Duration(usage.Stime.Nano()),
+		peakRSS:   int64(usage.Maxrss) << 10,
+		started:   t.started.UnixNano(),
+		ended:     now.UnixNano(),
+	}
+	t.drainUntil = now.Add(drainLimit)
+	return true
+}
+
+// hasEnded asks whether a child has ended, and leaves it uncollected.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
+}
+
+func wait4(pid int, status *syscall.WaitStatus, options int, usage *syscall.Rusage) (int, error) {
+	for {
+		got, err := syscall.Wait4(pid, status, options, usage)
+		if err != syscall.EINTR {
+			return got, err
+		}
+	}
+}
+
+// drain answers for the reaped commands of which nothing is left, or whose time is
+// up.
+func (l *laneServer) drain(now time.Time) {
+	l.collectOrphans(l.draining)
+	l.draining = slices.DeleteFunc(l.draining, func(t *task) bool {
+		if l.closing.IsZero() && !t.isGone() && now.Before(t.drainUntil) {
+			return false
+		}
+		l.send(&t.end)
+		return true
+	})
+}
+
+// isGone reports whether nothing is left of a reaped command. The number of a
+// process group stays taken while it has members; a command that happens to get
+// the number of an empty one only delays the answer.
+func (t *task) isGone() bool { return !t.orphaned && unix.Kill(-t.pid, 0) == unix.ESRCH }
+
+// collectOrphans reaps the adopted processes that have ended, and kills those that
+// carry the marker of one of the commands. Marked ones set the command's orphaned.
+func (s *server) collectOrphans(ended []*task) {
+	for _, t := range ended {
+		t.orphaned = false
+	}
+	s.reaping.Lock()
+	defer s.reaping.Unlock()
+	for _, pid := range s.orphans() {
+		var status syscall.WaitStatus
+		if got, _ := wait4(pid, &status, syscall.WNOHANG, nil); got == pid {
+			continue
+		}
+		for _, t := range ended {
+			if t.marker != "" && hasMarker(pid, t.marker) {
+				t.orphaned = true
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+	}
+}
+
+// orphans lists the adopted processes. They are children of the main thread, which
+// starts no command, so that the list is usually empty. Where the kernel does not
+// keep it none are seen: they are collected when the client has gone.
+func (s *server) orphans() []int {
+	if s.children < 0 {
+		return nil
+	}
+	var buf [1024]byte
+	n, err := unix.Pread(s.children, buf[:], 0)
+	if err != nil || n <= 0 {
+		return nil
+	}
+	text := buf[:n]
+	if n == len(buf) {
+		text, _ = os.ReadFile(mainThreadChildren())
+	}
+	return appendPIDs(nil, text)
+}
+
+func mainThreadChildren() string {
+	return fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())
+}
+
+// killChildren kills every child of this process.
+func (s *server) killChildren() {
+	s.reaping.Lock()
+	defer s.reaping.Unlock()
+	for _, pid := range childrenOf(os.Getpid()) {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+// finish kills and collects until no child is left, and ends the process. Killing
+// once is not enough: the children of what was killed arrive as orphans.
+func (s *server) finish() {
+	pause := time.Millisecond
+	for deadline := time.Now().Add(shutdownLimit); time.Now().Before(deadline); time.Sleep(pause) {
+		s.killChildren()
+		for {
+			var status syscall.WaitStatus
+			got, err := wait4(-1, &status, syscall.WNOHANG, nil)
+			if err == syscall.ECHILD {
+				os.Exit(0)
+			}
+			if got <= 0 {
+				break
+			}
+		}
+		pause = min(2*pause, 20*time.Millisecond)
+	}
+	fatal(fmt.Errorf("after %s some processes have not ended; they are stuck in the kernel or belong to another user", shutdownLimit))
+}

@@ -1,0 +1,156 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Adopt stores the regular file at path, which a task has made and nobody needs any more,
+// without copying it if it lies on the store's file system. Afterwards the file may be gone
+// or still be there; the caller removes what is left with its directory.
+//
+// A file becomes an object only if no one can write to it:
+//
+//   - A read lease is taken before the first byte is read. The kernel grants it only if
+//     the file is nowhere open for writing, which covers writable mappings too, in this
+//     process and all others. While it is held, an open for writing waits.
+//   - The file must have one name, and that is taken from it: the object is linked from the
+//     open descriptor, so that it is the very file that was hashed whatever path names by
+//     now, then path is removed and the count of names is checked again.
+//   - The mode becomes 0444 before the lease ends. Before the link and after the removal the
+//     lease must stand with nobody waiting: an open for writing that began before the
+//     change of mode would otherwise go through when the lease ends.
+//
+// Whatever cannot be shown is answered by a copy: on other file systems and systems, for
+// hard-linked files, for files of other users and for those that a process left behind still
+// writes. Then a change during the copy is a *ChangedError.
+func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) {
+	if err := ctx.Err(); err != nil {
+		return Info{}, err
+	}
+	f, err := os.OpenFile(path, openFlags, 0)
+	if err != nil {
+		// Links and sockets do not open.
+		if fi, statErr := os.Lstat(path); statErr == nil && !fi.Mode().IsRegular() {
+			err = &SpecialFileError{Path: path, Mode: fi.Mode()}
+		}
+		return Info{}, fmt.Errorf("adopt: %w", err)
+	}
+	defer f.Close()
+	return d.adopt(ctx, f, func() error { return os.Remove(path) })
+}
+
+// adopt is Adopt for an open file and a way to remove its name.
+func (d *Dir) adopt(ctx context.Context, f *os.File, remove func() error) (Info, error) {
+	st, err := regular(f)
+	if err != nil {
+		return Info{}, err
+	}
+	if st.links == 1 && lease(f) {
+		info, done, err := d.takeOver(ctx, f, st, remove)
+		if err != nil {
+			return Info{}, fmt.Errorf("adopt %s: %w", f.Name(), err)
+		}
+		if done {
+			return info, nil
+		}
+	}
+	return d.PutFile(ctx, f, FileOptions{})
+}
+
+// takeOver makes the leased file f an object. It reports false if that is not safe or not
+// possible; a copy is due then.
+func (d *Dir) takeOver(ctx context.Context, f *os.File, st stat, remove func() error) (Info, bool, error) {
+	w, err := d.open()
+	if err != nil {
+		return Info{}, true, err
+	}
+	info, err := hashFile(ctx, f, st.size)
+	if err != nil {
+		return Info{}, true, err
+	}
+	if f.Chmod(objectMode) != nil {
+		return Info{}, false, nil
+	}
+	if w.stale(st.mtime) {
+		// A task may give its output any time; a collector would take the object for old.
+		if touchOpen(f) != nil {
+			return Info{}, false, nil
+		}
+	}
+	if now, err := fstat(f); err != nil || now.links != 1 || now.size != info.Size || !leaseHeld(f) {
+		return Info{}, false, err
+	}
+	path := d.file(info.Hash)
+	err = linkOpen(f, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			return Info{}, true, err
+		}
+		err = linkOpen(f, path)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		found, err := d.look(w, path, info.Size)
+		return info, found == present, err
+	}
+	if err != nil {
+		return Info{}, false, nil // another file system, most likely
+	}
+	if remove() == nil {
+		if now, err := fstat(f); err == nil && now.links == 1 && leaseHeld(f) {
+			return info, true, nil
+		}
+	}
+	// Someone else holds on to the file. The lease still keeps its bytes as they were
+	// hashed: put a copy in its place before it ends.
+	return info, true, d.copyOver(ctx, w, f, info)
+}
+
+// hashFile returns the name of what f holds from its start.
+func hashFile(ctx context.Context, f *os.File, size int64) (Info, error) {
+	if size > chunkSize {
+		return hashReader(ctx, fromStart(f))
+	}
+	buf := getBuffer()
+	defer putBuffer(buf)
+	b := (*buf)[:size]
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		if err == io.EOF {
+			err = &ChangedError{Path: f.Name()}
+		}
+		return Info{}, err
+	}
+	return Info{Sum(b), size}, nil
+}
+
+// copyOver replaces the object info by a copy of f that nothing else can reach. If it cannot,
+// it removes the object: better none than one that may change.
+func (d *Dir) copyOver(ctx context.Context, w *writer, f *os.File, info Info) (err error) {
+	path := d.file(info.Hash)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	a, err := d.create(w, w.scratch)
+	if err != nil {
+		return err
+	}
+	defer a.discard()
+	got, err := pump(ctx, fromStart(f), a, nil)
+	switch {
+	case err != nil:
+		return err
+	case got != info:
+		return &ChangedError{Path: f.Name()} // the kernel ended the lease before the copy was done
+	}
+	if err := a.Chmod(objectMode); err != nil {
+		return err
+	}
+	return d.replace(w, a, path)
+}

@@ -1,0 +1,100 @@
+package objectstore_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"e3/objectstore"
+)
+
+// adopted puts the file at path by Adopt, checks the object and reports whether it is the
+// very file.
+func adopted(t *testing.T, d *objectstore.Dir, path string) (objectstore.Hash, bool) {
+	t.Helper()
+	before, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := d.Adopt(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (objectstore.Info{Hash: objectstore.Sum(b), Size: int64(len(b))}); info != want {
+		t.Errorf("Adopt = %v, want %v", info, want)
+	}
+	object, err := os.Lstat(d.File(info.Hash))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if age := time.Since(object.ModTime()).Abs(); age > objectstore.RefreshAge {
+		t.Errorf("the object is %v old", age)
+	}
+	checkAll(t, d)
+	return info.Hash, os.SameFile(before, object)
+}
+
+func TestAdoptKeepsObjectsApart(t *testing.T) {
+	// Whatever else it does, Adopt never leaves the object reachable by another name.
+	for _, size := range []int{0, 1, 4096, objectstore.ChunkSize, objectstore.ChunkSize + 1, 3 << 20} {
+		base := t.TempDir()
+		d := newDirIn(t, base)
+		path := filepath.Join(base, "out")
+		b := writeFile(t, path, 3, size)
+		long := time.Now().Add(-10000 * time.Hour)
+		os.Chtimes(path, long, long)
+		h, _ := adopted(t, d, path)
+		os.WriteFile(path, []byte("later"), 0o644)
+		if got, err := d.ReadAll(t.Context(), h, 1<<30); err != nil || !bytes.Equal(got, b) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		// The same again.
+		os.Remove(path)
+		writeFile(t, path, 3, size)
+		adopted(t, d, path)
+	}
+}
+
+func TestAdoptHardLinked(t *testing.T) {
+	base := t.TempDir()
+	d := newDirIn(t, base)
+	path, other := filepath.Join(base, "out"), filepath.Join(base, "other")
+	writeFile(t, path, 3, 4096)
+	if err := os.Link(path, other); err != nil {
+		t.Skipf("needs a file system with hard links: %v", err)
+	}
+	h, same := adopted(t, d, path)
+	if same {
+		t.Error("a file with two names was taken over")
+	}
+	os.WriteFile(other, []byte("later"), 0o644)
+	if err := d.Verify(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAdoptRefuses(t *testing.T) {
+	base := t.TempDir()
+	d := newDirIn(t, base)
+	writeFile(t, filepath.Join(base, "file"), 3, 10)
+	link := filepath.Join(base, "link")
+	if err := os.Symlink("file", link); err != nil {
+		t.Skipf("needs a system with symbolic links: %v", err)
+	}
+	for _, path := range []string{link, base} {
+		var special *objectstore.SpecialFileError
+		if _, err := d.Adopt(t.Context(), path); !errors.As(err, &special) || special.Path != path {
+			t.Errorf("%s: got %v, want *SpecialFileError", path, err)
+		}
+	}
+	if _, err := d.Adopt(t.Context(), filepath.Join(base, "absent")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("absent: got %v, want os.ErrNotExist", err)
+	}
+}

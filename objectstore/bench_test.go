@@ -1,0 +1,183 @@
+package objectstore_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"e3/objectstore"
+)
+
+// fill makes the contents of b depend on n.
+func fill(b []byte, n int) { binary.LittleEndian.PutUint64(b, uint64(n)+1) }
+
+func BenchmarkPutBytesNew(b *testing.B) {
+	d := newDir(b)
+	buf := make([]byte, 500)
+	n := 0
+	for b.Loop() {
+		n++
+		fill(buf, n)
+		put(b, d, buf)
+	}
+}
+
+func BenchmarkPutBytesPresent(b *testing.B) {
+	d := newDir(b)
+	buf := make([]byte, 500)
+	for b.Loop() {
+		put(b, d, buf)
+	}
+}
+
+func BenchmarkMissing(b *testing.B) {
+	d := newDir(b)
+	var hs []objectstore.Hash
+	for i := range 10_000 {
+		buf := make([]byte, 8)
+		fill(buf, i)
+		hs = append(hs, put(b, d, buf))
+	}
+	for b.Loop() {
+		if missing, err := d.Missing(b.Context(), hs); err != nil || len(missing) != 0 {
+			b.Fatal(missing, err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(len(hs)), "µs/object")
+}
+
+func BenchmarkAdoptSmall(b *testing.B) {
+	base := b.TempDir()
+	d := newDirIn(b, base)
+	buf := make([]byte, 4096)
+	os.Mkdir(filepath.Join(base, "out"), 0o777)
+	path := func(n int) string { return filepath.Join(base, "out", fmt.Sprint(n)) }
+	// The files are made in batches aside from the clock.
+	const batch = 1000
+	n := 0
+	for b.Loop() {
+		if n%batch == 0 {
+			b.StopTimer()
+			for i := range batch {
+				fill(buf, n+i)
+				os.WriteFile(path(n+i), buf, 0o644)
+			}
+			b.StartTimer()
+		}
+		if _, err := d.Adopt(b.Context(), path(n)); err != nil {
+			b.Fatal(err)
+		}
+		n++
+	}
+}
+
+func BenchmarkMaterializeSmall(b *testing.B) {
+	base := b.TempDir()
+	d := newDirIn(b, base)
+	h := put(b, d, make([]byte, 4096))
+	os.Mkdir(filepath.Join(base, "out"), 0o777)
+	n := 0
+	for b.Loop() {
+		n++
+		if err := d.Materialize(b.Context(), h, filepath.Join(base, "out", fmt.Sprint(n)), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchmarkFile(b *testing.B, run func(d *objectstore.Dir, f *os.File) (objectstore.Info, error)) {
+	const size = 256 << 20
+	base := b.TempDir()
+	d := newDirIn(b, base)
+	path := filepath.Join(base, "in")
+	writeFile(b, path, 1, size)
+	f := openFile(b, path)
+	b.SetBytes(size)
+	for b.Loop() {
+		info, err := run(d, f)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		d.Delete(b.Context(), info.Hash)
+		b.StartTimer()
+	}
+}
+
+func BenchmarkPutFile256M(b *testing.B) {
+	benchmarkFile(b, func(d *objectstore.Dir, f *os.File) (objectstore.Info, error) {
+		return d.PutFile(b.Context(), f, objectstore.FileOptions{})
+	})
+}
+
+// The floor of PutFile: hashing alone, in one goroutine.
+func BenchmarkHashFile256M(b *testing.B) {
+	buf := make([]byte, 1<<20)
+	benchmarkFile(b, func(_ *objectstore.Dir, f *os.File) (info objectstore.Info, err error) {
+		h := objectstore.NewHasher()
+		f.Seek(0, 0)
+		for n, err := f.Read(buf); n > 0 && err == nil; n, err = f.Read(buf) {
+			h.Write(buf[:n])
+		}
+		info.Hash = h.Hash()
+		return info, nil
+	})
+}
+
+func makeFiles(b *testing.B, dir string, files int) {
+	buf := make([]byte, 4096)
+	for i := range files {
+		sub := filepath.Join(dir, fmt.Sprint(i/200))
+		if i%200 == 0 {
+			if err := os.MkdirAll(sub, 0o777); err != nil {
+				b.Fatal(err)
+			}
+		}
+		fill(buf, i)
+		if err := os.WriteFile(filepath.Join(sub, fmt.Sprint(i)), buf, 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkPutTree20000(b *testing.B) {
+	for _, mode := range []string{"new", "present", "adopt"} {
+		b.Run(mode, func(b *testing.B) {
+			base := b.TempDir()
+			src := filepath.Join(base, "src")
+			makeFiles(b, src, 20_000)
+			n := 0
+			d := newDirIn(b, filepath.Join(base, "present"))
+			putTree(b, d, src, objectstore.TreeOptions{})
+			for b.Loop() {
+				n++
+				if mode != "present" {
+					d = newDirIn(b, filepath.Join(base, fmt.Sprint(n)))
+				}
+				if n > 1 && mode == "adopt" {
+					b.StopTimer()
+					makeFiles(b, src, 20_000)
+					b.StartTimer()
+				}
+				putTree(b, d, src, objectstore.TreeOptions{Adopt: mode == "adopt"})
+			}
+		})
+	}
+}
+
+func BenchmarkCheckoutTree20000(b *testing.B) {
+	base := b.TempDir()
+	src := filepath.Join(base, "src")
+	makeFiles(b, src, 20_000)
+	d := newDirIn(b, base)
+	h, _ := putTree(b, d, src, objectstore.TreeOptions{})
+	n := 0
+	for b.Loop() {
+		n++
+		if _, err := objectstore.CheckoutTree(b.Context(), d, h, filepath.Join(base, fmt.Sprint(n)), objectstore.CheckoutOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

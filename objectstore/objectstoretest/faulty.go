@@ -1,0 +1,104 @@
+package objectstoretest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"e3/objectstore"
+)
+
+// ErrInjected is what Faulty fails with unless it is told otherwise.
+var ErrInjected = errors.New("injected fault")
+
+// Faulty wraps a store and fails one call of its methods, counted together from 1. A test
+// runs its subject with Nth = 1, 2, 3… until Fired says that there was no such call.
+type Faulty struct {
+	Store objectstore.Store
+
+	Nth  int64 // the call that fails; 0 for none
+	Err  error // what it fails with; nil for ErrInjected
+	Late bool  // the call is carried out and its answer lost
+
+	calls atomic.Int64
+}
+
+var _ objectstore.Store = (*Faulty)(nil)
+
+// Fired reports whether the call came that was to fail.
+func (f *Faulty) Fired() bool { return f.Nth > 0 && f.calls.Load() >= f.Nth }
+
+// Calls returns how many calls there were.
+func (f *Faulty) Calls() int64 { return f.calls.Load() }
+
+// fault returns the error for this call, or nil.
+func (f *Faulty) fault() error {
+	switch {
+	case f.calls.Add(1) != f.Nth:
+		return nil
+	case f.Err != nil:
+		return f.Err
+	}
+	return ErrInjected
+}
+
+// Put is the store's Put, or the fault. A fault that is not late has read part of r.
+func (f *Faulty) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) {
+	fault := f.fault()
+	if fault != nil && !f.Late {
+		io.CopyN(io.Discard, r, 1)
+		return objectstore.Info{}, fault
+	}
+	info, err := f.Store.Put(ctx, r)
+	if fault != nil {
+		return objectstore.Info{}, fault
+	}
+	return info, err
+}
+
+// Open is the store's Open, or the fault. A late fault is one of reading: it comes after
+// the first byte.
+func (f *Faulty) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
+	fault := f.fault()
+	if fault != nil && !f.Late {
+		return nil, fault
+	}
+	r, err := f.Store.Open(ctx, h)
+	if err != nil || fault == nil {
+		return r, err
+	}
+	return &brokenReader{r, fault, false}, nil
+}
+
+// Missing is the store's Missing, or the fault.
+func (f *Faulty) Missing(ctx context.Context, hs []objectstore.Hash) ([]objectstore.Hash, error) {
+	fault := f.fault()
+	if fault != nil && !f.Late {
+		return nil, fault
+	}
+	missing, err := f.Store.Missing(ctx, hs)
+	if fault != nil {
+		return nil, fault
+	}
+	return missing, err
+}
+
+// brokenReader yields one byte and then err.
+type brokenReader struct {
+	io.ReadCloser
+	err  error
+	used bool
+}
+
+func (r *brokenReader) Read(p []byte) (int, error) {
+	if r.used {
+		return 0, r.err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	r.used = true
+	n, _ := r.ReadCloser.Read(p[:1])
+	return n, nil
+}

@@ -1,0 +1,281 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Put stores what r yields.
+func (d *Dir) Put(ctx context.Context, r io.Reader) (Info, error) {
+	if err := ctx.Err(); err != nil {
+		return Info{}, err
+	}
+	buf := getBuffer()
+	n, err := io.ReadFull(r, *buf)
+	switch err {
+	case nil:
+		return d.putStream(ctx, r, buf)
+	case io.EOF, io.ErrUnexpectedEOF:
+		defer putBuffer(buf)
+		b := (*buf)[:n]
+		info := Info{Sum(b), int64(n)}
+		return info, d.putNamed(info, b)
+	default:
+		putBuffer(buf)
+		return Info{}, fmt.Errorf("store object: read: %w", err)
+	}
+}
+
+// PutBytes stores b. For bytes that are there it costs one system call.
+func (d *Dir) PutBytes(ctx context.Context, b []byte) (Hash, error) {
+	if err := ctx.Err(); err != nil {
+		return Hash{}, err
+	}
+	info := Info{Sum(b), int64(len(b))}
+	if err := d.putNamed(info, b); err != nil {
+		return Hash{}, err
+	}
+	return info.Hash, nil
+}
+
+// putNamed stores b, whose name is known.
+func (d *Dir) putNamed(info Info, b []byte) error {
+	w, err := d.open()
+	if err != nil {
+		return err
+	}
+	path := d.file(info.Hash)
+	switch found, err := d.look(w, path, info.Size); {
+	case err != nil:
+		return objectError(info.Hash, err)
+	case found == present:
+		return nil
+	}
+	// In the shard itself, as renames and links between directories cost several times more.
+	a, err := d.create(w, filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o777); err == nil {
+			a, err = d.create(w, filepath.Dir(path))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("store object %s: %w", info.Hash, err)
+	}
+	if _, err := a.Write(b); err != nil {
+		a.discard()
+		return fmt.Errorf("store object %s: %w", info.Hash, err)
+	}
+	return d.publish(w, a, info)
+}
+
+// putStream stores what r yields after head, or all of it if head is nil. It takes head over.
+func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Info, error) {
+	w, err := d.open()
+	if err != nil {
+		return Info{}, err
+	}
+	a, err := d.create(w, w.scratch)
+	if err != nil {
+		return Info{}, fmt.Errorf("store object: %w", err)
+	}
+	info, err := pump(ctx, r, a, head)
+	if err != nil {
+		a.discard()
+		return Info{}, fmt.Errorf("store object: %w", err)
+	}
+	if err := d.publish(w, a, info); err != nil {
+		return Info{}, err
+	}
+	return info, nil
+}
+
+// FileOptions adjust PutFile.
+type FileOptions struct {
+	// Probe says that the bytes are probably stored already: a large file is hashed
+	// first and read again only if it has to be stored.
+	Probe bool
+}
+
+// A ChangedError says that a file changed while it was read. Nothing refers to what may
+// have been stored; the caller may try again.
+type ChangedError struct{ Path string }
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("%s changed while it was read; try again when nothing writes to it", e.Path)
+}
+
+// A SpecialFileError says that a path is neither a file nor a directory nor a symbolic link.
+type SpecialFileError struct {
+	Path string
+	Mode fs.FileMode
+}
+
+func (e *SpecialFileError) Error() string {
+	kind := "not a regular file"
+	switch {
+	case e.Mode&fs.ModeNamedPipe != 0:
+		kind = "a named pipe"
+	case e.Mode&fs.ModeSocket != 0:
+		kind = "a socket"
+	case e.Mode&fs.ModeDevice != 0:
+		kind = "a device"
+	case e.Mode.IsDir():
+		kind = "a directory"
+	case e.Mode&fs.ModeSymlink != 0:
+		kind = "a symbolic link"
+	}
+	return fmt.Sprintf("%s is %s and cannot be stored", e.Path, kind)
+}
+
+type filePutter interface {
+	PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, error)
+}
+
+// PutFile stores the content of f from its start, in whatever way the store does it best.
+// It fails with *ChangedError if size, times or identity of the file changed meanwhile, and
+// with *SpecialFileError if it is no regular file.
+func PutFile(ctx context.Context, s Store, f *os.File, o FileOptions) (Info, error) {
+	if s, ok := s.(filePutter); ok {
+		return s.PutFile(ctx, f, o)
+	}
+	before, err := regular(f)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := s.Put(ctx, fromStart(f))
+	if err != nil {
+		return Info{}, fmt.Errorf("store %s: %w", f.Name(), err)
+	}
+	return info, unchanged(f, before, info.Size)
+}
+
+// regular looks at an open file.
+func regular(f *os.File) (stat, error) {
+	st, err := fstat(f)
+	if err != nil {
+		return stat{}, err
+	}
+	if !st.regular {
+		fi, err := f.Stat()
+		if err != nil {
+			return stat{}, err
+		}
+		return stat{}, &SpecialFileError{Path: f.Name(), Mode: fi.Mode()}
+	}
+	return st, nil
+}
+
+// unchanged fails if f is not as it was before, when size bytes were read of it.
+func unchanged(f *os.File, before stat, size int64) error {
+	after, err := fstat(f)
+	if err != nil {
+		return err
+	}
+	if size != before.size || !after.sameContent(before) {
+		return &ChangedError{Path: f.Name()}
+	}
+	return nil
+}
+
+// PutFile stores the content of f from its start: by a clone where the file system can
+// share extents, else in one pass that hashes and writes at the same time.
+func (d *Dir) PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, error) {
+	if err := ctx.Err(); err != nil {
+		return Info{}, err
+	}
+	before, err := regular(f)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := d.putFile(ctx, f, before, o)
+	if err != nil {
+		if changed := (*ChangedError)(nil); errors.As(err, &changed) {
+			return Info{}, err
+		}
+		return Info{}, fmt.Errorf("store %s: %w", f.Name(), err)
+	}
+	return info, nil
+}
+
+func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOptions) (Info, error) {
+	if before.size <= chunkSize {
+		return d.putSmall(f, before)
+	}
+	if o.Probe {
+		info, err := hashReader(ctx, fromStart(f))
+		if err != nil {
+			return Info{}, err
+		}
+		if err := unchanged(f, before, info.Size); err != nil {
+			return Info{}, err
+		}
+		w, err := d.open()
+		if err != nil {
+			return Info{}, err
+		}
+		found, err := d.look(w, d.file(info.Hash), info.Size)
+		if err != nil || found == present {
+			return info, err
+		}
+	}
+	if info, done, err := d.putClone(ctx, f, before); done {
+		return info, err
+	}
+	info, err := d.putStream(ctx, fromStart(f), nil)
+	if err != nil {
+		return Info{}, err
+	}
+	return info, unchanged(f, before, info.Size)
+}
+
+// putSmall stores a file that fits in one chunk: read it, see that it stood still, store it.
+func (d *Dir) putSmall(f *os.File, before stat) (Info, error) {
+	buf := getBuffer()
+	defer putBuffer(buf)
+	// One byte at least, as some files of the kernel's say 0 and have more.
+	b := (*buf)[:max(before.size, 1)]
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return Info{}, err
+	}
+	if err := unchanged(f, before, int64(n)); err != nil {
+		return Info{}, err
+	}
+	info := Info{Sum(b[:n]), int64(n)}
+	return info, d.putNamed(info, b[:n])
+}
+
+// putClone stores a file by sharing its extents: what is hashed is the clone, which nobody
+// else can reach. It reports false if that cannot be done and nothing was stored.
+func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Info, bool, error) {
+	if d.noReflink.Load() {
+		return Info{}, false, nil
+	}
+	w, err := d.open()
+	if err != nil {
+		return Info{}, true, err
+	}
+	a, err := d.create(w, w.scratch)
+	if err != nil {
+		return Info{}, true, err
+	}
+	if err := reflink(a.File, f); err != nil {
+		a.discard()
+		d.noReflink.CompareAndSwap(false, reflinkNever(err))
+		return Info{}, false, nil
+	}
+	info, err := hashReader(ctx, fromStart(a.File))
+	if err == nil {
+		err = unchanged(f, before, info.Size)
+	}
+	if err != nil {
+		a.discard()
+		return Info{}, true, err
+	}
+	return info, true, d.publish(w, a, info)
+}

@@ -1,0 +1,152 @@
+// Package objectstore keeps immutable bytes under the SHA-256 of their content.
+//
+// [Store] is what every backend offers, in three methods. [Dir] is the backend that keeps
+// objects as files; it adds what only a local disk can do: taking files over without
+// copying, cloning them out, walking and deleting for garbage collection. Trees of files
+// are objects too, one per directory level: see [Tree], [PutTree] and [CheckoutTree].
+//
+// An object has no kind. Whoever holds a reference knows whether it names a file, a tree
+// or a record; bytes are never sniffed.
+package objectstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Info names stored bytes and says how many there are.
+type Info struct {
+	Hash Hash
+	Size int64
+}
+
+// A Store keeps objects. All methods may be called at the same time, from several
+// processes where the backend is shared.
+type Store interface {
+	// Put stores what r yields until io.EOF, in constant memory. When r fails nothing is
+	// stored. Putting bytes that are there already succeeds and protects them from a
+	// collection that is under way.
+	Put(ctx context.Context, r io.Reader) (Info, error)
+
+	// Open returns the bytes of h; the caller closes them. They are not checked against
+	// the name (ReadAll and Copy do that). An absent object is ErrNotFound.
+	Open(ctx context.Context, h Hash) (io.ReadCloser, error)
+
+	// Missing returns those of hs that are absent, each once, in the order of their
+	// first appearance.
+	Missing(ctx context.Context, hs []Hash) ([]Hash, error)
+}
+
+// ErrNotFound says that no object has the name.
+var ErrNotFound = errors.New("object not found")
+
+// A CorruptError says that the bytes kept under a name are not the bytes it names.
+type CorruptError struct {
+	Want Hash // the name
+	Got  Hash // the name of the bytes that were found; zero when only the size was compared
+	Size int64
+}
+
+func (e *CorruptError) Error() string {
+	if e.Got.IsZero() {
+		return fmt.Sprintf("object %s is corrupt: it has %d bytes, which is not its size", e.Want, e.Size)
+	}
+	return fmt.Sprintf("object %s is corrupt: its %d bytes hash to %s", e.Want, e.Size, e.Got)
+}
+
+// A TooLargeError says that an object is larger than its reader was ready to hold.
+type TooLargeError struct {
+	Hash  Hash
+	Limit int64
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("object %s is larger than %d bytes", e.Hash, e.Limit)
+}
+
+// bytesPutter and bytesReader are what a store offers when it can do better than the
+// general way for an object that is in memory as a whole.
+type bytesPutter interface {
+	PutBytes(ctx context.Context, b []byte) (Hash, error)
+}
+
+type bytesReader interface {
+	ReadAll(ctx context.Context, h Hash, limit int64) ([]byte, error)
+}
+
+// PutBytes stores b.
+func PutBytes(ctx context.Context, s Store, b []byte) (Hash, error) {
+	if s, ok := s.(bytesPutter); ok {
+		return s.PutBytes(ctx, b)
+	}
+	info, err := s.Put(ctx, bytes.NewReader(b))
+	return info.Hash, err
+}
+
+// ReadAll returns the bytes of h after checking them against the name: other bytes are a
+// *CorruptError, more than limit of them a *TooLargeError.
+func ReadAll(ctx context.Context, s Store, h Hash, limit int64) ([]byte, error) {
+	if s, ok := s.(bytesReader); ok {
+		return s.ReadAll(ctx, h, limit)
+	}
+	r, err := s.Open(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, min(limit, math.MaxInt64-1)+1))
+	if err != nil {
+		return nil, fmt.Errorf("read object %s: %w", h, err)
+	}
+	return checkBytes(h, b, limit)
+}
+
+// checkBytes returns b if it is what h names and within limit.
+func checkBytes(h Hash, b []byte, limit int64) ([]byte, error) {
+	if int64(len(b)) > limit {
+		return nil, &TooLargeError{Hash: h, Limit: limit}
+	}
+	if got := Sum(b); got != h {
+		return nil, &CorruptError{Want: h, Got: got, Size: int64(len(b))}
+	}
+	return b, nil
+}
+
+// Copy writes the bytes of h to w and returns their number. Bytes that are not what h
+// names give a *CorruptError, but only after they were written: w must be something that
+// the caller can take back.
+func Copy(ctx context.Context, w io.Writer, s Store, h Hash) (int64, error) {
+	r, err := s.Open(ctx, h)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	hasher := NewHasher()
+	buf := getBuffer()
+	defer putBuffer(buf)
+	n, err := io.CopyBuffer(io.MultiWriter(w, hasher), contextReader{ctx, r}, *buf)
+	if err != nil {
+		return n, fmt.Errorf("copy object %s: %w", h, err)
+	}
+	if got := hasher.Hash(); got != h {
+		return n, &CorruptError{Want: h, Got: got, Size: n}
+	}
+	return n, nil
+}
+
+// contextReader fails once the context is done, so that a long copy can be cancelled.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}

@@ -1,0 +1,72 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd
+
+package objectstore
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lstat is os.Lstat without the allocations: an existence check of ten thousand objects is a
+// hot path.
+func lstat(path string) (stat, error) {
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Lstat(path, &st) })
+	if err != nil {
+		return stat{}, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	return statOf(&st), nil
+}
+
+// fstat is lstat for an open file.
+func fstat(f *os.File) (stat, error) {
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Fstat(int(f.Fd()), &st) })
+	if err != nil {
+		return stat{}, &fs.PathError{Op: "fstat", Path: f.Name(), Err: err}
+	}
+	return statOf(&st), nil
+}
+
+func statOf(st *unix.Stat_t) stat {
+	return stat{
+		dev: uint64(st.Dev), ino: uint64(st.Ino), links: uint64(st.Nlink),
+		size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(),
+		regular: st.Mode&unix.S_IFMT == unix.S_IFREG,
+		perm:    fs.FileMode(st.Mode) & fs.ModePerm,
+	}
+}
+
+// lockDir takes a lock on a directory, shared or alone, and returns its release. Where
+// directories cannot be locked (some network file systems) it locks nothing: the race that
+// it closes is then open for the microseconds between two system calls.
+func lockDir(path string, alone bool) (func(), error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	how := unix.LOCK_SH
+	if alone {
+		how = unix.LOCK_EX
+	}
+	_ = retryEINTR(func() error { return unix.Flock(int(f.Fd()), how) })
+	return func() { f.Close() }, nil
+}
+
+func retryEINTR(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// openFlags keep the open of a name that turned into a link or a pipe from following or
+// waiting.
+const openFlags = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK

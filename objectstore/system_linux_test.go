@@ -1,0 +1,383 @@
+package objectstore_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"e3/objectstore"
+)
+
+// leased skips the test unless files of dir's file system can be taken over.
+func leased(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.CreateTemp(dir, "probe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	defer os.Remove(f.Name())
+	f, err = os.Open(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+		t.Skipf("needs a file system with leases; set TMPDIR to one, such as ext4 (%v)", err)
+	}
+}
+
+func TestAdoptTakesOver(t *testing.T) {
+	base := t.TempDir()
+	leased(t, base)
+	for _, size := range []int{0, 100, 4096, 3 << 20} {
+		d := newDirIn(t, t.TempDir())
+		path := filepath.Join(base, "out")
+		writeFile(t, path, 1, size)
+		if _, same := adopted(t, d, path); !same {
+			t.Errorf("%d bytes were copied", size)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the file is still at its old place: %v", err)
+		}
+	}
+}
+
+func TestAdoptWithWriter(t *testing.T) {
+	base := t.TempDir()
+	d := newDirIn(t, base)
+	path := filepath.Join(base, "out")
+	writeFile(t, path, 1, 5000)
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	h, same := adopted(t, d, path)
+	if same {
+		t.Error("a file that is open for writing was taken over")
+	}
+	if _, err := writer.WriteAt([]byte("later"), 0); err != nil {
+		t.Error(err)
+	}
+	if err := d.Verify(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAdoptWithWritableMapping(t *testing.T) {
+	base := t.TempDir()
+	d := newDirIn(t, base)
+	path := filepath.Join(base, "out")
+	writeFile(t, path, 1, 5000)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	h, same := adopted(t, d, path)
+	if same {
+		t.Error("a file that is mapped for writing was taken over")
+	}
+	copy(mem, "later")
+	if err := d.Verify(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+}
+
+// A writer that comes while the file is being hashed must wait for the lease; when it gets
+// through, the file must not be the object.
+func TestAdoptWithLateWriter(t *testing.T) {
+	base := t.TempDir()
+	leased(t, base)
+	d := newDirIn(t, base)
+	path := filepath.Join(base, "out")
+	writeFile(t, path, 1, 3<<20)
+	opened := make(chan *os.File, 1)
+	ctx := &hookContext{t.Context(), 4, func() {
+		if _, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK, 0); err != unix.EWOULDBLOCK {
+			t.Errorf("open for writing during the lease: got %v, want EWOULDBLOCK", err)
+		}
+		go func() {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			opened <- f
+		}()
+	}}
+	info, err := d.Adopt(ctx, path)
+	f := <-opened
+	var changed *objectstore.ChangedError
+	if err != nil && !errors.As(err, &changed) {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("later"), 0); err != nil {
+		t.Error(err)
+	}
+	f.Close()
+	if err == nil {
+		if err := d.Verify(t.Context(), info.Hash); err != nil {
+			t.Error(err)
+		}
+	}
+	checkAll(t, d)
+}
+
+// Another file at the same path must not get the name of the one that was hashed.
+func TestAdoptOfReplacedPath(t *testing.T) {
+	base := t.TempDir()
+	leased(t, base)
+	d := newDirIn(t, base)
+	path := filepath.Join(base, "out")
+	b := writeFile(t, path, 1, 3<<20)
+	ctx := &hookContext{t.Context(), 4, func() {
+		writeFile(t, path+"2", 2, 3<<20)
+		if err := os.Rename(path+"2", path); err != nil {
+			t.Error(err)
+		}
+	}}
+	info, err := d.Adopt(ctx, path)
+	if err != nil || info.Hash != objectstore.Sum(b) {
+		t.Errorf("got %v, %v, want the file that was opened", info, err)
+	}
+	if n := checkAll(t, d); n != 1 {
+		t.Errorf("got %d objects, want 1", n)
+	}
+}
+
+// A name given to the file while it is hashed makes the object a copy.
+func TestAdoptOfFileLinkedMeanwhile(t *testing.T) {
+	base := t.TempDir()
+	leased(t, base)
+	d := newDirIn(t, base)
+	path := filepath.Join(base, "out")
+	writeFile(t, path, 1, 3<<20)
+	ctx := &hookContext{t.Context(), 4, func() {
+		if err := os.Link(path, path+"2"); err != nil {
+			t.Error(err)
+		}
+	}}
+	info, err := d.Adopt(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(path+"2", 0o600)
+	if err := os.WriteFile(path+"2", []byte("later"), 0o600); err != nil {
+		t.Error(err)
+	}
+	if err := d.Verify(t.Context(), info.Hash); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAdoptFromOtherFileSystem(t *testing.T) {
+	d := newDir(t)
+	other, err := os.MkdirTemp("/dev/shm", "e3-test-")
+	if err != nil {
+		t.Skipf("needs a second file system, at /dev/shm: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(other) })
+	for _, size := range []int{10, 3 << 20} {
+		path := filepath.Join(other, "out")
+		writeFile(t, path, 1, size)
+		adopted(t, d, path)
+		dst := filepath.Join(other, "in")
+		if err := d.Materialize(t.Context(), objectstore.Sum(writeFile(t, path, 1, size)), dst, 0o644); err != nil {
+			t.Error(err)
+		}
+		os.Remove(dst)
+	}
+}
+
+// mount mounts a file system for the length of the test.
+func mount(t *testing.T, dir, kind, options string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a file system")
+	}
+	if err := unix.Mount("none", dir, kind, 0, options); err != nil {
+		t.Skipf("needs the right to mount %s: %v", kind, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFullDisk(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		base := t.TempDir()
+		mount(t, base, "tmpfs", "size=2m")
+		d := newDirIn(t, base)
+		if named {
+			d.ForceNamed()
+		}
+		small := put(t, d, []byte("small"))
+		big := bytes.Repeat([]byte("12345678"), 1<<19)
+		src := filepath.Join(t.TempDir(), "big")
+		os.WriteFile(src, big, 0o600)
+		attempts := map[string]func() error{
+			"Put":      func() error { _, err := d.Put(t.Context(), bytes.NewReader(big)); return err },
+			"PutBytes": func() error { _, err := d.PutBytes(t.Context(), big); return err },
+			"PutFile": func() error {
+				_, err := d.PutFile(t.Context(), openFile(t, src), objectstore.FileOptions{})
+				return err
+			},
+			"Adopt": func() error { _, err := d.Adopt(t.Context(), src); return err },
+			"PutTree": func() error {
+				_, _, err := objectstore.PutTree(t.Context(), d, filepath.Dir(src), objectstore.TreeOptions{})
+				return err
+			},
+		}
+		for name, attempt := range attempts {
+			err := attempt()
+			if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no space left on device") {
+				t.Errorf("%s, named %v: got %v, want no space left on device", name, named, err)
+			}
+			if n := checkAll(t, d); n != 1 {
+				t.Errorf("%s, named %v: %d objects, want 1", name, named, n)
+			}
+		}
+		if err := d.Verify(t.Context(), small); err != nil {
+			t.Error(err)
+		}
+		put(t, d, []byte("small files still fit"))
+	}
+}
+
+func TestReadOnlyStore(t *testing.T) {
+	base := t.TempDir()
+	mount(t, base, "tmpfs", "size=4m")
+	h := put(t, newDirIn(t, base), []byte("here"))
+	if err := unix.Mount("none", base, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	d, err := objectstore.OpenDir(filepath.Join(base, "objects"), objectstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := d.ReadAll(t.Context(), h, 10); err != nil || string(b) != "here" {
+		t.Errorf("ReadAll: got %q, %v", b, err)
+	}
+	if missing, err := d.Missing(t.Context(), []objectstore.Hash{h, {}}); err != nil || len(missing) != 1 {
+		t.Errorf("Missing: got %v, %v, want one", missing, err)
+	}
+	if err := d.Verify(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+	if err := d.Materialize(t.Context(), h, filepath.Join(t.TempDir(), "out"), 0o644); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.PutBytes(t.Context(), []byte("new")); !errors.Is(err, unix.EROFS) {
+		t.Errorf("PutBytes: got %v, want EROFS", err)
+	}
+	if err := d.Delete(t.Context(), h); !errors.Is(err, unix.EROFS) {
+		t.Errorf("Delete: got %v, want EROFS", err)
+	}
+}
+
+func TestReflink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount an XFS image")
+	}
+	mkfs, err := exec.LookPath("mkfs.xfs")
+	if err != nil {
+		t.Skip("needs mkfs.xfs, of the package xfsprogs")
+	}
+	base := t.TempDir()
+	image, mnt := filepath.Join(base, "image"), filepath.Join(base, "mnt")
+	os.Mkdir(mnt, 0o777)
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 512<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(mkfs, "-q", "-m", "reflink=1", image).CombinedOutput(); err != nil {
+		t.Skipf("needs an mkfs.xfs that makes small images: %v: %s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", image, mnt).CombinedOutput(); err != nil {
+		t.Skipf("needs loop devices and XFS in the kernel: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(mnt, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d := newDirIn(t, mnt)
+	free := func() uint64 {
+		var st unix.Statfs_t
+		f := openFile(t, mnt)
+		if err := errors.Join(unix.Syncfs(int(f.Fd())), f.Close(), unix.Statfs(mnt, &st)); err != nil {
+			t.Fatal(err)
+		}
+		return st.Bfree * uint64(st.Bsize)
+	}
+	const size = 64 << 20
+	src := filepath.Join(mnt, "src")
+	b := writeFile(t, src, 1, size)
+	start := free()
+	f := openFile(t, src)
+	info, err := d.PutFile(t.Context(), f, objectstore.FileOptions{})
+	if err != nil || info.Hash != objectstore.Sum(b) {
+		t.Fatalf("PutFile: got %v, %v", info, err)
+	}
+	dst := filepath.Join(mnt, "dst")
+	if err := d.Materialize(t.Context(), info.Hash, dst, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if used := int64(start) - int64(free()); used > size/2 {
+		t.Errorf("storing %d bytes and writing them out took %d bytes of disk: nothing was shared", size, used)
+	}
+	for _, path := range []string{src, dst} {
+		w, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.WriteString("later")
+		w.Close()
+	}
+	if n := checkAll(t, d); n != 1 {
+		t.Errorf("got %d objects, want 1", n)
+	}
+	if _, same := adopted(t, d, src); !same {
+		t.Error("Adopt copied")
+	}
+}
+
+func TestTreeSpecialFiles(t *testing.T) {
+	d := newDir(t)
+	dir := t.TempDir()
+	os.Mkdir(filepath.Join(dir, "sub"), 0o777)
+	path := filepath.Join(dir, "sub", "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var special *objectstore.SpecialFileError
+	_, _, err := objectstore.PutTree(t.Context(), d, dir, objectstore.TreeOptions{})
+	if !errors.As(err, &special) || special.Path != path || !strings.Contains(err.Error(), "named pipe") {
+		t.Errorf("PutTree: got %v, want *SpecialFileError for the pipe %s", err, path)
+	}
+	if _, err := d.Adopt(t.Context(), path); !errors.As(err, &special) {
+		t.Errorf("Adopt: got %v, want *SpecialFileError", err)
+	}
+	os.Remove(path)
+	bad := string([]byte{'a', 0xff})
+	if err := os.WriteFile(filepath.Join(dir, "sub", bad), nil, 0o600); err != nil {
+		t.Skipf("needs a file system that takes any bytes as a name: %v", err)
+	}
+	var rule *objectstore.TreeError
+	if _, _, err := objectstore.PutTree(t.Context(), d, dir, objectstore.TreeOptions{}); !errors.As(err, &rule) || rule.Path != "sub/"+bad {
+		t.Errorf("PutTree of a name that is not UTF-8: got %v, want *TreeError", err)
+	}
+}

@@ -1,0 +1,192 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// CheckoutOptions adjust CheckoutTree.
+type CheckoutOptions struct {
+	// MaxEntries bounds how many files, directories and links are made; 0 means ten
+	// million. A few small directory objects that name each other many times could
+	// otherwise fill any disk.
+	MaxEntries int64
+
+	// Workers is how many files are written at a time; 0 means two for each core.
+	Workers int
+}
+
+// CheckoutTree writes the tree h into the directory dst, which is made if it does not exist. What
+// is there already stays: directories are merged, and anything else in the way is an error that
+// wraps fs.ErrExist and names it. Files are the caller's own, as Dir.Materialize makes them;
+// modes are 0777 for directories and executables and 0666 for other files, less the umask.
+//
+// A tree may come from anyone. Nothing is written outside dst and no link is followed: names
+// are checked when they are decoded, everything is created below open directories, and links
+// are made when all else is done and each has been shown to stay inside. After an error dst holds
+// what was written until then.
+func CheckoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOptions) (TreeStats, error) {
+	stats, err := checkoutTree(ctx, s, h, dst, o)
+	if err != nil {
+		return TreeStats{}, fmt.Errorf("check out directory object %s to %s: %w", h, dst, err)
+	}
+	return stats, nil
+}
+
+func checkoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOptions) (TreeStats, error) {
+	if o.MaxEntries == 0 {
+		o.MaxEntries = 10_000_000
+	}
+	if err := os.Mkdir(dst, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return TreeStats{}, err
+	}
+	root, err := os.OpenRoot(dst)
+	if err != nil {
+		return TreeStats{}, err
+	}
+	top := &outDir{root: root}
+	g, groupCtx := errgroup.WithContext(ctx)
+	g.SetLimit(workers(o.Workers))
+	c := &checkout{ctx: groupCtx, store: s, o: o, group: g, links: links{}}
+	top.users.Store(2) // the walk, and the making of links
+	defer top.release()
+	walkErr := c.walk(top, h)
+	err = g.Wait()
+	if err == nil || !errors.Is(walkErr, context.Canceled) {
+		err = errors.Join(walkErr, err) // else the walk stopped for what a worker met
+	}
+	if err != nil {
+		return TreeStats{}, err
+	}
+	if err := c.links.check(); err != nil {
+		return TreeStats{}, err
+	}
+	for rel, target := range c.links {
+		if err := ctx.Err(); err != nil {
+			return TreeStats{}, err
+		}
+		if err := root.Symlink(filepath.FromSlash(target), filepath.FromSlash(rel)); err != nil {
+			return TreeStats{}, fmt.Errorf("%s: %w", rel, err)
+		}
+	}
+	c.stats.Links = int64(len(c.links))
+	return c.stats, nil
+}
+
+// checkout is one CheckoutTree. One goroutine walks, makes directories and collects the links;
+// workers write the files.
+type checkout struct {
+	ctx   context.Context
+	store Store
+	o     CheckoutOptions
+	group *errgroup.Group
+
+	links   links
+	stats   TreeStats
+	entries int64
+}
+
+// outDir is a directory that files are being written into.
+type outDir struct {
+	root  *os.Root
+	rel   string
+	depth int
+	users atomic.Int64 // files to come, and one while the walk is here
+}
+
+func (d *outDir) release() {
+	if d.users.Add(-1) == 0 {
+		d.root.Close()
+	}
+}
+
+// walk writes out the tree h below d, of which it is a user. It returns with files under way.
+func (c *checkout) walk(d *outDir, h Hash) error {
+	defer d.release()
+	if d.depth > MaxTreeDepth {
+		return tooDeep(d.rel)
+	}
+	t, err := ReadTree(c.ctx, c.store, h)
+	if err != nil {
+		return fmt.Errorf("directory %q: %w", orRoot(d.rel), err)
+	}
+	if c.entries += int64(len(t)); c.entries > c.o.MaxEntries {
+		return &TreeError{Path: orRoot(d.rel), Msg: fmt.Sprintf("there are more than %d entries", c.o.MaxEntries)}
+	}
+	for _, e := range t {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		rel := path.Join(d.rel, e.Name)
+		if !filepath.IsLocal(e.Name) || filepath.Base(e.Name) != e.Name {
+			return &TreeError{Path: rel, Msg: "this system cannot have such a name"}
+		}
+		switch e.Kind {
+		case KindDir:
+			sub, err := d.mkdir(e.Name)
+			if err != nil {
+				return err
+			}
+			c.stats.Dirs++
+			if err := c.walk(sub, e.Hash); err != nil {
+				return err
+			}
+		case KindFile:
+			c.stats.Files++
+			c.stats.Bytes += e.Size
+			d.users.Add(1)
+			c.group.Go(func() error {
+				defer d.release()
+				if err := c.file(d, e); err != nil {
+					return fmt.Errorf("%s: %w", rel, err)
+				}
+				return nil
+			})
+		case KindLink:
+			c.links[rel] = e.Target
+		}
+	}
+	return nil
+}
+
+// mkdir makes a directory in d or enters the one that is there.
+func (d *outDir) mkdir(name string) (*outDir, error) {
+	sub := &outDir{rel: path.Join(d.rel, name), depth: d.depth + 1}
+	err := d.root.Mkdir(name, 0o777)
+	if errors.Is(err, fs.ErrExist) {
+		// A link to a directory is in the way like any other file.
+		if fi, statErr := d.root.Lstat(name); statErr == nil && fi.IsDir() {
+			err = nil
+		}
+	}
+	if err == nil {
+		sub.root, err = d.root.OpenRoot(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", sub.rel, err)
+	}
+	sub.users.Store(1)
+	return sub, nil
+}
+
+// file writes one file and compares its size with what the tree says.
+func (c *checkout) file(d *outDir, e TreeEntry) error {
+	perm := fs.FileMode(0o666)
+	if e.Executable {
+		perm = 0o777
+	}
+	target := rootTarget(d.root, e.Name)
+	n, err := writeOut(c.ctx, c.store, e.Hash, perm, target)
+	if err == nil && n != e.Size {
+		err = errors.Join(&CorruptError{Want: e.Hash, Size: n}, target.remove())
+	}
+	return err
+}

@@ -1,0 +1,522 @@
+package objectstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"e3/objectstore"
+	"e3/objectstore/objectstoretest"
+)
+
+// A layout describes a directory: a path that ends in "/" is a directory, content that starts
+// with "->" makes a link, and with "#!" an executable.
+type layout map[string]string
+
+func (l layout) write(t testing.TB, dir string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(dir, 0o777))
+	for rel, content := range l {
+		at := filepath.Join(dir, filepath.FromSlash(rel))
+		must(os.MkdirAll(filepath.Dir(at), 0o777))
+		target, isLink := strings.CutPrefix(content, "->")
+		switch {
+		case strings.HasSuffix(rel, "/"):
+			must(os.MkdirAll(at, 0o777))
+		case isLink:
+			must(os.Symlink(target, at))
+		case strings.HasPrefix(content, "#!"):
+			must(os.WriteFile(at, []byte(content), 0o777))
+		default:
+			must(os.WriteFile(at, []byte(content), 0o666))
+		}
+	}
+}
+
+// readLayout is the reverse; of directories it has those that are empty.
+func readLayout(t testing.TB, dir string) layout {
+	t.Helper()
+	l := layout{}
+	err := filepath.WalkDir(dir, func(at string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, at)
+		rel = filepath.ToSlash(rel)
+		if parent := path.Dir(rel) + "/"; rel != "." {
+			delete(l, parent)
+		}
+		switch {
+		case rel == ".":
+		case e.IsDir():
+			l[rel+"/"] = ""
+		case e.Type() == fs.ModeSymlink:
+			target, err := os.Readlink(at)
+			l[rel] = "->" + target
+			return err
+		default:
+			b, err := os.ReadFile(at)
+			l[rel] = string(b)
+			fi, _ := e.Info()
+			if x := fi.Mode()&0o100 != 0; runtime.GOOS != "windows" && x != strings.HasPrefix(string(b), "#!") {
+				return fmt.Errorf("%s: mode %v", rel, fi.Mode())
+			}
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func putTree(t testing.TB, s objectstore.Store, dir string, o objectstore.TreeOptions) (objectstore.Hash, objectstore.TreeStats) {
+	t.Helper()
+	h, stats, err := objectstore.PutTree(t.Context(), s, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, stats
+}
+
+var example = layout{
+	"a.txt":              "a",
+	"empty":              "",
+	"run.sh":             "#!/bin/sh\n",
+	"sub/b.txt":          "b",
+	"sub/deep/er/c":      "c",
+	"sub/hollow/":        "",
+	"with space/ö\n\"x'": "odd",
+	"\U0001F600":         "beyond",
+	"\uFF5E":             "before",
+	"link":               "->a.txt",
+	"sub/up":             "->../a.txt",
+	"sub/deep/around":    "->../../sub/./b.txt",
+	"dangling":           "->nowhere/at/all",
+	"todir":              "->sub/deep",
+	"through":            "->todir/../b.txt",
+}
+
+func TestTreeOnDisk(t *testing.T) {
+	for name, s := range map[string]objectstore.Store{"dir": newDir(t), "mem": new(objectstoretest.Mem)} {
+		for _, adopt := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, adopt %v", name, adopt), func(t *testing.T) {
+				src, dst := t.TempDir(), filepath.Join(t.TempDir(), "new")
+				example.write(t, src)
+				want, _ := putTree(t, new(objectstoretest.Mem), src, objectstore.TreeOptions{})
+				h, stats := putTree(t, s, src, objectstore.TreeOptions{Adopt: adopt})
+				if h != want {
+					t.Errorf("got %s, want %s as from any other store", h, want)
+				}
+				out, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(example, readLayout(t, dst)); diff != "" {
+					t.Errorf("checked out (-want +got):\n%s", diff)
+				}
+				counts := objectstore.TreeStats{Files: 8, Dirs: 5, Links: 6, Bytes: 28}
+				if out != counts {
+					t.Errorf("checkout: got %+v, want %+v", out, counts)
+				}
+				if counts.Read = 8; stats != counts {
+					t.Errorf("put: got %+v, want %+v", stats, counts)
+				}
+			})
+		}
+		if d, ok := s.(*objectstore.Dir); ok {
+			checkAll(t, d)
+		}
+	}
+}
+
+func TestTreeWalkAndLookup(t *testing.T) {
+	s := new(objectstoretest.Mem)
+	src := t.TempDir()
+	example.write(t, src)
+	h, _ := putTree(t, s, src, objectstore.TreeOptions{})
+	seen := map[string]objectstore.TreeEntry{}
+	err := objectstore.WalkTree(t.Context(), s, h, func(rel string, e objectstore.TreeEntry) error {
+		if dir := path.Dir(rel); dir != "." && seen[dir].Kind != objectstore.KindDir {
+			t.Errorf("%q comes before its directory", rel)
+		}
+		seen[rel] = e
+		if rel == "sub/deep" {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := seen["sub/deep/er"]; ok || len(seen) != 16 {
+		t.Errorf("got %d entries, want 16 without those below sub/deep", len(seen))
+	}
+	for rel, want := range seen {
+		if got, err := objectstore.Lookup(t.Context(), s, h, rel); err != nil || got != want {
+			t.Errorf("Lookup(%q) = %+v, %v, want %+v", rel, got, err, want)
+		}
+	}
+	if e, err := objectstore.Lookup(t.Context(), s, h, "."); err != nil || e.Hash != h || e.Kind != objectstore.KindDir {
+		t.Errorf("Lookup(.) = %+v, %v", e, err)
+	}
+	for rel, want := range map[string]error{
+		"absent": fs.ErrNotExist, "sub/absent": fs.ErrNotExist, "a.txt/x": fs.ErrNotExist, "todir/er": fs.ErrNotExist,
+		"": fs.ErrInvalid, "/a.txt": fs.ErrInvalid, "sub/../a.txt": fs.ErrInvalid, "sub/": fs.ErrInvalid,
+	} {
+		if _, err := objectstore.Lookup(t.Context(), s, h, rel); !errors.Is(err, want) {
+			t.Errorf("Lookup(%q): got %v, want %v", rel, err, want)
+		}
+	}
+	n := 0
+	err = objectstore.WalkTree(t.Context(), s, h, func(string, objectstore.TreeEntry) error { n++; return fs.SkipAll })
+	if err != nil || n != 1 {
+		t.Errorf("SkipAll: %d visits, %v", n, err)
+	}
+	s.Delete(seen["sub"].Hash)
+	if _, err := objectstore.Lookup(t.Context(), s, h, "sub/b.txt"); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("without the directory object: got %v, want ErrNotFound", err)
+	}
+}
+
+func TestTreeFilter(t *testing.T) {
+	s := new(objectstoretest.Mem)
+	src := t.TempDir()
+	example.write(t, src)
+	onlyB := func(rel string, e fs.DirEntry) bool { return e.IsDir() || path.Base(rel) == "b.txt" }
+	for prune, want := range map[bool]layout{
+		true:  {"sub/b.txt": "b"},
+		false: {"sub/b.txt": "b", "sub/hollow/": "", "sub/deep/er/": "", "with space/": ""},
+	} {
+		h, _ := putTree(t, s, src, objectstore.TreeOptions{Filter: onlyB, PruneEmpty: prune})
+		dst := t.TempDir()
+		if _, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, readLayout(t, dst)); diff != "" {
+			t.Errorf("prune %v (-want +got):\n%s", prune, diff)
+		}
+	}
+	nothing := func(string, fs.DirEntry) bool { return false }
+	h, stats := putTree(t, s, src, objectstore.TreeOptions{Filter: nothing, PruneEmpty: true})
+	if h != objectstore.Sum(encode(t, nil)) || stats != (objectstore.TreeStats{}) {
+		t.Errorf("nothing taken: got %s, %+v, want the empty tree", h, stats)
+	}
+}
+
+func TestTreeKnownFiles(t *testing.T) {
+	s := new(objectstoretest.Mem)
+	src := t.TempDir()
+	example.write(t, src)
+	var mu sync.Mutex
+	cache := map[string]objectstore.Info{}
+	o := objectstore.TreeOptions{
+		Known: func(rel string, fi fs.FileInfo) (objectstore.Info, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			info, ok := cache[rel]
+			return info, ok && info.Size == fi.Size()
+		},
+		Record: func(rel string, fi fs.FileInfo, info objectstore.Info) {
+			mu.Lock()
+			defer mu.Unlock()
+			cache[rel] = info
+		},
+	}
+	first, stats := putTree(t, s, src, o)
+	if stats.Read != 8 || len(cache) != 8 {
+		t.Errorf("first: %d files read, %d recorded, want 8", stats.Read, len(cache))
+	}
+	second, stats := putTree(t, s, src, o)
+	if stats.Read != 0 || second != first {
+		t.Errorf("second: %d files read, want 0; %s, want %s", stats.Read, second, first)
+	}
+	os.WriteFile(filepath.Join(src, "a.txt"), []byte("longer"), 0o666)
+	if third, stats := putTree(t, s, src, o); stats.Read != 1 || third == first {
+		t.Errorf("third: %d files read, want 1; %s", stats.Read, third)
+	}
+}
+
+func TestTreeLinks(t *testing.T) {
+	for name, c := range map[string]struct {
+		tree layout
+		bad  string // the path that the error names; "" for none
+	}{
+		"absolute":             {layout{"d/l": "->/etc/passwd"}, "d/l"},
+		"above":                {layout{"d/l": "->../../x"}, "d/l"},
+		"parent of the root":   {layout{"l": "->.."}, "l"},
+		"root itself":          {layout{"d/l": "->.."}, ""},
+		"out and in again":     {layout{"l": "->../" + "tree/x"}, "l"},
+		"down and up":          {layout{"l": "->a/../b"}, ""},
+		"down and too far up":  {layout{"l": "->a/../../b"}, "l"},
+		"up through a link":    {layout{"p/q/up": "->../..", "e": "->p/q/up/../x"}, "e"},
+		"up through two links": {layout{"p/q/up": "->../..", "v": "->p/q", "e": "->v/up/../x"}, "e"},
+		"inside through links": {layout{"p/q/up": "->..", "e": "->p/q/up/../x"}, ""},
+		"circle":               {layout{"a": "->b", "b": "->a"}, "a"},
+		"itself":               {layout{"a": "->a/x"}, "a"},
+		"slashes and dots":     {layout{"d/l": "->.//./x/."}, ""},
+		"through a file":       {layout{"f": "x", "l": "->f/../../y"}, "l"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := t.TempDir()
+			c.tree.write(t, src)
+			h, _, err := objectstore.PutTree(t.Context(), newDir(t), src, objectstore.TreeOptions{})
+			if c.bad == "" {
+				if err != nil {
+					t.Errorf("got %v, want no error", err)
+				}
+				return
+			}
+			var rule *objectstore.TreeError
+			if !errors.As(err, &rule) || rule.Path != c.bad || !h.IsZero() {
+				t.Errorf("got %s, %v, want *TreeError for %s", h, err, c.bad)
+			}
+		})
+	}
+}
+
+// hostile stores trees that PutTree would never store; values are entries or trees.
+func hostile(t testing.TB, s objectstore.Store, tree objectstore.Tree) objectstore.Hash {
+	t.Helper()
+	h, err := objectstore.PutBytes(t.Context(), s, raw(tree))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestCheckoutHostile(t *testing.T) {
+	s := new(objectstoretest.Mem)
+	file, err := objectstore.PutBytes(t.Context(), s, []byte("payload"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := objectstore.TreeEntry{Name: "p", Kind: objectstore.KindFile, Hash: file, Size: 7}
+	inside := hostile(t, s, objectstore.Tree{payload})
+	link := func(name, target string) objectstore.TreeEntry {
+		return objectstore.TreeEntry{Name: name, Kind: objectstore.KindLink, Target: target}
+	}
+	deep := inside
+	for range objectstore.MaxTreeDepth + 1 {
+		deep = hostile(t, s, objectstore.Tree{{Name: "d", Kind: objectstore.KindDir, Hash: deep}})
+	}
+	bomb := inside
+	for range 30 {
+		bomb = hostile(t, s, objectstore.Tree{{Name: "a", Kind: objectstore.KindDir, Hash: bomb}, {Name: "b", Kind: objectstore.KindDir, Hash: bomb}})
+	}
+	up := payload
+	up.Name = "../p"
+	for name, h := range map[string]objectstore.Hash{
+		"name with dots":      hostile(t, s, objectstore.Tree{up}),
+		"link outside":        hostile(t, s, objectstore.Tree{link("l", "../x")}),
+		"absolute link":       hostile(t, s, objectstore.Tree{link("l", "/tmp")}),
+		"link and directory":  hostile(t, s, objectstore.Tree{{Name: "d", Kind: objectstore.KindDir, Hash: inside}, link("d", "..")}),
+		"too deep":            deep,
+		"bomb":                bomb,
+		"wrong size":          hostile(t, s, objectstore.Tree{{Name: "p", Kind: objectstore.KindFile, Hash: file, Size: 8}}),
+		"absent file":         hostile(t, s, objectstore.Tree{{Name: "p", Kind: objectstore.KindFile, Size: 8}}),
+		"file as a directory": hostile(t, s, objectstore.Tree{{Name: "p", Kind: objectstore.KindDir, Hash: file}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dst := filepath.Join(base, "dst")
+			_, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{MaxEntries: 1000})
+			if err == nil {
+				t.Error("got no error")
+			}
+			if left, _ := os.ReadDir(base); len(left) != 1 {
+				t.Errorf("something was written outside: %v", left)
+			}
+			filepath.WalkDir(dst, func(at string, e fs.DirEntry, err error) error {
+				if err == nil && e.Type() == fs.ModeSymlink {
+					t.Errorf("the link %s was made", at)
+				}
+				return err
+			})
+		})
+	}
+}
+
+func TestCheckoutMerges(t *testing.T) {
+	s := new(objectstoretest.Mem)
+	src := t.TempDir()
+	layout{"d/new": "new", "f": "f", "l": "->f"}.write(t, src)
+	h, _ := putTree(t, s, src, objectstore.TreeOptions{})
+	for name, c := range map[string]struct {
+		there layout
+		bad   string // in the way
+	}{
+		"nothing in the way":       {layout{"d/old": "old", "other": "x"}, ""},
+		"a file":                   {layout{"f": "mine"}, "f"},
+		"a file in a directory":    {layout{"d/new": "mine"}, "d/new"},
+		"a link for a file":        {layout{"f": "->elsewhere"}, "f"},
+		"a link for a link":        {layout{"l": "->elsewhere"}, "l"},
+		"a link for a directory":   {layout{"other/": "", "d": "->other"}, "d"},
+		"a link out for directory": {layout{"d": "->../out"}, "d"},
+		"a file for a directory":   {layout{"d": "mine"}, "d"},
+		"a directory for a file":   {layout{"f/": ""}, "f"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dst := filepath.Join(base, "dst")
+			layout{"out/keep": "kept"}.write(t, base)
+			c.there.write(t, dst)
+			_, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{})
+			got := readLayout(t, dst)
+			if c.bad == "" {
+				want := layout{"d/new": "new", "f": "f", "l": "->f"}
+				maps.Copy(want, c.there)
+				if diff := cmp.Diff(want, got); err != nil || diff != "" {
+					t.Errorf("got %v (-want +got):\n%s", err, diff)
+				}
+				return
+			}
+			if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), c.bad) {
+				t.Errorf("got %v, want fs.ErrExist for %s", err, c.bad)
+			}
+			for rel, content := range c.there {
+				if got[rel] != content {
+					t.Errorf("%s is now %q, was %q", rel, got[rel], content)
+				}
+			}
+			if diff := cmp.Diff(layout{"keep": "kept"}, readLayout(t, filepath.Join(base, "out"))); diff != "" {
+				t.Errorf("outside (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every fault of the store is reported, and without it the result is right.
+func TestTreeFaults(t *testing.T) {
+	src := t.TempDir()
+	example.write(t, src)
+	mem := new(objectstoretest.Mem)
+	h, _ := putTree(t, mem, src, objectstore.TreeOptions{})
+	for n := int64(1); ; n++ {
+		f := &objectstoretest.Faulty{Store: new(objectstoretest.Mem), Nth: n, Late: n%2 == 0}
+		_, _, err := objectstore.PutTree(t.Context(), f, src, objectstore.TreeOptions{})
+		if !f.Fired() {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if !errors.Is(err, objectstoretest.ErrInjected) {
+			t.Errorf("PutTree, fault %d: got %v", n, err)
+		}
+	}
+	for n := int64(1); ; n++ {
+		f := &objectstoretest.Faulty{Store: mem, Nth: n, Late: n%2 == 0}
+		_, err := objectstore.CheckoutTree(t.Context(), f, h, filepath.Join(t.TempDir(), "dst"), objectstore.CheckoutOptions{})
+		if !f.Fired() {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if !errors.Is(err, objectstoretest.ErrInjected) {
+			t.Errorf("CheckoutTree, fault %d: got %v", n, err)
+		}
+	}
+}
+
+func TestTreeCancelled(t *testing.T) {
+	src := t.TempDir()
+	example.write(t, src)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d := newDir(t)
+	if _, _, err := objectstore.PutTree(ctx, d, src, objectstore.TreeOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("PutTree: got %v, want context.Canceled", err)
+	}
+	h, _ := putTree(t, d, src, objectstore.TreeOptions{})
+	if _, err := objectstore.CheckoutTree(ctx, d, h, filepath.Join(t.TempDir(), "dst"), objectstore.CheckoutOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("CheckoutTree: got %v, want context.Canceled", err)
+	}
+}
+
+func TestTreeDeep(t *testing.T) {
+	for depth, ok := range map[int]bool{objectstore.MaxTreeDepth: true, objectstore.MaxTreeDepth + 1: false} {
+		src, dst := t.TempDir(), t.TempDir()
+		layout{strings.Repeat("d/", depth): ""}.write(t, src)
+		d := newDir(t)
+		h, _, err := objectstore.PutTree(t.Context(), d, src, objectstore.TreeOptions{})
+		if (err == nil) != ok {
+			t.Errorf("PutTree of depth %d: got %v", depth, err)
+		}
+		if ok {
+			if _, err := objectstore.CheckoutTree(t.Context(), d, h, dst, objectstore.CheckoutOptions{}); err != nil {
+				t.Errorf("CheckoutTree of depth %d: %v", depth, err)
+			}
+		}
+	}
+}
+
+// What is put and checked out is what was there, and puts to the same object again.
+func TestTreeDiskRoundTrip(t *testing.T) {
+	d := newDir(t)
+	base := t.TempDir()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		src, dst := filepath.Join(base, fmt.Sprint(n, "src")), filepath.Join(base, fmt.Sprint(n, "dst"))
+		defer os.RemoveAll(src)
+		defer os.RemoveAll(dst)
+		want := layout{}
+		taken := map[string]bool{} // names that are no directories
+		for _, parts := range rapid.SliceOfN(rapid.SliceOfN(genName, 1, 4), 0, 12).Draw(rt, "paths") {
+			rel := strings.Join(parts, "/")
+			clash := taken[rel]
+			for at := path.Dir(rel); at != "."; at = path.Dir(at) {
+				clash = clash || taken[at]
+			}
+			for other := range want {
+				clash = clash || strings.HasPrefix(other, rel+"/")
+			}
+			if clash || !fs.ValidPath(rel) {
+				continue
+			}
+			content := rapid.SampledFrom([]string{"", "x", "#!run", "->target", "->./there/../here", "dir"}).Draw(rt, "content")
+			for at := rel; at != "."; at = path.Dir(at) {
+				delete(want, path.Dir(at)+"/")
+			}
+			if content == "dir" {
+				want[rel+"/"] = ""
+				continue
+			}
+			taken[rel] = true
+			want[rel] = content
+		}
+		want.write(t, src)
+		h, _ := putTree(t, d, src, objectstore.TreeOptions{Workers: rapid.IntRange(0, 3).Draw(rt, "workers")})
+		if _, err := objectstore.CheckoutTree(t.Context(), d, h, dst, objectstore.CheckoutOptions{}); err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(want, readLayout(t, dst)); diff != "" {
+			rt.Errorf("(-want +got):\n%s", diff)
+		}
+		if again, _ := putTree(t, d, dst, objectstore.TreeOptions{Adopt: true}); again != h {
+			rt.Errorf("put again: got %s, want %s", again, h)
+		}
+	})
+	checkAll(t, d)
+}

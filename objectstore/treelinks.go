@@ -1,0 +1,62 @@
+package objectstore
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// links knows the symbolic links of a whole tree by path, to tell where they lead.
+type links map[string]string
+
+// maxHops is how many links Linux follows for one path; others follow fewer.
+const maxHops = 40
+
+// check returns a *TreeError for a link that leads out of the tree or in circles. A link may
+// lead through others, and ".." is taken from where those lead. What it finally points to need
+// not exist.
+func (l links) check() error {
+	var errs []error
+	for from, target := range l {
+		if err := l.checkOne(from, target); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	// One of them, and the same one each time.
+	if len(errs) == 0 {
+		return nil
+	}
+	return slices.MinFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+}
+
+func (l links) checkOne(from, target string) error {
+	at := path.Dir(from) // a directory of the tree, free of links
+	rest := target
+	hops := 1
+	for rest != "" {
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			if at == "." {
+				return &TreeError{Path: from, Msg: fmt.Sprintf("the link points to %q, outside the directory", target)}
+			}
+			at = path.Dir(at)
+			continue
+		}
+		next := path.Join(at, part)
+		via, isLink := l[next]
+		if !isLink {
+			at = next
+			continue
+		}
+		if hops++; hops > maxHops || len(rest)+len(via) > maxHops*maxTarget {
+			return &TreeError{Path: from, Msg: fmt.Sprintf("the link points to %q, which leads through too many links", target)}
+		}
+		rest = via + "/" + rest
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/internal/beast2"
+)
+
+// TreeOptions adjust PutTree. The functions are called from several goroutines; rel is the
+// path within the tree, with slashes.
+type TreeOptions struct {
+	// Filter says what to take. A directory that it refuses is not entered.
+	Filter func(rel string, e fs.DirEntry) bool
+
+	// PruneEmpty leaves out directories in which Filter, or this, left nothing. Without it
+	// every directory that is taken is kept.
+	PruneEmpty bool
+
+	// Adopt takes the files over instead of copying them, if the store is a *Dir: the
+	// directory must be one that nobody needs any more. See Dir.Adopt.
+	Adopt bool
+
+	// Known returns what a file is known to hold, by its size and times, so that it need
+	// not be read. It vouches for the object being in the store.
+	Known func(rel string, fi fs.FileInfo) (Info, bool)
+
+	// Record is told what a file that was read holds. fi is from before it was read.
+	Record func(rel string, fi fs.FileInfo, info Info)
+
+	// Workers is how many files are read at a time; 0 means two for each core.
+	Workers int
+}
+
+// TreeStats counts what a tree holds.
+type TreeStats struct {
+	Files, Dirs, Links int64 // Dirs without the root
+	Bytes              int64 // of the files
+	Read               int64 // files that were read, as Known did not know them
+}
+
+// PutTree stores the directory dir with all that is in it and returns the name of its
+// directory object. Files that change meanwhile are a *ChangedError; sockets, pipes and
+// devices a *SpecialFileError; names that are not UTF-8 and links that lead outside a
+// *TreeError. Links are stored as they are and never followed.
+func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, TreeStats, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Hash{}, TreeStats{}, fmt.Errorf("store directory: %w", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers(o.Workers))
+	p := &treePut{ctx: ctx, store: s, o: o, group: g, links: links{}}
+	p.dir, _ = s.(*Dir)
+	top := &putDir{root: root}
+	walkErr := p.walk(top)
+	err = g.Wait()
+	if err == nil || !errors.Is(walkErr, context.Canceled) {
+		err = errors.Join(walkErr, err) // else the walk stopped for what a worker met
+	}
+	if err != nil {
+		return Hash{}, TreeStats{}, fmt.Errorf("store directory %s: %w", dir, err)
+	}
+	return top.hash, TreeStats{
+		Files: p.files.Load(), Dirs: p.dirs.Load(), Links: int64(len(p.links)),
+		Bytes: p.bytes.Load(), Read: p.read.Load(),
+	}, nil
+}
+
+// workers returns how many files to handle at a time. More than there are cores, as some wait
+// for the disk.
+func workers(n int) int {
+	if n > 0 {
+		return n
+	}
+	return 2 * runtime.GOMAXPROCS(0)
+}
+
+// treePut is one PutTree. One goroutine walks and collects the links; workers store the files; whoever finishes the last entry of a directory stores the directory.
+type treePut struct {
+	ctx   context.Context
+	store Store
+	dir   *Dir // the store, if it is one
+	o     TreeOptions
+	group *errgroup.Group
+
+	links links
+
+	files, dirs, bytes, read atomic.Int64
+}
+
+// putDir is a directory of which entries are still to come.
+type putDir struct {
+	root    *os.Root
+	rel     string // "" is the root of the tree
+	depth   int
+	parent  *putDir
+	index   int // in the parent's entries
+	entries Tree
+	pending atomic.Int64 // entries to come, and one while the walk is here
+	failed  atomic.Bool
+	hash    Hash
+}
+
+// walk handles everything below d. It returns after d's own entries are under way.
+func (p *treePut) walk(d *putDir) (err error) {
+	d.pending.Store(1)
+	defer func() {
+		if err == nil && d.parent == nil {
+			err = p.links.check() // before the root is stored
+		}
+		err = p.done(d, err)
+	}()
+	if d.depth > MaxTreeDepth {
+		return tooDeep(d.rel)
+	}
+	list, err := p.list(d)
+	if err != nil {
+		return err
+	}
+	d.entries = make(Tree, len(list))
+	for i, e := range list {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
+		if err := p.entry(d, i, e.Name(), e.Type()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named puts the path of an entry of d into an error. An entry that the directory has listed
+// and that is gone is a change.
+func (d *putDir) named(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &ChangedError{Path: filepath.Join(d.root.Name(), name)}
+	}
+	return fmt.Errorf("%s: %w", path.Join(d.rel, name), err)
+}
+
+// list returns the entries of d that are wanted, in tree order.
+func (p *treePut) list(d *putDir) ([]fs.DirEntry, error) {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return nil, d.named(".", err)
+	}
+	defer f.Close()
+	list, err := f.ReadDir(-1)
+	if err != nil {
+		return nil, d.named(".", err)
+	}
+	if p.o.Filter != nil {
+		list = slices.DeleteFunc(list, func(e fs.DirEntry) bool {
+			return !p.o.Filter(path.Join(d.rel, e.Name()), e)
+		})
+	}
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return beast2.CompareStrings(a.Name(), b.Name()) })
+	return list, nil
+}
+
+// entry starts the i-th entry of d on its way.
+func (p *treePut) entry(d *putDir, i int, name string, kind fs.FileMode) error {
+	if msg := checkName(name); msg != "" {
+		return &TreeError{Path: path.Join(d.rel, name), Msg: msg}
+	}
+	e := &d.entries[i]
+	e.Name = name
+	switch kind {
+	case 0:
+		e.Kind = KindFile
+		d.pending.Add(1)
+		p.group.Go(func() error {
+			return p.done(d, p.file(d, e))
+		})
+		return nil
+	case fs.ModeDir:
+		e.Kind = KindDir
+		root, err := d.root.OpenRoot(name)
+		if err != nil {
+			return d.named(name, err)
+		}
+		d.pending.Add(1)
+		return p.walk(&putDir{root: root, rel: path.Join(d.rel, name), depth: d.depth + 1, parent: d, index: i})
+	case fs.ModeSymlink:
+		target, err := d.root.Readlink(name)
+		if err != nil {
+			return d.named(name, err)
+		}
+		e.Kind = KindLink
+		e.Target = filepath.ToSlash(target)
+		rel := path.Join(d.rel, name)
+		p.links[rel] = e.Target
+		if msg := checkTarget(e.Target); msg != "" {
+			return &TreeError{Path: rel, Msg: msg}
+		}
+		return nil
+	}
+	return &SpecialFileError{Path: filepath.Join(d.root.Name(), name), Mode: kind}
+}
+
+// file stores one file and completes its entry.
+func (p *treePut) file(d *putDir, e *TreeEntry) error {
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	var rel string
+	var fi fs.FileInfo
+	if p.o.Known != nil || p.o.Record != nil {
+		rel = path.Join(d.rel, e.Name)
+		var err error
+		if fi, err = d.root.Lstat(e.Name); err != nil {
+			return d.named(e.Name, err)
+		}
+	}
+	if p.o.Known != nil && fi.Mode().IsRegular() {
+		if info, ok := p.o.Known(rel, fi); ok {
+			p.complete(e, info, executable(fi.Mode()))
+			return nil
+		}
+	}
+	f, err := d.root.OpenFile(e.Name, openFlags, 0)
+	if err != nil {
+		return d.named(e.Name, err)
+	}
+	defer f.Close()
+	st, err := regular(f)
+	if err != nil {
+		return err
+	}
+	var info Info
+	if p.o.Adopt && p.dir != nil {
+		info, err = p.dir.adopt(p.ctx, f, func() error { return d.root.Remove(e.Name) })
+	} else {
+		info, err = PutFile(p.ctx, p.store, f, FileOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	p.read.Add(1)
+	if p.o.Record != nil {
+		p.o.Record(rel, fi, info)
+	}
+	p.complete(e, info, executable(st.perm))
+	return nil
+}
+
+// executable is what trees keep of a mode: whether the owner may execute.
+func executable(mode fs.FileMode) bool { return mode&0o100 != 0 }
+
+func (p *treePut) complete(e *TreeEntry, info Info, executable bool) {
+	e.Hash, e.Size, e.Executable = info.Hash, info.Size, executable
+	p.files.Add(1)
+	p.bytes.Add(info.Size)
+}
+
+// done takes one off what d waits for; err is why that entry failed, if it did. Whoever takes the
+// last one closes d and stores it, unless an entry failed, and tells d's parent.
+func (p *treePut) done(d *putDir, err error) error {
+	ok := err == nil
+	for ; d != nil; d = d.parent {
+		if !ok {
+			d.failed.Store(true)
+		}
+		if d.pending.Add(-1) != 0 {
+			break
+		}
+		d.root.Close()
+		if ok = !d.failed.Load(); ok {
+			err = p.finish(d)
+			ok = err == nil
+		}
+	}
+	return err
+}
+
+// finish stores d, all of whose entries are complete.
+func (p *treePut) finish(d *putDir) error {
+	t := d.entries
+	if p.o.PruneEmpty {
+		t = slices.DeleteFunc(t, func(e TreeEntry) bool { return e.Name == "" })
+		if len(t) == 0 && d.parent != nil {
+			d.parent.entries[d.index] = TreeEntry{} // the parent deletes it
+			return nil
+		}
+	}
+	b, err := EncodeTree(t)
+	if err != nil {
+		var bad *TreeError
+		if errors.As(err, &bad) {
+			bad.Path = path.Join(d.rel, bad.Path)
+		}
+		return err
+	}
+	d.hash, err = PutBytes(p.ctx, p.store, b)
+	if err == nil && d.parent != nil {
+		p.dirs.Add(1)
+		d.parent.entries[d.index].Hash = d.hash
+	}
+	return err
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package objectstore_test
+
+func setUmask(int) {}

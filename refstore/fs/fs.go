@@ -1,0 +1,189 @@
+// Package fs is a [refstore.Store] in a plain directory, with streams, locks and watches. It runs on Linux, macOS, the
+// BSDs and Windows, and is tested on Linux.
+//
+// # Files
+//
+// layout.go maps keys to paths; nothing else knows them. The value of a record and each of its side fields are files of
+// their own, with the caller's bytes and nothing else in them. A segment of a key that would be unsafe as a file name is
+// escaped, so no key names anything outside the repository. The last component of a path is never followed when it is a
+// symbolic link; folders that are links are followed, as somebody put them there on purpose.
+//
+// # Writing
+//
+// Every file is written aside, in the session's folder under tmp/, and renamed into place. A crash leaves the old state
+// or the new one, and files under tmp/ which [Store.Sweep] removes. Two windows of a few microseconds are wider: a
+// record with fields that is updated has new fields before it has its new value (as [refstore.Store] allows); and side
+// fields of a record that is one plain file lie in a folder "<file>~", which a crash within creation or deletion may
+// leave without its record. It is not seen, and goes when the record is next created.
+//
+// An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no lock
+// and syncs nothing, as it is the hot path of a cold run. Creation of other records takes no lock either, unless they
+// have side fields. Updates and deletions hold a lock on one of 256 lock files, chosen by the key.
+//
+// # Versions
+//
+// A version is the value file's modification time in nanoseconds, inode number and size. An update sets a time greater
+// than the one it replaces, checked as the file system stored it; so versions never recur while a record lives, whatever
+// the clock does and however coarse the stored times are. A deletion first raises the floor of its lock file to the
+// deleted time, and a creation takes a time above the floor; so they do not recur over deletion and re-creation either.
+// As creation takes no lock, a creation that has read the floor while a deletion of the same key is under way may take a
+// time below the new floor; for a version to recur then, the clock must have been set back in between, and time, inode
+// and size must all be those of an earlier version.
+//
+// # Durability
+//
+// [Store.Put] syncs nothing: what it wrote survives the death of the process, not of the machine. [Store.PutSync] and
+// [Store.Sync] make it survive that.
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// Options tune a store. The zero value is right for all but tests.
+type Options struct {
+	// Now gives modification times to records. nil is time.Now.
+	Now func() time.Time
+	// Poll is how often followers and watchers look by themselves, beside file notification: it misses changes made from
+	// other hosts. 0 is 200 ms.
+	Poll time.Duration
+	// NoNotify turns file notification off.
+	NoNotify bool
+}
+
+// Store is a repository's directory. It is safe for concurrent use, by any number of processes.
+type Store struct {
+	root   string   // absolute
+	dir    *os.File // of root; for syncfs
+	now    func() time.Time
+	poll   time.Duration
+	notify *notifier // nil without file notification
+	claims claimTable
+
+	mu      sync.Mutex
+	session *session // begun by the first write
+	closed  bool
+}
+
+var (
+	_ refstore.Store   = (*Store)(nil)
+	_ refstore.Streams = (*Store)(nil)
+	_ refstore.Locker  = (*Store)(nil)
+	_ refstore.Watcher = (*Store)(nil)
+)
+
+// Open opens the repository in dir, which must exist. It writes nothing, so a read-only repository can be opened and
+// read. The caller closes the store.
+func Open(dir string, o Options) (*Store, error) {
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open repository %s: %w", dir, err)
+	}
+	f, err := openDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("open repository %s: %w", dir, err)
+	}
+	s := &Store{root: root, dir: f, now: o.Now, poll: o.Poll}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.poll <= 0 {
+		s.poll = 200 * time.Millisecond
+	}
+	if !o.NoNotify {
+		s.notify = new(notifier)
+	}
+	s.claims.path = s.path("locks", "claims")
+	return s, nil
+}
+
+// Close removes the session's folder and releases all claims. Locks that were taken stay until they are unlocked.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	var err error
+	if s.session != nil {
+		err = s.session.end()
+	}
+	if s.notify != nil {
+		err = errors.Join(err, s.notify.close())
+	}
+	return errors.Join(err, s.claims.close(), s.dir.Close())
+}
+
+// Sync returns once everything that was written to the repository before the call survives power loss. On Linux it
+// syncs the file system that holds the root. Other Unix systems offer only sync(2), which need not wait for the
+// disk; Windows offers nothing, and the error matches [errors.ErrUnsupported].
+func (s *Store) Sync(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := syncFS(s.dir); err != nil {
+		return fmt.Errorf("sync repository %s: %w", s.root, err)
+	}
+	return nil
+}
+
+// path joins names to a path below the root.
+func (s *Store) path(names ...string) string {
+	p := s.root
+	for _, name := range names {
+		p += string(filepath.Separator) + name
+	}
+	return p
+}
+
+// mkdirs makes a folder below the root and what is missing above it, but not the root.
+func (s *Store) mkdirs(dir string) error {
+	err := mkdir(dir)
+	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) {
+		if err = s.mkdirs(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		err = mkdir(dir)
+	}
+	if errors.Is(err, iofs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// inParent runs f, which makes something at path, and makes the folder above it if that is why f failed. The folder may
+// be removed again meanwhile: it tries a few times.
+func (s *Store) inParent(path string, f func() error) error {
+	for try := 0; ; try++ {
+		err := f()
+		if err == nil || try == 4 || !errors.Is(err, iofs.ErrNotExist) {
+			return err
+		}
+		if err := s.mkdirs(filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+}
+
+// syncDirs syncs the folders above path, up to the root.
+func (s *Store) syncDirs(path string) error {
+	for dir := filepath.Dir(path); len(dir) >= len(s.root); dir = filepath.Dir(dir) {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+		if dir == s.root {
+			break
+		}
+	}
+	return nil
+}

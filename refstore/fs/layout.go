@@ -1,0 +1,221 @@
+package fs
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"e3/refstore"
+)
+
+// Records:
+//
+//	EXECUTION/<task>/<inputs> · <id>    executions/<task>/<inputs>/<id>/status.beast2, side fields beside it
+//	TASKS · <task>                      executions/<task>/            the folder is the record
+//	INPUTS/<task> · <inputs>            executions/<task>/<inputs>/   the folder is the record
+//	DATAFLOW/<workspace> · <run>        dataflows/<workspace>/<run>.beast2
+//	WORKSPACE · <workspace>             workspaces/<workspace>.beast2
+//	PACKAGE · <name>/<version>          packages/<name>/<version>
+//	INDEX/<a>/<b>… · <sort>             index/<a>/<b>…/<sort>.rec
+//	QUEUE/<a>/<b>… · <sort>             queue/<a>/<b>…/<sort>.rec
+//	LEASE/<a>/<b>… · <sort>             locks/leases/<a>/<b>…/<sort>.rec
+//
+// Streams:
+//
+//	EVENTS/<workspace> · <run>          events/<workspace>/<run>.ndjson
+//	LOG/<task>/<inputs>/<id> · <name>   executions/<task>/<inputs>/<id>/<name>
+//
+// The suffix .rec tells the record INDEX/a · b from the partition INDEX/a/b. Logs other than stdout.txt and stderr.txt
+// lie in the folder log~ of the execution. Logs go when the execution's record is deleted.
+//
+// Beside these, locks/records/ holds the lock files of records, locks/named/ the locks, locks/claims the claims, and
+// tmp/ the sessions.
+
+const (
+	executionValue = "status.beast2"
+	otherLogs      = "log~"
+	recordSuffix   = ".rec"
+)
+
+// shape is how a partition keeps its records.
+type shape int
+
+const (
+	fileShape    shape = iota // a file; side fields in the folder "<file>~"
+	dirShape                  // a folder that holds value and side fields
+	virtualShape              // a folder that exists; no value, no fields
+)
+
+// place is where a partition lies.
+type place struct {
+	shape  shape
+	dir    string // absolute
+	suffix string // of the files
+	paired bool   // the sort key is "<folder>/<file>", cut at the last "/"
+}
+
+// kind is one line of the table. It returns false for a wrong number of segments.
+func (s *Store) place(partition string) (place, error) {
+	kind, rest, some := strings.Cut(partition, "/")
+	segments := 0
+	if some {
+		segments = strings.Count(rest, "/") + 1
+	}
+	p := place{}
+	top, want := "", 0
+	tree := false
+	switch kind {
+	case "EXECUTION":
+		top, want, p.shape = "executions", 2, dirShape
+	case "TASKS":
+		top, want, p.shape = "executions", 0, virtualShape
+	case "INPUTS":
+		top, want, p.shape = "executions", 1, virtualShape
+	case "DATAFLOW":
+		top, want, p.suffix = "dataflows", 1, ".beast2"
+	case "WORKSPACE":
+		top, want, p.suffix = "workspaces", 0, ".beast2"
+	case "PACKAGE":
+		top, want, p.paired = "packages", 0, true
+	case "INDEX":
+		top, tree = "index", true
+	case "QUEUE":
+		top, tree = "queue", true
+	case "LEASE":
+		top, tree = filepath.Join("locks", "leases"), true
+	default:
+		return place{}, fmt.Errorf("partition %q: %w: no records of this kind are kept", partition, refstore.ErrInvalid)
+	}
+	if tree {
+		p.suffix = recordSuffix
+	} else if segments != want {
+		return place{}, fmt.Errorf("partition %q: %w: %d segments after the kind, want %d", partition, refstore.ErrInvalid, segments, want)
+	}
+	p.dir = s.path(top)
+	for some {
+		var segment string
+		segment, rest, some = strings.Cut(rest, "/")
+		name := escape(segment)
+		if tree && strings.HasSuffix(name, recordSuffix) { // would look like a record's file
+			name = strings.TrimSuffix(name, recordSuffix) + "%2E" + recordSuffix[1:]
+		}
+		p.dir += string(filepath.Separator) + name
+	}
+	return p, nil
+}
+
+// slot is where one record lies.
+type slot struct {
+	place
+	key  refstore.Key
+	path string // the file, or the folder
+}
+
+func (s *Store) slot(key refstore.Key) (slot, error) {
+	if err := key.Validate(); err != nil {
+		return slot{}, err
+	}
+	p, err := s.place(key.Partition)
+	if err != nil {
+		return slot{}, err
+	}
+	path, ok := p.path(key.Sort)
+	if !ok {
+		return slot{}, fmt.Errorf("key %q: %w: the sort key is not <name>/<version>", key, refstore.ErrInvalid)
+	}
+	return slot{place: p, key: key, path: path}, nil
+}
+
+func (p place) path(sort string) (string, bool) {
+	dir := p.dir
+	if p.paired {
+		i := strings.LastIndexByte(sort, '/')
+		if i < 0 {
+			return "", false
+		}
+		dir += string(filepath.Separator) + escape(sort[:i])
+		sort = sort[i+1:]
+	}
+	return dir + string(filepath.Separator) + escape(sort) + p.suffix, true
+}
+
+// value is the path of the file that holds the value.
+func (s slot) value() string {
+	if s.shape == dirShape {
+		return s.path + string(filepath.Separator) + executionValue
+	}
+	return s.path
+}
+
+// fields is the folder that holds the side fields.
+func (s slot) fields() string {
+	if s.shape == dirShape {
+		return s.path
+	}
+	return s.path + "~"
+}
+
+// fieldName is the name of a field's file in that folder. The fields stdout.txt and stderr.txt of an execution are its
+// logs: short ones come with the record, in one rename.
+func (s slot) fieldName(field string) string {
+	if s.shape == dirShape {
+		if field == executionValue { // taken
+			return "field~" + field
+		}
+	}
+	return escapeBytes(field) // MaxField bytes fit in a name, escaped or not
+}
+
+func (s slot) field(name string) string {
+	return s.fields() + string(filepath.Separator) + s.fieldName(name)
+}
+
+// streamPlace is where the streams of a partition lie. Sort keys listed in own have their file in dir, others in rest.
+type streamPlace struct {
+	dir    string
+	suffix string
+	own    []string
+	rest   string
+}
+
+func (s *Store) streamPlace(partition string) (streamPlace, error) {
+	segments := strings.Split(partition, "/")
+	kind, segments := segments[0], segments[1:]
+	want := 0
+	switch kind {
+	case "EVENTS":
+		want = 1
+	case "LOG":
+		want = 3
+	default:
+		return streamPlace{}, fmt.Errorf("partition %q: %w: no streams of this kind are kept", partition, refstore.ErrInvalid)
+	}
+	if len(segments) != want {
+		return streamPlace{}, fmt.Errorf("partition %q: %w: %d segments after the kind, want %d", partition, refstore.ErrInvalid, len(segments), want)
+	}
+	for i, segment := range segments {
+		segments[i] = escape(segment)
+	}
+	if kind == "EVENTS" {
+		dir := s.path("events", segments[0])
+		return streamPlace{dir: dir, suffix: ".ndjson", rest: dir}, nil
+	}
+	dir := s.path("executions", segments[0], segments[1], segments[2])
+	return streamPlace{dir: dir, own: []string{"stderr.txt", "stdout.txt"}, rest: dir + string(filepath.Separator) + otherLogs}, nil
+}
+
+func (s *Store) streamPath(key refstore.Key) (string, error) {
+	if err := key.Validate(); err != nil {
+		return "", err
+	}
+	p, err := s.streamPlace(key.Partition)
+	if err != nil {
+		return "", err
+	}
+	for _, own := range p.own {
+		if key.Sort == own {
+			return p.dir + string(filepath.Separator) + own, nil
+		}
+	}
+	return p.rest + string(filepath.Separator) + escape(key.Sort) + p.suffix, nil
+}

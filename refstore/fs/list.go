@@ -1,0 +1,157 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"e3/refstore"
+)
+
+// entry is what a folder says about one of its names.
+type entry struct {
+	name string
+	kind entryKind
+}
+
+type entryKind byte
+
+const (
+	isOther entryKind = iota
+	isFile
+	isDir
+	isUnknown // the file system does not say
+)
+
+// List implements [refstore.Store].
+func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
+	return func(yield func(refstore.Record, error) bool) {
+		fail := func(err error) { yield(refstore.Record{}, fmt.Errorf("list %q: %w", q.Partition, err)) }
+		err := q.Validate()
+		var p place
+		if err == nil {
+			p, err = s.place(q.Partition)
+		}
+		var sorts []string
+		if err == nil {
+			sorts, err = p.sorts()
+		}
+		if err != nil {
+			fail(err)
+			return
+		}
+		n := 0
+		for _, sort := range q.Select(sorts) {
+			if err := ctx.Err(); err != nil {
+				fail(err)
+				return
+			}
+			path, _ := p.path(sort) // it was found
+			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
+			r, err := sl.list(q)
+			if errors.Is(err, iofs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				fail(err)
+				return
+			}
+			if !yield(r, nil) {
+				return
+			}
+			if n++; n == q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// list reads as much of a record as q asks for.
+func (s slot) list(q refstore.Query) (refstore.Record, error) {
+	if !q.KeysOnly {
+		return s.read(q.Fields)
+	}
+	var err error
+	if s.shape == dirShape { // a folder without a value is no record
+		_, err = statFile(s.value())
+	}
+	return refstore.Record{Key: s.key}, err
+}
+
+// sorts returns the sort keys for which there is a file or folder in the partition. Names that this package does not
+// make are passed over.
+func (p place) sorts() ([]string, error) {
+	var sorts []string
+	add := func(dir, before, want string, kind entryKind) error {
+		return walk(dir, "", func(path string, e entry) error {
+			name, ok := strings.CutSuffix(path, want)
+			if !ok || !e.is(kind, filepath.Join(dir, path)) {
+				return nil
+			}
+			if segment, ok := unescape(name); ok && before+segment != "" {
+				sorts = append(sorts, before+segment)
+			}
+			return nil
+		})
+	}
+	if !p.paired {
+		kind := isDir
+		if p.shape == fileShape {
+			kind = isFile
+		}
+		err := add(p.dir, "", p.suffix, kind)
+		return sorts, err
+	}
+	err := walk(p.dir, "", func(path string, e entry) error {
+		folder := filepath.Join(p.dir, path)
+		segment, ok := unescape(path)
+		if !ok || !e.is(isDir, folder) {
+			return nil
+		}
+		return add(folder, segment+"/", p.suffix, isFile)
+	})
+	return sorts, err
+}
+
+// walk calls f for the entries of a folder, and of the folders in which long names go on. The path is relative to dir.
+func walk(dir, below string, f func(path string, e entry) error) error {
+	entries, err := readDir(filepath.Join(dir, below))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := e.name
+		if below != "" {
+			path = below + string(filepath.Separator) + e.name
+		}
+		if continues(e.name) {
+			if e.is(isDir, filepath.Join(dir, path)) {
+				if err := walk(dir, path, f); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if err := f(path, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// is says whether the entry is of a kind, and asks where the folder did not say.
+func (e entry) is(kind entryKind, path string) bool {
+	if e.kind != isUnknown {
+		return e.kind == kind
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	return kind == isDir && info.IsDir() || kind == isFile && info.Mode().IsRegular()
+}

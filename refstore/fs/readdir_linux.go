@@ -1,0 +1,89 @@
+package fs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	iofs "io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// readDir returns the entries of a folder in no order; none if it does not exist.
+//
+// What was there before the call and still is must be found, even while other entries come, go and are renamed over.
+// One getdents call sees the folder at one moment, but between two calls some file systems let an entry that is
+// replaced slip from the part to be read into the part already read. So a folder that needs several calls is read
+// twice, and an entry that either pass saw counts; the caller opens it and finds out whether it is there.
+func readDir(dir string) ([]entry, error) {
+	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &iofs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+
+	entries, calls, err := getdents(fd, make([]byte, 4<<10), nil)
+	if err == nil && calls > 1 {
+		if _, err = unix.Seek(fd, 0, 0); err == nil {
+			seen := make(map[string]bool, len(entries))
+			for _, e := range entries {
+				seen[e.name] = true
+			}
+			var again []entry
+			again, _, err = getdents(fd, make([]byte, 256<<10), nil)
+			for _, e := range again {
+				if !seen[e.name] {
+					entries = append(entries, e)
+				}
+			}
+		}
+	}
+	if err != nil {
+		return nil, &iofs.PathError{Op: "read", Path: dir, Err: err}
+	}
+	return entries, nil
+}
+
+// maxDirent is the size of the longest entry.
+const maxDirent = 19 + 255 + 1 + 7
+
+// getdents reads to the end and counts the calls that returned entries. It grows the buffer as it goes.
+func getdents(fd int, buf []byte, entries []entry) ([]entry, int, error) {
+	for calls := 0; ; calls++ {
+		n, err := unix.Getdents(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			calls--
+			continue
+		}
+		if err != nil || n == 0 {
+			return entries, calls, err
+		}
+		// struct linux_dirent64 { u64 ino; i64 off; u16 reclen; u8 type; char name[] }
+		for b := buf[:n]; len(b) >= 19; {
+			size := min(max(int(binary.NativeEndian.Uint16(b[16:])), 19), len(b))
+			name, _, _ := bytes.Cut(b[19:size], []byte{0})
+			if s := string(name); s != "." && s != ".." {
+				entries = append(entries, entry{name: s, kind: dirent(b[18])})
+			}
+			b = b[size:]
+		}
+		if calls == 0 && n > len(buf)-maxDirent && len(buf) < 256<<10 { // it was full
+			buf = make([]byte, 256<<10)
+		}
+	}
+}
+
+func dirent(t byte) entryKind {
+	switch t {
+	case unix.DT_REG:
+		return isFile
+	case unix.DT_DIR:
+		return isDir
+	case unix.DT_UNKNOWN:
+		return isUnknown
+	}
+	return isOther
+}

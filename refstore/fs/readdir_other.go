@@ -1,0 +1,40 @@
+//go:build !linux
+
+package fs
+
+import (
+	"errors"
+	iofs "io/fs"
+	"os"
+)
+
+// readDir returns the entries of a folder in no order; none if it does not exist. Folders are read twice, and an entry
+// that either pass saw counts: one that is replaced meanwhile may escape a single pass.
+func readDir(dir string) ([]entry, error) {
+	var entries []entry
+	seen := make(map[string]bool)
+	for range 2 {
+		list, err := os.ReadDir(dir)
+		if errors.Is(err, iofs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range list {
+			if seen[e.Name()] {
+				continue
+			}
+			seen[e.Name()] = true
+			kind := isOther
+			switch {
+			case e.Type().IsRegular():
+				kind = isFile
+			case e.IsDir():
+				kind = isDir
+			}
+			entries = append(entries, entry{name: e.Name(), kind: kind})
+		}
+	}
+	return entries, nil
+}

@@ -1,0 +1,423 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+
+	"e3/internal/atomicfile"
+	"e3/refstore"
+)
+
+// Get implements [refstore.Store].
+func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
+	sl, err := s.slot(key)
+	if err == nil {
+		err = ctx.Err()
+	}
+	var r refstore.Record
+	if err == nil {
+		r, err = sl.read(fields)
+	}
+	if err != nil {
+		return refstore.Record{}, fmt.Errorf("get %q: %w", key, notFound(err))
+	}
+	return r, nil
+}
+
+// read reads the value and then the fields: a writer goes the other way.
+func (s slot) read(fields []string) (refstore.Record, error) {
+	r := refstore.Record{Key: s.key}
+	if s.shape == virtualShape {
+		r.Version = virtualVersion
+		return r, isFolder(s.path)
+	}
+	value, st, err := readFile(s.value())
+	if err != nil {
+		return refstore.Record{}, err
+	}
+	r.Value, r.Version = value, st.version()
+	for _, name := range fields {
+		value, _, err := readFile(s.field(name))
+		switch {
+		case err == nil:
+			r.Fields = append(r.Fields, refstore.Field{Name: name, Value: value})
+		case !errors.Is(err, iofs.ErrNotExist):
+			return refstore.Record{}, err
+		}
+	}
+	return r, nil
+}
+
+func isFolder(path string) error {
+	info, err := os.Lstat(path)
+	if err == nil && !info.IsDir() {
+		err = &iofs.PathError{Op: "open", Path: path, Err: errors.New("not a folder")}
+	}
+	return err
+}
+
+// notFound adds the sentinel to an error that says that a file is missing.
+func notFound(err error) error {
+	if errors.Is(err, iofs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", refstore.ErrNotFound, err)
+	}
+	return err
+}
+
+// Put implements [refstore.Store].
+func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	return s.put(ctx, r, false)
+}
+
+// PutSync is Put, and returns once the record survives power loss. If the sync fails, the record may have been written.
+func (s *Store) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	return s.put(ctx, r, true)
+}
+
+func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refstore.Version, error) {
+	err := r.Validate()
+	var sl slot
+	if err == nil {
+		sl, err = s.slot(r.Key)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return refstore.Absent, err
+	}
+	w := writer{store: s, slot: sl, record: r, durable: durable}
+	var v refstore.Version
+	switch {
+	case sl.shape == virtualShape:
+		v, err = w.makeVirtual()
+	case r.Version != refstore.Absent:
+		v, err = w.update(ctx)
+	case sl.shape == dirShape:
+		v, err = w.createDir(ctx)
+	default:
+		v, err = w.createFile(ctx)
+	}
+	if err == nil && durable {
+		err = s.syncDirs(sl.value())
+	}
+	if err != nil {
+		return refstore.Absent, fmt.Errorf("put %q: %w", r.Key, err)
+	}
+	return v, nil
+}
+
+// writer carries out one Put.
+type writer struct {
+	store   *Store
+	slot    slot
+	record  refstore.Record
+	durable bool
+}
+
+func (w *writer) makeVirtual() (refstore.Version, error) {
+	switch {
+	case w.record.Version != refstore.Absent:
+		return refstore.Absent, fmt.Errorf("a record that is a folder does not change: %w", errors.ErrUnsupported)
+	case len(w.record.Value) > 0 || len(w.record.Fields) > 0:
+		return refstore.Absent, fmt.Errorf("a record that is a folder has no value and no fields: %w", errors.ErrUnsupported)
+	}
+	err := w.store.inParent(w.slot.path, func() error { return mkdir(w.slot.path) })
+	return virtualVersion, exists(err)
+}
+
+// exists turns the error of an exclusive creation into ErrConflict.
+func exists(err error) error {
+	if errors.Is(err, iofs.ErrExist) {
+		return fmt.Errorf("%w: %w", refstore.ErrConflict, err)
+	}
+	return err
+}
+
+// createDir builds the record's folder aside and renames it into place.
+func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
+	var folder string
+	var st stamp
+	err := w.store.aside(func(path string) error {
+		folder = path
+		if err := mkdir(path); err != nil {
+			return err
+		}
+		err := w.writeFields(path)
+		if err == nil {
+			st, err = w.writeNew(path + string(filepath.Separator) + executionValue)
+		}
+		if err == nil && w.durable {
+			err = syncDir(path)
+		}
+		return w.discardOn(err, path)
+	})
+	if err != nil {
+		return refstore.Absent, err
+	}
+	err = w.store.inParent(w.slot.path, func() error { return rename(folder, w.slot.path) })
+	if errors.Is(err, iofs.ErrExist) {
+		err = w.fillDir(ctx, folder)
+	}
+	if err != nil {
+		return refstore.Absent, w.discardOn(err, folder)
+	}
+	return st.version(), nil
+}
+
+// fillDir moves the files of a folder built aside into the record's folder, which exists: logs were written before the
+// record. The value goes last and decides.
+func (w *writer) fillDir(ctx context.Context, folder string) error {
+	value := w.slot.value()
+	if _, err := os.Lstat(value); err == nil {
+		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
+	}
+	sh, err := w.store.lockShard(ctx, w.slot.key)
+	if err != nil {
+		return err
+	}
+	defer sh.Close() // only deletions write to it, and check
+	if _, err := os.Lstat(value); err == nil {
+		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
+	}
+	for _, f := range w.record.Fields {
+		name := w.slot.fieldName(f.Name)
+		if err := rename(filepath.Join(folder, name), filepath.Join(w.slot.path, name)); err != nil {
+			return err
+		}
+	}
+	if err := atomicfile.RenameExclusive(filepath.Join(folder, executionValue), value); err != nil {
+		return exists(err)
+	}
+	if w.durable {
+		if err := syncDir(w.slot.path); err != nil {
+			return err
+		}
+	}
+	w.store.touch(w.slot)
+	return os.RemoveAll(folder)
+}
+
+// createFile writes the value aside and renames it to where nothing may be.
+func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
+	// A record that exists is told without writing anything. What is found here is not relied upon.
+	if _, err := os.Lstat(w.slot.path); err == nil {
+		return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+	}
+	if _, err := os.Lstat(w.slot.fields()); err == nil || len(w.record.Fields) > 0 {
+		sh, err := w.store.lockShard(ctx, w.slot.key)
+		if err != nil {
+			return refstore.Absent, err
+		}
+		defer sh.Close() // only deletions write to it, and check
+		if err := w.replaceFields(); err != nil {
+			return refstore.Absent, err
+		}
+	}
+	var st stamp
+	err := w.store.aside(func(path string) (err error) {
+		if st, err = w.writeNew(path); err == nil {
+			err = w.store.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(path, w.slot.path) })
+		}
+		return w.discardOn(err, path)
+	})
+	if err != nil {
+		return refstore.Absent, exists(err)
+	}
+	w.store.touch(w.slot)
+	return st.version(), nil
+}
+
+// replaceFields puts the folder of side fields in place before its record is created. What is there is left over from a
+// crash. It needs the shard's lock.
+func (w *writer) replaceFields() error {
+	if _, err := os.Lstat(w.slot.path); err == nil { // another creator had the lock before
+		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+	}
+	if err := w.store.removeDir(w.slot.fields()); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	if len(w.record.Fields) == 0 {
+		return nil
+	}
+	return w.store.aside(func(path string) error {
+		err := mkdir(path)
+		if err == nil {
+			err = w.writeFields(path)
+		}
+		if err == nil && w.durable {
+			err = syncDir(path)
+		}
+		if err == nil {
+			err = w.store.inParent(w.slot.fields(), func() error { return rename(path, w.slot.fields()) })
+		}
+		return w.discardOn(err, path)
+	})
+}
+
+// update replaces fields and value under the shard's lock.
+func (w *writer) update(ctx context.Context) (refstore.Version, error) {
+	sh, err := w.store.lockShard(ctx, w.slot.key)
+	if err != nil {
+		return refstore.Absent, err
+	}
+	defer sh.Close() // only deletions write to it, and check
+	old, err := w.slot.expect(w.record.Version)
+	if errors.Is(err, iofs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", refstore.ErrConflict, err)
+	}
+	if err != nil {
+		return refstore.Absent, err
+	}
+	for _, f := range w.record.Fields {
+		to := w.slot.field(f.Name)
+		err := w.store.aside(func(path string) error {
+			_, err := createFile(path, f.Value, w.durable)
+			if err == nil {
+				err = w.store.inParent(to, func() error { return rename(path, to) })
+			}
+			return w.discardOn(err, path)
+		})
+		if err != nil {
+			return refstore.Absent, err
+		}
+	}
+	if w.durable && len(w.record.Fields) > 0 { // before the value that may be read with them
+		if err := w.store.syncDirs(w.slot.field(w.record.Fields[0].Name)); err != nil {
+			return refstore.Absent, err
+		}
+	}
+	var st stamp
+	err = w.store.aside(func(path string) error {
+		_, err := createFile(path, w.record.Value, w.durable)
+		if err == nil {
+			st, err = w.store.raise(path, old.mtime)
+		}
+		if err == nil {
+			err = rename(path, w.slot.value())
+		}
+		return w.discardOn(err, path)
+	})
+	if err != nil {
+		return refstore.Absent, err
+	}
+	w.store.touch(w.slot)
+	return st.version(), nil
+}
+
+// expect returns the stamp of the value if its version is v.
+func (s slot) expect(v refstore.Version) (stamp, error) {
+	st, err := statFile(s.value())
+	if err == nil && st.version() != v {
+		err = refstore.ErrConflict
+	}
+	return st, err
+}
+
+// writeNew writes the value of a record that does not exist, with a version that the key never had.
+func (w *writer) writeNew(path string) (stamp, error) {
+	st, err := createFile(path, w.record.Value, w.durable)
+	if err != nil {
+		return stamp{}, err
+	}
+	floor, err := w.store.floor(w.slot.key)
+	if err == nil && st.mtime <= floor {
+		st, err = w.store.raise(path, floor)
+	}
+	return st, err
+}
+
+func (w *writer) writeFields(dir string) error {
+	for _, f := range w.record.Fields {
+		if _, err := createFile(dir+string(filepath.Separator)+w.slot.fieldName(f.Name), f.Value, w.durable); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// discardOn removes what was written aside if err says that it failed.
+func (w *writer) discardOn(err error, path string) error {
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
+}
+
+// Delete implements [refstore.Store]. The folder of an EXECUTION goes at once, with its logs.
+func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
+	sl, err := s.slot(key)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		if sl.shape == virtualShape {
+			err = sl.removeVirtual(v)
+		} else {
+			err = s.remove(ctx, sl, v)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete %q: %w", key, notFound(err))
+	}
+	return nil
+}
+
+// removeVirtual removes a folder that is empty; one that is not is a conflict.
+func (s slot) removeVirtual(v refstore.Version) error {
+	if err := isFolder(s.path); err != nil {
+		return err
+	}
+	if v != virtualVersion {
+		return refstore.ErrConflict
+	}
+	err := os.Remove(s.path)
+	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		if entries, _ := readDir(s.path); len(entries) > 0 {
+			err = fmt.Errorf("%w: %w", refstore.ErrConflict, err)
+		}
+	}
+	return err
+}
+
+func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
+	if _, err := statFile(sl.value()); err != nil { // without a lock file for what is not there
+		return err
+	}
+	sh, err := s.lockShard(ctx, sl.key)
+	if err != nil {
+		return err
+	}
+	st, err := sl.expect(v)
+	if err == nil {
+		err = s.raiseFloor(sh, sl.key, st.mtime)
+	}
+	if err == nil {
+		if sl.shape == dirShape {
+			err = s.removeDir(sl.path)
+		} else if err = os.Remove(sl.path); err == nil {
+			if err = s.removeDir(sl.fields()); errors.Is(err, iofs.ErrNotExist) {
+				err = nil
+			}
+			s.touch(sl)
+		}
+	}
+	return errors.Join(err, sh.Close())
+}
+
+// removeDir removes a folder at once, as seen by others, and then what was in it.
+func (s *Store) removeDir(dir string) error {
+	if _, err := os.Lstat(dir); err != nil {
+		return err
+	}
+	return s.aside(func(path string) error {
+		if err := rename(dir, path); err != nil {
+			return err
+		}
+		return os.RemoveAll(path)
+	})
+}

@@ -1,0 +1,195 @@
+//go:build unix
+
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"e3/refstore"
+)
+
+// The calls below go past package os: it registers each file with the poller, which files do not need, and that is felt
+// at three files an execution.
+
+func createFile(path string, data []byte, durable bool) (st stamp, err error) {
+	fd, err := open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err != nil {
+		return stamp{}, &iofs.PathError{Op: "create", Path: path, Err: err}
+	}
+	defer func() {
+		if e := unix.Close(fd); err == nil && e != nil {
+			err = &iofs.PathError{Op: "close", Path: path, Err: e}
+		}
+	}()
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return stamp{}, &iofs.PathError{Op: "write", Path: path, Err: err}
+		}
+		data = data[max(n, 0):]
+	}
+	if durable {
+		if err := fsync(fd); err != nil {
+			return stamp{}, &iofs.PathError{Op: "sync", Path: path, Err: err}
+		}
+	}
+	return fstat(fd, path)
+}
+
+// readFile returns the content of a regular file, which is never written in place.
+func readFile(path string) ([]byte, stamp, error) {
+	fd, err := open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, stamp{}, openError(path, err)
+	}
+	defer unix.Close(fd)
+	st, err := fstat(fd, path)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if st.size > maxFile {
+		return nil, stamp{}, &iofs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%d bytes are too many for a record", st.size)}
+	}
+	data := make([]byte, st.size)
+	for rest := data; len(rest) > 0; {
+		n, err := unix.Read(fd, rest)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err == nil && n == 0:
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, stamp{}, &iofs.PathError{Op: "read", Path: path, Err: err}
+		}
+		rest = rest[n:]
+	}
+	return data, st, nil
+}
+
+// statFile returns the stamp of a regular file.
+func statFile(path string) (stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return stamp{}, &iofs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return regular(&st, path)
+}
+
+func fstat(fd int, path string) (stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return stamp{}, &iofs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return regular(&st, path)
+}
+
+func regular(st *unix.Stat_t, path string) (stamp, error) {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return stamp{}, &iofs.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	return stamp{mtime: st.Mtim.Nano(), inode: uint64(st.Ino), size: st.Size}, nil
+}
+
+func open(path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags, 0o644)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+func openError(path string, err error) error {
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EMLINK) { // EMLINK: FreeBSD, for a symbolic link
+		err = errNotRegular
+	}
+	return &iofs.PathError{Op: "open", Path: path, Err: err}
+}
+
+// openStream opens a stream's file, which is not made anew unless flags say so.
+func openStream(path string, flags int) (*os.File, error) {
+	fd, err := open(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	if _, err := fstat(fd, path); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func openDir(path string) (*os.File, error) {
+	fd, err := open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, &iofs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func mkdir(path string) error {
+	if err := unix.Mkdir(path, 0o755); err != nil {
+		return &iofs.PathError{Op: "mkdir", Path: path, Err: err}
+	}
+	return nil
+}
+
+// rename replaces a file, or an empty folder by a folder.
+func rename(from, to string) error {
+	if err := unix.Rename(from, to); err != nil {
+		if errors.Is(err, unix.ENOTEMPTY) { // as some systems say EEXIST for the same
+			err = unix.EEXIST
+		}
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	fd, err := open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if err != nil {
+		return &iofs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	if err := fsync(fd); err != nil {
+		return &iofs.PathError{Op: "sync", Path: path, Err: err}
+	}
+	return nil
+}
+
+func fsync(fd int) error {
+	for {
+		if err := unix.Fsync(fd); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// flock locks an open file. Without wait it returns errLocked if another open file holds the lock.
+func flock(f *os.File, mode refstore.Mode, wait bool) error {
+	how := unix.LOCK_EX
+	if mode == refstore.Shared {
+		how = unix.LOCK_SH
+	}
+	if !wait {
+		how |= unix.LOCK_NB
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return errLocked
+		case err != nil:
+			return &iofs.PathError{Op: "lock", Path: f.Name(), Err: err}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,122 @@
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"os"
+
+	"golang.org/x/sys/windows"
+
+	"e3/refstore"
+)
+
+func createFile(path string, data []byte, durable bool) (st stamp, err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return stamp{}, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(data); err != nil {
+		return stamp{}, err
+	}
+	if durable {
+		if err := f.Sync(); err != nil {
+			return stamp{}, err
+		}
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return stamp{}, err
+	}
+	return stampOf(info, path)
+}
+
+func readFile(path string) ([]byte, stamp, error) {
+	f, err := openStream(path, os.O_RDONLY)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	st, err := stampOf(info, path)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if st.size > maxFile {
+		return nil, stamp{}, &iofs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%d bytes are too many for a record", st.size)}
+	}
+	data := make([]byte, st.size)
+	_, err = io.ReadFull(f, data)
+	return data, st, err
+}
+
+func statFile(path string) (stamp, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return stamp{}, err
+	}
+	return stampOf(info, path)
+}
+
+// stampOf leaves the inode out: the time alone tells versions apart here.
+func stampOf(info iofs.FileInfo, path string) (stamp, error) {
+	if !info.Mode().IsRegular() {
+		return stamp{}, &iofs.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	return stamp{mtime: info.ModTime().UnixNano(), size: info.Size()}, nil
+}
+
+func openStream(path string, flags int) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &iofs.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	return os.OpenFile(path, flags, 0o644)
+}
+
+func openDir(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.IsDir() {
+		err = &iofs.PathError{Op: "open", Path: path, Err: windows.ERROR_DIRECTORY}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func mkdir(path string) error { return os.Mkdir(path, 0o755) }
+
+func rename(from, to string) error { return os.Rename(from, to) }
+
+// syncDir does nothing: Windows has no such call for folders, and NTFS journals names by itself.
+func syncDir(string) error { return nil }
+
+func syncFS(*os.File) error { return errors.ErrUnsupported }
+
+func flock(f *os.File, mode refstore.Mode, wait bool) error {
+	var flags uint32
+	if mode == refstore.Exclusive {
+		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
+	}
+	if !wait {
+		flags |= windows.LOCKFILE_FAIL_IMMEDIATELY
+	}
+	// Locks are mandatory here: this one lies far beyond the content, which stays readable.
+	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})
+	switch {
+	case errors.Is(err, windows.ERROR_LOCK_VIOLATION), errors.Is(err, windows.ERROR_IO_PENDING):
+		return errLocked
+	case err != nil:
+		return &iofs.PathError{Op: "lock", Path: f.Name(), Err: err}
+	}
+	return nil
+}

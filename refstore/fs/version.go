@@ -1,0 +1,151 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"e3/refstore"
+)
+
+// maxFile bounds what is read into memory as one value. No writer comes near it; a file that does was not written here.
+const maxFile = 1 << 30
+
+var (
+	errLocked     = errors.New("locked by another process")
+	errNotRegular = errors.New("not a regular file")
+)
+
+// stamp is what makes a version.
+type stamp struct {
+	mtime int64 // ns since 1970
+	inode uint64
+	size  int64
+}
+
+func (st stamp) version() refstore.Version {
+	b := make([]byte, 0, 48)
+	b = strconv.AppendInt(b, st.mtime, 36)
+	b = append(b, '.')
+	b = strconv.AppendUint(b, st.inode, 36)
+	b = append(b, '.')
+	b = strconv.AppendInt(b, st.size, 36)
+	return refstore.Version(b)
+}
+
+// virtualVersion is that of records which are folders that exist.
+const virtualVersion refstore.Version = "folder"
+
+// raise gives a file that nobody else knows yet a modification time above floor, as the file system stores it: some
+// keep only microseconds, seconds or even pairs of them.
+func (s *Store) raise(path string, floor int64) (stamp, error) {
+	next := max(s.now().UnixNano(), floor+1)
+	for _, step := range []time.Duration{0, time.Microsecond, time.Millisecond, time.Second, 2 * time.Second} {
+		if err := os.Chtimes(path, time.Time{}, time.Unix(0, next+int64(step))); err != nil {
+			return stamp{}, err
+		}
+		st, err := statFile(path)
+		if err != nil || st.mtime > floor {
+			return st, err
+		}
+	}
+	return stamp{}, fmt.Errorf("%s: the file system does not store a modification time after %v", path, time.Unix(0, floor))
+}
+
+// shard is a lock file that is held. It also keeps the floor: the greatest modification time of a value that was
+// deleted under this lock.
+type shard struct{ *os.File }
+
+func (s *Store) shardPath(key refstore.Key) string {
+	h := fnv.New32a()
+	h.Write([]byte(key.Partition))
+	h.Write([]byte{0})
+	h.Write([]byte(key.Sort))
+	sum := byte(h.Sum32() >> 24)
+	return s.path("locks", "records", string([]byte{hexDigits[sum>>4], hexDigits[sum&15]}))
+}
+
+// lockShard waits for the lock of the key's shard. The caller closes it.
+func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) {
+	path := s.shardPath(key)
+	var f *os.File
+	err := s.inParent(path, func() (err error) {
+		f, err = openStream(path, os.O_RDWR|os.O_CREATE)
+		return err
+	})
+	if err != nil {
+		return shard{}, err
+	}
+	if err := waitLock(ctx, f); err != nil {
+		return shard{}, err
+	}
+	return shard{f}, nil
+}
+
+// waitLock locks f. If it fails, f is closed, at once or when the lock that came too late is released.
+func waitLock(ctx context.Context, f *os.File) error {
+	err := flock(f, refstore.Exclusive, false)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, errLocked) {
+		return errors.Join(err, f.Close())
+	}
+	done := make(chan error, 1)
+	go func() { done <- flock(f, refstore.Exclusive, true) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		return nil
+	case <-ctx.Done():
+		go func() {
+			<-done
+			f.Close() // nothing was written
+		}()
+		return ctx.Err()
+	}
+}
+
+// floor reads a shard's floor. It needs no lock; a file that does not exist or says nothing is no floor.
+func (s *Store) floor(key refstore.Key) (int64, error) {
+	data, _, err := readFile(s.shardPath(key))
+	if err != nil {
+		if errors.Is(err, iofs.ErrNotExist) {
+			return 0, nil
+		}
+		return 0, err
+	}
+	floor, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0, nil // empty until the first deletion
+	}
+	return floor, nil
+}
+
+// raiseFloor is called before a value of that modification time is deleted.
+func (s *Store) raiseFloor(sh shard, key refstore.Key, mtime int64) error {
+	floor, err := s.floor(key)
+	if err != nil || mtime <= floor {
+		return err
+	}
+	_, err = sh.WriteAt(fmt.Appendf(nil, "%020d\n", mtime), 0)
+	return err
+}
+
+// touch makes the partition's folder look changed to those who watch it, where a write changed something deeper. It is
+// a hint: a failure is none of the writer's concern.
+func (s *Store) touch(sl slot) {
+	if filepath.Dir(sl.value()) != sl.dir {
+		now := s.now()
+		_ = os.Chtimes(sl.dir, now, now)
+	}
+}

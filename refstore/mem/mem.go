@@ -1,0 +1,211 @@
+// Package mem is a [refstore.Store] in memory, with streams, locks and watches. It serves tests: it waits only on
+// channels, so that testing/synctest can drive its callers.
+package mem
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"e3/refstore"
+)
+
+// Store keeps everything in memory. Create it with [New].
+type Store struct {
+	mu       sync.Mutex
+	versions uint64 // the last one given; one sequence for all keys, so that none recurs
+	records  map[string]map[string]*record
+	watches  map[string]map[chan struct{}]struct{}
+	streams  map[refstore.Key]*stream
+	locks    map[string]*lockState
+	claims   map[[32]byte]struct{}
+}
+
+type record struct {
+	value   []byte
+	fields  map[string][]byte
+	version refstore.Version
+}
+
+var (
+	_ refstore.Store   = (*Store)(nil)
+	_ refstore.Streams = (*Store)(nil)
+	_ refstore.Locker  = (*Store)(nil)
+	_ refstore.Watcher = (*Store)(nil)
+)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{
+		records: make(map[string]map[string]*record),
+		watches: make(map[string]map[chan struct{}]struct{}),
+		streams: make(map[refstore.Key]*stream),
+		locks:   make(map[string]*lockState),
+		claims:  make(map[[32]byte]struct{}),
+	}
+}
+
+// Get implements [refstore.Store].
+func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
+	if err := check(ctx, key.Validate()); err != nil {
+		return refstore.Record{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.records[key.Partition][key.Sort]
+	if rec == nil {
+		return refstore.Record{}, fmt.Errorf("get %q: %w", key, refstore.ErrNotFound)
+	}
+	return rec.read(key, fields), nil
+}
+
+func (r *record) read(key refstore.Key, fields []string) refstore.Record {
+	out := refstore.Record{Key: key, Value: bytes.Clone(r.value), Version: r.version}
+	for _, name := range fields {
+		if value, ok := r.fields[name]; ok {
+			out.Fields = append(out.Fields, refstore.Field{Name: name, Value: bytes.Clone(value)})
+		}
+	}
+	return out
+}
+
+// Put implements [refstore.Store].
+func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if err := check(ctx, r.Validate()); err != nil {
+		return refstore.Absent, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	partition := s.records[r.Key.Partition]
+	rec := partition[r.Key.Sort]
+	if current := rec.currentVersion(); current != r.Version {
+		return refstore.Absent, fmt.Errorf("put %q: %w", r.Key, refstore.ErrConflict)
+	}
+	if partition == nil {
+		partition = make(map[string]*record)
+		s.records[r.Key.Partition] = partition
+	}
+	if rec == nil {
+		rec = &record{fields: make(map[string][]byte)}
+		partition[r.Key.Sort] = rec
+	}
+	for _, f := range r.Fields {
+		rec.fields[f.Name] = bytes.Clone(f.Value)
+	}
+	s.versions++
+	rec.value = bytes.Clone(r.Value)
+	rec.version = refstore.Version(strconv.FormatUint(s.versions, 10))
+	s.wake(r.Key.Partition)
+	return rec.version, nil
+}
+
+func (r *record) currentVersion() refstore.Version {
+	if r == nil {
+		return refstore.Absent
+	}
+	return r.version
+}
+
+// Delete implements [refstore.Store].
+func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
+	if err := check(ctx, key.Validate()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.records[key.Partition][key.Sort]
+	switch {
+	case rec == nil:
+		return fmt.Errorf("delete %q: %w", key, refstore.ErrNotFound)
+	case rec.version != v:
+		return fmt.Errorf("delete %q: %w", key, refstore.ErrConflict)
+	}
+	delete(s.records[key.Partition], key.Sort)
+	s.wake(key.Partition)
+	return nil
+}
+
+// List implements [refstore.Store].
+func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
+	return func(yield func(refstore.Record, error) bool) {
+		if err := check(ctx, q.Validate()); err != nil {
+			yield(refstore.Record{}, err)
+			return
+		}
+		s.mu.Lock()
+		sorts := slices.Collect(maps.Keys(s.records[q.Partition]))
+		s.mu.Unlock()
+		n := 0
+		for _, sort := range q.Select(sorts) {
+			if err := ctx.Err(); err != nil {
+				yield(refstore.Record{}, err)
+				return
+			}
+			s.mu.Lock()
+			rec := s.records[q.Partition][sort]
+			var out refstore.Record
+			if rec != nil {
+				key := refstore.Key{Partition: q.Partition, Sort: sort}
+				if q.KeysOnly {
+					out.Key = key
+				} else {
+					out = rec.read(key, q.Fields)
+				}
+			}
+			s.mu.Unlock()
+			if rec == nil {
+				continue
+			}
+			if !yield(out, nil) {
+				return
+			}
+			if n++; n == q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// Watch implements [refstore.Watcher].
+func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
+	if err := check(ctx, refstore.Query{Partition: partition}.Validate()); err != nil {
+		return nil, err
+	}
+	c := make(chan struct{}, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches[partition] == nil {
+		s.watches[partition] = make(map[chan struct{}]struct{})
+	}
+	s.watches[partition][c] = struct{}{}
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watches[partition], c)
+		close(c)
+	})
+	return c, nil
+}
+
+// wake tells the partition's watchers, under s.mu.
+func (s *Store) wake(partition string) {
+	for c := range s.watches[partition] {
+		select {
+		case c <- struct{}{}:
+		default: // one wake-up is waiting already
+		}
+	}
+}
+
+// check returns the first reason not to begin an operation.
+func check(ctx context.Context, invalid error) error {
+	if invalid != nil {
+		return invalid
+	}
+	return ctx.Err()
+}

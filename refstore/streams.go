@@ -1,0 +1,55 @@
+package refstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+)
+
+// ErrSealed reports a change to a stream that was sealed.
+var ErrSealed = errors.New("stream is sealed")
+
+// StreamInfo describes a stream.
+type StreamInfo struct {
+	Size   int64 // bytes
+	Sealed bool  // no byte will follow
+}
+
+// Streams keeps append-only byte streams: logs and events. Streams and records are apart: the same key may name one of
+// each.
+//
+// The store knows bytes, not lines. A writer that died may leave a torn tail; the next appender finds it by reading and
+// cuts it, the one exception to "never rewritten". So a reader takes a unit as final only once it is complete, and one
+// that meets a unit which does not parse reads again from the unit's start.
+type Streams interface {
+	// Append adds data if the stream has exactly offset bytes, and creates it at offset 0. Of several concurrent appends
+	// at one offset, exactly one succeeds. A failed append leaves the stream as it was, unless the process died.
+	// ErrConflict, ErrSealed.
+	Append(ctx context.Context, key Key, offset int64, data []byte) error
+
+	// Open reads what the stream holds from offset on; beyond its end there is nothing to read. ErrNotFound.
+	Open(ctx context.Context, key Key, offset int64) (io.ReadCloser, error)
+
+	// Size returns how long the stream is and whether it is sealed. ErrNotFound.
+	Size(ctx context.Context, key Key) (StreamInfo, error)
+
+	// Cut shortens the stream to size. ErrConflict if it is shorter, ErrSealed, ErrNotFound.
+	Cut(ctx context.Context, key Key, size int64) error
+
+	// Seal ends the stream: it never changes again. A stream that does not exist is created empty. Sealing twice is fine.
+	Seal(ctx context.Context, key Key) error
+
+	// Remove deletes the stream, sealed or not. ErrNotFound.
+	Remove(ctx context.Context, key Key) error
+
+	// Follow reads from offset on and waits for more at the end. A stream that does not exist yet is waited for. Read
+	// returns io.EOF at the end of a sealed stream, the cause of ctx once ctx has ended, ErrNotFound once the stream was
+	// removed, and ErrConflict where the stream is shorter than what was read: it was cut. Close may be called at any time and ends a
+	// Read that waits with [io/fs.ErrClosed].
+	Follow(ctx context.Context, key Key, offset int64) (io.ReadCloser, error)
+
+	// ListStreams yields the keys of the streams of one partition in order, under the rules of [Store.List]. KeysOnly and
+	// Fields of the query do not matter.
+	ListStreams(ctx context.Context, q Query) iter.Seq2[Key, error]
+}

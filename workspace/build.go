@@ -1,0 +1,253 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/internal/manifest"
+	"e3/internal/record"
+	"e3/internal/value"
+	"e3/objectstore"
+)
+
+// Built is a package that was made from a package file.
+type Built struct {
+	Package  *record.Package
+	Hash     string
+	Link     *record.Link
+	Warnings []manifest.Warning
+}
+
+// Build reads a package file, takes its inputs in and stores its tasks and the package
+// object. Nothing refers to the package yet. before, which may be nil, is what is
+// remembered of the same file: inputs that did not change are not read again.
+func (w *Workspaces) Build(ctx context.Context, file string, before *record.Link) (*Built, error) {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	seen := w.Now().UnixNano()
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("package file: %w", err)
+	}
+	def, err := manifest.ParseFile(file)
+	if err != nil {
+		return nil, err
+	}
+	link := &record.Link{File: file, Stat: fileStat(info)}
+	link.Stat.Seen = seen
+	link.Inputs = linkInputs(def, before)
+	s := &scan{w: w, base: filepath.Dir(file), verify: true}
+	if err := s.inputs(ctx, link.Inputs); err != nil {
+		return nil, err
+	}
+	pkg := &record.Package{Name: def.Name, Version: def.Version, Description: def.Description}
+	if pkg.Inputs, err = w.packageInputs(ctx, def, link); err != nil {
+		return nil, err
+	}
+	if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs); err != nil {
+		return nil, err
+	}
+	h, err := objectstore.PutBytes(ctx, w.Objects, pkg.Encode())
+	if err != nil {
+		return nil, fmt.Errorf("store package: %w", err)
+	}
+	link.Package = h.String()
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: manifest.Lint(def)}, nil
+}
+
+var sources = map[manifest.InputKind]record.InputSource{
+	manifest.FileInput: record.FromFile, manifest.DirInput: record.FromDir,
+	manifest.GlobInput: record.FromGlob, manifest.ValueInput: record.FromValue,
+}
+
+// linkInputs lists what is to be scanned, with what is remembered of it.
+func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInput {
+	known := map[string]*record.LinkInput{}
+	if before != nil {
+		for i := range before.Inputs {
+			known[before.Inputs[i].Name] = &before.Inputs[i]
+		}
+	}
+	var list []record.LinkInput
+	for i := range def.Inputs {
+		in := &def.Inputs[i]
+		if in.Kind == manifest.ValueInput {
+			continue
+		}
+		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
+		if k := known[l.Name]; k != nil && k.Source == l.Source && k.Location == l.Location {
+			l.Leaf, l.Files = k.Leaf, k.Files
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+func (w *Workspaces) packageInputs(ctx context.Context, def *manifest.Definition, link *record.Link) ([]record.PackageInput, error) {
+	list := make([]record.PackageInput, len(def.Inputs))
+	linked := link.Inputs
+	for i := range def.Inputs {
+		in := &def.Inputs[i]
+		p := &list[i]
+		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path}
+		if in.Kind == manifest.ValueInput {
+			leaf, err := w.putValue(ctx, in.Value)
+			if err != nil {
+				return nil, &InputError{Input: in.Name, Err: err}
+			}
+			p.Default = leaf
+			continue
+		}
+		p.Default, linked = linked[0].Leaf, linked[1:]
+		p.Executable = p.Default.Executable
+		if in.Executable != nil {
+			p.Executable = *in.Executable
+		}
+	}
+	return list, nil
+}
+
+func (w *Workspaces) putValue(ctx context.Context, v any) (record.Leaf, error) {
+	data, err := value.Encode(v)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	h, err := objectstore.PutBytes(ctx, w.Objects, data)
+	return record.Leaf{Kind: record.LeafValue, Hash: h.String()}, err
+}
+
+// packageTasks stores the task objects, several at a time.
+func (w *Workspaces) packageTasks(ctx context.Context, def *manifest.Definition, inputs []record.PackageInput) ([]record.PackageTask, error) {
+	list := make([]record.PackageTask, len(def.Tasks))
+	g, ctx := errgroup.WithContext(ctx)
+	workers := runtime.GOMAXPROCS(0)
+	for k := range workers {
+		g.Go(func() error {
+			for i := k * len(list) / workers; i < (k+1)*len(list)/workers; i++ {
+				t := &def.Tasks[i]
+				h, err := objectstore.PutBytes(ctx, w.Objects, taskObject(def, inputs, t).Encode())
+				if err != nil {
+					return fmt.Errorf("store task %s: %w", t.Name, err)
+				}
+				list[i] = record.PackageTask{Name: t.Name, Task: h.String(), Output: outputKind(t), Wiring: wiring(def, t), Policy: policy(t)}
+			}
+			return nil
+		})
+	}
+	return list, g.Wait()
+}
+
+// taskObject is what of a task enters its hash.
+func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manifest.Task) *record.Task {
+	obj := &record.Task{Argv: t.Command.Argv, Shell: t.Command.Shell, Version: t.Version}
+	if t.Env != nil {
+		obj.Env = appendEnv(obj.Env, t.Env.Set)
+	}
+	obj.Env = appendEnv(obj.Env, t.Items)
+	for _, in := range t.Inputs {
+		obj.Inputs = append(obj.Inputs, record.Input{Name: in.Name, Path: in.Path, Kind: inputKind(def, inputs, &in)})
+	}
+	obj.Output.Multi = t.Several
+	for i := range t.Outputs {
+		out := &t.Outputs[i]
+		obj.Output.Entries = append(obj.Output.Entries, record.OutputEntry{Name: out.Name, Path: out.Path, Kind: entryKind(out)})
+	}
+	return obj
+}
+
+func appendEnv(env []record.EnvVar, list []manifest.Binding) []record.EnvVar {
+	for _, b := range list {
+		env = append(env, record.EnvVar{Name: b.Name, Value: b.Value})
+	}
+	return env
+}
+
+func entryKind(out *manifest.Output) record.Kind {
+	switch {
+	case out.Kind == manifest.Dir:
+		return record.KindDir
+	case out.Executable:
+		return record.KindExecutable
+	}
+	return record.KindFile
+}
+
+func outputKind(t *manifest.Task) record.Kind {
+	if t.Several {
+		return record.KindDir
+	}
+	return entryKind(&t.Outputs[0])
+}
+
+// inputKind is how an input is staged; a file is executable if what feeds it is.
+func inputKind(def *manifest.Definition, inputs []record.PackageInput, in *manifest.TaskInput) record.Kind {
+	switch in.Kind {
+	case manifest.Dir:
+		return record.KindDir
+	case manifest.Scalar, manifest.JSON:
+		return record.KindValue
+	}
+	executable := false
+	switch src := &in.Source; src.Kind {
+	case manifest.FromInput:
+		executable = inputs[src.Index].Executable
+	case manifest.FromTask:
+		outputs := def.Tasks[src.Index].Outputs
+		executable = outputs[max(src.Entry, 0)].Executable
+	}
+	if executable {
+		return record.KindExecutable
+	}
+	return record.KindFile
+}
+
+func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
+	wires := make([]record.Wire, len(t.Inputs))
+	for i := range t.Inputs {
+		src := &t.Inputs[i].Source
+		switch src.Kind {
+		case manifest.FromInput:
+			wires[i] = record.Wire{Kind: record.WireInput, Name: def.Inputs[src.Index].Name}
+		case manifest.FromTask:
+			wires[i] = record.Wire{Kind: record.WireOutput, Name: def.Tasks[src.Index].Name, Entry: def.Entry(*src)}
+		case manifest.FromFanIn:
+			items := def.FanIns[src.Index]
+			w := record.Wire{Kind: record.WireFanIn, Items: make([]record.FanItem, len(items))}
+			for k, it := range items {
+				w.Items[k] = record.FanItem{Label: it.Label, Task: def.Tasks[it.Task].Name, Entry: def.Entry(*src)}
+			}
+			wires[i] = w
+		}
+	}
+	return wires
+}
+
+var roles = map[manifest.Role]string{manifest.Metrics: "metrics", manifest.Plot: "plot", manifest.Report: "report"}
+
+func policy(t *manifest.Task) record.Policy {
+	p := record.Policy{}
+	if t.Env != nil {
+		p.PassEnv, p.Secrets = t.Env.Pass, t.Env.Secrets
+	}
+	if m := t.Policy; m != nil {
+		p.Description, p.Timeout, p.Priority = m.Description, m.Timeout, int64(m.Priority)
+		p.Retries, p.Backoff = int64(m.Retries.Max), m.Retries.Backoff
+		p.CPU, p.Memory = m.Resources.CPU, m.Resources.Memory
+		for _, a := range m.Resources.Other {
+			p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})
+		}
+	}
+	for i := range t.Outputs {
+		if role := roles[t.Outputs[i].Role]; role != "" {
+			p.OutputKinds = append(p.OutputKinds, record.EnvVar{Name: t.Outputs[i].Name, Value: role})
+		}
+	}
+	return p
+}

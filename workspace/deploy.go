@@ -1,0 +1,228 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"e3/dataflow"
+	"e3/internal/record"
+)
+
+// Deploy puts a registered package into a workspace and unlinks it from any file.
+func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) error {
+	pkg, err := w.LoadPackage(ctx, ref.Hash)
+	if err != nil {
+		return fmt.Errorf("package %s: %w", ref, err)
+	}
+	if _, err := dataflow.NewGraph(pkg); err != nil {
+		return err
+	}
+	lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	link, err := w.link(ctx, ws)
+	if err != nil {
+		return err
+	}
+	if err := w.install(ctx, ws, pkg, ref.Hash, link, true); err != nil {
+		return err
+	}
+	return forget(ctx, w.Local, linkKey(ws))
+}
+
+// DeployFile deploys a package file: the workspace follows the file and its inputs from
+// then on.
+func (w *Workspaces) DeployFile(ctx context.Context, ws, file string) (*Built, error) {
+	lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	return w.deployFile(ctx, ws, file, true)
+}
+
+// deployFile does it under the lock.
+func (w *Workspaces) deployFile(ctx context.Context, ws, file string, durable bool) (*Built, error) {
+	before, err := w.link(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	built, err := w.Build(ctx, file, before)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := dataflow.NewGraph(built.Package); err != nil {
+		return nil, err
+	}
+	if before != nil {
+		built.Link.Set = before.Set
+	}
+	if err := w.install(ctx, ws, built.Package, built.Hash, before, durable); err != nil {
+		return nil, err
+	}
+	built.Link.Set = slices.DeleteFunc(built.Link.Set, func(name string) bool {
+		return !slices.ContainsFunc(built.Package.Inputs, func(in record.PackageInput) bool { return in.Name == name })
+	})
+	return built, w.saveLink(ctx, ws, built.Link)
+}
+
+// lockExisting is lock for a workspace that must exist: a lock file is not made for a typo.
+func (w *Workspaces) lockExisting(ctx context.Context, ws string, op record.Operation) (interface{ Unlock() error }, error) {
+	if _, err := w.State(ctx, ws); err != nil {
+		return nil, err
+	}
+	return w.lock(ctx, ws, op)
+}
+
+// install makes the package the workspace's. Values that were set stay where the name and
+// the kind remain; outputs stay where the task does.
+func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package, hash string, link *record.Link, durable bool) error {
+	_, err := w.update(ctx, ws, durable, func(s *State) error {
+		old := &tree{}
+		wasSet := func(string, record.Leaf) bool { return false }
+		if s.Deployed {
+			var err error
+			if old, err = w.readTree(ctx, s.RootHash); err != nil {
+				return err
+			}
+			if wasSet, err = w.setValues(ctx, s, link); err != nil {
+				return err
+			}
+		}
+		t := &tree{inputs: make(record.Node, 0, len(pkg.Inputs)), tasks: make(record.Node, 0, len(pkg.Tasks))}
+		for i := range pkg.Inputs {
+			in := &pkg.Inputs[i]
+			leaf := in.Default
+			if have, ok := old.inputs.Get(in.Name); ok && wasSet(in.Name, have) && have.Kind == leaf.Kind {
+				leaf = have
+			}
+			t.inputs = append(t.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
+		}
+		for i := range pkg.Tasks {
+			leaf, ok := old.tasks.Get(pkg.Tasks[i].Name)
+			if !ok {
+				leaf = record.Leaf{Kind: record.LeafUnassigned}
+			}
+			t.tasks = append(t.tasks, record.NodeEntry{Name: pkg.Tasks[i].Name, Leaf: leaf})
+		}
+		t.inputs.Sort()
+		t.tasks.Sort()
+		root, err := w.writeTree(ctx, t)
+		if err != nil {
+			return err
+		}
+		if durable {
+			if err := w.Records.Sync(ctx); err != nil {
+				return err
+			}
+		}
+		now := w.Now()
+		s.PackageName, s.PackageVersion, s.PackageHash = pkg.Name, pkg.Version, hash
+		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, root, now, true
+		return nil
+	})
+	return err
+}
+
+// setValues tells which inputs hold a value that "e3 set" gave them: those that the link
+// names, or without a link those that differ from the package's default.
+func (w *Workspaces) setValues(ctx context.Context, s *State, link *record.Link) (func(string, record.Leaf) bool, error) {
+	if link != nil {
+		return func(name string, _ record.Leaf) bool { return slices.Contains(link.Set, name) }, nil
+	}
+	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	if errors.Is(err, record.ErrType) {
+		return func(string, record.Leaf) bool { return false }, nil // made by the reference
+	}
+	if err != nil {
+		return nil, err
+	}
+	defaults := make(map[string]record.Leaf, len(pkg.Inputs))
+	for i := range pkg.Inputs {
+		defaults[pkg.Inputs[i].Name] = pkg.Inputs[i].Default
+	}
+	return func(name string, have record.Leaf) bool {
+		d, ok := defaults[name]
+		return ok && have != d
+	}, nil
+}
+
+// follow brings a linked workspace up to date with its package file and its inputs. It is
+// called under the lock. It returns the file's warnings when it was read.
+func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bool) (*Built, error) {
+	link, err := w.link(ctx, ws)
+	if err != nil || link == nil {
+		return nil, err
+	}
+	info, err := os.Stat(link.File)
+	if err != nil {
+		return nil, fmt.Errorf("package file of workspace %s: %w; deploy it again from where it is now", ws, err)
+	}
+	if !link.Stat.Proves(fileStat(info)) || link.Package != s.PackageHash {
+		return w.deployFile(ctx, ws, link.File, durable)
+	}
+	scan := &scan{w: w, base: filepath.Dir(link.File)}
+	executable := executables(link)
+	if err := scan.inputs(ctx, link.Inputs); err != nil {
+		return nil, err
+	}
+	if executable != executables(link) {
+		return w.deployFile(ctx, ws, link.File, durable) // how an input is staged is part of the task
+	}
+	if scan.changed.Load() {
+		if err := w.assignLinked(ctx, ws, link, durable); err != nil {
+			return nil, err
+		}
+	}
+	if scan.touched.Load() {
+		return nil, w.saveLink(ctx, ws, link)
+	}
+	return nil, nil
+}
+
+// restore takes linked inputs in again whose content is gone from the store.
+func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error {
+	link, err := w.link(ctx, ws)
+	if err != nil || link == nil {
+		return err
+	}
+	scan := &scan{w: w, base: filepath.Dir(link.File), verify: true}
+	if err := scan.inputs(ctx, link.Inputs); err != nil {
+		return err
+	}
+	if scan.changed.Load() {
+		if err := w.assignLinked(ctx, ws, link, durable); err != nil {
+			return err
+		}
+	}
+	return w.saveLink(ctx, ws, link)
+}
+
+func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.Link, durable bool) error {
+	_, err := w.edit(ctx, ws, durable, func(_ *State, t *tree) error {
+		for i := range link.Inputs {
+			if in := &link.Inputs[i]; !slices.Contains(link.Set, in.Name) {
+				t.inputs = t.inputs.Set(in.Name, in.Leaf)
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// executables is a print of which file inputs have the executable bit.
+func executables(link *record.Link) string {
+	b := make([]byte, len(link.Inputs))
+	for i := range link.Inputs {
+		if link.Inputs[i].Leaf.Executable {
+			b[i] = 1
+		}
+	}
+	return string(b)
+}

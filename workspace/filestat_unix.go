@@ -1,0 +1,19 @@
+//go:build unix
+
+package workspace
+
+import (
+	"io/fs"
+	"syscall"
+
+	"e3/internal/record"
+)
+
+// fileStat is what a file looks like now; Seen is left to who reads it.
+func fileStat(info fs.FileInfo) record.FileStat {
+	s := record.FileStat{Size: info.Size(), ModTime: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.ChangeTime, s.Inode = changeTime(st), int64(st.Ino)
+	}
+	return s
+}

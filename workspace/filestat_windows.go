@@ -1,0 +1,12 @@
+package workspace
+
+import (
+	"io/fs"
+
+	"e3/internal/record"
+)
+
+// fileStat has no change time and no inode here: size and modification time must do.
+func fileStat(info fs.FileInfo) record.FileStat {
+	return record.FileStat{Size: info.Size(), ModTime: info.ModTime().UnixNano()}
+}

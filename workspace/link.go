@@ -1,0 +1,283 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/internal/manifest"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+func linkKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/links", Sort: ws} }
+
+// link reads what this machine remembers of the workspace; nil if it is not linked.
+// A record that cannot be read is an error: forgetting it would unlink the workspace silently.
+func (w *Workspaces) link(ctx context.Context, ws string) (*record.Link, error) {
+	rec, err := w.Local.Get(ctx, linkKey(ws))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("link of workspace %s: %w", ws, err)
+	}
+	l, err := record.DecodeLink(rec.Value)
+	if err != nil {
+		return nil, fmt.Errorf("link of workspace %s: %w; deploy the package file again", ws, err)
+	}
+	return l, nil
+}
+
+func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link) error {
+	if err := overwrite(ctx, w.Local, linkKey(ws), l.Encode()); err != nil {
+		return fmt.Errorf("link of workspace %s: %w", ws, err)
+	}
+	return nil
+}
+
+// LinkedTo returns the package file that a workspace follows, "" if it follows none or
+// does not exist.
+func (w *Workspaces) LinkedTo(ctx context.Context, ws string) (string, error) {
+	if _, err := w.Records.Get(ctx, stateKey(ws)); errors.Is(err, refstore.ErrNotFound) {
+		return "", nil
+	}
+	l, err := w.link(ctx, ws)
+	if err != nil || l == nil {
+		return "", err
+	}
+	return l.File, nil
+}
+
+// DefaultName returns the workspace that "start -f" means for a package file: the one it made
+// for it before, else one of the package's name. A large file is not read for its name
+// every time.
+func (w *Workspaces) DefaultName(ctx context.Context, file string) (string, error) {
+	key := refstore.Key{Partition: "INDEX/files", Sort: objectstore.Sum([]byte(file)).String()}
+	rec, err := w.Local.Get(ctx, key)
+	if err == nil {
+		name := string(rec.Value)
+		if linked, err := w.LinkedTo(ctx, name); err != nil || linked == file {
+			return name, err
+		}
+	} else if !errors.Is(err, refstore.ErrNotFound) {
+		return "", err
+	}
+	def, err := manifest.ParseFile(file)
+	if err != nil {
+		return "", err
+	}
+	return def.Name, overwrite(ctx, w.Local, key, []byte(def.Name))
+}
+
+// A scan takes linked inputs in: what looks as it did when it was last read is not read
+// again. It collects every input that cannot be read, not only the first.
+type scan struct {
+	w      *Workspaces
+	base   string // folder of the package file
+	verify bool   // ask the store whether known content is still there
+	// changed tells whether anything but times was found different, and touched whether the
+	// memory of it must be rewritten.
+	changed, touched atomic.Bool
+}
+
+// An InputError says which input could not be taken in.
+type InputError struct {
+	Input string
+	Err   error
+}
+
+func (e *InputError) Error() string { return fmt.Sprintf("input %s: %v", e.Input, e.Err) }
+
+func (e *InputError) Unwrap() error { return e.Err }
+
+// inputs brings all inputs up to date in place.
+func (s *scan) inputs(ctx context.Context, inputs []record.LinkInput) error {
+	var mu sync.Mutex
+	var faults []error
+	g, ctx := errgroup.WithContext(ctx)
+	// Neighbours go to one goroutine in turns, so that a list of many small files costs no
+	// hand-over for each.
+	const turn = 64
+	var next atomic.Int64
+	for range min(2*runtime.GOMAXPROCS(0), (len(inputs)+turn-1)/turn) {
+		g.Go(func() error {
+			for {
+				from := int(next.Add(turn)) - turn
+				if from >= len(inputs) || ctx.Err() != nil {
+					return ctx.Err()
+				}
+				for i := from; i < min(from+turn, len(inputs)); i++ {
+					if err := s.input(ctx, &inputs[i]); err != nil {
+						mu.Lock()
+						faults = append(faults, &InputError{Input: inputs[i].Name, Err: err})
+						mu.Unlock()
+					}
+				}
+			}
+		})
+	}
+	err := g.Wait()
+	if len(faults) > 0 {
+		return errors.Join(faults[:min(len(faults), 20)]...)
+	}
+	return err
+}
+
+func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
+	var leaf record.Leaf
+	var err error
+	switch in.Source {
+	case record.FromFile:
+		leaf, err = s.file(ctx, in)
+	case record.FromDir, record.FromGlob:
+		leaf, err = s.dir(ctx, in)
+	default:
+		return nil // values are part of the package file
+	}
+	if err != nil {
+		return err
+	}
+	if leaf != in.Leaf {
+		in.Leaf = leaf
+		s.changed.Store(true)
+		s.touched.Store(true)
+	}
+	return nil
+}
+
+// attempts is how often a file that changes under our hands is read again.
+const attempts = 5
+
+// file takes in one file; a symbolic link counts as what it points to.
+func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
+	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
+	info, err := os.Stat(path)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	if len(in.Files) == 1 && in.Files[0].Stat.Proves(fileStat(info)) {
+		f := &in.Files[0]
+		if !s.verify || s.has(ctx, f.Hash) {
+			return s.fileLeaf(in, info, f.Hash), nil
+		}
+	}
+	var stored objectstore.Info
+	for try := 1; ; try++ {
+		seen := s.w.Now().UnixNano()
+		if info, stored, err = s.read(ctx, path); err == nil {
+			stat := fileStat(info)
+			stat.Seen = seen
+			in.Files = []record.LinkFile{{Path: in.Location, Stat: stat, Hash: stored.Hash, Executable: info.Mode()&0o111 != 0}}
+			s.touched.Store(true)
+			return s.fileLeaf(in, info, stored.Hash), nil
+		}
+		var changed *objectstore.ChangedError
+		if !errors.As(err, &changed) || try == attempts {
+			return record.Leaf{}, err
+		}
+	}
+}
+
+func (s *scan) fileLeaf(in *record.LinkInput, info fs.FileInfo, h objectstore.Hash) record.Leaf {
+	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: info.Size(), Executable: info.Mode()&0o111 != 0}
+}
+
+// read stores a file's content and returns what the file looked like when it was read.
+func (s *scan) read(ctx context.Context, path string) (fs.FileInfo, objectstore.Info, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, objectstore.Info{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, objectstore.Info{}, err
+	}
+	stored, err := objectstore.PutFile(ctx, s.w.Objects, f, objectstore.FileOptions{})
+	return info, stored, err
+}
+
+func (s *scan) has(ctx context.Context, h objectstore.Hash) bool {
+	_, err := s.w.Objects.Stat(ctx, h)
+	return err == nil
+}
+
+// dir takes in a directory, or the files of a glob as a directory.
+func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
+	known := make(map[string]*record.LinkFile, len(in.Files))
+	for i := range in.Files {
+		known[in.Files[i].Path] = &in.Files[i]
+	}
+	location := in.Location
+	opts := objectstore.TreeOptions{Filter: notRepository}
+	if in.Source == record.FromGlob {
+		location = manifest.GlobPrefix(in.Location)
+		opts.PruneEmpty = true
+		opts.Filter = globFilter(in.Location, location)
+	}
+	var mu sync.Mutex
+	var files []record.LinkFile
+	keep := func(rel string, info fs.FileInfo, stat record.FileStat, h objectstore.Hash) {
+		mu.Lock()
+		defer mu.Unlock()
+		files = append(files, record.LinkFile{Path: rel, Stat: stat, Hash: h, Executable: info.Mode()&0o111 != 0})
+	}
+	opts.Known = func(rel string, info fs.FileInfo) (objectstore.Info, bool) {
+		f := known[rel]
+		stat := fileStat(info)
+		if f == nil || !f.Stat.Proves(stat) || s.verify && !s.has(ctx, f.Hash) {
+			return objectstore.Info{}, false
+		}
+		keep(rel, info, f.Stat, f.Hash)
+		return objectstore.Info{Hash: f.Hash, Size: stat.Size}, true
+	}
+	for try := 1; ; try++ {
+		files = files[:0]
+		seen := s.w.Now().UnixNano()
+		opts.Record = func(rel string, info fs.FileInfo, stored objectstore.Info) {
+			stat := fileStat(info)
+			stat.Seen = seen
+			s.touched.Store(true)
+			keep(rel, info, stat, stored.Hash)
+		}
+		h, _, err := objectstore.PutTree(ctx, s.w.Objects, filepath.Join(s.base, filepath.FromSlash(location)), opts)
+		if err == nil {
+			slices.SortFunc(files, func(a, b record.LinkFile) int { return strings.Compare(a.Path, b.Path) })
+			in.Files = files
+			return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, nil
+		}
+		var changed *objectstore.ChangedError
+		if !errors.As(err, &changed) || try == attempts {
+			return record.Leaf{}, err
+		}
+	}
+}
+
+// notRepository keeps an input from swallowing the repository that it is stored in.
+func notRepository(rel string, e fs.DirEntry) bool {
+	return !e.IsDir() || e.Name() != ".e3"
+}
+
+func globFilter(pattern, prefix string) func(string, fs.DirEntry) bool {
+	return func(rel string, e fs.DirEntry) bool {
+		if prefix != "." {
+			rel = prefix + "/" + rel
+		}
+		if e.IsDir() {
+			return manifest.GlobEnters(pattern, rel)
+		}
+		return manifest.MatchGlob(pattern, rel)
+	}
+}

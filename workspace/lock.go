@@ -1,0 +1,60 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/internal/record"
+	"e3/refstore"
+)
+
+// BusyError says who holds a workspace.
+type BusyError struct {
+	Workspace string
+	Operation record.Operation
+	Holder    string // of the process, in words
+	Since     time.Time
+}
+
+func (e *BusyError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("workspace %s is held by another process", e.Workspace)
+	}
+	return fmt.Sprintf("workspace %s is %s by %s since %s", e.Workspace, e.Operation, e.Holder, e.Since.Local().Format("2006-01-02 15:04:05"))
+}
+
+func lockName(ws string) string { return "workspace/" + ws }
+
+// lock takes the workspace's dataflow lock. It is the kernel's: a holder that dies
+// gives it up at once.
+func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation) (refstore.Lock, error) {
+	state := record.LockState{Operation: op, Holder: w.Holder(), AcquiredAt: w.Now()}
+	lock, err := w.Locks.TryLock(ctx, lockName(ws), refstore.Exclusive, state.Encode())
+	var locked *refstore.LockedError
+	if errors.As(err, &locked) {
+		return nil, busy(ws, locked.Holder)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock workspace %s: %w", ws, err)
+	}
+	return lock, nil
+}
+
+func busy(ws string, holder []byte) *BusyError {
+	e := &BusyError{Workspace: ws}
+	if s, err := record.DecodeLockState(holder); err == nil {
+		e.Operation, e.Holder, e.Since = s.Operation, s.Holder, s.AcquiredAt
+	}
+	return e
+}
+
+// Busy tells who holds the workspace now, nil if nobody does. It disturbs nobody.
+func (w *Workspaces) Busy(ctx context.Context, ws string) (*BusyError, error) {
+	holder, held, err := w.Locks.Holder(ctx, lockName(ws))
+	if err != nil || !held {
+		return nil, err
+	}
+	return busy(ws, holder), nil
+}

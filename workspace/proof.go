@@ -1,0 +1,186 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/dataflow"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+func proofKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/proofs", Sort: ws} }
+
+func durationsKey(ws string) refstore.Key {
+	return refstore.Key{Partition: "INDEX/durations", Sort: ws}
+}
+
+// shardTick is more than the resolution of a folder's modification time.
+const shardTick = int64(20 * time.Millisecond)
+
+// provenRun is a completed run whose answers stand now.
+type provenRun struct {
+	record.Proof
+	run   *record.Run
+	tasks record.Node // nil unless it had to be read
+}
+
+// proof returns the workspace's proven run, nil if there is none that can be relied on.
+// Whatever is odd about it means that there is none: it is derived from the records and
+// will be again. Objects in folders that changed since they were last looked at are looked
+// at, all others are known to be there.
+func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet bool) (*provenRun, error) {
+	rec, err := w.Local.Get(ctx, proofKey(ws))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := record.DecodeProof(rec.Value)
+	if err != nil || !quiet || p.Generation != generation {
+		return nil, nil
+	}
+	rec, err = w.Records.Get(ctx, runKey(ws, p.RunID))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	run, err := record.DecodeRun(rec.Value)
+	if err != nil || run.State != record.RunCompleted {
+		return nil, nil
+	}
+	proven := &provenRun{Proof: *p, run: run}
+	there, err := w.stillThere(ctx, proven)
+	if err != nil || !there {
+		return nil, err
+	}
+	return proven, nil
+}
+
+// stillThere checks that every output that the proof relies on exists, and renews its
+// memory of the object folders.
+func (w *Workspaces) stillThere(ctx context.Context, p *provenRun) (bool, error) {
+	now := w.Now().UnixNano()
+	times, err := w.Objects.ShardTimes()
+	if err != nil {
+		return false, err
+	}
+	var doubtful [256]bool
+	doubt := false
+	for i, t := range times {
+		if len(p.Shards) != len(times) || t != p.Shards[i] || t+shardTick >= p.CheckedAt {
+			doubtful[i], doubt = true, true
+		}
+	}
+	if !doubt {
+		return true, nil
+	}
+	if p.tasks, err = w.readNode(ctx, p.Tasks); err != nil {
+		return false, ignoreMissing(err)
+	}
+	var look []objectstore.Hash
+	for i := range p.tasks {
+		h, err := objectstore.ParseHash(p.tasks[i].Hash)
+		if err != nil {
+			return false, nil // a task without an output: nothing is proven
+		}
+		if doubtful[h[0]] {
+			look = append(look, h)
+		}
+	}
+	missing, err := w.Objects.Missing(ctx, look)
+	if err != nil || len(missing) > 0 {
+		return false, err
+	}
+	p.Shards, p.CheckedAt = times[:], now
+	return true, nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// prove saves the proof of a run that has completed. The folders' times are those from
+// before its first lookup: what was removed while it ran shows as a change.
+func (w *Workspaces) prove(ctx context.Context, ws string, p *record.Proof) error {
+	generation, quiet, err := w.generation.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if !quiet || generation != p.Generation {
+		return nil
+	}
+	return w.saveProof(ctx, ws, p)
+}
+
+func (w *Workspaces) saveProof(ctx context.Context, ws string, p *record.Proof) error {
+	if err := overwrite(ctx, w.Local, proofKey(ws), p.Encode()); err != nil {
+		return fmt.Errorf("save proof of run %s: %w", p.RunID, err)
+	}
+	return nil
+}
+
+// baseline turns a proof into what the dataflow compares with.
+func (w *Workspaces) baseline(ctx context.Context, p *provenRun, hash string, pkg *record.Package) (*dataflow.Baseline, error) {
+	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks}
+	var err error
+	if p.Package != hash {
+		if b.Package, err = w.LoadPackage(ctx, p.Package); err != nil {
+			return nil, ignoreMissing(err)
+		}
+	}
+	if b.Inputs, err = w.readNode(ctx, p.Inputs); err != nil {
+		return nil, ignoreMissing(err)
+	}
+	if b.Outputs == nil {
+		if b.Outputs, err = w.readNode(ctx, p.Tasks); err != nil {
+			return nil, ignoreMissing(err)
+		}
+	}
+	return b, nil
+}
+
+// durations returns how long tasks took when they last ran. It is advice: none is as good.
+func (w *Workspaces) durations(ctx context.Context, ws string) record.Durations {
+	rec, err := w.Local.Get(ctx, durationsKey(ws))
+	if err != nil {
+		return record.Durations{}
+	}
+	d, err := record.DecodeDurations(rec.Value)
+	if err != nil {
+		return record.Durations{}
+	}
+	return d
+}
+
+func (w *Workspaces) saveDurations(ctx context.Context, ws string, g *dataflow.Graph, out *dataflow.Outcome, d record.Durations) error {
+	changed := false
+	for i := range out.Tasks {
+		if t := &out.Tasks[i]; t.State == dataflow.Succeeded {
+			d[g.Name(int32(i))] = t.Duration
+			changed = true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	names := make([]string, 0, g.Len())
+	for i := range g.Len() {
+		if name := g.Name(int32(i)); d[name] > 0 {
+			names = append(names, name)
+		}
+	}
+	if err := overwrite(ctx, w.Local, durationsKey(ws), d.Encode(names)); err != nil {
+		return fmt.Errorf("save durations: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,478 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/manifest"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// Publishing says when results reach the workspace's tree.
+type Publishing int
+
+// The settings of --publish.
+const (
+	Always Publishing = iota // as they come, gathered
+	Final                    // at the end of the run
+	Never                    // not at all: they are in the executions
+)
+
+// StartOptions say how to run a workspace.
+type StartOptions struct {
+	Executor    *executions.Executor
+	Concurrency int
+	Memory      int64 // bytes; 0: no limit
+	Capacities  map[string]float64
+	Force       bool
+	Filter      string
+	FailFast    bool
+	Publish     Publishing
+	Durability  Durability
+	Process     *events.Process    // who runs, for the history
+	OnEvent     func(events.Event) // is told every event as it is made; called by several goroutines
+	OnStart     func(*RunInfo)     // is told of the run before its first event
+}
+
+// RunInfo is what is known of a run when it begins.
+type RunInfo struct {
+	RunID    string
+	Package  *record.Package // nil where the run is proven current without reading it
+	Warnings []manifest.Warning
+}
+
+// RunResult is a run that has ended.
+type RunResult struct {
+	Run      *record.Run
+	TimedOut bool // the first failure was a timeout
+	Graph    *dataflow.Graph
+	Outcome  *dataflow.Outcome
+}
+
+// ErrNoMatch is wrapped when a filter names no task.
+var ErrNoMatch = errors.New("no task matches")
+
+// Start runs the dataflow of a workspace: it follows the package file where there is one,
+// closes what a dead predecessor left, and brings every task to its end. A run that fails
+// or is cancelled is a result, not an error; with an error beside a result, the stores were
+// at fault during the run.
+func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*RunResult, error) {
+	lock, err := w.lockExisting(ctx, ws, record.Dataflow)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	if err := w.Sweep(ctx); err != nil {
+		return nil, fmt.Errorf("clean up after dead processes: %w", err)
+	}
+	r := &run{w: w, ws: ws, o: &o, durable: o.Durability != None}
+	return r.start(ctx)
+}
+
+// run is a run of a workspace while it is being made. It holds the dataflow lock.
+type run struct {
+	w       *Workspaces
+	ws      string
+	o       *StartOptions
+	durable bool
+
+	state   *State
+	rec     *record.Run
+	log     *events.Log
+	began   time.Time
+	inputs  string // hash of the inputs node
+	current string // generation at the beginning
+	quiet   bool   // nothing was disturbing it then
+	// The object folders before the first lookup.
+	shards    [256]int64
+	checkedAt int64
+}
+
+func (r *run) start(ctx context.Context) (*RunResult, error) {
+	state, err := r.w.State(ctx, r.ws)
+	if err != nil {
+		return nil, err
+	}
+	if !state.Deployed {
+		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
+	}
+	built, err := r.w.follow(ctx, r.ws, state, r.durable)
+	if err != nil {
+		return nil, err
+	}
+	if r.state, err = r.w.State(ctx, r.ws); err != nil {
+		return nil, err
+	}
+	if err := r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o.Executor); err != nil {
+		return nil, err
+	}
+	info := &RunInfo{}
+	if built != nil {
+		info.Package, info.Warnings = built.Package, built.Warnings
+	}
+	if r.current, r.quiet, err = r.w.generation.Read(ctx); err != nil {
+		return nil, err
+	}
+	inputs, tasks, err := r.w.readRoot(ctx, r.state.RootHash)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", r.ws, err)
+	}
+	r.inputs, r.checkedAt = inputs, r.w.Now().UnixNano()
+	if r.shards, err = r.w.Objects.ShardTimes(); err != nil {
+		return nil, err
+	}
+	proof, err := r.w.proof(ctx, r.ws, r.current, r.quiet)
+	if err != nil {
+		return nil, err
+	}
+	unchanged := proof != nil && proof.run.State == record.RunCompleted && !r.o.Force && r.o.Filter == "" &&
+		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
+	if err := r.begin(ctx, inputs); err != nil {
+		return nil, err
+	}
+	info.RunID = r.rec.RunID
+	if unchanged {
+		if r.o.OnStart != nil {
+			r.o.OnStart(info)
+		}
+		return r.finishUnchanged(ctx, proof)
+	}
+	return r.flow(ctx, info, proof, inputs)
+}
+
+// begin prepares the run's record and log; nothing is written yet.
+func (r *run) begin(ctx context.Context, inputs string) error {
+	id, err := executions.NewID()
+	if err != nil {
+		return err
+	}
+	snapshot, err := r.w.writeRoot(ctx, inputs, "")
+	if err != nil {
+		return err
+	}
+	r.began = r.w.Now()
+	r.rec = &record.Run{
+		RunID: id, WorkspaceName: r.ws, PackageRef: r.state.PackageName + "@" + r.state.PackageVersion,
+		StartedAt: r.began, State: record.RunRunning, InputSnapshot: snapshot,
+	}
+	r.log = events.Create(r.w.Records, r.ws, id, r.w.Now)
+	return nil
+}
+
+func (r *run) emit(e events.Event) events.Event {
+	e = r.log.Emit(e)
+	if r.o.OnEvent != nil {
+		r.o.OnEvent(e)
+	}
+	return e
+}
+
+func (r *run) emitStarted() {
+	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, Process: r.o.Process}})
+}
+
+func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
+
+// finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
+func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, error) {
+	n := int64(p.run.Tasks.Len())
+	r.emitStarted()
+	if n > events.Bulk {
+		r.emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: int(n), As: p.RunID}})
+	} else {
+		for t := range p.run.Tasks.All() {
+			r.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: p.RunID}})
+		}
+	}
+	r.rec.Tasks = p.run.Tasks.AllCached()
+	r.rec.Summary = record.Summary{Total: n, Completed: n, Cached: n}
+	r.rec.State, r.rec.OutputSnapshot = record.RunCompleted, r.state.RootHash
+	if err := r.finish(ctx, ""); err != nil {
+		return nil, err
+	}
+	p.Proof.RunID = r.rec.RunID
+	return &RunResult{Run: r.rec}, r.w.saveProof(ctx, r.ws, &p.Proof)
+}
+
+// flow runs the dataflow.
+func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs string) (*RunResult, error) {
+	pkg := info.Package
+	if pkg == nil {
+		var err error
+		if pkg, err = r.w.LoadPackage(ctx, r.state.PackageHash); err != nil {
+			return nil, fmt.Errorf("workspace %s: %w", r.ws, notRunnable(err, r.rec.PackageRef))
+		}
+		info.Package = pkg
+	}
+	graph, err := dataflow.NewGraph(pkg)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkFilter(graph); err != nil {
+		return nil, err
+	}
+	opts := dataflow.Options{
+		RunID: r.rec.RunID, Workspace: r.ws,
+		Concurrency: r.o.Concurrency, Memory: r.o.Memory, Capacities: r.o.Capacities,
+		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Emit: r.emit,
+	}
+	if opts.Inputs, err = r.w.readNode(ctx, inputs); err != nil {
+		return nil, err
+	}
+	if proof == nil {
+		if opts.Inputs, err = r.checkInputs(ctx, opts.Inputs); err != nil {
+			return nil, err
+		}
+	} else if opts.Baseline, err = r.w.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
+		return nil, err
+	}
+	durations := r.w.durations(ctx, r.ws)
+	opts.Expected = func(task string) time.Duration { return durations[task] }
+	if r.o.Publish == Always {
+		opts.Publish = func(ctx context.Context, changes []dataflow.Change) error {
+			_, err := r.w.edit(ctx, r.ws, r.durable, func(_ *State, t *tree) error {
+				t.assign(changes)
+				return nil
+			})
+			return err
+		}
+	}
+	if r.o.OnStart != nil {
+		r.o.OnStart(info)
+	}
+	if _, err := r.w.Records.Put(ctx, refstore.Record{Key: runKey(r.ws, r.rec.RunID), Value: r.rec.Encode()}); err != nil {
+		return nil, fmt.Errorf("record run: %w", err)
+	}
+	r.emitStarted()
+	if err := r.w.deleteRuns(ctx, r.ws, r.state.CurrentRunID, r.rec.RunID); err != nil {
+		return nil, err
+	}
+	outcome, runErr := dataflow.Run(ctx, graph, r.w.Objects, r.o.Executor, opts)
+	// What has happened is recorded even when the run is being cancelled.
+	ctx = context.WithoutCancel(ctx)
+	endErr := r.end(ctx, graph, outcome, durations)
+	return &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Graph: graph, Outcome: outcome}, errors.Join(runErr, endErr)
+}
+
+func notRunnable(err error, ref string) error {
+	if errors.Is(err, record.ErrType) {
+		return fmt.Errorf("package %s cannot be run here: it was made by the TypeScript e3 and holds East code", ref)
+	}
+	return err
+}
+
+func (r *run) checkFilter(g *dataflow.Graph) error {
+	if r.o.Filter == "" {
+		return nil
+	}
+	named, _ := g.Select(r.o.Filter)
+	for _, yes := range named {
+		if yes {
+			return nil
+		}
+	}
+	known := make([]string, g.Len())
+	for i := range known {
+		known[i] = g.Name(int32(i))
+	}
+	return fmt.Errorf("%w: %w", ErrNoMatch, &UnknownError{What: "task", Name: r.o.Filter, Known: known})
+}
+
+// checkInputs makes sure that the content of the inputs is there before commands are
+// started on it; what a linked workspace has lost is taken in again.
+func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node, error) {
+	missing, err := r.missingInputs(ctx, inputs)
+	if err != nil || len(missing) == 0 {
+		return inputs, err
+	}
+	if err := r.w.restore(ctx, r.ws, r.durable); err != nil {
+		return nil, err
+	}
+	t, err := r.w.readTree(ctx, r.state.RootHash)
+	if err != nil {
+		return nil, err
+	}
+	if missing, err = r.missingInputs(ctx, t.inputs); err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		return nil, &MissingError{Workspace: r.ws, Inputs: missing}
+	}
+	return t.inputs, nil
+}
+
+// MissingError says that datasets name objects that are not in the store.
+type MissingError struct {
+	Workspace string
+	Inputs    []string
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("the content of %d inputs of workspace %s is gone from the store, first %s; set them again, or deploy again",
+		len(e.Inputs), e.Workspace, e.Inputs[0])
+}
+
+// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
+func (e *MissingError) Unwrap() error { return objectstore.ErrNotFound }
+
+func (r *run) missingInputs(ctx context.Context, inputs record.Node) ([]string, error) {
+	var hashes []objectstore.Hash
+	for i := range inputs {
+		if h, err := objectstore.ParseHash(inputs[i].Hash); err == nil {
+			hashes = append(hashes, h)
+		}
+	}
+	gone, err := r.w.Objects.Missing(ctx, hashes)
+	if err != nil || len(gone) == 0 {
+		return nil, err
+	}
+	set := make(map[string]bool, len(gone))
+	for _, h := range gone {
+		set[h.String()] = true
+	}
+	var names []string
+	for i := range inputs {
+		if set[inputs[i].Hash] {
+			names = append(names, inputs[i].Name)
+		}
+	}
+	return names, nil
+}
+
+// assign puts results into the tree; a task that a deploy has removed since is left out.
+func (t *tree) assign(changes []dataflow.Change) {
+	for _, c := range changes {
+		if _, ok := t.tasks.Get(c.Task); ok {
+			t.tasks = t.tasks.Set(c.Task, c.Leaf)
+		}
+	}
+}
+
+// end publishes, records and proves what the run has found.
+func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome, durations record.Durations) error {
+	if err := r.log.Flush(); err != nil {
+		return err
+	}
+	var after *tree
+	if r.o.Publish != Never {
+		state, err := r.w.edit(ctx, r.ws, r.durable, func(_ *State, t *tree) error {
+			t.assign(out.Results(g))
+			after = t
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		r.rec.OutputSnapshot = state.RootHash
+	} else if r.durable {
+		if err := r.w.Records.Sync(ctx); err != nil {
+			return err
+		}
+	}
+	r.rec.Tasks, r.rec.Summary = out.Executions(g), out.Summary
+	r.rec.State, r.rec.FailedTask, r.rec.Error = out.State, out.FailedTask, out.Error
+	if err := r.finish(ctx, r.rec.RunID); err != nil {
+		return err
+	}
+	if err := r.w.saveDurations(ctx, r.ws, g, out, durations); err != nil {
+		return err
+	}
+	if out.State != record.RunCompleted || r.o.Filter != "" || after == nil || !r.quiet {
+		return nil
+	}
+	return r.w.prove(ctx, r.ws, &record.Proof{
+		RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.current,
+		Shards: r.shards[:], CheckedAt: r.checkedAt,
+	})
+}
+
+// finish writes the run's record, then the reference to it, then the last event: whoever
+// sees one finds the others. started is the id under which a record exists already.
+func (r *run) finish(ctx context.Context, started string) error {
+	r.rec.CompletedAt = r.w.Now()
+	put := r.w.Records.Put
+	if r.durable {
+		put = r.w.Records.PutSync
+	}
+	rec := refstore.Record{Key: runKey(r.ws, r.rec.RunID), Value: r.rec.Encode()}
+	if started != "" {
+		old, err := r.w.Records.Get(ctx, rec.Key)
+		if err != nil {
+			return fmt.Errorf("record run: %w", err)
+		}
+		rec.Version = old.Version
+	}
+	if _, err := put(ctx, rec); err != nil {
+		return fmt.Errorf("record run: %w", err)
+	}
+	if _, err := r.w.update(ctx, r.ws, r.durable, func(s *State) error {
+		s.CurrentRunID = r.rec.RunID
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := r.w.deleteRuns(ctx, r.ws, r.rec.RunID); err != nil {
+		return err
+	}
+	e := events.Event{Type: events.RunCompleted, Data: &events.Data{
+		Duration: r.rec.CompletedAt.Sub(r.began).Milliseconds(), Summary: summary(r.rec.Summary)}}
+	switch r.rec.State {
+	case record.RunFailed:
+		e.Type, e.Task, e.Data.Message = events.RunFailed, r.rec.FailedTask, r.rec.Error
+	case record.RunCancelled:
+		e.Type = events.RunCancelled
+	}
+	r.emit(e)
+	return r.log.Close()
+}
+
+func summary(s record.Summary) *events.Summary {
+	return &events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped}
+}
+
+// deleteRuns removes all run records but those named: history lives in events and
+// executions (seed 003, "Run Cleanup").
+func (w *Workspaces) deleteRuns(ctx context.Context, ws string, keep ...string) error {
+	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
+		if err != nil {
+			return fmt.Errorf("clean up run records: %w", err)
+		}
+		kept := false
+		for _, id := range keep {
+			kept = kept || rec.Key.Sort == id
+		}
+		if kept {
+			continue
+		}
+		if err := forget(ctx, w.Records, rec.Key); err != nil {
+			return fmt.Errorf("clean up run records: %w", err)
+		}
+	}
+	return nil
+}
+
+// Run reads a run record; "" is the greatest run id, which may be still running.
+func (w *Workspaces) Run(ctx context.Context, ws, id string) (*record.Run, error) {
+	if id == "" {
+		q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Limit: 1}
+		for rec, err := range w.Records.List(ctx, q) {
+			if err != nil {
+				return nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+			}
+			return record.DecodeRun(rec.Value)
+		}
+		return nil, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNotFound)
+	}
+	rec, err := w.Records.Get(ctx, runKey(ws, id))
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", id, err)
+	}
+	return record.DecodeRun(rec.Value)
+}
