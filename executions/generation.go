@@ -87,6 +87,28 @@ func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err er
 	return string(rec.Value), true, nil
 }
 
+// Peek is Read without any lock, for those who only look: what it returns as quiet was so
+// at some moment of the call.
+func (g *Generation) Peek(ctx context.Context) (value string, quiet bool, err error) {
+	get := func() (string, error) {
+		rec, err := g.records.Get(ctx, generationKey)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return "", nil
+		}
+		return string(rec.Value), err
+	}
+	before, err := get()
+	if err != nil {
+		return "", false, fmt.Errorf("read generation: %w", err)
+	}
+	_, held, err := g.locks.Holder(ctx, generationLock)
+	if err != nil || held {
+		return "", false, err
+	}
+	after, err := get()
+	return after, err == nil && before == after, err
+}
+
 // lock takes the generation's lock. Readers hold it for microseconds, so that waiting is short.
 func (g *Generation) lock(ctx context.Context, mode refstore.Mode) (refstore.Lock, error) {
 	for {

@@ -2,7 +2,9 @@ package executions
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,7 +101,7 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 		if err := a.mkdir(path); err != nil {
 			return "", err
 		}
-		_, err := objectstore.CheckoutTree(ctx, a.x.objects, h, path, objectstore.CheckoutOptions{})
+		_, err := objectstore.CheckoutTree(ctx, a.x.objects, h, path, objectstore.CheckoutOptions{Merge: true})
 		return in.Path, err
 	}
 	if err := a.mkdir(filepath.Dir(path)); err != nil {
@@ -109,7 +111,15 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 	if in.Kind == record.KindExecutable {
 		perm = 0o755
 	}
-	return in.Path, a.x.objects.Materialize(ctx, h, path, perm)
+	err = a.x.objects.Materialize(ctx, h, path, perm)
+	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, path, h) {
+		// A glob has brought the same file; it is executable if any of them says so.
+		err = nil
+		if in.Kind == record.KindExecutable {
+			err = os.Chmod(path, perm)
+		}
+	}
+	return in.Path, err
 }
 
 // stageValue gives a scalar as text; what is not one lies in a JSON file.

@@ -92,7 +92,7 @@ func (d *Dir) file(h Hash) string {
 
 // OpenFile opens the file of h for reading. It must not be changed.
 func (d *Dir) OpenFile(h Hash) (*os.File, error) {
-	f, err := os.Open(d.file(h))
+	f, err := os.OpenFile(d.file(h), openFlags, 0)
 	if err != nil {
 		return nil, objectError(h, err)
 	}

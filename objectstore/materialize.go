@@ -24,8 +24,6 @@ type target struct {
 	remove func() error
 }
 
-const createFlags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
-
 func pathTarget(path string) target {
 	return target{
 		create: func(perm fs.FileMode) (*os.File, error) { return os.OpenFile(path, createFlags, perm) },

@@ -2,9 +2,7 @@
 
 package objectstore
 
-import (
-	"os"
-)
+import "os"
 
 func lstat(path string) (stat, error) {
 	fi, err := os.Lstat(path)
@@ -33,4 +31,7 @@ func statOf(fi os.FileInfo) stat {
 // lockDir locks nothing: there is no lock on directories that every process would honour.
 func lockDir(string, bool) (func(), error) { return func() {}, nil }
 
-const openFlags = os.O_RDONLY
+const (
+	openFlags   = os.O_RDONLY
+	createFlags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+)

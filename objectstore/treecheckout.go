@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -19,6 +20,10 @@ type CheckoutOptions struct {
 	// million. A few small directory objects that name each other many times could
 	// otherwise fill any disk.
 	MaxEntries int64
+
+	// Merge accepts a file that is there already if it holds the same bytes and has the same
+	// executable bit: trees that overlap can be written into one directory.
+	Merge bool
 
 	// Workers is how many files are written at a time; 0 means two for each core.
 	Workers int
@@ -185,8 +190,45 @@ func (c *checkout) file(d *outDir, e TreeEntry) error {
 	}
 	target := rootTarget(d.root, e.Name)
 	n, err := writeOut(c.ctx, c.store, e.Hash, perm, target)
+	if c.o.Merge && errors.Is(err, fs.ErrExist) && d.holds(c.ctx, e) {
+		return nil
+	}
 	if err == nil && n != e.Size {
 		err = errors.Join(&CorruptError{Want: e.Hash, Size: n}, target.remove())
 	}
 	return err
+}
+
+// holds tells whether the directory has the entry's file already.
+func (d *outDir) holds(ctx context.Context, e TreeEntry) bool {
+	fi, err := d.root.Lstat(e.Name)
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size || (fi.Mode()&0o111 != 0) != e.Executable {
+		return false
+	}
+	f, err := d.root.Open(e.Name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return holds(ctx, f, e.Hash)
+}
+
+// Holds tells whether the regular file at path holds the bytes of h.
+func Holds(ctx context.Context, path string, h Hash) bool {
+	fi, err := os.Lstat(path)
+	if err != nil || !fi.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return holds(ctx, f, h)
+}
+
+func holds(ctx context.Context, f *os.File, h Hash) bool {
+	hasher := NewHasher()
+	_, err := io.Copy(hasher, contextReader{ctx, f})
+	return err == nil && hasher.Hash() == h
 }

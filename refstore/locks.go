@@ -28,7 +28,7 @@ func (m Mode) String() string {
 // LockedError says that a lock is taken, and by whom as far as is known.
 type LockedError struct {
 	Name   string
-	Holder []byte // what the holder wrote; empty where it is not known
+	Holder []byte // what the holder wrote; empty where it is not known, and an earlier one's for the instant that writing takes
 }
 
 func (e *LockedError) Error() string {

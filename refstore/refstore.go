@@ -168,7 +168,7 @@ type Store interface {
 type Query struct {
 	Partition  string
 	Prefix     string   // only sort keys that begin with it
-	After      string   // exclusive cursor: only what lies beyond it in the direction of travel; "" begins at the end
+	After      string   // exclusive cursor: only what lies beyond it in the direction of travel; "" is none
 	Limit      int      // at most this many; 0 or less means all
 	Descending bool     // greatest sort key first
 	KeysOnly   bool     // only Record.Key is set

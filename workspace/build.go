@@ -40,13 +40,29 @@ func (w *Workspaces) Build(ctx context.Context, file string, before *record.Link
 	if err != nil {
 		return nil, err
 	}
-	link := &record.Link{File: file, Stat: fileStat(info)}
-	link.Stat.Seen = seen
+	stat := fileStat(info)
+	stat.Seen = seen
+	return w.build(ctx, def, &record.Link{File: file, Stat: stat}, before)
+}
+
+// BuildDefinition is Build for a definition that was read already and may lie in no
+// file: its inputs are relative to base.
+func (w *Workspaces) BuildDefinition(ctx context.Context, def *manifest.Definition, base string) (*Built, error) {
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return nil, err
+	}
+	return w.build(ctx, def, &record.Link{File: filepath.Join(base, manifest.FileName)}, nil)
+}
+
+// build fills in the link, of which the file and its times are given.
+func (w *Workspaces) build(ctx context.Context, def *manifest.Definition, link, before *record.Link) (*Built, error) {
 	link.Inputs = linkInputs(def, before)
-	s := &scan{w: w, base: filepath.Dir(file), verify: true}
+	s := &scan{w: w, base: filepath.Dir(link.File), verify: true}
 	if err := s.inputs(ctx, link.Inputs); err != nil {
 		return nil, err
 	}
+	var err error
 	pkg := &record.Package{Name: def.Name, Version: def.Version, Description: def.Description}
 	if pkg.Inputs, err = w.packageInputs(ctx, def, link); err != nil {
 		return nil, err

@@ -26,11 +26,7 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 		return err
 	}
 	defer lock.Unlock()
-	link, err := w.link(ctx, ws)
-	if err != nil {
-		return err
-	}
-	if err := w.install(ctx, ws, pkg, ref.Hash, link, true); err != nil {
+	if _, err := w.install(ctx, ws, pkg, ref.Hash, true); err != nil {
 		return err
 	}
 	return forget(ctx, w.Local, linkKey(ws))
@@ -60,16 +56,22 @@ func (w *Workspaces) deployFile(ctx context.Context, ws, file string, durable bo
 	if _, err := dataflow.NewGraph(built.Package); err != nil {
 		return nil, err
 	}
-	if before != nil {
-		built.Link.Set = before.Set
-	}
-	if err := w.install(ctx, ws, built.Package, built.Hash, before, durable); err != nil {
+	set, err := w.install(ctx, ws, built.Package, built.Hash, durable)
+	if err != nil {
 		return nil, err
 	}
-	built.Link.Set = slices.DeleteFunc(built.Link.Set, func(name string) bool {
-		return !slices.ContainsFunc(built.Package.Inputs, func(in record.PackageInput) bool { return in.Name == name })
+	return built, w.saveLink(ctx, ws, built.Link, func(marked []string) []string {
+		for name, kept := range set { // also from a package that was not linked
+			if kept && !slices.Contains(marked, name) {
+				marked = append(marked, name)
+			}
+		}
+		slices.Sort(marked)
+		return slices.DeleteFunc(marked, func(name string) bool {
+			kept, known := set[name]
+			return known && !kept || !slices.ContainsFunc(built.Package.Inputs, func(in record.PackageInput) bool { return in.Name == name })
+		})
 	})
-	return built, w.saveLink(ctx, ws, built.Link)
 }
 
 // lockExisting is lock for a workspace that must exist: a lock file is not made for a typo.
@@ -81,9 +83,11 @@ func (w *Workspaces) lockExisting(ctx context.Context, ws string, op record.Oper
 }
 
 // install makes the package the workspace's. Values that were set stay where the name and
-// the kind remain; outputs stay where the task does.
-func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package, hash string, link *record.Link, durable bool) error {
-	_, err := w.update(ctx, ws, durable, func(s *State) error {
+// the kind remain; set tells for each input that was set whether it was kept. Outputs
+// stay where the task does.
+func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package, hash string, durable bool) (set map[string]bool, err error) {
+	_, err = w.update(ctx, ws, durable, func(s *State) error {
+		set = map[string]bool{}
 		old := &tree{}
 		wasSet := func(string, record.Leaf) bool { return false }
 		if s.Deployed {
@@ -91,7 +95,7 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 			if old, err = w.readTree(ctx, s.RootHash); err != nil {
 				return err
 			}
-			if wasSet, err = w.setValues(ctx, s, link); err != nil {
+			if wasSet, err = w.setValues(ctx, ws, s); err != nil {
 				return err
 			}
 		}
@@ -99,8 +103,10 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 		for i := range pkg.Inputs {
 			in := &pkg.Inputs[i]
 			leaf := in.Default
-			if have, ok := old.inputs.Get(in.Name); ok && wasSet(in.Name, have) && have.Kind == leaf.Kind {
-				leaf = have
+			if have, ok := old.inputs.Get(in.Name); ok && wasSet(in.Name, have) {
+				if set[in.Name] = have.Kind == leaf.Kind; set[in.Name] {
+					leaf = have
+				}
 			}
 			t.inputs = append(t.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
 		}
@@ -127,12 +133,16 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, root, now, true
 		return nil
 	})
-	return err
+	return set, err
 }
 
 // setValues tells which inputs hold a value that "e3 set" gave them: those that the link
 // names, or without a link those that differ from the package's default.
-func (w *Workspaces) setValues(ctx context.Context, s *State, link *record.Link) (func(string, record.Leaf) bool, error) {
+func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(string, record.Leaf) bool, error) {
+	link, err := w.link(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
 	if link != nil {
 		return func(name string, _ record.Leaf) bool { return slices.Contains(link.Set, name) }, nil
 	}
@@ -181,7 +191,7 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 		}
 	}
 	if scan.touched.Load() {
-		return nil, w.saveLink(ctx, ws, link)
+		return nil, w.saveLink(ctx, ws, link, nil)
 	}
 	return nil, nil
 }
@@ -201,13 +211,19 @@ func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error
 			return err
 		}
 	}
-	return w.saveLink(ctx, ws, link)
+	return w.saveLink(ctx, ws, link, nil)
 }
 
 func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.Link, durable bool) error {
 	_, err := w.edit(ctx, ws, durable, func(_ *State, t *tree) error {
+		set := link.Set
+		if now, err := w.link(ctx, ws); err != nil {
+			return err
+		} else if now != nil {
+			set = now.Set // what was set since we read it stays
+		}
 		for i := range link.Inputs {
-			if in := &link.Inputs[i]; !slices.Contains(link.Set, in.Name) {
+			if in := &link.Inputs[i]; !slices.Contains(set, in.Name) {
 				t.inputs = t.inputs.Set(in.Name, in.Leaf)
 			}
 		}

@@ -33,18 +33,44 @@ func (w *Workspaces) link(ctx context.Context, ws string) (*record.Link, error) 
 	if err != nil {
 		return nil, fmt.Errorf("link of workspace %s: %w", ws, err)
 	}
-	l, err := record.DecodeLink(rec.Value)
+	return decodeLink(ws, rec.Value)
+}
+
+func decodeLink(ws string, data []byte) (*record.Link, error) {
+	l, err := record.DecodeLink(data)
 	if err != nil {
 		return nil, fmt.Errorf("link of workspace %s: %w; deploy the package file again", ws, err)
 	}
 	return l, nil
 }
 
-func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link) error {
-	if err := overwrite(ctx, w.Local, linkKey(ws), l.Encode()); err != nil {
-		return fmt.Errorf("link of workspace %s: %w", ws, err)
+// saveLink replaces what is remembered of a workspace, all but which inputs are set: "e3 set"
+// takes no lock, so marks that it made meanwhile stay. marks, which may be nil, turns the
+// marks of now into those to keep.
+func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, marks func([]string) []string) error {
+	for {
+		rec, err := w.Local.Get(ctx, linkKey(ws))
+		l.Set = nil
+		switch {
+		case errors.Is(err, refstore.ErrNotFound):
+		case err != nil:
+			return fmt.Errorf("link of workspace %s: %w", ws, err)
+		default:
+			if now, err := record.DecodeLink(rec.Value); err == nil {
+				l.Set = now.Set
+			}
+		}
+		if marks != nil {
+			l.Set = marks(l.Set)
+		}
+		_, err = w.Local.Put(ctx, refstore.Record{Key: linkKey(ws), Value: l.Encode(), Version: rec.Version})
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, refstore.ErrConflict) {
+			return fmt.Errorf("link of workspace %s: %w", ws, err)
+		}
 	}
-	return nil
 }
 
 // LinkedTo returns the package file that a workspace follows, "" if it follows none or

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"e3/internal/record"
@@ -22,7 +24,20 @@ func (e *BusyError) Error() string {
 	if e.Holder == "" {
 		return fmt.Sprintf("workspace %s is held by another process", e.Workspace)
 	}
-	return fmt.Sprintf("workspace %s is %s by %s since %s", e.Workspace, e.Operation, e.Holder, e.Since.Local().Format("2006-01-02 15:04:05"))
+	return fmt.Sprintf("workspace %s is %s by %s since %s", e.Workspace, e.Doing(), e.Holder, e.Since.Local().Format("2006-01-02 15:04:05"))
+}
+
+// Doing says what happens to the workspace: "being run", "being deployed".
+func (e *BusyError) Doing() string {
+	switch e.Operation {
+	case record.Dataflow:
+		return "being run"
+	case record.Deployment:
+		return "being deployed"
+	case record.Removal:
+		return "being removed"
+	}
+	return "held"
 }
 
 func lockName(ws string) string { return "workspace/" + ws }
@@ -45,9 +60,37 @@ func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation) (
 func busy(ws string, holder []byte) *BusyError {
 	e := &BusyError{Workspace: ws}
 	if s, err := record.DecodeLockState(holder); err == nil {
-		e.Operation, e.Holder, e.Since = s.Operation, s.Holder, s.AcquiredAt
+		e.Operation, e.Holder, e.Since = s.Operation, holderWords(s.Holder), s.AcquiredAt
 	}
 	return e
+}
+
+// holderWords turns the East text of a process, .process (pid=1, …, command="e3 start"), into
+// "process 1 (e3 start)". Text of another form is shown as it is.
+func holderWords(text string) string {
+	fields, ok := strings.CutPrefix(text, ".process (")
+	if !ok {
+		return text
+	}
+	_, pid, ok := strings.Cut(fields, "pid=")
+	if !ok {
+		return text
+	}
+	if end := strings.IndexAny(pid, ",)"); end >= 0 {
+		pid = pid[:end]
+	}
+	if _, err := strconv.ParseUint(pid, 10, 63); err != nil {
+		return text
+	}
+	words := "process " + pid
+	if _, quoted, ok := strings.Cut(fields, "command="); ok {
+		if prefix, err := strconv.QuotedPrefix(quoted); err == nil {
+			if command, err := strconv.Unquote(prefix); err == nil {
+				words += " (" + command + ")"
+			}
+		}
+	}
+	return words
 }
 
 // Busy tells who holds the workspace now, nil if nobody does. It disturbs nobody.

@@ -30,6 +30,10 @@ func packageKey(name, version string) refstore.Key {
 // Register enters a package under its name@version. Registering the same content again is
 // fine; other content under a name that exists is refused with ErrExists.
 func (w *Workspaces) Register(ctx context.Context, p PackageRef) error {
+	// What the register names must not be less durable than the register.
+	if err := w.Records.Sync(ctx); err != nil {
+		return err
+	}
 	_, err := w.Records.PutSync(ctx, refstore.Record{Key: packageKey(p.Name, p.Version), Value: []byte(p.Hash + "\n")})
 	if !errors.Is(err, refstore.ErrConflict) {
 		return err

@@ -175,7 +175,7 @@ func (r *run) emit(e events.Event) events.Event {
 }
 
 func (r *run) emitStarted() {
-	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, Process: r.o.Process}})
+	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Process: r.o.Process}})
 }
 
 func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }

@@ -49,21 +49,22 @@ type Event struct {
 
 // Data is what some types say beyond the common fields. Durations are milliseconds.
 type Data struct {
-	Package  string   `json:"package,omitempty"`  // run.started: name@version
-	Process  *Process `json:"process,omitempty"`  // run.started
-	Tasks    int      `json:"tasks,omitempty"`    // bulk events: how many tasks
-	As       string   `json:"as,omitempty"`       // bulk task.cached: with the executions of this run
-	Key      string   `json:"key,omitempty"`      // taskHash/inputsHash
-	Attempt  int64    `json:"attempt,omitempty"`  // from 1
-	Duration int64    `json:"ms,omitempty"`       // of the execution or the run
-	ExitCode int64    `json:"exitCode,omitempty"` // task.failed
-	Reason   string   `json:"reason,omitempty"`   // timeout, cancelled, signal, …
-	Message  string   `json:"message,omitempty"`
-	Output   string   `json:"output,omitempty"`  // task.completed, task.cached: hash of the output
-	DelayMs  int64    `json:"delayMs,omitempty"` // task.retry_scheduled
-	Because  string   `json:"because,omitempty"` // task.skipped: the task that failed
-	Shared   bool     `json:"shared,omitempty"`  // another run's execution, waited for
-	Summary  *Summary `json:"summary,omitempty"` // the end of a run
+	Package     string   `json:"package,omitempty"`     // run.started: name@version
+	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object
+	Process     *Process `json:"process,omitempty"`     // run.started
+	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
+	As          string   `json:"as,omitempty"`          // bulk task.cached: with the executions of this run
+	Key         string   `json:"key,omitempty"`         // taskHash/inputsHash
+	Attempt     int64    `json:"attempt,omitempty"`     // from 1
+	Duration    int64    `json:"ms,omitempty"`          // of the execution or the run
+	ExitCode    int64    `json:"exitCode,omitempty"`    // task.failed
+	Reason      string   `json:"reason,omitempty"`      // timeout, cancelled, signal, …
+	Message     string   `json:"message,omitempty"`
+	Output      string   `json:"output,omitempty"`  // task.completed, task.cached: hash of the output
+	DelayMs     int64    `json:"delayMs,omitempty"` // task.retry_scheduled
+	Because     string   `json:"because,omitempty"` // task.skipped: the task that failed
+	Shared      bool     `json:"shared,omitempty"`  // another run's execution, waited for
+	Summary     *Summary `json:"summary,omitempty"` // the end of a run
 }
 
 // Process is who runs.

@@ -10,13 +10,20 @@ import (
 // the top-level keys, entry for the entries of the section that is open, finish at the end. The
 // mappings of inputs and tasks are sections, so that a file with many need never be a tree in memory.
 type decoder struct {
-	report  *collector
-	def     *Definition
-	seen    map[string]Pos // top-level keys
-	current string         // the open section
-	names   map[string]named
-	bases   []base
-	shared  *sharer
+	report   *collector
+	def      *Definition
+	seen     map[string]Pos // top-level keys
+	current  string         // the open section
+	names    map[string]named
+	bases    []base
+	targets  []target  // of all bases
+	waiting  []waiting // with references to names that were not there yet
+	overflow bool      // there were too many tasks
+
+	fanIns   map[string]int32 // in Definition.FanIns by target and selection, so that tasks share them
+	fanItems int              // in all of them
+
+	shared *sharer
 }
 
 // A named is what a name of the common namespace of inputs and tasks stands for.
@@ -32,6 +39,7 @@ func newDecoder(file string) *decoder {
 		def:    &Definition{File: file, Version: DefaultVersion},
 		seen:   map[string]Pos{},
 		names:  map[string]named{},
+		fanIns: map[string]int32{},
 		shared: newSharer(),
 	}
 }

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -24,6 +25,9 @@ func GlobEnters(pattern, rel string) bool {
 
 // SizeOf reads a number of bytes as the file has them: "2GiB", "512MB", "1048576".
 func SizeOf(s string) (int64, error) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 0 {
+		return n, nil
+	}
 	n, ok := parseSize(s)
 	if !ok {
 		return 0, fmt.Errorf("%q is not a size like 2GiB or 512MB", s)

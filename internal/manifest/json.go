@@ -70,13 +70,9 @@ func (r *jsonReader) advance(offset int64) {
 func (r *jsonReader) token() (json.Token, *syntaxError) {
 	r.advance(r.dec.InputOffset())
 	tok, err := r.dec.Token()
+	// Errors have no dependable offset either: they are reported where the token begins.
 	text := r.window.text
 	space := len(text) - len(bytes.TrimLeft(text, " \t\r\n,:"))
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		// The offset counts the faulty character itself or, at the end of the text, one that is not there.
-		space = min(max(int(syntax.Offset-1-r.window.start), 0), len(text))
-	}
 	r.advance(r.window.start + int64(space))
 	r.pos = Pos{int32(r.line), int32(r.column) + 1}
 	switch {

@@ -141,7 +141,7 @@ func unquoted(script string) []use {
 		switch {
 		case c == '\n':
 			line++
-			wordStart, assigned = i+1, false
+			assigned = false
 			for _, end := range heredocs {
 				for i+1 < len(script) {
 					text, _, _ := strings.Cut(script[i+1:], "\n")

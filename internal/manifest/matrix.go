@@ -1,6 +1,9 @@
 package manifest
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A dimension is one key of a matrix. The items of a task are numbered in the order of its
 // dimensions, the last one varying fastest.
@@ -107,39 +110,22 @@ func item(dims []dimension, dim, number int) int {
 	return number / stride(dims, dim) % len(dims[dim].items)
 }
 
-// expand makes the tasks of all bases, as yet without inputs.
-func (d *decoder) expand() {
-	total := 0
-	for i := range d.bases {
-		b := &d.bases[i]
-		b.first, b.count = total, 1
+// expand appends the items of a task, as yet without inputs.
+func (d *decoder) expand(b *base) {
+	if b.dims == nil {
+		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base})
+		return
+	}
+	d.def.Tasks = slices.Grow(d.def.Tasks, b.count)
+	bindings := make([]Binding, b.count*len(b.dims))
+	for number := range b.count {
+		own := bindings[:len(b.dims):len(b.dims)]
+		bindings = bindings[len(b.dims):]
 		for j := range b.dims {
-			b.count *= len(b.dims[j].items)
+			own[j] = Binding{b.dims[j].name, b.dims[j].items[item(b.dims, j, number)]}
 		}
-		if total += b.count; total > MaxTasks {
-			d.report.add(b.spec.Pos, "split the package", "the matrices make more than %d tasks", MaxTasks)
-			d.bases = nil
-			return
-		}
+		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base + "[" + label(own) + "]", Items: own})
 	}
-	tasks := make([]Task, 0, total)
-	for i := range d.bases {
-		b := &d.bases[i]
-		if b.dims == nil {
-			tasks = append(tasks, Task{Spec: b.spec, Name: b.spec.Base})
-			continue
-		}
-		bindings := make([]Binding, b.count*len(b.dims))
-		for number := range b.count {
-			own := bindings[:len(b.dims):len(b.dims)]
-			bindings = bindings[len(b.dims):]
-			for j := range b.dims {
-				own[j] = Binding{b.dims[j].name, b.dims[j].items[item(b.dims, j, number)]}
-			}
-			tasks = append(tasks, Task{Spec: b.spec, Name: b.spec.Base + "[" + label(own) + "]", Items: own})
-		}
-	}
-	d.def.Tasks = tasks
 }
 
 // label is the text in brackets of an item.

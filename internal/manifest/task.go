@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// A base is a task as the file has it, before its matrix is expanded and its references are resolved.
+// A base is a task as the file has it, before its matrix is expanded.
 type base struct {
 	spec *Spec
 	dims []dimension
-	refs []wire // nil once resolved
-	// targets are the bases that the references lead to.
-	targets []target
 	// first and count are the range of its items in Definition.Tasks; a task without a matrix has one.
 	first, count int
+	// waits and waitsEnd are the range of what it waits for in decoder.targets.
+	waits, waitsEnd int32
 }
 
 // A wire is one source under "in" with the local name that it goes by.
@@ -39,6 +38,7 @@ func (d *decoder) task(key, value *node) {
 		d.report.add(key.pos, nameRule, "%q is not a task name", clip(key.text))
 	}
 	b := base{spec: &Spec{Base: key.text, Pos: key.pos}}
+	var refs []wire
 	var env Environment
 	var policy Policy
 	var run, out bool
@@ -48,7 +48,7 @@ func (d *decoder) task(key, value *node) {
 		d.fields(where, value, taskKeys, func(key, v *node) {
 			switch key.text {
 			case "in":
-				b.refs = d.inputs(where, v)
+				refs = d.inputs(where, v)
 			case "out":
 				out = true
 				d.outputs(where, v, b.spec)
@@ -78,15 +78,12 @@ func (d *decoder) task(key, value *node) {
 		if !run {
 			d.report.add(key.pos, "add run: with a command", "%s: there is no command", where)
 		}
-		d.distinctNames(where, &b, &env)
+		d.distinctNames(where, &b, refs, &env)
 	}
 	b.spec.Env, b.spec.Policy = d.shared.environment(env), d.shared.policy(policy)
-	index := int32(-1)
-	if len(d.report.errs) == before && !d.report.full() {
-		index = int32(len(d.bases))
-		d.bases = append(d.bases, b)
+	if d.declare(key, named{task: true, index: -1}); len(d.report.errs) == before && !d.report.full() {
+		d.place(b, refs)
 	}
-	d.declare(key, named{task: true, index: index})
 }
 
 // inputs reads "in". The sources are resolved when all names are known.
@@ -299,8 +296,8 @@ func (d *decoder) envNames(where string, n *node) []string {
 }
 
 // distinctNames sees to it that every variable of the task's environment has one meaning.
-func (d *decoder) distinctNames(where string, b *base, env *Environment) {
-	total := len(b.refs) + len(b.spec.Outputs) + len(b.dims) + len(env.Set) + len(env.Pass) + len(env.Secrets)
+func (d *decoder) distinctNames(where string, b *base, refs []wire, env *Environment) {
+	total := len(refs) + len(b.spec.Outputs) + len(b.dims) + len(env.Set) + len(env.Pass) + len(env.Secrets)
 	meaning := make(map[string]string, total)
 	claim := func(name, what string, pos Pos) {
 		if first, taken := meaning[name]; taken {
@@ -309,8 +306,8 @@ func (d *decoder) distinctNames(where string, b *base, env *Environment) {
 		}
 		meaning[name] = what
 	}
-	for i := range b.refs {
-		claim(b.refs[i].name, "an input", b.refs[i].pos)
+	for i := range refs {
+		claim(refs[i].name, "an input", refs[i].pos)
 	}
 	for i := range b.spec.Outputs {
 		claim(b.spec.Outputs[i].Name, "an output", b.spec.Pos)

@@ -6,22 +6,50 @@ import (
 	"strings"
 )
 
-// wire expands the matrices, resolves every reference, and checks what follows from them: cycles and collisions of
-// staged paths. The entries that are faulty in themselves are left out, and references to them are not reported.
-func (d *decoder) wire() {
-	d.expand()
-	w := &wirer{decoder: d, fanIns: map[string]int32{}}
-	for i := range d.bases {
-		w.base(&d.bases[i])
+// place gives a task that is sound in itself its range of Definition.Tasks and resolves its references, if all that
+// they name is there already. In most large files it is, and then references need not be kept.
+func (d *decoder) place(b base, refs []wire) {
+	b.first, b.count = len(d.def.Tasks), 1
+	for j := range b.dims {
+		b.count *= len(b.dims[j].items)
 	}
-	d.cycles()
+	if b.first+b.count > MaxTasks {
+		if !d.overflow {
+			d.report.add(b.spec.Pos, "split the package", "the matrices make more than %d tasks", MaxTasks)
+		}
+		d.overflow = true
+		return
+	}
+	index := int32(len(d.bases))
+	d.bases = append(d.bases, b)
+	d.names[b.spec.Base] = named{task: true, index: index, pos: b.spec.Pos}
+	d.expand(&d.bases[index])
+	for i := range refs {
+		name := refs[i].source
+		if end := strings.IndexAny(name, "[."); end >= 0 {
+			name = name[:end]
+		}
+		if _, ok := d.names[name]; !ok {
+			d.waiting = append(d.waiting, waiting{index, refs})
+			return
+		}
+	}
+	d.connect(index, refs)
 }
 
-// A wirer resolves references.
-type wirer struct {
-	*decoder
-	fanIns   map[string]int32 // in Definition.FanIns by target and selection, so that tasks share them
-	fanItems int              // in all of them
+// A waiting is a base whose references are not resolved yet.
+type waiting struct {
+	base int32
+	refs []wire
+}
+
+// wire resolves the references that waited for later names, and checks that no task waits for itself. References
+// to entries that are faulty in themselves are not reported.
+func (d *decoder) wire() {
+	for _, w := range d.waiting {
+		d.connect(w.base, w.refs)
+	}
+	d.cycles()
 }
 
 // A plan is a resolved reference, as yet for all items of the referring task.
@@ -36,33 +64,35 @@ type plan struct {
 	pos     Pos
 }
 
-// base resolves the references of one task and gives its items their inputs.
-func (w *wirer) base(b *base) {
-	before := len(w.report.errs)
-	plans := make([]plan, 0, len(b.refs))
+// connect resolves the references of one task and gives its items their inputs.
+func (d *decoder) connect(index int32, refs []wire) {
+	b := &d.bases[index]
+	before := len(d.report.errs)
+	plans := make([]plan, 0, len(refs))
 	own := false
-	for i := range b.refs {
-		p, ok := w.resolve(b, &b.refs[i])
+	b.waits = int32(len(d.targets))
+	for i := range refs {
+		p, ok := d.resolve(b, &refs[i])
 		if !ok {
 			continue
 		}
 		own = own || p.own
 		plans = append(plans, p)
 	}
-	b.refs = nil
-	if len(w.report.errs) == before && !w.report.full() {
-		w.collisions(b, plans)
+	b.waitsEnd = int32(len(d.targets))
+	if len(d.report.errs) == before && !d.report.full() {
+		d.collisions(b, plans)
 	}
-	if len(w.report.errs) > 0 || len(plans) == 0 {
+	if len(d.report.errs) > 0 || len(plans) == 0 {
 		return // the Definition will not be returned, or there is nothing to fill in
 	}
 	if !own {
 		inputs := make([]TaskInput, len(plans))
 		for i := range plans {
-			inputs[i] = w.input(b, &plans[i], 0)
+			inputs[i] = d.taskInput(b, &plans[i], 0)
 		}
 		for i := range b.count {
-			w.def.Tasks[b.first+i].Inputs = inputs
+			d.def.Tasks[b.first+i].Inputs = inputs
 		}
 		return
 	}
@@ -71,54 +101,54 @@ func (w *wirer) base(b *base) {
 		mine := inputs[:len(plans):len(plans)]
 		inputs = inputs[len(plans):]
 		for i := range plans {
-			mine[i] = w.input(b, &plans[i], number)
+			mine[i] = d.taskInput(b, &plans[i], number)
 		}
-		w.def.Tasks[b.first+number].Inputs = mine
+		d.def.Tasks[b.first+number].Inputs = mine
 	}
 }
 
 // resolve finds what one reference leads to. It returns false if that is faulty or unknown.
-func (w *wirer) resolve(b *base, ref *wire) (plan, bool) {
+func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	where := "task " + b.spec.Base
 	r, fault := parseReference(ref.source)
 	if fault != "" {
-		w.report.add(ref.pos, "a source is like sales, clean, train.model, train[4] or train[*].metrics", "%s: %q %s", where, clip(ref.source), fault)
+		d.report.add(ref.pos, "a source is like sales, clean, train.model, train[4] or train[*].metrics", "%s: %q %s", where, clip(ref.source), fault)
 		return plan{}, false
 	}
-	found, ok := w.names[r.name]
+	found, ok := d.names[r.name]
 	if !ok {
 		hint := ""
-		if !w.report.full() {
-			hint = didYouMean(r.name, w.declared())
+		if !d.report.full() {
+			hint = didYouMean(r.name, d.declared())
 		}
-		w.report.add(ref.pos, hint, "%s: there is no input or task %q", where, r.name)
+		d.report.add(ref.pos, hint, "%s: there is no input or task %q", where, r.name)
 		return plan{}, false
 	}
-	if found.index < 0 || found.task && int(found.index) >= len(w.bases) {
+	if found.index < 0 {
 		return plan{}, false
 	}
 	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}}
 	if !found.task {
 		if r.selected || r.entry != "" {
-			w.report.add(ref.pos, "write "+r.name, "%s: %q: an input has neither items nor entries", where, clip(ref.source))
+			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has neither items nor entries", where, clip(ref.source))
 			return plan{}, false
 		}
-		p.fromInput(&w.def.Inputs[found.index], found.index)
+		p.fromInput(&d.def.Inputs[found.index], found.index)
 		return p, true
 	}
-	b.targets = append(b.targets, target{found.index, ref.pos})
-	to := &w.bases[found.index]
+	d.targets = append(d.targets, target{found.index, ref.pos})
+	to := &d.bases[found.index]
 	p.target = to
 	switch {
 	case to.dims != nil && !r.selected:
-		w.report.add(ref.pos, "write "+r.name+"[*]"+dotted(r.entry)+" for all items or "+w.def.Tasks[to.first].Name+dotted(r.entry)+" for one",
+		d.report.add(ref.pos, "write "+r.name+"[*]"+dotted(r.entry)+" for all items or "+d.def.Tasks[to.first].Name+dotted(r.entry)+" for one",
 			"%s: %s is a matrix of %d items", where, r.name, to.count)
 		return plan{}, false
 	case to.dims == nil && r.selected:
-		w.report.add(ref.pos, "write "+r.name+dotted(r.entry), "%s: %q: the task %s has no matrix", where, clip(ref.source), r.name)
+		d.report.add(ref.pos, "write "+r.name+dotted(r.entry), "%s: %q: the task %s has no matrix", where, clip(ref.source), r.name)
 		return plan{}, false
 	case to.dims != nil:
-		if p.choices = w.choose(b, to, ref, r); p.choices == nil {
+		if p.choices = d.choose(b, to, ref, r); p.choices == nil {
 			return plan{}, false
 		}
 		for i := range p.choices {
@@ -126,7 +156,7 @@ func (w *wirer) resolve(b *base, ref *wire) (plan, bool) {
 			p.own = p.own || p.choices[i].mode == chooseOwn
 		}
 	}
-	return p, w.fromTask(&p, where, ref, r.entry)
+	return p, d.fromTask(&p, where, ref, r.entry)
 }
 
 // fromInput completes a plan for an input of the package.
@@ -152,13 +182,13 @@ func (p *plan) fromInput(in *Input, index int32) {
 }
 
 // fromTask completes a plan for the output of a task or one entry of it.
-func (w *wirer) fromTask(p *plan, where string, ref *wire, entry string) bool {
+func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool {
 	spec := p.target.spec
 	out, index := &spec.Outputs[0], -1
 	switch {
 	case !spec.Several && entry != "" && entry != "out":
 		name, _ := strings.CutSuffix(ref.source, "."+entry)
-		w.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, clip(entry))
+		d.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, clip(entry))
 		return false
 	case !spec.Several:
 	case entry == "":
@@ -170,11 +200,11 @@ func (w *wirer) fromTask(p *plan, where string, ref *wire, entry string) bool {
 			for i := range names {
 				names[i] = spec.Outputs[i].Name
 			}
-			hint := w.suggest(entry, names)
+			hint := d.suggest(entry, names)
 			if hint == "" {
 				hint = "the outputs are " + listed(names)
 			}
-			w.report.add(ref.pos, hint, "%s: the task %s has no output %q", where, spec.Base, clip(entry))
+			d.report.add(ref.pos, hint, "%s: the task %s has no output %q", where, spec.Base, clip(entry))
 			return false
 		}
 		out = &spec.Outputs[index]
@@ -193,8 +223,8 @@ func (w *wirer) fromTask(p *plan, where string, ref *wire, entry string) bool {
 	return true
 }
 
-// input is the input that a plan gives to one item of the referring task.
-func (w *wirer) input(b *base, p *plan, number int) TaskInput {
+// taskInput is the input that a plan gives to one item of the referring task.
+func (d *decoder) taskInput(b *base, p *plan, number int) TaskInput {
 	in := p.input
 	if p.target == nil {
 		return in
@@ -210,7 +240,7 @@ func (w *wirer) input(b *base, p *plan, number int) TaskInput {
 		}
 	}
 	if p.fan {
-		in.Source.Index = w.fanIn(p, first)
+		in.Source.Index = d.fanIn(p, first)
 	} else {
 		in.Source.Index = int32(p.target.first + first)
 	}
@@ -219,7 +249,7 @@ func (w *wirer) input(b *base, p *plan, number int) TaskInput {
 
 // fanIn gives the index of the items of the target that share, with the item first, all dimensions but those of which all
 // items are chosen.
-func (w *wirer) fanIn(p *plan, first int) int32 {
+func (d *decoder) fanIn(p *plan, first int) int32 {
 	key := binary.AppendUvarint(nil, uint64(p.target.first))
 	key = binary.AppendUvarint(key, uint64(first))
 	size := 1
@@ -230,11 +260,11 @@ func (w *wirer) fanIn(p *plan, first int) int32 {
 			key = append(key, byte(i))
 		}
 	}
-	if index, ok := w.fanIns[string(key)]; ok {
+	if index, ok := d.fanIns[string(key)]; ok {
 		return index
 	}
-	if w.fanItems += size; w.fanItems > maxFanInItems {
-		w.report.add(p.pos, "", "the fan-ins of this package have more than %d entries", maxFanInItems)
+	if d.fanItems += size; d.fanItems > maxFanInItems {
+		d.report.add(p.pos, "", "the fan-ins of this package have more than %d entries", maxFanInItems)
 		return 0
 	}
 	items := make([]FanItem, 0, size)
@@ -248,11 +278,11 @@ func (w *wirer) fanIn(p *plan, first int) int32 {
 			}
 		}
 		task := p.target.first + number
-		items = append(items, FanItem{w.def.Tasks[task].Label(), int32(task)})
+		items = append(items, FanItem{d.def.Tasks[task].Label(), int32(task)})
 	}
-	index := int32(len(w.def.FanIns))
-	w.def.FanIns = append(w.def.FanIns, items)
-	w.fanIns[string(key)] = index
+	index := int32(len(d.def.FanIns))
+	d.def.FanIns = append(d.def.FanIns, items)
+	d.fanIns[string(key)] = index
 	return index
 }
 
@@ -275,7 +305,8 @@ func (d *decoder) cycles() {
 		path = append(path[:0], step{root, 0})
 		for len(path) > 0 {
 			top := &path[len(path)-1]
-			targets := d.bases[top.base].targets
+			b := &d.bases[top.base]
+			targets := d.targets[b.waits:b.waitsEnd]
 			if top.target == len(targets) {
 				state[top.base] = done
 				path = path[:len(path)-1]

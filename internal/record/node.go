@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,6 +19,22 @@ const (
 	LeafUnassigned                 // declared, holds nothing yet
 	LeafValue                      // a value dataset: hash of its beast2 object
 )
+
+func (k LeafKind) String() string {
+	switch k {
+	case LeafDir:
+		return "directory"
+	case LeafFile:
+		return "file"
+	case LeafNode:
+		return "node"
+	case LeafUnassigned:
+		return "unassigned"
+	case LeafValue:
+		return "value"
+	}
+	return fmt.Sprintf("leaf kind(%d)", int(k))
+}
 
 // Leaf is one entry of a workspace node: a dataset, an inner node or nothing yet.
 type Leaf struct {

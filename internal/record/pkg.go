@@ -1,6 +1,7 @@
 package record
 
 import (
+	"math"
 	"time"
 
 	"e3/internal/beast2"
@@ -260,11 +261,11 @@ func readPolicy(r *beast2.Reader) Policy {
 	p.Timeout = readMillis(r)
 	p.Retries = r.Integer()
 	p.Backoff = readMillis(r)
-	p.CPU = r.Float()
+	p.CPU = readAmount(r)
 	p.Memory = r.Integer()
 	r.Inline()
 	for range r.Count(9) {
-		p.Resources = append(p.Resources, Amount{Name: r.String(), Value: r.Float()})
+		p.Resources = append(p.Resources, Amount{Name: r.String(), Value: readAmount(r)})
 	}
 	p.Priority = r.Integer()
 	p.PassEnv, p.Secrets = readStrings(r), readStrings(r)
@@ -276,6 +277,17 @@ func readPolicy(r *beast2.Reader) Policy {
 		r.Failf(at, "policy is present but says nothing")
 	}
 	return p
+}
+
+// readAmount reads a quantity of a resource; what would spoil a sum is refused.
+func readAmount(r *beast2.Reader) float64 {
+	at := r.Offset()
+	v := r.Float()
+	if !(v >= 0 && v <= math.MaxFloat64) {
+		r.Failf(at, "amount %v is out of range", v)
+		return 0
+	}
+	return v
 }
 
 // readMillis reads a duration; what a time.Duration cannot hold is refused.

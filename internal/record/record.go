@@ -96,11 +96,17 @@ func appendOptTime(b []byte, t time.Time) []byte {
 	return appendTime(append(b, 1), t)
 }
 
+// readOptTime reads an Option<DateTime>; the zero time stands for none, so some of it is refused.
 func readOptTime(r *beast2.Reader) time.Time {
 	if r.Tag(2) == 0 {
 		return time.Time{}
 	}
-	return readTime(r)
+	at := r.Offset()
+	t := readTime(r)
+	if t.IsZero() {
+		r.Failf(at, "optional time is present but zero")
+	}
+	return t
 }
 
 func appendStrings(b []byte, list []string) []byte {

@@ -33,13 +33,13 @@ func (l *laneReader) next() (kind messageKind, body []byte, ok bool, err error) 
 }
 
 // fill reads once, into a buffer that has room for the whole of a frame that has
-// begun.
+// begun. No whole frame must be pending.
 func (l *laneReader) fill() error {
 	_, _, _, size, _, _ := splitFrame(l.unread)
 	size = max(size, 32<<10)
 	filled := len(l.unread)
-	if len(l.buf) < max(size, filled+1) || len(l.buf) > 16*size && filled < size {
-		grown := make([]byte, max(size, 2*filled))
+	if len(l.buf) < size || len(l.buf) > 16*size {
+		grown := make([]byte, size)
 		copy(grown, l.unread)
 		l.buf = grown
 	} else {

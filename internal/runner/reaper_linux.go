@@ -140,7 +140,6 @@ func (s *server) killChildren() {
 func (s *server) finish() {
 	pause := time.Millisecond
 	for deadline := time.Now().Add(shutdownLimit); time.Now().Before(deadline); time.Sleep(pause) {
-		s.killChildren()
 		for {
 			var status syscall.WaitStatus
 			got, err := wait4(-1, &status, syscall.WNOHANG, nil)
@@ -151,6 +150,7 @@ func (s *server) finish() {
 				break
 			}
 		}
+		s.killChildren()
 		pause = min(2*pause, 20*time.Millisecond)
 	}
 	fatal(fmt.Errorf("after %s some processes have not ended; they are stuck in the kernel or belong to another user", shutdownLimit))

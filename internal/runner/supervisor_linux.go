@@ -166,7 +166,10 @@ func (l *laneServer) timeout(now time.Time) *unix.Timespec {
 
 // request takes what has arrived and carries out one request, if one is whole.
 func (l *laneServer) request() error {
-	if l.fds[0].Revents != 0 {
+	if l.fds[0].Revents&unix.POLLHUP != 0 {
+		return io.EOF // whatever it still wanted
+	}
+	if l.fds[0].Revents != 0 && !l.in.pending() {
 		if err := l.in.fill(); err != nil {
 			return err
 		}

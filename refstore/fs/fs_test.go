@@ -45,3 +45,5 @@ func open(t testing.TB, dir string, o fs.Options) *fs.Store {
 	})
 	return s
 }
+
+func job(id string) refstore.Key { return refstore.Key{Partition: "QUEUE/default", Sort: id} }

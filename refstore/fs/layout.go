@@ -28,6 +28,9 @@ import (
 // The suffix .rec tells the record INDEX/a · b from the partition INDEX/a/b. Logs other than stdout.txt and stderr.txt
 // lie in the folder log~ of the execution. Logs go when the execution's record is deleted.
 //
+// A record that is a folder is entered, listed and deleted, once it is empty; it has no value and one version. The folder
+// is also there once an execution in it is.
+//
 // Beside these, locks/records/ holds the lock files of records, locks/named/ the locks, locks/claims the claims, and
 // tmp/ the sessions.
 
@@ -54,7 +57,7 @@ type place struct {
 	paired bool   // the sort key is "<folder>/<file>", cut at the last "/"
 }
 
-// kind is one line of the table. It returns false for a wrong number of segments.
+// place looks a partition up in the table of records.
 func (s *Store) place(partition string) (place, error) {
 	kind, rest, some := strings.Cut(partition, "/")
 	segments := 0
@@ -178,6 +181,7 @@ type streamPlace struct {
 	rest   string
 }
 
+// streamPlace looks a partition up in the table of streams.
 func (s *Store) streamPlace(partition string) (streamPlace, error) {
 	segments := strings.Split(partition, "/")
 	kind, segments := segments[0], segments[1:]

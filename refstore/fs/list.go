@@ -54,8 +54,8 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			path, _ := p.path(sort) // it was found
 			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
 			r, err := sl.list(q)
-			if errors.Is(err, iofs.ErrNotExist) {
-				continue
+			if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, errNotRegular) {
+				continue // gone, or never a record
 			}
 			if err != nil {
 				fail(err)

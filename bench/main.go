@@ -1,0 +1,144 @@
+// Command bench measures e3 against its peers on the same generated work, in one run, and
+// prints medians and ratios.
+//
+//	go run ./bench             graphs of 10,000 tasks, files, start-up (some minutes)
+//	go run ./bench -full       and 100,000 tasks, and a 2 GiB file
+//	go run ./bench -run null   only measurements whose name contains "null"
+//
+// Each figure is a median of interleaved rounds, so that both sides see the same
+// machine. A ratio says more than a time: see doc/design.md for the targets.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type bench struct {
+	e3     string // the binary under test
+	dir    string // for generated work
+	rounds int
+	full   bool
+	match  string
+}
+
+func main() {
+	var b bench
+	flag.StringVar(&b.dir, "dir", "", "work here (default: a temporary folder, removed at the end)")
+	flag.StringVar(&b.match, "run", "", "only measurements whose name contains this")
+	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each measurement")
+	flag.BoolVar(&b.full, "full", false, "the large cases too")
+	flag.Parse()
+	if err := b.main(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) main() error {
+	if flag.NArg() == 2 && flag.Arg(0) == "store" { // a process of its own, see files.go
+		return store(flag.Arg(1))
+	}
+	if b.dir == "" {
+		dir, err := os.MkdirTemp("", "e3-bench-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		b.dir = dir
+	}
+	b.e3 = filepath.Join(b.dir, "e3")
+	if out, err := exec.Command("go", "build", "-o", b.e3, "e3/cmd/e3").CombinedOutput(); err != nil {
+		return fmt.Errorf("build e3: %w\n%s", err, out)
+	}
+	fmt.Printf("%d cores, %s, %s\n\n", runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format("2006-01-02"))
+	fmt.Printf("%-34s %12s %12s %8s %8s\n", "what", "e3", "peer", "ratio", "target")
+	for _, part := range []func() error{b.startup, b.graphs, b.files} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) wants(name string) bool { return strings.Contains(name, b.match) }
+
+// row prints one comparison. target 0 means that none was set.
+func row(name string, e3, peer time.Duration, target float64, note string) {
+	ratio, aim := "", ""
+	if peer > 0 {
+		ratio = fmt.Sprintf("%.2f", float64(e3)/float64(peer))
+	}
+	if target > 0 {
+		aim = fmt.Sprintf("≤ %.2f", target)
+	}
+	fmt.Printf("%-34s %12s %12s %8s %8s  %s\n", name, show(e3), show(peer), ratio, aim, note)
+}
+
+func show(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "–"
+	case d < 100*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+	}
+	return fmt.Sprintf("%.2f s", d.Seconds())
+}
+
+// median is the middle of the measured rounds.
+func median[T cmp.Ordered](v []T) T {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
+
+// timed runs a command in dir and returns how long it took and its peak memory in KiB.
+func timed(dir string, argv ...string) (time.Duration, int64, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = dir
+	began := time.Now()
+	out, err := cmd.CombinedOutput()
+	took := time.Since(began)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
+	}
+	return took, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, nil
+}
+
+// startup measures "e3 version" against a program that does nothing.
+func (b *bench) startup() error {
+	if !b.wants("version") {
+		return nil
+	}
+	var e3, peer []time.Duration
+	for range 4 * b.rounds {
+		t, _, err := timed(b.dir, b.e3, "version")
+		if err != nil {
+			return err
+		}
+		u, _, err := timed(b.dir, "true")
+		if err != nil {
+			return err
+		}
+		e3, peer = append(e3, t), append(peer, u)
+	}
+	row("version (peer: true)", median(e3), median(peer), 0, "target: under 10 ms")
+	return nil
+}
+
+// have tells whether a peer is installed, and says what is left out if not.
+func have(program string) bool {
+	_, err := exec.LookPath(program)
+	if err != nil {
+		fmt.Printf("%-34s not measured: %s is not installed\n", "", program)
+	}
+	return err == nil
+}

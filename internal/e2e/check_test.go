@@ -1,0 +1,467 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/internal/runner"
+	"e3/internal/value"
+	"e3/objectstore"
+)
+
+// A checker looks at every file of a repository in which nothing runs and collects what is
+// wrong: bytes that are not what their name says, references to what is not there, records
+// that do not decode, executions that pretend to run, temporary files, histories with gaps.
+type checker struct {
+	root    string
+	repo    *repo.Repo
+	objects map[string]bool // hash → content is right
+	known   map[string]bool // ids of the executions
+	wrong   []string
+}
+
+// check fails the test if the repository is not whole.
+func check(t testing.TB, root string) {
+	t.Helper()
+	if wrong := inspect(root); len(wrong) > 0 {
+		t.Fatalf("repository %s is not whole:\n  %s", root, strings.Join(wrong, "\n  "))
+	}
+}
+
+// inspect returns what is wrong with a repository.
+func inspect(root string) []string {
+	r, err := repo.Open(root, repo.Options{})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer r.Close()
+	c := &checker{root: root, repo: r, objects: map[string]bool{}, known: map[string]bool{}}
+	c.storedObjects()
+	c.executions()
+	c.packages()
+	c.workspaces()
+	c.runs()
+	c.events()
+	c.index()
+	c.leftovers()
+	return c.wrong
+}
+
+func (c *checker) fault(format string, args ...any) {
+	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+}
+
+// files calls visit for each file below a folder of the repository, with its path from there.
+func (c *checker) files(folder string, visit func(rel string, info fs.FileInfo)) {
+	top := filepath.Join(c.root, folder)
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			visit(strings.TrimPrefix(path, top+"/"), info)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.fault("%s: %v", folder, err)
+	}
+}
+
+func (c *checker) readFile(folder, rel string) []byte {
+	data, err := os.ReadFile(filepath.Join(c.root, folder, rel))
+	if err != nil {
+		c.fault("%v", err)
+	}
+	return data
+}
+
+// storedObjects hashes every object again.
+func (c *checker) storedObjects() {
+	c.files("objects", func(rel string, info fs.FileInfo) {
+		name := strings.ReplaceAll(rel, "/", "")
+		if _, err := objectstore.ParseHash(name); err != nil {
+			c.fault("objects/%s is not an object", rel)
+			return
+		}
+		if info.Mode() != 0o444 {
+			c.fault("objects/%s has the mode %v", rel, info.Mode())
+		}
+		if got := c.hashFile("objects", rel); got == name {
+			c.objects[name] = true
+		} else {
+			c.fault("objects/%s holds %s, %d bytes", rel, got, info.Size())
+		}
+	})
+}
+
+func (c *checker) hashFile(folder, rel string) string {
+	f, err := os.Open(filepath.Join(c.root, folder, rel))
+	if err != nil {
+		c.fault("%v", err)
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		c.fault("%v", err)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// object demands that an object is there and right.
+func (c *checker) object(where, hash string) bool {
+	if !c.objects[hash] {
+		c.fault("%s names the object %q, which is missing or wrong", where, hash)
+	}
+	return c.objects[hash]
+}
+
+// content returns an object's bytes, nil after a fault.
+func (c *checker) content(where, hash string) []byte {
+	if !c.object(where, hash) {
+		return nil
+	}
+	return c.readFile("objects", hash[:2]+"/"+hash[2:])
+}
+
+// tree demands that a directory object is there with everything below it.
+func (c *checker) tree(where, hash string) {
+	data := c.content(where, hash)
+	if data == nil {
+		return
+	}
+	tree, err := objectstore.DecodeTree(data)
+	if err != nil {
+		c.fault("%s: %v", where, err)
+	}
+	for _, e := range tree {
+		switch at := where + "/" + e.Name; e.Kind {
+		case objectstore.KindDir:
+			c.tree(at, e.Hash.String())
+		case objectstore.KindFile:
+			c.object(at, e.Hash.String())
+		}
+	}
+}
+
+func (c *checker) leaf(where string, l record.Leaf) {
+	switch l.Kind {
+	case record.LeafDir:
+		c.tree(where, l.Hash)
+	case record.LeafFile:
+		c.object(where, l.Hash)
+	case record.LeafNode:
+		c.node(where, l.Hash)
+	case record.LeafValue:
+		if data := c.content(where, l.Hash); data != nil {
+			if _, err := value.Decode(data); err != nil {
+				c.fault("%s: %v", where, err)
+			}
+		}
+	}
+}
+
+// node demands a node of a workspace's tree with all that it names.
+func (c *checker) node(where, hash string) {
+	data := c.content(where, hash)
+	if data == nil {
+		return
+	}
+	node, err := record.DecodeNode(data)
+	if err != nil {
+		c.fault("%s: %v", where, err)
+	}
+	for _, e := range node {
+		c.leaf(where+"."+e.Name, e.Leaf)
+	}
+}
+
+func (c *checker) pkg(where, hash string) {
+	data := c.content(where, hash)
+	if data == nil {
+		return
+	}
+	pkg, err := record.DecodePackage(data)
+	if err != nil {
+		c.fault("%s: %v", where, err)
+		return
+	}
+	for _, in := range pkg.Inputs {
+		c.leaf(where+": input "+in.Name, in.Default)
+	}
+	for _, t := range pkg.Tasks {
+		c.task(where+": task "+t.Name, t.Task)
+	}
+}
+
+func (c *checker) task(where, hash string) *record.Task {
+	data := c.content(where, hash)
+	if data == nil {
+		return nil
+	}
+	task, err := record.DecodeTask(data)
+	if err != nil {
+		c.fault("%s: %v", where, err)
+	}
+	return task
+}
+
+func (c *checker) packages() {
+	c.files("packages", func(rel string, _ fs.FileInfo) {
+		c.pkg("package "+rel, strings.TrimSuffix(string(c.readFile("packages", rel)), "\n"))
+	})
+}
+
+func (c *checker) workspaces() {
+	c.files("workspaces", func(rel string, _ fs.FileInfo) {
+		where := "workspace " + strings.TrimSuffix(rel, ".beast2")
+		ws, err := record.DecodeWorkspaceState(c.readFile("workspaces", rel))
+		if err != nil {
+			c.fault("%s: %v", where, err)
+			return
+		}
+		if ws == nil {
+			return // nothing is deployed
+		}
+		c.pkg(where, ws.PackageHash)
+		c.node(where, ws.RootHash)
+		if ws.CurrentRunID != "" {
+			path := filepath.Join(c.root, "dataflows", strings.TrimSuffix(rel, ".beast2"), ws.CurrentRunID+".beast2")
+			if _, err := os.Lstat(path); err != nil {
+				c.fault("%s: its current run: %v", where, err)
+			}
+		}
+	})
+}
+
+// runs looks at the run records; executions must have been looked at before.
+func (c *checker) runs() {
+	c.files("dataflows", func(rel string, _ fs.FileInfo) {
+		where := "run " + rel
+		run, err := record.DecodeRun(c.readFile("dataflows", rel))
+		if err != nil {
+			c.fault("%s: %v", where, err)
+			return
+		}
+		if rel != run.WorkspaceName+"/"+run.RunID+".beast2" {
+			c.fault("%s: it names %s/%s", where, run.WorkspaceName, run.RunID)
+		}
+		c.node(where+": inputs", run.InputSnapshot)
+		if run.OutputSnapshot != "" {
+			c.node(where+": outputs", run.OutputSnapshot)
+		}
+		for t := range run.Tasks.All() {
+			if !c.known[t.ExecutionID] {
+				c.fault("%s: the execution %s of %s does not exist", where, t.ExecutionID, t.Task)
+			}
+		}
+	})
+}
+
+// executions looks at every folder executions/<task>/<inputs>/<id>.
+func (c *checker) executions() {
+	ids, err := filepath.Glob(filepath.Join(c.root, "executions", "*", "*", "*"))
+	if err != nil {
+		c.fault("%v", err)
+	}
+	for _, path := range ids {
+		rel, _ := filepath.Rel(filepath.Join(c.root, "executions"), path)
+		c.execution(rel)
+	}
+}
+
+func (c *checker) execution(rel string) {
+	where := "execution " + rel
+	parts := strings.Split(rel, "/")
+	task, inputs, id := parts[0], parts[1], parts[2]
+	s, err := record.DecodeStatus(c.readFile("executions", rel+"/status.beast2"))
+	if err != nil {
+		c.fault("%s: %v", where, err)
+		return
+	}
+	c.known[id] = true
+	if s.ExecutionID != id {
+		c.fault("%s: its record names %s", where, s.ExecutionID)
+	}
+	hashes := make([]objectstore.Hash, len(s.InputHashes))
+	for i, h := range s.InputHashes {
+		if hashes[i], err = objectstore.ParseHash(h); err != nil {
+			c.fault("%s: %v", where, err)
+		}
+	}
+	if executions.InputsHash(hashes).String() != inputs {
+		c.fault("%s: its inputs do not hash to its folder", where)
+	}
+	if d, err := record.DecodeDetail(c.readFile("executions", rel+"/detail.beast2")); err != nil {
+		c.fault("%s: %v", where, err)
+	} else if d.Attempt < 1 || d.Task == "" {
+		c.fault("%s: detail %+v", where, *d)
+	}
+	obj := c.task(where+": task", task)
+	switch s.State {
+	case record.Running:
+		if p, err := runner.Lookup(int(s.PID)); err != nil || int64(p.StartTime) != s.PIDStartTime {
+			c.fault("%s: it is running, but its process %d is not", where, s.PID)
+		}
+	case record.Success:
+		if obj != nil && (obj.Output.Multi || obj.Output.Entries[0].Kind == record.KindDir) {
+			c.tree(where+": output", s.OutputHash)
+		} else {
+			c.object(where+": output", s.OutputHash)
+		}
+		if got := c.readFile("executions", rel+"/output"); string(got) != s.OutputHash+"\n" {
+			c.fault("%s: its output file says %q, its record %s", where, got, s.OutputHash)
+		}
+	}
+}
+
+// events looks at the history of every run: whole lines, numbers without a gap, an end.
+func (c *checker) events() {
+	c.files("events", func(rel string, _ fs.FileInfo) {
+		ws, id := filepath.Split(strings.TrimSuffix(rel, ".ndjson"))
+		data := c.readFile("events", rel)
+		if !bytes.HasSuffix(data, []byte("\n")) {
+			c.fault("events of %s: the last line is torn", rel)
+		}
+		var last events.Type
+		for e, err := range events.Read(context.Background(), c.repo.Records, strings.TrimSuffix(ws, "/"), id) {
+			if err != nil {
+				c.fault("%v", err)
+				return
+			}
+			if last == events.RunCompleted || last == events.RunFailed || last == events.RunCancelled {
+				c.fault("events of %s: %s follows the end", rel, e.Type)
+			}
+			last = e.Type
+		}
+		if last != events.RunCompleted && last != events.RunFailed && last != events.RunCancelled {
+			c.fault("events of %s: they end with %q", rel, last)
+		}
+	})
+}
+
+// index decodes what is derived: it may be missing, but what is there must be readable.
+func (c *checker) index() {
+	decoders := map[string]func([]byte) error{
+		"links":     func(b []byte) error { _, err := record.DecodeLink(b); return err },
+		"proofs":    func(b []byte) error { _, err := record.DecodeProof(b); return err },
+		"durations": func(b []byte) error { _, err := record.DecodeDurations(b); return err },
+	}
+	for kind, decode := range decoders {
+		c.files("index/"+kind, func(rel string, _ fs.FileInfo) {
+			if err := decode(c.readFile("index/"+kind, rel)); err != nil {
+				c.fault("index/%s/%s: %v", kind, rel, err)
+			}
+		})
+	}
+}
+
+// leftovers demands that no temporary file is left.
+func (c *checker) leftovers() {
+	entries, err := os.ReadDir(filepath.Join(c.root, "tmp"))
+	if err != nil {
+		c.fault("%v", err)
+	}
+	for _, e := range entries {
+		c.fault("tmp/%s is left", e.Name())
+	}
+}
+
+// finished are the executions that had ended at some moment: the folder below executions/,
+// and in it the content of each file.
+type finished map[string]map[string]string
+
+// rememberFinished reads all executions that have ended. Those that cannot be read have not.
+func rememberFinished(t testing.TB, root string) finished {
+	t.Helper()
+	list := finished{}
+	paths, err := filepath.Glob(filepath.Join(root, "executions", "*", "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(filepath.Join(path, "status.beast2"))
+		if err != nil {
+			continue
+		}
+		if s, err := record.DecodeStatus(data); err != nil || s.State == record.Running {
+			continue
+		}
+		rel, _ := filepath.Rel(root, path)
+		if list[rel], err = readFolder(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
+func readFolder(dir string) (map[string]string, error) {
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files[path] = string(data)
+		return err
+	})
+	return files, err
+}
+
+// successes are the keys, "<task>/<inputs>", that had an answer.
+func (f finished) successes(t testing.TB) map[string]bool {
+	keys := map[string]bool{}
+	for rel, files := range f {
+		for path, data := range files {
+			if filepath.Base(path) != "status.beast2" {
+				continue
+			}
+			s, err := record.DecodeStatus([]byte(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.State == record.Success {
+				keys[strings.TrimPrefix(filepath.Dir(rel), "executions/")] = true
+			}
+		}
+	}
+	return keys
+}
+
+// unchanged fails the test if one of the executions is not what it was.
+func (f finished) unchanged(t testing.TB, root string) {
+	t.Helper()
+	for rel, was := range f {
+		is, err := readFolder(filepath.Join(root, rel))
+		if err != nil {
+			t.Errorf("%s was finished and cannot be read now: %v", rel, err)
+			continue
+		}
+		for path, data := range was {
+			if is[path] != data {
+				t.Errorf("%s of a finished execution has changed", path)
+			}
+		}
+		if len(is) != len(was) {
+			t.Errorf("%s was finished and has %d files now, had %d", rel, len(is), len(was))
+		}
+	}
+}

@@ -1,0 +1,424 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/objectstore"
+)
+
+// patience is how long anything may take that should be over soon.
+const patience = 60 * time.Second
+
+// nobody is the other user that tests become.
+const nobody = 65534
+
+// A project is a folder with a package file, the repository beside it, and a folder "state"
+// outside of the repository where tasks may leave marks (E2E_STATE).
+type project struct {
+	t   testing.TB
+	dir string
+	env []string
+	uid int // whom e3 runs as; 0: whoever runs the tests
+}
+
+// newProject makes a project in a folder of its own, which everybody can enter.
+func newProject(t testing.TB, files map[string]string) *project {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e3-project-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && os.Getenv("E3_E2E_KEEP") != "" {
+			t.Logf("kept %s", dir)
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	return projectIn(t, dir, files)
+}
+
+// projectIn makes a project in a folder that exists.
+func projectIn(t testing.TB, dir string, files map[string]string) *project {
+	t.Helper()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := &project{t: t, dir: dir, env: []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "USER=tester", "E2E_STATE=" + filepath.Join(dir, "state"),
+	}}
+	if err := os.Mkdir(p.path("state"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		p.write(name, text)
+	}
+	return p
+}
+
+// as makes another user the owner of the project, as whom e3 runs from now on.
+func (p *project) as(uid int) {
+	p.t.Helper()
+	err := filepath.WalkDir(p.dir, func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, uid))
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.uid = uid
+}
+
+func (p *project) path(name string) string { return filepath.Join(p.dir, name) }
+
+// repository is the root of the project's repository.
+func (p *project) repository() string { return p.path(".e3") }
+
+func (p *project) write(name, text string) {
+	p.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(p.path(name)), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(p.path(name), []byte(text), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *project) read(name string) string {
+	p.t.Helper()
+	data, err := os.ReadFile(p.path(name))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// marks returns the lines that tasks appended to a file in the state folder.
+func (p *project) marks(name string) []string {
+	p.t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.dir, "state", name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	return strings.Fields(string(data))
+}
+
+// A process is an e3 that runs, the leader of a process group of its own.
+type process struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	lines  chan string // of standard output; closed at its end
+	ended  chan struct{}
+
+	mu     sync.Mutex
+	stdout []string
+	err    error
+}
+
+// spawn starts e3 in the project's folder.
+func (p *project) spawn(args ...string) *process {
+	p.t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env = p.dir, p.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.uid != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(p.uid)}
+	}
+	x := &process{t: p.t, cmd: cmd, lines: make(chan string, 100_000), ended: make(chan struct{})}
+	cmd.Stderr = &x.stderr
+	cmd.WaitDelay = 2 * time.Second // a stray that holds the pipe must not hold the test
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	go x.collect(out)
+	return x
+}
+
+func (x *process) collect(out io.Reader) {
+	r := bufio.NewReaderSize(out, 1<<20)
+	for {
+		line, err := r.ReadString('\n')
+		if line != "" {
+			x.mu.Lock()
+			x.stdout = append(x.stdout, line)
+			x.mu.Unlock()
+			x.lines <- line
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(x.lines)
+	err := x.cmd.Wait()
+	x.mu.Lock()
+	x.err = err
+	x.mu.Unlock()
+	close(x.ended)
+}
+
+// kill ends e3, or its process group, at once, and waits until it is gone.
+func (x *process) kill(group bool) {
+	x.t.Helper()
+	pid := x.cmd.Process.Pid
+	if group {
+		pid = -pid
+	}
+	syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+	x.wait()
+}
+
+// waitLine waits for a line of standard output with the text.
+func (x *process) waitLine(text string) {
+	x.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case line, ok := <-x.lines:
+			if !ok {
+				<-x.ended
+				x.t.Fatalf("e3 ended without saying %q:\n%s", text, x.result().text())
+			}
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-deadline:
+			x.kill(false)
+			x.t.Fatalf("e3 did not say %q in %v:\n%s", text, patience, x.result().text())
+		}
+	}
+}
+
+// wait returns how e3 ended.
+func (x *process) wait() result {
+	x.t.Helper()
+	select {
+	case <-x.ended:
+	case <-time.After(patience):
+		syscall.Kill(x.cmd.Process.Pid, syscall.SIGQUIT) // shows where it hangs
+		select {
+		case <-x.ended:
+		case <-time.After(10 * time.Second):
+			syscall.Kill(x.cmd.Process.Pid, syscall.SIGKILL)
+			<-x.ended
+		}
+		x.t.Fatalf("e3 did not end in %v:\n%s", patience, x.result().text())
+	}
+	return x.result()
+}
+
+// A result is how an e3 ended and what it said.
+type result struct {
+	code           int // -1: by a signal
+	stdout, stderr string
+}
+
+func (x *process) result() result {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return result{code: x.cmd.ProcessState.ExitCode(), stdout: strings.Join(x.stdout, ""), stderr: x.stderr.String()}
+}
+
+func (r result) text() string { return "stdout:\n" + r.stdout + "stderr:\n" + r.stderr }
+
+// events are those of a start with --json.
+func (r result) events(t testing.TB) []events.Event {
+	t.Helper()
+	var list []events.Event
+	for line := range strings.Lines(r.stdout) {
+		if strings.HasPrefix(line, `{"exitCode"`) || strings.Contains(line, `"type":"error"`) {
+			continue
+		}
+		e, err := events.Parse([]byte(line))
+		if err != nil {
+			t.Fatalf("event %q: %v", line, err)
+		}
+		list = append(list, *e)
+	}
+	return list
+}
+
+// fault is the message of the error that a start with --json ended with, "" without one.
+func (r result) fault() string {
+	for line := range strings.Lines(r.stdout) {
+		var e struct{ Type, Message string }
+		if json.Unmarshal([]byte(line), &e) == nil && e.Type == "error" {
+			return e.Message
+		}
+	}
+	return ""
+}
+
+// ran returns the names of the tasks that were executed, sorted, retries included.
+func (r result) ran(t testing.TB) []string {
+	var names []string
+	for _, e := range r.events(t) {
+		if e.Type == events.TaskStarted {
+			names = append(names, e.Task)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// e3 runs the program to its end.
+func (p *project) e3(args ...string) result {
+	p.t.Helper()
+	return p.spawn(args...).wait()
+}
+
+// start runs "e3 start -f e3.yaml --json" with more arguments and expects an exit code.
+func (p *project) start(want int, args ...string) result {
+	p.t.Helper()
+	r := p.e3(append([]string{"start", "-f", "e3.yaml", "--json"}, args...)...)
+	if r.code != want {
+		p.t.Fatalf("exit code %d, want %d\n%s", r.code, want, r.text())
+	}
+	return r
+}
+
+// open opens the repository for looking.
+func (p *project) open() *repo.Repo {
+	p.t.Helper()
+	r, err := repo.Open(p.repository(), repo.Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// all returns every execution of the repository, by task and age.
+func (p *project) all() []*executions.Execution {
+	p.t.Helper()
+	r := p.open()
+	defer r.Close()
+	ctx := context.Background()
+	var list []*executions.Execution
+	for task, err := range r.Executions.Tasks(ctx) {
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for inputs, err := range r.Executions.Inputs(ctx, task) {
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			for e, err := range r.Executions.List(ctx, executions.Key{Task: task, Inputs: inputs}) {
+				if err != nil {
+					p.t.Fatal(err)
+				}
+				list = append(list, e)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *executions.Execution) int { return strings.Compare(a.ExecutionID, b.ExecutionID) })
+	return list
+}
+
+// of returns the executions of the task of that name, oldest first.
+func (p *project) of(task string) []*executions.Execution {
+	p.t.Helper()
+	var list []*executions.Execution
+	for _, e := range p.all() {
+		if e.Detail != nil && e.Detail.Task == task {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// only returns the one execution of a task.
+func (p *project) only(task string) *executions.Execution {
+	p.t.Helper()
+	list := p.of(task)
+	if len(list) != 1 {
+		p.t.Fatalf("task %s has %d executions, want 1", task, len(list))
+	}
+	return list[0]
+}
+
+// log returns a log of an execution.
+func (p *project) log(e *executions.Execution, stream executions.Stream) string {
+	p.t.Helper()
+	r := p.open()
+	defer r.Close()
+	f, err := r.Executions.OpenLog(context.Background(), e.Key, e.ExecutionID, stream, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// object returns the content of an object, checked against its name.
+func (p *project) object(hash string) string {
+	p.t.Helper()
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r := p.open()
+	defer r.Close()
+	data, err := r.Objects.ReadAll(context.Background(), h, 1<<30)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// output is the content of the only execution of a task with one file as output.
+func (p *project) output(task string) string {
+	p.t.Helper()
+	e := p.only(task)
+	if e.State != record.Success {
+		p.t.Fatalf("task %s: %v %s", task, e.State, e.Message)
+	}
+	return p.object(e.OutputHash)
+}
+
+// lastRun returns the record of a workspace's latest run.
+func (p *project) lastRun(ws string) *record.Run {
+	p.t.Helper()
+	r := p.open()
+	defer r.Close()
+	run, err := r.Workspaces.Run(context.Background(), ws, "")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return run
+}
+
+// needRoot skips a test that mounts file systems or becomes another user.
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("run as root: this test mounts file systems or becomes another user")
+	}
+}

@@ -1,0 +1,46 @@
+package objectstore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"e3/objectstore"
+)
+
+// A directory becomes one object per level; any entry of it can be found and written out.
+func Example() {
+	ctx := context.Background()
+	base, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(base)
+	src, out := filepath.Join(base, "src"), filepath.Join(base, "out")
+	os.MkdirAll(filepath.Join(src, "data"), 0o777)
+	os.WriteFile(filepath.Join(src, "data", "sales.csv"), []byte("a,b\n"), 0o666)
+
+	store, err := objectstore.OpenDir(filepath.Join(base, "objects"), objectstore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	tree, stats, err := objectstore.PutTree(ctx, store, src, objectstore.TreeOptions{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%d file, %d bytes\n", stats.Files, stats.Bytes)
+
+	entry, err := objectstore.Lookup(ctx, store, tree, "data/sales.csv")
+	if err != nil {
+		panic(err)
+	}
+	if err := store.Materialize(ctx, entry.Hash, out, 0o644); err != nil {
+		panic(err)
+	}
+	b, err := os.ReadFile(out)
+	fmt.Printf("%q %v\n", b, err)
+	// Output:
+	// 1 file, 4 bytes
+	// "a,b\n" <nil>
+}

@@ -1,0 +1,329 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// A DatasetPath names a dataset of a workspace, or something in one that is a directory.
+type DatasetPath struct {
+	Name  string // of an input or a task
+	Entry string // path below it with slashes, "" for the dataset itself
+}
+
+// ParseDatasetPath reads <name>[.<entry>][/path]. The name of a matrix task goes on to its
+// closing bracket: labels may hold dots.
+func ParseDatasetPath(s string) (DatasetPath, error) {
+	end := strings.IndexAny(s, "./[")
+	if end >= 0 && s[end] == '[' {
+		closing := strings.IndexByte(s[end:], ']')
+		if closing < 0 {
+			return DatasetPath{}, fmt.Errorf("dataset %q: the bracket is not closed", s)
+		}
+		end += closing + 1
+	}
+	if end < 0 || end == len(s) {
+		return DatasetPath{Name: s}, nil
+	}
+	p := DatasetPath{Name: s[:end], Entry: strings.TrimSuffix(s[end+1:], "/")}
+	if s[end] != '.' && s[end] != '/' || p.Name == "" {
+		return DatasetPath{}, fmt.Errorf("dataset %q: it is written <name>[.<entry>][/path]", s)
+	}
+	if p.Entry != "" && !fs.ValidPath(p.Entry) {
+		return DatasetPath{}, fmt.Errorf("dataset %q: %q is no path inside a directory", s, p.Entry)
+	}
+	return p, nil
+}
+
+// A Dataset is a leaf of a workspace's tree.
+type Dataset struct {
+	record.Leaf
+	Workspace string
+	Path      DatasetPath
+	Output    bool // a task makes it
+}
+
+// UnassignedError says that a dataset holds nothing yet.
+type UnassignedError struct {
+	Workspace, Name string
+	Output          bool
+}
+
+func (e *UnassignedError) Error() string {
+	if e.Output {
+		return fmt.Sprintf("task %s of workspace %s has no output yet; make it with: e3 start <repo> %s", e.Name, e.Workspace, e.Workspace)
+	}
+	return fmt.Sprintf("input %s of workspace %s has no value; set it with: e3 set <repo> %s.%s <value>", e.Name, e.Workspace, e.Workspace, e.Name)
+}
+
+// Dataset finds a dataset, or a file or directory below one.
+func (w *Workspaces) Dataset(ctx context.Context, ws string, p DatasetPath) (*Dataset, error) {
+	s, err := w.deployed(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	t, err := w.readTree(ctx, s.RootHash)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	d := &Dataset{Workspace: ws, Path: p}
+	var ok bool
+	if d.Leaf, ok = t.inputs.Get(p.Name); !ok {
+		d.Output = true
+		if d.Leaf, ok = t.tasks.Get(p.Name); !ok {
+			return nil, &UnknownError{What: "dataset", Name: p.Name, Known: t.names()}
+		}
+	}
+	if d.Kind == record.LeafUnassigned {
+		return nil, &UnassignedError{Workspace: ws, Name: p.Name, Output: d.Output}
+	}
+	if p.Entry == "" {
+		return d, nil
+	}
+	return d, w.descend(ctx, d)
+}
+
+func (t *tree) names() []string {
+	names := make([]string, 0, len(t.inputs)+len(t.tasks))
+	for _, n := range []record.Node{t.inputs, t.tasks} {
+		for i := range n {
+			names = append(names, n[i].Name)
+		}
+	}
+	return names
+}
+
+// descend replaces the leaf of d by what its entry is.
+func (w *Workspaces) descend(ctx context.Context, d *Dataset) error {
+	p := d.Path
+	if d.Kind != record.LeafDir {
+		return fmt.Errorf("%s of workspace %s is not a directory: it has no %q", p.Name, d.Workspace, p.Entry)
+	}
+	h, err := objectstore.ParseHash(d.Hash)
+	if err != nil {
+		return err
+	}
+	e, err := objectstore.Lookup(ctx, w.Objects, h, p.Entry)
+	if errors.Is(err, fs.ErrNotExist) {
+		return w.noEntry(ctx, h, p)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of workspace %s: %w", p.Name, d.Workspace, err)
+	}
+	switch e.Kind {
+	case objectstore.KindDir:
+		d.Leaf = record.Leaf{Kind: record.LeafDir, Hash: e.Hash.String()}
+	case objectstore.KindFile:
+		d.Leaf = record.Leaf{Kind: record.LeafFile, Hash: e.Hash.String(), Size: e.Size, Executable: e.Executable}
+	default:
+		return fmt.Errorf("%s in %s of workspace %s is a symbolic link to %q; ask for that", p.Entry, p.Name, d.Workspace, e.Target)
+	}
+	return nil
+}
+
+// noEntry names what is there, as far as the path goes.
+func (w *Workspaces) noEntry(ctx context.Context, root objectstore.Hash, p DatasetPath) error {
+	unknown := &UnknownError{What: "entry of " + p.Name, Name: p.Entry}
+	dir := ""
+	for part := range strings.SplitSeq(p.Entry, "/") {
+		at := objectstore.TreeEntry{Kind: objectstore.KindDir, Hash: root}
+		if dir != "" {
+			var err error
+			if at, err = objectstore.Lookup(ctx, w.Objects, root, dir); err != nil {
+				return unknown
+			}
+		}
+		if at.Kind != objectstore.KindDir {
+			return unknown
+		}
+		t, err := objectstore.ReadTree(ctx, w.Objects, at.Hash)
+		if err != nil {
+			return err
+		}
+		if _, ok := t.Find(part); !ok {
+			for _, e := range t {
+				unknown.Known = append(unknown.Known, strings.TrimPrefix(dir+"/"+e.Name, "/"))
+			}
+			return unknown
+		}
+		dir = strings.TrimPrefix(dir+"/"+part, "/")
+	}
+	return unknown
+}
+
+// deployed reads the state of a workspace that must have a package.
+func (w *Workspaces) deployed(ctx context.Context, ws string) (*State, error) {
+	s, err := w.State(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Deployed {
+		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
+	}
+	return s, nil
+}
+
+// Input returns the declaration of an input of the deployed package.
+func (w *Workspaces) Input(ctx context.Context, ws, name string) (*record.PackageInput, error) {
+	s, err := w.deployed(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	return w.input(ctx, s, name)
+}
+
+func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.PackageInput, error) {
+	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	if err != nil {
+		return nil, notRunnable(err, s.PackageName+"@"+s.PackageVersion)
+	}
+	unknown := &UnknownError{What: "input", Name: name}
+	for i := range pkg.Inputs {
+		if pkg.Inputs[i].Name == name {
+			return &pkg.Inputs[i], nil
+		}
+		unknown.Known = append(unknown.Known, pkg.Inputs[i].Name)
+	}
+	if slices.ContainsFunc(pkg.Tasks, func(t record.PackageTask) bool { return t.Name == name }) {
+		return nil, fmt.Errorf("%w: a task makes it, and only inputs can be set", unknown)
+	}
+	return nil, unknown
+}
+
+// PutValue stores a plain value as a dataset.
+func (w *Workspaces) PutValue(ctx context.Context, v any) (record.Leaf, error) {
+	return w.putValue(ctx, v)
+}
+
+// PutPath stores a file or a directory as a dataset for an input of the given source.
+func (w *Workspaces) PutPath(ctx context.Context, source record.InputSource, path string) (record.Leaf, error) {
+	if source == record.FromFile {
+		return w.putFile(ctx, path)
+	}
+	h, _, err := objectstore.PutTree(ctx, w.Objects, path, objectstore.TreeOptions{Filter: notRepository})
+	return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, err
+}
+
+func (w *Workspaces) putFile(ctx context.Context, path string) (record.Leaf, error) {
+	f, err := os.Open(filepath.Clean(path))
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	stored, err := objectstore.PutFile(ctx, w.Objects, f, objectstore.FileOptions{})
+	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size, Executable: info.Mode()&0o111 != 0}, err
+}
+
+// PutStream stores what r yields as a file dataset.
+func (w *Workspaces) PutStream(ctx context.Context, r io.Reader) (record.Leaf, error) {
+	stored, err := w.Objects.Put(ctx, r)
+	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size}, err
+}
+
+// leafKinds is what a dataset must be to stand for an input.
+var leafKinds = map[record.InputSource]record.LeafKind{
+	record.FromFile: record.LeafFile, record.FromDir: record.LeafDir, record.FromGlob: record.LeafDir, record.FromValue: record.LeafValue,
+}
+
+// Set gives an input a value that stays until Unset, whatever happens to the file that
+// it was linked to. It takes no lock: a run that is under way keeps what it began with.
+// The value is durable when Set returns.
+func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf) error {
+	// The mark comes first: a run that brings linked inputs up to date reads the marks for
+	// every attempt to write the tree, so one of the two sees the other.
+	marked, err := w.markSet(ctx, ws, name, true)
+	if err != nil {
+		return err
+	}
+	_, err = w.edit(ctx, ws, true, func(s *State, t *tree) error {
+		in, err := w.input(ctx, s, name)
+		if err != nil {
+			return err
+		}
+		if want := leafKinds[in.Source]; leaf.Kind != want {
+			return fmt.Errorf("input %s of workspace %s is a %s now, not a %s", name, ws, want, leaf.Kind)
+		}
+		t.inputs = t.inputs.Set(name, leaf)
+		return nil
+	})
+	if err != nil && marked {
+		_, unmarkErr := w.markSet(ctx, ws, name, false)
+		err = errors.Join(err, unmarkErr)
+	}
+	return err
+}
+
+// Unset gives an input back to the file that it is linked to, or to the package's default.
+// It returns false where the input was not set.
+func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
+	changed, err := w.markSet(ctx, ws, name, false)
+	if err != nil {
+		return false, err
+	}
+	_, err = w.edit(ctx, ws, true, func(s *State, t *tree) error {
+		in, err := w.input(ctx, s, name)
+		if err != nil {
+			return err
+		}
+		leaf := in.Default
+		if link, err := w.link(ctx, ws); err != nil {
+			return err
+		} else if link != nil {
+			if i := slices.IndexFunc(link.Inputs, func(l record.LinkInput) bool { return l.Name == name }); i >= 0 {
+				leaf = link.Inputs[i].Leaf
+			}
+		}
+		if have, _ := t.inputs.Get(name); have != leaf {
+			changed = true
+		}
+		t.inputs = t.inputs.Set(name, leaf)
+		return nil
+	})
+	return changed, err
+}
+
+// markSet notes in the link, where there is one, whether an input is set, and tells
+// whether that is new.
+func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bool, error) {
+	for {
+		rec, err := w.Local.Get(ctx, linkKey(ws))
+		if errors.Is(err, refstore.ErrNotFound) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("link of workspace %s: %w", ws, err)
+		}
+		l, err := decodeLink(ws, rec.Value)
+		if err != nil {
+			return false, err
+		}
+		i := slices.Index(l.Set, name)
+		switch {
+		case set == (i >= 0):
+			return false, nil
+		case set:
+			l.Set = append(l.Set, name)
+		default:
+			l.Set = slices.Delete(l.Set, i, i+1)
+		}
+		rec.Value = l.Encode()
+		if _, err = w.Local.Put(ctx, rec); !errors.Is(err, refstore.ErrConflict) {
+			return err == nil, err
+		}
+	}
+}
