@@ -19,7 +19,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -110,7 +109,7 @@ func timed(dir string, argv ...string) (time.Duration, int64, error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
 	}
-	return took, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, nil
+	return took, peakMemory(cmd.ProcessState), nil
 }
 
 // startup measures "e3 version" against a program that does nothing.

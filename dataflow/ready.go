@@ -2,9 +2,13 @@ package dataflow
 
 import (
 	"container/heap"
+	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"e3/internal/record"
 )
@@ -97,7 +101,9 @@ func ranks(g *Graph, expected func(string) time.Duration) []time.Duration {
 	return rank
 }
 
-// A budget is what running commands may claim together.
+// A budget is what launched tasks may claim together. Twice as many tasks are launched as
+// commands may run, so that the next one's inputs are in place when a command ends;
+// the gate lets only as many commands start as there are cores.
 type budget struct {
 	cpu      float64
 	memory   int64
@@ -142,7 +148,7 @@ func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
 
 func (b *budget) fits(p *record.Policy) bool {
 	cpu, memory := b.demand(p)
-	if b.cpu+cpu > b.limits.cpu+1e-9 || b.limits.memory > 0 && b.memory+memory > b.limits.memory {
+	if b.cpu+cpu > 2*b.limits.cpu+1e-9 || b.limits.memory > 0 && b.memory+memory > b.limits.memory {
 		return false
 	}
 	for _, a := range p.Resources {
@@ -160,4 +166,36 @@ func (b *budget) claim(p *record.Policy, sign float64) {
 	for _, a := range p.Resources {
 		b.named[a.Name] += sign * math.Min(a.Value, b.capacity[a.Name])
 	}
+}
+
+// A gate is where launched tasks wait for their turn to start a command, in order.
+type gate struct {
+	sem    *semaphore.Weighted // in thousandths of a core
+	budget *budget
+	open   context.Context // ends when nothing more may start
+	close  context.CancelFunc
+}
+
+// errNotStarted is what a task gets that was launched but may not start.
+var errNotStarted = errors.New("not started: the run is ending")
+
+func newGate(ctx context.Context, b *budget) *gate {
+	g := &gate{sem: semaphore.NewWeighted(int64(1000 * b.limits.cpu)), budget: b}
+	g.open, g.close = context.WithCancel(ctx)
+	return g
+}
+
+// admit waits for the cores that a task declares. It reads of the budget only what does not
+// change.
+func (g *gate) admit(p *record.Policy) (release func(), err error) {
+	cpu, _ := g.budget.demand(p)
+	n := max(int64(1000*cpu), 1)
+	if err := g.sem.Acquire(g.open, n); err != nil {
+		return nil, errNotStarted
+	}
+	if g.open.Err() != nil { // it was free, but the run is ending
+		g.sem.Release(n)
+		return nil, errNotStarted
+	}
+	return func() { g.sem.Release(n) }, nil
 }

@@ -37,6 +37,7 @@ type scheduler struct {
 	attempts []int64
 	ready    ready
 	budget   *budget
+	gate     *gate
 
 	running   int
 	retrying  map[int32]*time.Timer
@@ -70,6 +71,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
 	}
+	s.gate = newGate(ctx, s.budget)
 	if opts.Filter != "" {
 		s.named, s.selected = g.Select(opts.Filter)
 	}
@@ -118,6 +120,7 @@ func (s *scheduler) run() error {
 			s.stop()
 		}
 	}
+	s.gate.close()
 	s.fail(s.publisher.wait())
 	s.abandon()
 	return s.fatal
@@ -212,8 +215,8 @@ func (s *scheduler) launch() {
 func (s *scheduler) complete(c completion) {
 	i, r := c.task, c.result
 	switch {
-	case c.err != nil && s.ctx.Err() != nil && errors.Is(c.err, context.Cause(s.ctx)):
-		return // cancelled before anything was recorded: abandoned
+	case errors.Is(c.err, errNotStarted), c.err != nil && s.ctx.Err() != nil && errors.Is(c.err, context.Cause(s.ctx)):
+		return // nothing ran and nothing was recorded: abandoned
 	case c.err != nil:
 		s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{
 			Key: c.key, Attempt: s.attempts[i], Reason: "e3", Message: c.err.Error()}})
@@ -323,6 +326,7 @@ func (s *scheduler) fail(err error) {
 // stop launches nothing more; what runs comes back.
 func (s *scheduler) stop() {
 	s.stopping = true
+	s.gate.close()
 	s.ready.tasks = nil
 	for i, t := range s.retrying {
 		if t.Stop() || s.ctx.Err() != nil {

@@ -2,7 +2,6 @@ package dataflow
 
 import (
 	"context"
-	"errors"
 
 	"e3/executions"
 	"e3/internal/record"
@@ -65,10 +64,7 @@ func (s *scheduler) standing(i int32, known []Standing, x *executions.Store) (St
 		return Stale, nil // an input without a value, an object that is gone: a run would say so
 	}
 	a, err := x.Lookup(s.ctx, executions.NewKey(s.g.Hashes[i], inputs))
-	switch {
-	case errors.Is(err, objectstore.ErrNotFound), err == nil && (a.Hit == nil || a.Hit.Output != s.results[i].Output):
-		return Stale, nil
-	case err != nil:
+	if err != nil || a.Hit == nil || a.Hit.Output != s.results[i].Output {
 		return Stale, err
 	}
 	return Current, nil

@@ -43,6 +43,7 @@ func (s *scheduler) work(i int32, attempt int64) completion {
 		Task: s.g.Hashes[i], Inputs: inputs, InputBytes: size, Policy: &t.Policy,
 		Load:    func(ctx context.Context) (*record.Task, error) { return s.load(ctx, s.g.Hashes[i]) },
 		Attempt: attempt, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: force,
+		Admit: func(context.Context) (func(), error) { return s.gate.admit(&t.Policy) },
 		Started: func(id string) {
 			s.emit(events.Event{Type: events.TaskStarted, Task: t.Name, Execution: id, Data: &events.Data{Key: c.key, Attempt: attempt}})
 		},

@@ -43,8 +43,15 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, 
 	if err != nil {
 		return Result{}, fmt.Errorf("stage inputs: %w", err)
 	}
+	release := func() {}
+	if req.Admit != nil {
+		if release, err = req.Admit(ctx); err != nil {
+			return Result{}, err
+		}
+	}
 	a.startedAt = x.opts.Now()
 	res, runErr := a.run(ctx, env)
+	release()
 	// From here on the command has ended: what it did is recorded even when the run is
 	// being cancelled.
 	ctx = context.WithoutCancel(ctx)
@@ -86,6 +93,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if a.req.Started != nil {
 		a.req.Started(a.id)
 	}
+	a.box.logsUsed = true // until they are seen to be empty
 	res, err := a.x.runner.Run(ctx, spec)
 	if announceErr != nil {
 		return res, announceErr
@@ -235,7 +243,6 @@ func (a *attempt) shortLogs() ([]refstore.Field, error) {
 		if info.Size() == 0 {
 			continue
 		}
-		a.box.logsUsed = true
 		if info.Size() > inlineLog {
 			return nil, nil
 		}
@@ -245,6 +252,7 @@ func (a *attempt) shortLogs() ([]refstore.Field, error) {
 		}
 		fields = append(fields, refstore.Field{Name: string(log.stream), Value: text})
 	}
+	a.box.logsUsed = len(fields) > 0
 	return fields, nil
 }
 

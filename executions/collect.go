@@ -60,23 +60,18 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (obj
 		bad.Got = "nothing"
 		return entry, bad
 	case err != nil:
-		return entry, fmt.Errorf("output %s: %w", out.Name, err)
+		return entry, a.storeError(bad, err)
 	case out.Kind == record.KindDir && !info.IsDir(), out.Kind != record.KindDir && !info.Mode().IsRegular():
-		bad.Got = describe(info)
+		bad.Got = describe(info.Mode())
 		return entry, bad
 	}
 	if out.Kind == record.KindDir {
 		entry.Kind = objectstore.KindDir
 		h, _, err := objectstore.PutTree(ctx, a.x.objects, path, objectstore.TreeOptions{Adopt: true})
-		var unfit *objectstore.TreeError
-		if errors.As(err, &unfit) {
-			bad.Got = unfit.Error()
-			return entry, bad
+		if err != nil {
+			return entry, a.storeError(bad, err)
 		}
 		entry.Hash = h
-		if err != nil {
-			return entry, fmt.Errorf("store output %s: %w", out.Name, err)
-		}
 		entry.Size, err = a.x.objects.Stat(ctx, h)
 		return entry, err
 	}
@@ -85,10 +80,40 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (obj
 	}
 	stored, err := a.x.objects.Adopt(ctx, path)
 	if err != nil {
-		return entry, fmt.Errorf("store output %s: %w", out.Name, err)
+		return entry, a.storeError(bad, err)
 	}
 	entry.Hash, entry.Size = stored.Hash, stored.Size
 	return entry, nil
+}
+
+// storeError completes bad where what the command left is to blame for err; all else is a
+// fault of the store.
+func (a *attempt) storeError(bad *OutputError, err error) error {
+	var tree *objectstore.TreeError
+	var special *objectstore.SpecialFileError
+	var changed *objectstore.ChangedError
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &tree):
+		bad.Got = tree.Error()
+	case errors.As(err, &special):
+		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), a.rel(special.Path))
+	case errors.As(err, &changed):
+		bad.Got = fmt.Sprintf("that %q is still being written", a.rel(changed.Path))
+	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path):
+		bad.Got = fmt.Sprintf("no permission to read %q", a.rel(path.Path))
+	default:
+		return fmt.Errorf("store output %s: %w", bad.Name, err)
+	}
+	return bad
+}
+
+// rel shows a path as the command knew it.
+func (a *attempt) rel(path string) string {
+	if rel, err := filepath.Rel(a.box.work, path); err == nil && filepath.IsLocal(rel) {
+		return filepath.ToSlash(rel)
+	}
+	return path
 }
 
 // lstat looks at an output without following a link that the command may have put in
@@ -111,8 +136,8 @@ func (a *attempt) lstat(rel string) (fs.FileInfo, error) {
 	return os.Lstat(filepath.Join(a.box.work, filepath.FromSlash(rel)))
 }
 
-func describe(info fs.FileInfo) string {
-	switch mode := info.Mode(); {
+func describe(mode fs.FileMode) string {
+	switch {
 	case mode.IsRegular():
 		return "a file"
 	case mode.IsDir():

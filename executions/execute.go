@@ -76,7 +76,10 @@ type Request struct {
 	Workspace  string
 	Name       string
 	Force      bool // run even if the answer is known, and wait for nobody
-	// Started is told the execution's id once the command runs.
+	// Admit, if set, is asked before the command starts and released when it has ended:
+	// staging and recording need no turn. Its error ends the attempt without a record.
+	Admit func(context.Context) (release func(), err error)
+	// Started is told the execution's id when the command is about to start.
 	Started func(executionID string)
 }
 

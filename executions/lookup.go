@@ -53,7 +53,7 @@ func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 		}
 		e, err := decode(k, rec)
 		if err != nil {
-			pass("its record is malformed: %v", err)
+			pass("%v", err)
 			continue
 		}
 		if a.Latest == nil {

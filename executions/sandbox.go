@@ -3,9 +3,11 @@ package executions
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -21,9 +23,16 @@ type FileMode = fs.FileMode
 type sandbox struct {
 	root, work, home, tmp string
 	homeTime, tmpTime     time.Time // as they were made: any change shows
+	dirMode               FileMode  // of folders that are made for a command, with the umask
 	stdout, stderr        *os.File  // opened for appending
 	logsUsed              bool      // something was printed
 	logsTaken             bool      // the files were moved to the execution's record
+
+	// Below work: the folders that are there, empty, from the last command, and what has
+	// been made for the present one. Paths are as declared.
+	spare map[string]bool
+	dirs  []string // parents before children
+	files []string
 }
 
 // sandboxes is a pool. All of them lie in a directory that belongs to this process and
@@ -50,7 +59,7 @@ func (p *sandboxes) acquire() (*sandbox, error) {
 	p.made++
 	root := filepath.Join(dir, "w"+strconv.Itoa(p.made))
 	box := &sandbox{root: root, work: filepath.Join(root, "work"), home: filepath.Join(root, "home"), tmp: filepath.Join(root, "tmp")}
-	if err := os.Mkdir(root, 0o700); err != nil {
+	if err := box.make(); err != nil {
 		return nil, fmt.Errorf("make sandbox: %w", err)
 	}
 	if err := box.renew(true); err != nil {
@@ -71,22 +80,38 @@ func (p *sandboxes) release(box *sandbox) {
 	p.free = append(p.free, box)
 }
 
+// make makes the sandbox's own folder and finds out what the umask does.
+func (b *sandbox) make() error {
+	if err := os.Mkdir(b.root, 0o755); err != nil {
+		return err
+	}
+	info, err := os.Lstat(b.root)
+	if err != nil {
+		return err
+	}
+	b.dirMode = info.Mode().Perm()
+	return os.Chmod(b.root, 0o700)
+}
+
 // renew makes whatever is missing or was touched since it was made.
 func (b *sandbox) renew(fresh bool) error {
-	if !fresh {
+	if fresh || !b.tidy() {
 		if err := removeAll(b.work); err != nil {
 			return err
 		}
+		if err := os.Mkdir(b.work, 0o700); err != nil {
+			return err
+		}
+		b.spare = map[string]bool{}
 	}
-	if err := os.Mkdir(b.work, 0o700); err != nil {
-		return err
-	}
+	b.dirs, b.files = b.dirs[:0], b.files[:0]
 	for _, d := range []struct {
 		path string
 		made *time.Time
 	}{{b.home, &b.homeTime}, {b.tmp, &b.tmpTime}} {
 		if !fresh {
-			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) {
+			// Its stamp shows what was there and went, unless that was within one tick.
+			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) && hasEntries(d.path, 0) {
 				continue
 			}
 			if err := removeAll(d.path); err != nil {
@@ -119,6 +144,94 @@ func (b *sandbox) renew(fresh bool) error {
 	}
 	b.logsUsed, b.logsTaken = false, false
 	return nil
+}
+
+// mkdir makes a folder for the command and those above it; rel is a local path, "." the work
+// folder itself.
+func (b *sandbox) mkdir(rel string) error {
+	if rel == "." || slices.Contains(b.dirs, rel) {
+		return nil
+	}
+	if err := b.mkdir(filepath.Dir(rel)); err != nil {
+		return err
+	}
+	b.dirs = append(b.dirs, rel)
+	if b.spare[rel] {
+		delete(b.spare, rel)
+		return nil
+	}
+	err := os.Mkdir(filepath.Join(b.work, rel), 0o755)
+	if errors.Is(err, fs.ErrExist) { // a directory input has brought it
+		if info, e := os.Lstat(filepath.Join(b.work, rel)); e == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return err
+}
+
+// ready removes the folders of earlier commands that this one did not ask for.
+func (b *sandbox) ready() error {
+	for len(b.spare) > 0 {
+		for rel := range b.spare {
+			if err := removeAll(filepath.Join(b.work, rel)); err != nil {
+				return err
+			}
+			delete(b.spare, rel)
+		}
+	}
+	return nil
+}
+
+// tidy removes the files that were staged and keeps the folders, if that leaves nothing else:
+// making folders is what costs most. It returns false where the command left anything
+// of its own, or changed a folder. No path is used before every folder on it is known to be
+// one: the command may have put a link in its place.
+func (b *sandbox) tidy() bool {
+	if !isDir(b.work, b.dirMode&0o700) {
+		return false
+	}
+	children := map[string]int{".": 0}
+	for _, rel := range b.dirs {
+		if !isDir(filepath.Join(b.work, rel), b.dirMode) {
+			return false
+		}
+		children[rel] += 0
+		children[filepath.Dir(rel)]++
+	}
+	for _, rel := range b.files {
+		if _, made := children[filepath.Dir(rel)]; !made {
+			return false
+		}
+		if err := os.Remove(filepath.Join(b.work, rel)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	for rel, n := range children {
+		if !hasEntries(filepath.Join(b.work, rel), n) {
+			return false
+		}
+	}
+	for _, rel := range b.dirs {
+		b.spare[rel] = true
+	}
+	return true
+}
+
+// isDir tells whether path itself is a directory of that mode.
+func isDir(path string, mode FileMode) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir() && info.Mode().Perm() == mode
+}
+
+// hasEntries tells whether a directory has exactly n entries.
+func hasEntries(dir string, n int) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(n + 1)
+	return len(names) == n && (err == nil || err == io.EOF)
 }
 
 func (b *sandbox) closeLogs() {

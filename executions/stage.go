@@ -33,20 +33,40 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 		env = append(env, in.Name+"="+text)
 	}
 	for _, out := range spec.Output.Entries {
-		path, err := a.path(out.Path)
+		dir, err := local(out.Path) // a directory that is to be filled is there already
+		if err == nil && out.Kind != record.KindDir {
+			a.box.files = append(a.box.files, dir) // taken over or not, it goes
+			dir = filepath.Dir(dir)
+		}
+		if err == nil {
+			err = a.box.mkdir(dir)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("output %s: %w", out.Name, err)
-		}
-		dir := path // a directory that is to be filled is there already
-		if out.Kind != record.KindDir {
-			dir = filepath.Dir(path)
-		}
-		if err := a.mkdir(dir); err != nil {
 			return nil, fmt.Errorf("output %s: %w", out.Name, err)
 		}
 		env = append(env, out.Name+"="+out.Path)
 	}
-	return env, nil
+	return lastOfEach(append(env, marker(a.id))), a.box.ready()
+}
+
+// lastOfEach drops entries whose name comes again: programs differ in which of two they
+// believe.
+func lastOfEach(env []string) []string {
+	last := make(map[string]int, len(env))
+	for i, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		last[name] = i
+	}
+	if len(last) == len(env) {
+		return env
+	}
+	kept := env[:0]
+	for i, e := range env {
+		if name, _, _ := strings.Cut(e, "="); last[name] == i {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }
 
 // baseEnv is what every command sees before its own declarations. Later entries win.
@@ -58,7 +78,6 @@ func (a *attempt) baseEnv() []string {
 		"TMPDIR="+a.box.tmp,
 		"LANG=C.UTF-8",
 		"TZ=UTC",
-		marker(a.id),
 	)
 	if p := a.req.Policy; p != nil {
 		for _, names := range [][]string{p.PassEnv, p.Secrets} {
@@ -93,20 +112,22 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 	if in.Kind == record.KindValue {
 		return a.stageValue(ctx, in, h)
 	}
-	path, err := a.path(in.Path)
+	rel, err := local(in.Path)
 	if err != nil {
 		return "", err
 	}
+	path := filepath.Join(a.box.work, rel)
 	if in.Kind == record.KindDir {
-		if err := a.mkdir(path); err != nil {
+		if err := a.box.mkdir(rel); err != nil {
 			return "", err
 		}
 		_, err := objectstore.CheckoutTree(ctx, a.x.objects, h, path, objectstore.CheckoutOptions{Merge: true})
 		return in.Path, err
 	}
-	if err := a.mkdir(filepath.Dir(path)); err != nil {
+	if err := a.box.mkdir(filepath.Dir(rel)); err != nil {
 		return "", err
 	}
+	a.box.files = append(a.box.files, rel)
 	perm := FileMode(0o644)
 	if in.Kind == record.KindExecutable {
 		perm = 0o755
@@ -142,30 +163,24 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 	if rel == "" { // declared as a scalar, set to something else
 		rel = ".e3-values/" + in.Name + ".json"
 	}
-	path, err := a.path(rel)
+	path, err := local(rel)
 	if err != nil {
 		return "", err
 	}
-	if err := a.mkdir(filepath.Dir(path)); err != nil {
+	if err := a.box.mkdir(filepath.Dir(path)); err != nil {
 		return "", err
 	}
-	return rel, writeJSON(path, v)
+	a.box.files = append(a.box.files, path)
+	return rel, writeJSON(filepath.Join(a.box.work, path), v)
 }
 
-// path places a declared path in the sandbox; task objects come from anywhere.
-func (a *attempt) path(rel string) (string, error) {
-	local := filepath.FromSlash(rel)
-	if !filepath.IsLocal(local) {
+// local is a declared path as this system writes it; task objects come from anywhere.
+func local(rel string) (string, error) {
+	path := filepath.FromSlash(rel)
+	if !filepath.IsLocal(path) {
 		return "", fmt.Errorf("path %q leaves the task's directory", rel)
 	}
-	return filepath.Join(a.box.work, local), nil
-}
-
-func (a *attempt) mkdir(dir string) error {
-	if dir == a.box.work {
-		return nil
-	}
-	return os.MkdirAll(dir, 0o755)
+	return filepath.Clean(path), nil
 }
 
 // argv is the command with its names filled in. A script is handed to bash, which finds the

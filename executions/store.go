@@ -34,6 +34,9 @@ const (
 // ErrNotFound is wrapped when an execution does not exist.
 var ErrNotFound = refstore.ErrNotFound
 
+// ErrMalformed is wrapped when an execution is there but its record cannot be read.
+var ErrMalformed = errors.New("malformed record")
+
 // Records are the stores that hold executions: their records and their logs.
 type Records interface {
 	refstore.Store
@@ -94,10 +97,10 @@ func decode(k Key, rec refstore.Record) (*Execution, error) {
 	id := rec.Key.Sort
 	status, err := record.DecodeStatus(rec.Value)
 	if err != nil {
-		return nil, fmt.Errorf("execution %s: %w", id, err)
+		return nil, fmt.Errorf("execution %s: %w: %w", id, ErrMalformed, err)
 	}
 	if status.ExecutionID != id {
-		return nil, fmt.Errorf("execution %s: its record names execution %q", id, status.ExecutionID)
+		return nil, fmt.Errorf("execution %s: %w: it names execution %q", id, ErrMalformed, status.ExecutionID)
 	}
 	e := &Execution{Key: k, Status: *status, version: rec.Version}
 	for _, f := range rec.Fields {
@@ -108,7 +111,7 @@ func decode(k Key, rec refstore.Record) (*Execution, error) {
 			e.Metadata, err = record.DecodeMetadata(f.Value)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("execution %s: %w", id, err)
+			return nil, fmt.Errorf("execution %s: %w: %w", id, ErrMalformed, err)
 		}
 	}
 	return e, nil
@@ -187,6 +190,12 @@ func (s *Store) OpenLog(ctx context.Context, k Key, id string, stream Stream, of
 		return io.NopCloser(strings.NewReader("")), nil
 	}
 	return r, err
+}
+
+// FollowLog reads a log from its beginning and waits for more, until it is closed or the context
+// ends. A log that does not exist yet is waited for.
+func (s *Store) FollowLog(ctx context.Context, k Key, id string, stream Stream) (io.ReadCloser, error) {
+	return s.records.Follow(ctx, logKey(k, id, stream), 0)
 }
 
 // LogSize returns the number of bytes that the log has now.

@@ -28,7 +28,9 @@ import (
 //
 // Whatever cannot be shown is answered by a copy: on other file systems and systems, for
 // hard-linked files, for files of other users and for those that a process left behind still
-// writes. Then a change during the copy is a *ChangedError.
+// writes. Then a change during the copy is a *ChangedError. Should this process die between the
+// link and the removal, the object keeps a second name, of mode 0444, until the caller's
+// directory is removed.
 func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) {
 	if err := ctx.Err(); err != nil {
 		return Info{}, err
@@ -51,8 +53,12 @@ func (d *Dir) adopt(ctx context.Context, f *os.File, remove func() error) (Info,
 	if err != nil {
 		return Info{}, err
 	}
-	if st.links == 1 && lease(f) {
-		info, done, err := d.takeOver(ctx, f, st, remove)
+	w, err := d.open()
+	if err != nil {
+		return Info{}, err
+	}
+	if st.dev == w.dev && st.links == 1 && lease(f) {
+		info, done, err := d.takeOver(ctx, w, f, st, remove)
 		if err != nil {
 			return Info{}, fmt.Errorf("adopt %s: %w", f.Name(), err)
 		}
@@ -65,11 +71,7 @@ func (d *Dir) adopt(ctx context.Context, f *os.File, remove func() error) (Info,
 
 // takeOver makes the leased file f an object. It reports false if that is not safe or not
 // possible; a copy is due then.
-func (d *Dir) takeOver(ctx context.Context, f *os.File, st stat, remove func() error) (Info, bool, error) {
-	w, err := d.open()
-	if err != nil {
-		return Info{}, true, err
-	}
+func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remove func() error) (Info, bool, error) {
 	info, err := hashFile(ctx, f, st.size)
 	if err != nil {
 		return Info{}, true, err
@@ -99,7 +101,7 @@ func (d *Dir) takeOver(ctx context.Context, f *os.File, st stat, remove func() e
 		return info, found == present, err
 	}
 	if err != nil {
-		return Info{}, false, nil // another file system, most likely
+		return Info{}, false, nil // another mount of the file system, for one
 	}
 	if remove() == nil {
 		if now, err := fstat(f); err == nil && now.links == 1 && leaseHeld(f) {

@@ -77,6 +77,7 @@ func (d *Dir) open() (*writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
+	w.dev = st.dev
 	w.chmod = st.perm != objectMode
 	w.skew = time.Until(time.Unix(0, st.mtime))
 	d.writer.Store(w)

@@ -53,6 +53,7 @@ type Dir struct {
 // A writer is what a Dir learns about its file system before it first writes.
 type writer struct {
 	scratch string
+	dev     uint64        // the file system's number
 	chmod   bool          // the umask takes bits from 0444
 	skew    time.Duration // the file system's clock minus ours
 }

@@ -322,8 +322,28 @@ func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bo
 			l.Set = slices.Delete(l.Set, i, i+1)
 		}
 		rec.Value = l.Encode()
-		if _, err = w.Local.Put(ctx, rec); !errors.Is(err, refstore.ErrConflict) {
+		if _, err = w.Local.PutSync(ctx, rec); !errors.Is(err, refstore.ErrConflict) {
 			return err == nil, err
 		}
 	}
+}
+
+// Names lists the datasets of a workspace as they are, without a look at how they stand.
+func (w *Workspaces) Names(ctx context.Context, ws string) ([]DatasetRow, error) {
+	s, err := w.deployed(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	t, err := w.readTree(ctx, s.RootHash)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	list := make([]DatasetRow, 0, len(t.inputs)+len(t.tasks))
+	for _, e := range t.inputs {
+		list = append(list, DatasetRow{Name: e.Name, Leaf: e.Leaf})
+	}
+	for _, e := range t.tasks {
+		list = append(list, DatasetRow{Name: e.Name, Leaf: e.Leaf, Output: true})
+	}
+	return list, nil
 }

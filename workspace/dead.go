@@ -43,7 +43,8 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *ex
 	}
 	run, err := record.DecodeRun(rec.Value)
 	if err != nil {
-		return err
+		// Its bytes were lost with the power, so it was never synced: it had not finished.
+		run = &record.Run{State: record.RunRunning}
 	}
 	open := map[string]events.Event{} // executions that were started and not seen to end
 	log, err := events.Resume(ctx, w.Records, ws, id, w.Now, func(e *events.Event) {
@@ -97,15 +98,18 @@ func (w *Workspaces) closeExecution(ctx context.Context, log *events.Log, starte
 	if !ok {
 		return nil
 	}
-	if _, err := x.Bury(ctx, key, started.Execution); err != nil {
-		return err
-	}
 	end := events.Event{Type: events.TaskFailed, Task: started.Task, Execution: started.Execution, Data: &events.Data{
 		Key: started.Data.Key, Attempt: started.Data.Attempt, Reason: "crashed"}}
-	e, err := x.Get(ctx, key, started.Execution)
+	_, err := x.Bury(ctx, key, started.Execution)
+	var e *executions.Execution
+	if err == nil {
+		e, err = x.Get(ctx, key, started.Execution)
+	}
 	switch {
 	case errors.Is(err, executions.ErrNotFound):
 		end.Data.Message = "the process of this run ended before the execution was on record"
+	case errors.Is(err, executions.ErrMalformed):
+		end.Data.Message = "the record of the execution was lost with the power"
 	case err != nil:
 		return err
 	case e.State == record.Running:

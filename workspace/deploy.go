@@ -46,21 +46,26 @@ func (w *Workspaces) DeployFile(ctx context.Context, ws, file string) (*Built, e
 // deployFile does it under the lock.
 func (w *Workspaces) deployFile(ctx context.Context, ws, file string, durable bool) (*Built, error) {
 	before, err := w.link(ctx, ws)
-	if err != nil {
+	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
 	built, err := w.Build(ctx, file, before)
 	if err != nil {
 		return nil, err
 	}
+	return built, w.deployBuilt(ctx, ws, built, durable)
+}
+
+// deployBuilt installs a package that was built from a file and remembers the link.
+func (w *Workspaces) deployBuilt(ctx context.Context, ws string, built *Built, durable bool) error {
 	if _, err := dataflow.NewGraph(built.Package); err != nil {
-		return nil, err
+		return err
 	}
 	set, err := w.install(ctx, ws, built.Package, built.Hash, durable)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return built, w.saveLink(ctx, ws, built.Link, func(marked []string) []string {
+	return w.saveLink(ctx, ws, built.Link, durable, func(marked []string) []string {
 		for name, kept := range set { // also from a package that was not linked
 			if kept && !slices.Contains(marked, name) {
 				marked = append(marked, name)
@@ -140,6 +145,11 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 // names, or without a link those that differ from the package's default.
 func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(string, record.Leaf) bool, error) {
 	link, err := w.link(ctx, ws)
+	if errors.Is(err, errBadLink) {
+		// What was set is not known any more. The linked files win: a value that is kept by
+		// mistake would be stale for ever.
+		return func(string, record.Leaf) bool { return false }, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +201,7 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 		}
 	}
 	if scan.touched.Load() {
-		return nil, w.saveLink(ctx, ws, link, nil)
+		return nil, w.saveLink(ctx, ws, link, durable, nil)
 	}
 	return nil, nil
 }
@@ -211,7 +221,7 @@ func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error
 			return err
 		}
 	}
-	return w.saveLink(ctx, ws, link, nil)
+	return w.saveLink(ctx, ws, link, durable, nil)
 }
 
 func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.Link, durable bool) error {

@@ -36,18 +36,27 @@ func (w *Workspaces) link(ctx context.Context, ws string) (*record.Link, error) 
 	return decodeLink(ws, rec.Value)
 }
 
+// errBadLink is wrapped when a link is there and cannot be read: a run that synced nothing
+// and a loss of power leave that. Deploying the file again mends it.
+var errBadLink = errors.New("deploy the package file again")
+
 func decodeLink(ws string, data []byte) (*record.Link, error) {
 	l, err := record.DecodeLink(data)
 	if err != nil {
-		return nil, fmt.Errorf("link of workspace %s: %w; deploy the package file again", ws, err)
+		return nil, fmt.Errorf("link of workspace %s: %w; %w", ws, err, errBadLink)
 	}
 	return l, nil
 }
 
 // saveLink replaces what is remembered of a workspace, all but which inputs are set: "e3 set"
 // takes no lock, so marks that it made meanwhile stay. marks, which may be nil, turns the
-// marks of now into those to keep.
-func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, marks func([]string) []string) error {
+// marks of now into those to keep. durable makes it survive power loss: without its link a
+// workspace does not know what it follows.
+func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, durable bool, marks func([]string) []string) error {
+	put := w.Local.Put
+	if durable {
+		put = w.Local.PutSync
+	}
 	for {
 		rec, err := w.Local.Get(ctx, linkKey(ws))
 		l.Set = nil
@@ -63,7 +72,7 @@ func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, ma
 		if marks != nil {
 			l.Set = marks(l.Set)
 		}
-		_, err = w.Local.Put(ctx, refstore.Record{Key: linkKey(ws), Value: l.Encode(), Version: rec.Version})
+		_, err = put(ctx, refstore.Record{Key: linkKey(ws), Value: l.Encode(), Version: rec.Version})
 		if err == nil {
 			return nil
 		}
@@ -73,38 +82,66 @@ func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, ma
 	}
 }
 
-// LinkedTo returns the package file that a workspace follows, "" if it follows none or
-// does not exist.
+// LinkedTo returns the package file that a workspace follows, "" if it follows none, has
+// nothing deployed or does not exist.
 func (w *Workspaces) LinkedTo(ctx context.Context, ws string) (string, error) {
-	if _, err := w.Records.Get(ctx, stateKey(ws)); errors.Is(err, refstore.ErrNotFound) {
+	rec, err := w.Records.Get(ctx, stateKey(ws))
+	if errors.Is(err, refstore.ErrNotFound) || err == nil && len(rec.Value) == 0 {
 		return "", nil
 	}
 	l, err := w.link(ctx, ws)
+	if errors.Is(err, errBadLink) {
+		return "", nil
+	}
 	if err != nil || l == nil {
 		return "", err
 	}
 	return l.File, nil
 }
 
-// DefaultName returns the workspace that "start -f" means for a package file: the one it made
-// for it before, else one of the package's name. A large file is not read for its name
-// every time.
-func (w *Workspaces) DefaultName(ctx context.Context, file string) (string, error) {
-	key := refstore.Key{Partition: "INDEX/files", Sort: objectstore.Sum([]byte(file)).String()}
-	rec, err := w.Local.Get(ctx, key)
-	if err == nil {
-		name := string(rec.Value)
-		if linked, err := w.LinkedTo(ctx, name); err != nil || linked == file {
-			return name, err
-		}
-	} else if !errors.Is(err, refstore.ErrNotFound) {
-		return "", err
+func fileKey(file string) refstore.Key {
+	return refstore.Key{Partition: "INDEX/files", Sort: objectstore.Sum([]byte(file)).String()}
+}
+
+// MadeFor returns the workspace that "start -f" made for a package file before, "" if there
+// is none any more: a large file is not read for its name every time.
+func (w *Workspaces) MadeFor(ctx context.Context, file string) (string, error) {
+	rec, err := w.Local.Get(ctx, fileKey(file))
+	if errors.Is(err, refstore.ErrNotFound) || err == nil && len(rec.Value) == 0 { // empty: lost with the power
+		return "", nil
 	}
-	def, err := manifest.ParseFile(file)
 	if err != nil {
 		return "", err
 	}
-	return def.Name, overwrite(ctx, w.Local, key, []byte(def.Name))
+	linked, err := w.LinkedTo(ctx, string(rec.Value))
+	if err != nil || linked != file {
+		return "", err
+	}
+	return string(rec.Value), nil
+}
+
+// DeployNew builds a package file and deploys it in the workspace of that name, or of the
+// package's name, which is made if need be.
+func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
+	built, err := w.Build(ctx, file, nil)
+	if err != nil {
+		return "", nil, err
+	}
+	if ws == "" {
+		ws = built.Package.Name
+		if err := overwrite(ctx, w.Local, fileKey(built.Link.File), []byte(ws)); err != nil {
+			return "", nil, err
+		}
+	}
+	if err := w.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
+		return "", nil, err
+	}
+	lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	if err != nil {
+		return "", nil, err
+	}
+	defer lock.Unlock()
+	return ws, built, w.deployBuilt(ctx, ws, built, true)
 }
 
 // A scan takes linked inputs in: what looks as it did when it was last read is not read
@@ -196,8 +233,11 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 	if len(in.Files) == 1 && in.Files[0].Stat.Proves(fileStat(info)) {
 		f := &in.Files[0]
 		if !s.verify || s.has(ctx, f.Hash) {
-			return s.fileLeaf(in, info, f.Hash), nil
+			return fileLeaf(info, objectstore.Info{Hash: f.Hash, Size: info.Size()}), nil
 		}
+	}
+	if !info.Mode().IsRegular() { // a pipe would be waited for
+		return record.Leaf{}, &objectstore.SpecialFileError{Path: path, Mode: info.Mode().Type()}
 	}
 	var stored objectstore.Info
 	for try := 1; ; try++ {
@@ -207,7 +247,7 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 			stat.Seen = seen
 			in.Files = []record.LinkFile{{Path: in.Location, Stat: stat, Hash: stored.Hash, Executable: info.Mode()&0o111 != 0}}
 			s.touched.Store(true)
-			return s.fileLeaf(in, info, stored.Hash), nil
+			return fileLeaf(info, stored), nil
 		}
 		var changed *objectstore.ChangedError
 		if !errors.As(err, &changed) || try == attempts {
@@ -216,8 +256,8 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 	}
 }
 
-func (s *scan) fileLeaf(in *record.LinkInput, info fs.FileInfo, h objectstore.Hash) record.Leaf {
-	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: info.Size(), Executable: info.Mode()&0o111 != 0}
+func fileLeaf(info fs.FileInfo, stored objectstore.Info) record.Leaf {
+	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size, Executable: info.Mode()&0o111 != 0}
 }
 
 // read stores a file's content and returns what the file looked like when it was read.

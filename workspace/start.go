@@ -182,6 +182,12 @@ func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFL
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
 func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, error) {
+	if r.durable && !p.Durable {
+		if err := r.w.Records.Sync(ctx); err != nil {
+			return nil, err
+		}
+		p.Durable = true
+	}
 	n := int64(p.run.Tasks.Len())
 	r.emitStarted()
 	if n > events.Bulk {
@@ -360,6 +366,9 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	if err := r.log.Flush(); err != nil {
 		return err
 	}
+	if err := r.w.saveDurations(ctx, r.ws, g, out, durations); err != nil { // so that the sync below covers it
+		return err
+	}
 	var after *tree
 	if r.o.Publish != Never {
 		state, err := r.w.edit(ctx, r.ws, r.durable, func(_ *State, t *tree) error {
@@ -381,15 +390,12 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	if err := r.finish(ctx, r.rec.RunID); err != nil {
 		return err
 	}
-	if err := r.w.saveDurations(ctx, r.ws, g, out, durations); err != nil {
-		return err
-	}
 	if out.State != record.RunCompleted || r.o.Filter != "" || after == nil || !r.quiet {
 		return nil
 	}
 	return r.w.prove(ctx, r.ws, &record.Proof{
 		RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.current,
-		Shards: r.shards[:], CheckedAt: r.checkedAt,
+		Shards: r.shards[:], CheckedAt: r.checkedAt, Durable: r.durable,
 	})
 }
 

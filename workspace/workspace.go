@@ -36,6 +36,13 @@ type Records interface {
 	Sync(ctx context.Context) error
 }
 
+// Local is a store of records on this machine.
+type Local interface {
+	refstore.Store
+	// PutSync is Put, durable when it returns.
+	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
+}
+
 // Objects is an object store with a side on this machine.
 type Objects interface {
 	executions.LocalObjects
@@ -58,7 +65,7 @@ type Stores struct {
 	Records Records
 	Locks   refstore.Locker
 	Objects Objects
-	Local   refstore.Store // what never leaves this machine: links, proofs
+	Local   Local // what never leaves this machine: links, proofs
 	Now     func() time.Time
 	Holder  func() string // describes this process, as LockState.Holder
 	Sweep   func(context.Context) error

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +15,7 @@ import (
 
 	"e3/internal/manifest"
 	"e3/internal/repo"
+	"e3/workspace"
 )
 
 // version is set by the linker for a release.
@@ -26,12 +29,15 @@ type app struct {
 	getenv func(string) string
 	now    func() time.Time
 
-	json  bool // --json: data for programs
-	color string
+	json   bool // --json: data for programs
+	color  string
+	parsed bool // the command line made sense
+
+	warned map[string]bool // what was said already
 }
 
 func newApp() *app {
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now, warned: map[string]bool{}}
 }
 
 // terminal returns the terminal that w is, nil if it is none.
@@ -71,18 +77,28 @@ func (a *app) location() string {
 }
 
 // positional gives a command's arguments names: the repository first, which may be left
-// out, then those in names, of which the last optional ones may be missing.
+// out, then those in names, of which the last optional ones may be missing. Where the number
+// alone does not tell, the first is the repository if it looks like one.
 func (a *app) positional(cmd *cobra.Command, args []string, optional int, names ...string) (location string, rest []string, err error) {
 	required := len(names) - optional
 	switch {
 	case len(args) > len(names)+1:
-		return "", nil, usagef("%s takes at most %d arguments, got %d", cmd.CommandPath(), len(names)+1, len(args))
+		return "", nil, usagef("%s takes at most %s, got %d; see: %s --help", cmd.CommandPath(), plural(int64(len(names)+1), "argument"), len(args), cmd.CommandPath())
 	case len(args) < required:
 		return "", nil, usagef("%s needs %s; see: %s --help", cmd.CommandPath(), strings.Join(names[len(args):required], " and "), cmd.CommandPath())
-	case len(args) == required:
+	case len(args) == required, len(args) <= len(names) && !isLocation(args[0]):
 		return a.location(), pad(args, len(names)), nil
 	}
 	return args[0], pad(args[1:], len(names)), nil
+}
+
+// isLocation tells whether an argument means a repository rather than a name.
+func isLocation(arg string) bool {
+	if strings.ContainsAny(arg, `/\`) || strings.Trim(arg, ".") == "" {
+		return true
+	}
+	_, err := repo.Find(arg)
+	return err == nil
 }
 
 func pad(args []string, n int) []string {
@@ -91,10 +107,16 @@ func pad(args []string, n int) []string {
 	return out
 }
 
-// dataset splits <workspace>[.<path>].
-func dataset(s string) (ws, path string) {
-	ws, path, _ = strings.Cut(s, ".")
-	return ws, path
+// dataset splits <workspace>.<name>[.<entry>][/path].
+func dataset(s string) (ws string, path workspace.DatasetPath, err error) {
+	ws, rest, ok := strings.Cut(s, ".")
+	if !ok || ws == "" || rest == "" {
+		return "", path, usagef("%q is not <workspace>.<name>", s)
+	}
+	if path, err = workspace.ParseDatasetPath(rest); err != nil {
+		return "", path, usagef("%v", err)
+	}
+	return ws, path, nil
 }
 
 // checkName refuses what cannot be the name of a workspace.
@@ -105,8 +127,49 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// printf writes data. A reader that has gone away is noticed when the process ends.
-func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.stdout, format, args...) }
-
 // notef writes to the person.
 func (a *app) notef(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
+
+// reply answers a command: with the document for programs, else with what text writes.
+func (a *app) reply(document any, text func(w io.Writer)) error {
+	if a.json {
+		return a.document(document, terminal(a.stdout) != nil)
+	}
+	var b bytes.Buffer
+	text(&b)
+	_, err := a.stdout.Write(b.Bytes())
+	return err
+}
+
+// document writes JSON, on one line unless it is to be indented.
+func (a *app) document(v any, indent bool) error {
+	out := a.stdout
+	if terminal(out) != nil {
+		out = &safeWriter{w: out} // JSON lets C1 control characters through
+	}
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	if indent {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(v)
+}
+
+// shown is how a repository is named in advice: "." where that means it.
+func shown(location string, r *repo.Repo) string {
+	if root, err := repo.Find("."); err == nil && root == r.Root {
+		return "."
+	}
+	if location == "" {
+		return r.Root
+	}
+	return location
+}
+
+// quoted makes a word safe to paste into a shell.
+func quoted(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./@+:,=") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(printable(s, false), "'", `'\''`) + "'"
+}

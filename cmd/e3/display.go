@@ -3,8 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +12,10 @@ import (
 
 // A display is the live line below a transcript on a terminal: how many of all steps are
 // done, what is running and since when. It redraws itself a few times a second.
+//
+// The cursor waits at the beginning of the line, so that erasing from there to the end of the
+// screen takes all of the line away, also after a narrower window has folded it.
+// While it is drawn the terminal does not wrap, so that a character of an unexpected width costs no line.
 type display struct {
 	w     io.Writer
 	width func() int
@@ -22,6 +25,7 @@ type display struct {
 	done, total int64
 	running     []runningTask // in the order of their start
 	shown       bool
+	closed      bool
 	stop        chan struct{}
 	stopped     sync.WaitGroup
 }
@@ -34,13 +38,15 @@ type runningTask struct {
 // redraw is how often the running times move on.
 const redraw = 200 * time.Millisecond
 
-func newDisplay(f *os.File, now func() time.Time) *display {
-	d := &display{w: f, now: now, stop: make(chan struct{}), width: func() int {
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-			return w
-		}
-		return 80
-	}}
+const (
+	eraseBelow = "\r\x1b[J"
+	wrapOff    = "\x1b[?7l"
+	wrapOn     = "\x1b[?7h"
+)
+
+// newDisplay draws on w, whose width in columns is asked for every time.
+func newDisplay(w io.Writer, width func() int, now func() time.Time) *display {
+	d := &display{w: w, width: width, now: now, stop: make(chan struct{})}
 	d.stopped.Go(func() {
 		tick := time.NewTicker(redraw)
 		defer tick.Stop()
@@ -48,7 +54,7 @@ func newDisplay(f *os.File, now func() time.Time) *display {
 			select {
 			case <-tick.C:
 				d.mu.Lock()
-				d.show()
+				d.draw()
 				d.mu.Unlock()
 			case <-d.stop:
 				return
@@ -58,87 +64,96 @@ func newDisplay(f *os.File, now func() time.Time) *display {
 	return d
 }
 
+// widthOf asks the terminal for its width.
+func widthOf(fd int) func() int {
+	return func() int {
+		if w, _, err := term.GetSize(fd); err == nil && w > 0 {
+			return w
+		}
+		return 80
+	}
+}
+
+// progress sets the counts.
 func (d *display) progress(done, total int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.done, d.total = done, total
 }
 
+// start adds a running task.
 func (d *display) start(name string, since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running = append(d.running, runningTask{name, since})
 }
 
-func (d *display) end(name string, done, total int64) {
+// end takes a running task away.
+func (d *display) end(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.done, d.total = done, total
-	for i := range d.running {
-		if d.running[i].name == name {
-			d.running = append(d.running[:i], d.running[i+1:]...)
-			return
-		}
+	if i := slices.IndexFunc(d.running, func(t runningTask) bool { return t.name == name }); i >= 0 {
+		d.running = slices.Delete(d.running, i, i+1)
 	}
 }
 
-// clear takes the line away, so that something can be printed in its place.
-func (d *display) clear() {
+// above has print write lines in the place of the live one, which moves down.
+func (d *display) above(print func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.clear()
+	print()
+	d.draw()
+}
+
+// clear takes the line away; d.mu is held.
+func (d *display) clear() {
 	if d.shown {
-		fmt.Fprint(d.w, "\r\x1b[K")
+		fmt.Fprint(d.w, eraseBelow)
 		d.shown = false
 	}
 }
 
+// draw draws the line; d.mu is held.
 func (d *display) draw() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.show()
-}
-
-// show draws the line; d.mu is held.
-func (d *display) show() {
-	if d.total == 0 {
+	if d.total == 0 || d.closed {
 		return
 	}
-	fmt.Fprintf(d.w, "\r\x1b[K%s", d.line(d.width()-1))
+	fmt.Fprint(d.w, eraseBelow+wrapOff+d.line(d.width()-1)+wrapOn+"\r")
 	d.shown = true
 }
 
 // line fits the width: the count first, then as many running tasks as there is room for.
-func (d *display) line(width int) string {
+func (d *display) line(room int) string {
 	line := fmt.Sprintf("[%d/%d]", d.done, d.total)
 	now := d.now()
 	for i, t := range d.running {
-		part := fmt.Sprintf(" %s %s", printable(t.name, false), elapsed(now.Sub(t.since).Truncate(time.Second)))
+		space, more := " ", ""
 		if i > 0 {
-			part = "," + part
+			space = ", "
 		}
-		more := fmt.Sprintf(", +%d more", len(d.running)-i)
-		if len([]rune(line+part)) > width-len(more) && i < len(d.running)-1 || len([]rune(line+part)) > width {
-			line += strings.TrimPrefix(more, strings.Repeat(",", btoi(i == 0)))
+		if left := len(d.running) - i - 1; left > 0 {
+			more = fmt.Sprintf(", +%d more", left)
+		}
+		name, since := printable(t.name, false), " "+seconds(now.Sub(t.since))
+		left := room - columns(line+space+since+more)
+		if i == 0 {
+			name = clip(name, max(left, 8))
+		} else if columns(name) > left {
+			line += fmt.Sprintf(", +%d more", len(d.running)-i)
 			break
 		}
-		line += part
+		line += space + name + since
 	}
-	if r := []rune(line); len(r) > width {
-		line = string(r[:max(width, 0)])
-	}
-	return line
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return clip(line, max(room, 0))
 }
 
 // close stops redrawing and takes the line away.
 func (d *display) close() {
 	close(d.stop)
 	d.stopped.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.clear()
+	d.closed = true
 }

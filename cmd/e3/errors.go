@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,11 +28,13 @@ const (
 )
 
 // usageError is a command line that makes no sense.
-type usageError struct{ msg string }
+type usageError struct{ err error }
 
-func (e *usageError) Error() string { return e.msg }
+func (e *usageError) Error() string { return e.err.Error() }
 
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 // exitError ends the process with a code after everything was said.
 type exitError struct{ code int }
@@ -83,8 +84,14 @@ func (a *app) report(err error) int {
 		return code
 	}
 	if a.json {
-		line, _ := json.Marshal(map[string]any{"type": "error", "message": err.Error(), "exitCode": code})
-		fmt.Fprintf(a.stdout, "%s\n", line)
+		line := struct {
+			Type     string `json:"type"`
+			Message  string `json:"message"`
+			ExitCode int    `json:"exitCode"`
+		}{"error", err.Error(), code}
+		if fault := a.document(line, false); fault != nil {
+			fmt.Fprintf(a.stderr, "e3: %s\n", printable(fault.Error(), true))
+		}
 	}
 	fmt.Fprintf(a.stderr, "e3: %s\n", printable(err.Error(), true))
 	if hint := hint(err); hint != "" {

@@ -25,7 +25,11 @@ func run(ctx context.Context, args []string, a *app) int {
 	defer stop()
 	root := newRoot(a)
 	root.SetArgs(args)
-	return a.report(root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.parsed { // cobra's own, all about the command line
+		err = &usageError{err}
+	}
+	return a.report(err)
 }
 
 // errInterrupted is the cause of a context that a signal has cancelled.

@@ -1,7 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"e3/internal/manifest"
 )
 
 func newRoot(a *app) *cobra.Command {
@@ -11,21 +17,117 @@ func newRoot(a *app) *cobra.Command {
 		Long: `e3 runs pipelines of ordinary commands and never does the same work twice.
 
 Every execution of a task on given inputs is kept, with its logs. The repository comes first on every
-command line; "." means the .e3 folder here or in a folder above, and stands for a missing one unless
-E3_REPO names another.`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+command line; "." means the .e3 folder here or in a folder above. It may be left out: then E3_REPO names
+it, or else it is ".".`,
+		Example: `  e3 start -f e3.yaml          make what is missing and run
+  e3 start . prod              run a workspace
+  e3 run . prod                what the latest run did
+  e3 logs . prod.train         what a task printed
+  e3 get . prod.report -o report.html`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.CompletionOptions.DisableDefaultCmd = false
 	f := root.PersistentFlags()
-	f.BoolVar(&a.json, "json", false, "write JSON for programs: one document, or one event a line where there are many")
+	f.BoolVar(&a.json, "json", false, "write JSON for programs: one document, or one object a line where there are many")
 	f.StringVar(&a.color, "color", "auto", "auto, always or never; NO_COLOR and FORCE_COLOR are heeded")
+	fromEnvironment(f, "color")
+	fixedValues(root, "color", "auto", "always", "never")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see: %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newStart(a))
-	return root
+	root.SetUsageFunc(usage)
+	root.AddCommand(
+		newInit(a), newPackage(a), newWorkspace(a),
+		newStart(a), newRun(a), newLogs(a), newStatus(a, "status"),
+		newList(a), newGet(a), newSet(a), newUnset(a),
+		newConvert(a), newVersion(a), newMan(a),
+	)
+	root.AddCommand(topics()...)
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Short = "Print the completion script for a shell"
+			family(cmd)
+		}
+	}
+	return family(root)
+}
+
+// prepare runs before every command.
+func (a *app) prepare(cmd *cobra.Command) error {
+	a.parsed = true
+	if err := a.heedEnvironment(cmd); err != nil {
+		return err
+	}
+	return oneOf("color", a.color, "auto", "always", "never")
+}
+
+// family makes a command that only has commands below it say so when it is called without one of
+// them.
+func family(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				names = append(names, sub.Name())
+			}
+		}
+		switch {
+		case len(args) > 0:
+			err := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
+			if guess := manifest.Nearest(args[0], names); guess != "" {
+				return usagef("%s; did you mean %q?", err, guess)
+			}
+			return usagef("%s; see: %s --help", err, cmd.CommandPath())
+		case cmd.HasParent():
+			return usagef("%s needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
+		}
+		return cmd.Help()
+	}
+	return cmd
+}
+
+// usage prints how a command is called.
+func usage(cmd *cobra.Command) error {
+	w := cmd.OutOrStderr()
+	line := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		line = cmd.CommandPath() + " <command>"
+	}
+	fmt.Fprintf(w, "Usage:\n  %s\n", line)
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\nCommands:\n")
+		list(cmd, (*cobra.Command).IsAvailableCommand).write(w, "  ")
+	}
+	flags(cmd, "Flags", cmd.LocalFlags())
+	flags(cmd, "Flags of every command", cmd.InheritedFlags())
+	if cmd.HasHelpSubCommands() {
+		fmt.Fprintf(w, "\nMore help:\n")
+		list(cmd, (*cobra.Command).IsAdditionalHelpTopicCommand).write(w, "  "+cmd.Name()+" help ")
+	}
+	return nil
+}
+
+func list(cmd *cobra.Command, which func(*cobra.Command) bool) *table {
+	t := &table{}
+	for _, sub := range cmd.Commands() {
+		if which(sub) {
+			t.row(sub.Name(), sub.Short)
+		}
+	}
+	return t
+}
+
+func flags(cmd *cobra.Command, title string, set *pflag.FlagSet) {
+	if set.HasAvailableFlags() {
+		fmt.Fprintf(cmd.OutOrStderr(), "\n%s:\n%s\n", title, strings.TrimRight(set.FlagUsagesWrapped(110), "\n"))
+	}
 }

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -66,18 +70,23 @@ workspace has the package's name unless another is given.`,
 			return runStart(cmd.Context(), a, location, rest[0], &o)
 		},
 	}
+	cmd.ValidArgsFunction = a.completeWorkspace
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "package file: create what is missing, deploy it, run")
 	f.IntVarP(&o.concurrency, "concurrency", "j", 0, "commands at a time, in cores (default: the cores of this machine)")
-	f.StringVar(&o.memory, "memory", "", "what the declared memory of running tasks may add up to (default: no limit)")
+	f.StringVar(&o.memory, "memory", "", "what the declared memory of running tasks may add up to, as 8GiB (default: no limit)")
 	f.StringArrayVar(&o.resources, "resource", nil, "capacity of a named resource, as name=amount (repeatable)")
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start nothing more after the first failure")
-	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always, final or none")
-	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (finished runs), full (every execution) or none")
+	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
+	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
+	fromEnvironment(f, "concurrency", "memory", "resource", "fail-fast", "publish", "durability", "progress", "grace")
+	fixedValues(cmd, "publish", "always", "final", "none")
+	fixedValues(cmd, "durability", "batch", "full", "none")
+	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
 	return cmd
 }
 
@@ -90,18 +99,18 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 	if s.Concurrency < 1 {
 		return s, usagef("--concurrency must be at least 1")
 	}
-	var ok bool
-	if s.Publish, ok = map[string]workspace.Publishing{"always": workspace.Always, "final": workspace.Final, "none": workspace.Never}[o.publish]; !ok {
-		return s, usagef("--publish is always, final or none, not %q", o.publish)
+	if o.grace < 0 {
+		return s, usagef("--grace must not be negative")
 	}
-	if s.Durability, ok = map[string]workspace.Durability{"batch": workspace.Batch, "full": workspace.Full, "none": workspace.None}[o.durability]; !ok {
-		return s, usagef("--durability is batch, full or none, not %q", o.durability)
+	if err := errors.Join(
+		oneOf("publish", o.publish, "always", "final", "none"),
+		oneOf("durability", o.durability, "batch", "full", "none"),
+		oneOf("progress", o.progress, "auto", "tty", "plain", "json", "none"),
+	); err != nil {
+		return s, err
 	}
-	switch o.progress {
-	case "auto", "tty", "plain", "json", "none":
-	default:
-		return s, usagef("--progress is auto, tty, plain, json or none, not %q", o.progress)
-	}
+	s.Publish = map[string]workspace.Publishing{"always": workspace.Always, "final": workspace.Final, "none": workspace.Never}[o.publish]
+	s.Durability = map[string]workspace.Durability{"batch": workspace.Batch, "full": workspace.Full, "none": workspace.None}[o.durability]
 	if o.memory != "" {
 		n, err := manifest.SizeOf(o.memory)
 		if err != nil {
@@ -112,7 +121,7 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 	for _, r := range o.resources {
 		name, amount, _ := strings.Cut(r, "=")
 		n, err := strconv.ParseFloat(amount, 64)
-		if err != nil || n <= 0 || name == "" {
+		if err != nil || !(n > 0) || math.IsInf(n, 0) || name == "" {
 			return s, usagef("--resource is name=amount, not %q", r)
 		}
 		if s.Capacities == nil {
@@ -154,7 +163,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		a.json = true
 		return a.startJSON(ctx, r, ws, settings)
 	}
-	return a.startText(ctx, r, location, ws, settings, o.progress)
+	return a.startText(ctx, r, shown(location, r), ws, settings, o.progress)
 }
 
 // repositoryFor finds the repository of a package file: the one named, the one above the
@@ -198,25 +207,24 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 	if err != nil {
 		return "", err
 	}
+	known := ws
 	if ws == "" {
-		if ws, err = r.Workspaces.DefaultName(ctx, abs); err != nil {
+		if known, err = r.Workspaces.MadeFor(ctx, abs); err != nil {
 			return "", err
 		}
-	}
-	if err := checkName("workspace", ws); err != nil {
+	} else if err := checkName("workspace", ws); err != nil {
 		return "", err
 	}
-	linked, err := r.Workspaces.LinkedTo(ctx, ws)
-	if err != nil {
-		return "", err
+	if known != "" {
+		linked, err := r.Workspaces.LinkedTo(ctx, known)
+		if err != nil {
+			return "", err
+		}
+		if linked == abs {
+			return known, nil // start follows it by itself
+		}
 	}
-	if linked == abs {
-		return ws, nil // start follows it by itself
-	}
-	if err := r.Workspaces.Create(ctx, ws); err != nil && !errors.Is(err, workspace.ErrExists) {
-		return "", err
-	}
-	built, err := r.Workspaces.DeployFile(ctx, ws, file)
+	ws, built, err := r.Workspaces.DeployNew(ctx, ws, file)
 	if err != nil {
 		return "", err
 	}
@@ -224,23 +232,33 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 	return ws, nil
 }
 
+// warn passes on what is odd about a package file, each warning once: a start may read the
+// file twice.
 func (a *app) warn(warnings []manifest.Warning) {
 	for _, w := range warnings {
-		a.notef("warning: %s", printable(w.String(), false))
+		if text := w.String(); !a.warned[text] {
+			a.warned[text] = true
+			a.notef("warning: %s", printable(text, false))
+		}
 	}
 }
 
 // startJSON writes the events of the run, one a line.
 func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspace.StartOptions) error {
-	lines := newLineWriter(a.stdout)
-	s.OnEvent = func(e events.Event) {
-		if b, err := events.Append(nil, &e); err == nil {
-			lines.write(b)
+	out := bufio.NewWriter(a.stdout)
+	var fault error
+	s.OnStart = func(info *workspace.RunInfo) { a.warn(info.Warnings) }
+	s.OnEvent = inOrder(func(e events.Event) {
+		b, err := events.Append(nil, &e)
+		if err == nil {
+			if _, err = out.Write(b); err == nil {
+				err = out.Flush() // whoever reads it follows the run
+			}
 		}
-	}
+		fault = cmp.Or(fault, err)
+	})
 	res, err := r.Workspaces.Start(ctx, ws, s)
-	lines.flush()
-	if err != nil {
+	if err = errors.Join(err, fault); err != nil {
 		return err
 	}
 	return runExit(res)
@@ -249,64 +267,78 @@ func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspac
 func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
 	var live *display
 	f := terminal(a.stderr)
-	if progress == "tty" || progress == "auto" && f != nil && terminal(a.stdout) != nil {
+	if progress == "tty" || progress == "auto" && f != nil && terminal(a.stdout) != nil && a.getenv("TERM") != "dumb" {
 		if f == nil {
 			return usagef("--progress=tty needs a terminal on standard error")
 		}
-		live = newDisplay(f, a.now)
+		live = newDisplay(f, widthOf(int(f.Fd())), a.now)
 	}
 	out := a.stdout
 	if progress == "none" {
 		out = io.Discard
 	}
-	t := newTranscript(out, live, a.styleFor(a.stdout), location, ws)
+	t := newTranscript(out, live, a.styleFor(a.stdout))
 	s.OnStart = func(info *workspace.RunInfo) { a.warn(info.Warnings) }
 	s.OnEvent = t.event
 	res, err := r.Workspaces.Start(ctx, ws, s)
-	t.close()
-	if err != nil {
+	if err = errors.Join(err, t.close()); err != nil {
 		return err
 	}
-	a.summary(ctx, out, r, location, ws, res, t)
+	if err := summary(out, res.Run); err != nil {
+		return err
+	}
+	a.explain(ctx, r, location, ws, t.failures)
 	return runExit(res)
 }
 
-// summary prints the last line, and what a person wants to know of failures.
-func (a *app) summary(ctx context.Context, out io.Writer, r *repo.Repo, location, ws string, res *workspace.RunResult, t *transcript) {
-	run := res.Run
-	s := run.Summary
-	parts := []string{fmt.Sprintf("%d cached", s.Cached), fmt.Sprintf("%d executed", s.Completed-s.Cached)}
+// summary prints the last line.
+func summary(out io.Writer, run *record.Run) error {
+	_, err := fmt.Fprintf(out, "Run %s %s (%s)\n", short(run.RunID), run.State, counts(run.Summary))
+	return err
+}
+
+// counts is "2 cached, 1 executed", and what went wrong.
+func counts(s record.Summary) string {
+	text := fmt.Sprintf("%d cached, %d executed", s.Cached, s.Completed-s.Cached)
 	if s.Failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", s.Failed))
+		text += fmt.Sprintf(", %d failed", s.Failed)
 	}
 	if s.Skipped > 0 {
-		parts = append(parts, fmt.Sprintf("%d skipped", s.Skipped))
+		text += fmt.Sprintf(", %d skipped", s.Skipped)
 	}
-	fmt.Fprintf(out, "Run %s %s (%s)\n", short(run.RunID), run.State, strings.Join(parts, ", "))
-	for i, f := range t.failures {
-		if i == 3 {
-			a.notef("… and %d more; see: e3 run %s %s", len(t.failures)-i, location, ws)
-			return
-		}
+	return text
+}
+
+// explain tells a person what there is to know of the first failures.
+func (a *app) explain(ctx context.Context, r *repo.Repo, location, ws string, failures []failure) {
+	const most = 3
+	for _, f := range failures[:min(len(failures), most)] {
 		a.explainFailure(ctx, r, location, ws, f)
+	}
+	if n := len(failures) - most; n > 0 {
+		a.notef("\n… and %s more; see: e3 run %s %s", plural(int64(n), "failure"), quoted(location), ws)
 	}
 }
 
 // explainFailure shows the end of a failed task's log and where the rest is.
 func (a *app) explainFailure(ctx context.Context, r *repo.Repo, location, ws string, f failure) {
 	a.notef("\n%s: %s", printable(f.task, false), printable(f.message, false))
+	stream := ""
 	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
-		for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
-			lines := logTail(ctx, r.Executions, key, f.execution, stream)
+		for _, s := range []executions.Stream{executions.Stderr, executions.Stdout} {
+			lines := logTail(ctx, r.Executions, key, f.execution, s)
 			for _, line := range lines {
 				a.notef("  | %s", printable(line, false))
 			}
 			if len(lines) > 0 {
+				if s == executions.Stderr {
+					stream = " --stderr"
+				}
 				break
 			}
 		}
 	}
-	a.notef("  all of it: e3 logs %s '%s.%s'", location, ws, printable(f.task, false))
+	a.notef("  all of it: e3 logs %s %s%s", quoted(location), quoted(ws+"."+f.task), stream)
 }
 
 // logTail returns the last lines of a log.
@@ -324,6 +356,9 @@ func logTail(ctx context.Context, x *executions.Store, key executions.Key, id st
 	data, err := io.ReadAll(io.LimitReader(r, most))
 	if err != nil {
 		return nil
+	}
+	if _, rest, ok := bytes.Cut(data, []byte("\n")); ok && size > most {
+		data = rest // the first line is not whole
 	}
 	return tail(data, 10)
 }

@@ -5,48 +5,47 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"e3/executions"
 	"e3/internal/events"
 )
 
 // A transcript prints what a run does, a line for each task, in the manner of seed 003.
 // Where it is written to a terminal, a live line below it counts all steps.
 type transcript struct {
-	out  io.Writer
 	live *display // nil without a terminal
 
 	mu       sync.Mutex
 	buf      *bufio.Writer
-	ws, repo string
-	run      string
 	total    int64 // steps, once they are known
 	done     int64
-	failures []failure
+	failures []failure // at most one for a task, in the order of their ends
 	style    style
 }
 
 // failure is remembered for the report at the end.
 type failure struct {
 	task, execution, key, message string
-	ended                         bool // no retry follows
 }
 
-func newTranscript(out io.Writer, live *display, st style, repo, ws string) *transcript {
-	return &transcript{out: out, buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st, repo: repo, ws: ws}
+func newTranscript(out io.Writer, live *display, st style) *transcript {
+	return &transcript{buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st}
 }
 
 // line writes one line, above the live one if there is one.
 func (t *transcript) line(format string, args ...any) {
-	if t.live != nil {
-		t.live.clear()
+	print := func() {
+		fmt.Fprintf(t.buf, format+"\n", args...)
+		t.buf.Flush()
 	}
-	fmt.Fprintf(t.buf, format+"\n", args...)
-	t.buf.Flush()
 	if t.live != nil {
-		t.live.draw()
+		t.live.above(print)
+	} else {
+		print()
 	}
 }
 
@@ -60,32 +59,33 @@ func (t *transcript) event(e events.Event) {
 	}
 	switch e.Type {
 	case events.RunStarted:
-		t.run = e.Run
 		t.line("Run %s started", short(e.Run))
 	case events.TaskCreated:
-		t.steps(int64(d.Tasks))
+		t.total += int64(max(d.Tasks, 1))
+		t.progress()
 	case events.TaskCached:
 		t.cached(e, d)
 	case events.TaskStarted:
-		t.running(e)
-		if d.Attempt > 1 {
-			t.task("start", "", e.Task, fmt.Sprintf(" (attempt %d)", d.Attempt))
-		} else {
-			t.task("start", "", e.Task, "")
+		if t.live != nil {
+			t.live.start(e.Task, e.Time)
 		}
+		note := ""
+		if d.Attempt > 1 {
+			note = fmt.Sprintf(" (attempt %d)", d.Attempt)
+		}
+		t.task("start", "", e.Task, note)
 	case events.TaskCompleted:
-		t.ended(e)
+		t.ended(e.Task)
 		t.task("done", t.style.green, e.Task, fmt.Sprintf(" (%s)", elapsed(time.Duration(d.Duration)*time.Millisecond)))
 	case events.TaskFailed:
 		t.failed(e, d)
 	case events.TaskRetryScheduled:
-		if n := len(t.failures); n > 0 && t.failures[n-1].task == e.Task {
-			t.failures = t.failures[:n-1]
-		}
-		t.steps(1)
+		t.forget(e.Task)
+		t.done-- // it has not come to its end after all
+		t.progress()
 		t.task("retry", t.style.yellow, e.Task, fmt.Sprintf(" (attempt %d in %s)", d.Attempt, elapsed(time.Duration(d.DelayMs)*time.Millisecond)))
 	case events.TaskSkipped:
-		t.done++
+		t.ended(e.Task)
 		t.task("skip", t.style.dim, e.Task, fmt.Sprintf(" (%s failed)", printable(d.Because, false)))
 	}
 }
@@ -97,61 +97,65 @@ func (t *transcript) task(word, color, name, note string) {
 }
 
 func (t *transcript) cached(e events.Event, d *events.Data) {
-	if e.Task != "" {
-		if d.As != "" { // proven, so not among the steps that were announced
-			t.total++
-		}
-		t.ended(e)
-		t.task("cached", t.style.dim, e.Task, "")
+	if e.Task == "" {
+		t.total += int64(d.Tasks)
+		t.done += int64(d.Tasks)
+		t.progress()
+		t.task("cached", t.style.dim, plural(int64(d.Tasks), "task"), "")
 		return
 	}
-	t.total += int64(d.Tasks)
-	t.done += int64(d.Tasks)
-	t.task("cached", t.style.dim, plural(int64(d.Tasks), "task"), "")
+	if d.As != "" { // proven, so not among the steps that were announced
+		t.total++
+	}
+	t.ended(e.Task)
+	t.task("cached", t.style.dim, e.Task, "")
 }
 
 func (t *transcript) failed(e events.Event, d *events.Data) {
-	t.ended(e)
+	t.ended(e.Task)
+	t.forget(e.Task)
 	word, note := "error", d.Message
 	if d.Message == "" {
 		word, note = "failed", fmt.Sprintf("exit code %d", d.ExitCode)
 	}
-	t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note})
+	if executions.Reason(d.Reason) != executions.ReasonCancelled { // that needs no explanation
+		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note})
+	}
 	if d.Duration > 0 {
 		note += ", " + elapsed(time.Duration(d.Duration)*time.Millisecond)
 	}
 	t.task(word, t.style.red, e.Task, " ("+printable(note, false)+")")
 }
 
-func (t *transcript) steps(n int64) {
-	t.total += n
+// forget drops what is remembered of a task's failure.
+func (t *transcript) forget(task string) {
+	t.failures = slices.DeleteFunc(t.failures, func(f failure) bool { return f.task == task })
+}
+
+// ended counts a task that has come to its end.
+func (t *transcript) ended(task string) {
+	t.done++
+	if t.live != nil {
+		t.live.end(task)
+	}
+	t.progress()
+}
+
+func (t *transcript) progress() {
 	if t.live != nil {
 		t.live.progress(t.done, t.total)
 	}
 }
 
-func (t *transcript) running(e events.Event) {
-	if t.live != nil {
-		t.live.start(e.Task, e.Time)
-	}
-}
-
-func (t *transcript) ended(e events.Event) {
-	t.done++
-	if t.live != nil {
-		t.live.end(e.Task, t.done, t.total)
-	}
-}
-
-// close ends the live line.
-func (t *transcript) close() {
+// close ends the live line and tells whether everything could be written.
+func (t *transcript) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live != nil {
 		t.live.close()
 		t.live = nil
 	}
-	t.buf.Flush()
+	return t.buf.Flush()
 }
 
 // tail returns the last lines of a log's end.

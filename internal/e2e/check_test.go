@@ -34,24 +34,32 @@ type checker struct {
 	objects map[string]bool // hash → content is right
 	known   map[string]bool // ids of the executions
 	wrong   []string
+
+	// After a loss of power in the middle of a run, bytes that nothing refers to may be torn:
+	// objects that no record names, records of executions that no run names.
+	torn bool
 }
 
 // check fails the test if the repository is not whole.
 func check(t testing.TB, root string) {
 	t.Helper()
-	if wrong := inspect(root); len(wrong) > 0 {
-		t.Fatalf("repository %s is not whole:\n  %s", root, strings.Join(wrong, "\n  "))
-	}
+	(&checker{root: root}).run(t)
 }
 
-// inspect returns what is wrong with a repository.
-func inspect(root string) []string {
-	r, err := repo.Open(root, repo.Options{})
+// checkTorn is check after a loss of power in the middle of a run.
+func checkTorn(t testing.TB, root string) {
+	t.Helper()
+	(&checker{root: root, torn: true}).run(t)
+}
+
+func (c *checker) run(t testing.TB) {
+	t.Helper()
+	r, err := repo.Open(c.root, repo.Options{})
 	if err != nil {
-		return []string{err.Error()}
+		t.Fatal(err)
 	}
 	defer r.Close()
-	c := &checker{root: root, repo: r, objects: map[string]bool{}, known: map[string]bool{}}
+	c.repo, c.objects, c.known = r, map[string]bool{}, map[string]bool{}
 	c.storedObjects()
 	c.executions()
 	c.packages()
@@ -60,7 +68,9 @@ func inspect(root string) []string {
 	c.events()
 	c.index()
 	c.leftovers()
-	return c.wrong
+	if len(c.wrong) > 0 {
+		t.Fatalf("repository %s is not whole:\n  %s", c.root, strings.Join(c.wrong, "\n  "))
+	}
 }
 
 func (c *checker) fault(format string, args ...any) {
@@ -106,7 +116,7 @@ func (c *checker) storedObjects() {
 		}
 		if got := c.hashFile("objects", rel); got == name {
 			c.objects[name] = true
-		} else {
+		} else if !c.torn {
 			c.fault("objects/%s holds %s, %d bytes", rel, got, info.Size())
 		}
 	})
@@ -294,7 +304,9 @@ func (c *checker) execution(rel string) {
 	task, inputs, id := parts[0], parts[1], parts[2]
 	s, err := record.DecodeStatus(c.readFile("executions", rel+"/status.beast2"))
 	if err != nil {
-		c.fault("%s: %v", where, err)
+		if !c.torn {
+			c.fault("%s: %v", where, err)
+		}
 		return
 	}
 	c.known[id] = true
@@ -311,7 +323,9 @@ func (c *checker) execution(rel string) {
 		c.fault("%s: its inputs do not hash to its folder", where)
 	}
 	if d, err := record.DecodeDetail(c.readFile("executions", rel+"/detail.beast2")); err != nil {
-		c.fault("%s: %v", where, err)
+		if !c.torn {
+			c.fault("%s: %v", where, err)
+		}
 	} else if d.Attempt < 1 || d.Task == "" {
 		c.fault("%s: detail %+v", where, *d)
 	}

@@ -101,3 +101,18 @@ func peakMemory(x *process) int64 {
 		}
 	}
 }
+
+// switches is how often the threads of a process have gone to sleep by themselves.
+func switches(pid int) int64 {
+	var sum int64
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, file := range files {
+		status, _ := os.ReadFile(file)
+		_, rest, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+		if f := strings.Fields(rest); len(f) > 0 {
+			n, _ := strconv.ParseInt(f[0], 10, 64)
+			sum += n
+		}
+	}
+	return sum
+}

@@ -242,7 +242,20 @@ func (x *process) result() result {
 	return result{code: x.cmd.ProcessState.ExitCode(), stdout: strings.Join(x.stdout, ""), stderr: x.stderr.String()}
 }
 
-func (r result) text() string { return "stdout:\n" + r.stdout + "stderr:\n" + r.stderr }
+// text is the end of what e3 said, for the message of a test that failed.
+func (r result) text() string { return "stdout:\n" + tail(r.stdout) + "stderr:\n" + tail(r.stderr) }
+
+func tail(text string) string {
+	lines := slices.Collect(strings.Lines(text))
+	var b strings.Builder
+	for _, line := range lines[max(0, len(lines)-12):] {
+		if len(line) > 400 {
+			line = line[:400] + "…\n"
+		}
+		b.WriteString("  " + line)
+	}
+	return b.String()
+}
 
 // events are those of a start with --json.
 func (r result) events(t testing.TB) []events.Event {
@@ -311,7 +324,7 @@ func (p *project) open() *repo.Repo {
 	return r
 }
 
-// all returns every execution of the repository, by task and age.
+// all returns every execution of the repository that can be read, oldest first.
 func (p *project) all() []*executions.Execution {
 	p.t.Helper()
 	r := p.open()
@@ -327,6 +340,9 @@ func (p *project) all() []*executions.Execution {
 				p.t.Fatal(err)
 			}
 			for e, err := range r.Executions.List(ctx, executions.Key{Task: task, Inputs: inputs}) {
+				if errors.Is(err, executions.ErrMalformed) {
+					continue
+				}
 				if err != nil {
 					p.t.Fatal(err)
 				}

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -94,16 +95,19 @@ const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
 // Append appends the event's line to b.
 func Append(b []byte, e *Event) ([]byte, error) {
-	b = fmt.Appendf(b, `{"seq":%d,"time":"%s","run":%q,"workspace":%q,"type":%q`,
-		e.Seq, e.Time.UTC().Format(timeLayout), e.Run, e.Workspace, e.Type)
-	for _, f := range []struct{ name, value string }{{"task", e.Task}, {"execution", e.Execution}, {"worker", e.Worker}} {
-		if f.value != "" {
-			text, err := json.Marshal(f.value)
-			if err != nil {
-				return nil, err
-			}
-			b = append(append(append(append(b, `,"`...), f.name...), `":`...), text...)
-		}
+	b = strconv.AppendInt(append(b, `{"seq":`...), e.Seq, 10)
+	b = e.Time.UTC().AppendFormat(append(b, `,"time":"`...), timeLayout)
+	b = appendText(append(b, `","run":`...), e.Run)
+	b = appendText(append(b, `,"workspace":`...), e.Workspace)
+	b = appendText(append(b, `,"type":`...), string(e.Type))
+	if e.Task != "" {
+		b = appendText(append(b, `,"task":`...), e.Task)
+	}
+	if e.Execution != "" {
+		b = appendText(append(b, `,"execution":`...), e.Execution)
+	}
+	if e.Worker != "" {
+		b = appendText(append(b, `,"worker":`...), e.Worker)
 	}
 	if e.Data != nil {
 		data, err := json.Marshal(e.Data)
@@ -113,6 +117,17 @@ func Append(b []byte, e *Event) ([]byte, error) {
 		b = append(append(b, `,"data":`...), data...)
 	}
 	return append(b, "}\n"...), nil
+}
+
+// appendText appends s as a JSON string. Most names need no escapes, and then no allocation.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			text, _ := json.Marshal(s) // a string always encodes
+			return append(b, text...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // Parse reads one line, with or without its newline. Unknown fields are passed over: the

@@ -158,7 +158,10 @@ func Read(ctx context.Context, streams refstore.Streams, workspace, run string) 
 			return
 		}
 		defer r.Close()
-		decode(r, run, yield)
+		var p position
+		if err := decode(r, run, &p, func(e Positioned) bool { return yield(e, nil) }); err != nil {
+			yield(Positioned{}, err)
+		}
 	}
 }
 
@@ -166,45 +169,73 @@ func Read(ctx context.Context, streams refstore.Streams, workspace, run string) 
 // or the context's.
 func Follow(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Positioned, error] {
 	return func(yield func(Positioned, error) bool) {
-		r, err := streams.Follow(ctx, streamKey(workspace, run), 0)
-		if err != nil {
-			yield(Positioned{}, fmt.Errorf("events of run %s: %w", run, err))
-			return
-		}
-		defer r.Close()
-		decode(r, run, func(e Positioned, err error) bool {
-			if ctx.Err() != nil {
-				return false
+		var p position
+		for doubted := int64(-1); ; doubted = p.off {
+			r, err := streams.Follow(ctx, streamKey(workspace, run), p.off)
+			if err != nil {
+				yield(Positioned{}, fmt.Errorf("events of run %s: %w", run, err))
+				return
 			}
-			return yield(e, err) && e.Type != RunCompleted && e.Type != RunFailed && e.Type != RunCancelled
-		})
+			err = decode(r, run, &p, func(e Positioned) bool {
+				return ctx.Err() == nil && yield(e, nil) && e.Type != RunCompleted && e.Type != RunFailed && e.Type != RunCancelled
+			})
+			r.Close()
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			// Part of a line that was read may have been a dead writer's, cut meanwhile: it
+			// is read once more from its start.
+			var damaged *lineError
+			if p.off == doubted || !errors.As(err, &damaged) && !errors.Is(err, refstore.ErrConflict) {
+				yield(Positioned{}, err)
+				return
+			}
+		}
 	}
 }
 
-func decode(r io.Reader, run string, yield func(Positioned, error) bool) {
+// position is how far a log was read.
+type position struct {
+	off int64 // end of the last whole line
+	seq int64 // of its event
+}
+
+// lineError is a whole line that is not the event that is due.
+type lineError struct {
+	run string
+	end int64
+	err error
+}
+
+func (e *lineError) Error() string {
+	return fmt.Sprintf("events of run %s: line ending at byte %d: %v", e.run, e.end, e.err)
+}
+
+func (e *lineError) Unwrap() error { return e.err }
+
+// decode yields the events of a stream that was opened at p, and moves p past them. It
+// returns nil where the stream ends or yield ends it.
+func decode(r io.Reader, run string, p *position, yield func(Positioned) bool) error {
 	br := bufio.NewReaderSize(r, 64<<10)
-	var off, seq int64
 	for {
 		line, err := br.ReadBytes('\n')
 		if err == io.EOF {
-			return
+			return nil
 		}
 		if err != nil {
-			yield(Positioned{}, fmt.Errorf("events of run %s: %w", run, err))
-			return
+			return fmt.Errorf("events of run %s: %w", run, err)
 		}
-		off += int64(len(line))
+		end := p.off + int64(len(line))
 		e, err := Parse(line)
-		if err == nil && e.Seq != seq+1 {
-			err = fmt.Errorf("event %d follows event %d", e.Seq, seq)
+		if err == nil && e.Seq != p.seq+1 {
+			err = fmt.Errorf("event %d follows event %d", e.Seq, p.seq)
 		}
 		if err != nil {
-			yield(Positioned{}, fmt.Errorf("events of run %s: line ending at byte %d: %w", run, off, err))
-			return
+			return &lineError{run: run, end: end, err: err}
 		}
-		seq = e.Seq
-		if !yield(Positioned{Event: *e, end: off}, nil) {
-			return
+		*p = position{off: end, seq: e.Seq}
+		if !yield(Positioned{Event: *e, end: end}) {
+			return nil
 		}
 	}
 }
@@ -212,7 +243,6 @@ func decode(r io.Reader, run string, yield func(Positioned, error) bool) {
 // Ended tells whether the log of a run is whole: its last line is the run's end. It
 // reads only the tail.
 func Ended(ctx context.Context, streams refstore.Streams, workspace, run string) (bool, error) {
-	const tail = 4 << 10
 	key := streamKey(workspace, run)
 	info, err := streams.Size(ctx, key)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -221,22 +251,33 @@ func Ended(ctx context.Context, streams refstore.Streams, workspace, run string)
 	if err != nil {
 		return false, fmt.Errorf("events of run %s: %w", run, err)
 	}
-	r, err := streams.Open(ctx, key, max(0, info.Size-tail))
+	for tail := int64(4 << 10); ; tail *= 8 {
+		from := max(0, info.Size-tail)
+		data, err := readFrom(ctx, streams, key, from)
+		if err != nil {
+			return false, fmt.Errorf("events of run %s: %w", run, err)
+		}
+		if len(data) == 0 || data[len(data)-1] != '\n' {
+			return false, nil
+		}
+		data = data[:len(data)-1]
+		start := bytes.LastIndexByte(data, '\n') + 1
+		if start == 0 && from > 0 {
+			continue // the line is longer
+		}
+		e, err := Parse(data[start:])
+		if err != nil {
+			return false, nil // damaged: not an end that we write
+		}
+		return e.Type == RunCompleted || e.Type == RunFailed || e.Type == RunCancelled, nil
+	}
+}
+
+func readFrom(ctx context.Context, streams refstore.Streams, key refstore.Key, offset int64) ([]byte, error) {
+	r, err := streams.Open(ctx, key, offset)
 	if err != nil {
-		return false, fmt.Errorf("events of run %s: %w", run, err)
+		return nil, err
 	}
 	defer r.Close()
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return false, fmt.Errorf("events of run %s: %w", run, err)
-	}
-	if len(data) == 0 || data[len(data)-1] != '\n' {
-		return false, nil
-	}
-	data = data[:len(data)-1]
-	e, err := Parse(data[bytes.LastIndexByte(data, '\n')+1:])
-	if err != nil {
-		return false, nil // longer than the tail, or damaged: not an end that we write
-	}
-	return e.Type == RunCompleted || e.Type == RunFailed || e.Type == RunCancelled, nil
+	return io.ReadAll(r)
 }

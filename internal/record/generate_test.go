@@ -232,6 +232,7 @@ var proofs = rapid.Custom(func(t *rapid.T) *record.Proof {
 	return &record.Proof{
 		RunID: texts.Draw(t, "run"), Package: texts.Draw(t, "package"), Inputs: texts.Draw(t, "inputs"), Tasks: texts.Draw(t, "tasks"),
 		Generation: texts.Draw(t, "generation"), Shards: few(numbers).Draw(t, "shards"), CheckedAt: numbers.Draw(t, "checked"),
+		Durable: rapid.Bool().Draw(t, "durable"),
 	}
 })
 

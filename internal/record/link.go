@@ -147,12 +147,14 @@ type Proof struct {
 	Generation string
 	Shards     []int64 // mtime of each object folder, ns, when its objects were last checked
 	CheckedAt  int64   // ns
+	Durable    bool    // what it says has survived power loss
 }
 
 var proofSchema = newSchema("proof", func() beast2.Type {
 	str := beast2.String
 	return beast2.Struct(beast2.F("runId", str), beast2.F("package", str), beast2.F("inputs", str), beast2.F("tasks", str),
-		beast2.F("generation", str), beast2.F("shards", beast2.Array(beast2.Integer)), beast2.F("checkedAtNs", beast2.Integer))
+		beast2.F("generation", str), beast2.F("shards", beast2.Array(beast2.Integer)), beast2.F("checkedAtNs", beast2.Integer),
+		beast2.F("durable", beast2.Boolean))
 })
 
 // Encode returns the bytes of the proof.
@@ -165,7 +167,7 @@ func (p *Proof) Encode() []byte {
 	for _, t := range p.Shards {
 		b = beast2.AppendInteger(b, t)
 	}
-	return beast2.AppendInteger(b, p.CheckedAt)
+	return beast2.AppendBoolean(beast2.AppendInteger(b, p.CheckedAt), p.Durable)
 }
 
 // DecodeProof reads a proof.
@@ -180,7 +182,7 @@ func DecodeProof(data []byte) (*Proof, error) {
 	for i := range p.Shards {
 		p.Shards[i] = r.Integer()
 	}
-	p.CheckedAt = r.Integer()
+	p.CheckedAt, p.Durable = r.Integer(), r.Boolean()
 	return p, proofSchema.done(r)
 }
 

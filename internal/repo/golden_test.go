@@ -2,7 +2,6 @@ package repo_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -23,6 +22,7 @@ import (
 	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/internal/runner"
+	"e3/internal/value"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -91,12 +91,20 @@ func makeGolden(t *testing.T) string {
 	if _, err := r.Workspaces.DeployFile(ctx, "dev", filepath.Join(project, "e3.yaml")); err != nil {
 		t.Fatal(err)
 	}
+	leaf, err := r.Workspaces.PutValue(ctx, int64(7))
+	if err == nil {
+		err = r.Workspaces.Set(ctx, "dev", "limit", leaf)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("GOLDEN_FIRST", "1")
-	start(t, r, "prod", record.RunFailed, workspace.StartOptions{})
+	start := starter(t, r)
+	start("prod", record.RunFailed, workspace.StartOptions{})
 	t.Setenv("GOLDEN_FIRST", "")
-	start(t, r, "prod", record.RunCompleted, workspace.StartOptions{})
-	start(t, r, "prod", record.RunCompleted, workspace.StartOptions{Force: true, Filter: "count*"})
-	start(t, r, "prod", record.RunCompleted, workspace.StartOptions{})
+	start("prod", record.RunCompleted, workspace.StartOptions{})
+	start("prod", record.RunCompleted, workspace.StartOptions{Force: true, Filter: "count*"})
+	start("prod", record.RunCompleted, workspace.StartOptions{})
 	return root
 }
 
@@ -110,13 +118,23 @@ func open(t *testing.T, root string) *repo.Repo {
 	return r
 }
 
-func start(t *testing.T, r *repo.Repo, ws string, want record.RunState, o workspace.StartOptions) *record.Run {
+// starter returns a function that starts a workspace of r and insists on how it ends. A
+// repository has one.
+func starter(t *testing.T, r *repo.Repo) func(ws string, want record.RunState, o workspace.StartOptions) *record.Run {
 	t.Helper()
 	x, err := r.Executor(repo.ExecutorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Executor, o.Concurrency, o.Process = x, 2, r.Process()
+	return func(ws string, want record.RunState, o workspace.StartOptions) *record.Run {
+		t.Helper()
+		o.Executor, o.Concurrency, o.Process = x, 2, r.Process()
+		return start(t, r, ws, want, o)
+	}
+}
+
+func start(t *testing.T, r *repo.Repo, ws string, want record.RunState, o workspace.StartOptions) *record.Run {
+	t.Helper()
 	res, err := r.Workspaces.Start(t.Context(), ws, o)
 	if err != nil {
 		t.Fatal(err)
@@ -151,13 +169,13 @@ func TestGolden(t *testing.T) {
 			if diff := gocmp.Diff(want, describe(t, root)); diff != "" {
 				t.Errorf("what the repository holds (-want +got):\n%s", diff)
 			}
-			r := open(t, root)
+			start := starter(t, open(t, root))
 			for _, w := range want.Workspaces {
 				if w.Run == nil || w.Run.State != record.RunCompleted.String() {
 					continue
 				}
 				for _, how := range []string{"from records", "from the proof"} {
-					run := start(t, r, w.Name, record.RunCompleted, workspace.StartOptions{})
+					run := start(w.Name, record.RunCompleted, workspace.StartOptions{})
 					if s := run.Summary; s.Cached != s.Total || s.Total != int64(len(w.Run.Tasks)) {
 						t.Errorf("start of %s, %s: got %d cached of %d, want all %d", w.Name, how, s.Cached, s.Total, len(w.Run.Tasks))
 					}
@@ -222,12 +240,12 @@ func describe(t *testing.T, root string) description {
 		d.Workspaces = append(d.Workspaces, describeWorkspace(t, r, name))
 	}
 	d.Executions = describeExecutions(t, r)
-	for h, err := range r.Objects.List(ctx) {
+	for e, err := range r.Objects.Walk(ctx) {
 		if err == nil {
-			_, err = read(ctx, r, h) // verifies
+			err = r.Objects.Verify(ctx, e.Hash)
 		}
 		if err != nil {
-			t.Errorf("object %s: %v", h, err)
+			t.Errorf("object %s: %v", e.Hash, err)
 		}
 		d.Objects++
 	}
@@ -279,9 +297,7 @@ func describeWorkspace(t *testing.T, r *repo.Repo, name string) workspaceDescrip
 // describeNode reads every dataset below a node.
 func describeNode(t *testing.T, r *repo.Repo, hash, prefix string, data map[string]string) {
 	t.Helper()
-	ctx := t.Context()
-	raw := readHash(t, r, hash)
-	node, err := record.DecodeNode(raw)
+	node, err := record.DecodeNode(readHash(t, r, hash))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +309,7 @@ func describeNode(t *testing.T, r *repo.Repo, hash, prefix string, data map[stri
 		case record.LeafUnassigned:
 			data[name] = "unassigned"
 		case record.LeafValue:
-			v, err := r.Workspaces.Value(ctx, e.Leaf)
+			v, err := value.Decode(readHash(t, r, e.Hash))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -384,18 +400,14 @@ func describeExecution(t *testing.T, r *repo.Repo, e *executions.Execution) exec
 func readHash(t *testing.T, r *repo.Repo, hash string) []byte {
 	t.Helper()
 	h, err := objectstore.ParseHash(hash)
-	if err == nil {
-		var data []byte
-		if data, err = read(t.Context(), r, h); err == nil {
-			return data
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
-	return nil
-}
-
-func read(ctx context.Context, r *repo.Repo, h objectstore.Hash) ([]byte, error) {
-	return objectstore.ReadAll(ctx, r.Objects, h, 1<<20)
+	data, err := objectstore.ReadAll(t.Context(), r.Objects, h, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // copyTree copies files and folders, empty ones too.

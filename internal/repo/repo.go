@@ -63,13 +63,14 @@ func Create(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	aside := filepath.Join(root, "tmp", fmt.Sprintf("format-%d", os.Getpid()))
+	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
+	aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-%d", os.Getpid()))
+	defer os.Remove(aside)
 	if err := os.WriteFile(aside, append(text, '\n'), 0o644); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
-	defer os.Remove(aside)
 	err = os.Link(aside, filepath.Join(root, formatFile))
-	if errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // another's sweep came by
 		return root, fmt.Errorf("%w in %s", ErrExists, root)
 	}
 	return root, err

@@ -319,15 +319,27 @@ func (b *backend) receive() {
 	for _, l := range b.lanes {
 		go func() { ends <- b.receiveLane(l) }()
 	}
-	cause := <-ends
-	// The lanes end together: with the process, or here.
-	if !errors.Is(cause, io.EOF) {
-		_ = b.process.Kill()
+	var state *os.ProcessState
+	var waitErr error
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		state, waitErr = b.process.Wait()
+		// What it has sent is there to read. The end of file is too, unless a
+		// command got hold of the other end of a socket.
+		for _, l := range b.lanes {
+			_ = l.file.SetDeadline(time.Now().Add(time.Second))
+		}
+	}()
+	cause := io.EOF
+	for range b.lanes {
+		if err := <-ends; err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) {
+			cause = err
+			_ = b.process.Kill()
+		}
 	}
-	for range b.lanes[1:] {
-		<-ends
-	}
-	b.finish(cause)
+	<-gone
+	b.finish(cause, state, waitErr)
 }
 
 func (b *backend) receiveLane(l *lane) error {
@@ -369,10 +381,8 @@ func (b *backend) deliver(r reply) {
 	}
 }
 
-// finish waits for the process's end and fails the runs that are still waiting.
-func (b *backend) finish(cause error) {
-	state, waitErr := b.process.Wait()
-
+// finish fails the runs that are still waiting when the process has ended.
+func (b *backend) finish(cause error, state *os.ProcessState, waitErr error) {
 	b.mu.Lock()
 	markers := make([]string, 0, len(b.calls))
 	for _, c := range b.calls {

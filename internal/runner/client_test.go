@@ -261,6 +261,27 @@ func TestCloseKillsAll(t *testing.T) {
 	}
 }
 
+// The first command can start while the supervisor itself is still starting.
+func TestFirstCommandInheritsNothing(t *testing.T) {
+	for range 30 {
+		s, err := runner.New(runner.Options{Spawners: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := shell(t, "echo /proc/$$/fd/*", t.TempDir())
+		got := strings.Fields(output(t, s, spec))
+		for i := range got {
+			got[i] = filepath.Base(got[i])
+		}
+		if strings.Join(got, " ") != "0 1 2" && strings.Join(got, " ") != "0 1 2 3" {
+			t.Errorf("descriptors %v, want 0 1 2, and 3 for reading the folder", got)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What e3's own parent ignored or left open must not reach the commands.
 func TestInheritedStateIsDropped(t *testing.T) {
 	if os.Getenv("RUNNER_TEST_INNER") == "" {

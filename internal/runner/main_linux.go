@@ -68,11 +68,13 @@ func serve(lanes int) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
+	// All of them before the first command starts, which would inherit the others.
+	for i := range lanes {
+		unix.CloseOnExec(firstLane + i)
+	}
 	s := newServer(null, lanes)
 	for i := range lanes {
-		fd := firstLane + i
-		unix.CloseOnExec(fd)
-		go s.serveLane(fd)
+		go s.serveLane(firstLane + i)
 	}
 	select {}
 }

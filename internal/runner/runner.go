@@ -8,7 +8,9 @@
 // however it goes, the supervisor's sockets report end of file and it kills all
 // descendants, those with a session of their own included. When the supervisor is
 // killed instead, the kernel kills its direct children (the parent death signal),
-// e3 kills their process groups, and the runs in flight fail with [ErrSupervisorLost].
+// e3 kills the rest of its session and what carries a marker of a command in flight,
+// and the runs in flight fail with [ErrSupervisorLost]. The next Run starts another
+// supervisor.
 //
 // The binary must call [Main] before anything else, and so must TestMain of every
 // package whose tests run commands.
@@ -16,7 +18,8 @@
 // What is out of reach: a command that kills every process of its user
 // (kill -9 -1), processes that run as another user (sudo), and, while e3 goes on
 // running, a process that left its group and also dropped the marker from its
-// environment; that one dies with the supervisor.
+// environment: it dies when e3 closes the Supervisor or ends, and is missed only if
+// the supervisor process itself was killed.
 //
 // Other systems have no such adoption. See the notes in group_unix.go and
 // group_windows.go for what remains true there.

@@ -10,12 +10,16 @@
 package value
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"e3/internal/beast2"
 	"e3/internal/manifest"
@@ -24,8 +28,12 @@ import (
 // MaxBytes bounds a value dataset that is read into memory.
 const MaxBytes = 256 << 20
 
-// maxDepth bounds nesting on the way to JSON: an East value may contain itself.
+// maxDepth bounds how deep plain values nest. As East values they may nest twice as deep: a list of
+// several types holds variants.
 const maxDepth = 1000
+
+// maxJSON bounds the text of a value: an East value may hold one part of it many times over.
+const maxJSON = 4 * MaxBytes
 
 // Encode returns the beast2 file of a plain value.
 func Encode(v any) ([]byte, error) {
@@ -63,7 +71,15 @@ func build(v any, depth int) (beast2.Type, beast2.Value, error) {
 func buildObject(o manifest.Object, depth int) (beast2.Type, beast2.Value, error) {
 	fields := make([]beast2.Field, len(o))
 	rec := make(beast2.Record, len(o))
+	seen := make(map[string]bool, len(o))
 	for i, m := range o {
+		switch {
+		case seen[m.Name]:
+			return beast2.Type{}, nil, fmt.Errorf("name %q is there twice", m.Name)
+		case !utf8.ValidString(m.Name):
+			return beast2.Type{}, nil, fmt.Errorf("name %q is not valid UTF-8", m.Name)
+		}
+		seen[m.Name] = true
 		t, v, err := build(m.Value, depth+1)
 		if err != nil {
 			return beast2.Type{}, nil, err
@@ -99,15 +115,27 @@ func buildList(list []any, depth int) (beast2.Type, beast2.Value, error) {
 	for k, t := range types {
 		cases[k] = beast2.F(caseName(t), t)
 	}
-	sum := beast2.Variant(cases...)
+	sum := beast2.Variant(cases...) // in its own order
+	tags := make([]int, len(types))
+	for k := range cases {
+		tags[k] = sum.Index(cases[k].Name)
+	}
 	for i := range items {
-		items[i] = beast2.Case{Tag: sum.Index(caseName(types[which[i]])), Value: items[i]}
+		items[i] = beast2.Case{Tag: tags[which[i]], Value: items[i]}
 	}
 	return beast2.Array(sum), &beast2.List{Items: items}, nil
 }
 
-// caseName names a case after its type, with a mark that no identifier has.
-func caseName(t beast2.Type) string { return ":" + t.String() }
+// caseName names a case after its type, with a mark that no identifier has. A type that is long
+// to spell is named by a digest: names within names would double with every level.
+func caseName(t beast2.Type) string {
+	name := ":" + t.String()
+	if len(name) > 80 {
+		sum := sha256.Sum256([]byte(name))
+		name = ":" + hex.EncodeToString(sum[:16])
+	}
+	return name
+}
 
 // Value is a decoded beast2 value.
 type Value struct {
@@ -134,7 +162,12 @@ func (v *Value) Scalar() (string, bool) {
 		return "null", true
 	case beast2.KindString:
 		return v.val.(string), true
-	case beast2.KindBoolean, beast2.KindInteger, beast2.KindFloat:
+	case beast2.KindFloat:
+		if f := v.val.(float64); math.IsNaN(f) || math.IsInf(f, 0) {
+			return strconv.FormatFloat(f, 'g', -1, 64), true
+		}
+		return manifest.ScalarText(v.val)
+	case beast2.KindBoolean, beast2.KindInteger:
 		return manifest.ScalarText(v.val)
 	case beast2.KindDateTime:
 		return date(v.val.(int64)), true
@@ -143,22 +176,36 @@ func (v *Value) Scalar() (string, bool) {
 }
 
 // JSON returns the value as one line of JSON.
-func (v *Value) JSON() ([]byte, error) {
-	b, err := appendJSON(nil, v.typ, v.val, nil)
-	if err != nil {
+func (v *Value) JSON() ([]byte, error) { return v.json(maxJSON) }
+
+func (v *Value) json(limit int) ([]byte, error) {
+	p := printer{limit: limit}
+	if err := p.value(v.typ, v.val, nil); err != nil {
 		return nil, fmt.Errorf("show value as JSON: %w", err)
 	}
-	return b, nil
+	return p.b, nil
 }
 
 func date(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// appendJSON walks type and value together; around are the composites that a Recursive
+// A printer writes a value as JSON.
+type printer struct {
+	b     []byte
+	limit int // bytes
+	depth int
+}
+
+// value walks type and value together; around are the composites that a Recursive
 // counts.
-func appendJSON(b []byte, t beast2.Type, v beast2.Value, around []beast2.Type) ([]byte, error) {
-	if len(around) > maxDepth {
-		return nil, fmt.Errorf("it is nested more than %d deep, or contains itself", maxDepth)
+func (p *printer) value(t beast2.Type, v beast2.Value, around []beast2.Type) error {
+	if p.depth > 2*maxDepth {
+		return fmt.Errorf("it is nested more than %d deep, or contains itself", 2*maxDepth)
 	}
+	if len(p.b) > p.limit {
+		return fmt.Errorf("its text is longer than %d bytes", p.limit)
+	}
+	p.depth++
+	defer func() { p.depth-- }()
 	if t.Kind() == beast2.KindRecursive {
 		at := len(around) - t.Up()
 		t, around = around[at], around[:at]
@@ -166,112 +213,106 @@ func appendJSON(b []byte, t beast2.Type, v beast2.Value, around []beast2.Type) (
 	inner := append(around[:len(around):len(around)], t)
 	switch t.Kind() {
 	case beast2.KindNull:
-		return append(b, "null"...), nil
+		p.b = append(p.b, "null"...)
 	case beast2.KindBoolean:
-		return strconv.AppendBool(b, v.(bool)), nil
+		p.b = strconv.AppendBool(p.b, v.(bool))
 	case beast2.KindInteger:
-		return strconv.AppendInt(b, v.(int64), 10), nil
+		p.b = strconv.AppendInt(p.b, v.(int64), 10)
 	case beast2.KindFloat:
-		return appendFloat(b, v.(float64)), nil
+		p.float(v.(float64))
 	case beast2.KindString:
-		return manifest.AppendJSON(b, v.(string)), nil
+		p.text(v.(string))
 	case beast2.KindDateTime:
-		return manifest.AppendJSON(b, date(v.(int64))), nil
+		p.text(date(v.(int64)))
 	case beast2.KindBlob:
-		return manifest.AppendJSON(b, base64.StdEncoding.EncodeToString(v.([]byte))), nil
+		p.text(base64.StdEncoding.EncodeToString(v.([]byte)))
 	case beast2.KindRef:
-		return appendJSON(b, t.Elem(), v.(*beast2.Cell).Value, inner)
+		return p.value(t.Elem(), v.(*beast2.Cell).Value, inner)
 	case beast2.KindArray:
-		return appendList(b, t.Elem(), v.(*beast2.List).Items, inner)
+		return p.list(t.Elem(), v.(*beast2.List).Items, inner)
 	case beast2.KindSet:
-		return appendList(b, t.Key(), v.(*beast2.List).Items, inner)
+		return p.list(t.Key(), v.(*beast2.List).Items, inner)
 	case beast2.KindDict:
-		return appendDict(b, t, v.(*beast2.Map).Entries, inner)
+		return p.dict(t, v.(*beast2.Map).Entries, inner)
 	case beast2.KindStruct:
 		fields := t.Fields()
-		return appendMembers(b, len(fields), func(b []byte, i int) ([]byte, error) {
-			b = append(manifest.AppendJSON(b, fields[i].Name), ':')
-			return appendJSON(b, fields[i].Type, v.(beast2.Record)[i], inner)
+		return p.join('{', len(fields), '}', func(i int) error {
+			p.name(fields[i].Name)
+			return p.value(fields[i].Type, v.(beast2.Record)[i], inner)
 		})
 	case beast2.KindVariant:
-		return appendVariant(b, t, v.(beast2.Case), inner)
+		return p.variant(t, v.(beast2.Case), inner)
+	default:
+		return fmt.Errorf("a %s has no JSON form", t)
 	}
-	return nil, fmt.Errorf("a %s has no JSON form", t)
+	return nil
 }
 
-func appendFloat(b []byte, f float64) []byte {
+func (p *printer) text(s string) { p.b = manifest.AppendJSON(p.b, s) }
+
+func (p *printer) name(s string) {
+	p.text(s)
+	p.b = append(p.b, ':')
+}
+
+func (p *printer) float(f float64) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return append(b, "null"...) // JSON has no word for it
+		p.b = append(p.b, "null"...) // JSON has no word for it
+		return
 	}
-	return manifest.AppendJSON(b, f)
+	p.b = manifest.AppendJSON(p.b, f)
 }
 
-func appendMembers(b []byte, n int, member func([]byte, int) ([]byte, error)) ([]byte, error) {
-	b = append(b, '{')
-	var err error
+// join writes n items between the brackets.
+func (p *printer) join(open byte, n int, end byte, item func(int) error) error {
+	p.b = append(p.b, open)
 	for i := range n {
 		if i > 0 {
-			b = append(b, ',')
+			p.b = append(p.b, ',')
 		}
-		if b, err = member(b, i); err != nil {
-			return nil, err
-		}
-	}
-	return append(b, '}'), nil
-}
-
-func appendList(b []byte, elem beast2.Type, items []beast2.Value, around []beast2.Type) ([]byte, error) {
-	b = append(b, '[')
-	var err error
-	for i, item := range items {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if b, err = appendJSON(b, elem, item, around); err != nil {
-			return nil, err
+		if err := item(i); err != nil {
+			return err
 		}
 	}
-	return append(b, ']'), nil
+	p.b = append(p.b, end)
+	return nil
 }
 
-func appendDict(b []byte, t beast2.Type, entries []beast2.Entry, around []beast2.Type) ([]byte, error) {
+func (p *printer) list(elem beast2.Type, items []beast2.Value, around []beast2.Type) error {
+	return p.join('[', len(items), ']', func(i int) error { return p.value(elem, items[i], around) })
+}
+
+func (p *printer) dict(t beast2.Type, entries []beast2.Entry, around []beast2.Type) error {
 	if t.Key().Kind() == beast2.KindString {
-		return appendMembers(b, len(entries), func(b []byte, i int) ([]byte, error) {
-			b = append(manifest.AppendJSON(b, entries[i].Key.(string)), ':')
-			return appendJSON(b, t.Elem(), entries[i].Value, around)
+		return p.join('{', len(entries), '}', func(i int) error {
+			p.name(entries[i].Key.(string))
+			return p.value(t.Elem(), entries[i].Value, around)
 		})
 	}
-	b = append(b, '[')
-	var err error
-	for i, e := range entries {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if b, err = appendJSON(append(b, '['), t.Key(), e.Key, around); err != nil {
-			return nil, err
-		}
-		if b, err = appendJSON(append(b, ','), t.Elem(), e.Value, around); err != nil {
-			return nil, err
-		}
-		b = append(b, ']')
-	}
-	return append(b, ']'), nil
+	return p.join('[', len(entries), ']', func(i int) error {
+		pair := [2]beast2.Value{entries[i].Key, entries[i].Value}
+		types := [2]beast2.Type{t.Key(), t.Elem()}
+		return p.join('[', 2, ']', func(j int) error { return p.value(types[j], pair[j], around) })
+	})
 }
 
-func appendVariant(b []byte, t beast2.Type, c beast2.Case, around []beast2.Type) ([]byte, error) {
+func (p *printer) variant(t beast2.Type, c beast2.Case, around []beast2.Type) error {
 	cases := t.Fields()
 	chosen := cases[c.Tag]
 	option := len(cases) == 2 && cases[0].Name == "none" && cases[0].Type.Kind() == beast2.KindNull && cases[1].Name == "some"
 	switch {
 	case option && c.Tag == 0:
-		return append(b, "null"...), nil
-	case option, chosen.Name[:min(1, len(chosen.Name))] == ":":
-		return appendJSON(b, chosen.Type, c.Value, around)
+		p.b = append(p.b, "null"...)
+		return nil
+	case option, strings.HasPrefix(chosen.Name, ":"):
+		return p.value(chosen.Type, c.Value, around)
 	}
-	b = manifest.AppendJSON(append(b, `{"case":`...), chosen.Name)
-	b, err := appendJSON(append(b, `,"value":`...), chosen.Type, c.Value, around)
-	if err != nil {
-		return nil, err
+	p.b = append(p.b, `{"case":`...)
+	p.text(chosen.Name)
+	p.b = append(p.b, `,"value":`...)
+	if err := p.value(chosen.Type, c.Value, around); err != nil {
+		return err
 	}
-	return append(b, '}'), nil
+	p.b = append(p.b, '}')
+	return nil
 }

@@ -33,7 +33,7 @@ function text(x, y, anchor, size, extra, s) {
 
 function path(style, tt, v, from, to,    i) {
 	printf "<path fill=\"none\" %s d=\"", style
-	for (i = from; i <= to; i++) printf "%s%s %s", i == from ? "M" : " L", px(tt[i]), py(v[i])
+	for (i = from; i <= to; i++) printf "%s%s %s", (i == from ? "M" : " L"), px(tt[i]), py(v[i])
 	print "\"/>"
 }
 
@@ -64,7 +64,7 @@ END {
 
 	if (k) {
 		printf "<path fill=\"#d95f02\" fill-opacity=\"0.25\" d=\""
-		for (i = 1; i <= k; i++) printf "%s%s %s", i == 1 ? "M" : " L", px(ft[i]), py(high[i])
+		for (i = 1; i <= k; i++) printf "%s%s %s", (i == 1 ? "M" : " L"), px(ft[i]), py(high[i])
 		for (i = k; i >= 1; i--) printf " L%s %s", px(ft[i]), py(low[i])
 		print " Z\"/>"
 		path("stroke=\"#d95f02\" stroke-width=\"1.5\"", ft, f, 1, k)
@@ -82,7 +82,7 @@ END {
 }
 
 function legend(color, opacity, s) {
-	printf "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"10\" fill=\"%s\" fill-opacity=\"%s\"%s/>\n", x, row - 9, color, opacity, color == "#f2efe6" ? " stroke=\"#ccc\"" : ""
+	printf "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"10\" fill=\"%s\" fill-opacity=\"%s\"%s/>\n", x, row - 9, color, opacity, (color == "#f2efe6" ? " stroke=\"#ccc\"" : "")
 	text(x + 30, row, "start", 12, "", s)
 	row += 20
 }

@@ -12,7 +12,7 @@ END {
 	printf "%d months from %s to %s, %d of them filled in. The last one has %.1f ppm.\n\n", months, from, to, filled, value
 	print "Errors on the months that training did not see, in ppm:\n"
 	print "| degree | RMSE | MAE | bias | |\n|---:|---:|---:|---:|---|"
-	for (i = 1; i <= models; i++) printf "| %d | %.2f | %.2f | %+.2f | %s |\n", degree[i], rmse[i], mae[i], bias[i], i == best ? "chosen" : ""
+	for (i = 1; i <= models; i++) printf "| %d | %.2f | %.2f | %+.2f | %s |\n", degree[i], rmse[i], mae[i], bias[i], (i == best ? "chosen" : "")
 	printf "\nThe forecast, %d months ahead:\n\n", ahead
 	print "| month | ppm | low | high |\n|---|---:|---:|---:|"
 	for (i = 1; i <= years; i++) printf "| %s | %.1f | %.1f | %.1f |\n", yearly[i], mean[i], low[i], high[i]

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+// A completer finds what an argument may be in a repository; args are those after the repository.
+type completer func(ctx context.Context, r *repo.Repo, args []string, word string) []cobra.Completion
+
+// complete completes the arguments of a command. The repository comes first or is left out, so
+// the first argument may be either.
+func (a *app) complete(cmd *cobra.Command, args []string, word string, find completer) ([]cobra.Completion, cobra.ShellCompDirective) {
+	location := a.location()
+	directive := cobra.ShellCompDirectiveNoFileComp
+	if len(args) > 0 && isLocation(args[0]) {
+		location, args = args[0], args[1:]
+	} else if len(args) == 0 && strings.ContainsAny(word, `/\~.`) && !strings.Contains(strings.TrimLeft(word, "./~"), ".") {
+		directive = cobra.ShellCompDirectiveFilterDirs
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	defer r.Close()
+	var list []cobra.Completion
+	for _, c := range find(cmd.Context(), r, args, word) {
+		if strings.HasPrefix(c, word) {
+			list = append(list, c)
+		}
+	}
+	if len(list) > 0 && strings.HasSuffix(list[0], ".") {
+		directive |= cobra.ShellCompDirectiveNoSpace
+	}
+	return list, directive
+}
+
+func (a *app) completeWorkspace(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+		if len(args) > 0 {
+			return nil
+		}
+		return workspaces(ctx, r)
+	})
+}
+
+func (a *app) completeDeploy(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	list, directive := a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+		if len(args) == 0 {
+			return workspaces(ctx, r)
+		}
+		all, err := r.Workspaces.Packages(ctx)
+		if err != nil || len(args) > 1 {
+			return nil
+		}
+		var names []cobra.Completion
+		for _, p := range all {
+			names = append(names, p.String())
+		}
+		return names
+	})
+	if len(list) == 0 && len(args) > 0 {
+		directive = cobra.ShellCompDirectiveDefault // a package file
+	}
+	return list, directive
+}
+
+// The parts of a workspace that a command can name.
+func (a *app) completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.completeIn(cmd, args, word, func(workspace.DatasetRow) bool { return true })
+}
+
+func (a *app) completeTask(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) bool { return d.Output })
+}
+
+func (a *app) completeInput(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) bool { return !d.Output })
+}
+
+// completeIn completes <workspace>.<name>: first the workspace, then what is in it.
+func (a *app) completeIn(cmd *cobra.Command, args []string, word string, wanted func(workspace.DatasetRow) bool) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, word string) []cobra.Completion {
+		if len(args) > 0 {
+			return nil
+		}
+		ws, _, inside := strings.Cut(word, ".")
+		if !inside {
+			var list []cobra.Completion
+			for _, name := range workspaces(ctx, r) {
+				list = append(list, name+".")
+			}
+			return list
+		}
+		rows, err := r.Workspaces.Names(ctx, ws)
+		if err != nil {
+			return nil
+		}
+		var list []cobra.Completion
+		for _, d := range rows {
+			if wanted(d) {
+				list = append(list, ws+"."+d.Name)
+			}
+		}
+		return list
+	})
+}
+
+func workspaces(ctx context.Context, r *repo.Repo) []cobra.Completion {
+	names, err := r.Workspaces.List(ctx)
+	if err != nil {
+		return nil
+	}
+	return names
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/atomicfile"
+	"e3/internal/beast2"
+)
+
+type convertOptions struct{ from, to, out string }
+
+func newConvert(a *app) *cobra.Command {
+	var o convertOptions
+	cmd := &cobra.Command{
+		Use:   "convert <file>",
+		Short: "Turn beast2 into JSON and back",
+		Long: `Turn a beast2 file into JSON, {"type": …, "value": …}, and back, byte for byte. Records and values of a repository
+are beast2. "-" is standard input. What the input is shows in its first bytes.`,
+		Example: `  e3 convert .e3/workspaces/prod.beast2
+  e3 convert run.json -o run.beast2`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("e3 convert takes one file, got %d", len(args))
+			}
+			return a.convert(args[0], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "", "beast2 or json (default: as the input shows)")
+	f.StringVar(&o.to, "to", "", "beast2 or json (default: the other one)")
+	f.StringVarP(&o.out, "output", "o", "", "file to write (default: standard output)")
+	fixedValues(cmd, "from", "beast2", "json")
+	fixedValues(cmd, "to", "beast2", "json")
+	return cmd
+}
+
+// maxConvert bounds what is read into memory.
+const maxConvert = 1 << 30
+
+func (a *app) convert(path string, o *convertOptions) error {
+	in := a.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return usagef("%v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxConvert+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxConvert {
+		return usagef("%s has more than %s", path, size(maxConvert))
+	}
+	from, to := o.from, o.to
+	if from == "" {
+		from = "json"
+		if bytes.HasPrefix(data, []byte(beast2.Magic)) {
+			from = "beast2"
+		}
+	}
+	if to == "" {
+		to = map[string]string{"beast2": "json", "json": "beast2"}[from]
+	}
+	for flag, word := range map[string]string{"from": from, "to": to} {
+		if err := oneOf(flag, word, "beast2", "json"); err != nil {
+			return err
+		}
+	}
+	out, err := transcode(data, from, to)
+	if err != nil {
+		return fmt.Errorf("convert %s: %w", path, err)
+	}
+	switch {
+	case o.out != "":
+		return atomicfile.WriteFile(filepath.Clean(o.out), out, atomicfile.Options{})
+	case terminal(a.stdout) != nil && to == "beast2":
+		return usagef("beast2 is no text for a terminal; name a file with -o, or redirect the output")
+	}
+	return a.raw(func(w io.Writer) error {
+		_, err := w.Write(out)
+		return err
+	})
+}
+
+// transcode goes by way of the other format where both are the same: what comes out was understood.
+func transcode(data []byte, from, to string) ([]byte, error) {
+	steps := []func([]byte) ([]byte, error){beast2.ToJSON}
+	switch {
+	case from == "json" && to == "beast2":
+		steps = []func([]byte) ([]byte, error){beast2.FromJSON}
+	case from == "json":
+		steps = []func([]byte) ([]byte, error){beast2.FromJSON, beast2.ToJSON}
+	case to == "beast2":
+		steps = []func([]byte) ([]byte, error){beast2.ToJSON, beast2.FromJSON}
+	}
+	for _, step := range steps {
+		var err error
+		if data, err = step(data); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}

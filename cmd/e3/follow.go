@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/workspace"
+)
+
+// lookAgain is how often what sends no notice is looked at: whether a process still lives, and
+// records where the store cannot watch.
+const lookAgain = 500 * time.Millisecond
+
+// errRunGone is the cause of a context whose run has no process any more.
+var errRunGone = errors.New("the run has no process any more")
+
+// follow prints the logs of a task's attempts as they grow, until the task has come to its end.
+func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go l.watchRun(ctx, te.Run.RunID, func() { cancel(errRunGone) })
+
+	from := int64(1) // attempts before the present one are over
+	if te.Task != nil {
+		from = te.Task.Attempt
+	}
+	for e, err := range events.Follow(ctx, l.r.Records, l.ws, te.Run.RunID) {
+		if err != nil {
+			return l.ended(ctx, err)
+		}
+		if e.Task != l.task || e.Data == nil {
+			continue
+		}
+		switch e.Type {
+		case events.TaskStarted:
+			if key, ok := executions.ParseKey(e.Data.Key); ok && e.Data.Attempt >= from {
+				if err := l.followExecution(ctx, key, e.Execution); err != nil {
+					return l.ended(ctx, err)
+				}
+			}
+		case events.TaskRetryScheduled:
+			if e.Data.Attempt >= from {
+				l.a.notef("[attempt %d in %s]", e.Data.Attempt, elapsed(time.Duration(e.Data.DelayMs)*time.Millisecond))
+			}
+		case events.TaskCached, events.TaskCompleted, events.TaskSkipped:
+			return l.settled(ctx, e.Type != events.TaskCompleted)
+		case events.TaskFailed:
+			if e.Data.Attempt >= from && (e.Data.Attempt > te.Retries || e.Data.Reason == string(executions.ReasonCancelled)) {
+				return nil
+			}
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return l.ended(ctx, err)
+	}
+	return nil // the run has ended
+}
+
+// settled prints what stands for a task that did not run, or says why nothing does.
+func (l *logs) settled(ctx context.Context, show bool) error {
+	if !show {
+		return nil
+	}
+	te, err := l.r.Workspaces.TaskExecutions(ctx, l.ws, l.task)
+	if err != nil {
+		return err
+	}
+	e, err := l.choose(ctx, te, &logsOptions{})
+	if err != nil {
+		return err
+	}
+	return l.print(ctx, e)
+}
+
+// ended is how a follower ends that was stopped: by Ctrl-C without a word.
+func (l *logs) ended(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errRunGone):
+		l.a.notef("e3: the run was interrupted: its process is gone")
+		return nil
+	case cause != nil:
+		return &exitError{exitCancelled}
+	}
+	return err
+}
+
+// watchRun calls gone once the run has no process any more.
+func (l *logs) watchRun(ctx context.Context, run string, gone func()) {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// A run that has ended says so in its events, which end the follower by themselves.
+		r, err := l.r.Workspaces.RunSummary(ctx, l.ws)
+		if err == nil && (r.RunID != run || r.State == record.RunRunning && !r.Live) {
+			gone()
+			return
+		}
+	}
+}
+
+// followExecution prints the logs of an execution until it has ended.
+func (l *logs) followExecution(ctx context.Context, key executions.Key, id string) error {
+	changed := l.r.Workspaces.Changed(ctx, key)
+	e, err := l.await(ctx, changed, key, id, func(e *executions.Execution) bool { return true })
+	if err != nil {
+		return err
+	}
+	out := l.a.newLogOutput(e)
+	var copies []*logCopy
+	for _, s := range l.streams {
+		c := &logCopy{stream: s}
+		if c.in, err = l.r.Executions.FollowLog(ctx, key, id, s); err != nil {
+			break
+		}
+		copies = append(copies, c)
+		c.done.Go(func() { c.n, c.err = io.Copy(out.stream(s), c.in) })
+	}
+	if err == nil {
+		_, err = l.await(ctx, changed, key, id, func(e *executions.Execution) bool { return e.State != record.Running })
+	}
+	for _, c := range copies {
+		c.in.Close() // was only read
+		c.done.Wait()
+		if err == nil && c.err != nil && !errors.Is(c.err, fs.ErrClosed) {
+			err = c.err
+		}
+		if err == nil { // what came after the last look
+			err = l.copy(ctx, out, e, c.stream, c.n)
+		}
+	}
+	return errors.Join(err, out.close())
+}
+
+// logCopy is a log on its way.
+type logCopy struct {
+	stream executions.Stream
+	in     io.ReadCloser
+	done   sync.WaitGroup
+	n      int64
+	err    error
+}
+
+// await reads an execution until it is as wanted. One that is not on record yet is waited for.
+func (l *logs) await(ctx context.Context, changed <-chan struct{}, key executions.Key, id string, wanted func(*executions.Execution) bool) (*executions.Execution, error) {
+	tick := time.NewTicker(lookAgain / 5)
+	defer tick.Stop()
+	for {
+		e, err := l.r.Executions.Get(ctx, key, id)
+		if err == nil && wanted(e) {
+			return e, nil
+		}
+		if err != nil && !errors.Is(err, executions.ErrNotFound) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}

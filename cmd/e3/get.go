@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"e3/internal/atomicfile"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/internal/value"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+type getOptions struct {
+	out   string
+	force bool
+}
+
+func newGet(a *app) *cobra.Command {
+	var o getOptions
+	cmd := &cobra.Command{
+		Use:   "get [repo] <workspace>.<dataset>",
+		Short: "Print a dataset, or write it to a file or folder",
+		Long: `Print a dataset: a file as its bytes, a value as text or JSON, a directory as a list of its entries. With -o it is
+written to a file or, a directory, to a folder; it appears there whole or not at all, and nothing is overwritten
+without --force.`,
+		Example: `  e3 get . prod.report -o report.html
+  e3 get . prod.train.metrics
+  e3 get . prod.images -o images/
+  e3 get . 'prod.train[4].model' > model.pkl`,
+		ValidArgsFunction: a.completeDataset,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<dataset>")
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("output") && o.out == "" {
+				return usagef("--output needs a path")
+			}
+			return a.get(cmd.Context(), location, rest[0], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.out, "output", "o", "", "file or folder to write")
+	f.BoolVar(&o.force, "force", false, "replace what is there")
+	return cmd
+}
+
+func (a *app) get(ctx context.Context, location, name string, o *getOptions) error {
+	ws, path, err := dataset(name)
+	if err != nil {
+		return err
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	d, err := r.Workspaces.Dataset(ctx, ws, path)
+	if err != nil {
+		return err
+	}
+	h, err := objectstore.ParseHash(d.Hash)
+	if err != nil {
+		return err
+	}
+	if o.out != "" {
+		if err := a.export(ctx, r, d, h, o); err != nil {
+			return err
+		}
+		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
+		return a.reply(doc, func(io.Writer) {})
+	}
+	switch {
+	case d.Kind == record.LeafValue:
+		return a.printValue(ctx, r, name, h)
+	case d.Kind == record.LeafDir || a.json:
+		return a.describe(ctx, r, name, d)
+	}
+	return a.raw(func(w io.Writer) error {
+		_, err := objectstore.Copy(ctx, w, r.Objects, h)
+		return err
+	})
+}
+
+// raw writes bytes of others to standard output; a terminal is protected from them.
+func (a *app) raw(write func(io.Writer) error) error {
+	if terminal(a.stdout) == nil {
+		return write(a.stdout)
+	}
+	safe := a.safe()
+	return errors.Join(write(safe), safe.Close())
+}
+
+func readValue(ctx context.Context, r *repo.Repo, h objectstore.Hash) (*value.Value, error) {
+	data, err := objectstore.ReadAll(ctx, r.Objects, h, value.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return value.Decode(data)
+}
+
+// valueText is a scalar as text, anything else as JSON, with a newline.
+func valueText(v *value.Value) ([]byte, error) {
+	if text, ok := v.Scalar(); ok {
+		return append([]byte(text), '\n'), nil
+	}
+	data, err := v.JSON()
+	return append(data, '\n'), err
+}
+
+func (a *app) printValue(ctx context.Context, r *repo.Repo, name string, h objectstore.Hash) error {
+	v, err := readValue(ctx, r, h)
+	if err != nil {
+		return fmt.Errorf("dataset %s: %w", name, err)
+	}
+	if a.json {
+		data, err := v.JSON()
+		if err != nil {
+			return err
+		}
+		doc := struct {
+			Dataset string  `json:"dataset"`
+			Kind    string  `json:"kind"`
+			Hash    string  `json:"hash"`
+			Type    string  `json:"type"`
+			Value   rawJSON `json:"value"`
+		}{name, record.LeafValue.String(), h.String(), v.Type().String(), data}
+		return a.document(doc, false)
+	}
+	data, err := valueText(v)
+	if err != nil {
+		return err
+	}
+	return a.raw(func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// rawJSON is text that is JSON already.
+type rawJSON []byte
+
+// MarshalJSON implements json.Marshaler.
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+// export writes a dataset beside its destination and moves it there when it is whole. The bytes are
+// checked on the way.
+func (a *app) export(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, o *getOptions) error {
+	dst, err := filepath.Abs(o.out)
+	if err != nil {
+		return err
+	}
+	aside := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+"."+uuid.NewString()[:8]+".e3")
+	defer os.RemoveAll(aside) // what a failure leaves
+	if d.Kind == record.LeafDir {
+		if err := refuseDir(r, dst, o.force); err != nil {
+			return err
+		}
+		// The store is wrapped so that it is read, and checked, rather than cloned.
+		if _, err := objectstore.CheckoutTree(ctx, struct{ objectstore.Store }{r.Objects}, h, aside, objectstore.CheckoutOptions{}); err != nil {
+			return err
+		}
+		return moveDir(aside, dst, o.force)
+	}
+	if err := refuseFile(dst, strings.HasSuffix(o.out, "/"), o.force); err != nil {
+		return err
+	}
+	if err := writeAside(ctx, r, d, h, aside); err != nil {
+		return fmt.Errorf("write %s: %w", o.out, err)
+	}
+	if o.force {
+		return os.Rename(aside, dst)
+	}
+	return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
+}
+
+func writeAside(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, path string) error {
+	perm := fs.FileMode(0o666)
+	if d.Executable {
+		perm = 0o777
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	if d.Kind == record.LeafValue {
+		var v *value.Value
+		var data []byte
+		if v, err = readValue(ctx, r, h); err == nil {
+			if data, err = valueText(v); err == nil {
+				_, err = f.Write(data)
+			}
+		}
+	} else {
+		_, err = objectstore.Copy(ctx, f, r.Objects, h)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// existsAlready says what to do about a destination that is there.
+func existsAlready(err error, dst string) error {
+	if errors.Is(err, fs.ErrExist) {
+		return usagef("%s exists already; --force replaces it", dst)
+	}
+	return err
+}
+
+func refuseFile(dst string, folder, force bool) error {
+	info, err := os.Lstat(dst)
+	switch {
+	case folder, err == nil && info.IsDir():
+		return usagef("%s is a folder, and the dataset is a single file: name the file", dst)
+	case err == nil && !force:
+		return existsAlready(fs.ErrExist, dst)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return nil
+}
+
+// refuseDir lets a directory be written where nothing, or an empty folder, is. With force a folder is
+// replaced, but none that somebody stands in.
+func refuseDir(r *repo.Repo, dst string, force bool) error {
+	info, err := os.Lstat(dst)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return usagef("%s is no folder, and the dataset is a directory", dst)
+	}
+	names, err := os.ReadDir(dst)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	if !force {
+		return existsAlready(fs.ErrExist, dst)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	for _, inside := range []string{here, r.Root} {
+		if rel, err := filepath.Rel(dst, inside); err == nil && filepath.IsLocal(rel) {
+			return usagef("%s holds %s and is not replaced", dst, inside)
+		}
+	}
+	return nil
+}
+
+// moveDir puts a directory in its place. What was there is gone only once the new one is there.
+func moveDir(aside, dst string, force bool) error {
+	if err := os.Remove(dst); err == nil || errors.Is(err, fs.ErrNotExist) { // it was empty, or nothing
+		return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
+	} else if !force {
+		return existsAlready(fs.ErrExist, dst)
+	}
+	old := aside + "-old"
+	if err := os.Rename(dst, old); err != nil {
+		return err
+	}
+	if err := atomicfile.RenameExclusive(aside, dst); err != nil {
+		return errors.Join(err, atomicfile.RenameExclusive(old, dst))
+	}
+	return os.RemoveAll(old)
+}

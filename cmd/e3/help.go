@@ -1,0 +1,43 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// topics are pages of help that belong to no command.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "exit-codes", Short: "What the exit codes mean", Long: `Exit codes:
+
+    0  done
+    1  a task failed, or an error that has no code of its own
+    2  a mistake in the command line or in the package file
+   10  no repository
+   11  busy: another process runs or changes the workspace
+   12  integrity: an object or record is damaged or gone
+  124  the first task that failed ran into its timeout
+  130  cancelled
+
+With --json the last line on standard output tells an error:
+  {"type":"error","message":"…","exitCode":11}`},
+		{Use: "environment", Short: "Variables that e3 reads", Long: `Environment:
+
+  E3_REPO          the repository of commands that name none
+  E3_COLOR         --color
+  E3_CONCURRENCY   --concurrency of start, likewise
+  E3_MEMORY, E3_RESOURCE, E3_FAIL_FAST, E3_PUBLISH, E3_DURABILITY, E3_PROGRESS, E3_GRACE
+  NO_COLOR         no colours, whatever its value
+  FORCE_COLOR      colours also where the output is no terminal
+
+What the command line says wins over the environment, the environment over the default. Commands of
+tasks see none of these: see pass_env and secrets in the package file.`},
+		{Use: "datasets", Short: "How datasets are named", Long: `A dataset is named <workspace>.<name>, where the name is that of an input or of a task:
+
+  prod.sales                     an input
+  prod.clean                     the output of a task
+  prod.train.model               one of several outputs of a task
+  prod.train[4]                  the output of one item of a matrix
+  prod.train[depth=4,lr=0.1]     the same, of two dimensions
+  prod.images/2024/a.png         a file in a directory
+
+Brackets mean something to most shells: quote such names.`},
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+func newList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [repo] [workspace[.dataset]]",
+		Short: "List workspaces, datasets, or what is in one",
+		Long: `List the workspaces of a repository, the datasets of a workspace, or the entries of a dataset that is a directory.
+
+Outputs are current, stale or missing: whether the next start would leave them as they are. An input is stale when
+what it is linked to has changed on disk.`,
+		Example: `  e3 list .
+  e3 list . prod
+  e3 list . prod.images/2024`,
+		ValidArgsFunction: a.completeDataset,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 1, "<workspace[.dataset]>")
+			if err != nil {
+				return err
+			}
+			r, err := a.open(location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			switch name := strings.TrimSuffix(rest[0], "."); {
+			case name == "":
+				return a.listWorkspaces(cmd.Context(), r)
+			case !strings.Contains(name, "."):
+				return a.listDatasets(cmd.Context(), r, name)
+			default:
+				return a.listEntries(cmd.Context(), r, name)
+			}
+		},
+	}
+}
+
+// datasetJSON is a dataset for programs.
+type datasetJSON struct {
+	Name       string `json:"name"`
+	Output     bool   `json:"output"`
+	Kind       string `json:"kind"`
+	Hash       string `json:"hash,omitempty"`
+	Size       *int64 `json:"size,omitempty"`
+	Executable bool   `json:"executable,omitempty"`
+	State      string `json:"state"`
+	Set        bool   `json:"set,omitempty"`
+	Source     string `json:"source,omitempty"`
+	Location   string `json:"location,omitempty"`
+}
+
+var sourceNames = map[record.InputSource]string{
+	record.FromFile: "file", record.FromDir: "dir", record.FromGlob: "glob", record.FromValue: "value",
+}
+
+func datasetOf(d *workspace.DatasetRow) datasetJSON {
+	doc := datasetJSON{
+		Name: d.Name, Output: d.Output, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable, State: d.Standing.String(), Set: d.Set,
+	}
+	if d.Kind == record.LeafFile {
+		doc.Size = &d.Size
+	}
+	if !d.Output {
+		doc.Source, doc.Location = sourceNames[d.Source], d.Location
+	}
+	return doc
+}
+
+func (a *app) listDatasets(ctx context.Context, r *repo.Repo, ws string) error {
+	st, err := r.Workspaces.Status(ctx, ws)
+	if err != nil {
+		return err
+	}
+	if !st.State.Deployed {
+		return fmt.Errorf("workspace %s: %w", ws, workspace.ErrNotDeployed)
+	}
+	for _, f := range st.Faults {
+		a.notef("e3: %s", printable(f.Error(), true))
+	}
+	doc := struct {
+		Workspace string        `json:"workspace"`
+		Datasets  []datasetJSON `json:"datasets"`
+	}{ws, []datasetJSON{}}
+	t := &table{right: map[int]bool{2: true}}
+	for i := range st.Datasets {
+		d := &st.Datasets[i]
+		doc.Datasets = append(doc.Datasets, datasetOf(d))
+		state := d.Standing.String()
+		switch {
+		case d.Set:
+			state = "set"
+		case d.Output:
+		case d.Location != "":
+			state += ", " + d.Location
+		}
+		t.row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state)
+	}
+	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+}
+
+func leafKind(l record.Leaf) string {
+	if l.Executable {
+		return "executable"
+	}
+	return l.Kind.String()
+}
+
+func leafSize(l record.Leaf) string {
+	if l.Kind != record.LeafFile {
+		return ""
+	}
+	return size(l.Size)
+}
+
+// entryJSON is an entry of a directory for programs.
+type entryJSON struct {
+	Name       string `json:"name"`
+	Kind       string `json:"kind"`
+	Hash       string `json:"hash,omitempty"`
+	Size       *int64 `json:"size,omitempty"`
+	Executable bool   `json:"executable,omitempty"`
+	Target     string `json:"target,omitempty"`
+}
+
+func (a *app) listEntries(ctx context.Context, r *repo.Repo, name string) error {
+	ws, path, err := dataset(name)
+	if err != nil {
+		return err
+	}
+	d, err := r.Workspaces.Dataset(ctx, ws, path)
+	if err != nil {
+		return err
+	}
+	return a.describe(ctx, r, name, d)
+}
+
+// describe prints what a dataset is: its entries if it is a directory.
+func (a *app) describe(ctx context.Context, r *repo.Repo, name string, d *workspace.Dataset) error {
+	doc := struct {
+		Dataset    string      `json:"dataset"`
+		Kind       string      `json:"kind"`
+		Hash       string      `json:"hash"`
+		Size       *int64      `json:"size,omitempty"`
+		Executable bool        `json:"executable,omitempty"`
+		Entries    []entryJSON `json:"entries,omitzero"`
+	}{Dataset: name, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable}
+	t := &table{right: map[int]bool{2: true}}
+	if d.Kind == record.LeafFile {
+		doc.Size = &d.Size
+	}
+	if d.Kind != record.LeafDir {
+		t.row(name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12))
+		return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+	}
+	h, err := objectstore.ParseHash(d.Hash)
+	if err != nil {
+		return err
+	}
+	tree, err := objectstore.ReadTree(ctx, r.Objects, h)
+	if err != nil {
+		return fmt.Errorf("dataset %s: %w", name, err)
+	}
+	doc.Entries = make([]entryJSON, len(tree))
+	for i := range tree {
+		e := &tree[i]
+		item := entryJSON{Name: e.Name, Target: e.Target, Executable: e.Executable}
+		switch e.Kind {
+		case objectstore.KindDir:
+			item.Kind, item.Hash = "directory", e.Hash.String()
+			t.row(e.Name+"/", item.Kind, "", prefix(item.Hash, 12))
+		case objectstore.KindFile:
+			item.Kind, item.Hash, item.Size = "file", e.Hash.String(), &e.Size
+			kind := item.Kind
+			if e.Executable {
+				kind = "executable"
+			}
+			t.row(e.Name, kind, size(e.Size), prefix(item.Hash, 12))
+		default:
+			item.Kind = "link"
+			t.row(e.Name, item.Kind, "", "→ "+e.Target)
+		}
+		doc.Entries[i] = item
+	}
+	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+}

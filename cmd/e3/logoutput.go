@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"sync"
+	"unicode/utf8"
+
+	"e3/executions"
+)
+
+// A logOutput is where the logs of one execution go: raw, made safe for a terminal, or as JSON lines.
+// Its streams may be written to by several goroutines.
+type logOutput struct {
+	a       *app
+	mu      sync.Mutex
+	safe    *safeWriter // nil unless the output is a terminal
+	lines   map[executions.Stream]*lineJSON
+	written int64
+	err     error // of the header
+}
+
+// newLogOutput begins the output of an execution with its header.
+func (a *app) newLogOutput(e *executions.Execution) *logOutput {
+	o := &logOutput{a: a}
+	switch {
+	case a.json:
+		o.lines = map[executions.Stream]*lineJSON{}
+		head := executionOf(e)
+		head.Type = "execution"
+		o.err = a.document(head, false)
+		return o
+	case terminal(a.stdout) != nil:
+		o.safe = a.safe()
+	}
+	a.notef("[execution %s]", e.ExecutionID)
+	return o
+}
+
+// safe is the terminal on standard output with a filter before it.
+func (a *app) safe() *safeWriter {
+	return &safeWriter{w: a.stdout, colors: a.styleFor(a.stdout) != style{}}
+}
+
+// stream returns the writer for one of the logs.
+func (o *logOutput) stream(s executions.Stream) io.Writer {
+	var w io.Writer = o.a.stdout
+	switch {
+	case o.lines != nil:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.lines[s] == nil {
+			o.lines[s] = &lineJSON{a: o.a, stream: streamName(s)}
+		}
+		w = o.lines[s]
+	case o.safe != nil:
+		w = o.safe
+	}
+	return &streamWriter{o, w}
+}
+
+// streamWriter takes turns with the others of its output.
+type streamWriter struct {
+	o *logOutput
+	w io.Writer
+}
+
+func (w *streamWriter) Write(p []byte) (int, error) {
+	w.o.mu.Lock()
+	defer w.o.mu.Unlock()
+	w.o.written += int64(len(p))
+	return w.w.Write(p)
+}
+
+// close writes what waits for its end.
+func (o *logOutput) close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	err := o.err
+	for _, l := range o.lines {
+		err = errors.Join(err, l.flush(true))
+	}
+	if o.safe != nil {
+		err = errors.Join(err, o.safe.Close())
+	}
+	return err
+}
+
+func streamName(s executions.Stream) string {
+	if s == executions.Stderr {
+		return "stderr"
+	}
+	return "stdout"
+}
+
+// lineJSON turns lines into objects: {"type":"log","stream":"stdout","text":"…"}. What is not UTF-8 is
+// in "base64" instead. "partial" marks a piece that no newline ends.
+type lineJSON struct {
+	a      *app
+	stream string
+	buf    []byte
+}
+
+// longestLine is where a line without end is cut.
+const longestLine = 64 << 10
+
+func (l *lineJSON) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p...)
+	return len(p), l.flush(false)
+}
+
+func (l *lineJSON) flush(all bool) error {
+	for {
+		line, rest, whole := bytes.Cut(l.buf, []byte("\n"))
+		switch {
+		case !whole && len(line) >= longestLine:
+			line, rest = line[:longestLine], line[longestLine:]
+		case !whole && (!all || len(line) == 0):
+			return nil
+		}
+		doc := struct {
+			Type    string  `json:"type"`
+			Stream  string  `json:"stream"`
+			Text    *string `json:"text,omitempty"`
+			Base64  string  `json:"base64,omitempty"`
+			Partial bool    `json:"partial,omitempty"`
+		}{Type: "log", Stream: l.stream, Partial: !whole}
+		if text := string(line); utf8.ValidString(text) {
+			doc.Text = &text
+		} else {
+			doc.Base64 = base64.StdEncoding.EncodeToString(line)
+		}
+		l.buf = rest
+		if err := l.a.document(doc, false); err != nil {
+			return err
+		}
+	}
+}

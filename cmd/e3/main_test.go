@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"e3/internal/runner"
+)
+
+func TestMain(m *testing.M) {
+	runner.Main() // in the process that runs the tasks, this never returns
+	testscript.Main(m, map[string]func(){"e3": main})
+}
+
+// TestScripts plays the sessions in testdata/script. Beside the usual commands of testscript they have
+//
+//	exits <code> <command> …    the command ends with this exit code
+//	capture <name> <pattern>    sets a variable to what the pattern's group matches in stdout
+//	lines <n> <pattern>         so many lines of stdout match
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("USER", "tester")
+			for _, name := range []string{"E3_REPO", "NO_COLOR", "FORCE_COLOR"} {
+				env.Setenv(name, "")
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "capture": capture, "lines": countLines,
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+// TestEveryCommandHasAScript keeps new commands from being forgotten.
+func TestEveryCommandHasAScript(t *testing.T) {
+	files, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	var text strings.Builder
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(data)
+	}
+	for _, cmd := range newRoot(newApp()).Commands() {
+		if cmd.Runnable() && !strings.Contains(text.String(), "e3 "+cmd.Name()) {
+			t.Errorf("no script calls e3 %s", cmd.Name())
+		}
+	}
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits <code> <command> …")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%s: %v", strings.Join(args[1:], " "), err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("%s: exit code %d, want %d", strings.Join(args[1:], " "), got, want)
+	}
+}
+
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: capture <name> <pattern>")
+	}
+	m := match(ts, args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+	if len(m) != 2 {
+		ts.Fatalf("%q has no match with one group in stdout", args[1])
+	}
+	ts.Setenv(args[0], m[1])
+}
+
+func countLines(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: lines <n> <pattern>")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		if match(ts, args[1]).MatchString(strings.TrimSuffix(line, "\n")) {
+			got++
+		}
+	}
+	if got != want {
+		ts.Fatalf("%d lines of stdout match %q, want %d", got, args[1], want)
+	}
+}
+
+func match(ts *testscript.TestScript, pattern string) *regexp.Regexp {
+	re, err := regexp.Compile(pattern)
+	ts.Check(err)
+	return re
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/manifest"
+	"e3/workspace"
+)
+
+func newPackage(a *app) *cobra.Command {
+	cmd := family(&cobra.Command{
+		Use:   "package",
+		Short: "Build, list and remove packages",
+		Long: `A package is a package file with the content that its inputs had when it was built, under a name and a version.
+It never changes; a workspace that was deployed from it does not follow the file.`,
+	})
+	cmd.AddCommand(newPackageBuild(a), newPackageList(a), newPackageRemove(a))
+	return cmd
+}
+
+// packageJSON is a package in answers for programs.
+type packageJSON struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Hash    string `json:"hash"`
+	Tasks   int    `json:"tasks,omitempty"`
+	Inputs  int    `json:"inputs,omitempty"`
+}
+
+func newPackageBuild(a *app) *cobra.Command {
+	var as string
+	cmd := &cobra.Command{
+		Use:   "build [repo] <file>",
+		Short: "Register a package file with its inputs under its name and version",
+		Long: `Register a package file, with the content of its inputs, under its name and version. "-" reads the file,
+YAML or JSON, from standard input; its paths are then relative to this folder.
+
+What is registered never changes: other content under a name and version that exist is refused.`,
+		Example: `  e3 package build . e3.yaml
+  generate-pipeline | e3 package build . - --as nightly@2024.1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<file>")
+			if err != nil {
+				return err
+			}
+			return a.packageBuild(cmd.Context(), location, rest[0], as)
+		},
+	}
+	cmd.Flags().StringVar(&as, "as", "", "another name and version than the file gives, as name@version")
+	return cmd
+}
+
+func (a *app) packageBuild(ctx context.Context, location, file, as string) error {
+	name, version, err := splitAs(as)
+	if err != nil {
+		return err
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	def, base, err := a.definition(file)
+	if err != nil {
+		return err
+	}
+	if as != "" {
+		def.Name, def.Version = name, version
+	}
+	built, err := r.Workspaces.BuildDefinition(ctx, def, base)
+	if err != nil {
+		return err
+	}
+	a.warn(built.Warnings)
+	ref := workspace.PackageRef{Name: def.Name, Version: def.Version, Hash: built.Hash}
+	err = r.Workspaces.Register(ctx, ref)
+	if errors.Is(err, workspace.ErrExists) {
+		return fmt.Errorf("%w; give the package another version, or --as another name", err)
+	}
+	if err != nil {
+		return err
+	}
+	doc := packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash, Tasks: len(built.Package.Tasks), Inputs: len(built.Package.Inputs)}
+	return a.reply(doc, func(w io.Writer) {
+		fmt.Fprintf(w, "Built %s (%s, %s)\n", ref, plural(int64(doc.Tasks), "task"), plural(int64(doc.Inputs), "input"))
+	})
+}
+
+// splitAs reads the argument of --as.
+func splitAs(as string) (name, version string, err error) {
+	if as == "" {
+		return "", "", nil
+	}
+	name, version, _ = strings.Cut(as, "@")
+	if !manifest.ValidName(name) || !manifest.ValidVersion(version) {
+		return "", "", usagef("--as is name@version, not %q", as)
+	}
+	return name, version, nil
+}
+
+func newPackageList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [repo]",
+		Short: "List the registered packages",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			r, err := a.open(location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			all, err := r.Workspaces.Packages(cmd.Context())
+			if err != nil {
+				return err
+			}
+			doc := struct {
+				Packages []packageJSON `json:"packages"`
+			}{make([]packageJSON, len(all))}
+			t := &table{}
+			for i, p := range all {
+				doc.Packages[i] = packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
+				t.row(p.String(), prefix(p.Hash, 12))
+			}
+			return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+		},
+	}
+}
+
+func newPackageRemove(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove [repo] <name[@version]>",
+		Short: "Take a package out of the register",
+		Long: `Take a package out of the register. Workspaces that have it deployed keep it. The version may be left out
+where only one is registered.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<name[@version]>")
+			if err != nil {
+				return err
+			}
+			return a.packageRemove(cmd.Context(), location, rest[0])
+		},
+	}
+}
+
+func (a *app) packageRemove(ctx context.Context, location, ref string) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	name, version, _ := strings.Cut(ref, "@")
+	if version == "" {
+		all, err := r.Workspaces.Packages(ctx)
+		if err != nil {
+			return err
+		}
+		var known []string
+		for _, p := range all {
+			if p.Name == name {
+				known = append(known, p.String())
+			}
+		}
+		if len(known) > 1 {
+			return usagef("package %s has %d versions; say which: %s", name, len(known), strings.Join(known, ", "))
+		}
+	}
+	p, err := r.Workspaces.RemovePackage(ctx, name, version)
+	if err != nil {
+		return err
+	}
+	return a.reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w io.Writer) {
+		fmt.Fprintf(w, "Removed %s\n", p)
+	})
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+func newRun(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run [repo] <workspace>",
+		Short: "Show the latest run of a workspace",
+		Long: `Show the latest run of a workspace, finished or not, with its tasks. The time of a cached task is that of the
+execution that answers it.`,
+		ValidArgsFunction: a.completeWorkspace,
+		RunE:              a.onWorkspace(a.showRun),
+	}
+}
+
+// runJSON is a run for programs.
+type runJSON struct {
+	Run            string         `json:"run"`
+	Workspace      string         `json:"workspace"`
+	Package        string         `json:"package"`
+	Status         string         `json:"status"`
+	StartedAt      *string        `json:"startedAt"`
+	CompletedAt    *string        `json:"completedAt"`
+	FailedTask     string         `json:"failedTask,omitempty"`
+	Error          string         `json:"error,omitempty"`
+	InputSnapshot  string         `json:"inputSnapshot"`
+	OutputSnapshot string         `json:"outputSnapshot,omitempty"`
+	Summary        events.Summary `json:"summary"`
+	Tasks          []taskJSON     `json:"tasks,omitempty"`
+}
+
+// taskJSON is a task in a run.
+type taskJSON struct {
+	Task      string  `json:"task"`
+	State     string  `json:"state"`
+	Cached    bool    `json:"cached"`
+	Execution string  `json:"execution,omitempty"`
+	Key       string  `json:"key,omitempty"`
+	StartedAt *string `json:"startedAt,omitempty"`
+	Duration  int64   `json:"ms"`
+	Attempt   int64   `json:"attempt,omitempty"`
+	ExitCode  int64   `json:"exitCode,omitempty"`
+	Reason    string  `json:"reason,omitempty"`
+	Message   string  `json:"message,omitempty"`
+	Because   string  `json:"because,omitempty"`
+}
+
+func (a *app) showRun(ctx context.Context, r *repo.Repo, ws string) error {
+	report, err := r.Workspaces.Report(ctx, ws)
+	if err != nil {
+		return err
+	}
+	return a.reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.styleFor(a.stdout)) })
+}
+
+func runOf(r *workspace.RunReport) runJSON {
+	s := r.Summary
+	doc := runJSON{
+		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(),
+		StartedAt: moment(r.StartedAt), CompletedAt: moment(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
+		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
+		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
+		Tasks:   make([]taskJSON, len(r.Tasks)),
+	}
+	if r.State == record.RunRunning {
+		doc.Summary = soFar(r)
+	}
+	for i := range r.Tasks {
+		t := &r.Tasks[i]
+		doc.Tasks[i] = taskJSON{
+			Task: t.Task, State: string(t.State), Cached: t.State == workspace.TaskCached, Execution: t.ExecutionID, Key: t.Key,
+			StartedAt: moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt,
+			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because,
+		}
+	}
+	return doc
+}
+
+// soFar counts the tasks of a run that has not ended.
+func soFar(r *workspace.RunReport) events.Summary {
+	s := events.Summary{Total: r.Total}
+	listed := int64(0)
+	for i := range r.Tasks {
+		switch r.Tasks[i].State {
+		case workspace.TaskCached:
+			s.Cached++
+		case workspace.TaskSuccess:
+			s.Completed++
+		case workspace.TaskFailed, workspace.TaskError:
+			s.Failed++
+		case workspace.TaskSkipped:
+			s.Skipped++
+		default:
+			continue
+		}
+		listed++
+	}
+	s.Cached += r.Done - listed // proven, with one event for all of them
+	s.Completed += s.Cached
+	return s
+}
+
+// writeRun prints a run as seed 003 shows it.
+func writeRun(w io.Writer, r *workspace.RunReport, st style) {
+	fmt.Fprintf(w, "Run %s\n", r.RunID)
+	fmt.Fprintf(w, "  Status:    %s\n", r.Status())
+	fmt.Fprintf(w, "  Started:   %s\n", stamp(r.StartedAt))
+	if r.State == record.RunRunning {
+		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
+	} else {
+		fmt.Fprintf(w, "  Completed: %s\n", stamp(r.CompletedAt))
+	}
+	if len(r.Tasks) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n  Tasks:\n")
+	names, states := 0, 0
+	for i := range r.Tasks {
+		names = max(names, columns(printable(r.Tasks[i].Task, false)))
+		states = max(states, len(r.Tasks[i].State))
+	}
+	for i := range r.Tasks {
+		t := &r.Tasks[i]
+		name := printable(t.Task, false)
+		color := stateColor(st, t.State)
+		line := fmt.Sprintf("    %s%s  %s%s%s%s  %s", name, strings.Repeat(" ", names-columns(name)),
+			color, t.State, st.endOf(color), strings.Repeat(" ", states-len(t.State)), took(t))
+		if note := taskNote(t); note != "" {
+			line += "  " + printable(note, false)
+		}
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
+}
+
+func stateColor(st style, s workspace.TaskState) string {
+	switch s {
+	case workspace.TaskCached, workspace.TaskSkipped:
+		return st.dim
+	case workspace.TaskSuccess:
+		return st.green
+	case workspace.TaskFailed, workspace.TaskError, workspace.TaskInterrupted:
+		return st.red
+	case workspace.TaskRunning, workspace.TaskRetrying:
+		return st.yellow
+	}
+	return ""
+}
+
+// took is how long a task's execution took, "" where there is none or nobody knows.
+func took(t *workspace.TaskReport) string {
+	switch {
+	case t.ExecutionID == "" || t.State == workspace.TaskRetrying || t.State == workspace.TaskInterrupted:
+		return ""
+	case t.Duration == 0 && t.Key == "":
+		return ""
+	}
+	return elapsed(t.Duration)
+}
+
+// taskNote says what the state alone does not.
+func taskNote(t *workspace.TaskReport) string {
+	switch t.State {
+	case workspace.TaskFailed:
+		return fmt.Sprintf("exit code %d", t.ExitCode)
+	case workspace.TaskError:
+		return t.Message
+	case workspace.TaskSkipped:
+		return t.Because + " failed"
+	case workspace.TaskRetrying:
+		return fmt.Sprintf("attempt %d follows", t.Attempt)
+	case workspace.TaskRunning, workspace.TaskSuccess:
+		if t.Attempt > 1 {
+			return fmt.Sprintf("attempt %d", t.Attempt)
+		}
+	}
+	return ""
+}

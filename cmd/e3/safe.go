@@ -1,0 +1,180 @@
+package main
+
+import (
+	"io"
+	"unicode/utf8"
+)
+
+// A safeWriter lets text through to a terminal and nothing that could harm it: of all
+// control sequences only colours (SGR) pass. Newlines, tabs and carriage returns stay; other
+// control characters, C1 included, and bytes that are no UTF-8 show as U+FFFD. Sequences may be
+// split over writes anywhere. Close resets the colours.
+type safeWriter struct {
+	w      io.Writer
+	colors bool
+
+	state   safeState
+	seq     []byte // the sequence, or the rune, so far
+	colored bool
+	out     []byte
+}
+
+type safeState int
+
+const (
+	safeText      safeState = iota
+	safeRune                // inside a multi-byte character
+	safeEscape              // after ESC
+	safeCSI                 // after ESC [
+	safeCSIOther            // a CSI that will be dropped
+	safeString              // OSC, DCS, SOS, PM, APC: up to ST, or BEL
+	safeStringEsc           // ESC inside such a string
+	safeCharset             // after ESC and an intermediate: up to the final byte
+)
+
+// longestSGR bounds a colour sequence.
+const longestSGR = 64
+
+// replacement is what is shown for what cannot be.
+const replacement = "\uFFFD"
+
+// Write filters p. Like every writer it counts what it took, not what it passed on.
+func (s *safeWriter) Write(p []byte) (int, error) {
+	s.out = s.out[:0]
+	for _, c := range p {
+		s.take(c)
+	}
+	if _, err := s.w.Write(s.out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Close ends what is open.
+func (s *safeWriter) Close() error {
+	s.out = s.out[:0]
+	if s.state == safeRune {
+		s.out = append(s.out, replacement...)
+	}
+	if s.colored {
+		s.out = append(s.out, "\x1b[0m"...)
+	}
+	s.state, s.colored = safeText, false
+	_, err := s.w.Write(s.out)
+	return err
+}
+
+func (s *safeWriter) take(c byte) {
+	if s.state != safeText && s.state != safeRune {
+		switch c {
+		case 0x18, 0x1a: // CAN and SUB end every sequence
+			s.state = safeText
+			return
+		case 0x1b:
+			if s.state == safeString {
+				s.state = safeStringEsc
+			} else {
+				s.state = safeEscape
+			}
+			return
+		}
+	}
+	switch s.state {
+	case safeText:
+		s.text(c)
+	case safeRune:
+		s.continuation(c)
+	case safeEscape:
+		s.escape(c)
+	case safeCSI, safeCSIOther:
+		s.csi(c)
+	case safeString:
+		if c == 0x07 {
+			s.state = safeText
+		} else if c == '\n' { // it was none: a log is not to vanish in it
+			s.state = safeText
+			s.text(c)
+		}
+	case safeStringEsc:
+		if c == '\\' {
+			s.state = safeText
+		} else {
+			s.escape(c)
+		}
+	case safeCharset:
+		if c < 0x20 || c > 0x7e {
+			s.state = safeText
+			s.text(c)
+		} else if c > 0x2f {
+			s.state = safeText
+		}
+	}
+}
+
+func (s *safeWriter) text(c byte) {
+	switch {
+	case c == 0x1b:
+		s.state = safeEscape
+	case c == '\n', c == '\t', c == '\r', c >= 0x20 && c < 0x7f:
+		s.out = append(s.out, c)
+	case c >= 0xc2 && c <= 0xf4:
+		s.state, s.seq = safeRune, append(s.seq[:0], c)
+	default:
+		s.out = append(s.out, replacement...)
+	}
+}
+
+// continuation collects a character of several bytes.
+func (s *safeWriter) continuation(c byte) {
+	if c&0xc0 != 0x80 { // the character is cut off
+		s.state = safeText
+		s.out = append(s.out, replacement...)
+		s.text(c)
+		return
+	}
+	s.seq = append(s.seq, c)
+	if !utf8.FullRune(s.seq) {
+		return
+	}
+	s.state = safeText
+	if r, _ := utf8.DecodeRune(s.seq); r == utf8.RuneError || r < 0xa0 {
+		s.out = append(s.out, replacement...)
+	} else {
+		s.out = append(s.out, s.seq...)
+	}
+}
+
+// escape decides what an ESC begins.
+func (s *safeWriter) escape(c byte) {
+	switch {
+	case c == '[':
+		s.state, s.seq = safeCSI, append(s.seq[:0], "\x1b["...)
+	case c == ']', c == 'P', c == 'X', c == '^', c == '_':
+		s.state = safeString
+	case c >= 0x20 && c <= 0x2f:
+		s.state = safeCharset
+	case c < 0x20 || c > 0x7e:
+		s.state = safeText
+		s.text(c)
+	default: // ESC and one byte
+		s.state = safeText
+	}
+}
+
+func (s *safeWriter) csi(c byte) {
+	switch {
+	case c < 0x20 || c > 0x7e: // it was none
+		s.state = safeText
+		s.text(c)
+	case c >= 0x40 && c <= 0x7e:
+		if s.state == safeCSI && c == 'm' && s.colors {
+			s.out = append(append(s.out, s.seq...), c)
+			s.colored = true
+		}
+		s.state = safeText
+	case s.state == safeCSI && len(s.seq) < longestSGR && (c >= '0' && c <= '9' || c == ';' || c == ':'):
+		s.seq = append(s.seq, c)
+	default:
+		s.state = safeCSIOther
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/internal/value"
+)
+
+func newSet(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "set [repo] <workspace>.<input> <value|@path>",
+		Short: "Give an input of a workspace a value",
+		Long: `Give an input of a workspace a value of its own. It stays, whatever happens to the file that the input is linked to
+and also after a redeploy, until "e3 unset". Runs that are under way keep what they began with.
+
+An input that is a value takes JSON; what is not JSON is a string. "@file" reads JSON from a file. An input that is a
+file or a directory takes "@path". "@-" is standard input.`,
+		Example: `  e3 set . prod.horizon 24
+  e3 set . prod.regions '["eu", "us"]'
+  e3 set . prod.sales @new-sales.csv
+  e3 set . prod.images @img/
+  e3 set . prod.offset -- -3`,
+		ValidArgsFunction: a.completeInput,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<input>", "<value>")
+			if err != nil {
+				return err
+			}
+			return a.set(cmd.Context(), location, rest[0], rest[1], asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json-value", false, "the value must be JSON: a text that is not is a mistake, no string")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; a value that begins with - goes after --: e3 set <repo> <workspace>.<input> -- -3", err)
+	})
+	return cmd
+}
+
+// inputArg splits <workspace>.<input>.
+func inputArg(s string) (ws, input string, err error) {
+	ws, path, err := dataset(s)
+	if err == nil && path.Entry != "" {
+		err = usagef("%q is not <workspace>.<input>: an input is set as a whole", s)
+	}
+	return ws, path.Name, err
+}
+
+func (a *app) set(ctx context.Context, location, name, text string, asJSON bool) error {
+	ws, input, err := inputArg(name)
+	if err != nil {
+		return err
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	decl, err := r.Workspaces.Input(ctx, ws, input)
+	if err != nil {
+		return err
+	}
+	leaf, err := a.takeIn(ctx, r, decl, text, asJSON)
+	if err != nil {
+		return fmt.Errorf("input %s: %w", input, err)
+	}
+	if err := r.Workspaces.Set(ctx, ws, input, leaf); err != nil {
+		return err
+	}
+	doc := map[string]any{"workspace": ws, "input": input, "kind": leaf.Kind.String(), "hash": leaf.Hash}
+	return a.reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
+}
+
+// takeIn stores what an argument means for an input of its kind.
+func (a *app) takeIn(ctx context.Context, r *repo.Repo, decl *record.PackageInput, text string, asJSON bool) (record.Leaf, error) {
+	path, isPath := strings.CutPrefix(text, "@")
+	if decl.Source == record.FromValue {
+		v, err := a.parseValue(path, isPath, text, asJSON)
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		return r.Workspaces.PutValue(ctx, v)
+	}
+	what := map[bool]string{true: "file", false: "directory"}[decl.Source == record.FromFile]
+	switch {
+	case !isPath || asJSON:
+		return record.Leaf{}, usagef("it is a %s: give it as @path", what)
+	case path == "-" && decl.Source == record.FromFile:
+		return r.Workspaces.PutStream(ctx, a.stdin)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return record.Leaf{}, usagef("%v", err)
+	case info.IsDir() != (decl.Source != record.FromFile):
+		return record.Leaf{}, usagef("it is a %s, and %s is not", what, path)
+	}
+	return r.Workspaces.PutPath(ctx, decl.Source, path)
+}
+
+func (a *app) parseValue(path string, isPath bool, text string, asJSON bool) (any, error) {
+	if !isPath {
+		v, err := value.ParseJSON([]byte(text))
+		if err != nil && !asJSON && !json.Valid([]byte(text)) {
+			return text, nil
+		}
+		if err != nil {
+			return nil, usagef("%v", err)
+		}
+		return v, nil
+	}
+	in := a.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, usagef("%v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, value.MaxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > value.MaxBytes {
+		return nil, usagef("%s has more than %s", path, size(value.MaxBytes))
+	}
+	v, err := value.ParseJSON(data)
+	if err != nil {
+		return nil, usagef("%s: %v", path, err)
+	}
+	return v, nil
+}
+
+func newUnset(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "unset [repo] <workspace>.<input>",
+		Short:             "Give an input back to its file or default",
+		Long:              `Undo "e3 set": the input follows its file again, or has the package's default.`,
+		ValidArgsFunction: a.completeInput,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<input>")
+			if err != nil {
+				return err
+			}
+			return a.unset(cmd.Context(), location, rest[0])
+		},
+	}
+}
+
+func (a *app) unset(ctx context.Context, location, name string) error {
+	ws, input, err := inputArg(name)
+	if err != nil {
+		return err
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	changed, err := r.Workspaces.Unset(ctx, ws, input)
+	if err != nil {
+		return err
+	}
+	return a.reply(map[string]any{"workspace": ws, "input": input, "changed": changed}, func(w io.Writer) {
+		if changed {
+			fmt.Fprintf(w, "Unset %s.%s\n", ws, input)
+		} else {
+			fmt.Fprintf(w, "%s.%s was not set\n", ws, input)
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// environment is the annotation of a flag that names the variable it can be given by.
+const environment = "e3_environment"
+
+// fromEnvironment lets flags be given by E3_<NAME> as well. The command line wins.
+func fromEnvironment(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		variable := "E3_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		f := flags.Lookup(name)
+		f.Usage += " [" + variable + "]"
+		if err := flags.SetAnnotation(name, environment, []string{variable}); err != nil {
+			panic(err) // the flag exists
+		}
+	}
+}
+
+// heedEnvironment gives the flags that are not on the command line what their variables say.
+func (a *app) heedEnvironment(cmd *cobra.Command) error {
+	var fault error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names := f.Annotations[environment]
+		if len(names) == 0 || f.Changed {
+			return
+		}
+		text := a.getenv(names[0])
+		if text == "" {
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, text); err != nil && fault == nil {
+			fault = usagef("%s=%q: %v", names[0], text, err)
+		}
+	})
+	return fault
+}
+
+// fixedValues completes a flag that takes one of a few words.
+func fixedValues(cmd *cobra.Command, flag string, words ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // the flag exists, and has no other function
+	}
+}
+
+// oneOf refuses all words but the given.
+func oneOf(flag, word string, words ...string) error {
+	if slices.Contains(words, word) {
+		return nil
+	}
+	last := len(words) - 1
+	return usagef("--%s is %s, not %q", flag, fmt.Sprintf("%s or %s", strings.Join(words[:last], ", "), words[last]), word)
+}
+
+// noArguments is for commands that take none.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// alternatives refuses flags that exclude each other.
+func alternatives(cmd *cobra.Command, names ...string) error {
+	given := ""
+	for _, name := range names {
+		switch f := cmd.Flags().Lookup(name); {
+		case !f.Changed:
+		case given != "":
+			return usagef("--%s and --%s exclude each other", given, name)
+		default:
+			given = name
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/dataflow"
+	"e3/internal/record"
+	"e3/workspace"
+)
+
+func newStatus(a *app, name string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name + " [repo] [workspace]",
+		Short: "Tell how a workspace stands",
+		Long: `Tell how a workspace, or each one, stands: what is deployed, the latest run, who holds it, which inputs are set, and
+which outputs the next start would look at again. Package file and inputs on disk are looked at as well. Nothing is
+written and nobody is disturbed.`,
+		ValidArgsFunction: a.completeWorkspace,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
+			if err != nil {
+				return err
+			}
+			return a.status(cmd.Context(), location, rest[0])
+		},
+	}
+}
+
+// statusJSON is a workspace's status for programs.
+type statusJSON struct {
+	Workspace  string        `json:"workspace"`
+	Package    *packageJSON  `json:"package"`
+	DeployedAt *string       `json:"deployedAt"`
+	File       string        `json:"file,omitempty"`
+	Edited     bool          `json:"edited,omitempty"`
+	LastRun    *runJSON      `json:"lastRun"`
+	Busy       *busyJSON     `json:"busy"`
+	Faults     []string      `json:"faults,omitempty"`
+	Datasets   []datasetJSON `json:"datasets"`
+}
+
+type busyJSON struct {
+	Operation string  `json:"operation"`
+	Holder    string  `json:"holder"`
+	Since     *string `json:"since"`
+}
+
+func (a *app) status(ctx context.Context, location, ws string) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	names := []string{ws}
+	if ws == "" {
+		if names, err = r.Workspaces.List(ctx); err != nil {
+			return err
+		}
+	}
+	doc := struct {
+		Repository string       `json:"repository"`
+		Workspaces []statusJSON `json:"workspaces"`
+	}{r.Root, []statusJSON{}}
+	var all []*workspace.Status
+	for _, name := range names {
+		st, err := r.Workspaces.Status(ctx, name)
+		if err != nil {
+			return err
+		}
+		all = append(all, st)
+		doc.Workspaces = append(doc.Workspaces, statusOf(st))
+	}
+	return a.reply(doc, func(w io.Writer) {
+		if len(all) == 0 {
+			fmt.Fprintln(w, "There are no workspaces yet; make one with: e3 start -f e3.yaml")
+		}
+		for i, st := range all {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			writeStatus(w, st)
+		}
+	})
+}
+
+func statusOf(st *workspace.Status) statusJSON {
+	doc := statusJSON{Workspace: st.Workspace, File: st.File, Edited: st.Edited, Datasets: []datasetJSON{}}
+	if st.State.Deployed {
+		doc.Package = &packageJSON{Name: st.State.PackageName, Version: st.State.PackageVersion, Hash: st.State.PackageHash}
+		doc.DeployedAt = moment(st.State.DeployedAt)
+	}
+	if st.LastRun != nil {
+		run := runOf(st.LastRun)
+		run.Tasks = nil
+		doc.LastRun = &run
+	}
+	if b := st.Busy; b != nil {
+		doc.Busy = &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: moment(b.Since)}
+	}
+	for _, f := range st.Faults {
+		doc.Faults = append(doc.Faults, f.Error())
+	}
+	for i := range st.Datasets {
+		doc.Datasets = append(doc.Datasets, datasetOf(&st.Datasets[i]))
+	}
+	return doc
+}
+
+func writeStatus(w io.Writer, st *workspace.Status) {
+	fmt.Fprintf(w, "Workspace %s\n", printable(st.Workspace, false))
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(w, "  %-10s %s\n", label+":", printable(fmt.Sprintf(format, args...), false))
+	}
+	if !st.State.Deployed {
+		line("Package", "none; deploy one with: e3 workspace deploy <repo> %s <package or e3.yaml>", st.Workspace)
+	} else {
+		line("Package", "%s@%s, deployed %s", st.State.PackageName, st.State.PackageVersion, stamp(st.State.DeployedAt))
+	}
+	if st.File != "" {
+		line("File", "%s%s", st.File, map[bool]string{true: " (edited since)"}[st.Edited])
+	}
+	switch r := st.LastRun; {
+	case r == nil:
+		line("Last run", "none")
+	case r.State == record.RunRunning:
+		line("Last run", "%s %s, started %s", short(r.RunID), r.Status(), stamp(r.StartedAt))
+	default:
+		line("Last run", "%s %s %s (%s)", short(r.RunID), r.Status(), stamp(r.CompletedAt), counts(r.Summary))
+	}
+	if b := st.Busy; b != nil {
+		line("Busy", "%s by %s since %s", b.Doing(), cmp.Or(b.Holder, "another process"), stamp(b.Since))
+	}
+	for _, f := range st.Faults {
+		for text := range strings.Lines(f.Error()) {
+			line("Fault", "%s", strings.TrimSuffix(text, "\n"))
+		}
+	}
+	if !st.State.Deployed {
+		return
+	}
+	var set, changed, unassigned, stale, missing []string
+	current, outputs := 0, 0
+	for i := range st.Datasets {
+		d := &st.Datasets[i]
+		if d.Output {
+			outputs++
+		} else if d.Set {
+			set = append(set, d.Name)
+		}
+		switch {
+		case !d.Output && d.Standing == dataflow.Absent:
+			unassigned = append(unassigned, d.Name)
+		case !d.Output && d.Standing == dataflow.Stale:
+			changed = append(changed, d.Name)
+		case d.Output && d.Standing == dataflow.Current:
+			current++
+		case d.Output && d.Standing == dataflow.Stale:
+			stale = append(stale, d.Name)
+		case d.Output:
+			missing = append(missing, d.Name)
+		}
+	}
+	for _, l := range []struct {
+		label string
+		names []string
+	}{{"Set", set}, {"Changed", changed}, {"No value", unassigned}} {
+		if len(l.names) > 0 {
+			line(l.label, "%s", few(l.names))
+		}
+	}
+	parts := []string{fmt.Sprintf("%d current", current)}
+	if current == outputs && outputs > 0 {
+		parts = []string{"all current"}
+	}
+	if len(stale) > 0 {
+		parts = append(parts, fmt.Sprintf("%d stale: %s", len(stale), few(stale)))
+	}
+	if len(missing) > 0 {
+		parts = append(parts, fmt.Sprintf("%d missing: %s", len(missing), few(missing)))
+	}
+	line("Outputs", "%s", strings.Join(parts, "; "))
+}
+
+// few names the first of many.
+func few(names []string) string {
+	const most = 8
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

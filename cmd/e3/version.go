@@ -1,0 +1,27 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/repo"
+)
+
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Say which e3 this is",
+		Args:  noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			doc := map[string]any{
+				"version": a.version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "layout": repo.LayoutVersion,
+			}
+			return a.reply(doc, func(w io.Writer) {
+				fmt.Fprintf(w, "e3 %s (%s, %s/%s)\n", a.version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			})
+		},
+	}
+}

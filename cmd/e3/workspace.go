@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/manifest"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+func newWorkspace(a *app) *cobra.Command {
+	cmd := family(&cobra.Command{
+		Use:   "workspace",
+		Short: "Create, deploy, list and remove workspaces",
+		Long: `A workspace is a named tree of datasets with a package deployed in it. Deployed from a package file it follows the
+file and its inputs; deployed from a registered package it stays as it is.`,
+	})
+	cmd.AddCommand(newWorkspaceCreate(a), newWorkspaceDeploy(a), newWorkspaceList(a), newStatus(a, "status"), newWorkspaceRemove(a))
+	return cmd
+}
+
+func newWorkspaceCreate(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "create [repo] <workspace>",
+		Short: "Make an empty workspace",
+		RunE: a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
+			if err := checkName("workspace", ws); err != nil {
+				return err
+			}
+			if err := r.Workspaces.Create(ctx, ws); err != nil {
+				return err
+			}
+			return a.reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
+		}),
+	}
+}
+
+// onWorkspace makes a command whose only argument is a workspace.
+func (a *app) onWorkspace(do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		location, rest, err := a.positional(cmd, args, 0, "<workspace>")
+		if err != nil {
+			return err
+		}
+		r, err := a.open(location)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return do(cmd.Context(), r, rest[0])
+	}
+}
+
+func newWorkspaceDeploy(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "deploy [repo] <workspace> <package|file>",
+		Short: "Put a package into a workspace",
+		Long: `Put a package into a workspace: a registered one by name[@version], or a package file by its path. Without a version
+the greatest is taken. Values that were set stay where name and kind of the input remain.`,
+		Example: `  e3 workspace deploy . prod forecast@1.0.0
+  e3 workspace deploy . dev ./e3.yaml`,
+		ValidArgsFunction: a.completeDeploy,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>", "<package or file>")
+			if err != nil {
+				return err
+			}
+			r, err := a.open(location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			return a.deploy(cmd.Context(), r, rest[0], rest[1])
+		},
+	}
+}
+
+// isFile tells whether the argument of deploy is a path rather than the name of a package.
+func isFile(s string) bool {
+	return strings.ContainsAny(s, `/\`) || slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(s)))
+}
+
+func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
+	var ref workspace.PackageRef
+	doc := map[string]any{"workspace": ws}
+	if isFile(what) {
+		built, err := r.Workspaces.DeployFile(ctx, ws, what)
+		if err != nil {
+			return missingFile(err)
+		}
+		a.warn(built.Warnings)
+		ref = workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
+		doc["file"] = built.Link.File
+	} else {
+		name, version, _ := strings.Cut(what, "@")
+		var err error
+		ref, err = r.Workspaces.Package(ctx, name, version)
+		if _, statErr := os.Stat(what); err != nil && statErr == nil {
+			return fmt.Errorf("%w; the file of that name is ./%s", err, what)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.Workspaces.Deploy(ctx, ws, ref); err != nil {
+			return err
+		}
+	}
+	doc["package"] = packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash}
+	return a.reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
+}
+
+// workspaceJSON is a workspace in a list for programs.
+type workspaceJSON struct {
+	Workspace  string       `json:"workspace"`
+	Package    *packageJSON `json:"package"`
+	DeployedAt *string      `json:"deployedAt"`
+	File       string       `json:"file,omitempty"`
+}
+
+func newWorkspaceList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [repo]",
+		Short: "List the workspaces",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			r, err := a.open(location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			return a.listWorkspaces(cmd.Context(), r)
+		},
+	}
+}
+
+func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
+	names, err := r.Workspaces.List(ctx)
+	if err != nil {
+		return err
+	}
+	doc := struct {
+		Workspaces []workspaceJSON `json:"workspaces"`
+	}{[]workspaceJSON{}}
+	t := &table{}
+	for _, name := range names {
+		s, err := r.Workspaces.State(ctx, name)
+		if errors.Is(err, workspace.ErrNotFound) {
+			continue // removed since
+		}
+		if err != nil {
+			return err
+		}
+		item := workspaceJSON{Workspace: name}
+		if !s.Deployed {
+			t.row(name, "nothing deployed")
+		} else {
+			if item.File, err = r.Workspaces.LinkedTo(ctx, name); err != nil {
+				return err
+			}
+			item.Package = &packageJSON{Name: s.PackageName, Version: s.PackageVersion, Hash: s.PackageHash}
+			item.DeployedAt = moment(s.DeployedAt)
+			t.row(name, s.PackageName+"@"+s.PackageVersion, stamp(s.DeployedAt), item.File)
+		}
+		doc.Workspaces = append(doc.Workspaces, item)
+	}
+	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+}
+
+func newWorkspaceRemove(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "remove [repo] <workspace>",
+		Short:             "Remove a workspace",
+		Long:              `Remove a workspace with its datasets and run records. Executions and events stay: whatever was computed is still cached.`,
+		ValidArgsFunction: a.completeWorkspace,
+		RunE: a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
+			if err := r.Workspaces.Remove(ctx, ws); err != nil {
+				return err
+			}
+			return a.reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Removed workspace %s\n", printable(ws, false)) })
+		}),
+	}
+}
+
+// definition reads a package file, or standard input for "-", and says what its paths are
+// relative to.
+func (a *app) definition(file string) (def *manifest.Definition, base string, err error) {
+	if file != "-" {
+		def, err = manifest.ParseFile(file)
+		return def, filepath.Dir(file), missingFile(err)
+	}
+	data, err := io.ReadAll(io.LimitReader(a.stdin, manifest.MaxFileSize+1))
+	if err != nil {
+		return nil, "", fmt.Errorf("read standard input: %w", err)
+	}
+	def, err = manifest.Parse("<stdin>", data)
+	return def, ".", err
+}
+
+// missingFile makes a package file that is not there a mistake of the command line.
+func missingFile(err error) error {
+	var in *workspace.InputError
+	if errors.Is(err, os.ErrNotExist) && !errors.As(err, &in) {
+		return usagef("%v", err)
+	}
+	return err
+}
+
+// moment is a time in JSON, in the form that events have; null where there is none.
+func moment(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	text := t.UTC().Format("2006-01-02T15:04:05.000Z")
+	return &text
+}

@@ -1,0 +1,89 @@
+package doc_test
+
+import (
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestReadmeCommands compares the table of commands with the program.
+func TestReadmeCommands(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "e3")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "e3/cmd/e3").CombinedOutput(); err != nil {
+		t.Fatalf("build e3: %v\n%s", err, out)
+	}
+	usage := func(args ...string) string {
+		out, err := exec.Command(program, append(args, "--help")...).CombinedOutput()
+		if err != nil {
+			t.Errorf("e3 %s --help: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	// A row begins with the command line: words, then what is to be filled in.
+	rows := regexp.MustCompile("(?m)^\\| `e3 ([^`]+)`").FindAllStringSubmatch(read(t, "../README.md"), -1)
+	named := map[string]bool{}
+	for _, row := range rows {
+		var words []string
+		for _, word := range strings.Fields(row[1]) {
+			if !regexp.MustCompile(`^[a-z]+$`).MatchString(word) {
+				break
+			}
+			words = append(words, word)
+		}
+		named[words[0]] = true
+		for _, word := range strings.Split(words[len(words)-1], "|") {
+			path := append(slices.Clone(words[:len(words)-1]), word)
+			if help := usage(path...); !strings.Contains(help, "e3 "+strings.Join(path, " ")) {
+				t.Errorf("README.md has the command %q, which the program does not know", "e3 "+strings.Join(path, " "))
+			}
+		}
+	}
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+) +[A-Z]`).FindAllStringSubmatch(usage(), -1)
+	if len(commands) < 10 {
+		t.Fatalf("e3 --help names %d commands, want more:\n%s", len(commands), usage())
+	}
+	for _, c := range commands {
+		if c[1] != "help" && !named[c[1]] {
+			t.Errorf("the command %q is not in the table of README.md", "e3 "+c[1])
+		}
+	}
+}
+
+// TestReadmeExitCodes compares the table of exit codes with the program's.
+func TestReadmeExitCodes(t *testing.T) {
+	codes := func(text, pattern string) []string {
+		found := map[string]bool{}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			found[m[1]] = true
+		}
+		return slices.Sorted(maps.Keys(found))
+	}
+	_, section, _ := strings.Cut(read(t, "../README.md"), "\n## Exit codes\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	got := codes(section, `(?m)^\| (\d+) \|`)
+	want := codes(read(t, "../cmd/e3/errors.go"), `(?m)^\texit[A-Z]\w+ += (\d+)`)
+	if len(want) < 5 || !slices.Equal(got, want) {
+		t.Errorf("README.md has the exit codes %v, the program %v", got, want)
+	}
+}
+
+// TestReadmePackageFile finds every line of the package file that README.md shows in the
+// example that it is taken from.
+func TestReadmePackageFile(t *testing.T) {
+	_, shown, _ := strings.Cut(read(t, "../README.md"), "```yaml\n")
+	shown, _, found := strings.Cut(shown, "```")
+	if !found {
+		t.Fatal("README.md shows no package file")
+	}
+	file := strings.Split(read(t, "../examples/forecast/e3.yaml"), "\n")
+	for line := range strings.Lines(shown) {
+		line, _, _ = strings.Cut(strings.TrimRight(line, "\n"), "  #")
+		if line = strings.TrimRight(line, " "); strings.TrimSpace(line) != "…" && !slices.Contains(file, line) {
+			t.Errorf("README.md shows %q, which is not in examples/forecast/e3.yaml", line)
+		}
+	}
+}

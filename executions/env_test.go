@@ -1,0 +1,189 @@
+package executions_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// environment runs env and returns its entries, sorted, with what differs from run to run
+// replaced by its name.
+func environment(t *testing.T, l *lab, req *executions.Request) []string {
+	t.Helper()
+	var id string
+	req.Started = func(s string) { id = s }
+	res := l.do(t, req)
+	if res.State != record.Success {
+		t.Fatalf("got %+v\n%s", res, l.log(t, req, res.ExecutionID, executions.Stderr))
+	}
+	var list []string
+	for _, e := range strings.Split(strings.TrimSuffix(l.log(t, req, id, executions.Stdout), "\x00"), "\x00") {
+		name, v, _ := strings.Cut(e, "=")
+		switch {
+		case name == "HOME" && strings.HasPrefix(v, l.dir) && strings.HasSuffix(v, "/home"):
+			e = "HOME=(private)"
+		case name == "TMPDIR" && strings.HasPrefix(v, l.dir) && strings.HasSuffix(v, "/tmp"):
+			e = "TMPDIR=(private)"
+		case name == "E3_EXECUTION" && v == id:
+			e = "E3_EXECUTION=(id)"
+		}
+		list = append(list, e)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// printEnv prints its environment without the help of a shell, which would add to it.
+func printEnv() *record.Task {
+	return &record.Task{Argv: []string{"env", "-0"}, Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "d", Kind: record.KindDir}}}}
+}
+
+var base = []string{"E3_EXECUTION=(id)", "HOME=(private)", "LANG=C.UTF-8", "PATH=/usr/bin:/bin", "TMPDIR=(private)", "TZ=UTC", "out=d"}
+
+func with(entries ...string) []string {
+	list := append(slices.Clone(base), entries...)
+	slices.Sort(list)
+	return list
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("LEAK", "from the process that runs e3")
+	l := newLab(t, func(o *executions.Options) { o.Path = "/usr/bin:/bin" })
+	l.env["PASSED"], l.env["SECRET"], l.env["UNDECLARED"] = "p", "h1dden value", "u"
+	for _, test := range []struct {
+		name   string
+		change func(*record.Task) []objectstore.Hash
+		policy *record.Policy
+		want   []string
+	}{
+		{"nothing declared", nil, nil, base},
+		{"declared", func(task *record.Task) []objectstore.Hash {
+			task.Env = []record.EnvVar{{Name: "OMP_NUM_THREADS", Value: "2"}, {Name: "EMPTY", Value: ""}, {Name: "ODD", Value: "a=b\nc"}}
+			return nil
+		}, nil, with("EMPTY=", "ODD=a=b\nc", "OMP_NUM_THREADS=2")},
+		{"passed and secret", nil, &record.Policy{PassEnv: []string{"PASSED", "ABSENT"}, Secrets: []string{"SECRET"}}, with("PASSED=p", "SECRET=***")},
+		{"inputs", func(task *record.Task) []objectstore.Hash {
+			task.Inputs = []record.Input{{Name: "table", Path: "data/t.csv", Kind: record.KindFile}, {Name: "n", Kind: record.KindValue}}
+			return []objectstore.Hash{l.put(t, "x"), putValue(t, l, int64(7))}
+		}, nil, with("table=data/t.csv", "n=7")},
+		{"several outputs", func(task *record.Task) []objectstore.Hash {
+			task.Output.Multi = true
+			task.Output.Entries = []record.OutputEntry{{Name: "model", Path: "m", Kind: record.KindDir}, {Name: "plots", Path: "p", Kind: record.KindDir}}
+			return nil
+		}, nil, slices.Sorted(slices.Values(append(slices.DeleteFunc(slices.Clone(base), func(s string) bool { return s == "out=d" }), "model=m", "plots=p")))},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			task := printEnv()
+			task.Version = test.name // so that none is another's hit
+			var inputs []objectstore.Hash
+			if test.change != nil {
+				inputs = test.change(task)
+			}
+			req := l.request(task, inputs...)
+			req.Policy = test.policy
+			if got := environment(t, l, req); !slices.Equal(got, test.want) {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A declaration takes the place of what every command gets: a name never comes twice, as
+// programs differ in which of two they believe.
+func TestEnvironmentOverrides(t *testing.T) {
+	l := newLab(t, func(o *executions.Options) { o.Path = "/usr/bin:/bin" })
+	l.env["TZ"], l.env["LANG"], l.env["E3_EXECUTION"] = "Europe/Berlin", "de_DE.UTF-8", "another's"
+	task := printEnv()
+	task.Env = []record.EnvVar{{Name: "LANG", Value: "fr_FR.UTF-8"}, {Name: "PATH", Value: "/bin:/usr/bin"}, {Name: "HOME", Value: "/nowhere"}}
+	req := l.request(task)
+	req.Policy = &record.Policy{PassEnv: []string{"TZ", "LANG", "E3_EXECUTION"}}
+	got := environment(t, l, req)
+	want := []string{"E3_EXECUTION=(id)", "HOME=/nowhere", "LANG=fr_FR.UTF-8", "PATH=/bin:/usr/bin", "TMPDIR=(private)", "TZ=Europe/Berlin", "out=d"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// Nothing of one task is there for the next: not in its directory, its HOME or its TMPDIR.
+func TestSandboxIsClean(t *testing.T) {
+	l := newLab(t)
+	const look = `find . "$HOME" "$TMPDIR" -mindepth 1; stat -c '%a %F' . "$HOME" "$TMPDIR"; `
+	const clean = "700 directory\n700 directory\n700 directory\n"
+	for i, dirty := range []string{
+		`echo x > "$HOME/.cache"`,
+		`echo x > "$TMPDIR/t"`,
+		`mkdir -p "$HOME/a/b"; echo x > "$HOME/a/b/c"`,
+		`ln -s / "$TMPDIR/root"`,
+		`chmod 000 "$HOME"`,
+		`chmod 777 "$HOME" "$TMPDIR" .`,
+		`rmdir "$HOME"; echo x > "$HOME"`,
+		`rmdir "$HOME" "$TMPDIR"; ln -s /tmp "$HOME"`,
+		`touch left; mkdir -p d/e; echo x > d/e/f; chmod 000 d/e`,
+		`mkdir d; chmod 555 d .; chmod 755 .`,
+		`echo x > "$HOME/a"; touch -d 2001-01-01 "$HOME/a" "$HOME"`,
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			for round := range 3 { // the first of them finds a new sandbox, or one that was made new
+				task := script(look + dirty + "; echo x > out")
+				task.Version = fmt.Sprint(i, round)
+				if got := l.run(t, task); got != clean {
+					t.Fatalf("round %d: the sandbox is\n%swant\n%s", round, got, clean)
+				}
+			}
+			if got := l.run(t, script(look+"echo x > out # after "+fmt.Sprint(i))); got != clean {
+				t.Fatalf("after %s the sandbox is\n%swant\n%s", dirty, got, clean)
+			}
+		})
+	}
+}
+
+// A file in HOME shows however soon after the directory's making it was written: the
+// kernel's stamps may not tell the two apart.
+func TestSandboxIsCleanAtOnce(t *testing.T) {
+	l := newLab(t)
+	for i := range 60 {
+		task := &record.Task{
+			Argv:    []string{"sh", "-c", `ls -A "$HOME" "$TMPDIR" | grep -v : ; echo x > $HOME/h; echo x > $TMPDIR/t; echo x > out`},
+			Version: fmt.Sprint(i), Output: script("").Output,
+		}
+		if got := strings.TrimSpace(l.run(t, task)); got != "" {
+			t.Fatalf("round %d finds %q", i, got)
+		}
+	}
+}
+
+// Cleaning up never follows a link that a command has put in place of a folder of its own.
+func TestSandboxLinks(t *testing.T) {
+	l := newLab(t)
+	outside := t.TempDir()
+	file := filepath.Join(outside, "sub", "sales.csv")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	touch(t, file)
+	for _, text := range []string{
+		"rm -r data; ln -s " + outside + " data",
+		"rm -r data/sub; ln -s " + outside + "/sub data/sub",
+		"cd ..; rm -r work; mkdir work; cd work; ln -s " + outside + " data; mkdir res",
+		"rm -r res; ln -s " + outside + "/sub res; mkdir x",
+	} {
+		task := &record.Task{Shell: text + "; echo x > out", Output: single("out", record.KindFile),
+			Inputs: []record.Input{{Name: "sales", Path: "data/sub/sales.csv", Kind: record.KindFile}}}
+		task.Output.Multi = true
+		task.Output.Entries = append(task.Output.Entries, record.OutputEntry{Name: "more", Path: "res/sales.csv", Kind: record.KindFile})
+		l.do(t, l.request(task, l.put(t, "x")))
+		if !exists(file) {
+			t.Fatalf("after %s a file outside is gone", text)
+		}
+		if got := l.run(t, script("ls -A; echo x > out # after "+text)); got != "" {
+			t.Fatalf("after %s the next task finds %q", text, got)
+		}
+	}
+}

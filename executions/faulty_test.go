@@ -1,0 +1,20 @@
+package executions_test
+
+import (
+	"context"
+
+	"e3/objectstore"
+)
+
+// brokenObjects is a store that cannot take outputs in while it has a fault.
+type brokenObjects struct {
+	*objectstore.Dir
+	fault error
+}
+
+func (b *brokenObjects) Adopt(ctx context.Context, path string) (objectstore.Info, error) {
+	if b.fault != nil {
+		return objectstore.Info{}, b.fault
+	}
+	return b.Dir.Adopt(ctx, path)
+}

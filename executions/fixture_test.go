@@ -1,0 +1,239 @@
+package executions_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/internal/runner"
+	"e3/objectstore"
+	"e3/refstore"
+	reffs "e3/refstore/fs"
+)
+
+// The test binary runs itself as another process of the repository when this is set:
+// "<helper> <folder>".
+const helperEnv = "E3_TEST_EXECUTIONS_HELPER"
+
+func TestMain(m *testing.M) {
+	runner.Main()
+	name, dir, found := strings.Cut(os.Getenv(helperEnv), " ")
+	if !found {
+		os.Exit(m.Run())
+	}
+	if err := helpers[name](dir); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// A lab is a repository on disk with an executor that runs real commands.
+type lab struct {
+	*executions.Executor
+	dir     string
+	records *reffs.Store
+	objects *objectstore.Dir
+	env     map[string]string // where pass_env and secrets come from
+	sup     *runner.Supervisor
+}
+
+// openLab opens the repository in dir. change may adjust the options, and what takes outputs in.
+func openLab(dir string, change func(*executions.Options)) (*lab, error) {
+	records, err := reffs.Open(dir, reffs.Options{})
+	if err != nil {
+		return nil, err
+	}
+	objects, err := objectstore.OpenDir(filepath.Join(dir, "objects"), objectstore.Options{Scratch: records.SessionDir})
+	if err != nil {
+		return nil, err
+	}
+	sup, err := runner.New(runner.Options{Grace: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{dir: dir, records: records, objects: objects, env: map[string]string{}, sup: sup}
+	opts := executions.Options{
+		Worker: "ann@lab", Version: "test", Path: os.Getenv("PATH"), Scratch: records.SessionDir, Now: time.Now,
+		Getenv: func(name string) (string, bool) { v, ok := l.env[name]; return v, ok },
+	}
+	if change != nil {
+		change(&opts)
+	}
+	l.Executor = executions.NewExecutor(executions.NewStore(records, objects), objects, records, sup, opts)
+	return l, nil
+}
+
+func (l *lab) close() error { return errors.Join(l.sup.Close(), l.records.Close()) }
+
+func newLab(t *testing.T, changes ...func(*executions.Options)) *lab {
+	t.Helper()
+	l, err := openLab(t.TempDir(), func(o *executions.Options) {
+		for _, change := range changes {
+			change(o)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// script is a task with one output, the file out, which the script makes.
+func script(text string) *record.Task {
+	return &record.Task{Shell: text, Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "out", Kind: record.KindFile}}}}
+}
+
+// request asks for the result of a task on inputs that are stored already.
+func (l *lab) request(task *record.Task, inputs ...objectstore.Hash) *executions.Request {
+	h, err := objectstore.PutBytes(context.Background(), l.objects, task.Encode())
+	return &executions.Request{
+		Task: h, Inputs: inputs, Attempt: 1, RunID: "run", Workspace: "ws", Name: "task",
+		Load: func(ctx context.Context) (*record.Task, error) {
+			if err != nil {
+				return nil, err
+			}
+			data, err := objectstore.ReadAll(ctx, l.objects, h, 1<<20)
+			if err != nil {
+				return nil, err
+			}
+			return record.DecodeTask(data)
+		},
+	}
+}
+
+func keyOf(req *executions.Request) executions.Key { return executions.NewKey(req.Task, req.Inputs) }
+
+// do answers a request, which must not be an error of the stores.
+func (l *lab) do(t *testing.T, req *executions.Request) executions.Result {
+	t.Helper()
+	res, err := l.Do(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// run executes a script that must succeed and returns its standard output.
+func (l *lab) run(t *testing.T, task *record.Task, inputs ...objectstore.Hash) string {
+	t.Helper()
+	req := l.request(task, inputs...)
+	res := l.do(t, req)
+	out := l.log(t, req, res.ExecutionID, executions.Stdout)
+	if res.State != record.Success {
+		t.Fatalf("the task ended in %v %s%s\n%s%s", res.State, res.Reason, res.Message, out, l.log(t, req, res.ExecutionID, executions.Stderr))
+	}
+	return out
+}
+
+func (l *lab) log(t *testing.T, req *executions.Request, id string, stream executions.Stream) string {
+	t.Helper()
+	r, err := l.OpenLog(t.Context(), keyOf(req), id, stream, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (l *lab) put(t *testing.T, content string) objectstore.Hash {
+	t.Helper()
+	h, err := objectstore.PutBytes(t.Context(), l.objects, []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (l *lab) content(t *testing.T, h objectstore.Hash) string {
+	t.Helper()
+	data, err := objectstore.ReadAll(t.Context(), l.objects, h, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (l *lab) tree(t *testing.T, h objectstore.Hash) objectstore.Tree {
+	t.Helper()
+	tree, err := objectstore.ReadTree(t.Context(), l.objects, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// all returns the executions on record, latest first.
+func (l *lab) all(t *testing.T, k executions.Key) []*executions.Execution {
+	t.Helper()
+	var list []*executions.Execution
+	for e, err := range l.List(t.Context(), k) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// record writes an execution by hand, as it is found after somebody's death or on import.
+func (l *lab) record(t *testing.T, k executions.Key, s *record.Status, fields ...refstore.Field) {
+	t.Helper()
+	_, err := l.records.Put(t.Context(), refstore.Record{
+		Key:   refstore.Key{Partition: "EXECUTION/" + k.String(), Sort: s.ExecutionID},
+		Value: s.Encode(), Fields: fields,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newID(t *testing.T) string {
+	t.Helper()
+	id, err := executions.NewID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// await waits until cond holds.
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

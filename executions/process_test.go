@@ -1,0 +1,3 @@
+package executions_test
+
+var helpers = map[string]func(string) error{}

@@ -1,0 +1,50 @@
+package executions
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Kernels may give a directory one stamp for its making and for what is written into it
+// within the same tick of the clock.
+func TestSandboxInOneTick(t *testing.T) {
+	dir := t.TempDir()
+	pool := sandboxes{scratch: func() (string, error) { return dir, nil }}
+	box, err := pool.acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{box.home, box.tmp} {
+		if err := os.WriteFile(filepath.Join(d, "left"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, made := range map[string]*time.Time{box.home: &box.homeTime, box.tmp: &box.tmpTime} {
+		info, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*made = changeTime(info)
+	}
+	pool.release(box)
+	again, err := pool.acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.closeLogs()
+	for _, d := range []string{again.home, again.tmp, again.work} {
+		if entries, err := os.ReadDir(d); err != nil || len(entries) > 0 {
+			t.Errorf("%s holds %v, %v", d, entries, err)
+		}
+	}
+}
+
+// A sandbox that cannot be made is an error that says so.
+func TestSandboxWithoutScratch(t *testing.T) {
+	pool := sandboxes{scratch: func() (string, error) { return filepath.Join(t.TempDir(), "absent"), nil }}
+	if box, err := pool.acquire(); err == nil {
+		t.Errorf("got %+v", box)
+	}
+}

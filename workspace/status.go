@@ -1,0 +1,248 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// Status is how a workspace stands now. Nothing was written and no lock was taken to learn it.
+type Status struct {
+	Workspace string
+	State     *State
+	File      string       // the package file that it follows, "" without one
+	Edited    bool         // the file says something else than what is deployed
+	Busy      *BusyError   // who holds the workspace; nil: nobody
+	LastRun   *RunReport   // without its tasks; nil before the first
+	Faults    []error      // why the package file or its inputs cannot be taken in
+	Datasets  []DatasetRow // inputs in the package's order, then outputs
+}
+
+// DatasetRow is a dataset with what the package says of it and how it stands.
+type DatasetRow struct {
+	record.Leaf
+	Name     string
+	Output   bool
+	Source   record.InputSource // of an input
+	Location string             // of an input: path or pattern relative to the package file
+	Set      bool               // an input that "e3 set" has given a value
+	Standing dataflow.Standing
+}
+
+// Status looks at a workspace and, where it follows a package file, at the file and its
+// inputs: standings are those that the next start would find.
+func (w *Workspaces) Status(ctx context.Context, ws string) (*Status, error) {
+	s, err := w.State(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	st := &Status{Workspace: ws, State: s}
+	if st.Busy, err = w.Busy(ctx, ws); err != nil {
+		return nil, err
+	}
+	if st.LastRun, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	if !s.Deployed {
+		return st, nil
+	}
+	t, err := w.readTree(ctx, s.RootHash)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	next, err := w.preview(ctx, ws, s, t)
+	if err != nil {
+		return nil, err
+	}
+	st.File, st.Edited, st.Faults = next.file, next.edited, next.faults
+	standings, err := w.standings(ctx, ws, t, next)
+	if err != nil {
+		return nil, err
+	}
+	st.Datasets = rows(t, next, standings)
+	return st, nil
+}
+
+func rows(t *tree, next *preview, standings map[string]dataflow.Standing) []DatasetRow {
+	list := make([]DatasetRow, 0, len(t.inputs)+len(t.tasks))
+	for i := range next.pkg.Inputs {
+		in := &next.pkg.Inputs[i]
+		row := DatasetRow{Name: in.Name, Source: in.Source, Location: in.Location, Set: next.set[in.Name], Standing: dataflow.Current}
+		var ok bool
+		if row.Leaf, ok = t.inputs.Get(in.Name); !ok {
+			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}
+		}
+		switch is, _ := next.inputs.Get(in.Name); {
+		case row.Kind == record.LeafUnassigned:
+			row.Standing = dataflow.Absent
+		case is != row.Leaf:
+			row.Standing = dataflow.Stale
+		}
+		list = append(list, row)
+	}
+	for i := range next.pkg.Tasks {
+		name := next.pkg.Tasks[i].Name
+		leaf, ok := t.tasks.Get(name)
+		if !ok {
+			leaf = record.Leaf{Kind: record.LeafUnassigned}
+		}
+		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Standing: standings[name]})
+	}
+	return list
+}
+
+// preview is what the next start would run on.
+type preview struct {
+	file    string
+	edited  bool
+	pkg     *record.Package
+	pkgHash string
+	inputs  record.Node
+	set     map[string]bool
+	faults  []error
+}
+
+// preview follows the package file as start does, but keeps nothing of what it reads.
+func (w *Workspaces) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
+	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", ws, notRunnable(err, s.PackageName+"@"+s.PackageVersion))
+	}
+	p := &preview{pkg: pkg, pkgHash: s.PackageHash, inputs: t.inputs, set: map[string]bool{}}
+	wasSet, err := w.setValues(ctx, ws, s)
+	if err != nil {
+		return nil, err
+	}
+	for i := range t.inputs {
+		p.set[t.inputs[i].Name] = wasSet(t.inputs[i].Name, t.inputs[i].Leaf)
+	}
+	link, err := w.link(ctx, ws)
+	if err != nil || link == nil {
+		return p, err
+	}
+	p.file = link.File
+	dry := &Workspaces{Stores: w.Stores, generation: w.generation}
+	dry.Objects = hashOnly{w.Objects}
+	if err := p.follow(ctx, dry, link, s); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		p.faults = append(p.faults, err)
+		return p, nil
+	}
+	p.assign(t, link)
+	return p, nil
+}
+
+// follow brings link and package up to date with what is on disk.
+func (p *preview) follow(ctx context.Context, dry *Workspaces, link *record.Link, s *State) error {
+	info, err := os.Stat(link.File)
+	if err != nil {
+		return fmt.Errorf("package file: %w", err)
+	}
+	before := executables(link)
+	if link.Stat.Proves(fileStat(info)) && link.Package == s.PackageHash {
+		scan := &scan{w: dry, base: filepath.Dir(link.File)}
+		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == before {
+			return err
+		}
+	}
+	built, err := dry.Build(ctx, link.File, link)
+	if err != nil {
+		return err
+	}
+	p.edited = !bytes.Equal(declarations(built.Package), declarations(p.pkg))
+	p.pkg, p.pkgHash, link.Inputs = built.Package, built.Hash, built.Link.Inputs
+	return nil
+}
+
+// declarations is a package without what its linked inputs happened to hold.
+func declarations(pkg *record.Package) []byte {
+	bare := *pkg
+	bare.Inputs = slices.Clone(pkg.Inputs)
+	for i := range bare.Inputs {
+		if in := &bare.Inputs[i]; in.Source != record.FromValue {
+			in.Default = record.Leaf{Kind: record.LeafUnassigned}
+		}
+	}
+	return bare.Encode()
+}
+
+// assign gives every input the value that it would have.
+func (p *preview) assign(t *tree, link *record.Link) {
+	p.inputs = make(record.Node, 0, len(p.pkg.Inputs))
+	linked := make(map[string]record.Leaf, len(link.Inputs))
+	for i := range link.Inputs {
+		linked[link.Inputs[i].Name] = link.Inputs[i].Leaf
+	}
+	for i := range p.pkg.Inputs {
+		in := &p.pkg.Inputs[i]
+		leaf, ok := linked[in.Name]
+		if !ok {
+			leaf = in.Default
+		}
+		if have, ok := t.inputs.Get(in.Name); ok && p.set[in.Name] && have.Kind == leaf.Kind {
+			leaf = have
+		}
+		p.inputs = append(p.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
+	}
+	p.inputs.Sort()
+}
+
+// standings compares every output with what the next start would make of it.
+func (w *Workspaces) standings(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Standing, error) {
+	standings := make(map[string]dataflow.Standing, len(next.pkg.Tasks))
+	generation, quiet, err := w.generation.Peek(ctx)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := w.proof(ctx, ws, generation, quiet)
+	if err != nil {
+		return nil, err
+	}
+	inputs := objectstore.Sum(next.inputs.Encode()).String()
+	if proof != nil && proof.Package == next.pkgHash && proof.Inputs == inputs && proof.Tasks == t.tasksHash {
+		for i := range next.pkg.Tasks {
+			standings[next.pkg.Tasks[i].Name] = dataflow.Current
+		}
+		return standings, nil
+	}
+	g, err := dataflow.NewGraph(next.pkg)
+	if err != nil {
+		return nil, err
+	}
+	x := executions.NewStore(w.Records, w.Objects)
+	list, err := dataflow.Standings(ctx, g, hashOnly{w.Objects}, x, next.inputs, t.tasks)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	for i, s := range list {
+		standings[g.Name(int32(i))] = s
+	}
+	return standings, nil
+}
+
+// hashOnly is a store that names what is put and keeps nothing.
+type hashOnly struct{ Objects }
+
+// Put implements objectstore.Store.
+func (hashOnly) Put(_ context.Context, r io.Reader) (objectstore.Info, error) {
+	h := objectstore.NewHasher()
+	n, err := io.Copy(h, r)
+	return objectstore.Info{Hash: h.Hash(), Size: n}, err
+}
+
+// ReadAll reads as the store does best.
+func (s hashOnly) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
+	return objectstore.ReadAll(ctx, s.Objects, h, limit)
+}
