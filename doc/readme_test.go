@@ -2,6 +2,7 @@ package doc_test
 
 import (
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,9 @@ import (
 
 // TestReadmeCommands compares the table of commands with the program.
 func TestReadmeCommands(t *testing.T) {
+	if _, err := os.ReadDir("../cmd/e3"); err != nil { // for the cache of go test
+		t.Fatal(err)
+	}
 	program := filepath.Join(t.TempDir(), "e3")
 	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "e3/cmd/e3").CombinedOutput(); err != nil {
 		t.Fatalf("build e3: %v\n%s", err, out)

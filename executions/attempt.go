@@ -262,7 +262,16 @@ type streamAdopter interface {
 	AdoptStream(ctx context.Context, key refstore.Key, path string) error
 }
 
+// publishLog makes the file of a log the stream of its execution. A command can reach the
+// file's name: one that has deleted or replaced it has no log.
 func (x *Executor) publishLog(ctx context.Context, key refstore.Key, f *os.File) error {
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if there, err := os.Lstat(f.Name()); err != nil || !os.SameFile(mine, there) {
+		return nil
+	}
 	if s, ok := x.records.(streamAdopter); ok {
 		return s.AdoptStream(ctx, key, f.Name())
 	}

@@ -156,7 +156,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 			return Result{}, err
 		}
 	}
-	if hadSuccess(now) { // whose output is gone: the new success takes its place in proofs
+	if now.lost { // a success whose output is gone: the new success takes its place in proofs
 		end, err := x.generation.Begin(ctx)
 		if err != nil {
 			return Result{}, err
@@ -177,8 +177,6 @@ func hit(h *Hit) Result {
 func news(before, after *record.Status) bool {
 	return before == nil || before.ExecutionID != after.ExecutionID || before.State == record.Running
 }
-
-func hadSuccess(a Answer) bool { return len(a.Passed) > len(a.Running) }
 
 // claim takes the key's claim, waiting for its holder. Polling backs off to 20 ms: a
 // claim is a kernel lock or a lease, and neither can call us.

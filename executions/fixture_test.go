@@ -2,12 +2,12 @@ package executions_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +27,11 @@ func TestMain(m *testing.M) {
 	runner.Main()
 	name, dir, found := strings.Cut(os.Getenv(helperEnv), " ")
 	if !found {
-		os.Exit(m.Run())
+		code := m.Run()
+		if sup, err := supervisor(); err == nil {
+			sup.Close()
+		}
+		os.Exit(code)
 	}
 	if err := helpers[name](dir); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -35,6 +39,12 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(0)
 }
+
+// supervisor runs the commands of all labs: under the race detector each would take a second
+// to end.
+var supervisor = sync.OnceValues(func() (*runner.Supervisor, error) {
+	return runner.New(runner.Options{Grace: time.Second})
+})
 
 // A lab is a repository on disk with an executor that runs real commands.
 type lab struct {
@@ -56,7 +66,7 @@ func openLab(dir string, change func(*executions.Options)) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	sup, err := runner.New(runner.Options{Grace: time.Second})
+	sup, err := supervisor()
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +82,6 @@ func openLab(dir string, change func(*executions.Options)) (*lab, error) {
 	return l, nil
 }
 
-func (l *lab) close() error { return errors.Join(l.sup.Close(), l.records.Close()) }
-
 func newLab(t *testing.T, changes ...func(*executions.Options)) *lab {
 	t.Helper()
 	l, err := openLab(t.TempDir(), func(o *executions.Options) {
@@ -85,7 +93,7 @@ func newLab(t *testing.T, changes ...func(*executions.Options)) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := l.close(); err != nil {
+		if err := l.records.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -31,6 +31,8 @@ type Answer struct {
 	Passed  []Passed
 	Running []string
 	Latest  *record.Status // the latest execution, whatever its state
+
+	lost bool // a success is, or may be, among those that were passed over
 }
 
 // Lookup descends from the latest execution of the key to the first success whose
@@ -54,6 +56,7 @@ func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 		e, err := decode(k, rec)
 		if err != nil {
 			pass("%v", err)
+			a.lost = true
 			continue
 		}
 		if a.Latest == nil {
@@ -74,11 +77,13 @@ func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 		h, err := objectstore.ParseHash(e.OutputHash)
 		if err != nil {
 			pass("its record names the output %q", e.OutputHash)
+			a.lost = true
 			continue
 		}
 		size, err := s.objects.Stat(ctx, h)
 		if errors.Is(err, objectstore.ErrNotFound) {
 			pass("its output object %s is gone", h)
+			a.lost = true
 			continue
 		}
 		if err != nil {

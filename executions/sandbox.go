@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"e3/internal/atomicfile"
 )
 
 // FileMode is fs.FileMode.
@@ -96,7 +98,7 @@ func (b *sandbox) make() error {
 // renew makes whatever is missing or was touched since it was made.
 func (b *sandbox) renew(fresh bool) error {
 	if fresh || !b.tidy() {
-		if err := removeAll(b.work); err != nil {
+		if err := atomicfile.RemoveAll(b.work); err != nil {
 			return err
 		}
 		if err := os.Mkdir(b.work, 0o700); err != nil {
@@ -114,7 +116,7 @@ func (b *sandbox) renew(fresh bool) error {
 			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) && hasEntries(d.path, 0) {
 				continue
 			}
-			if err := removeAll(d.path); err != nil {
+			if err := atomicfile.RemoveAll(d.path); err != nil {
 				return err
 			}
 		}
@@ -173,7 +175,7 @@ func (b *sandbox) mkdir(rel string) error {
 func (b *sandbox) ready() error {
 	for len(b.spare) > 0 {
 		for rel := range b.spare {
-			if err := removeAll(filepath.Join(b.work, rel)); err != nil {
+			if err := atomicfile.RemoveAll(filepath.Join(b.work, rel)); err != nil {
 				return err
 			}
 			delete(b.spare, rel)
@@ -241,31 +243,4 @@ func (b *sandbox) closeLogs() {
 			*f = nil
 		}
 	}
-}
-
-// removeAll removes a tree even where a command took away its own permissions.
-func removeAll(path string) error {
-	err := os.RemoveAll(path)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	if err := os.Chmod(path, 0o700); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		child := filepath.Join(path, e.Name())
-		if !e.IsDir() {
-			err = os.Remove(child)
-		} else {
-			err = removeAll(child)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return os.Remove(path)
 }

@@ -57,7 +57,7 @@ func (d *Dir) adopt(ctx context.Context, f *os.File, remove func() error) (Info,
 	if err != nil {
 		return Info{}, err
 	}
-	if st.dev == w.dev && st.links == 1 && lease(f) {
+	if st.dev == w.dev && st.links == 1 && st.owner == os.Geteuid() && lease(f) { // root gets a lease on any file
 		info, done, err := d.takeOver(ctx, w, f, st, remove)
 		if err != nil {
 			return Info{}, fmt.Errorf("adopt %s: %w", f.Name(), err)

@@ -13,6 +13,7 @@ import (
 type stat struct {
 	dev, ino     uint64
 	links        uint64
+	owner        int // user id
 	size         int64
 	mtime, ctime int64 // nanoseconds since 1970
 	regular      bool

@@ -33,7 +33,7 @@ func fstat(f *os.File) (stat, error) {
 
 func statOf(st *unix.Stat_t) stat {
 	return stat{
-		dev: uint64(st.Dev), ino: uint64(st.Ino), links: uint64(st.Nlink),
+		dev: uint64(st.Dev), ino: uint64(st.Ino), links: uint64(st.Nlink), owner: int(st.Uid),
 		size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(),
 		regular: st.Mode&unix.S_IFMT == unix.S_IFREG,
 		perm:    fs.FileMode(st.Mode) & fs.ModePerm,

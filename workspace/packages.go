@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/internal/record"
@@ -59,7 +60,11 @@ func (w *Workspaces) Package(ctx context.Context, name, version string) (Package
 	var known []string
 	for i := range all {
 		p := &all[i]
-		known = append(known, p.String())
+		if version == "" && !slices.Contains(known, p.Name) {
+			known = append(known, p.Name)
+		} else if version != "" {
+			known = append(known, p.String())
+		}
 		if p.Name == name && (p.Version == version || version == "" && (best == nil || compareVersions(p.Version, best.Version) > 0)) {
 			best = p
 		}

@@ -110,7 +110,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if r.state, err = r.w.State(ctx, r.ws); err != nil {
 		return nil, err
 	}
-	if err := r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o.Executor); err != nil {
+	if err := r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o); err != nil {
 		return nil, err
 	}
 	info := &RunInfo{}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,10 @@ import (
 
 func TestMain(m *testing.M) {
 	runner.Main() // in the process that runs the tasks, this never returns
+	// Scripts wait for processes most of the time, under -race above all for their last second.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"e3": main})
 }
 
@@ -30,6 +35,8 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("USER", "tester")
+			// Under -race a process sleeps for a second when it exits, unless told otherwise.
+			env.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 			for _, name := range []string{"E3_REPO", "NO_COLOR", "FORCE_COLOR"} {
 				env.Setenv(name, "")
 			}

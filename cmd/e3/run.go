@@ -117,10 +117,10 @@ func writeRun(w io.Writer, r *workspace.RunReport, st style) {
 	fmt.Fprintf(w, "Run %s\n", r.RunID)
 	fmt.Fprintf(w, "  Status:    %s\n", r.Status())
 	fmt.Fprintf(w, "  Started:   %s\n", stamp(r.StartedAt))
-	if r.State == record.RunRunning {
-		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
-	} else {
+	if r.State != record.RunRunning {
 		fmt.Fprintf(w, "  Completed: %s\n", stamp(r.CompletedAt))
+	} else if r.Total > 0 {
+		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
 	}
 	if len(r.Tasks) == 0 {
 		return

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	_ "e3/internal/repo" // for the cache of go test: what the program is made of
 )
 
 // all are the tasks of the example.
@@ -36,6 +38,9 @@ func newProject(t *testing.T) *project {
 		t.Skip("the example computes with awk; install mawk or any other awk")
 	}
 	p := &project{t: t, dir: t.TempDir(), program: filepath.Join(t.TempDir(), "e3")}
+	if _, err := os.ReadDir("../../cmd/e3"); err != nil { // likewise
+		t.Fatal(err)
+	}
 	build := exec.Command("go", "build", "-o", p.program, "e3/cmd/e3")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build e3: %v\n%s", err, out)

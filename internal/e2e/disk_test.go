@@ -159,6 +159,24 @@ tasks:
   one: {in: [a], out: one.txt, run: 'echo "one says this"; cp "$a" "$out"'}
 `
 
+// TestLeftoversOfAnotherUser has remains of a dead process that cannot be removed: they are
+// somebody else's, and no reason not to start.
+func TestLeftoversOfAnotherUser(t *testing.T) {
+	needRoot(t)
+	p := newProject(t, map[string]string{"e3.yaml": readGraph, "a.txt": "alpha\n"})
+	p.as(nobody)
+	p.start(0)
+	left := p.path(".e3/tmp/session-1-00000000/w1")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.write(".e3/tmp/session-1-00000000/w1/file", "")
+	p.start(0)
+	p.uid = 0
+	p.start(0) // their owner removes them
+	check(t, p.repository())
+}
+
 // reads demands that everything in a repository can be read.
 func (p *project) reads() {
 	p.t.Helper()

@@ -26,8 +26,8 @@ func hashOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A hostile is a task that does what it should not. It runs between two innocents that read
-// the same input, one of them after it.
+// A hostile is a task that does what it should not. It runs among innocents that read the same
+// inputs.
 type hostile struct {
 	name    string
 	out     string // as in the package file; "out.txt" unless given
@@ -43,6 +43,9 @@ type hostile struct {
 	want    func(t *testing.T, p *project, e *executions.Execution)
 }
 
+// innocents is how many of them there are.
+const innocents = 3
+
 const hostileGraph = `
 e3: 1
 name: hostile
@@ -52,6 +55,7 @@ inputs:
 tasks:
   evil: {in: [a, d], out: %s, pass_env: [E2E_STATE], run: %s%s}
   innocent:
+    matrix: {n: [1, 2, 3]}
     in: [a, d]
     out: innocent.txt
     run: 'test -z "$(ls -A "$HOME" "$TMPDIR" | grep -v ^/ | grep .)"; cat "$a" "$d"/one > "$out"'
@@ -115,8 +119,8 @@ var hostiles = []hostile{
 	{name: "links inside", out: "dir/", run: `'cd "$out"; mkdir s; echo x > s/f; ln -s s/f l; ln -s ../s/f s/m; ln -s nothing n'`, state: record.Success, want: names("s", "l", "n")},
 	{name: "link upwards", out: "dir/", run: `'ln -s ../../../../../etc/passwd "$out/l"'`, state: record.Error, message: "outside the directory"},
 	{name: "link upwards through another", out: "dir/", run: `'cd "$out"; mkdir -p a/b; ln -s a/b l; ln -s l/../../.. m'`, state: record.Error, message: "outside the directory"},
-	{name: "absolute link", out: "dir/", run: `'ln -s /etc/passwd "$out/l"'`, state: record.Error, message: "absolute"},
-	{name: "absolute link into the store", out: "dir/", run: `'ln -s "$(cd ../../../../objects && pwd)" "$out/l"'`, state: record.Error, message: "absolute"},
+	{name: "absolute link", out: "dir/", run: `'ln -s /etc/passwd "$out/l"'`, state: record.Error, message: "only relative links"},
+	{name: "absolute link into the store", out: "dir/", run: `'ln -s "$(cd ../../../../objects && pwd)" "$out/l"'`, state: record.Error, message: "only relative links"},
 	{name: "link in circles", out: "dir/", run: `'cd "$out"; ln -s b a; ln -s a b'`, state: record.Error, message: "links"},
 	{name: "link as output", run: `'ln -s "$a" "$out"'`, state: record.Error, message: "a symbolic link"},
 	{name: "link as directory output", out: "dir/", run: `'rmdir "$out"; ln -s /etc dir'`, state: record.Error, message: "a symbolic link"},
@@ -127,10 +131,10 @@ var hostiles = []hostile{
 
 	// What is no file.
 	{name: "pipe as output", run: `'mkfifo "$out"'`, state: record.Error, message: "found a special file"},
-	{name: "pipe in a directory", out: "dir/", run: `'mkfifo "$out/pipe"'`, state: record.Error, message: "pipe"},
+	{name: "pipe in a directory", out: "dir/", run: `'mkfifo "$out/pipe"'`, state: record.Error, message: "a special file"},
 	{name: "socket as output", needs: "perl", run: `'perl -MSocket -e ''socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un($ENV{out})) or die $!'''`, state: record.Error, message: "found a special file"},
 	{name: "device as output", root: true, run: `'mknod "$out" c 1 5'`, state: record.Error, message: "found a special file"},
-	{name: "device in a directory", root: true, out: "dir/", run: `'mknod "$out/zero" c 1 5'`, state: record.Error, message: "device"},
+	{name: "device in a directory", root: true, out: "dir/", run: `'mknod "$out/zero" c 1 5'`, state: record.Error, message: "a special file"},
 	{name: "no output", run: `'true'`, state: record.Error, message: `expected a file at "out.txt", found nothing`},
 	{name: "directory for a file", run: `'mkdir "$out"'`, state: record.Error, message: `expected a file at "out.txt", found a directory`},
 	{name: "file for a directory", out: "dir/", run: `'rmdir "$out"; echo x > dir'`, state: record.Error, message: `expected a directory at "dir", found a file`},
@@ -142,11 +146,11 @@ var hostiles = []hostile{
 	{name: "setuid in a directory", out: "dir/", run: `'cp "$a" "$out/x"; chmod 6777 "$out/x" "$out"'`, state: record.Success, want: names("x")},
 	{name: "given away", root: true, run: `'echo x > "$out"; chown 65534:65534 "$out"'`, state: record.Success, want: ownObjects},
 	{name: "given away in a directory", root: true, out: "dir/", run: `'echo x > "$out/x"; chown -R 65534:65534 "$out"'`, state: record.Success, want: ownObjects},
-	{name: "unreadable output", nonRoot: true, run: `'echo x > "$out"; chmod 000 "$out"'`, state: record.Error, message: "permission denied"},
-	{name: "unreadable file in a directory", nonRoot: true, out: "dir/", run: `'echo x > "$out/x"; chmod 000 "$out/x"'`, state: record.Error, message: "permission denied"},
-	{name: "closed directory in a directory", nonRoot: true, out: "dir/", run: `'mkdir -p "$out/x/y"; chmod 000 "$out/x"'`, state: record.Error, message: "permission denied"},
-	{name: "closed output directory", nonRoot: true, out: "dir/", run: `'mkdir -p "$out/x/y"; chmod 000 "$out"'`, state: record.Error, message: "permission denied"},
-	{name: "closed directories left behind", nonRoot: true, run: `'cp "$a" "$out"; mkdir -p x/y/z; echo > x/y/f; chmod 000 x/y/z x/y x "$HOME"; mkdir "$TMPDIR/t"; chmod 000 "$TMPDIR/t" "$TMPDIR" .'`, state: record.Error, message: "permission denied"},
+	{name: "unreadable output", nonRoot: true, run: `'echo x > "$out"; chmod 000 "$out"'`, state: record.Error, message: "no permission"},
+	{name: "unreadable file in a directory", nonRoot: true, out: "dir/", run: `'echo x > "$out/x"; chmod 000 "$out/x"'`, state: record.Error, message: "no permission"},
+	{name: "closed directory in a directory", nonRoot: true, out: "dir/", run: `'mkdir -p "$out/x/y"; chmod 000 "$out/x"'`, state: record.Error, message: "no permission"},
+	{name: "closed output directory", nonRoot: true, out: "dir/", run: `'mkdir -p "$out/x/y"; chmod 000 "$out"'`, state: record.Error, message: "no permission"},
+	{name: "closed directories left behind", nonRoot: true, run: `'cp "$a" "$out"; mkdir -p x/y/z; echo > x/y/f; chmod 000 x/y/z x/y x "$HOME"; mkdir "$TMPDIR/t"; chmod 000 "$TMPDIR/t" "$TMPDIR" .'`, state: record.Error, message: "no permission"},
 	{name: "closed directories beside the output", nonRoot: true, run: `'cp "$a" "$out"; mkdir -p x/y/z; echo > x/y/f; chmod 000 x/y/z x/y x "$HOME"; mkdir "$TMPDIR/t"; chmod 000 "$TMPDIR/t" "$TMPDIR"'`, state: record.Success, want: holds("alpha\n")},
 
 	// What it was given.
@@ -159,6 +163,8 @@ var hostiles = []hostile{
 	{name: "leaves things in its home", run: `'echo x > "$HOME/.profile"; mkdir -p "$TMPDIR/a/b"; echo x > "$out"'`, state: record.Success},
 	{name: "replaces its directory", run: `'cd /; rm -rf "$OLDPWD"; ln -s "$E2E_STATE" "$OLDPWD"'`, state: record.Error, message: "found nothing"},
 	{name: "deletes its sandbox", run: `'cd ..; rm -rf -- *'`, state: record.Error, message: "found nothing"},
+	{name: "deletes its logs and stays", run: `'rm ../std*; echo lost; sleep 0.4; echo x > "$out"'`, state: record.Success, want: prints("")},
+	{name: "replaces its logs and stays", run: `'ln -sf /etc/passwd ../stdout; ln -f "$a" ../stderr; sleep 0.4; echo x > "$out"'`, state: record.Success, want: prints("")},
 	{name: "deletes its sandbox and stays", run: `'cd ..; rm -rf -- *; sleep 0.5'`, state: record.Error, message: "found nothing"},
 
 	// What it leaves behind.
@@ -280,8 +286,10 @@ func (h *hostile) try(t *testing.T) {
 		h.want(t, p, e)
 	}
 	noStrays(t, p.dir, 0)
-	if got := p.output("innocent"); got != "alpha\none\n" {
-		t.Errorf("the other task made %q", got)
+	for n := 1; n <= innocents; n++ {
+		if got := p.output(fmt.Sprintf("innocent[%d]", n)); got != "alpha\none\n" {
+			t.Errorf("another task made %q", got)
+		}
 	}
 	check(t, p.repository())
 
@@ -291,7 +299,11 @@ func (h *hostile) try(t *testing.T) {
 	if again.code != code {
 		t.Errorf("the second start: exit code %d, want %d\n%s", again.code, code, again.text())
 	}
-	if n, want := len(p.all()), map[bool]int{true: 2, false: 3}[h.state == record.Success]; n != want {
+	want := innocents + 1
+	if h.state != record.Success {
+		want++
+	}
+	if n := len(p.all()); n != want {
 		t.Errorf("after the second start there are %d executions, want %d", n, want)
 	}
 	noStrays(t, p.dir, 0)
@@ -386,7 +398,7 @@ tasks:
     run: |
       echo x > "$out"
       test -e "$E2E_STATE/release" && exit
-      mkdir -p x/y; touch x/y/z; chmod 000 x/y x; chmod 000 "$HOME" "$TMPDIR" . ..
+      mkdir -p x/y; touch x/y/z; chmod 000 x/y x "$HOME" "$TMPDIR" .. .
       echo go >> "$E2E_STATE/holding"
       sleep 4711
 `})

@@ -34,7 +34,7 @@ internal/repo:                 workspace executions objectstore refstore refstor
 
 workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/record internal/value
 dataflow:                      executions objectstore internal/events internal/record
-executions:                    objectstore refstore internal/record internal/runner internal/value
+executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile
 
 internal/events:               refstore
 internal/value:                internal/manifest internal/beast2

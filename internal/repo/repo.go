@@ -143,7 +143,10 @@ func Open(location string, opts Options) (*Repo, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	records, err := reffs.Open(root, reffs.Options{Now: opts.Now})
+	r := &Repo{Root: root, opts: opts, user: sync.OnceValue(userAtHost)}
+	records, err := reffs.Open(root, reffs.Options{
+		Now: opts.Now, Boot: sync.OnceValue(func() string { return self().BootID }), Mend: r.mend,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +155,7 @@ func Open(location string, opts Options) (*Repo, error) {
 		records.Close()
 		return nil, err
 	}
-	r := &Repo{Root: root, Records: records, Objects: objects, opts: opts, user: sync.OnceValue(userAtHost)}
+	r.Records, r.Objects = records, objects
 	r.Executions = executions.NewStore(records, objects)
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: records, Locks: records, Objects: objects, Local: records, Now: opts.Now, Holder: holder,
@@ -162,6 +165,11 @@ func Open(location string, opts Options) (*Repo, error) {
 		},
 	})
 	return r, nil
+}
+
+// mend is called by the sweep of the first start after a loss of power.
+func (r *Repo) mend(ctx context.Context, since time.Time) error {
+	return r.Executions.Mend(ctx, r.Objects, executions.NewGeneration(r.Records, r.Records), since)
 }
 
 func checkFormat(root string) error {
@@ -224,7 +232,7 @@ func searchPath() string {
 func (r *Repo) Process() *events.Process {
 	self := self()
 	name, _, _ := strings.Cut(r.user(), "@")
-	return &events.Process{PID: self.PID, StartTime: self.StartTime, BootID: self.BootID, Host: self.Host, User: name}
+	return &events.Process{PID: self.PID, StartTime: self.StartTime, BootID: self.BootID, Host: self.Host, User: name, Mount: mountID(r.Root)}
 }
 
 // self identifies this process; where the system tells nothing, by its pid alone.

@@ -58,6 +58,11 @@ type Options struct {
 	Poll time.Duration
 	// NoNotify turns file notification off.
 	NoNotify bool
+	// Boot identifies this start of the machine; "" where that is not known. nil is that too.
+	Boot func() string
+	// Mend, which may be nil, is called by Sweep when it finds a session that did not outlive another start of the
+	// machine: what was written since then, and not synced, may be torn. The session is removed once Mend has succeeded.
+	Mend func(ctx context.Context, since time.Time) error
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
@@ -68,6 +73,8 @@ type Store struct {
 	poll   time.Duration
 	notify *notifier // nil without file notification
 	claims claimTable
+	boot   func() string
+	mend   func(ctx context.Context, since time.Time) error
 
 	mu      sync.Mutex
 	session *session // begun by the first write
@@ -92,9 +99,15 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{root: root, dir: f, now: o.Now, poll: o.Poll}
+	s := &Store{root: root, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.boot == nil {
+		s.boot = func() string { return "" }
+	}
+	if s.mend == nil {
+		s.mend = func(context.Context, time.Time) error { return nil }
 	}
 	if s.poll <= 0 {
 		s.poll = 200 * time.Millisecond

@@ -11,14 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"e3/internal/atomicfile"
 	"e3/refstore"
 )
 
 // session is this store's folder under tmp/ and the lock that shows that its process lives.
 //
 // The lock file tmp/<name>.lock is made and locked before the folder tmp/<name> is, and removed after it. So a folder
-// without a lock file, or with one that is not locked, is a dead session's.
+// without a lock file, or with one that is not locked, is a dead session's. The lock file holds the id of the machine's
+// start, and its time is when the session began.
 type session struct {
 	dir   string
 	lock  *os.File
@@ -37,7 +40,7 @@ func (t *session) next() string {
 
 // end removes the session.
 func (t *session) end() error {
-	return errors.Join(os.RemoveAll(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
+	return errors.Join(atomicfile.RemoveAll(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
 }
 
 // SessionDir returns the folder for temporary files of this store, and makes it if need be. It lies on the repository's
@@ -89,6 +92,9 @@ func (s *Store) newSession() (*session, error) {
 			err = errLocked
 		}
 		if err == nil {
+			_, err = lock.WriteString(s.boot())
+		}
+		if err == nil {
 			err = mkdir(dir)
 		}
 		if err == nil {
@@ -132,8 +138,8 @@ func (s *Store) aside(write func(path string) error) error {
 	}
 }
 
-// Sweep removes the sessions of dead processes with the files that they left, and returns how many there were. It may
-// run at any time.
+// Sweep removes the sessions of dead processes with the files that they left, and returns how many there were. What
+// other users have left, and this one may not remove, stays. It may run at any time.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	tmp := s.path("tmp")
 	entries, err := readDir(tmp)
@@ -146,41 +152,105 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 			names[strings.TrimSuffix(e.name, lockSuffix)] = struct{}{}
 		}
 	}
-	swept := 0
+	var dead []deadSession
+	defer func() {
+		for _, d := range dead {
+			if d.lock != nil {
+				d.lock.Close() // nothing was written
+			}
+		}
+	}()
+	var lost time.Time // when the first of those began that the machine's end has ended
 	var errs []error
 	for name := range names {
+		d, err := findDead(filepath.Join(tmp, name))
+		if errors.Is(err, iofs.ErrPermission) {
+			continue // another user's: theirs to remove
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sweep: %w", err))
+		}
+		if d == nil {
+			continue
+		}
+		dead = append(dead, *d)
+		if d.lock != nil && (d.boot == "" || d.boot != s.boot()) && (lost.IsZero() || d.began.Before(lost)) {
+			lost = d.began
+		}
+	}
+	if !lost.IsZero() {
+		if err := s.mend(ctx, lost); err != nil {
+			return 0, err
+		}
+	}
+	swept := 0
+	for _, d := range dead {
 		if err := ctx.Err(); err != nil {
 			return swept, err
 		}
-		dead, err := sweepSession(filepath.Join(tmp, name))
-		if err != nil {
+		err := d.remove()
+		switch {
+		case errors.Is(err, iofs.ErrPermission):
+		case err != nil:
 			errs = append(errs, fmt.Errorf("sweep: %w", err))
-		} else if dead {
+		default:
 			swept++
 		}
 	}
 	return swept, errors.Join(errs...)
 }
 
-func sweepSession(dir string) (dead bool, err error) {
+// deadSession is what a process has left, locked so that nobody else removes it.
+type deadSession struct {
+	dir   string
+	lock  *os.File // nil if there is none
+	began time.Time
+	boot  string
+}
+
+// findDead returns the session in dir if it is dead.
+func findDead(dir string) (*deadSession, error) {
 	lock, err := openStream(dir+lockSuffix, os.O_RDWR)
 	if errors.Is(err, iofs.ErrNotExist) {
-		return true, os.RemoveAll(dir)
+		return &deadSession{dir: dir}, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	defer lock.Close() // nothing was written
-	switch err := flock(lock, refstore.Exclusive, false); {
-	case errors.Is(err, errLocked):
-		return false, nil
-	case err != nil:
-		return false, err
+	d := &deadSession{dir: dir, lock: lock}
+	err = flock(lock, refstore.Exclusive, false)
+	if err == nil && !samePath(lock) { // another sweeper was faster
+		err = errLocked
 	}
-	if !samePath(lock) { // another sweeper was faster
-		return false, nil
+	if err == nil {
+		err = d.read()
 	}
-	return true, errors.Join(os.RemoveAll(dir), os.Remove(lock.Name()))
+	if err == nil {
+		return d, nil
+	}
+	lock.Close() // nothing was written
+	if errors.Is(err, errLocked) {
+		err = nil
+	}
+	return nil, err
+}
+
+func (d *deadSession) read() error {
+	info, err := d.lock.Stat()
+	if err != nil {
+		return err
+	}
+	boot, err := readHolder(d.lock)
+	d.began, d.boot = info.ModTime(), string(boot)
+	return err
+}
+
+func (d *deadSession) remove() error {
+	err := atomicfile.RemoveAll(d.dir)
+	if d.lock != nil && err == nil {
+		err = os.Remove(d.lock.Name())
+	}
+	return err
 }
 
 // samePath says whether an open file is still what its path names.
