@@ -39,7 +39,11 @@ func NewGraph(pkg *record.Package) (*Graph, error) {
 		deps: make([][]int32, n), dependents: make([][]int32, n),
 	}
 	for i := range pkg.Inputs {
-		g.inputs[pkg.Inputs[i].Name] = int32(i)
+		name := pkg.Inputs[i].Name
+		if _, dup := g.inputs[name]; dup {
+			return nil, fmt.Errorf("package %s: two inputs are named %q", pkg.Name, name)
+		}
+		g.inputs[name] = int32(i)
 	}
 	for i := range pkg.Tasks {
 		t := &pkg.Tasks[i]

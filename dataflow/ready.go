@@ -19,6 +19,8 @@ type ready struct {
 	g     *Graph
 	rank  []time.Duration
 	tasks []int32
+	// overtaken counts how many tasks have passed one that waits for room.
+	overtaken map[int32]int
 }
 
 func (r *ready) Len() int { return len(r.tasks) }
@@ -46,24 +48,45 @@ func (r *ready) Pop() any {
 // push adds a task.
 func (r *ready) push(i int32) { heap.Push(r, i) }
 
-// lookahead is how many tasks may be passed over because they do not fit just now.
+// lookahead is how many tasks may be passed over because they do not fit just now, and how
+// many may pass one that waits for cores or memory.
 const lookahead = 32
 
-// pop removes the best task that fits. Tasks that do not fit keep their place; after
-// the first lookahead of them nothing overtakes, so that a large task gets its turn.
-func (r *ready) pop(fits func(int32) bool) (int32, bool) {
-	var passed []int32
+// fit says whether a task may be launched now.
+type fit int
+
+const (
+	fitsNow    fit = iota
+	noRoom         // cores or memory are taken: others that pass it keep it waiting
+	noResource     // a named resource is taken: others do it no harm
+)
+
+// pop removes the best task that fits. Tasks that do not fit keep their place; when
+// lookahead others have passed one for which there is no room, nothing passes it any more,
+// so that a large task gets its turn.
+func (r *ready) pop(check func(int32) fit) (int32, bool) {
+	var passed, kept []int32
 	defer func() {
-		for _, i := range passed {
+		for _, i := range kept {
 			r.push(i)
 		}
 	}()
-	for len(r.tasks) > 0 && len(passed) < lookahead {
+	for len(r.tasks) > 0 && len(kept) < lookahead {
 		i := heap.Pop(r).(int32)
-		if fits(i) {
+		switch check(i) {
+		case fitsNow:
+			for _, p := range passed {
+				r.overtaken[p]++
+			}
+			delete(r.overtaken, i)
 			return i, true
+		case noRoom:
+			passed = append(passed, i)
 		}
-		passed = append(passed, i)
+		kept = append(kept, i)
+		if r.overtaken[i] >= lookahead {
+			break
+		}
 	}
 	return 0, false
 }
@@ -146,18 +169,21 @@ func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
 	return math.Min(cpu, b.limits.cpu), memory
 }
 
-func (b *budget) fits(p *record.Policy) bool {
+func (b *budget) fits(p *record.Policy) fit {
 	cpu, memory := b.demand(p)
-	if b.cpu+cpu > 2*b.limits.cpu+1e-9 || b.limits.memory > 0 && b.memory+memory > b.limits.memory {
-		return false
-	}
 	for _, a := range p.Resources {
 		if c := b.capacity[a.Name]; b.named[a.Name]+math.Min(a.Value, c) > c+1e-9 {
-			return false
+			return noResource
 		}
 	}
-	return true
+	if b.cpu+cpu > 2*b.limits.cpu+1e-9 || b.limits.memory > 0 && b.memory+memory > b.limits.memory {
+		return noRoom
+	}
+	return fitsNow
 }
+
+// full tells whether there is no core left for any task: no need to look for one that fits.
+func (b *budget) full() bool { return b.cpu+1e-9 >= 2*b.limits.cpu }
 
 func (b *budget) claim(p *record.Policy, sign float64) {
 	cpu, memory := b.demand(p)
@@ -186,8 +212,9 @@ func newGate(ctx context.Context, b *budget) *gate {
 }
 
 // admit waits for the cores that a task declares. It reads of the budget only what does not
-// change.
-func (g *gate) admit(p *record.Policy) (release func(), err error) {
+// change. With closing, a failure lets nobody in any more: the failed command's own
+// turn would go to the next before the scheduler hears of it.
+func (g *gate) admit(p *record.Policy, closing bool) (release func(failed bool), err error) {
 	cpu, _ := g.budget.demand(p)
 	n := max(int64(1000*cpu), 1)
 	if err := g.sem.Acquire(g.open, n); err != nil {
@@ -197,5 +224,10 @@ func (g *gate) admit(p *record.Policy) (release func(), err error) {
 		g.sem.Release(n)
 		return nil, errNotStarted
 	}
-	return func() { g.sem.Release(n) }, nil
+	return func(failed bool) {
+		if failed && closing {
+			g.close()
+		}
+		g.sem.Release(n)
+	}, nil
 }

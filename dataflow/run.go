@@ -35,6 +35,7 @@ type TaskResult struct {
 	Output      objectstore.Hash
 	Size        int64
 	Duration    time.Duration // of the execution
+	Proven      bool          // the baseline's answer, taken without a look
 }
 
 // Change is a dataset that a run has produced.
@@ -100,11 +101,12 @@ func (o *Outcome) Executions(g *Graph) record.RunTasks {
 	})
 }
 
-// Results returns the datasets that the run has answers for, in the graph's order.
-func (o *Outcome) Results(g *Graph) []Change {
+// Results returns the datasets that the run has answers for, in the graph's order; without
+// proven, only those that it had to look for.
+func (o *Outcome) Results(g *Graph, proven bool) []Change {
 	var changes []Change
 	for i := range o.Tasks {
-		if t := &o.Tasks[i]; t.State == Cached || t.State == Succeeded {
+		if t := &o.Tasks[i]; (t.State == Cached || t.State == Succeeded) && (proven || !t.Proven) {
 			changes = append(changes, Change{Task: g.Name(int32(i)), Leaf: g.leaf(int32(i), t.Output, t.Size)})
 		}
 	}

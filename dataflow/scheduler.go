@@ -106,9 +106,7 @@ func (s *scheduler) run() error {
 			s.complete(c)
 		case i := <-s.retry:
 			delete(s.retrying, i)
-			if s.stopping {
-				s.failed(i, notRetried)
-			} else {
+			if !s.stopping {
 				s.ready.push(i)
 			}
 		case p := <-s.publisher.done:
@@ -119,6 +117,9 @@ func (s *scheduler) run() error {
 			stop, s.cancelled = nil, true
 			s.stop()
 		}
+	}
+	if s.ctx.Err() != nil { // it may be that the last task came back before the word did
+		s.cancelled = true
 	}
 	s.gate.close()
 	s.fail(s.publisher.wait())
@@ -153,7 +154,7 @@ func (s *scheduler) begin() {
 		return
 	}
 	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: todo}})
-	s.ready = ready{g: s.g, rank: ranks(s.g, s.opts.Expected)}
+	s.ready = ready{g: s.g, rank: ranks(s.g, s.opts.Expected), overtaken: map[int32]int{}}
 	for i := range s.results {
 		i := int32(i)
 		if !s.wants(i) || s.results[i].State != Pending {
@@ -199,8 +200,8 @@ func (s *scheduler) markReady(i int32) {
 
 // launch starts ready tasks as long as the budget allows.
 func (s *scheduler) launch() {
-	for !s.stopping {
-		i, ok := s.ready.pop(func(i int32) bool { return s.budget.fits(&s.g.Package.Tasks[i].Policy) })
+	for !s.stopping && !s.budget.full() {
+		i, ok := s.ready.pop(func(i int32) fit { return s.budget.fits(&s.g.Package.Tasks[i].Policy) })
 		if !ok {
 			return
 		}
@@ -215,8 +216,8 @@ func (s *scheduler) launch() {
 func (s *scheduler) complete(c completion) {
 	i, r := c.task, c.result
 	switch {
-	case errors.Is(c.err, errNotStarted), c.err != nil && s.ctx.Err() != nil && errors.Is(c.err, context.Cause(s.ctx)):
-		return // nothing ran and nothing was recorded: abandoned
+	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
+		return // nothing ran and nothing was recorded: abandoned, unless it had failed before
 	case c.err != nil:
 		s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{
 			Key: c.key, Attempt: s.attempts[i], Reason: "e3", Message: c.err.Error()}})
@@ -256,6 +257,12 @@ func (s *scheduler) complete(c completion) {
 		s.timedOut = true
 	}
 	s.failed(i, text)
+}
+
+// cancels tells whether an error is that of the cancelled run: stores and files return the
+// context's error, others its cause.
+func (s *scheduler) cancels(err error) bool {
+	return s.ctx.Err() != nil && (errors.Is(err, context.Cause(s.ctx)) || errors.Is(err, s.ctx.Err()))
 }
 
 const notRetried = "not tried again: the run is ending"
@@ -331,13 +338,18 @@ func (s *scheduler) stop() {
 	for i, t := range s.retrying {
 		if t.Stop() || s.ctx.Err() != nil {
 			delete(s.retrying, i)
-			s.failed(i, notRetried)
 		}
 	}
 }
 
-// abandon settles whatever never had its turn.
+// abandon settles whatever never had its turn. What had one and was to have another has
+// failed.
 func (s *scheduler) abandon() {
+	for i := range s.results {
+		if r := &s.results[i]; r.State == Pending && r.ExecutionID != "" {
+			s.failed(int32(i), notRetried)
+		}
+	}
 	n := 0
 	for i := range s.results {
 		if s.results[i].State == Pending && s.wants(int32(i)) {

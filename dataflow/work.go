@@ -43,7 +43,9 @@ func (s *scheduler) work(i int32, attempt int64) completion {
 		Task: s.g.Hashes[i], Inputs: inputs, InputBytes: size, Policy: &t.Policy,
 		Load:    func(ctx context.Context) (*record.Task, error) { return s.load(ctx, s.g.Hashes[i]) },
 		Attempt: attempt, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: force,
-		Admit: func(context.Context) (func(), error) { return s.gate.admit(&t.Policy) },
+		Admit: func(context.Context) (func(bool), error) {
+			return s.gate.admit(&t.Policy, s.opts.FailFast && attempt > t.Policy.Retries)
+		},
 		Started: func(id string) {
 			s.emit(events.Event{Type: events.TaskStarted, Task: t.Name, Execution: id, Data: &events.Data{Key: c.key, Attempt: attempt}})
 		},
@@ -182,16 +184,15 @@ func (s *scheduler) sameInputs(i int32) (bool, error) {
 	return true, nil
 }
 
+// sameOutput tells whether a dataset, or one entry of it, is what it was in the baseline:
+// its content, and what a fan-in keeps beside it.
 func (s *scheduler) sameOutput(task, entry string) (bool, error) {
 	d, _ := s.g.Find(task)
-	was := s.proof.outputs[d]
-	if !s.proof.same[d] && was.Hash == "" {
-		return false, nil
-	}
-	if was.Hash == s.results[d].Output.String() {
-		return true, nil
-	}
-	if entry == "" || was.Kind != record.LeafDir {
+	was, is := s.proof.outputs[d], s.g.leaf(d, s.results[d].Output, s.results[d].Size)
+	switch {
+	case was.Hash == is.Hash:
+		return was.Kind == is.Kind && was.Executable == is.Executable, nil
+	case entry == "" || was.Kind != record.LeafDir || is.Kind != record.LeafDir:
 		return false, nil
 	}
 	h, err := objectstore.ParseHash(was.Hash)
@@ -203,5 +204,5 @@ func (s *scheduler) sameOutput(task, entry string) (bool, error) {
 		return false, nil // what was read then is gone: look it up
 	}
 	now, err := s.entry(task, s.results[d].Output, entry)
-	return err == nil && before.Hash == now.Hash && before.Kind == now.Kind, err
+	return err == nil && before == now, err
 }

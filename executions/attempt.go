@@ -43,7 +43,7 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, 
 	if err != nil {
 		return Result{}, fmt.Errorf("stage inputs: %w", err)
 	}
-	release := func() {}
+	release := func(bool) {}
 	if req.Admit != nil {
 		if release, err = req.Admit(ctx); err != nil {
 			return Result{}, err
@@ -51,7 +51,7 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, 
 	}
 	a.startedAt = x.opts.Now()
 	res, runErr := a.run(ctx, env)
-	release()
+	release(runErr != nil || !res.Success())
 	// From here on the command has ended: what it did is recorded even when the run is
 	// being cancelled.
 	ctx = context.WithoutCancel(ctx)

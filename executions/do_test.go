@@ -236,22 +236,34 @@ func TestNotAdmitted(t *testing.T) {
 	refused := errors.New("refused")
 	marker := filepath.Join(t.TempDir(), "ran")
 	req := l.request(script("echo x > " + marker + "; echo x > out"))
-	req.Admit = func(context.Context) (func(), error) { return nil, refused }
+	req.Admit = func(context.Context) (func(bool), error) { return nil, refused }
 	if res, err := l.Do(t.Context(), req); !errors.Is(err, refused) {
 		t.Errorf("got %+v, %v, want the refusal", res, err)
 	}
 	if exists(marker) || len(l.all(t, keyOf(req))) > 0 {
 		t.Error("it ran all the same")
 	}
-	turns, released := 0, 0
-	req.Admit = func(context.Context) (func(), error) {
+	var turns, well, failed int
+	admit := func(context.Context) (func(bool), error) {
 		turns++
-		return func() { released++ }, nil
+		return func(f bool) {
+			if f {
+				failed++
+			} else {
+				well++
+			}
+		}, nil
 	}
+	req.Admit = admit
 	l.do(t, req)
 	l.do(t, req) // a hit needs no turn
-	if turns != 1 || released != 1 {
-		t.Errorf("%d turns were taken and %d given back, want 1 and 1", turns, released)
+	for _, text := range []string{"exit 3", "kill -KILL $$"} {
+		bad := l.request(script(text))
+		bad.Admit = admit
+		l.do(t, bad)
+	}
+	if turns != 3 || well != 1 || failed != 2 {
+		t.Errorf("%d turns were taken, %d ended well and %d not; want 3, 1 and 2", turns, well, failed)
 	}
 }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"e3/internal/record"
@@ -49,6 +52,7 @@ type Executor struct {
 	generation *Generation
 	runner     Runner
 	sandboxes  sandboxes
+	shell      func() string
 	opts       Options
 }
 
@@ -61,7 +65,21 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 		Store: store, objects: objects, claims: claims, runner: run, opts: opts,
 		generation: NewGeneration(store.records, claims),
 		sandboxes:  sandboxes{scratch: opts.Scratch},
+		shell:      sync.OnceValue(func() string { return findShell(opts.Path) }),
 	}
+}
+
+// findShell returns the bash of a search path by its full name: given a bare one, bash would
+// search the path for itself each time it starts. Where there is none, the bare
+// name fails with an error that says so.
+func findShell(path string) string {
+	for _, dir := range filepath.SplitList(path) {
+		file := filepath.Join(dir, "bash")
+		if info, err := os.Stat(file); err == nil && filepath.IsAbs(file) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file
+		}
+	}
+	return "bash"
 }
 
 // Request asks for the result of a task on given inputs.
@@ -76,9 +94,10 @@ type Request struct {
 	Workspace  string
 	Name       string
 	Force      bool // run even if the answer is known, and wait for nobody
-	// Admit, if set, is asked before the command starts and released when it has ended:
-	// staging and recording need no turn. Its error ends the attempt without a record.
-	Admit func(context.Context) (release func(), err error)
+	// Admit, if set, is asked before the command starts and released when it has ended, and
+	// told then whether it has failed: staging and recording need no turn. Its error ends the
+	// attempt without a record.
+	Admit func(context.Context) (release func(failed bool), err error)
 	// Started is told the execution's id when the command is about to start.
 	Started func(executionID string)
 }

@@ -34,15 +34,17 @@ func ParseHash(s string) (Hash, error) {
 }
 
 // nibble returns the value of a lower-case hex digit, or 0xff.
-func nibble(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
+func nibble(c byte) byte { return nibbles[c] }
+
+var nibbles = func() (t [256]byte) {
+	for c := range t {
+		t[c] = 0xff
 	}
-	return 0xff
-}
+	for i, c := range []byte("0123456789abcdef") {
+		t[c] = byte(i)
+	}
+	return t
+}()
 
 // String returns the 64 hex digits.
 func (h Hash) String() string {

@@ -73,7 +73,7 @@ func (w *Workspaces) Dataset(ctx context.Context, ws string, p DatasetPath) (*Da
 	if err != nil {
 		return nil, err
 	}
-	t, err := w.readTree(ctx, s.RootHash)
+	t, err := w.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
@@ -250,7 +250,7 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 	if err != nil {
 		return err
 	}
-	_, err = w.edit(ctx, ws, true, func(s *State, t *tree) error {
+	_, err = w.edit(ctx, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
 			return err
@@ -275,7 +275,7 @@ func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = w.edit(ctx, ws, true, func(s *State, t *tree) error {
+	_, err = w.edit(ctx, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
 			return err
@@ -334,7 +334,7 @@ func (w *Workspaces) Names(ctx context.Context, ws string) ([]DatasetRow, error)
 	if err != nil {
 		return nil, err
 	}
-	t, err := w.readTree(ctx, s.RootHash)
+	t, err := w.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}

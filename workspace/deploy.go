@@ -97,7 +97,7 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 		wasSet := func(string, record.Leaf) bool { return false }
 		if s.Deployed {
 			var err error
-			if old, err = w.readTree(ctx, s.RootHash); err != nil {
+			if old, err = w.readTree(ctx, s.RootHash, bothParts); err != nil {
 				return err
 			}
 			if wasSet, err = w.setValues(ctx, ws, s); err != nil {
@@ -124,7 +124,7 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 		}
 		t.inputs.Sort()
 		t.tasks.Sort()
-		root, err := w.writeTree(ctx, t)
+		root, err := w.writeTree(ctx, t, bothParts)
 		if err != nil {
 			return err
 		}
@@ -174,8 +174,8 @@ func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(s
 }
 
 // follow brings a linked workspace up to date with its package file and its inputs. It is
-// called under the lock. It returns the file's warnings when it was read.
-func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bool) (*Built, error) {
+// called under the lock. It returns the package when it was built anew; work is told before that.
+func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bool, work func()) (*Built, error) {
 	link, err := w.link(ctx, ws)
 	if err != nil || link == nil {
 		return nil, err
@@ -185,6 +185,7 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 		return nil, fmt.Errorf("package file of workspace %s: %w; deploy it again from where it is now", ws, err)
 	}
 	if !link.Stat.Proves(fileStat(info)) || link.Package != s.PackageHash {
+		work()
 		return w.deployFile(ctx, ws, link.File, durable)
 	}
 	scan := &scan{w: w, base: filepath.Dir(link.File)}
@@ -193,6 +194,7 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 		return nil, err
 	}
 	if executable != executables(link) {
+		work()
 		return w.deployFile(ctx, ws, link.File, durable) // how an input is staged is part of the task
 	}
 	if scan.changed.Load() {
@@ -225,7 +227,7 @@ func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error
 }
 
 func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.Link, durable bool) error {
-	_, err := w.edit(ctx, ws, durable, func(_ *State, t *tree) error {
+	_, err := w.edit(ctx, ws, durable, inputsPart, func(_ *State, t *tree) error {
 		set := link.Set
 		if now, err := w.link(ctx, ws); err != nil {
 			return err

@@ -39,6 +39,9 @@ type StartOptions struct {
 	Process     *events.Process    // who runs, for the history
 	OnEvent     func(events.Event) // is told every event as it is made; called by several goroutines
 	OnStart     func(*RunInfo)     // is told of the run before its first event
+	// OnWork is told when the run is not proven current at once: from here on, time and
+	// memory follow the size of the graph.
+	OnWork func()
 }
 
 // RunInfo is what is known of a run when it begins.
@@ -54,6 +57,12 @@ type RunResult struct {
 	TimedOut bool // the first failure was a timeout
 	Graph    *dataflow.Graph
 	Outcome  *dataflow.Outcome
+}
+
+func (o *StartOptions) work() {
+	if o.OnWork != nil {
+		o.OnWork()
+	}
 }
 
 // ErrNoMatch is wrapped when a filter names no task.
@@ -88,6 +97,7 @@ type run struct {
 	log     *events.Log
 	began   time.Time
 	inputs  string // hash of the inputs node
+	shown   bool   // the workspace has what is proven
 	current string // generation at the beginning
 	quiet   bool   // nothing was disturbing it then
 	// The object folders before the first lookup.
@@ -103,7 +113,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if !state.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
 	}
-	built, err := r.w.follow(ctx, r.ws, state, r.durable)
+	built, err := r.w.follow(ctx, r.ws, state, r.durable, r.o.work)
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +142,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.shown = proof != nil && proof.Tasks == tasks
 	unchanged := proof != nil && proof.run.State == record.RunCompleted && !r.o.Force && r.o.Filter == "" &&
 		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
 	if err := r.begin(ctx, inputs); err != nil {
@@ -209,6 +220,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 
 // flow runs the dataflow.
 func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs string) (*RunResult, error) {
+	r.o.work()
 	pkg := info.Package
 	if pkg == nil {
 		var err error
@@ -243,7 +255,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	opts.Expected = func(task string) time.Duration { return durations[task] }
 	if r.o.Publish == Always {
 		opts.Publish = func(ctx context.Context, changes []dataflow.Change) error {
-			_, err := r.w.edit(ctx, r.ws, r.durable, func(_ *State, t *tree) error {
+			_, err := r.w.edit(ctx, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
 				t.assign(changes)
 				return nil
 			})
@@ -301,7 +313,7 @@ func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node,
 	if err := r.w.restore(ctx, r.ws, r.durable); err != nil {
 		return nil, err
 	}
-	t, err := r.w.readTree(ctx, r.state.RootHash)
+	t, err := r.w.readTree(ctx, r.state.RootHash, inputsPart)
 	if err != nil {
 		return nil, err
 	}
@@ -371,8 +383,8 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	var after *tree
 	if r.o.Publish != Never {
-		state, err := r.w.edit(ctx, r.ws, r.durable, func(_ *State, t *tree) error {
-			t.assign(out.Results(g))
+		state, err := r.w.edit(ctx, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
+			t.assign(out.Results(g, !r.shown))
 			after = t
 			return nil
 		})

@@ -56,7 +56,7 @@ func (w *Workspaces) Status(ctx context.Context, ws string) (*Status, error) {
 	if !s.Deployed {
 		return st, nil
 	}
-	t, err := w.readTree(ctx, s.RootHash)
+	t, err := w.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}

@@ -254,7 +254,7 @@ func (w *Workspaces) update(ctx context.Context, name string, durable bool, chan
 	}
 }
 
-// tree is a workspace's datasets: the two nodes below the root.
+// tree is a workspace's datasets: the two nodes below the root, or the one that is asked for.
 type tree struct {
 	inputs, tasks         record.Node
 	inputsHash, tasksHash string
@@ -274,16 +274,29 @@ func (w *Workspaces) readRoot(ctx context.Context, root string) (inputs, tasks s
 	return in.Hash, out.Hash, nil
 }
 
-func (w *Workspaces) readTree(ctx context.Context, root string) (*tree, error) {
+// parts says which nodes of a tree are wanted: one of 10,000 tasks is a megabyte.
+type parts int
+
+const (
+	inputsPart parts = 1 << iota
+	tasksPart
+	bothParts = inputsPart | tasksPart
+)
+
+func (w *Workspaces) readTree(ctx context.Context, root string, want parts) (*tree, error) {
 	t := &tree{}
 	var err error
 	if t.inputsHash, t.tasksHash, err = w.readRoot(ctx, root); err != nil {
 		return nil, err
 	}
-	if t.inputs, err = w.readNode(ctx, t.inputsHash); err != nil {
-		return nil, err
+	if want&inputsPart != 0 {
+		if t.inputs, err = w.readNode(ctx, t.inputsHash); err != nil {
+			return nil, err
+		}
 	}
-	t.tasks, err = w.readNode(ctx, t.tasksHash)
+	if want&tasksPart != 0 {
+		t.tasks, err = w.readNode(ctx, t.tasksHash)
+	}
 	return t, err
 }
 
@@ -303,14 +316,18 @@ func (w *Workspaces) readNode(ctx context.Context, hash string) (record.Node, er
 	return record.DecodeNode(data)
 }
 
-// writeTree stores the nodes and returns the new root's hash.
-func (w *Workspaces) writeTree(ctx context.Context, t *tree) (string, error) {
+// writeTree stores the nodes that were read and returns the new root's hash.
+func (w *Workspaces) writeTree(ctx context.Context, t *tree, have parts) (string, error) {
 	var err error
-	if t.inputsHash, err = w.writeNode(ctx, t.inputs); err != nil {
-		return "", err
+	if have&inputsPart != 0 {
+		if t.inputsHash, err = w.writeNode(ctx, t.inputs); err != nil {
+			return "", err
+		}
 	}
-	if t.tasksHash, err = w.writeNode(ctx, t.tasks); err != nil {
-		return "", err
+	if have&tasksPart != 0 {
+		if t.tasksHash, err = w.writeNode(ctx, t.tasks); err != nil {
+			return "", err
+		}
 	}
 	return w.writeRoot(ctx, t.inputsHash, t.tasksHash)
 }
@@ -333,20 +350,20 @@ func (w *Workspaces) writeRoot(ctx context.Context, inputs, tasks string) (strin
 }
 
 // edit changes datasets of a workspace and leaves all others as they are, whoever writes
-// beside it. fn gets the tree of now and may be called again.
-func (w *Workspaces) edit(ctx context.Context, name string, durable bool, fn func(*State, *tree) error) (*State, error) {
+// beside it. fn gets the wanted parts of the tree of now and may be called again.
+func (w *Workspaces) edit(ctx context.Context, name string, durable bool, want parts, fn func(*State, *tree) error) (*State, error) {
 	return w.update(ctx, name, durable, func(s *State) error {
 		if !s.Deployed {
 			return fmt.Errorf("workspace %s: %w", name, ErrNotDeployed)
 		}
-		t, err := w.readTree(ctx, s.RootHash)
+		t, err := w.readTree(ctx, s.RootHash, want)
 		if err != nil {
 			return fmt.Errorf("workspace %s: %w", name, err)
 		}
 		if err := fn(s, t); err != nil {
 			return err
 		}
-		root, err := w.writeTree(ctx, t)
+		root, err := w.writeTree(ctx, t, want)
 		if err != nil {
 			return err
 		}

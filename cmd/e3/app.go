@@ -40,6 +40,12 @@ func newApp() *app {
 	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now, warned: map[string]bool{}}
 }
 
+// smart tells whether control sequences can be written to w.
+func (a *app) smart(w io.Writer) bool {
+	f := terminal(w)
+	return f != nil && a.getenv("TERM") != "dumb" && sequences(f)
+}
+
 // terminal returns the terminal that w is, nil if it is none.
 func terminal(w io.Writer) *os.File {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -92,10 +98,11 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 	return args[0], pad(args[1:], len(names)), nil
 }
 
-// isLocation tells whether an argument means a repository rather than a name.
+// isLocation tells whether an argument means a repository rather than a name in one.
 func isLocation(arg string) bool {
-	if strings.ContainsAny(arg, `/\`) || strings.Trim(arg, ".") == "" {
-		return true
+	head, _, isPath := strings.Cut(arg, "/")
+	if strings.Contains(arg, `\`) || strings.Trim(head, ".") == "" || isPath && !strings.Contains(head, ".") {
+		return true // as opposed to prod.images/2024
 	}
 	_, err := repo.Find(arg)
 	return err == nil

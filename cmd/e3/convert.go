@@ -44,6 +44,13 @@ are beast2. "-" is standard input. What the input is shows in its first bytes.`,
 const maxConvert = 1 << 30
 
 func (a *app) convert(path string, o *convertOptions) error {
+	for _, f := range []struct{ flag, word string }{{"from", o.from}, {"to", o.to}} {
+		if f.word != "" {
+			if err := oneOf(f.flag, f.word, "beast2", "json"); err != nil {
+				return err
+			}
+		}
+	}
 	in := a.stdin
 	if path != "-" {
 		f, err := os.Open(path)
@@ -69,11 +76,6 @@ func (a *app) convert(path string, o *convertOptions) error {
 	}
 	if to == "" {
 		to = map[string]string{"beast2": "json", "json": "beast2"}[from]
-	}
-	for flag, word := range map[string]string{"from": from, "to": to} {
-		if err := oneOf(flag, word, "beast2", "json"); err != nil {
-			return err
-		}
 	}
 	out, err := transcode(data, from, to)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"e3/dataflow"
+	"e3/executions"
 	"e3/internal/manifest"
 	"e3/internal/record"
 	"e3/internal/repo"
@@ -68,7 +69,7 @@ func exitCode(err error) int {
 	case errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType):
 		return exitIntegrity
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown),
-		errors.Is(err, workspace.ErrExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists):
+		errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists):
 		return exitUsage
 	case errors.As(err, &badInput) && errors.Is(err, fs.ErrNotExist):
 		return exitUsage
@@ -102,7 +103,10 @@ func (a *app) report(err error) int {
 
 // hint says what to do, where the error itself does not.
 func hint(err error) string {
-	var unknown *workspace.UnknownError
+	var (
+		unknown *workspace.UnknownError
+		missing *workspace.MissingError // says it itself
+	)
 	switch {
 	case errors.As(err, &unknown):
 		if guess := manifest.Nearest(unknown.Name, unknown.Known); guess != "" {
@@ -113,6 +117,9 @@ func hint(err error) string {
 		}
 	case errors.Is(err, workspace.ErrNotDeployed):
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
+	case errors.As(err, &missing):
+	case errors.Is(err, objectstore.ErrNotFound):
+		return "an output that is gone is made again by: e3 start; an input comes back when it is set or deployed again"
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk is full; nothing that was recorded is lost: free some space and start again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"e3/internal/runner"
@@ -16,6 +17,7 @@ import (
 
 func main() {
 	runner.Main() // in the process that runs the tasks, this never returns
+	debug.SetGCPercent(400)
 	os.Exit(run(context.Background(), os.Args[1:], newApp()))
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -94,7 +95,7 @@ workspace has the package's name unless another is given.`,
 func (o *startOptions) settings() (workspace.StartOptions, error) {
 	s := workspace.StartOptions{Force: o.force, Filter: o.filter, FailFast: o.failFast, Concurrency: o.concurrency}
 	if s.Concurrency == 0 {
-		s.Concurrency = runtime.GOMAXPROCS(0)
+		s.Concurrency = runtime.NumCPU()
 	}
 	if s.Concurrency < 1 {
 		return s, usagef("--concurrency must be at least 1")
@@ -158,7 +159,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	if err != nil {
 		return err
 	}
-	settings.Process = r.Process()
+	settings.Process, settings.OnWork = r.Process(), frugal
 	if a.json || o.progress == "json" {
 		a.json = true
 		return a.startJSON(ctx, r, ws, settings)
@@ -224,6 +225,7 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 			return known, nil // start follows it by itself
 		}
 	}
+	frugal()
 	ws, built, err := r.Workspaces.DeployNew(ctx, ws, file)
 	if err != nil {
 		return "", err
@@ -231,6 +233,20 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 	a.warn(built.Warnings)
 	return ws, nil
 }
+
+// began is told of a run before its first event. A run with commands to start leaves the
+// cores to them: with more threads of its own than it needs, Go's scheduler spends on
+// looking for work what a short command costs.
+func (a *app) began(info *workspace.RunInfo) {
+	a.warn(info.Warnings)
+	if info.Package != nil {
+		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4))
+	}
+}
+
+// frugal keeps memory small where it grows with the graph. Before that, a command is over
+// sooner than collecting would pay (main).
+func frugal() { debug.SetGCPercent(60) }
 
 // warn passes on what is odd about a package file, each warning once: a start may read the
 // file twice.
@@ -247,7 +263,7 @@ func (a *app) warn(warnings []manifest.Warning) {
 func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspace.StartOptions) error {
 	out := bufio.NewWriter(a.stdout)
 	var fault error
-	s.OnStart = func(info *workspace.RunInfo) { a.warn(info.Warnings) }
+	s.OnStart = func(info *workspace.RunInfo) { a.began(info) }
 	s.OnEvent = inOrder(func(e events.Event) {
 		b, err := events.Append(nil, &e)
 		if err == nil {
@@ -267,7 +283,7 @@ func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspac
 func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
 	var live *display
 	f := terminal(a.stderr)
-	if progress == "tty" || progress == "auto" && f != nil && terminal(a.stdout) != nil && a.getenv("TERM") != "dumb" {
+	if progress == "tty" || progress == "auto" && a.smart(a.stderr) && a.smart(a.stdout) {
 		if f == nil {
 			return usagef("--progress=tty needs a terminal on standard error")
 		}
@@ -278,7 +294,7 @@ func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, 
 		out = io.Discard
 	}
 	t := newTranscript(out, live, a.styleFor(a.stdout))
-	s.OnStart = func(info *workspace.RunInfo) { a.warn(info.Warnings) }
+	s.OnStart = func(info *workspace.RunInfo) { a.began(info) }
 	s.OnEvent = t.event
 	res, err := r.Workspaces.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {

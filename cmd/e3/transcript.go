@@ -181,7 +181,7 @@ func (s style) endOf(color string) string {
 // styleFor decides about colour: the flag, then NO_COLOR and FORCE_COLOR, then whether w
 // is a terminal.
 func (a *app) styleFor(w io.Writer) style {
-	on := terminal(w) != nil && a.getenv("TERM") != "dumb"
+	on := a.smart(w)
 	if a.getenv("NO_COLOR") != "" {
 		on = false
 	} else if a.getenv("FORCE_COLOR") != "" {

@@ -61,12 +61,16 @@ func newProject(t testing.TB, files map[string]string) *project {
 // projectIn makes a project in a folder that exists.
 func projectIn(t testing.TB, dir string, files map[string]string) *project {
 	t.Helper()
+	lookAtSources()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	p := &project{t: t, dir: dir, env: []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "USER=tester", "E2E_STATE=" + filepath.Join(dir, "state"),
 	}}
+	if raceBuild {
+		p.env = append(p.env, "GORACE=atexit_sleep_ms=0")
+	}
 	if err := os.Mkdir(p.path("state"), 0o777); err != nil {
 		t.Fatal(err)
 	}

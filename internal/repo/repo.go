@@ -145,7 +145,8 @@ func Open(location string, opts Options) (*Repo, error) {
 	}
 	r := &Repo{Root: root, opts: opts, user: sync.OnceValue(userAtHost)}
 	records, err := reffs.Open(root, reffs.Options{
-		Now: opts.Now, Boot: sync.OnceValue(func() string { return self().BootID }), Mend: r.mend,
+		Now: opts.Now, Mend: r.mend,
+		Boot: sync.OnceValue(func() string { return boot(root) }),
 	})
 	if err != nil {
 		return nil, err
@@ -165,6 +166,16 @@ func Open(location string, opts Options) (*Repo, error) {
 		},
 	})
 	return r, nil
+}
+
+// boot identifies this start of the machine and this mount of the repository's file system, as
+// far as that is known.
+func boot(root string) string {
+	id := self().BootID
+	if id == "" {
+		return ""
+	}
+	return id + " " + mountID(root)
 }
 
 // mend is called by the sweep of the first start after a loss of power.

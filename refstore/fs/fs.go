@@ -58,10 +58,10 @@ type Options struct {
 	Poll time.Duration
 	// NoNotify turns file notification off.
 	NoNotify bool
-	// Boot identifies this start of the machine; "" where that is not known. nil is that too.
+	// Boot identifies this start of the machine and mount of the file system: what was written under another, and not
+	// synced, may be lost. "" is not known, as is nil.
 	Boot func() string
-	// Mend, which may be nil, is called by Sweep when it finds a session that did not outlive another start of the
-	// machine: what was written since then, and not synced, may be torn. The session is removed once Mend has succeeded.
+	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: what was written since then, and not synced, may be torn. The session is removed once Mend has succeeded.
 	Mend func(ctx context.Context, since time.Time) error
 }
 

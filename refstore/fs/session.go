@@ -20,8 +20,8 @@ import (
 // session is this store's folder under tmp/ and the lock that shows that its process lives.
 //
 // The lock file tmp/<name>.lock is made and locked before the folder tmp/<name> is, and removed after it. So a folder
-// without a lock file, or with one that is not locked, is a dead session's. The lock file holds the id of the machine's
-// start, and its time is when the session began.
+// without a lock file, or with one that is not locked, is a dead session's. The lock file holds
+// Options.Boot, and its time is when the session began.
 type session struct {
 	dir   string
 	lock  *os.File

@@ -1,0 +1,8 @@
+//go:build !windows
+
+package main
+
+import "os"
+
+// sequences tells whether a terminal understands control sequences.
+func sequences(*os.File) bool { return true }

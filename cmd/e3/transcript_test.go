@@ -1,0 +1,105 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"e3/internal/events"
+)
+
+func failed(task, execution, reason string, attempt int64) events.Event {
+	d := &events.Data{Attempt: attempt, ExitCode: 1, Key: "key-" + execution, Reason: reason}
+	if reason != "" {
+		d.Message = reason
+	}
+	return events.Event{Type: events.TaskFailed, Task: task, Execution: execution, Data: d}
+}
+
+func retry(task string, attempt int64) events.Event {
+	return events.Event{Type: events.TaskRetryScheduled, Task: task, Data: &events.Data{Attempt: attempt}}
+}
+
+// Whatever the order, one failure for each task that failed in the end is left, its last.
+func TestTranscriptFailures(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		events []events.Event
+		want   []string // executions
+	}{
+		{"one", []events.Event{failed("a", "a1", "", 1)}, []string{"a1"}},
+		{"retried", []events.Event{failed("a", "a1", "", 1), retry("a", 2)}, nil},
+		{"failed again", []events.Event{failed("a", "a1", "", 1), retry("a", 2), failed("a", "a2", "", 2)}, []string{"a2"}},
+		{"others between", []events.Event{
+			failed("a", "a1", "", 1), failed("b", "b1", "", 1), retry("a", 2), failed("c", "c1", "", 1), retry("b", 2), failed("a", "a2", "", 2),
+		}, []string{"c1", "a2"}},
+		{"failed twice without a word between", []events.Event{failed("a", "a1", "", 1), failed("a", "a2", "", 2)}, []string{"a2"}},
+		{"cancelled is no failure to explain", []events.Event{failed("a", "a1", "", 1), failed("b", "b1", "cancelled", 1)}, []string{"a1"}},
+		{"cancelled in its second attempt", []events.Event{failed("a", "a1", "", 1), retry("a", 2), failed("a", "a2", "cancelled", 2)}, nil},
+		{"timeout", []events.Event{failed("a", "a1", "timeout", 1)}, []string{"a1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tr := newTranscript(&strings.Builder{}, nil, style{})
+			for _, e := range test.events {
+				tr.event(e)
+			}
+			var got []string
+			for _, f := range tr.failures {
+				got = append(got, f.execution)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("failures differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The counts include every step once, however often it is tried.
+func TestTranscriptCounts(t *testing.T) {
+	tr := newTranscript(&strings.Builder{}, nil, style{})
+	for _, step := range []struct {
+		event       events.Event
+		done, total int64
+	}{
+		{events.Event{Type: events.RunStarted}, 0, 0},
+		{events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: 200, As: "r"}}, 200, 200},
+		{events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 3}}, 200, 203},
+		{events.Event{Type: events.TaskStarted, Task: "a", Data: &events.Data{Attempt: 1}}, 200, 203},
+		{failed("a", "a1", "", 1), 201, 203},
+		{retry("a", 2), 200, 203},
+		{events.Event{Type: events.TaskCompleted, Task: "a"}, 201, 203},
+		{events.Event{Type: events.TaskCached, Task: "b"}, 202, 203},
+		{events.Event{Type: events.TaskSkipped, Task: "c", Data: &events.Data{Because: "x"}}, 203, 203},
+	} {
+		tr.event(step.event)
+		if tr.done != step.done || tr.total != step.total {
+			t.Errorf("after %s of %q: %d of %d, want %d of %d", step.event.Type, step.event.Task, tr.done, tr.total, step.done, step.total)
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		want []string
+	}{
+		{"", nil}, {"\n\n", nil}, {"a", []string{"a"}}, {"a\nb\n", []string{"a", "b"}}, {"a\nb\nc\n", []string{"b", "c"}},
+	} {
+		if got := tail([]byte(test.in), 2); !slices.Equal(got, test.want) {
+			t.Errorf("tail(%q) = %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+func TestInOrder(t *testing.T) {
+	var got []int64
+	take := inOrder(func(e events.Event) { got = append(got, e.Seq) })
+	for _, seq := range []int64{2, 1, 5, 4, 3, 6} {
+		take(events.Event{Seq: seq})
+	}
+	if want := []int64{1, 2, 3, 4, 5, 6}; !slices.Equal(got, want) {
+		t.Errorf("got %d, want %d", got, want)
+	}
+}

@@ -1,0 +1,27 @@
+package dataflow
+
+import "time"
+
+// Order returns the tasks in the order in which they are taken when one runs at a time.
+func Order(g *Graph, expected func(string) time.Duration) []string {
+	r := ready{g: g, rank: ranks(g, expected), overtaken: map[int32]int{}}
+	waiting := make([]int, g.Len())
+	for i, deps := range g.deps {
+		if waiting[i] = len(deps); waiting[i] == 0 {
+			r.push(int32(i))
+		}
+	}
+	var names []string
+	for {
+		i, ok := r.pop(func(int32) fit { return fitsNow })
+		if !ok {
+			return names
+		}
+		names = append(names, g.Name(i))
+		for _, d := range g.dependents[i] {
+			if waiting[d]--; waiting[d] == 0 {
+				r.push(d)
+			}
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package dataflow_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/objectstore/objectstoretest"
+)
+
+// flow makes a package from lines "name: dependency …". Every task also reads the input x.
+func flow(lines ...string) *record.Package {
+	pkg := &record.Package{Name: "flow", Version: "1", Inputs: []record.PackageInput{{Name: "x", Source: record.FromValue}}}
+	for _, line := range lines {
+		name, deps, _ := strings.Cut(line, ":")
+		t := record.PackageTask{Name: name, Task: sum("task " + name), Output: record.KindFile, Wiring: []record.Wire{{Kind: record.WireInput, Name: "x"}}}
+		for _, d := range strings.Fields(deps) {
+			t.Wiring = append(t.Wiring, record.Wire{Kind: record.WireOutput, Name: d})
+		}
+		pkg.Tasks = append(pkg.Tasks, t)
+	}
+	return pkg
+}
+
+func sum(text string) string { return objectstore.Sum([]byte(text)).String() }
+
+// policy sets the policy of a task.
+func policy(pkg *record.Package, name string, p record.Policy) {
+	for i := range pkg.Tasks {
+		if pkg.Tasks[i].Name == name {
+			pkg.Tasks[i].Policy = p
+		}
+	}
+}
+
+type failer interface {
+	Helper()
+	Fatal(...any)
+}
+
+func graph(t failer, pkg *record.Package) *dataflow.Graph {
+	t.Helper()
+	g, err := dataflow.NewGraph(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func value(text string) record.Leaf { return record.Leaf{Kind: record.LeafValue, Hash: sum(text)} }
+
+var oneInput = record.Node{{Name: "x", Leaf: value("x")}}
+
+// A world is an executor that computes instead of running commands: what a task leaves
+// follows from its hash and what it reads. It keeps every success.
+type world struct {
+	objects *objectstoretest.Mem
+	// behave says how an attempt of a task goes; nil: at once, and well.
+	behave func(task string, attempt int64) behaviour
+	// vary makes the n-th output of a key differ from the others, as a task does that is
+	// not deterministic.
+	vary func(task objectstore.Hash) bool
+
+	mu    sync.Mutex
+	cache map[executions.Key]executions.Result
+	count map[executions.Key]int
+	calls []string // tasks that were asked for, in order
+	ran   []step   // commands, in the order of their ends
+	live  map[string]*record.Policy
+	watch func(live map[string]*record.Policy) // is told when a command has started
+}
+
+type behaviour struct {
+	takes time.Duration
+	fails bool              // with exit code 3
+	error executions.Reason // ends in this error
+	fault error             // of the stores
+}
+
+type step struct {
+	task       string
+	attempt    int64
+	start, end time.Time
+}
+
+// recording is how long an executor takes from the end of a command to its return.
+const recording = time.Millisecond
+
+func newWorld() *world {
+	return &world{objects: &objectstoretest.Mem{}, cache: map[executions.Key]executions.Result{}, count: map[executions.Key]int{}, live: map[string]*record.Policy{}}
+}
+
+// clone returns a world with the same history.
+func (w *world) clone() *world {
+	c := newWorld()
+	c.behave, c.vary = w.behave, w.vary
+	c.objects = w.objects // content never disagrees
+	c.cache, c.count = maps.Clone(w.cache), maps.Clone(w.count)
+	return c
+}
+
+func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Result, error) {
+	key := executions.NewKey(req.Task, req.Inputs)
+	w.mu.Lock()
+	w.calls = append(w.calls, req.Name)
+	hit, ok := w.cache[key]
+	w.mu.Unlock()
+	if ok && !req.Force {
+		hit.Cached = true
+		return hit, nil
+	}
+	var b behaviour
+	if w.behave != nil {
+		b = w.behave(req.Name, req.Attempt)
+	}
+	if b.fault != nil {
+		return executions.Result{}, b.fault
+	}
+	release := func(bool) {}
+	if req.Admit != nil {
+		var err error
+		if release, err = req.Admit(ctx); err != nil {
+			return executions.Result{}, err
+		}
+	}
+	start := time.Now()
+	if ctx.Err() != nil {
+		release(true)
+		return executions.Result{}, context.Cause(ctx)
+	}
+	w.begin(req)
+	cancelled := false
+	if b.takes > 0 {
+		select {
+		case <-time.After(b.takes):
+		case <-ctx.Done():
+			cancelled = true
+		}
+	}
+	w.end(req, start)
+	release(cancelled || b.fails || b.error != "")
+	if b.takes > 0 {
+		time.Sleep(recording)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count[key]++
+	res := executions.Result{
+		ExecutionID: fmt.Sprintf("%s#%d", key.String()[:8]+key.Inputs.String()[:8], w.count[key]), Duration: time.Since(start),
+	}
+	switch {
+	case cancelled:
+		res.State, res.Reason, res.Message = record.Error, executions.ReasonCancelled, "cancelled"
+	case b.fails:
+		res.State, res.ExitCode = record.Failed, 3
+	case b.error != "":
+		res.State, res.Reason, res.Message = record.Error, b.error, string(b.error)
+	default:
+		res.State = record.Success
+		res.Output, res.Size = w.compute(req, key)
+		w.cache[key] = res
+	}
+	return res, nil
+}
+
+func (w *world) begin(req *executions.Request) {
+	w.mu.Lock()
+	w.live[req.Name] = req.Policy
+	if w.watch != nil {
+		w.watch(w.live)
+	}
+	w.mu.Unlock()
+	if req.Started != nil {
+		req.Started("")
+	}
+}
+
+func (w *world) end(req *executions.Request, start time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.live, req.Name)
+	w.ran = append(w.ran, step{req.Name, req.Attempt, start, time.Now()})
+}
+
+// compute makes few different outputs of many inputs, so that a change often makes no
+// difference further down. A task whose hash is odd leaves a directory.
+func (w *world) compute(req *executions.Request, key executions.Key) (objectstore.Hash, int64) {
+	n := key.Task[1]
+	for _, h := range req.Inputs {
+		n += h[0] & 1
+	}
+	if w.vary != nil && w.vary(req.Task) {
+		n += byte(w.count[key])
+	}
+	put := func(b []byte) objectstore.Hash {
+		h, err := objectstore.PutBytes(context.Background(), w.objects, b)
+		if err != nil {
+			panic(err)
+		}
+		return h
+	}
+	if !isDir(req.Task) {
+		text := fmt.Appendf(nil, "content %d", n%3)
+		return put(text), int64(len(text))
+	}
+	var tree objectstore.Tree
+	for k, name := range []string{"a", "b"} {
+		text := fmt.Appendf(nil, "entry %d", (n>>(k+1))%2)
+		tree = append(tree, objectstore.TreeEntry{Name: name, Kind: objectstore.KindFile, Hash: put(text), Size: int64(len(text)), Executable: n%2 == 1})
+	}
+	data, err := objectstore.EncodeTree(tree)
+	if err != nil {
+		panic(err)
+	}
+	return put(data), int64(len(data))
+}
+
+func isDir(task objectstore.Hash) bool { return task[0]&1 == 1 }
+
+// run runs a graph, by default on one input with two cores.
+func run(ctx context.Context, t failer, g *dataflow.Graph, w *world, change func(*dataflow.Options)) *dataflow.Outcome {
+	t.Helper()
+	opts := dataflow.Options{RunID: "r", Workspace: "ws", Inputs: oneInput, Concurrency: 2}
+	if change != nil {
+		change(&opts)
+	}
+	out, err := dataflow.Run(ctx, g, w.objects, w, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var stateNames = map[dataflow.State]string{
+	dataflow.Pending: "pending", dataflow.Cached: "cached", dataflow.Succeeded: "succeeded",
+	dataflow.Failed: "failed", dataflow.Skipped: "skipped", dataflow.Abandoned: "abandoned",
+}
+
+// wantStates compares the states of tasks, given as "name=state …".
+func wantStates(t *testing.T, g *dataflow.Graph, out *dataflow.Outcome, want string) {
+	t.Helper()
+	var got []string
+	for i := range out.Tasks {
+		got = append(got, g.Name(int32(i))+"="+stateNames[out.Tasks[i].State])
+	}
+	if text := strings.Join(got, " "); text != want {
+		t.Errorf("states are %s\nwant       %s", text, want)
+	}
+}
+
+// emitted collects events.
+type emitted struct {
+	mu   sync.Mutex
+	list []events.Event
+}
+
+func (e *emitted) emit(ev events.Event) events.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, ev)
+	return ev
+}
+
+func (e *emitted) of(task string) []events.Type {
+	var types []events.Type
+	for _, ev := range e.list {
+		if ev.Task == task {
+			types = append(types, ev.Type)
+		}
+	}
+	return types
+}
+
+// has tells whether any event is of a type.
+func (e *emitted) has(typ events.Type) bool {
+	for _, ev := range e.list {
+		if ev.Type == typ {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,293 @@
+package dataflow_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+)
+
+// scenario is a graph with how each task behaves, drawn before the clock is faked.
+type scenario struct {
+	pkg      *record.Package
+	good     map[string]int64 // first attempt that goes well; 0: none
+	takes    map[string]time.Duration
+	error    map[string]bool // its failures are errors
+	known    map[string]bool // a hit, in a world that has run it
+	cores    int
+	memory   int64
+	failFast bool
+	force    bool
+	filter   string
+	cancel   time.Duration // 0: never
+}
+
+func (s scenario) String() string {
+	var b strings.Builder
+	for i := range s.pkg.Tasks {
+		t := &s.pkg.Tasks[i]
+		fmt.Fprintf(&b, "%s reads", t.Name)
+		for _, w := range t.Wiring {
+			fmt.Fprintf(&b, " %s", w.Name)
+		}
+		fmt.Fprintf(&b, "; good %d, takes %v, retries %d; ", s.good[t.Name], s.takes[t.Name], t.Policy.Retries)
+	}
+	fmt.Fprintf(&b, "cores %d memory %d failfast %v force %v filter %q cancel %v", s.cores, s.memory, s.failFast, s.force, s.filter, s.cancel)
+	return b.String()
+}
+
+var scenarios = rapid.Custom(func(t *rapid.T) scenario {
+	s := scenario{good: map[string]int64{}, takes: map[string]time.Duration{}, error: map[string]bool{}}
+	n := rapid.IntRange(1, 9).Draw(t, "tasks")
+	var lines []string
+	for i := range n {
+		line := fmt.Sprintf("t%d:", i)
+		for d := range i {
+			if rapid.IntRange(0, 2).Draw(t, "reads") == 0 {
+				line += fmt.Sprintf(" t%d", d)
+			}
+		}
+		lines = append(lines, line)
+	}
+	s.pkg = flow(rapid.Permutation(lines).Draw(t, "declared")...)
+	for i := range s.pkg.Tasks {
+		task := &s.pkg.Tasks[i]
+		s.good[task.Name] = int64(rapid.SampledFrom([]int{1, 1, 1, 1, 2, 3, 0}).Draw(t, "good"))
+		s.takes[task.Name] = time.Duration(rapid.IntRange(0, 20).Draw(t, "seconds")) * time.Second
+		s.error[task.Name] = rapid.Bool().Draw(t, "error")
+		task.Policy = record.Policy{
+			Retries: int64(rapid.IntRange(0, 2).Draw(t, "retries")), Backoff: time.Duration(rapid.IntRange(0, 3).Draw(t, "backoff")) * time.Second,
+			CPU: rapid.SampledFrom([]float64{0, 0.5, 1, 2, 9}).Draw(t, "cpu"), Memory: int64(rapid.IntRange(0, 6).Draw(t, "memory")),
+			Priority: int64(rapid.IntRange(-1, 1).Draw(t, "priority")),
+		}
+		if rapid.IntRange(0, 3).Draw(t, "gpu") == 0 {
+			task.Policy.Resources = []record.Amount{{Name: "gpu", Value: 1}}
+		}
+	}
+	s.cores = rapid.IntRange(1, 4).Draw(t, "cores")
+	s.memory = int64(rapid.SampledFrom([]int{0, 4, 10}).Draw(t, "limit"))
+	s.failFast = rapid.IntRange(0, 3).Draw(t, "failfast") == 0
+	s.force = rapid.IntRange(0, 3).Draw(t, "force") == 0
+	s.filter = rapid.SampledFrom([]string{"", "", "t0", "t1", "t?"}).Draw(t, "filter")
+	if rapid.IntRange(0, 3).Draw(t, "cancelled") == 0 {
+		s.cancel = time.Duration(rapid.IntRange(1, 60).Draw(t, "cancel")) * time.Second / 2
+	}
+	s.known = map[string]bool{}
+	for i := range s.pkg.Tasks {
+		s.known[s.pkg.Tasks[i].Name] = rapid.IntRange(0, 3).Draw(t, "known") == 0
+	}
+	return s
+})
+
+// Whatever the graph, its tasks and its limits: the rules of a run hold.
+func TestSchedulerModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := scenarios.Draw(rt, "scenario")
+		var faults []string
+		synctest.Test(t, func(t *testing.T) { faults = s.check(t) })
+		if len(faults) > 0 {
+			rt.Fatalf("%v\n%s", s, strings.Join(faults, "\n"))
+		}
+	})
+}
+
+// check runs the scenario and returns the rules that it breaks.
+func (s scenario) check(t *testing.T) (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	g := graph(t, s.pkg)
+	w, log := newWorld(), &emitted{}
+	// What is known was found by an earlier run in which all went well.
+	run(t.Context(), t, g, w, nil)
+	for key := range w.cache {
+		i := slices.IndexFunc(s.pkg.Tasks, func(p record.PackageTask) bool { return p.Task == key.Task.String() })
+		if name := s.pkg.Tasks[i].Name; !s.known[name] {
+			delete(w.cache, key)
+		}
+	}
+	w.ran, w.calls = nil, nil
+	w.behave = func(task string, attempt int64) behaviour {
+		b := behaviour{takes: s.takes[task]}
+		if good := s.good[task]; good == 0 || attempt < good {
+			if b.fails = true; s.error[task] {
+				b.fails, b.error = false, executions.ReasonSignal
+			}
+		}
+		return b
+	}
+	w.watch = func(live map[string]*record.Policy) {
+		if text := s.overload(live); text != "" {
+			fault("%s", text)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began := time.Now()
+	if s.cancel > 0 {
+		time.AfterFunc(s.cancel, cancel)
+	}
+	out := run(ctx, t, g, w, func(o *dataflow.Options) {
+		o.Concurrency, o.Memory, o.FailFast, o.Force, o.Filter, o.Emit = s.cores, s.memory, s.failFast, s.force, s.filter, log.emit
+	})
+	early := s.failFast && out.Summary.Failed > 0 || s.cancel > 0 && time.Since(began) >= s.cancel
+
+	selected, named := make([]bool, g.Len()), make([]bool, g.Len())
+	for i := range selected {
+		selected[i], named[i] = true, true
+	}
+	if s.filter != "" {
+		named, selected = g.Select(s.filter)
+	}
+	ended := map[string]time.Time{}
+	for _, st := range w.ran {
+		ended[st.task] = st.end
+	}
+	var sum record.Summary
+	for i := range out.Tasks {
+		name, state, policy := g.Name(int32(i)), out.Tasks[i].State, &s.pkg.Tasks[i].Policy
+		attempts := int64(0)
+		for _, st := range w.ran {
+			if st.task != name {
+				continue
+			}
+			attempts++
+			for _, d := range g.Dependencies(int32(i)) {
+				if end, ran := ended[g.Name(d)]; ran && end.After(st.start) {
+					fault("%s runs before %s, which it reads, has ended", name, g.Name(d))
+				}
+			}
+			if s.cancel > 0 && st.start.Sub(began) > s.cancel {
+				fault("%s starts %v after the run was called off", name, st.start.Sub(began)-s.cancel)
+			}
+		}
+		if !selected[i] {
+			if state != dataflow.Pending || attempts > 0 {
+				fault("%s is not selected and %s after %d attempts", name, stateNames[state], attempts)
+			}
+			continue
+		}
+		var upFailed, upOpen bool
+		for _, d := range g.Dependencies(int32(i)) {
+			switch out.Tasks[d].State {
+			case dataflow.Failed, dataflow.Skipped:
+				upFailed = true
+			case dataflow.Abandoned:
+				upOpen = true
+			}
+		}
+		forced := s.force && named[i]
+		good := s.good[name] > 0 && s.good[name] <= policy.Retries+1
+		sum.Total++
+		switch state {
+		case dataflow.Cached:
+			sum.Completed++
+			sum.Cached++
+			if forced || !s.known[name] || attempts > 0 {
+				fault("%s is cached; forced %v, known %v, %d attempts", name, forced, s.known[name], attempts)
+			}
+		case dataflow.Succeeded:
+			sum.Completed++
+			if !good || attempts != s.good[name] {
+				fault("%s succeeded in attempt %d, want %d", name, attempts, s.good[name])
+			}
+			if s.known[name] && !forced {
+				fault("%s ran though it was known", name)
+			}
+		case dataflow.Failed:
+			sum.Failed++
+			if good && !early || attempts == 0 || !early && attempts != policy.Retries+1 {
+				fault("%s failed after %d attempts of %d; it would have been well in attempt %d", name, attempts, policy.Retries+1, s.good[name])
+			}
+		case dataflow.Skipped:
+			sum.Skipped++
+			if !upFailed || attempts > 0 {
+				fault("%s is skipped; something upstream failed: %v; %d attempts", name, upFailed, attempts)
+			}
+		case dataflow.Abandoned:
+			sum.Skipped++
+			if !early || attempts > 0 {
+				fault("%s is abandoned; the run ended early: %v; %d attempts", name, early, attempts)
+			}
+		default:
+			fault("%s is left %s", name, stateNames[state])
+		}
+		if (upFailed || upOpen) && (state == dataflow.Cached || state == dataflow.Succeeded || state == dataflow.Failed) {
+			fault("%s is %s without what it reads", name, stateNames[state])
+		}
+		if upFailed && state != dataflow.Skipped {
+			fault("%s is %s though something upstream failed", name, stateNames[state])
+		}
+		s.checkEvents(fault, name, state, log.of(name))
+	}
+	if sum != out.Summary {
+		fault("summary is %+v, want %+v", out.Summary, sum)
+	}
+	switch {
+	case out.State == record.RunCancelled && s.cancel == 0, out.State == record.RunCompleted && sum.Completed != sum.Total,
+		out.State == record.RunFailed && (sum.Failed == 0 || out.FailedTask == "" || out.Error == ""), out.State == record.RunRunning:
+		fault("the run is %v, %q, %q with %+v", out.State, out.FailedTask, out.Error, sum)
+	}
+	return faults
+}
+
+// overload says which limit the commands that run together exceed.
+func (s scenario) overload(live map[string]*record.Policy) string {
+	var cpu, gpu float64
+	var memory int64
+	for _, p := range live {
+		c := p.CPU
+		if c == 0 {
+			c = 1
+		}
+		cpu += min(c, float64(s.cores))
+		memory += min(p.Memory, s.memory)
+		for _, a := range p.Resources {
+			gpu += a.Value
+		}
+	}
+	switch {
+	case cpu > float64(s.cores)+1e-9:
+		return fmt.Sprintf("%d commands take %v cores of %d", len(live), cpu, s.cores)
+	case s.memory > 0 && memory > s.memory:
+		return fmt.Sprintf("%d commands take %d bytes of %d", len(live), memory, s.memory)
+	case gpu > 1:
+		return fmt.Sprintf("%v GPUs of 1 are taken", gpu)
+	}
+	return ""
+}
+
+// checkEvents tells whether the events of a task are a walk through its states that ends
+// where the task did.
+func (s scenario) checkEvents(fault func(string, ...any), name string, state dataflow.State, got []events.Type) {
+	follows := map[events.Type][]events.Type{
+		"":                        {events.TaskMarkedReady, events.TaskSkipped},
+		events.TaskMarkedReady:    {events.TaskStarted, events.TaskCached},
+		events.TaskStarted:        {events.TaskCompleted, events.TaskFailed},
+		events.TaskFailed:         {events.TaskRetryScheduled},
+		events.TaskRetryScheduled: {events.TaskStarted},
+	}
+	last := events.Type("")
+	for _, e := range got {
+		if !slices.Contains(follows[last], e) {
+			fault("%s: %q follows %q in %v", name, e, last, got)
+		}
+		last = e
+	}
+	want := map[dataflow.State][]events.Type{
+		dataflow.Cached: {events.TaskCached}, dataflow.Succeeded: {events.TaskCompleted}, dataflow.Skipped: {events.TaskSkipped},
+		dataflow.Failed:    {events.TaskFailed, events.TaskRetryScheduled}, // the next attempt may not come
+		dataflow.Abandoned: {"", events.TaskMarkedReady},
+	}
+	if !slices.Contains(want[state], last) {
+		fault("%s is %s; its last event is %q", name, stateNames[state], last)
+	}
+}
