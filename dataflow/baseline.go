@@ -20,10 +20,9 @@ type Baseline struct {
 // proof is a baseline matched with the graph of now.
 type proof struct {
 	base    *Baseline
-	forced  bool   // dirty has been widened by --force
-	same    []bool // task hash and wiring are as they were
-	dirty   []bool // the task itself, an input or something upstream changed: needs a look
-	clean   int
+	forced  bool     // dirty has been widened by --force
+	same    []bool   // task hash and wiring are as they were
+	dirty   []bool   // the task itself, an input or something upstream changed: needs a look
 	ids     []string // execution of each task in the baseline
 	outputs []record.Leaf
 }
@@ -60,9 +59,6 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 		p.dirty[i] = !p.same[i] ||
 			slices.ContainsFunc(t.Wiring, func(w record.Wire) bool { return w.Kind == record.WireInput && changed[w.Name] }) ||
 			slices.ContainsFunc(g.deps[i], func(d int32) bool { return p.dirty[d] })
-		if !p.dirty[i] {
-			p.clean++
-		}
 	}
 	return p
 }

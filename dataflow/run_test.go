@@ -1,7 +1,6 @@
 package dataflow_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -125,6 +124,23 @@ func TestFailureSkips(t *testing.T) {
 	}
 }
 
+// The first failure in time is the run's.
+func TestFirstFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.behave = func(task string, _ int64) behaviour {
+			if task == "late" {
+				return behaviour{takes: time.Minute, fails: true}
+			}
+			return behaviour{takes: time.Second, error: executions.ReasonOutput}
+		}
+		out := run(t.Context(), t, graph(t, flow("late", "early")), w, nil)
+		if out.FailedTask != "early" || out.Error != "output" || out.Summary.Failed != 2 {
+			t.Errorf("the run failed in %q: %q", out.FailedTask, out.Error)
+		}
+	})
+}
+
 func TestErrorText(t *testing.T) {
 	for _, test := range []struct {
 		b     behaviour
@@ -180,213 +196,6 @@ func TestFailFast(t *testing.T) {
 				t.Errorf("%d cores: nothing says that tasks were abandoned", cores)
 			}
 		})
-	}
-}
-
-// Each attempt is one of its own; the pauses between double.
-func TestRetries(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		policy record.Policy
-		good   int64 // the first attempt that goes well; 0: none
-		want   []time.Duration
-		state  string
-	}{
-		{"second is well", record.Policy{Retries: 3, Backoff: 5 * time.Second}, 2, []time.Duration{0, 5 * time.Second}, "a=succeeded b=succeeded"},
-		{"none is well", record.Policy{Retries: 3, Backoff: 5 * time.Second}, 0,
-			[]time.Duration{0, 5 * time.Second, 15 * time.Second, 35 * time.Second}, "a=failed b=skipped"},
-		{"last is well", record.Policy{Retries: 2, Backoff: time.Second}, 3, []time.Duration{0, time.Second, 3 * time.Second}, "a=succeeded b=succeeded"},
-		{"no pause", record.Policy{Retries: 2}, 0, []time.Duration{0, 0, 0}, "a=failed b=skipped"},
-		{"no retries", record.Policy{}, 0, []time.Duration{0}, "a=failed b=skipped"},
-		{"pauses end at an hour", record.Policy{Retries: 4, Backoff: 25 * time.Minute}, 0,
-			[]time.Duration{0, 25 * time.Minute, 75 * time.Minute, 135 * time.Minute, 195 * time.Minute}, "a=failed b=skipped"},
-		{"pause beyond an hour", record.Policy{Retries: 2, Backoff: 2 * time.Hour}, 0, []time.Duration{0, 2 * time.Hour, 4 * time.Hour}, "a=failed b=skipped"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				pkg := flow("a", "b: a")
-				policy(pkg, "a", test.policy)
-				g := graph(t, pkg)
-				w, log := newWorld(), &emitted{}
-				w.behave = func(task string, attempt int64) behaviour {
-					return behaviour{fails: task == "a" && (test.good == 0 || attempt < test.good)}
-				}
-				began := time.Now()
-				out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit = log.emit })
-				wantStates(t, g, out, test.state)
-				var got []time.Duration
-				for _, s := range w.ran {
-					if s.task != "a" {
-						continue
-					}
-					if got = append(got, s.start.Sub(began)); s.attempt != int64(len(got)) {
-						t.Errorf("attempt %d counts as %d", len(got), s.attempt)
-					}
-				}
-				if !slices.Equal(got, test.want) {
-					t.Errorf("attempts start at %v, want %v", got, test.want)
-				}
-				retries := 0
-				for _, e := range log.list {
-					if e.Type == events.TaskRetryScheduled {
-						retries++
-						if e.Data.Attempt != int64(retries+1) || time.Duration(e.Data.DelayMs)*time.Millisecond != test.want[retries]-test.want[retries-1] {
-							t.Errorf("retry %d is announced as %+v", retries, e.Data)
-						}
-					}
-				}
-				if retries != len(test.want)-1 {
-					t.Errorf("%d retries are announced, want %d", retries, len(test.want)-1)
-				}
-			})
-		})
-	}
-}
-
-// A failed task whose next attempt never has its turn has failed.
-func TestRetryThatNeverStarts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pkg := flow("flaky", "before", "bad: before", "after: flaky")
-		policy(pkg, "flaky", record.Policy{Retries: 1, Backoff: 5 * time.Second})
-		g := graph(t, pkg)
-		w := newWorld()
-		w.behave = func(task string, _ int64) behaviour {
-			switch task {
-			case "before":
-				return behaviour{takes: time.Second}
-			case "bad":
-				return behaviour{takes: time.Minute, fails: true}
-			}
-			return behaviour{fails: true}
-		}
-		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Concurrency, o.FailFast = 1, true })
-		wantStates(t, g, out, "flaky=failed before=succeeded bad=failed after=skipped")
-		if n := len(w.ran); n != 3 {
-			t.Errorf("%d commands ran, want 3", n)
-		}
-	})
-}
-
-// Others run while one waits for its next attempt.
-func TestRetryHoldsNoCore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pkg := flow("flaky", "b", "c", "d")
-		policy(pkg, "flaky", record.Policy{Retries: 1, Backoff: time.Minute, Priority: 1})
-		g := graph(t, pkg)
-		w := newWorld()
-		w.behave = func(task string, attempt int64) behaviour {
-			return behaviour{takes: time.Second, fails: task == "flaky" && attempt == 1}
-		}
-		began := time.Now()
-		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Concurrency = 1 })
-		wantStates(t, g, out, "flaky=succeeded b=succeeded c=succeeded d=succeeded")
-		if took, most := time.Since(began), 65*time.Second; took > most {
-			t.Errorf("it took %v, want at most %v", took, most)
-		}
-	})
-}
-
-func TestCancel(t *testing.T) {
-	why := errors.New("interrupted")
-	for _, test := range []struct {
-		name  string
-		after time.Duration
-		want  string
-		state record.RunState
-	}{
-		{"at once", 0, "a=abandoned b=abandoned c=abandoned", record.RunCancelled},
-		{"in the first", 30 * time.Second, "a=failed b=skipped c=skipped", record.RunCancelled},
-		{"in the second", 90 * time.Second, "a=succeeded b=failed c=skipped", record.RunCancelled},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				if test.after == 0 {
-					cancel(why)
-				} else {
-					time.AfterFunc(test.after, func() { cancel(why) })
-				}
-				g := graph(t, flow("a", "b: a", "c: b"))
-				policy(g.Package, "b", record.Policy{Retries: 5})
-				w := newWorld()
-				w.behave = func(string, int64) behaviour { return behaviour{takes: time.Minute} }
-				began := time.Now()
-				out := run(ctx, t, g, w, nil)
-				wantStates(t, g, out, test.want)
-				if out.State != test.state {
-					t.Errorf("the run is %v, want %v", out.State, test.state)
-				}
-				if took := time.Since(began); took > test.after+recording {
-					t.Errorf("it went on for %v", took-test.after)
-				}
-			})
-		})
-	}
-}
-
-// Calling off between two attempts ends the wait at once; the task has failed.
-func TestCancelDuringBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Minute, cancel)
-		pkg := flow("a", "b: a")
-		policy(pkg, "a", record.Policy{Retries: 1, Backoff: time.Hour})
-		g := graph(t, pkg)
-		w := newWorld()
-		w.behave = func(string, int64) behaviour { return behaviour{fails: true} }
-		began := time.Now()
-		out := run(ctx, t, g, w, nil)
-		wantStates(t, g, out, "a=failed b=skipped")
-		if out.State != record.RunCancelled || time.Since(began) != time.Minute || len(w.ran) != 1 {
-			t.Errorf("it was %v after %v and %d attempts", out.State, time.Since(began), len(w.ran))
-		}
-	})
-}
-
-// Executors, stores and file systems end with the context's error, others with its cause.
-func TestCancelErrors(t *testing.T) {
-	for name, fault := range map[string]func(ctx context.Context) error{
-		"cause": context.Cause,
-		"error": func(ctx context.Context) error { return fmt.Errorf("stage inputs: %w", ctx.Err()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			g := graph(t, flow("a", "b"))
-			x := doFunc(func(ctx context.Context, req *executions.Request) (executions.Result, error) {
-				cancel(errors.New("interrupted"))
-				<-ctx.Done()
-				return executions.Result{}, fault(ctx)
-			})
-			out, err := dataflow.Run(ctx, g, newWorld().objects, x, dataflow.Options{Inputs: oneInput, Concurrency: 2})
-			if err != nil || out.State != record.RunCancelled {
-				t.Errorf("the run is %v, %v, want cancelled", out.State, err)
-			}
-			wantStates(t, g, out, "a=abandoned b=abandoned")
-		})
-	}
-}
-
-type doFunc func(context.Context, *executions.Request) (executions.Result, error)
-
-func (f doFunc) Do(ctx context.Context, req *executions.Request) (executions.Result, error) {
-	return f(ctx, req)
-}
-
-// A run that was called off when all was done is a completed one.
-func TestCancelAfterTheEnd(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	w := newWorld()
-	g := graph(t, flow("a"))
-	out := run(ctx, t, g, w, func(o *dataflow.Options) {
-		o.Emit = func(e events.Event) events.Event {
-			if e.Type == events.TaskCompleted {
-				cancel()
-			}
-			return e
-		}
-	})
-	if out.State != record.RunCompleted {
-		t.Errorf("the run is %v", out.State)
 	}
 }
 

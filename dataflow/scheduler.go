@@ -370,6 +370,9 @@ func (s *scheduler) outcome(err error) *Outcome {
 			continue
 		}
 		o.Summary.Total++
+		if s.results[i].Proven {
+			o.Proven++
+		}
 		switch s.results[i].State {
 		case Cached:
 			o.Summary.Cached++
@@ -381,9 +384,6 @@ func (s *scheduler) outcome(err error) *Outcome {
 		default:
 			o.Summary.Skipped++
 		}
-	}
-	if s.proof != nil {
-		o.Proven = s.proof.clean
 	}
 	switch {
 	case err != nil:

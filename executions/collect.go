@@ -100,12 +100,18 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), a.rel(special.Path))
 	case errors.As(err, &changed):
 		bad.Got = fmt.Sprintf("that %q is still being written", a.rel(changed.Path))
-	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path):
+	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path) && a.owns(path.Path):
 		bad.Got = fmt.Sprintf("no permission to read %q", a.rel(path.Path))
 	default:
 		return fmt.Errorf("store output %s: %w", bad.Name, err)
 	}
 	return bad
+}
+
+// owns tells whether a path of an error is the command's own, not the store's. Paths below
+// an open folder are relative.
+func (a *attempt) owns(path string) bool {
+	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work)
 }
 
 // rel shows a path as the command knew it.

@@ -4,19 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/record"
-	"e3/objectstore"
 	"e3/refstore"
 )
 
 // closeDead closes what a predecessor left that did not end: under the dataflow lock, a
 // run on record as running has no process any more. Its running executions become errors,
 // its log gets the events that are missing (doc/design.md, "Crashes").
-func (w *Workspaces) closeDead(ctx context.Context, ws, current string, o *StartOptions) error {
+func (w *Workspaces) closeDead(ctx context.Context, ws, current string, x *executions.Executor) error {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
 		if err != nil {
 			return fmt.Errorf("look for dead runs: %w", err)
@@ -27,7 +25,7 @@ func (w *Workspaces) closeDead(ctx context.Context, ws, current string, o *Start
 			return err
 		}
 		if !ended {
-			if err := w.closeRun(ctx, ws, id, current, o); err != nil {
+			if err := w.closeRun(ctx, ws, id, current, x); err != nil {
 				return fmt.Errorf("close dead run %s: %w", id, err)
 			}
 		}
@@ -35,7 +33,7 @@ func (w *Workspaces) closeDead(ctx context.Context, ws, current string, o *Start
 	return nil
 }
 
-func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, o *StartOptions) error {
+func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *executions.Executor) error {
 	rec, err := w.Records.Get(ctx, runKey(ws, id))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil
@@ -49,11 +47,8 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, o *St
 		run = &record.Run{State: record.RunRunning}
 	}
 	open := map[string]events.Event{} // executions that were started and not seen to end
-	sameBoot := o.Process == nil
 	log, err := events.Resume(ctx, w.Records, ws, id, w.Now, func(e *events.Event) {
 		switch {
-		case e.Type == events.RunStarted && e.Data != nil && e.Data.Process != nil && o.Process != nil:
-			sameBoot = e.Data.Process.BootID == o.Process.BootID && e.Data.Process.Mount == o.Process.Mount
 		case e.Execution == "":
 		case e.Type == events.TaskStarted:
 			open[e.Execution] = *e
@@ -65,13 +60,11 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, o *St
 		return err
 	}
 	defer log.Close()
-	if !sameBoot {
-		if err := w.recheck(ctx, id); err != nil {
-			return err
-		}
+	if log.Empty() {
+		log.Emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: run.PackageRef}})
 	}
 	for _, e := range open {
-		if err := w.closeExecution(ctx, log, e, o.Executor); err != nil {
+		if err := w.closeExecution(ctx, log, e, x); err != nil {
 			return err
 		}
 	}
@@ -97,40 +90,6 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, o *St
 	}
 	log.Emit(end)
 	return log.Close()
-}
-
-// recheck removes what a loss of power has left of objects that were written since a run
-// began: nothing was synced yet, so a name may be there whose bytes are not. What
-// named them is a miss then, and runs again. The run's id tells the time even where nothing
-// else of it is left.
-func (w *Workspaces) recheck(ctx context.Context, runID string) error {
-	since, err := executions.ParseID(runID)
-	if err != nil {
-		return err
-	}
-	end, err := w.generation.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	since = since.Add(-time.Minute) // file systems and clocks round
-	for e, err := range w.Objects.Walk(ctx) {
-		if err != nil {
-			return fmt.Errorf("check objects after a loss of power: %w", err)
-		}
-		if e.Time.Before(since) {
-			continue
-		}
-		var corrupt *objectstore.CorruptError
-		err := w.Objects.Verify(ctx, e.Hash)
-		if errors.As(err, &corrupt) {
-			err = w.Objects.Delete(ctx, e.Hash)
-		}
-		if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
-			return fmt.Errorf("check objects after a loss of power: %w", err)
-		}
-	}
-	return nil
 }
 
 // closeExecution finds out what became of an execution whose end is not in the log.

@@ -49,12 +49,29 @@ func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation) (
 	lock, err := w.Locks.TryLock(ctx, lockName(ws), refstore.Exclusive, state.Encode())
 	var locked *refstore.LockedError
 	if errors.As(err, &locked) {
-		return nil, busy(ws, locked.Holder)
+		return nil, w.busyNow(ctx, ws, locked.Holder)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock workspace %s: %w", ws, err)
 	}
 	return lock, nil
+}
+
+// busyNow says who holds the lock. A holder that took it this moment may not have said so
+// yet: it is given some milliseconds.
+func (w *Workspaces) busyNow(ctx context.Context, ws string, holder []byte) *BusyError {
+	for range 20 {
+		if len(holder) > 0 || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+		text, held, err := w.Locks.Holder(ctx, lockName(ws))
+		if err != nil || !held {
+			break
+		}
+		holder = text
+	}
+	return busy(ws, holder)
 }
 
 func busy(ws string, holder []byte) *BusyError {

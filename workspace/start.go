@@ -120,7 +120,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if r.state, err = r.w.State(ctx, r.ws); err != nil {
 		return nil, err
 	}
-	if err := r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o); err != nil {
+	if err := r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o.Executor); err != nil {
 		return nil, err
 	}
 	info := &RunInfo{}
@@ -200,7 +200,13 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 		p.Durable = true
 	}
 	n := int64(p.run.Tasks.Len())
-	r.emitStarted()
+	r.rec.Tasks = p.run.Tasks.AllCached()
+	r.rec.Summary = record.Summary{Total: n, Completed: n, Cached: n}
+	r.rec.State, r.rec.OutputSnapshot = record.RunCompleted, r.state.RootHash
+	if err := r.write(ctx, ""); err != nil {
+		return nil, err
+	}
+	r.emitStarted() // now that there is a run for whoever reads the events of one that is cut off
 	if n > events.Bulk {
 		r.emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: int(n), As: p.RunID}})
 	} else {
@@ -208,10 +214,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 			r.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: p.RunID}})
 		}
 	}
-	r.rec.Tasks = p.run.Tasks.AllCached()
-	r.rec.Summary = record.Summary{Total: n, Completed: n, Cached: n}
-	r.rec.State, r.rec.OutputSnapshot = record.RunCompleted, r.state.RootHash
-	if err := r.finish(ctx, ""); err != nil {
+	if err := r.finish(ctx); err != nil {
 		return nil, err
 	}
 	p.Proof.RunID = r.rec.RunID
@@ -399,7 +402,10 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	r.rec.Tasks, r.rec.Summary = out.Executions(g), out.Summary
 	r.rec.State, r.rec.FailedTask, r.rec.Error = out.State, out.FailedTask, out.Error
-	if err := r.finish(ctx, r.rec.RunID); err != nil {
+	if err := r.write(ctx, r.rec.RunID); err != nil {
+		return err
+	}
+	if err := r.finish(ctx); err != nil {
 		return err
 	}
 	if out.State != record.RunCompleted || r.o.Filter != "" || after == nil || !r.quiet {
@@ -411,9 +417,8 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	})
 }
 
-// finish writes the run's record, then the reference to it, then the last event: whoever
-// sees one finds the others. started is the id under which a record exists already.
-func (r *run) finish(ctx context.Context, started string) error {
+// write writes the run's last record. started is the id under which there is one already.
+func (r *run) write(ctx context.Context, started string) error {
 	r.rec.CompletedAt = r.w.Now()
 	put := r.w.Records.Put
 	if r.durable {
@@ -430,6 +435,12 @@ func (r *run) finish(ctx context.Context, started string) error {
 	if _, err := put(ctx, rec); err != nil {
 		return fmt.Errorf("record run: %w", err)
 	}
+	return nil
+}
+
+// finish writes the reference to the run's record, then the last event: whoever sees one
+// finds the others.
+func (r *run) finish(ctx context.Context) error {
 	if _, err := r.w.update(ctx, r.ws, r.durable, func(s *State) error {
 		s.CurrentRunID = r.rec.RunID
 		return nil

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"e3/executions"
@@ -49,11 +48,6 @@ type Objects interface {
 	executions.LocalObjects
 	// ShardTimes returns the modification time of each object folder, ns.
 	ShardTimes() ([256]int64, error)
-	// Walk yields every object; Verify compares one with its name, which gives an
-	// *objectstore.CorruptError; Delete removes one.
-	Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error]
-	Verify(ctx context.Context, h objectstore.Hash) error
-	Delete(ctx context.Context, h objectstore.Hash) error
 }
 
 // Durability says what survives power loss.

@@ -35,8 +35,8 @@ type checker struct {
 	known   map[string]bool // ids of the executions
 	wrong   []string
 
-	// After a loss of power in the middle of a run, bytes that nothing refers to may be torn:
-	// objects that no record names, records of executions that no run names.
+	// The test has damaged bytes by hand that nothing refers to: objects that no record names,
+	// records of executions that no run names.
 	torn bool
 }
 
@@ -46,7 +46,7 @@ func check(t testing.TB, root string) {
 	(&checker{root: root}).run(t)
 }
 
-// checkTorn is check after a loss of power in the middle of a run.
+// checkTorn is check after bytes that nothing refers to were damaged by hand.
 func checkTorn(t testing.TB, root string) {
 	t.Helper()
 	(&checker{root: root, torn: true}).run(t)

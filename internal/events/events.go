@@ -73,7 +73,6 @@ type Process struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime,omitempty"`
 	BootID    string `json:"bootId,omitempty"`
-	Mount     string `json:"mount,omitempty"` // of the repository's file system, where that is told: a new one at each mount
 	Host      string `json:"host,omitempty"`
 	User      string `json:"user,omitempty"`
 }

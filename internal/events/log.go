@@ -99,6 +99,13 @@ func (l *Log) Emit(e Event) Event {
 	return e
 }
 
+// Empty tells whether the run has no event yet.
+func (l *Log) Empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seq == 0
+}
+
 // Flush appends what waits.
 func (l *Log) Flush() error {
 	l.mu.Lock()

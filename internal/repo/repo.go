@@ -243,7 +243,7 @@ func searchPath() string {
 func (r *Repo) Process() *events.Process {
 	self := self()
 	name, _, _ := strings.Cut(r.user(), "@")
-	return &events.Process{PID: self.PID, StartTime: self.StartTime, BootID: self.BootID, Host: self.Host, User: name, Mount: mountID(r.Root)}
+	return &events.Process{PID: self.PID, StartTime: self.StartTime, BootID: self.BootID, Host: self.Host, User: name}
 }
 
 // self identifies this process; where the system tells nothing, by its pid alone.
