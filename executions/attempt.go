@@ -192,7 +192,10 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	status := a.status(v.state)
 	status.CompletedAt = a.x.opts.Now()
-	status.Message, status.ExitCode = v.message, int64(res.ExitCode)
+	status.Message = v.message
+	if v.state == record.Failed {
+		status.ExitCode = int64(res.ExitCode)
+	}
 	detail := a.detail(res)
 	detail.Reason, detail.BytesOut = string(v.reason), v.output.Size
 	fields := []refstore.Field{{Name: fieldDetail, Value: detail.Encode()}}
@@ -215,6 +218,11 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	_, err := a.x.records.Put(ctx, refstore.Record{Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: fields, Version: a.version})
 	if err != nil {
 		return Result{}, fmt.Errorf("record execution %s: %w", a.id, err)
+	}
+	if v.state == record.Success && !a.req.Force {
+		if err := a.x.overtaken(ctx, a.key, a.id); err != nil {
+			return Result{}, err
+		}
 	}
 	if a.x.opts.Sync != nil {
 		if err := a.x.opts.Sync(ctx); err != nil {

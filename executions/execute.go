@@ -197,6 +197,36 @@ func news(before, after *record.Status) bool {
 	return before == nil || before.ExecutionID != after.ExecutionID || before.State == record.Running
 }
 
+// overtaken changes the generation if a success has been recorded beside another one of its
+// key: a forced execution takes no claim on the key and may have been faster. It comes
+// after the record, so that a proof made on the other success is void, whenever it was made.
+func (x *Executor) overtaken(ctx context.Context, key Key, id string) error {
+	others := 0
+	for rec, err := range x.records.List(ctx, refstore.Query{Partition: partition(key), KeysOnly: true}) {
+		if err != nil {
+			return fmt.Errorf("look up %s: %w", key, err)
+		}
+		if rec.Key.Sort != id {
+			others++
+		}
+	}
+	if others == 0 {
+		return nil
+	}
+	for e, err := range x.List(ctx, key) {
+		if err == nil && (e.ExecutionID == id || e.State != record.Success) {
+			continue
+		}
+		end, err := x.generation.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		end()
+		return nil
+	}
+	return nil
+}
+
 // claim takes the key's claim, waiting for its holder. Polling backs off to 20 ms: a
 // claim is a kernel lock or a lease, and neither can call us.
 func (x *Executor) claim(ctx context.Context, key Key) (lock refstore.Lock, waited bool, err error) {

@@ -104,18 +104,15 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 // mendOutput removes the directory that an execution has made unless all of it is there.
 func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execution) error {
 	data, err := objectstore.ReadAll(ctx, s.objects, e.Key.Task, maxTask)
-	if errors.Is(err, objectstore.ErrNotFound) {
+	if lost(err) {
 		return nil // nobody can ask for it
 	}
 	if err != nil {
 		return err
 	}
 	task, err := record.DecodeTask(data)
-	if errors.Is(err, record.ErrType) {
-		return nil // the reference's
-	}
 	if err != nil {
-		return err
+		return nil // the reference's, or no task: nobody can run it
 	}
 	if !task.Output.Multi && task.Output.Entries[0].Kind != record.KindDir {
 		return nil
@@ -131,8 +128,18 @@ func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execut
 		_, err := s.objects.Stat(ctx, entry.Hash)
 		return err
 	})
-	if errors.Is(err, objectstore.ErrNotFound) {
-		return objects.Delete(ctx, top)
+	var malformed *objectstore.TreeError
+	if lost(err) || errors.As(err, &malformed) {
+		err = objects.Delete(ctx, top)
+		if errors.Is(err, objectstore.ErrNotFound) {
+			err = nil
+		}
 	}
 	return err
+}
+
+// lost tells whether an object is gone or damaged.
+func lost(err error) bool {
+	var corrupt *objectstore.CorruptError
+	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt)
 }

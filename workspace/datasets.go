@@ -196,6 +196,7 @@ func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.
 		unknown.Known = append(unknown.Known, pkg.Inputs[i].Name)
 	}
 	if slices.ContainsFunc(pkg.Tasks, func(t record.PackageTask) bool { return t.Name == name }) {
+		unknown.Known = nil // a guess would only mislead
 		return nil, fmt.Errorf("%w: a task makes it, and only inputs can be set", unknown)
 	}
 	return nil, unknown
@@ -262,7 +263,7 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 		return nil
 	})
 	if err != nil && marked {
-		_, unmarkErr := w.markSet(ctx, ws, name, false)
+		_, unmarkErr := w.markSet(context.WithoutCancel(ctx), ws, name, false)
 		err = errors.Join(err, unmarkErr)
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 
 	"e3/dataflow"
 	"e3/internal/record"
+	"e3/objectstore"
 )
 
 // Deploy puts a registered package into a workspace and unlinks it from any file.
@@ -26,6 +27,18 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 		return err
 	}
 	defer lock.Unlock()
+	// The link ends first: a crash may leave a workspace that follows nothing, but never one
+	// that turns back to a file. Which inputs are set is read from it once more.
+	link, err := w.link(ctx, ws)
+	if err != nil && !errors.Is(err, errBadLink) {
+		return err
+	}
+	if link != nil {
+		link.File = ""
+		if err := w.saveLink(ctx, ws, link, true, nil); err != nil {
+			return err
+		}
+	}
 	if _, err := w.install(ctx, ws, pkg, ref.Hash, true); err != nil {
 		return err
 	}
@@ -60,6 +73,16 @@ func (w *Workspaces) deployFile(ctx context.Context, ws, file string, durable bo
 func (w *Workspaces) deployBuilt(ctx context.Context, ws string, built *Built, durable bool) error {
 	if _, err := dataflow.NewGraph(built.Package); err != nil {
 		return err
+	}
+	// A new workspace gets its link first: a crash in between leaves one that is deployed by the
+	// next start, not one that follows nothing.
+	if s, err := w.State(ctx, ws); err != nil {
+		return err
+	} else if !s.Deployed {
+		none := func([]string) []string { return nil }
+		if err := w.saveLink(ctx, ws, built.Link, durable, none); err != nil {
+			return err
+		}
 	}
 	set, err := w.install(ctx, ws, built.Package, built.Hash, durable)
 	if err != nil {
@@ -97,8 +120,10 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 		wasSet := func(string, record.Leaf) bool { return false }
 		if s.Deployed {
 			var err error
-			if old, err = w.readTree(ctx, s.RootHash, bothParts); err != nil {
+			if old, err = w.readTree(ctx, s.RootHash, bothParts); err != nil && !lost(err) {
 				return err
+			} else if err != nil {
+				old = &tree{} // nothing of the old tree can be kept; the new one mends the workspace
 			}
 			if wasSet, err = w.setValues(ctx, ws, s); err != nil {
 				return err
@@ -141,10 +166,16 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 	return set, err
 }
 
+// lost tells whether an object is gone or damaged.
+func lost(err error) bool {
+	var corrupt *objectstore.CorruptError
+	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt)
+}
+
 // setValues tells which inputs hold a value that "e3 set" gave them: those that the link
 // names, or without a link those that differ from the package's default.
 func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(string, record.Leaf) bool, error) {
-	link, err := w.link(ctx, ws)
+	link, err := w.anyLink(ctx, ws)
 	if errors.Is(err, errBadLink) {
 		// What was set is not known any more. The linked files win: a value that is kept by
 		// mistake would be stale for ever.
@@ -157,8 +188,8 @@ func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(s
 		return func(name string, _ record.Leaf) bool { return slices.Contains(link.Set, name) }, nil
 	}
 	pkg, err := w.LoadPackage(ctx, s.PackageHash)
-	if errors.Is(err, record.ErrType) {
-		return func(string, record.Leaf) bool { return false }, nil // made by the reference
+	if errors.Is(err, record.ErrType) || lost(err) {
+		return func(string, record.Leaf) bool { return false }, nil // made by the reference, or gone
 	}
 	if err != nil {
 		return nil, err
@@ -197,7 +228,13 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 		work()
 		return w.deployFile(ctx, ws, link.File, durable) // how an input is staged is part of the task
 	}
-	if scan.changed.Load() {
+	behind := scan.changed.Load()
+	if !behind {
+		if behind, err = w.behind(ctx, s, link); err != nil {
+			return nil, err
+		}
+	}
+	if behind {
 		if err := w.assignLinked(ctx, ws, link, durable); err != nil {
 			return nil, err
 		}
@@ -206,6 +243,22 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 		return nil, w.saveLink(ctx, ws, link, durable, nil)
 	}
 	return nil, nil
+}
+
+// behind tells whether a linked input that is not set has another dataset in the tree than
+// its link: an unset that failed half-way leaves that.
+func (w *Workspaces) behind(ctx context.Context, s *State, link *record.Link) (bool, error) {
+	t, err := w.readTree(ctx, s.RootHash, inputsPart)
+	if err != nil {
+		return false, err
+	}
+	for i := range link.Inputs {
+		in := &link.Inputs[i]
+		if have, ok := t.inputs.Get(in.Name); ok && have != in.Leaf && !slices.Contains(link.Set, in.Name) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // restore takes linked inputs in again whose content is gone from the store.

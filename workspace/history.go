@@ -354,7 +354,7 @@ func (w *Workspaces) TaskExecutions(ctx context.Context, ws, task string) (*Task
 		return nil, err
 	}
 	te := &TaskExecutions{}
-	if te.Run, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNotFound) {
+	if te.Run, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) {
 		return nil, err
 	}
 	h := &history{index: map[string]int{}}

@@ -40,7 +40,7 @@ func TestReport(t *testing.T) {
 		"  bad: {in: [a], out: o, run: fail 7, retries: 2}",
 		"  after: {in: {x: bad}, out: p, run: cat}",
 		"  calm: {out: o, run: cat}")
-	if _, err := p.ws.Report(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
+	if _, err := p.ws.Report(p.ctx, "w"); !errors.Is(err, workspace.ErrNoRun) {
 		t.Errorf("before the first run: %v", err)
 	}
 	var unknown *workspace.UnknownError

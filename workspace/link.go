@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,6 +27,15 @@ func linkKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/lin
 // link reads what this machine remembers of the workspace; nil if it is not linked.
 // A record that cannot be read is an error: forgetting it would unlink the workspace silently.
 func (w *Workspaces) link(ctx context.Context, ws string) (*record.Link, error) {
+	l, err := w.anyLink(ctx, ws)
+	if err != nil || l == nil || l.File == "" {
+		return nil, err
+	}
+	return l, nil
+}
+
+// anyLink is link, and a link that has ended: it names no file, but what was set.
+func (w *Workspaces) anyLink(ctx context.Context, ws string) (*record.Link, error) {
 	rec, err := w.Local.Get(ctx, linkKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, nil
@@ -120,8 +130,9 @@ func (w *Workspaces) MadeFor(ctx context.Context, file string) (string, error) {
 	return string(rec.Value), nil
 }
 
-// DeployNew builds a package file and deploys it in the workspace of that name, or of the
-// package's name, which is made if need be.
+// DeployNew builds a package file and deploys it in the workspace of that name, which is made
+// if need be. Without a name it is the package's, unless that workspace holds something
+// else: nothing is taken over that was not named.
 func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
 	built, err := w.Build(ctx, file, nil)
 	if err != nil {
@@ -129,6 +140,9 @@ func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *B
 	}
 	if ws == "" {
 		ws = built.Package.Name
+		if err := w.takenBy(ctx, ws, built); err != nil {
+			return "", nil, err
+		}
 		if err := overwrite(ctx, w.Local, fileKey(built.Link.File), []byte(ws)); err != nil {
 			return "", nil, err
 		}
@@ -142,6 +156,28 @@ func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *B
 	}
 	defer lock.Unlock()
 	return ws, built, w.deployBuilt(ctx, ws, built, true)
+}
+
+// takenBy says what holds a workspace that a file would be deployed in, nil if nothing
+// else does.
+func (w *Workspaces) takenBy(ctx context.Context, ws string, built *Built) error {
+	s, err := w.State(ctx, ws)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil || !s.Deployed || s.PackageHash == built.Hash {
+		return err
+	}
+	l, err := w.link(ctx, ws)
+	switch {
+	case errors.Is(err, errBadLink), err == nil && l != nil && l.File == built.Link.File:
+		return nil
+	case err != nil:
+		return err
+	case l == nil:
+		return fmt.Errorf("workspace %s holds the package %s@%s: %w; name another one after the file", ws, s.PackageName, s.PackageVersion, ErrExists)
+	}
+	return fmt.Errorf("workspace %s follows %s: %w; name another one after the file", ws, l.File, ErrExists)
 }
 
 // A scan takes linked inputs in: what looks as it did when it was last read is not read
@@ -309,6 +345,12 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 		keep(rel, info, f.Stat, f.Hash)
 		return objectstore.Info{Hash: f.Hash, Size: stat.Size}, true
 	}
+	path := filepath.Join(s.base, filepath.FromSlash(location))
+	if info, err := os.Stat(path); err != nil {
+		return record.Leaf{}, err
+	} else if !info.IsDir() {
+		return record.Leaf{}, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+	}
 	for try := 1; ; try++ {
 		files = files[:0]
 		seen := s.w.Now().UnixNano()
@@ -318,7 +360,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 			s.touched.Store(true)
 			keep(rel, info, stat, stored.Hash)
 		}
-		h, _, err := objectstore.PutTree(ctx, s.w.Objects, filepath.Join(s.base, filepath.FromSlash(location)), opts)
+		h, _, err := objectstore.PutTree(ctx, s.w.Objects, path, opts)
 		if err == nil {
 			slices.SortFunc(files, func(a, b record.LinkFile) int { return strings.Compare(a.Path, b.Path) })
 			in.Files = files

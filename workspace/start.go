@@ -65,8 +65,11 @@ func (o *StartOptions) work() {
 	}
 }
 
-// ErrNoMatch is wrapped when a filter names no task.
-var ErrNoMatch = errors.New("no task matches")
+// Conditions of runs that callers branch on.
+var (
+	ErrNoMatch = errors.New("no task matches") // the filter
+	ErrNoRun   = errors.New("there is no run yet")
+)
 
 // Start runs the dataflow of a workspace: it follows the package file where there is one,
 // closes what a dead predecessor left, and brings every task to its end. A run that fails
@@ -143,7 +146,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		return nil, err
 	}
 	r.shown = proof != nil && proof.Tasks == tasks
-	unchanged := proof != nil && proof.run.State == record.RunCompleted && !r.o.Force && r.o.Filter == "" &&
+	unchanged := proof != nil && !r.o.Force && r.o.Filter == "" &&
 		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
 	if err := r.begin(ctx, inputs); err != nil {
 		return nil, err
@@ -272,7 +275,8 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, fmt.Errorf("record run: %w", err)
 	}
 	r.emitStarted()
-	if err := r.w.deleteRuns(ctx, r.ws, r.state.CurrentRunID, r.rec.RunID); err != nil {
+	// A run that is on record comes to its end below, even when it is cancelled now.
+	if err := r.w.deleteRuns(context.WithoutCancel(ctx), r.ws, r.state.CurrentRunID, r.rec.RunID); err != nil {
 		return nil, err
 	}
 	outcome, runErr := dataflow.Run(ctx, graph, r.w.Objects, r.o.Executor, opts)
@@ -303,8 +307,15 @@ func (r *run) checkFilter(g *dataflow.Graph) error {
 	for i := range known {
 		known[i] = g.Name(int32(i))
 	}
-	return fmt.Errorf("%w: %w", ErrNoMatch, &UnknownError{What: "task", Name: r.o.Filter, Known: known})
+	return fmt.Errorf("--filter %s: %w", r.o.Filter, &noMatch{UnknownError{What: "task", Name: r.o.Filter, Known: known}})
 }
+
+// noMatch is a filter that names nothing, with what it might have meant.
+type noMatch struct{ UnknownError }
+
+func (e *noMatch) Error() string { return ErrNoMatch.Error() }
+
+func (e *noMatch) Unwrap() []error { return []error{ErrNoMatch, &e.UnknownError} }
 
 // checkInputs makes sure that the content of the inputs is there before commands are
 // started on it; what a linked workspace has lost is taken in again.
@@ -316,8 +327,15 @@ func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node,
 	if err := r.w.restore(ctx, r.ws, r.durable); err != nil {
 		return nil, err
 	}
+	if r.state, err = r.w.State(ctx, r.ws); err != nil {
+		return nil, err
+	}
 	t, err := r.w.readTree(ctx, r.state.RootHash, inputsPart)
 	if err != nil {
+		return nil, err
+	}
+	r.inputs = t.inputsHash
+	if r.rec.InputSnapshot, err = r.w.writeRoot(ctx, r.inputs, ""); err != nil {
 		return nil, err
 	}
 	if missing, err = r.missingInputs(ctx, t.inputs); err != nil {
@@ -497,7 +515,7 @@ func (w *Workspaces) Run(ctx context.Context, ws, id string) (*record.Run, error
 			}
 			return record.DecodeRun(rec.Value)
 		}
-		return nil, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNotFound)
+		return nil, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
 	}
 	rec, err := w.Records.Get(ctx, runKey(ws, id))
 	if err != nil {

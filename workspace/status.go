@@ -50,7 +50,7 @@ func (w *Workspaces) Status(ctx context.Context, ws string) (*Status, error) {
 	if st.Busy, err = w.Busy(ctx, ws); err != nil {
 		return nil, err
 	}
-	if st.LastRun, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNotFound) {
+	if st.LastRun, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) {
 		return nil, err
 	}
 	if !s.Deployed {

@@ -166,31 +166,17 @@ func (w *Workspaces) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer lock.Unlock()
-	s, err := w.State(ctx, name)
-	if err != nil {
-		return err
-	}
-	for err := refstore.ErrConflict; err != nil; {
-		if err = w.Records.Delete(ctx, stateKey(name), s.version); err == nil {
-			break
-		}
-		if !errors.Is(err, refstore.ErrConflict) {
-			return fmt.Errorf("remove workspace %s: %w", name, err)
-		}
-		if s, err = w.State(ctx, name); err != nil {
-			return err
-		}
-		err = refstore.ErrConflict
-	}
-	if err := w.deleteRuns(ctx, name, ""); err != nil {
-		return err
-	}
+	// What this machine remembers goes first: a crash may leave the workspace without it, but
+	// never it for another workspace of that name.
 	for _, key := range []refstore.Key{linkKey(name), proofKey(name), durationsKey(name)} {
 		if err := forget(ctx, w.Local, key); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := forget(ctx, w.Records, stateKey(name)); err != nil {
+		return fmt.Errorf("remove workspace %s: %w", name, err)
+	}
+	return w.deleteRuns(ctx, name)
 }
 
 // forget deletes a record if it is there.

@@ -54,6 +54,7 @@ func exitCode(err error) int {
 		syntax   *manifest.Error
 		unknown  *workspace.UnknownError
 		badInput *workspace.InputError
+		special  *objectstore.SpecialFileError
 	)
 	switch {
 	case err == nil:
@@ -71,7 +72,7 @@ func exitCode(err error) int {
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown),
 		errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists):
 		return exitUsage
-	case errors.As(err, &badInput) && errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, workspace.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
 		return exitUsage
 	}
 	return exitFailed
@@ -115,6 +116,8 @@ func hint(err error) string {
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
 		}
+	case errors.Is(err, workspace.ErrNoRun):
+		return "run it with: e3 start <repo> <workspace>"
 	case errors.Is(err, workspace.ErrNotDeployed):
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
 	case errors.As(err, &missing):

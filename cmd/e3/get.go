@@ -253,11 +253,37 @@ func refuseDir(r *repo.Repo, dst string, force bool) error {
 		return err
 	}
 	for _, inside := range []string{here, r.Root} {
-		if rel, err := filepath.Rel(dst, inside); err == nil && filepath.IsLocal(rel) {
+		if holds, err := holdsFolder(dst, inside); err != nil {
+			return err
+		} else if holds {
 			return usagef("%s holds %s and is not replaced", dst, inside)
 		}
 	}
+	if _, err := repo.Find(dst); err == nil {
+		return usagef("%s holds a repository and is not replaced", dst)
+	}
 	return nil
+}
+
+// holdsFolder tells whether inside is dir or lies below it, whatever links lead there.
+func holdsFolder(dir, inside string) (bool, error) {
+	want, err := os.Stat(dir)
+	if err != nil {
+		return false, err
+	}
+	if inside, err = filepath.EvalSymlinks(inside); err != nil {
+		return false, err
+	}
+	for {
+		if have, err := os.Stat(inside); err == nil && os.SameFile(want, have) {
+			return true, nil
+		}
+		up := filepath.Dir(inside)
+		if up == inside {
+			return false, nil
+		}
+		inside = up
+	}
 }
 
 // moveDir puts a directory in its place. What was there is gone only once the new one is there.

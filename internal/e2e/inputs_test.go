@@ -79,7 +79,7 @@ func TestBadInputs(t *testing.T) {
 			func(p *project) error {
 				return errors.Join(os.Remove(p.path("a.txt")), os.WriteFile(p.path("a.txt"), []byte("alpha\n"), 0o644))
 			},
-			1, []string{"input a", "a.txt", "a directory"},
+			2, []string{"input a", "a.txt", "a directory"},
 		},
 		{
 			"file in place of a directory",
@@ -89,7 +89,7 @@ func TestBadInputs(t *testing.T) {
 			func(p *project) error {
 				return errors.Join(os.Remove(p.path("data")), os.Mkdir(p.path("data"), 0o755), os.WriteFile(p.path("data/one"), []byte("one\n"), 0o644))
 			},
-			1, []string{"input d", "data", "not a directory"},
+			2, []string{"input d", "data", "not a directory"},
 		},
 		{
 			"pipe in place of a file", // must not be waited for
@@ -99,13 +99,13 @@ func TestBadInputs(t *testing.T) {
 			func(p *project) error {
 				return errors.Join(os.Remove(p.path("a.txt")), os.WriteFile(p.path("a.txt"), []byte("alpha\n"), 0o644))
 			},
-			1, []string{"input a", "a.txt", "pipe"},
+			2, []string{"input a", "a.txt", "pipe"},
 		},
 		{
 			"pipe in a directory",
 			func(p *project) error { return syscall.Mkfifo(p.path("data/pipe"), 0o666) },
 			func(p *project) error { return os.Remove(p.path("data/pipe")) },
-			1, []string{"input d", "pipe"},
+			2, []string{"input d", "pipe"},
 		},
 	} {
 		t.Run(strings.ReplaceAll(test.name, " ", "_"), func(t *testing.T) {

@@ -47,11 +47,15 @@ func Create(streams refstore.Streams, workspace, run string, now func() time.Tim
 	return &Log{streams: streams, key: streamKey(workspace, run), workspace: workspace, run: run, now: now}
 }
 
-// Resume continues the log of a run whose writer died: it cuts a torn last line and goes
-// on with the next number. The events so far are given to each, which may be nil.
+// Resume continues the log of a run whose writer died: it cuts a torn last line, or all from a
+// damaged one on, and goes on with the next number. The events so far are given to each, which may be nil.
 func Resume(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, each func(*Event)) (*Log, error) {
 	l := Create(streams, workspace, run, now)
 	for e, err := range Read(ctx, streams, workspace, run) {
+		var damaged *lineError
+		if errors.As(err, &damaged) {
+			break // a loss of power may leave later bytes without earlier ones: they end the log
+		}
 		if err != nil {
 			return nil, err
 		}

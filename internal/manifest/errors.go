@@ -100,7 +100,7 @@ func didYouMean(word string, candidates func(yield func(string) bool)) string {
 }
 
 // nearest finds the candidate with the smallest edit distance to word, the first of equals, if that is
-// no more than a third of the word's length. The comparison ignores case.
+// no more than a third of the word's length and they share something. The comparison ignores case.
 func nearest(word string, candidates func(yield func(string) bool)) string {
 	const longest = 128 // beyond it a suggestion helps nobody and costs quadratic time
 	if word == "" || len(word) > longest {
@@ -112,7 +112,7 @@ func nearest(word string, candidates func(yield func(string) bool)) string {
 		if c == word || abs(len(c)-len(word)) >= bestDistance {
 			continue
 		}
-		if d := distance(lower, strings.ToLower(c)); d < bestDistance {
+		if d := distance(lower, strings.ToLower(c)); d < bestDistance && d < max(len(c), len(word)) {
 			best, bestDistance = c, d
 		}
 	}

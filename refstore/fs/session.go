@@ -163,7 +163,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	var lost time.Time // when the first of those began that the machine's end has ended
 	var errs []error
 	for name := range names {
-		d, err := findDead(filepath.Join(tmp, name))
+		d, err := findDead(filepath.Join(tmp, name), s.boot())
 		if errors.Is(err, iofs.ErrPermission) {
 			continue // another user's: theirs to remove
 		}
@@ -208,8 +208,8 @@ type deadSession struct {
 	boot  string
 }
 
-// findDead returns the session in dir if it is dead.
-func findDead(dir string) (*deadSession, error) {
+// findDead returns the session in dir if it is dead; now is this boot.
+func findDead(dir, now string) (*deadSession, error) {
 	lock, err := openStream(dir+lockSuffix, os.O_RDWR)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return &deadSession{dir: dir}, nil
@@ -219,6 +219,11 @@ func findDead(dir string) (*deadSession, error) {
 	}
 	d := &deadSession{dir: dir, lock: lock}
 	err = flock(lock, refstore.Exclusive, false)
+	if errors.Is(err, errLocked) && mended(lock, now) {
+		// No process of this boot began it: who holds it is mending what the loss of power left.
+		// Nothing is to be read before that is done.
+		err = flock(lock, refstore.Exclusive, true)
+	}
 	if err == nil && !samePath(lock) { // another sweeper was faster
 		err = errLocked
 	}
@@ -233,6 +238,12 @@ func findDead(dir string) (*deadSession, error) {
 		err = nil
 	}
 	return nil, err
+}
+
+// mended tells whether a locked session belongs to another boot, so that its holder is no owner.
+func mended(lock *os.File, now string) bool {
+	boot, err := readHolder(lock)
+	return err == nil && len(boot) > 0 && string(boot) != now
 }
 
 func (d *deadSession) read() error {

@@ -1,0 +1,324 @@
+package workspace_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// dead is a run whose process died, as it is found.
+type dead struct {
+	p   *place
+	id  string
+	key executions.Key // of an execution in it
+}
+
+func newDead(t *testing.T) *dead {
+	t.Helper()
+	p := newPlace(t)
+	p.write("a.txt", "a")
+	p.deploy("inputs: {a: {file: a.txt}}", "tasks: {t: {in: [a], out: o, run: cat $a}}")
+	return &dead{p: p, id: newID(t), key: executions.NewKey(objectstore.Sum([]byte("some task")), nil)}
+}
+
+func newID(t *testing.T) string {
+	t.Helper()
+	id, err := executions.NewID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (d *dead) put(key refstore.Key, value []byte) {
+	d.p.t.Helper()
+	if _, err := d.p.repo.Records.Put(d.p.ctx, refstore.Record{Key: key, Value: value}); err != nil {
+		d.p.t.Fatal(err)
+	}
+}
+
+// run puts the run's record.
+func (d *dead) run(state record.RunState) {
+	d.p.t.Helper()
+	r := &record.Run{RunID: d.id, WorkspaceName: "w", PackageRef: "p@0.0.0", StartedAt: time.UnixMilli(1000), State: state,
+		InputSnapshot: strings.Repeat("0", 64), Summary: record.Summary{Total: 2, Completed: 1, Failed: 1}}
+	if state != record.RunRunning {
+		r.CompletedAt = time.UnixMilli(3500)
+	}
+	if state == record.RunFailed {
+		r.FailedTask, r.Error = "t", "7"
+	}
+	d.put(refstore.Key{Partition: "DATAFLOW/w", Sort: d.id}, r.Encode())
+}
+
+// execution puts the record of an execution and returns its id.
+func (d *dead) execution(s record.Status) string {
+	d.p.t.Helper()
+	s.ExecutionID = newID(d.p.t)
+	s.StartedAt = time.UnixMilli(1000)
+	if s.State != record.Running {
+		s.CompletedAt = time.UnixMilli(1400)
+	}
+	d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: s.ExecutionID}, s.Encode())
+	return s.ExecutionID
+}
+
+func (d *dead) log(list ...events.Event) {
+	d.p.t.Helper()
+	log := events.Create(d.p.repo.Records, "w", d.id, time.Now)
+	for _, e := range list {
+		log.Emit(e)
+	}
+	if err := log.Close(); err != nil {
+		d.p.t.Fatal(err)
+	}
+}
+
+func (d *dead) started(task, execution string) events.Event {
+	return events.Event{Type: events.TaskStarted, Task: task, Execution: execution, Data: &events.Data{Key: d.key.String(), Attempt: 2}}
+}
+
+// tear leaves half a line at the end of the log.
+func (d *dead) tear() {
+	d.p.t.Helper()
+	key := refstore.Key{Partition: "EVENTS/w", Sort: d.id}
+	if err := d.p.repo.Records.Append(d.p.ctx, key, int64(len(d.bytes())), []byte(`{"seq":9,"time":"2026-`)); err != nil {
+		d.p.t.Fatal(err)
+	}
+}
+
+func (d *dead) bytes() []byte {
+	d.p.t.Helper()
+	r, err := d.p.repo.Records.Open(d.p.ctx, refstore.Key{Partition: "EVENTS/w", Sort: d.id}, 0)
+	if err != nil {
+		d.p.t.Fatal(err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		d.p.t.Fatal(err)
+	}
+	return data
+}
+
+// events returns the run's log in short, after checking that it is whole.
+func (d *dead) events() string {
+	d.p.t.Helper()
+	var list []string
+	for e, err := range events.Read(d.p.ctx, d.p.repo.Records, "w", d.id) {
+		if err != nil {
+			d.p.t.Fatal(err)
+		}
+		text := string(e.Type)
+		if e.Task != "" {
+			text += " " + e.Task
+		}
+		if e.Data != nil && e.Data.Reason != "" {
+			text += " " + e.Data.Reason
+		}
+		list = append(list, text)
+	}
+	if ended, err := events.Ended(d.p.ctx, d.p.repo.Records, "w", d.id); !ended || err != nil {
+		d.p.t.Errorf("the log is not ended: %v", err)
+	}
+	return strings.Join(list, ", ")
+}
+
+// What a dead run left is closed by the next start: its log ends, its executions too.
+func TestCloseDead(t *testing.T) {
+	started := events.Event{Type: events.RunStarted}
+	for _, test := range []struct {
+		name  string
+		leave func(*dead)
+		want  string
+	}{
+		{"a record without events", func(d *dead) { d.run(record.RunRunning) }, "run.started, run.failed crashed"},
+		{"a log that has begun", func(d *dead) { d.run(record.RunRunning); d.log(started) }, "run.started, run.failed crashed"},
+		{"a torn log", func(d *dead) { d.run(record.RunRunning); d.log(started); d.tear() }, "run.started, run.failed crashed"},
+		{"nothing but half a line", func(d *dead) {
+			d.run(record.RunRunning)
+			if err := d.p.repo.Records.Append(d.p.ctx, refstore.Key{Partition: "EVENTS/w", Sort: d.id}, 0, []byte(`{"seq":1,`)); err != nil {
+				d.p.t.Fatal(err)
+			}
+		}, "run.started, run.failed crashed"},
+		{"a log that is damaged", func(d *dead) {
+			d.run(record.RunRunning)
+			d.log(started)
+			for _, line := range []string{"\x00\x00\x00\n", `{"seq":3,"run":"r","type":"task.started"}` + "\n"} {
+				if err := d.p.repo.Records.Append(d.p.ctx, refstore.Key{Partition: "EVENTS/w", Sort: d.id}, int64(len(d.bytes())), []byte(line)); err != nil {
+					d.p.t.Fatal(err)
+				}
+			}
+		}, "run.started, run.failed crashed"},
+		{"a record that cannot be read", func(d *dead) {
+			d.put(refstore.Key{Partition: "DATAFLOW/w", Sort: d.id}, nil)
+			d.log(started)
+		}, "run.started, run.failed crashed"},
+		{"an execution that was not on record yet", func(d *dead) {
+			d.run(record.RunRunning)
+			d.log(started, d.started("t", newID(d.p.t)))
+		}, "run.started, task.started t, task.failed t crashed, run.failed crashed"},
+		{"an execution that is on record as running", func(d *dead) {
+			d.run(record.RunRunning)
+			d.log(started, d.started("t", d.execution(record.Status{State: record.Running, PID: 12345})))
+		}, "run.started, task.started t, task.failed t crashed, run.failed crashed"},
+		{"an execution that had succeeded", func(d *dead) {
+			d.run(record.RunRunning)
+			d.log(started, d.started("t", d.execution(record.Status{State: record.Success, OutputHash: d.key.Task.String()})))
+		}, "run.started, task.started t, task.completed t, run.failed crashed"},
+		{"an execution that had failed", func(d *dead) {
+			d.run(record.RunRunning)
+			d.log(started, d.started("t", d.execution(record.Status{State: record.Failed, ExitCode: 5})))
+		}, "run.started, task.started t, task.failed t crashed, run.failed crashed"},
+		{"an execution whose record cannot be read", func(d *dead) {
+			d.run(record.RunRunning)
+			id := newID(d.p.t)
+			d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: id}, []byte("oops"))
+			d.log(started, d.started("t", id))
+		}, "run.started, task.started t, task.failed t crashed, run.failed crashed"},
+		{"executions that ended and one that did not", func(d *dead) {
+			d.run(record.RunRunning)
+			one, two := d.execution(record.Status{State: record.Failed}), d.execution(record.Status{State: record.Running})
+			d.log(started, d.started("t", one), events.Event{Type: events.TaskFailed, Task: "t", Execution: one}, d.started("t", two))
+		}, "run.started, task.started t, task.failed t, task.started t, task.failed t crashed, run.failed crashed"},
+		{"an event with a key that is none", func(d *dead) {
+			d.run(record.RunRunning)
+			d.log(started, events.Event{Type: events.TaskStarted, Task: "t", Execution: newID(d.p.t), Data: &events.Data{Key: "oops"}},
+				events.Event{Type: events.TaskStarted, Task: "u", Execution: newID(d.p.t)})
+		}, "run.started, task.started t, task.started u, run.failed crashed"},
+		{"a completed run without its last event", func(d *dead) { d.run(record.RunCompleted); d.log(started) }, "run.started, run.completed"},
+		{"a failed one", func(d *dead) { d.run(record.RunFailed); d.log(started) }, "run.started, run.failed t"},
+		{"a cancelled one, torn", func(d *dead) { d.run(record.RunCancelled); d.log(started); d.tear() }, "run.started, run.cancelled"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := newDead(t)
+			test.leave(d)
+			res := d.p.start()
+			if got := d.events(); got != test.want {
+				t.Errorf("events are %s\nwant       %s", got, test.want)
+			}
+			if res.Run.State != record.RunCompleted || res.Run.RunID <= d.id {
+				t.Errorf("the run that closed it is %v", res.Run.State)
+			}
+			if _, err := d.p.ws.Run(d.p.ctx, "w", d.id); err == nil {
+				t.Error("the dead run's record is still there")
+			}
+			for rec, err := range d.p.repo.Records.List(d.p.ctx, refstore.Query{Partition: "EXECUTION/" + d.key.String()}) {
+				s, bad := record.DecodeStatus(rec.Value)
+				if err != nil || bad == nil && s.State == record.Running {
+					t.Errorf("execution %s is left %v, %v", rec.Key.Sort, s, err)
+				}
+			}
+		})
+	}
+}
+
+// The events that close an execution say what its record says.
+func TestCloseDeadSaysWhatIsKnown(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	d.log(events.Event{Type: events.RunStarted},
+		d.started("good", d.execution(record.Status{State: record.Success, OutputHash: d.key.Task.String()})),
+		d.started("bad", d.execution(record.Status{State: record.Failed, ExitCode: 5})),
+		d.started("stale", d.execution(record.Status{State: record.Running, PID: 12345})))
+	d.p.start()
+	got := map[string]*events.Event{}
+	for e, err := range events.Read(d.p.ctx, d.p.repo.Records, "w", d.id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[e.Task] = &e.Event // the last of each
+	}
+	if e := got["good"]; e.Type != events.TaskCompleted || e.Data.Output != d.key.Task.String() || e.Data.Duration != 400 || e.Data.Attempt != 2 {
+		t.Errorf("the success is told as %+v, %+v", e, e.Data)
+	}
+	if e := got["bad"]; e.Type != events.TaskFailed || e.Data.ExitCode != 5 || e.Data.Duration != 400 {
+		t.Errorf("the failure is told as %+v, %+v", e, e.Data)
+	}
+	if e := got["stale"]; e.Type != events.TaskFailed || e.Data.Message != "Process 12345 no longer running (stale execution)" {
+		t.Errorf("the stale one is told as %+v, %+v", e, e.Data)
+	}
+	if e := got[""]; e.Type != events.RunFailed || e.Data.Reason != "crashed" || e.Data.Message == "" {
+		t.Errorf("the end is told as %+v, %+v", e, e.Data)
+	}
+}
+
+// A finished run that the state does not name yet is named before its log ends; an older one is not.
+func TestCloseDeadMovesTheReference(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunFailed)
+	d.log(events.Event{Type: events.RunStarted})
+	var current string
+	d.p.run = nil // nothing may run here
+	// The filter names no task, so that the start ends after the close-out.
+	if err := d.startNothing(); err == nil {
+		t.Fatal("a filter that names no task is run")
+	}
+	if s, err := d.p.ws.State(d.p.ctx, "w"); err != nil || s.CurrentRunID != d.id {
+		t.Errorf("the state names %q, %v, want the finished run", s.CurrentRunID, err)
+	} else {
+		current = s.CurrentRunID
+	}
+	if run, err := d.p.ws.Run(d.p.ctx, "w", current); err != nil || run.State != record.RunFailed {
+		t.Errorf("its record is %+v, %v", run, err)
+	}
+	older := &dead{p: d.p, id: "01000000-0000-7000-8000-000000000000", key: d.key}
+	older.run(record.RunCompleted)
+	if err := d.startNothing(); err == nil {
+		t.Fatal("a filter that names no task is run")
+	}
+	if got := older.events(); got != "run.started, run.completed" {
+		t.Errorf("the older log is %s", got)
+	}
+	if s, err := d.p.ws.State(d.p.ctx, "w"); err != nil || s.CurrentRunID != current {
+		t.Errorf("the state names %q, %v, want %q still", s.CurrentRunID, err, current)
+	}
+}
+
+func (d *dead) startNothing() error {
+	_, err := d.p.ws.Start(d.p.ctx, "w", startOptions(d.p, "no such task"))
+	return err
+}
+
+// What had ended is not touched.
+func TestCloseDeadLeavesTheEnded(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunFailed)
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.RunFailed, Data: &events.Data{Message: strings.Repeat("long ", 2000)}})
+	before := d.bytes()
+	d.p.start()
+	if after := d.bytes(); !bytes.Equal(before, after) {
+		t.Errorf("%d bytes were added to the log of a run that had ended", len(after)-len(before))
+	}
+}
+
+// An execution of the dead run that somebody else is at work on is left to them.
+func TestCloseDeadLeavesTheLiving(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	id := d.execution(record.Status{State: record.Running})
+	d.log(events.Event{Type: events.RunStarted}, d.started("t", id))
+	claim, err := d.p.repo.Records.TryClaim(sha256.Sum256([]byte("e3 claim execution\x00" + id)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.p.start()
+	if got, want := d.events(), "run.started, task.started t, run.failed crashed"; got != want {
+		t.Errorf("events are %s, want %s", got, want)
+	}
+	if e, err := d.p.repo.Executions.Get(d.p.ctx, d.key, id); err != nil || e.State != record.Running {
+		t.Errorf("the execution is %+v, %v, want it running", e, err)
+	}
+	if err := claim.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
