@@ -3,7 +3,6 @@ package dataflow_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -97,15 +96,6 @@ const recording = time.Millisecond
 
 func newWorld() *world {
 	return &world{objects: &objectstoretest.Mem{}, cache: map[executions.Key]executions.Result{}, count: map[executions.Key]int{}, live: map[string]*record.Policy{}}
-}
-
-// clone returns a world with the same history.
-func (w *world) clone() *world {
-	c := newWorld()
-	c.behave, c.vary = w.behave, w.vary
-	c.objects = w.objects // content never disagrees
-	c.cache, c.count = maps.Clone(w.cache), maps.Clone(w.count)
-	return c
 }
 
 func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Result, error) {
