@@ -215,6 +215,11 @@ func TestDeployNew(t *testing.T) {
 	if name, err := p.ws.MadeFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("the default is %q, %v", name, err)
 	}
+	// A workspace of the package's name that holds something else is not taken over.
+	p.write("other.yaml", "e3: 1\nname: forecast\ntasks: {y: {out: o, run: cat}}\n")
+	if _, _, err := p.ws.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml")); !errors.Is(err, workspace.ErrExists) || !strings.Contains(err.Error(), file) {
+		t.Errorf("another file of that name: %v, want what holds the workspace", err)
+	}
 	if err := p.ws.Remove(p.ctx, "forecast"); err != nil {
 		t.Fatal(err)
 	}

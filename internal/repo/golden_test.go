@@ -268,7 +268,7 @@ func describeWorkspace(t *testing.T, r *repo.Repo, name string) workspaceDescrip
 	describeNode(t, r, state.RootHash, "", d.Data)
 	run, err := r.Workspaces.Run(ctx, name, "")
 	switch {
-	case errors.Is(err, workspace.ErrNotFound):
+	case errors.Is(err, workspace.ErrNoRun):
 		return d
 	case err != nil:
 		t.Fatal(err)
