@@ -73,6 +73,7 @@ func (a *app) packageBuild(ctx context.Context, location, file, as string) error
 	if as != "" {
 		def.Name, def.Version = name, version
 	}
+	frugal()
 	built, err := r.Workspaces.BuildDefinition(ctx, def, base)
 	if err != nil {
 		return err

@@ -246,7 +246,7 @@ func (a *app) began(info *workspace.RunInfo) {
 
 // frugal keeps memory small where it grows with the graph. Before that, a command is over
 // sooner than collecting would pay (main).
-func frugal() { debug.SetGCPercent(60) }
+func frugal() { debug.SetGCPercent(40) }
 
 // warn passes on what is odd about a package file, each warning once: a start may read the
 // file twice.

@@ -94,6 +94,7 @@ func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
 	var ref workspace.PackageRef
 	doc := map[string]any{"workspace": ws}
 	if isFile(what) {
+		frugal()
 		built, err := r.Workspaces.DeployFile(ctx, ws, what)
 		if err != nil {
 			return missingFile(err)
