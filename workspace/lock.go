@@ -61,10 +61,14 @@ func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation) (
 // yet: it is given some milliseconds.
 func (w *Workspaces) busyNow(ctx context.Context, ws string, holder []byte) *BusyError {
 	for range 20 {
-		if len(holder) > 0 || ctx.Err() != nil {
+		if len(holder) > 0 {
 			break
 		}
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return busy(ws, holder)
+		case <-time.After(5 * time.Millisecond):
+		}
 		text, held, err := w.Locks.Holder(ctx, lockName(ws))
 		if err != nil || !held {
 			break
