@@ -66,7 +66,7 @@ func Create(dir string) (string, error) {
 	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
 	aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-%d", os.Getpid()))
 	defer os.Remove(aside)
-	if err := os.WriteFile(aside, append(text, '\n'), 0o644); err != nil {
+	if err := writeSynced(aside, append(text, '\n')); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
 	err = os.Link(aside, filepath.Join(root, formatFile))
@@ -74,6 +74,17 @@ func Create(dir string) (string, error) {
 		return root, fmt.Errorf("%w in %s", ErrExists, root)
 	}
 	return root, err
+}
+
+// writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of
+// power must not leave a repository that nobody can open.
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // Find returns the root of the repository that a location means: "." is the .e3 folder
