@@ -29,6 +29,8 @@ type scheduler struct {
 	opts    *Options
 	proof   *proof // nil without a baseline
 	trees   sync.Map
+	marked  map[string]bool // inputs whose content may not be here
+	present sync.Map        // by name of such an input, func() error that tells whether it is
 
 	results  []TaskResult
 	selected []bool // nil: all
@@ -69,7 +71,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 		results: make([]TaskResult, g.Len()), waiting: make([]int32, g.Len()), attempts: make([]int64, g.Len()),
 		budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
 		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
-		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
+		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)}, marked: marked(g.Package),
 	}
 	s.gate = newGate(ctx, s.budget)
 	if opts.Filter != "" {
@@ -215,9 +217,15 @@ func (s *scheduler) launch() {
 // complete takes a task back and settles it, or has it tried again.
 func (s *scheduler) complete(c completion) {
 	i, r := c.task, c.result
+	var lacking *LackingError
 	switch {
 	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
 		return // nothing ran and nothing was recorded: abandoned, unless it had failed before
+	case errors.As(c.err, &lacking):
+		s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{
+			Key: c.key, Attempt: s.attempts[i], Reason: "input", Message: lacking.Error()}})
+		s.failed(i, lacking.Error())
+		return
 	case c.err != nil:
 		s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{
 			Key: c.key, Attempt: s.attempts[i], Reason: "e3", Message: c.err.Error()}})

@@ -41,7 +41,12 @@ func (s *scheduler) work(i int32, attempt int64) completion {
 	c.key = key.String()
 	c.result, err = s.exec.Do(s.ctx, &executions.Request{
 		Task: s.g.Hashes[i], Inputs: inputs, InputBytes: size, Policy: &t.Policy,
-		Load:    func(ctx context.Context) (*record.Task, error) { return s.load(ctx, s.g.Hashes[i]) },
+		Load: func(ctx context.Context) (*record.Task, error) {
+			if err := s.contents(i); err != nil {
+				return nil, err
+			}
+			return s.load(ctx, s.g.Hashes[i])
+		},
 		Attempt: attempt, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: force,
 		Admit: func(context.Context) (func(bool), error) {
 			return s.gate.admit(&t.Policy, s.opts.FailFast && attempt > t.Policy.Retries)

@@ -201,7 +201,13 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	fields := []refstore.Field{{Name: fieldDetail, Value: detail.Encode()}}
 	if v.state == record.Success {
 		status.OutputHash = v.output.Hash.String()
-		fields = append(fields, refstore.Field{Name: fieldOutput, Value: []byte(status.OutputHash + "\n")})
+		fields = append(fields, outputField(status))
+		if other := a.req.against; other != nil && other.Output != v.output.Hash {
+			fields = append(fields, refstore.Field{Name: fieldRejected, Value: (&record.Rejection{
+				Rejected: true, By: a.x.opts.Worker, At: status.CompletedAt,
+				Reason: fmt.Sprintf("run again to verify execution %s, it gave another output", other.ExecutionID),
+			}).Encode()})
+		}
 	}
 	if !a.announced {
 		logs, err := a.shortLogs()

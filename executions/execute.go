@@ -46,14 +46,12 @@ type Options struct {
 // An Executor answers keys: from the record where it can, else by running the command.
 // It is safe for concurrent use, by any number of processes on one repository.
 type Executor struct {
-	*Store
-	objects    LocalObjects
-	claims     refstore.Locker
-	generation *Generation
-	runner     Runner
-	sandboxes  sandboxes
-	shell      func() string
-	opts       Options
+	*Curator
+	objects   LocalObjects
+	runner    Runner
+	sandboxes sandboxes
+	shell     func() string
+	opts      Options
 }
 
 // NewExecutor returns an executor over the same records and objects as store.
@@ -62,10 +60,9 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 		opts.Announce = 200 * time.Millisecond
 	}
 	return &Executor{
-		Store: store, objects: objects, claims: claims, runner: run, opts: opts,
-		generation: NewGeneration(store.records, claims),
-		sandboxes:  sandboxes{scratch: opts.Scratch},
-		shell:      sync.OnceValue(func() string { return findShell(opts.Path) }),
+		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
+		sandboxes: sandboxes{scratch: opts.Scratch},
+		shell:     sync.OnceValue(func() string { return findShell(opts.Path) }),
 	}
 }
 
@@ -100,6 +97,8 @@ type Request struct {
 	Admit func(context.Context) (release func(failed bool), err error)
 	// Started is told the execution's id when the command is about to start.
 	Started func(executionID string)
+
+	against *Hit // a success with another output than this one's is rejected as it is recorded
 }
 
 // Result is the execution that answers a request.
@@ -185,6 +184,15 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	return x.execute(ctx, key, req)
 }
 
+// Rerun executes a request again whose answer is known, beside that answer, and waits for nobody. A success with
+// another output is on record as rejected from the first moment, so that the answer stands; one with the same is a success like
+// any other. Whoever asks compares Result.Output.
+func (x *Executor) Rerun(ctx context.Context, req *Request, against *Hit) (Result, error) {
+	again := *req
+	again.Force, again.against = true, against
+	return x.Do(ctx, &again)
+}
+
 func hit(h *Hit) Result {
 	return Result{
 		ExecutionID: h.ExecutionID, State: record.Success, Cached: true, Output: h.Output, Size: h.Size,
@@ -242,54 +250,4 @@ func (x *Executor) claim(ctx context.Context, key Key) (lock refstore.Lock, wait
 		case <-time.After(pause):
 		}
 	}
-}
-
-// Alive tells whether somebody is at work on a running execution: its process
-// holds the execution's claim for as long as it lives.
-func (x *Executor) Alive(id string) (bool, error) {
-	lock, err := x.claims.TryClaim(executionClaim(id))
-	if errors.Is(err, refstore.ErrClaimed) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	lock.Unlock()
-	return false, nil
-}
-
-// Bury closes a running execution whose process is gone: it becomes an error, its logs
-// stay (seed 003, "Crash Handling"). It returns false where somebody still works
-// on it, or where it has ended in the meantime.
-func (x *Executor) Bury(ctx context.Context, key Key, id string) (bool, error) {
-	lock, err := x.claims.TryClaim(executionClaim(id))
-	if errors.Is(err, refstore.ErrClaimed) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer lock.Unlock()
-	e, err := x.Get(ctx, key, id)
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if e.State != record.Running {
-		return false, nil
-	}
-	dead := e.Status
-	dead.State = record.Error
-	dead.Message = fmt.Sprintf("Process %d no longer running (stale execution)", e.PID)
-	dead.CompletedAt = x.opts.Now()
-	_, err = x.records.Put(ctx, refstore.Record{Key: recordKey(key, id), Value: dead.Encode(), Version: e.version})
-	if errors.Is(err, refstore.ErrConflict) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("close stale execution %s: %w", id, err)
-	}
-	return true, nil
 }

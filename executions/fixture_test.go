@@ -62,7 +62,7 @@ func openLab(dir string, change func(*executions.Options)) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := objectstore.OpenDir(filepath.Join(dir, "objects"), objectstore.Options{Scratch: records.SessionDir})
+	objects, err := objectstore.OpenDir(filepath.Join(dir, "objects"), objectstore.Options{Session: records.Session})
 	if err != nil {
 		return nil, err
 	}

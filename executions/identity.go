@@ -4,7 +4,8 @@
 // An execution is one attempt of one task on given inputs, under
 // (taskHash, inputsHash, executionId). A cache hit is the latest success whose output
 // is still there (seed 003, "Cache Lookup"). Records are append-only: a finished
-// execution never changes.
+// execution never changes, except that an import of the same execution can put a success in the place of
+// a failure, and that a success can be marked as rejected.
 package executions
 
 import (

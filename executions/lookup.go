@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"e3/internal/record"
 	"e3/objectstore"
@@ -35,13 +36,13 @@ type Answer struct {
 	lost bool // a success is, or may be, among those that were passed over
 }
 
-// Lookup descends from the latest execution of the key to the first success whose
-// output object exists. A later failure never hides an earlier success. Records that cannot
+// Lookup descends from the latest execution of the key to the first success that is not
+// rejected and whose output object exists. A later failure never hides an earlier success. Records that cannot
 // be decoded and objects that are gone are reasons for a miss, not errors; a
 // store that cannot be read is an error.
 func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 	var a Answer
-	q := refstore.Query{Partition: partition(k), Descending: true}
+	q := refstore.Query{Partition: partition(k), Descending: true, Fields: []string{fieldRejected}}
 	for rec, err := range s.records.List(ctx, q) {
 		if err != nil {
 			return a, fmt.Errorf("look up %s: %w", k, err)
@@ -74,6 +75,11 @@ func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 			pass("it ended in error: %s", e.Message)
 			continue
 		}
+		if e.Rejected() {
+			pass("it was rejected by %s on %s%s", e.Rejection.By, day(e.Rejection.At), because(e.Rejection.Reason))
+			a.lost = true
+			continue
+		}
 		h, err := objectstore.ParseHash(e.OutputHash)
 		if err != nil {
 			pass("its record names the output %q", e.OutputHash)
@@ -93,4 +99,15 @@ func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 		return a, nil
 	}
 	return a, nil
+}
+
+// day shows a moment to those who have no clock.
+func day(t time.Time) string { return t.UTC().Format("2006-01-02") }
+
+// because adds a reason to a sentence if there is one.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }

@@ -61,6 +61,15 @@ var items = []item{
 	{"imported success", func(s *shelf) (string, error) {
 		return s.add(record.Success, "made", (&record.Metadata{SourceRepo: "other", ImportedAt: time.UnixMilli(1)}).Encode())
 	}, true, ""},
+	{"rejected success", func(s *shelf) (string, error) {
+		return s.rejected(&record.Rejection{Rejected: true, By: "ann@lab", At: time.UnixMilli(86400000), Reason: "wrong units"})
+	}, false, "rejected by ann@lab on 1970-01-02: wrong units"},
+	{"success whose rejection was taken back", func(s *shelf) (string, error) {
+		return s.rejected(&record.Rejection{Rejected: false, By: "ann@lab"})
+	}, true, ""},
+	{"success whose rejection is torn", func(s *shelf) (string, error) {
+		return s.success(refstore.Field{Name: "rejected.beast2"})
+	}, false, "malformed"},
 	{"success whose output is gone", func(s *shelf) (string, error) { return s.add(record.Success, "") }, false, "is gone"},
 	{"failed", func(s *shelf) (string, error) { return s.add(record.Failed, "") }, false, "exit code 3"},
 	{"imported failure", func(s *shelf) (string, error) {
@@ -107,6 +116,19 @@ func (s *shelf) status(st record.Status, metadata ...[]byte) (string, error) {
 	for _, data := range metadata {
 		fields = append(fields, refstore.Field{Name: "metadata.beast2", Value: data})
 	}
+	return id, s.put(id, st.Encode(), fields...)
+}
+
+func (s *shelf) rejected(m *record.Rejection) (string, error) {
+	return s.success(refstore.Field{Name: "rejected.beast2", Value: m.Encode()})
+}
+
+func (s *shelf) success(fields ...refstore.Field) (string, error) {
+	id, err := executions.NewID()
+	if err != nil {
+		return "", err
+	}
+	st := record.Status{State: record.Success, ExecutionID: id, OutputHash: s.output("made")}
 	return id, s.put(id, st.Encode(), fields...)
 }
 

@@ -15,6 +15,10 @@ import (
 // maxTask bounds a task object.
 const maxTask = 16 << 20
 
+// idSkew is how far an id, which has the time of the machine that made it, may lag behind the time of the file
+// system, in which the moment of a loss is given.
+const idSkew = time.Hour
+
 // StoredObjects is what mending asks of an object store.
 type StoredObjects interface {
 	Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error]
@@ -32,7 +36,6 @@ func (s *Store) Mend(ctx context.Context, objects StoredObjects, generation *Gen
 		return err
 	}
 	defer end()
-	since = since.Add(-objectstore.RefreshAge) // times of objects may be that much too early
 	for entry, err := range objects.Walk(ctx) {
 		if err == nil && !entry.Time.Before(since) {
 			err = removeTorn(ctx, objects, entry.Hash)
@@ -71,16 +74,21 @@ func removeTorn(ctx context.Context, objects StoredObjects, h objectstore.Hash) 
 
 // mendKey looks at the executions of a key that are young enough.
 func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since time.Time) error {
-	q := refstore.Query{Partition: partition(k), Fields: []string{fieldDetail, fieldMetadata, fieldOutput}}
+	since = since.Add(-idSkew)
+	q := refstore.Query{Partition: partition(k), Fields: append([]string{fieldOutput}, sideFields...)}
 	for rec, err := range s.records.List(ctx, q) {
 		if err != nil {
 			return err
 		}
-		if made, err := ParseID(rec.Key.Sort); err != nil || made.Before(since) {
+		made, err := ParseID(rec.Key.Sort)
+		if err != nil {
 			continue
 		}
 		e, err := decode(k, rec)
 		torn := err != nil
+		if made.Before(since) && (torn || e.Metadata == nil || e.Metadata.ImportedAt.Before(since)) {
+			continue // synced; a record of an import that is torn is a miss until it is imported again
+		}
 		if !torn && e.State == record.Success {
 			output, _ := rec.Field(fieldOutput)
 			torn = string(output) != e.OutputHash+"\n"

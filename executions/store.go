@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"slices"
-	"strings"
 
 	"e3/internal/record"
 	"e3/objectstore"
@@ -18,9 +15,13 @@ import (
 const (
 	fieldOutput     = "output" // hash of the output + "\n", for people and the reference
 	fieldDetail     = "detail.beast2"
+	fieldRejected   = "rejected.beast2"
 	fieldMetadata   = "metadata.beast2"
 	fieldProvenance = "provenance.beast2"
 )
+
+// sideFields are those that an Execution is made of.
+var sideFields = []string{fieldDetail, fieldRejected, fieldMetadata, fieldProvenance}
 
 // A Stream names one of the two logs of an execution.
 type Stream string
@@ -66,11 +67,30 @@ func NewStore(records Records, objects Objects) *Store {
 type Execution struct {
 	Key Key
 	record.Status
-	Detail   *record.Detail   // nil where none was recorded
-	Metadata *record.Metadata // nil where it was made here
+	Detail     *record.Detail     // nil where none was recorded
+	Rejection  *record.Rejection  // nil where nobody ever rejected it
+	Metadata   *record.Metadata   // nil where it was made here
+	Provenance *record.Provenance // nil where it was made here
 
 	version refstore.Version
 }
+
+// Rejected tells whether somebody has retired the execution, and nobody has taken that back.
+func (e *Execution) Rejected() bool { return e.Rejection != nil && e.Rejection.Rejected }
+
+// A RecordError says which execution cannot be read. It wraps ErrMalformed.
+type RecordError struct {
+	Key         Key
+	ExecutionID string
+	Err         error
+}
+
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("execution %s: %v: %v", e.ExecutionID, ErrMalformed, e.Err)
+}
+
+// Unwrap returns ErrMalformed and the reason.
+func (e *RecordError) Unwrap() []error { return []error{ErrMalformed, e.Err} }
 
 func partition(k Key) string {
 	return "EXECUTION/" + k.Task.String() + "/" + k.Inputs.String()
@@ -84,44 +104,64 @@ func logKey(k Key, id string, s Stream) refstore.Key {
 	return refstore.Key{Partition: "LOG/" + k.Task.String() + "/" + k.Inputs.String() + "/" + id, Sort: string(s)}
 }
 
-// Get reads one execution with its detail and metadata.
+// outputField names the output of a success for those who do not read its status.
+func outputField(s *record.Status) refstore.Field {
+	return refstore.Field{Name: fieldOutput, Value: []byte(s.OutputHash + "\n")}
+}
+
+// Get reads one execution with all that is beside its status.
 func (s *Store) Get(ctx context.Context, k Key, id string) (*Execution, error) {
-	rec, err := s.records.Get(ctx, recordKey(k, id), fieldDetail, fieldMetadata)
+	rec, err := s.records.Get(ctx, recordKey(k, id), sideFields...)
 	if err != nil {
 		return nil, fmt.Errorf("execution %s: %w", id, err)
 	}
 	return decode(k, rec)
 }
 
+// decode reads a record with the side fields that were asked for. Its error is a RecordError.
 func decode(k Key, rec refstore.Record) (*Execution, error) {
 	id := rec.Key.Sort
+	fail := func(err error) (*Execution, error) { return nil, &RecordError{Key: k, ExecutionID: id, Err: err} }
 	status, err := record.DecodeStatus(rec.Value)
 	if err != nil {
-		return nil, fmt.Errorf("execution %s: %w: %w", id, ErrMalformed, err)
+		return fail(err)
 	}
 	if status.ExecutionID != id {
-		return nil, fmt.Errorf("execution %s: %w: it names execution %q", id, ErrMalformed, status.ExecutionID)
+		return fail(fmt.Errorf("it names execution %q", status.ExecutionID))
 	}
 	e := &Execution{Key: k, Status: *status, version: rec.Version}
 	for _, f := range rec.Fields {
 		switch f.Name {
 		case fieldDetail:
 			e.Detail, err = record.DecodeDetail(f.Value)
+		case fieldRejected:
+			e.Rejection, err = record.DecodeRejection(f.Value)
 		case fieldMetadata:
 			e.Metadata, err = record.DecodeMetadata(f.Value)
+		case fieldProvenance:
+			e.Provenance, err = record.DecodeProvenance(f.Value)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("execution %s: %w: %w", id, ErrMalformed, err)
+			return fail(err)
 		}
 	}
 	return e, nil
 }
 
 // List yields every execution of a key, latest first. An execution that cannot be
-// read comes with its error and does not end the list.
+// read comes with its RecordError and does not end the list.
 func (s *Store) List(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
+	return s.list(ctx, refstore.Query{Partition: partition(k), Descending: true, Fields: sideFields}, k)
+}
+
+// Statuses yields every execution of a key, earliest first, with its status and nothing of what lies beside it. An
+// execution that cannot be read comes with its RecordError and does not end the list.
+func (s *Store) Statuses(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
+	return s.list(ctx, refstore.Query{Partition: partition(k)}, k)
+}
+
+func (s *Store) list(ctx context.Context, q refstore.Query, k Key) iter.Seq2[*Execution, error] {
 	return func(yield func(*Execution, error) bool) {
-		q := refstore.Query{Partition: partition(k), Descending: true, Fields: []string{fieldDetail, fieldMetadata}}
 		for rec, err := range s.records.List(ctx, q) {
 			var e *Execution
 			if err == nil {
@@ -159,50 +199,4 @@ func (s *Store) hashes(ctx context.Context, partition string) iter.Seq2[objectst
 			}
 		}
 	}
-}
-
-// ErrAmbiguous is wrapped by Find when a prefix fits several executions.
-var ErrAmbiguous = errors.New("more than one execution has this prefix")
-
-// Find looks an execution up by its id or a prefix of it, among those of a key.
-func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, error) {
-	var found []string
-	q := refstore.Query{Partition: partition(k), Prefix: strings.ToLower(prefix), KeysOnly: true, Limit: 2}
-	for rec, err := range s.records.List(ctx, q) {
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, rec.Key.Sort)
-	}
-	switch {
-	case len(found) == 0:
-		return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
-	case len(found) > 1 && !slices.Contains(found, prefix):
-		return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
-	}
-	return s.Get(ctx, k, found[0])
-}
-
-// OpenLog reads a log from a byte offset; what never printed anything reads as empty.
-func (s *Store) OpenLog(ctx context.Context, k Key, id string, stream Stream, offset int64) (io.ReadCloser, error) {
-	r, err := s.records.Open(ctx, logKey(k, id, stream), offset)
-	if errors.Is(err, refstore.ErrNotFound) {
-		return io.NopCloser(strings.NewReader("")), nil
-	}
-	return r, err
-}
-
-// FollowLog reads a log from its beginning and waits for more, until it is closed or the context
-// ends. A log that does not exist yet is waited for.
-func (s *Store) FollowLog(ctx context.Context, k Key, id string, stream Stream) (io.ReadCloser, error) {
-	return s.records.Follow(ctx, logKey(k, id, stream), 0)
-}
-
-// LogSize returns the number of bytes that the log has now.
-func (s *Store) LogSize(ctx context.Context, k Key, id string, stream Stream) (int64, error) {
-	info, err := s.records.Size(ctx, logKey(k, id, stream))
-	if errors.Is(err, refstore.ErrNotFound) {
-		return 0, nil
-	}
-	return info.Size, err
 }

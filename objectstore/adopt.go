@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // Adopt stores the regular file at path, which a task has made and nobody needs any more,
@@ -79,9 +80,10 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 	if f.Chmod(objectMode) != nil {
 		return Info{}, false, nil
 	}
-	if w.stale(st.mtime) {
-		// A task may give its output any time; a collector would take the object for old.
-		if touchOpen(f) != nil {
+	if now := w.now(); st.mtime < w.began || st.mtime > now.Add(time.Second).UnixNano() {
+		// A task may give its output any time: a collector would take the object for old, or
+		// never for garbage.
+		if touchOpen(f, now) != nil {
 			return Info{}, false, nil
 		}
 	}
@@ -151,7 +153,7 @@ func (d *Dir) copyOver(ctx context.Context, w *writer, f *os.File, info Info) (e
 	case got != info:
 		return &ChangedError{Path: f.Name()} // the kernel ended the lease before the copy was done
 	}
-	if err := a.Chmod(objectMode); err != nil {
+	if err := d.finish(w, a); err != nil {
 		return err
 	}
 	return d.replace(w, a, path)

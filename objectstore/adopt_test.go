@@ -34,7 +34,7 @@ func adopted(t *testing.T, d *objectstore.Dir, path string) (objectstore.Hash, b
 	if err != nil {
 		t.Fatal(err)
 	}
-	if age := time.Since(object.ModTime()).Abs(); age > objectstore.RefreshAge {
+	if age := time.Since(object.ModTime()).Abs(); age > time.Minute {
 		t.Errorf("the object is %v old", age)
 	}
 	checkAll(t, d)

@@ -55,12 +55,12 @@ func (d *Dir) open() (*writer, error) {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
 	w := &writer{scratch: d.path}
-	if d.scratch != nil {
-		scratch, err := d.scratch()
+	if d.session != nil {
+		scratch, began, err := d.session()
 		if err != nil {
-			return nil, fmt.Errorf("object store: scratch directory: %w", err)
+			return nil, fmt.Errorf("object store: session: %w", err)
 		}
-		w.scratch = scratch
+		w.scratch, w.began = scratch, began.UnixNano()
 	}
 	if !canLinkOpen() {
 		d.named.Store(true)
@@ -78,23 +78,14 @@ func (d *Dir) open() (*writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
+	if d.session == nil {
+		w.began = st.mtime
+	}
 	w.dev = st.dev
 	w.chmod = st.perm != objectMode
 	w.skew = time.Until(time.Unix(0, st.mtime))
 	d.writer.Store(w)
 	return w, nil
-}
-
-// stale reports whether an object's time is to be set. A time in the future would keep an
-// object from collection for ever.
-func (w *writer) stale(mtime int64) bool {
-	age := time.Now().Add(w.skew).Sub(time.Unix(0, mtime))
-	return age > RefreshAge || age < -RefreshAge
-}
-
-// touch sets a file's modification time to the file system's present.
-func (w *writer) touch(path string) error {
-	return os.Chtimes(path, time.Time{}, time.Now().Add(w.skew))
 }
 
 // create opens a new file in dir, which must exist.
@@ -116,57 +107,30 @@ func (d *Dir) create(w *writer, dir string) (aside, error) {
 	return aside{f, true}, nil
 }
 
-// presence is what a put finds under the name of its object.
-type presence int
-
-const (
-	absent  presence = iota
-	present          // there, and fresh enough to outlive a collection under way
-	unfit            // there, but to be replaced
-)
-
-// look finds out whether h is there with its size and refreshes it. It trusts the size and
-// not the bytes: a name is only ever given to whole objects, and what a loss of power
-// takes from a file that was not synced is its end.
-func (d *Dir) look(w *writer, path string, size int64) (presence, error) {
-	st, err := lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return absent, nil
-	case err != nil:
-		return absent, err
-	case !st.regular || st.size != size:
-		return unfit, nil
-	case !w.stale(st.mtime):
-		return present, nil
+// finish gives a, whose content is written, the mode and the time of an object. Its time is
+// before the session's beginning only if somebody has set the clock back.
+func (d *Dir) finish(w *writer, a aside) error {
+	if a.named || w.chmod {
+		if err := a.Chmod(objectMode); err != nil {
+			return err
+		}
 	}
-	// The lock orders this with DeleteBefore: an object whose time was set under it is
-	// there to stay.
-	unlock, err := lockDir(d.path, false)
-	if err != nil {
-		return absent, err
+	st, err := fstat(a.File)
+	if err != nil || st.mtime >= w.began {
+		return err
 	}
-	defer unlock()
-	switch err := w.touch(path); {
-	case err == nil:
-		return present, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return absent, nil
-	case errors.Is(err, fs.ErrPermission):
-		return unfit, nil // another user's: a copy of our own takes its place
-	default:
-		return absent, err
+	if a.named {
+		return os.Chtimes(a.Name(), time.Time{}, w.now())
 	}
+	return touchOpen(a.File, w.now())
 }
 
 // publish gives a the name of its object and closes it. If the object is there already that
 // is as good. After an error nothing is left of a.
 func (d *Dir) publish(w *writer, a aside, info Info) error {
 	defer a.discard()
-	if a.named || w.chmod {
-		if err := a.Chmod(objectMode); err != nil {
-			return objectError(info.Hash, err)
-		}
+	if err := d.finish(w, a); err != nil {
+		return objectError(info.Hash, err)
 	}
 	if err := d.link(w, a, info); err != nil {
 		// Not objectError: what is absent here is a directory.
@@ -215,14 +179,19 @@ func linkNew(a aside, path string) error {
 		return err
 	}
 	// Without hard links a rename must do. Should it replace another's object after all,
-	// it does so with the same bytes.
+	// it does so with the same bytes, and under the lock nobody removes them for their age.
+	unlock, err := lockDir(filepath.Dir(path), false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if _, err := lstat(path); err == nil {
 		return &fs.PathError{Op: "rename", Path: path, Err: fs.ErrExist}
 	}
 	return os.Rename(a.Name(), path)
 }
 
-// replace puts a in the place of what is at path.
+// replace puts a, which is finished, in the place of what is at path.
 func (d *Dir) replace(w *writer, a aside, path string) error {
 	name := a.Name()
 	if !a.named {
@@ -237,5 +206,11 @@ func (d *Dir) replace(w *writer, a aside, path string) error {
 			return err
 		}
 	}
+	// Who has found the old object too old must not remove the new one for it.
+	unlock, err := lockDir(filepath.Dir(path), false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	return os.Rename(name, path)
 }

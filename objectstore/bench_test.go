@@ -4,8 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"e3/objectstore"
 )
@@ -179,5 +184,54 @@ func BenchmarkCheckoutTree20000(b *testing.B) {
 		if _, err := objectstore.CheckoutTree(b.Context(), d, h, filepath.Join(base, fmt.Sprint(n)), objectstore.CheckoutOptions{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkSweep removes garbage by SweepShard on all cores, one object after the other by
+// DeleteBefore, and as find does it, without a look at each.
+func BenchmarkSweep(b *testing.B) {
+	const objects = 20_000
+	cutoff := time.Now().Add(time.Hour)
+	none := func(objectstore.Hash) bool { return false }
+	for name, sweep := range map[string]func(d *objectstore.Dir) error{
+		"SweepShard": func(d *objectstore.Dir) error {
+			var g errgroup.Group
+			g.SetLimit(runtime.GOMAXPROCS(0))
+			for i := range objectstore.Shards {
+				g.Go(func() error {
+					return d.SweepShard(b.Context(), byte(i), cutoff, none, func(objectstore.Entry) {})
+				})
+			}
+			return g.Wait()
+		},
+		"DeleteBefore": func(d *objectstore.Dir) error {
+			for e, err := range d.Walk(b.Context()) {
+				if err == nil {
+					_, err = d.DeleteBefore(b.Context(), e.Hash, cutoff)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"find": func(d *objectstore.Dir) error { return exec.Command("find", d.Path(), "-type", "f", "-delete").Run() },
+	} {
+		b.Run(name, func(b *testing.B) {
+			d := newDir(b)
+			buf := make([]byte, 500)
+			for b.Loop() {
+				b.StopTimer()
+				for i := range objects {
+					fill(buf, i)
+					put(b, d, buf)
+				}
+				b.StartTimer()
+				if err := sweep(d); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/objects, "µs/object")
+		})
 	}
 }

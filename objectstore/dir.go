@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,20 +17,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// RefreshAge bounds how stale the modification time of an object can be after it was put:
-// putting an object that is there sets its time only if it is older than that, so that
-// warm runs write nothing. A collector must therefore spare whatever is younger than the
-// beginning of the oldest live session minus RefreshAge. Both are the file system's
-// times, never this machine's.
-const RefreshAge = time.Hour
-
 // Options adjust a Dir. The zero value is usable.
 type Options struct {
-	// Scratch names an existing directory on the same file system for what is written
-	// aside. It is called once, before the first put, so that a caller may open its
-	// session there; an error fails that put and the next one asks again. The caller
-	// removes what a crash leaves in it. Without Scratch the store's own directory is used.
-	Scratch func() (string, error)
+	// Session begins the caller's session, before the first put, or returns the one that began:
+	// an existing directory on the same file system for what is written aside, and the moment
+	// since which the session has been known to collectors, by the file system's clock. An
+	// error fails that put and the next one asks again. The caller removes what a crash leaves
+	// in the directory. Without Session the store's own directory is used, and the first put is
+	// the beginning.
+	//
+	// Everything that is put or refreshed has a time from then on not before that moment: no
+	// collector that spares what is younger than the oldest live session takes it.
+	Session func() (dir string, began time.Time, err error)
 }
 
 // A Dir keeps objects as files of mode 0444, <2 hex>/<62 hex> under one directory. An object
@@ -42,7 +38,7 @@ type Options struct {
 // an object may have lost its end; a put of the same bytes notices the size and replaces it.
 type Dir struct {
 	path    string
-	scratch func() (string, error)
+	session func() (dir string, began time.Time, err error)
 
 	writerMu  sync.Mutex
 	writer    atomic.Pointer[writer]
@@ -53,6 +49,7 @@ type Dir struct {
 // A writer is what a Dir learns about its file system before it first writes.
 type writer struct {
 	scratch string
+	began   int64         // of the session, in the file system's nanoseconds since 1970
 	dev     uint64        // the file system's number
 	chmod   bool          // the umask takes bits from 0444
 	skew    time.Duration // the file system's clock minus ours
@@ -75,7 +72,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	case !fi.IsDir():
 		return nil, fmt.Errorf("open object store: %s is not a directory", path)
 	}
-	return &Dir{path: path, scratch: o.Scratch}, nil
+	return &Dir{path: path, session: o.Session}, nil
 }
 
 // Path returns the store's directory.
@@ -209,125 +206,4 @@ func (d *Dir) Verify(ctx context.Context, h Hash) error {
 		return &CorruptError{Want: h, Got: info.Hash, Size: info.Size}
 	}
 	return nil
-}
-
-// An Entry is an object found by Walk. Time is when it was last put, at most RefreshAge
-// too early, by the file system's clock.
-type Entry struct {
-	Info
-	Time time.Time
-}
-
-// Walk yields every object in the order of the names, shard by shard. What has no object's
-// name is passed over, and so is what goes away meanwhile. After an error, the walk goes on
-// with the next shard if the caller does.
-func (d *Dir) Walk(ctx context.Context) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		for shard := range 256 {
-			if err := ctx.Err(); err != nil {
-				yield(Entry{}, err)
-				return
-			}
-			if !d.walkShard(byte(shard), yield) {
-				return
-			}
-		}
-	}
-}
-
-func (d *Dir) walkShard(shard byte, yield func(Entry, error) bool) bool {
-	prefix := hex.EncodeToString([]byte{shard})
-	names, err := readNames(filepath.Join(d.path, prefix))
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-		return yield(Entry{}, fmt.Errorf("walk objects: %w", err))
-	}
-	for _, name := range names {
-		h, err := ParseHash(prefix + name)
-		if err != nil {
-			continue
-		}
-		st, err := lstat(d.file(h))
-		switch {
-		case errors.Is(err, fs.ErrNotExist) || err == nil && !st.regular:
-			continue
-		case err != nil:
-			err = objectError(h, err)
-		}
-		if !yield(Entry{Info{h, st.size}, time.Unix(0, st.mtime)}, err) {
-			return false
-		}
-	}
-	return true
-}
-
-// ShardTimes returns the modification times of the 256 shards in nanoseconds, 0 for one that
-// does not exist. Adding or removing an object changes the time of its shard; refreshing
-// does not.
-func (d *Dir) ShardTimes() ([256]int64, error) {
-	var times [256]int64
-	for shard := range times {
-		path := filepath.Join(d.path, hex.EncodeToString([]byte{byte(shard)}))
-		switch st, err := lstat(path); {
-		case err == nil:
-			times[shard] = st.mtime
-		case !errors.Is(err, fs.ErrNotExist):
-			return times, fmt.Errorf("object store: %w", err)
-		}
-	}
-	return times, nil
-}
-
-// readNames returns the names in a directory, sorted.
-func readNames(dir string) ([]string, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	slices.Sort(names)
-	return names, err
-}
-
-// Delete removes h, whatever its age. Removing what is absent succeeds.
-func (d *Dir) Delete(ctx context.Context, h Hash) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := os.Remove(d.file(h)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("delete object %s: %w", h, err)
-	}
-	return nil
-}
-
-// DeleteBefore removes h if it was last put before cutoff and reports whether it did. On
-// systems with flock this cannot cross a put that refreshes the object: either the put is
-// seen here, or the put sees the object gone and writes it again.
-func (d *Dir) DeleteBefore(ctx context.Context, h Hash, cutoff time.Time) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	unlock, err := lockDir(d.path, true)
-	if err != nil {
-		return false, fmt.Errorf("delete object %s: %w", h, err)
-	}
-	defer unlock()
-	path := d.file(h)
-	st, err := lstat(path)
-	if err == nil && st.mtime >= cutoff.UnixNano() {
-		return false, nil
-	}
-	if err == nil {
-		err = os.Remove(path)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("delete object %s: %w", h, err)
-	}
-	return true, nil
 }

@@ -53,11 +53,11 @@ func TestDirLayout(t *testing.T) {
 func TestOpenDirIsLazy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "objects")
 	asked := 0
-	d, err := objectstore.OpenDir(path, objectstore.Options{Scratch: func() (string, error) {
+	d, err := objectstore.OpenDir(path, objectstore.Options{Session: func() (string, time.Time, error) {
 		if asked++; asked == 1 {
-			return "", errors.New("no session")
+			return "", time.Time{}, errors.New("no session")
 		}
-		return filepath.Dir(path), nil
+		return filepath.Dir(path), time.Now(), nil
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -96,32 +96,6 @@ func TestOpenDirRefusesFile(t *testing.T) {
 	if _, err := objectstore.OpenDir(path, objectstore.Options{}); err == nil {
 		t.Error("OpenDir of a file: got no error")
 	}
-}
-
-func TestPutRefreshes(t *testing.T) {
-	for name, age := range map[string]time.Duration{"old": 3 * time.Hour, "from the future": -3 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			d := newDir(t)
-			h := put(t, d, []byte("x"))
-			long := time.Now().Add(-age)
-			os.Chtimes(d.File(h), long, long)
-			put(t, d, []byte("x"))
-			fi, _ := os.Stat(d.File(h))
-			if since := time.Since(fi.ModTime()).Abs(); since > time.Minute {
-				t.Errorf("after a put the object is %v old", since)
-			}
-		})
-	}
-	t.Run("young objects are left alone", func(t *testing.T) {
-		d := newDir(t)
-		h := put(t, d, []byte("x"))
-		recent := time.Now().Add(-objectstore.RefreshAge / 2).Truncate(time.Second)
-		os.Chtimes(d.File(h), recent, recent)
-		put(t, d, []byte("x"))
-		if fi, _ := os.Stat(d.File(h)); !fi.ModTime().Equal(recent) {
-			t.Errorf("got time %v, want %v", fi.ModTime(), recent)
-		}
-	})
 }
 
 func TestDeleteBefore(t *testing.T) {

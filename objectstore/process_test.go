@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"e3/objectstore"
 )
@@ -33,7 +35,7 @@ func runChild(t *testing.T, role, base string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(env, "E3_CHILD="+role, "E3_BASE="+base)...)
 	cmd.Stderr = os.Stderr
-	if role == "put for ever" {
+	if strings.HasSuffix(role, " for ever") {
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -61,9 +63,22 @@ func child(role, base string) error {
 		}
 		setUmask(int(n))
 	}
+	switch role {
+	case "sessions":
+		return sessions(context.Background(), base, uint64(os.Getpid()), 40)
+	case "collect for ever":
+		for i := 0; ; i++ {
+			if _, err := collect(context.Background(), base); err != nil {
+				return err
+			}
+			if i == 0 {
+				fmt.Println("at work")
+			}
+		}
+	}
 	scratch := filepath.Join(base, "scratch")
 	d, err := objectstore.OpenDir(filepath.Join(base, "objects"), objectstore.Options{
-		Scratch: func() (string, error) { return scratch, os.MkdirAll(scratch, 0o700) },
+		Session: func() (string, time.Time, error) { return scratch, time.Now(), os.MkdirAll(scratch, 0o700) },
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
@@ -20,7 +21,7 @@ func newDirIn(t testing.TB, base string) *objectstore.Dir {
 	t.Helper()
 	scratch := filepath.Join(base, "scratch")
 	d, err := objectstore.OpenDir(filepath.Join(base, "objects"), objectstore.Options{
-		Scratch: func() (string, error) { return scratch, os.MkdirAll(scratch, 0o700) },
+		Session: func() (string, time.Time, error) { return scratch, time.Now(), os.MkdirAll(scratch, 0o700) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,10 +45,18 @@ func linkOpen(f *os.File, path string) error {
 	return &os.LinkError{Op: "link", Old: f.Name(), New: path, Err: err}
 }
 
-// touchOpen sets the modification time of f to the file system's present.
-func touchOpen(f *os.File) error {
-	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_NOW}}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), times, 0)
+// touchOpen sets the modification time of f, which may have no name.
+func touchOpen(f *os.File, mtime time.Time) error {
+	t, err := unix.TimeToTimespec(mtime)
+	if err != nil {
+		return err
+	}
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, t}
+	err = unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), times, 0)
+	if err != nil {
+		return &os.PathError{Op: "set time of", Path: f.Name(), Err: err}
+	}
+	return nil
 }
 
 // lease takes a read lease on f. It reports false if anyone has the file open for writing,

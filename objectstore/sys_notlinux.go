@@ -5,6 +5,7 @@ package objectstore
 import (
 	"errors"
 	"os"
+	"time"
 )
 
 // What follows has no counterpart here. Files are written aside under a name, outputs of
@@ -18,7 +19,7 @@ func canLinkOpen() bool { return false }
 
 func linkOpen(*os.File, string) error { return errors.ErrUnsupported }
 
-func touchOpen(*os.File) error { return errors.ErrUnsupported }
+func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 
 func lease(*os.File) bool { return false }
 

@@ -2,7 +2,10 @@
 
 package objectstore
 
-import "os"
+import (
+	"os"
+	"path/filepath"
+)
 
 func lstat(path string) (stat, error) {
 	fi, err := os.Lstat(path)
@@ -27,6 +30,10 @@ func statOf(fi os.FileInfo) stat {
 		regular: fi.Mode().IsRegular(), perm: fi.Mode().Perm(),
 	}
 }
+
+func statIn(dir *os.File, name string) (stat, error) { return lstat(filepath.Join(dir.Name(), name)) }
+
+func removeIn(dir *os.File, name string) error { return os.Remove(filepath.Join(dir.Name(), name)) }
 
 // lockDir locks nothing: there is no lock on directories that every process would honour.
 func lockDir(string, bool) (func(), error) { return func() {}, nil }

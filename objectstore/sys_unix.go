@@ -3,9 +3,9 @@
 package objectstore
 
 import (
-	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,23 +40,43 @@ func statOf(st *unix.Stat_t) stat {
 	}
 }
 
+// statIn is lstat for a name in an open folder, which spares the walk to the folder.
+func statIn(dir *os.File, name string) (stat, error) {
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
+		return stat{}, &fs.PathError{Op: "lstat", Path: filepath.Join(dir.Name(), name), Err: err}
+	}
+	return statOf(&st), nil
+}
+
+// removeIn removes a file of an open folder.
+func removeIn(dir *os.File, name string) error {
+	err := retryEINTR(func() error { return unix.Unlinkat(int(dir.Fd()), name, 0) })
+	if err != nil {
+		return &fs.PathError{Op: "remove", Path: filepath.Join(dir.Name(), name), Err: err}
+	}
+	return nil
+}
+
 // lockDir takes a lock on a directory, shared or alone, and returns its release. Where
 // directories cannot be locked (some network file systems) it locks nothing: the race that
 // it closes is then open for the microseconds between two system calls.
 func lockDir(path string, alone bool) (func(), error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil
-	}
+	var fd int
+	err := retryEINTR(func() (err error) {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	how := unix.LOCK_SH
 	if alone {
 		how = unix.LOCK_EX
 	}
-	_ = retryEINTR(func() error { return unix.Flock(int(f.Fd()), how) })
-	return func() { f.Close() }, nil
+	_ = retryEINTR(func() error { return unix.Flock(fd, how) })
+	return func() { _ = unix.Close(fd) }, nil
 }
 
 func retryEINTR(call func() error) error {

@@ -186,8 +186,24 @@ func (t Tree) Sort() {
 // else is an error that wraps a *beast2.SyntaxError with the offset. Whether links stay inside
 // a tree of several levels is for those to check who follow them (CheckoutTree does).
 func DecodeTree(data []byte) (Tree, error) {
+	var t Tree
+	err := decodeTree(data, func(n int) { t = make(Tree, 0, n) }, func(e *TreeEntry) { t = append(t, *e) })
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// EachEntry is DecodeTree for those who need no Tree: a directory may have millions of entries. It has
+// called visit for those before the place that an error is about.
+func EachEntry(data []byte, visit func(*TreeEntry)) error {
+	return decodeTree(data, func(int) {}, visit)
+}
+
+// decodeTree calls begin with the number of entries and then visit for each one.
+func decodeTree(data []byte, begin func(n int), visit func(*TreeEntry)) error {
 	if len(data) > MaxTreeBytes {
-		return nil, fmt.Errorf("decode directory object: %d bytes are more than %d", len(data), MaxTreeBytes)
+		return fmt.Errorf("decode directory object: %d bytes are more than %d", len(data), MaxTreeBytes)
 	}
 	r := beast2.NewReader(data, 0)
 	if !strings.HasPrefix(string(data[:min(len(data), len(treeHeader))]), treeHeader) {
@@ -198,8 +214,9 @@ func DecodeTree(data []byte) (Tree, error) {
 	r.Inline()
 	// The shortest entry is a link: a name and a target of one byte each.
 	n := r.Count(5)
-	t := make(Tree, 0, n)
-	for range n {
+	begin(n)
+	last := ""
+	for i := range n {
 		at := r.Offset()
 		e := TreeEntry{Name: r.String(), Kind: EntryKind(r.Tag(int(kinds)))}
 		switch e.Kind {
@@ -215,19 +232,20 @@ func DecodeTree(data []byte) (Tree, error) {
 		if r.Err() == nil {
 			if msg := e.check(); msg != "" {
 				r.Failf(at, "entry %q: %s", e.Name, msg)
-			} else if len(t) > 0 && beast2.CompareStrings(t[len(t)-1].Name, e.Name) >= 0 {
+			} else if i > 0 && beast2.CompareStrings(last, e.Name) >= 0 {
 				r.Failf(at, "entry %q is out of order", e.Name)
 			}
 		}
 		if r.Err() != nil {
 			break
 		}
-		t = append(t, e)
+		visit(&e)
+		last = e.Name
 	}
 	if err := r.Done(); err != nil {
-		return nil, fmt.Errorf("decode directory object: %w", err)
+		return fmt.Errorf("decode directory object: %w", err)
 	}
-	return t, nil
+	return nil
 }
 
 // commonPrefix returns how many bytes data and want agree in from the start.

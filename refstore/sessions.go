@@ -2,8 +2,13 @@ package refstore
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrReadOnly reports that this process may not write to a store, so that it can have no session and protect nothing.
+// Whoever only reads may go on without.
+var ErrReadOnly = errors.New("the repository cannot be written")
 
 // Sessions is an optional capability of a store: it says who is at work and since when, so that a collector can tell
 // garbage from what somebody is about to name. A session begins before its first object is put and ends with its
@@ -14,10 +19,11 @@ import (
 // it reads any reference, and for what they protect after it has read all others. Whoever protects something looks
 // again, afterwards, whether what it took the name from still holds it.
 type Sessions interface {
-	// SessionBegan returns when this process's session began, and begins it if need be.
+	// SessionBegan returns when this process's session began, and begins it if need be. ErrReadOnly.
 	SessionBegan(ctx context.Context) (time.Time, error)
 
-	// Protect makes names known as in use until release is called or the process ends. They mean nothing to the store.
+	// Protect makes names known as in use until release is called or the process ends. They mean nothing to the store,
+	// and have one line each. ErrInvalid, ErrReadOnly.
 	Protect(ctx context.Context, names []string) (release func(), err error)
 
 	// LiveSessions returns the sessions of all live processes, this one's included if it has one.

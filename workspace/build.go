@@ -112,7 +112,7 @@ func (w *Workspaces) packageInputs(ctx context.Context, def *manifest.Definition
 	for i := range def.Inputs {
 		in := &def.Inputs[i]
 		p := &list[i]
-		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path}
+		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, NoExport: in.NoExport}
 		if in.Kind == manifest.ValueInput {
 			leaf, err := w.putValue(ctx, in.Value)
 			if err != nil {

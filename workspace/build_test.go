@@ -50,7 +50,7 @@ inputs:
   images:  {dir: data/img}
   src:     {glob: "src/*.py"}
   tool:    {file: src/tool.sh}
-  horizon: {value: 12}
+  horizon: {value: 12, export: false}
   grid:    {value: [1, 2]}
 tasks:
   clean:
@@ -93,7 +93,7 @@ func TestBuild(t *testing.T) {
 		{Name: "images", Source: record.FromDir, Location: "data/img", Default: record.Leaf{Kind: record.LeafDir}},
 		{Name: "src", Source: record.FromGlob, Location: "src/*.py", Default: record.Leaf{Kind: record.LeafDir}},
 		{Name: "tool", Source: record.FromFile, Location: "src/tool.sh", Executable: true, Default: file("src/tool.sh", true)},
-		{Name: "horizon", Source: record.FromValue, Default: record.Leaf{Kind: record.LeafValue}},
+		{Name: "horizon", Source: record.FromValue, NoExport: true, Default: record.Leaf{Kind: record.LeafValue}},
 		{Name: "grid", Source: record.FromValue, Default: record.Leaf{Kind: record.LeafValue}},
 	}
 	noHash := cmp.FilterPath(func(path cmp.Path) bool { return path.Last().String() == ".Hash" }, cmp.Comparer(func(a, b string) bool {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"e3/internal/eastref"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -23,8 +24,21 @@ type DatasetPath struct {
 }
 
 // ParseDatasetPath reads <name>[.<entry>][/path]. The name of a matrix task goes on to its
-// closing bracket: labels may hold dots.
+// closing bracket: labels may hold dots. In workspaces of the reference all of it is the path of a dataset, in which
+// names may be in backticks.
 func ParseDatasetPath(s string) (DatasetPath, error) {
+	p, err := parseDatasetPath(s)
+	if err == nil && !strings.HasPrefix(s, "`") || !strings.Contains(s, "`") {
+		return p, err
+	}
+	path, bad := eastref.ParsePath(s)
+	if bad != nil {
+		return p, err
+	}
+	return DatasetPath{Name: eastName(path[:1]), Entry: eastName(path[1:])}, nil
+}
+
+func parseDatasetPath(s string) (DatasetPath, error) {
 	end := strings.IndexAny(s, "./[")
 	if end >= 0 && s[end] == '[' {
 		closing := strings.IndexByte(s[end:], ']')
@@ -46,21 +60,46 @@ func ParseDatasetPath(s string) (DatasetPath, error) {
 	return p, nil
 }
 
+// Task is the name of the task that the path names if it has one part.
+func (p DatasetPath) Task() string {
+	if strings.HasPrefix(p.Name, "`") {
+		if path, err := eastref.ParsePath(p.Name); err == nil && len(path) == 1 {
+			return path[0]
+		}
+	}
+	return p.Name
+}
+
+// keypath is the path as the reference writes it.
+func (p DatasetPath) keypath() string {
+	if p.Entry == "" {
+		return p.Name
+	}
+	return p.Name + "." + p.Entry
+}
+
 // A Dataset is a leaf of a workspace's tree.
 type Dataset struct {
 	record.Leaf
 	Workspace string
 	Path      DatasetPath
 	Output    bool // a task makes it
+	// East says that the reference has made it: a LeafNode holds further datasets, a LeafValue is a value of any
+	// type, null where it has no hash, or whatever a task has written.
+	East bool
 }
 
 // UnassignedError says that a dataset holds nothing yet.
 type UnassignedError struct {
 	Workspace, Name string
 	Output          bool
+	East            bool // in a workspace of the reference: it stays so
 }
 
 func (e *UnassignedError) Error() string {
+	if e.East {
+		return fmt.Sprintf("%s of workspace %s has no value", e.Name, e.Workspace)
+	}
 	if e.Output {
 		return fmt.Sprintf("task %s of workspace %s has no output yet; make it with: e3 start <repo> %s", e.Name, e.Workspace, e.Workspace)
 	}
@@ -73,11 +112,14 @@ func (w *Workspaces) Dataset(ctx context.Context, ws string, p DatasetPath) (*Da
 	if err != nil {
 		return nil, err
 	}
+	d := &Dataset{Workspace: ws, Path: p}
 	t, err := w.readTree(ctx, s.RootHash, bothParts)
+	if errors.Is(err, record.ErrType) {
+		return w.eastDataset(ctx, s, d)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
-	d := &Dataset{Workspace: ws, Path: p}
 	var ok bool
 	if d.Leaf, ok = t.inputs.Get(p.Name); !ok {
 		d.Output = true
@@ -186,7 +228,7 @@ func (w *Workspaces) Input(ctx context.Context, ws, name string) (*record.Packag
 func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.PackageInput, error) {
 	pkg, err := w.LoadPackage(ctx, s.PackageHash)
 	if err != nil {
-		return nil, notRunnable(err, s.PackageName+"@"+s.PackageVersion)
+		return nil, w.notRunnable(ctx, s, err)
 	}
 	unknown := &UnknownError{What: "input", Name: name}
 	for i := range pkg.Inputs {
@@ -281,21 +323,40 @@ func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
 		if err != nil {
 			return err
 		}
-		leaf := in.Default
-		if link, err := w.link(ctx, ws); err != nil {
+		have, _ := t.inputs.Get(name)
+		leaf, err := w.unsetLeaf(ctx, ws, in, have)
+		if err != nil {
 			return err
-		} else if link != nil {
-			if i := slices.IndexFunc(link.Inputs, func(l record.LinkInput) bool { return l.Name == name }); i >= 0 {
-				leaf = link.Inputs[i].Leaf
-			}
 		}
-		if have, _ := t.inputs.Get(name); have != leaf {
+		if have != leaf {
 			changed = true
 		}
 		t.inputs = t.inputs.Set(name, leaf)
 		return nil
 	})
 	return changed, err
+}
+
+// unsetLeaf is what an input is when it is not set, refreshed unless the workspace has it.
+func (w *Workspaces) unsetLeaf(ctx context.Context, ws string, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
+	link, err := w.link(ctx, ws)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	if link != nil {
+		if i := slices.IndexFunc(link.Inputs, func(l record.LinkInput) bool { return l.Name == in.Name }); i >= 0 {
+			linked := &link.Inputs[i]
+			if linked.Leaf != have {
+				// The link is not saved: the next start sees what has changed, and whether the package must be built anew.
+				_, err = w.renew(ctx, link, linked)
+			}
+			return linked.Leaf, err
+		}
+	}
+	if in.Default != have {
+		_, err = w.refresh(ctx, in.Default) // an export may have left its content out
+	}
+	return in.Default, err
 }
 
 // markSet notes in the link, where there is one, whether an input is set, and tells
@@ -336,6 +397,9 @@ func (w *Workspaces) Names(ctx context.Context, ws string) ([]DatasetRow, error)
 		return nil, err
 	}
 	t, err := w.readTree(ctx, s.RootHash, bothParts)
+	if errors.Is(err, record.ErrType) {
+		return w.eastRows(ctx, s)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
@@ -344,7 +408,7 @@ func (w *Workspaces) Names(ctx context.Context, ws string) ([]DatasetRow, error)
 		list = append(list, DatasetRow{Name: e.Name, Leaf: e.Leaf})
 	}
 	for _, e := range t.tasks {
-		list = append(list, DatasetRow{Name: e.Name, Leaf: e.Leaf, Output: true})
+		list = append(list, DatasetRow{Name: e.Name, Leaf: e.Leaf, Output: true, Task: e.Name})
 	}
 	return list, nil
 }

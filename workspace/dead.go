@@ -34,12 +34,15 @@ func (w *Workspaces) closeDead(ctx context.Context, ws, current string, x *execu
 }
 
 func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *executions.Executor) error {
-	rec, err := w.Records.Get(ctx, runKey(ws, id))
+	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if imported(rec) {
+		return nil // it came as it was
 	}
 	run, err := record.DecodeRun(rec.Value)
 	if err != nil {
@@ -79,7 +82,11 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *ex
 		case record.RunCancelled:
 			end.Type = events.RunCancelled
 		}
-		if id > current {
+		behind, err := w.behindRun(ctx, ws, id, current)
+		if err != nil {
+			return err
+		}
+		if behind {
 			if _, err := w.update(ctx, ws, false, func(s *State) error {
 				s.CurrentRunID = id
 				return nil
@@ -90,6 +97,19 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *ex
 	}
 	log.Emit(end)
 	return log.Close()
+}
+
+// behindRun tells whether a state that names the run current must name the run id instead, which has finished: it is
+// later, or the other one was imported.
+func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (bool, error) {
+	if id > current {
+		return true, nil
+	}
+	rec, err := w.Records.Get(ctx, runKey(ws, current), fieldProvenance)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return false, nil
+	}
+	return imported(rec), err
 }
 
 // closeExecution finds out what became of an execution whose end is not in the log.

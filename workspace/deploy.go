@@ -9,18 +9,40 @@ import (
 	"slices"
 
 	"e3/dataflow"
+	"e3/internal/eastref"
 	"e3/internal/record"
 	"e3/objectstore"
 )
 
-// Deploy puts a registered package into a workspace and unlinks it from any file.
+// Deploy puts a registered package into a workspace and unlinks it from any file. One that was made by the reference
+// brings its tree, which can be read.
 func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) error {
+	release, registered, err := w.holdPackage(ctx, ref)
+	if err != nil {
+		return err
+	}
+	defer release()
 	pkg, err := w.LoadPackage(ctx, ref.Hash)
+	var east *eastref.Package
+	if errors.Is(err, record.ErrType) {
+		east, err = w.loadEast(ctx, ref.Hash)
+	}
 	if err != nil {
 		return fmt.Errorf("package %s: %w", ref, err)
 	}
-	if _, err := dataflow.NewGraph(pkg); err != nil {
-		return err
+	if east == nil {
+		if _, err := dataflow.NewGraph(pkg); err != nil {
+			return err
+		}
+	}
+	switch {
+	case registered:
+	case east == nil:
+		if err := w.refreshPackage(ctx, ref.Hash, pkg); err != nil {
+			return fmt.Errorf("package %s: %w", ref, err)
+		}
+	default:
+		return fmt.Errorf("package %s is not in the register any more: %w", ref, ErrNotFound)
 	}
 	lock, err := w.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
@@ -39,7 +61,12 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 			return err
 		}
 	}
-	if _, err := w.install(ctx, ws, pkg, ref.Hash, true); err != nil {
+	if east != nil {
+		err = w.installEast(ctx, ws, ref, east)
+	} else {
+		_, err = w.install(ctx, ws, pkg, ref.Hash, true)
+	}
+	if err != nil {
 		return err
 	}
 	return forget(ctx, w.Local, linkKey(ws))
@@ -120,10 +147,10 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 		wasSet := func(string, record.Leaf) bool { return false }
 		if s.Deployed {
 			var err error
-			if old, err = w.readTree(ctx, s.RootHash, bothParts); err != nil && !lost(err) {
+			if old, err = w.treeOf(ctx, ws, s, bothParts); errors.Is(err, errStale) || err != nil && !lost(err) && !errors.Is(err, record.ErrType) {
 				return err
 			} else if err != nil {
-				old = &tree{} // nothing of the old tree can be kept; the new one mends the workspace
+				old = &tree{} // nothing can be kept: it is gone, or the reference's
 			}
 			if wasSet, err = w.setValues(ctx, ws, s); err != nil {
 				return err
@@ -224,22 +251,27 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return nil, err
 	}
+	touched := scan.touched.Load()
+	if executable == executables(link) {
+		behind := scan.changed.Load()
+		if !behind {
+			if behind, err = w.behind(ctx, s, link); err != nil {
+				return nil, err
+			}
+		}
+		if behind {
+			reread, err := w.assignLinked(ctx, ws, link, durable)
+			if err != nil {
+				return nil, err
+			}
+			touched = touched || reread
+		}
+	}
 	if executable != executables(link) {
 		work()
 		return w.deployFile(ctx, ws, link.File, durable) // how an input is staged is part of the task
 	}
-	behind := scan.changed.Load()
-	if !behind {
-		if behind, err = w.behind(ctx, s, link); err != nil {
-			return nil, err
-		}
-	}
-	if behind {
-		if err := w.assignLinked(ctx, ws, link, durable); err != nil {
-			return nil, err
-		}
-	}
-	if scan.touched.Load() {
+	if touched {
 		return nil, w.saveLink(ctx, ws, link, durable, nil)
 	}
 	return nil, nil
@@ -272,15 +304,17 @@ func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error
 		return err
 	}
 	if scan.changed.Load() {
-		if err := w.assignLinked(ctx, ws, link, durable); err != nil {
+		if _, err := w.assignLinked(ctx, ws, link, durable); err != nil {
 			return err
 		}
 	}
 	return w.saveLink(ctx, ws, link, durable, nil)
 }
 
-func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.Link, durable bool) error {
-	_, err := w.edit(ctx, ws, durable, inputsPart, func(_ *State, t *tree) error {
+// assignLinked gives the tree what the link remembers of the inputs that are not set. What the tree does not hold may have been
+// collected since it was read: it is refreshed, or read again, which reread tells.
+func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.Link, durable bool) (reread bool, err error) {
+	_, err = w.edit(ctx, ws, durable, inputsPart, func(_ *State, t *tree) error {
 		set := link.Set
 		if now, err := w.link(ctx, ws); err != nil {
 			return err
@@ -288,13 +322,22 @@ func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.L
 			set = now.Set // what was set since we read it stays
 		}
 		for i := range link.Inputs {
-			if in := &link.Inputs[i]; !slices.Contains(set, in.Name) {
-				t.inputs = t.inputs.Set(in.Name, in.Leaf)
+			in := &link.Inputs[i]
+			if slices.Contains(set, in.Name) {
+				continue
 			}
+			if have, _ := t.inputs.Get(in.Name); have != in.Leaf {
+				again, err := w.renew(ctx, link, in)
+				if err != nil {
+					return err
+				}
+				reread = reread || again
+			}
+			t.inputs = t.inputs.Set(in.Name, in.Leaf)
 		}
 		return nil
 	})
-	return err
+	return reread, err
 }
 
 // executables is a print of which file inputs have the executable bit.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,16 +12,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
+	"e3/internal/eastref"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/objectstore"
-	"e3/refstore"
 )
 
 // RunReport is a run as people look at it: its record, completed by its events where the
 // record says nothing yet.
 type RunReport struct {
 	*record.Run
+	Provenance *record.Provenance // how it came here; nil where it was made here
 	// Live says that the run's process is at work. A run on record as running that is not
 	// live was interrupted: the next start closes it.
 	Live  bool
@@ -33,10 +33,13 @@ type RunReport struct {
 
 // Status is the run's state in a word.
 func (r *RunReport) Status() string {
-	if r.State == record.RunRunning && !r.Live {
-		return "interrupted"
+	switch {
+	case r.State != record.RunRunning || r.Live:
+		return r.State.String()
+	case r.Provenance != nil:
+		return "unfinished" // when it was exported
 	}
-	return r.State.String()
+	return "interrupted"
 }
 
 // TaskState is how far a task has come in a run.
@@ -69,15 +72,19 @@ type TaskReport struct {
 	Because     string // the task whose failure made it be skipped
 }
 
-// RunSummary is Report of the latest run without its tasks.
+// RunSummary is Report of the run that a workspace shows, without its tasks.
 func (w *Workspaces) RunSummary(ctx context.Context, ws string) (*RunReport, error) {
+	return w.summary(ctx, ws, "")
+}
+
+func (w *Workspaces) summary(ctx context.Context, ws, id string) (*RunReport, error) {
 	for {
-		run, err := w.Run(ctx, ws, "")
+		run, err := w.run(ctx, ws, id)
 		if err != nil {
 			return nil, err
 		}
-		r := &RunReport{Run: run}
-		if run.State != record.RunRunning {
+		r := &RunReport{Run: run.Run, Provenance: run.provenance}
+		if run.State != record.RunRunning || run.provenance != nil {
 			return r, nil
 		}
 		busy, err := w.Busy(ctx, ws)
@@ -89,35 +96,43 @@ func (w *Workspaces) RunSummary(ctx context.Context, ws string) (*RunReport, err
 			return r, nil
 		}
 		// It may have ended between the two looks.
-		if again, err := w.Run(ctx, ws, ""); err != nil || again.RunID == run.RunID && again.State == run.State {
+		if again, err := w.Run(ctx, ws, id); err != nil || again.RunID == run.RunID && again.State == run.State {
 			return r, err
 		}
 	}
 }
 
-// Report tells the latest run of a workspace.
-func (w *Workspaces) Report(ctx context.Context, ws string) (*RunReport, error) {
-	if _, err := w.State(ctx, ws); err != nil {
-		return nil, err
+// Report tells a run of a workspace by a prefix of its id, "" the one that the workspace shows. Imported runs are told
+// also of a workspace that is not here.
+func (w *Workspaces) Report(ctx context.Context, ws, run string) (*RunReport, error) {
+	_, missing := w.State(ctx, ws)
+	if missing != nil && !errors.Is(missing, ErrNotFound) {
+		return nil, missing
 	}
-	r, err := w.RunSummary(ctx, ws)
+	id, err := w.runID(ctx, ws, run)
+	var unknown *UnknownError
+	if missing != nil && err != nil && !errors.As(err, &unknown) && !errors.Is(err, executions.ErrAmbiguous) {
+		return nil, missing
+	}
 	if err != nil {
 		return nil, err
 	}
-	h, err := w.history(ctx, ws, r.RunID)
+	r, err := w.summary(ctx, ws, id)
+	if missing != nil && (err != nil || r.Provenance == nil) {
+		return nil, missing
+	}
 	if err != nil {
 		return nil, err
 	}
-	if r.State == record.RunRunning {
-		h.now(w.Now(), r.Live)
-	} else {
-		h.record(r.Run)
+	h, err := w.history(ctx, ws, r)
+	if err != nil {
+		return nil, err
 	}
 	r.Tasks = h.tasks
 	if r.Done, r.Total = h.done, h.total; r.State != record.RunRunning {
 		r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
 	}
-	return r, w.complete(ctx, ws, h)
+	return r, w.complete(ctx, ws, r, h)
 }
 
 // history is the events of a run, folded into one report for each task.
@@ -128,13 +143,21 @@ type history struct {
 	done, total int64
 }
 
-func (w *Workspaces) history(ctx context.Context, ws, run string) (*history, error) {
-	h := &history{index: map[string]int{}}
-	for e, err := range events.Read(ctx, w.Records, ws, run) {
+func newHistory() *history { return &history{index: map[string]int{}} }
+
+// history tells what became of the tasks of a run, as far as its events and its record say.
+func (w *Workspaces) history(ctx context.Context, ws string, r *RunReport) (*history, error) {
+	h := newHistory()
+	for e, err := range events.Read(ctx, w.Records, ws, r.RunID) {
 		if err != nil {
 			return nil, err
 		}
 		h.add(&e.Event)
+	}
+	if r.State == record.RunRunning {
+		h.now(w.Now(), r.Live)
+	} else {
+		h.record(r.Run)
 	}
 	return h, nil
 }
@@ -238,9 +261,9 @@ func (h *history) record(run *record.Run) {
 	h.tasks = list
 }
 
-// complete finds the executions whose duration no event tells: those that answer proven
-// tasks. Where an execution cannot be found its duration stays unknown.
-func (w *Workspaces) complete(ctx context.Context, ws string, h *history) error {
+// complete finds the executions that no event tells: those that answer proven tasks, and all those of an imported run that
+// has no events. Of an execution that cannot be found no more is told than the run's record says.
+func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, h *history) error {
 	var open []int
 	for i := range h.tasks {
 		if t := &h.tasks[i]; t.ExecutionID != "" && t.Key == "" && t.Duration == 0 {
@@ -250,47 +273,159 @@ func (w *Workspaces) complete(ctx context.Context, ws string, h *history) error 
 	if len(open) == 0 {
 		return nil
 	}
-	tasks, err := w.tasksOf(ctx, ws, h.pkg)
+	packages, err := w.packagesOf(ctx, ws, r, h.pkg)
 	if err != nil {
 		return err
 	}
 	x := executions.NewStore(w.Records, w.Objects)
-	g, ctx := errgroup.WithContext(ctx)
+	named := make([]bool, len(open)) // a package knows the task
+	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for part := range slices.Chunk(open, 64) {
+	const part = 64
+	for from := 0; from < len(open); from += part {
 		g.Go(func() error {
-			for _, i := range part {
-				t := &h.tasks[i]
-				task, ok := tasks[t.Task]
-				if !ok {
-					continue
-				}
-				e, err := findExecution(ctx, x, task.Task, t.ExecutionID)
-				if errors.Is(err, executions.ErrNotFound) {
-					continue
-				}
-				if err != nil {
+			for k := from; k < min(from+part, len(open)); k++ {
+				t := &h.tasks[open[k]]
+				e, known, err := packages.find(gctx, x, t.Task, t.ExecutionID)
+				if named[k] = known; err != nil && !errors.Is(err, executions.ErrNotFound) {
 					return err
 				}
-				t.Key, t.StartedAt, t.Duration = e.Key.String(), e.StartedAt, e.CompletedAt.Sub(e.StartedAt)
+				t.found(e)
 			}
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || r.Provenance == nil {
+		return err
+	}
+	return seek(ctx, x, h, open, named)
 }
 
-// tasksOf returns the tasks of a package, by default the one that is deployed now. A package
-// that is gone, or none of ours, has none.
-func (w *Workspaces) tasksOf(ctx context.Context, ws, hash string) (map[string]*record.PackageTask, error) {
-	if hash == "" {
-		s, err := w.State(ctx, ws)
-		if err != nil || !s.Deployed {
+// seek looks in the whole repository for executions of tasks that no package here knows by name.
+func seek(ctx context.Context, x *executions.Store, h *history, open []int, named []bool) error {
+	lost := map[string]*TaskReport{}
+	for k, i := range open {
+		if t := &h.tasks[i]; !named[k] {
+			lost[t.ExecutionID] = t
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	for e, err := range x.All(ctx) {
+		if errors.Is(err, executions.ErrMalformed) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if t, ok := lost[e.ExecutionID]; ok {
+			t.found(e)
+			delete(lost, e.ExecutionID)
+		}
+		if len(lost) == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// found takes over what the execution of a task tells that was known by the run's record only.
+func (t *TaskReport) found(e *executions.Execution) {
+	if e == nil {
+		return
+	}
+	t.Key, t.StartedAt = e.Key.String(), e.StartedAt
+	switch e.State {
+	case record.Running: // when it was exported
+		return
+	case record.Failed:
+		t.State, t.ExitCode = TaskFailed, e.ExitCode
+	case record.Error:
+		t.State, t.Message = TaskError, e.Message
+	}
+	t.Duration = e.CompletedAt.Sub(e.StartedAt)
+}
+
+// packages are those that may say what the tasks of a run are, most likely first: their tasks by name.
+type packages []map[string]*record.PackageTask
+
+// packagesOf returns the package of a run, as its events tell it, and the one that is deployed now. An imported run may
+// have neither here: then all those that are registered under the name of its package.
+func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pkg string) (packages, error) {
+	var hashes []string
+	add := func(hash string) {
+		if hash != "" && !slices.Contains(hashes, hash) {
+			hashes = append(hashes, hash)
+		}
+	}
+	add(pkg)
+	s, err := w.State(ctx, ws)
+	switch {
+	case err == nil:
+		add(s.PackageHash)
+	case !errors.Is(err, ErrNotFound):
+		return nil, err
+	}
+	if r != nil && r.Provenance != nil {
+		all, err := w.Packages(ctx)
+		if err != nil {
 			return nil, err
 		}
-		hash = s.PackageHash
+		name, _, _ := strings.Cut(r.PackageRef, "@")
+		for _, p := range all {
+			if p.Name == name {
+				add(p.Hash)
+			}
+		}
 	}
+	list := make(packages, 0, len(hashes))
+	for _, hash := range hashes {
+		tasks, err := w.tasksOf(ctx, hash)
+		if err != nil {
+			return nil, err
+		}
+		if tasks != nil {
+			list = append(list, tasks)
+		}
+	}
+	return list, nil
+}
+
+// find looks for an execution of a task by its id among those of every task of that name; named tells whether there is one.
+func (p packages) find(ctx context.Context, x *executions.Store, task, id string) (e *executions.Execution, named bool, err error) {
+	err = fmt.Errorf("execution %s: %w", id, executions.ErrNotFound)
+	tried := map[string]bool{}
+	for _, tasks := range p {
+		t, ok := tasks[task]
+		if !ok || tried[t.Task] {
+			continue
+		}
+		named, tried[t.Task] = true, true
+		h, bad := objectstore.ParseHash(t.Task)
+		if bad != nil {
+			return nil, named, bad
+		}
+		if e, err = x.FindTask(ctx, h, id); err == nil || !errors.Is(err, executions.ErrNotFound) {
+			return e, named, err
+		}
+	}
+	return nil, named, err
+}
+
+// tasksOf returns the tasks of a package, whoever made it: those of the reference have nothing but a name and an object.
+// nil says that the package is gone, or is none.
+func (w *Workspaces) tasksOf(ctx context.Context, hash string) (map[string]*record.PackageTask, error) {
 	pkg, err := w.LoadPackage(ctx, hash)
+	if errors.Is(err, record.ErrType) {
+		var east *eastref.Package
+		if east, err = w.loadEast(ctx, hash); err == nil {
+			pkg = &record.Package{Tasks: make([]record.PackageTask, len(east.Tasks))}
+			for i, t := range east.Tasks {
+				pkg.Tasks[i] = record.PackageTask{Name: t.Name, Task: t.Task.String()}
+			}
+		}
+	}
 	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, record.ErrType) {
 		return nil, nil
 	}
@@ -302,168 +437,4 @@ func (w *Workspaces) tasksOf(ctx context.Context, ws, hash string) (map[string]*
 		tasks[pkg.Tasks[i].Name] = &pkg.Tasks[i]
 	}
 	return tasks, nil
-}
-
-// findExecution looks for an execution by its id, or a prefix of it, among all that a task
-// ever had, on whatever inputs.
-func findExecution(ctx context.Context, x *executions.Store, hash, prefix string) (*executions.Execution, error) {
-	task, err := objectstore.ParseHash(hash)
-	if err != nil {
-		return nil, err
-	}
-	var found *executions.Execution
-	for inputs, err := range x.Inputs(ctx, task) {
-		if err != nil {
-			return nil, err
-		}
-		e, err := x.Find(ctx, executions.Key{Task: task, Inputs: inputs}, prefix)
-		switch {
-		case errors.Is(err, executions.ErrNotFound):
-		case err != nil:
-			return nil, err
-		case e.ExecutionID == prefix:
-			return e, nil
-		case found != nil:
-			return nil, fmt.Errorf("execution %s: %w", prefix, executions.ErrAmbiguous)
-		default:
-			found = e
-		}
-	}
-	if found == nil {
-		return nil, fmt.Errorf("execution %s: %w", prefix, executions.ErrNotFound)
-	}
-	return found, nil
-}
-
-// TaskExecutions are the executions of a task as seen from a workspace.
-type TaskExecutions struct {
-	Run     *RunReport  // the latest run, without its tasks; nil before the first
-	Task    *TaskReport // the task in it; nil where it has no part in it yet
-	Retries int64       // attempts that may follow the first
-	// Known are the executions with the key that the task has in the run, latest first;
-	// all of the task's where it has none.
-	Known []*executions.Execution
-
-	hash string // of the task object
-}
-
-// TaskExecutions finds the executions of a task.
-func (w *Workspaces) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecutions, error) {
-	s, err := w.deployed(ctx, ws)
-	if err != nil {
-		return nil, err
-	}
-	te := &TaskExecutions{}
-	if te.Run, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) {
-		return nil, err
-	}
-	h := &history{index: map[string]int{}}
-	if te.Run != nil {
-		if h, err = w.history(ctx, ws, te.Run.RunID); err != nil {
-			return nil, err
-		}
-		if te.Run.State == record.RunRunning {
-			h.now(w.Now(), te.Run.Live)
-		} else {
-			h.record(te.Run.Run)
-		}
-	}
-	if i := slices.IndexFunc(h.tasks, func(t TaskReport) bool { return t.Task == task }); i >= 0 {
-		te.Task = &h.tasks[i]
-	}
-	if err := w.declared(ctx, s, h.pkg, task, te); err != nil {
-		return nil, err
-	}
-	te.Known, err = w.known(ctx, te)
-	return te, err
-}
-
-// declared fills in what the package says of the task: that of the run, or the one that was
-// deployed since.
-func (w *Workspaces) declared(ctx context.Context, s *State, pkg, task string, te *TaskExecutions) error {
-	known := map[string]bool{}
-	for _, hash := range []string{pkg, s.PackageHash} {
-		if hash == "" {
-			continue
-		}
-		tasks, err := w.tasksOf(ctx, "", hash)
-		if err != nil {
-			return err
-		}
-		if t, ok := tasks[task]; ok {
-			te.hash, te.Retries = t.Task, t.Policy.Retries
-			return nil
-		}
-		for name := range tasks {
-			known[name] = true
-		}
-	}
-	if te.Task != nil {
-		return nil
-	}
-	return &UnknownError{What: "task", Name: task, Known: slices.Sorted(maps.Keys(known))}
-}
-
-// known lists the executions with the key of the task in the run, or with the task's hash.
-func (w *Workspaces) known(ctx context.Context, te *TaskExecutions) ([]*executions.Execution, error) {
-	x := executions.NewStore(w.Records, w.Objects)
-	var keys []executions.Key
-	if t := te.Task; t != nil && t.ExecutionID != "" {
-		key, ok := executions.ParseKey(t.Key)
-		if !ok {
-			e, err := findExecution(ctx, x, te.hash, t.ExecutionID)
-			if err != nil {
-				return nil, fmt.Errorf("task %s: %w", t.Task, err)
-			}
-			key, t.Key = e.Key, e.Key.String()
-		}
-		keys, te.hash = append(keys, key), key.Task.String()
-	} else if hash, err := objectstore.ParseHash(te.hash); err == nil {
-		for inputs, err := range x.Inputs(ctx, hash) {
-			if err != nil {
-				return nil, err
-			}
-			keys = append(keys, executions.Key{Task: hash, Inputs: inputs})
-		}
-	}
-	var list []*executions.Execution
-	for _, key := range keys {
-		for e, err := range x.List(ctx, key) {
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			if err == nil { // one that cannot be read has no logs to offer either
-				list = append(list, e)
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b *executions.Execution) int { return strings.Compare(b.ExecutionID, a.ExecutionID) })
-	return list, nil
-}
-
-// FindExecution finds an execution of a task by a prefix of its id, on whatever inputs.
-func (w *Workspaces) FindExecution(ctx context.Context, te *TaskExecutions, prefix string) (*executions.Execution, error) {
-	e, err := findExecution(ctx, executions.NewStore(w.Records, w.Objects), te.hash, prefix)
-	if !errors.Is(err, executions.ErrNotFound) {
-		return e, err
-	}
-	unknown := &UnknownError{What: "execution", Name: prefix}
-	for _, e := range te.Known {
-		unknown.Known = append(unknown.Known, e.ExecutionID)
-	}
-	return nil, unknown
-}
-
-// Changed returns a channel that receives after executions of a key were recorded, nil where the
-// store cannot tell.
-func (w *Workspaces) Changed(ctx context.Context, key executions.Key) <-chan struct{} {
-	watcher, ok := w.Records.(refstore.Watcher)
-	if !ok {
-		return nil
-	}
-	c, err := watcher.Watch(ctx, "EXECUTION/"+key.String())
-	if err != nil {
-		return nil
-	}
-	return c
 }

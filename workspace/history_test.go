@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/refstore"
@@ -20,7 +21,7 @@ import (
 // tasks is "name state" for every task of the latest run.
 func tasks(t *testing.T, p *place) (*workspace.RunReport, string) {
 	t.Helper()
-	r, err := p.ws.Report(p.ctx, "w")
+	r, err := p.ws.Report(p.ctx, "w", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +41,11 @@ func TestReport(t *testing.T) {
 		"  bad: {in: [a], out: o, run: fail 7, retries: 2}",
 		"  after: {in: {x: bad}, out: p, run: cat}",
 		"  calm: {out: o, run: cat}")
-	if _, err := p.ws.Report(p.ctx, "w"); !errors.Is(err, workspace.ErrNoRun) {
+	if _, err := p.ws.Report(p.ctx, "w", ""); !errors.Is(err, workspace.ErrNoRun) {
 		t.Errorf("before the first run: %v", err)
 	}
 	var unknown *workspace.UnknownError
-	if _, err := p.ws.Report(p.ctx, "v"); !errors.As(err, &unknown) {
+	if _, err := p.ws.Report(p.ctx, "v", ""); !errors.As(err, &unknown) {
 		t.Errorf("an unknown workspace: %v", err)
 	}
 	p.start()
@@ -120,7 +121,7 @@ func TestRunLiveness(t *testing.T) {
 				}
 				defer lock.Unlock()
 			}
-			r, err := p.ws.Report(p.ctx, "w")
+			r, err := p.ws.Report(p.ctx, "w", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,6 +194,15 @@ func TestTaskExecutions(t *testing.T) {
 	var unknown *workspace.UnknownError
 	if _, err := p.ws.FindExecution(p.ctx, first, "ffffffff"); !errors.As(err, &unknown) {
 		t.Errorf("an unknown execution: %v", err)
+	}
+	// Of one that was pruned it is known when, by whom and why.
+	curator := executions.NewCurator(p.repo.Executions, p.repo.Records, func() time.Time { return time.Now().Add(-75 * time.Hour) })
+	if n, err := curator.Prune(p.ctx, e.Key.Task, []executions.Victim{e.Victim()}, "ann@lab", "older than 30d"); n != 1 || err != nil {
+		t.Fatalf("pruned %d, %v", n, err)
+	}
+	_, err = p.ws.FindExecution(p.ctx, first, id[:len(id)-1])
+	if want := "execution " + id + " was pruned 3 days ago by ann@lab (older than 30d)"; err == nil || err.Error() != want {
+		t.Errorf("of a pruned execution: %v, want %s", err, want)
 	}
 	if late, err := p.ws.TaskExecutions(p.ctx, "w", "late"); err != nil || late.Task != nil || len(late.Known) != 0 {
 		t.Errorf("a task without a part in the run: %+v, %v", late, err)

@@ -185,7 +185,7 @@ func (w *Workspaces) takenBy(ctx context.Context, ws string, built *Built) error
 type scan struct {
 	w      *Workspaces
 	base   string // folder of the package file
-	verify bool   // ask the store whether known content is still there
+	verify bool   // refresh known content, and read again what is not there
 	// changed tells whether anything but times was found different, and touched whether the
 	// memory of it must be rewritten.
 	changed, touched atomic.Bool
@@ -268,7 +268,7 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 	}
 	if len(in.Files) == 1 && in.Files[0].Stat.Proves(fileStat(info)) {
 		f := &in.Files[0]
-		if !s.verify || s.has(ctx, f.Hash) {
+		if !s.verify || s.refresh(ctx, f.Hash) {
 			return fileLeaf(info, objectstore.Info{Hash: f.Hash, Size: info.Size()}), nil
 		}
 	}
@@ -311,9 +311,10 @@ func (s *scan) read(ctx context.Context, path string) (fs.FileInfo, objectstore.
 	return info, stored, err
 }
 
-func (s *scan) has(ctx context.Context, h objectstore.Hash) bool {
-	_, err := s.w.Objects.Stat(ctx, h)
-	return err == nil
+// refresh tells whether known content is there, to be named again. A fault of the store shows when it is read again.
+func (s *scan) refresh(ctx context.Context, h objectstore.Hash) bool {
+	there, err := s.w.Objects.Refresh(ctx, h)
+	return err == nil && there
 }
 
 // dir takes in a directory, or the files of a glob as a directory.
@@ -339,7 +340,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 	opts.Known = func(rel string, info fs.FileInfo) (objectstore.Info, bool) {
 		f := known[rel]
 		stat := fileStat(info)
-		if f == nil || !f.Stat.Proves(stat) || s.verify && !s.has(ctx, f.Hash) {
+		if f == nil || !f.Stat.Proves(stat) || s.verify && !s.refresh(ctx, f.Hash) {
 			return objectstore.Info{}, false
 		}
 		keep(rel, info, f.Stat, f.Hash)

@@ -81,14 +81,14 @@ func (w *Workspaces) busyNow(ctx context.Context, ws string, holder []byte) *Bus
 func busy(ws string, holder []byte) *BusyError {
 	e := &BusyError{Workspace: ws}
 	if s, err := record.DecodeLockState(holder); err == nil {
-		e.Operation, e.Holder, e.Since = s.Operation, holderWords(s.Holder), s.AcquiredAt
+		e.Operation, e.Holder, e.Since = s.Operation, HolderWords(s.Holder), s.AcquiredAt
 	}
 	return e
 }
 
-// holderWords turns the East text of a process, .process (pid=1, …, command="e3 start"), into
+// HolderWords turns the East text of a process, .process (pid=1, …, command="e3 start"), into
 // "process 1 (e3 start)". Text of another form is shown as it is.
-func holderWords(text string) string {
+func HolderWords(text string) string {
 	fields, ok := strings.CutPrefix(text, ".process (")
 	if !ok {
 		return text

@@ -44,12 +44,15 @@ func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet boo
 	if err != nil || !quiet || p.Generation != generation {
 		return nil, nil
 	}
-	rec, err = w.Records.Get(ctx, runKey(ws, p.RunID))
+	rec, err = w.Records.Get(ctx, runKey(ws, p.RunID), fieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
+	}
+	if imported(rec) {
+		return nil, nil // what another repository says proves nothing here
 	}
 	run, err := record.DecodeRun(rec.Value)
 	if err != nil || run.State != record.RunCompleted {

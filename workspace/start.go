@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"e3/dataflow"
@@ -85,6 +86,7 @@ func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*Run
 		return nil, fmt.Errorf("clean up after dead processes: %w", err)
 	}
 	r := &run{w: w, ws: ws, o: &o, durable: o.Durability != None}
+	defer r.letGo()
 	return r.start(ctx)
 }
 
@@ -96,6 +98,7 @@ type run struct {
 	durable bool
 
 	state   *State
+	held    []func() // releases what was protected
 	rec     *record.Run
 	log     *events.Log
 	began   time.Time
@@ -109,18 +112,17 @@ type run struct {
 }
 
 func (r *run) start(ctx context.Context) (*RunResult, error) {
-	state, err := r.w.State(ctx, r.ws)
-	if err != nil {
+	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
-	if !state.Deployed {
+	if !r.state.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
 	}
-	built, err := r.w.follow(ctx, r.ws, state, r.durable, r.o.work)
+	built, err := r.w.follow(ctx, r.ws, r.state, r.durable, r.o.work)
 	if err != nil {
 		return nil, err
 	}
-	if r.state, err = r.w.State(ctx, r.ws); err != nil {
+	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o.Executor); err != nil {
@@ -135,7 +137,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	}
 	inputs, tasks, err := r.w.readRoot(ctx, r.state.RootHash)
 	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", r.ws, err)
+		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
 	}
 	r.inputs, r.checkedAt = inputs, r.w.Now().UnixNano()
 	if r.shards, err = r.w.Objects.ShardTimes(); err != nil {
@@ -192,8 +194,6 @@ func (r *run) emitStarted() {
 	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Process: r.o.Process}})
 }
 
-func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
-
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
 func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, error) {
 	if r.durable && !p.Durable {
@@ -231,7 +231,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if pkg == nil {
 		var err error
 		if pkg, err = r.w.LoadPackage(ctx, r.state.PackageHash); err != nil {
-			return nil, fmt.Errorf("workspace %s: %w", r.ws, notRunnable(err, r.rec.PackageRef))
+			return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
 		}
 		info.Package = pkg
 	}
@@ -251,7 +251,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, err
 	}
 	if proof == nil {
-		if opts.Inputs, err = r.checkInputs(ctx, opts.Inputs); err != nil {
+		if opts.Inputs, err = r.checkInputs(ctx, pkg, opts.Inputs); err != nil {
 			return nil, err
 		}
 	} else if opts.Baseline, err = r.w.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
@@ -286,13 +286,6 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	return &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Graph: graph, Outcome: outcome}, errors.Join(runErr, endErr)
 }
 
-func notRunnable(err error, ref string) error {
-	if errors.Is(err, record.ErrType) {
-		return fmt.Errorf("package %s cannot be run here: it was made by the TypeScript e3 and holds East code", ref)
-	}
-	return err
-}
-
 func (r *run) checkFilter(g *dataflow.Graph) error {
 	if r.o.Filter == "" {
 		return nil
@@ -318,8 +311,9 @@ func (e *noMatch) Error() string { return ErrNoMatch.Error() }
 func (e *noMatch) Unwrap() []error { return []error{ErrNoMatch, &e.UnknownError} }
 
 // checkInputs makes sure that the content of the inputs is there before commands are
-// started on it; what a linked workspace has lost is taken in again.
-func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node, error) {
+// started on it; what a linked workspace has lost is taken in again. What an export may have
+// left out is no fault yet: the tasks that must run and read it say so.
+func (r *run) checkInputs(ctx context.Context, pkg *record.Package, inputs record.Node) (record.Node, error) {
 	missing, err := r.missingInputs(ctx, inputs)
 	if err != nil || len(missing) == 0 {
 		return inputs, err
@@ -327,7 +321,7 @@ func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node,
 	if err := r.w.restore(ctx, r.ws, r.durable); err != nil {
 		return nil, err
 	}
-	if r.state, err = r.w.State(ctx, r.ws); err != nil {
+	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
 	t, err := r.w.readTree(ctx, r.state.RootHash, inputsPart)
@@ -341,6 +335,9 @@ func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node,
 	if missing, err = r.missingInputs(ctx, t.inputs); err != nil {
 		return nil, err
 	}
+	missing = slices.DeleteFunc(missing, func(name string) bool {
+		return slices.ContainsFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name && in.NoExport })
+	})
 	if len(missing) > 0 {
 		return nil, &MissingError{Workspace: r.ws, Inputs: missing}
 	}
@@ -482,44 +479,4 @@ func (r *run) finish(ctx context.Context) error {
 
 func summary(s record.Summary) *events.Summary {
 	return &events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped}
-}
-
-// deleteRuns removes all run records but those named: history lives in events and
-// executions (seed 003, "Run Cleanup").
-func (w *Workspaces) deleteRuns(ctx context.Context, ws string, keep ...string) error {
-	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
-		if err != nil {
-			return fmt.Errorf("clean up run records: %w", err)
-		}
-		kept := false
-		for _, id := range keep {
-			kept = kept || rec.Key.Sort == id
-		}
-		if kept {
-			continue
-		}
-		if err := forget(ctx, w.Records, rec.Key); err != nil {
-			return fmt.Errorf("clean up run records: %w", err)
-		}
-	}
-	return nil
-}
-
-// Run reads a run record; "" is the greatest run id, which may be still running.
-func (w *Workspaces) Run(ctx context.Context, ws, id string) (*record.Run, error) {
-	if id == "" {
-		q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Limit: 1}
-		for rec, err := range w.Records.List(ctx, q) {
-			if err != nil {
-				return nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
-			}
-			return record.DecodeRun(rec.Value)
-		}
-		return nil, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
-	}
-	rec, err := w.Records.Get(ctx, runKey(ws, id))
-	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", id, err)
-	}
-	return record.DecodeRun(rec.Value)
 }

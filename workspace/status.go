@@ -26,6 +26,7 @@ type Status struct {
 	LastRun   *RunReport   // without its tasks; nil before the first
 	Faults    []error      // why the package file or its inputs cannot be taken in
 	Datasets  []DatasetRow // inputs in the package's order, then outputs
+	East      bool         // the package was made by the reference: it cannot be started, so no dataset is stale
 }
 
 // DatasetRow is a dataset with what the package says of it and how it stands.
@@ -33,6 +34,7 @@ type DatasetRow struct {
 	record.Leaf
 	Name     string
 	Output   bool
+	Task     string             // that makes an output, as a command line names it
 	Source   record.InputSource // of an input
 	Location string             // of an input: path or pattern relative to the package file
 	Set      bool               // an input that "e3 set" has given a value
@@ -57,6 +59,12 @@ func (w *Workspaces) Status(ctx context.Context, ws string) (*Status, error) {
 		return st, nil
 	}
 	t, err := w.readTree(ctx, s.RootHash, bothParts)
+	if errors.Is(err, record.ErrType) {
+		if st.Datasets, err = w.eastRows(ctx, s); err == nil {
+			st.East = true
+			return st, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
@@ -96,7 +104,7 @@ func rows(t *tree, next *preview, standings map[string]dataflow.Standing) []Data
 		if !ok {
 			leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
-		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Standing: standings[name]})
+		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Task: name, Standing: standings[name]})
 	}
 	return list
 }
@@ -116,7 +124,7 @@ type preview struct {
 func (w *Workspaces) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
 	pkg, err := w.LoadPackage(ctx, s.PackageHash)
 	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", ws, notRunnable(err, s.PackageName+"@"+s.PackageVersion))
+		return nil, fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
 	}
 	p := &preview{pkg: pkg, pkgHash: s.PackageHash, inputs: t.inputs, set: map[string]bool{}}
 	wasSet, err := w.setValues(ctx, ws, s)

@@ -48,6 +48,8 @@ type Objects interface {
 	executions.LocalObjects
 	// ShardTimes returns the modification time of each object folder, ns.
 	ShardTimes() ([256]int64, error)
+	// Refresh keeps an object from collections under way, as a put of it would, and reports whether it is there.
+	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
 
 // Durability says what survives power loss.
@@ -66,9 +68,11 @@ type Stores struct {
 	Locks   refstore.Locker
 	Objects Objects
 	Local   Local // what never leaves this machine: links, proofs
-	Now     func() time.Time
-	Holder  func() string // describes this process, as LockState.Holder
-	Sweep   func(context.Context) error
+	// Sessions make known what a run works from. nil: nobody collects garbage.
+	Sessions refstore.Sessions
+	Now      func() time.Time
+	Holder   func() string // describes this process, as LockState.Holder
+	Sweep    func(context.Context) error
 }
 
 // Workspaces are the workspaces and packages of a repository. All methods are safe for
@@ -176,7 +180,7 @@ func (w *Workspaces) Remove(ctx context.Context, name string) error {
 	if err := forget(ctx, w.Records, stateKey(name)); err != nil {
 		return fmt.Errorf("remove workspace %s: %w", name, err)
 	}
-	return w.deleteRuns(ctx, name)
+	return w.deleteAllRuns(ctx, name)
 }
 
 // forget deletes a record if it is there.
@@ -217,7 +221,9 @@ func (w *Workspaces) update(ctx context.Context, name string, durable bool, chan
 		if err != nil {
 			return nil, err
 		}
-		if err := change(s); err != nil {
+		if err := change(s); errors.Is(err, errStale) {
+			continue
+		} else if err != nil {
 			return nil, err
 		}
 		put := w.Records.Put
@@ -336,9 +342,9 @@ func (w *Workspaces) edit(ctx context.Context, name string, durable bool, want p
 		if !s.Deployed {
 			return fmt.Errorf("workspace %s: %w", name, ErrNotDeployed)
 		}
-		t, err := w.readTree(ctx, s.RootHash, want)
+		t, err := w.treeOf(ctx, name, s, want)
 		if err != nil {
-			return fmt.Errorf("workspace %s: %w", name, err)
+			return fmt.Errorf("workspace %s: %w", name, w.notRunnable(ctx, s, err))
 		}
 		if err := fn(s, t); err != nil {
 			return err

@@ -72,19 +72,24 @@ func (a *app) completeDeploy(cmd *cobra.Command, args []string, word string) ([]
 
 // The parts of a workspace that a command can name.
 func (a *app) completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.completeIn(cmd, args, word, func(workspace.DatasetRow) bool { return true })
+	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) string { return d.Name })
 }
 
 func (a *app) completeTask(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) bool { return d.Output })
+	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) string { return d.Task })
 }
 
 func (a *app) completeInput(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) bool { return !d.Output })
+	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) string {
+		if d.Output {
+			return ""
+		}
+		return d.Name
+	})
 }
 
-// completeIn completes <workspace>.<name>: first the workspace, then what is in it.
-func (a *app) completeIn(cmd *cobra.Command, args []string, word string, wanted func(workspace.DatasetRow) bool) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeIn completes <workspace>.<name>: first the workspace, then what is in it, by the name that it goes by.
+func (a *app) completeIn(cmd *cobra.Command, args []string, word string, named func(workspace.DatasetRow) string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, word string) []cobra.Completion {
 		if len(args) > 0 {
 			return nil
@@ -103,8 +108,8 @@ func (a *app) completeIn(cmd *cobra.Command, args []string, word string, wanted 
 		}
 		var list []cobra.Completion
 		for _, d := range rows {
-			if wanted(d) {
-				list = append(list, ws+"."+d.Name)
+			if name := named(d); name != "" {
+				list = append(list, ws+"."+name)
 			}
 		}
 		return list

@@ -23,7 +23,8 @@ type display struct {
 
 	mu          sync.Mutex
 	done, total int64
-	running     []runningTask // in the order of their start
+	unit        func(int64) string // shows a count; nil: as a number
+	running     []runningTask      // in the order of their start
 	shown       bool
 	closed      bool
 	stop        chan struct{}
@@ -126,6 +127,9 @@ func (d *display) draw() {
 // line fits the width: the count first, then as many running tasks as there is room for.
 func (d *display) line(room int) string {
 	line := fmt.Sprintf("[%d/%d]", d.done, d.total)
+	if d.unit != nil {
+		line = fmt.Sprintf("[%s/%s]", d.unit(d.done), d.unit(d.total))
+	}
 	now := d.now()
 	for i, t := range d.running {
 		space, more := " ", ""

@@ -9,9 +9,13 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
+	"e3/exportimport"
+	"e3/gc"
 	"e3/internal/manifest"
 	"e3/internal/record"
 	"e3/internal/repo"
+	"e3/internal/settings"
+	"e3/internal/signature"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -55,6 +59,11 @@ func exitCode(err error) int {
 		unknown  *workspace.UnknownError
 		badInput *workspace.InputError
 		special  *objectstore.SpecialFileError
+		foreign  *workspace.NotRunnableError
+		busyGC   *gc.BusyError
+		unsafe   *gc.UnsafeError
+		pruned   *executions.PrunedError
+		export   *exportimport.MissingError
 	)
 	switch {
 	case err == nil:
@@ -65,12 +74,13 @@ func exitCode(err error) int {
 		return exitCancelled
 	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrTooNew):
 		return exitNoRepository
-	case errors.As(err, &busy):
+	case errors.As(err, &busy), errors.As(err, &busyGC):
 		return exitBusy
-	case errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType):
+	case errors.As(err, &unsafe), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
+		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
 		return exitIntegrity
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown),
-		errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists):
+		errors.As(err, &foreign), errors.As(err, &pruned), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists):
 		return exitUsage
 	case errors.Is(err, workspace.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
 		return exitUsage
@@ -107,11 +117,17 @@ func hint(err error) string {
 	var (
 		unknown *workspace.UnknownError
 		missing *workspace.MissingError // says it itself
+		unsafe  *gc.UnsafeError
 	)
 	switch {
+	case errors.As(err, &unsafe):
+		return "what it leads to may be needed; see what can be done with: e3 verify"
 	case errors.As(err, &unknown):
 		if guess := manifest.Nearest(unknown.Name, unknown.Known); guess != "" {
 			return fmt.Sprintf("did you mean %q?", guess)
+		}
+		if unknown.What == "run" {
+			return "on record are: " + few(unknown.Known)
 		}
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
@@ -120,7 +136,7 @@ func hint(err error) string {
 		return "run it with: e3 start <repo> <workspace>"
 	case errors.Is(err, workspace.ErrNotDeployed):
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
-	case errors.As(err, &missing):
+	case errors.As(err, &missing), errors.Is(err, exportimport.ErrIntegrity): // of something that is not here
 	case errors.Is(err, objectstore.ErrNotFound):
 		return "an output that is gone is made again by: e3 start; an input comes back when it is set or deployed again"
 	case errors.Is(err, syscall.ENOSPC):

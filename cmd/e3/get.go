@@ -33,11 +33,15 @@ func newGet(a *app) *cobra.Command {
 		Short: "Print a dataset, or write it to a file or folder",
 		Long: `Print a dataset: a file as its bytes, a value as text or JSON, a directory as a list of its entries. With -o it is
 written to a file or, a directory, to a folder; it appears there whole or not at all, and nothing is overwritten
-without --force.`,
+without --force.
+
+In a workspace of the TypeScript e3 a dataset is named by its path, with names in backticks where it needs them. Values that
+are no plain data, as functions, are printed in the notation of "e3 convert"; with -o their bytes are written as they are.`,
 		Example: `  e3 get . prod.report -o report.html
   e3 get . prod.train.metrics
   e3 get . prod.images -o images/
-  e3 get . 'prod.train[4].model' > model.pkl`,
+  e3 get . 'prod.train[4].model' > model.pkl
+  e3 get . theirs.tasks.train.output`,
 		ValidArgsFunction: a.completeDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<dataset>")
@@ -70,12 +74,15 @@ func (a *app) get(ctx context.Context, location, name string, o *getOptions) err
 	if err != nil {
 		return err
 	}
+	if d.East {
+		return a.getEast(ctx, r, name, d, o)
+	}
 	h, err := objectstore.ParseHash(d.Hash)
 	if err != nil {
 		return err
 	}
 	if o.out != "" {
-		if err := a.export(ctx, r, d, h, o); err != nil {
+		if err := a.export(r, d.Kind == record.LeafDir, o, func(aside string) error { return checkout(ctx, r, d, h, aside) }); err != nil {
 			return err
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
@@ -124,6 +131,10 @@ func (a *app) printValue(ctx context.Context, r *repo.Repo, name string, h objec
 	if err != nil {
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
+	return a.writeValue(name, h.String(), v)
+}
+
+func (a *app) writeValue(name, hash string, v *value.Value) error {
 	if a.json {
 		data, err := v.JSON()
 		if err != nil {
@@ -135,7 +146,7 @@ func (a *app) printValue(ctx context.Context, r *repo.Repo, name string, h objec
 			Hash    string  `json:"hash"`
 			Type    string  `json:"type"`
 			Value   rawJSON `json:"value"`
-		}{name, record.LeafValue.String(), h.String(), v.Type().String(), data}
+		}{name, record.LeafValue.String(), hash, v.Type().String(), data}
 		return a.document(doc, false)
 	}
 	data, err := valueText(v)
@@ -154,21 +165,19 @@ type rawJSON []byte
 // MarshalJSON implements json.Marshaler.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
-// export writes a dataset beside its destination and moves it there when it is whole. The bytes are
-// checked on the way.
-func (a *app) export(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, o *getOptions) error {
+// export has a dataset written beside its destination and moves it there when it is whole.
+func (a *app) export(r *repo.Repo, folder bool, o *getOptions, write func(aside string) error) error {
 	dst, err := filepath.Abs(o.out)
 	if err != nil {
 		return err
 	}
 	aside := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+"."+uuid.NewString()[:8]+".e3")
 	defer os.RemoveAll(aside) // what a failure leaves
-	if d.Kind == record.LeafDir {
+	if folder {
 		if err := refuseDir(r, dst, o.force); err != nil {
 			return err
 		}
-		// The store is wrapped so that it is read, and checked, rather than cloned.
-		if _, err := objectstore.CheckoutTree(ctx, struct{ objectstore.Store }{r.Objects}, h, aside, objectstore.CheckoutOptions{}); err != nil {
+		if err := write(aside); err != nil {
 			return err
 		}
 		return moveDir(aside, dst, o.force)
@@ -176,7 +185,7 @@ func (a *app) export(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h 
 	if err := refuseFile(dst, strings.HasSuffix(o.out, "/"), o.force); err != nil {
 		return err
 	}
-	if err := writeAside(ctx, r, d, h, aside); err != nil {
+	if err := write(aside); err != nil {
 		return fmt.Errorf("write %s: %w", o.out, err)
 	}
 	if o.force {
@@ -185,27 +194,40 @@ func (a *app) export(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h 
 	return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
 }
 
-func writeAside(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, path string) error {
+// checkout writes a dataset of ours. The bytes are checked on the way.
+func checkout(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, path string) error {
+	if d.Kind == record.LeafDir {
+		// The store is wrapped so that it is read, and checked, rather than cloned.
+		_, err := objectstore.CheckoutTree(ctx, struct{ objectstore.Store }{r.Objects}, h, path, objectstore.CheckoutOptions{})
+		return err
+	}
+	return writeAside(path, d.Executable, func(f io.Writer) error {
+		if d.Kind != record.LeafValue {
+			_, err := objectstore.Copy(ctx, f, r.Objects, h)
+			return err
+		}
+		v, err := readValue(ctx, r, h)
+		if err != nil {
+			return err
+		}
+		data, err := valueText(v)
+		if err == nil {
+			_, err = f.Write(data)
+		}
+		return err
+	})
+}
+
+func writeAside(path string, executable bool, write func(io.Writer) error) error {
 	perm := fs.FileMode(0o666)
-	if d.Executable {
+	if executable {
 		perm = 0o777
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}
-	if d.Kind == record.LeafValue {
-		var v *value.Value
-		var data []byte
-		if v, err = readValue(ctx, r, h); err == nil {
-			if data, err = valueText(v); err == nil {
-				_, err = f.Write(data)
-			}
-		}
-	} else {
-		_, err = objectstore.Copy(ctx, f, r.Objects, h)
-	}
-	return errors.Join(err, f.Close())
+	return errors.Join(write(f), f.Close())
 }
 
 // existsAlready says what to do about a destination that is there.

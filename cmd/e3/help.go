@@ -12,7 +12,7 @@ func topics() []*cobra.Command {
     2  a mistake in the command line or in the package file
    10  no repository
    11  busy: another process runs or changes the workspace
-   12  integrity: an object or record is damaged or gone
+   12  integrity: an object or record is damaged or gone, an export is not signed as it must be
   124  the first task that failed ran into its timeout
   130  cancelled
 
@@ -24,6 +24,7 @@ With --json the last line on standard output tells an error:
   E3_COLOR         --color
   E3_CONCURRENCY   --concurrency of start, likewise
   E3_MEMORY, E3_RESOURCE, E3_FAIL_FAST, E3_PUBLISH, E3_DURABILITY, E3_PROGRESS, E3_GRACE
+  E3_KEY           the file of the key that exports are signed with
   NO_COLOR         no colours, whatever its value
   FORCE_COLOR      colours also where the output is no terminal
 

@@ -24,7 +24,8 @@ Outputs are current, stale or missing: whether the next start would leave them a
 what it is linked to has changed on disk.`,
 		Example: `  e3 list .
   e3 list . prod
-  e3 list . prod.images/2024`,
+  e3 list . prod.images/2024
+  e3 list . theirs.tasks      # a workspace of the TypeScript e3`,
 		ValidArgsFunction: a.completeDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 1, "<workspace[.dataset]>")
@@ -111,6 +112,20 @@ func (a *app) listDatasets(ctx context.Context, r *repo.Repo, ws string) error {
 	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
 }
 
+// eastEntries lists what is in a tree of datasets of the reference.
+func eastEntries(ctx context.Context, r *repo.Repo, d *workspace.Dataset, t *table) ([]entryJSON, error) {
+	tree, err := r.Workspaces.EastEntries(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]entryJSON, len(tree))
+	for i, e := range tree {
+		entries[i] = entryJSON{Name: e.Name, Kind: e.Kind.String(), Hash: e.Hash}
+		t.row(e.Name, leafKind(e.Leaf), "", prefix(e.Hash, 12))
+	}
+	return entries, nil
+}
+
 func leafKind(l record.Leaf) string {
 	if l.Executable {
 		return "executable"
@@ -160,6 +175,13 @@ func (a *app) describe(ctx context.Context, r *repo.Repo, name string, d *worksp
 	t := &table{right: map[int]bool{2: true}}
 	if d.Kind == record.LeafFile {
 		doc.Size = &d.Size
+	}
+	if d.East && d.Kind == record.LeafNode {
+		var err error
+		if doc.Entries, err = eastEntries(ctx, r, d, t); err != nil {
+			return fmt.Errorf("dataset %s: %w", name, err)
+		}
+		return a.reply(doc, func(w io.Writer) { t.write(w, "") })
 	}
 	if d.Kind != record.LeafDir {
 		t.row(name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12))

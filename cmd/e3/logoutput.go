@@ -36,6 +36,14 @@ func (a *app) newLogOutput(e *executions.Execution) *logOutput {
 		o.safe = a.safe()
 	}
 	a.notef("[execution %s]", e.ExecutionID)
+	if e.Provenance != nil {
+		for i, line := range whence(e.Provenance, a.now()) {
+			a.notef("[%s%s]", map[bool]string{true: "imported "}[i == 0], printable(line, false))
+		}
+	}
+	if e.Rejected() {
+		a.notef("[%s]", printable(rejectionText(e.Rejection, a.now()), false))
+	}
 	return o
 }
 

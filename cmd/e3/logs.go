@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,8 @@ func newLogs(a *app) *cobra.Command {
 		Long: `Print what a task wrote to its standard output, in the execution that stands for it in the latest run, or in any
 other. The bytes are printed as they are; on a terminal control sequences other than colours are left out.
 
-With --json each line is an object, after one that describes the execution.`,
+Of an execution that was imported the first lines on standard error say where it comes from, and of one that was rejected by whom
+and why. With --json each line is an object, after one that describes the execution.`,
 		Example: `  e3 logs . prod.train
   e3 logs . 'prod.train[4]' --stderr
   e3 logs . prod.train -f
@@ -83,11 +85,12 @@ func (a *app) logs(ctx context.Context, location, name string, o *logsOptions) e
 		return err
 	}
 	defer r.Close()
-	te, err := r.Workspaces.TaskExecutions(ctx, ws, path.Name)
+	task := path.Task()
+	te, err := r.Workspaces.TaskExecutions(ctx, ws, task)
 	if err != nil {
 		return err
 	}
-	l := &logs{a: a, r: r, ws: ws, task: path.Name, streams: o.streams()}
+	l := &logs{a: a, r: r, ws: ws, task: task, streams: o.streams()}
 	switch {
 	case o.list:
 		return a.listExecutions(te)
@@ -203,12 +206,16 @@ type executionJSON struct {
 	Run         string  `json:"run,omitempty"`
 	Worker      string  `json:"worker,omitempty"`
 	Current     bool    `json:"current,omitempty"`
+
+	Rejected     *rejectionJSON `json:"rejected,omitempty"`
+	ImportedFrom []stepJSON     `json:"importedFrom,omitempty"`
 }
 
 func executionOf(e *executions.Execution) executionJSON {
 	doc := executionJSON{
 		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: moment(e.StartedAt), CompletedAt: moment(e.CompletedAt),
 		ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
+		Rejected: rejectionOf(e.Rejection), ImportedFrom: stepsOf(e.Provenance),
 	}
 	if d := e.Detail; d != nil {
 		doc.Attempt, doc.Run, doc.Worker = d.Attempt, d.RunID, d.Worker
@@ -237,7 +244,13 @@ func (a *app) listExecutions(te *workspace.TaskExecutions) error {
 			note = e.Message
 		}
 		if item.Attempt > 1 {
-			note = fmt.Sprintf("attempt %d  %s", item.Attempt, note)
+			note = strings.TrimRight(fmt.Sprintf("attempt %d  %s", item.Attempt, note), " ")
+		}
+		if e.Rejected() {
+			note = strings.TrimLeft(note+"  "+rejectionText(e.Rejection, a.now()), " ")
+		}
+		if e.Provenance != nil {
+			note = strings.TrimLeft(note+"  imported "+whence(e.Provenance, a.now())[0], " ")
 		}
 		mark := map[bool]string{true: "*"}[item.Current]
 		t.row(e.ExecutionID+mark, item.State, stamp(e.StartedAt), took, note)

@@ -30,11 +30,23 @@ func TestMain(m *testing.M) {
 //	exits <code> <command> …    the command ends with this exit code
 //	capture <name> <pattern>    sets a variable to what the pattern's group matches in stdout
 //	lines <n> <pattern>         so many lines of stdout match
+//
+// $REFERENCE is the folder of the zips that the TypeScript e3 has written.
 func TestScripts(t *testing.T) {
+	zips, err := filepath.Abs("../../exportimport/testdata/reference")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("USER", "tester")
+			reference, err := filepath.Abs("../../exportimport/testdata/reference")
+			if err != nil {
+				return err
+			}
+			env.Setenv("REFERENCE", reference)
+			env.Setenv("REFERENCE", zips)
 			// Under -race a process sleeps for a second when it exits, unless told otherwise.
 			env.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 			for _, name := range []string{"E3_REPO", "NO_COLOR", "FORCE_COLOR"} {

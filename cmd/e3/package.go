@@ -20,7 +20,7 @@ func newPackage(a *app) *cobra.Command {
 		Long: `A package is a package file with the content that its inputs had when it was built, under a name and a version.
 It never changes; a workspace that was deployed from it does not follow the file.`,
 	})
-	cmd.AddCommand(newPackageBuild(a), newPackageList(a), newPackageRemove(a))
+	cmd.AddCommand(newPackageBuild(a), newPackageList(a), newPackageRemove(a), newPackageExport(a), newPackageImport(a))
 	return cmd
 }
 
@@ -31,7 +31,12 @@ type packageJSON struct {
 	Hash    string `json:"hash"`
 	Tasks   int    `json:"tasks,omitempty"`
 	Inputs  int    `json:"inputs,omitempty"`
+	// NotRunnable says why the package cannot be run here.
+	NotRunnable string `json:"notRunnable,omitempty"`
 }
+
+// eastCode is why a package of the TypeScript e3 cannot be run here.
+const eastCode = "East code"
 
 func newPackageBuild(a *app) *cobra.Command {
 	var as string
@@ -129,7 +134,15 @@ func newPackageList(a *app) *cobra.Command {
 			t := &table{}
 			for i, p := range all {
 				doc.Packages[i] = packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
-				t.row(p.String(), prefix(p.Hash, 12))
+				east, err := r.Workspaces.IsEast(cmd.Context(), p.Hash)
+				if err != nil {
+					return fmt.Errorf("package %s: %w", p, err)
+				}
+				note := ""
+				if east {
+					doc.Packages[i].NotRunnable, note = eastCode, "not runnable here: "+eastCode
+				}
+				t.row(p.String(), prefix(p.Hash, 12), note)
 			}
 			return a.reply(doc, func(w io.Writer) { t.write(w, "") })
 		},

@@ -44,6 +44,8 @@ it, or else it is ".".`,
 		newInit(a), newPackage(a), newWorkspace(a),
 		newStart(a), newRun(a), newLogs(a), newStatus(a, "status"),
 		newList(a), newGet(a), newSet(a), newUnset(a),
+		newKey(a), newSettings(a),
+		newGC(a), newPrune(a), newVerify(a), newReject(a), newPin(a),
 		newConvert(a), newVersion(a), newMan(a),
 	)
 	root.AddCommand(topics()...)

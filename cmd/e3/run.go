@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,14 +16,29 @@ import (
 )
 
 func newRun(a *app) *cobra.Command {
-	return &cobra.Command{
+	var run string
+	cmd := &cobra.Command{
 		Use:   "run [repo] <workspace>",
 		Short: "Show the latest run of a workspace",
 		Long: `Show the latest run of a workspace, finished or not, with its tasks. The time of a cached task is that of the
-execution that answers it.`,
+execution that answers it.
+
+A run that was imported says where it comes from. It is shown as long as its workspace has no run of its own, also where there
+is no workspace of that name; with --run at any time.`,
+		Example: `  e3 run . prod
+  e3 run . prod --run 018f3b4c-9a`,
 		ValidArgsFunction: a.completeWorkspace,
-		RunE:              a.onWorkspace(a.showRun),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("run") && run == "" {
+				return usagef("--run needs the beginning of an id")
+			}
+			return a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
+				return a.showRun(ctx, r, ws, run)
+			})(cmd, args)
+		},
 	}
+	cmd.Flags().StringVar(&run, "run", "", "any run that is on record, own or imported, by the beginning of its id")
+	return cmd
 }
 
 // runJSON is a run for programs.
@@ -38,6 +54,7 @@ type runJSON struct {
 	InputSnapshot  string         `json:"inputSnapshot"`
 	OutputSnapshot string         `json:"outputSnapshot,omitempty"`
 	Summary        events.Summary `json:"summary"`
+	ImportedFrom   []stepJSON     `json:"importedFrom,omitempty"`
 	Tasks          []taskJSON     `json:"tasks,omitempty"`
 }
 
@@ -57,12 +74,12 @@ type taskJSON struct {
 	Because   string  `json:"because,omitempty"`
 }
 
-func (a *app) showRun(ctx context.Context, r *repo.Repo, ws string) error {
-	report, err := r.Workspaces.Report(ctx, ws)
+func (a *app) showRun(ctx context.Context, r *repo.Repo, ws, run string) error {
+	report, err := r.Workspaces.Report(ctx, ws, run)
 	if err != nil {
 		return err
 	}
-	return a.reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.styleFor(a.stdout)) })
+	return a.reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.now(), a.styleFor(a.stdout)) })
 }
 
 func runOf(r *workspace.RunReport) runJSON {
@@ -72,7 +89,7 @@ func runOf(r *workspace.RunReport) runJSON {
 		StartedAt: moment(r.StartedAt), CompletedAt: moment(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
-		Tasks:   make([]taskJSON, len(r.Tasks)),
+		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance),
 	}
 	if r.State == record.RunRunning {
 		doc.Summary = soFar(r)
@@ -113,7 +130,7 @@ func soFar(r *workspace.RunReport) events.Summary {
 }
 
 // writeRun prints a run as seed 003 shows it.
-func writeRun(w io.Writer, r *workspace.RunReport, st style) {
+func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 	fmt.Fprintf(w, "Run %s\n", r.RunID)
 	fmt.Fprintf(w, "  Status:    %s\n", r.Status())
 	fmt.Fprintf(w, "  Started:   %s\n", stamp(r.StartedAt))
@@ -121,6 +138,13 @@ func writeRun(w io.Writer, r *workspace.RunReport, st style) {
 		fmt.Fprintf(w, "  Completed: %s\n", stamp(r.CompletedAt))
 	} else if r.Total > 0 {
 		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
+	}
+	if r.Provenance != nil {
+		label := "Imported:"
+		for _, line := range whence(r.Provenance, now) {
+			fmt.Fprintf(w, "  %-10s %s\n", label, printable(line, false))
+			label = ""
+		}
 	}
 	if len(r.Tasks) == 0 {
 		return

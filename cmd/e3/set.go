@@ -13,6 +13,7 @@ import (
 	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/internal/value"
+	"e3/workspace"
 )
 
 func newSet(a *app) *cobra.Command {
@@ -46,17 +47,19 @@ file or a directory takes "@path". "@-" is standard input.`,
 	return cmd
 }
 
-// inputArg splits <workspace>.<input>.
-func inputArg(s string) (ws, input string, err error) {
-	ws, path, err := dataset(s)
-	if err == nil && path.Entry != "" {
-		err = usagef("%q is not <workspace>.<input>: an input is set as a whole", s)
+// inputOf is the input that an argument names; in a workspace that cannot be changed none is.
+func inputOf(ctx context.Context, r *repo.Repo, arg, ws string, path workspace.DatasetPath) (string, error) {
+	if err := r.Workspaces.Settable(ctx, ws); err != nil {
+		return "", err
 	}
-	return ws, path.Name, err
+	if path.Entry != "" {
+		return "", usagef("%q is not <workspace>.<input>: an input is set as a whole", arg)
+	}
+	return path.Name, nil
 }
 
 func (a *app) set(ctx context.Context, location, name, text string, asJSON bool) error {
-	ws, input, err := inputArg(name)
+	ws, path, err := dataset(name)
 	if err != nil {
 		return err
 	}
@@ -65,6 +68,10 @@ func (a *app) set(ctx context.Context, location, name, text string, asJSON bool)
 		return err
 	}
 	defer r.Close()
+	input, err := inputOf(ctx, r, name, ws, path)
+	if err != nil {
+		return err
+	}
 	decl, err := r.Workspaces.Input(ctx, ws, input)
 	if err != nil {
 		return err
@@ -158,7 +165,7 @@ func newUnset(a *app) *cobra.Command {
 }
 
 func (a *app) unset(ctx context.Context, location, name string) error {
-	ws, input, err := inputArg(name)
+	ws, path, err := dataset(name)
 	if err != nil {
 		return err
 	}
@@ -167,6 +174,10 @@ func (a *app) unset(ctx context.Context, location, name string) error {
 		return err
 	}
 	defer r.Close()
+	input, err := inputOf(ctx, r, name, ws, path)
+	if err != nil {
+		return err
+	}
 	changed, err := r.Workspaces.Unset(ctx, ws, input)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -70,6 +71,9 @@ func (a *app) status(ctx context.Context, location, ws string) error {
 	var all []*workspace.Status
 	for _, name := range names {
 		st, err := r.Workspaces.Status(ctx, name)
+		if ws == "" && errors.Is(err, workspace.ErrNotFound) {
+			continue // removed since
+		}
 		if err != nil {
 			return err
 		}
@@ -94,6 +98,9 @@ func statusOf(st *workspace.Status) statusJSON {
 	if st.State.Deployed {
 		doc.Package = &packageJSON{Name: st.State.PackageName, Version: st.State.PackageVersion, Hash: st.State.PackageHash}
 		doc.DeployedAt = moment(st.State.DeployedAt)
+		if st.East {
+			doc.Package.NotRunnable = eastCode
+		}
 	}
 	if st.LastRun != nil {
 		run := runOf(st.LastRun)
@@ -122,6 +129,9 @@ func writeStatus(w io.Writer, st *workspace.Status) {
 	} else {
 		line("Package", "%s@%s, deployed %s", st.State.PackageName, st.State.PackageVersion, stamp(st.State.DeployedAt))
 	}
+	if st.East {
+		line("Runnable", "not here: the package was made by the TypeScript e3 and holds East code")
+	}
 	if st.File != "" {
 		line("File", "%s%s", st.File, map[bool]string{true: " (edited since)"}[st.Edited])
 	}
@@ -131,7 +141,8 @@ func writeStatus(w io.Writer, st *workspace.Status) {
 	case r.State == record.RunRunning:
 		line("Last run", "%s %s, started %s", short(r.RunID), r.Status(), stamp(r.StartedAt))
 	default:
-		line("Last run", "%s %s %s (%s)", short(r.RunID), r.Status(), stamp(r.CompletedAt), counts(r.Summary))
+		line("Last run", "%s %s %s (%s)%s", short(r.RunID), r.Status(), stamp(r.CompletedAt), counts(r.Summary),
+			map[bool]string{true: ", imported"}[r.Provenance != nil])
 	}
 	if b := st.Busy; b != nil {
 		line("Busy", "%s by %s since %s", b.Doing(), cmp.Or(b.Holder, "another process"), stamp(b.Since))
@@ -174,9 +185,13 @@ func writeStatus(w io.Writer, st *workspace.Status) {
 			line(l.label, "%s", few(l.names))
 		}
 	}
-	parts := []string{fmt.Sprintf("%d current", current)}
+	standing := "current"
+	if st.East {
+		standing = "there" // as they came
+	}
+	parts := []string{fmt.Sprintf("%d %s", current, standing)}
 	if current == outputs && outputs > 0 {
-		parts = []string{"all current"}
+		parts = []string{"all " + standing}
 	}
 	if len(stale) > 0 {
 		parts = append(parts, fmt.Sprintf("%d stale: %s", len(stale), few(stale)))

@@ -25,7 +25,7 @@ func newWorkspace(a *app) *cobra.Command {
 		Long: `A workspace is a named tree of datasets with a package deployed in it. Deployed from a package file it follows the
 file and its inputs; deployed from a registered package it stays as it is.`,
 	})
-	cmd.AddCommand(newWorkspaceCreate(a), newWorkspaceDeploy(a), newWorkspaceList(a), newStatus(a, "status"), newWorkspaceRemove(a))
+	cmd.AddCommand(newWorkspaceCreate(a), newWorkspaceDeploy(a), newWorkspaceList(a), newStatus(a, "status"), newWorkspaceRemove(a), newWorkspaceExport(a), newWorkspaceImport(a))
 	return cmd
 }
 

@@ -13,14 +13,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/internal/runner"
+	"e3/internal/settings"
 	"e3/internal/value"
 	"e3/objectstore"
 )
@@ -32,44 +35,92 @@ type checker struct {
 	root    string
 	repo    *repo.Repo
 	objects map[string]bool // hash → content is right
+	reached map[string]bool // objects that something names
+	whole   map[string]bool // objects that were found to be there with all below them
 	known   map[string]bool // ids of the executions
+	pruned  map[string]bool // ids that tombstones tell of
+	weak    bool            // what is looked at may be gone
 	wrong   []string
 
-	// The test has damaged bytes by hand that nothing refers to: objects that no record names,
-	// records of executions that no run names.
+	tolerated
+}
+
+// tolerated is what a test has done that leaves less than a whole repository, by design.
+type tolerated struct {
+	// Bytes were damaged by hand that nothing refers to: objects that no record names, records of executions that no
+	// run names.
 	torn bool
+	// Garbage was collected, or something imported: what the snapshots of runs name may be gone.
+	collected bool
+	// Executions were pruned: a run that found one just before names it.
+	pruning bool
+	// Processes were killed, and nobody has cleaned up after them: runs and executions have no end, files that they
+	// were making are left.
+	killed bool
 }
 
 // check fails the test if the repository is not whole.
 func check(t testing.TB, root string) {
 	t.Helper()
-	(&checker{root: root}).run(t)
+	checkBut(t, root, tolerated{})
 }
 
 // checkTorn is check after bytes that nothing refers to were damaged by hand.
 func checkTorn(t testing.TB, root string) {
 	t.Helper()
-	(&checker{root: root, torn: true}).run(t)
+	checkBut(t, root, tolerated{torn: true})
 }
 
-func (c *checker) run(t testing.TB) {
+// checkBut is check after something that leaves a repository less than whole. It returns the objects that are there
+// and those that are needed.
+func checkBut(t testing.TB, root string, but tolerated) (objects, reached map[string]bool) {
 	t.Helper()
-	r, err := repo.Open(c.root, repo.Options{})
-	if err != nil {
+	c := &checker{root: root, tolerated: but}
+	if err := c.run(); err != nil {
 		t.Fatal(err)
 	}
+	return c.objects, c.reached
+}
+
+func (c *checker) run() error {
+	r, err := repo.Open(c.root, repo.Options{})
+	if err != nil {
+		return err
+	}
 	defer r.Close()
-	c.repo, c.objects, c.known = r, map[string]bool{}, map[string]bool{}
+	c.repo, c.objects, c.known, c.pruned = r, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	c.reached, c.whole = map[string]bool{}, map[string]bool{}
+	c.folders()
 	c.storedObjects()
+	c.tombstones()
 	c.executions()
 	c.packages()
 	c.workspaces()
 	c.runs()
 	c.events()
+	c.pins()
+	c.settings()
 	c.index()
-	c.leftovers()
+	if !c.killed {
+		c.leftovers()
+	}
 	if len(c.wrong) > 0 {
-		t.Fatalf("repository %s is not whole:\n  %s", c.root, strings.Join(c.wrong, "\n  "))
+		return fmt.Errorf("repository %s is not whole:\n  %s", c.root, strings.Join(c.wrong[:min(len(c.wrong), 20)], "\n  "))
+	}
+	return nil
+}
+
+// folders demands that nothing lies in the repository that has no place there.
+func (c *checker) folders() {
+	entries, err := os.ReadDir(c.root)
+	if err != nil {
+		c.fault("%v", err)
+	}
+	known := []string{"format.json", "objects", "packages", "workspaces", "executions", "dataflows", "events", "settings", "tombstones", "pins", "index", "locks", "tmp"}
+	for _, e := range entries {
+		if !slices.Contains(known, e.Name()) {
+			c.fault("%s is no part of a repository", e.Name())
+		}
 	}
 }
 
@@ -138,10 +189,30 @@ func (c *checker) hashFile(folder, rel string) string {
 
 // object demands that an object is there and right.
 func (c *checker) object(where, hash string) bool {
-	if !c.objects[hash] {
+	switch {
+	case c.objects[hash]:
+		c.reached[hash] = true
+	case !c.weak:
 		c.fault("%s names the object %q, which is missing or wrong", where, hash)
 	}
 	return c.objects[hash]
+}
+
+// once looks at an object with all below it, unless that was done and had to be there.
+func (c *checker) once(how, hash string, look func()) {
+	if c.whole[how+hash] {
+		return
+	}
+	look()
+	c.whole[how+hash] = !c.weak
+}
+
+// mayBeGone looks at something that may be gone.
+func (c *checker) mayBeGone(look func()) {
+	was := c.weak
+	c.weak = true
+	look()
+	c.weak = was
 }
 
 // content returns an object's bytes, nil after a fault.
@@ -154,6 +225,28 @@ func (c *checker) content(where, hash string) []byte {
 
 // tree demands that a directory object is there with everything below it.
 func (c *checker) tree(where, hash string) {
+	c.once("tree ", hash, func() {
+		data := c.content(where, hash)
+		if data == nil {
+			return
+		}
+		tree, err := objectstore.DecodeTree(data)
+		if err != nil {
+			c.fault("%s: %v", where, err)
+		}
+		for _, e := range tree {
+			switch at := where + "/" + e.Name; e.Kind {
+			case objectstore.KindDir:
+				c.tree(at, e.Hash.String())
+			case objectstore.KindFile:
+				c.object(at, e.Hash.String())
+			}
+		}
+	})
+}
+
+// dirs looks at the directory objects of a tree, without the content of its files.
+func (c *checker) dirs(where, hash string) {
 	data := c.content(where, hash)
 	if data == nil {
 		return
@@ -163,11 +256,8 @@ func (c *checker) tree(where, hash string) {
 		c.fault("%s: %v", where, err)
 	}
 	for _, e := range tree {
-		switch at := where + "/" + e.Name; e.Kind {
-		case objectstore.KindDir:
-			c.tree(at, e.Hash.String())
-		case objectstore.KindFile:
-			c.object(at, e.Hash.String())
+		if e.Kind == objectstore.KindDir {
+			c.dirs(where+"/"+e.Name, e.Hash.String())
 		}
 	}
 }
@@ -191,6 +281,23 @@ func (c *checker) leaf(where string, l record.Leaf) {
 
 // node demands a node of a workspace's tree with all that it names.
 func (c *checker) node(where, hash string) {
+	c.once("node ", hash, func() {
+		data := c.content(where, hash)
+		if data == nil {
+			return
+		}
+		node, err := record.DecodeNode(data)
+		if err != nil {
+			c.fault("%s: %v", where, err)
+		}
+		for _, e := range node {
+			c.leaf(where+"."+e.Name, e.Leaf)
+		}
+	})
+}
+
+// nodes demands the nodes of a tree, without its datasets.
+func (c *checker) nodes(where, hash string) {
 	data := c.content(where, hash)
 	if data == nil {
 		return
@@ -200,7 +307,9 @@ func (c *checker) node(where, hash string) {
 		c.fault("%s: %v", where, err)
 	}
 	for _, e := range node {
-		c.leaf(where+"."+e.Name, e.Leaf)
+		if e.Kind == record.LeafNode {
+			c.nodes(where+"."+e.Name, e.Hash)
+		}
 	}
 }
 
@@ -266,6 +375,15 @@ func (c *checker) workspaces() {
 func (c *checker) runs() {
 	c.files("dataflows", func(rel string, _ fs.FileInfo) {
 		where := "run " + rel
+		if file, field, side := strings.Cut(rel, "~/"); side {
+			if _, err := os.Lstat(filepath.Join(c.root, "dataflows", file)); err != nil && !c.killed {
+				c.fault("%s: it is beside no record: %v", where, err)
+			}
+			if _, err := record.DecodeProvenance(c.readFile("dataflows", rel)); err != nil || field != "provenance.beast2" {
+				c.fault("%s: %v", where, err)
+			}
+			return
+		}
 		run, err := record.DecodeRun(c.readFile("dataflows", rel))
 		if err != nil {
 			c.fault("%s: %v", where, err)
@@ -274,12 +392,16 @@ func (c *checker) runs() {
 		if rel != run.WorkspaceName+"/"+run.RunID+".beast2" {
 			c.fault("%s: it names %s/%s", where, run.WorkspaceName, run.RunID)
 		}
-		c.node(where+": inputs", run.InputSnapshot)
+		snapshot := c.node
+		if c.collected {
+			snapshot = c.nodes
+		}
+		snapshot(where+": inputs", run.InputSnapshot)
 		if run.OutputSnapshot != "" {
-			c.node(where+": outputs", run.OutputSnapshot)
+			snapshot(where+": outputs", run.OutputSnapshot)
 		}
 		for t := range run.Tasks.All() {
-			if !c.known[t.ExecutionID] {
+			if !c.known[t.ExecutionID] && !(c.pruning && c.pruned[t.ExecutionID]) {
 				c.fault("%s: the execution %s of %s does not exist", where, t.ExecutionID, t.Task)
 			}
 		}
@@ -298,8 +420,31 @@ func (c *checker) executions() {
 	}
 }
 
+// executionFiles are the files that an execution may have.
+var executionFiles = []string{
+	"status.beast2", "output", "stdout.txt", "stderr.txt", "detail.beast2", "rejected.beast2", "metadata.beast2", "provenance.beast2", "log~",
+}
+
 func (c *checker) execution(rel string) {
 	where := "execution " + rel
+	has := map[string]bool{}
+	entries, err := os.ReadDir(filepath.Join(c.root, "executions", rel))
+	if err != nil {
+		c.fault("%v", err)
+	}
+	for _, e := range entries {
+		if has[e.Name()] = true; !slices.Contains(executionFiles, e.Name()) {
+			c.fault("%s: %s is no part of it", where, e.Name())
+		}
+	}
+	if !has["status.beast2"] && c.killed {
+		for name := range has {
+			if name != "stdout.txt" && name != "stderr.txt" {
+				c.fault("%s: it has %s and no status", where, name)
+			}
+		}
+		return
+	}
 	parts := strings.Split(rel, "/")
 	task, inputs, id := parts[0], parts[1], parts[2]
 	s, err := record.DecodeStatus(c.readFile("executions", rel+"/status.beast2"))
@@ -329,22 +474,114 @@ func (c *checker) execution(rel string) {
 	} else if d.Attempt < 1 || d.Task == "" {
 		c.fault("%s: detail %+v", where, *d)
 	}
+	c.marks(where, rel, id, s.State, has)
 	obj := c.task(where+": task", task)
+	if obj != nil {
+		c.mayBeGone(func() {
+			for i, in := range obj.Inputs {
+				if in.Kind == record.KindDir && i < len(s.InputHashes) {
+					c.dirs(where+": input "+in.Name, s.InputHashes[i])
+				}
+			}
+		})
+	}
 	switch s.State {
 	case record.Running:
-		if p, err := runner.Lookup(int(s.PID)); err != nil || int64(p.StartTime) != s.PIDStartTime {
+		if p, err := runner.Lookup(int(s.PID)); !c.killed && (err != nil || int64(p.StartTime) != s.PIDStartTime) {
 			c.fault("%s: it is running, but its process %d is not", where, s.PID)
 		}
 	case record.Success:
-		if obj != nil && (obj.Output.Multi || obj.Output.Entries[0].Kind == record.KindDir) {
-			c.tree(where+": output", s.OutputHash)
-		} else {
-			c.object(where+": output", s.OutputHash)
-		}
+		c.output(where+": output", obj, s.OutputHash)
 		if got := c.readFile("executions", rel+"/output"); string(got) != s.OutputHash+"\n" {
 			c.fault("%s: its output file says %q, its record %s", where, got, s.OutputHash)
 		}
 	}
+	if has["output"] && s.State != record.Success {
+		c.fault("%s: it is %v and has an output", where, s.State)
+	}
+}
+
+// output looks at what an execution of a task has made.
+func (c *checker) output(where string, task *record.Task, hash string) {
+	if task != nil && (task.Output.Multi || task.Output.Entries[0].Kind == record.KindDir) {
+		c.tree(where, hash)
+	} else {
+		c.object(where, hash)
+	}
+}
+
+// marks looks at what was put beside an execution: that it was rejected, where it was imported from.
+func (c *checker) marks(where, rel, id string, state record.State, has map[string]bool) {
+	if has["rejected.beast2"] {
+		if _, err := record.DecodeRejection(c.readFile("executions", rel+"/rejected.beast2")); err != nil || state != record.Success {
+			c.fault("%s: %v and rejected: %v", where, state, err)
+		}
+	}
+	if has["metadata.beast2"] != has["provenance.beast2"] {
+		c.fault("%s: of metadata and provenance there is only one", where)
+	}
+	if !has["provenance.beast2"] {
+		return
+	}
+	p, err := record.DecodeProvenance(c.readFile("executions", rel+"/provenance.beast2"))
+	if err != nil || len(p.Steps) == 0 {
+		c.fault("%s: its provenance: %+v, %v", where, p, err)
+		return
+	}
+	m, err := record.DecodeMetadata(c.readFile("executions", rel+"/metadata.beast2"))
+	if err != nil || m.ExecutionID != id || m.SourceRepo != p.Steps[len(p.Steps)-1].Source() {
+		c.fault("%s: its metadata: %+v, %v", where, m, err)
+	}
+}
+
+// tombstones looks at what was pruned. What a tombstone of the future names, which pruning that was cut off leaves, is
+// kept for somebody who may have found it.
+func (c *checker) tombstones() {
+	c.files("tombstones", func(rel string, _ fs.FileInfo) {
+		task, ok := strings.CutSuffix(rel, ".rec")
+		stones, err := record.DecodeTombstones(c.readFile("tombstones", rel))
+		if _, bad := objectstore.ParseHash(task); bad != nil || !ok || err != nil {
+			c.fault("tombstones/%s: %v", rel, err)
+			return
+		}
+		for _, s := range stones {
+			c.pruned[s.ExecutionID] = true
+			if s.PrunedAt.Before(time.Now()) {
+				continue
+			}
+			where := "tombstone of " + s.ExecutionID
+			c.mayBeGone(func() {
+				obj := c.task(where+": task", task)
+				if s.OutputHash != "" {
+					c.output(where+": output", obj, s.OutputHash)
+				}
+			})
+		}
+	})
+}
+
+// pins looks at the pins. What one keeps may be gone, as it goes by the id.
+func (c *checker) pins() {
+	c.files("pins", func(rel string, _ fs.FileInfo) {
+		id, ok := strings.CutSuffix(rel, ".rec")
+		pin, err := record.DecodePin(c.readFile("pins", rel))
+		if _, bad := executions.ParseID(id); bad != nil || !ok || err != nil {
+			c.fault("pins/%s: %v, %v", rel, bad, err)
+			return
+		}
+		if _, ok := executions.ParseKey(pin.Task + "/" + pin.Inputs); !ok {
+			c.fault("pins/%s: it names no key", rel)
+		}
+		c.mayBeGone(func() { c.task("pin of "+id, pin.Task) })
+	})
+}
+
+func (c *checker) settings() {
+	c.files("settings", func(rel string, _ fs.FileInfo) {
+		if _, err := settings.Decode(c.readFile("settings", rel)); err != nil || rel != "repository.json" {
+			c.fault("settings/%s: %v", rel, err)
+		}
+	})
 }
 
 // events looks at the history of every run: whole lines, numbers without a gap, an end.
@@ -352,7 +589,7 @@ func (c *checker) events() {
 	c.files("events", func(rel string, _ fs.FileInfo) {
 		ws, id := filepath.Split(strings.TrimSuffix(rel, ".ndjson"))
 		data := c.readFile("events", rel)
-		if !bytes.HasSuffix(data, []byte("\n")) {
+		if !bytes.HasSuffix(data, []byte("\n")) && !c.killed {
 			c.fault("events of %s: the last line is torn", rel)
 		}
 		var last events.Type
@@ -366,7 +603,7 @@ func (c *checker) events() {
 			}
 			last = e.Type
 		}
-		if last != events.RunCompleted && last != events.RunFailed && last != events.RunCancelled {
+		if last != events.RunCompleted && last != events.RunFailed && last != events.RunCancelled && !c.killed {
 			c.fault("events of %s: they end with %q", rel, last)
 		}
 	})

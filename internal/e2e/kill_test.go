@@ -109,7 +109,8 @@ func TestKillAnywhere(t *testing.T) {
 	}
 }
 
-func killPoints(t *testing.T) []killPoint {
+// killCount is how many moments a test kills at.
+func killCount(t *testing.T) int {
 	n := 200
 	if testing.Short() {
 		n = 20
@@ -120,6 +121,11 @@ func killPoints(t *testing.T) []killPoint {
 			t.Fatalf("E3_E2E_KILLS: %v", err)
 		}
 	}
+	return n
+}
+
+func killPoints(t *testing.T) []killPoint {
+	n := killCount(t)
 	rnd := random(t)
 
 	// What an uninterrupted run takes, and how many lines it writes.

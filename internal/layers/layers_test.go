@@ -26,20 +26,27 @@ const table = `
 bench:                         objectstore
 internal/e2e:
 
-cmd/e3:                        workspace dataflow executions objectstore internal/repo internal/runner internal/events
-                               internal/manifest internal/record internal/value internal/beast2 internal/atomicfile
+cmd/e3:                        exportimport internal/verify gc workspace dataflow executions objectstore internal/repo internal/runner internal/events
+                               internal/manifest internal/record internal/value internal/settings internal/signature internal/beast2 internal/atomicfile
 
 # The composition root: it alone knows the backends.
 internal/repo:                 workspace executions objectstore refstore refstore/fs internal/events internal/runner internal/record
 
-workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/record internal/value
+internal/verify:               workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/record internal/beast2
+gc:                            workspace executions objectstore refstore internal/reach internal/record
+exportimport:                  workspace dataflow executions objectstore refstore internal/reach internal/zipfile internal/settings internal/signature
+                               internal/events internal/manifest internal/eastref internal/record internal/atomicfile
+workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value
 dataflow:                      executions objectstore internal/events internal/record
+internal/reach:                executions objectstore refstore internal/eastref internal/record
 executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile
 
 internal/events:               refstore
+internal/settings:             refstore internal/signature
 internal/value:                internal/manifest internal/beast2
 internal/manifest:
 internal/runner:
+internal/eastref:              objectstore internal/record internal/beast2
 internal/record:               objectstore internal/beast2
 
 objectstore/objectstoretest:   objectstore
@@ -50,6 +57,8 @@ refstore/refstoretest:         refstore
 refstore/internal/modeltest:   refstore (test)
 refstore:
 
+internal/signature:            internal/atomicfile
+internal/zipfile:
 internal/beast2:
 internal/atomicfile:
 `
@@ -57,10 +66,11 @@ internal/atomicfile:
 // owners are the only packages that may import these modules: a dependency stays where its
 // concern is.
 var owners = map[string][]string{
-	"github.com/spf13/cobra":       {"cmd/e3"},
-	"github.com/spf13/pflag":       {"cmd/e3"},
-	"go.yaml.in/yaml":              {"internal/manifest"},
-	"github.com/fsnotify/fsnotify": {"refstore/fs"},
+	"github.com/spf13/cobra":        {"cmd/e3"},
+	"github.com/spf13/pflag":        {"cmd/e3"},
+	"go.yaml.in/yaml":               {"internal/manifest"},
+	"github.com/fsnotify/fsnotify":  {"refstore/fs"},
+	"github.com/klauspost/compress": {"internal/zipfile"},
 }
 
 // A row is what a package may import.

@@ -47,7 +47,7 @@ func newDecoder(file string) *decoder {
 // The keys of a package file, for what is known and what may have been meant.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "description"}
+	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "export", "description"}
 	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "secrets", "resources", "timeout", "retries", "priority", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	retryKeys    = []string{"max", "backoff"}
@@ -206,6 +206,10 @@ func (d *decoder) input(key, value *node) {
 				executable = v
 				if b, ok := d.boolean(where+": executable", v); ok {
 					in.Executable = &b
+				}
+			case "export":
+				if b, ok := d.boolean(where+": export", v); ok {
+					in.NoExport = !b
 				}
 			case "description":
 				in.Description = d.text(where+": description", v)

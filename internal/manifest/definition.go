@@ -60,6 +60,7 @@ type Input struct {
 	Path        string // of a file or directory; of a glob, its pattern; clean, relative, slash-separated
 	Value       any    // of ValueInput: see Value types below
 	Executable  *bool  // of a file: nil takes the mode from the file itself
+	NoExport    bool   // an export without data leaves its content out
 	Description string
 	Pos         Pos
 }

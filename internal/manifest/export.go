@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // GlobEnters says whether the folder at the clean relative path rel may hold, at any depth, a
@@ -33,6 +34,16 @@ func SizeOf(s string) (int64, error) {
 		return 0, fmt.Errorf("%q is not a size like 2GiB or 512MB", s)
 	}
 	return n, nil
+}
+
+// DurationOf reads a length of time as the file has it, and weeks: "2w", "30d", "1h30m".
+func DurationOf(s string) (time.Duration, error) {
+	weeks := unit{"w", 7 * 24 * float64(time.Hour)}
+	d, ok := parseTime(s, append([]unit{weeks}, durationUnits...))
+	if !ok {
+		return 0, fmt.Errorf("%q is not a length of time like 2w, 30d or 12h", s)
+	}
+	return d, nil
 }
 
 // Nearest returns the candidate that a misspelt word probably means, "" if none is near.

@@ -92,6 +92,16 @@ func TestDesignExample(t *testing.T) {
 	}
 }
 
+func TestExportMark(t *testing.T) {
+	got := map[string]bool{}
+	for _, in := range parseFile(t, "policy.yaml").Inputs {
+		got[in.Name] = in.NoExport
+	}
+	if diff := cmp.Diff(map[string]bool{"tool": false, "private": true, "public": false}, got); diff != "" {
+		t.Errorf("marks of the inputs differ (-want +got):\n%s", diff)
+	}
+}
+
 func TestMatrixReferences(t *testing.T) {
 	got := wiring(parseFile(t, "matrix.yaml"))
 	want := map[string][]string{

@@ -45,10 +45,12 @@ func measure(s string, units []unit) (amount float64, u unit, rest string, ok bo
 }
 
 // parseDuration reads "1h30m": numbers with the units d, h, m, s and ms, each smaller than the one before.
-func parseDuration(s string) (time.Duration, bool) {
+func parseDuration(s string) (time.Duration, bool) { return parseTime(s, durationUnits) }
+
+func parseTime(s string, units []unit) (time.Duration, bool) {
 	total, last := 0.0, math.Inf(1)
 	for s != "" {
-		amount, u, rest, ok := measure(s, durationUnits)
+		amount, u, rest, ok := measure(s, units)
 		if !ok || u.size >= last {
 			return 0, false
 		}

@@ -13,6 +13,8 @@ var fuzzTargets = []struct{ fuzz, codec string }{
 	{"FuzzDecodeWorkspaceState", "workspace state"}, {"FuzzDecodeLockState", "lock state"}, {"FuzzDecodeTask", "task"},
 	{"FuzzDecodeNode", "node"}, {"FuzzDecodePackage", "package"}, {"FuzzDecodeLink", "link"}, {"FuzzDecodeProof", "proof"},
 	{"FuzzDecodeDurations", "durations"},
+	{"FuzzDecodeProvenance", "provenance"}, {"FuzzDecodeExport", "export provenance"}, {"FuzzDecodeRejection", "rejection"},
+	{"FuzzDecodeTombstones", "tombstones"}, {"FuzzDecodePin", "pin"},
 }
 
 // readSeeds reads a corpus folder in the format of go test.

@@ -22,6 +22,11 @@ func FuzzDecodeNode(f *testing.F)           { fuzzCodec(f, "node") }
 func FuzzDecodePackage(f *testing.F)        { fuzzCodec(f, "package") }
 func FuzzDecodeLink(f *testing.F)           { fuzzCodec(f, "link") }
 func FuzzDecodeProof(f *testing.F)          { fuzzCodec(f, "proof") }
+func FuzzDecodeProvenance(f *testing.F)     { fuzzCodec(f, "provenance") }
+func FuzzDecodeExport(f *testing.F)         { fuzzCodec(f, "export provenance") }
+func FuzzDecodeRejection(f *testing.F)      { fuzzCodec(f, "rejection") }
+func FuzzDecodeTombstones(f *testing.F)     { fuzzCodec(f, "tombstones") }
+func FuzzDecodePin(f *testing.F)            { fuzzCodec(f, "pin") }
 
 // What decodes encodes to the same bytes; the rest is an error that says why.
 func fuzzCodec(f *testing.F, name string) {

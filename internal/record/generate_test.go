@@ -197,10 +197,11 @@ var policies = rapid.Custom(func(t *rapid.T) record.Policy {
 var packages = rapid.Custom(func(t *rapid.T) *record.Package {
 	return &record.Package{
 		Name: texts.Draw(t, "name"), Version: texts.Draw(t, "version"), Description: texts.Draw(t, "description"),
-		Inputs: few(rapid.Custom(func(t *rapid.T) record.PackageInput {
+		Inputs: rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) record.PackageInput {
 			return record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](4).Draw(t, "source"),
-				Location: texts.Draw(t, "location"), Executable: rapid.Bool().Draw(t, "executable"), Default: leaves.Draw(t, "default")}
-		})).Draw(t, "inputs"),
+				Location: texts.Draw(t, "location"), Executable: rapid.Bool().Draw(t, "executable"), NoExport: rapid.Bool().Draw(t, "no export"),
+				Default: leaves.Draw(t, "default")}
+		}), 0, 4, func(in record.PackageInput) string { return in.Name }).Draw(t, "inputs"),
 		Tasks: few(rapid.Custom(func(t *rapid.T) record.PackageTask {
 			return record.PackageTask{Name: texts.Draw(t, "name"), Task: hashes.Draw(t, "task"),
 				Output: kinds[record.Kind](4).Draw(t, "output"), Wiring: few(wires).Draw(t, "wiring"), Policy: policies.Draw(t, "policy")}

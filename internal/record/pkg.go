@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -25,6 +26,7 @@ type PackageInput struct {
 	Source     InputSource
 	Location   string // path or pattern relative to the package file; "" for a value
 	Executable bool   // file: staged with the executable bits
+	NoExport   bool   // its content stays here when an export is made without data
 	Default    Leaf
 }
 
@@ -100,7 +102,16 @@ func sourceType() beast2.Type {
 		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null))
 }
 
-var packageSchema = newSchema("package", func() beast2.Type {
+// A package with an input that is marked has one field more, so that all others keep the bytes, and the hash, that they
+// had before there were marks.
+var (
+	packageSchema       = newSchema("package", func() beast2.Type { return beast2.Struct(packageFields()...) })
+	markedPackageSchema = newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(), beast2.F("noExport", beast2.Array(beast2.String)))...)
+	})
+)
+
+func packageFields() []beast2.Field {
 	str, integer := beast2.String, beast2.Integer
 	policy := beast2.Struct(
 		beast2.F("description", str), beast2.F("timeoutMs", integer), beast2.F("retries", integer), beast2.F("backoffMs", integer),
@@ -112,7 +123,7 @@ var packageSchema = newSchema("package", func() beast2.Type {
 		beast2.F("fanIn", beast2.Array(item)),
 		beast2.F("input", str),
 		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
-	return beast2.Struct(
+	return []beast2.Field{
 		beast2.F("name", str),
 		beast2.F("version", str),
 		beast2.F("description", str),
@@ -126,12 +137,22 @@ var packageSchema = newSchema("package", func() beast2.Type {
 			beast2.F("output", kindType()),
 			beast2.F("wiring", beast2.Array(wire)),
 			beast2.F("policy", beast2.Option(policy))))),
-	)
-})
+	}
+}
 
 // Encode returns the bytes of the package object.
 func (p *Package) Encode() []byte {
-	b := packageSchema.begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
+	var marked []string
+	for i := range p.Inputs {
+		if p.Inputs[i].NoExport {
+			marked = append(marked, p.Inputs[i].Name)
+		}
+	}
+	schema := packageSchema
+	if len(marked) > 0 {
+		schema = markedPackageSchema
+	}
+	b := schema.begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
 	b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, p.Name), p.Version), p.Description)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Inputs)))
 	for i := range p.Inputs {
@@ -152,6 +173,9 @@ func (p *Package) Encode() []byte {
 			b = appendWire(b, &t.Wiring[j])
 		}
 		b = appendPolicy(b, &t.Policy)
+	}
+	if len(marked) > 0 {
+		b = appendStrings(b, marked)
 	}
 	return b
 }
@@ -197,7 +221,13 @@ func appendPolicy(b []byte, p *Policy) []byte {
 
 // DecodePackage reads a package object. Packages of the reference give ErrType.
 func DecodePackage(data []byte) (*Package, error) {
-	r, err := packageSchema.open(data)
+	schema := packageSchema
+	r, err := schema.open(data)
+	isMarked := errors.Is(err, ErrType)
+	if isMarked {
+		schema = markedPackageSchema
+		r, err = schema.open(data)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +261,27 @@ func DecodePackage(data []byte) (*Package, error) {
 		}
 		t.Policy = readPolicy(r)
 	}
-	return p, packageSchema.done(r)
+	if isMarked {
+		readMarks(r, p.Inputs)
+	}
+	return p, schema.done(r)
+}
+
+// readMarks reads which inputs are marked: at least one, each an input, in their order.
+func readMarks(r *beast2.Reader, inputs []PackageInput) {
+	at := r.Offset()
+	marked := readStrings(r)
+	if len(marked) == 0 {
+		r.Failf(at, "no input is marked")
+	}
+	for i := range inputs {
+		if len(marked) > 0 && inputs[i].Name == marked[0] {
+			inputs[i].NoExport, marked = true, marked[1:]
+		}
+	}
+	if len(marked) > 0 {
+		r.Failf(at, "mark of %q: there is no such input, or the marks are in another order", marked[0])
+	}
 }
 
 func readWire(r *beast2.Reader) Wire {

@@ -72,9 +72,23 @@ func appendSteps(b []byte, steps []Step) []byte {
 	return b
 }
 
+// MaxSteps is how many steps the provenance of one result can have, and MaxGroups how many ways an export can tell of.
+// They bound the memory of what is read: a step takes more of it than of a file.
+const (
+	MaxSteps  = 1 << 10
+	MaxGroups = 1 << 16
+	// maxExportSteps is how many steps all groups of an export have together.
+	maxExportSteps = 1 << 18
+)
+
 func readSteps(r *beast2.Reader) []Step {
 	r.Inline()
+	at := r.Offset()
 	n := r.Count(7)
+	if n > MaxSteps {
+		r.Failf(at, "%d steps are more than %d", n, MaxSteps)
+		return nil
+	}
 	if n == 0 {
 		return nil
 	}
@@ -152,11 +166,41 @@ func DecodeExport(data []byte) (*Export, error) {
 	}
 	e := &Export{By: r.String(), Repository: r.String(), At: readOptTime(r), Version: r.String()}
 	r.Inline()
-	if n := r.Count(6); n > 0 {
+	at := r.Offset()
+	n := r.Count(6)
+	if n > MaxGroups {
+		r.Failf(at, "%d groups are more than %d", n, MaxGroups)
+	} else if n > 0 {
 		e.Earlier = make([]ExportGroup, n)
 	}
+	steps := 0
 	for i := range e.Earlier {
-		e.Earlier[i] = ExportGroup{Steps: readSteps(r), Executions: readStrings(r), Runs: readStrings(r)}
+		at := r.Offset()
+		e.Earlier[i] = ExportGroup{Steps: readSteps(r), Executions: readIDs(r), Runs: readIDs(r)}
+		if steps += len(e.Earlier[i].Steps); steps > maxExportSteps {
+			r.Failf(at, "all groups together have more than %d steps", maxExportSteps)
+		}
+		if r.Err() != nil {
+			break
+		}
 	}
 	return e, exportSchema.done(r)
+}
+
+// readIDs reads a list of ids, which are UUIDs as text.
+func readIDs(r *beast2.Reader) []string {
+	const length = 36
+	r.Inline()
+	n := r.Count(1 + length)
+	if n == 0 {
+		return nil
+	}
+	list := make([]string, n)
+	for i := range list {
+		at := r.Offset()
+		if list[i] = r.String(); len(list[i]) != length && r.Err() == nil {
+			r.Failf(at, "%.80q is not an id", list[i])
+		}
+	}
+	return list
 }

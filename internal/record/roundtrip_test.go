@@ -15,6 +15,7 @@ import (
 
 	"e3/internal/beast2"
 	"e3/internal/record"
+	"e3/objectstore"
 )
 
 var sameRecord = []cmp.Option{cmpopts.EquateEmpty(), cmp.AllowUnexported(record.RunTasks{})}
@@ -59,6 +60,11 @@ var codecs = []codec{
 	newCodec("link", links, (*record.Link).Encode, record.DecodeLink),
 	newCodec("proof", proofs, (*record.Proof).Encode, record.DecodeProof),
 	newCodec("durations", durationMaps, encodeDurations, record.DecodeDurations),
+	newCodec("provenance", provenances, (*record.Provenance).Encode, record.DecodeProvenance),
+	newCodec("export provenance", exports, (*record.Export).Encode, record.DecodeExport),
+	newCodec("rejection", rejections, (*record.Rejection).Encode, record.DecodeRejection),
+	newCodec("tombstones", tombstoneLists, record.Tombstones.Encode, record.DecodeTombstones),
+	newCodec("pin", pins, (*record.Pin).Encode, record.DecodePin),
 }
 
 func TestRecordsRoundTrip(t *testing.T) {
@@ -116,7 +122,14 @@ func TestDecodeOtherType(t *testing.T) {
 		"link":            (&record.Link{}).Encode(),
 		"proof":           (&record.Proof{}).Encode(),
 		"durations":       record.Durations{}.Encode(nil),
-		"not beast2":      []byte("#!/bin/sh\n"),
+
+		"provenance":        (&record.Provenance{}).Encode(),
+		"export provenance": (&record.Export{}).Encode(),
+		"rejection":         (&record.Rejection{}).Encode(),
+		"tombstones":        record.Tombstones{}.Encode(),
+		"pin":               (&record.Pin{}).Encode(),
+
+		"not beast2": []byte("#!/bin/sh\n"),
 	}
 	for _, c := range codecs {
 		for name, data := range samples {
@@ -159,6 +172,13 @@ func TestDecodeRefuses(t *testing.T) {
 	zeroTime := string(beast2.AppendInteger([]byte{1}, time.Time{}.UnixMilli()))
 	oneMilli := string(beast2.AppendInteger([]byte{1}, 1))
 	lock := (&record.LockState{AcquiredAt: time.UnixMilli(5), ExpiresAt: at}).Encode()
+	marked := func(from, to string) []byte {
+		inputs := []record.PackageInput{{Name: "a1", NoExport: true}, {Name: "b2"}, {Name: "c3", NoExport: true}}
+		for i := range inputs {
+			inputs[i].Default.Kind = record.LeafUnassigned
+		}
+		return replace((&record.Package{Inputs: inputs}).Encode(), from, to)
+	}
 	two := func(a, b string) []byte {
 		return record.Node{{Name: a, Leaf: record.Leaf{Kind: record.LeafUnassigned}}, {Name: b, Leaf: record.Leaf{Kind: record.LeafUnassigned}}}.Encode()
 	}
@@ -179,8 +199,18 @@ func TestDecodeRefuses(t *testing.T) {
 		{"leaf without a hash", decodeNode, record.Node{{Name: "a", Leaf: record.Leaf{Kind: record.LeafDir, Hash: "abc"}}}.Encode()},
 		{"upper-case hash", decodeNode, record.Node{{Name: "a", Leaf: record.Leaf{Kind: record.LeafDir, Hash: string(bytes.Repeat([]byte("A"), 64))}}}.Encode()},
 		{"policy that says nothing", decodePackage, replace(withPolicy(record.Policy{Description: "x9"}), "\x01\x02x9", "\x01\x00")},
+		{"marks without a mark", decodePackage, marked("\x02\x02a1\x02c3", "\x00")},
+		{"mark of no input", decodePackage, marked("\x02\x02a1\x02c3", "\x02\x02a1\x02d4")},
+		{"marks out of order", decodePackage, marked("\x02\x02a1\x02c3", "\x02\x02c3\x02a1")},
+		{"input marked twice", decodePackage, marked("\x02\x02a1\x02c3", "\x02\x02a1\x02a1")},
 		{"negative timeout", decodePackage, withPolicy(record.Policy{Timeout: -time.Second})},
 		{"import without a source", decodeMetadata, replace((&record.Metadata{SourceRepo: "src", ImportedAt: at}).Encode(), "\x01\x03src", "\x01\x00")},
+		{"signer without a key", errOnly(record.DecodeProvenance), replace(
+			(&record.Provenance{Steps: []record.Step{{Signer: record.Signer{Key: "k7"}}}}).Encode(), "\x01\x02k7", "\x01\x00")},
+		{"tombstone with an empty output", errOnly(record.DecodeTombstones), replace(
+			record.Tombstones{{OutputHash: "o5"}}.Encode(), "\x01\x02o5", "\x01\x00")},
+		{"more steps than there is room for", errOnly(record.DecodeProvenance), append(
+			bytes.TrimSuffix((&record.Provenance{}).Encode(), []byte{0}), 0xff, 0xff, 0xff, 0xff, 0x0f)},
 		{"negative CPU time", decodeDetail, (&record.Detail{UserCPU: -time.Second}).Encode()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -207,6 +237,31 @@ var (
 	decodeMetadata = errOnly(record.DecodeMetadata)
 	decodeDetail   = errOnly(record.DecodeDetail)
 )
+
+// A mark adds a field; a package without marks has the bytes that it had before there were any.
+func TestPackageMarks(t *testing.T) {
+	with := func(marked bool) []byte {
+		return (&record.Package{Name: "p", Inputs: []record.PackageInput{
+			{Name: "in", NoExport: marked, Default: record.Leaf{Kind: record.LeafUnassigned}}}}).Encode()
+	}
+	plain := with(false)
+	const known = "78e440f9ea19fcb37a5be830d41e9ffdd155daec004c646380ecd6f94f81b189"
+	if got := objectstore.Sum(plain).String(); got != known {
+		t.Errorf("a package without marks has the hash %s, want %s", got, known)
+	}
+	if bytes.Contains(plain, []byte("noExport")) || !bytes.Contains(with(true), []byte("noExport")) {
+		t.Error("the field noExport is not there exactly where an input is marked")
+	}
+	for _, marked := range []bool{false, true} {
+		p, err := record.DecodePackage(with(marked))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Inputs[0].NoExport; got != marked {
+			t.Errorf("the mark came back as %v, want %v", got, marked)
+		}
+	}
+}
 
 // A demand that is no amount would upset every sum that it enters.
 func TestDecodeRefusesAmounts(t *testing.T) {

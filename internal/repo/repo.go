@@ -154,7 +154,7 @@ func Open(location string, opts Options) (*Repo, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	r := &Repo{Root: root, opts: opts, user: sync.OnceValue(userAtHost)}
+	r := &Repo{Root: root, opts: opts, user: sync.OnceValue(UserAtHost)}
 	records, err := reffs.Open(root, reffs.Options{
 		Now: opts.Now, Mend: r.mend,
 		Boot: sync.OnceValue(func() string { return boot(root) }),
@@ -162,7 +162,7 @@ func Open(location string, opts Options) (*Repo, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Scratch: records.SessionDir})
+	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session})
 	if err != nil {
 		records.Close()
 		return nil, err
@@ -170,7 +170,7 @@ func Open(location string, opts Options) (*Repo, error) {
 	r.Records, r.Objects = records, objects
 	r.Executions = executions.NewStore(records, objects)
 	r.Workspaces = workspace.New(workspace.Stores{
-		Records: records, Locks: records, Objects: objects, Local: records, Now: opts.Now, Holder: holder,
+		Records: records, Locks: records, Objects: objects, Local: records, Sessions: records, Now: opts.Now, Holder: holder,
 		Sweep: func(ctx context.Context) error {
 			_, err := records.Sweep(ctx)
 			return err
@@ -266,7 +266,8 @@ func self() runner.Process {
 	return p
 }
 
-func userAtHost() string {
+// UserAtHost is what records say of who did something: the user of this process and the machine.
+func UserAtHost() string {
 	name := os.Getenv("USER")
 	if name == "" {
 		if u, err := user.Current(); err == nil {

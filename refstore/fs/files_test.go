@@ -65,6 +65,9 @@ func TestLayout(t *testing.T) {
 		"queue/default/jobs/id.rec":          {Partition: "QUEUE/default/jobs", Sort: "id"},
 		"queue/default/jobs.rec":             {Partition: "QUEUE/default", Sort: "jobs"},
 		"locks/leases/run/prod.rec":          {Partition: "LEASE/run", Sort: "prod"},
+		"tombstones/th.rec":                  {Partition: "TOMBSTONE", Sort: "th"},
+		"pins/id.rec":                        {Partition: "PIN", Sort: "id"},
+		"settings/trust.json":                {Partition: "SETTINGS", Sort: "trust"},
 	} {
 		want[path] = path
 		put(t, s, refstore.Record{Key: key, Value: []byte(path)})

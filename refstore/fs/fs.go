@@ -82,10 +82,11 @@ type Store struct {
 }
 
 var (
-	_ refstore.Store   = (*Store)(nil)
-	_ refstore.Streams = (*Store)(nil)
-	_ refstore.Locker  = (*Store)(nil)
-	_ refstore.Watcher = (*Store)(nil)
+	_ refstore.Store    = (*Store)(nil)
+	_ refstore.Streams  = (*Store)(nil)
+	_ refstore.Locker   = (*Store)(nil)
+	_ refstore.Watcher  = (*Store)(nil)
+	_ refstore.Sessions = (*Store)(nil)
 )
 
 // Open opens the repository in dir, which must exist. It writes nothing, so a read-only repository can be opened and
@@ -174,15 +175,16 @@ func (s *Store) mkdirs(dir string) error {
 	return err
 }
 
-// inParent runs f, which makes something at path, and makes the folder above it if that is why f failed. The folder may
-// be removed again meanwhile: it tries a few times.
+// inParent runs f, which makes something at path, and makes the folder above it if that is why f failed. Somebody may
+// remove empty folders meanwhile: it tries again a few times.
 func (s *Store) inParent(path string, f func() error) error {
-	for try := 0; ; try++ {
+	const tries = 20
+	for try := 1; ; try++ {
 		err := f()
-		if err == nil || try == 4 || !errors.Is(err, iofs.ErrNotExist) {
+		if err == nil || try == tries || !errors.Is(err, iofs.ErrNotExist) {
 			return err
 		}
-		if err := s.mkdirs(filepath.Dir(path)); err != nil {
+		if err := s.mkdirs(filepath.Dir(path)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 			return err
 		}
 	}

@@ -14,8 +14,12 @@ import (
 //	TASKS · <task>                      executions/<task>/            the folder is the record
 //	INPUTS/<task> · <inputs>            executions/<task>/<inputs>/   the folder is the record
 //	DATAFLOW/<workspace> · <run>        dataflows/<workspace>/<run>.beast2
+//	RUNS · <workspace>                  dataflows/<workspace>/        the folder is the record
 //	WORKSPACE · <workspace>             workspaces/<workspace>.beast2
 //	PACKAGE · <name>/<version>          packages/<name>/<version>
+//	TOMBSTONE · <task>                  tombstones/<task>.rec
+//	PIN · <execution>                   pins/<execution>.rec
+//	SETTINGS · <name>                   settings/<name>.json
 //	INDEX/<a>/<b>… · <sort>             index/<a>/<b>…/<sort>.rec
 //	QUEUE/<a>/<b>… · <sort>             queue/<a>/<b>…/<sort>.rec
 //	LEASE/<a>/<b>… · <sort>             locks/leases/<a>/<b>…/<sort>.rec
@@ -76,10 +80,18 @@ func (s *Store) place(partition string) (place, error) {
 		top, want, p.shape = "executions", 1, virtualShape
 	case "DATAFLOW":
 		top, want, p.suffix = "dataflows", 1, ".beast2"
+	case "RUNS":
+		top, want, p.shape = "dataflows", 0, virtualShape
 	case "WORKSPACE":
 		top, want, p.suffix = "workspaces", 0, ".beast2"
 	case "PACKAGE":
 		top, want, p.paired = "packages", 0, true
+	case "TOMBSTONE":
+		top, want, p.suffix = "tombstones", 0, recordSuffix
+	case "PIN":
+		top, want, p.suffix = "pins", 0, recordSuffix
+	case "SETTINGS":
+		top, want, p.suffix = "settings", 0, ".json"
 	case "INDEX":
 		top, tree = "index", true
 	case "QUEUE":

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"e3/refstore"
 	"e3/refstore/fs"
 	"e3/refstore/refstoretest"
@@ -51,6 +53,8 @@ var helpers = map[string]func(ctx context.Context, s *fs.Store, dir string) erro
 	"hold":      hold,
 	"put":       putForever,
 	"halfwrite": halfWrite,
+	"protect":   protect,
+	"leftovers": makeLeftovers,
 }
 
 var (
@@ -155,6 +159,50 @@ func putForever(ctx context.Context, s *fs.Store, _ string) error {
 			}
 		}
 	}
+}
+
+// protect protects two names, says when its session began and waits to be killed.
+func protect(ctx context.Context, s *fs.Store, _ string) error {
+	if _, err := s.Protect(ctx, []string{"node a", "package b"}); err != nil {
+		return err
+	}
+	began, err := s.SessionBegan(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Println(began.UnixNano())
+	for {
+		_, _ = unix.Poll(nil, -1) // signals of the runtime end it
+	}
+}
+
+// makeLeftovers writes logs and then their records, and records with side fields, beside those who clean up.
+func makeLeftovers(ctx context.Context, s *fs.Store, _ string) error {
+	for i := range 150 {
+		partition, id := fmt.Sprintf("t%d/i", i%3), fmt.Sprintf("%d-%d", os.Getpid(), i)
+		if err := s.Append(ctx, refstore.Key{Partition: "LOG/" + partition + "/" + id, Sort: "stdout.txt"}, 0, []byte("line")); err != nil {
+			return fmt.Errorf("log: %w", err)
+		}
+		for _, key := range []refstore.Key{
+			{Partition: "EXECUTION/" + partition, Sort: id},
+			{Partition: "DATAFLOW/w", Sort: id}, {Partition: "INDEX/a/b", Sort: id}, {Partition: "PACKAGE", Sort: "p/" + id},
+		} {
+			v, err := s.Put(ctx, refstore.Record{Key: key, Value: []byte("v"), Fields: []refstore.Field{{Name: "f", Value: []byte("f")}}})
+			if err != nil {
+				return err
+			}
+			r, err := s.Get(ctx, key, "f")
+			if err != nil || len(r.Fields) != 1 || r.Version != v {
+				return fmt.Errorf("record %q: got %+v, %w", key, r, err)
+			}
+			if i%2 == 0 {
+				if err := s.Delete(ctx, key, v); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // halfWrite appends without an end.

@@ -41,6 +41,9 @@ func readDir(dir string) ([]entry, error) {
 			}
 		}
 	}
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil // it was removed after it was opened
+	}
 	if err != nil {
 		return nil, &iofs.PathError{Op: "read", Path: dir, Err: err}
 	}

@@ -159,9 +159,15 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	if err != nil {
 		return refstore.Absent, err
 	}
-	err = w.store.inParent(w.slot.path, func() error { return rename(folder, w.slot.path) })
-	if errors.Is(err, iofs.ErrExist) {
-		err = w.fillDir(ctx, folder)
+	const tries = 20
+	for try := 1; ; try++ {
+		err = w.store.inParent(w.slot.path, func() error { return rename(folder, w.slot.path) })
+		if errors.Is(err, iofs.ErrExist) {
+			err = w.fillDir(ctx, folder)
+		}
+		if try == tries || !errors.Is(err, errFolderGone) {
+			break
+		}
 	}
 	if err != nil {
 		return refstore.Absent, w.discardOn(err, folder)
@@ -169,8 +175,11 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	return st.version(), nil
 }
 
+// errFolderGone says that a record's folder, which was in the way, has been removed as a leftover.
+var errFolderGone = errors.New("the folder of the record has gone")
+
 // fillDir moves the files of a folder built aside into the record's folder, which exists: logs were written before the
-// record. The value goes last and decides.
+// record. The value goes last and decides. Nothing has changed if it returns errFolderGone.
 func (w *writer) fillDir(ctx context.Context, folder string) error {
 	value := w.slot.value()
 	if _, err := os.Lstat(value); err == nil {
@@ -183,6 +192,9 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 	defer sh.Close() // only deletions write to it, and check
 	if _, err := os.Lstat(value); err == nil {
 		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
+	}
+	if _, err := os.Lstat(w.slot.path); errors.Is(err, iofs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errFolderGone, err)
 	}
 	for _, f := range w.record.Fields {
 		name := w.slot.fieldName(f.Name)

@@ -21,16 +21,19 @@ import (
 //
 // The lock file tmp/<name>.lock is made and locked before the folder tmp/<name> is, and removed after it. So a folder
 // without a lock file, or with one that is not locked, is a dead session's. The lock file holds
-// Options.Boot, and its time is when the session began.
+// Options.Boot, and its time, which is set under the lock and never changes afterwards, is when the session began.
+// Files in the folder whose names begin with protectPrefix hold what the session protects, a name a line.
 type session struct {
 	dir   string
 	lock  *os.File
+	began time.Time
 	count atomic.Uint64
 }
 
 const (
 	sessionPrefix = "session-"
 	lockSuffix    = ".lock"
+	protectPrefix = "protect-"
 )
 
 // next is the path of a new file or folder in the session.
@@ -45,13 +48,19 @@ func (t *session) end() error {
 
 // SessionDir returns the folder for temporary files of this store, and makes it if need be. It lies on the repository's
 // file system. It is removed by [Store.Close], or by another's [Store.Sweep] once this process is dead. Names that
-// consist of digits only are the store's own.
+// consist of digits only, or of "protect-" and digits, are the store's own.
 func (s *Store) SessionDir() (string, error) {
+	dir, _, err := s.Session()
+	return dir, err
+}
+
+// Session is [Store.SessionDir], and returns when the session began, by the file system's clock.
+func (s *Store) Session() (dir string, began time.Time, err error) {
 	t, err := s.begin()
 	if err != nil {
-		return "", err
+		return "", time.Time{}, err
 	}
-	return t.dir, nil
+	return t.dir, t.began, nil
 }
 
 // begin returns the session, and makes it if need be.
@@ -64,7 +73,7 @@ func (s *Store) begin() (*session, error) {
 	if s.session == nil {
 		t, err := s.newSession()
 		if err != nil {
-			return nil, fmt.Errorf("begin a session in %s: %w", s.path("tmp"), err)
+			return nil, fmt.Errorf("begin a session in %s: %w", s.path("tmp"), readOnly(err))
 		}
 		s.session = t
 	}
@@ -86,24 +95,64 @@ func (s *Store) newSession() (*session, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A sweeper may come between: then its lock is taken, or the file is gone.
+		// A sweeper, or who asks for live sessions, may come between: then its lock is taken, or the file is gone.
 		err = flock(lock, refstore.Exclusive, false)
 		if err == nil && !samePath(lock) {
 			err = errLocked
 		}
+		var began time.Time
 		if err == nil {
-			_, err = lock.WriteString(s.boot())
+			began, err = s.dateSession(lock)
 		}
 		if err == nil {
 			err = mkdir(dir)
 		}
 		if err == nil {
-			return &session{dir: dir, lock: lock}, nil
+			return &session{dir: dir, lock: lock, began: began}, nil
 		}
-		if err := errors.Join(err, lock.Close()); !errors.Is(err, errLocked) {
+		// Nobody else uses this name; what would be left of it would look like a session that the power took.
+		if err := errors.Join(err, lock.Close(), removeIfThere(lock.Name())); !errors.Is(err, errLocked) {
 			return nil, err
 		}
 	}
+}
+
+// dateSession writes the boot into a lock file that is held, which gives it the file system's present, and returns
+// that. It comes after the lock: a collector that does not see this session has begun before it.
+func (s *Store) dateSession(lock *os.File) (time.Time, error) {
+	boot := s.boot()
+	_, err := lock.WriteString(boot)
+	if err == nil {
+		err = lock.Truncate(int64(len(boot))) // which sets the time of an empty file too
+	}
+	var info iofs.FileInfo
+	if err == nil {
+		info, err = lock.Stat()
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	// Had somebody set the clock back, a collector that began before that would take what this session writes for older
+	// than itself. So a session never begins before one that lives.
+	began := info.ModTime()
+	latest := began
+	err = s.eachSession(func(name string, info iofs.FileInfo) error {
+		if !info.ModTime().After(latest) {
+			return nil
+		}
+		live, err := s.lives(name)
+		if live {
+			latest = info.ModTime()
+		}
+		return err
+	})
+	if err != nil || latest.Equal(began) {
+		return began, err
+	}
+	if err := os.Chtimes(lock.Name(), time.Time{}, latest); err != nil {
+		return time.Time{}, err
+	}
+	return latest, nil
 }
 
 // renew begins a new session after old's folder has vanished, so that a repository whose tmp/ was cleared by hand stays
@@ -259,7 +308,7 @@ func (d *deadSession) read() error {
 func (d *deadSession) remove() error {
 	err := atomicfile.RemoveAll(d.dir)
 	if d.lock != nil && err == nil {
-		err = os.Remove(d.lock.Name())
+		err = removeIfThere(d.lock.Name()) // a session that was about to begin takes back its name
 	}
 	return err
 }

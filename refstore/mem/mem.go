@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"e3/refstore"
 )
@@ -24,6 +25,9 @@ type Store struct {
 	streams  map[refstore.Key]*stream
 	locks    map[string]*lockState
 	claims   map[[32]byte]struct{}
+
+	began     time.Time // of the one session; zero until it begins
+	protected map[*[]string]struct{}
 }
 
 type record struct {
@@ -33,10 +37,11 @@ type record struct {
 }
 
 var (
-	_ refstore.Store   = (*Store)(nil)
-	_ refstore.Streams = (*Store)(nil)
-	_ refstore.Locker  = (*Store)(nil)
-	_ refstore.Watcher = (*Store)(nil)
+	_ refstore.Store    = (*Store)(nil)
+	_ refstore.Streams  = (*Store)(nil)
+	_ refstore.Locker   = (*Store)(nil)
+	_ refstore.Watcher  = (*Store)(nil)
+	_ refstore.Sessions = (*Store)(nil)
 )
 
 // New returns an empty store.

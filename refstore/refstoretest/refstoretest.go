@@ -27,7 +27,7 @@ type Case struct {
 
 // Cases returns the suite.
 func Cases() []Case {
-	return slices.Concat(recordCases(), listCases(), watchCases(), streamCases(), lockCases())
+	return slices.Concat(recordCases(), listCases(), watchCases(), streamCases(), lockCases(), sessionCases())
 }
 
 // onStore makes a case from a function of a fresh store.
@@ -66,6 +66,9 @@ func keys(name string) []refstore.Key {
 		{Partition: "INDEX/history/prod/train", Sort: name},
 		{Partition: "QUEUE/default", Sort: name},
 		{Partition: "LEASE/run", Sort: name},
+		{Partition: "TOMBSTONE", Sort: name},
+		{Partition: "PIN", Sort: name},
+		{Partition: "SETTINGS", Sort: name},
 	}
 }
 

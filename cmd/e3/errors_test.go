@@ -1,0 +1,22 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"e3/internal/settings"
+	"e3/internal/signature"
+)
+
+// What may not come in is told from other failures by the exit code.
+func TestExitCodeOfTrust(t *testing.T) {
+	for _, err := range []error{settings.ErrUnsigned, settings.ErrUntrusted, signature.ErrBadSignature} {
+		if got := exitCode(fmt.Errorf("import x.zip: %w", err)); got != exitIntegrity {
+			t.Errorf("%v ends with %d, want %d", err, got, exitIntegrity)
+		}
+	}
+	if got := exitCode(errors.New("x")); got != exitFailed {
+		t.Errorf("another error ends with %d, want %d", got, exitFailed)
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/repo"
+)
+
+// executionArg is an argument that means an execution: <id>, or <workspace>.<task>@<id>, or <workspace>.<task>. Ids may be
+// cut short.
+type executionArg struct {
+	ws, task string // "" where only an id is given
+	id       string // "" where none is given
+}
+
+func parseExecution(s string) (executionArg, error) {
+	var arg executionArg
+	name := s
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		name, arg.id = s[:i], s[i+1:]
+		if !isID(arg.id) {
+			return arg, usagef("%q is not <workspace>.<task>@<execution>: an execution has an id like 018f3b4c-9a2d-…, see: e3 logs <repo> %s --list", s, quoted(name))
+		}
+	} else if isID(s) {
+		return executionArg{id: s}, nil
+	}
+	ws, path, err := dataset(name)
+	if err != nil || path.Entry != "" {
+		return arg, usagef("%q is neither the id of an execution nor <workspace>.<task>", s)
+	}
+	arg.ws, arg.task = ws, path.Name
+	return arg, nil
+}
+
+// isID tells whether s may be an execution's id, or the beginning of one.
+func isID(s string) bool {
+	return s != "" && len(s) <= 36 && strings.Trim(s, "0123456789abcdefABCDEF-") == ""
+}
+
+// find finds what the argument means; without an id the execution that stands for the task in the latest run.
+func (arg executionArg) find(ctx context.Context, a *app, r *repo.Repo) (*executions.Execution, error) {
+	if arg.ws == "" {
+		e, err := r.Executions.Locate(ctx, arg.id)
+		var pruned *executions.PrunedError
+		switch {
+		case errors.As(err, &pruned):
+			pruned.Now = a.now()
+		case errors.Is(err, executions.ErrNotFound):
+			err = usagef("there is no execution %q", arg.id)
+		}
+		return e, err
+	}
+	te, err := r.Workspaces.TaskExecutions(ctx, arg.ws, arg.task)
+	if err != nil {
+		return nil, err
+	}
+	if arg.id != "" {
+		return r.Workspaces.FindExecution(ctx, te, arg.id)
+	}
+	for _, e := range te.Known {
+		if te.Task != nil && e.ExecutionID == te.Task.ExecutionID {
+			return e, nil
+		}
+	}
+	l := &logs{a: a, r: r, ws: arg.ws, task: arg.task}
+	return nil, l.none(te)
+}
+
+// taskOf says whose execution it is, as far as that is recorded.
+func taskOf(e *executions.Execution) string {
+	if e.Detail == nil || e.Detail.Task == "" {
+		return "task " + prefix(e.Key.Task.String(), 12)
+	}
+	if e.Detail.Workspace == "" {
+		return e.Detail.Task
+	}
+	return fmt.Sprintf("%s.%s", e.Detail.Workspace, e.Detail.Task)
+}

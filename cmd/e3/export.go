@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/exportimport"
+	"e3/internal/repo"
+	"e3/internal/signature"
+	"e3/workspace"
+)
+
+// results is what takes results out of a repository and into it.
+func (a *app) results(r *repo.Repo) *exportimport.Repository {
+	return &exportimport.Repository{
+		Records: r.Records, Objects: r.Objects, Locks: r.Records, Workspaces: r.Workspaces, Executions: r.Executions,
+		Curator: executions.NewCurator(r.Executions, r.Records, a.now), Now: a.now,
+		User: repo.UserAtHost(), Location: r.Root, Version: a.version(),
+	}
+}
+
+func newWorkspaceExport(a *app) *cobra.Command {
+	var o exportimport.ExportOptions
+	cmd := &cobra.Command{
+		Use:   "export [repo] <workspace> <out.zip>",
+		Short: "Write a workspace with its latest run to a zip",
+		Long: `Write a workspace to a zip: its package, its datasets, and the executions of its latest run that has ended, with their
+logs and outputs. Where it is imported, a start has nothing to do.
+
+The zip is there whole or not at all. The same state gives the same bytes, but for the entry that says who exported. Who has a
+key (e3 key) signs the zip.`,
+		Example: `  e3 workspace export . prod prod-backup.zip
+  e3 workspace export . prod to-publish.zip --no-data`,
+		ValidArgsFunction: a.completeWorkspace,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>", "<out.zip>")
+			if err != nil {
+				return err
+			}
+			return a.exportZip(cmd.Context(), location, rest[1], &o, func(ctx context.Context, _ *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
+				return from.ExportWorkspace(ctx, rest[0], rest[1], o)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&o.AllHistory, "all-history", false, "every execution of the package's tasks, not only those of the latest run")
+	exportFlags(cmd, &o)
+	return cmd
+}
+
+func newPackageExport(a *app) *cobra.Command {
+	var o exportimport.ExportOptions
+	cmd := &cobra.Command{
+		Use:   "export [repo] <name[@version]> <out.zip>",
+		Short: "Write a registered package to a zip",
+		Long: `Write a registered package to a zip: its tasks and the datasets that it comes with. Without a version the greatest is
+taken. Results are exported with their workspace: e3 workspace export.`,
+		Example: `  e3 package export . forecast@1.0.0 forecast.zip`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<name[@version]>", "<out.zip>")
+			if err != nil {
+				return err
+			}
+			return a.exportZip(cmd.Context(), location, rest[1], &o, func(ctx context.Context, r *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
+				name, version, _ := strings.Cut(rest[0], "@")
+				ref, err := r.Workspaces.Package(ctx, name, version)
+				if err != nil {
+					return nil, err
+				}
+				return from.ExportPackage(ctx, ref, rest[1], o)
+			})
+		},
+	}
+	exportFlags(cmd, &o)
+	return cmd
+}
+
+func exportFlags(cmd *cobra.Command, o *exportimport.ExportOptions) {
+	cmd.Flags().BoolVar(&o.NoData, "no-data", false, `leave out the content of inputs that the package file marks with "export: false"`)
+	cmd.Flags().BoolVar(&o.Replace, "force", false, "replace the file if it exists")
+}
+
+type exportFunc func(context.Context, *repo.Repo, *exportimport.Repository) (*exportimport.Exported, error)
+
+// exportZip does what is common to both exports. The options are completed before do is called.
+func (a *app) exportZip(ctx context.Context, location, file string, o *exportimport.ExportOptions, do exportFunc) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if o.Key, err = signature.Find(a.getenv); err != nil && !errors.Is(err, signature.ErrNoKey) {
+		return err
+	}
+	frugal()
+	var done func()
+	o.Progress, done = a.bytesShown("exporting")
+	res, err := do(ctx, r, a.results(r))
+	done()
+	if errors.Is(err, exportimport.ErrFileExists) {
+		return fmt.Errorf("%w; to replace it use --force", err)
+	}
+	if err != nil {
+		return err
+	}
+	for _, n := range res.Notes {
+		a.notef("note: %s", printable(n, false))
+	}
+	return a.reply(exportedDocument(file, res), func(w io.Writer) { exportedText(w, res) })
+}
+
+// bytesShown shows on a terminal how many bytes of all are done. done takes the line away.
+func (a *app) bytesShown(doing string) (progress func(done, total int64), done func()) {
+	f := terminal(a.stderr)
+	if f == nil || !a.smart(a.stderr) {
+		return nil, func() {}
+	}
+	live := newDisplay(f, widthOf(int(f.Fd())), a.now)
+	live.unit = size
+	live.start(doing, a.now())
+	var most atomic.Int64
+	return func(n, total int64) {
+		for { // several tell, in any order
+			was := most.Load()
+			if n <= was {
+				return
+			}
+			if most.CompareAndSwap(was, n) {
+				break
+			}
+		}
+		live.progress(n, total)
+	}, live.close
+}
+
+// exportedJSON is an export for programs.
+type exportedJSON struct {
+	File       string      `json:"file"`
+	Workspace  string      `json:"workspace,omitempty"`
+	Package    packageJSON `json:"package"`
+	Run        string      `json:"run,omitempty"`
+	Executions int         `json:"executions"`
+	Objects    int         `json:"objects"`
+	Content    int64       `json:"contentBytes"`
+	Size       int64       `json:"size"`
+	Signer     string      `json:"signer,omitempty"`
+	Notes      []string    `json:"notes"`
+}
+
+func exportedDocument(file string, e *exportimport.Exported) exportedJSON {
+	return exportedJSON{
+		File: file, Workspace: e.Workspace, Package: packageOf(e.Package), Run: e.RunID, Executions: e.Executions, Objects: e.Objects,
+		Content: e.Content, Size: e.Size, Signer: e.Signer, Notes: append([]string{}, e.Notes...),
+	}
+}
+
+func packageOf(p workspace.PackageRef) packageJSON {
+	return packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
+}
+
+// exportedText is what seed 003 shows.
+func exportedText(w io.Writer, e *exportimport.Exported) {
+	if e.Workspace == "" {
+		fmt.Fprintf(w, "Exported package %s\n", printable(e.Package.String(), false))
+	} else {
+		fmt.Fprintf(w, "Exported workspace %s\n", printable(e.Workspace, false))
+		fmt.Fprintf(w, "  Package: %s\n", printable(e.Package.String(), false))
+		if e.RunID != "" {
+			fmt.Fprintf(w, "  Run: %s\n", short(e.RunID))
+		}
+		fmt.Fprintf(w, "  Executions: %d\n", e.Executions)
+	}
+	fmt.Fprintf(w, "  Total size: %s\n", size(e.Size))
+	if e.Signer != "" {
+		fmt.Fprintf(w, "  Signed by: %s\n", e.Signer)
+	}
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/gc"
+	"e3/internal/repo"
+	"e3/objectstore"
+)
+
+func newGC(a *app) *cobra.Command {
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "gc [repo]",
+		Short: "Remove the objects that nothing needs",
+		Long: `Remove the objects that no package, workspace, run or execution refers to. It may run at any time, whatever else
+happens in the repository, and disturbs nobody. What somebody who is at work now has stored, or may still refer to, is
+left for a later time.
+
+Executions are never removed, so what they have made stays; e3 prune takes out executions that are not needed.`,
+		Example: `  e3 gc
+  e3 gc . --dry-run`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			return a.gc(cmd.Context(), location, gc.Options{DryRun: dryRun})
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	return cmd
+}
+
+func (a *app) gc(ctx context.Context, location string, o gc.Options) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	frugal()
+	report, err := a.collect(ctx, r, o)
+	if report == nil {
+		return err
+	}
+	for _, w := range report.Warnings {
+		a.notef("warning: %s", printable(w.Error(), false))
+	}
+	if report.MoreWarnings > 0 {
+		a.notef("warning: and %s more", plural(int64(report.MoreWarnings), "reference"))
+	}
+	if report.Missing > 0 || len(report.Warnings) > 0 {
+		a.notef("warning: %s that something refers to cannot be found or read; see: e3 verify %s",
+			plural(int64(max(report.Missing, len(report.Warnings)+report.MoreWarnings)), "object"), quoted(shown(location, r)))
+	}
+	return errors.Join(err, a.reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.now(), err == nil) }))
+}
+
+// collect removes garbage and shows how far it has come.
+func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Report, error) {
+	if f := terminal(a.stderr); f != nil && a.smart(a.stderr) {
+		live := newDisplay(f, widthOf(int(f.Fd())), a.now)
+		defer live.close()
+		began := a.now()
+		var phase *gc.Phase
+		o.Progress = func(p gc.Progress) {
+			live.progress(int64(p.Shards), objectstore.Shards)
+			if phase != nil && *phase == p.Phase {
+				return
+			}
+			if phase != nil {
+				live.end(phase.String())
+			}
+			live.start(p.Phase.String(), began)
+			phase = &p.Phase
+		}
+	}
+	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.now, Holder: r.Workspaces.Holder}
+	return gc.Collect(ctx, s, o)
+}
+
+// amountJSON is a number of objects in answers for programs.
+type amountJSON struct {
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+}
+
+type gcJSON struct {
+	DryRun        bool       `json:"dryRun"`
+	Removed       amountJSON `json:"removed"`
+	Kept          amountJSON `json:"kept"`
+	Young         amountJSON `json:"young"`
+	Sessions      int        `json:"sessions"`
+	OldestSession *time.Time `json:"oldestSession"`
+	Leftovers     int        `json:"leftovers"`
+	Missing       int        `json:"missing"`
+	Warnings      []string   `json:"warnings"`
+}
+
+func gcDocument(r *gc.Report) gcJSON {
+	doc := gcJSON{
+		DryRun: r.DryRun, Removed: amountJSON(r.Collected), Kept: amountJSON(r.Live), Young: amountJSON(r.Young),
+		Sessions: r.Sessions, Leftovers: r.Leftovers, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
+	}
+	if !r.OldestSession.IsZero() {
+		t := r.OldestSession.UTC().Truncate(time.Millisecond)
+		doc.OldestSession = &t
+	}
+	for i, w := range r.Warnings {
+		doc.Warnings[i] = w.Error()
+	}
+	return doc
+}
+
+// gcText says it to a person. What was seen before an interruption is only told as far as it was done.
+func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
+	removed, kept := "Removed", "kept"
+	if r.DryRun {
+		removed, kept = "Would remove", "keep"
+	}
+	fmt.Fprintf(w, "%s %s", removed, amount(r.Collected, "object"))
+	if whole {
+		fmt.Fprintf(w, "; %s %s", kept, amount(r.Live, ""))
+	}
+	if whole && r.Young.Objects > 0 {
+		are := "are"
+		if r.Young.Objects == 1 {
+			are = "is"
+		}
+		why := "stored since this began"
+		switch {
+		case r.Sessions == 1:
+			why = "a session is open since " + clock(r.OldestSession, now)
+		case r.Sessions > 1:
+			why = fmt.Sprintf("%d sessions are open, the oldest since %s", r.Sessions, clock(r.OldestSession, now))
+		}
+		fmt.Fprintf(w, "; %s %s too young: %s", amount(r.Young, ""), are, why)
+	}
+	fmt.Fprintln(w)
+	if r.Leftovers > 0 {
+		fmt.Fprintf(w, "Removed %s of executions without a record\n", plural(int64(r.Leftovers), "folder"))
+	}
+}
+
+// amount is "1,234 objects (2.3 GiB)".
+func amount(n gc.Amount, what string) string {
+	text := thousands(n.Objects)
+	if what != "" {
+		text += " " + what
+		if n.Objects != 1 {
+			text += "s"
+		}
+	}
+	return text + " (" + size(n.Bytes) + ")"
+}
+
+// thousands writes a count with its digits in groups.
+func thousands(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// clock is a moment of the last hours by its time, any other in full.
+func clock(t, now time.Time) string {
+	if age := now.Sub(t); age >= 0 && age < 12*time.Hour {
+		return t.Local().Format("15:04")
+	}
+	return stamp(t)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"e3/internal/beast2"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/internal/value"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// getEast prints or writes a dataset of a workspace of the reference.
+func (a *app) getEast(ctx context.Context, r *repo.Repo, name string, d *workspace.Dataset, o *getOptions) error {
+	if d.Kind == record.LeafNode {
+		if o.out != "" {
+			return usagef("%s holds further datasets; name one of them: e3 list <repo> %s", name, quoted(name))
+		}
+		return a.describe(ctx, r, name, d)
+	}
+	v, err := readEast(ctx, r, d)
+	if err != nil {
+		return fmt.Errorf("dataset %s: %w", name, err)
+	}
+	if o.out != "" {
+		if err := a.export(r, false, o, func(aside string) error { return writeAside(aside, false, v.write) }); err != nil {
+			return err
+		}
+		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
+		return a.reply(doc, func(io.Writer) {})
+	}
+	switch {
+	case v.fault != nil:
+		return fmt.Errorf("dataset %s: %w; with -o its bytes are written to a file", name, v.fault)
+	case v.plain != nil:
+		return a.writeValue(name, d.Hash, v.plain)
+	case v.copy != nil && a.json:
+		return a.describe(ctx, r, name, d)
+	case v.copy != nil:
+		return a.raw(v.copy)
+	}
+	notation, err := beast2.ToJSON(v.data)
+	if err != nil {
+		return fmt.Errorf("dataset %s: %w", name, err)
+	}
+	if a.json {
+		return a.document(struct {
+			Dataset string  `json:"dataset"`
+			Kind    string  `json:"kind"`
+			Hash    string  `json:"hash"`
+			Beast2  rawJSON `json:"beast2"` // in the notation of "e3 convert"
+		}{name, d.Kind.String(), d.Hash, notation}, false)
+	}
+	return a.raw(func(w io.Writer) error {
+		_, err := w.Write(append(notation, '\n'))
+		return err
+	})
+}
+
+// eastValue is a dataset of the reference.
+type eastValue struct {
+	plain *value.Value // nil unless it is plain data
+	text  []byte       // of plain
+	data  []byte       // another East value
+	copy  func(io.Writer) error
+	fault error // why only copy is there, where a value was to be expected
+}
+
+// write writes what a file is to hold.
+func (v *eastValue) write(w io.Writer) error {
+	data := v.data
+	switch {
+	case v.copy != nil:
+		return v.copy(w)
+	case v.plain != nil:
+		data = v.text
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+// readEast reads a dataset. What is no value, as the reference lets tasks leave any bytes, can only be copied.
+func readEast(ctx context.Context, r *repo.Repo, d *workspace.Dataset) (*eastValue, error) {
+	if d.Hash == "" { // null, without an object
+		return newEastValue(beast2.Header(beast2.Null))
+	}
+	h, err := objectstore.ParseHash(d.Hash)
+	if err != nil {
+		return nil, err
+	}
+	raw := &eastValue{copy: func(w io.Writer) error {
+		_, err := objectstore.Copy(ctx, w, r.Objects, h)
+		return err
+	}}
+	n, err := r.Objects.Stat(ctx, h)
+	if err != nil || n > value.MaxBytes {
+		raw.fault = fmt.Errorf("it has more than %s", size(value.MaxBytes))
+		return raw, err
+	}
+	data, err := objectstore.ReadAll(ctx, r.Objects, h, value.MaxBytes)
+	if err != nil || !bytes.HasPrefix(data, []byte(beast2.Magic)) {
+		return raw, err
+	}
+	v, err := newEastValue(data)
+	if err != nil {
+		raw.fault = err
+		return raw, nil
+	}
+	return v, nil
+}
+
+func newEastValue(data []byte) (*eastValue, error) {
+	v := &eastValue{data: data}
+	plain, err := value.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	if text, err := valueText(plain); err == nil { // else it holds functions, or itself
+		v.plain, v.text = plain, text
+	}
+	return v, nil
+}

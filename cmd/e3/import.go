@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/exportimport"
+	"e3/internal/settings"
+	"e3/workspace"
+)
+
+func newWorkspaceImport(a *app) *cobra.Command {
+	var o exportimport.ImportOptions
+	cmd := &cobra.Command{
+		Use:   "import [repo] <in.zip> [workspace]",
+		Short: "Make a workspace from a zip, as it was when it was exported",
+		Long: `Make a workspace from a zip that e3 workspace export has written: with its package, its datasets, its run and the
+executions of this. It has the name that it had, or another one. A start has nothing to do then.
+
+Nothing is changed when the zip is not in order, and an import that was cut off is done again from the beginning.`,
+		Example: `  e3 workspace import . prod-backup.zip
+  e3 workspace import . prod-backup.zip staging`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && isRegular(args[0]) { // a path may look like a repository
+				args = append([]string{a.location()}, args...)
+			}
+			location, rest, err := a.positional(cmd, args, 1, "<in.zip>", "[workspace]")
+			if err != nil {
+				return err
+			}
+			o.NewWorkspace, o.Workspace = true, rest[1]
+			if o.Workspace != "" {
+				if err := checkName("workspace", o.Workspace); err != nil {
+					return err
+				}
+			}
+			return a.importZip(cmd.Context(), location, rest[0], o)
+		},
+	}
+	importFlags(cmd, &o)
+	return cmd
+}
+
+func newPackageImport(a *app) *cobra.Command {
+	var o exportimport.ImportOptions
+	var as string
+	cmd := &cobra.Command{
+		Use:   "import [repo] <in.zip>",
+		Short: "Take in a package, and the executions that come with it",
+		Long: `Take in what e3 workspace export or e3 package export has written: the package under its name and version, the
+executions, marked with where they come from, and the run. What was computed there is a hit here. Results of this repository
+are never overwritten, but for failures by a success.
+
+The TypeScript e3's exports can be taken in too. Their results can be looked at; their tasks cannot be run here.
+
+Nothing is changed when the zip is not in order, and an import that was cut off is done again from the beginning.`,
+		Example: `  e3 package import . prod-backup.zip
+  e3 package import . prod-backup.zip --as forecast@1.0.0-from-ann`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<in.zip>")
+			if err != nil {
+				return err
+			}
+			if o.As.Name, o.As.Version, err = splitAs(as); err != nil {
+				return err
+			}
+			return a.importZip(cmd.Context(), location, rest[0], o)
+		},
+	}
+	cmd.Flags().StringVar(&as, "as", "", "another name and version for the package, as name@version")
+	importFlags(cmd, &o)
+	return cmd
+}
+
+func importFlags(cmd *cobra.Command, o *exportimport.ImportOptions) {
+	cmd.Flags().BoolVar(&o.RequireSigned, "require-signed", false, "refuse what no key has signed that this repository trusts")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only say what would be taken in")
+}
+
+func isRegular(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func (a *app) importZip(ctx context.Context, location, file string, o exportimport.ImportOptions) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	f, err := os.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return usagef("%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close() // it is only read
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return usagef("%s is not a file; a zip is read more than once, so it cannot come through a pipe", file)
+	}
+	frugal()
+	o.File = filepath.Base(file)
+	var done func()
+	o.Progress, done = a.bytesShown("importing")
+	res, err := a.results(r).Import(ctx, f, info.Size(), o)
+	done()
+	if err != nil {
+		return importAdvice(fmt.Errorf("import %s: %w", file, err), shown(location, r), file)
+	}
+	for _, n := range res.Notes {
+		a.notef("note: %s", printable(n, false))
+	}
+	return a.reply(importedDocument(file, res), func(w io.Writer) { importedText(w, res) })
+}
+
+// importAdvice says what to type where a name is taken.
+func importAdvice(err error, location, file string) error {
+	var conflict *exportimport.ConflictError
+	var name *exportimport.NameError
+	switch {
+	case errors.As(err, &conflict):
+		return fmt.Errorf("%w; give it another name with: e3 package import %s %s --as %s",
+			err, quoted(location), quoted(file), quoted(otherVersion(conflict.Package)))
+	case errors.As(err, &name):
+		return &usageError{fmt.Errorf("%w: e3 workspace import %s %s <workspace>", err, quoted(location), quoted(file))}
+	case errors.Is(err, workspace.ErrExists):
+		return fmt.Errorf("%w; give it another name with: e3 workspace import %s %s <workspace>", err, quoted(location), quoted(file))
+	}
+	return err
+}
+
+// otherVersion is a version of a package that nobody has.
+func otherVersion(p workspace.PackageRef) string {
+	version := p.Version
+	if len(version) > 50 { // of 64
+		version = version[:50]
+	}
+	return p.Name + "@" + version + "-" + prefix(p.Hash, 8)
+}
+
+// importedJSON is an import for programs.
+type importedJSON struct {
+	File         string         `json:"file"`
+	DryRun       bool           `json:"dryRun,omitempty"`
+	Package      packageJSON    `json:"package"`
+	PackageAdded bool           `json:"packageAdded"`
+	Workspace    string         `json:"workspace,omitempty"`
+	Run          string         `json:"run,omitempty"`
+	RunWorkspace string         `json:"runWorkspace,omitempty"`
+	RunAdded     bool           `json:"runAdded"`
+	Executions   int            `json:"executions"`
+	Outcomes     map[string]int `json:"outcomes"`
+	Objects      int            `json:"objects"`
+	ObjectsAdded int            `json:"objectsAdded"`
+	Content      int64          `json:"contentBytes"`
+	Source       string         `json:"source"`
+	ExportedAt   *string        `json:"exportedAt"`
+	Trust        string         `json:"trust"`
+	Signer       *signerJSON    `json:"signer"`
+	Notes        []string       `json:"notes"`
+}
+
+func importedDocument(file string, i *exportimport.Imported) importedJSON {
+	doc := importedJSON{
+		File: file, DryRun: i.DryRun, Package: packageOf(i.Package), PackageAdded: i.PackageAdded, Workspace: i.Workspace,
+		Run: i.RunID, RunWorkspace: i.RunWorkspace, RunAdded: i.RunAdded, Executions: i.Executions, Outcomes: map[string]int{},
+		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, Content: i.Content, Source: i.Source, ExportedAt: moment(i.Exported),
+		Trust: trustWords[i.Verdict.Trust], Notes: append([]string{}, i.Notes...),
+	}
+	for out, n := range i.Outcomes {
+		doc.Outcomes[out.String()] += n
+	}
+	if i.Verdict.Trust != settings.Unsigned {
+		doc.Signer = &signerJSON{Key: i.Verdict.Key.String(), Name: i.Verdict.Name}
+	}
+	return doc
+}
+
+var trustWords = map[settings.Trust]string{settings.Unsigned: "unsigned", settings.Unknown: "unknown", settings.Trusted: "trusted"}
+
+// importedText is what seed 003 shows, and more where not all was taken in.
+func importedText(w io.Writer, i *exportimport.Imported) {
+	done := "Imported"
+	if i.DryRun {
+		done = "Would import"
+	}
+	fmt.Fprintf(w, "%s %s\n", done, printable(i.Package.String(), false))
+	if i.Executions > 0 {
+		from := i.From
+		if from == "" {
+			from = i.Source
+		}
+		how := "marked as imported from"
+		if i.Taken() == 0 {
+			how = "exported by"
+		}
+		fmt.Fprintf(w, "  Executions: %d (%s %s)\n", i.Executions, how, printable(from, false))
+	}
+	if i.Outcomes[executions.Added] < i.Executions {
+		for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
+			if n := i.Outcomes[out]; n > 0 {
+				what, why, _ := strings.Cut(out.String(), ": ")
+				line := fmt.Sprintf("    %d %s", n, what)
+				if why != "" {
+					line += ": " + why
+				}
+				fmt.Fprintln(w, line)
+			}
+		}
+	}
+	if i.Workspace != "" {
+		fmt.Fprintf(w, "  Workspace: %s\n", printable(i.Workspace, false))
+	}
+	if i.Verdict.Trust != settings.Unsigned {
+		fmt.Fprintf(w, "  Signature: %s\n", printable(i.Verdict.String(), false))
+	}
+}

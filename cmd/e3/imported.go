@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"e3/internal/record"
+)
+
+// stepJSON is a step on the way of something imported, for programs.
+type stepJSON struct {
+	By         string      `json:"by"`
+	Repository string      `json:"repository"`
+	At         *string     `json:"at"`
+	Version    string      `json:"e3Version"`
+	Signer     *signerJSON `json:"signer"`
+	ImportedBy string      `json:"importedBy"`
+	ImportedAt *string     `json:"importedAt"`
+}
+
+// signerJSON is who signed an export.
+type signerJSON struct {
+	Key  string `json:"key"`
+	Name string `json:"name"`
+}
+
+// stepsOf is nil for what was made here.
+func stepsOf(p *record.Provenance) []stepJSON {
+	if p == nil {
+		return nil
+	}
+	steps := make([]stepJSON, len(p.Steps))
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		steps[i] = stepJSON{
+			By: s.By, Repository: s.Repository, At: moment(s.At), Version: s.Version,
+			ImportedBy: s.ImportedBy, ImportedAt: moment(s.ImportedAt),
+		}
+		if s.Signer.Key != "" {
+			steps[i].Signer = &signerJSON{s.Signer.Key, s.Signer.Name}
+		}
+	}
+	return steps
+}
+
+// whence tells the way of something imported, a line for each step, the latest first.
+func whence(p *record.Provenance, now time.Time) []string {
+	if len(p.Steps) == 0 {
+		return []string{"from a place that is not on record"}
+	}
+	var lines []string
+	for i := len(p.Steps) - 1; i >= 0; i-- {
+		s := &p.Steps[i]
+		line := ago(now, s.ImportedAt) + " from " + s.Source()
+		switch {
+		case s.Signer.Key != "" && s.Signer.Name != "":
+			line += fmt.Sprintf(" (signed by %s, %s)", s.Signer.Name, s.Signer.Key)
+		case s.Signer.Key != "":
+			line += fmt.Sprintf(" (signed by %s)", s.Signer.Key)
+		}
+		if len(lines) > 0 {
+			line = "there " + line
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// rejectionJSON says who has retired an execution, for programs.
+type rejectionJSON struct {
+	By     string  `json:"by"`
+	At     *string `json:"at"`
+	Reason string  `json:"reason"`
+}
+
+// rejectionOf is nil for what stands.
+func rejectionOf(m *record.Rejection) *rejectionJSON {
+	if m == nil || !m.Rejected {
+		return nil
+	}
+	return &rejectionJSON{By: m.By, At: moment(m.At), Reason: m.Reason}
+}
+
+// rejectionText says it to people.
+func rejectionText(m *record.Rejection, now time.Time) string {
+	text := fmt.Sprintf("rejected by %s %s", m.By, ago(now, m.At))
+	if m.Reason != "" {
+		text += ": " + m.Reason
+	}
+	return text
+}
+
+// ago shows how long a moment is past, in the greatest unit that it fills.
+func ago(now, t time.Time) string {
+	d := now.Sub(t)
+	for _, unit := range []struct {
+		name string
+		time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
+		if n := int64(d / unit.Duration); n > 0 {
+			return plural(n, unit.name) + " ago"
+		}
+	}
+	return "just now"
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/repo"
+	"e3/internal/settings"
+	"e3/internal/signature"
+	"e3/workspace"
+)
+
+func newKey(a *app) *cobra.Command {
+	cmd := family(&cobra.Command{
+		Use:   "key",
+		Short: "Sign exports, and say whose exports count",
+		Long: `Who has a key signs what they export. A repository has a list of keys that it trusts; what they have signed may come in
+also where signatures are required (e3 settings).
+
+The private key lies in the file key in the folder e3 of the user's configuration, or where E3_KEY says.`,
+	})
+	cmd.AddCommand(newKeyGenerate(a), newKeyShow(a), newKeyTrust(a), newKeyDistrust(a), newKeyList(a))
+	return cmd
+}
+
+// keyJSON is the user's key in answers for programs.
+type keyJSON struct {
+	Key         string `json:"key"`
+	Name        string `json:"name"`
+	Fingerprint string `json:"fingerprint"`
+	File        string `json:"file"`
+}
+
+func describeKey(k *signature.Key, path string) keyJSON {
+	return keyJSON{Key: k.Public().String(), Name: k.Name, Fingerprint: k.Public().Fingerprint(), File: path}
+}
+
+func newKeyGenerate(a *app) *cobra.Command {
+	var name string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Make a key pair to sign exports with",
+		Long: `Make an ed25519 key pair. From then on exports are signed with it. The name goes into every signature: it says who
+you are to whoever has never seen the key.`,
+		Example: `  e3 key generate
+  e3 key generate --name "Ann, CI"`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("name") {
+				name = repo.UserAtHost()
+			}
+			return a.keyGenerate(name, force)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "who you are (default user@host)")
+	cmd.Flags().BoolVar(&force, "force", false, "put the new key in the place of the one that is there, which is lost")
+	return cmd
+}
+
+func (a *app) keyGenerate(name string, force bool) error {
+	path, err := signature.Path(a.getenv)
+	if err != nil {
+		return err
+	}
+	if err := signature.CheckName(name); err != nil {
+		return usagef("--name: %v", err)
+	}
+	k, err := signature.Generate(name)
+	if err != nil {
+		return err
+	}
+	if err := k.Save(path, force); errors.Is(err, fs.ErrExist) {
+		return usagef("there is something at %s already; if it is a key that nobody trusts, replace it with --force", path)
+	} else if err != nil {
+		return err
+	}
+	doc := describeKey(k, path)
+	return a.reply(doc, func(w io.Writer) {
+		fmt.Fprintf(w, "Made a key for %s; exports are signed with it from now on\n", k.Name)
+		a.writeKey(w, doc)
+		fmt.Fprintf(w, "Where it is to count: e3 key trust <repo> %s\n", doc.Key)
+	})
+}
+
+func (a *app) writeKey(w io.Writer, doc keyJSON) {
+	t := &table{}
+	t.row("key", doc.Key)
+	t.row("name", doc.Name)
+	t.row("fingerprint", doc.Fingerprint)
+	t.row("file", doc.File)
+	t.write(w, "  ")
+}
+
+func newKeyShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "Show your public key",
+		Long: `Show the public key of this user, for whoever is to trust it. It alone goes to standard output unless --json is given;
+what it is called, its fingerprint and its file go to standard error.`,
+		Example: `  e3 key show
+  e3 key trust . "$(ssh builder e3 key show)" --name builder`,
+		Args: noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			path, err := signature.Path(a.getenv)
+			if err != nil {
+				return err
+			}
+			k, err := signature.Load(path)
+			if err != nil {
+				return err
+			}
+			doc := describeKey(k, path)
+			if !a.json {
+				a.notef("name         %s", printable(doc.Name, false))
+				a.notef("fingerprint  %s", doc.Fingerprint)
+				a.notef("file         %s", printable(doc.File, false))
+			}
+			return a.reply(doc, func(w io.Writer) { fmt.Fprintln(w, doc.Key) })
+		},
+	}
+}
+
+// trustedJSON is a trusted key in answers for programs.
+type trustedJSON struct {
+	Name        string    `json:"name"`
+	Key         string    `json:"key"`
+	Fingerprint string    `json:"fingerprint"`
+	AddedBy     string    `json:"addedBy"`
+	AddedAt     time.Time `json:"addedAt"`
+}
+
+func describeTrusted(k settings.TrustedKey) trustedJSON {
+	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: k.AddedAt}
+}
+
+func newKeyTrust(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "trust [repo] <public key>",
+		Short: "Let a key's signatures count in a repository",
+		Long: `Let signatures that were made with a key count in a repository. Be sure whose key it is: ask for its fingerprint.
+The name is what the key is called here; by default the beginning of the key.`,
+		Example: `  e3 key trust . e3pub1K5Xy… --name ann`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<public key>")
+			if err != nil {
+				return err
+			}
+			return a.keyTrust(cmd.Context(), location, rest[0], name)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "what the key is called in this repository")
+	return cmd
+}
+
+func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
+	public, err := signature.ParsePublicKey(text)
+	if err != nil {
+		return usagef("%v; its owner sees it with: e3 key show", err)
+	}
+	k := settings.TrustedKey{Name: name, Key: public, AddedBy: repo.UserAtHost(), AddedAt: a.now().UTC().Truncate(time.Second)}
+	if name == "" {
+		k.Name = prefix(text, 14)
+	} else if err := settings.CheckKeyName(name); err != nil {
+		return usagef("--name: %v", err)
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
+		if old, ok := s.Trusted(public); ok && (name == "" || name == old.Name) {
+			k = old
+			return nil
+		}
+		return s.Trust(k)
+	})
+	switch {
+	case errors.Is(err, settings.ErrTrusted):
+		return usagef("%w; to call it otherwise, take it out first: e3 key distrust %s %s", err, shown(location, r), text)
+	case errors.Is(err, settings.ErrNameTaken):
+		return usagef("%w; give this one another --name", err)
+	case err != nil:
+		return err
+	}
+	return a.reply(describeTrusted(k), func(w io.Writer) {
+		fmt.Fprintf(w, "Trusted: %s  %s  (%s)\n", printable(k.Name, false), k.Key, k.Key.Fingerprint())
+		if !s.RequireSigned {
+			fmt.Fprintf(w, "Exports without a trusted signature may still come in; refuse them with: e3 settings %s require-signed true\n", quoted(shown(location, r)))
+		}
+	})
+}
+
+func newKeyDistrust(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "distrust [repo] <name or public key>",
+		Short: "Let a key's signatures no longer count in a repository",
+		Long:  `Take a key off the list of those that a repository trusts. What was imported with its signature stays and keeps it.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<name or public key>")
+			if err != nil {
+				return err
+			}
+			return a.keyDistrust(cmd.Context(), location, rest[0])
+		},
+		ValidArgsFunction: a.completeTrusted,
+	}
+}
+
+func (a *app) keyDistrust(ctx context.Context, location, nameOrKey string) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var k settings.TrustedKey
+	s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
+		var found bool
+		if k, found = s.Distrust(nameOrKey); !found {
+			return &workspace.UnknownError{What: "trusted key", Name: nameOrKey, Known: trustedNames(s)}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	a.warnUnimportable(s)
+	return a.reply(describeTrusted(k), func(w io.Writer) {
+		fmt.Fprintf(w, "No longer trusted: %s  %s\n", printable(k.Name, false), k.Key)
+	})
+}
+
+// warnUnimportable says that nothing can come in, which is seldom meant.
+func (a *app) warnUnimportable(s *settings.Settings) {
+	if s.RequireSigned && len(s.TrustedKeys) == 0 {
+		a.notef("Signatures of trusted keys are required and no key is trusted: no export can come in")
+	}
+}
+
+func trustedNames(s *settings.Settings) []string {
+	names := make([]string, len(s.TrustedKeys))
+	for i := range s.TrustedKeys {
+		names[i] = s.TrustedKeys[i].Name
+	}
+	return names
+}
+
+func newKeyList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [repo]",
+		Short: "List the keys that a repository trusts",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			r, err := a.open(location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			s, err := settings.Get(cmd.Context(), r.Records)
+			if err != nil {
+				return err
+			}
+			doc := struct {
+				TrustedKeys []trustedJSON `json:"trustedKeys"`
+			}{make([]trustedJSON, len(s.TrustedKeys))}
+			t := &table{}
+			for i, k := range s.TrustedKeys {
+				doc.TrustedKeys[i] = describeTrusted(k)
+				t.row(k.Name, k.Key.String(), "by "+k.AddedBy, stamp(k.AddedAt))
+			}
+			return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+		},
+	}
+}
+
+func (a *app) completeTrusted(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+		s, err := settings.Get(ctx, r.Records)
+		if err != nil || len(args) > 0 {
+			return nil
+		}
+		return trustedNames(s)
+	})
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/internal/repo"
+)
+
+func newPin(a *app) *cobra.Command {
+	cmd := family(&cobra.Command{
+		Use:   "pin",
+		Short: "Keep executions from being pruned",
+		Long: `Keep executions, with their logs and outputs, from being pruned, whatever the rules. What a workspace needs is never
+pruned, pinned or not.`,
+	})
+	cmd.AddCommand(newPinAdd(a), newPinList(a), newPinRemove(a))
+	return cmd
+}
+
+// pinArgument is said of every command that takes one.
+const pinArgument = `The execution is given by its id, or by the beginning of it, in the whole repository or among those of a task:
+<workspace>.<task>@<id>. <workspace>.<task> is the one that stands for the task in the latest run.`
+
+func newPinAdd(a *app) *cobra.Command {
+	var note string
+	cmd := &cobra.Command{
+		Use:   "add [repo] <execution>",
+		Short: "Pin an execution",
+		Long:  "Keep an execution from being pruned.\n\n" + pinArgument,
+		Example: `  e3 pin add . prod.train --note "figures of the paper"
+  e3 pin add . prod.train@018f3b4c`,
+		ValidArgsFunction: a.completeTask,
+		RunE: a.onExecution(func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+			e, err := arg.find(ctx, a, r)
+			if err != nil {
+				return err
+			}
+			changed, err := executions.NewCurator(r.Executions, r.Records, a.now).Pin(ctx, e.Key, e.ExecutionID, repo.UserAtHost(), note)
+			if err != nil {
+				return err
+			}
+			return a.replyPin(e.ExecutionID, " of "+taskOf(e), true, changed)
+		}),
+	}
+	cmd.Flags().StringVar(&note, "note", "", "why, for those who look at it later")
+	return cmd
+}
+
+func newPinRemove(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "remove [repo] <execution>",
+		Short:             "Take a pin out",
+		Long:              "Let an execution be pruned again.\n\n" + pinArgument,
+		ValidArgsFunction: a.completeTask,
+		RunE: a.onExecution(func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+			id, of, err := arg.pinned(ctx, a, r)
+			if err != nil {
+				return err
+			}
+			changed, err := executions.NewCurator(r.Executions, r.Records, a.now).Unpin(ctx, id)
+			if err != nil {
+				return err
+			}
+			return a.replyPin(id, of, false, changed)
+		}),
+	}
+}
+
+// onExecution makes a command whose only argument is an execution.
+func (a *app) onExecution(do func(context.Context, *repo.Repo, executionArg) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		location, rest, err := a.positional(cmd, args, 0, "<execution>")
+		if err != nil {
+			return err
+		}
+		arg, err := parseExecution(rest[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.open(location)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return do(cmd.Context(), r, arg)
+	}
+}
+
+// pinned finds what the argument means, first of all among the pins: the execution may be gone.
+func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, of string, err error) {
+	if arg.ws == "" {
+		var found []string
+		for p, err := range r.Executions.Pins(ctx) {
+			if err != nil && !errors.Is(err, executions.ErrMalformed) {
+				return "", "", err
+			}
+			if strings.HasPrefix(p.ExecutionID, strings.ToLower(arg.id)) {
+				found = append(found, p.ExecutionID)
+			}
+		}
+		switch len(found) {
+		case 0:
+		case 1:
+			return found[0], "", nil
+		default:
+			return "", "", fmt.Errorf("pin of execution %s: %w", arg.id, executions.ErrAmbiguous)
+		}
+	}
+	e, err := arg.find(ctx, a, r)
+	if err != nil {
+		return "", "", err
+	}
+	return e.ExecutionID, " of " + taskOf(e), nil
+}
+
+func (a *app) replyPin(id, of string, pinned, changed bool) error {
+	doc := map[string]any{"execution": id, "pinned": pinned, "changed": changed}
+	did := map[bool]map[bool]string{
+		true:  {true: "Pinned", false: "Was pinned already:"},
+		false: {true: "Took out the pin of", false: "Is not pinned:"},
+	}[pinned][changed]
+	return a.reply(doc, func(w io.Writer) { fmt.Fprintf(w, "%s execution %s%s\n", did, id, printable(of, false)) })
+}
+
+func newPinList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "list [repo]",
+		Short:             "List what is pinned",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			r, err := a.open(location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			return a.listPins(cmd.Context(), r)
+		},
+	}
+}
+
+// pinJSON is a pin for programs.
+type pinJSON struct {
+	Execution string  `json:"execution"`
+	Key       string  `json:"key,omitempty"`
+	Task      string  `json:"task,omitempty"`
+	State     string  `json:"state"` // of the execution; "gone", "unreadable"
+	By        string  `json:"by"`
+	At        *string `json:"at"`
+	Note      string  `json:"note,omitempty"`
+}
+
+func (a *app) listPins(ctx context.Context, r *repo.Repo) error {
+	doc := struct {
+		Pins []pinJSON `json:"pins"`
+	}{[]pinJSON{}}
+	t := &table{}
+	for p, err := range r.Executions.Pins(ctx) {
+		if err != nil && !errors.Is(err, executions.ErrMalformed) {
+			return err
+		}
+		item := pinJSON{Execution: p.ExecutionID, State: "unreadable"}
+		if err == nil {
+			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, moment(p.At), p.Note
+			e, err := r.Executions.Get(ctx, p.Key, p.ExecutionID)
+			switch {
+			case err == nil:
+				item.State, item.Task = e.State.String(), taskOf(e)
+			case errors.Is(err, executions.ErrNotFound):
+				item.State = "gone"
+			case !errors.Is(err, executions.ErrMalformed):
+				return err
+			}
+		}
+		doc.Pins = append(doc.Pins, item)
+		when := ""
+		if item.At != nil {
+			when = stamp(p.At)
+		}
+		t.row(p.ExecutionID, item.State, item.Task, when, item.By, item.Note)
+	}
+	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+}

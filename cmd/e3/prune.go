@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/gc"
+	"e3/internal/manifest"
+	"e3/internal/repo"
+)
+
+type pruneOptions struct {
+	olderThan, maxSize string
+	keepLast           int64
+	dryRun, noGC       bool
+}
+
+func newPrune(a *app) *cobra.Command {
+	var o pruneOptions
+	cmd := &cobra.Command{
+		Use:   "prune [repo]",
+		Short: "Take old executions out of the cache",
+		Long: `Take executions out of the cache by rules, and free what only they held. Rules add up. What is taken out runs again when
+it is asked for; e3 logs says then that it was pruned.
+
+Never taken out are executions that run, that the latest run of a workspace names, that would answer a start of a
+workspace or of a registered package, and those that are pinned. It may run beside anything else.`,
+		Example: `  e3 prune . --older-than 30d
+  e3 prune . --keep-last 5 --dry-run
+  e3 prune . --max-size 10GB`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			rules, err := o.rules(cmd)
+			if err != nil {
+				return err
+			}
+			return a.prune(cmd.Context(), location, rules, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.olderThan, "older-than", "", "take out what was made, or imported, longer ago than this: 12h, 30d, 8w")
+	f.Int64Var(&o.keepLast, "keep-last", 0, "leave so many of the latest successes of each task, and what came after them")
+	f.StringVar(&o.maxSize, "max-size", "", "take out the oldest until what only the cache holds has this size at most: 10GB, 512MiB")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be taken out")
+	f.BoolVar(&o.noGC, "no-gc", false, "leave the objects for a later e3 gc")
+	return cmd
+}
+
+// rules reads the flags. A rule of 0 would be none, so it is refused.
+func (o *pruneOptions) rules(cmd *cobra.Command) (gc.Rules, error) {
+	var r gc.Rules
+	var err error
+	f := cmd.Flags()
+	if f.Changed("older-than") {
+		if r.OlderThan, err = manifest.DurationOf(o.olderThan); err != nil {
+			return r, usagef("--older-than: %v", err)
+		}
+		if r.OlderThan == 0 {
+			return r, usagef("--older-than must be more than 0")
+		}
+	}
+	if f.Changed("max-size") {
+		if r.MaxSize, err = manifest.SizeOf(o.maxSize); err != nil {
+			return r, usagef("--max-size: %v", err)
+		}
+		if r.MaxSize == 0 {
+			return r, usagef("--max-size must be more than 0; 1B leaves nothing but what is needed")
+		}
+	}
+	if r.KeepLast = o.keepLast; f.Changed("keep-last") && r.KeepLast < 1 {
+		return r, usagef("--keep-last counts from 1")
+	}
+	if r == (gc.Rules{}) {
+		return r, usagef("e3 prune needs a rule: --older-than, --keep-last or --max-size; see: e3 prune --help")
+	}
+	return r, nil
+}
+
+// prunedJSON is a prune for programs.
+type prunedJSON struct {
+	DryRun     bool             `json:"dryRun"`
+	Total      int64            `json:"total"`
+	Executions int64            `json:"executions"`
+	Spared     int64            `json:"spared,omitempty"`
+	Tasks      []prunedTaskJSON `json:"tasks"`
+	Objects    int64            `json:"objects"`
+	Bytes      int64            `json:"bytes"`
+	Held       *int64           `json:"held,omitempty"`
+	Protected  map[string]int64 `json:"protected"`
+	Unreadable []string         `json:"unreadable,omitempty"`
+	Freed      *freedJSON       `json:"freed,omitempty"`
+}
+
+type prunedTaskJSON struct {
+	Task       string `json:"task"`
+	Executions int64  `json:"executions"`
+}
+
+// freedJSON is what the collection after a prune has removed.
+type freedJSON struct {
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+}
+
+func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pruneOptions) error {
+	pruned, err := a.pruneCache(ctx, location, rules, o.dryRun)
+	if err != nil {
+		return err
+	}
+	var freed *gc.Report
+	if !o.dryRun && !o.noGC && pruned.Executions > 0 {
+		if freed, err = a.collectAfter(ctx, location); err != nil {
+			a.notef("e3: the executions are pruned; their objects are not removed yet: e3 gc does that")
+			return err
+		}
+	}
+	doc := prunedJSON{
+		DryRun: o.dryRun, Total: pruned.Total, Executions: pruned.Executions, Spared: pruned.Spared, Tasks: []prunedTaskJSON{},
+		Objects: pruned.Objects, Bytes: pruned.Bytes, Unreadable: pruned.Unreadable,
+		Protected: map[string]int64{
+			"running": pruned.Protected[gc.ByRunning], "run": pruned.Protected[gc.ByRun],
+			"start": pruned.Protected[gc.ByStart], "pinned": pruned.Protected[gc.ByPin],
+		},
+	}
+	for _, t := range pruned.Tasks {
+		doc.Tasks = append(doc.Tasks, prunedTaskJSON{t.Task, t.N})
+	}
+	if pruned.Held >= 0 {
+		doc.Held = &pruned.Held
+	}
+	if freed != nil {
+		doc.Freed = &freedJSON{freed.Collected.Objects, freed.Collected.Bytes}
+	}
+	return a.reply(doc, func(w io.Writer) { writePruned(w, pruned, freed, o) })
+}
+
+// pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those who
+// might still be at work on what it has taken out.
+func (a *app) pruneCache(ctx context.Context, location string, rules gc.Rules, dryRun bool) (*gc.Pruned, error) {
+	r, err := a.open(location)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return gc.Prune(ctx, gc.PruneStores{
+		Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: executions.NewCurator(r.Executions, r.Records, a.now),
+	}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: a.now()})
+}
+
+// collectAfter removes what a prune has set free.
+func (a *app) collectAfter(ctx context.Context, location string) (*gc.Report, error) {
+	r, err := a.open(location)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	frugal()
+	return a.collect(ctx, r, gc.Options{})
+}
+
+func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
+	verb, free := "Pruned", "Freed"
+	if o.dryRun {
+		verb, free = "Would prune", "Would free"
+	}
+	if p.Executions == 0 {
+		fmt.Fprintf(w, "Nothing to prune: the rules take out none of %s\n", plural(p.Total, "execution"))
+	} else {
+		fmt.Fprintf(w, "%s %d of %s\n", verb, p.Executions, plural(p.Total, "execution"))
+		t := &table{right: map[int]bool{1: true}}
+		const most = 20
+		for _, task := range p.Tasks[:min(most, len(p.Tasks))] {
+			t.row(task.Task, fmt.Sprint(task.N))
+		}
+		t.write(w, "  ")
+		if n := len(p.Tasks) - most; n > 0 {
+			fmt.Fprintf(w, "  and those of %s, which --json lists\n", plural(int64(n), "other task"))
+		}
+	}
+	if p.Spared > 0 {
+		fmt.Fprintf(w, "Left alone: %d that somebody pinned, changed or pruned meanwhile\n", p.Spared)
+	}
+	var protected []string
+	for s, n := range p.Protected {
+		if n > 0 {
+			protected = append(protected, gc.Shield(s).Count(n))
+		}
+	}
+	if len(protected) > 0 {
+		fmt.Fprintf(w, "Protected: %s\n", strings.Join(protected, ", "))
+	}
+	if p.Held >= 0 {
+		fmt.Fprintf(w, "What only the cache holds: %s\n", size(p.Held))
+	}
+	switch {
+	case p.Executions == 0:
+	case freed != nil:
+		fmt.Fprintf(w, "%s %s (%s)\n", free, size(freed.Collected.Bytes), plural(freed.Collected.Objects, "object"))
+		if freed.Young.Objects > 0 {
+			fmt.Fprintf(w, "Spared %s (%s) because somebody is at work; e3 gc removes them later\n", size(freed.Young.Bytes), plural(freed.Young.Objects, "object"))
+		}
+	case o.dryRun:
+		fmt.Fprintf(w, "%s %s (%s)\n", free, size(p.Bytes), plural(p.Objects, "object"))
+	default:
+		fmt.Fprintf(w, "e3 gc will free %s (%s)\n", size(p.Bytes), plural(p.Objects, "object"))
+	}
+	if n := len(p.Unreadable); n > 0 {
+		fmt.Fprintf(w, "%s cannot be read; see: e3 verify\n", plural(int64(n), "execution"))
+	}
+}

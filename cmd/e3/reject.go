@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/internal/repo"
+)
+
+func newReject(a *app) *cobra.Command {
+	var undo bool
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "reject [repo] <execution>",
+		Short: "Retire a success that is wrong",
+		Long: `Retire an execution that ended well with a wrong result: nothing is answered by it any more, so that the next start runs
+the task again, or takes an earlier success. The execution stays on record, marked, with its logs and its output; an export
+tells of the mark.
+
+The execution is given by its id, or by the beginning of it, in the whole repository or among those of a task:
+<workspace>.<task>@<id>. See the ids with: e3 logs <repo> <workspace>.<task> --list`,
+		Example: `  e3 reject . 018f3b4c-9a2d-7def-8abc-123456789012 --reason "wrong units"
+  e3 reject . prod.train@018f3b4c
+  e3 reject . prod.train@018f3b4c --undo`,
+		ValidArgsFunction: a.completeTask,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<execution>")
+			if err != nil {
+				return err
+			}
+			arg, err := parseExecution(rest[0])
+			switch {
+			case err != nil:
+				return err
+			case arg.id == "":
+				return usagef("reject takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", quoted(rest[0]+"@<id>"), quoted(rest[0]))
+			}
+			return a.reject(cmd.Context(), location, arg, undo, reason)
+		},
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take a rejection back")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look at it later")
+	return cmd
+}
+
+func (a *app) reject(ctx context.Context, location string, arg executionArg, undo bool, reason string) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	e, err := arg.find(ctx, a, r)
+	if err != nil {
+		return err
+	}
+	if e.State != record.Success {
+		return usagef("execution %s of %s is no success (%s): it answers nothing, so there is nothing to reject", e.ExecutionID, taskOf(e), e.State)
+	}
+	curator := executions.NewCurator(r.Executions, r.Records, a.now)
+	mark := &record.Rejection{Rejected: !undo, By: repo.UserAtHost(), At: a.now(), Reason: reason}
+	changed, err := curator.Reject(ctx, e.Key, e.ExecutionID, mark)
+	if err != nil {
+		return err
+	}
+	now, err := r.Executions.Lookup(ctx, e.Key)
+	if err != nil {
+		return err
+	}
+	doc := struct {
+		Execution string `json:"execution"`
+		Key       string `json:"key"`
+		Task      string `json:"task"`
+		Rejected  bool   `json:"rejected"`
+		Changed   bool   `json:"changed"`
+		Answer    string `json:"answer,omitempty"` // the execution that answers now
+	}{Execution: e.ExecutionID, Key: e.Key.String(), Task: taskOf(e), Rejected: !undo, Changed: changed}
+	if now.Hit != nil {
+		doc.Answer = now.Hit.ExecutionID
+	}
+	return a.reply(doc, func(w io.Writer) {
+		did := map[bool]map[bool]string{
+			false: {true: "Rejected", false: "Was rejected already:"},
+			true:  {true: "Took the rejection back of", false: "Is not rejected:"},
+		}[undo][changed]
+		fmt.Fprintf(w, "%s execution %s of %s\n", did, e.ExecutionID, printable(taskOf(e), false))
+		switch doc.Answer {
+		case "":
+			fmt.Fprintln(w, "The next start that needs it runs the task again.")
+		case e.ExecutionID:
+			fmt.Fprintln(w, "It answers the next start that needs it.")
+		default:
+			fmt.Fprintf(w, "Execution %s answers the next start that needs it.\n", doc.Answer)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package dataflow
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// A LackingError says that a task must run and cannot: an input of the package is known by its hash only. Its content
+// has stayed where the workspace was exported (design.md, "What goes"). It is the task's fault, not the store's:
+// what reads nothing of it goes on.
+type LackingError struct{ Workspace, Input string }
+
+func (e *LackingError) Error() string {
+	return fmt.Sprintf("the content of input %s is not here: it was exported without; set it with: e3 set <repo> %s.%s <value>", e.Input, e.Workspace, e.Input)
+}
+
+// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
+func (e *LackingError) Unwrap() error { return objectstore.ErrNotFound }
+
+// contents checks that the content of the inputs is there that a task is about to read, as far as exports may leave it
+// out. All other content is known to be there before a run begins.
+func (s *scheduler) contents(i int32) error {
+	if len(s.marked) == 0 {
+		return nil
+	}
+	for _, w := range s.g.Package.Tasks[i].Wiring {
+		if w.Kind != record.WireInput || !s.marked[w.Name] {
+			continue
+		}
+		once, _ := s.present.LoadOrStore(w.Name, sync.OnceValue(func() error { return s.content(w.Name) }))
+		if err := once.(func() error)(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// marked are the inputs whose content an export may leave out.
+func marked(pkg *record.Package) map[string]bool {
+	var names map[string]bool
+	for i := range pkg.Inputs {
+		if in := &pkg.Inputs[i]; in.NoExport {
+			if names == nil {
+				names = map[string]bool{}
+			}
+			names[in.Name] = true
+		}
+	}
+	return names
+}
+
+// content looks for the objects of an input: of a directory all that are below it.
+func (s *scheduler) content(name string) error {
+	leaf, _ := s.opts.Inputs.Get(name)
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return fmt.Errorf("input %s: %w", name, err)
+	}
+	lacking := &LackingError{Workspace: s.opts.Workspace, Input: name}
+	look := []objectstore.Hash{h}
+	flush := func() error {
+		gone, err := s.objects.Missing(s.ctx, look)
+		look = look[:0]
+		if err == nil && len(gone) > 0 {
+			return lacking
+		}
+		return err
+	}
+	if leaf.Kind != record.LeafDir {
+		return flush()
+	}
+	look = look[:0]
+	err = objectstore.WalkTree(s.ctx, s.objects, h, func(_ string, e objectstore.TreeEntry) error {
+		if e.Kind != objectstore.KindFile {
+			return nil
+		}
+		const batch = 1024
+		if look = append(look, e.Hash); len(look) < batch {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return lacking
+	}
+	return err
+}

@@ -1,0 +1,86 @@
+package dataflow
+
+import (
+	"context"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// Produced is the dataset that a task has left.
+type Produced struct {
+	Output objectstore.Hash
+	Size   int64 // of the output object
+}
+
+// Keys finds the keys under which a package's tasks were looked up in a run on the given inputs,
+// without running anything. visit is called once for each task, after all that it reads and for several
+// tasks at a time; key is nil where it cannot be known: an input without a value, or a
+// producer whose output is unknown or gone. visit returns what the task produced, nil if that is
+// not known. Nothing is stored.
+func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, visit func(i int32, key *executions.Key) (*Produced, error)) error {
+	s := &scheduler{ctx: ctx, g: g, objects: unstored{objects}, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
+	known := make([]bool, g.Len())
+	for _, level := range g.levels() {
+		eg, ctx := errgroup.WithContext(ctx)
+		eg.SetLimit(runtime.GOMAXPROCS(0))
+		for _, i := range level {
+			eg.Go(func() error {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				made, err := visit(i, s.key(i, known))
+				if made != nil {
+					s.results[i], known[i] = TaskResult{Output: made.Output, Size: made.Size}, true
+				}
+				return err
+			})
+		}
+		if err := eg.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// key returns the key of a task whose producers have been visited.
+func (s *scheduler) key(i int32, known []bool) *executions.Key {
+	for _, d := range s.g.deps[i] {
+		if !known[d] {
+			return nil
+		}
+	}
+	inputs, _, err := s.resolve(i)
+	if err != nil {
+		return nil
+	}
+	key := executions.NewKey(s.g.Hashes[i], inputs)
+	return &key
+}
+
+// levels groups the tasks such that each reads only tasks of earlier groups.
+func (g *Graph) levels() [][]int32 {
+	depth := make([]int, g.Len())
+	var levels [][]int32
+	for _, i := range g.topo {
+		for _, d := range g.deps[i] {
+			depth[i] = max(depth[i], depth[d]+1)
+		}
+		if depth[i] == len(levels) {
+			levels = append(levels, nil)
+		}
+		levels[depth[i]] = append(levels[depth[i]], i)
+	}
+	return levels
+}
+
+// unstored is a store whose puts only name the bytes.
+type unstored struct{ objectstore.Store }
+
+func (unstored) PutBytes(_ context.Context, b []byte) (objectstore.Hash, error) {
+	return objectstore.Sum(b), nil
+}

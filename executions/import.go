@@ -1,0 +1,331 @@
+package executions
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// Incoming is an execution that comes from another repository.
+type Incoming struct {
+	Key       Key
+	Status    *record.Status // decoded: it encodes to the bytes that it was read from
+	Detail    []byte         // detail.beast2 as it is; nil if there is none
+	Rejection []byte         // rejected.beast2 likewise
+	// Stdout and Stderr open a log and tell its size in bytes; nil if it is empty.
+	Stdout, Stderr func() (io.ReadCloser, int64, error)
+	Provenance     *record.Provenance // its last step leads here
+}
+
+// Outcome is what became of an incoming execution, or would.
+type Outcome int
+
+// The outcomes, which are the collision table of doc/design.md, "Import". All but the first two leave what is here
+// as it is.
+const (
+	Added             Outcome = iota
+	Overwritten               // a failure here, or a record that could not be read, gave way to it
+	SkippedSuccess            // it is a success here
+	SkippedFailure            // it is a failure here, and no success there
+	SkippedRunning            // it is running here
+	SkippedUnfinished         // it was running there
+	numberOfOutcomes  = iota
+)
+
+// String says what was done and why.
+func (o Outcome) String() string {
+	if o < 0 || o >= numberOfOutcomes {
+		return fmt.Sprintf("outcome(%d)", int(o))
+	}
+	return [...]string{
+		"added", "overwritten: it had failed here", "skipped: it is a success here already",
+		"skipped: it is here already", "skipped: it is running here", "skipped: it had not ended when it was exported",
+	}[o]
+}
+
+// Skipped tells whether nothing was taken in.
+func (o Outcome) Skipped() bool { return o > Overwritten }
+
+// Check finds what is wrong with an incoming execution by itself; the error wraps ErrMalformed. It reads no log.
+func (in *Incoming) Check() error {
+	fail := func(format string, args ...any) error {
+		return &RecordError{Key: in.Key, ExecutionID: in.Status.ExecutionID, Err: fmt.Errorf(format, args...)}
+	}
+	s := in.Status
+	if _, err := ParseID(s.ExecutionID); err != nil {
+		return fail("its id %w", err)
+	}
+	inputs := make([]objectstore.Hash, len(s.InputHashes))
+	for i, text := range s.InputHashes {
+		var err error
+		if inputs[i], err = objectstore.ParseHash(text); err != nil {
+			return fail("input %d: %w", i+1, err)
+		}
+	}
+	if got := InputsHash(inputs); got != in.Key.Inputs {
+		return fail("its inputs hash to %s, not to %s", got, in.Key.Inputs)
+	}
+	if s.State == record.Success {
+		if _, err := objectstore.ParseHash(s.OutputHash); err != nil {
+			return fail("output: %w", err)
+		}
+	}
+	if in.Detail != nil {
+		if _, err := record.DecodeDetail(in.Detail); err != nil {
+			return fail("%w", err)
+		}
+	}
+	if in.Rejection != nil {
+		if _, err := record.DecodeRejection(in.Rejection); err != nil {
+			return fail("%w", err)
+		}
+		if s.State != record.Success {
+			return fail("it is rejected, and no success")
+		}
+	}
+	switch {
+	case in.Provenance == nil || len(in.Provenance.Steps) == 0:
+		return fail("nothing says where it comes from")
+	case len(in.Provenance.Steps) > record.MaxSteps:
+		return fail("it has come in %d steps, at most %d can be recorded", len(in.Provenance.Steps), record.MaxSteps)
+	}
+	return nil
+}
+
+// onRecord is what is on record of an incoming execution.
+type onRecord struct {
+	there     bool
+	malformed bool         // it, or something beside it, cannot be read
+	state     record.State // Error where the status cannot be read
+	version   refstore.Version
+	fields    []string // what is beside it
+}
+
+func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) {
+	rec, err := c.records.Get(ctx, recordKey(k, id), sideFields...)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return onRecord{}, nil
+	}
+	if err != nil {
+		return onRecord{}, err
+	}
+	here := onRecord{there: true, version: rec.Version}
+	for _, f := range rec.Fields {
+		here.fields = append(here.fields, f.Name)
+	}
+	_, err = decode(k, rec)
+	here.malformed = err != nil
+	if status, err := record.DecodeStatus(rec.Value); err == nil && status.ExecutionID == id {
+		here.state = status.State
+	}
+	return here, nil
+}
+
+// running tells whether it is on record as running.
+func (here onRecord) running() bool {
+	return here.there && !here.malformed && here.state == record.Running
+}
+
+// collide is the collision table. A running one that is dead counts as an error.
+func collide(incoming record.State, here onRecord) Outcome {
+	switch {
+	case incoming == record.Running:
+		return SkippedUnfinished
+	case !here.there:
+		return Added
+	case here.state == record.Success && (incoming != record.Success || !here.malformed):
+		return SkippedSuccess
+	case here.malformed:
+		return Overwritten
+	case incoming == record.Success:
+		return Overwritten
+	default:
+		return SkippedFailure
+	}
+}
+
+// Decide returns what Import would do, and changes nothing.
+func (c *Curator) Decide(ctx context.Context, in *Incoming) (Outcome, error) {
+	here, err := c.look(ctx, in.Key, in.Status.ExecutionID)
+	if err != nil {
+		return 0, fmt.Errorf("execution %s: %w", in.Status.ExecutionID, err)
+	}
+	if in.Status.State != record.Running && here.running() {
+		alive, err := c.Alive(in.Status.ExecutionID)
+		if alive || err != nil {
+			return SkippedRunning, err
+		}
+	}
+	return collide(in.Status.State, here), nil
+}
+
+// Import takes an execution in, by the rules of Outcome. A running one here whose process is dead is closed first. Status,
+// detail and rejection keep their bytes.
+//
+// All that it names must be stored and durable, and the caller has the generation open (Begin). Nothing is synced.
+// One that is cut off leaves no execution, or logs without one, or the failure that was to give way, or nothing in its place: it is
+// repeated as a whole.
+func (c *Curator) Import(ctx context.Context, in *Incoming) (Outcome, error) {
+	if err := in.Check(); err != nil {
+		return 0, err
+	}
+	if in.Status.State == record.Running {
+		return SkippedUnfinished, nil
+	}
+	id := in.Status.ExecutionID
+	out, err := c.take(ctx, in)
+	if err != nil {
+		return 0, fmt.Errorf("import execution %s: %w", id, err)
+	}
+	return out, nil
+}
+
+func (c *Curator) take(ctx context.Context, in *Incoming) (Outcome, error) {
+	id := in.Status.ExecutionID
+	claim, err := c.hold(ctx, in.Key, id)
+	if errors.Is(err, errAlive) {
+		return SkippedRunning, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer claim.Unlock()
+	for {
+		here, err := c.look(ctx, in.Key, id)
+		if err != nil {
+			return 0, err
+		}
+		if here.running() {
+			if _, err := c.bury(ctx, in.Key, id); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		out := collide(in.Status.State, here)
+		if out.Skipped() {
+			return out, nil
+		}
+		err = c.put(ctx, in, here)
+		if !errors.Is(err, refstore.ErrConflict) {
+			return out, err
+		}
+		// Somebody without the claim was faster, as an execution that ends at once: look again.
+	}
+}
+
+// put writes the record and its logs where here is.
+func (c *Curator) put(ctx context.Context, in *Incoming, here onRecord) error {
+	key := recordKey(in.Key, in.Status.ExecutionID)
+	rec := refstore.Record{Key: key, Value: in.Status.Encode(), Version: here.version}
+	add := func(name string, value []byte) {
+		if value != nil {
+			rec.Fields = append(rec.Fields, refstore.Field{Name: name, Value: value})
+		}
+	}
+	add(fieldDetail, in.Detail)
+	add(fieldRejected, in.Rejection)
+	last := &in.Provenance.Steps[len(in.Provenance.Steps)-1]
+	add(fieldMetadata, (&record.Metadata{ExecutionID: in.Status.ExecutionID, SourceRepo: last.Source(), ImportedAt: last.ImportedAt}).Encode())
+	add(fieldProvenance, in.Provenance.Encode())
+	if in.Status.State == record.Success {
+		rec.Fields = append(rec.Fields, outputField(in.Status))
+	}
+	stale := here.malformed
+	for _, name := range here.fields {
+		_, given := rec.Field(name)
+		stale = stale || !given
+	}
+	if stale { // a put keeps the fields that it does not give
+		if err := c.records.Delete(ctx, key, here.version); err != nil {
+			return err
+		}
+		rec.Version = refstore.Absent
+	}
+	for _, log := range []struct {
+		stream Stream
+		open   func() (io.ReadCloser, int64, error)
+	}{{Stdout, in.Stdout}, {Stderr, in.Stderr}} {
+		text, err := c.importLog(ctx, logKey(in.Key, in.Status.ExecutionID, log.stream), log.open)
+		if err != nil {
+			return fmt.Errorf("%s: %w", log.stream, err)
+		}
+		add(string(log.stream), text)
+	}
+	_, err := c.records.Put(ctx, rec)
+	return err
+}
+
+// logPiece is how much of a long log is held at a time.
+const logPiece = 256 << 10
+
+// importLog replaces a log. It returns one that is short enough to go with the record, and writes a longer one.
+func (c *Curator) importLog(ctx context.Context, key refstore.Key, open func() (io.ReadCloser, int64, error)) ([]byte, error) {
+	// What is there is the log of the failure that gives way, or of an import that was cut off.
+	if err := c.records.Remove(ctx, key); err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return nil, err
+	}
+	if open == nil {
+		return nil, nil
+	}
+	r, size, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	limited := io.LimitReader(r, size+1)
+	if size <= inlineLog {
+		text, err := io.ReadAll(limited)
+		if err == nil {
+			err = announced(size, int64(len(text)))
+		}
+		if size == 0 {
+			text = nil
+		}
+		return text, err
+	}
+	out := bufio.NewWriterSize(&appender{ctx: ctx, records: c.records, key: key}, logPiece)
+	n, err := io.Copy(out, limited)
+	if err == nil {
+		err = announced(size, n)
+	}
+	if err == nil {
+		return nil, out.Flush()
+	}
+	undo := c.records.Remove(context.WithoutCancel(ctx), key)
+	if errors.Is(undo, refstore.ErrNotFound) {
+		undo = nil
+	}
+	return nil, errors.Join(err, undo)
+}
+
+func announced(size, got int64) error {
+	switch {
+	case got > size:
+		return fmt.Errorf("it is longer than the %d bytes that were announced", size)
+	case got < size:
+		return fmt.Errorf("it ends after %d of the %d bytes that were announced", got, size)
+	}
+	return nil
+}
+
+// appender writes a stream from its beginning.
+type appender struct {
+	ctx     context.Context
+	records refstore.Streams
+	key     refstore.Key
+	offset  int64
+}
+
+func (a *appender) Write(p []byte) (int, error) {
+	if err := a.records.Append(a.ctx, a.key, a.offset, p); err != nil {
+		return 0, err
+	}
+	a.offset += int64(len(p))
+	return len(p), nil
+}

@@ -1,0 +1,96 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// A Victim is an execution that is to be pruned, as it was when that was decided.
+type Victim struct {
+	Inputs      objectstore.Hash
+	ExecutionID string
+	OutputHash  string // of a success
+
+	version refstore.Version
+}
+
+// Victim returns e as one that is to be pruned.
+func (e *Execution) Victim() Victim {
+	return Victim{Inputs: e.Key.Inputs, ExecutionID: e.ExecutionID, OutputHash: e.OutputHash, version: e.version}
+}
+
+// pruneWindow is how far ahead a tombstone is dated until its execution is gone: somebody may find the execution until
+// then, and what went since he began is spared. If pruning is cut off the date stays.
+const pruneWindow = time.Hour
+
+// Prune takes executions of a task off the record, with their logs, and returns how many. Tombstones come first, and are dated no earlier
+// than the moment at which the execution went; the generation is open meanwhile. An execution stays that has changed since it
+// became a victim, that is pinned, that runs, or that somebody changes. Nothing is synced: after a loss of power some may be
+// back.
+func (c *Curator) Prune(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string) (n int, err error) {
+	if len(victims) == 0 {
+		return 0, nil
+	}
+	end, err := c.generation.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	for len(victims) > 0 && err == nil {
+		ahead := c.now().Add(pruneWindow)
+		if err := c.mark(ctx, task, newTombstones(victims, ahead, by, reason), nil); err != nil {
+			return n, err
+		}
+		var gone []Victim
+		spared := map[string]bool{}
+		for len(victims) > 0 && err == nil && ahead.Sub(c.now()) > pruneWindow/2 { // or else they are dated anew
+			v := victims[0]
+			switch err = c.prune(ctx, Key{Task: task, Inputs: v.Inputs}, &v); {
+			case err == nil:
+				n++
+				gone = append(gone, v)
+			case errors.Is(err, refstore.ErrNotFound): // another has pruned it
+				gone, err = append(gone, v), nil
+			case errors.Is(err, errSpared):
+				spared[v.ExecutionID], err = true, nil
+			default:
+				err = fmt.Errorf("prune execution %s: %w", v.ExecutionID, err)
+				continue // whether it is gone is not known: its tombstone stays
+			}
+			victims = victims[1:]
+		}
+		err = errors.Join(err, c.mark(context.WithoutCancel(ctx), task, newTombstones(gone, c.now(), by, reason), spared))
+	}
+	return n, err
+}
+
+// errSpared says that a victim must stay.
+var errSpared = errors.New("it stays")
+
+func (c *Curator) prune(ctx context.Context, k Key, v *Victim) error {
+	claim, err := c.claims.TryClaim(executionClaim(v.ExecutionID))
+	if errors.Is(err, refstore.ErrClaimed) {
+		return errSpared
+	}
+	if err != nil {
+		return err
+	}
+	defer claim.Unlock()
+	_, err = c.records.Get(ctx, pinKey(v.ExecutionID))
+	switch {
+	case err == nil:
+		return errSpared
+	case !errors.Is(err, refstore.ErrNotFound):
+		return err
+	}
+	err = c.records.Delete(ctx, recordKey(k, v.ExecutionID), v.version)
+	if errors.Is(err, refstore.ErrConflict) {
+		return errSpared
+	}
+	return err
+}

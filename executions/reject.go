@@ -1,0 +1,85 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/internal/record"
+	"e3/refstore"
+)
+
+// durable is a store that can tell when something survives power loss.
+type durable interface {
+	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
+	Sync(ctx context.Context) error
+}
+
+// Reject puts a mark beside a success: a rejected one answers nothing any more, and one whose rejection is taken back
+// answers again. It returns false if the mark says the same already; by whom and why does not count. What it has done survives
+// power loss where the store can promise that.
+func (c *Curator) Reject(ctx context.Context, k Key, id string, mark *record.Rejection) (changed bool, err error) {
+	for {
+		e, err := c.Get(ctx, k, id)
+		if err != nil {
+			return false, err
+		}
+		switch {
+		case e.State != record.Success:
+			return false, fmt.Errorf("execution %s is no success but %s: it answers nothing, so it cannot be rejected", id, e.State)
+		case e.Rejected() == mark.Rejected:
+			return false, nil
+		}
+		err = c.reject(ctx, e, mark)
+		if !errors.Is(err, refstore.ErrConflict) {
+			return err == nil, err
+		}
+	}
+}
+
+func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejection) error {
+	end, err := c.generation.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	put, sync := c.records.Put, func(context.Context) error { return nil }
+	if s, ok := c.records.(durable); ok {
+		put, sync = s.PutSync, s.Sync // with the generation
+	}
+	_, err = put(ctx, refstore.Record{
+		Key: recordKey(e.Key, e.ExecutionID), Value: e.Status.Encode(), Version: e.version,
+		Fields: []refstore.Field{{Name: fieldRejected, Value: mark.Encode()}},
+	})
+	if err == nil {
+		err = sync(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("reject execution %s: %w", e.ExecutionID, err)
+	}
+	return nil
+}
+
+// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read.
+func (c *Curator) Discard(ctx context.Context, k Key, id string) (bool, error) {
+	rec, err := c.records.Get(ctx, recordKey(k, id), sideFields...)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("execution %s: %w", id, err)
+	}
+	if _, err := decode(k, rec); err == nil {
+		return false, nil
+	}
+	end, err := c.generation.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer end()
+	err = c.records.Delete(ctx, rec.Key, rec.Version)
+	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrNotFound) {
+		return false, nil // another has mended it
+	}
+	return err == nil, err
+}

@@ -1,0 +1,210 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// How long tombstones are kept: of each key the latest success for a year, everything for a month.
+const (
+	tombstonesStay    = 365 * 24 * time.Hour
+	allTombstonesStay = 30 * 24 * time.Hour
+)
+
+const tombstones = "TOMBSTONE" // the partition
+
+func tombstoneKey(task objectstore.Hash) refstore.Key {
+	return refstore.Key{Partition: tombstones, Sort: task.String()}
+}
+
+// Pruned is an execution that was pruned. Where pruning was cut off it may still be there.
+type Pruned struct {
+	Key Key
+	record.Tombstone
+}
+
+// PrunedError says that an execution was on record once. It wraps ErrNotFound.
+type PrunedError struct {
+	record.Tombstone
+	Now time.Time // the message counts from it if it is set
+}
+
+func (e *PrunedError) Error() string {
+	when := "on " + day(e.PrunedAt)
+	if !e.Now.IsZero() {
+		when = ago(e.Now.Sub(e.PrunedAt))
+	}
+	text := fmt.Sprintf("execution %s was pruned %s by %s", e.ExecutionID, when, e.By)
+	if e.Reason != "" {
+		text += " (" + e.Reason + ")"
+	}
+	return text
+}
+
+// Unwrap returns ErrNotFound.
+func (e *PrunedError) Unwrap() error { return ErrNotFound }
+
+// ago shows how long something is past in the greatest unit that it fills.
+func ago(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
+		switch n := d / unit.Duration; {
+		case n == 1:
+			return "1 " + unit.name + " ago"
+		case n > 1:
+			return fmt.Sprintf("%d %ss ago", n, unit.name)
+		}
+	}
+	return "just now"
+}
+
+func newTombstones(victims []Victim, at time.Time, by, reason string) record.Tombstones {
+	list := make(record.Tombstones, len(victims))
+	for i := range victims {
+		v := &victims[i]
+		list[i] = record.Tombstone{
+			InputsHash: v.Inputs.String(), ExecutionID: v.ExecutionID, OutputHash: v.OutputHash, PrunedAt: at, By: by, Reason: reason,
+		}
+	}
+	return list
+}
+
+// mark adds tombstones of a task, and drops those of executions that were spared. A record that cannot be read, as a loss of
+// power leaves it, begins anew.
+func (c *Curator) mark(ctx context.Context, task objectstore.Hash, add record.Tombstones, drop map[string]bool) error {
+	key := tombstoneKey(task)
+	for {
+		rec, err := c.records.Get(ctx, key)
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return fmt.Errorf("tombstones of task %s: %w", task, err)
+		}
+		var old record.Tombstones
+		if err == nil {
+			old, _ = record.DecodeTombstones(rec.Value)
+		}
+		merged := mergeTombstones(old, add, drop, c.now())
+		_, err = c.records.Put(ctx, refstore.Record{Key: key, Value: merged.Encode(), Version: rec.Version})
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, refstore.ErrConflict) {
+			return fmt.Errorf("tombstones of task %s: %w", task, err)
+		}
+	}
+}
+
+// mergeTombstones returns what is kept of two lists, the later second.
+func mergeTombstones(old, add record.Tombstones, drop map[string]bool, now time.Time) record.Tombstones {
+	type name struct{ inputs, id string }
+	again := make(map[name]bool, len(add))
+	for i := range add {
+		again[name{add[i].InputsHash, add[i].ExecutionID}] = true
+	}
+	all := make(record.Tombstones, 0, len(old)+len(add))
+	for i := range old {
+		if !again[name{old[i].InputsHash, old[i].ExecutionID}] {
+			all = append(all, old[i])
+		}
+	}
+	all = append(all, add...)
+	latest := make(map[string]string) // success by inputs hash
+	for i := range all {
+		if t := &all[i]; t.OutputHash != "" && !drop[t.ExecutionID] {
+			latest[t.InputsHash] = max(latest[t.InputsHash], t.ExecutionID)
+		}
+	}
+	kept := all[:0]
+	for _, t := range all {
+		age := now.Sub(t.PrunedAt)
+		needed := age < allTombstonesStay || t.OutputHash != "" && t.ExecutionID == latest[t.InputsHash]
+		if age < tombstonesStay && needed && !drop[t.ExecutionID] {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// taskTombstones reads those of a task. There are none where the record cannot be read.
+func (s *Store) taskTombstones(ctx context.Context, task objectstore.Hash) (record.Tombstones, error) {
+	rec, err := s.records.Get(ctx, tombstoneKey(task))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tombstones of task %s: %w", task, err)
+	}
+	list, _ := record.DecodeTombstones(rec.Value) // a hint is all that is lost
+	return list, nil
+}
+
+// Tombstone returns what tells why a key is missed: the latest success that was pruned under it, the latest failure if there was no
+// success, nil if nothing was pruned that is remembered.
+func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error) {
+	list, err := s.taskTombstones(ctx, k.Task)
+	var found *record.Tombstone
+	inputs := k.Inputs.String()
+	for i := range list {
+		t := &list[i]
+		if t.InputsHash != inputs {
+			continue
+		}
+		if found == nil || (t.OutputHash != "") == (found.OutputHash != "") && t.ExecutionID > found.ExecutionID || t.OutputHash != "" && found.OutputHash == "" {
+			found = t
+		}
+	}
+	return found, err
+}
+
+// prunedTask finds a tombstone of a task by the prefix of an id; nil where there is none, or where that cannot be told.
+func (s *Store) prunedTask(ctx context.Context, task objectstore.Hash, prefix string) error {
+	list, err := s.taskTombstones(ctx, task)
+	if err != nil {
+		return nil
+	}
+	for _, t := range list {
+		if strings.HasPrefix(t.ExecutionID, strings.ToLower(prefix)) {
+			return &PrunedError{Tombstone: t}
+		}
+	}
+	return nil
+}
+
+// Tombstones yields everything that was pruned and is remembered, task by task. What cannot be read comes with an error that wraps
+// ErrMalformed and does not end the list; any other error does.
+func (s *Store) Tombstones(ctx context.Context) iter.Seq2[Pruned, error] {
+	return func(yield func(Pruned, error) bool) {
+		for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {
+			if err != nil {
+				yield(Pruned{}, err)
+				return
+			}
+			task, err := objectstore.ParseHash(rec.Key.Sort)
+			if err != nil {
+				continue // a stray file
+			}
+			list, err := record.DecodeTombstones(rec.Value)
+			if err != nil && !yield(Pruned{Key: Key{Task: task}}, fmt.Errorf("tombstones of task %s: %w: %w", task, ErrMalformed, err)) {
+				return
+			}
+			for _, t := range list {
+				inputs, err := objectstore.ParseHash(t.InputsHash)
+				if err != nil {
+					err = fmt.Errorf("tombstone of execution %s: %w: %w", t.ExecutionID, ErrMalformed, err)
+				}
+				if !yield(Pruned{Key: Key{Task: task, Inputs: inputs}, Tombstone: t}, err) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,429 @@
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/internal/eastref"
+	"e3/internal/events"
+	"e3/internal/reach"
+	"e3/internal/record"
+	"e3/internal/zipfile"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// apply writes: objects first, and once all that they refer to is there, what refers to them.
+func (m *importer) apply(ctx context.Context) error {
+	if _, err := m.repo.Records.SessionBegan(ctx); err != nil {
+		return err
+	}
+	if err := m.storeObjects(ctx); err != nil {
+		return err
+	}
+	if m.renamedPackage != nil {
+		if _, err := objectstore.PutBytes(ctx, m.repo.Objects, m.renamedPackage); err != nil {
+			return err
+		}
+	}
+	if err := m.closure(ctx); err != nil {
+		return err
+	}
+	if err := m.repo.Records.Sync(ctx); err != nil {
+		return err
+	}
+	if err := m.executions(ctx); err != nil {
+		return err
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if m.run != nil {
+		if err := m.importRun(ctx); err != nil {
+			return fmt.Errorf("import run %s: %w", m.run.RunID, err)
+		}
+	}
+	if m.foreign {
+		err = m.repo.Records.Sync(ctx)
+	} else {
+		err = m.repo.Workspaces.Register(ctx, m.res.Package) // syncs what it refers to
+	}
+	if err != nil {
+		return err
+	}
+	if m.opts.NewWorkspace && !m.standing {
+		return m.newWorkspace(ctx)
+	}
+	return nil
+}
+
+// storeObjects stores the objects, several at a time. What is here with its size is made safe from collections; all else
+// must hash to its name.
+func (m *importer) storeObjects(ctx context.Context) error {
+	workers := m.opts.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	var done, added atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	entries := make(chan objectEntry, 16*workers)
+	for range workers {
+		g.Go(func() error {
+			for o := range entries {
+				isNew, err := m.storeObject(ctx, o)
+				if err != nil {
+					return err
+				}
+				if isNew {
+					added.Add(1)
+				}
+				n := done.Add(o.entry.Size)
+				if m.opts.Progress != nil {
+					m.opts.Progress(n, m.stored)
+				}
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		defer close(entries)
+		var seen objectstore.HashSet
+		for e, err := range m.zip.Entries() {
+			if err != nil {
+				return err
+			}
+			n, err := parseName(e.Name)
+			if err != nil || n.part != objectPart {
+				continue
+			}
+			if !seen.Add(n.object) {
+				done.Add(e.Size)
+				continue
+			}
+			select {
+			case entries <- objectEntry{e, n.object}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	err := g.Wait()
+	m.res.ObjectsAdded = int(added.Load())
+	return err
+}
+
+type objectEntry struct {
+	entry zipfile.Entry
+	hash  objectstore.Hash
+}
+
+func (m *importer) storeObject(ctx context.Context, o objectEntry) (isNew bool, err error) {
+	size, err := m.repo.Objects.Stat(ctx, o.hash)
+	if err == nil && size == o.entry.Size {
+		there, err := m.repo.Objects.Refresh(ctx, o.hash)
+		if there || err != nil {
+			return false, err
+		}
+	} else if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+		return false, err
+	}
+	r, err := m.open(o.entry)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	info, err := m.repo.Objects.Put(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	if info.Hash != o.hash {
+		return false, refused(o.entry.Name, "%w", &objectstore.CorruptError{Want: o.hash, Got: info.Hash, Size: info.Size})
+	}
+	return true, nil
+}
+
+// closure checks that all that is about to be referred to is here, and makes what was here before the zip safe from
+// collections.
+func (m *importer) closure(ctx context.Context) error {
+	s := &snapshot{workspace: m.stateOf, run: m.run, state: record.WorkspaceState{
+		PackageName: m.pkg.Name, PackageVersion: m.pkg.Version, PackageHash: m.pkg.Hash}}
+	g := &gatherer{objects: m.repo.Objects, tasks: &tasks{objects: m.repo.Objects}, s: s, present: m.present}
+	g.each = func(ctx context.Context, yield func(*taken) error) error {
+		return m.eachExecution(ctx, func(in *incoming) error {
+			if in.Status.State == record.Running {
+				return nil
+			}
+			t, err := in.taken()
+			if err != nil {
+				return refused("", "execution %s: %w", in.id, err)
+			}
+			t.inputs = in.Status.InputHashes
+			return yield(t)
+		})
+	}
+	g.inputs = func(_ context.Context, t *taken) ([]string, error) { return t.inputs, nil }
+	data, err := m.structure(ctx, m.pkg.Hash)
+	if err != nil {
+		return lacking("package "+m.pkg.String(), err)
+	}
+	if s.pkg, err = record.DecodePackage(data); err != nil && !errors.Is(err, record.ErrType) {
+		return refused("", "package %s: %w", m.pkg, err)
+	}
+	if m.state != nil {
+		s.state = *m.state
+		if s.pkg != nil {
+			if s.inputs, s.tasks, err = m.tree(ctx, m.state.RootHash); err != nil {
+				return err
+			}
+		}
+	} else {
+		s.workspace = ""
+	}
+	// Two at a time: what is read is as large as whoever made the zip has chosen.
+	err = g.walk(ctx, reach.Options{Workers: 2})
+	slices.Sort(g.lacking)
+	for _, input := range g.lacking {
+		m.note("the content of input %s is not in the zip; tasks that read it can be hits, and run once it is set", input)
+	}
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		return lacking(missing.What, missing.Err)
+	}
+	return err
+}
+
+func lacking(what string, err error) error {
+	if lost(err) {
+		return refused("", "%s: %w", what, err)
+	}
+	return err
+}
+
+// present is asked for each object that is met, before it is read.
+func (m *importer) present(ctx context.Context, r reach.Ref) (int64, error) {
+	there, err := m.repo.Objects.Refresh(ctx, r.Hash)
+	if err != nil {
+		return 0, err
+	}
+	if !there {
+		return 0, fmt.Errorf("object %s: %w", r.Hash, objectstore.ErrNotFound)
+	}
+	size, err := m.repo.Objects.Stat(ctx, r.Hash)
+	if err == nil && r.Kind != reach.File && size > maxStructure {
+		if r.Kind == reach.FileOrDir {
+			return size, nil // it is read as far as a directory can be long
+		}
+		return 0, &reach.MalformedError{Ref: r, Err: &objectstore.TooLargeError{Hash: r.Hash, Limit: maxStructure}}
+	}
+	return size, err
+}
+
+// structure reads an object that refers to others.
+func (m *importer) structure(ctx context.Context, hash string) ([]byte, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.present(ctx, reach.Ref{Kind: reach.Package, Hash: h}); err != nil {
+		return nil, err
+	}
+	return objectstore.ReadAll(ctx, m.repo.Objects, h, maxStructure)
+}
+
+// tree reads the nodes of the exported workspace.
+func (m *importer) tree(ctx context.Context, root string) (inputs, outputs record.Node, err error) {
+	node := func(hash string) (record.Node, error) {
+		data, err := m.structure(ctx, hash)
+		if err != nil {
+			return nil, lacking("the tree of workspace "+m.stateOf, err)
+		}
+		n, err := record.DecodeNode(data)
+		if err != nil {
+			return nil, refused("", "the tree of workspace %s: %w", m.stateOf, err)
+		}
+		return n, nil
+	}
+	top, err := node(root)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, part := range []struct {
+		name string
+		to   *record.Node
+	}{{"inputs", &inputs}, {"tasks", &outputs}} {
+		leaf, ok := top.Get(part.name)
+		if !ok || leaf.Kind != record.LeafNode {
+			return nil, nil, refused("", "the tree of workspace %s has no %s", m.stateOf, part.name)
+		}
+		if *part.to, err = node(leaf.Hash); err != nil {
+			return nil, nil, err
+		}
+	}
+	return inputs, outputs, nil
+}
+
+// executions takes the executions in, several at a time.
+func (m *importer) executions(ctx context.Context) error {
+	if m.res.Executions == 0 {
+		return nil
+	}
+	end, err := m.repo.Curator.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(2, runtime.GOMAXPROCS(0)))
+	var mu sync.Mutex
+	err = m.eachExecution(gctx, func(in *incoming) error {
+		g.Go(func() error {
+			out, err := m.repo.Curator.Import(gctx, &in.Incoming)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			m.res.Outcomes[out]++
+			return nil
+		})
+		return nil
+	})
+	return errors.Join(g.Wait(), err)
+}
+
+// lockName keeps imports apart while they write what there is one of.
+const lockName = "import"
+
+func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
+	for {
+		lock, err := m.repo.Locks.TryLock(ctx, lockName, refstore.Exclusive, nil)
+		var locked *refstore.LockedError
+		if err == nil {
+			return func() { lock.Unlock() }, nil
+		}
+		if !errors.As(err, &locked) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// importRun writes the run's record and its events. What this repository has of the run itself stays.
+func (m *importer) importRun(ctx context.Context) error {
+	run := *m.run
+	run.WorkspaceName = m.runWorkspace()
+	key := runKey(run.WorkspaceName, run.RunID)
+	_, err := m.repo.Records.Put(ctx, refstore.Record{Key: key, Value: run.Encode(),
+		Fields: []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}})
+	m.res.RunAdded = err == nil
+	if errors.Is(err, refstore.ErrConflict) {
+		rec, err := m.repo.Records.Get(ctx, key, fieldProvenance)
+		if err != nil {
+			return err
+		}
+		if _, imported := rec.Field(fieldProvenance); !imported {
+			return nil
+		}
+	} else if err != nil {
+		return err
+	}
+	if m.events == nil {
+		return nil
+	}
+	return m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID))
+}
+
+// eventsPiece is how much of the events is held at a time.
+const eventsPiece = 256 << 10
+
+// importEvents makes the stream whole and seals it.
+func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
+	streams := m.repo.Records
+	info, err := streams.Size(ctx, key)
+	switch {
+	case errors.Is(err, refstore.ErrNotFound):
+	case err != nil:
+		return err
+	case info.Sealed:
+		return nil
+	default:
+		// A workspace of this name that was removed has left the events of its run, or an import was cut off.
+		ended, err := events.Ended(ctx, streams, m.runWorkspace(), m.run.RunID)
+		if err != nil || ended && info.Size >= m.events.Size {
+			return err
+		}
+		if err := streams.Cut(ctx, key, 0); err != nil {
+			return err
+		}
+	}
+	r, err := m.open(*m.events)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	piece := make([]byte, eventsPiece)
+	for offset := int64(0); ; {
+		n, err := io.ReadFull(r, piece)
+		if n > 0 {
+			if err := streams.Append(ctx, key, offset, piece[:n]); err != nil {
+				return err
+			}
+			offset += int64(n)
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return streams.Seal(ctx, key)
+}
+
+// newWorkspace makes the workspace, as the last of all: whoever sees it finds everything.
+func (m *importer) newWorkspace(ctx context.Context) error {
+	name := m.res.Workspace
+	if m.state == nil {
+		data, err := m.structure(ctx, m.pkg.Hash)
+		if err != nil {
+			return err
+		}
+		if !eastref.IsPackage(data) {
+			if err := m.repo.Workspaces.Create(ctx, name); err != nil && !errors.Is(err, workspace.ErrExists) {
+				return err
+			}
+			return m.repo.Workspaces.Deploy(ctx, name, m.res.Package)
+		}
+		// The reference's exports hold no state, but their package has the tree of the workspace.
+		pkg, err := eastref.DecodePackage(data)
+		if err != nil {
+			return refused("", "package %s: %w", m.pkg, err)
+		}
+		m.state = &record.WorkspaceState{
+			PackageName: m.pkg.Name, PackageVersion: m.pkg.Version, PackageHash: m.pkg.Hash,
+			DeployedAt: m.now, RootHash: pkg.Root.String(), RootUpdatedAt: m.now,
+		}
+		if m.run != nil {
+			m.state.CurrentRunID = m.run.RunID
+			m.state.DeployedAt, m.state.RootUpdatedAt = m.run.StartedAt, m.run.CompletedAt
+		}
+	}
+	return m.repo.Workspaces.Adopt(ctx, name, m.state)
+}

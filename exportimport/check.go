@@ -1,0 +1,356 @@
+package exportimport
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/internal/settings"
+	"e3/internal/signature"
+	"e3/internal/zipfile"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// check reads all of the zip but the content of objects and logs, and writes nothing.
+func (m *importer) check(ctx context.Context) error {
+	if err := m.directory(ctx); err != nil {
+		return err
+	}
+	if err := m.vouch(ctx); err != nil {
+		return err
+	}
+	if m.pkg.Name == "" {
+		return refused("", "it holds no package, so it is no export of e3")
+	}
+	return m.eachExecution(ctx, func(in *incoming) error {
+		if in.Status.State == record.Running {
+			m.note("execution %s had not ended when it was exported", in.id)
+		}
+		m.res.Executions++
+		return nil
+	})
+}
+
+// maxNotes is how many entries without a meaning are named.
+const maxNotes = 10
+
+// directory goes through the entries and reads the records of which there is one each.
+func (m *importer) directory(ctx context.Context) error {
+	var (
+		objects  objectstore.HashSet
+		repeated = map[objectstore.Hash]zipfile.Entry{}
+		ended    objectstore.HashSet // executions whose files have passed
+		last     string              // the execution of the entry before
+		unknown  int
+	)
+	for e, err := range m.zip.Entries() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			continue
+		}
+		n, err := parseName(e.Name)
+		if err != nil {
+			return refused(e.Name, "%w", err)
+		}
+		m.res.Content += e.Size
+		execution := ""
+		switch n.part {
+		case objectPart:
+			m.stored += e.Size
+			if !objects.Add(n.object) {
+				repeated[n.object] = zipfile.Entry{}
+			}
+		case executionPart:
+			execution = n.key.String() + "/" + n.id
+			if execution != last && !ended.Add(objectstore.Sum([]byte(execution))) {
+				return refused(e.Name, "%w", errScattered)
+			}
+		case unknownPart:
+			if unknown++; unknown <= maxNotes {
+				m.note("entry %q is none that this e3 knows; it is passed over", clip(e.Name))
+			}
+		default:
+			if err := m.single(&n, e); err != nil {
+				return err
+			}
+		}
+		last = execution
+	}
+	if unknown > maxNotes {
+		m.note("%d more entries are none that this e3 knows", unknown-maxNotes)
+	}
+	m.res.Objects = objects.Len()
+	return m.repeats(repeated)
+}
+
+// repeats refuses objects of which there are several that are not the same.
+func (m *importer) repeats(repeated map[objectstore.Hash]zipfile.Entry) error {
+	if len(repeated) == 0 {
+		return nil
+	}
+	for e, err := range m.zip.Entries() {
+		if err != nil {
+			return err
+		}
+		n, err := parseName(e.Name)
+		if err != nil || n.part != objectPart {
+			continue
+		}
+		first, ok := repeated[n.object]
+		switch {
+		case !ok:
+		case first.Name == "":
+			repeated[n.object] = e
+		case first.CRC != e.CRC || first.Size != e.Size:
+			return refused(e.Name, "it is there twice, with other content")
+		}
+	}
+	return nil
+}
+
+// single reads a record of which there is one in a zip.
+func (m *importer) single(n *entryName, e zipfile.Entry) error {
+	again := func(there bool) error {
+		if there {
+			return refused(e.Name, "there is more than one entry of its kind")
+		}
+		return nil
+	}
+	switch n.part {
+	case packagePart:
+		if err := again(m.pkg.Name != ""); err != nil {
+			return err
+		}
+		data, err := m.read(e, maxSmall)
+		if err != nil {
+			return err
+		}
+		h, err := parseReference(data)
+		if err != nil {
+			return refused(e.Name, "%w", err)
+		}
+		m.pkg = workspace.PackageRef{Name: n.pkg, Version: n.version, Hash: h.String()}
+	case workspacePart:
+		if err := again(m.state != nil); err != nil {
+			return err
+		}
+		return m.checkState(n, e)
+	case runPart:
+		if err := again(m.run != nil); err != nil {
+			return err
+		}
+		return m.checkRun(n, e)
+	case eventsPart:
+		if err := again(m.events != nil); err != nil {
+			return err
+		}
+		m.events = &e
+		return m.checkEvents(n, e)
+	case provenancePart:
+		data, err := m.read(e, maxProvenance)
+		if err != nil {
+			return err
+		}
+		if err := m.origin.read(data); err != nil {
+			var zip *ZipError
+			if errors.As(err, &zip) {
+				err = zip.Err
+			}
+			return refused(e.Name, "%w", err)
+		}
+		m.res.From, m.res.Source, m.res.Exported = m.origin.step.By, m.origin.step.Source(), m.origin.step.At
+	}
+	return nil // the signature is read when all else was
+}
+
+// parseReference reads a hash with or without its newline.
+func parseReference(data []byte) (objectstore.Hash, error) {
+	if n := len(data); n > 0 && data[n-1] == '\n' {
+		data = data[:n-1]
+	}
+	return objectstore.ParseHash(string(data))
+}
+
+func (m *importer) checkState(n *entryName, e zipfile.Entry) error {
+	data, err := m.read(e, maxSmall)
+	if err != nil {
+		return err
+	}
+	state, err := record.DecodeWorkspaceState(data)
+	if err != nil {
+		return refused(e.Name, "%w", err)
+	}
+	if state == nil {
+		return refused(e.Name, "nothing is deployed in the workspace")
+	}
+	for _, h := range []string{state.PackageHash, state.RootHash} {
+		if _, err := objectstore.ParseHash(h); err != nil {
+			return refused(e.Name, "%w", err)
+		}
+	}
+	if err := errors.Join(checkName("package", state.PackageName), checkName("version", state.PackageVersion)); err != nil {
+		return refused(e.Name, "%w", err)
+	}
+	if state.CurrentRunID != "" {
+		if _, err := executions.ParseID(state.CurrentRunID); err != nil {
+			return refused(e.Name, "run: %w", err)
+		}
+	}
+	m.state, m.stateOf = state, n.workspace
+	return nil
+}
+
+func (m *importer) checkRun(n *entryName, e zipfile.Entry) error {
+	data, err := m.read(e, maxRecord)
+	if err != nil {
+		return err
+	}
+	run, err := record.DecodeRun(data)
+	if err != nil {
+		return refused(e.Name, "%w", err)
+	}
+	switch {
+	case run.RunID != n.id:
+		return refused(e.Name, "it is the record of run %q", clip(run.RunID))
+	case run.WorkspaceName != n.workspace:
+		return refused(e.Name, "it is a run of workspace %q", clip(run.WorkspaceName))
+	}
+	for _, h := range []string{run.InputSnapshot, run.OutputSnapshot} {
+		if _, err := objectstore.ParseHash(h); err != nil && h != "" {
+			return refused(e.Name, "snapshot: %w", err)
+		}
+	}
+	for t := range run.Tasks.All() {
+		if _, err := executions.ParseID(t.ExecutionID); err != nil {
+			return refused(e.Name, "task %q: %w", clip(t.Task), err)
+		}
+	}
+	m.run = run
+	return nil
+}
+
+// checkEvents reads the events of a run line by line.
+func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
+	r, err := m.open(e)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	lines := bufio.NewReaderSize(r, maxLine)
+	for seq := int64(1); ; seq++ {
+		line, err := lines.ReadSlice('\n')
+		switch {
+		case errors.Is(err, io.EOF) && len(line) == 0:
+			return nil
+		case errors.Is(err, io.EOF):
+			return refused(e.Name, "its last line is cut off")
+		case errors.Is(err, bufio.ErrBufferFull):
+			return refused(e.Name, "line %d has more than %d bytes", seq, maxLine)
+		case err != nil:
+			return err
+		}
+		event, err := events.Parse(line)
+		switch {
+		case err != nil:
+			return refused(e.Name, "line %d: %w", seq, err)
+		case event.Seq != seq:
+			return refused(e.Name, "event %d is in line %d", event.Seq, seq)
+		case event.Run != n.id:
+			return refused(e.Name, "line %d is of run %q", seq, clip(event.Run))
+		}
+	}
+}
+
+// vouch finds out who signed the zip and whether that will do.
+func (m *importer) vouch(ctx context.Context) error {
+	list := signature.NewManifest()
+	var sig *signature.Signature
+	for e, err := range m.zip.Entries() {
+		if err != nil {
+			return err
+		}
+		if e.Name != signature.EntryName {
+			continue
+		}
+		data, err := m.read(e, signature.MaxSize)
+		if err != nil {
+			return err
+		}
+		if sig, err = signature.Decode(data); err != nil {
+			return err
+		}
+	}
+	if sig != nil { // otherwise there is nothing to compare the list with
+		if err := m.list(ctx, list); err != nil {
+			return err
+		}
+	}
+	have, err := settings.Get(ctx, m.repo.Records)
+	if err != nil {
+		return err
+	}
+	m.res.Verdict, err = have.Decide(sig, list.Sum(), m.opts.RequireSigned)
+	if err != nil {
+		return err
+	}
+	if m.origin.step.By == "" {
+		m.origin.unknown(m.opts.File)
+		m.res.Source = fmt.Sprintf("unknown (a zip without provenance: %s)", m.opts.File)
+	}
+	m.origin.lead(m.repo.User, m.now, m.res.Verdict)
+	return nil
+}
+
+// list makes the list that is signed. The content of objects is named by their names: that it is theirs is seen when
+// they are stored, and nothing refers to them before.
+func (m *importer) list(ctx context.Context, list *signature.Manifest) error {
+	for e, err := range m.zip.Entries() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if e.Name == signature.EntryName {
+			continue
+		}
+		n, err := parseName(e.Name)
+		if err == nil && n.part == objectPart && e.Name == n.String() {
+			list.Add(e.Name, n.object)
+			continue
+		}
+		h, err := m.hash(e)
+		if err != nil {
+			return err
+		}
+		list.Add(e.Name, h)
+	}
+	return nil
+}
+
+func (m *importer) hash(e zipfile.Entry) (objectstore.Hash, error) {
+	if e.IsDir() {
+		return objectstore.Sum(nil), nil
+	}
+	r, err := m.open(e)
+	if err != nil {
+		return objectstore.Hash{}, err
+	}
+	defer r.Close()
+	hasher := objectstore.NewHasher()
+	if _, err := io.Copy(hasher, r); err != nil {
+		return objectstore.Hash{}, err
+	}
+	return hasher.Hash(), nil
+}

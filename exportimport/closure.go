@@ -1,0 +1,423 @@
+package exportimport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"e3/executions"
+	"e3/internal/reach"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// overlay is an object store with the package object that only the zip has.
+type overlay struct {
+	Objects
+	extra map[objectstore.Hash][]byte
+}
+
+func (o *overlay) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
+	if b, ok := o.extra[h]; ok {
+		return io.NopCloser(bytes.NewReader(b)), nil
+	}
+	return o.Objects.Open(ctx, h)
+}
+
+func (o *overlay) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
+	if b, ok := o.extra[h]; ok {
+		return b, nil
+	}
+	return objectstore.ReadAll(ctx, o.Objects, h, limit)
+}
+
+func (o *overlay) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
+	if b, ok := o.extra[h]; ok {
+		return int64(len(b)), nil
+	}
+	return o.Objects.Stat(ctx, h)
+}
+
+// A closure is every object that a zip is to hold.
+type closure struct {
+	met    *reach.Set
+	absent objectstore.HashSet // of what was met: objects that are not here, by design
+	bytes  atomic.Int64        // of all of them, as far as is known before they are read
+}
+
+// all yields the objects in the order of the zip.
+func (c *closure) all() iter.Seq[objectstore.Hash] {
+	return func(yield func(objectstore.Hash) bool) {
+		for h := range c.met.All() {
+			if !c.absent.Has(h) && !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// A MissingError says that something cannot be exported because a part of it is gone from the store, or damaged.
+type MissingError struct {
+	What string // the dataset, or what else needs it
+	Err  error
+}
+
+func (e *MissingError) Error() string { return fmt.Sprintf("%s cannot be exported: %v", e.What, e.Err) }
+
+func (e *MissingError) Unwrap() error { return e.Err }
+
+// gather makes the closure of a workspace, or of a package alone (s.workspace is ""), and of executions. Executions whose
+// output is not whole are taken out of the list.
+func (x *exporter) gather(ctx context.Context, s *snapshot, list []*taken) (*closure, []*taken, error) {
+	for {
+		g := x.gatherer(s, list)
+		if err := g.walk(ctx, reach.Options{}); err != nil {
+			return nil, nil, err
+		}
+		if !g.broken {
+			s.noteLacking(g)
+			return &g.closure, list, nil
+		}
+		// Others may lack the same objects, which are met once only: each is looked at by itself.
+		whole, err := x.whole(ctx, s, list)
+		if err != nil {
+			return nil, nil, err
+		}
+		list = whole
+	}
+}
+
+// noteLacking says which content is not exported.
+func (s *snapshot) noteLacking(g *gatherer) {
+	if s.pkg == nil {
+		return
+	}
+	for i := range s.pkg.Inputs {
+		switch in := &s.pkg.Inputs[i]; {
+		case in.NoExport && g.noData && in.Default.Kind != record.LeafUnassigned:
+			s.notes = append(s.notes, fmt.Sprintf("the content of input %s is left out", in.Name))
+		case slices.Contains(g.lacking, in.Name):
+			s.notes = append(s.notes, fmt.Sprintf("the content of input %s is not here, so it is not exported", in.Name))
+		}
+	}
+}
+
+// A gatherer is one try to make a closure.
+type gatherer struct {
+	objects objectstore.Store
+	tasks   *tasks
+	s       *snapshot
+	noData  bool // leave out what is marked
+	// each yields the executions; it is called twice.
+	each func(ctx context.Context, yield func(*taken) error) error
+	// inputs returns the hashes that an execution has read.
+	inputs func(ctx context.Context, t *taken) ([]string, error)
+	// present returns the size of an object, or objectstore.ErrNotFound.
+	present func(ctx context.Context, r reach.Ref) (int64, error)
+	// partial says that executions whose output is not whole are told of rather than refused.
+	partial bool
+
+	closure closure
+	broken  bool     // an execution's output is not whole
+	lacking []string // inputs whose content is missing, as it may
+}
+
+func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
+	return &gatherer{
+		objects: x.objects, tasks: &x.tasks, s: s, noData: x.opts.NoData, partial: true,
+		each: func(_ context.Context, yield func(*taken) error) error {
+			for _, t := range list {
+				if err := yield(t); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		inputs: func(ctx context.Context, t *taken) ([]string, error) {
+			e, err := x.repo.Executions.Get(ctx, t.key, t.id)
+			if errors.Is(err, executions.ErrNotFound) {
+				return nil, &prunedError{t.id}
+			}
+			if err != nil {
+				return nil, err
+			}
+			return e.InputHashes, nil
+		},
+		present: func(ctx context.Context, r reach.Ref) (int64, error) { return x.objects.Stat(ctx, r.Hash) },
+	}
+}
+
+// walk meets everything; Visit and Fault of the options are set here where they are not.
+func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
+	if o.Visit == nil {
+		o.Visit = g.visit
+	}
+	if o.Fault == nil {
+		o.Fault = g.fault
+	}
+	w := reach.NewWalker(ctx, g.objects, o)
+	g.closure.met = w.Met()
+	// What may be missing comes last: what is met as a part of something else has to be there.
+	if err := g.required(ctx, w); err != nil {
+		return err
+	}
+	if err := w.Wait(); err != nil {
+		return err
+	}
+	if err := g.optional(ctx, w); err != nil {
+		return err
+	}
+	return w.Wait()
+}
+
+// visit counts an object.
+func (g *gatherer) visit(ctx context.Context, r reach.Ref) error {
+	size, err := g.present(ctx, r)
+	g.closure.bytes.Add(size)
+	return err
+}
+
+// Roles of roots.
+const (
+	roleOutput  = "output"
+	roleTask    = "task"
+	roleInput   = "input"
+	rolePackage = "package"
+	roleTree    = "tree"
+)
+
+// fault decides what it means that an object cannot be followed.
+func (g *gatherer) fault(f *reach.Fault) error {
+	if !lost(f.Err) {
+		return f
+	}
+	switch {
+	case f.Weak && errors.Is(f.Err, objectstore.ErrNotFound):
+		g.closure.absent.Add(f.Ref.Hash)
+		if f.Owner.Kind == reach.AWorkspace && !slices.Contains(g.lacking, f.Owner.ID) {
+			g.lacking = append(g.lacking, f.Owner.ID)
+		}
+		return nil
+	case g.partial && f.Owner.Kind == reach.AnExecution && f.Owner.Role == roleOutput && errors.Is(f.Err, objectstore.ErrNotFound):
+		g.broken = true
+		return nil
+	}
+	return &MissingError{What: describe(f), Err: f.Err}
+}
+
+// lost tells whether an object is gone, damaged, or not what it should be.
+func lost(err error) bool {
+	var corrupt *objectstore.CorruptError
+	var malformed *reach.MalformedError
+	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt) || errors.As(err, &malformed)
+}
+
+// describe names what needs an object.
+func describe(f *reach.Fault) string {
+	path := strings.Join(f.Path, "/")
+	switch f.Owner.Kind {
+	case reach.AWorkspace:
+		what := "workspace " + f.Owner.Name + ": " + f.Owner.Role
+		if f.Owner.Role == roleInput || f.Owner.Role == roleTask {
+			what = "dataset " + f.Owner.Name + "." + f.Owner.ID
+		}
+		if path != "" {
+			what += "/" + path
+		}
+		return what
+	case reach.AnExecution:
+		return strings.TrimSuffix("the "+f.Owner.Role+" of execution "+f.Owner.ID+"/"+path, "/")
+	}
+	return strings.TrimSuffix(f.Owner.String()+"/"+path, "/")
+}
+
+// required adds the roots that must be whole.
+func (g *gatherer) required(ctx context.Context, w *reach.Walker) error {
+	s := g.s
+	owner := reach.Owner{Kind: reach.AWorkspace, Name: s.workspace}
+	if s.workspace == "" {
+		owner = reach.Owner{Kind: reach.APackage, Name: s.state.PackageName + "/" + s.state.PackageVersion}
+	}
+	root := func(k reach.Kind, hash, role, id string, weak bool) error {
+		h, err := objectstore.ParseHash(hash)
+		if err != nil {
+			return fmt.Errorf("%s: %w", role, err)
+		}
+		o := owner
+		o.Role, o.ID = role, id
+		return w.Root(reach.Root{Ref: reach.Ref{Kind: k, Hash: h}, Owner: o, Weak: weak})
+	}
+	if s.pkg == nil { // made by the reference
+		if err := root(reach.Package, s.state.PackageHash, rolePackage, "", false); err != nil || s.workspace == "" {
+			return err
+		}
+		if err := root(reach.Node, s.state.RootHash, roleTree, "", false); err != nil {
+			return err
+		}
+		return g.executions(ctx, w)
+	}
+	if err := root(reach.File, s.state.PackageHash, rolePackage, "", false); err != nil {
+		return err
+	}
+	if s.workspace != "" {
+		if err := root(reach.Nodes, s.state.RootHash, roleTree, "", false); err != nil {
+			return err
+		}
+	}
+	for i := range s.pkg.Tasks {
+		t := &s.pkg.Tasks[i]
+		if err := root(reach.Task, t.Task, rolePackage, t.Name, false); err != nil {
+			return err
+		}
+	}
+	for i := range s.pkg.Inputs {
+		if in := &s.pkg.Inputs[i]; in.Default.Kind != record.LeafUnassigned && !in.NoExport {
+			if err := root(leafKind(in.Default), in.Default.Hash, roleInput, in.Name, false); err != nil {
+				return err
+			}
+		}
+	}
+	marked := s.marks()
+	for i := range s.inputs { // of an export these are the defaults
+		in := &s.inputs[i]
+		if in.Kind != record.LeafUnassigned && !marked[in.Name] {
+			if err := root(leafKind(in.Leaf), in.Hash, roleInput, in.Name, false); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range s.tasks {
+		if t := &s.tasks[i]; t.Kind != record.LeafUnassigned {
+			if err := root(leafKind(t.Leaf), t.Hash, roleTask, t.Name, false); err != nil {
+				return err
+			}
+		}
+	}
+	return g.executions(ctx, w)
+}
+
+func leafKind(l record.Leaf) reach.Kind {
+	switch l.Kind {
+	case record.LeafDir:
+		return reach.Dir
+	case record.LeafNode: // none of ours, but a zip may say so
+		return reach.Node
+	}
+	return reach.File
+}
+
+// executions adds the outputs and the task objects.
+func (g *gatherer) executions(ctx context.Context, w *reach.Walker) error {
+	return g.each(ctx, func(t *taken) error {
+		owner := reach.Owner{Kind: reach.AnExecution, ID: t.id, Key: t.key, Role: roleTask}
+		if err := w.Root(reach.Root{Ref: reach.Ref{Kind: reach.Task, Hash: t.key.Task}, Owner: owner}); err != nil {
+			return err
+		}
+		if t.state != record.Success {
+			return nil
+		}
+		task, err := g.tasks.get(ctx, t.key.Task)
+		if err != nil {
+			return err
+		}
+		owner.Role = roleOutput
+		return w.Root(reach.Root{Ref: reach.Ref{Kind: task.output, Hash: t.output}, Owner: owner})
+	})
+}
+
+// optional adds what may be missing: the nodes of snapshots, the directories that executions read, and the content of
+// inputs that an earlier export has left out.
+func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
+	s := g.s
+	if s.pkg != nil && !g.noData {
+		for i := range s.pkg.Inputs {
+			in := &s.pkg.Inputs[i]
+			if !in.NoExport || in.Default.Kind == record.LeafUnassigned {
+				continue
+			}
+			h, err := objectstore.ParseHash(in.Default.Hash)
+			if err != nil {
+				return err
+			}
+			owner := reach.Owner{Kind: reach.AWorkspace, Name: s.workspace, Role: roleInput, ID: in.Name}
+			if err := w.Root(reach.Root{Ref: reach.Ref{Kind: leafKind(in.Default), Hash: h}, Owner: owner, Weak: true}); err != nil {
+				return err
+			}
+		}
+	}
+	if s.run != nil {
+		for _, hash := range []string{s.run.InputSnapshot, s.run.OutputSnapshot} {
+			if h, err := objectstore.ParseHash(hash); err == nil {
+				owner := reach.Owner{Kind: reach.ARun, Name: s.workspace, ID: s.run.RunID}
+				if err := w.Root(reach.Root{Ref: reach.Ref{Kind: reach.Nodes, Hash: h}, Owner: owner, Weak: true}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	hidden := g.hidden()
+	return g.each(ctx, func(t *taken) error {
+		task, err := g.tasks.get(ctx, t.key.Task)
+		if err != nil || len(task.dirs) == 0 {
+			return err
+		}
+		inputs, err := g.inputs(ctx, t)
+		if err != nil {
+			return err
+		}
+		owner := reach.Owner{Kind: reach.AnExecution, ID: t.id, Key: t.key, Role: roleInput}
+		for _, i := range task.dirs {
+			if i >= len(inputs) || hidden[position{t.key.Task, i}] {
+				continue
+			}
+			if h, err := objectstore.ParseHash(inputs[i]); err == nil {
+				if err := w.Root(reach.Root{Ref: reach.Ref{Kind: reach.Dirs, Hash: h}, Owner: owner, Weak: true}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// marks are the inputs whose content may be missing.
+func (s *snapshot) marks() map[string]bool {
+	marked := map[string]bool{}
+	for i := range s.pkg.Inputs {
+		if in := &s.pkg.Inputs[i]; in.NoExport {
+			marked[in.Name] = true
+		}
+	}
+	return marked
+}
+
+// position is an input of a task.
+type position struct {
+	task  objectstore.Hash
+	input int
+}
+
+// hidden returns the inputs of tasks that read what is to be left out.
+func (g *gatherer) hidden() map[position]bool {
+	if g.s.pkg == nil || !g.noData {
+		return nil
+	}
+	marked := g.s.marks()
+	all := map[position]bool{}
+	for i := range g.s.pkg.Tasks {
+		t := &g.s.pkg.Tasks[i]
+		h, err := objectstore.ParseHash(t.Task)
+		for j := range t.Wiring {
+			if w := &t.Wiring[j]; err == nil && w.Kind == record.WireInput && marked[w.Name] {
+				all[position{h, j}] = true
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,245 @@
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"e3/internal/atomicfile"
+	"e3/internal/reach"
+	"e3/internal/record"
+	"e3/internal/signature"
+	"e3/internal/zipfile"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// ExportOptions adjust an export. The zero value is usable.
+type ExportOptions struct {
+	AllHistory bool           // every execution of the package's tasks, beside those of the run
+	NoData     bool           // leave out the content of inputs that are marked with "export: false"
+	Replace    bool           // the file may exist: it is replaced
+	Key        *signature.Key // signs the zip; nil: nobody does
+	Workers    int            // blocks that are compressed at a time; 0: one for each core
+	// Progress is told how many bytes of all were taken in, by several goroutines.
+	Progress func(done, total int64)
+}
+
+// Exported is what was exported.
+type Exported struct {
+	Workspace  string // "" for a package
+	Package    workspace.PackageRef
+	RunID      string // "" if there is none
+	Executions int
+	Objects    int
+	Content    int64    // bytes of all entries
+	Size       int64    // bytes of the zip
+	Signer     string   // the public key, "" if it is not signed
+	Notes      []string // what was left out, and other things worth knowing
+}
+
+// exporter is one export.
+type exporter struct {
+	repo    *Repository
+	opts    ExportOptions
+	objects *overlay
+	tasks   tasks
+}
+
+func (r *Repository) exporter(o ExportOptions) *exporter {
+	x := &exporter{repo: r, opts: o, objects: &overlay{Objects: r.Objects, extra: map[objectstore.Hash][]byte{}}}
+	x.tasks.objects = x.objects
+	return x
+}
+
+// ErrFileExists is wrapped where the file of an export exists.
+var ErrFileExists = errors.New("the file exists")
+
+// ExportWorkspace writes a workspace with its latest run that has ended, and the executions that answer it, to a zip at
+// path. The zip is there whole or not at all.
+func (r *Repository) ExportWorkspace(ctx context.Context, ws, path string, o ExportOptions) (*Exported, error) {
+	x := r.exporter(o)
+	return x.to(ctx, path, func(ctx context.Context, out *os.File) (*Exported, error) {
+		return x.workspace(ctx, ws, out)
+	})
+}
+
+// ExportPackage writes a registered package to a zip at path, as ExportWorkspace does.
+func (r *Repository) ExportPackage(ctx context.Context, ref workspace.PackageRef, path string, o ExportOptions) (*Exported, error) {
+	x := r.exporter(o)
+	return x.to(ctx, path, func(ctx context.Context, out *os.File) (*Exported, error) {
+		return x.pkg(ctx, ref, out)
+	})
+}
+
+// to has a zip written beside its name, syncs it, and gives it the name.
+func (x *exporter) to(ctx context.Context, path string, write func(context.Context, *os.File) (*Exported, error)) (res *Exported, err error) {
+	if !x.opts.Replace { // before all the work; the rename asks again
+		if _, err := os.Lstat(path); err == nil {
+			return nil, fmt.Errorf("%s: %w", path, ErrFileExists)
+		}
+	}
+	dir, name := filepath.Split(path)
+	if dir == "" {
+		dir = "."
+	}
+	if len(name) > 100 {
+		name = name[:100]
+	}
+	out, err := os.CreateTemp(dir, "."+strings.ToValidUTF8(name, "")+".*.e3")
+	if err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			out.Close() // it fails if that was done
+			os.Remove(out.Name())
+		}
+	}()
+	if res, err = write(ctx, out); err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*Exported, error) { return nil, fmt.Errorf("export to %s: %w", path, err) }
+	if err := out.Chmod(0o644); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fail(err)
+	}
+	if err := out.Sync(); err != nil {
+		return fail(err)
+	}
+	if err := out.Close(); err != nil {
+		return fail(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	rename := atomicfile.RenameExclusive
+	if x.opts.Replace {
+		rename = os.Rename
+	}
+	err = rename(out.Name(), path)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%s: %w", path, ErrFileExists)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if err := atomicfile.SyncDir(dir); err != nil {
+		return fail(err)
+	}
+	return res, nil
+}
+
+// tries is how often an export begins anew because executions were pruned while they were exported.
+const tries = 3
+
+func (x *exporter) workspace(ctx context.Context, ws string, out *os.File) (*Exported, error) {
+	for try := 1; ; try++ {
+		res, err := x.tryWorkspace(ctx, ws, out)
+		var pruned *prunedError
+		if err == nil || try == tries || !errors.As(err, &pruned) {
+			return res, err
+		}
+		if err := out.Truncate(0); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (x *exporter) tryWorkspace(ctx context.Context, ws string, out *os.File) (*Exported, error) {
+	s, release, err := x.take(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if s.pkgBytes != nil {
+		x.objects.extra[objectstore.Sum(s.pkgBytes)] = s.pkgBytes
+	}
+	f := newFinder(x.repo)
+	if s.run != nil {
+		if err := f.run(ctx, ws, s.run, s.deployed); err != nil {
+			return nil, err
+		}
+	}
+	if x.opts.AllHistory {
+		hashes, err := x.taskHashes(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.history(ctx, hashes); err != nil {
+			return nil, err
+		}
+	}
+	list := f.sorted()
+	s.notes = append(s.notes, f.notes...)
+	return x.write(ctx, s, list, out)
+}
+
+// taskHashes are those of the package's tasks.
+func (x *exporter) taskHashes(ctx context.Context, s *snapshot) ([]objectstore.Hash, error) {
+	h, err := objectstore.ParseHash(s.state.PackageHash)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := reach.Refs(ctx, x.objects, reach.Ref{Kind: reach.Package, Hash: h})
+	if err != nil {
+		return nil, fmt.Errorf("package: %w", err)
+	}
+	var list []objectstore.Hash
+	for _, r := range refs {
+		if r.Kind == reach.Task {
+			list = append(list, r.Hash)
+		}
+	}
+	return list, nil
+}
+
+func (x *exporter) pkg(ctx context.Context, ref workspace.PackageRef, out *os.File) (*Exported, error) {
+	s := &snapshot{state: record.WorkspaceState{PackageName: ref.Name, PackageVersion: ref.Version, PackageHash: ref.Hash}}
+	if _, err := x.repo.Records.SessionBegan(ctx); err != nil {
+		return nil, err
+	}
+	release, err := x.repo.Records.Protect(ctx, s.roots())
+	if err != nil {
+		return nil, fmt.Errorf("protect what is exported: %w", err)
+	}
+	defer release()
+	again, err := x.repo.Workspaces.Package(ctx, ref.Name, ref.Version)
+	if err != nil {
+		return nil, err
+	}
+	if again != ref {
+		return nil, fmt.Errorf("package %s was replaced by another one of this name; try again", ref)
+	}
+	s.pkg, err = x.repo.Workspaces.LoadPackage(ctx, ref.Hash)
+	if err != nil && !errors.Is(err, record.ErrType) {
+		return nil, fmt.Errorf("package %s: %w", ref, err)
+	}
+	return x.write(ctx, s, nil, out)
+}
+
+// write makes the closure and writes the zip.
+func (x *exporter) write(ctx context.Context, s *snapshot, list []*taken, out *os.File) (*Exported, error) {
+	c, list, err := x.gather(ctx, s, list)
+	if err != nil {
+		return nil, err
+	}
+	spool, err := os.CreateTemp(filepath.Dir(out.Name()), filepath.Base(out.Name())+".*.dir")
+	if err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	defer func() {
+		spool.Close() // nothing of it is kept
+		os.Remove(spool.Name())
+	}()
+	os.Remove(spool.Name()) // where an open file can go, a crash leaves nothing of it
+	w := &zipWriter{
+		x: x, s: s, manifest: signature.NewManifest(),
+		zip: zipfile.NewWriter(ctx, out, spool, zipfile.Options{Workers: x.opts.Workers}),
+	}
+	defer w.zip.Abort()
+	return w.write(ctx, c, list)
+}

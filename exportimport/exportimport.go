@@ -1,0 +1,115 @@
+// Package exportimport takes results from one repository to another in a zip: the package, the datasets and the
+// latest run of a workspace with the executions that answer it, so that a start on the other side has only hits.
+//
+// A zip is a function of what it exports: two exports of one state differ in their last two entries at most, which say
+// who made it. An import checks all that it can before it writes anything, stores objects before what refers to
+// them, and can be cut off and done again at any point (doc/design.md, "Taking results elsewhere"; doc/format.md, "The
+// zip").
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// Records are the stores of a repository's records and streams.
+type Records interface {
+	refstore.Store
+	refstore.Streams
+	refstore.Sessions
+	// PutSync is Put, durable when it returns.
+	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
+	// Sync makes everything written before durable.
+	Sync(ctx context.Context) error
+}
+
+// Objects is the object store of a repository.
+type Objects interface {
+	objectstore.Store
+	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
+	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
+	// Refresh protects an object that is about to be named without being put, and tells whether it is there.
+	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
+}
+
+// A Repository is where results are taken from and brought to.
+type Repository struct {
+	Records    Records
+	Objects    Objects
+	Locks      refstore.Locker
+	Workspaces *workspace.Workspaces
+	Executions *executions.Store
+	Curator    *executions.Curator
+	Now        func() time.Time
+	User       string // user@host, for provenance
+	Location   string // of the repository, for provenance
+	Version    string // of e3, for provenance
+}
+
+// ErrIntegrity is wrapped where a zip, or what is to be exported, is not what it says it is.
+var ErrIntegrity = errors.New("integrity")
+
+// A ZipError says why a zip is refused. Nothing that anybody can see has changed.
+type ZipError struct {
+	Entry string // "" where the zip as a whole is at fault
+	Err   error
+}
+
+// Error has the words of the errors of zipfile.
+func (e *ZipError) Error() string {
+	if e.Entry == "" {
+		return fmt.Sprintf("zip file refused: %v", e.Err)
+	}
+	return fmt.Sprintf("zip file refused: entry %q: %v", clip(e.Entry), e.Err)
+}
+
+// Unwrap also makes errors.Is(err, ErrIntegrity) true.
+func (e *ZipError) Unwrap() []error { return []error{ErrIntegrity, e.Err} }
+
+func refused(entry, format string, args ...any) error {
+	return &ZipError{Entry: entry, Err: fmt.Errorf(format, args...)}
+}
+
+// clip shortens a name for a message.
+func clip(s string) string {
+	const most = 160
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
+
+func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
+
+func eventsKey(ws, id string) refstore.Key {
+	return refstore.Key{Partition: "EVENTS/" + ws, Sort: id}
+}
+
+// fieldProvenance is the side field of an imported run.
+const fieldProvenance = "provenance.beast2"
+
+// when is the time of a workspace's state: that of the last change of what is exported.
+func when(s *record.WorkspaceState, run *record.Run) time.Time {
+	at := s.RootUpdatedAt
+	for _, t := range []time.Time{s.DeployedAt, completed(run)} {
+		if t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+func completed(run *record.Run) time.Time {
+	if run == nil {
+		return time.Time{}
+	}
+	return run.CompletedAt
+}

@@ -1,0 +1,191 @@
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/internal/settings"
+	"e3/internal/zipfile"
+	"e3/workspace"
+)
+
+// ImportOptions adjust an import. The zero value is usable.
+type ImportOptions struct {
+	File string // what the zip is called, for provenance and messages
+	// As gives the package another name and version; both or none are set.
+	As workspace.PackageRef
+	// NewWorkspace makes a workspace with the exported state, called Workspace, or as it was where that is "".
+	NewWorkspace bool
+	Workspace    string
+	// RequireSigned refuses what no trusted key has signed, as the repository's settings can do too.
+	RequireSigned bool
+	DryRun        bool // find out what would be done, and write nothing
+	Workers       int  // objects that are stored at a time; 0: one for each core
+	// Progress is told how many bytes of all were taken in, by several goroutines.
+	Progress func(done, total int64)
+}
+
+// Imported is what was imported, or would be.
+type Imported struct {
+	Package      workspace.PackageRef // as it is registered here
+	PackageAdded bool                 // it was not registered before; false also where a note says why it is not
+	Workspace    string               // that was made; "" if none was asked for
+	RunID        string               // "" if there is none
+	RunWorkspace string               // the workspace whose run it is
+	RunAdded     bool
+	Executions   int                        // in the zip
+	Outcomes     map[executions.Outcome]int // of all of them
+	Objects      int                        // in the zip
+	ObjectsAdded int                        // that were not here
+	Content      int64                      // bytes of all entries
+	From         string                     // user@host that exported; "" if the zip does not say
+	Source       string                     // From with the repository, or what is known instead
+	Exported     time.Time                  // the time of the exported state; zero if the zip does not say
+	Verdict      settings.Verdict
+	Notes        []string
+	DryRun       bool
+}
+
+// Taken is how many executions were added or overwritten.
+func (i *Imported) Taken() int {
+	return i.Outcomes[executions.Added] + i.Outcomes[executions.Overwritten]
+}
+
+// A ConflictError says that the name and version of a package stand for other content here.
+type ConflictError struct {
+	Package workspace.PackageRef
+	Here    string // hash of what is registered
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("package %s holds other content here (%.8s, and %.8s in the zip)", e.Package, e.Here, e.Package.Hash)
+}
+
+// Unwrap makes errors.Is(err, workspace.ErrExists) true.
+func (e *ConflictError) Unwrap() error { return workspace.ErrExists }
+
+// Import takes in a zip of size bytes. What is refused before it wrote anything is a *ZipError, a *ConflictError, or an error
+// of settings.Decide; with a *ZipError later there may be objects that nothing refers to. An import that was cut off
+// is repeated as a whole.
+func (r *Repository) Import(ctx context.Context, zip io.ReaderAt, size int64, o ImportOptions) (*Imported, error) {
+	m := &importer{repo: r, opts: o, now: r.Now().UTC().Truncate(time.Millisecond), res: &Imported{Outcomes: map[executions.Outcome]int{}, DryRun: o.DryRun}}
+	var err error
+	m.zip, err = zipfile.Open(ctx, zip, size, zipfile.Limits{Entries: maxEntries, MayRepeat: mayRepeat})
+	if err != nil {
+		return nil, format(err)
+	}
+	if err := m.check(ctx); err != nil {
+		return nil, format(err)
+	}
+	if err := m.plan(ctx); err != nil {
+		return nil, format(err)
+	}
+	if o.DryRun {
+		return m.res, m.foresee(ctx)
+	}
+	if err := m.apply(ctx); err != nil {
+		return nil, format(err)
+	}
+	return m.res, nil
+}
+
+// maxEntries bounds a zip.
+const maxEntries = 1 << 22
+
+// format makes what a zip is refused for a ZipError.
+func format(err error) error {
+	var bad *zipfile.FormatError
+	var limit *zipfile.LimitError
+	var zip *ZipError
+	switch {
+	case errors.As(err, &zip):
+		return err
+	case errors.As(err, &bad):
+		return &ZipError{Entry: bad.Name, Err: errors.New(bad.Reason)}
+	case errors.As(err, &limit):
+		return &ZipError{Entry: limit.Name, Err: fmt.Errorf("it declares %d %s, and at most %d are allowed", limit.Got, limit.What, limit.Max)}
+	}
+	return err
+}
+
+// mayRepeat tells which entries the reference writes more than once.
+func mayRepeat(name string) bool {
+	n, err := parseName(name)
+	return err == nil && n.part == objectPart
+}
+
+// importer is one import.
+type importer struct {
+	repo *Repository
+	opts ImportOptions
+	now  time.Time
+	zip  *zipfile.Reader
+	res  *Imported
+
+	origin  origin
+	pkg     workspace.PackageRef // as the zip has it
+	run     *record.Run
+	events  *zipfile.Entry
+	state   *record.WorkspaceState
+	stateOf string // the name of the exported workspace
+	stored  int64  // bytes of objects, by the directory
+
+	renamedPackage []byte // the package object under the name of --as, nil where it is as it was
+	foreign        bool   // its name and version hold other content here
+	standing       bool   // the workspace is here already
+}
+
+// workspaceName is the name of the workspace that is made.
+func (m *importer) workspaceName() string {
+	if m.opts.Workspace != "" || m.stateOf == "" {
+		return m.opts.Workspace
+	}
+	return m.stateOf
+}
+
+// runWorkspace is the workspace whose run the exported one becomes.
+func (m *importer) runWorkspace() string {
+	if m.opts.NewWorkspace {
+		return m.workspaceName()
+	}
+	return m.run.WorkspaceName
+}
+
+func (m *importer) note(format string, args ...any) {
+	m.res.Notes = append(m.res.Notes, fmt.Sprintf(format, args...))
+}
+
+// open opens an entry whose content is to be read to its end.
+func (m *importer) open(e zipfile.Entry) (io.ReadCloser, error) { return m.zip.OpenEntry(e) }
+
+// read returns the content of an entry that is not larger than limit.
+func (m *importer) read(e zipfile.Entry, limit int64) ([]byte, error) {
+	if e.Size > limit {
+		return nil, refused(e.Name, "it has %d bytes; such an entry has at most %d", e.Size, limit)
+	}
+	r, err := m.open(e)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	// Not io.ReadAll: a size that is declared and false must not make for a large buffer twice.
+	data := make([]byte, 0, min(e.Size+1, 64<<10))
+	for {
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}

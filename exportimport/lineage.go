@@ -1,0 +1,139 @@
+package exportimport
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"e3/internal/record"
+	"e3/internal/settings"
+)
+
+// An origin is where the content of a zip comes from: the steps that each execution and run has behind it, and
+// the one that leads here.
+type origin struct {
+	step   record.Step
+	groups []record.ExportGroup // their steps; the ids are in the lists below
+	execs  []descent
+	runs   []descent
+}
+
+// descent says to which group an execution or run belongs.
+type descent struct {
+	id    [16]byte
+	group int32
+}
+
+// Bounds of what provenance may add to the repository, in bytes: so much for each execution that it tells of, on average,
+// and so much more.
+const (
+	maxChain      = 4 << 10
+	maxChainExtra = 16 << 20
+	maxStepText   = 4 << 10 // all text of one step
+)
+
+// read takes in the entry. The ids in it are checked and kept in 20 bytes each.
+func (o *origin) read(data []byte) error {
+	e, err := record.DecodeExport(data)
+	if err != nil {
+		return err
+	}
+	o.step.By, o.step.Repository, o.step.At, o.step.Version = e.By, e.Repository, e.At, e.Version
+	if err := checkStep(&o.step); err != nil {
+		return err
+	}
+	o.groups = e.Earlier
+	var told, written int
+	for i := range o.groups {
+		g := &o.groups[i]
+		for j := range g.Steps {
+			if err := checkStep(&g.Steps[j]); err != nil {
+				return err
+			}
+		}
+		size := len((&record.Provenance{Steps: g.Steps}).Encode())
+		told += len(g.Executions) + len(g.Runs)
+		if written += size * (len(g.Executions) + len(g.Runs)); written > maxChainExtra+maxChain*told {
+			return refused("", "it tells of %d results by more than %d bytes each", told, maxChain)
+		}
+		if o.execs, err = appendDescents(o.execs, g.Executions, i); err != nil {
+			return err
+		}
+		if o.runs, err = appendDescents(o.runs, g.Runs, i); err != nil {
+			return err
+		}
+		g.Executions, g.Runs = nil, nil
+	}
+	for _, list := range [][]descent{o.execs, o.runs} {
+		slices.SortFunc(list, compareDescents)
+		for i := 1; i < len(list); i++ {
+			if list[i].id == list[i-1].id {
+				return refused("", "it tells of %s twice", uuid.UUID(list[i].id))
+			}
+		}
+	}
+	return nil
+}
+
+func compareDescents(a, b descent) int {
+	return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.group, b.group))
+}
+
+func appendDescents(list []descent, ids []string, group int) ([]descent, error) {
+	list = slices.Grow(list, len(ids))
+	for _, text := range ids {
+		id, err := uuid.Parse(text)
+		if err != nil || id.String() != text {
+			return nil, refused("", "%q is not an id", clip(text))
+		}
+		list = append(list, descent{id, int32(group)})
+	}
+	return list, nil
+}
+
+// checkStep refuses text that nobody would show, and that is too long to be kept beside each result.
+func checkStep(s *record.Step) error {
+	n := 0
+	for _, text := range []string{s.By, s.Repository, s.Version, s.Signer.Key, s.Signer.Name, s.ImportedBy} {
+		n += len(text)
+	}
+	if n > maxStepText {
+		return refused("", "a step in it has %d bytes of text; at most %d are allowed", n, maxStepText)
+	}
+	return nil
+}
+
+// unknown is the origin of a zip that does not say.
+func (o *origin) unknown(file string) {
+	o.step.By, o.step.Repository = "unknown (a zip without provenance)", file
+}
+
+// lead completes the step that leads here.
+func (o *origin) lead(by string, at time.Time, v settings.Verdict) {
+	o.step.ImportedBy, o.step.ImportedAt = by, at
+	if v.Trust != settings.Unsigned {
+		o.step.Signer = record.Signer{Key: v.Key.String(), Name: v.Name}
+	}
+}
+
+func (o *origin) execution(id string) *record.Provenance { return o.provenance(o.execs, id) }
+func (o *origin) run(id string) *record.Provenance       { return o.provenance(o.runs, id) }
+
+// provenance is what is kept beside a result.
+func (o *origin) provenance(list []descent, id string) *record.Provenance {
+	p := &record.Provenance{}
+	if u, err := uuid.Parse(id); err == nil {
+		i, ok := slices.BinarySearchFunc(list, u, func(d descent, u uuid.UUID) int { return bytes.Compare(d.id[:], u[:]) })
+		if ok {
+			p.Steps = append(p.Steps, o.groups[list[i].group].Steps...)
+		}
+	}
+	if len(p.Steps) >= record.MaxSteps { // the first and the latest are what is asked for
+		p.Steps = slices.Delete(p.Steps, 1, len(p.Steps)-record.MaxSteps+2)
+	}
+	p.Steps = append(p.Steps, o.step)
+	return p
+}

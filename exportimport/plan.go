@@ -1,0 +1,210 @@
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/internal/eastref"
+	"e3/internal/manifest"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// plan compares what is to be written with what is here. It writes nothing.
+func (m *importer) plan(ctx context.Context) error {
+	if err := m.agree(); err != nil {
+		return err
+	}
+	if err := m.planPackage(ctx); err != nil {
+		return err
+	}
+	if m.opts.NewWorkspace {
+		return m.planWorkspace(ctx)
+	}
+	return nil
+}
+
+// agree checks the records of the zip against each other.
+func (m *importer) agree() error {
+	if m.state != nil {
+		if m.state.PackageHash != m.pkg.Hash || m.state.PackageName != m.pkg.Name || m.state.PackageVersion != m.pkg.Version {
+			return refused("", "its workspace has package %s@%s (%.8s), but it holds %s (%.8s)",
+				m.state.PackageName, m.state.PackageVersion, m.state.PackageHash, m.pkg, m.pkg.Hash)
+		}
+		if m.run != nil && m.run.WorkspaceName != m.stateOf {
+			return refused("", "its run is of workspace %q, but it holds workspace %q", m.run.WorkspaceName, m.stateOf)
+		}
+		if id := m.state.CurrentRunID; id != "" && (m.run == nil || m.run.RunID != id) {
+			return refused("", "its workspace names run %s, which is not in it", id)
+		}
+	}
+	if m.events != nil {
+		n, err := parseName(m.events.Name)
+		if err != nil {
+			return refused(m.events.Name, "%w", err)
+		}
+		if m.run == nil || m.run.RunID != n.id || m.run.WorkspaceName != n.workspace {
+			return refused(m.events.Name, "the run of these events is not in it")
+		}
+	}
+	if m.run != nil && m.run.State == record.RunRunning {
+		m.note("run %s had not ended when it was exported; it is not taken in", m.run.RunID)
+		if m.state != nil {
+			m.state.CurrentRunID = ""
+		}
+		m.run, m.events = nil, nil
+	}
+	if m.run != nil {
+		m.res.RunID, m.res.RunWorkspace = m.run.RunID, m.runWorkspace()
+	}
+	return nil
+}
+
+// planPackage finds out under which name and version the package goes, and whether these are free.
+func (m *importer) planPackage(ctx context.Context) error {
+	m.res.Package = m.pkg
+	if as := m.opts.As; as.Name != "" {
+		m.res.Package = workspace.PackageRef{Name: as.Name, Version: as.Version, Hash: m.pkg.Hash}
+		renamed, err := m.renamed(ctx)
+		if err != nil {
+			return err
+		}
+		if renamed != nil {
+			m.renamedPackage = renamed
+			m.res.Package.Hash = objectstore.Sum(renamed).String()
+		}
+	}
+	have, err := m.repo.Workspaces.Package(ctx, m.res.Package.Name, m.res.Package.Version)
+	switch {
+	case errors.Is(err, workspace.ErrNotFound):
+		m.res.PackageAdded = true
+		return nil
+	case err != nil:
+		return err
+	case have.Hash == m.res.Package.Hash:
+		return nil
+	case m.opts.NewWorkspace:
+		m.note("package %s holds other content here; the workspace does not need it, and it is not registered", m.res.Package)
+		m.foreign = true
+		return nil
+	}
+	return &ConflictError{Package: m.res.Package, Here: have.Hash}
+}
+
+// maxStructure bounds the objects that an import follows, as they are read into memory: packages, tree nodes and
+// directories. Others can be of any size.
+const maxStructure = 64 << 20
+
+// renamed returns the package object with the name and version of --as, nil for one of the reference, which has neither.
+func (m *importer) renamed(ctx context.Context) ([]byte, error) {
+	data, err := m.object(ctx, m.pkg.Hash)
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := record.DecodePackage(data)
+	if errors.Is(err, record.ErrType) && eastref.IsPackage(data) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, refused("", "package %s: %w", m.pkg, err)
+	}
+	pkg.Name, pkg.Version = m.opts.As.Name, m.opts.As.Version
+	return pkg.Encode(), nil
+}
+
+// object reads an object of the zip, or one that is here.
+func (m *importer) object(ctx context.Context, hash string) ([]byte, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, err
+	}
+	for e, err := range m.zip.Entries() {
+		if err != nil {
+			return nil, err
+		}
+		n, err := parseName(e.Name)
+		if err != nil || n.part != objectPart || n.object != h {
+			continue
+		}
+		data, err := m.read(e, maxStructure)
+		if err == nil && objectstore.Sum(data) != h {
+			err = refused(e.Name, "its content is not what its name says")
+		}
+		return data, err
+	}
+	data, err := objectstore.ReadAll(ctx, m.repo.Objects, h, maxStructure)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return nil, refused("", "package %s: its object is neither in it nor here", m.pkg)
+	}
+	return data, err
+}
+
+// planWorkspace finds out whether the workspace can be made.
+func (m *importer) planWorkspace(ctx context.Context) error {
+	name := m.workspaceName()
+	switch {
+	case name == "":
+		return &NameError{Err: errors.New("it holds no workspace; say how the new one is to be called")}
+	case name != m.stateOf && !manifest.ValidName(name):
+		return &NameError{Err: fmt.Errorf("%q cannot be the name of a workspace: letters, digits, _ and -, at most 64, not beginning with -", clip(name))}
+	}
+	m.res.Workspace = name
+	have, err := m.repo.Workspaces.State(ctx, name)
+	switch {
+	case errors.Is(err, workspace.ErrNotFound), err == nil && !have.Deployed:
+		return nil
+	case err != nil:
+		return err
+	case m.state != nil && *m.state == have.WorkspaceState, m.state == nil && have.PackageHash == m.pkg.Hash:
+		m.note("workspace %s is here already, as it is in the zip", name)
+		m.standing = true
+		return nil
+	}
+	return fmt.Errorf("workspace %s: %w", name, workspace.ErrExists)
+}
+
+// A NameError says that the name of the workspace that is to be made is missing or cannot be one.
+type NameError struct{ Err error }
+
+func (e *NameError) Error() string { return e.Err.Error() }
+
+func (e *NameError) Unwrap() error { return e.Err }
+
+// foresee tells what an import would do.
+func (m *importer) foresee(ctx context.Context) error {
+	var seen objectstore.HashSet
+	for e, err := range m.zip.Entries() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		n, err := parseName(e.Name)
+		if err != nil || n.part != objectPart || !seen.Add(n.object) {
+			continue
+		}
+		_, err = m.repo.Objects.Stat(ctx, n.object)
+		if errors.Is(err, objectstore.ErrNotFound) {
+			m.res.ObjectsAdded++
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if m.run != nil {
+		_, err := m.repo.Records.Get(ctx, runKey(m.runWorkspace(), m.run.RunID))
+		if m.res.RunAdded = errors.Is(err, refstore.ErrNotFound); !m.res.RunAdded && err != nil {
+			return err
+		}
+	}
+	return m.eachExecution(ctx, func(in *incoming) error {
+		out, err := m.repo.Curator.Decide(ctx, &in.Incoming)
+		m.res.Outcomes[out]++
+		return err
+	})
+}

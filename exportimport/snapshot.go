@@ -1,0 +1,212 @@
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"e3/internal/reach"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// A snapshot is what a workspace is at one moment, and stays for as long as it is protected.
+type snapshot struct {
+	workspace string
+	state     record.WorkspaceState // as the zip has it
+	deployed  string                // hash of the package that is deployed here
+	pkg       *record.Package       // as the zip has it; nil where the reference made it
+	pkgBytes  []byte                // of pkg, nil where it is the deployed one
+	inputs    record.Node           // of the tree, nil where the reference made it
+	tasks     record.Node
+	run       *record.Run // the latest that has ended, nil if there is none
+	runSteps  []record.Step
+	notes     []string
+}
+
+// take reads a workspace, makes what it names known as in use, and reads it again: until both
+// are the same, a collector may have come between.
+func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release func(), err error) {
+	if _, err := x.repo.Records.SessionBegan(ctx); err != nil {
+		return nil, nil, err
+	}
+	for {
+		s, err := x.read(ctx, ws)
+		if err != nil {
+			return nil, nil, err
+		}
+		release, err := x.repo.Records.Protect(ctx, s.roots())
+		if err != nil {
+			return nil, nil, fmt.Errorf("protect what is exported: %w", err)
+		}
+		again, err := x.repo.Workspaces.State(ctx, ws)
+		if err == nil && again.WorkspaceState == s.state {
+			err = x.complete(ctx, s)
+			if err == nil {
+				return s, release, nil
+			}
+		}
+		release()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// read reads the state and the run that it names.
+func (x *exporter) read(ctx context.Context, ws string) (*snapshot, error) {
+	st, err := x.repo.Workspaces.State(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Deployed {
+		return nil, fmt.Errorf("workspace %s: %w", ws, workspace.ErrNotDeployed)
+	}
+	s := &snapshot{workspace: ws, state: st.WorkspaceState, deployed: st.PackageHash}
+	if st.CurrentRunID == "" {
+		return s, nil
+	}
+	rec, err := x.repo.Records.Get(ctx, runKey(ws, st.CurrentRunID), fieldProvenance)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return s, nil // told by complete, if the state still names it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", st.CurrentRunID, err)
+	}
+	if s.run, err = record.DecodeRun(rec.Value); err != nil {
+		return nil, fmt.Errorf("run %s: %w", st.CurrentRunID, err)
+	}
+	if data, ok := rec.Field(fieldProvenance); ok {
+		p, err := record.DecodeProvenance(data)
+		if err != nil {
+			return nil, fmt.Errorf("run %s: %w", st.CurrentRunID, err)
+		}
+		s.runSteps = p.Steps
+	}
+	return s, nil
+}
+
+// roots are the names to protect.
+func (s *snapshot) roots() []string {
+	var names []string
+	add := func(k reach.Kind, hash string) {
+		if h, err := objectstore.ParseHash(hash); err == nil {
+			names = append(names, reach.Ref{Kind: k, Hash: h}.String())
+		}
+	}
+	add(reach.Package, s.state.PackageHash)
+	add(reach.Node, s.state.RootHash)
+	if s.run != nil {
+		add(reach.Nodes, s.run.InputSnapshot)
+		add(reach.Nodes, s.run.OutputSnapshot)
+	}
+	return names
+}
+
+// complete reads what the state names, and makes the package that the zip has.
+func (x *exporter) complete(ctx context.Context, s *snapshot) error {
+	fail := func(err error) error { return fmt.Errorf("workspace %s: %w", s.workspace, err) }
+	switch {
+	case s.state.CurrentRunID != "" && s.run == nil:
+		s.notes = append(s.notes, fmt.Sprintf("the record of run %s is gone, so it is not exported", s.state.CurrentRunID))
+		s.state.CurrentRunID = ""
+	case s.run == nil:
+		s.notes = append(s.notes, "the workspace has not been run")
+	}
+	if err := x.noteLaterRun(ctx, s); err != nil {
+		return fail(err)
+	}
+	pkg, err := x.repo.Workspaces.LoadPackage(ctx, s.deployed)
+	if errors.Is(err, record.ErrType) {
+		return nil // the reference's: package and tree go as they are
+	}
+	if err != nil {
+		return fail(err)
+	}
+	root, err := x.readNode(ctx, s.state.RootHash)
+	if err != nil {
+		return fail(err)
+	}
+	for _, part := range []struct {
+		name string
+		node *record.Node
+	}{{"inputs", &s.inputs}, {"tasks", &s.tasks}} {
+		if leaf, ok := root.Get(part.name); ok {
+			if *part.node, err = x.readNode(ctx, leaf.Hash); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	s.pkg = withDefaults(pkg, s.inputs)
+	if s.pkg != pkg {
+		s.pkgBytes = s.pkg.Encode()
+		s.state.PackageName, s.state.PackageVersion = s.pkg.Name, s.pkg.Version
+		s.state.PackageHash = objectstore.Sum(s.pkgBytes).String()
+	}
+	return nil
+}
+
+// noteLaterRun says that there is a run that has not ended.
+func (x *exporter) noteLaterRun(ctx context.Context, s *snapshot) error {
+	r, err := x.repo.Workspaces.RunSummary(ctx, s.workspace)
+	if errors.Is(err, workspace.ErrNoRun) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if r.State != record.RunRunning || r.RunID <= s.state.CurrentRunID {
+		return nil
+	}
+	doing := "is being made"
+	if !r.Live {
+		doing = "was interrupted"
+	}
+	s.notes = append(s.notes, fmt.Sprintf("run %s %s and is not exported; the latest run that has ended is", r.RunID, doing))
+	return nil
+}
+
+const maxNode = 1 << 30
+
+func (x *exporter) readNode(ctx context.Context, hash string) (record.Node, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, err
+	}
+	data, err := objectstore.ReadAll(ctx, x.repo.Objects, h, maxNode)
+	if err != nil {
+		return nil, fmt.Errorf("tree: %w", err)
+	}
+	return record.DecodeNode(data)
+}
+
+// derived is the end of a version that withDefaults has given.
+var derived = regexp.MustCompile(`\+[0-9a-f]{8}$`)
+
+// maxVersion is the length of a version.
+const maxVersion = 64
+
+// withDefaults returns the package with the given datasets as the defaults of its inputs. If that makes it another
+// one, its version says so by a "+" and the beginning of its hash; the same datasets give the same version, from
+// whichever of them one comes.
+func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
+	changed := *pkg
+	changed.Inputs = append([]record.PackageInput(nil), pkg.Inputs...)
+	same := true
+	for i := range changed.Inputs {
+		in := &changed.Inputs[i]
+		if leaf, ok := inputs.Get(in.Name); ok && leaf != in.Default {
+			in.Default, same = leaf, false
+		}
+	}
+	if same {
+		return pkg
+	}
+	changed.Version = derived.ReplaceAllString(pkg.Version, "")
+	suffix := "+" + objectstore.Sum(changed.Encode()).String()[:8]
+	changed.Version = changed.Version[:min(len(changed.Version), maxVersion-len(suffix))] + suffix
+	return &changed
+}

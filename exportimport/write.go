@@ -1,0 +1,393 @@
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"e3/executions"
+	"e3/internal/reach"
+	"e3/internal/record"
+	"e3/internal/signature"
+	"e3/internal/zipfile"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// A zipWriter writes the entries of an export in their order.
+type zipWriter struct {
+	x   *exporter
+	s   *snapshot
+	zip *zipfile.Writer
+
+	manifest *signature.Manifest
+	pending  []pendingEntry // added, and not yet in the manifest
+	done     atomic.Int64   // bytes read
+	total    int64
+	objects  int
+}
+
+// pendingEntry is an entry whose content is hashed while it is read.
+type pendingEntry struct {
+	name string
+	hash *objectstore.Hash // set once the writer has flushed
+}
+
+// pendingMost is how many entries wait before the writer is flushed.
+const pendingMost = 8192
+
+// A prunedError says that an execution went away while it was exported.
+type prunedError struct{ id string }
+
+func (e *prunedError) Error() string {
+	return fmt.Sprintf("execution %s was pruned while it was exported; try again", e.id)
+}
+
+func (w *zipWriter) write(ctx context.Context, c *closure, list []*taken) (*Exported, error) {
+	if err := w.entries(ctx, c, list); err != nil {
+		return nil, w.explain(ctx, list, err)
+	}
+	st := &w.s.state
+	res := &Exported{
+		Workspace: w.s.workspace, Package: workspace.PackageRef{Name: st.PackageName, Version: st.PackageVersion, Hash: st.PackageHash},
+		Executions: len(list), Objects: w.objects, Content: w.done.Load(), Size: w.zip.Size(), Notes: w.s.notes,
+	}
+	if w.s.run != nil {
+		res.RunID = w.s.run.RunID
+	}
+	if w.x.opts.Key != nil {
+		res.Signer = w.x.opts.Key.Public().String()
+	}
+	return res, nil
+}
+
+// entries writes the zip.
+func (w *zipWriter) entries(ctx context.Context, c *closure, list []*taken) error {
+	w.total = c.bytes.Load()
+	for h := range c.all() {
+		if err := w.object(ctx, h); err != nil {
+			return err
+		}
+	}
+	for _, t := range list {
+		if err := w.execution(ctx, t); err != nil {
+			return err
+		}
+	}
+	if err := w.records(ctx); err != nil {
+		return err
+	}
+	if err := w.bytes(entryName{part: provenancePart}, w.provenance(list).Encode()); err != nil {
+		return err
+	}
+	if err := w.sign(); err != nil {
+		return err
+	}
+	return w.zip.Close()
+}
+
+// object adds an object, which is compared with its name while it is read.
+func (w *zipWriter) object(ctx context.Context, h objectstore.Hash) error {
+	size, err := w.x.objects.Stat(ctx, h)
+	if err != nil {
+		return err
+	}
+	w.objects++
+	name := (&entryName{part: objectPart, object: h}).String()
+	if err := w.list(name, &h); err != nil {
+		return err
+	}
+	return w.zip.Add(name, size, func() (io.ReadCloser, error) {
+		r, err := w.x.objects.Open(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		return &hashingReader{w: w, r: r, hasher: objectstore.NewHasher(), end: func(got objectstore.Hash, n int64) error {
+			if got != h {
+				return &objectstore.CorruptError{Want: h, Got: got, Size: n}
+			}
+			return nil
+		}}, nil
+	})
+}
+
+// bytes adds an entry that is in memory.
+func (w *zipWriter) bytes(n entryName, content []byte) error {
+	name, sum := n.String(), objectstore.Sum(content)
+	if err := w.list(name, &sum); err != nil {
+		return err
+	}
+	w.done.Add(int64(len(content)))
+	return w.zip.AddBytes(name, content)
+}
+
+// stream adds an entry that is read from a stream.
+func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, error)) error {
+	name, hash := n.String(), new(objectstore.Hash)
+	if err := w.list(name, hash); err != nil {
+		return err
+	}
+	return w.zip.Add(name, size, func() (io.ReadCloser, error) {
+		r, err := open()
+		if err != nil {
+			return nil, err
+		}
+		return &hashingReader{w: w, r: r, hasher: objectstore.NewHasher(), end: func(got objectstore.Hash, _ int64) error {
+			*hash = got
+			return nil
+		}}, nil
+	})
+}
+
+// list has an entry that is about to be added entered into the manifest.
+func (w *zipWriter) list(name string, hash *objectstore.Hash) error {
+	if len(w.pending) >= pendingMost {
+		if err := w.drain(); err != nil {
+			return err
+		}
+	}
+	w.pending = append(w.pending, pendingEntry{name, hash})
+	return nil
+}
+
+// drain enters what was added into the manifest.
+func (w *zipWriter) drain() error {
+	if err := w.zip.Flush(); err != nil {
+		return err
+	}
+	for _, p := range w.pending {
+		w.manifest.Add(p.name, *p.hash)
+	}
+	w.pending = w.pending[:0]
+	return nil
+}
+
+// execution adds the files of an execution.
+func (w *zipWriter) execution(ctx context.Context, t *taken) error {
+	rec, err := w.x.repo.Records.Get(ctx, refstore.Key{Partition: "EXECUTION/" + t.key.String(), Sort: t.id}, fileDetail, fileRejected)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return &prunedError{t.id}
+	}
+	if err != nil {
+		return fmt.Errorf("execution %s: %w", t.id, err)
+	}
+	n := entryName{part: executionPart, key: t.key, id: t.id}
+	file := func(name string, content []byte) error {
+		n.file = name
+		return w.bytes(n, content)
+	}
+	if detail, ok := rec.Field(fileDetail); ok {
+		if err := file(fileDetail, detail); err != nil {
+			return err
+		}
+	}
+	if t.state == record.Success {
+		if err := file(fileOutput, []byte(t.output.String()+"\n")); err != nil {
+			return err
+		}
+	}
+	if rejected, ok := rec.Field(fileRejected); ok {
+		if err := file(fileRejected, rejected); err != nil {
+			return err
+		}
+	}
+	if err := file(fileStatus, rec.Value); err != nil {
+		return err
+	}
+	for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
+		size, err := w.x.repo.Executions.LogSize(ctx, t.key, t.id, stream)
+		if err != nil {
+			return fmt.Errorf("log of execution %s: %w", t.id, err)
+		}
+		if size == 0 {
+			continue
+		}
+		n.file = string(stream)
+		err = w.stream(n, size, func() (io.ReadCloser, error) {
+			return w.x.repo.Executions.OpenLog(ctx, t.key, t.id, stream, 0)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// records adds the run, its events, the package and the state.
+func (w *zipWriter) records(ctx context.Context) error {
+	s := w.s
+	if s.run != nil {
+		if err := w.bytes(entryName{part: runPart, workspace: s.workspace, id: s.run.RunID}, s.run.Encode()); err != nil {
+			return err
+		}
+		if err := w.events(ctx); err != nil {
+			return err
+		}
+	}
+	name := entryName{part: packagePart, pkg: s.state.PackageName, version: s.state.PackageVersion}
+	if err := w.bytes(name, []byte(s.state.PackageHash+"\n")); err != nil {
+		return err
+	}
+	if s.workspace == "" {
+		return nil
+	}
+	return w.bytes(entryName{part: workspacePart, workspace: s.workspace}, s.state.Encode())
+}
+
+// events adds the events of the run up to the last whole line.
+func (w *zipWriter) events(ctx context.Context) error {
+	key := eventsKey(w.s.workspace, w.s.run.RunID)
+	end, err := lastLine(ctx, w.x.repo.Records, key)
+	if err != nil || end == 0 {
+		return err
+	}
+	return w.stream(entryName{part: eventsPart, workspace: w.s.workspace, id: w.s.run.RunID}, end, func() (io.ReadCloser, error) {
+		r, err := w.x.repo.Records.Open(ctx, key, 0)
+		if err != nil {
+			return nil, err
+		}
+		return limited{io.LimitReader(r, end), r}, nil
+	})
+}
+
+type limited struct {
+	io.Reader
+	io.Closer
+}
+
+// lastLine returns where the last line of a stream ends; 0 if there is none.
+func lastLine(ctx context.Context, streams refstore.Streams, key refstore.Key) (int64, error) {
+	info, err := streams.Size(ctx, key)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("events: %w", err)
+	}
+	for end := info.Size; end > 0; {
+		from := max(0, end-64<<10)
+		r, err := streams.Open(ctx, key, from)
+		if err != nil {
+			return 0, fmt.Errorf("events: %w", err)
+		}
+		data, err := io.ReadAll(io.LimitReader(r, end-from))
+		r.Close()
+		if err != nil {
+			return 0, fmt.Errorf("events: %w", err)
+		}
+		if i := strings.LastIndexByte(string(data), '\n'); i >= 0 {
+			return from + int64(i) + 1, nil
+		}
+		end = from
+	}
+	return 0, nil
+}
+
+// provenance says who exports, and how what was not made here had come.
+func (w *zipWriter) provenance(list []*taken) *record.Export {
+	e := &record.Export{By: w.x.repo.User, Repository: w.x.repo.Location, Version: w.x.repo.Version}
+	if w.s.workspace != "" {
+		e.At = when(&w.s.state, w.s.run)
+	}
+	groups := map[string]*record.ExportGroup{} // by the bytes of the steps
+	group := func(steps string) *record.ExportGroup {
+		g := groups[steps]
+		if g == nil {
+			g = &record.ExportGroup{}
+			if p, err := record.DecodeProvenance([]byte(steps)); err == nil { // it was encoded here
+				g.Steps = p.Steps
+			}
+			groups[steps] = g
+		}
+		return g
+	}
+	for _, t := range list {
+		if t.steps != "" {
+			g := group(t.steps)
+			g.Executions = append(g.Executions, t.id)
+		}
+	}
+	if len(w.s.runSteps) > 0 {
+		g := group(string((&record.Provenance{Steps: w.s.runSteps}).Encode()))
+		g.Runs = append(g.Runs, w.s.run.RunID)
+	}
+	for _, steps := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[steps]
+		slices.Sort(g.Executions)
+		e.Earlier = append(e.Earlier, *g)
+	}
+	return e
+}
+
+// sign adds the signature, if there is a key.
+func (w *zipWriter) sign() error {
+	if err := w.drain(); err != nil {
+		return err
+	}
+	if w.x.opts.Key == nil {
+		return nil
+	}
+	return w.zip.AddBytes(signature.EntryName, w.x.opts.Key.Sign(w.manifest.Sum()).Encode())
+}
+
+// explain says for what an object is needed that is corrupt or has gone.
+func (w *zipWriter) explain(ctx context.Context, list []*taken, err error) error {
+	var corrupt *objectstore.CorruptError
+	if !errors.As(err, &corrupt) {
+		return err
+	}
+	found := errors.New("found")
+	what := ""
+	walk := w.x.gatherer(w.s, list).walk(ctx, reach.Options{
+		Visit: func(_ context.Context, r reach.Ref) error {
+			if r.Hash == corrupt.Want {
+				return found
+			}
+			return nil
+		},
+		Fault: func(f *reach.Fault) error {
+			if errors.Is(f.Err, found) && what == "" {
+				what = describe(f)
+			}
+			return nil
+		},
+	})
+	if walk != nil || what == "" {
+		return err
+	}
+	return &MissingError{What: what, Err: corrupt}
+}
+
+// A hashingReader hashes what is read and counts it. At the end it tells the hash, and an error then is one of reading.
+type hashingReader struct {
+	w      *zipWriter
+	r      io.ReadCloser
+	hasher *objectstore.Hasher
+	n      int64
+	end    func(objectstore.Hash, int64) error
+	ended  bool
+}
+
+func (r *hashingReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	r.hasher.Write(p[:n])
+	r.n += int64(n)
+	if done := r.w.done.Add(int64(n)); r.w.x.opts.Progress != nil && n > 0 {
+		r.w.x.opts.Progress(min(done, r.w.total), r.w.total)
+	}
+	if errors.Is(err, io.EOF) && !r.ended {
+		r.ended = true
+		if bad := r.end(r.hasher.Hash(), r.n); bad != nil {
+			return n, bad
+		}
+	}
+	return n, err
+}
+
+func (r *hashingReader) Close() error { return r.r.Close() }

@@ -1,0 +1,323 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// PruneStores are the stores of a repository whose cache is pruned.
+type PruneStores struct {
+	Records    refstore.Store
+	Objects    Sized
+	Workspaces *workspace.Workspaces
+	Curator    *executions.Curator
+}
+
+// Sized is an object store that tells sizes.
+type Sized interface {
+	objectstore.Store
+	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
+	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
+}
+
+// PruneOptions say what is to be pruned.
+type PruneOptions struct {
+	Rules
+	DryRun bool      // change nothing
+	By     string    // user@host, for the tombstones
+	Now    time.Time // what ages are counted from
+}
+
+// Pruned is what a prune took out, or would.
+type Pruned struct {
+	Total      int64        // executions that there were
+	Tasks      []PrunedTask // those that lost some, by name; with those that were spared
+	Executions int64        // that went
+	Spared     int64        // that were to go, and were changed, pinned or pruned by somebody meanwhile
+	Objects    int64        // that only they held
+	Bytes      int64        // of these objects
+	Held       int64        // bytes that only the cache holds now; -1 without MaxSize
+	Protected  [numberOfShields]int64
+	Unreadable []string // executions whose records cannot be read: nobody knows what the rules say about them
+}
+
+// PrunedTask is how many executions of a task went.
+type PrunedTask struct {
+	Task string // <workspace>.<task>, or a task hash where nothing else is known
+	N    int64
+}
+
+// Prune takes executions out of the cache by the rules. Never those that run, that the run of a workspace names, that would
+// answer a start of a workspace, or of a registered package on its defaults, and those that are pinned; so where it cannot be
+// found out which these are, nothing is pruned. The records go, the objects are left to a collection.
+//
+// It is safe beside whatever else happens in the repository: who has found an execution that goes meanwhile may publish
+// its output, which its tombstone keeps until then.
+func Prune(ctx context.Context, s PruneStores, o PruneOptions) (*Pruned, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	p := &pruner{PruneStores: s, PruneOptions: o, report: &Pruned{Held: -1}}
+	if err := p.protect(ctx); err != nil {
+		return nil, fmt.Errorf("prune: find out what is needed: %w", err)
+	}
+	if err := p.scan(ctx); err != nil {
+		return nil, fmt.Errorf("prune: %w", err)
+	}
+	if o.OlderThan > 0 {
+		p.pool.byAge(o.Now, o.OlderThan)
+	}
+	if o.KeepLast > 0 {
+		p.pool.byNumber(o.KeepLast)
+	}
+	if err := p.measure(ctx); err != nil {
+		return nil, fmt.Errorf("prune: measure the cache: %w", err)
+	}
+	if !o.DryRun {
+		if err := p.remove(ctx); err != nil {
+			return p.finish(), fmt.Errorf("prune: %w", err)
+		}
+	}
+	return p.finish(), nil
+}
+
+// pruner is one prune.
+type pruner struct {
+	PruneStores
+	PruneOptions
+
+	mu      sync.Mutex // of shields
+	shields map[uuid.UUID]Shield
+	pool    pool
+	removed atomic.Int64
+	report  *Pruned
+}
+
+func (p *pruner) shield(id string, by Shield) {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return // of nothing that is on record
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old := p.shields[u]; old == Unshielded || by < old {
+		p.shields[u] = by
+	}
+}
+
+// protect finds what must not go.
+func (p *pruner) protect(ctx context.Context) error {
+	p.shields = map[uuid.UUID]Shield{}
+	for _, find := range []func(context.Context) error{p.pins, p.starts, p.runs} {
+		if err := find(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pruner) pins(ctx context.Context) error {
+	for rec, err := range p.Records.List(ctx, refstore.Query{Partition: "PIN", KeysOnly: true}) {
+		if err != nil {
+			return err
+		}
+		p.shield(rec.Key.Sort, ByPin) // whatever the record says
+	}
+	return nil
+}
+
+func (p *pruner) starts(ctx context.Context) error {
+	found := func(_ string, _ executions.Key, id string) error {
+		p.shield(id, ByStart)
+		return nil
+	}
+	names, err := p.Workspaces.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ws := range names {
+		if err := p.Workspaces.Hits(ctx, ws, found); err != nil && !errors.Is(err, workspace.ErrNotFound) {
+			return err
+		}
+	}
+	packages, err := p.Workspaces.Packages(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ref := range packages {
+		err := p.Workspaces.PackageHits(ctx, ref, found)
+		if err == nil {
+			continue
+		}
+		if now, gone := p.Workspaces.Package(ctx, ref.Name, ref.Version); !errors.Is(gone, workspace.ErrNotFound) || now.Hash == ref.Hash {
+			return err
+		} // or else it was taken out of the register, and its objects collected
+	}
+	return nil
+}
+
+// runs protects what run records name, those of imported runs too.
+func (p *pruner) runs(ctx context.Context) error {
+	for ws, err := range p.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
+		if err != nil {
+			return err
+		}
+		for rec, err := range p.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws.Key.Sort}) {
+			if err != nil {
+				return err
+			}
+			run, err := record.DecodeRun(rec.Value)
+			if err != nil {
+				return fmt.Errorf("run %s of workspace %s: %w", rec.Key.Sort, ws.Key.Sort, err)
+			}
+			for t := range run.Tasks.All() {
+				p.shield(t.ExecutionID, ByRun)
+			}
+		}
+	}
+	return nil
+}
+
+// scan lists the executions.
+func (p *pruner) scan(ctx context.Context) error {
+	for e, err := range p.Curator.All(ctx) {
+		var bad *executions.RecordError
+		if errors.As(err, &bad) {
+			p.report.Total++
+			p.report.Unreadable = append(p.report.Unreadable, bad.ExecutionID)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p.report.Total++
+		if err := p.pool.add(e, p.shields); err != nil {
+			return err
+		}
+	}
+	for i := range p.pool.list {
+		p.report.Protected[p.pool.list[i].shield]++
+	}
+	p.report.Protected[Unshielded] = 0
+	return nil
+}
+
+// add takes an execution in.
+func (p *pool) add(e *executions.Execution, shields map[uuid.UUID]Shield) error {
+	id, err := uuid.Parse(e.ExecutionID)
+	if err != nil {
+		return err
+	}
+	made, err := executions.ParseID(e.ExecutionID)
+	if err != nil {
+		return err
+	}
+	if e.Metadata != nil && e.Metadata.ImportedAt.After(made) {
+		made = e.Metadata.ImportedAt
+	}
+	if n := len(p.keys); n == 0 || p.keys[n-1] != e.Key {
+		p.keys = append(p.keys, e.Key)
+	}
+	name := "task " + e.Key.Task.String()[:12]
+	if e.Detail != nil && e.Detail.Task != "" {
+		name = e.Detail.Workspace + "." + e.Detail.Task
+	}
+	c := candidate{
+		id: id, key: int32(len(p.keys) - 1), group: p.group(name), roots: -1, at: made.UnixMilli(),
+		good: e.State == record.Success && !e.Rejected(), shield: shields[id],
+	}
+	if e.State == record.Running {
+		c.shield = ByRunning
+	}
+	p.list = append(p.list, c)
+	return nil
+}
+
+// remove takes the records out, several tasks at a time, each execution with the rule that says so.
+func (p *pruner) remove(ctx context.Context) error {
+	goes := map[objectstore.Hash]*[numberOfRules][]int32{}
+	for i := range p.pool.list {
+		if c := &p.pool.list[i]; c.rule != stays {
+			task := p.pool.keys[c.key].Task
+			if goes[task] == nil {
+				goes[task] = new([numberOfRules][]int32)
+			}
+			goes[task][c.rule] = append(goes[task][c.rule], int32(i))
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(2 * runtime.GOMAXPROCS(0))
+	for task, byRule := range goes {
+		g.Go(func() error {
+			for by, list := range byRule {
+				for some := range slices.Chunk(list, batchSize) {
+					if err := p.removeSome(ctx, task, some, p.reason(rule(by))); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// batchSize is how many executions of a task are taken out at a time: what is kept of each until then is as large as
+// its record.
+const batchSize = 10_000
+
+func (p *pruner) removeSome(ctx context.Context, task objectstore.Hash, some []int32, reason string) error {
+	victims := make([]executions.Victim, 0, len(some))
+	for _, i := range some {
+		c := &p.pool.list[i]
+		e, err := p.Curator.Get(ctx, p.pool.keys[c.key], c.id.String())
+		switch {
+		case errors.Is(err, executions.ErrNotFound), errors.Is(err, executions.ErrMalformed):
+			continue // somebody else has pruned it; it has become verify's
+		case err != nil:
+			return err
+		}
+		victims = append(victims, e.Victim())
+	}
+	n, err := p.Curator.Prune(ctx, task, victims, p.By, reason)
+	p.removed.Add(int64(n))
+	return err
+}
+
+// finish completes the report.
+func (p *pruner) finish() *Pruned {
+	count := make([]int64, len(p.pool.groups))
+	for i := range p.pool.list {
+		if c := &p.pool.list[i]; c.rule != stays {
+			count[c.group]++
+			p.report.Executions++
+		}
+	}
+	for g, n := range count {
+		if n > 0 {
+			p.report.Tasks = append(p.report.Tasks, PrunedTask{Task: p.pool.groups[g], N: n})
+		}
+	}
+	slices.SortFunc(p.report.Tasks, func(a, b PrunedTask) int { return strings.Compare(a.Task, b.Task) })
+	if !p.DryRun {
+		p.report.Spared = p.report.Executions - p.removed.Load()
+		p.report.Executions = p.removed.Load()
+	}
+	return p.report
+}

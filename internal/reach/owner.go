@@ -1,0 +1,108 @@
+package reach
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"e3/executions"
+)
+
+// An OwnerKind says what sort of thing makes an object a root.
+type OwnerKind uint8
+
+// The kinds of owners.
+const (
+	APackage    OwnerKind = iota // a registered package
+	AWorkspace                   // a workspace
+	AnExecution                  // an execution
+	ATask                        // the executions of a task, all of them
+	ARun                         // a run
+	APin                         // a pin of an execution
+	ATombstone                   // an execution that was pruned
+	ASession                     // what somebody is doing now
+)
+
+// An Owner is who names a root. It is cheap: what else is worth showing is read when it is shown.
+type Owner struct {
+	Kind  OwnerKind
+	Name  string         // package: name/version, as its record has it. Workspace, run: the workspace
+	ID    string         // of the execution or run
+	Key   executions.Key // of the execution. ATask: only Task is set
+	Role  string         // what the owner has there: "output", "tree", …
+	Since time.Time      // session: when it began
+}
+
+// String says who it is in a few words.
+func (o Owner) String() string {
+	switch o.Kind {
+	case APackage:
+		return "package " + strings.Replace(o.Name, "/", "@", 1)
+	case AWorkspace:
+		return "workspace " + o.Name
+	case AnExecution:
+		return "execution " + o.ID
+	case ATask:
+		return "the executions of task " + o.Key.Task.String()[:12]
+	case ARun:
+		return "run " + o.ID + " of workspace " + o.Name
+	case APin:
+		return "the pin of execution " + o.ID
+	case ATombstone:
+		return "execution " + o.ID + ", which was pruned"
+	case ASession:
+		return "an e3 at work since " + o.Since.Local().Format("15:04:05")
+	}
+	return fmt.Sprintf("owner(%d)", o.Kind)
+}
+
+// A Root is a reference from which others are followed.
+type Root struct {
+	Ref
+	// Weak: the object may be gone, by design. What is below it may too.
+	Weak  bool
+	Owner Owner
+
+	followed bool // what its object refers to is a root too: it need not be read
+}
+
+// A Fault is a reference that could not be followed, or a record that could not be read.
+type Fault struct {
+	Ref   Ref // the zero Ref where the owner's own record is at fault
+	Weak  bool
+	Owner Owner
+	// Path are the names that lead from the owner to the object: those of datasets, entries of directories, tasks.
+	Path []string
+	// Err is objectstore.ErrNotFound for an object that is gone, a *MalformedError or *RecordError for one that is not
+	// what it should be, or an error of the store.
+	Err error
+}
+
+// Record tells whether the owner's record is at fault.
+func (f *Fault) Record() bool { return f.Ref == Ref{} }
+
+func (f *Fault) Error() string {
+	var b strings.Builder
+	b.WriteString(f.Owner.String())
+	if f.Owner.Role != "" {
+		b.WriteString(": " + f.Owner.Role)
+	}
+	for _, name := range f.Path {
+		b.WriteString("/" + name)
+	}
+	return fmt.Sprintf("%s: %v", &b, f.Err)
+}
+
+func (f *Fault) Unwrap() error { return f.Err }
+
+// A RecordError says that a record cannot be read, so that nobody knows what it refers to.
+type RecordError struct {
+	Record string
+	Err    error
+}
+
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("record %s cannot be read: %v", e.Record, e.Err)
+}
+
+func (e *RecordError) Unwrap() error { return e.Err }

@@ -1,0 +1,307 @@
+// Package reach knows what each kind of reference refers to, what the references of a repository start from, and
+// follows them. Collecting, verifying, pruning and exporting all ask here, so that none of them can forget a kind.
+//
+// An object has no kind; a reference has one ([Ref]). [Refs] are the references in one object. [References],
+// [Tombstones] and [Protected] are the roots of a repository, each with its [Owner]; [Roots] are all of them. A
+// [Walker] follows roots in parallel and reads each object once; what it met is a [Set].
+//
+// Objects of the TypeScript reference are told by their header, where a reference may name one: its packages, its
+// tasks, and its trees in the place of nodes.
+package reach
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"e3/internal/eastref"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// A Kind says how the object of a reference is read, and how far it is followed.
+type Kind uint8
+
+// The kinds of references.
+const (
+	File      Kind = iota // bytes that refer to nothing: the content of a file, a value, code of the reference
+	Dir                   // a directory object, with everything below it
+	Node                  // a node of a workspace's tree, or a tree object of the reference, with everything below it
+	Task                  // a task object
+	Package               // a package object, with its tasks and the datasets it comes with
+	FileOrDir             // an output of which nobody can tell any more: it is followed if it reads as a directory
+	Dirs                  // a directory object and those below it, without the content of files
+	Nodes                 // a node and those below it, without the datasets
+	kinds
+)
+
+var kindNames = [kinds]string{"file", "dir", "node", "task", "package", "file-or-dir", "dirs", "nodes"}
+
+func (k Kind) String() string {
+	if k < kinds {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// words is what the object is called in messages.
+func (k Kind) words() string {
+	return [...]string{"content", "directory object", "tree node", "task object", "package object", "output", "directory object", "tree node"}[k]
+}
+
+// A Ref is a reference to an object.
+type Ref struct {
+	Kind Kind
+	Hash objectstore.Hash
+}
+
+// String is the name under which a session protects what the reference leads to: "dir 4f0c…".
+func (r Ref) String() string { return r.Kind.String() + " " + r.Hash.String() }
+
+// ParseRef reads what String returns.
+func ParseRef(s string) (Ref, error) {
+	name, hash, _ := strings.Cut(s, " ")
+	for k, want := range kindNames {
+		if name == want {
+			h, err := objectstore.ParseHash(hash)
+			if err != nil {
+				return Ref{}, fmt.Errorf("reference %.80q: %w", s, err)
+			}
+			return Ref{Kind: Kind(k), Hash: h}, nil
+		}
+	}
+	return Ref{}, fmt.Errorf("reference %.80q is of no kind that this version knows", s)
+}
+
+// A MalformedError says that an object is there, but is not what a reference takes it for: its bytes are not
+// those of its name, or they do not decode.
+type MalformedError struct {
+	Ref Ref
+	Err error
+}
+
+func (e *MalformedError) Error() string {
+	return fmt.Sprintf("%s %s cannot be read: %v", e.Ref.Kind.words(), e.Ref.Hash, e.Err)
+}
+
+func (e *MalformedError) Unwrap() error { return e.Err }
+
+// Limits on objects that are read into memory, as those have who make them.
+const (
+	maxTask    = 16 << 20
+	maxPackage = 1 << 30
+	maxNode    = 1 << 30
+)
+
+// A Child is a reference in an object.
+type Child struct {
+	Ref
+	Name string // in the object: of a file, a dataset, a task
+}
+
+// Refs returns the references in the object of r, in the order of the object. An absent object is
+// objectstore.ErrNotFound, one that is not what r takes it for a *MalformedError, and any other error is the store's.
+func Refs(ctx context.Context, s objectstore.Store, r Ref) ([]Child, error) {
+	var children []Child
+	err := each(ctx, s, r, func(c Child) { children = append(children, c) })
+	if err != nil {
+		return nil, err
+	}
+	return children, nil
+}
+
+// each yields the references in an object. It may have yielded some when it fails.
+func each(ctx context.Context, s objectstore.Store, r Ref, yield func(Child)) error {
+	var read func(data []byte, k Kind, yield func(Child)) error
+	switch r.Kind {
+	case Dir, Dirs, FileOrDir:
+		read = eachInDir
+	case Node, Nodes:
+		read = eachInNode
+	case Task:
+		read = eachInTask
+	case Package:
+		read = eachInPackage
+	default:
+		return nil
+	}
+	if r.Kind == FileOrDir {
+		if yes, err := beginsLikeDir(ctx, s, r.Hash); err != nil || !yes {
+			return err
+		}
+	}
+	data, err := objectstore.ReadAll(ctx, s, r.Hash, limit(r.Kind))
+	var large *objectstore.TooLargeError
+	switch {
+	case errors.As(err, &large) && r.Kind == FileOrDir:
+		return nil // no directory is that large
+	case damaged(err):
+		return &MalformedError{Ref: r, Err: err}
+	case err != nil:
+		return err
+	}
+	if err := read(data, r.Kind, yield); err != nil && r.Kind != FileOrDir {
+		return &MalformedError{Ref: r, Err: err}
+	}
+	return nil
+}
+
+// beginsLikeDir looks at the first bytes of an object, which may be a file of any size.
+func beginsLikeDir(ctx context.Context, s objectstore.Store, h objectstore.Hash) (bool, error) {
+	empty, err := objectstore.EncodeTree(nil)
+	if err != nil {
+		return false, err
+	}
+	header := empty[:len(empty)-2] // all but the marker and the count
+	r, err := s.Open(ctx, h)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close() // nothing was written
+	begin := make([]byte, len(header))
+	_, err = io.ReadFull(r, begin)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read object %s: %w", h, err)
+	}
+	return bytes.Equal(begin, header), nil
+}
+
+func limit(k Kind) int64 {
+	switch k {
+	case Task:
+		return maxTask
+	case Package:
+		return maxPackage
+	case Node, Nodes:
+		return maxNode
+	}
+	return objectstore.MaxTreeBytes
+}
+
+func eachInDir(data []byte, k Kind, yield func(Child)) error {
+	below := Dir
+	if k == Dirs {
+		below = Dirs
+	}
+	return objectstore.EachEntry(data, func(e *objectstore.TreeEntry) {
+		switch {
+		case e.Kind == objectstore.KindDir:
+			yield(Child{Ref{below, e.Hash}, e.Name})
+		case e.Kind == objectstore.KindFile && k != Dirs:
+			yield(Child{Ref{File, e.Hash}, e.Name})
+		}
+	})
+}
+
+func eachInNode(data []byte, k Kind, yield func(Child)) error {
+	node, err := record.DecodeNode(data)
+	if errors.Is(err, record.ErrType) {
+		return eachInReferenceTree(data, k, yield)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range node {
+		if err := leaf(node[i].Name, &node[i].Leaf, k, yield); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaf yields what an entry of a node, or a package's default, refers to.
+func leaf(name string, l *record.Leaf, k Kind, yield func(Child)) error {
+	if l.Kind == record.LeafUnassigned {
+		return nil
+	}
+	below := File
+	switch l.Kind {
+	case record.LeafNode:
+		if below = Node; k == Nodes {
+			below = Nodes
+		}
+	case record.LeafDir:
+		below = Dir
+	}
+	if k == Nodes && below != Nodes {
+		return nil
+	}
+	h, err := objectstore.ParseHash(l.Hash)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	yield(Child{Ref{below, h}, name})
+	return nil
+}
+
+// eachInReferenceTree yields what a tree object of the reference refers to.
+func eachInReferenceTree(data []byte, k Kind, yield func(Child)) error {
+	entries, err := eastref.DecodeTree(data)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch {
+		case e.Kind == eastref.Tree:
+			yield(Child{Ref{k, e.Hash}, e.Name})
+		case e.Kind == eastref.Value && k != Nodes:
+			yield(Child{Ref{File, e.Hash}, e.Name})
+		}
+	}
+	return nil
+}
+
+func eachInTask(data []byte, _ Kind, yield func(Child)) error {
+	if !eastref.IsTask(data) {
+		_, err := record.DecodeTask(data)
+		return err
+	}
+	task, err := eastref.DecodeTask(data)
+	if err != nil {
+		return err
+	}
+	yield(Child{Ref{File, task.Command}, "command"})
+	return nil
+}
+
+func eachInPackage(data []byte, _ Kind, yield func(Child)) error {
+	if eastref.IsPackage(data) {
+		return eachInReferencePackage(data, yield)
+	}
+	pkg, err := record.DecodePackage(data)
+	if err != nil {
+		return err
+	}
+	for i := range pkg.Tasks {
+		t := &pkg.Tasks[i]
+		h, err := objectstore.ParseHash(t.Task)
+		if err != nil {
+			return fmt.Errorf("task %s: %w", t.Name, err)
+		}
+		yield(Child{Ref{Task, h}, t.Name})
+	}
+	for i := range pkg.Inputs {
+		if err := leaf(pkg.Inputs[i].Name, &pkg.Inputs[i].Default, Package, yield); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachInReferencePackage(data []byte, yield func(Child)) error {
+	pkg, err := eastref.DecodePackage(data)
+	if err != nil {
+		return err
+	}
+	for _, t := range pkg.Tasks {
+		yield(Child{Ref{Task, t.Task}, t.Name})
+	}
+	yield(Child{Ref{Node, pkg.Root}, "data"})
+	return nil
+}

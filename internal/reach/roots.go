@@ -1,0 +1,228 @@
+package reach
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// Executions is what is asked of the executions on record.
+type Executions interface {
+	Tasks(ctx context.Context) iter.Seq2[objectstore.Hash, error]
+	Inputs(ctx context.Context, task objectstore.Hash) iter.Seq2[objectstore.Hash, error]
+	Statuses(ctx context.Context, k executions.Key) iter.Seq2[*executions.Execution, error]
+}
+
+// Stores are what the roots of a repository are read from.
+type Stores struct {
+	Records    refstore.Store
+	Objects    objectstore.Store
+	Executions Executions
+	Workers    int // how many tasks are looked at at a time; 0 is one for each processor
+}
+
+// A Sink takes roots, from several goroutines at a time. An error from it ends the enumeration and is returned.
+type Sink interface {
+	Root(Root) error
+	// RecordFault says that a record cannot be read; its roots are not known. A store that cannot be read ends the
+	// enumeration instead.
+	RecordFault(*Fault) error
+}
+
+// Roots enumerates all roots: References, Tombstones of what was pruned since a moment, and what sessions protect.
+// A collector has to look at the three in this order, and at the sessions again for the last (doc/design.md §13).
+func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore.SessionInfo, sink Sink) error {
+	if err := s.References(ctx, sink); err != nil {
+		return err
+	}
+	if err := s.Tombstones(ctx, since, sink); err != nil {
+		return err
+	}
+	return Protected(sessions, sink)
+}
+
+// References enumerates the roots that are on record: executions, runs, pins, packages, workspaces.
+func (s *Stores) References(ctx context.Context, sink Sink) error {
+	// Executions come first: their task objects are read once for the kinds of their outputs, and not again for the
+	// packages.
+	for _, enumerate := range []func(context.Context, Sink) error{s.ExecutionRoots, s.RunRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots} {
+		if err := enumerate(ctx, sink); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PackageRoots enumerates the registered packages.
+func (s *Stores) PackageRoots(ctx context.Context, sink Sink) error {
+	return s.list(ctx, "PACKAGE", func(rec refstore.Record) error {
+		owner := Owner{Kind: APackage, Name: rec.Key.Sort}
+		h, err := objectstore.ParseHash(strings.TrimSuffix(string(rec.Value), "\n"))
+		if err != nil {
+			return sink.RecordFault(recordFault(owner, rec.Key, err))
+		}
+		return sink.Root(Root{Ref: Ref{Package, h}, Owner: owner})
+	})
+}
+
+// WorkspaceRoots enumerates the packages and trees of the workspaces.
+func (s *Stores) WorkspaceRoots(ctx context.Context, sink Sink) error {
+	return s.list(ctx, "WORKSPACE", func(rec refstore.Record) error {
+		owner := Owner{Kind: AWorkspace, Name: rec.Key.Sort}
+		state, err := record.DecodeWorkspaceState(rec.Value)
+		if err != nil {
+			return sink.RecordFault(recordFault(owner, rec.Key, err))
+		}
+		if state == nil {
+			return nil
+		}
+		for _, r := range []struct {
+			kind       Kind
+			hash, role string
+		}{{Package, state.PackageHash, "package"}, {Node, state.RootHash, "tree"}} {
+			h, err := objectstore.ParseHash(r.hash)
+			if err != nil {
+				return sink.RecordFault(recordFault(owner, rec.Key, fmt.Errorf("%s: %w", r.role, err)))
+			}
+			owner.Role = r.role
+			if err := sink.Root(Root{Ref: Ref{r.kind, h}, Owner: owner}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// RunRoots enumerates the nodes of the runs' snapshots, of workspaces that are gone too. They may be missing.
+func (s *Stores) RunRoots(ctx context.Context, sink Sink) error {
+	for ws, err := range s.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
+		if err != nil {
+			return err
+		}
+		err := s.list(ctx, "DATAFLOW/"+ws.Key.Sort, func(rec refstore.Record) error {
+			owner := Owner{Kind: ARun, Name: ws.Key.Sort, ID: rec.Key.Sort}
+			run, err := record.DecodeRun(rec.Value)
+			if err != nil {
+				return sink.RecordFault(recordFault(owner, rec.Key, err))
+			}
+			for _, r := range []struct{ hash, role string }{{run.InputSnapshot, "inputs"}, {run.OutputSnapshot, "outputs"}} {
+				h, err := objectstore.ParseHash(r.hash)
+				if err != nil {
+					continue // there is none
+				}
+				owner.Role = r.role
+				if err := sink.Root(Root{Ref: Ref{Nodes, h}, Weak: true, Owner: owner}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PinRoots enumerates the tasks of pinned executions. What else a pin keeps, its execution does.
+func (s *Stores) PinRoots(ctx context.Context, sink Sink) error {
+	return s.list(ctx, "PIN", func(rec refstore.Record) error {
+		owner := Owner{Kind: APin, ID: rec.Key.Sort, Role: "task"}
+		pin, err := record.DecodePin(rec.Value)
+		var h objectstore.Hash
+		if err == nil {
+			h, err = objectstore.ParseHash(pin.Task)
+		}
+		if err != nil {
+			return sink.RecordFault(recordFault(owner, rec.Key, err))
+		}
+		return sink.Root(Root{Ref: Ref{Task, h}, Weak: true, Owner: owner})
+	})
+}
+
+// Tombstones enumerates what was pruned at a moment or later: somebody who was at work then may have found it. Tombstones
+// are kept to the millisecond.
+func (s *Stores) Tombstones(ctx context.Context, since time.Time, sink Sink) error {
+	since = since.Truncate(time.Millisecond)
+	return s.list(ctx, "TOMBSTONE", func(rec refstore.Record) error {
+		owner := Owner{Kind: ATombstone}
+		task, err := objectstore.ParseHash(rec.Key.Sort)
+		var stones record.Tombstones
+		if err == nil {
+			stones, err = record.DecodeTombstones(rec.Value)
+		}
+		if err != nil {
+			return sink.RecordFault(recordFault(owner, rec.Key, err))
+		}
+		t := taskRoots{stores: s, sink: sink, hash: task}
+		for i := range stones {
+			stone := &stones[i]
+			if stone.PrunedAt.Before(since) {
+				continue
+			}
+			inputs, err := objectstore.ParseHash(stone.InputsHash)
+			if err != nil {
+				return sink.RecordFault(recordFault(owner, rec.Key, err))
+			}
+			owner.ID, owner.Key = stone.ExecutionID, executions.Key{Task: task, Inputs: inputs}
+			if err := t.read(ctx, Root{Weak: true, Owner: owner}); err != nil {
+				return err
+			}
+			if stone.OutputHash == "" {
+				continue
+			}
+			output, err := objectstore.ParseHash(stone.OutputHash)
+			if err != nil {
+				return sink.RecordFault(recordFault(owner, rec.Key, err))
+			}
+			owner.Role = "output"
+			if err := sink.Root(Root{Ref: Ref{t.output, output}, Weak: true, Owner: owner}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Protected enumerates what sessions have made known as in use. A name that this version cannot read is an error: it
+// may be anything.
+func Protected(sessions []refstore.SessionInfo, sink Sink) error {
+	for _, session := range sessions {
+		owner := Owner{Kind: ASession, Since: session.Began}
+		for _, name := range session.Protected {
+			ref, err := ParseRef(name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", owner, err)
+			}
+			// What is protected may have been found missing already; that is then for its session to say.
+			if err := sink.Root(Root{Ref: ref, Weak: true, Owner: owner}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// list calls f for every record of a partition.
+func (s *Stores) list(ctx context.Context, partition string, f func(refstore.Record) error) error {
+	for rec, err := range s.Records.List(ctx, refstore.Query{Partition: partition}) {
+		if err == nil {
+			err = f(rec)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func recordFault(owner Owner, key refstore.Key, err error) *Fault {
+	return &Fault{Owner: owner, Err: &RecordError{Record: key.String(), Err: err}}
+}

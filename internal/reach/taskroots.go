@@ -1,0 +1,167 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/executions"
+	"e3/internal/eastref"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// ExecutionRoots enumerates what every execution names: its task object, its output, the directory objects of its
+// inputs. The last may be missing.
+func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
+	workers := s.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	tasks := make(chan objectstore.Hash, 64)
+	for range workers {
+		g.Go(func() error {
+			for task := range tasks {
+				if err := s.taskRoots(ctx, task, sink); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		defer close(tasks)
+		for task, err := range s.Executions.Tasks(ctx) {
+			if err != nil {
+				return err
+			}
+			select {
+			case tasks <- task:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// taskRoots enumerates the executions of one task.
+func (s *Stores) taskRoots(ctx context.Context, task objectstore.Hash, sink Sink) error {
+	t := taskRoots{stores: s, sink: sink, hash: task}
+	for inputs, err := range s.Executions.Inputs(ctx, task) {
+		if err != nil {
+			return err
+		}
+		key := executions.Key{Task: task, Inputs: inputs}
+		for e, err := range s.Executions.Statuses(ctx, key) {
+			if err := t.execution(ctx, key, e, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// taskRoots is a task whose executions are enumerated.
+type taskRoots struct {
+	stores *Stores
+	sink   Sink
+	hash   objectstore.Hash
+
+	found  bool  // the rest is known
+	output Kind  // of what its executions have made
+	dirs   []int // the inputs that are directories
+}
+
+// execution enumerates what an execution names. The record of one that cannot be read answers nobody, so it keeps
+// nothing but its task.
+func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *executions.Execution, err error) error {
+	var unreadable *executions.RecordError
+	if err != nil && !errors.As(err, &unreadable) {
+		return err
+	}
+	if err := t.read(ctx, Root{Owner: Owner{Kind: ATask, Key: executions.Key{Task: t.hash}, Role: "task object"}}); err != nil {
+		return err
+	}
+	owner := Owner{Kind: AnExecution, Key: key}
+	malformed := func(err error) error {
+		return t.sink.RecordFault(&Fault{Owner: owner, Err: &RecordError{Record: "executions/" + key.String() + "/" + owner.ID, Err: err}})
+	}
+	if unreadable != nil {
+		owner.ID = unreadable.ExecutionID
+		return malformed(unreadable.Err)
+	}
+	owner.ID = e.ExecutionID
+	if e.State == record.Success {
+		h, err := objectstore.ParseHash(e.OutputHash)
+		if err != nil {
+			return malformed(err)
+		}
+		owner.Role = "output"
+		if err := t.sink.Root(Root{Ref: Ref{t.output, h}, Owner: owner}); err != nil {
+			return err
+		}
+	}
+	owner.Role = "input"
+	for _, i := range t.dirs {
+		if i >= len(e.InputHashes) {
+			break
+		}
+		h, err := objectstore.ParseHash(e.InputHashes[i])
+		if err != nil {
+			return malformed(err)
+		}
+		if err := t.sink.Root(Root{Ref: Ref{Dirs, h}, Weak: true, Owner: owner}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read makes the task object a root, with r's owner, and finds out what kinds of data its executions name. It does so
+// once.
+func (t *taskRoots) read(ctx context.Context, r Root) error {
+	if t.found {
+		return nil
+	}
+	t.found = true
+	r.Ref = Ref{Task, t.hash}
+	data, err := objectstore.ReadAll(ctx, t.stores.Objects, t.hash, maxTask)
+	switch malformed := damaged(err); {
+	case malformed, errors.Is(err, objectstore.ErrNotFound):
+		// Whoever follows the reference finds that out again, and reports it.
+		t.output = FileOrDir
+		return t.sink.Root(r)
+	case err != nil:
+		return err
+	case eastref.IsTask(data):
+		t.output = File
+		return t.sink.Root(r)
+	}
+	task, err := record.DecodeTask(data)
+	if err != nil {
+		t.output = FileOrDir
+		return t.sink.Root(r)
+	}
+	if t.output = File; task.Output.Multi || task.Output.Entries[0].Kind == record.KindDir {
+		t.output = Dir
+	}
+	for i, in := range task.Inputs {
+		if in.Kind == record.KindDir {
+			t.dirs = append(t.dirs, i)
+		}
+	}
+	r.followed = true
+	return t.sink.Root(r)
+}
+
+// damaged tells whether an object was there and is not what its name says.
+func damaged(err error) bool {
+	var corrupt *objectstore.CorruptError
+	var large *objectstore.TooLargeError
+	return errors.As(err, &corrupt) || errors.As(err, &large)
+}

@@ -1,0 +1,239 @@
+package reach
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+
+	"e3/objectstore"
+)
+
+// Options adjust a Walker. The zero value is usable.
+type Options struct {
+	// Workers is how many objects are read at a time; 0 is one for each processor.
+	Workers int
+	// Visit is called once for each object that is met, before it is read, by several goroutines; twice for one that
+	// is met as different kinds. An error makes the reference a Fault.
+	Visit func(ctx context.Context, r Ref) error
+	// Fault is called for each reference that cannot be followed and each record that cannot be read, one call at a
+	// time. An error ends the walk and is what Wait returns. Without Fault the first one ends the walk.
+	Fault func(f *Fault) error
+}
+
+// A Walker follows references. Roots may be added by several goroutines, and after Wait again. Memory is that of the
+// set, and of what is waiting to be read: at most the directories and nodes of a level.
+type Walker struct {
+	ctx     context.Context
+	objects objectstore.Store
+	opts    Options
+	set     *Set
+	faults  sync.Mutex // held while Fault is called
+
+	mu      sync.Mutex
+	idle    sync.Cond // running became 0
+	pending []item    // to be read; the last one first, so that few are waiting
+	running int
+	err     error
+}
+
+// item is an object that is to be read.
+type item struct {
+	ref  Ref
+	weak bool
+	name string // in the object above it
+	from *trail
+}
+
+// trail says how an object was reached. Objects without children make none.
+type trail struct {
+	owner *Owner // at the top
+	up    *trail
+	name  string
+}
+
+// backlog is how many objects wait to be read before whoever adds roots must help.
+const backlog = 4096
+
+// NewWalker returns a Walker that has met nothing. The walk ends with ctx.
+func NewWalker(ctx context.Context, objects objectstore.Store, o Options) *Walker {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	w := &Walker{ctx: ctx, objects: objects, opts: o, set: NewSet()}
+	w.idle.L = &w.mu
+	return w
+}
+
+// Met is what was met so far.
+func (w *Walker) Met() *Set { return w.set }
+
+// Root adds a root, and may read objects before it returns. An error means that the walk has ended.
+func (w *Walker) Root(r Root) error {
+	if !w.set.Add(r.Ref) {
+		return w.failure()
+	}
+	it := item{ref: r.Ref, weak: r.Weak}
+	leaf := r.Kind == File || r.followed
+	if leaf && w.opts.Visit == nil {
+		return w.failure()
+	}
+	owner := r.Owner
+	it.from = &trail{owner: &owner}
+	if !w.visit(it) || leaf {
+		return w.failure()
+	}
+	if w.behind() {
+		w.expand(it)
+	} else {
+		w.push(it)
+	}
+	return w.failure()
+}
+
+// RecordFault passes on that a record cannot be read.
+func (w *Walker) RecordFault(f *Fault) error {
+	w.fault(f)
+	return w.failure()
+}
+
+// Wait returns once everything was followed, or the walk has ended with an error.
+func (w *Walker) Wait() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.running > 0 {
+		w.idle.Wait()
+	}
+	if w.err == nil {
+		w.err = w.ctx.Err()
+	}
+	return w.err
+}
+
+func (w *Walker) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *Walker) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.pending = nil
+}
+
+// behind tells whether so much is waiting that whoever adds a root reads it.
+func (w *Walker) behind() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pending) >= backlog
+}
+
+// push has objects read by the workers.
+func (w *Walker) push(items ...item) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return
+	}
+	w.pending = append(w.pending, items...)
+	for range min(len(items), w.opts.Workers-w.running) {
+		w.running++
+		go w.work()
+	}
+}
+
+// work reads objects until none is waiting.
+func (w *Walker) work() {
+	for {
+		w.mu.Lock()
+		n := len(w.pending)
+		if n == 0 {
+			if w.running--; w.running == 0 {
+				w.pending = nil // a level may have been large
+				w.idle.Broadcast()
+			}
+			w.mu.Unlock()
+			return
+		}
+		it := w.pending[n-1]
+		w.pending[n-1] = item{}
+		w.pending = w.pending[:n-1]
+		w.mu.Unlock()
+		w.expand(it)
+	}
+}
+
+// expand reads an object and takes in what it refers to.
+func (w *Walker) expand(it item) {
+	if err := w.ctx.Err(); err != nil {
+		w.fail(err)
+		return
+	}
+	var below []item
+	var from *trail
+	err := each(w.ctx, w.objects, it.ref, func(c Child) {
+		if !w.set.Add(c.Ref) || c.Kind == File && w.opts.Visit == nil {
+			return
+		}
+		if from == nil {
+			from = &trail{up: it.from, name: it.name}
+		}
+		child := item{ref: c.Ref, weak: it.weak, name: c.Name, from: from}
+		if w.visit(child) && c.Kind != File {
+			below = append(below, child)
+		}
+	})
+	w.push(below...) // also what an object that is damaged has yielded until then
+	if err != nil {
+		w.faultAt(it, err)
+	}
+}
+
+// visit calls Visit and tells whether the object is to be read.
+func (w *Walker) visit(it item) bool {
+	if w.opts.Visit == nil {
+		return true
+	}
+	if err := w.opts.Visit(w.ctx, it.ref); err != nil {
+		w.faultAt(it, err)
+		return false
+	}
+	return true
+}
+
+func (w *Walker) faultAt(it item, err error) {
+	if w.ctx.Err() != nil {
+		w.fail(w.ctx.Err())
+		return
+	}
+	f := &Fault{Ref: it.ref, Weak: it.weak, Err: err}
+	if it.name != "" {
+		f.Path = append(f.Path, it.name)
+	}
+	for t := it.from; t != nil; t = t.up {
+		if t.name != "" {
+			f.Path = append(f.Path, t.name)
+		}
+		if t.owner != nil {
+			f.Owner = *t.owner
+		}
+	}
+	slices.Reverse(f.Path)
+	w.fault(f)
+}
+
+func (w *Walker) fault(f *Fault) {
+	w.faults.Lock()
+	defer w.faults.Unlock()
+	err := error(f)
+	if w.opts.Fault != nil {
+		err = w.opts.Fault(f)
+	}
+	if err != nil {
+		w.fail(err)
+	}
+}

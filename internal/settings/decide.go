@@ -1,0 +1,76 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+
+	"e3/internal/signature"
+)
+
+// Why an export is not taken in. A third reason is [signature.ErrBadSignature].
+var (
+	ErrUnsigned  = errors.New("the export is not signed")
+	ErrUntrusted = errors.New("the key that signed the export is not trusted here")
+)
+
+// Trust is how far a signature counts.
+type Trust int
+
+// What [Settings.Decide] finds.
+const (
+	Unsigned Trust = iota
+	Unknown        // the signature holds; its key is not trusted here
+	Trusted        // the signature holds, and its key is trusted here
+)
+
+// Verdict is what is known of who made an export. All of it is safe to show.
+type Verdict struct {
+	Trust     Trust
+	Key       signature.PublicKey // zero if unsigned
+	Name      string              // who the signer says they are; "" if unsigned, or if they say nothing
+	TrustedAs string              // the name of the key here; "" unless trusted
+}
+
+// String says it to people.
+func (v Verdict) String() string {
+	switch {
+	case v.Trust == Unsigned:
+		return "not signed"
+	case v.Trust == Trusted && (v.Name == "" || v.Name == v.TrustedAs):
+		return fmt.Sprintf("signed by %q, whose key is trusted here", v.TrustedAs)
+	case v.Trust == Trusted:
+		return fmt.Sprintf("signed by %q, who goes by %q and whose key is trusted here", v.TrustedAs, v.Name)
+	case v.Name == "":
+		return fmt.Sprintf("signed by somebody whose key is not trusted here: %s", v.Key)
+	}
+	return fmt.Sprintf("signed by somebody who goes by %q and whose key is not trusted here: %s", v.Name, v.Key)
+}
+
+// Decide is the one place that says whether an export may be taken in. sig is what came with it, nil if nothing did;
+// manifest digests the list that was made while the export was read; require asks for a trusted signature where
+// the repository does not. A signature that does not hold is always refused. Of an export that is refused the
+// verdict says what is known nevertheless. ErrUnsigned, ErrUntrusted, signature.ErrBadSignature.
+func (s *Settings) Decide(sig *signature.Signature, manifest [32]byte, require bool) (Verdict, error) {
+	require = require || s.RequireSigned
+	if sig == nil {
+		if require {
+			return Verdict{}, fmt.Errorf("%w, and only exports that a trusted key has signed may come in", ErrUnsigned)
+		}
+		return Verdict{}, nil
+	}
+	if err := sig.Verify(manifest); err != nil {
+		return Verdict{}, err
+	}
+	v := Verdict{Trust: Unknown, Key: sig.Key, Name: sig.Name}
+	if k, ok := s.Trusted(sig.Key); ok {
+		v.Trust, v.TrustedAs = Trusted, k.Name
+	}
+	if require && v.Trust != Trusted {
+		who := ""
+		if v.Name != "" {
+			who = fmt.Sprintf(" of somebody who goes by %q", v.Name)
+		}
+		return v, fmt.Errorf("%w: %s%s; if you know whose it is: e3 key trust <repo> %[2]s", ErrUntrusted, v.Key, who)
+	}
+	return v, nil
+}

@@ -1,0 +1,193 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"e3/internal/signature"
+)
+
+// A member is one entry of a JSON object. Those that this e3 does not know are kept as they are.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// Decode reads the record. Members that are not known are kept for Encode.
+func Decode(data []byte) (*Settings, error) {
+	all, err := members(data)
+	if err != nil {
+		return nil, err
+	}
+	s := &Settings{}
+	for _, m := range all {
+		switch m.name {
+		case "requireSigned":
+			err = into(m, &s.RequireSigned)
+		case "trustedKeys":
+			err = s.decodeKeys(m)
+		default:
+			s.others = append(s.others, m)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Settings) decodeKeys(m member) error {
+	var list []json.RawMessage
+	if err := into(m, &list); err != nil {
+		return err
+	}
+	for i, raw := range list {
+		k, err := decodeKey(raw)
+		if err == nil {
+			err = s.Trust(k) // names and keys are unique
+		}
+		if err != nil {
+			return fmt.Errorf("trustedKeys[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func decodeKey(raw []byte) (TrustedKey, error) {
+	all, err := members(raw)
+	if err != nil {
+		return TrustedKey{}, err
+	}
+	var k TrustedKey
+	found := false
+	for _, m := range all {
+		switch m.name {
+		case "name":
+			err = into(m, &k.Name)
+		case "key":
+			var text string
+			if err = into(m, &text); err == nil {
+				k.Key, err = signature.ParsePublicKey(text)
+			}
+			found = true
+		case "addedBy":
+			err = into(m, &k.AddedBy)
+		case "addedAt":
+			err = into(m, &k.AddedAt)
+		default:
+			k.others = append(k.others, m)
+		}
+		if err != nil {
+			return TrustedKey{}, err
+		}
+	}
+	if !found {
+		return TrustedKey{}, errors.New(`there is no "key"`)
+	}
+	k.AddedAt = k.AddedAt.UTC().Truncate(time.Second)
+	if year := k.AddedAt.Year(); year < 0 || year > 9999 { // elsewhere it had four digits
+		return TrustedKey{}, errors.New("addedAt: the year does not have four digits")
+	}
+	return k, nil
+}
+
+// into reads the value of a member; null, which encoding/json passes over, has no type that fits.
+func into(m member, v any) error {
+	if bytes.Equal(m.value, []byte("null")) {
+		return fmt.Errorf("%s: null says nothing", m.name)
+	}
+	if err := json.Unmarshal(m.value, v); err != nil {
+		return fmt.Errorf("%s: %w", m.name, err)
+	}
+	return nil
+}
+
+// members takes a JSON object apart. encoding/json would take a name in any case, and of a repeated one the last.
+func members(data []byte) ([]member, error) {
+	var whole json.RawMessage // bounds the depth, also for Encode
+	if err := json.Unmarshal(data, &whole); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(whole))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, errors.New("not a JSON object")
+	}
+	var list []member
+	seen := map[string]bool{}
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		m := member{}
+		m.name, _ = t.(string) // nothing else can be there
+		if seen[m.name] {
+			return nil, fmt.Errorf("member %q is there twice", m.name)
+		}
+		seen[m.name] = true
+		if err := dec.Decode(&m.value); err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+// Encode returns the bytes of the record: JSON that a person can read, a setting and a key a line. Only what is known is
+// laid out: to indent what is not would multiply its size with its depth.
+func (s *Settings) Encode() []byte {
+	keys := []byte("[")
+	for i := range s.TrustedKeys {
+		k := &s.TrustedKeys[i]
+		if i > 0 {
+			keys = append(keys, ',')
+		}
+		keys = append(keys, "\n    "...)
+		keys = object(keys, "", []member{
+			known("name", k.Name), known("key", k.Key.String()), known("addedBy", k.AddedBy),
+			known("addedAt", k.AddedAt.UTC().Format(time.RFC3339)),
+		}, k.others)
+	}
+	if len(s.TrustedKeys) > 0 {
+		keys = append(keys, "\n  "...)
+	}
+	keys = append(keys, ']')
+	b := object(nil, "\n  ", []member{known("requireSigned", s.RequireSigned), {"trustedKeys", keys}}, s.others)
+	return append(b, '\n')
+}
+
+func known(name string, v any) member { return member{name, text(v)} }
+
+// text encodes a value that always encodes.
+func text(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// object appends an object to b, with a line break and its indent before each member, or none.
+func object(b []byte, lineBreak string, lists ...[]member) []byte {
+	b = append(b, '{')
+	for i, m := range slices.Concat(lists...) {
+		switch {
+		case i > 0 && lineBreak == "":
+			b = append(b, ", "...)
+		case i > 0:
+			b = append(b, ',')
+		}
+		b = append(append(append(b, lineBreak...), text(m.name)...), ": "...)
+		b = append(b, m.value...)
+	}
+	if lineBreak != "" {
+		b = append(b, '\n')
+	}
+	return append(b, '}')
+}

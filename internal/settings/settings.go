@@ -1,0 +1,134 @@
+// Package settings keeps what a repository is told about itself: whose exports it takes in, to begin with. It is one
+// record, which every process reads when it needs it and changes by compare-and-swap.
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"e3/internal/signature"
+	"e3/refstore"
+)
+
+// key is that of the record.
+func key() refstore.Key { return refstore.Key{Partition: "SETTINGS", Sort: "repository"} }
+
+// Settings of a repository. The zero value is that of one that was told nothing.
+type Settings struct {
+	RequireSigned bool // only exports that a trusted key has signed are taken in
+	TrustedKeys   []TrustedKey
+
+	others []member // what a newer e3 keeps here
+}
+
+// TrustedKey is a key whose signatures count. No two of a repository have the same name or the same key.
+type TrustedKey struct {
+	Name    string // what it is called here, whatever its owner says
+	Key     signature.PublicKey
+	AddedBy string // user@host
+	AddedAt time.Time
+
+	others []member
+}
+
+// Get reads the settings of a repository.
+func Get(ctx context.Context, store refstore.Store) (*Settings, error) {
+	s, _, err := read(ctx, store)
+	return s, err
+}
+
+func read(ctx context.Context, store refstore.Store) (*Settings, refstore.Version, error) {
+	rec, err := store.Get(ctx, key())
+	if errors.Is(err, refstore.ErrNotFound) {
+		return &Settings{}, refstore.Absent, nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read the repository's settings: %w", err)
+	}
+	s, err := Decode(rec.Value)
+	if err != nil {
+		return nil, "", fmt.Errorf("read the repository's settings: %w", err)
+	}
+	return s, rec.Version, nil
+}
+
+// Update changes the settings of a repository. change may be called again when somebody else was faster; its error ends
+// the update and is returned as it is. What change leaves alone is kept, also what this e3 does not know.
+func Update(ctx context.Context, store refstore.Store, change func(*Settings) error) (*Settings, error) {
+	for {
+		s, version, err := read(ctx, store)
+		if err != nil {
+			return nil, err
+		}
+		before := string(s.Encode())
+		if err := change(s); err != nil {
+			return nil, err
+		}
+		value := s.Encode()
+		if string(value) == before {
+			return s, nil
+		}
+		_, err = store.Put(ctx, refstore.Record{Key: key(), Value: value, Version: version})
+		if errors.Is(err, refstore.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("write the repository's settings: %w", err)
+		}
+		return s, nil
+	}
+}
+
+// Errors of [Settings.Trust].
+var (
+	ErrNameTaken = errors.New("another trusted key has this name")
+	ErrTrusted   = errors.New("the key is trusted already")
+)
+
+// CheckKeyName reports why a trusted key cannot be called so.
+func CheckKeyName(name string) error {
+	if _, err := signature.ParsePublicKey(name); err == nil {
+		return errors.New("the name of a key cannot be a key") // whoever takes one out may name either
+	}
+	return signature.CheckName(name)
+}
+
+// Trust adds a key. ErrNameTaken, ErrTrusted.
+func (s *Settings) Trust(k TrustedKey) error {
+	if err := CheckKeyName(k.Name); err != nil {
+		return err
+	}
+	for i := range s.TrustedKeys {
+		switch old := &s.TrustedKeys[i]; {
+		case old.Key == k.Key:
+			return fmt.Errorf("%w, as %q", ErrTrusted, old.Name)
+		case old.Name == k.Name:
+			return fmt.Errorf("%w: %q is %s", ErrNameTaken, old.Name, old.Key)
+		}
+	}
+	s.TrustedKeys = append(s.TrustedKeys, k)
+	return nil
+}
+
+// Distrust takes out the key with this name, or this text, and returns it. It tells whether there was one.
+func (s *Settings) Distrust(nameOrKey string) (TrustedKey, bool) {
+	i := slices.IndexFunc(s.TrustedKeys, func(k TrustedKey) bool { return k.Name == nameOrKey || k.Key.String() == nameOrKey })
+	if i < 0 {
+		return TrustedKey{}, false
+	}
+	k := s.TrustedKeys[i]
+	s.TrustedKeys = slices.Delete(slices.Clone(s.TrustedKeys), i, i+1)
+	return k, true
+}
+
+// Trusted returns what is known of a key.
+func (s *Settings) Trusted(k signature.PublicKey) (TrustedKey, bool) {
+	i := slices.IndexFunc(s.TrustedKeys, func(t TrustedKey) bool { return t.Key == k })
+	if i < 0 {
+		return TrustedKey{}, false
+	}
+	return s.TrustedKeys[i], true
+}

@@ -1,0 +1,233 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// executions checks the executions, several tasks at a time.
+func (v *verifier) executions(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers())
+	for task, err := range v.Curator.Tasks(ctx) {
+		if err != nil {
+			return errors.Join(err, g.Wait())
+		}
+		if gctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			for inputs, err := range v.Curator.Inputs(gctx, task) {
+				if err != nil {
+					return err
+				}
+				if err := v.key(gctx, executions.Key{Task: task, Inputs: inputs}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// key checks the executions of a key.
+func (v *verifier) key(ctx context.Context, k executions.Key) error {
+	for e, err := range v.Curator.List(ctx, k) {
+		var bad *executions.RecordError
+		id := ""
+		switch {
+		case errors.As(err, &bad):
+			id = bad.ExecutionID
+		case err != nil:
+			return err
+		default:
+			id = e.ExecutionID
+			if err = v.check(ctx, e); err == nil {
+				err = v.logs(ctx, e)
+			}
+		}
+		v.count(&v.report.Executions)
+		if err == nil {
+			continue
+		}
+		if err := v.badExecution(ctx, k, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// badExecution looks again at an execution that was found to be at fault, and reports what it finds.
+func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string) error {
+	f := Fault{Kind: BadRecord, Where: executionPath(k, id), For: []string{"execution " + id}}
+	e, err := v.Curator.Get(ctx, k, id)
+	switch {
+	case errors.Is(err, executions.ErrNotFound):
+		return nil
+	case errors.Is(err, executions.ErrMalformed):
+		f.Problem, f.Advice = malformed(err).Error(), "it answers nobody; what it stood for runs again"
+		f.mend = func(ctx context.Context) (string, bool, error) { return v.discard(ctx, k, id) }
+		v.fault(f)
+		return nil
+	case err != nil:
+		return err
+	}
+	f.For = []string{describe(e)}
+	var output *outputError
+	if err := v.check(ctx, e); errors.As(err, &output) {
+		f.Where, f.Problem = f.Where+"/output", err.Error()
+		f.Advice = "its status stands"
+		f.mend = func(ctx context.Context) (string, bool, error) { return v.rewriteOutput(ctx, k, id) }
+		v.fault(f)
+	} else if err != nil {
+		f.Problem, f.Advice = err.Error(), "it would answer what it is no answer to; what it stood for runs again"
+		f.mend = func(ctx context.Context) (string, bool, error) { return v.removeExecution(ctx, k, id) }
+		v.fault(f)
+	}
+	if err := v.logs(ctx, e); ctx.Err() != nil {
+		return context.Cause(ctx)
+	} else if err != nil && !v.gone(ctx, k, id) {
+		f = Fault{Kind: BadLog, Where: executionPath(k, id), Problem: err.Error(), For: []string{describe(e)}, Advice: "look at the disk; nothing but the log is concerned"}
+		v.fault(f)
+	}
+	return nil
+}
+
+func (v *verifier) gone(ctx context.Context, k executions.Key, id string) bool {
+	_, err := v.Curator.Get(ctx, k, id)
+	return errors.Is(err, executions.ErrNotFound)
+}
+
+func executionPath(k executions.Key, id string) string { return "executions/" + k.String() + "/" + id }
+
+// describe says what an execution is to people.
+func describe(e *executions.Execution) string {
+	if e.Detail != nil && e.Detail.Task != "" {
+		return "execution " + e.ExecutionID + " of " + e.Detail.Workspace + "." + e.Detail.Task
+	}
+	return "execution " + e.ExecutionID
+}
+
+// malformed is the reason in a RecordError.
+func malformed(err error) error {
+	var bad *executions.RecordError
+	if errors.As(err, &bad) {
+		return bad.Err
+	}
+	return err
+}
+
+// outputError says that the file output beside a status is not what the status says.
+type outputError struct{ got string }
+
+func (e *outputError) Error() string {
+	if e.got == "" {
+		return "the file is missing"
+	}
+	return fmt.Sprintf("it says %.80q, which is not the output that the status names", e.got)
+}
+
+const fieldOutput = "output"
+
+func recordKey(k executions.Key, id string) refstore.Key {
+	return refstore.Key{Partition: "EXECUTION/" + k.String(), Sort: id}
+}
+
+// check compares what an execution says with its place, and its parts with each other.
+func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
+	inputs := make([]objectstore.Hash, len(e.InputHashes))
+	for i, text := range e.InputHashes {
+		var err error
+		if inputs[i], err = objectstore.ParseHash(text); err != nil {
+			return fmt.Errorf("input %d: %w", i+1, err)
+		}
+	}
+	if got := executions.InputsHash(inputs); got != e.Key.Inputs {
+		return fmt.Errorf("its inputs hash to %s: it lies under the wrong key", got)
+	}
+	if e.Metadata != nil && e.Metadata.ExecutionID != e.ExecutionID {
+		return fmt.Errorf("its metadata are those of execution %q", e.Metadata.ExecutionID)
+	}
+	if e.State != record.Success {
+		return nil
+	}
+	if _, err := objectstore.ParseHash(e.OutputHash); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	rec, err := v.Records.Get(ctx, recordKey(e.Key, e.ExecutionID), fieldOutput)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil // pruned meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	if text, _ := rec.Field(fieldOutput); string(text) != e.OutputHash+"\n" {
+		return &outputError{string(text)}
+	}
+	return nil
+}
+
+// logs reads the logs of an execution.
+func (v *verifier) logs(ctx context.Context, e *executions.Execution) error {
+	for _, s := range []executions.Stream{executions.Stdout, executions.Stderr} {
+		r, err := v.Curator.OpenLog(ctx, e.Key, e.ExecutionID, s, 0)
+		if err == nil {
+			err = drain(ctx, r)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
+}
+
+// discard removes an execution that cannot be read.
+func (v *verifier) discard(ctx context.Context, k executions.Key, id string) (string, bool, error) {
+	_, err := v.Curator.Discard(ctx, k, id)
+	if err == nil {
+		v.retired[id] = true
+	}
+	return "removed", err == nil, err
+}
+
+// removeExecution removes an execution that says something wrong.
+func (v *verifier) removeExecution(ctx context.Context, k executions.Key, id string) (string, bool, error) {
+	end, err := v.Curator.Begin(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	defer end()
+	rec, err := v.Records.Get(ctx, recordKey(k, id))
+	if err == nil {
+		err = v.Records.Delete(ctx, rec.Key, rec.Version)
+	}
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return "", false, err
+	}
+	v.retired[id] = true
+	return "removed", true, nil
+}
+
+// rewriteOutput makes the file output say what the status says.
+func (v *verifier) rewriteOutput(ctx context.Context, k executions.Key, id string) (string, bool, error) {
+	rec, err := v.Records.Get(ctx, recordKey(k, id))
+	if err != nil {
+		return "", false, err
+	}
+	status, err := record.DecodeStatus(rec.Value)
+	if err != nil {
+		return "", false, err
+	}
+	rec.Fields = []refstore.Field{{Name: fieldOutput, Value: []byte(status.OutputHash + "\n")}}
+	_, err = v.Records.Put(ctx, rec)
+	return "written again after its status", err == nil, err
+}

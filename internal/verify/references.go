@@ -1,0 +1,203 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"e3/internal/reach"
+	"e3/objectstore"
+)
+
+// references follows every reference. Most repositories have no fault, so this is one walk that reads each object once. Only
+// where something is found, a second one finds out all who need it, and what it is to them.
+//
+// What was broken before the second walk has read an owner, and is broken after it, is a fault of that owner: a
+// collection removes an object only after what named it has gone, and who names it again puts it first.
+func (v *verifier) references(ctx context.Context) error {
+	v.progress(Progress{Phase: Following})
+	b, err := v.broken(ctx)
+	if err != nil {
+		return fmt.Errorf("follow references: %w", err)
+	}
+	if err := v.still(ctx, b); err != nil {
+		return err
+	}
+	for h, d := range v.corrupt { // who needs one is told even if the walk had no need to read it
+		b.objects[h] = d
+	}
+	if len(b.objects) == 0 && len(b.malformed) == 0 {
+		return nil
+	}
+	v.progress(Progress{Phase: Explaining})
+	t := &tracer{ctx: ctx, v: v, broken: b, memo: map[reach.Ref][]lostPart{}}
+	if err := v.stores().References(ctx, t); err != nil {
+		return fmt.Errorf("find out what is concerned: %w", err)
+	}
+	if err := v.still(ctx, b); err != nil {
+		return err
+	}
+	v.concern = t.concern
+	v.explain(b)
+	return nil
+}
+
+func (v *verifier) stores() *reach.Stores {
+	return &reach.Stores{Records: v.Records, Objects: v.Objects, Executions: v.Curator}
+}
+
+// broken is what a walk could not follow. An object that is gone or damaged is so for everybody; one that is not what a
+// reference takes it for only for references of that kind.
+type broken struct {
+	objects   map[objectstore.Hash]damage
+	malformed map[reach.Ref]string
+}
+
+// broken follows all references.
+func (v *verifier) broken(ctx context.Context) (*broken, error) {
+	b := &broken{objects: map[objectstore.Hash]damage{}, malformed: map[reach.Ref]string{}}
+	w := reach.NewWalker(ctx, v.Objects, reach.Options{
+		Visit: func(ctx context.Context, r reach.Ref) error {
+			if r.Kind != reach.File { // others are read
+				return nil
+			}
+			_, err := v.Objects.Stat(ctx, r.Hash)
+			return err
+		},
+		Fault: func(f *reach.Fault) error {
+			if !f.Record() { // those were checked
+				b.add(f.Ref, f.Err)
+			}
+			return nil
+		},
+	})
+	err := v.stores().References(ctx, w)
+	if walk := w.Wait(); walk != nil {
+		err = walk // the sink's error is the same
+	}
+	return b, err
+}
+
+// add takes in why a reference could not be followed.
+func (b *broken) add(r reach.Ref, err error) {
+	var malformed *reach.MalformedError
+	var corrupt *objectstore.CorruptError
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound):
+		b.objects[r.Hash] = damage{kind: MissingObject, problem: "it is not there"}
+	case errors.As(err, &corrupt):
+		b.objects[r.Hash] = damage{kind: CorruptObject, problem: fmt.Sprintf("its %d bytes hash to %s", corrupt.Size, corrupt.Got)}
+	case errors.As(err, &malformed):
+		b.malformed[r] = malformed.Err.Error()
+	default:
+		b.objects[r.Hash] = damage{kind: UnreadableObject, problem: err.Error()}
+	}
+}
+
+// still looks again and drops what is whole now.
+func (v *verifier) still(ctx context.Context, b *broken) error {
+	for h, d := range b.objects {
+		_, err := v.Objects.Stat(ctx, h)
+		there := err == nil
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case d.kind == MissingObject && there:
+			delete(b.objects, h)
+		case d.kind == CorruptObject && there:
+			if _, bad := v.lookAgain(ctx, h); !bad {
+				delete(b.objects, h)
+				delete(v.corrupt, h)
+			}
+		case d.kind == CorruptObject: // somebody has removed it: who needs it lacks it
+			b.objects[h] = damage{kind: MissingObject, problem: "it is not there"}
+			delete(v.corrupt, h)
+		}
+	}
+	return nil
+}
+
+// lostPart is an object that is broken, and where it is below another.
+type lostPart struct {
+	hash objectstore.Hash
+	path string
+}
+
+// maxParts bounds how many broken objects are told of one that is above them.
+const maxParts = 16
+
+// A tracer finds out for each owner which of the broken objects it reaches. It is a reach.Sink.
+type tracer struct {
+	ctx    context.Context
+	v      *verifier
+	broken *broken
+
+	mu      sync.Mutex // of all below, while a root is traced
+	memo    map[reach.Ref][]lostPart
+	concern concern
+}
+
+// RecordFault implements reach.Sink.
+func (t *tracer) RecordFault(*reach.Fault) error { return nil }
+
+// Root implements reach.Sink.
+func (t *tracer) Root(r reach.Root) error {
+	if r.Weak { // it may be gone, and what is below it too
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.owner(r)
+}
+
+// below returns the broken objects that a reference leads to.
+func (t *tracer) below(r reach.Ref, depth int) ([]lostPart, error) {
+	if _, bad := t.broken.objects[r.Hash]; bad {
+		return []lostPart{{hash: r.Hash}}, nil
+	}
+	if _, bad := t.broken.malformed[r]; bad {
+		return []lostPart{{hash: r.Hash}}, nil
+	}
+	if r.Kind == reach.File {
+		return nil, nil
+	}
+	if lost, known := t.memo[r]; known {
+		return lost, nil
+	}
+	if depth > maxDepth {
+		return nil, fmt.Errorf("%s: references nest deeper than %d levels", r, maxDepth)
+	}
+	children, err := t.children(r)
+	if err != nil {
+		return nil, err
+	}
+	var lost []lostPart
+	for _, c := range children {
+		parts, err := t.below(c.Ref, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range parts {
+			if len(lost) < maxParts {
+				lost = append(lost, lostPart{p.hash, strings.TrimSuffix(c.Name+"/"+p.path, "/")})
+			}
+		}
+	}
+	t.memo[r] = lost
+	return lost, nil
+}
+
+// maxDepth bounds how deep references nest: no tree that can be written does so.
+const maxDepth = 10_000
+
+// children are the references in an object that was whole a moment ago. What has become broken since has no
+// consequences that are known: the next check finds them.
+func (t *tracer) children(r reach.Ref) ([]reach.Child, error) {
+	children, err := reach.Refs(t.ctx, t.v.Objects, r)
+	if err != nil && t.ctx.Err() == nil {
+		err = nil
+	}
+	return children, err
+}

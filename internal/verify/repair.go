@@ -1,0 +1,171 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// repair mends what can be mended. What cannot be is said, and does not keep the rest from being mended.
+func (v *verifier) repair(ctx context.Context) error {
+	for i := range v.report.Faults {
+		f := &v.report.Faults[i]
+		if f.mend == nil {
+			continue
+		}
+		remedy, whole, err := f.mend(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		f.Repaired, f.Remedy = whole && err == nil, remedy
+		if err != nil {
+			f.Remedy = strings.TrimPrefix(remedy+"; not repaired: "+err.Error(), "; ")
+		}
+	}
+	return v.reruns(ctx)
+}
+
+// mendObject removes an object that is corrupt, and retires what has lost a part: a success is rejected, an output of a
+// workspace taken off it. whole tells whether nobody is left who needs it.
+func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage) (remedy string, whole bool, err error) {
+	var done []string
+	if d.kind == CorruptObject {
+		if err := v.dropObject(ctx, h, d); err != nil {
+			return "", false, err
+		}
+		done = append(done, "removed")
+	}
+	whole = true
+	rejected := 0
+	outputs := map[string]map[string]string{} // workspace → task → hash
+	var errs []error
+	for _, n := range v.concern[h] {
+		switch n.kind {
+		case needsOutput:
+			reason := fmt.Sprintf("%s: %s", d.kind, h)
+			switch _, err := v.Curator.Reject(ctx, n.key, n.execution, v.rejection(reason)); {
+			case err == nil:
+				rejected++
+				v.retired[n.execution] = true
+			case !errors.Is(err, executions.ErrNotFound):
+				errs = append(errs, err)
+			}
+		case needsDataset:
+			if outputs[n.workspace] == nil {
+				outputs[n.workspace] = map[string]string{}
+			}
+			outputs[n.workspace][n.name] = n.top.String()
+		case needsExportedPart:
+		default:
+			whole = false
+		}
+	}
+	if rejected > 0 {
+		done = append(done, fmt.Sprintf("rejected %d executions", rejected))
+		if rejected == 1 {
+			done[len(done)-1] = "rejected the execution"
+		}
+	}
+	for ws, tasks := range outputs {
+		gone, err := v.Workspaces.Unassign(ctx, ws, tasks)
+		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
+			errs = append(errs, err)
+		}
+		for _, task := range gone {
+			v.lostOutput(ws, task)
+			done = append(done, "took "+ws+"."+task+" off its workspace")
+		}
+	}
+	return strings.Join(done, ", "), whole, errors.Join(errs...)
+}
+
+func (v *verifier) dropObject(ctx context.Context, h objectstore.Hash, d damage) error {
+	end, err := v.Curator.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = v.removeCorrupt(ctx, h, d.time)
+	return err
+}
+
+// lostOutput remembers a task of a workspace whose output was taken off.
+func (v *verifier) lostOutput(ws, task string) {
+	if v.outputs == nil {
+		v.outputs = map[string]map[string]bool{}
+	}
+	if v.outputs[ws] == nil {
+		v.outputs[ws] = map[string]bool{}
+	}
+	v.outputs[ws][task] = true
+}
+
+// reruns finds the tasks that run again: those whose output is lost, and those that an execution stood for that was
+// retired, unless another execution answers them.
+func (v *verifier) reruns(ctx context.Context) error {
+	if err := v.retiredInRuns(ctx); err != nil {
+		return err
+	}
+	for ws, tasks := range v.outputs {
+		answered := map[string]bool{}
+		err := v.Workspaces.Hits(ctx, ws, func(task string, _ executions.Key, _ string) error {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			answered[task] = true
+			return nil
+		})
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			answered = nil // it cannot be told; a start will
+		}
+		rows, err := v.Workspaces.Names(ctx, ws)
+		if err != nil {
+			continue // it cannot be started before it is deployed again, and that says more
+		}
+		for _, row := range rows {
+			if task := row.Name; row.Output && tasks[task] && !answered[task] {
+				v.report.Rerun = append(v.report.Rerun, ws+"."+task)
+			}
+		}
+	}
+	return nil
+}
+
+// retiredInRuns finds the tasks that a retired execution stands for in the latest run of a workspace.
+func (v *verifier) retiredInRuns(ctx context.Context) error {
+	if len(v.retired) == 0 {
+		return nil
+	}
+	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
+		if err != nil {
+			return err
+		}
+		s, err := record.DecodeWorkspaceState(rec.Value)
+		if err != nil || s == nil || s.CurrentRunID == "" {
+			continue
+		}
+		data, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + rec.Key.Sort, Sort: s.CurrentRunID})
+		if err != nil {
+			continue
+		}
+		run, err := record.DecodeRun(data.Value)
+		if err != nil {
+			continue
+		}
+		for t := range run.Tasks.All() {
+			if v.retired[t.ExecutionID] {
+				v.lostOutput(rec.Key.Sort, t.Task)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package verify_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"e3/internal/record"
+	"e3/internal/verify"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+func (s *site) rerun(ws, pattern string) map[string]*verify.Again {
+	s.Helper()
+	all := map[string]*verify.Again{}
+	stores := verify.RerunStores{Objects: s.Objects, Sessions: s.Records, Executor: s.executor, Workspaces: s.Workspaces}
+	s.must(verify.Rerun(s.Context(), stores, ws, pattern, func(a *verify.Again) { all[a.Task] = a }))
+	return all
+}
+
+func TestRerun(t *testing.T) {
+	s := newSite(t)
+	s.write("data.txt", "data")
+	s.deploy("w", `inputs: {file: {file: data.txt}}`, `tasks:`,
+		`  same: {in: [file], out: o, run: make o text}`,
+		`  tree: {in: [same], out: d/, run: make d/ text}`,
+		`  vary: {in: [file], out: v, run: vary v}`,
+		`  both: {in: [file], out: vd/, run: vary vd/}`,
+		`  bad: {in: [file], out: x, run: fail}`)
+	s.start("w")
+	// The inputs that are on record count, not what the workspace holds now.
+	s.write("data.txt", "other data")
+	s.redeploy("w")
+	before := s.leaf("w", "vary")
+	all := s.rerun("w", "*")
+	if len(all) != 5 {
+		t.Fatalf("got %d tasks, want 5", len(all))
+	}
+	for _, task := range []string{"same", "tree"} {
+		if a := all[task]; !a.Same() || len(a.Changes) > 0 || a.Is.ExecutionID == a.Was.ExecutionID {
+			t.Errorf("%s: got %+v, want the same", task, a)
+		}
+	}
+	if a := all["bad"]; a.Err == nil || a.Same() {
+		t.Errorf("bad: got %+v, want that there is nothing to compare with", a)
+	}
+	vary := all["vary"]
+	if want := []verify.Change{{Kind: verify.Changed, Was: "49 bytes", Is: "49 bytes"}}; vary.Same() || !slices.Equal(vary.Changes, want) {
+		t.Errorf("vary: got %+v, want %v", vary.Changes, want)
+	}
+	e, err := s.Executions.Get(t.Context(), vary.Was.Key, vary.Is.ExecutionID)
+	s.must(err)
+	if !e.Rejected() || s.leaf("w", "vary") != before {
+		t.Errorf("rejected: %v; the dataset was %v, is %v; want it rejected and nothing changed", e.Rejected(), before, s.leaf("w", "vary"))
+	}
+	both := all["both"]
+	file := func(id string) string { return "E3_EXECUTION-" + id }
+	want := []verify.Change{
+		{Kind: verify.Removed, Path: file(both.Was.ExecutionID), Was: "3 bytes"},
+		{Kind: verify.Added, Path: file(both.Is.ExecutionID), Is: "3 bytes"},
+		{Kind: verify.Changed, Path: "top", Was: "49 bytes", Is: "49 bytes"},
+	}
+	if diff := cmp.Diff(want, both.Changes); diff != "" {
+		t.Errorf("both (-want +got):\n%s", diff)
+	}
+	if some := s.rerun("w", "sa*"); len(some) != 1 || !some["same"].Same() {
+		t.Errorf("the pattern sa* gives %v", some)
+	}
+}
+
+// Without its inputs an execution cannot be made again.
+func TestRerunWithoutInputs(t *testing.T) {
+	s := newSite(t)
+	s.write("data.txt", "data")
+	s.deploy("w", `inputs: {file: {file: data.txt}}`, `tasks:`, `  t: {in: [file], out: o, run: make o text}`)
+	s.start("w")
+	s.remove(objectFile(s.leaf("w", "file").Hash))
+	a := s.rerun("w", "t")["t"]
+	if !errors.Is(a.Err, objectstore.ErrNotFound) || !strings.Contains(a.Err.Error(), "input file") || a.Is.ExecutionID != "" {
+		t.Errorf("got %+v, want that input file is gone", a)
+	}
+}
+
+func TestRerunOfNothing(t *testing.T) {
+	s := newSite(t)
+	s.write("data.txt", "data")
+	s.deploy("w", `inputs: {file: {file: data.txt}}`, `tasks:`, `  t: {in: [file], out: o, run: make o text}`)
+	stores := verify.RerunStores{Objects: s.Objects, Sessions: s.Records, Executor: s.executor, Workspaces: s.Workspaces}
+	var unknown *workspace.UnknownError
+	for _, name := range []string{"nothing", "file", "T"} {
+		err := verify.Rerun(t.Context(), stores, "w", name, func(*verify.Again) { t.Error("it is executed") })
+		if !errors.As(err, &unknown) || unknown.Name != name {
+			t.Errorf("%s: got %v, want that there is no such task", name, err)
+		}
+	}
+	if a := s.rerun("w", "t")["t"]; a.Err == nil || a.Was != nil {
+		t.Errorf("before the first run: got %+v, want that there is no output", a)
+	}
+}
+
+// An output that another version of the task has made is not compared with what this one makes.
+func TestRerunOfAnOlderOutput(t *testing.T) {
+	s := newSite(t)
+	s.write("data.txt", "data")
+	lines := []string{`inputs: {file: {file: data.txt}}`, `tasks:`, `  t: {in: [file], out: o, run: make o text}`}
+	s.deploy("w", lines...)
+	s.start("w")
+	lines[2] = `  t: {in: [file], out: o, run: fail}`
+	s.deploy("w", lines...)
+	if res := s.start("w"); res.Run.State != record.RunFailed {
+		t.Fatalf("the run is %v", res.Run.State)
+	}
+	if a := s.rerun("w", "t")["t"]; a.Err == nil || a.Was != nil {
+		t.Errorf("got %+v, want that there is nothing to compare with", a)
+	}
+}

@@ -1,0 +1,265 @@
+// Package verify checks a repository: every object against its name, every reference against its object, every record
+// against its type and its place. It says of each fault what it is, where, for whom, and what to do; and it mends what can
+// be mended without guessing (doc/design.md, "Verifying").
+//
+// It may run at any time beside whoever works in the repository, and disturbs nobody. What looks like a fault is looked
+// at again before it is reported: an object that a collection has just removed together with what named it, or a record that
+// was replaced meanwhile, is none.
+package verify
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// Records are the repository's records and streams.
+type Records interface {
+	refstore.Store
+	refstore.Streams
+}
+
+// Objects are the repository's objects. Shards may be walked at the same time.
+type Objects interface {
+	Sized
+	WalkShard(ctx context.Context, first byte) iter.Seq2[objectstore.Entry, error]
+	Verify(ctx context.Context, h objectstore.Hash) error
+	Delete(ctx context.Context, h objectstore.Hash) error
+	DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff time.Time) (bool, error)
+}
+
+// Stores are what is checked.
+type Stores struct {
+	Records    Records
+	Objects    Objects
+	Curator    *executions.Curator
+	Workspaces *workspace.Workspaces
+	Now        func() time.Time
+}
+
+// Sample is a part of the objects: the Part-th of Of parts of their names, counted from 1. The zero Sample is all of them.
+type Sample struct{ Part, Of int }
+
+// Validate says what makes no sense.
+func (s Sample) Validate() error {
+	if s == (Sample{}) || s.Part >= 1 && s.Part <= s.Of {
+		return nil
+	}
+	return fmt.Errorf("a sample is the part k/n with k from 1 to n, not %d/%d", s.Part, s.Of)
+}
+
+// has tells whether an object is in the sample.
+func (s Sample) has(h objectstore.Hash) bool {
+	return s.Of == 0 || s.part(h) == s.Part
+}
+
+// part is the number of the part that a name lies in.
+func (s Sample) part(h objectstore.Hash) int {
+	at := uint64(h[0])<<24 | uint64(h[1])<<16 | uint64(h[2])<<8 | uint64(h[3])
+	return int(at*uint64(s.Of)>>32) + 1
+}
+
+// hasShard tells whether there may be an object of the sample among the names that begin with a byte.
+func (s Sample) hasShard(first byte) bool {
+	low, high := objectstore.Hash{first}, objectstore.Hash{first, 0xff, 0xff, 0xff}
+	return s.Of == 0 || s.part(low) <= s.Part && s.Part <= s.part(high)
+}
+
+// Options adjust a check.
+type Options struct {
+	Sample Sample // which objects are hashed; everything else is checked whole
+	Repair bool
+	// Progress, if it is not nil, is called from time to time, by one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Phase is a part of a check.
+type Phase string
+
+// The phases of a check, in order.
+const (
+	Hashing    Phase = "hashing objects"
+	Reading    Phase = "reading records"
+	Following  Phase = "following references"
+	Explaining Phase = "finding out what is concerned"
+	Repairing  Phase = "repairing"
+)
+
+// Progress is how far a check has come.
+type Progress struct {
+	Phase       Phase
+	Done, Total int // shards, while objects are hashed
+	Bytes       int64
+}
+
+// Report is what a check has found.
+type Report struct {
+	Sample     Sample
+	Objects    int64 // that were hashed
+	Bytes      int64 // of them
+	Executions int64
+	Workspaces int64
+	Packages   int64
+	Runs       int64
+	Faults     []Fault
+	Notes      []string // what is odd and no fault
+	// After a repair: the tasks that run again at the next start, as <workspace>.<task>, and the inputs that must be set
+	// or deployed again, as <workspace>.<input>.
+	Rerun  []string
+	Inputs []string
+}
+
+// Remaining counts the faults that were not repaired.
+func (r *Report) Remaining() int {
+	n := 0
+	for i := range r.Faults {
+		if !r.Faults[i].Repaired {
+			n++
+		}
+	}
+	return n
+}
+
+// FaultKind says what sort of fault it is.
+type FaultKind string
+
+// The kinds of faults.
+const (
+	CorruptObject    FaultKind = "corrupt object"    // its bytes are not those of its name
+	MissingObject    FaultKind = "missing object"    // something needs it, and it is not there
+	MalformedObject  FaultKind = "malformed object"  // it is not what a reference takes it for
+	UnreadableObject FaultKind = "unreadable object" // the disk does not give it
+	BadRecord        FaultKind = "bad record"        // it does not decode, or says something else than its place
+	BadEvents        FaultKind = "bad events"        // a line is damaged, or one is missing
+	BadLog           FaultKind = "bad log"           // the disk does not give it
+)
+
+// A Fault is something that is not as it should be.
+type Fault struct {
+	Kind    FaultKind
+	Where   string   // in the repository: objects/4f/…, executions/…
+	Problem string   // in words
+	For     []string // who needs it, in words: "output of prod.train", "package forecast@1.0.0"
+	More    int      // how many more need it than For names
+	Advice  string   // what to do, "" where there is nothing to do
+	// Repaired tells that nothing of it is left; Remedy what was done, if anything.
+	Repaired bool
+	Remedy   string
+
+	object objectstore.Hash
+	mend   func(context.Context) (remedy string, whole bool, err error) // nil: it cannot be repaired
+}
+
+// maxFor bounds Fault.For.
+const maxFor = 20
+
+// Verify checks a repository, and repairs it if that is asked for. Faults are not errors: an error means that the check
+// could not be brought to its end.
+func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
+	if err := o.Sample.Validate(); err != nil {
+		return nil, err
+	}
+	v := &verifier{
+		Stores: s, Options: o, report: &Report{Sample: o.Sample},
+		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
+	}
+	for _, step := range []func(context.Context) error{v.hash, v.records, v.references} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if o.Repair && len(v.report.Faults) > 0 {
+		v.progress(Progress{Phase: Repairing})
+		if err := v.repair(ctx); err != nil {
+			return v.finish(), fmt.Errorf("repair: %w", err)
+		}
+	}
+	return v.finish(), nil
+}
+
+// verifier is one check.
+type verifier struct {
+	Stores
+	Options
+	corrupt map[objectstore.Hash]damage // objects that are not what their names say, or cannot be read
+	concern concern
+	retired map[string]bool            // ids of executions that a repair has taken out
+	outputs map[string]map[string]bool // workspace → tasks whose output a repair has taken off
+
+	mu     sync.Mutex // of the report, and of calls of Progress
+	report *Report
+}
+
+func (v *verifier) progress(p Progress) {
+	if v.Progress != nil {
+		v.Progress(p)
+	}
+}
+
+func (v *verifier) fault(f Fault) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.report.Faults = append(v.report.Faults, f)
+}
+
+func (v *verifier) note(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.report.Notes = append(v.report.Notes, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) count(n *int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	*n++
+}
+
+// finish puts everything in an order that does not depend on who was faster.
+func (v *verifier) finish() *Report {
+	r := v.report
+	slices.SortStableFunc(r.Faults, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind)) })
+	for _, list := range []*[]string{&r.Notes, &r.Rerun, &r.Inputs} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return r
+}
+
+// workers is how many things are read at a time.
+func workers() int { return 2 * runtime.GOMAXPROCS(0) }
+
+// drain reads something to its end.
+func drain(ctx context.Context, r io.ReadCloser) error {
+	defer r.Close()
+	_, err := io.Copy(io.Discard, contextReader{ctx, r})
+	return err
+}
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(p)
+}
+
+// rejection is the mark of a success that has lost a part of its output.
+func (v *verifier) rejection(reason string) *record.Rejection {
+	return &record.Rejection{Rejected: true, By: "e3 verify", At: v.Now(), Reason: reason}
+}

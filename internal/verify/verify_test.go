@@ -1,0 +1,289 @@
+package verify_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"e3/internal/record"
+	"e3/internal/settings"
+	"e3/internal/verify"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// furnished is a repository with something of everything.
+func furnished(t *testing.T) *site {
+	s := newSite(t)
+	s.write("data.txt", "data")
+	s.write("images/deep/b", "image")
+	s.deploy("w", `inputs: {file: {file: data.txt}, images: {dir: images}, n: {value: [1, 2]}}`, `tasks:`,
+		`  one: {in: [file, n], out: o, run: make o one}`,
+		`  two: {in: [images], out: d/, run: make d/ two}`,
+		`  three: {in: [one], out: o3, run: make o3 three}`,
+		`  bad: {in: [images], out: o, run: fail}`)
+	s.start("w")
+	built, err := s.Workspaces.Build(t.Context(), filepath.Join(s.dir, "e3.yaml"), nil)
+	s.must(err)
+	s.must(s.Workspaces.Register(t.Context(), workspace.PackageRef{Name: "p", Version: "1", Hash: built.Hash}))
+	e := s.execution("two")
+	_, err = s.curator().Pin(t.Context(), e.Key, e.ExecutionID, "me", "")
+	s.must(err)
+	bad := s.execution("bad")
+	_, err = s.Records.Put(t.Context(), refstore.Record{
+		Key:   refstore.Key{Partition: "TOMBSTONE", Sort: bad.Key.Task.String()},
+		Value: record.Tombstones{{InputsHash: bad.Key.Inputs.String(), ExecutionID: "01890a5d-ac96-774b-bcce-b302099a8057"}}.Encode(),
+	})
+	s.must(err)
+	_, err = settings.Update(t.Context(), s.Records, func(s *settings.Settings) error {
+		s.RequireSigned = true
+		return nil
+	})
+	s.must(err)
+	return s
+}
+
+func TestNoFaults(t *testing.T) {
+	s := furnished(t)
+	r := s.verify(verify.Options{Repair: true})
+	if len(r.Faults) > 0 || len(r.Notes) > 0 || r.Executions != 4 || r.Workspaces != 1 || r.Packages != 1 || r.Runs != 1 || r.Objects < 12 || r.Bytes == 0 {
+		t.Errorf("got %+v, want 4 executions, a workspace, a package, a run, no fault and no note", r)
+	}
+	if empty := newSite(t).verify(verify.Options{}); len(empty.Faults) > 0 || empty.Objects != 0 {
+		t.Errorf("an empty repository: got %+v", empty)
+	}
+}
+
+// damage is one way to spoil a repository, and what is to come of it.
+type damage struct {
+	name string
+	do   func(s *site) (where string) // the file that the fault is of
+	kind verify.FaultKind
+	// concerns are who needs it, in part.
+	concerns []string
+	remains  bool     // a repair cannot mend it
+	rerun    []string // after a repair
+	inputs   []string
+	mend     func(s *site) // what a person does before the next start
+	left     bool          // even then it remains
+}
+
+func damages() []damage {
+	outputOf := func(name string) func(*site) string {
+		return func(s *site) string { return objectFile(s.leaf("w", name).Hash) }
+	}
+	corrupt := func(file func(*site) string) func(*site) string {
+		return func(s *site) string {
+			s.tear(file(s), "spoiled")
+			return file(s)
+		}
+	}
+	missing := func(file func(*site) string) func(*site) string {
+		return func(s *site) string {
+			where := file(s)
+			s.remove(where)
+			return where
+		}
+	}
+	deep := func(s *site) string { return objectFile(s.entry(s.leaf("w", "two").Hash, "sub/deep")) }
+	image := func(s *site) string { return objectFile(s.entry(s.leaf("w", "images").Hash, "deep/b")) }
+	state := func(s *site) *workspace.State {
+		st, err := s.Workspaces.State(s.Context(), "w")
+		s.must(err)
+		return st
+	}
+	pkg := func(s *site) string { return objectFile(state(s).PackageHash) }
+	tree := func(s *site) string { return objectFile(state(s).RootHash) }
+	task := func(s *site) string { return objectFile(s.execution("one").Key.Task.String()) }
+	snapshot := func(s *site) string {
+		run, err := s.Workspaces.Run(s.Context(), "w", "")
+		s.must(err)
+		return objectFile(run.InputSnapshot)
+	}
+	executed := func(file string) func(*site) string {
+		return func(s *site) string {
+			e := s.execution("one")
+			return "executions/" + e.Key.String() + "/" + e.ExecutionID + "/" + file
+		}
+	}
+	folder := func(f func(*site) string) func(*site) string {
+		return func(s *site) string { return filepath.ToSlash(filepath.Dir(f(s))) }
+	}
+	torn := func(file func(*site) string, where func(*site) string) func(*site) string {
+		return func(s *site) string {
+			f, w := file(s), where(s)
+			if _, err := os.Lstat(s.path(f)); err != nil {
+				s.must(os.WriteFile(s.path(f), nil, 0o644))
+			}
+			s.tear(f, "torn")
+			return w
+		}
+	}
+	tornFile := func(name string) func(*site) string {
+		same := func(*site) string { return name }
+		return torn(same, same)
+	}
+	status := executed("status.beast2")
+	return []damage{
+		{name: "corrupt output", do: corrupt(outputOf("one")), kind: verify.CorruptObject, concerns: []string{"output w.one", "output of execution"}, rerun: []string{"w.one"}},
+		{name: "corrupt output of the same length", do: func(s *site) string {
+			s.tear(outputOf("one")(s), "eno")
+			return outputOf("one")(s)
+		}, kind: verify.CorruptObject, concerns: []string{"output w.one"}, rerun: []string{"w.one"}},
+		{name: "missing output", do: missing(outputOf("three")), kind: verify.MissingObject, concerns: []string{"output w.three"}, rerun: []string{"w.three"}},
+		{name: "corrupt file in an output", do: corrupt(deep), kind: verify.CorruptObject, concerns: []string{"output w.two at sub/deep"}, rerun: []string{"w.two"}},
+		{name: "missing file in an output", do: missing(deep), kind: verify.MissingObject, concerns: []string{"output w.two at sub/deep"}, rerun: []string{"w.two"}},
+		{name: "corrupt directory", do: corrupt(outputOf("two")), kind: verify.CorruptObject, concerns: []string{"output w.two"}, rerun: []string{"w.two"}},
+		{name: "corrupt input", do: corrupt(outputOf("file")), kind: verify.CorruptObject, concerns: []string{"input w.file", "input file of package p@1"}, remains: true, inputs: []string{"w.file"},
+			mend: func(s *site) { s.redeploy("w") }},
+		{name: "missing file in an input", do: missing(image), kind: verify.MissingObject, concerns: []string{"input w.images at deep/b"}, remains: true, inputs: []string{"w.images"},
+			mend: func(s *site) { s.redeploy("w") }},
+		{name: "corrupt package", do: corrupt(pkg), kind: verify.CorruptObject, concerns: []string{"the package of workspace w", "package p@1"}, remains: true,
+			mend: func(s *site) { s.redeploy("w") }},
+		{name: "corrupt tree", do: corrupt(tree), kind: verify.CorruptObject, concerns: []string{"tree of workspace w"}, remains: true,
+			mend: func(s *site) { s.redeploy("w") }},
+		{name: "missing task", do: missing(task), kind: verify.MissingObject, concerns: []string{"task one of the package of workspace w", "task one of package p@1"}, remains: true,
+			mend: func(s *site) { s.redeploy("w") }},
+		{name: "corrupt snapshot", do: corrupt(snapshot), kind: verify.CorruptObject},
+		{name: "corrupt garbage", do: func(s *site) string {
+			h, err := s.Objects.PutBytes(s.Context(), []byte("nobody needs this"))
+			s.must(err)
+			s.tear(objectFile(h.String()), "torn")
+			return objectFile(h.String())
+		}, kind: verify.CorruptObject},
+		{name: "malformed directory", do: func(s *site) string { // an execution that names as a directory what is none
+			h, err := s.Objects.PutBytes(s.Context(), []byte("no directory"))
+			s.must(err)
+			e := s.execution("two")
+			key := refstore.Key{Partition: "EXECUTION/" + e.Key.String(), Sort: e.ExecutionID}
+			rec, err := s.Records.Get(s.Context(), key)
+			s.must(err)
+			status := e.Status
+			status.OutputHash = h.String()
+			rec.Value, rec.Fields = status.Encode(), []refstore.Field{{Name: "output", Value: []byte(status.OutputHash + "\n")}}
+			_, err = s.Records.Put(s.Context(), rec)
+			s.must(err)
+			return objectFile(h.String())
+		}, kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
+
+		{name: "torn status", do: torn(status, folder(status)), kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.one"}},
+		{name: "torn detail", do: torn(executed("detail.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn metadata", do: torn(executed("metadata.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn provenance", do: torn(executed("provenance.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn rejection", do: torn(executed("rejected.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn output file", do: torn(executed("output"), executed("output")), kind: verify.BadRecord, concerns: []string{"of w.one"}},
+		{name: "missing output file", do: missing(executed("output")), kind: verify.BadRecord},
+		{name: "another's status", do: func(s *site) string {
+			data, err := os.ReadFile(s.path(status(s)))
+			s.must(err)
+			three := s.execution("three")
+			where := "executions/" + three.Key.String() + "/" + three.ExecutionID
+			s.tear(where+"/status.beast2", string(data))
+			return where
+		}, kind: verify.BadRecord, rerun: []string{"w.three"}},
+		{name: "under a wrong key", do: func(s *site) string {
+			e := s.execution("three")
+			wrong := "executions/" + e.Key.Task.String() + "/" + objectstore.Sum(nil).String()
+			s.must(os.Mkdir(s.path(wrong), 0o755))
+			wrong += "/" + e.ExecutionID
+			s.must(os.Rename(s.path("executions/"+e.Key.String()+"/"+e.ExecutionID), s.path(wrong)))
+			return wrong
+		}, kind: verify.BadRecord, concerns: []string{"of w.three"}, rerun: []string{"w.three"}},
+		{name: "log that is a folder", do: func(s *site) string {
+			s.must(os.Mkdir(s.path(executed("stderr.txt")(s)), 0o755))
+			return folder(status)(s)
+		}, kind: verify.BadLog, concerns: []string{"of w.one"}, remains: true, left: true},
+
+		{name: "torn run", do: func(s *site) string {
+			where := "dataflows/w/" + state(s).CurrentRunID + ".beast2"
+			s.tear(where, "torn")
+			return where
+		}, kind: verify.BadRecord, concerns: []string{"of workspace w"}},
+		{name: "damaged events", do: func(s *site) string {
+			where := "events/w/" + state(s).CurrentRunID + ".ndjson"
+			data, err := os.ReadFile(s.path(where))
+			s.must(err)
+			lines := strings.SplitAfter(string(data), "\n")
+			s.tear(where, lines[0]+"{}\n"+strings.Join(lines[2:], ""))
+			return where
+		}, kind: verify.BadEvents, concerns: []string{"of workspace w"}},
+		{name: "gap in the events", do: func(s *site) string {
+			where := "events/w/" + state(s).CurrentRunID + ".ndjson"
+			data, err := os.ReadFile(s.path(where))
+			s.must(err)
+			lines := strings.SplitAfter(string(data), "\n")
+			s.tear(where, lines[0]+strings.Join(lines[2:], ""))
+			return where
+		}, kind: verify.BadEvents},
+		{name: "torn workspace", do: tornFile("workspaces/w.beast2"), kind: verify.BadRecord, concerns: []string{"workspace w"},
+			mend: func(s *site) { s.redeploy("w") }},
+		{name: "torn package record", do: tornFile("packages/p/1"), kind: verify.BadRecord, concerns: []string{"package p@1"}},
+		{name: "torn pin", do: func(s *site) string { return tornFile("pins/" + s.execution("two").ExecutionID + ".rec")(s) }, kind: verify.BadRecord},
+		{name: "torn tombstones", do: func(s *site) string {
+			return tornFile("tombstones/" + s.execution("bad").Key.Task.String() + ".rec")(s)
+		}, kind: verify.BadRecord},
+		{name: "torn settings", do: tornFile("settings/repository.json"), kind: verify.BadRecord, remains: true,
+			mend: func(s *site) { s.remove("settings/repository.json") }},
+		{name: "torn link", do: tornFile("index/links/w.rec"), kind: verify.BadRecord, concerns: []string{"workspace w"}, remains: true,
+			mend: func(s *site) { s.redeploy("w") }},
+		{name: "torn durations", do: tornFile("index/durations/w.rec"), kind: verify.BadRecord},
+	}
+}
+
+// Every kind of file is damaged by hand: the fault is found, and nothing else; a repair mends what can be mended; what it
+// says a person must do, and a start, mend the rest.
+func TestDamage(t *testing.T) {
+	for _, tt := range damages() {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := furnished(t)
+			where := tt.do(s)
+			r := s.verify(verify.Options{})
+			if len(r.Faults) != 1 {
+				t.Fatalf("got %d faults, want 1:\n%s", len(r.Faults), list(r))
+			}
+			f := &r.Faults[0]
+			if f.Kind != tt.kind || f.Where != where || f.Problem == "" || f.Repaired || f.Remedy != "" || r.Remaining() != 1 {
+				t.Errorf("got:\n%swant a %s at %s", list(r), tt.kind, where)
+			}
+			for _, want := range tt.concerns {
+				if !slices.ContainsFunc(f.For, func(s string) bool { return strings.Contains(s, want) }) {
+					t.Errorf("it concerns %q, want %q among them", f.For, want)
+				}
+			}
+			r = s.verify(verify.Options{Repair: true})
+			if len(r.Faults) != 1 || r.Faults[0].Repaired == tt.remains {
+				t.Errorf("repair: got\n%swant one fault, repaired: %v", list(r), !tt.remains)
+			}
+			if !slices.Equal(r.Rerun, tt.rerun) || !slices.Equal(r.Inputs, tt.inputs) {
+				t.Errorf("repair: runs again %q, to be set %q; want %q and %q", r.Rerun, r.Inputs, tt.rerun, tt.inputs)
+			}
+			if !tt.remains {
+				if r := s.verify(verify.Options{}); len(r.Faults) > 0 {
+					t.Errorf("after the repair: got\n%swant no faults", list(r))
+				}
+			}
+			if tt.mend != nil {
+				tt.mend(s)
+			}
+			res := s.start("w")
+			if got := res.Run.Summary.Completed - res.Run.Summary.Cached; got < int64(len(tt.rerun)) {
+				t.Errorf("%d tasks ran again, want at least %q", got, tt.rerun)
+			}
+			if r := s.verify(verify.Options{}); len(r.Faults) > 0 != tt.left || len(r.Notes) > 0 {
+				t.Errorf("after a start: got\n%s%q\nwant no faults and no notes", list(r), r.Notes)
+			}
+		})
+	}
+}
+
+func list(r *verify.Report) string {
+	var b strings.Builder
+	for _, f := range r.Faults {
+		b.WriteString("  " + string(f.Kind) + " " + f.Where + ": " + f.Problem + "; for " + strings.Join(f.For, ", ") + "; " + f.Remedy + "\n")
+	}
+	return b.String()
+}

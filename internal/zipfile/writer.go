@@ -1,0 +1,368 @@
+package zipfile
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+)
+
+// blockSize is how many bytes of content are compressed on their own. It is a part of what
+// is written: another size makes other bytes. Above it, ratio and speed hardly grow;
+// below it there are more units to hand around, and less memory is in flight.
+const blockSize = 512 << 10
+
+// batchEntries is how many small entries are one piece of work at most.
+const batchEntries = 256
+
+// A Spool keeps the central directory until it can be written. It is a file as a rule, and
+// needs about 46 bytes and the name for each entry.
+type Spool interface {
+	io.Writer
+	io.ReaderAt
+}
+
+// Options adjust a Writer. The zero value is usable. None of them shows in the bytes.
+type Options struct {
+	// Workers is how many blocks are compressed at a time; 0 means as many as there are
+	// cores, but no more than 8. Each needs about 4 MiB.
+	Workers int
+}
+
+// A Writer makes an archive. Its bytes depend on the entries, their order, and on whether the
+// size of those of a block or more was announced; on nothing else. Names must be
+// unique, which is for the caller to see to.
+//
+// One goroutine at a time may use a Writer. The first error stops it, is returned by
+// whatever is called next, and stays.
+type Writer struct {
+	out       io.WriterAt
+	spool     Spool
+	directory *bufio.Writer // to spool
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	batch     []source
+	batchSize int64
+
+	queue       chan *unit       // in the order of the archive
+	compressors chan *compressor // whoever has one may use a core
+	streams     chan struct{}    // entries of many blocks that are being read
+	lookahead   int              // blocks of such an entry that are read before they are written
+	raw         sync.Pool        // *[]byte of blockSize+1
+	packed      sync.Pool        // *[]byte for blocks as they are written
+
+	producers sync.WaitGroup
+	committed chan struct{} // closed when nothing is written any more
+	closed    bool
+
+	// These belong to the committing goroutine until committed is closed.
+	entries int64
+	offset  int64 // of the next local header
+	record  []byte
+}
+
+// A source is an entry that waits for being read.
+type source struct {
+	name string
+	size int64 // -1 if it is unknown
+	open func() (io.ReadCloser, error)
+}
+
+// NewWriter returns a Writer that writes an archive to out, from position 0, and keeps its
+// directory in spool meanwhile, which must be empty. Both stay open; nothing is synced. When
+// ctx is cancelled the Writer stops.
+func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Writer {
+	workers := o.Workers
+	if workers <= 0 {
+		workers = min(runtime.GOMAXPROCS(0), 8)
+	}
+	w := &Writer{
+		out:         out,
+		spool:       spool,
+		directory:   bufio.NewWriterSize(spool, 64<<10),
+		queue:       make(chan *unit, workers+1),
+		compressors: make(chan *compressor, workers),
+		streams:     make(chan struct{}, 2+workers/8),
+		lookahead:   workers + 1,
+		committed:   make(chan struct{}),
+	}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w.raw.New = func() any { b := make([]byte, blockSize+1); return &b }
+	w.packed.New = func() any { b := make([]byte, 0, blockSize+blockSize/8); return &b }
+	for range workers {
+		w.compressors <- &compressor{}
+	}
+	go w.commit()
+	return w
+}
+
+// Add appends an entry: a regular file of mode 0644. open is called later, by a goroutine of
+// the Writer, and what it returns is read to its end and closed there; so work that
+// a reader does on the way, such as hashing, runs beside that of other entries. An error
+// of open, Read or Close stops the Writer. If size is not -1 the reader must yield exactly
+// that many bytes; announce it where it is known, for small entries are then read many at
+// a time. Add blocks while enough is under way.
+func (w *Writer) Add(name string, size int64, open func() (io.ReadCloser, error)) error {
+	if err := w.failed(); err != nil {
+		return err
+	}
+	if err := CheckName(name); err != nil {
+		return w.fail(fmt.Errorf("write zip file: %w", err))
+	}
+	s := source{name, size, open}
+	switch {
+	case name[len(name)-1] == '/':
+		return w.fail(fmt.Errorf("write zip file: entry %s: directories are not written", quote(name)))
+	case size < -1:
+		return w.fail(fmt.Errorf("write zip file: entry %s: its size is %d", quote(name), size))
+	case size < 0 || size > blockSize:
+		if err := w.dispatch(); err != nil {
+			return err
+		}
+		select {
+		case w.streams <- struct{}{}:
+		case <-w.ctx.Done():
+			return w.failed()
+		}
+		u := &unit{sources: []source{s}, blocks: make(chan *block, w.lookahead-1)}
+		return w.enqueue(u, w.stream)
+	}
+	if len(w.batch) == batchEntries || w.batchSize+size > blockSize {
+		if err := w.dispatch(); err != nil {
+			return err
+		}
+	}
+	w.batch = append(w.batch, s)
+	w.batchSize += size
+	return nil
+}
+
+// AddBytes appends an entry whose content is content, which the caller leaves alone until
+// Flush or Close has returned.
+func (w *Writer) AddBytes(name string, content []byte) error {
+	return w.Add(name, int64(len(content)), func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	})
+}
+
+// dispatch hands the collected small entries over.
+func (w *Writer) dispatch() error {
+	if len(w.batch) == 0 {
+		return nil
+	}
+	u := &unit{sources: w.batch, blocks: make(chan *block, 1)}
+	w.batch, w.batchSize = nil, 0
+	return w.enqueue(u, w.pack)
+}
+
+// enqueue gives u its place in the archive and starts what makes its blocks.
+func (w *Writer) enqueue(u *unit, produce func(*unit) error) error {
+	select {
+	case w.queue <- u:
+	case <-w.ctx.Done():
+		return w.failed()
+	}
+	if produce == nil {
+		return nil
+	}
+	w.producers.Go(func() {
+		if err := produce(u); err != nil {
+			w.fail(fmt.Errorf("write zip file: %w", err))
+			return
+		}
+		close(u.blocks)
+	})
+	return nil
+}
+
+// Flush waits until everything that was added has been read, and written to out.
+func (w *Writer) Flush() error {
+	if err := w.dispatch(); err != nil {
+		return err
+	}
+	if err := w.failed(); err != nil {
+		return err
+	}
+	u := &unit{flushed: make(chan struct{})}
+	if err := w.enqueue(u, nil); err != nil {
+		return err
+	}
+	select {
+	case <-u.flushed:
+		return nil
+	case <-w.ctx.Done():
+		return w.failed()
+	}
+}
+
+// Close writes the directory and ends the archive. After an error it only waits until
+// nothing is read or written any more, and returns that error; what was written by then
+// is no archive.
+func (w *Writer) Close() error {
+	if w.closed {
+		return w.failed()
+	}
+	err := w.Flush()
+	w.stop()
+	if err != nil {
+		return err
+	}
+	if err := w.end(); err != nil {
+		return w.fail(fmt.Errorf("write zip file: %w", err))
+	}
+	w.fail(errClosed)
+	return nil
+}
+
+// Abort stops the Writer, without an archive, and waits until nothing is read or written
+// any more. After Close it does nothing, so that it can be deferred.
+func (w *Writer) Abort() {
+	if !w.closed {
+		w.fail(errAborted)
+		w.stop()
+	}
+}
+
+var (
+	errClosed  = errors.New("write zip file: the writer is closed")
+	errAborted = errors.New("write zip file: the writer was stopped")
+)
+
+// stop ends the goroutines.
+func (w *Writer) stop() {
+	w.closed = true
+	close(w.queue)
+	<-w.committed
+	w.producers.Wait()
+}
+
+// Size returns the length of the archive in bytes. It is known when Close has returned.
+func (w *Writer) Size() int64 { return w.offset }
+
+// Len returns how many entries were written. It is known when Close has returned.
+func (w *Writer) Len() int64 { return w.entries }
+
+// fail makes err the Writer's error if it has none, and returns the one it has.
+func (w *Writer) fail(err error) error {
+	w.cancel(err)
+	return w.failed()
+}
+
+func (w *Writer) failed() error { return context.Cause(w.ctx) }
+
+// commit writes the units in their order until the queue is closed or an error occurs.
+func (w *Writer) commit() {
+	defer close(w.committed)
+	for {
+		var u *unit
+		select {
+		case u = <-w.queue:
+		case <-w.ctx.Done():
+			return
+		}
+		if u == nil {
+			return
+		}
+		if u.flushed != nil {
+			close(u.flushed)
+			continue
+		}
+		if err := w.write(u); err != nil {
+			w.fail(fmt.Errorf("write zip file: %w", err))
+			return
+		}
+	}
+}
+
+// write writes the blocks of u as they are done, then the header of an entry of many blocks,
+// which holds what was not known before, and notes its entries for the directory.
+func (w *Writer) write(u *unit) error {
+	at := w.offset
+	first := true
+	for {
+		var b *block
+		select {
+		case b = <-u.blocks:
+		case <-w.ctx.Done():
+			return w.failed()
+		}
+		if b == nil {
+			break
+		}
+		if b.done != nil {
+			select {
+			case <-b.done:
+			case <-w.ctx.Done():
+				return w.failed()
+			}
+		}
+		if first { // then a producer has set headerLen
+			at += u.headerLen
+			first = false
+		}
+		if _, err := w.out.WriteAt(b.bytes, at); err != nil {
+			return err
+		}
+		at += int64(len(b.bytes))
+		w.recycle(b)
+	}
+	if u.headerLen > 0 {
+		e := &u.written[0]
+		e.CompressedSize = at - w.offset - u.headerLen
+		w.record = appendLocal(w.record[:0], e, u.zip64)
+		if _, err := w.out.WriteAt(w.record, w.offset); err != nil {
+			return err
+		}
+		<-w.streams
+	}
+	for i := range u.written {
+		e := &u.written[i]
+		e.Offset += w.offset
+		w.record = appendCentral(w.record[:0], e)
+		if _, err := w.directory.Write(w.record); err != nil {
+			return fmt.Errorf("keep the directory: %w", err)
+		}
+	}
+	w.entries += int64(len(u.written))
+	w.offset = at
+	return nil
+}
+
+// end copies the directory behind the entries and closes the archive.
+func (w *Writer) end() error {
+	if err := w.directory.Flush(); err != nil {
+		return fmt.Errorf("keep the directory: %w", err)
+	}
+	d := directory{entries: w.entries, offset: w.offset}
+	buf := w.raw.Get().(*[]byte)
+	for {
+		if err := w.failed(); err != nil {
+			return err
+		}
+		n, err := w.spool.ReadAt(*buf, d.size)
+		if n > 0 {
+			if _, err := w.out.WriteAt((*buf)[:n], d.offset+d.size); err != nil {
+				return err
+			}
+			d.size += int64(n)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the directory back: %w", err)
+		}
+	}
+	tail := appendEnd(nil, d)
+	if _, err := w.out.WriteAt(tail, d.offset+d.size); err != nil {
+		return err
+	}
+	w.offset = d.offset + d.size + int64(len(tail))
+	return nil
+}

@@ -1,0 +1,211 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// presence is what a put finds under the name of its object.
+type presence int
+
+const (
+	absent  presence = iota
+	present          // there, and dated so that it outlives every collection under way
+	unfit            // there, but to be replaced
+)
+
+// anySize is the size of an object of which only the name is known.
+const anySize = -1
+
+// look finds out whether an object is there with its size and refreshes it: one that is older
+// than the session gets the present as its time. One that is not has been put, or refreshed, by
+// this session or one beside it, and costs one system call. look trusts the size and not the
+// bytes: a name is only ever given to whole objects, and what a loss of power takes from a file
+// that was not synced is its end.
+func (d *Dir) look(w *writer, path string, size int64) (presence, error) {
+	st, err := lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return absent, nil
+	case err != nil:
+		return absent, err
+	case !st.regular || size != anySize && st.size != size:
+		return unfit, nil
+	case st.mtime >= w.began:
+		return present, nil
+	}
+	unlock, err := lockDir(filepath.Dir(path), false)
+	if err == nil {
+		defer unlock()
+		err = os.Chtimes(path, time.Time{}, w.now())
+	}
+	switch {
+	case err == nil:
+		return present, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return absent, nil
+	case errors.Is(err, fs.ErrPermission):
+		return unfit, nil // another user's: a copy of our own takes its place
+	default:
+		return absent, err
+	}
+}
+
+// now is the file system's present, and never before the session's beginning, whatever somebody
+// does to the clock.
+func (w *writer) now() time.Time {
+	return time.Unix(0, max(w.began, time.Now().Add(w.skew).UnixNano()))
+}
+
+// Refresh does for h what a put of its bytes would: if the object is there, it is safe from
+// any collection under way, and may be named. It reports whether it is. An object of which nobody
+// has the bytes at hand is to be refreshed before something new names it.
+func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	w, err := d.open()
+	if err != nil {
+		return false, err
+	}
+	found, err := d.look(w, d.file(h), anySize)
+	if err != nil {
+		return false, fmt.Errorf("refresh object %s: %w", h, err)
+	}
+	if found == unfit {
+		return d.takeCopy(ctx, w, h)
+	}
+	return found == present, nil
+}
+
+// takeCopy puts a copy in the place of an object that another user owns, so that it can be dated.
+func (d *Dir) takeCopy(ctx context.Context, w *writer, h Hash) (bool, error) {
+	f, err := d.OpenFile(h)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if st, err := fstat(f); err != nil || !st.regular {
+		return false, err
+	}
+	a, err := d.create(w, w.scratch)
+	if err != nil {
+		return false, fmt.Errorf("refresh object %s: %w", h, err)
+	}
+	defer a.discard()
+	info, err := pump(ctx, fromStart(f), a, nil)
+	if err == nil && info.Hash != h {
+		err = &CorruptError{Want: h, Got: info.Hash, Size: info.Size}
+	}
+	if err == nil {
+		err = d.finish(w, a)
+	}
+	if err == nil {
+		err = d.replace(w, a, d.file(h))
+	}
+	if err != nil {
+		return false, fmt.Errorf("refresh object %s: %w", h, err)
+	}
+	return true, nil
+}
+
+// A Refresher is a store whose objects can be protected from collections without being put.
+type Refresher interface {
+	Store
+	// Refresh protects h, as Dir.Refresh, and reports whether it is there.
+	Refresh(ctx context.Context, h Hash) (bool, error)
+}
+
+// RefreshTree refreshes the tree h with all that is below it, each directory once. It reports
+// whether everything is there and the directories are whole; if not, it may have stopped early.
+func RefreshTree(ctx context.Context, s Refresher, h Hash) (bool, error) {
+	return (&treeRefresh{store: s, seen: new(HashSet)}).dir(ctx, "", h, 0)
+}
+
+type treeRefresh struct {
+	store Refresher
+	seen  *HashSet
+}
+
+func (r *treeRefresh) dir(ctx context.Context, rel string, h Hash, depth int) (bool, error) {
+	if depth > MaxTreeDepth {
+		return false, tooDeep(rel)
+	}
+	if !r.seen.Add(h) {
+		return true, nil
+	}
+	// The directory first, so that it cannot go while its entries are looked up.
+	if ok, err := r.store.Refresh(ctx, h); err != nil || !ok {
+		return false, err
+	}
+	t, err := ReadTree(ctx, r.store, h)
+	var corrupt *CorruptError
+	if errors.Is(err, ErrNotFound) || errors.As(err, &corrupt) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var files []Hash
+	for i := range t {
+		if t[i].Kind == KindFile {
+			files = append(files, t[i].Hash)
+		}
+	}
+	if ok, err := r.files(ctx, files); err != nil || !ok {
+		return false, err
+	}
+	for i := range t {
+		if t[i].Kind != KindDir {
+			continue
+		}
+		if ok, err := r.dir(ctx, rel+"/"+t[i].Name, t[i].Hash, depth+1); err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// files refreshes files, on all cores where there are many.
+func (r *treeRefresh) files(ctx context.Context, hs []Hash) (bool, error) {
+	const chunk = 64 // large enough to make hand-over cheap
+	var gone atomic.Bool
+	some := func(hs []Hash) error {
+		for _, h := range hs {
+			if gone.Load() {
+				return nil
+			}
+			ok, err := r.store.Refresh(ctx, h)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				gone.Store(true)
+			}
+		}
+		return nil
+	}
+	if len(hs) <= chunk {
+		err := some(hs)
+		return !gone.Load(), err
+	}
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for from := 0; from < len(hs); from += chunk {
+		g.Go(func() error { return some(hs[from:min(from+chunk, len(hs))]) })
+	}
+	err := g.Wait()
+	return !gone.Load(), err
+}

@@ -1,0 +1,278 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"e3/refstore"
+)
+
+// RemoveLeftovers removes what crashes have left that is no record: folders of executions with logs and no value, folders
+// of side fields whose record is not there, and folders of tasks and inputs with nothing in them. It returns how many
+// folders went. Whatever was changed at before or later stays; before is not after the beginning of any live session,
+// so that nothing goes that anybody is still filling. What other users have left, and this one may not remove, stays. It
+// may run at any time.
+func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (folders int, err error) {
+	l := &leftovers{store: s, ctx: ctx, before: before}
+	err = errors.Join(l.executions(), l.sideFields())
+	if err != nil {
+		err = fmt.Errorf("remove leftovers: %w", err)
+	}
+	return l.removed, err
+}
+
+type leftovers struct {
+	store   *Store
+	ctx     context.Context
+	before  time.Time
+	removed int
+}
+
+// old tells whether path is older than the cutoff; what is gone is not.
+func (l *leftovers) old(path string) (bool, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.ModTime().Before(l.before), err
+}
+
+// each calls f for the segments that a folder holds folders of, with their paths.
+func (l *leftovers) each(dir string, f func(segment, path string) error) error {
+	return walk(dir, "", func(rel string, e entry) error {
+		if err := l.ctx.Err(); err != nil {
+			return err
+		}
+		path := filepath.Join(dir, rel)
+		segment, ok := unescape(rel)
+		if !ok || !e.is(isDir, path) {
+			return nil
+		}
+		return f(segment, path)
+	})
+}
+
+func (l *leftovers) executions() error {
+	return l.each(l.store.path("executions"), func(task, taskDir string) error {
+		return l.emptied(taskDir, func() error {
+			return l.each(taskDir, func(inputs, inputsDir string) error {
+				return l.emptied(inputsDir, func() error {
+					return l.each(inputsDir, func(id, path string) error {
+						if _, err := os.Lstat(filepath.Join(path, executionValue)); !errors.Is(err, iofs.ErrNotExist) {
+							return err
+						}
+						key := refstore.Key{Partition: "EXECUTION/" + task + "/" + inputs, Sort: id}
+						return mayStay(l.execution(key, path))
+					})
+				})
+			})
+		})
+	})
+}
+
+// mayStay passes over what this user may not remove.
+func mayStay(err error) error {
+	if errors.Is(err, iofs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+// emptied calls f, which looks through a folder, and removes the folder if it is empty then, and was old before: f may
+// have changed it. A writer that finds the folder gone makes it again.
+func (l *leftovers) emptied(dir string, f func() error) error {
+	old, err := l.old(dir)
+	if err == nil {
+		err = f()
+	}
+	if err != nil || !old {
+		return err
+	}
+	return mayStay(l.rmdir(dir))
+}
+
+// rmdir removes a folder if there is nothing in it.
+func (l *leftovers) rmdir(dir string) error {
+	err := os.Remove(dir)
+	if err == nil {
+		l.removed++
+		return nil
+	}
+	if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, iofs.ErrExist) { // the latter: it is not empty
+		return nil
+	}
+	return err
+}
+
+// execution removes the folder of an execution without a value, if all in it is old.
+//
+// Under the shard's lock nobody turns it into a record: a writer of one finds either all of it or, once the last file is
+// gone, a free name. Logs are written without that lock, so theirs are taken: an appender that waited for one sees that
+// the file has lost its name and makes another. A log that is made meanwhile keeps the folder from going.
+func (l *leftovers) execution(key refstore.Key, path string) error {
+	sh, err := l.store.lockShard(l.ctx, key)
+	if err != nil {
+		return err
+	}
+	defer sh.Close() // nothing was written
+	if _, err := os.Lstat(filepath.Join(path, executionValue)); !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	var held []*os.File
+	defer func() {
+		for _, f := range held {
+			f.Close() // nothing was written
+		}
+	}()
+	var files, dirs []string // a folder comes before what is in it
+	stays := errors.New("in use")
+	err = filepath.WalkDir(path, func(path string, e iofs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			dirs = append(dirs, path)
+		} else {
+			files = append(files, path)
+			if e.Type().IsRegular() {
+				f, err := openStream(path, os.O_RDONLY)
+				if err != nil {
+					return err
+				}
+				held = append(held, f)
+				if err := flock(f, refstore.Exclusive, false); errors.Is(err, errLocked) {
+					return stays
+				} else if err != nil {
+					return err
+				}
+			}
+		}
+		old, err := l.old(path)
+		if err == nil && !old {
+			err = stays
+		}
+		return err
+	})
+	if errors.Is(err, stays) || errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := removeIfThere(file); err != nil {
+			return err
+		}
+	}
+	for i := len(dirs) - 1; i > 0; i-- {
+		if err := os.Remove(dirs[i]); err != nil {
+			return nil // something new is in it
+		}
+	}
+	return l.rmdir(path)
+}
+
+// sideFields looks through all records that are files.
+func (l *leftovers) sideFields() error {
+	for _, kind := range []string{"WORKSPACE", "PACKAGE", "TOMBSTONE", "PIN", "SETTINGS"} {
+		if err := l.partition(kind); err != nil {
+			return err
+		}
+	}
+	err := l.each(l.store.path("dataflows"), func(ws, _ string) error { return l.partition("DATAFLOW/" + ws) })
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"INDEX", "QUEUE", "LEASE"} {
+		p, err := l.store.place(kind)
+		if err != nil {
+			return err
+		}
+		if err := l.tree(kind, p.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tree looks through a partition and those below it.
+func (l *leftovers) tree(partition, dir string) error {
+	if err := l.partition(partition); err != nil {
+		return err
+	}
+	return l.each(dir, func(segment, path string) error {
+		sub := partition + "/" + segment
+		if err := (refstore.Query{Partition: sub}).Validate(); err != nil {
+			return nil // nobody's
+		}
+		return l.tree(sub, path)
+	})
+}
+
+// partition removes folders of side fields whose record is not there.
+func (l *leftovers) partition(partition string) error {
+	p, err := l.store.place(partition)
+	if err != nil {
+		return err
+	}
+	if !p.paired {
+		return l.fieldFolders(p, partition, p.dir, "")
+	}
+	return l.each(p.dir, func(segment, path string) error { return l.fieldFolders(p, partition, path, segment+"/") })
+}
+
+// fieldFolders does it in one folder of files.
+func (l *leftovers) fieldFolders(p place, partition, dir, before string) error {
+	return walk(dir, "", func(rel string, e entry) error {
+		if err := l.ctx.Err(); err != nil {
+			return err
+		}
+		name, ok := strings.CutSuffix(rel, p.suffix+"~")
+		if !ok || !e.is(isDir, filepath.Join(dir, rel)) {
+			return nil
+		}
+		segment, ok := unescape(name)
+		key := refstore.Key{Partition: partition, Sort: before + segment}
+		if !ok || key.Validate() != nil {
+			return nil
+		}
+		sl, err := l.store.slot(key)
+		if err != nil {
+			return err
+		}
+		return mayStay(l.fields(sl))
+	})
+}
+
+// fields removes the side fields of a record that is not there. Under the shard's lock nobody puts them in place for one.
+func (l *leftovers) fields(sl slot) error {
+	if _, err := os.Lstat(sl.path); !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	sh, err := l.store.lockShard(l.ctx, sl.key)
+	if err != nil {
+		return err
+	}
+	defer sh.Close() // nothing was written
+	if _, err := os.Lstat(sl.path); !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	old, err := l.old(sl.fields())
+	if err != nil || !old {
+		return err
+	}
+	err = l.store.removeDir(sl.fields())
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		l.removed++
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"e3/refstore"
+)
+
+// SessionBegan implements [refstore.Sessions].
+func (s *Store) SessionBegan(ctx context.Context) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, err
+	}
+	_, began, err := s.Session()
+	return began, err
+}
+
+// Protect implements [refstore.Sessions]. The names are on record when it returns; nothing is synced, as they end with
+// the machine.
+func (s *Store) Protect(ctx context.Context, names []string) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	for _, name := range names {
+		if name == "" || strings.ContainsAny(name, "\n\x00") {
+			return nil, fmt.Errorf("protect %.100q: %w: a name is one line", name, refstore.ErrInvalid)
+		}
+		text.WriteString(name)
+		text.WriteByte('\n')
+	}
+	var file string
+	err = s.aside(func(path string) error {
+		dir, base := filepath.Split(path)
+		file = dir + protectPrefix + base
+		_, err := createFile(file, []byte(text.String()), false)
+		if err != nil {
+			err = errors.Join(err, removeIfThere(file))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("protect %d names: %w", len(names), readOnly(err))
+	}
+	// A file that cannot be removed now goes with the session.
+	return sync.OnceFunc(func() { _ = os.Remove(file) }), nil
+}
+
+func removeIfThere(path string) error {
+	err := os.Remove(path)
+	if errors.Is(err, iofs.ErrNotExist) {
+		err = nil
+	}
+	return err
+}
+
+// readOnly adds the sentinel to an error that says that this process may not write here.
+func readOnly(err error) error {
+	if errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
+	}
+	return err
+}
+
+// LiveSessions implements [refstore.Sessions]. A session whose lock file this process may not open counts as live: whoever
+// owns it can tell more. What a live session protects must be readable, though: without knowing it, nothing can be
+// called garbage.
+func (s *Store) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
+	var list []refstore.SessionInfo
+	err := s.eachSession(func(name string, info iofs.FileInfo) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		live, err := s.lives(name)
+		if err != nil || !live {
+			return err
+		}
+		names, err := s.protected(name)
+		if err != nil {
+			return fmt.Errorf("what session %s protects: %w", name, err)
+		}
+		list = append(list, refstore.SessionInfo{Began: info.ModTime(), Protected: names})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("live sessions: %w", err)
+	}
+	return list, nil
+}
+
+// eachSession calls f for every session that has a lock file, with its name and the lock file's stat.
+func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error {
+	entries, err := readDir(s.path("tmp"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.name, lockSuffix)
+		if !ok || !strings.HasPrefix(name, sessionPrefix) {
+			continue
+		}
+		info, err := os.Lstat(s.path("tmp", e.name))
+		if errors.Is(err, iofs.ErrNotExist) {
+			continue // it has ended
+		}
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			continue
+		}
+		if err := f(name, info); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lives tells whether somebody holds a session's lock. It takes the lock, shared, for the instant that it is free: a
+// session that is beginning then begins under another name, and a sweep passes this one over.
+func (s *Store) lives(name string) (bool, error) {
+	lock, err := openStream(s.path("tmp", name+lockSuffix), os.O_RDONLY)
+	switch {
+	case errors.Is(err, iofs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, iofs.ErrPermission):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	defer lock.Close() // nothing was written
+	err = flock(lock, refstore.Shared, false)
+	if errors.Is(err, errLocked) {
+		return true, nil
+	}
+	return false, err
+}
+
+// protected reads what a session protects.
+func (s *Store) protected(name string) ([]string, error) {
+	dir := s.path("tmp", name)
+	entries, err := readDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.name, protectPrefix) {
+			continue
+		}
+		data, _, err := readFile(filepath.Join(dir, e.name))
+		if errors.Is(err, iofs.ErrNotExist) {
+			continue // it was released
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(data)) {
+			// A line without an end is being written: who protects it has still to look again.
+			if line, whole := strings.CutSuffix(line, "\n"); whole {
+				names = append(names, line)
+			}
+		}
+	}
+	return names, nil
+}

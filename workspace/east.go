@@ -1,0 +1,269 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"e3/dataflow"
+	"e3/internal/eastref"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// A workspace whose package was made by the TypeScript e3 holds a tree of that program: Structs of references in place of
+// nodes, with datasets at any depth that go by their path. It can be read and it can be removed or deployed over; it
+// cannot be run, and nothing in it can be set.
+
+// NotRunnableError says that a package holds code that this program does not run.
+type NotRunnableError struct{ Package string }
+
+func (e *NotRunnableError) Error() string {
+	return fmt.Sprintf("package %s cannot be run here: it was made by the TypeScript e3 and holds East code", e.Package)
+}
+
+// notRunnable explains why a package or a tree is of another type than ours, where it is the reference's.
+func (w *Workspaces) notRunnable(ctx context.Context, s *State, err error) error {
+	if !errors.Is(err, record.ErrType) {
+		return err
+	}
+	if east, look := w.IsEast(ctx, s.PackageHash); look != nil || !east {
+		return err
+	}
+	return &NotRunnableError{Package: s.PackageName + "@" + s.PackageVersion}
+}
+
+// Settable refuses, as a NotRunnableError, workspaces whose datasets cannot be set.
+func (w *Workspaces) Settable(ctx context.Context, ws string) error {
+	s, err := w.deployed(ctx, ws)
+	if err != nil {
+		return err
+	}
+	if east, err := w.IsEast(ctx, s.PackageHash); err != nil || !east {
+		return err
+	}
+	return fmt.Errorf("datasets of workspace %s cannot be set: %w", ws, &NotRunnableError{Package: s.PackageName + "@" + s.PackageVersion})
+}
+
+// maxEast bounds a package, task or tree object of the reference that is read into memory.
+const maxEast = 64 << 20
+
+func (w *Workspaces) readEast(ctx context.Context, hash objectstore.Hash) ([]byte, error) {
+	return objectstore.ReadAll(ctx, w.Objects, hash, maxEast)
+}
+
+// IsEast tells whether a package object was made by the reference. One that is gone was made by nobody.
+func (w *Workspaces) IsEast(ctx context.Context, hash string) (bool, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return false, fmt.Errorf("package: %w", err)
+	}
+	r, err := w.Objects.Open(ctx, h)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("package object: %w", err)
+	}
+	defer r.Close()
+	head, err := io.ReadAll(io.LimitReader(r, eastref.PackageHeader))
+	if err != nil {
+		return false, fmt.Errorf("package object: %w", err)
+	}
+	return eastref.IsPackage(head), nil
+}
+
+func (w *Workspaces) loadEast(ctx context.Context, hash string) (*eastref.Package, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, fmt.Errorf("package: %w", err)
+	}
+	data, err := w.readEast(ctx, h)
+	if err != nil {
+		return nil, fmt.Errorf("package object: %w", err)
+	}
+	return eastref.DecodePackage(data)
+}
+
+// installEast makes a package of the reference the workspace's: its tree is the workspace's as it is.
+func (w *Workspaces) installEast(ctx context.Context, ws string, ref PackageRef, pkg *eastref.Package) error {
+	_, err := w.update(ctx, ws, true, func(s *State) error {
+		now := w.Now()
+		s.PackageName, s.PackageVersion, s.PackageHash = ref.Name, ref.Version, ref.Hash
+		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, pkg.Root.String(), now, true
+		return w.Records.Sync(ctx)
+	})
+	return err
+}
+
+// readEastTree reads one level of a tree of the reference.
+func (w *Workspaces) readEastTree(ctx context.Context, hash objectstore.Hash) ([]eastref.Entry, error) {
+	data, err := w.readEast(ctx, hash)
+	if err != nil {
+		return nil, fmt.Errorf("tree object: %w", err)
+	}
+	return eastref.DecodeTree(data)
+}
+
+// eastLeaf is an entry of a tree in our words. A dataset that is null without an object has no hash.
+func eastLeaf(e *eastref.Entry) record.Leaf {
+	switch e.Kind {
+	case eastref.Tree:
+		return record.Leaf{Kind: record.LeafNode, Hash: e.Hash.String()}
+	case eastref.Value:
+		return record.Leaf{Kind: record.LeafValue, Hash: e.Hash.String()}
+	case eastref.Null:
+		return record.Leaf{Kind: record.LeafValue}
+	}
+	return record.Leaf{Kind: record.LeafUnassigned}
+}
+
+// eastDataset finds a dataset, or a tree of datasets, by its path.
+func (w *Workspaces) eastDataset(ctx context.Context, s *State, d *Dataset) (*Dataset, error) {
+	path, err := eastref.ParsePath(d.Path.keypath())
+	if err != nil {
+		return nil, err
+	}
+	d.East = true
+	d.Leaf = record.Leaf{Kind: record.LeafNode, Hash: s.RootHash}
+	for i, name := range path {
+		here := eastName(path[:i])
+		if d.Kind != record.LeafNode {
+			return nil, fmt.Errorf("%s of workspace %s is a dataset: there is no %q in it", here, d.Workspace, name)
+		}
+		entries, err := w.EastEntries(ctx, d)
+		if err != nil {
+			return nil, fmt.Errorf("workspace %s: %w", d.Workspace, err)
+		}
+		at := slices.IndexFunc(entries, func(e NamedLeaf) bool { return e.Name == name })
+		if at < 0 {
+			unknown := &UnknownError{What: "dataset", Name: eastName(path[:i+1])}
+			for _, e := range entries {
+				unknown.Known = append(unknown.Known, eastName(append(slices.Clone(path[:i]), e.Name)))
+			}
+			return nil, unknown
+		}
+		d.Leaf = entries[at].Leaf
+	}
+	if d.Kind == record.LeafUnassigned {
+		return nil, &UnassignedError{Workspace: d.Workspace, Name: eastName(path), East: true}
+	}
+	return d, nil
+}
+
+// eastName is a path as people write it behind the name of a workspace and a dot.
+func eastName(path []string) string { return strings.TrimPrefix(eastref.FormatPath(path), ".") }
+
+// NamedLeaf is an entry of a tree of the reference.
+type NamedLeaf struct {
+	Name string
+	record.Leaf
+}
+
+// EastEntries returns what is in a tree of datasets that Dataset has found in a workspace of the reference.
+func (w *Workspaces) EastEntries(ctx context.Context, d *Dataset) ([]NamedLeaf, error) {
+	h, err := objectstore.ParseHash(d.Hash)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := w.readEastTree(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]NamedLeaf, len(entries))
+	for i := range entries {
+		list[i] = NamedLeaf{entries[i].Name, eastLeaf(&entries[i])}
+	}
+	return list, nil
+}
+
+// Bounds on what is listed of one workspace: a few objects can name each other so often that no list would end.
+const (
+	maxEastDatasets = 1 << 17
+	maxEastDepth    = 256
+)
+
+// eastRows lists all datasets of a tree of the reference by their paths.
+func (w *Workspaces) eastRows(ctx context.Context, s *State) ([]DatasetRow, error) {
+	root, err := objectstore.ParseHash(s.RootHash)
+	if err != nil {
+		return nil, err
+	}
+	outputs, err := w.eastOutputs(ctx, s.PackageHash)
+	if err != nil {
+		return nil, err
+	}
+	var rows []DatasetRow
+	objects := 0
+	var walk func(h objectstore.Hash, path []string) error
+	walk = func(h objectstore.Hash, path []string) error {
+		if objects++; len(path) > maxEastDepth || objects > maxEastDatasets || len(rows) > maxEastDatasets {
+			return fmt.Errorf("the tree has more than %d datasets, or is more than %d levels deep", maxEastDatasets, maxEastDepth)
+		}
+		entries, err := w.readEastTree(ctx, h)
+		if err != nil {
+			return err
+		}
+		for i := range entries {
+			e := &entries[i]
+			at := append(path[:len(path):len(path)], e.Name)
+			if e.Kind == eastref.Tree {
+				if err := walk(e.Hash, at); err != nil {
+					return err
+				}
+				continue
+			}
+			name := eastName(at)
+			row := DatasetRow{Leaf: eastLeaf(e), Name: name, Output: outputs[name] != "", Task: outputs[name], Source: record.FromValue, Standing: dataflow.Current}
+			if row.Kind == record.LeafUnassigned {
+				row.Standing = dataflow.Absent
+			}
+			rows = append(rows, row)
+		}
+		return nil
+	}
+	if err := walk(root, nil); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(rows, func(a, b DatasetRow) int { // inputs first, as in workspaces of ours
+		switch {
+		case a.Output == b.Output:
+			return 0
+		case b.Output:
+			return -1
+		}
+		return 1
+	})
+	return rows, nil
+}
+
+// eastOutputs names the datasets that tasks of a package make, each with its task. A package or a task whose object is
+// gone makes none.
+func (w *Workspaces) eastOutputs(ctx context.Context, hash string) (map[string]string, error) {
+	outputs := map[string]string{}
+	pkg, err := w.loadEast(ctx, hash)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return outputs, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range pkg.Tasks {
+		data, err := w.readEast(ctx, t.Task)
+		if errors.Is(err, objectstore.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("task object: %w", err)
+		}
+		task, err := eastref.DecodeTask(data)
+		if err != nil {
+			return nil, fmt.Errorf("task %s: %w", t.Name, err)
+		}
+		outputs[eastName(task.Output)] = eastName([]string{t.Name})
+	}
+	return outputs, nil
+}

@@ -1,0 +1,98 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// Hits finds the executions that would answer a start of the workspace, without running anything: on what it holds, and
+// on what its package file and its linked inputs have become since. visit is called by several goroutines at a time, and
+// twice for what answers both. What was made by the reference cannot be started, so nothing answers it.
+func (w *Workspaces) Hits(ctx context.Context, ws string, visit func(task string, key executions.Key, executionID string) error) error {
+	for {
+		s, err := w.State(ctx, ws)
+		if err != nil || !s.Deployed {
+			return err
+		}
+		if err = w.hitsOf(ctx, ws, s, visit); !errors.Is(err, objectstore.ErrNotFound) {
+			return err
+		}
+		// It may be that another state has taken its place, and that its objects were collected.
+		if now, again := w.State(ctx, ws); again != nil || now.version == s.version {
+			return errors.Join(err, again)
+		}
+	}
+}
+
+func (w *Workspaces) hitsOf(ctx context.Context, ws string, s *State, visit func(task string, key executions.Key, executionID string) error) error {
+	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	if errors.Is(err, record.ErrType) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	t, err := w.readTree(ctx, s.RootHash, bothParts)
+	if err != nil {
+		return fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	if err := w.hits(ctx, pkg, t.inputs, visit); err != nil {
+		return fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	next, err := w.preview(ctx, ws, s, t)
+	if errors.Is(err, errBadLink) {
+		return nil // it follows nothing until it is deployed again
+	}
+	if err != nil {
+		return err
+	}
+	if next.pkgHash == s.PackageHash && objectstore.Sum(next.inputs.Encode()) == objectstore.Sum(t.inputs.Encode()) {
+		return nil
+	}
+	if err := w.hits(ctx, next.pkg, next.inputs, visit); err != nil {
+		return fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	return nil
+}
+
+// PackageHits is Hits for a workspace in which a registered package has just been deployed.
+func (w *Workspaces) PackageHits(ctx context.Context, ref PackageRef, visit func(task string, key executions.Key, executionID string) error) error {
+	pkg, err := w.LoadPackage(ctx, ref.Hash)
+	if errors.Is(err, record.ErrType) {
+		return nil
+	}
+	if err == nil {
+		err = w.hits(ctx, pkg, defaults(pkg), visit)
+	}
+	if err != nil {
+		return fmt.Errorf("package %s: %w", ref, err)
+	}
+	return nil
+}
+
+// defaults are the inputs of a workspace in which the package has just been deployed.
+func defaults(pkg *record.Package) record.Node {
+	inputs := make(record.Node, len(pkg.Inputs))
+	for i := range pkg.Inputs {
+		inputs[i] = record.NodeEntry{Name: pkg.Inputs[i].Name, Leaf: pkg.Inputs[i].Default}
+	}
+	inputs.Sort()
+	return inputs
+}
+
+func (w *Workspaces) hits(ctx context.Context, pkg *record.Package, inputs record.Node, visit func(string, executions.Key, string) error) error {
+	g, err := dataflow.NewGraph(pkg)
+	if err != nil {
+		return err
+	}
+	x := executions.NewStore(w.Records, w.Objects)
+	return dataflow.Hits(ctx, g, w.Objects, x, inputs, func(i int32, key executions.Key, hit *executions.Hit) error {
+		return visit(g.Name(i), key, hit.ExecutionID)
+	})
+}

@@ -1,0 +1,157 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// What a state names stays as long as the state does; a collector may come as soon as somebody has replaced it. So
+// whoever works from a state for longer than it takes to swap it protects what it names (hold). And whoever is about
+// to name what the state does not hold, and has not just put it, refreshes it first (refresh). See doc/design.md, §13.
+
+// protect makes names, "<kind> <hash>", known as in use until release is called.
+func (w *Workspaces) protect(ctx context.Context, names ...string) (release func(), err error) {
+	if w.Sessions == nil {
+		return func() {}, nil
+	}
+	for _, name := range names {
+		_, hash, _ := strings.Cut(name, " ")
+		if _, err := objectstore.ParseHash(hash); err != nil {
+			return nil, err
+		}
+	}
+	return w.Sessions.Protect(ctx, names)
+}
+
+// hold reads the workspace's state for a run that works from it: what it names is there until the run lets go.
+func (r *run) hold(ctx context.Context) error {
+	for {
+		s, err := r.w.State(ctx, r.ws)
+		if err != nil {
+			return err
+		}
+		if !s.Deployed || r.state != nil && r.state.RootHash == s.RootHash && r.state.PackageHash == s.PackageHash {
+			r.state = s // it is held already
+			return nil
+		}
+		release, err := r.w.protect(ctx, "node "+s.RootHash, "package "+s.PackageHash)
+		if err != nil {
+			return fmt.Errorf("workspace %s: %w", r.ws, err)
+		}
+		r.held = append(r.held, release)
+		// The state may have been replaced, and what it named collected, before the names were known: it is held if
+		// it is read once more.
+		r.state = s
+	}
+}
+
+// letGo ends all holds.
+func (r *run) letGo() {
+	for _, release := range r.held {
+		release()
+	}
+}
+
+// holdPackage keeps a registered package for a deploy, even if somebody removes it from the register meanwhile. What is
+// not in the register any more may be gone already: registered is false then.
+func (w *Workspaces) holdPackage(ctx context.Context, ref PackageRef) (release func(), registered bool, err error) {
+	release, err = w.protect(ctx, "package "+ref.Hash)
+	if err != nil {
+		return nil, false, fmt.Errorf("package %s: %w", ref, err)
+	}
+	now, err := w.Package(ctx, ref.Name, ref.Version)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		release()
+		return nil, false, err
+	}
+	return release, err == nil && now.Hash == ref.Hash, nil
+}
+
+// refreshPackage refreshes a package that nothing names, with all that it names. The content of an input that is not
+// exported need not be there.
+func (w *Workspaces) refreshPackage(ctx context.Context, hash string, pkg *record.Package) error {
+	hashes := make([]string, 1, 1+len(pkg.Tasks))
+	hashes[0] = hash
+	for i := range pkg.Tasks {
+		hashes = append(hashes, pkg.Tasks[i].Task)
+	}
+	for _, hash := range hashes {
+		h, err := objectstore.ParseHash(hash)
+		if err != nil {
+			return err
+		}
+		there, err := w.Objects.Refresh(ctx, h)
+		if err == nil && !there {
+			err = fmt.Errorf("object %s: %w", h, objectstore.ErrNotFound)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range pkg.Inputs {
+		in := &pkg.Inputs[i]
+		there, err := w.refresh(ctx, in.Default)
+		if err == nil && !there && !in.NoExport {
+			err = fmt.Errorf("object %s: %w", in.Default.Hash, objectstore.ErrNotFound)
+		}
+		if err != nil {
+			return &InputError{Input: in.Name, Err: err}
+		}
+	}
+	return nil
+}
+
+// errStale says that a state was replaced, and what it named collected, before it was read: read it again.
+var errStale = errors.New("the workspace has changed meanwhile")
+
+// treeOf reads the tree of a state that was read before. Where a part of the tree is lost and the state is no more, the error
+// is errStale.
+func (w *Workspaces) treeOf(ctx context.Context, name string, s *State, want parts) (*tree, error) {
+	t, err := w.readTree(ctx, s.RootHash, want)
+	if !lost(err) {
+		return t, err
+	}
+	now, nowErr := w.State(ctx, name)
+	if nowErr != nil {
+		return nil, errors.Join(err, nowErr)
+	}
+	if now.version != s.version {
+		return nil, fmt.Errorf("workspace %s: %w: %w", name, errStale, err)
+	}
+	return nil, err
+}
+
+// refresh keeps a dataset, with all below it, from a collection under way, so that it can be named. It reports whether all
+// of it is there.
+func (w *Workspaces) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
+	if leaf.Kind == record.LeafUnassigned {
+		return true, nil
+	}
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return false, err
+	}
+	if leaf.Kind == record.LeafDir {
+		return objectstore.RefreshTree(ctx, w.Objects, h)
+	}
+	return w.Objects.Refresh(ctx, h)
+}
+
+// renew refreshes what a linked input was when it was last read, or else reads it again. It reports whether it did.
+func (w *Workspaces) renew(ctx context.Context, link *record.Link, in *record.LinkInput) (bool, error) {
+	there, err := w.refresh(ctx, in.Leaf)
+	if err == nil && !there {
+		s := &scan{w: w, base: filepath.Dir(link.File), verify: true}
+		err = s.input(ctx, in)
+	}
+	if err != nil {
+		return false, &InputError{Input: in.Name, Err: err}
+	}
+	return !there, nil
+}

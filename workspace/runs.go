@@ -1,0 +1,164 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/refstore"
+)
+
+// A run's record lies under the workspace that it was made in. A run that was imported has its provenance beside it: it
+// is history, which nothing here adds to, closes or cleans up. Removing the workspace removes it.
+
+// fieldProvenance is the side field of an imported run.
+const fieldProvenance = "provenance.beast2"
+
+func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
+
+// imported tells whether a run's record, which was read with its provenance, is of an imported run.
+func imported(rec refstore.Record) bool {
+	_, ok := rec.Field(fieldProvenance)
+	return ok
+}
+
+// storedRun is a run as it is on record.
+type storedRun struct {
+	*record.Run
+	provenance *record.Provenance // nil where it was made here
+}
+
+func decodeRun(rec refstore.Record) (*storedRun, error) {
+	r := &storedRun{}
+	var err error
+	if r.Run, err = record.DecodeRun(rec.Value); err != nil {
+		return nil, fmt.Errorf("run %s: %w", rec.Key.Sort, err)
+	}
+	if data, ok := rec.Field(fieldProvenance); ok {
+		if r.provenance, err = record.DecodeProvenance(data); err != nil {
+			return nil, fmt.Errorf("run %s: %w", rec.Key.Sort, err)
+		}
+	}
+	return r, nil
+}
+
+// Run reads a run record. "" is the run that a workspace shows: the greatest id among its own runs, which may be still
+// running. A workspace without one shows an imported run: the one that its state names, else the greatest.
+func (w *Workspaces) Run(ctx context.Context, ws, id string) (*record.Run, error) {
+	r, err := w.run(ctx, ws, id)
+	if err != nil {
+		return nil, err
+	}
+	return r.Run, nil
+}
+
+func (w *Workspaces) run(ctx context.Context, ws, id string) (*storedRun, error) {
+	if id == "" {
+		return w.shownRun(ctx, ws)
+	}
+	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", id, err)
+	}
+	return decodeRun(rec)
+}
+
+func (w *Workspaces) shownRun(ctx context.Context, ws string) (*storedRun, error) {
+	var found []refstore.Record // imported, greatest first
+	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{fieldProvenance}}
+	for rec, err := range w.Records.List(ctx, q) {
+		if err != nil {
+			return nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if !imported(rec) {
+			return decodeRun(rec)
+		}
+		found = append(found, rec)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
+	}
+	shown := found[0]
+	if len(found) > 1 {
+		s, err := w.State(ctx, ws)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+		for _, rec := range found {
+			if s != nil && rec.Key.Sort == s.CurrentRunID {
+				shown = rec
+			}
+		}
+	}
+	return decodeRun(shown)
+}
+
+// runID finds a run by its id or a prefix of it; "" stays "".
+func (w *Workspaces) runID(ctx context.Context, ws, prefix string) (string, error) {
+	if prefix == "" {
+		return "", nil
+	}
+	var known, fit []string
+	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true, Descending: true}) {
+		if err != nil {
+			return "", fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		known = append(known, rec.Key.Sort)
+		if rec.Key.Sort == prefix {
+			return prefix, nil
+		}
+		if strings.HasPrefix(rec.Key.Sort, strings.ToLower(prefix)) {
+			fit = append(fit, rec.Key.Sort)
+		}
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
+	case len(known) == 0:
+		return "", fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
+	}
+	return "", &UnknownError{What: "run", Name: prefix, Known: known}
+}
+
+// deleteRuns removes all run records of the workspace's own but those named: history lives in events and
+// executions (seed 003, "Run Cleanup").
+func (w *Workspaces) deleteRuns(ctx context.Context, ws string, keep ...string) error {
+	return w.forgetRuns(ctx, ws, func(id string) (bool, error) {
+		for _, k := range keep {
+			if id == k {
+				return false, nil
+			}
+		}
+		rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return false, nil
+		}
+		return !imported(rec), err
+	})
+}
+
+// deleteAllRuns removes the imported ones as well.
+func (w *Workspaces) deleteAllRuns(ctx context.Context, ws string) error {
+	return w.forgetRuns(ctx, ws, func(string) (bool, error) { return true, nil })
+}
+
+func (w *Workspaces) forgetRuns(ctx context.Context, ws string, which func(id string) (bool, error)) error {
+	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
+		yes := false
+		if err == nil {
+			yes, err = which(rec.Key.Sort)
+		}
+		if err == nil && yes {
+			err = forget(ctx, w.Records, rec.Key)
+		}
+		if err != nil {
+			return fmt.Errorf("clean up run records: %w", err)
+		}
+	}
+	return nil
+}

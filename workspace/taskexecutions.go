@@ -1,0 +1,155 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"e3/executions"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// TaskExecutions are the executions of a task as seen from a workspace.
+type TaskExecutions struct {
+	Run     *RunReport  // the run that the workspace shows, without its tasks; nil before the first
+	Task    *TaskReport // the task in it; nil where it has no part in it yet
+	Retries int64       // attempts that may follow the first
+	// Known are the executions with the key that the task has in the run, latest first;
+	// all of the task's where it has none.
+	Known []*executions.Execution
+
+	hash string // of the task object
+}
+
+// TaskExecutions finds the executions of a task: in the run that the workspace shows, and besides. The workspace may be
+// one that is not here, if a run of it was imported.
+func (w *Workspaces) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecutions, error) {
+	_, missing := w.deployed(ctx, ws)
+	if missing != nil && !errors.Is(missing, ErrNotFound) && !errors.Is(missing, ErrNotDeployed) {
+		return nil, missing
+	}
+	te := &TaskExecutions{}
+	var err error
+	if te.Run, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) && missing == nil {
+		return nil, err
+	}
+	if missing != nil && (err != nil || te.Run.Provenance == nil) {
+		return nil, missing
+	}
+	h := newHistory()
+	if te.Run != nil {
+		if h, err = w.history(ctx, ws, te.Run); err != nil {
+			return nil, err
+		}
+	}
+	if i := slices.IndexFunc(h.tasks, func(t TaskReport) bool { return t.Task == task }); i >= 0 {
+		te.Task = &h.tasks[i]
+	}
+	packages, err := w.packagesOf(ctx, ws, te.Run, h.pkg)
+	if err != nil {
+		return nil, err
+	}
+	if err := te.declared(packages, task); err != nil {
+		return nil, err
+	}
+	te.Known, err = w.known(ctx, te, packages)
+	return te, err
+}
+
+// declared fills in what the package says of the task: that of the run, or the one that was
+// deployed since.
+func (te *TaskExecutions) declared(from packages, task string) error {
+	known := map[string]bool{}
+	for _, tasks := range from {
+		if t, ok := tasks[task]; ok {
+			te.hash, te.Retries = t.Task, t.Policy.Retries
+			return nil
+		}
+		for name := range tasks {
+			known[name] = true
+		}
+	}
+	if te.Task != nil {
+		return nil
+	}
+	return &UnknownError{What: "task", Name: task, Known: slices.Sorted(maps.Keys(known))}
+}
+
+// known lists the executions with the key of the task in the run, or with the task's hash.
+func (w *Workspaces) known(ctx context.Context, te *TaskExecutions, from packages) ([]*executions.Execution, error) {
+	x := executions.NewStore(w.Records, w.Objects)
+	var keys []executions.Key
+	if t := te.Task; t != nil && t.ExecutionID != "" {
+		key, ok := executions.ParseKey(t.Key)
+		if !ok {
+			e, named, err := from.find(ctx, x, t.Task, t.ExecutionID)
+			if errors.Is(err, executions.ErrNotFound) && !named && te.Run.Provenance != nil {
+				e, err = x.Locate(ctx, t.ExecutionID)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("task %s: %w", t.Task, err)
+			}
+			t.found(e)
+			key = e.Key
+		}
+		keys, te.hash = append(keys, key), key.Task.String()
+	} else if hash, err := objectstore.ParseHash(te.hash); err == nil {
+		for inputs, err := range x.Inputs(ctx, hash) {
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, executions.Key{Task: hash, Inputs: inputs})
+		}
+	}
+	var list []*executions.Execution
+	for _, key := range keys {
+		for e, err := range x.List(ctx, key) {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err == nil { // one that cannot be read has no logs to offer either
+				list = append(list, e)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *executions.Execution) int { return strings.Compare(b.ExecutionID, a.ExecutionID) })
+	return list, nil
+}
+
+// FindExecution finds an execution of a task by a prefix of its id, on whatever inputs.
+func (w *Workspaces) FindExecution(ctx context.Context, te *TaskExecutions, prefix string) (*executions.Execution, error) {
+	if h, err := objectstore.ParseHash(te.hash); err == nil { // else the task is gone: an imported run names it
+		e, err := executions.NewStore(w.Records, w.Objects).FindTask(ctx, h, prefix)
+		var pruned *executions.PrunedError
+		if errors.As(err, &pruned) {
+			pruned.Now = w.Now()
+			return nil, pruned
+		}
+		if !errors.Is(err, executions.ErrNotFound) {
+			return e, err
+		}
+	}
+	unknown := &UnknownError{What: "execution", Name: prefix}
+	for _, e := range te.Known {
+		unknown.Known = append(unknown.Known, e.ExecutionID)
+	}
+	return nil, unknown
+}
+
+// Changed returns a channel that receives after executions of a key were recorded, nil where the
+// store cannot tell.
+func (w *Workspaces) Changed(ctx context.Context, key executions.Key) <-chan struct{} {
+	watcher, ok := w.Records.(refstore.Watcher)
+	if !ok {
+		return nil
+	}
+	c, err := watcher.Watch(ctx, "EXECUTION/"+key.String())
+	if err != nil {
+		return nil
+	}
+	return c
+}
