@@ -116,7 +116,7 @@ func TestPruneAgainstModel(t *testing.T) {
 			h.deploy(ws(), lines...)
 		}
 		deploy()
-		rt.Repeat(map[string]func(*rapid.T){
+		actions := map[string]func(*rapid.T){
 			"edit":   func(*rapid.T) { h.project(word("content")) },
 			"deploy": func(*rapid.T) { deploy() },
 			"start": func(*rapid.T) {
@@ -197,7 +197,17 @@ func TestPruneAgainstModel(t *testing.T) {
 					h.check()
 				}
 			},
-		})
+		}
+		// A few steps each: what is written is synced, which takes its time.
+		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
+			for _, name := range []string{"edit", "deploy", "start", "build", "pin", "reject"} {
+				if rapid.IntRange(0, 2).Draw(rt, name) == 0 {
+					actions[name](rt)
+				}
+			}
+			actions["start"](rt)
+		}
+		actions["prune"](rt)
 	})
 }
 

@@ -40,9 +40,10 @@ var lost = regexp.MustCompile(`object not found|missing object|corrupt object|ma
 // An actor is one of those who work in the repository.
 type actor struct {
 	*torture
-	name string
-	rnd  *rand.Rand
-	gone bool // the last command was killed
+	name  string
+	rnd   *rand.Rand
+	gone  bool // the last command was killed
+	kills int
 
 	trail []string // the last commands, for the message when something goes wrong
 }
@@ -71,7 +72,9 @@ func (a *actor) run(kill bool, codes []int, args ...string) result {
 	if kill && a.rnd.IntN(6) == 0 {
 		killPoint{delay: time.Duration(a.rnd.Int64N(int64(150 * time.Millisecond)))}.at(x)
 		x.kill(a.rnd.IntN(2) == 0)
-		a.gone = x.result().code == -1
+		if a.gone = x.result().code == -1; a.gone {
+			a.kills++
+		}
 	}
 	r := x.wait()
 	a.trail = append(a.trail[max(0, len(a.trail)-24):], fmt.Sprintf("%d: e3 %s", r.code, strings.Join(args, " ")))
@@ -292,15 +295,15 @@ func meddle(a *actor) {
 		a.run(true, mistaken, "set", ".", ws+".noise", fmt.Sprint(a.rnd.IntN(12)))
 	case 3:
 		if id := a.someExecution(); id != "" {
-			a.run(true, mistaken, "reject", ".", id, "--reason", "torture")
+			a.run(true, anyRun, "reject", ".", id, "--reason", "torture")
 		}
 	case 4:
 		if id := a.someExecution(); id != "" {
-			a.run(true, mistaken, "reject", ".", id, "--undo")
+			a.run(true, anyRun, "reject", ".", id, "--undo")
 		}
 	case 5:
 		if id := a.someExecution(); id != "" {
-			a.run(true, mistaken, "pin", []string{"add", "remove"}[a.rnd.IntN(2)], ".", id)
+			a.run(true, anyRun, "pin", []string{"add", "remove"}[a.rnd.IntN(2)], ".", id)
 		}
 	}
 }
