@@ -12,10 +12,17 @@ import (
 // A LackingError says that a task must run and cannot: an input of the package is known by its hash only. Its content
 // has stayed where the workspace was exported (design.md, "What goes"). It is the task's fault, not the store's:
 // what reads nothing of it goes on.
-type LackingError struct{ Workspace, Input string }
+type LackingError struct {
+	Workspace, Input string
+	Kind             record.LeafKind
+}
 
 func (e *LackingError) Error() string {
-	return fmt.Sprintf("the content of input %s is not here: it was exported without; set it with: e3 set <repo> %s.%s <value>", e.Input, e.Workspace, e.Input)
+	what := "@<path>"
+	if e.Kind == record.LeafValue {
+		what = "<value>"
+	}
+	return fmt.Sprintf("the content of input %s is not here: it was exported without; set it with: e3 set <repo> %s.%s %s", e.Input, e.Workspace, e.Input, what)
 }
 
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
@@ -60,7 +67,7 @@ func (s *scheduler) content(name string) error {
 	if err != nil {
 		return fmt.Errorf("input %s: %w", name, err)
 	}
-	lacking := &LackingError{Workspace: s.opts.Workspace, Input: name}
+	lacking := &LackingError{Workspace: s.opts.Workspace, Input: name, Kind: leaf.Kind}
 	look := []objectstore.Hash{h}
 	flush := func() error {
 		gone, err := s.objects.Missing(s.ctx, look)

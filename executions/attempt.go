@@ -27,6 +27,10 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
+	// The record is going to name the task, longer than whoever asks for it.
+	if _, err := x.objects.Refresh(ctx, key.Task); err != nil {
+		return Result{}, err
+	}
 	id, err := NewID()
 	if err != nil {
 		return Result{}, err

@@ -58,6 +58,23 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	}
 }
 
+// await takes a claim, waiting for its holder. Polling backs off to 20 ms: a claim is a kernel lock or a lease, and
+// neither can call us.
+func (c *Curator) await(ctx context.Context, claim [32]byte) (lock refstore.Lock, waited bool, err error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		lock, err := c.claims.TryClaim(claim)
+		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
+			return lock, waited, err
+		}
+		waited = true
+		select {
+		case <-ctx.Done():
+			return nil, waited, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
 // Alive tells whether somebody is at work on a running execution: its process
 // holds the execution's claim for as long as it lives.
 func (c *Curator) Alive(id string) (bool, error) {

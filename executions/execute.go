@@ -2,7 +2,6 @@ package executions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +21,8 @@ type LocalObjects interface {
 	Adopt(ctx context.Context, path string) (objectstore.Info, error)
 	// Materialize writes a copy of an object that nobody can reach the store through.
 	Materialize(ctx context.Context, h objectstore.Hash, dst string, perm FileMode) error
+	// Refresh keeps an object from collections under way, as a put of it would, and reports whether it is there.
+	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
 
 // Runner runs one process to its end.
@@ -150,7 +151,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	if before.Hit != nil {
 		return hit(before.Hit), nil
 	}
-	claim, waited, err := x.claim(ctx, key)
+	claim, waited, err := x.await(ctx, key.claim())
 	if err != nil {
 		return Result{}, err
 	}
@@ -233,21 +234,4 @@ func (x *Executor) overtaken(ctx context.Context, key Key, id string) error {
 		return nil
 	}
 	return nil
-}
-
-// claim takes the key's claim, waiting for its holder. Polling backs off to 20 ms: a
-// claim is a kernel lock or a lease, and neither can call us.
-func (x *Executor) claim(ctx context.Context, key Key) (lock refstore.Lock, waited bool, err error) {
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		lock, err := x.claims.TryClaim(key.claim())
-		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
-			return lock, waited, err
-		}
-		waited = true
-		select {
-		case <-ctx.Done():
-			return nil, waited, context.Cause(ctx)
-		case <-time.After(pause):
-		}
-	}
 }

@@ -12,8 +12,8 @@ import (
 	"e3/refstore"
 )
 
-// ErrAmbiguous is wrapped where a prefix fits several executions.
-var ErrAmbiguous = errors.New("more than one execution has this prefix")
+// ErrAmbiguous is wrapped where a prefix fits several executions, or runs.
+var ErrAmbiguous = errors.New("more than one has this prefix")
 
 // Find looks an execution up by its id or a prefix of it, among those of a key.
 func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, error) {

@@ -53,6 +53,11 @@ func executionClaim(id string) [32]byte {
 	return sha256.Sum256([]byte("e3 claim execution\x00" + id))
 }
 
+// pruneClaim is what whoever prunes a task holds: the tombstones that he drops again must not be another's.
+func pruneClaim(task objectstore.Hash) [32]byte {
+	return sha256.Sum256([]byte("e3 claim prune\x00" + task.String()))
+}
+
 // InputsHash is the SHA-256 of the hex hashes joined by one zero byte, in declared
 // order: the lineage of the reference.
 func InputsHash(inputs []objectstore.Hash) objectstore.Hash {

@@ -49,6 +49,14 @@ func (o Outcome) String() string {
 	}[o]
 }
 
+// Word names it for programs; words never change.
+func (o Outcome) Word() string {
+	if o < 0 || o >= numberOfOutcomes {
+		return o.String()
+	}
+	return [...]string{"added", "overwritten", "skippedSuccess", "skippedFailure", "skippedRunning", "skippedUnfinished"}[o]
+}
+
 // Skipped tells whether nothing was taken in.
 func (o Outcome) Skipped() bool { return o > Overwritten }
 

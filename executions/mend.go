@@ -57,6 +57,27 @@ func (s *Store) Mend(ctx context.Context, objects StoredObjects, generation *Gen
 			}
 		}
 	}
+	if err := s.mendTombstones(ctx); err != nil {
+		return fmt.Errorf("after a loss of power: %w", err)
+	}
+	return nil
+}
+
+// mendTombstones removes those that are torn: they keep collections from removing anything, and whom they were written
+// for has gone with the power.
+func (s *Store) mendTombstones(ctx context.Context) error {
+	for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {
+		if err != nil {
+			return err
+		}
+		if _, err := record.DecodeTombstones(rec.Value); err == nil {
+			continue
+		}
+		err := s.records.Delete(ctx, rec.Key, rec.Version)
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -122,7 +143,7 @@ func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execut
 	if err != nil {
 		return nil // the reference's, or no task: nobody can run it
 	}
-	if !task.Output.Multi && task.Output.Entries[0].Kind != record.KindDir {
+	if !task.Output.IsDir() {
 		return nil
 	}
 	top, err := objectstore.ParseHash(e.OutputHash)

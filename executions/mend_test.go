@@ -100,6 +100,38 @@ func TestMend(t *testing.T) {
 	}
 }
 
+// Tombstones that are torn would keep collections from removing anything.
+func TestMendTombstones(t *testing.T) {
+	l := newLab(t)
+	var tasks []objectstore.Hash
+	for _, text := range []string{"echo x > out", "echo y > out"} {
+		req := l.request(script(text))
+		res := l.do(t, req)
+		e, err := l.Get(t.Context(), keyOf(req), res.ExecutionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Prune(t.Context(), req.Task, []executions.Victim{e.Victim()}, "ann", ""); err != nil {
+			t.Fatal(err)
+		}
+		tasks = append(tasks, req.Task)
+	}
+	tear(t, filepath.Join(l.dir, "tombstones", tasks[0].String()+".rec"))
+	if err := l.Mend(t.Context(), l.objects, executions.NewGeneration(l.records, l.records), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	var left []objectstore.Hash
+	for p, err := range l.Tombstones(t.Context()) {
+		if err != nil {
+			t.Error(err)
+		}
+		left = append(left, p.Key.Task)
+	}
+	if !slices.Equal(left, tasks[1:]) {
+		t.Errorf("tombstones are of the tasks %v, want %v", left, tasks[1:])
+	}
+}
+
 // ids are the executions of a key, readable or not.
 func (l *lab) ids(t *testing.T, k executions.Key) []string {
 	t.Helper()

@@ -30,12 +30,28 @@ const pruneWindow = time.Hour
 
 // Prune takes executions of a task off the record, with their logs, and returns how many. Tombstones come first, and are dated no earlier
 // than the moment at which the execution went; the generation is open meanwhile. An execution stays that has changed since it
-// became a victim, that is pinned, that runs, or that somebody changes. Nothing is synced: after a loss of power some may be
-// back.
+// became a victim, that is pinned, that runs, or that somebody changes. Who prunes the same task is waited for. Nothing is
+// synced: after a loss of power some may be back.
 func (c *Curator) Prune(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string) (n int, err error) {
+	return c.takeOut(ctx, task, victims, by, reason, false)
+}
+
+// Remove is Prune of one execution that must not stay: a pin does not keep it. It returns false if somebody has changed or
+// removed it, or holds it.
+func (c *Curator) Remove(ctx context.Context, task objectstore.Hash, v Victim, by, reason string) (bool, error) {
+	n, err := c.takeOut(ctx, task, []Victim{v}, by, reason, true)
+	return n == 1, err
+}
+
+func (c *Curator) takeOut(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string, pinned bool) (n int, err error) {
 	if len(victims) == 0 {
 		return 0, nil
 	}
+	claim, _, err := c.await(ctx, pruneClaim(task))
+	if err != nil {
+		return 0, err
+	}
+	defer claim.Unlock()
 	end, err := c.generation.Begin(ctx)
 	if err != nil {
 		return 0, err
@@ -50,7 +66,7 @@ func (c *Curator) Prune(ctx context.Context, task objectstore.Hash, victims []Vi
 		spared := map[string]bool{}
 		for len(victims) > 0 && err == nil && ahead.Sub(c.now()) > pruneWindow/2 { // or else they are dated anew
 			v := victims[0]
-			switch err = c.prune(ctx, Key{Task: task, Inputs: v.Inputs}, &v); {
+			switch err = c.prune(ctx, Key{Task: task, Inputs: v.Inputs}, &v, pinned); {
 			case err == nil:
 				n++
 				gone = append(gone, v)
@@ -72,7 +88,8 @@ func (c *Curator) Prune(ctx context.Context, task objectstore.Hash, victims []Vi
 // errSpared says that a victim must stay.
 var errSpared = errors.New("it stays")
 
-func (c *Curator) prune(ctx context.Context, k Key, v *Victim) error {
+// prune deletes the record. pinned tells whether a pin is no reason to spare it.
+func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) error {
 	claim, err := c.claims.TryClaim(executionClaim(v.ExecutionID))
 	if errors.Is(err, refstore.ErrClaimed) {
 		return errSpared
@@ -81,12 +98,14 @@ func (c *Curator) prune(ctx context.Context, k Key, v *Victim) error {
 		return err
 	}
 	defer claim.Unlock()
-	_, err = c.records.Get(ctx, pinKey(v.ExecutionID))
-	switch {
-	case err == nil:
-		return errSpared
-	case !errors.Is(err, refstore.ErrNotFound):
-		return err
+	if !pinned {
+		_, err = c.records.Get(ctx, pinKey(v.ExecutionID))
+		switch {
+		case err == nil:
+			return errSpared
+		case !errors.Is(err, refstore.ErrNotFound):
+			return err
+		}
 	}
 	err = c.records.Delete(ctx, recordKey(k, v.ExecutionID), v.version)
 	if errors.Is(err, refstore.ErrConflict) {

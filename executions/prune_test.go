@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -239,6 +240,95 @@ func TestPruneFails(t *testing.T) {
 			t.Errorf("a tombstone says %v, want %v", s.PrunedAt, l.clock)
 		}
 	}
+}
+
+// What must not stay goes although it is pinned, unless it has changed.
+func TestRemove(t *testing.T) {
+	overLibraries(t, func(t *testing.T, l *library) {
+		ids := l.ended(t, record.Success, record.Success)
+		victims := l.victims(t, ids...)
+		for _, id := range ids {
+			if _, err := l.Pin(t.Context(), importKey, id, "ann", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.Reject(t.Context(), importKey, ids[1], rejection(true)); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{true, false} {
+			if gone, err := l.Remove(t.Context(), importKey.Task, victims[i], "ann", "odd"); gone != want || err != nil {
+				t.Errorf("execution %d: got %v, %v, want %v", i, gone, err, want)
+			}
+		}
+		if got := l.left(t); !slices.Equal(got, ids[1:]) {
+			t.Errorf("left are %v, want %v", got, ids[1:])
+		}
+		if got := buried(l.tombstones(t)); !slices.Equal(got, ids[:1]) {
+			t.Errorf("tombstones are of %v, want %v", got, ids[:1])
+		}
+	})
+}
+
+// Two who prune the same executions spare what the other one is about to take out; its tombstone stays.
+func TestPruneTogether(t *testing.T) {
+	store := mem.New()
+	l := newLibrary(store)
+	ids := l.ended(t, record.Success)
+	victims := l.victims(t, ids...)
+	now := func() time.Time { return l.clock }
+
+	waiting, done := make(chan struct{}), make(chan struct{})
+	other := &claimed{Store: store, refused: sync.OnceFunc(func() { close(waiting) })}
+	refusal := errors.New("the other one has not claimed the execution")
+	deleting := &watched{Store: store, deleting: func(record.Tombstone) {
+		_, refusal = store.TryClaim(claimOf(ids[0]))
+	}}
+	theirs := executions.NewCurator(executions.NewStore(deleting, &memory{}), other, now)
+	mine := &claimed{Store: store, claiming: func(claim [32]byte) error {
+		if claim != claimOf(ids[0]) {
+			return nil
+		}
+		go func() {
+			defer close(done)
+			if _, err := theirs.Prune(context.Background(), importKey.Task, victims, "bob", ""); err != nil {
+				t.Error(err)
+			}
+		}()
+		select {
+		case <-done: // they have pruned it while we were refused
+			return refusal
+		case <-waiting:
+			return nil
+		}
+	}}
+	ours := executions.NewCurator(executions.NewStore(store, &memory{}), mine, now)
+	if _, err := ours.Prune(t.Context(), importKey.Task, victims, "ann", ""); err != nil {
+		t.Error(err)
+	}
+	<-done
+	if got := buried(l.tombstones(t)); !slices.Equal(got, ids) || len(l.left(t)) != 0 {
+		t.Errorf("tombstones are of %v, and left are %v; want a tombstone of %v", got, l.left(t), ids)
+	}
+}
+
+// claimed watches claims: claiming may answer in their place, refused is told of those that others hold.
+type claimed struct {
+	*mem.Store
+	claiming func([32]byte) error
+	refused  func()
+}
+
+func (c *claimed) TryClaim(claim [32]byte) (refstore.Lock, error) {
+	if c.claiming != nil {
+		if err := c.claiming(claim); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := c.Store.TryClaim(claim)
+	if errors.Is(err, refstore.ErrClaimed) && c.refused != nil {
+		c.refused()
+	}
+	return lock, err
 }
 
 // watched tells before an execution is deleted.

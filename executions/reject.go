@@ -60,8 +60,9 @@ func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejecti
 	return nil
 }
 
-// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read.
-func (c *Curator) Discard(ctx context.Context, k Key, id string) (bool, error) {
+// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read. One
+// of which nothing but a side field is torn may have answered somebody; so it leaves a tombstone, like one that is pruned.
+func (c *Curator) Discard(ctx context.Context, k Key, id, by string) (bool, error) {
 	rec, err := c.records.Get(ctx, recordKey(k, id), sideFields...)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
@@ -69,17 +70,13 @@ func (c *Curator) Discard(ctx context.Context, k Key, id string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("execution %s: %w", id, err)
 	}
-	if _, err := decode(k, rec); err == nil {
+	_, bad := decode(k, rec)
+	if bad == nil {
 		return false, nil
 	}
-	end, err := c.generation.Begin(ctx)
-	if err != nil {
-		return false, err
+	v := Victim{Inputs: k.Inputs, ExecutionID: id, version: rec.Version}
+	if status, err := record.DecodeStatus(rec.Value); err == nil && status.State == record.Success {
+		v.OutputHash = status.OutputHash
 	}
-	defer end()
-	err = c.records.Delete(ctx, rec.Key, rec.Version)
-	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrNotFound) {
-		return false, nil // another has mended it
-	}
-	return err == nil, err
+	return c.Remove(ctx, k.Task, v, by, "its record could not be read")
 }

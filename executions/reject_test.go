@@ -2,6 +2,7 @@ package executions_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,30 +96,36 @@ func TestRejectRefuses(t *testing.T) {
 
 func TestDiscard(t *testing.T) {
 	overLibraries(t, func(t *testing.T, l *library) {
+		output := objectstore.Sum([]byte("here")).String()
 		for _, here := range []struct {
 			name   string
 			value  []byte
 			fields []refstore.Field
 			gone   bool
+			output string // that a tombstone names
 		}{
-			{"whole", nil, nil, false},
-			{"torn", []byte("torn"), nil, true},
-			{"torn rejection", nil, []refstore.Field{{Name: "rejected.beast2"}}, true},
-			{"torn provenance", nil, []refstore.Field{{Name: "provenance.beast2", Value: []byte("x")}}, true},
+			{"whole", nil, nil, false, ""},
+			{"torn", []byte("torn"), nil, true, ""},
+			{"torn rejection", nil, []refstore.Field{{Name: "rejected.beast2"}}, true, output},
+			{"torn provenance", nil, []refstore.Field{{Name: "provenance.beast2", Value: []byte("x")}}, true, output},
 		} {
 			id := newID(t)
 			if here.value == nil {
 				here.value = statusOf(id, record.Success, "here").Encode()
 			}
 			l.put(t, id, here.value, here.fields...)
-			if gone, err := l.Discard(t.Context(), importKey, id); gone != here.gone || err != nil {
+			if gone, err := l.Discard(t.Context(), importKey, id, "me"); gone != here.gone || err != nil {
 				t.Errorf("%s: got %v, %v, want %v", here.name, gone, err, here.gone)
 			}
 			if _, err := l.Get(t.Context(), importKey, id); errors.Is(err, executions.ErrNotFound) != here.gone {
 				t.Errorf("%s: then %v", here.name, err)
 			}
-			if gone, err := l.Discard(t.Context(), importKey, id); gone || err != nil {
+			if gone, err := l.Discard(t.Context(), importKey, id, "me"); gone || err != nil {
 				t.Errorf("%s, again: %v, %v", here.name, gone, err)
+			}
+			stones := slices.DeleteFunc(l.tombstones(t), func(s record.Tombstone) bool { return s.ExecutionID != id })
+			if len(stones) == 1 != here.gone || here.gone && stones[0].OutputHash != here.output {
+				t.Errorf("%s: tombstones are %+v, want one: %v, with the output %q", here.name, stones, here.gone, here.output)
 			}
 		}
 	})

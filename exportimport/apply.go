@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/dataflow"
 	"e3/internal/eastref"
 	"e3/internal/events"
 	"e3/internal/reach"
@@ -77,21 +79,22 @@ func (m *importer) storeObjects(ctx context.Context) error {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	var done, added atomic.Int64
+	advance := func(n int64) {
+		if sum := done.Add(n); m.opts.Progress != nil {
+			m.opts.Progress(sum, m.stored)
+		}
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	entries := make(chan objectEntry, 16*workers)
 	for range workers {
 		g.Go(func() error {
 			for o := range entries {
-				isNew, err := m.storeObject(ctx, o)
+				isNew, err := m.storeObject(ctx, o, advance)
 				if err != nil {
 					return err
 				}
 				if isNew {
 					added.Add(1)
-				}
-				n := done.Add(o.entry.Size)
-				if m.opts.Progress != nil {
-					m.opts.Progress(n, m.stored)
 				}
 			}
 			return nil
@@ -109,7 +112,7 @@ func (m *importer) storeObjects(ctx context.Context) error {
 				continue
 			}
 			if !seen.Add(n.object) {
-				done.Add(e.Size)
+				advance(e.Size)
 				continue
 			}
 			select {
@@ -130,12 +133,17 @@ type objectEntry struct {
 	hash  objectstore.Hash
 }
 
-func (m *importer) storeObject(ctx context.Context, o objectEntry) (isNew bool, err error) {
+// storeObject tells advance of the bytes that it has seen to.
+func (m *importer) storeObject(ctx context.Context, o objectEntry, advance func(int64)) (isNew bool, err error) {
 	size, err := m.repo.Objects.Stat(ctx, o.hash)
 	if err == nil && size == o.entry.Size {
 		there, err := m.repo.Objects.Refresh(ctx, o.hash)
-		if there || err != nil {
+		if err != nil {
 			return false, err
+		}
+		if there {
+			advance(size)
+			return false, nil
 		}
 	} else if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
 		return false, err
@@ -145,7 +153,7 @@ func (m *importer) storeObject(ctx context.Context, o objectEntry) (isNew bool, 
 		return false, err
 	}
 	defer r.Close()
-	info, err := m.repo.Objects.Put(ctx, r)
+	info, err := m.repo.Objects.Put(ctx, &countingReader{r, advance})
 	if err != nil {
 		return false, err
 	}
@@ -153,6 +161,18 @@ func (m *importer) storeObject(ctx context.Context, o objectEntry) (isNew bool, 
 		return false, refused(o.entry.Name, "%w", &objectstore.CorruptError{Want: o.hash, Got: info.Hash, Size: info.Size})
 	}
 	return true, nil
+}
+
+// A countingReader tells how many bytes were read, as they are.
+type countingReader struct {
+	r     io.Reader
+	count func(int64)
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.count(int64(n))
+	return n, err
 }
 
 // closure checks that all that is about to be referred to is here, and makes what was here before the zip safe from
@@ -179,13 +199,18 @@ func (m *importer) closure(ctx context.Context) error {
 	if err != nil {
 		return lacking("package "+m.pkg.String(), err)
 	}
-	if s.pkg, err = record.DecodePackage(data); err != nil && !errors.Is(err, record.ErrType) {
+	if s.pkg, err = record.DecodePackageWithin(data, maxPackageMemory); err != nil && !errors.Is(err, record.ErrType) {
 		return refused("", "package %s: %w", m.pkg, err)
+	}
+	if s.pkg != nil {
+		if _, err := dataflow.NewGraph(s.pkg); err != nil {
+			return refused("", "%w", err)
+		}
 	}
 	if m.state != nil {
 		s.state = *m.state
 		if s.pkg != nil {
-			if s.inputs, s.tasks, err = m.tree(ctx, m.state.RootHash); err != nil {
+			if err := m.tree(ctx, s); err != nil {
 				return err
 			}
 		}
@@ -194,8 +219,7 @@ func (m *importer) closure(ctx context.Context) error {
 	}
 	// Two at a time: what is read is as large as whoever made the zip has chosen.
 	err = g.walk(ctx, reach.Options{Workers: 2})
-	slices.Sort(g.lacking)
-	for _, input := range g.lacking {
+	for _, input := range slices.Sorted(maps.Keys(g.lacking)) {
 		m.note("the content of input %s is not in the zip; tasks that read it can be hits, and run once it is set", input)
 	}
 	var missing *MissingError
@@ -243,36 +267,56 @@ func (m *importer) structure(ctx context.Context, hash string) ([]byte, error) {
 	return objectstore.ReadAll(ctx, m.repo.Objects, h, maxStructure)
 }
 
-// tree reads the nodes of the exported workspace.
-func (m *importer) tree(ctx context.Context, root string) (inputs, outputs record.Node, err error) {
-	node := func(hash string) (record.Node, error) {
-		data, err := m.structure(ctx, hash)
-		if err != nil {
-			return nil, lacking("the tree of workspace "+m.stateOf, err)
-		}
-		n, err := record.DecodeNode(data)
-		if err != nil {
-			return nil, refused("", "the tree of workspace %s: %w", m.stateOf, err)
-		}
-		return n, nil
-	}
-	top, err := node(root)
+// tree reads the nodes of the exported workspace. They have the datasets of its package, and no others.
+func (m *importer) tree(ctx context.Context, s *snapshot) error {
+	top, err := m.node(ctx, s.state.RootHash, 2)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	for _, part := range []struct {
-		name string
+		what string // of its datasets
 		to   *record.Node
-	}{{"inputs", &inputs}, {"tasks", &outputs}} {
-		leaf, ok := top.Get(part.name)
+		n    int
+		name func(int) string
+	}{
+		{"input", &s.inputs, len(s.pkg.Inputs), func(i int) string { return s.pkg.Inputs[i].Name }},
+		{"task", &s.tasks, len(s.pkg.Tasks), func(i int) string { return s.pkg.Tasks[i].Name }},
+	} {
+		leaf, ok := top.Get(part.what + "s")
 		if !ok || leaf.Kind != record.LeafNode {
-			return nil, nil, refused("", "the tree of workspace %s has no %s", m.stateOf, part.name)
+			return refused("", "the tree of workspace %s has no %ss", m.stateOf, part.what)
 		}
-		if *part.to, err = node(leaf.Hash); err != nil {
-			return nil, nil, err
+		if *part.to, err = m.node(ctx, leaf.Hash, part.n); err != nil {
+			return err
+		}
+		for i := range part.n { // names of a package differ from each other
+			if _, ok := part.to.Get(part.name(i)); !ok {
+				return refused("", "the tree of workspace %s has no %s %q, its package has", m.stateOf, part.what, clip(part.name(i)))
+			}
 		}
 	}
-	return inputs, outputs, nil
+	return nil
+}
+
+// node reads a node with a known number of entries.
+func (m *importer) node(ctx context.Context, hash string, want int) (record.Node, error) {
+	data, err := m.structure(ctx, hash)
+	if err != nil {
+		return nil, lacking("the tree of workspace "+m.stateOf, err)
+	}
+	n, got := make(record.Node, 0, want), 0
+	err = record.EachEntry(data, func(e *record.NodeEntry) {
+		if got++; got <= want {
+			n = append(n, *e)
+		}
+	})
+	if err == nil && got != want {
+		err = fmt.Errorf("node %.8s has %d entries, not %d", hash, got, want)
+	}
+	if err != nil {
+		return nil, refused("", "the tree of workspace %s: %w", m.stateOf, err)
+	}
+	return n, nil
 }
 
 // executions takes the executions in, several at a time.
@@ -378,20 +422,27 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 		return err
 	}
 	defer r.Close()
+	checked := m.sums.reader(r, func(sum uint64) error {
+		if sum != m.summed {
+			return refused(m.events.Name, "%w", errChanged)
+		}
+		return nil
+	})
 	piece := make([]byte, eventsPiece)
 	for offset := int64(0); ; {
-		n, err := io.ReadFull(r, piece)
+		n, err := io.ReadFull(checked, piece)
 		if n > 0 {
 			if err := streams.Append(ctx, key, offset, piece[:n]); err != nil {
 				return err
 			}
 			offset += int64(n)
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		if err == io.EOF || err == io.ErrUnexpectedEOF { // of checked itself; the zip's own end is wrapped
 			break
 		}
 		if err != nil {
-			return err
+			// What is there may be half a line, or of another zip.
+			return errors.Join(err, streams.Cut(context.WithoutCancel(ctx), key, 0))
 		}
 	}
 	return streams.Seal(ctx, key)

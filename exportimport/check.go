@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"e3/executions"
@@ -28,26 +27,43 @@ func (m *importer) check(ctx context.Context) error {
 	if m.pkg.Name == "" {
 		return refused("", "it holds no package, so it is no export of e3")
 	}
-	return m.eachExecution(ctx, func(in *incoming) error {
+	err := m.eachExecution(ctx, func(in *incoming) error {
 		if in.Status.State == record.Running {
 			m.note("execution %s had not ended when it was exported", in.id)
 		}
 		m.res.Executions++
+		// A log that is damaged is found here: later there are executions that others can see.
+		for _, open := range []func() (io.ReadCloser, int64, error){in.Stdout, in.Stderr} {
+			if err := drain(open); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
+	m.sums.known = true
+	return err
 }
 
-// maxNotes is how many entries without a meaning are named.
-const maxNotes = 10
+// drain reads a log to its end.
+func drain(open func() (io.ReadCloser, int64, error)) error {
+	if open == nil {
+		return nil
+	}
+	r, _, err := open()
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
+}
 
 // directory goes through the entries and reads the records of which there is one each.
 func (m *importer) directory(ctx context.Context) error {
 	var (
 		objects  objectstore.HashSet
-		repeated = map[objectstore.Hash]zipfile.Entry{}
+		repeated = map[objectstore.Hash]firstCopy{}
 		ended    objectstore.HashSet // executions whose files have passed
 		last     string              // the execution of the entry before
-		unknown  int
 	)
 	for e, err := range m.zip.Entries() {
 		if err == nil {
@@ -69,7 +85,7 @@ func (m *importer) directory(ctx context.Context) error {
 		case objectPart:
 			m.stored += e.Size
 			if !objects.Add(n.object) {
-				repeated[n.object] = zipfile.Entry{}
+				repeated[n.object] = firstCopy{}
 			}
 		case executionPart:
 			execution = n.key.String() + "/" + n.id
@@ -77,9 +93,7 @@ func (m *importer) directory(ctx context.Context) error {
 				return refused(e.Name, "%w", errScattered)
 			}
 		case unknownPart:
-			if unknown++; unknown <= maxNotes {
-				m.note("entry %q is none that this e3 knows; it is passed over", clip(e.Name))
-			}
+			m.note("entry %q is none that this e3 knows; it is passed over", clip(e.Name))
 		default:
 			if err := m.single(&n, e); err != nil {
 				return err
@@ -87,15 +101,19 @@ func (m *importer) directory(ctx context.Context) error {
 		}
 		last = execution
 	}
-	if unknown > maxNotes {
-		m.note("%d more entries are none that this e3 knows", unknown-maxNotes)
-	}
 	m.res.Objects = objects.Len()
 	return m.repeats(repeated)
 }
 
+// firstCopy is the first of several entries of an object.
+type firstCopy struct {
+	size int64
+	crc  uint32
+	met  bool
+}
+
 // repeats refuses objects of which there are several that are not the same.
-func (m *importer) repeats(repeated map[objectstore.Hash]zipfile.Entry) error {
+func (m *importer) repeats(repeated map[objectstore.Hash]firstCopy) error {
 	if len(repeated) == 0 {
 		return nil
 	}
@@ -110,9 +128,9 @@ func (m *importer) repeats(repeated map[objectstore.Hash]zipfile.Entry) error {
 		first, ok := repeated[n.object]
 		switch {
 		case !ok:
-		case first.Name == "":
-			repeated[n.object] = e
-		case first.CRC != e.CRC || first.Size != e.Size:
+		case !first.met:
+			repeated[n.object] = firstCopy{size: e.Size, crc: e.CRC, met: true}
+		case first.crc != e.CRC || first.size != e.Size:
 			return refused(e.Name, "it is there twice, with other content")
 		}
 	}
@@ -247,7 +265,11 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 		return err
 	}
 	defer r.Close()
-	lines := bufio.NewReaderSize(r, maxLine)
+	summed := m.sums.reader(r, func(sum uint64) error {
+		m.summed = sum
+		return nil
+	})
+	lines := bufio.NewReaderSize(summed, maxLine)
 	for seq := int64(1); ; seq++ {
 		line, err := lines.ReadSlice('\n')
 		switch {
@@ -304,9 +326,12 @@ func (m *importer) vouch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if sig == nil && len(have.TrustedKeys) > 0 {
+		m.note("it is not signed: nobody knows who made it")
+	}
 	if m.origin.step.By == "" {
 		m.origin.unknown(m.opts.File)
-		m.res.Source = fmt.Sprintf("unknown (a zip without provenance: %s)", m.opts.File)
+		m.res.Source = m.origin.step.Source()
 	}
 	m.origin.lead(m.repo.User, m.now, m.res.Verdict)
 	return nil

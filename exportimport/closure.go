@@ -102,7 +102,7 @@ func (s *snapshot) noteLacking(g *gatherer) {
 		switch in := &s.pkg.Inputs[i]; {
 		case in.NoExport && g.noData && in.Default.Kind != record.LeafUnassigned:
 			s.notes = append(s.notes, fmt.Sprintf("the content of input %s is left out", in.Name))
-		case slices.Contains(g.lacking, in.Name):
+		case g.lacking[in.Name]:
 			s.notes = append(s.notes, fmt.Sprintf("the content of input %s is not here, so it is not exported", in.Name))
 		}
 	}
@@ -124,8 +124,8 @@ type gatherer struct {
 	partial bool
 
 	closure closure
-	broken  bool     // an execution's output is not whole
-	lacking []string // inputs whose content is missing, as it may
+	broken  bool            // an execution's output is not whole
+	lacking map[string]bool // inputs whose content is missing, as it may
 }
 
 func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
@@ -161,6 +161,7 @@ func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 	if o.Fault == nil {
 		o.Fault = g.fault
 	}
+	g.lacking = map[string]bool{}
 	w := reach.NewWalker(ctx, g.objects, o)
 	g.closure.met = w.Met()
 	// What may be missing comes last: what is met as a part of something else has to be there.
@@ -200,8 +201,8 @@ func (g *gatherer) fault(f *reach.Fault) error {
 	switch {
 	case f.Weak && errors.Is(f.Err, objectstore.ErrNotFound):
 		g.closure.absent.Add(f.Ref.Hash)
-		if f.Owner.Kind == reach.AWorkspace && !slices.Contains(g.lacking, f.Owner.ID) {
-			g.lacking = append(g.lacking, f.Owner.ID)
+		if f.Owner.Kind == reach.AWorkspace {
+			g.lacking[f.Owner.ID] = true
 		}
 		return nil
 	case g.partial && f.Owner.Kind == reach.AnExecution && f.Owner.Role == roleOutput && errors.Is(f.Err, objectstore.ErrNotFound):
@@ -220,7 +221,7 @@ func lost(err error) bool {
 
 // describe names what needs an object.
 func describe(f *reach.Fault) string {
-	path := strings.Join(f.Path, "/")
+	path := joined(f.Path)
 	switch f.Owner.Kind {
 	case reach.AWorkspace:
 		what := "workspace " + f.Owner.Name + ": " + f.Owner.Role
@@ -235,6 +236,19 @@ func describe(f *reach.Fault) string {
 		return strings.TrimSuffix("the "+f.Owner.Role+" of execution "+f.Owner.ID+"/"+path, "/")
 	}
 	return strings.TrimSuffix(f.Owner.String()+"/"+path, "/")
+}
+
+// joined is a path in a message. Whoever made the objects has chosen how deep they are.
+func joined(path []string) string {
+	const head, tail = 6, 2
+	if len(path) > head+tail {
+		path = slices.Concat(path[:head], []string{"…"}, path[len(path)-tail:])
+	}
+	short := make([]string, len(path))
+	for i, name := range path {
+		short[i] = clip(name)
+	}
+	return strings.Join(short, "/")
 }
 
 // required adds the roots that must be whole.
@@ -327,7 +341,7 @@ func (g *gatherer) executions(ctx context.Context, w *reach.Walker) error {
 			return err
 		}
 		owner.Role = roleOutput
-		return w.Root(reach.Root{Ref: reach.Ref{Kind: task.output, Hash: t.output}, Owner: owner})
+		return w.Root(reach.Root{Ref: reach.Ref{Kind: task.Output, Hash: t.output}, Owner: owner})
 	})
 }
 
@@ -364,7 +378,7 @@ func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
 	hidden := g.hidden()
 	return g.each(ctx, func(t *taken) error {
 		task, err := g.tasks.get(ctx, t.key.Task)
-		if err != nil || len(task.dirs) == 0 {
+		if err != nil || len(task.Dirs) == 0 {
 			return err
 		}
 		inputs, err := g.inputs(ctx, t)
@@ -372,7 +386,7 @@ func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
 			return err
 		}
 		owner := reach.Owner{Kind: reach.AnExecution, ID: t.id, Key: t.key, Role: roleInput}
-		for _, i := range task.dirs {
+		for _, i := range task.Dirs {
 			if i >= len(inputs) || hidden[position{t.key.Task, i}] {
 				continue
 			}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"e3/internal/atomicfile"
 	"e3/internal/reach"
@@ -48,6 +47,10 @@ type exporter struct {
 	opts    ExportOptions
 	objects *overlay
 	tasks   tasks
+	dir     string // where the zip is written
+	name    string // of the zip there
+
+	unprotected bool // what is exported may be collected meanwhile
 }
 
 func (r *Repository) exporter(o ExportOptions) *exporter {
@@ -76,58 +79,45 @@ func (r *Repository) ExportPackage(ctx context.Context, ref workspace.PackageRef
 	})
 }
 
-// to has a zip written beside its name, syncs it, and gives it the name.
-func (x *exporter) to(ctx context.Context, path string, write func(context.Context, *os.File) (*Exported, error)) (res *Exported, err error) {
-	if !x.opts.Replace { // before all the work; the rename asks again
+// to has a zip written without a name, syncs it, and gives it the name.
+func (x *exporter) to(ctx context.Context, path string, write func(context.Context, *os.File) (*Exported, error)) (*Exported, error) {
+	if !x.opts.Replace { // before all the work; giving the name asks again
 		if _, err := os.Lstat(path); err == nil {
 			return nil, fmt.Errorf("%s: %w", path, ErrFileExists)
 		}
 	}
-	dir, name := filepath.Split(path)
-	if dir == "" {
-		dir = "."
-	}
-	if len(name) > 100 {
-		name = name[:100]
-	}
-	out, err := os.CreateTemp(dir, "."+strings.ToValidUTF8(name, "")+".*.e3")
-	if err != nil {
-		return nil, fmt.Errorf("export: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			out.Close() // it fails if that was done
-			os.Remove(out.Name())
-		}
-	}()
-	if res, err = write(ctx, out); err != nil {
-		return nil, err
-	}
+	x.dir, x.name = filepath.Dir(path), filepath.Base(path)
 	fail := func(err error) (*Exported, error) { return nil, fmt.Errorf("export to %s: %w", path, err) }
-	if err := out.Chmod(0o644); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	out, err := atomicfile.NewHidden(x.dir, x.name, 0o666)
+	if err != nil {
 		return fail(err)
+	}
+	defer out.Discard() // after an error; nothing of it is kept
+	res, err := write(ctx, out.File)
+	if err != nil && x.unprotected && errors.Is(err, objectstore.ErrNotFound) {
+		return nil, fmt.Errorf("%w; you cannot write in the repository, so nothing kept it from being collected: if it is there, try again", err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := out.Sync(); err != nil {
 		return fail(err)
 	}
-	if err := out.Close(); err != nil {
-		return fail(err)
-	}
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	rename := atomicfile.RenameExclusive
+	name := out.Create
 	if x.opts.Replace {
-		rename = os.Rename
+		name = out.Replace
 	}
-	err = rename(out.Name(), path)
-	if errors.Is(err, fs.ErrExist) {
+	err = name(path)
+	if errors.Is(err, fs.ErrExist) && !x.opts.Replace {
 		return nil, fmt.Errorf("%s: %w", path, ErrFileExists)
 	}
 	if err != nil {
 		return fail(err)
 	}
-	if err := atomicfile.SyncDir(dir); err != nil {
+	if err := atomicfile.SyncDir(x.dir); err != nil {
 		return fail(err)
 	}
 	return res, nil
@@ -199,12 +189,12 @@ func (x *exporter) taskHashes(ctx context.Context, s *snapshot) ([]objectstore.H
 
 func (x *exporter) pkg(ctx context.Context, ref workspace.PackageRef, out *os.File) (*Exported, error) {
 	s := &snapshot{state: record.WorkspaceState{PackageName: ref.Name, PackageVersion: ref.Version, PackageHash: ref.Hash}}
-	if _, err := x.repo.Records.SessionBegan(ctx); err != nil {
+	if err := x.begin(ctx); err != nil {
 		return nil, err
 	}
-	release, err := x.repo.Records.Protect(ctx, s.roots())
+	release, err := x.protect(ctx, s)
 	if err != nil {
-		return nil, fmt.Errorf("protect what is exported: %w", err)
+		return nil, err
 	}
 	defer release()
 	again, err := x.repo.Workspaces.Package(ctx, ref.Name, ref.Version)
@@ -227,15 +217,11 @@ func (x *exporter) write(ctx context.Context, s *snapshot, list []*taken, out *o
 	if err != nil {
 		return nil, err
 	}
-	spool, err := os.CreateTemp(filepath.Dir(out.Name()), filepath.Base(out.Name())+".*.dir")
+	spool, err := atomicfile.NewScratch(x.dir, x.name+".directory")
 	if err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
-	defer func() {
-		spool.Close() // nothing of it is kept
-		os.Remove(spool.Name())
-	}()
-	os.Remove(spool.Name()) // where an open file can go, a crash leaves nothing of it
+	defer spool.Discard() // nothing of it is kept
 	w := &zipWriter{
 		x: x, s: s, manifest: signature.NewManifest(),
 		zip: zipfile.NewWriter(ctx, out, spool, zipfile.Options{Workers: x.opts.Workers}),

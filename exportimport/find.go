@@ -79,6 +79,7 @@ func (f *finder) sorted() []*taken {
 	}
 	slices.SortFunc(list, compareTaken)
 	slices.Sort(f.notes)
+	f.notes = slices.Compact(f.notes) // what is looked for in several places is told of once
 	return list
 }
 

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"e3/executions"
@@ -31,8 +32,10 @@ import (
 // A target is a repository that hostile zips are imported into. It has a workspace of its own, so that there is something
 // to damage.
 type target struct {
-	t      testing.TB
-	root   string // a folder that holds the repository and files beside it
+	t      testing.TB // that fails
+	home   testing.TB // that has made it
+	user   bool       // somebody has worked in it before
+	root   string     // a folder that holds the repository and files beside it
 	s      *site
 	before map[string]string
 	beside map[string]string
@@ -40,27 +43,53 @@ type target struct {
 
 func newTarget(t testing.TB) *target {
 	t.Helper()
-	g := &target{t: t}
+	g := &target{t: t, home: t, user: true}
 	g.renew()
-	t.Cleanup(func() { g.s.close() })
+	t.Cleanup(g.remove)
 	return g
+}
+
+// cleanTarget is a repository with nothing in it and a clock that stands still, so that what two imports make can be compared.
+func cleanTarget(t testing.TB) *target {
+	t.Helper()
+	g := &target{t: t, home: t}
+	g.renew()
+	t.Cleanup(g.remove)
+	return g
+}
+
+func (g *target) remove() {
+	g.s.close()
+	if err := os.RemoveAll(g.root); err != nil {
+		g.home.Errorf("%v", err)
+	}
+}
+
+// in lets a part of the test fail instead of all of it, until it ends.
+func (g *target) in(t *testing.T) {
+	g.t, g.s.t = t, t
+	t.Cleanup(func() { g.t, g.s.t = g.home, g.home })
 }
 
 // renew begins with a fresh repository.
 func (g *target) renew() {
 	g.t.Helper()
 	if g.s != nil {
-		g.s.close()
+		g.remove()
 	}
-	g.root = g.t.TempDir()
+	g.root = quickDir(g.home)
 	dir := filepath.Join(g.root, "one", "two")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		g.t.Fatal(err)
 	}
 	g.s = openSite(g.t, dir, "bob@beta")
-	g.s.write("own.txt", "own")
-	g.s.deploy("own", "e3: 1\nname: own\nversion: 1.0.0\ninputs: {t: {file: own.txt}}\ntasks: {a: {in: {t: t}, out: o, run: \"say own\\ncat $o. $t.\"}}\n")
-	g.s.start("own")
+	if g.user {
+		g.s.write("own.txt", "own")
+		g.s.deploy("own", "e3: 1\nname: own\nversion: 1.0.0\ninputs: {t: {file: own.txt}}\ntasks: {a: {in: {t: t}, out: o, run: \"say own\\ncat $o. $t.\"}}\n")
+		g.s.start("own")
+	} else {
+		g.s.now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	}
 	g.before, g.beside = g.s.state(), g.outside()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"time"
 
@@ -70,10 +71,11 @@ func (e *ConflictError) Error() string {
 func (e *ConflictError) Unwrap() error { return workspace.ErrExists }
 
 // Import takes in a zip of size bytes. What is refused before it wrote anything is a *ZipError, a *ConflictError, or an error
-// of settings.Decide; with a *ZipError later there may be objects that nothing refers to. An import that was cut off
-// is repeated as a whole.
+// of settings.Decide; with a *ZipError later there may be objects that nothing refers to, and where the zip has changed while it
+// was read, also executions that are whole. An import that was cut off is repeated as a whole.
 func (r *Repository) Import(ctx context.Context, zip io.ReaderAt, size int64, o ImportOptions) (*Imported, error) {
 	m := &importer{repo: r, opts: o, now: r.Now().UTC().Truncate(time.Millisecond), res: &Imported{Outcomes: map[executions.Outcome]int{}, DryRun: o.DryRun}}
+	m.sums.seed = maphash.MakeSeed()
 	var err error
 	m.zip, err = zipfile.Open(ctx, zip, size, zipfile.Limits{Entries: maxEntries, MayRepeat: mayRepeat})
 	if err != nil {
@@ -86,11 +88,14 @@ func (r *Repository) Import(ctx context.Context, zip io.ReaderAt, size int64, o 
 		return nil, format(err)
 	}
 	if o.DryRun {
-		return m.res, m.foresee(ctx)
+		err = m.foresee(ctx)
+	} else {
+		err = m.apply(ctx)
 	}
-	if err := m.apply(ctx); err != nil {
+	if err != nil {
 		return nil, format(err)
 	}
+	m.more()
 	return m.res, nil
 }
 
@@ -132,8 +137,11 @@ type importer struct {
 	run     *record.Run
 	events  *zipfile.Entry
 	state   *record.WorkspaceState
-	stateOf string // the name of the exported workspace
-	stored  int64  // bytes of objects, by the directory
+	stateOf string         // the name of the exported workspace
+	stored  int64          // bytes of objects, by the directory
+	sums    sums           // of the executions
+	summed  uint64         // the sum of the events
+	noted   map[string]int // how many notes of a kind there were
 
 	renamedPackage []byte // the package object under the name of --as, nil where it is as it was
 	foreign        bool   // its name and version hold other content here
@@ -156,8 +164,29 @@ func (m *importer) runWorkspace() string {
 	return m.run.WorkspaceName
 }
 
+// maxNotes is how many notes of a kind are kept: a zip can give cause for millions.
+const maxNotes = 10
+
+// note tells of something odd. The format is its kind.
 func (m *importer) note(format string, args ...any) {
-	m.res.Notes = append(m.res.Notes, fmt.Sprintf(format, args...))
+	if m.noted == nil {
+		m.noted = map[string]int{}
+	}
+	m.noted[format]++
+	if m.noted[format] <= maxNotes {
+		m.res.Notes = append(m.res.Notes, fmt.Sprintf(format, args...))
+	}
+}
+
+// more says how many notes were left out.
+func (m *importer) more() {
+	left := 0
+	for _, n := range m.noted {
+		left += max(0, n-maxNotes)
+	}
+	if left > 0 {
+		m.res.Notes = append(m.res.Notes, fmt.Sprintf("there are %d more notes like these", left))
+	}
 }
 
 // open opens an entry whose content is to be read to its end.

@@ -10,6 +10,7 @@ import (
 
 	"e3/internal/record"
 	"e3/internal/settings"
+	"e3/internal/signature"
 )
 
 // An origin is where the content of a zip comes from: the steps that each execution and run has behind it, and
@@ -94,7 +95,7 @@ func appendDescents(list []descent, ids []string, group int) ([]descent, error) 
 	return list, nil
 }
 
-// checkStep refuses text that nobody would show, and that is too long to be kept beside each result.
+// checkStep refuses text that is too long to be kept beside each result, and signers that there cannot be.
 func checkStep(s *record.Step) error {
 	n := 0
 	for _, text := range []string{s.By, s.Repository, s.Version, s.Signer.Key, s.Signer.Name, s.ImportedBy} {
@@ -103,12 +104,24 @@ func checkStep(s *record.Step) error {
 	if n > maxStepText {
 		return refused("", "a step in it has %d bytes of text; at most %d are allowed", n, maxStepText)
 	}
+	if s.Signer.Key == "" {
+		return nil
+	}
+	if _, err := signature.ParsePublicKey(s.Signer.Key); err != nil {
+		return refused("", "the signer of a step: %w", err)
+	}
+	if s.Signer.Name == "" {
+		return nil
+	}
+	if err := signature.CheckName(s.Signer.Name); err != nil {
+		return refused("", "the signer of a step: %w", err)
+	}
 	return nil
 }
 
 // unknown is the origin of a zip that does not say.
 func (o *origin) unknown(file string) {
-	o.step.By, o.step.Repository = "unknown (a zip without provenance)", file
+	o.step.By, o.step.Repository = "a zip without provenance", file
 }
 
 // lead completes the step that leads here.

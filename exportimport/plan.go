@@ -98,13 +98,16 @@ func (m *importer) planPackage(ctx context.Context) error {
 // directories. Others can be of any size.
 const maxStructure = 64 << 20
 
+// maxPackageMemory bounds what a package takes in memory beside its bytes: some 200,000 tasks.
+const maxPackageMemory = 64 << 20
+
 // renamed returns the package object with the name and version of --as, nil for one of the reference, which has neither.
 func (m *importer) renamed(ctx context.Context) ([]byte, error) {
 	data, err := m.object(ctx, m.pkg.Hash)
 	if err != nil {
 		return nil, err
 	}
-	pkg, err := record.DecodePackage(data)
+	pkg, err := record.DecodePackageWithin(data, maxPackageMemory)
 	if errors.Is(err, record.ErrType) && eastref.IsPackage(data) {
 		return nil, nil
 	}

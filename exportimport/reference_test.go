@@ -39,7 +39,7 @@ func TestReferenceZips(t *testing.T) {
 			}
 			res := s.importZip(file, exportimport.ImportOptions{NewWorkspace: true, Workspace: "golden"})
 			if res.Package.String() != w.pkg || res.Taken() != w.executions || len(res.Notes) != 0 ||
-				res.Source != "unknown (a zip without provenance: "+name+")" {
+				res.Source != "a zip without provenance:"+name {
 				t.Errorf("imported %+v", res)
 			}
 			if ref, err := s.repo.Workspaces.Package(s.ctx, "golden", ""); err != nil || ref != res.Package {

@@ -6,73 +6,45 @@ import (
 	"fmt"
 	"sync"
 
-	"e3/internal/eastref"
 	"e3/internal/reach"
 	"e3/internal/record"
 	"e3/objectstore"
 )
-
-// taskShape is what the task object says about the datasets of executions.
-type taskShape struct {
-	output reach.Kind
-	dirs   []int // the inputs that are directories
-}
 
 // tasks reads each task object once.
 type tasks struct {
 	objects objectstore.Store
 
 	mu    sync.Mutex
-	known map[objectstore.Hash]taskShape
+	known map[objectstore.Hash]reach.TaskShape
+	dirs  int // of all that are known
 }
 
-// maxShapes is how many task objects are remembered: a zip can name as many as it has executions.
-const maxShapes = 100_000
+// maxShapes is how many task objects are remembered, and maxDirs how many directories they have as inputs: a zip can name as
+// many as it has executions.
+const (
+	maxShapes = 100_000
+	maxDirs   = 1 << 20
+)
 
-const maxTask = 16 << 20
-
-// get reads a task object. Of one that is gone or damaged the walk will tell.
-func (t *tasks) get(ctx context.Context, h objectstore.Hash) (taskShape, error) {
+func (t *tasks) get(ctx context.Context, h objectstore.Hash) (reach.TaskShape, error) {
 	t.mu.Lock()
 	shape, ok := t.known[h]
 	t.mu.Unlock()
 	if ok {
 		return shape, nil
 	}
-	data, err := objectstore.ReadAll(ctx, t.objects, h, maxTask)
-	var large *objectstore.TooLargeError
-	if err != nil && !lost(err) && !errors.As(err, &large) {
+	shape, err := reach.TaskShapeOf(ctx, t.objects, h)
+	if err != nil {
 		return shape, err
 	}
-	shape = shapeOf(data)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.known == nil || len(t.known) == maxShapes {
-		t.known = map[objectstore.Hash]taskShape{}
+	if t.dirs += len(shape.Dirs); t.known == nil || len(t.known) == maxShapes || t.dirs > maxDirs {
+		t.known, t.dirs = map[objectstore.Hash]reach.TaskShape{}, len(shape.Dirs)
 	}
 	t.known[h] = shape
 	return shape, nil
-}
-
-// shapeOf reads a task object. Outputs of the reference's are values.
-func shapeOf(data []byte) taskShape {
-	if eastref.IsTask(data) {
-		return taskShape{output: reach.File}
-	}
-	task, err := record.DecodeTask(data)
-	if err != nil {
-		return taskShape{output: reach.FileOrDir}
-	}
-	shape := taskShape{output: reach.File}
-	if task.Output.Multi || task.Output.Entries[0].Kind == record.KindDir {
-		shape.output = reach.Dir
-	}
-	for i := range task.Inputs {
-		if task.Inputs[i].Kind == record.KindDir {
-			shape.dirs = append(shape.dirs, i)
-		}
-	}
-	return shape
 }
 
 // whole returns the executions all of whose output is there; of the others there is a note.
@@ -88,7 +60,7 @@ func (x *exporter) whole(ctx context.Context, s *snapshot, list []*taken) ([]*ta
 		if err != nil {
 			return nil, err
 		}
-		ok, err := c.check(ctx, reach.Ref{Kind: task.output, Hash: t.output}, 0)
+		ok, err := c.check(ctx, reach.Ref{Kind: task.Output, Hash: t.output}, 0)
 		if err != nil {
 			return nil, &MissingError{What: "the output of execution " + t.id, Err: err}
 		}

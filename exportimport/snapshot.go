@@ -30,7 +30,7 @@ type snapshot struct {
 // take reads a workspace, makes what it names known as in use, and reads it again: until both
 // are the same, a collector may have come between.
 func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release func(), err error) {
-	if _, err := x.repo.Records.SessionBegan(ctx); err != nil {
+	if err := x.begin(ctx); err != nil {
 		return nil, nil, err
 	}
 	for {
@@ -38,9 +38,9 @@ func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release fu
 		if err != nil {
 			return nil, nil, err
 		}
-		release, err := x.repo.Records.Protect(ctx, s.roots())
+		release, err := x.protect(ctx, s)
 		if err != nil {
-			return nil, nil, fmt.Errorf("protect what is exported: %w", err)
+			return nil, nil, err
 		}
 		again, err := x.repo.Workspaces.State(ctx, ws)
 		if err == nil && again.WorkspaceState == s.state {
@@ -54,6 +54,28 @@ func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release fu
 			return nil, nil, err
 		}
 	}
+}
+
+// begin begins a session. Who cannot write in the repository exports without one: what somebody else collects meanwhile is
+// missed then, and the export fails.
+func (x *exporter) begin(ctx context.Context) error {
+	_, err := x.repo.Records.SessionBegan(ctx)
+	if x.unprotected = errors.Is(err, refstore.ErrReadOnly); x.unprotected {
+		return nil
+	}
+	return err
+}
+
+// protect makes what a snapshot names known as in use.
+func (x *exporter) protect(ctx context.Context, s *snapshot) (release func(), err error) {
+	if x.unprotected {
+		return func() {}, nil
+	}
+	release, err = x.repo.Records.Protect(ctx, s.roots())
+	if err != nil {
+		return nil, fmt.Errorf("protect what is exported: %w", err)
+	}
+	return release, nil
 }
 
 // read reads the state and the run that it names.

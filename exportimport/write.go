@@ -7,10 +7,10 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/reach"
 	"e3/internal/record"
 	"e3/internal/signature"
@@ -127,8 +127,8 @@ func (w *zipWriter) bytes(n entryName, content []byte) error {
 	return w.zip.AddBytes(name, content)
 }
 
-// stream adds an entry that is read from a stream.
-func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, error)) error {
+// stream adds an entry that is read from a stream. short is asked why it ended before its size, if it did.
+func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, error), short func() error) error {
 	name, hash := n.String(), new(objectstore.Hash)
 	if err := w.list(name, hash); err != nil {
 		return err
@@ -138,8 +138,11 @@ func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, 
 		if err != nil {
 			return nil, err
 		}
-		return &hashingReader{w: w, r: r, hasher: objectstore.NewHasher(), end: func(got objectstore.Hash, _ int64) error {
+		return &hashingReader{w: w, r: r, hasher: objectstore.NewHasher(), end: func(got objectstore.Hash, n int64) error {
 			*hash = got
+			if n < size {
+				return short()
+			}
 			return nil
 		}}, nil
 	})
@@ -200,18 +203,29 @@ func (w *zipWriter) execution(ctx context.Context, t *taken) error {
 	if err := file(fileStatus, rec.Value); err != nil {
 		return err
 	}
+	// Where the record has gone meanwhile, a log that is missing or short is no log.
+	there := func() error {
+		_, err := w.x.repo.Records.Get(ctx, rec.Key)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return &prunedError{t.id}
+		}
+		return err
+	}
 	for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
 		size, err := w.x.repo.Executions.LogSize(ctx, t.key, t.id, stream)
 		if err != nil {
 			return fmt.Errorf("log of execution %s: %w", t.id, err)
 		}
 		if size == 0 {
+			if err := there(); err != nil {
+				return err
+			}
 			continue
 		}
 		n.file = string(stream)
 		err = w.stream(n, size, func() (io.ReadCloser, error) {
 			return w.x.repo.Executions.OpenLog(ctx, t.key, t.id, stream, 0)
-		})
+		}, there)
 		if err != nil {
 			return err
 		}
@@ -240,10 +254,13 @@ func (w *zipWriter) records(ctx context.Context) error {
 	return w.bytes(entryName{part: workspacePart, workspace: s.workspace}, s.state.Encode())
 }
 
-// events adds the events of the run up to the last whole line.
+// events adds the events of the run as far as they can be read: others would refuse the zip.
 func (w *zipWriter) events(ctx context.Context) error {
 	key := eventsKey(w.s.workspace, w.s.run.RunID)
-	end, err := lastLine(ctx, w.x.repo.Records, key)
+	end, damage, err := events.Readable(ctx, w.x.repo.Records, w.s.workspace, w.s.run.RunID)
+	if damage != nil {
+		w.s.notes = append(w.s.notes, fmt.Sprintf("%v; those before it are exported", damage))
+	}
 	if err != nil || end == 0 {
 		return err
 	}
@@ -253,40 +270,12 @@ func (w *zipWriter) events(ctx context.Context) error {
 			return nil, err
 		}
 		return limited{io.LimitReader(r, end), r}, nil
-	})
+	}, func() error { return nil })
 }
 
 type limited struct {
 	io.Reader
 	io.Closer
-}
-
-// lastLine returns where the last line of a stream ends; 0 if there is none.
-func lastLine(ctx context.Context, streams refstore.Streams, key refstore.Key) (int64, error) {
-	info, err := streams.Size(ctx, key)
-	if errors.Is(err, refstore.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("events: %w", err)
-	}
-	for end := info.Size; end > 0; {
-		from := max(0, end-64<<10)
-		r, err := streams.Open(ctx, key, from)
-		if err != nil {
-			return 0, fmt.Errorf("events: %w", err)
-		}
-		data, err := io.ReadAll(io.LimitReader(r, end-from))
-		r.Close()
-		if err != nil {
-			return 0, fmt.Errorf("events: %w", err)
-		}
-		if i := strings.LastIndexByte(string(data), '\n'); i >= 0 {
-			return from + int64(i) + 1, nil
-		}
-		end = from
-	}
-	return 0, nil
 }
 
 // provenance says who exports, and how what was not made here had come.
@@ -333,7 +322,9 @@ func (w *zipWriter) sign() error {
 	if w.x.opts.Key == nil {
 		return nil
 	}
-	return w.zip.AddBytes(signature.EntryName, w.x.opts.Key.Sign(w.manifest.Sum()).Encode())
+	content := w.x.opts.Key.Sign(w.manifest.Sum()).Encode()
+	w.done.Add(int64(len(content)))
+	return w.zip.AddBytes(signature.EntryName, content)
 }
 
 // explain says for what an object is needed that is corrupt or has gone.

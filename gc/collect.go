@@ -220,7 +220,8 @@ func (c *collection) progress(p Progress) {
 }
 
 // mark finds what is needed. The order is what makes it safe beside others at work: the beginnings of their sessions;
-// then the references; then what was pruned since, which they may have found before; then what they protect.
+// then the references; then what was pruned since, which they may have found before; then what they protect; then what
+// those have written who protect nothing any more.
 func (c *collection) mark(ctx context.Context) error {
 	c.progress(Progress{Phase: Marking})
 	if err := c.began(ctx); err != nil {
@@ -240,6 +241,9 @@ func (c *collection) mark(ctx context.Context) error {
 			}
 			return reach.Protected(sessions, w)
 		},
+		// Whoever has let go of what he protected has written what names it. Packages move to workspaces, and may have
+		// left the register in between.
+		func() error { return stores.WorkspaceRoots(ctx, w) },
 	} {
 		err := enumerate()
 		if walkErr := w.Wait(); walkErr != nil {

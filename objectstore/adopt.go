@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"e3/internal/atomicfile"
 )
 
 // Adopt stores the regular file at path, which a task has made and nobody needs any more,
@@ -91,12 +93,12 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 		return Info{}, false, err
 	}
 	path := d.file(info.Hash)
-	err = linkOpen(f, path)
+	err = atomicfile.LinkOpen(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 			return Info{}, true, err
 		}
-		err = linkOpen(f, path)
+		err = atomicfile.LinkOpen(f, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
 		found, err := d.look(w, path, info.Size)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"e3/internal/atomicfile"
 )
 
 // A stat is what the store asks about a file.
@@ -62,7 +64,7 @@ func (d *Dir) open() (*writer, error) {
 		}
 		w.scratch, w.began = scratch, began.UnixNano()
 	}
-	if !canLinkOpen() {
+	if !atomicfile.CanLinkOpen() {
 		d.named.Store(true)
 	}
 	a, err := d.create(w, w.scratch)
@@ -91,11 +93,11 @@ func (d *Dir) open() (*writer, error) {
 // create opens a new file in dir, which must exist.
 func (d *Dir) create(w *writer, dir string) (aside, error) {
 	if !d.named.Load() {
-		f, err := createUnnamed(dir)
+		f, err := atomicfile.CreateUnnamed(dir, objectMode)
 		if err == nil {
 			return aside{File: f}, nil
 		}
-		if !unnamedUnsupported(err) {
+		if !atomicfile.UnnamedUnsupported(err) {
 			return aside{}, err
 		}
 		d.named.Store(true)
@@ -172,7 +174,7 @@ func (d *Dir) link(w *writer, a aside, info Info) error {
 // linkNew gives a a name that is not taken.
 func linkNew(a aside, path string) error {
 	if !a.named {
-		return linkOpen(a.File, path)
+		return atomicfile.LinkOpen(a.File, path)
 	}
 	err := os.Link(a.Name(), path)
 	if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +204,7 @@ func (d *Dir) replace(w *writer, a aside, path string) error {
 		}
 		defer os.RemoveAll(dir)
 		name = filepath.Join(dir, "object")
-		if err := linkOpen(a.File, name); err != nil {
+		if err := atomicfile.LinkOpen(a.File, name); err != nil {
 			return err
 		}
 	}

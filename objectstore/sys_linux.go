@@ -1,49 +1,12 @@
 package objectstore
 
 import (
-	"errors"
 	"os"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// createUnnamed makes a file on dir's file system that has no name: it cannot be left over.
-func createUnnamed(dir string) (*os.File, error) {
-	var fd int
-	err := retryEINTR(func() (err error) {
-		fd, err = unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, uint32(objectMode))
-		return err
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "create unnamed file in", Path: dir, Err: err}
-	}
-	return os.NewFile(uintptr(fd), dir+"/(unnamed)"), nil
-}
-
-// unnamedUnsupported reports whether err of createUnnamed says that the file system or the
-// kernel cannot do that at all.
-func unnamedUnsupported(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EINVAL) ||
-		errors.Is(err, unix.ENOSYS)
-}
-
-// canLinkOpen reports whether linkOpen can work: it needs /proc.
-func canLinkOpen() bool { return unix.Access("/proc/self/fd", unix.F_OK) == nil }
-
-// linkOpen gives the very file that f has open the name path, whatever became of its other
-// names. It fails if path exists.
-func linkOpen(f *os.File, path string) error {
-	fd := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
-	err := retryEINTR(func() error {
-		return unix.Linkat(unix.AT_FDCWD, fd, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
-	})
-	if err == nil {
-		return nil
-	}
-	return &os.LinkError{Op: "link", Old: f.Name(), New: path, Err: err}
-}
 
 // touchOpen sets the modification time of f, which may have no name.
 func touchOpen(f *os.File, mtime time.Time) error {

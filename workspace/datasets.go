@@ -107,10 +107,20 @@ func (e *UnassignedError) Error() string {
 }
 
 // Dataset finds a dataset, or a file or directory below one.
-func (w *Workspaces) Dataset(ctx context.Context, ws string, p DatasetPath) (*Dataset, error) {
-	s, err := w.deployed(ctx, ws)
+func (w *Workspaces) Dataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, err error) {
+	err = w.steady(ctx, ws, func(s *State) (err error) {
+		d, err = w.datasetOf(ctx, ws, s, p)
+		return err
+	})
 	if err != nil {
 		return nil, err
+	}
+	return d, nil
+}
+
+func (w *Workspaces) datasetOf(ctx context.Context, ws string, s *State, p DatasetPath) (*Dataset, error) {
+	if !s.Deployed {
+		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
 	d := &Dataset{Workspace: ws, Path: p}
 	t, err := w.readTree(ctx, s.RootHash, bothParts)
@@ -217,12 +227,15 @@ func (w *Workspaces) deployed(ctx context.Context, ws string) (*State, error) {
 }
 
 // Input returns the declaration of an input of the deployed package.
-func (w *Workspaces) Input(ctx context.Context, ws, name string) (*record.PackageInput, error) {
-	s, err := w.deployed(ctx, ws)
-	if err != nil {
-		return nil, err
-	}
-	return w.input(ctx, s, name)
+func (w *Workspaces) Input(ctx context.Context, ws, name string) (in *record.PackageInput, err error) {
+	err = w.steady(ctx, ws, func(s *State) (err error) {
+		if !s.Deployed {
+			return fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
+		}
+		in, err = w.input(ctx, s, name)
+		return err
+	})
+	return in, err
 }
 
 func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.PackageInput, error) {
@@ -391,11 +404,18 @@ func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bo
 }
 
 // Names lists the datasets of a workspace as they are, without a look at how they stand.
-func (w *Workspaces) Names(ctx context.Context, ws string) ([]DatasetRow, error) {
-	s, err := w.deployed(ctx, ws)
-	if err != nil {
-		return nil, err
-	}
+func (w *Workspaces) Names(ctx context.Context, ws string) (list []DatasetRow, err error) {
+	err = w.steady(ctx, ws, func(s *State) (err error) {
+		if !s.Deployed {
+			return fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
+		}
+		list, err = w.names(ctx, ws, s)
+		return err
+	})
+	return list, err
+}
+
+func (w *Workspaces) names(ctx context.Context, ws string, s *State) ([]DatasetRow, error) {
 	t, err := w.readTree(ctx, s.RootHash, bothParts)
 	if errors.Is(err, record.ErrType) {
 		return w.eastRows(ctx, s)

@@ -15,19 +15,12 @@ import (
 // on what its package file and its linked inputs have become since. visit is called by several goroutines at a time, and
 // twice for what answers both. What was made by the reference cannot be started, so nothing answers it.
 func (w *Workspaces) Hits(ctx context.Context, ws string, visit func(task string, key executions.Key, executionID string) error) error {
-	for {
-		s, err := w.State(ctx, ws)
-		if err != nil || !s.Deployed {
-			return err
+	return w.steady(ctx, ws, func(s *State) error {
+		if !s.Deployed {
+			return nil
 		}
-		if err = w.hitsOf(ctx, ws, s, visit); !errors.Is(err, objectstore.ErrNotFound) {
-			return err
-		}
-		// It may be that another state has taken its place, and that its objects were collected.
-		if now, again := w.State(ctx, ws); again != nil || now.version == s.version {
-			return errors.Join(err, again)
-		}
-	}
+		return w.hitsOf(ctx, ws, s, visit)
+	})
 }
 
 func (w *Workspaces) hitsOf(ctx context.Context, ws string, s *State, visit func(task string, key executions.Key, executionID string) error) error {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -46,6 +47,28 @@ func newChain(t *testing.T) *place {
 func (p *place) current() bool {
 	p.t.Helper()
 	return p.start().Outcome == nil
+}
+
+func (p *place) curator() *executions.Curator {
+	return executions.NewCurator(p.repo.Executions, p.repo.Records, time.Now)
+}
+
+// execution is the latest execution of a task.
+func (p *place) execution(task string) *executions.Execution {
+	p.t.Helper()
+	var found *executions.Execution
+	for e, err := range p.repo.Executions.All(p.ctx) {
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if e.Detail.Task == task && (found == nil || e.ExecutionID > found.ExecutionID) {
+			found = e
+		}
+	}
+	if found == nil {
+		p.t.Fatalf("task %s has no execution", task)
+	}
+	return found
 }
 
 func (p *place) generation() *executions.Generation {
@@ -156,6 +179,62 @@ func TestProof(t *testing.T) {
 			p.overwrite(refstore.Key{Partition: "INDEX/proofs", Sort: "w"}, []byte("oops"))
 		}, false, 0, "<aa>"},
 		{"the proof gone", func(_ *testing.T, p *place) { p.forget(refstore.Key{Partition: "INDEX/proofs", Sort: "w"}) }, false, 0, "<aa>"},
+		{"an answer rejected", func(t *testing.T, p *place) {
+			e := p.execution("one")
+			if _, err := p.curator().Reject(p.ctx, e.Key, e.ExecutionID, &record.Rejection{Rejected: true, At: e.CompletedAt}); err != nil {
+				t.Fatal(err)
+			}
+		}, false, 1, "<aa>"},
+		{"a rejection taken back", func(t *testing.T, p *place) {
+			e := p.execution("two")
+			for _, rejected := range []bool{true, false} {
+				if _, err := p.curator().Reject(p.ctx, e.Key, e.ExecutionID, &record.Rejection{Rejected: rejected, At: e.CompletedAt}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, false, 0, "<aa>"},
+		{"an answer pruned", func(t *testing.T, p *place) {
+			e := p.execution("two")
+			n, err := p.curator().Prune(p.ctx, e.Key.Task, []executions.Victim{e.Victim()}, "me", "")
+			if err != nil || n != 1 {
+				t.Fatalf("pruned %d, %v", n, err)
+			}
+		}, false, 1, "<aa>"},
+		{"an earlier answer pruned", func(t *testing.T, p *place) {
+			e := p.execution("two")
+			p.start(func(o *workspace.StartOptions) { o.Force, o.Filter = true, "two" })
+			p.start()
+			if !p.current() {
+				t.Fatal("there is no proof of the forced run")
+			}
+			n, err := p.curator().Prune(p.ctx, e.Key.Task, []executions.Victim{e.Victim()}, "me", "")
+			if err != nil || n != 1 {
+				t.Fatalf("pruned %d, %v", n, err)
+			}
+		}, false, 1, "<aa>"},
+		{"a later answer imported", func(t *testing.T, p *place) {
+			e := p.execution("one")
+			status := e.Status
+			output, err := objectstore.PutBytes(p.ctx, p.repo.Objects, []byte("zz"))
+			if err == nil {
+				status.ExecutionID, err = executions.NewID()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			status.OutputHash = output.String()
+			end, err := p.curator().Begin(p.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer end()
+			out, err := p.curator().Import(p.ctx, &executions.Incoming{
+				Key: e.Key, Status: &status, Provenance: &record.Provenance{Steps: []record.Step{{By: "ann@elsewhere"}}},
+			})
+			if err != nil || out != executions.Added {
+				t.Fatalf("the import: %v, %v", out, err)
+			}
+		}, false, 1, "<zz>"},
 		{"a task's output unassigned", func(_ *testing.T, p *place) {
 			p.deploy(strings.Replace(chain, "  two:", "  twice:", 1))
 			p.deploy(chain)

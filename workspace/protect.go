@@ -9,6 +9,7 @@ import (
 
 	"e3/internal/record"
 	"e3/objectstore"
+	"e3/refstore"
 )
 
 // What a state names stays as long as the state does; a collector may come as soon as somebody has replaced it. So
@@ -125,6 +126,57 @@ func (w *Workspaces) treeOf(ctx context.Context, name string, s *State, want par
 		return nil, fmt.Errorf("workspace %s: %w: %w", name, errStale, err)
 	}
 	return nil, err
+}
+
+// steady calls read with the state of a workspace, again where the state was replaced, and what it named collected, while
+// it was being read.
+func (w *Workspaces) steady(ctx context.Context, name string, read func(*State) error) error {
+	for {
+		s, err := w.State(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err = read(s); !lost(err) {
+			return err
+		}
+		now, nowErr := w.State(ctx, name)
+		if nowErr != nil {
+			return nowErr
+		}
+		if now.version == s.version {
+			return err
+		}
+	}
+}
+
+// HoldDataset is Dataset; what it has found stays until release is called, whatever becomes of the workspace. Who cannot
+// write in the repository keeps nothing.
+func (w *Workspaces) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, release func(), err error) {
+	d, err = w.Dataset(ctx, ws, p)
+	for err == nil && d.Hash != "" {
+		kind := map[record.LeafKind]string{record.LeafDir: "dir ", record.LeafNode: "node "}[d.Kind]
+		if kind == "" {
+			kind = "file "
+		}
+		release, err = w.protect(ctx, kind+d.Hash)
+		if errors.Is(err, refstore.ErrReadOnly) {
+			return d, func() {}, nil
+		}
+		if err != nil {
+			break
+		}
+		var again *Dataset
+		again, err = w.Dataset(ctx, ws, p)
+		if err == nil && again.Leaf == d.Leaf {
+			return d, release, nil
+		}
+		release()
+		d = again
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return d, func() {}, nil
 }
 
 // refresh keeps a dataset, with all below it, from a collection under way, so that it can be named. It reports whether all

@@ -43,12 +43,16 @@ type DatasetRow struct {
 
 // Status looks at a workspace and, where it follows a package file, at the file and its
 // inputs: standings are those that the next start would find.
-func (w *Workspaces) Status(ctx context.Context, ws string) (*Status, error) {
-	s, err := w.State(ctx, ws)
-	if err != nil {
-		return nil, err
-	}
-	st := &Status{Workspace: ws, State: s}
+func (w *Workspaces) Status(ctx context.Context, ws string) (st *Status, err error) {
+	err = w.steady(ctx, ws, func(s *State) (err error) {
+		st, err = w.statusOf(ctx, ws, s)
+		return err
+	})
+	return st, err
+}
+
+func (w *Workspaces) statusOf(ctx context.Context, ws string, s *State) (st *Status, err error) {
+	st = &Status{Workspace: ws, State: s}
 	if st.Busy, err = w.Busy(ctx, ws); err != nil {
 		return nil, err
 	}

@@ -48,8 +48,6 @@ type Objects interface {
 	executions.LocalObjects
 	// ShardTimes returns the modification time of each object folder, ns.
 	ShardTimes() ([256]int64, error)
-	// Refresh keeps an object from collections under way, as a put of it would, and reports whether it is there.
-	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
 
 // Durability says what survives power loss.

@@ -92,8 +92,8 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 		return "", nil, usagef("%s takes at most %s, got %d; see: %s --help", cmd.CommandPath(), plural(int64(len(names)+1), "argument"), len(args), cmd.CommandPath())
 	case len(args) < required:
 		return "", nil, usagef("%s needs %s; see: %s --help", cmd.CommandPath(), strings.Join(names[len(args):required], " and "), cmd.CommandPath())
-	case required == 1 && len(names) == 1 && len(args) == 1 && strings.Trim(args[0], "./") == "":
-		return "", nil, usagef("%s needs %s after the repository; see: %s --help", cmd.CommandPath(), names[0], cmd.CommandPath())
+	case required > 0 && len(args) == required && strings.Trim(args[0], "./") == "":
+		return "", nil, usagef("%s needs %s after the repository; see: %s --help", cmd.CommandPath(), names[required-1], cmd.CommandPath())
 	case len(args) == required, len(args) <= len(names) && !isLocation(args[0]):
 		return a.location(), pad(args, len(names)), nil
 	}

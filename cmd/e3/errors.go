@@ -91,6 +91,9 @@ func exitCode(err error) int {
 // report says what went wrong and returns the exit code.
 func (a *app) report(err error) int {
 	code := exitCode(err)
+	if code == exitCancelled && !errors.Is(err, errInterrupted) {
+		err = errInterrupted // where a library says only that its context has ended
+	}
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
 		return code

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 	"sync/atomic"
 
@@ -90,6 +92,12 @@ type exportFunc func(context.Context, *repo.Repo, *exportimport.Repository) (*ex
 
 // exportZip does what is common to both exports. The options are completed before do is called.
 func (a *app) exportZip(ctx context.Context, location, file string, o *exportimport.ExportOptions, do exportFunc) error {
+	if file == "" {
+		return usagef("the name of the zip is empty")
+	}
+	if err := refuseSpecial(file); err != nil {
+		return err
+	}
 	r, err := a.open(location)
 	if err != nil {
 		return err
@@ -112,7 +120,22 @@ func (a *app) exportZip(ctx context.Context, location, file string, o *exportimp
 	for _, n := range res.Notes {
 		a.notef("note: %s", printable(n, false))
 	}
-	return a.reply(exportedDocument(file, res), func(w io.Writer) { exportedText(w, res) })
+	return a.reply(exportedDocument(file, res, o.Key), func(w io.Writer) { exportedText(w, res) })
+}
+
+// refuseSpecial refuses a destination that is neither a file nor a link: to rename a file onto a device, as /dev/null,
+// would take the device away from everybody.
+func refuseSpecial(dst string) error {
+	info, err := os.Lstat(dst)
+	switch {
+	case err != nil: // nothing is there, or whoever writes says why nothing can be
+		return nil
+	case info.IsDir():
+		return usagef("%s is a folder: name the file", dst)
+	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
+		return usagef("%s is no file, and is not replaced", dst)
+	}
+	return nil
 }
 
 // bytesShown shows on a terminal how many bytes of all are done. done takes the line away.
@@ -149,15 +172,19 @@ type exportedJSON struct {
 	Objects    int         `json:"objects"`
 	Content    int64       `json:"contentBytes"`
 	Size       int64       `json:"size"`
-	Signer     string      `json:"signer,omitempty"`
+	Signer     *signerJSON `json:"signer"`
 	Notes      []string    `json:"notes"`
 }
 
-func exportedDocument(file string, e *exportimport.Exported) exportedJSON {
-	return exportedJSON{
+func exportedDocument(file string, e *exportimport.Exported, key *signature.Key) exportedJSON {
+	doc := exportedJSON{
 		File: file, Workspace: e.Workspace, Package: packageOf(e.Package), Run: e.RunID, Executions: e.Executions, Objects: e.Objects,
-		Content: e.Content, Size: e.Size, Signer: e.Signer, Notes: append([]string{}, e.Notes...),
+		Content: e.Content, Size: e.Size, Notes: append([]string{}, e.Notes...),
 	}
+	if e.Signer != "" {
+		doc.Signer = &signerJSON{Key: e.Signer, Name: key.Name, Verified: true}
+	}
+	return doc
 }
 
 func packageOf(p workspace.PackageRef) packageJSON {

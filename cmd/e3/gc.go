@@ -98,7 +98,7 @@ type gcJSON struct {
 	Kept          amountJSON `json:"kept"`
 	Young         amountJSON `json:"young"`
 	Sessions      int        `json:"sessions"`
-	OldestSession *time.Time `json:"oldestSession"`
+	OldestSession *string    `json:"oldestSession"`
 	Leftovers     int        `json:"leftovers"`
 	Missing       int        `json:"missing"`
 	Warnings      []string   `json:"warnings"`
@@ -107,11 +107,7 @@ type gcJSON struct {
 func gcDocument(r *gc.Report) gcJSON {
 	doc := gcJSON{
 		DryRun: r.DryRun, Removed: amountJSON(r.Collected), Kept: amountJSON(r.Live), Young: amountJSON(r.Young),
-		Sessions: r.Sessions, Leftovers: r.Leftovers, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
-	}
-	if !r.OldestSession.IsZero() {
-		t := r.OldestSession.UTC().Truncate(time.Millisecond)
-		doc.OldestSession = &t
+		Sessions: r.Sessions, OldestSession: moment(r.OldestSession), Leftovers: r.Leftovers, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
 	}
 	for i, w := range r.Warnings {
 		doc.Warnings[i] = w.Error()

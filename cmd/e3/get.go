@@ -70,10 +70,11 @@ func (a *app) get(ctx context.Context, location, name string, o *getOptions) err
 		return err
 	}
 	defer r.Close()
-	d, err := r.Workspaces.Dataset(ctx, ws, path)
+	d, release, err := r.Workspaces.HoldDataset(ctx, ws, path)
 	if err != nil {
 		return err
 	}
+	defer release()
 	if d.East {
 		return a.getEast(ctx, r, name, d, o)
 	}
@@ -248,7 +249,7 @@ func refuseFile(dst string, folder, force bool) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	return nil
+	return refuseSpecial(dst)
 }
 
 // refuseDir lets a directory be written where nothing, or an empty folder, is. With force a folder is

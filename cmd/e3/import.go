@@ -91,25 +91,29 @@ func isRegular(path string) bool {
 }
 
 func (a *app) importZip(ctx context.Context, location, file string, o exportimport.ImportOptions) error {
+	info, err := os.Stat(file) // to open a pipe would wait for its other end
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return usagef("there is no file %s", file)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return usagef("%s is not a file, but a folder", file)
+	case !info.Mode().IsRegular():
+		return usagef("%s is not a file; a zip is read more than once, so it cannot come through a pipe", file)
+	}
 	r, err := a.open(location)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	f, err := os.Open(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return usagef("%v", err)
-	}
 	if err != nil {
 		return err
 	}
 	defer f.Close() // it is only read
-	info, err := f.Stat()
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		return err
-	}
-	if !info.Mode().IsRegular() {
-		return usagef("%s is not a file; a zip is read more than once, so it cannot come through a pipe", file)
 	}
 	frugal()
 	o.File = filepath.Base(file)
@@ -162,13 +166,14 @@ type importedJSON struct {
 	RunWorkspace string         `json:"runWorkspace,omitempty"`
 	RunAdded     bool           `json:"runAdded"`
 	Executions   int            `json:"executions"`
-	Outcomes     map[string]int `json:"outcomes"`
+	Outcomes     map[string]int `json:"outcomes"` // of the executions, by executions.Outcome.Word; all are there
 	Objects      int            `json:"objects"`
 	ObjectsAdded int            `json:"objectsAdded"`
 	Content      int64          `json:"contentBytes"`
 	Source       string         `json:"source"`
 	ExportedAt   *string        `json:"exportedAt"`
 	Trust        string         `json:"trust"`
+	TrustedAs    string         `json:"trustedAs,omitempty"` // what the signer's key is called here
 	Signer       *signerJSON    `json:"signer"`
 	Notes        []string       `json:"notes"`
 }
@@ -178,13 +183,13 @@ func importedDocument(file string, i *exportimport.Imported) importedJSON {
 		File: file, DryRun: i.DryRun, Package: packageOf(i.Package), PackageAdded: i.PackageAdded, Workspace: i.Workspace,
 		Run: i.RunID, RunWorkspace: i.RunWorkspace, RunAdded: i.RunAdded, Executions: i.Executions, Outcomes: map[string]int{},
 		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, Content: i.Content, Source: i.Source, ExportedAt: moment(i.Exported),
-		Trust: trustWords[i.Verdict.Trust], Notes: append([]string{}, i.Notes...),
+		Trust: trustWords[i.Verdict.Trust], TrustedAs: i.Verdict.TrustedAs, Notes: append([]string{}, i.Notes...),
 	}
-	for out, n := range i.Outcomes {
-		doc.Outcomes[out.String()] += n
+	for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
+		doc.Outcomes[out.Word()] = i.Outcomes[out]
 	}
 	if i.Verdict.Trust != settings.Unsigned {
-		doc.Signer = &signerJSON{Key: i.Verdict.Key.String(), Name: i.Verdict.Name}
+		doc.Signer = &signerJSON{Key: i.Verdict.Key.String(), Name: i.Verdict.Name, Verified: true}
 	}
 	return doc
 }

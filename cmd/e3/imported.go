@@ -20,8 +20,9 @@ type stepJSON struct {
 
 // signerJSON is who signed an export.
 type signerJSON struct {
-	Key  string `json:"key"`
-	Name string `json:"name"`
+	Key      string `json:"key"`
+	Name     string `json:"name"`
+	Verified bool   `json:"verified"` // here; otherwise a later exporter says so
 }
 
 // stepsOf is nil for what was made here.
@@ -37,11 +38,15 @@ func stepsOf(p *record.Provenance) []stepJSON {
 			ImportedBy: s.ImportedBy, ImportedAt: moment(s.ImportedAt),
 		}
 		if s.Signer.Key != "" {
-			steps[i].Signer = &signerJSON{s.Signer.Key, s.Signer.Name}
+			steps[i].Signer = &signerJSON{s.Signer.Key, s.Signer.Name, verified(p, i)}
 		}
 	}
 	return steps
 }
+
+// verified tells whether the signature of a step was seen to hold in this repository. Of the steps before the last
+// there is only the word of whoever exported last.
+func verified(p *record.Provenance, step int) bool { return step == len(p.Steps)-1 }
 
 // whence tells the way of something imported, a line for each step, the latest first.
 func whence(p *record.Provenance, now time.Time) []string {
@@ -52,11 +57,16 @@ func whence(p *record.Provenance, now time.Time) []string {
 	for i := len(p.Steps) - 1; i >= 0; i-- {
 		s := &p.Steps[i]
 		line := ago(now, s.ImportedAt) + " from " + s.Source()
-		switch {
-		case s.Signer.Key != "" && s.Signer.Name != "":
-			line += fmt.Sprintf(" (signed by %s, %s)", s.Signer.Name, s.Signer.Key)
-		case s.Signer.Key != "":
-			line += fmt.Sprintf(" (signed by %s)", s.Signer.Key)
+		if s.Signer.Key != "" {
+			who := s.Signer.Key
+			if s.Signer.Name != "" { // quoted, so that where it ends is seen
+				who = fmt.Sprintf("%q, %s", s.Signer.Name, who)
+			}
+			signed := "signed by"
+			if !verified(p, i) {
+				signed = "said to be signed by"
+			}
+			line += fmt.Sprintf(" (%s %s)", signed, who)
 		}
 		if len(lines) > 0 {
 			line = "there " + line

@@ -129,15 +129,15 @@ what it is called, its fingerprint and its file go to standard error.`,
 
 // trustedJSON is a trusted key in answers for programs.
 type trustedJSON struct {
-	Name        string    `json:"name"`
-	Key         string    `json:"key"`
-	Fingerprint string    `json:"fingerprint"`
-	AddedBy     string    `json:"addedBy"`
-	AddedAt     time.Time `json:"addedAt"`
+	Name        string  `json:"name"`
+	Key         string  `json:"key"`
+	Fingerprint string  `json:"fingerprint"`
+	AddedBy     string  `json:"addedBy"`
+	AddedAt     *string `json:"addedAt"`
 }
 
 func describeTrusted(k settings.TrustedKey) trustedJSON {
-	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: k.AddedAt}
+	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: moment(k.AddedAt)}
 }
 
 func newKeyTrust(a *app) *cobra.Command {
@@ -146,7 +146,7 @@ func newKeyTrust(a *app) *cobra.Command {
 		Use:   "trust [repo] <public key>",
 		Short: "Let a key's signatures count in a repository",
 		Long: `Let signatures that were made with a key count in a repository. Be sure whose key it is: ask for its fingerprint.
-The name is what the key is called here; by default the beginning of the key.`,
+The name is what the key is called here; by default "key-" with the beginning of its fingerprint.`,
 		Example: `  e3 key trust . e3pub1K5Xy… --name ann`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<public key>")
@@ -166,10 +166,10 @@ func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
 		return usagef("%v; its owner sees it with: e3 key show", err)
 	}
 	k := settings.TrustedKey{Name: name, Key: public, AddedBy: repo.UserAtHost(), AddedAt: a.now().UTC().Truncate(time.Second)}
-	if name == "" {
-		k.Name = prefix(text, 14)
-	} else if err := settings.CheckKeyName(name); err != nil {
-		return usagef("--name: %v", err)
+	if name != "" {
+		if err := settings.CheckKeyName(name); err != nil {
+			return usagef("--name: %v", err)
+		}
 	}
 	r, err := a.open(location)
 	if err != nil {
@@ -180,6 +180,9 @@ func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
 		if old, ok := s.Trusted(public); ok && (name == "" || name == old.Name) {
 			k = old
 			return nil
+		}
+		if name == "" {
+			k.Name = s.NameFor(public)
 		}
 		return s.Trust(k)
 	})

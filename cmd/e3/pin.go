@@ -120,8 +120,15 @@ func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, o
 	return e.ExecutionID, " of " + taskOf(e), nil
 }
 
+// pinnedJSON is a pin that was put in or taken out, for programs.
+type pinnedJSON struct {
+	Execution string `json:"execution"`
+	Pinned    bool   `json:"pinned"`
+	Changed   bool   `json:"changed"`
+}
+
 func (a *app) replyPin(id, of string, pinned, changed bool) error {
-	doc := map[string]any{"execution": id, "pinned": pinned, "changed": changed}
+	doc := pinnedJSON{id, pinned, changed}
 	did := map[bool]map[bool]string{
 		true:  {true: "Pinned", false: "Was pinned already:"},
 		false: {true: "Took out the pin of", false: "Is not pinned:"},

@@ -90,13 +90,13 @@ type prunedJSON struct {
 	DryRun     bool             `json:"dryRun"`
 	Total      int64            `json:"total"`
 	Executions int64            `json:"executions"`
-	Spared     int64            `json:"spared,omitempty"`
+	Spared     int64            `json:"spared"`
 	Tasks      []prunedTaskJSON `json:"tasks"`
 	Objects    int64            `json:"objects"`
 	Bytes      int64            `json:"bytes"`
 	Held       *int64           `json:"held,omitempty"`
 	Protected  map[string]int64 `json:"protected"`
-	Unreadable []string         `json:"unreadable,omitempty"`
+	Unreadable []string         `json:"unreadable"`
 	Freed      *freedJSON       `json:"freed,omitempty"`
 }
 
@@ -125,7 +125,7 @@ func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pru
 	}
 	doc := prunedJSON{
 		DryRun: o.dryRun, Total: pruned.Total, Executions: pruned.Executions, Spared: pruned.Spared, Tasks: []prunedTaskJSON{},
-		Objects: pruned.Objects, Bytes: pruned.Bytes, Unreadable: pruned.Unreadable,
+		Objects: pruned.Objects, Bytes: pruned.Bytes, Unreadable: append([]string{}, pruned.Unreadable...),
 		Protected: map[string]int64{
 			"running": pruned.Protected[gc.ByRunning], "run": pruned.Protected[gc.ByRun],
 			"start": pruned.Protected[gc.ByStart], "pinned": pruned.Protected[gc.ByPin],

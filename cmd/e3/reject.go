@@ -48,6 +48,16 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 	return cmd
 }
 
+// rejectedJSON is a rejection that was made or taken back, for programs.
+type rejectedJSON struct {
+	Execution string `json:"execution"`
+	Key       string `json:"key"`
+	Task      string `json:"task"`
+	Rejected  bool   `json:"rejected"`
+	Changed   bool   `json:"changed"`
+	Answer    string `json:"answer,omitempty"` // the execution that answers now
+}
+
 func (a *app) reject(ctx context.Context, location string, arg executionArg, undo bool, reason string) error {
 	r, err := a.open(location)
 	if err != nil {
@@ -71,14 +81,7 @@ func (a *app) reject(ctx context.Context, location string, arg executionArg, und
 	if err != nil {
 		return err
 	}
-	doc := struct {
-		Execution string `json:"execution"`
-		Key       string `json:"key"`
-		Task      string `json:"task"`
-		Rejected  bool   `json:"rejected"`
-		Changed   bool   `json:"changed"`
-		Answer    string `json:"answer,omitempty"` // the execution that answers now
-	}{Execution: e.ExecutionID, Key: e.Key.String(), Task: taskOf(e), Rejected: !undo, Changed: changed}
+	doc := rejectedJSON{Execution: e.ExecutionID, Key: e.Key.String(), Task: taskOf(e), Rejected: !undo, Changed: changed}
 	if now.Hit != nil {
 		doc.Answer = now.Hit.ExecutionID
 	}

@@ -97,9 +97,9 @@ type verifyJSON struct {
 	Runs       int64       `json:"runs"`
 	Faults     []faultJSON `json:"faults"`
 	Remaining  int         `json:"remaining"`
-	Notes      []string    `json:"notes,omitempty"`
-	Rerun      []string    `json:"rerun,omitempty"`
-	Inputs     []string    `json:"inputs,omitempty"`
+	Notes      []string    `json:"notes"`
+	Rerun      []string    `json:"rerun"`  // tasks that run again at the next start
+	Inputs     []string    `json:"inputs"` // that are to be set or deployed again
 }
 
 type faultJSON struct {
@@ -126,7 +126,7 @@ func (a *app) verify(ctx context.Context, location string, o verify.Options) err
 	doc := verifyJSON{
 		Objects: report.Objects, Bytes: report.Bytes, Executions: report.Executions, Workspaces: report.Workspaces,
 		Packages: report.Packages, Runs: report.Runs, Faults: []faultJSON{}, Remaining: report.Remaining(),
-		Notes: report.Notes, Rerun: report.Rerun, Inputs: report.Inputs,
+		Notes: append([]string{}, report.Notes...), Rerun: append([]string{}, report.Rerun...), Inputs: append([]string{}, report.Inputs...),
 	}
 	if report.Sample.Of > 0 {
 		doc.Sample = fmt.Sprintf("%d/%d", report.Sample.Part, report.Sample.Of)

@@ -1,8 +1,8 @@
 // Package atomicfile puts whole files in place: a file is written aside and renamed, so that a reader, or a crash, finds
 // the old file or the new one and nothing between.
 //
-// What is written aside must lie on the same file system as its destination. A crash leaves it where it was written;
-// its owner clears that folder.
+// What is written aside must lie on the same file system as its destination. A crash leaves it where it was written, and
+// its owner clears that folder; where nobody does, [NewHidden] leaves nothing as far as the system can.
 package atomicfile
 
 import (
@@ -18,6 +18,10 @@ import (
 type File struct {
 	*os.File
 	done bool
+
+	unnamed bool // there is nothing to rename or to remove
+	name    string
+	perm    fs.FileMode // of one that is made in its stead
 }
 
 // New begins a file in dir, under a name that no other file has there. perm is set exactly, whatever the umask is.
@@ -35,20 +39,24 @@ func New(dir string, perm fs.FileMode) (*File, error) {
 }
 
 // Replace closes the file and moves it to path, in the place of what is there.
-func (f *File) Replace(path string) error { return f.commit(path, os.Rename) }
+func (f *File) Replace(path string) error { return f.commit(path, true) }
 
 // Create closes the file and moves it to path, where nothing may be: otherwise the error matches [fs.ErrExist].
-func (f *File) Create(path string) error { return f.commit(path, RenameExclusive) }
+func (f *File) Create(path string) error { return f.commit(path, false) }
 
-func (f *File) commit(path string, move func(from, to string) error) error {
+func (f *File) commit(path string, replace bool) error {
 	if f.done {
 		return fmt.Errorf("commit %s: %w", path, fs.ErrClosed)
 	}
+	f.done = true
+	if f.unnamed {
+		defer f.File.Close() // what can fail does so in Sync, which is the caller's
+		return f.link(path, replace)
+	}
 	err := f.File.Close()
 	if err == nil {
-		err = move(f.Name(), path)
+		err = move(f.Name(), path, replace)
 	}
-	f.done = true
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
@@ -61,7 +69,17 @@ func (f *File) Discard() error {
 		return nil
 	}
 	f.done = true
+	if f.unnamed {
+		return f.File.Close()
+	}
 	return errors.Join(f.File.Close(), os.Remove(f.Name()))
+}
+
+func move(from, to string, replace bool) error {
+	if replace {
+		return os.Rename(from, to)
+	}
+	return RenameExclusive(from, to)
 }
 
 // Options say how a file is written. The zero value writes beside the destination, with mode 0644, without sync.

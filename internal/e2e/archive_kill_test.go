@@ -45,7 +45,7 @@ type archives struct {
 
 func newArchives(t *testing.T) *archives {
 	var items []string
-	for i := range 150 {
+	for i := range 60 {
 		items = append(items, fmt.Sprint(i))
 	}
 	rnd := rand.New(rand.NewPCG(7, 7))
@@ -57,7 +57,7 @@ func newArchives(t *testing.T) *archives {
 	for i := range 20 {
 		files[fmt.Sprintf("lib/%d", i)] = fmt.Sprintf("file %d\n", i)
 	}
-	a := &archives{t: t, p: newProject(t, files)}
+	a := &archives{t: t, p: newProjectBelow(t, inMemory(), files)}
 	p := a.p
 	p.env = append(p.env, "E3_KEY="+p.path("key")) // exports are signed
 	p.must("key", "generate")
@@ -89,23 +89,46 @@ type killedCommand struct {
 // A measuredCommand is a command that was left alone once.
 type measuredCommand struct {
 	killedCommand
-	took time.Duration
 	want map[string]string // what its repository held afterwards
 	zip  string            // SHA-256 of what it exported
+
 	mu   sync.Mutex
-	hits int // kills that landed while the command ran
+	took time.Duration // by what is known; others at work make it longer
+	hits int           // kills that landed while the command ran
+}
+
+// moment is how long after its beginning the command is to be killed: a part of its time.
+func (m *measuredCommand) moment(part float64) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(part * float64(m.took))
+}
+
+// learn takes in that the command was killed at a moment, or had ended by then after some time.
+func (m *measuredCommand) learn(killed bool, at time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case !killed:
+		m.took = (m.took + at) / 2
+	case 10*at > 9*m.took:
+		m.took += m.took / 6
+	}
+	if killed {
+		m.hits++
+	}
 }
 
 func killedCommands() []killedCommand {
 	out := func(p *project) string { return p.path("out.zip") }
 	// Beside the repository, which several exports share.
 	share := func(t *testing.T, a *archives, _ *rand.Rand) *project {
-		p := newProject(t, nil)
+		p := newProjectBelow(t, inMemory(), nil)
 		p.env = slices.Clone(a.p.env)
 		return p
 	}
 	empty := func(t *testing.T, a *archives, _ *rand.Rand) *project {
-		p := newProject(t, nil)
+		p := newProjectBelow(t, inMemory(), nil)
 		p.must("init")
 		return p
 	}
@@ -115,7 +138,7 @@ func killedCommands() []killedCommand {
 		return p
 	}
 	copied := func(t *testing.T, a *archives, _ *rand.Rand) *project {
-		p := newProject(t, nil)
+		p := newProjectBelow(t, inMemory(), nil)
 		copyTree(t, a.p.repository(), p.repository())
 		return p
 	}
@@ -129,6 +152,7 @@ func killedCommands() []killedCommand {
 		if _, err := os.Lstat(out(p)); err == nil {
 			m.isWhole(t, out(p))
 		}
+		noHidden(t, p.dir)
 	}
 	asAlone := func(t *testing.T, p *project, m *measuredCommand) {
 		if d := difference(contents(t, p.repository()), m.want); d != "" {
@@ -240,18 +264,17 @@ func TestKillArchives(t *testing.T) {
 		t.Logf("%s takes %v", c.name, m.took.Round(time.Millisecond))
 		all = append(all, m)
 	}
+	order := rnd.Perm((n + len(all) - 1) / len(all))
 	t.Run("kill", func(t *testing.T) {
 		for i := range n {
 			m := all[i%len(all)]
 			// Each part of the time gets as many kills, and a bit beyond the end.
-			turn, turns := i/len(all), (n+len(all)-1)/len(all)
-			part := (float64(turn) + rnd.Float64()) / float64(turns)
-			k := killPoint{delay: time.Duration(1.1 * part * float64(m.took)), group: turn%2 == 1}
+			turn := i / len(all)
+			part := 1.1 * (float64(order[turn]) + rnd.Float64()) / float64(len(order))
 			seed := rnd.Uint64()
-			name := fmt.Sprintf("%03d_%s_at_%v", i, strings.ReplaceAll(m.name, " ", "_"), k.delay.Round(100*time.Microsecond))
-			t.Run(name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%03d_%s_at_%.0f_percent", i, strings.ReplaceAll(m.name, " ", "_"), 100*part), func(t *testing.T) {
 				t.Parallel()
-				a.try(t, m, k, rand.New(rand.NewPCG(seed, 0)))
+				a.try(t, m, part, turn%2 == 1, rand.New(rand.NewPCG(seed, 0)))
 			})
 		}
 	})
@@ -260,7 +283,7 @@ func TestKillArchives(t *testing.T) {
 		if i < n%len(all) {
 			share++
 		}
-		t.Logf("%s: %d kills, %d of them while it ran", m.name, share, m.hits)
+		t.Logf("%s: %d kills, %d of them while it ran, which took %v", m.name, share, m.hits, m.took.Round(time.Millisecond))
 		if 2*m.hits < share {
 			t.Errorf("%s: of %d kills only %d landed while it ran", m.name, share, m.hits)
 		}
@@ -269,22 +292,20 @@ func TestKillArchives(t *testing.T) {
 	checkBut(t, a.p.repository(), tolerated{collected: true})
 }
 
-func (a *archives) try(t *testing.T, m *measuredCommand, k killPoint, rnd *rand.Rand) {
+func (a *archives) try(t *testing.T, m *measuredCommand, part float64, group bool, rnd *rand.Rand) {
 	p := m.prepare(t, a, rnd)
 	root := p.repository()
 	if m.name == "export" {
 		root = a.p.repository()
 	}
+	began := time.Now()
 	x := p.spawn(m.args(p, a)...)
-	k.at(x)
-	x.kill(k.group)
-	switch r := x.result(); r.code {
-	case -1:
-		m.mu.Lock()
-		m.hits++
-		m.mu.Unlock()
-	case 0:
-	default:
+	killPoint{delay: m.moment(part)}.at(x)
+	at := time.Since(began)
+	x.kill(group)
+	r := x.result()
+	m.learn(r.code == -1, at)
+	if r.code > 0 {
 		t.Fatalf("it was not killed, and failed: exit code %d\n%s", r.code, r.text())
 	}
 

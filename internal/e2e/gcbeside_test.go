@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,19 +21,21 @@ name: beside
 inputs:
   lib: {dir: lib}
   word: {file: word.txt}
+  gate: {value: 0}
 tasks:
+  quick: {in: [word], out: quick.txt, run: 'echo "quick $(cat "$word")" > "$out"'}
   hold:
-    in: [word]
+    in: [word, gate]
     out: hold.txt
     pass_env: [E2E_STATE]
     run: 'echo go >> "$E2E_STATE/holding"; until test -e "$E2E_STATE/release"; do sleep 0.01; done; cp "$word" "$out"'
   late: {in: [hold, lib, word], out: late.txt, run: 'cat "$lib"/1 "$lib"/d/2 "$hold" "$word" > "$out"'}
 `
 
-// besideProject has a workspace with a directory whose files fill some time, and another directory to replace it.
+// besideProject has a workspace with a directory whose files fill some time, and two others to replace it.
 func besideProject(t *testing.T, files int) *project {
 	text := map[string]string{"e3.yaml": besideGraph, "word.txt": "first\n", "second.txt": "second\n", "third.txt": "third\n"}
-	for _, lib := range []string{"lib", "other"} {
+	for _, lib := range []string{"lib", "other", "mine"} {
 		for i := range files {
 			name := fmt.Sprintf("%s/%d", lib, i)
 			if i%2 == 0 {
@@ -72,9 +75,9 @@ func (p *project) replaceInputs() {
 // fromSet has the workspace hold what no package holds, so that it is garbage once it is replaced.
 func (p *project) fromSet() {
 	p.t.Helper()
-	p.write("lib/1", "set 1\n")
-	p.write("lib/d/2", "set 2\n")
-	p.must("set", ".", "beside.lib", "@lib")
+	p.write("mine/1", "set 1\n")
+	p.write("mine/d/2", "set 2\n")
+	p.must("set", ".", "beside.lib", "@mine")
 	p.must("set", ".", "beside.word", "@third.txt")
 }
 
@@ -121,7 +124,7 @@ func TestGCBesideReaders(t *testing.T) {
 		if r.code != 0 {
 			t.Fatalf("exit code %d\n%s", r.code, r.text())
 		}
-		was, err := readFolder(p.path("lib"))
+		was, err := readFolder(p.path("mine"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +133,7 @@ func TestGCBesideReaders(t *testing.T) {
 			t.Fatalf("%d files, want %d: %v", len(is), len(was), err)
 		}
 		for path, text := range was {
-			if got := is[p.path("out")+strings.TrimPrefix(path, p.path("lib"))]; got != text {
+			if got := is[p.path("out")+strings.TrimPrefix(path, p.path("mine"))]; got != text {
 				t.Fatalf("%s is %.20q, want %.20q", path, got, text)
 			}
 		}
@@ -164,12 +167,72 @@ func TestGCBesideReaders(t *testing.T) {
 			t.Errorf("the next run has made %q", got)
 		}
 	})
+	t.Run("start whose hit is pruned", func(t *testing.T) {
+		p := besideProject(t, 10)
+		p.write("state/release", "")
+		for _, word := range []string{"third", "second"} {
+			p.must("set", ".", "beside.word", "@"+word+".txt")
+			p.must("start", ".", "beside")
+		}
+		old := p.of("quick")[0]
+		if err := errors.Join(os.Remove(p.path("state/release")), os.Remove(p.path("state/holding"))); err != nil {
+			t.Fatal(err)
+		}
+		p.must("set", ".", "beside.word", "@third.txt")
+		p.must("set", ".", "beside.gate", "1")
+		x := p.spawn("start", ".", "beside", "--json", "--publish", "final")
+		p.holding(patience, 1)
+		x.waitLine(`"type":"task.cached","task":"quick"`)
+		p.must("set", ".", "beside.word", "@second.txt") // or else the hit is one of the next start too
+		p.must("prune", ".", "--max-size", "1B")
+		for range 2 {
+			p.collects()
+		}
+		for _, e := range p.of("quick") {
+			if e.ExecutionID == old.ExecutionID {
+				t.Fatal("the hit was not pruned")
+			}
+		}
+		p.write("state/release", "")
+		if r := x.wait(); r.code != 0 {
+			t.Fatalf("exit code %d\n%s", r.code, r.text())
+		}
+		if got := p.must("get", ".", "beside.quick").stdout; got != "quick third\n" {
+			t.Errorf("the run has published %q", got)
+		}
+		p.collects()
+		if got := p.must("get", ".", "beside.quick").stdout; got != "quick third\n" {
+			t.Errorf("after a collection it is %q", got)
+		}
+		checkBut(t, p.repository(), tolerated{collected: true, pruning: true})
+		p.verified(p.repository())
+	})
+	t.Run("unset", func(t *testing.T) {
+		p := besideProject(t, 10)
+		p.write("state/release", "")
+		p.write("word.txt", "edited\n") // so that the package does not hold it
+		p.write("lib/1", "edited 1\n")
+		p.must("start", ".", "beside")
+		p.replaceInputs()
+		p.must("prune", ".", "--max-size", "1B")
+		p.must("unset", ".", "beside.word")
+		p.must("unset", ".", "beside.lib")
+		if got := p.must("get", ".", "beside.word").stdout; got != "edited\n" {
+			t.Errorf("the word is %q", got)
+		}
+		p.must("get", ".", "beside.lib", "-o", "out")
+		if got := p.read("out/1"); got != "edited 1\n" {
+			t.Errorf("lib/1 is %q", got)
+		}
+		checkBut(t, p.repository(), tolerated{collected: true, pruning: true})
+		p.verified(p.repository())
+	})
 	t.Run("export", func(t *testing.T) {
 		p := besideProject(t, files)
 		p.fromSet()
 		p.write("state/release", "")
 		p.must("start", ".", "beside")
-		r := p.frozen(p.appears(".out.zip.*.e3"), p.replaceInputs, "workspace", "export", ".", "beside", "out.zip")
+		r := p.frozen(p.appears(".e3/tmp/session-*/protect-*"), p.replaceInputs, "workspace", "export", ".", "beside", "out.zip")
 		if r.code != 0 {
 			t.Fatalf("exit code %d\n%s", r.code, r.text())
 		}

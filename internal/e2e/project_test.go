@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/record"
@@ -44,7 +46,24 @@ type project struct {
 // newProject makes a project in a folder of its own, which everybody can enter.
 func newProject(t testing.TB, files map[string]string) *project {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e3-project-*")
+	return newProjectBelow(t, "", files)
+}
+
+// inMemory is a folder on a file system in memory, where there is one: for tests that make many files and do not depend
+// on what a disk does.
+func inMemory() string {
+	const shm = "/dev/shm"
+	var st unix.Statfs_t
+	if err := unix.Statfs(shm, &st); err != nil || st.Type != unix.TMPFS_MAGIC || st.Bavail*uint64(st.Bsize) < 1<<30 {
+		return ""
+	}
+	return shm
+}
+
+// newProjectBelow makes a project in a folder of its own below another; "" is the one for temporary files.
+func newProjectBelow(t testing.TB, parent string, files map[string]string) *project {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "e3-project-*")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -175,9 +175,11 @@ func (o *owner) act(a *actor) {
 	case 7:
 		a.must(none, "unset", ".", o.ws+".a")
 		o.set.a = false
+		a.run(false, none, "get", ".", o.ws+".a")
 	case 8:
 		a.must(none, "unset", ".", o.ws+".lib")
 		o.set.lib = false
+		a.run(false, none, "get", ".", o.ws+".lib", "-o", o.file("out"), "--force")
 		a.must(none, "unset", ".", o.ws+".n")
 		o.set.n = false
 	case 9:
@@ -247,8 +249,7 @@ func (o *owner) register(a *actor) {
 	}
 }
 
-// start runs the workspace and looks at what came of it. Values of an own graph may change while it runs; then it is
-// only run.
+// start runs the workspace and looks at what came of it.
 func (o *owner) start(a *actor, args ...string) bool {
 	args = append([]string{"start", ".", o.ws, "--json", "--durability", []string{"none", "batch"}[min(1, a.rnd.IntN(8))]}, args...)
 	if a.rnd.IntN(4) == 0 {
@@ -270,25 +271,14 @@ func (o *owner) start(a *actor, args ...string) bool {
 
 // setWhileRunning starts the workspace and sets a value meanwhile.
 func (o *owner) setWhileRunning(a *actor, args []string) {
-	done := make(chan struct{})
-	b := &actor{torture: a.torture, name: a.name + " (meanwhile)", rnd: a.rnd}
 	n := a.rnd.IntN(4)
 	x := a.p.spawn(args...)
-	go func() {
-		defer close(done)
-		for {
-			if r := x.wait(); r.code == 11 || r.code == 0 || r.code == 1 && r.fault() == "" {
-				return
-			} else {
-				b.failf("start with a set meanwhile: exit code %d\n%s", r.code, r.text())
-				return
-			}
-		}
-	}()
-	time.Sleep(time.Duration(a.rnd.IntN(100)) * time.Millisecond)
+	killPoint{delay: time.Duration(a.rnd.Int64N(int64(100 * time.Millisecond)))}.at(x)
 	o.set.n, o.set.inputs.n = true, n
 	a.must(none, "set", ".", o.ws+".n", strconv.Itoa(n))
-	<-done
+	if r := x.wait(); r.code > 1 || r.fault() != "" {
+		a.failf("start with a set meanwhile: exit code %d\n%s", r.code, r.text())
+	}
 }
 
 // has looks at some of a workspace's results.
@@ -363,7 +353,7 @@ type foreignZip struct {
 
 // newForeignZips makes a repository with some states and exports each.
 func newForeignZips(t *testing.T) []foreignZip {
-	tt := &torture{t: t, p: newProject(t, nil), counts: map[string]map[int]int{}}
+	tt := &torture{t: t, p: newProjectBelow(t, inMemory(), nil), counts: map[string]map[int]int{}}
 	p := tt.p
 	p.must("init")
 	o := newOwner(tt, "far")

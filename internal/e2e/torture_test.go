@@ -62,7 +62,7 @@ func (a *actor) failf(format string, args ...any) {
 }
 
 // run runs e3 once. It may be killed at any moment if kill is set, and it may stand still for a while. codes are the
-// exit codes that are in order; busy always is.
+// exit codes that are in order beside 0; to be busy always is.
 func (a *actor) run(kill bool, codes []int, args ...string) result {
 	x := a.p.spawn(args...)
 	a.gone = false
@@ -92,10 +92,15 @@ func (a *actor) run(kill bool, codes []int, args ...string) result {
 	case a.gone:
 	case r.code == 12 || lost.MatchString(r.stderr) || lost.MatchString(r.fault()):
 		a.failf("something is lost: e3 %q: exit code %d\n%s", args, r.code, r.text())
-	case r.code != 0 && r.code != 11 && !slices.Contains(codes, r.code):
+	case r.code != 0 && !busy(r) && !slices.Contains(codes, r.code):
 		a.failf("e3 %q: exit code %d\n%s", args, r.code, r.text())
 	}
 	return r
+}
+
+// busy tells whether somebody else was in the way, and the command is to be tried again.
+func busy(r result) bool {
+	return r.code == 11 || r.code == 1 && strings.Contains(r.stderr, "was pruned while it was exported; try again")
 }
 
 // standStill has a process not run for a while, at some moment.
@@ -118,7 +123,7 @@ func (a *actor) standStill(x *process) {
 func (a *actor) must(codes []int, args ...string) result {
 	for {
 		r := a.run(!a.over(), codes, args...)
-		if !a.gone && r.code != 11 || a.isBroken() {
+		if !a.gone && !busy(r) || a.isBroken() {
 			return r
 		}
 	}
@@ -202,7 +207,7 @@ func TestTorture(t *testing.T) {
 }
 
 func newTorture(t *testing.T) *torture {
-	tt := &torture{t: t, p: newProject(t, map[string]string{"e3.yaml": holdGraph, "old.txt": "old\n"}), counts: map[string]map[int]int{}}
+	tt := &torture{t: t, p: newProjectBelow(t, inMemory(), map[string]string{"e3.yaml": holdGraph, "old.txt": "old\n"}), counts: map[string]map[int]int{}}
 	tt.p.must("init")
 	tt.p.must("workspace", "create", ".", "hold")
 	tt.p.must("workspace", "deploy", ".", "hold", "e3.yaml")
@@ -340,7 +345,7 @@ func prune(a *actor) {
 		args = append(args, "--dry-run")
 	}
 	a.run(true, none, args...)
-	time.Sleep(time.Duration(a.rnd.IntN(500)) * time.Millisecond) // or else nothing lasts long enough to be a hit
+	<-time.After(time.Duration(a.rnd.IntN(500)) * time.Millisecond) // or else nothing lasts long enough to be a hit
 }
 
 // read asks what can be asked.

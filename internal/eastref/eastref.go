@@ -153,7 +153,7 @@ func DecodePackage(data []byte) (*Package, error) {
 	r.container(tasksDict)
 	at, n := r.Offset(), r.Count(2)
 	if n > 0 {
-		p.Tasks = make([]PackageTask, 0, min(n, r.Remaining()/shortestTask))
+		p.Tasks = make([]PackageTask, 0, min(n, r.Remaining()/shortestTask, maxParts))
 	}
 	seen := make(map[string]bool, cap(p.Tasks))
 	for range n {
@@ -166,6 +166,7 @@ func DecodePackage(data []byte) (*Package, error) {
 		}
 		seen[t.Name] = true
 		p.Tasks = append(p.Tasks, t)
+		r.many(len(p.Tasks))
 	}
 	r.structure()
 	p.Root = r.hash()
@@ -193,6 +194,7 @@ func DecodeTask(data []byte) (*Task, error) {
 			break
 		}
 		t.Inputs = append(t.Inputs, p)
+		r.many(len(t.Inputs))
 	}
 	t.Output = r.path(paths)
 	if err := taskSchema.done(r); err != nil {

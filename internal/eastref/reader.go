@@ -46,6 +46,9 @@ func (r *reader) container(s shape) (at int, follows bool) {
 		return 0, false
 	}
 	if back == 0 {
+		if r.many(len(r.seen)); r.Err() != nil {
+			return 0, false
+		}
 		r.seen[r.Offset()] = s
 		return r.Offset(), true
 	}
@@ -53,6 +56,17 @@ func (r *reader) container(s shape) (at int, follows bool) {
 		r.Failf(marker, "backreference to %d bytes before hits no container of its type", back)
 	}
 	return marker - back, false
+}
+
+// maxParts is how many tasks, inputs, children or containers an object has at most. Those that people make have some hundreds. In
+// memory they can take a hundred times their bytes.
+const maxParts = 1 << 18
+
+// many refuses an object with too many of something.
+func (r *reader) many(n int) {
+	if n >= maxParts && r.Err() == nil {
+		r.Failf(r.Offset(), "it has more than %d parts of a kind", maxParts)
+	}
 }
 
 // maxDepth is how deep types nest at most, as in the beast2 package.
@@ -93,6 +107,7 @@ func (r *reader) path(known map[int][]string) []string {
 			break
 		}
 		p = append(p, name)
+		r.many(len(p))
 	}
 	known[at] = p
 	return p
@@ -165,7 +180,7 @@ var refCases = [...]struct {
 func (r *reader) treeSchema() ([]Entry, error) {
 	r.container(childList)
 	n := r.Count(3)
-	entries := make([]Entry, 0, min(n, r.Remaining()/shortestChild+1))
+	entries := make([]Entry, 0, min(n, r.Remaining()/shortestChild+1, maxParts))
 	seen := make(map[string]bool, cap(entries))
 	for range n {
 		at := r.Offset()
@@ -182,6 +197,7 @@ func (r *reader) treeSchema() ([]Entry, error) {
 		}
 		seen[name] = true
 		entries = append(entries, Entry{Name: name})
+		r.many(len(entries))
 	}
 	if r.Err() != nil {
 		return nil, fmt.Errorf("tree: %w", r.Err())

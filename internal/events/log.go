@@ -51,19 +51,11 @@ func Create(streams refstore.Streams, workspace, run string, now func() time.Tim
 // damaged one on, and goes on with the next number. The events so far are given to each, which may be nil.
 func Resume(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, each func(*Event)) (*Log, error) {
 	l := Create(streams, workspace, run, now)
-	for e, err := range Read(ctx, streams, workspace, run) {
-		var damaged *lineError
-		if errors.As(err, &damaged) {
-			break // a loss of power may leave later bytes without earlier ones: they end the log
-		}
-		if err != nil {
-			return nil, err
-		}
-		l.seq, l.off = e.Seq, e.end
-		if each != nil {
-			each(&e.Event)
-		}
+	whole, _, err := scan(ctx, streams, workspace, run, each)
+	if err != nil {
+		return nil, err
 	}
+	l.seq, l.off = whole.seq, whole.off
 	info, err := streams.Size(ctx, l.key)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return l, nil
@@ -75,6 +67,32 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 		return nil, fmt.Errorf("resume events of run %s: %w", run, err)
 	}
 	return l, nil
+}
+
+// scan reads the events up to a torn last line or a damaged one, which is damage: a loss of power may leave later bytes
+// without earlier ones. They are given to each, which may be nil.
+func scan(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (whole position, damage, err error) {
+	for e, err := range Read(ctx, streams, workspace, run) {
+		var damaged *lineError
+		if errors.As(err, &damaged) {
+			return whole, damaged, nil
+		}
+		if err != nil {
+			return whole, nil, err
+		}
+		whole = position{off: e.end, seq: e.Seq}
+		if each != nil {
+			each(&e.Event)
+		}
+	}
+	return whole, nil, nil
+}
+
+// Readable returns how many bytes of a run's events can be read. damage says what is wrong with the line after them; it is nil
+// where they are all, or the last line is torn.
+func Readable(ctx context.Context, streams refstore.Streams, workspace, run string) (size int64, damage, err error) {
+	whole, damage, err := scan(ctx, streams, workspace, run, nil)
+	return whole.off, damage, err
 }
 
 // Emit numbers the event, gives it the time, and appends it with the next flush. It

@@ -73,6 +73,30 @@ func TestReadStopsAtTornTail(t *testing.T) {
 	wantEvents(t, s, events.RunStarted)
 }
 
+func TestReadable(t *testing.T) {
+	whole := finished(t, events.RunStarted, events.TaskStarted)
+	size := int64(len(raw(t, whole)))
+	for _, test := range []struct {
+		name, more string
+		damaged    bool
+	}{
+		{"whole", "", false},
+		{"torn", `{"seq":3`, false},
+		{"damaged", "oops\n", true},
+		{"damaged, and more", "oops\n" + `{"seq":4,"time":"2026-11-20T00:00:00.000Z","run":"r","workspace":"w","type":"run.failed"}` + "\n", true},
+	} {
+		s := mem.New()
+		write(t, s, string(raw(t, whole))+test.more)
+		got, damage, err := events.Readable(t.Context(), s, ws, runID)
+		if got != size || (damage != nil) != test.damaged || err != nil {
+			t.Errorf("%s: %d bytes, damage %v, %v; want %d bytes", test.name, got, damage, err, size)
+		}
+	}
+	if got, damage, err := events.Readable(t.Context(), mem.New(), ws, runID); got != 0 || damage != nil || err != nil {
+		t.Errorf("nothing: %d bytes, damage %v, %v", got, damage, err)
+	}
+}
+
 func TestReadDamaged(t *testing.T) {
 	first := raw(t, finished(t, events.RunStarted))
 	for _, test := range []struct{ name, line string }{

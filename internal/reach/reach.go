@@ -200,19 +200,16 @@ func eachInDir(data []byte, k Kind, yield func(Child)) error {
 }
 
 func eachInNode(data []byte, k Kind, yield func(Child)) error {
-	node, err := record.DecodeNode(data)
+	var fault error
+	err := record.EachEntry(data, func(e *record.NodeEntry) {
+		if fault == nil {
+			fault = leaf(e.Name, &e.Leaf, k, yield)
+		}
+	})
 	if errors.Is(err, record.ErrType) {
 		return eachInReferenceTree(data, k, yield)
 	}
-	if err != nil {
-		return err
-	}
-	for i := range node {
-		if err := leaf(node[i].Name, &node[i].Leaf, k, yield); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(err, fault)
 }
 
 // leaf yields what an entry of a node, or a package's default, refers to.

@@ -183,7 +183,7 @@ func (s *Stores) Tombstones(ctx context.Context, since time.Time, sink Sink) err
 				return sink.RecordFault(recordFault(owner, rec.Key, err))
 			}
 			owner.Role = "output"
-			if err := sink.Root(Root{Ref: Ref{t.output, output}, Weak: true, Owner: owner}); err != nil {
+			if err := sink.Root(Root{Ref: Ref{t.shape.Output, output}, Weak: true, Owner: owner}); err != nil {
 				return err
 			}
 		}

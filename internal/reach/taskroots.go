@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
-	"e3/internal/eastref"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -72,9 +71,8 @@ type taskRoots struct {
 	sink   Sink
 	hash   objectstore.Hash
 
-	found  bool  // the rest is known
-	output Kind  // of what its executions have made
-	dirs   []int // the inputs that are directories
+	found bool // the shape is known
+	shape TaskShape
 }
 
 // execution enumerates what an execution names. The record of one that cannot be read answers nobody, so it keeps
@@ -102,12 +100,12 @@ func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *execut
 			return malformed(err)
 		}
 		owner.Role = "output"
-		if err := t.sink.Root(Root{Ref: Ref{t.output, h}, Owner: owner}); err != nil {
+		if err := t.sink.Root(Root{Ref: Ref{t.shape.Output, h}, Owner: owner}); err != nil {
 			return err
 		}
 	}
 	owner.Role = "input"
-	for _, i := range t.dirs {
+	for _, i := range t.shape.Dirs {
 		if i >= len(e.InputHashes) {
 			break
 		}
@@ -129,39 +127,10 @@ func (t *taskRoots) read(ctx context.Context, r Root) error {
 		return nil
 	}
 	t.found = true
-	r.Ref = Ref{Task, t.hash}
-	data, err := objectstore.ReadAll(ctx, t.stores.Objects, t.hash, maxTask)
-	switch malformed := damaged(err); {
-	case malformed, errors.Is(err, objectstore.ErrNotFound):
-		// Whoever follows the reference finds that out again, and reports it.
-		t.output = FileOrDir
-		return t.sink.Root(r)
-	case err != nil:
+	var err error
+	if t.shape, err = TaskShapeOf(ctx, t.stores.Objects, t.hash); err != nil {
 		return err
-	case eastref.IsTask(data):
-		t.output = File
-		return t.sink.Root(r)
 	}
-	task, err := record.DecodeTask(data)
-	if err != nil {
-		t.output = FileOrDir
-		return t.sink.Root(r)
-	}
-	if t.output = File; task.Output.Multi || task.Output.Entries[0].Kind == record.KindDir {
-		t.output = Dir
-	}
-	for i, in := range task.Inputs {
-		if in.Kind == record.KindDir {
-			t.dirs = append(t.dirs, i)
-		}
-	}
-	r.followed = true
+	r.Ref, r.followed = Ref{Task, t.hash}, t.shape.leaf
 	return t.sink.Root(r)
-}
-
-// damaged tells whether an object was there and is not what its name says.
-func damaged(err error) bool {
-	var corrupt *objectstore.CorruptError
-	var large *objectstore.TooLargeError
-	return errors.As(err, &corrupt) || errors.As(err, &large)
 }

@@ -138,21 +138,38 @@ func (n Node) Encode() []byte {
 
 // DecodeNode reads a node object; names out of key order are refused.
 func DecodeNode(data []byte) (Node, error) {
+	var n Node
+	err := decodeNode(data, func(count int) { n = make(Node, 0, count) }, func(e *NodeEntry) { n = append(n, *e) })
+	return n, err
+}
+
+// EachEntry is DecodeNode for those who need no Node: its bytes can become fifteen times as many. It has called visit for
+// the entries before the place that an error is about.
+func EachEntry(data []byte, visit func(*NodeEntry)) error {
+	return decodeNode(data, func(int) {}, visit)
+}
+
+// decodeNode calls begin with the number of entries and then visit for each one.
+func decodeNode(data []byte, begin func(count int), visit func(*NodeEntry)) error {
 	r, err := nodeSchema.open(data)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.Inline()
-	n := make(Node, r.Count(2))
-	for i := range n {
+	count := r.Count(2)
+	begin(count)
+	last := ""
+	for i := range count {
 		at := r.Offset()
-		n[i] = NodeEntry{Name: r.String(), Leaf: readLeaf(r)}
-		if i > 0 && beast2.CompareStrings(n[i-1].Name, n[i].Name) >= 0 {
-			r.Failf(at, "name %q is out of order", n[i].Name)
+		e := NodeEntry{Name: r.String(), Leaf: readLeaf(r)}
+		if i > 0 && beast2.CompareStrings(last, e.Name) >= 0 {
+			r.Failf(at, "name %q is out of order", e.Name)
 		}
 		if r.Err() != nil {
 			break
 		}
+		visit(&e)
+		last = e.Name
 	}
-	return n, nodeSchema.done(r)
+	return nodeSchema.done(r)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"time"
+	"unsafe"
 
 	"e3/internal/beast2"
 )
@@ -220,7 +221,45 @@ func appendPolicy(b []byte, p *Policy) []byte {
 }
 
 // DecodePackage reads a package object. Packages of the reference give ErrType.
-func DecodePackage(data []byte) (*Package, error) {
+func DecodePackage(data []byte) (*Package, error) { return decodePackage(data, nil) }
+
+// DecodePackageWithin is DecodePackage for a package that anybody may have made: one that would take more than so many bytes of
+// memory, beside its texts, is refused. Its bytes can become forty times as many.
+func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
+	return decodePackage(data, &allowance{all: memory, left: memory})
+}
+
+// allowance is how much memory lists may take. A nil one is no bound.
+type allowance struct{ all, left int64 }
+
+// count reads the number of elements of a list. Each takes at least width bytes of the input, and size bytes of memory.
+func (a *allowance) count(r *beast2.Reader, width int, size uintptr) int {
+	at := r.Offset()
+	n := r.Count(width)
+	if a == nil {
+		return n
+	}
+	if a.left -= int64(n) * int64(size); a.left < 0 {
+		r.Failf(at, "its lists take more than %d bytes of memory", a.all)
+		return 0
+	}
+	return n
+}
+
+func (a *allowance) strings(r *beast2.Reader) []string {
+	if a == nil {
+		return readStrings(r)
+	}
+	before := *r
+	r.Inline()
+	if a.count(r, 1, unsafe.Sizeof("")); r.Err() != nil {
+		return nil
+	}
+	*r = before
+	return readStrings(r)
+}
+
+func decodePackage(data []byte, a *allowance) (*Package, error) {
 	schema := packageSchema
 	r, err := schema.open(data)
 	isMarked := errors.Is(err, ErrType)
@@ -233,7 +272,7 @@ func DecodePackage(data []byte) (*Package, error) {
 	}
 	p := &Package{Name: r.String(), Version: r.String(), Description: r.String()}
 	r.Inline()
-	if n := r.Count(5); n > 0 {
+	if n := a.count(r, 5, unsafe.Sizeof(PackageInput{})); n > 0 {
 		p.Inputs = make([]PackageInput, n)
 	}
 	for i := range p.Inputs {
@@ -244,33 +283,40 @@ func DecodePackage(data []byte) (*Package, error) {
 			Executable: r.Boolean(),
 			Default:    readLeaf(r),
 		}
+		if r.Err() != nil {
+			break
+		}
 	}
 	r.Inline()
-	if n := r.Count(6); n > 0 {
+	if n := a.count(r, 6, unsafe.Sizeof(PackageTask{})); n > 0 {
 		p.Tasks = make([]PackageTask, n)
 	}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		t.Name, t.Task, t.Output = r.String(), r.String(), Kind(r.Tag(4))
 		r.Inline()
-		if n := r.Count(2); n > 0 {
+		if n := a.count(r, 2, unsafe.Sizeof(Wire{})); n > 0 {
 			t.Wiring = make([]Wire, n)
 		}
 		for j := range t.Wiring {
-			t.Wiring[j] = readWire(r)
+			if t.Wiring[j] = readWire(r, a); r.Err() != nil {
+				break
+			}
 		}
-		t.Policy = readPolicy(r)
+		if t.Policy = readPolicy(r, a); r.Err() != nil {
+			break
+		}
 	}
 	if isMarked {
-		readMarks(r, p.Inputs)
+		readMarks(r, a, p.Inputs)
 	}
 	return p, schema.done(r)
 }
 
 // readMarks reads which inputs are marked: at least one, each an input, in their order.
-func readMarks(r *beast2.Reader, inputs []PackageInput) {
+func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput) {
 	at := r.Offset()
-	marked := readStrings(r)
+	marked := a.strings(r)
 	if len(marked) == 0 {
 		r.Failf(at, "no input is marked")
 	}
@@ -284,7 +330,7 @@ func readMarks(r *beast2.Reader, inputs []PackageInput) {
 	}
 }
 
-func readWire(r *beast2.Reader) Wire {
+func readWire(r *beast2.Reader, a *allowance) Wire {
 	w := Wire{Kind: WireKind(r.Tag(3))}
 	switch w.Kind {
 	case WireInput:
@@ -295,13 +341,18 @@ func readWire(r *beast2.Reader) Wire {
 		return w
 	}
 	r.Inline()
-	for range r.Count(3) {
-		w.Items = append(w.Items, FanItem{Label: r.String(), Task: r.String(), Entry: r.String()})
+	if n := a.count(r, 3, unsafe.Sizeof(FanItem{})); n > 0 {
+		w.Items = make([]FanItem, n)
+	}
+	for i := range w.Items {
+		if w.Items[i] = (FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}); r.Err() != nil {
+			break
+		}
 	}
 	return w
 }
 
-func readPolicy(r *beast2.Reader) Policy {
+func readPolicy(r *beast2.Reader, a *allowance) Policy {
 	var p Policy
 	at := r.Offset()
 	if r.Tag(2) == 0 {
@@ -314,13 +365,13 @@ func readPolicy(r *beast2.Reader) Policy {
 	p.CPU = readAmount(r)
 	p.Memory = r.Integer()
 	r.Inline()
-	for range r.Count(9) {
+	for range a.count(r, 9, 2*unsafe.Sizeof(Amount{})) {
 		p.Resources = append(p.Resources, Amount{Name: r.String(), Value: readAmount(r)})
 	}
 	p.Priority = r.Integer()
-	p.PassEnv, p.Secrets = readStrings(r), readStrings(r)
+	p.PassEnv, p.Secrets = a.strings(r), a.strings(r)
 	r.Inline()
-	for range r.Count(2) {
+	for range a.count(r, 2, 2*unsafe.Sizeof(EnvVar{})) { // a slice that grows has up to twice the room
 		p.OutputKinds = append(p.OutputKinds, EnvVar{Name: r.String(), Value: r.String()})
 	}
 	if p.isZero() {

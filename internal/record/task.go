@@ -58,6 +58,9 @@ type Output struct {
 	Entries []OutputEntry
 }
 
+// IsDir tells whether the dataset is a directory.
+func (o *Output) IsDir() bool { return o.Multi || o.Entries[0].Kind == KindDir }
+
 // OutputEntry is one declared output. Name is "out" where the output is not Multi.
 type OutputEntry struct {
 	Name string
@@ -114,6 +117,21 @@ func appendMember(b []byte, name, path string, k Kind) []byte {
 	return beast2.AppendVarint(b, uint64(k))
 }
 
+// maxTaskParts is how many arguments, constants, inputs or outputs a task has at most. No command line holds more, and the record of an
+// execution has no room for more inputs. Their bytes in a task object can become twenty times as many in memory.
+const maxTaskParts = 1 << 17
+
+// readParts reads the number of some parts of a task, each of which takes at least width bytes.
+func readParts(r *beast2.Reader, width int) int {
+	at := r.Offset()
+	n := r.Count(width)
+	if n > maxTaskParts {
+		r.Failf(at, "%d parts of a task are more than %d", n, maxTaskParts)
+		return 0
+	}
+	return n
+}
+
 // DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
 // East IR, which cannot be run here.
 func DecodeTask(data []byte) (*Task, error) {
@@ -124,7 +142,10 @@ func DecodeTask(data []byte) (*Task, error) {
 	t := &Task{}
 	at := r.Offset()
 	if r.Tag(2) == 0 {
-		t.Argv = readStrings(r)
+		r.Inline()
+		for range readParts(r, 1) {
+			t.Argv = append(t.Argv, r.String())
+		}
 		if len(t.Argv) == 0 {
 			r.Failf(at, "command is empty")
 		}
@@ -132,17 +153,17 @@ func DecodeTask(data []byte) (*Task, error) {
 		t.Shell = r.String()
 	}
 	r.Inline()
-	for range r.Count(2) {
+	for range readParts(r, 2) {
 		t.Env = append(t.Env, EnvVar{Name: r.String(), Value: r.String()})
 	}
 	r.Inline()
-	for range r.Count(3) {
+	for range readParts(r, 3) {
 		t.Inputs = append(t.Inputs, Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(4))})
 	}
 	at = r.Offset()
 	t.Output.Multi = r.Boolean()
 	r.Inline()
-	for range r.Count(3) {
+	for range readParts(r, 3) {
 		t.Output.Entries = append(t.Output.Entries, OutputEntry{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(4))})
 	}
 	if n := len(t.Output.Entries); n == 0 || n > 1 && !t.Output.Multi {

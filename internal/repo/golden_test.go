@@ -1,12 +1,10 @@
 package repo_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,8 +20,7 @@ import (
 	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/internal/runner"
-	"e3/internal/value"
-	"e3/objectstore"
+	"e3/internal/verify"
 	"e3/workspace"
 )
 
@@ -35,30 +32,55 @@ func TestMain(m *testing.M) {
 var update = flag.Bool("update", false, "make the golden repositories that are missing; those that exist are never rewritten")
 
 // golden holds a folder for every layout version, and in it repositories as plain files,
-// each beside a description of what it must be found to hold (doc/format.md, "For ever").
+// each beside a description of what it must be found to hold, and zips (doc/format.md, "Version").
 const golden = "../../testdata/format"
 
+// hint says how the golden files are made: they must not name a user or a machine.
+const hint = `make it with: USER=golden unshare -u sh -c "hostname host; go test ./internal/repo -run TestMakeGolden -update"`
+
 func TestMakeGolden(t *testing.T) {
-	dir := filepath.Join(golden, fmt.Sprintf("v%d", repo.LayoutVersion), "basic")
-	_, err := os.Stat(dir)
+	for _, g := range []struct {
+		name string
+		make func(t *testing.T) string
+	}{
+		{"basic", makeGolden},
+		{"kept", makeKept},
+	} {
+		t.Run(g.name, func(t *testing.T) {
+			dir := filepath.Join(golden, fmt.Sprintf("v%d", repo.LayoutVersion), g.name)
+			if !missing(t, dir) {
+				return
+			}
+			root := g.make(t)
+			writeJSON(t, dir+".json", describe(t, root))
+			copyTree(t, root, dir, func(rel string) bool {
+				// What one machine remembers of its own files, and who holds what.
+				switch top := strings.Split(rel, string(filepath.Separator)); top[0] {
+				case "locks", "tmp":
+					return false
+				case "index":
+					return len(top) < 2 || top[1] != "links" && top[1] != "files"
+				}
+				return true
+			})
+		})
+	}
+}
+
+// missing tells whether a golden file is to be made.
+func missing(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
 	if err == nil {
-		return
+		return false
 	}
-	if !*update {
-		t.Fatalf("%v; make it with: go test ./internal/repo -run TestMakeGolden -update", err)
+	if !errors.Is(err, fs.ErrNotExist) || !*update {
+		t.Fatalf("%v; %s", err, hint)
 	}
-	root := makeGolden(t)
-	writeJSON(t, dir+".json", describe(t, root))
-	copyTree(t, root, dir, func(rel string) bool {
-		// What one machine remembers of its own files, and who holds what.
-		switch top := strings.Split(rel, string(filepath.Separator)); top[0] {
-		case "locks", "tmp":
-			return false
-		case "index":
-			return len(top) < 2 || top[1] != "links" && top[1] != "files"
-		}
-		return true
-	})
+	if who := repo.UserAtHost(); who != "golden@host" {
+		t.Fatalf("this is %s; %s", who, hint)
+	}
+	return true
 }
 
 // makeGolden makes a repository with some of everything: executions of all kinds, retried,
@@ -128,7 +150,7 @@ func starter(t *testing.T, r *repo.Repo) func(ws string, want record.RunState, o
 	}
 	return func(ws string, want record.RunState, o workspace.StartOptions) *record.Run {
 		t.Helper()
-		o.Executor, o.Concurrency, o.Process = x, 2, r.Process()
+		o.Executor, o.Concurrency, o.Process = x, 2, &events.Process{PID: 1, Host: "host", User: "golden"}
 		return start(t, r, ws, want, o)
 	}
 }
@@ -169,245 +191,64 @@ func TestGolden(t *testing.T) {
 			if diff := gocmp.Diff(want, describe(t, root)); diff != "" {
 				t.Errorf("what the repository holds (-want +got):\n%s", diff)
 			}
-			start := starter(t, open(t, root))
+			r := open(t, root)
+			start := starter(t, r)
 			for _, w := range want.Workspaces {
 				if w.Run == nil || w.Run.State != record.RunCompleted.String() {
 					continue
 				}
-				for _, how := range []string{"from records", "from the proof"} {
-					run := start(w.Name, record.RunCompleted, workspace.StartOptions{})
-					if s := run.Summary; s.Cached != s.Total || s.Total != int64(len(w.Run.Tasks)) {
-						t.Errorf("start of %s, %s: got %d cached of %d, want all %d", w.Name, how, s.Cached, s.Total, len(w.Run.Tasks))
+				if w.East {
+					var err *workspace.NotRunnableError
+					if _, got := r.Workspaces.Start(t.Context(), w.Name, workspace.StartOptions{}); !errors.As(got, &err) {
+						t.Errorf("start of %s: got %v, want that it cannot be run here", w.Name, got)
 					}
+					continue
+				}
+				for _, how := range []string{"from records", "from the proof"} {
+					hitsOnly(t, w, how, start(w.Name, record.RunCompleted, workspace.StartOptions{}))
 				}
 			}
+			sound(t, r, want.Workspaces)
 		})
 	}
 }
 
-// A description is what can be asked of a repository, in words that outlast its bytes.
-type description struct {
-	Packages   []string
-	Workspaces []workspaceDescription
-	Executions []executionDescription
-	Objects    int
-}
-
-type workspaceDescription struct {
-	Name    string
-	Package string
-	Root    string
-	Run     *runDescription
-	Data    map[string]string // dataset → its content, of a directory the names in it
-	Events  map[string][]string
-}
-
-type runDescription struct {
-	ID, State string
-	Tasks     map[string]string // task → execution
-	Summary   record.Summary
-}
-
-type executionDescription struct {
-	Key, ID, State, Started, Ended string
-	Message                        string `json:",omitempty"`
-	ExitCode                       int64  `json:",omitempty"`
-	Output                         string `json:",omitempty"`
-	Task                           string
-	Attempt                        int64
-	Stdout, Stderr                 string
-}
-
-func describe(t *testing.T, root string) description {
+// hitsOnly insists that a run of a workspace was answered by what answered it when the workspace was described.
+func hitsOnly(t *testing.T, w workspaceDescription, how string, run *record.Run) {
 	t.Helper()
-	ctx, r := t.Context(), open(t, root)
-	var d description
-	packages, err := r.Workspaces.Packages(ctx)
-	if err != nil {
-		t.Fatal(err)
+	if s := run.Summary; s.Cached != s.Total || s.Total != int64(len(w.Run.Tasks)) {
+		t.Errorf("start of %s, %s: got %d cached of %d, want all %d", w.Name, how, s.Cached, s.Total, len(w.Run.Tasks))
 	}
-	for _, p := range packages {
-		if _, err := r.Workspaces.LoadPackage(ctx, p.Hash); err != nil {
-			t.Errorf("package %s: %v", p, err)
-		}
-		d.Packages = append(d.Packages, p.String()+" "+p.Hash)
-	}
-	names, err := r.Workspaces.List(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		d.Workspaces = append(d.Workspaces, describeWorkspace(t, r, name))
-	}
-	d.Executions = describeExecutions(t, r)
-	for e, err := range r.Objects.Walk(ctx) {
-		if err == nil {
-			err = r.Objects.Verify(ctx, e.Hash)
-		}
-		if err != nil {
-			t.Errorf("object %s: %v", e.Hash, err)
-		}
-		d.Objects++
-	}
-	return d
-}
-
-func describeWorkspace(t *testing.T, r *repo.Repo, name string) workspaceDescription {
-	t.Helper()
-	ctx := t.Context()
-	state, err := r.Workspaces.State(ctx, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := workspaceDescription{Name: name}
-	if !state.Deployed {
-		return d
-	}
-	d.Package, d.Root = state.PackageName+"@"+state.PackageVersion+" "+state.PackageHash, state.RootHash
-	d.Data = map[string]string{}
-	describeNode(t, r, state.RootHash, "", d.Data)
-	run, err := r.Workspaces.Run(ctx, name, "")
-	switch {
-	case errors.Is(err, workspace.ErrNoRun):
-		return d
-	case err != nil:
-		t.Fatal(err)
-	}
-	d.Run = &runDescription{ID: run.RunID, State: run.State.String(), Tasks: map[string]string{}, Summary: run.Summary}
 	for e := range run.Tasks.All() {
-		d.Run.Tasks[e.Task] = fmt.Sprintf("%s cached=%v", e.ExecutionID, e.Cached)
-	}
-	d.Events = map[string][]string{}
-	runs, err := os.ReadDir(filepath.Join(r.Root, "events", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range runs {
-		id := strings.TrimSuffix(f.Name(), ".ndjson")
-		for e, err := range events.Read(ctx, r.Records, name, id) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			d.Events[id] = append(d.Events[id], strings.TrimSpace(fmt.Sprintf("%d %s %s %s", e.Seq, e.Type, e.Task, e.Execution)))
-		}
-	}
-	return d
-}
-
-// describeNode reads every dataset below a node.
-func describeNode(t *testing.T, r *repo.Repo, hash, prefix string, data map[string]string) {
-	t.Helper()
-	node, err := record.DecodeNode(readHash(t, r, hash))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range node {
-		name := prefix + e.Name
-		switch e.Kind {
-		case record.LeafNode:
-			describeNode(t, r, e.Hash, name+"/", data)
-		case record.LeafUnassigned:
-			data[name] = "unassigned"
-		case record.LeafValue:
-			v, err := value.Decode(readHash(t, r, e.Hash))
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := v.JSON()
-			if err != nil {
-				t.Fatal(err)
-			}
-			data[name] = "value " + string(text)
-		case record.LeafFile:
-			data[name] = fmt.Sprintf("file %q", readHash(t, r, e.Hash))
-		case record.LeafDir:
-			describeTree(t, r, e.Hash, name+"/", data)
+		if want, _, _ := strings.Cut(w.Run.Tasks[e.Task], " "); e.ExecutionID != want {
+			t.Errorf("start of %s, %s: %s is answered by %s, want %s", w.Name, how, e.Task, e.ExecutionID, want)
 		}
 	}
 }
 
-func describeTree(t *testing.T, r *repo.Repo, hash, prefix string, data map[string]string) {
+// sound insists that a repository has no fault, and that only content is missed which an export has left out.
+func sound(t *testing.T, r *repo.Repo, workspaces []workspaceDescription) {
 	t.Helper()
-	tree, err := objectstore.DecodeTree(readHash(t, r, hash))
+	report, err := verify.Verify(t.Context(), verify.Stores{
+		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, time.Now),
+		Workspaces: r.Workspaces, Now: time.Now,
+	}, verify.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(tree) == 0 {
-		data[prefix] = "empty directory"
+	for _, f := range report.Faults {
+		t.Errorf("%s %s: %s", f.Kind, f.Where, f.Problem)
 	}
-	for _, e := range tree {
-		switch e.Kind {
-		case objectstore.KindDir:
-			describeTree(t, r, e.Hash.String(), prefix+e.Name+"/", data)
-		case objectstore.KindLink:
-			data[prefix+e.Name] = "link to " + e.Target
-		default:
-			data[prefix+e.Name] = fmt.Sprintf("file executable=%v %q", e.Executable, readHash(t, r, e.Hash.String()))
+	elsewhere := false
+	for _, w := range workspaces {
+		for _, data := range w.Data {
+			elsewhere = elsewhere || strings.HasPrefix(data, "elsewhere")
 		}
 	}
-}
-
-func describeExecutions(t *testing.T, r *repo.Repo) []executionDescription {
-	t.Helper()
-	ctx := t.Context()
-	var list []executionDescription
-	for task, err := range r.Executions.Tasks(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for inputs, err := range r.Executions.Inputs(ctx, task) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			key := executions.Key{Task: task, Inputs: inputs}
-			for e, err := range r.Executions.List(ctx, key) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				list = append(list, describeExecution(t, r, e))
-			}
-		}
+	odd := slices.ContainsFunc(report.Notes, func(n string) bool { return !strings.Contains(n, "an export may leave it out") })
+	if odd || len(report.Notes) > 0 != elsewhere {
+		t.Errorf("verify notes %q; content is elsewhere: %v", report.Notes, elsewhere)
 	}
-	slices.SortFunc(list, func(a, b executionDescription) int { return cmp.Compare(a.ID, b.ID) })
-	return list
-}
-
-func describeExecution(t *testing.T, r *repo.Repo, e *executions.Execution) executionDescription {
-	t.Helper()
-	stamp := func(at time.Time) string { return at.Format(time.RFC3339Nano) }
-	d := executionDescription{
-		Key: e.Key.String(), ID: e.ExecutionID, State: e.State.String(), Started: stamp(e.StartedAt), Ended: stamp(e.CompletedAt),
-		Message: e.Message, ExitCode: e.ExitCode, Output: e.OutputHash,
-	}
-	if e.Detail != nil {
-		d.Task, d.Attempt = e.Detail.Task, e.Detail.Attempt
-	}
-	for stream, text := range map[executions.Stream]*string{executions.Stdout: &d.Stdout, executions.Stderr: &d.Stderr} {
-		log, err := r.Executions.OpenLog(t.Context(), e.Key, e.ExecutionID, stream, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(log)
-		log.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		*text = string(data)
-	}
-	return d
-}
-
-func readHash(t *testing.T, r *repo.Repo, hash string) []byte {
-	t.Helper()
-	h, err := objectstore.ParseHash(hash)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := objectstore.ReadAll(t.Context(), r.Objects, h, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }
 
 // copyTree copies files and folders, empty ones too.

@@ -37,9 +37,9 @@ func (v Verdict) String() string {
 	case v.Trust == Unsigned:
 		return "not signed"
 	case v.Trust == Trusted && (v.Name == "" || v.Name == v.TrustedAs):
-		return fmt.Sprintf("signed by %q, whose key is trusted here", v.TrustedAs)
+		return fmt.Sprintf("signed with the key that is trusted here as %q", v.TrustedAs)
 	case v.Trust == Trusted:
-		return fmt.Sprintf("signed by %q, who goes by %q and whose key is trusted here", v.TrustedAs, v.Name)
+		return fmt.Sprintf("signed with the key that is trusted here as %q, by somebody who goes by %q", v.TrustedAs, v.Name)
 	case v.Name == "":
 		return fmt.Sprintf("signed by somebody whose key is not trusted here: %s", v.Key)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/internal/signature"
@@ -94,6 +95,19 @@ func CheckKeyName(name string) error {
 		return errors.New("the name of a key cannot be a key") // whoever takes one out may name either
 	}
 	return signature.CheckName(name)
+}
+
+// NameFor makes a name for a key, which no other trusted key has: "key-" and as much of the beginning of its fingerprint
+// as it takes.
+func (s *Settings) NameFor(k signature.PublicKey) string {
+	digits := strings.ReplaceAll(k.Fingerprint(), " ", "")
+	for n := 8; ; n += 4 {
+		name := "key-" + digits[:min(n, len(digits))]
+		i := slices.IndexFunc(s.TrustedKeys, func(t TrustedKey) bool { return t.Name == name && t.Key != k })
+		if i < 0 || n >= len(digits) {
+			return name
+		}
+	}
 }
 
 // Trust adds a key. ErrNameTaken, ErrTrusted.

@@ -310,11 +310,34 @@ func TestVerdictIsSaid(t *testing.T) {
 		{settings.Verdict{}, "not signed"},
 		{settings.Verdict{Trust: settings.Unknown, Key: key}, "signed by somebody whose key is not trusted here: " + key.String()},
 		{settings.Verdict{Trust: settings.Unknown, Key: key, Name: "Ann"}, `signed by somebody who goes by "Ann" and whose key is not trusted here: ` + key.String()},
-		{settings.Verdict{Trust: settings.Trusted, Key: key, Name: "ann", TrustedAs: "ann"}, `signed by "ann", whose key is trusted here`},
-		{settings.Verdict{Trust: settings.Trusted, Key: key, Name: "Ann", TrustedAs: "ann"}, `signed by "ann", who goes by "Ann" and whose key is trusted here`},
+		{settings.Verdict{Trust: settings.Trusted, Key: key, Name: "ann", TrustedAs: "ann"}, `signed with the key that is trusted here as "ann"`},
+		{settings.Verdict{Trust: settings.Trusted, Key: key, Name: "Ann", TrustedAs: "ann"}, `signed with the key that is trusted here as "ann", by somebody who goes by "Ann"`},
 	} {
 		if got := fmt.Sprint(tt.verdict); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
 		}
+	}
+}
+
+// A name that is made for a key says how its fingerprint begins, and is free.
+func TestNameFor(t *testing.T) {
+	s := &settings.Settings{}
+	k := public("a")
+	digits := strings.ReplaceAll(k.Fingerprint(), " ", "")
+	for _, want := range []string{"key-" + digits[:8], "key-" + digits[:12], "key-" + digits[:16]} {
+		got := s.NameFor(k)
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if err := settings.CheckKeyName(got); err != nil {
+			t.Error(err)
+		}
+		if err := s.Trust(settings.TrustedKey{Name: got, Key: public(want), AddedBy: "ann@here"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := &settings.Settings{TrustedKeys: []settings.TrustedKey{{Name: "key-" + digits[:8], Key: k}}}
+	if got := one.NameFor(k); got != "key-"+digits[:8] {
+		t.Errorf("its own name is taken: %q", got)
 	}
 }

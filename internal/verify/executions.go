@@ -90,7 +90,7 @@ func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string
 		v.fault(f)
 	} else if err != nil {
 		f.Problem, f.Advice = err.Error(), "it would answer what it is no answer to; what it stood for runs again"
-		f.mend = func(ctx context.Context) (string, bool, error) { return v.removeExecution(ctx, k, id) }
+		f.mend = func(ctx context.Context) (string, bool, error) { return v.removeExecution(ctx, e, err) }
 		v.fault(f)
 	}
 	if err := v.logs(ctx, e); ctx.Err() != nil {
@@ -192,28 +192,29 @@ func (v *verifier) logs(ctx context.Context, e *executions.Execution) error {
 
 // discard removes an execution that cannot be read.
 func (v *verifier) discard(ctx context.Context, k executions.Key, id string) (string, bool, error) {
-	_, err := v.Curator.Discard(ctx, k, id)
-	if err == nil {
-		v.retired[id] = true
-	}
-	return "removed", err == nil, err
-}
-
-// removeExecution removes an execution that says something wrong.
-func (v *verifier) removeExecution(ctx context.Context, k executions.Key, id string) (string, bool, error) {
-	end, err := v.Curator.Begin(ctx)
+	gone, err := v.Curator.Discard(ctx, k, id, repairer)
 	if err != nil {
 		return "", false, err
 	}
-	defer end()
-	rec, err := v.Records.Get(ctx, recordKey(k, id))
-	if err == nil {
-		err = v.Records.Delete(ctx, rec.Key, rec.Version)
-	}
-	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
-		return "", false, err
+	if !gone {
+		if _, err := v.Curator.Get(ctx, k, id); errors.Is(err, executions.ErrMalformed) {
+			return "somebody is at work on it: check again", false, nil
+		}
 	}
 	v.retired[id] = true
+	return "removed", true, nil
+}
+
+// removeExecution removes an execution that says something wrong, as it was found.
+func (v *verifier) removeExecution(ctx context.Context, e *executions.Execution, problem error) (string, bool, error) {
+	gone, err := v.Curator.Remove(ctx, e.Key.Task, e.Victim(), repairer, problem.Error())
+	if err != nil {
+		return "", false, err
+	}
+	if !gone && !v.gone(ctx, e.Key, e.ExecutionID) {
+		return "somebody has changed it meanwhile: check again", false, nil
+	}
+	v.retired[e.ExecutionID] = true
 	return "removed", true, nil
 }
 

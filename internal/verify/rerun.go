@@ -46,9 +46,15 @@ type Sized interface {
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
+// Refreshed is an object store that tells sizes and keeps objects from collections.
+type Refreshed interface {
+	Sized
+	objectstore.Refresher
+}
+
 // RerunStores are what tasks are executed again in.
 type RerunStores struct {
-	Objects    Sized
+	Objects    Refreshed
 	Sessions   refstore.Sessions
 	Executor   *executions.Executor
 	Workspaces *workspace.Workspaces
@@ -162,7 +168,7 @@ func (r *rerun) task(ctx context.Context, t *record.PackageTask, leaf record.Lea
 		return a, err
 	}
 	d := differ{ctx: ctx, objects: r.Objects, again: a}
-	if spec.Output.Multi || spec.Output.Entries[0].Kind == record.KindDir {
+	if spec.Output.IsDir() {
 		return a, d.trees("", was, a.Is.Output)
 	}
 	return a, d.file(was, a.Is.Output)
@@ -254,9 +260,16 @@ func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *execution
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	for i, in := range spec.Inputs { // only now is it known that what is there stays
-		missing, err := r.Objects.Missing(ctx, req.Inputs[i:i+1])
-		if err == nil && len(missing) > 0 {
+	// Nothing may name them any more, and a collection under way may have asked before for what is protected.
+	for i, in := range spec.Inputs {
+		refresh := r.Objects.Refresh
+		if in.Kind == record.KindDir {
+			refresh = func(ctx context.Context, h objectstore.Hash) (bool, error) {
+				return objectstore.RefreshTree(ctx, r.Objects, h)
+			}
+		}
+		there, err := refresh(ctx, req.Inputs[i])
+		if err == nil && !there {
 			err = fmt.Errorf("the content of input %s is not here any more: %w", in.Name, objectstore.ErrNotFound)
 		}
 		if err != nil {

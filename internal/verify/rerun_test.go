@@ -1,14 +1,21 @@
 package verify_test
 
 import (
+	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"e3/executions"
+	"e3/gc"
 	"e3/internal/record"
+	"e3/internal/repo"
 	"e3/internal/verify"
 	"e3/objectstore"
 	"e3/workspace"
@@ -82,6 +89,70 @@ func TestRerunWithoutInputs(t *testing.T) {
 	a := s.rerun("w", "t")["t"]
 	if !errors.Is(a.Err, objectstore.ErrNotFound) || !strings.Contains(a.Err.Error(), "input file") || a.Is.ExecutionID != "" {
 		t.Errorf("got %+v, want that input file is gone", a)
+	}
+}
+
+// pausedSweep are objects whose sweep waits.
+type pausedSweep struct {
+	*objectstore.Dir
+	wait func()
+}
+
+func (p pausedSweep) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error {
+	p.wait()
+	return p.Dir.SweepShard(ctx, first, cutoff, keep, removed)
+}
+
+// pausedStaging are objects that tell before an input is staged.
+type pausedStaging struct {
+	*objectstore.Dir
+	before func()
+}
+
+func (p pausedStaging) Materialize(ctx context.Context, h objectstore.Hash, dst string, perm executions.FileMode) error {
+	p.before()
+	return p.Dir.Materialize(ctx, h, dst, perm)
+}
+
+// A collection that knows already what it will remove takes no input of what is executed again.
+func TestRerunBesideACollection(t *testing.T) {
+	s := newSite(t)
+	for _, content := range []string{"data", "other data"} {
+		s.write("data.txt", content)
+		s.deploy("w", `inputs: {file: {file: data.txt}}`, `tasks:`, `  t: {in: [file], out: o, run: make o text}`)
+		if content == "data" {
+			s.start("w")
+		}
+	}
+	s.must(s.Repo.Close())
+	var err error
+	s.Repo, err = repo.Open(s.root, repo.Options{Version: "test"})
+	s.must(err)
+
+	collector, err := repo.Open(s.root, repo.Options{Version: "test"})
+	s.must(err)
+	defer collector.Close()
+	marked, staging, swept := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(marked); <-staging })
+	go func() {
+		defer close(swept)
+		_, err := gc.Collect(context.WithoutCancel(t.Context()), gc.Stores{
+			Records: collector.Records, Objects: pausedSweep{collector.Objects, begin}, Executions: collector.Executions,
+			Now: time.Now, Holder: collector.Workspaces.Holder,
+		}, gc.Options{})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	<-marked
+	sweep := sync.OnceFunc(func() { close(staging); <-swept })
+	s.executor = executions.NewExecutor(s.Executions, pausedStaging{s.Objects, sweep}, s.Records, commands{}, executions.Options{
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: s.Records.SessionDir, Now: time.Now,
+	})
+	a := s.rerun("w", "t")["t"]
+	sweep()
+	if a.Err != nil || !a.Same() {
+		t.Errorf("got %+v, want the same", a)
 	}
 }
 

@@ -15,8 +15,10 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"e3/executions"
 	"e3/internal/record"
@@ -132,19 +134,31 @@ func (r *Report) Remaining() int {
 	return n
 }
 
-// FaultKind says what sort of fault it is.
+// FaultKind says what sort of fault it is, as programs are told; String says it to people.
 type FaultKind string
 
 // The kinds of faults.
 const (
-	CorruptObject    FaultKind = "corrupt object"    // its bytes are not those of its name
-	MissingObject    FaultKind = "missing object"    // something needs it, and it is not there
-	MalformedObject  FaultKind = "malformed object"  // it is not what a reference takes it for
-	UnreadableObject FaultKind = "unreadable object" // the disk does not give it
-	BadRecord        FaultKind = "bad record"        // it does not decode, or says something else than its place
-	BadEvents        FaultKind = "bad events"        // a line is damaged, or one is missing
-	BadLog           FaultKind = "bad log"           // the disk does not give it
+	CorruptObject    FaultKind = "corruptObject"    // its bytes are not those of its name
+	MissingObject    FaultKind = "missingObject"    // something needs it, and it is not there
+	MalformedObject  FaultKind = "malformedObject"  // it is not what a reference takes it for
+	UnreadableObject FaultKind = "unreadableObject" // the disk does not give it
+	BadRecord        FaultKind = "badRecord"        // it does not decode, or says something else than its place
+	BadEvents        FaultKind = "badEvents"        // a line is damaged, or one is missing
+	BadLog           FaultKind = "badLog"           // the disk does not give it
 )
+
+// String parts the words: "corrupt object".
+func (k FaultKind) String() string {
+	var b strings.Builder
+	for _, r := range string(k) {
+		if unicode.IsUpper(r) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
 
 // A Fault is something that is not as it should be.
 type Fault struct {
@@ -259,7 +273,10 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
+// repairer is who changes records in a repair.
+const repairer = "e3 verify"
+
 // rejection is the mark of a success that has lost a part of its output.
 func (v *verifier) rejection(reason string) *record.Rejection {
-	return &record.Rejection{Rejected: true, By: "e3 verify", At: v.Now(), Reason: reason}
+	return &record.Rejection{Rejected: true, By: repairer, At: v.Now(), Reason: reason}
 }

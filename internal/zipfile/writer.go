@@ -64,6 +64,7 @@ type Writer struct {
 	// These belong to the committing goroutine until committed is closed.
 	entries int64
 	offset  int64 // of the next local header
+	spooled int64 // bytes of the directory
 	record  []byte
 }
 
@@ -328,6 +329,7 @@ func (w *Writer) write(u *unit) error {
 		if _, err := w.directory.Write(w.record); err != nil {
 			return fmt.Errorf("keep the directory: %w", err)
 		}
+		w.spooled += int64(len(w.record))
 	}
 	w.entries += int64(len(u.written))
 	w.offset = at
@@ -339,25 +341,20 @@ func (w *Writer) end() error {
 	if err := w.directory.Flush(); err != nil {
 		return fmt.Errorf("keep the directory: %w", err)
 	}
-	d := directory{entries: w.entries, offset: w.offset}
+	d := directory{entries: w.entries, offset: w.offset, size: w.spooled}
 	buf := w.raw.Get().(*[]byte)
-	for {
+	for done := int64(0); done < d.size; {
 		if err := w.failed(); err != nil {
 			return err
 		}
-		n, err := w.spool.ReadAt(*buf, d.size)
-		if n > 0 {
-			if _, err := w.out.WriteAt((*buf)[:n], d.offset+d.size); err != nil {
-				return err
-			}
-			d.size += int64(n)
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
+		piece := (*buf)[:min(int64(len(*buf)), d.size-done)]
+		if err := readFullAt(w.spool, piece, done); err != nil {
 			return fmt.Errorf("read the directory back: %w", err)
 		}
+		if _, err := w.out.WriteAt(piece, d.offset+done); err != nil {
+			return err
+		}
+		done += int64(len(piece))
 	}
 	tail := appendEnd(nil, d)
 	if _, err := w.out.WriteAt(tail, d.offset+d.size); err != nil {

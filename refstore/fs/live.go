@@ -65,7 +65,7 @@ func removeIfThere(path string) error {
 
 // readOnly adds the sentinel to an error that says that this process may not write here.
 func readOnly(err error) error {
-	if errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+	if !errors.Is(err, refstore.ErrReadOnly) && (errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
 	}
 	return err

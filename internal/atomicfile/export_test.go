@@ -1,0 +1,4 @@
+package atomicfile
+
+// NewHiddenNamed is NewHidden where there are no files without a name.
+var NewHiddenNamed = newHiddenNamed

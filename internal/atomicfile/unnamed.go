@@ -1,0 +1,121 @@
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// CreateUnnamed makes a file on dir's file system that has no name: whatever happens to this process, nothing of it is left.
+// The umask applies to perm. LinkOpen gives it a name.
+func CreateUnnamed(dir string, perm fs.FileMode) (*os.File, error) { return createUnnamed(dir, perm) }
+
+// UnnamedUnsupported reports whether err of CreateUnnamed says that the file system or the kernel cannot do that at all.
+func UnnamedUnsupported(err error) bool { return unnamedUnsupported(err) }
+
+// CanLinkOpen reports whether LinkOpen can work; on Linux it needs /proc.
+func CanLinkOpen() bool { return canLinkOpen() }
+
+// LinkOpen gives the very file that f has open the name path, whatever became of its other names. If something is
+// there, the error matches [fs.ErrExist].
+func LinkOpen(f *os.File, path string) error { return linkOpen(f, path) }
+
+// NewHidden begins a file in dir, which is to become one of the given name there. It has no name itself where that can be,
+// so that a crash leaves nothing of it; elsewhere its name begins with "." and the given one. The umask applies to perm.
+func NewHidden(dir, name string, perm fs.FileMode) (*File, error) {
+	if canLinkOpen() {
+		f, err := createUnnamed(dir, perm)
+		if err == nil {
+			return &File{File: f, unnamed: true, name: name, perm: perm}, nil
+		}
+		if !unnamedUnsupported(err) {
+			return nil, err
+		}
+	}
+	return newHiddenNamed(dir, name, perm)
+}
+
+// NewScratch makes a file in dir that is never to have a name, for use until it is discarded. Where a file that is open cannot
+// go, it has a hidden name until then, and a crash leaves it.
+func NewScratch(dir, name string) (*File, error) {
+	f, err := NewHidden(dir, name, 0o600)
+	if err == nil && !f.unnamed {
+		f.unnamed = os.Remove(f.Name()) == nil
+	}
+	return f, err
+}
+
+func newHiddenNamed(dir, name string, perm fs.FileMode) (*File, error) {
+	var f *os.File
+	err := eachHidden(dir, name, func(path string) (err error) {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, perm)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &File{File: f}, nil
+}
+
+// eachHidden calls do with hidden names for what is to be called name, until one of them is free.
+func eachHidden(dir, name string, do func(path string) error) error {
+	name = strings.ToValidUTF8(name[:min(len(name), 100)], "") // of 255 bytes
+	for {
+		err := do(filepath.Join(dir, fmt.Sprintf(".%s.%08x.e3", name, rand.Uint32())))
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+}
+
+// link gives a file without a name the name path. To replace what is there takes a hidden name, for the moment between two
+// system calls.
+func (f *File) link(path string, replace bool) error {
+	err := linkOpen(f.File, path)
+	if err == nil || errors.Is(err, fs.ErrExist) && !replace {
+		return err
+	}
+	var hidden string
+	err = eachHidden(filepath.Dir(path), f.name, func(path string) error {
+		hidden = path
+		return linkOpen(f.File, path)
+	})
+	if err != nil {
+		// Some file systems make files without names that can never get one.
+		if hidden, err = f.copyNamed(filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+	if err := move(hidden, path, replace); err != nil {
+		return errors.Join(err, os.Remove(hidden))
+	}
+	return nil
+}
+
+// copyNamed copies the file to one with a hidden name, and syncs it.
+func (f *File) copyNamed(dir string) (path string, err error) {
+	named, err := newHiddenNamed(dir, f.name, f.perm)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, named.Discard())
+		}
+	}()
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(named.File, f.File); err != nil {
+		return "", err
+	}
+	if err := named.Sync(); err != nil {
+		return "", err
+	}
+	return named.Name(), named.Close()
+}

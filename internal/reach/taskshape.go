@@ -1,0 +1,55 @@
+package reach
+
+import (
+	"context"
+	"errors"
+
+	"e3/internal/eastref"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// A TaskShape says what kinds of data the executions of a task name.
+type TaskShape struct {
+	Output Kind  // of what they have made; FileOrDir where the task object does not say
+	Dirs   []int // the inputs that are directories
+
+	leaf bool // the task object is whole and refers to nothing
+}
+
+// TaskShapeOf reads a task object. Of one that is gone or damaged nothing is known, which is no error here: whoever follows
+// the reference to it finds out.
+func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstore.Hash) (TaskShape, error) {
+	unknown := TaskShape{Output: FileOrDir}
+	data, err := objectstore.ReadAll(ctx, objects, task, maxTask)
+	if damaged(err) || errors.Is(err, objectstore.ErrNotFound) {
+		return unknown, nil
+	}
+	if err != nil {
+		return unknown, err
+	}
+	if eastref.IsTask(data) { // outputs of the reference's are values
+		return TaskShape{Output: File}, nil
+	}
+	t, err := record.DecodeTask(data)
+	if err != nil {
+		return unknown, nil
+	}
+	shape := TaskShape{Output: File, leaf: true}
+	if t.Output.IsDir() {
+		shape.Output = Dir
+	}
+	for i := range t.Inputs {
+		if t.Inputs[i].Kind == record.KindDir {
+			shape.Dirs = append(shape.Dirs, i)
+		}
+	}
+	return shape, nil
+}
+
+// damaged tells whether an object was there and is not what its name says.
+func damaged(err error) bool {
+	var corrupt *objectstore.CorruptError
+	var large *objectstore.TooLargeError
+	return errors.As(err, &corrupt) || errors.As(err, &large)
+}
