@@ -113,6 +113,9 @@ type onRecord struct {
 	state     record.State // Error where the status cannot be read
 	version   refstore.Version
 	fields    []string // what is beside it
+
+	status     []byte             // as it is stored
+	provenance *record.Provenance // nil if it was made here, or is malformed
 }
 
 func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) {
@@ -127,8 +130,10 @@ func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) 
 	for _, f := range rec.Fields {
 		here.fields = append(here.fields, f.Name)
 	}
-	_, err = decode(k, rec)
-	here.malformed = err != nil
+	e, err := decode(k, rec)
+	if here.malformed = err != nil; !here.malformed {
+		here.status, here.provenance = rec.Value, e.Provenance
+	}
 	if status, err := record.DecodeStatus(rec.Value); err == nil && status.ExecutionID == id {
 		here.state = status.State
 	}
@@ -170,7 +175,21 @@ func (c *Curator) Decide(ctx context.Context, in *Incoming) (Outcome, error) {
 			return SkippedRunning, err
 		}
 	}
-	return collide(in.Status.State, here), nil
+	return c.outcome(ctx, in, &here)
+}
+
+// outcome is that of the collision table, but for a log that is torn: then what is here is malformed.
+func (c *Curator) outcome(ctx context.Context, in *Incoming, here *onRecord) (Outcome, error) {
+	out := collide(in.Status.State, *here)
+	if out != SkippedSuccess && out != SkippedFailure {
+		return out, nil
+	}
+	torn, err := c.torn(ctx, in, *here)
+	if err != nil || !torn {
+		return out, err
+	}
+	here.malformed = true
+	return Overwritten, nil
 }
 
 // Import takes an execution in, by the rules of Outcome. A running one here whose process is dead is closed first. Status,
@@ -215,9 +234,9 @@ func (c *Curator) take(ctx context.Context, in *Incoming) (Outcome, error) {
 			}
 			continue
 		}
-		out := collide(in.Status.State, here)
-		if out.Skipped() {
-			return out, nil
+		out, err := c.outcome(ctx, in, &here)
+		if err != nil || out.Skipped() {
+			return out, err
 		}
 		err = c.put(ctx, in, here)
 		if !errors.Is(err, refstore.ErrConflict) {

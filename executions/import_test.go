@@ -516,7 +516,7 @@ func TestImportConcurrently(t *testing.T) {
 		for g := range 8 {
 			wg.Go(func() {
 				for i := range ids {
-					text := bytes.Repeat(binary.BigEndian.AppendUint32(nil, uint32(g)), (i%3)*50_000) // of each importer its own
+					text := bytes.Repeat(binary.BigEndian.AppendUint32(nil, uint32(g+1)), (i%3)*50_000) // of each importer its own; a log of zeros would be a torn one
 					from := []*library{l, other}[g%2]
 					out, err := from.Import(context.Background(), incoming(ids[i], record.Success, string(text), string(text)))
 					if err != nil {

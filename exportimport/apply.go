@@ -27,6 +27,10 @@ import (
 
 // apply writes: objects first, and once all that they refer to is there, what refers to them.
 func (m *importer) apply(ctx context.Context) error {
+	// What an import that the power ended has left must not be taken for whole: objects that are here are known by their size.
+	if err := m.repo.Workspaces.Sweep(ctx); err != nil {
+		return fmt.Errorf("clean up after dead processes: %w", err)
+	}
 	if _, err := m.repo.Records.SessionBegan(ctx); err != nil {
 		return err
 	}
@@ -345,7 +349,10 @@ func (m *importer) executions(ctx context.Context) error {
 		})
 		return nil
 	})
-	return errors.Join(g.Wait(), err)
+	if first := g.Wait(); first != nil { // err says only that the others have ended
+		return first
+	}
+	return err
 }
 
 // lockName keeps imports apart while they write what there is one of.
@@ -374,15 +381,24 @@ func (m *importer) importRun(ctx context.Context) error {
 	run := *m.run
 	run.WorkspaceName = m.runWorkspace()
 	key := runKey(run.WorkspaceName, run.RunID)
-	_, err := m.repo.Records.Put(ctx, refstore.Record{Key: key, Value: run.Encode(),
-		Fields: []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}})
+	rec := refstore.Record{Key: key, Value: run.Encode(),
+		Fields: []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}}
+	_, err := m.repo.Records.Put(ctx, rec)
 	m.res.RunAdded = err == nil
 	if errors.Is(err, refstore.ErrConflict) {
-		rec, err := m.repo.Records.Get(ctx, key, fieldProvenance)
+		here, err := m.repo.Records.Get(ctx, key, fieldProvenance)
 		if err != nil {
 			return err
 		}
-		if _, imported := rec.Field(fieldProvenance); !imported {
+		steps, imported := here.Field(fieldProvenance)
+		if torn(here.Value, steps, imported) {
+			rec.Version = here.Version
+			if _, err := m.repo.Records.Put(ctx, rec); err != nil {
+				return err
+			}
+			m.res.RunAdded, imported = true, true
+		}
+		if !imported {
 			return nil
 		}
 	} else if err != nil {
@@ -392,6 +408,15 @@ func (m *importer) importRun(ctx context.Context) error {
 		return nil
 	}
 	return m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID))
+}
+
+// torn tells whether the record of a run cannot be read, as a loss of power during an import leaves it.
+func torn(run, steps []byte, imported bool) bool {
+	_, err := record.DecodeRun(run)
+	if err == nil && imported {
+		_, err = record.DecodeProvenance(steps)
+	}
+	return err != nil
 }
 
 // eventsPiece is how much of the events is held at a time.
@@ -405,15 +430,20 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 	case errors.Is(err, refstore.ErrNotFound):
 	case err != nil:
 		return err
-	case info.Sealed:
-		return nil
 	default:
-		// A workspace of this name that was removed has left the events of its run, or an import was cut off.
+		// A workspace of this name that was removed has left the events of its run, or an import was cut off: by a loss of
+		// power, with any bytes missing.
 		ended, err := events.Ended(ctx, streams, m.runWorkspace(), m.run.RunID)
-		if err != nil || ended && info.Size >= m.events.Size {
+		if err == nil && ended && info.Size == m.events.Size {
+			ended, err = m.sameEvents(ctx, key)
+		}
+		if err != nil {
 			return err
 		}
-		if err := streams.Cut(ctx, key, 0); err != nil {
+		if ended && info.Size >= m.events.Size {
+			return streams.Seal(ctx, key)
+		}
+		if err := streams.Remove(ctx, key); err != nil {
 			return err
 		}
 	}
@@ -446,6 +476,20 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 		}
 	}
 	return streams.Seal(ctx, key)
+}
+
+// sameEvents tells whether the stream has the bytes of the zip's.
+func (m *importer) sameEvents(ctx context.Context, key refstore.Key) (same bool, err error) {
+	r, err := m.repo.Records.Open(ctx, key, 0)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	_, err = io.Copy(io.Discard, m.sums.reader(r, func(sum uint64) error {
+		same = sum == m.summed
+		return nil
+	}))
+	return same, err
 }
 
 // newWorkspace makes the workspace, as the last of all: whoever sees it finds everything.

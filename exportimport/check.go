@@ -230,7 +230,7 @@ func (m *importer) checkState(n *entryName, e zipfile.Entry) error {
 }
 
 func (m *importer) checkRun(n *entryName, e zipfile.Entry) error {
-	data, err := m.read(e, maxRecord)
+	data, err := m.read(e, maxRun)
 	if err != nil {
 		return err
 	}

@@ -278,7 +278,7 @@ var hostileContents = map[string]struct {
 		failed.State, failed.ExitCode = record.Failed, 3
 		b.swap("executions/"+e.task.String(), string(e.status.Encode()), string(failed.Encode()))
 	}, `there is a file "output" beside it`},
-	"object under another name": {func(b *bundle) { b.objects[objectstore.Sum([]byte("x"))] = "y" }, "is corrupt"},
+	"object under another name": {func(b *bundle) { b.objects[objectstore.Sum([]byte("in no other case"))] = "y" }, "is corrupt"},
 	"object of a wrong tree": {func(b *bundle) {
 		// A tree that holds itself can only be had under a name that is not its hash.
 		self := objectstore.Hash{1, 2, 3}

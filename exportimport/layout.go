@@ -42,8 +42,8 @@ const provenanceEntry = "provenance.beast2"
 
 // Bounds of what is read into memory, in bytes (doc/format.md, "The zip").
 const (
-	maxRecord     = 64 << 20
-	maxSmall      = 1 << 20 // detail, rejection, package and workspace references
+	maxRun        = 32 << 20 // some 500,000 tasks
+	maxSmall      = 1 << 20  // detail, rejection, package and workspace references
 	maxProvenance = 64 << 20
 	maxLine       = 1 << 20 // of an event
 	maxPackage    = 1 << 30

@@ -224,13 +224,6 @@ func (p *pool) add(e *executions.Execution, shields map[uuid.UUID]Shield) error 
 	if err != nil {
 		return err
 	}
-	made, err := executions.ParseID(e.ExecutionID)
-	if err != nil {
-		return err
-	}
-	if e.Metadata != nil && e.Metadata.ImportedAt.After(made) {
-		made = e.Metadata.ImportedAt
-	}
 	if n := len(p.keys); n == 0 || p.keys[n-1] != e.Key {
 		p.keys = append(p.keys, e.Key)
 	}
@@ -239,14 +232,28 @@ func (p *pool) add(e *executions.Execution, shields map[uuid.UUID]Shield) error 
 		name = e.Detail.Workspace + "." + e.Detail.Task
 	}
 	c := candidate{
-		id: id, key: int32(len(p.keys) - 1), group: p.group(name), roots: -1, at: made.UnixMilli(),
-		good: e.State == record.Success && !e.Rejected(), shield: shields[id],
+		id: id, key: int32(len(p.keys) - 1), group: p.group(name), roots: -1, shield: shields[id],
+	}
+	if c.at, c.good, err = facts(e); err != nil {
+		return err
 	}
 	if e.State == record.Running {
 		c.shield = ByRunning
 	}
 	p.list = append(p.list, c)
 	return nil
+}
+
+// facts are what the rules go by: when an execution was made or brought here, and whether it answers.
+func facts(e *executions.Execution) (at int64, good bool, err error) {
+	made, err := executions.ParseID(e.ExecutionID)
+	if err != nil {
+		return 0, false, err
+	}
+	if e.Metadata != nil && e.Metadata.ImportedAt.After(made) {
+		made = e.Metadata.ImportedAt
+	}
+	return made.UnixMilli(), e.State == record.Success && !e.Rejected(), nil
 }
 
 // remove takes the records out, several tasks at a time, each execution with the rule that says so.
@@ -292,6 +299,9 @@ func (p *pruner) removeSome(ctx context.Context, task objectstore.Hash, some []i
 			continue // somebody else has pruned it; it has become verify's
 		case err != nil:
 			return err
+		}
+		if at, good, err := facts(e); err != nil || at != c.at || good != c.good {
+			continue // it is not what the rules have seen
 		}
 		victims = append(victims, e.Victim())
 	}

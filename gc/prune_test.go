@@ -1,8 +1,10 @@
 package gc_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,6 +22,7 @@ import (
 	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/objectstore"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -33,7 +36,7 @@ func (h *house) prune(o gc.PruneOptions) *gc.Pruned {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	pruned, err := gc.Prune(h.Context(), gc.PruneStores{Records: h.Records, Objects: h.Objects, Workspaces: h.Workspaces, Curator: h.curator()}, o)
+	pruned, err := gc.Prune(h.Context(), h.pruneStores(), o)
 	h.must(err)
 	return pruned
 }
@@ -306,6 +309,64 @@ func TestPruneCountsFromTheImport(t *testing.T) {
 	}
 }
 
+// A failure that an import has replaced by a success, after the rules were applied, is another execution.
+func TestPruneBesideAnImport(t *testing.T) {
+	h := newHouse(t, t.TempDir())
+	now := time.Now()
+	in := &executions.Incoming{
+		Key: executions.NewKey(objectstore.Sum([]byte("task")), nil),
+		Status: &record.Status{
+			State: record.Failed, ExecutionID: "01890a5d-ac96-774b-bcce-b302099a8057", StartedAt: now, CompletedAt: now, ExitCode: 1,
+		},
+		Provenance: &record.Provenance{Steps: []record.Step{{By: "them", ImportedBy: "me", ImportedAt: now.Add(-100 * time.Hour)}}},
+	}
+	take := func(want executions.Outcome) {
+		t.Helper()
+		end, err := h.curator().Begin(t.Context())
+		h.must(err)
+		defer end()
+		got, err := h.curator().Import(t.Context(), in)
+		h.must(err)
+		if got != want {
+			t.Fatalf("the import: %v, want %v", got, want)
+		}
+	}
+	take(executions.Added)
+	measuring := func() {
+		in.Status.State, in.Status.ExitCode, in.Status.OutputHash = record.Success, 0, objectstore.Sum([]byte("out")).String()
+		in.Provenance.Steps[0].ImportedAt = now
+		take(executions.Overwritten)
+	}
+	stores := h.pruneStores()
+	stores.Records = &relisted{Store: h.Records, partition: "PIN", again: measuring}
+	pruned, err := gc.Prune(t.Context(), stores, gc.PruneOptions{Rules: gc.Rules{OlderThan: 10 * time.Hour}, Now: now})
+	h.must(err)
+	if len(h.executed()) != 1 || pruned.Executions != 0 || pruned.Spared != 1 {
+		t.Errorf("got %+v with %d executions left, want that it is spared", pruned, len(h.executed()))
+	}
+}
+
+// relisted tells before a partition is listed for the second time.
+type relisted struct {
+	refstore.Store
+	partition string
+	again     func()
+	lists     int
+}
+
+func (r *relisted) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
+	if q.Partition == r.partition {
+		if r.lists++; r.lists == 2 {
+			r.again()
+		}
+	}
+	return r.Store.List(ctx, q)
+}
+
+func (h *house) pruneStores() gc.PruneStores {
+	return gc.PruneStores{Records: h.Records, Objects: h.Objects, Workspaces: h.Workspaces, Curator: h.curator()}
+}
+
 // A start that had found an execution before it was pruned can still publish its output.
 func TestPruneBesideAStart(t *testing.T) {
 	h := newHouse(t, t.TempDir())
@@ -348,7 +409,7 @@ func TestPruneRefusesToGuess(t *testing.T) {
 			state, err := h.Workspaces.State(t.Context(), "w")
 			h.must(err)
 			damage(h, state)
-			_, err = gc.Prune(t.Context(), gc.PruneStores{Records: h.Records, Objects: h.Objects, Workspaces: h.Workspaces, Curator: h.curator()},
+			_, err = gc.Prune(t.Context(), h.pruneStores(),
 				gc.PruneOptions{Rules: gc.Rules{KeepLast: 1}, Now: time.Now()})
 			if n := len(h.executed()); err == nil || n != 2 {
 				t.Errorf("got %v with %d executions left, want an error and 2", err, n)

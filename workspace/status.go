@@ -254,6 +254,12 @@ func (hashOnly) Put(_ context.Context, r io.Reader) (objectstore.Info, error) {
 	return objectstore.Info{Hash: h.Hash(), Size: n}, err
 }
 
+// Refresh tells whether an object is there. Nothing is going to name it.
+func (s hashOnly) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
+	missing, err := s.Missing(ctx, []objectstore.Hash{h})
+	return len(missing) == 0, err
+}
+
 // ReadAll reads as the store does best.
 func (s hashOnly) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
 	return objectstore.ReadAll(ctx, s.Objects, h, limit)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"e3/internal/repo"
 	"e3/workspace"
 )
 
@@ -108,6 +109,12 @@ func TestStatusWritesNothing(t *testing.T) {
 	p.start()
 	p.write("a.txt", "changed")
 	p.write("e3.yaml", "e3: 1\nname: p\n"+strings.ReplaceAll(twoInputs, "cat $a $b", "cat $b $a"))
+	reader, err := repo.Open(p.repo.Root, repo.Options{Version: "test"}) // one that has no session
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	p.ws = reader.Workspaces
 	before := files(t, p.repo.Root)
 	if got, want := standings(t, p), "a stale, b current, t stale"; got != want {
 		t.Errorf("%s, want %s", got, want)

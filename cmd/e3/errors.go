@@ -143,7 +143,7 @@ func hint(err error) string {
 	case errors.Is(err, objectstore.ErrNotFound):
 		return "an output that is gone is made again by: e3 start; an input comes back when it is set or deployed again"
 	case errors.Is(err, syscall.ENOSPC):
-		return "the disk is full; nothing that was recorded is lost: free some space and start again"
+		return "the disk is full; nothing that was recorded is lost: free some space and do it again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return "the repository, or a file in the message, cannot be written or read by you"
 	}

@@ -176,7 +176,7 @@ func DecodeExport(data []byte) (*Export, error) {
 	steps := 0
 	for i := range e.Earlier {
 		at := r.Offset()
-		e.Earlier[i] = ExportGroup{Steps: readSteps(r), Executions: readIDs(r), Runs: readIDs(r)}
+		e.Earlier[i] = ExportGroup{Steps: readSteps(r), Executions: readIDs(r, data), Runs: readIDs(r, data)}
 		if steps += len(e.Earlier[i].Steps); steps > maxExportSteps {
 			r.Failf(at, "all groups together have more than %d steps", maxExportSteps)
 		}
@@ -187,20 +187,29 @@ func DecodeExport(data []byte) (*Export, error) {
 	return e, exportSchema.done(r)
 }
 
-// readIDs reads a list of ids, which are UUIDs as text.
-func readIDs(r *beast2.Reader) []string {
+// readIDs reads a list of ids, which are UUIDs as text. They share their memory.
+func readIDs(r *beast2.Reader, data []byte) []string {
 	const length = 36
 	r.Inline()
 	n := r.Count(1 + length)
+	start := r.Offset()
+	for range n {
+		at := r.Offset()
+		r.SkipString()
+		if r.Err() == nil && r.Offset() != at+1+length {
+			r.Failf(at, "%.80q is not an id", data[at:r.Offset()])
+		}
+		if r.Err() != nil {
+			return nil
+		}
+	}
 	if n == 0 {
 		return nil
 	}
+	all := string(data[start:r.Offset()])
 	list := make([]string, n)
 	for i := range list {
-		at := r.Offset()
-		if list[i] = r.String(); len(list[i]) != length && r.Err() == nil {
-			r.Failf(at, "%.80q is not an id", list[i])
-		}
+		list[i] = all[i*(1+length)+1 : (i+1)*(1+length)]
 	}
 	return list
 }
