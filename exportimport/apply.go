@@ -452,22 +452,16 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 		return err
 	}
 	defer r.Close()
-	checked := m.sums.reader(r, func(sum uint64) error {
-		if sum != m.summed {
-			return refused(m.events.Name, "%w", errChanged)
-		}
-		return nil
-	})
 	piece := make([]byte, eventsPiece)
 	for offset := int64(0); ; {
-		n, err := io.ReadFull(checked, piece)
+		n, err := io.ReadFull(r, piece)
 		if n > 0 {
 			if err := streams.Append(ctx, key, offset, piece[:n]); err != nil {
 				return err
 			}
 			offset += int64(n)
 		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF { // of checked itself; the zip's own end is wrapped
+		if err == io.EOF || err == io.ErrUnexpectedEOF { // of the entry; that of a zip which was cut is wrapped
 			break
 		}
 		if err != nil {
@@ -485,11 +479,8 @@ func (m *importer) sameEvents(ctx context.Context, key refstore.Key) (same bool,
 		return false, err
 	}
 	defer r.Close()
-	_, err = io.Copy(io.Discard, m.sums.reader(r, func(sum uint64) error {
-		same = sum == m.summed
-		return nil
-	}))
-	return same, err
+	want, got, err := m.sums.of(m.events, r)
+	return got == want, err
 }
 
 // newWorkspace makes the workspace, as the last of all: whoever sees it finds everything.

@@ -24,6 +24,9 @@ func (m *importer) check(ctx context.Context) error {
 	if err := m.vouch(ctx); err != nil {
 		return err
 	}
+	if m.res.Verdict.Trust != settings.Unsigned {
+		m.sums.close() // what is read from here on must be what was signed
+	}
 	if m.pkg.Name == "" {
 		return refused("", "it holds no package, so it is no export of e3")
 	}
@@ -40,7 +43,8 @@ func (m *importer) check(ctx context.Context) error {
 		}
 		return nil
 	})
-	m.sums.known = true
+	m.checked = true
+	m.sums.close()
 	return err
 }
 
@@ -265,11 +269,7 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 		return err
 	}
 	defer r.Close()
-	summed := m.sums.reader(r, func(sum uint64) error {
-		m.summed = sum
-		return nil
-	})
-	lines := bufio.NewReaderSize(summed, maxLine)
+	lines := bufio.NewReaderSize(r, maxLine)
 	for seq := int64(1); ; seq++ {
 		line, err := lines.ReadSlice('\n')
 		switch {

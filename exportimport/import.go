@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"time"
 
@@ -74,8 +73,8 @@ func (e *ConflictError) Unwrap() error { return workspace.ErrExists }
 // of settings.Decide; with a *ZipError later there may be objects that nothing refers to, and where the zip has changed while it
 // was read, also executions that are whole. An import that was cut off is repeated as a whole.
 func (r *Repository) Import(ctx context.Context, zip io.ReaderAt, size int64, o ImportOptions) (*Imported, error) {
-	m := &importer{repo: r, opts: o, now: r.Now().UTC().Truncate(time.Millisecond), res: &Imported{Outcomes: map[executions.Outcome]int{}, DryRun: o.DryRun}}
-	m.sums.seed = maphash.MakeSeed()
+	m := &importer{repo: r, opts: o, now: r.Now().UTC().Truncate(time.Millisecond), sums: newSums(),
+		res: &Imported{Outcomes: map[executions.Outcome]int{}, DryRun: o.DryRun}}
 	var err error
 	m.zip, err = zipfile.Open(ctx, zip, size, zipfile.Limits{Entries: maxEntries, MayRepeat: mayRepeat})
 	if err != nil {
@@ -139,8 +138,8 @@ type importer struct {
 	state   *record.WorkspaceState
 	stateOf string         // the name of the exported workspace
 	stored  int64          // bytes of objects, by the directory
-	sums    sums           // of the executions
-	summed  uint64         // the sum of the events
+	sums    *sums          // of what was read
+	checked bool           // all was read once
 	noted   map[string]int // how many notes of a kind there were
 
 	renamedPackage []byte // the package object under the name of --as, nil where it is as it was
@@ -190,7 +189,13 @@ func (m *importer) more() {
 }
 
 // open opens an entry whose content is to be read to its end.
-func (m *importer) open(e zipfile.Entry) (io.ReadCloser, error) { return m.zip.OpenEntry(e) }
+func (m *importer) open(e zipfile.Entry) (io.ReadCloser, error) {
+	r, err := m.zip.OpenEntry(e)
+	if err != nil {
+		return nil, err
+	}
+	return m.sums.reader(e, r), nil
+}
 
 // read returns the content of an entry that is not larger than limit.
 func (m *importer) read(e zipfile.Entry, limit int64) ([]byte, error) {

@@ -4,57 +4,83 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
+	"strings"
+	"sync"
+
+	"e3/internal/zipfile"
 )
 
 // errChanged reports a zip that was written to while it was imported: what was checked is not what is there.
 var errChanged = errors.New("the zip has changed while it was read")
 
-// sums remember the executions of a zip as they were when they were checked, 8 bytes for a record with what lies beside it and
-// 8 for each log, in the order of the zip. They are read again when they are taken in, and must be the same. The seed is
-// known to nobody, so nobody can make other content for a sum.
+// sums make sure that an entry is the same whenever it is read: the zip is read several times, and what was checked, or was
+// found to be signed, must be what is taken in. They take some 40 bytes for each entry. The seed is known to nobody, so nobody
+// can make other content for a sum. Objects need none: each time they must hash to their names. It is safe for concurrent use.
 type sums struct {
-	seed  maphash.Seed
-	list  []uint64
-	known bool // all of them are in the list
+	seed maphash.Seed
+
+	mu      sync.Mutex
+	entries map[int64]uint64 // by the place of the entry in the zip
+	closed  bool             // no other entries are to be read any more
 }
 
-// place is where the next sum goes, given how many there were.
-func (s *sums) place(n *int) int {
-	*n++
-	if !s.known {
-		s.list = append(s.list, 0)
-	}
-	return *n - 1
+func newSums() *sums { return &sums{seed: maphash.MakeSeed(), entries: map[int64]uint64{}} }
+
+// close has every entry refused that was not read before.
+func (s *sums) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 }
 
-// expect puts a sum in its place, or compares it with the one that is there.
-func (s *sums) expect(place int, sum uint64) error {
-	if !s.known {
-		s.list[place] = sum
-	} else if place >= len(s.list) || s.list[place] != sum {
-		return errChanged
+// meet takes the sum of an entry that was read to its end, or compares it with that of an earlier time.
+func (s *sums) meet(e *zipfile.Entry, sum uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, known := s.entries[e.Offset]
+	if known && was != sum || !known && s.closed {
+		return refused(e.Name, "%w", errChanged)
 	}
+	s.entries[e.Offset] = sum
 	return nil
 }
 
-// summing sums what is read, and asks what that means at the end: an error is what the last Read returns.
-type summing struct {
-	io.ReadCloser
-	hash maphash.Hash
-	end  func(sum uint64) error
+// of returns the sum of an entry that was read, and the sum that content under its name has.
+func (s *sums) of(e *zipfile.Entry, content io.Reader) (entry, sum uint64, err error) {
+	h := s.hash(e)
+	_, err = io.Copy(h, content)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries[e.Offset], h.Sum64(), err
 }
 
-func (s *sums) reader(r io.ReadCloser, end func(sum uint64) error) io.ReadCloser {
-	t := &summing{ReadCloser: r, end: end}
-	t.hash.SetSeed(s.seed)
-	return t
+func (s *sums) hash(e *zipfile.Entry) *maphash.Hash {
+	h := new(maphash.Hash)
+	h.SetSeed(s.seed)
+	h.WriteString(e.Name + "\x00") // never fails
+	return h
+}
+
+// reader sums an entry while it is read. That it has changed is what the last Read returns in place of io.EOF.
+func (s *sums) reader(e zipfile.Entry, r io.ReadCloser) io.ReadCloser {
+	if strings.HasPrefix(e.Name, "objects/") {
+		return r
+	}
+	return &summing{ReadCloser: r, sums: s, entry: e, hash: s.hash(&e)}
+}
+
+type summing struct {
+	io.ReadCloser
+	sums  *sums
+	entry zipfile.Entry
+	hash  *maphash.Hash
 }
 
 func (r *summing) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	r.hash.Write(p[:n]) // never fails
 	if err == io.EOF {
-		if fault := r.end(r.hash.Sum64()); fault != nil {
+		if fault := r.sums.meet(&r.entry, r.hash.Sum64()); fault != nil {
 			return n, fault
 		}
 	}
