@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/dataflow"
+	"e3/executions"
 	"e3/internal/eastref"
 	"e3/internal/events"
 	"e3/internal/reach"
@@ -250,11 +251,8 @@ func (m *importer) present(ctx context.Context, r reach.Ref) (int64, error) {
 		return 0, fmt.Errorf("object %s: %w", r.Hash, objectstore.ErrNotFound)
 	}
 	size, err := m.repo.Objects.Stat(ctx, r.Hash)
-	if err == nil && r.Kind != reach.File && size > maxStructure {
-		if r.Kind == reach.FileOrDir {
-			return size, nil // it is read as far as a directory can be long
-		}
-		return 0, &reach.MalformedError{Ref: r, Err: &objectstore.TooLargeError{Hash: r.Hash, Limit: maxStructure}}
+	if err == nil {
+		err = bounded(r, size)
 	}
 	return size, err
 }
@@ -342,9 +340,13 @@ func (m *importer) executions(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			retired, err := m.retiredThere(gctx, in, out)
+			if err != nil {
+				return err
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			m.res.Outcomes[out]++
+			m.settle(in, out, retired)
 			return nil
 		})
 		return nil
@@ -353,6 +355,30 @@ func (m *importer) executions(ctx context.Context) error {
 		return first
 	}
 	return err
+}
+
+// settle counts what became of an execution.
+func (m *importer) settle(in *incoming, out executions.Outcome, retired *record.Rejection) {
+	m.res.Outcomes[out]++
+	if retired != nil {
+		m.note("execution %s was rejected by %s where it comes from, and answers here: %q; retire it with: e3 reject <repo> %[1]s", in.id, clip(retired.By), clip(retired.Reason))
+	}
+}
+
+// retiredThere returns the rejection of an execution that is skipped, and stands here.
+func (m *importer) retiredThere(ctx context.Context, in *incoming, out executions.Outcome) (*record.Rejection, error) {
+	if out != executions.SkippedSuccess || in.Rejection == nil {
+		return nil, nil
+	}
+	there, err := record.DecodeRejection(in.Rejection)
+	if err != nil || !there.Rejected {
+		return nil, err
+	}
+	here, err := m.repo.Executions.Get(ctx, in.Key, in.id)
+	if errors.Is(err, executions.ErrNotFound) || err == nil && here.Rejected() {
+		return nil, nil
+	}
+	return there, err
 }
 
 // lockName keeps imports apart while they write what there is one of.
@@ -376,38 +402,36 @@ func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// importRun writes the run's record and its events. What this repository has of the run itself stays.
+// importRun writes the events of the run and then its record, so that whoever sees the run finds them. What this
+// repository has of the run itself stays.
 func (m *importer) importRun(ctx context.Context) error {
 	run := *m.run
 	run.WorkspaceName = m.runWorkspace()
 	key := runKey(run.WorkspaceName, run.RunID)
-	rec := refstore.Record{Key: key, Value: run.Encode(),
-		Fields: []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}}
-	_, err := m.repo.Records.Put(ctx, rec)
-	m.res.RunAdded = err == nil
-	if errors.Is(err, refstore.ErrConflict) {
-		here, err := m.repo.Records.Get(ctx, key, fieldProvenance)
-		if err != nil {
-			return err
-		}
+	here, err := m.repo.Records.Get(ctx, key, fieldProvenance)
+	switch {
+	case errors.Is(err, refstore.ErrNotFound):
+		m.res.RunAdded = true
+	case err != nil:
+		return err
+	default:
 		steps, imported := here.Field(fieldProvenance)
-		if torn(here.Value, steps, imported) {
-			rec.Version = here.Version
-			if _, err := m.repo.Records.Put(ctx, rec); err != nil {
-				return err
-			}
-			m.res.RunAdded, imported = true, true
-		}
-		if !imported {
+		m.res.RunAdded = torn(here.Value, steps, imported)
+		if !m.res.RunAdded && !imported {
 			return nil
 		}
-	} else if err != nil {
-		return err
 	}
-	if m.events == nil {
+	if m.events != nil {
+		if err := m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID)); err != nil {
+			return err
+		}
+	}
+	if !m.res.RunAdded {
 		return nil
 	}
-	return m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID))
+	_, err = m.repo.Records.Put(ctx, refstore.Record{Key: key, Value: run.Encode(), Version: here.Version,
+		Fields: []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}})
+	return err
 }
 
 // torn tells whether the record of a run cannot be read, as a loss of power during an import leaves it.

@@ -149,7 +149,13 @@ func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
 			}
 			return e.InputHashes, nil
 		},
-		present: func(ctx context.Context, r reach.Ref) (int64, error) { return x.objects.Stat(ctx, r.Hash) },
+		present: func(ctx context.Context, r reach.Ref) (int64, error) {
+			size, err := x.objects.Stat(ctx, r.Hash)
+			if err == nil {
+				err = bounded(r, size)
+			}
+			return size, err
+		},
 	}
 }
 
@@ -175,6 +181,18 @@ func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 		return err
 	}
 	return w.Wait()
+}
+
+// maxStructure bounds the objects that an import follows, as they are read into memory: packages, tree nodes and
+// directories. Others can be of any size. What no import would take is not exported.
+const maxStructure = 64 << 20
+
+// bounded refuses an object that is larger than an import follows.
+func bounded(r reach.Ref, size int64) error {
+	if size <= maxStructure || r.Kind == reach.File || r.Kind == reach.FileOrDir { // the latter is read as far as a directory can be long
+		return nil
+	}
+	return &reach.MalformedError{Ref: r, Err: fmt.Errorf("%w, so it cannot travel: a folder has some 700,000 files at most", &objectstore.TooLargeError{Hash: r.Hash, Limit: maxStructure})}
 }
 
 // visit counts an object.

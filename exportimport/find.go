@@ -61,6 +61,9 @@ func (f *finder) add(e *executions.Execution) {
 			return
 		}
 		t.output = h
+		if e.Rejected() {
+			f.notes = append(f.notes, fmt.Sprintf("execution %s was rejected by %s and answers nobody, there neither", e.ExecutionID, e.Rejection.By))
+		}
 	}
 	f.found[e.Key.String()+"/"+e.ExecutionID] = t
 }

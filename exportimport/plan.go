@@ -94,10 +94,6 @@ func (m *importer) planPackage(ctx context.Context) error {
 	return &ConflictError{Package: m.res.Package, Here: have.Hash}
 }
 
-// maxStructure bounds the objects that an import follows, as they are read into memory: packages, tree nodes and
-// directories. Others can be of any size.
-const maxStructure = 64 << 20
-
 // maxPackageMemory bounds what a package takes in memory beside its bytes: some 200,000 tasks.
 const maxPackageMemory = 64 << 20
 
@@ -207,7 +203,11 @@ func (m *importer) foresee(ctx context.Context) error {
 	}
 	return m.eachExecution(ctx, func(in *incoming) error {
 		out, err := m.repo.Curator.Decide(ctx, &in.Incoming)
-		m.res.Outcomes[out]++
+		if err != nil {
+			return err
+		}
+		retired, err := m.retiredThere(ctx, in, out)
+		m.settle(in, out, retired)
 		return err
 	})
 }
