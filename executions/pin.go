@@ -56,7 +56,7 @@ func decodePin(rec refstore.Record) (Pin, error) {
 }
 
 // Pin keeps an execution from being pruned until Unpin. It returns false if it is pinned already, with this note or where none is
-// given.
+// given. The pin survives power loss where the store can promise that.
 func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed bool, err error) {
 	claim, err := c.hold(ctx, k, id) // whoever prunes it holds this
 	switch {
@@ -69,6 +69,7 @@ func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed 
 		return false, err
 	}
 	pin := record.Pin{Task: k.Task.String(), Inputs: k.Inputs.String(), By: by, At: c.now(), Note: note}
+	put, _ := c.durably()
 	for {
 		rec, err := c.records.Get(ctx, pinKey(id))
 		switch {
@@ -79,7 +80,7 @@ func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed 
 		case !errors.Is(err, refstore.ErrNotFound):
 			return false, err
 		}
-		_, err = c.records.Put(ctx, refstore.Record{Key: pinKey(id), Value: pin.Encode(), Version: rec.Version})
+		_, err = put(ctx, refstore.Record{Key: pinKey(id), Value: pin.Encode(), Version: rec.Version})
 		if !errors.Is(err, refstore.ErrConflict) {
 			return err == nil, err
 		}

@@ -15,6 +15,15 @@ type durable interface {
 	Sync(ctx context.Context) error
 }
 
+// durably returns how to put a record that survives power loss, and to make what was written before survive it, as far as
+// the store can promise that.
+func (c *Curator) durably() (put func(context.Context, refstore.Record) (refstore.Version, error), sync func(context.Context) error) {
+	if s, ok := c.records.(durable); ok {
+		return s.PutSync, s.Sync
+	}
+	return c.records.Put, func(context.Context) error { return nil }
+}
+
 // Reject puts a mark beside a success: a rejected one answers nothing any more, and one whose rejection is taken back
 // answers again. It returns false if the mark says the same already; by whom and why does not count. What it has done survives
 // power loss where the store can promise that.
@@ -43,10 +52,7 @@ func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejecti
 		return err
 	}
 	defer end()
-	put, sync := c.records.Put, func(context.Context) error { return nil }
-	if s, ok := c.records.(durable); ok {
-		put, sync = s.PutSync, s.Sync // with the generation
-	}
+	put, sync := c.durably() // with the generation
 	_, err = put(ctx, refstore.Record{
 		Key: recordKey(e.Key, e.ExecutionID), Value: e.Status.Encode(), Version: e.version,
 		Fields: []refstore.Field{{Name: fieldRejected, Value: mark.Encode()}},

@@ -63,7 +63,7 @@ type PrunedTask struct {
 	N    int64
 }
 
-// Prune takes executions out of the cache by the rules. Never those that run, that the run of a workspace names, that would
+// Prune takes executions out of the cache by the rules. Never those that run, that the current run of a workspace names, that would
 // answer a start of a workspace, or of a registered package on its defaults, and those that are pinned; so where it cannot be
 // found out which these are, nothing is pruned. The records go, the objects are left to a collection.
 //
@@ -172,20 +172,18 @@ func (p *pruner) starts(ctx context.Context) error {
 	return nil
 }
 
-// runs protects what run records name, those of imported runs too.
+// runs protects what the runs name that workspaces hold on to.
 func (p *pruner) runs(ctx context.Context) error {
-	for ws, err := range p.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
-		if err != nil {
+	names, err := p.Workspaces.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ws := range names {
+		runs, err := p.Workspaces.RunsInUse(ctx, ws)
+		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
 			return err
 		}
-		for rec, err := range p.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws.Key.Sort}) {
-			if err != nil {
-				return err
-			}
-			run, err := record.DecodeRun(rec.Value)
-			if err != nil {
-				return fmt.Errorf("run %s of workspace %s: %w", rec.Key.Sort, ws.Key.Sort, err)
-			}
+		for _, run := range runs {
 			for t := range run.Tasks.All() {
 				p.shield(t.ExecutionID, ByRun)
 			}

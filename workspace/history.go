@@ -70,6 +70,10 @@ type TaskReport struct {
 	Reason      string
 	Message     string
 	Because     string // the task whose failure made it be skipped
+	// ImportedFrom is the last step of the execution's way here; nil where it was made here, or is gone. Report tells it, and
+	// Rejection.
+	ImportedFrom *record.Step
+	Rejection    *record.Rejection // what somebody thinks of the execution now; nil where nobody ever rejected it
 }
 
 // RunSummary is Report of the run that a workspace shows, without its tasks.
@@ -261,44 +265,90 @@ func (h *history) record(run *record.Run) {
 	h.tasks = list
 }
 
-// complete finds the executions that no event tells: those that answer proven tasks, and all those of an imported run that
-// has no events. Of an execution that cannot be found no more is told than the run's record says.
+// complete adds what only the executions tell: of those that no event describes, which answer proven tasks or are of an
+// imported run, all; of the others, where they come from and whether they still stand. Of an execution that cannot be found
+// no more is told than the run says.
 func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, h *history) error {
-	var open []int
+	var open, described []int
 	for i := range h.tasks {
-		if t := &h.tasks[i]; t.ExecutionID != "" && t.Key == "" && t.Duration == 0 {
+		switch t := &h.tasks[i]; {
+		case t.ExecutionID == "":
+		case t.Key != "":
+			described = append(described, i)
+		case t.Duration == 0:
 			open = append(open, i)
 		}
 	}
-	if len(open) == 0 {
-		return nil
+	x := executions.NewStore(w.Records, w.Objects)
+	err := parallel(ctx, len(described), func(ctx context.Context, k int) error {
+		return h.tasks[described[k]].look(ctx, x)
+	})
+	if err != nil || len(open) == 0 {
+		return err
 	}
 	packages, err := w.packagesOf(ctx, ws, r, h.pkg)
 	if err != nil {
 		return err
 	}
-	x := executions.NewStore(w.Records, w.Objects)
 	named := make([]bool, len(open)) // a package knows the task
-	g, gctx := errgroup.WithContext(ctx)
+	err = parallel(ctx, len(open), func(ctx context.Context, k int) error {
+		t := &h.tasks[open[k]]
+		e, known, err := packages.find(ctx, x, t.Task, t.ExecutionID)
+		if named[k] = known; err != nil && !errors.Is(err, executions.ErrNotFound) {
+			return err
+		}
+		t.found(e)
+		return nil
+	})
+	if err != nil || r.Provenance == nil {
+		return err
+	}
+	return seek(ctx, x, h, open, named)
+}
+
+// parallel calls do for 0 to n-1, from several goroutines, until one fails.
+func parallel(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	const part = 64
-	for from := 0; from < len(open); from += part {
+	for from := 0; from < n; from += part {
 		g.Go(func() error {
-			for k := from; k < min(from+part, len(open)); k++ {
-				t := &h.tasks[open[k]]
-				e, known, err := packages.find(gctx, x, t.Task, t.ExecutionID)
-				if named[k] = known; err != nil && !errors.Is(err, executions.ErrNotFound) {
+			for k := from; k < min(from+part, n); k++ {
+				if err := do(ctx, k); err != nil {
 					return err
 				}
-				t.found(e)
 			}
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil || r.Provenance == nil {
+	return g.Wait()
+}
+
+// look reads the execution of a task whose key is known. That it is gone, or cannot be read, takes nothing from the report.
+func (t *TaskReport) look(ctx context.Context, x *executions.Store) error {
+	key, ok := executions.ParseKey(t.Key)
+	if !ok {
+		return nil
+	}
+	e, err := x.Get(ctx, key, t.ExecutionID)
+	switch {
+	case err == nil:
+		t.standing(e)
+	case !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed):
 		return err
 	}
-	return seek(ctx, x, h, open, named)
+	return nil
+}
+
+// standing takes over where an execution comes from, and what is thought of it.
+func (t *TaskReport) standing(e *executions.Execution) {
+	if p := e.Provenance; p != nil {
+		t.ImportedFrom = &record.Step{}
+		if n := len(p.Steps); n > 0 {
+			t.ImportedFrom = &p.Steps[n-1]
+		}
+	}
+	t.Rejection = e.Rejection
 }
 
 // seek looks in the whole repository for executions of tasks that no package here knows by name.
@@ -335,6 +385,7 @@ func (t *TaskReport) found(e *executions.Execution) {
 	if e == nil {
 		return
 	}
+	t.standing(e)
 	t.Key, t.StartedAt = e.Key.String(), e.StartedAt
 	switch e.State {
 	case record.Running: // when it was exported

@@ -125,6 +125,56 @@ func (w *Workspaces) runID(ctx context.Context, ws, prefix string) (string, erro
 	return "", &UnknownError{What: "run", Name: prefix, Known: known}
 }
 
+// RunsInUse returns the runs whose executions a workspace holds on to: its own, of which it keeps no more than the current
+// one and the one at work, and an imported one that its state names. Other imported runs are history.
+func (w *Workspaces) RunsInUse(ctx context.Context, ws string) ([]*record.Run, error) {
+	s, err := w.State(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	var runs []*record.Run
+	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, Fields: []string{fieldProvenance}}) {
+		if err != nil {
+			return nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if imported(rec) && rec.Key.Sort != s.CurrentRunID {
+			continue
+		}
+		run, err := record.DecodeRun(rec.Value)
+		if err != nil {
+			return nil, fmt.Errorf("run %s of workspace %s: %w", rec.Key.Sort, ws, err)
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// RemoveRuns removes the runs that were imported under the name of a workspace that is not here, and returns how many. Where
+// there are none it returns ErrNotFound; ErrExists if there is such a workspace.
+func (w *Workspaces) RemoveRuns(ctx context.Context, ws string) (int, error) {
+	lock, err := w.lock(ctx, ws, record.Removal)
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Unlock()
+	_, missing := w.State(ctx, ws)
+	switch {
+	case missing == nil:
+		return 0, fmt.Errorf("workspace %s: %w", ws, ErrExists)
+	case !errors.Is(missing, ErrNotFound):
+		return 0, missing
+	}
+	n := 0
+	err = w.forgetRuns(ctx, ws, func(string) (bool, error) {
+		n++
+		return true, nil
+	})
+	if err == nil && n == 0 {
+		err = missing
+	}
+	return n, err
+}
+
 // deleteRuns removes all run records of the workspace's own but those named: history lives in events and
 // executions (seed 003, "Run Cleanup").
 func (w *Workspaces) deleteRuns(ctx context.Context, ws string, keep ...string) error {

@@ -143,6 +143,48 @@ func TestImportedRuns(t *testing.T) {
 	}
 }
 
+// A workspace holds on to its own runs and to the imported one that its state names; runs of no workspace are only removed.
+func TestRunsInUse(t *testing.T) {
+	p := newPlace(t)
+	p.putRun("w", oldRun, record.RunCompleted, provenance())
+	p.putRun("w", laterRun, record.RunRunning, provenance())
+	inUse := func(want ...string) {
+		t.Helper()
+		runs, err := p.ws.RunsInUse(p.ctx, "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range runs {
+			got = append(got, r.RunID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("in use: got %q, want %q", got, want)
+		}
+	}
+	if _, err := p.ws.RunsInUse(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
+		t.Errorf("without a workspace: %v", err)
+	}
+	if n, err := p.ws.RemoveRuns(p.ctx, "w"); n != 2 || err != nil {
+		t.Errorf("removed %d, %v, want 2", n, err)
+	}
+	if n, err := p.ws.RemoveRuns(p.ctx, "w"); n != 0 || !errors.Is(err, workspace.ErrNotFound) {
+		t.Errorf("removed once more: %d, %v", n, err)
+	}
+
+	p.putRun("w", oldRun, record.RunCompleted, provenance())
+	p.putRun("w", laterRun, record.RunRunning, provenance())
+	p.write("a.txt", "1")
+	p.deploy("inputs: {a: {file: a.txt}}", "tasks:", "  t: {in: [a], out: o, run: cat $a}")
+	inUse()
+	p.currentRun(oldRun)
+	inUse(oldRun)
+	inUse(p.start().Run.RunID)
+	if n, err := p.ws.RemoveRuns(p.ctx, "w"); n != 0 || !errors.Is(err, workspace.ErrExists) {
+		t.Errorf("removed of a workspace: %d, %v", n, err)
+	}
+}
+
 // A run that died after its last record becomes the current one also where an imported run with a greater id was.
 func TestDeadRunOvertakesImported(t *testing.T) {
 	p := newPlace(t)

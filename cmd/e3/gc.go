@@ -57,8 +57,16 @@ func (a *app) gc(ctx context.Context, location string, o gc.Options) error {
 		a.notef("warning: and %s more", plural(int64(report.MoreWarnings), "reference"))
 	}
 	if report.Missing > 0 || len(report.Warnings) > 0 {
-		a.notef("warning: %s that something refers to cannot be found or read; see: e3 verify %s",
-			plural(int64(max(report.Missing, len(report.Warnings)+report.MoreWarnings)), "object"), quoted(shown(location, r)))
+		n := int64(max(report.Missing, len(report.Warnings)+report.MoreWarnings))
+		are := "are"
+		if n == 1 {
+			are = "is"
+		}
+		why := "left out by an export, or lost"
+		if len(report.Warnings) > 0 {
+			why = "left out by an export, lost or damaged"
+		}
+		a.notef("warning: %s that something refers to %s not here to be read: %s; which, tells: e3 verify %s", plural(n, "object"), are, why, quoted(shown(location, r)))
 	}
 	return errors.Join(err, a.reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.now(), err == nil) }))
 }

@@ -28,8 +28,9 @@ func newPrune(a *app) *cobra.Command {
 		Long: `Take executions out of the cache by rules, and free what only they held. Rules add up. What is taken out runs again when
 it is asked for; e3 logs says then that it was pruned.
 
-Never taken out are executions that run, that the latest run of a workspace names, that would answer a start of a
-workspace or of a registered package, and those that are pinned. It may run beside anything else.`,
+Never taken out are executions that run, that the current run of a workspace names, that would answer a start of a
+workspace or of a registered package, and those that are pinned. Imported runs that are no workspace's current one protect
+nothing. It may run beside anything else.`,
 		Example: `  e3 prune . --older-than 30d
   e3 prune . --keep-last 5 --dry-run
   e3 prune . --max-size 10GB`,

@@ -23,6 +23,8 @@ func newRun(a *app) *cobra.Command {
 		Long: `Show the latest run of a workspace, finished or not, with its tasks. The time of a cached task is that of the
 execution that answers it.
 
+Of an execution that was imported, or rejected since, the last column says so.
+
 A run that was imported says where it comes from. It is shown as long as its workspace has no run of its own, also where there
 is no workspace of that name; with --run at any time.`,
 		Example: `  e3 run . prod
@@ -72,6 +74,9 @@ type taskJSON struct {
 	Reason    string  `json:"reason,omitempty"`
 	Message   string  `json:"message,omitempty"`
 	Because   string  `json:"because,omitempty"`
+
+	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step on the way of the execution
+	Rejected     *rejectionJSON `json:"rejected,omitempty"`
 }
 
 func (a *app) showRun(ctx context.Context, r *repo.Repo, ws, run string) error {
@@ -100,6 +105,10 @@ func runOf(r *workspace.RunReport) runJSON {
 			Task: t.Task, State: string(t.State), Cached: t.State == workspace.TaskCached, Execution: t.ExecutionID, Key: t.Key,
 			StartedAt: moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt,
 			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because,
+			Rejected: rejectionOf(t.Rejection),
+		}
+		if t.ImportedFrom != nil {
+			doc.Tasks[i].ImportedFrom = &stepsOf(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
 		}
 	}
 	return doc
@@ -164,6 +173,9 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 		if note := taskNote(t); note != "" {
 			line += "  " + printable(note, false)
 		}
+		if origin := taskOrigin(r, t); origin != "" {
+			line += "  " + st.dim + printable(origin, false) + st.endOf(st.dim)
+		}
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
 }
@@ -191,6 +203,30 @@ func took(t *workspace.TaskReport) string {
 		return ""
 	}
 	return elapsed(t.Duration)
+}
+
+// taskOrigin says where the execution of a task comes from, unless the run came from there too, and whether it was rejected.
+func taskOrigin(r *workspace.RunReport, t *workspace.TaskReport) string {
+	var notes []string
+	if s := t.ImportedFrom; s != nil && !cameWith(r, s) {
+		from := s.By
+		if from == "" {
+			from = "a place that is not on record"
+		}
+		notes = append(notes, "imported from "+from)
+	}
+	if m := t.Rejection; m != nil && m.Rejected {
+		notes = append(notes, "rejected by "+m.By)
+	}
+	return strings.Join(notes, ", ")
+}
+
+// cameWith tells whether a run came here from those from whom an execution came: then to name them again says nothing.
+func cameWith(r *workspace.RunReport, s *record.Step) bool {
+	if r.Provenance == nil || len(r.Provenance.Steps) == 0 {
+		return false
+	}
+	return r.Provenance.Steps[len(r.Provenance.Steps)-1].By == s.By
 }
 
 // taskNote says what the state alone does not.

@@ -182,17 +182,34 @@ func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
 
 func newWorkspaceRemove(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "remove [repo] <workspace>",
-		Short:             "Remove a workspace",
-		Long:              `Remove a workspace with its datasets and run records. Executions and events stay: whatever was computed is still cached.`,
+		Use:   "remove [repo] <workspace>",
+		Short: "Remove a workspace",
+		Long: `Remove a workspace with its datasets and run records. Executions and events stay: whatever was computed is still cached.
+
+Where there is no workspace of that name, the runs that were imported under it are removed.`,
 		ValidArgsFunction: a.completeWorkspace,
 		RunE: a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
-			if err := r.Workspaces.Remove(ctx, ws); err != nil {
+			err := r.Workspaces.Remove(ctx, ws)
+			if errors.Is(err, workspace.ErrNotFound) {
+				return a.removeRuns(ctx, r, ws)
+			}
+			if err != nil {
 				return err
 			}
 			return a.reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Removed workspace %s\n", printable(ws, false)) })
 		}),
 	}
+}
+
+// removeRuns removes the imported runs under a name that no workspace has.
+func (a *app) removeRuns(ctx context.Context, r *repo.Repo, ws string) error {
+	n, err := r.Workspaces.RemoveRuns(ctx, ws)
+	if err != nil {
+		return err
+	}
+	return a.reply(map[string]any{"workspace": ws, "importedRuns": n}, func(w io.Writer) {
+		fmt.Fprintf(w, "Removed %s of %s; there is no workspace of that name\n", plural(int64(n), "imported run"), printable(ws, false))
+	})
 }
 
 // definition reads a package file, or standard input for "-", and says what its paths are

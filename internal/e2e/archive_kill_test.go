@@ -37,7 +37,8 @@ tasks:
 // archives are what is killed at: a repository with two runs, and exports of each.
 type archives struct {
 	t        *testing.T
-	p        *project // its repository is not changed any more
+	p        *project // its repository is not changed any more, but for who exports from it
+	template string   // a copy of the repository that nobody works in
 	previous string   // the zip of the first run
 	current  string   // the zip of the second run
 	history  string   // with the executions of both
@@ -71,6 +72,8 @@ func newArchives(t *testing.T) *archives {
 	p.must("reject", ".", p.of("zeros")[0].ExecutionID)
 	p.must("pin", "add", ".", p.of("steady[3]")[0].ExecutionID)
 	check(t, p.repository())
+	a.template = p.path("template")
+	copyTree(t, p.repository(), a.template)
 	return a
 }
 
@@ -139,7 +142,7 @@ func killedCommands() []killedCommand {
 	}
 	copied := func(t *testing.T, a *archives, _ *rand.Rand) *project {
 		p := newProjectBelow(t, inMemory(), nil)
-		copyTree(t, a.p.repository(), p.repository())
+		copyTree(t, a.template, p.repository())
 		return p
 	}
 	littered := func(t *testing.T, a *archives, rnd *rand.Rand) *project {

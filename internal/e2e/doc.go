@@ -4,6 +4,7 @@
 // After whatever was done to it, a repository must pass check (check_test.go).
 // The tests run on Linux; those that mount file systems or become another user need root and
 // say so when they skip. E3_E2E_KILLS is how many kill points TestKillAnywhere and TestKillArchives try,
-// E3_E2E_TORTURE how long TestTorture lasts, E3_E2E_SEED repeats their random choices, E3_E2E_KEEP keeps the folders of
+// E3_E2E_TORTURE how long TestTorture lasts, E3_E2E_ENTRIES how many entries TestZipBombs makes, E3_E2E_SEED repeats their random
+// choices, E3_E2E_KEEP keeps the folders of
 // tests that fail, and E3_E2E_PROGRAM tests a program that is built already.
 package e2e

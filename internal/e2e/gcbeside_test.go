@@ -44,7 +44,7 @@ func besideProject(t *testing.T, files int) *project {
 			text[name] = strings.Repeat(fmt.Sprintf("%s %d\n", lib, i), 200)
 		}
 	}
-	p := newProject(t, text)
+	p := newProjectBelow(t, inMemory(), text)
 	p.must("init")
 	p.must("workspace", "create", ".", "beside")
 	p.must("workspace", "deploy", ".", "beside", "e3.yaml")
@@ -247,7 +247,7 @@ func TestGCBesideReaders(t *testing.T) {
 		p.verified(p.repository())
 	})
 	t.Run("import", func(t *testing.T) {
-		from, p := besideProject(t, files), newProject(t, nil)
+		from, p := besideProject(t, files), newProjectBelow(t, inMemory(), nil)
 		from.write("state/release", "")
 		from.must("start", ".", "beside")
 		from.must("workspace", "export", ".", "beside", "out.zip")

@@ -22,6 +22,7 @@ import (
 	"e3/executions"
 	"e3/internal/beast2"
 	"e3/internal/record"
+	"e3/internal/signature"
 	"e3/objectstore"
 )
 
@@ -147,12 +148,12 @@ func (z *forge) object(write func(io.Writer) error) string {
 	return name
 }
 
+// bytes is object for a short one.
 func (z *forge) bytes(content []byte) string {
 	z.t.Helper()
-	return z.object(func(w io.Writer) error {
-		_, err := w.Write(content)
-		return err
-	})
+	name := hashOf(string(content))
+	z.add("objects/"+name[:2]+"/"+name[2:], string(content))
+	return name
 }
 
 // pkg registers a package object.
@@ -266,7 +267,11 @@ func folder(task, id string) string {
 // million is how many entries make a bomb. E3_E2E_ENTRIES changes it.
 func million(t testing.TB) int {
 	text := os.Getenv("E3_E2E_ENTRIES")
-	if text == "" {
+	switch {
+	case text != "":
+	case testing.Short():
+		return 100_000
+	default:
 		return 1_000_000
 	}
 	n, err := strconv.Atoi(text)
@@ -456,8 +461,17 @@ var bombs = []struct {
 		}
 		z.empty()
 	}, 0, "more notes like these"},
-	{"no-package", func(z *forge) {
+	{"signed", func(z *forge) {
 		for i := range million(z.t) {
+			z.add("f/"+strconv.Itoa(i), "")
+		}
+		z.empty()
+		key, err := signature.Generate("Eve")
+		z.must(err)
+		z.add(signature.EntryName, string(key.Sign([32]byte{}).Encode()))
+	}, 12, "the content is not what was signed"},
+	{"no-package", func(z *forge) {
+		for i := range million(z.t) / 5 {
 			z.add("f/"+strconv.Itoa(i), "")
 		}
 	}, 12, "it holds no package"},
@@ -493,12 +507,12 @@ var bombs = []struct {
 	}, 12, "not found"},
 	{"folders", func(z *forge) {
 		z.empty()
-		for i := range million(z.t) {
+		for i := range million(z.t) / 5 {
 			z.enter("f/"+strconv.Itoa(i)+"/", 0, 0, 0, 0, 0o040755<<16|0x10, nil)
 		}
 	}, 0, ""},
 	{"one-name", func(z *forge) {
-		for range million(z.t) {
+		for range million(z.t) / 5 {
 			z.add("f", "")
 		}
 		z.empty()
