@@ -256,6 +256,9 @@ func (c *collection) mark(ctx context.Context) error {
 	return nil
 }
 
+// clockSlack is how far the clock of whoever has pruned, perhaps on another machine, may be behind the file system's.
+const clockSlack = time.Hour
+
 // began begins a session of our own, so that there is a moment before which everybody began whom we did not see, and
 // finds the oldest.
 func (c *collection) began(ctx context.Context) error {
@@ -281,8 +284,8 @@ func (c *collection) began(ctx context.Context) error {
 			ours = true
 			continue
 		}
-		if s.Began.Before(c.pruned) {
-			c.pruned = s.Began
+		if since := s.Began.Add(-clockSlack); since.Before(c.pruned) {
+			c.pruned = since
 		}
 		c.report.Sessions++
 		if c.report.OldestSession.IsZero() || s.Began.Before(c.report.OldestSession) {
