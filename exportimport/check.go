@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"hash/maphash"
 	"io"
+	"slices"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -66,8 +68,7 @@ func (m *importer) directory(ctx context.Context) error {
 	var (
 		objects  objectstore.HashSet
 		repeated = map[objectstore.Hash]firstCopy{}
-		ended    objectstore.HashSet // executions whose files have passed
-		last     string              // the execution of the entry before
+		groups   = groups{seed: maphash.MakeSeed()}
 	)
 	for e, err := range m.zip.Entries() {
 		if err == nil {
@@ -84,7 +85,6 @@ func (m *importer) directory(ctx context.Context) error {
 			return refused(e.Name, "%w", err)
 		}
 		m.res.Content += e.Size
-		execution := ""
 		switch n.part {
 		case objectPart:
 			m.stored += e.Size
@@ -92,10 +92,7 @@ func (m *importer) directory(ctx context.Context) error {
 				repeated[n.object] = firstCopy{}
 			}
 		case executionPart:
-			execution = n.key.String() + "/" + n.id
-			if execution != last && !ended.Add(objectstore.Sum([]byte(execution))) {
-				return refused(e.Name, "%w", errScattered)
-			}
+			groups.add(&n)
 		case unknownPart:
 			m.note("entry %q is none that this e3 knows; it is passed over", clip(e.Name))
 		default:
@@ -103,10 +100,66 @@ func (m *importer) directory(ctx context.Context) error {
 				return err
 			}
 		}
-		last = execution
 	}
 	m.res.Objects = objects.Len()
-	return m.repeats(repeated)
+	if err := m.repeats(repeated); err != nil {
+		return err
+	}
+	return m.scattered(&groups)
+}
+
+// groups are the executions of a zip, one for each row of files of one of them: 8 bytes each.
+type groups struct {
+	seed maphash.Seed
+	last string // the execution of the file before
+	list []uint64
+}
+
+// add takes a file of an execution, and tells the sum of the execution if another one was before it.
+func (g *groups) add(n *entryName) (sum uint64, begins bool) {
+	execution := n.key.String() + "/" + n.id
+	if execution == g.last {
+		return 0, false
+	}
+	g.last = execution
+	sum = maphash.String(g.seed, execution)
+	g.list = append(g.list, sum)
+	return sum, true
+}
+
+// scattered refuses executions whose files do not follow each other. What is not theirs may lie between them.
+func (m *importer) scattered(g *groups) error {
+	slices.Sort(g.list)
+	const enough = 64                     // so many different ones do not share their sums by chance
+	twice := map[uint64]map[string]bool{} // by sum: those that were met
+	for i := 1; i < len(g.list) && len(twice) < enough; i++ {
+		if g.list[i] == g.list[i-1] {
+			twice[g.list[i]] = map[string]bool{}
+		}
+	}
+	if len(twice) == 0 {
+		return nil
+	}
+	again := groups{seed: g.seed, list: g.list[:0]} // the list is not needed any more
+	for e, err := range m.zip.Entries() {
+		if err != nil {
+			return err
+		}
+		n, err := parseName(e.Name)
+		if err != nil || n.part != executionPart {
+			continue
+		}
+		sum, begins := again.add(&n)
+		met := twice[sum]
+		if !begins || met == nil {
+			continue
+		}
+		if met[again.last] {
+			return refused(e.Name, "%w", errScattered)
+		}
+		met[again.last] = true // or, by a rare chance, only the sums are the same
+	}
+	return nil
 }
 
 // firstCopy is the first of several entries of an object.
@@ -285,7 +338,7 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 		event, err := events.Parse(line)
 		switch {
 		case err != nil:
-			return refused(e.Name, "line %d: %w", seq, err)
+			return refused(e.Name, "line %d is no event: %q", seq, clip(err.Error())) // it quotes what it does not like as it is
 		case event.Seq != seq:
 			return refused(e.Name, "event %d is in line %d", event.Seq, seq)
 		case event.Run != n.id:

@@ -269,7 +269,7 @@ func TestUnknownEntries(t *testing.T) {
 	files := append(unpack(t, path), file{"future/thing", "x"}, file{"README", "y"})
 	for i, f := range files {
 		if strings.HasSuffix(f.name, "/status.beast2") {
-			files = slices.Insert(files, i+1, file{strings.Replace(f.name, "status.beast2", "future.beast2", 1), "z"})
+			files = slices.Insert(files, i, file{strings.Replace(f.name, "status.beast2", "future.beast2", 1), "z"})
 			break
 		}
 	}

@@ -269,7 +269,7 @@ func million(t testing.TB) int {
 	text := os.Getenv("E3_E2E_ENTRIES")
 	switch {
 	case text != "":
-	case testing.Short():
+	case testing.Short(), raceBuild:
 		return 100_000
 	default:
 		return 1_000_000
