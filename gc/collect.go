@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +46,7 @@ type Stores struct {
 	Executions reach.Executions
 	Now        func() time.Time
 	Holder     func() string // describes this process, as LockState.Holder
+	By         string        // user@host, as in the tombstones that this process would write; "" if it is not known
 }
 
 // Options adjust a collection.
@@ -188,8 +190,9 @@ type collection struct {
 	Stores
 	Options
 	report *Report
-	cutoff time.Time // what is not older is spared; zero spares nothing, for a dry run without anybody at work
-	pruned time.Time // what was pruned since, by the clock of processes, somebody may have found before
+	cutoff time.Time     // what is not older is spared; zero spares nothing, for a dry run without anybody at work
+	oldest time.Time     // when the oldest session of somebody else began, or now: what was pruned since, somebody may have found
+	behind time.Duration // how far the clock of this machine may be behind the file system's
 	marked *reach.Set
 	gone   int // objects that were missing when they were to be read
 
@@ -233,7 +236,7 @@ func (c *collection) mark(ctx context.Context) error {
 	// A phase must end before the next begins: what it reads decides what may still be replaced.
 	for _, enumerate := range []func() error{
 		func() error { return stores.References(ctx, w) },
-		func() error { return stores.Tombstones(ctx, c.pruned, w) },
+		func() error { return stores.Tombstones(ctx, c.prunedSince, w) },
 		func() error {
 			sessions, err := c.Records.LiveSessions(ctx)
 			if err != nil {
@@ -256,19 +259,38 @@ func (c *collection) mark(ctx context.Context) error {
 	return nil
 }
 
-// clockSlack is how far the clock of whoever has pruned, perhaps on another machine, may be behind the file system's.
-const clockSlack = time.Hour
+// Tombstones are dated by the clock of whoever pruned, sessions by the file system's. clockSlack is how far the clock of another
+// machine may be behind it. That of this machine is compared; clockGrain is what the file system's may round.
+const (
+	clockSlack = time.Hour
+	clockGrain = 20 * time.Millisecond
+)
+
+// prunedSince is from when on somebody at work may have found what was pruned.
+func (c *collection) prunedSince(by string) time.Time {
+	if c.report.Sessions == 0 {
+		return c.oldest
+	}
+	if _, host, ok := strings.Cut(c.By, "@"); ok && strings.HasSuffix(by, "@"+host) {
+		return c.oldest.Add(-c.behind)
+	}
+	return c.oldest.Add(-clockSlack)
+}
 
 // began begins a session of our own, so that there is a moment before which everybody began whom we did not see, and
 // finds the oldest.
 func (c *collection) began(ctx context.Context) error {
 	var own time.Time
-	c.pruned = c.Now()
+	c.behind = clockGrain
 	if !c.DryRun {
 		var err error
 		if own, err = c.Records.SessionBegan(ctx); err != nil {
 			return err
 		}
+	}
+	c.oldest = c.Now()
+	if !own.IsZero() {
+		c.behind += max(0, own.Sub(c.oldest))
 	}
 	sessions, err := c.Records.LiveSessions(ctx)
 	if err != nil {
@@ -284,8 +306,8 @@ func (c *collection) began(ctx context.Context) error {
 			ours = true
 			continue
 		}
-		if since := s.Began.Add(-clockSlack); since.Before(c.pruned) {
-			c.pruned = since
+		if s.Began.Before(c.oldest) {
+			c.oldest = s.Began
 		}
 		c.report.Sessions++
 		if c.report.OldestSession.IsZero() || s.Began.Before(c.report.OldestSession) {

@@ -89,7 +89,7 @@ func (h *house) must(err error) {
 }
 
 func (h *house) stores() gc.Stores {
-	return gc.Stores{Records: h.Records, Objects: h.Objects, Executions: h.Executions, Now: time.Now, Holder: h.Workspaces.Holder}
+	return gc.Stores{Records: h.Records, Objects: h.Objects, Executions: h.Executions, Now: time.Now, Holder: h.Workspaces.Holder, By: "me@here"}
 }
 
 // collect makes a visit that collects.
@@ -297,6 +297,32 @@ func TestCollectKeepsWhatIsProtected(t *testing.T) {
 	h.again()
 	if _, err := gc.Collect(t.Context(), h.stores(), gc.Options{}); err == nil || !h.has(garbage) {
 		t.Errorf("a name of an unknown kind: got %v, want an error and nothing removed", err)
+	}
+}
+
+// What was pruned before anybody at work began, nobody can have found. That another machine's clock says so proves nothing.
+func TestCollectWhatWasPrunedBefore(t *testing.T) {
+	for by, want := range map[string]int64{"you@here": 0, "me@there": 5} {
+		h := newHouse(t, t.TempDir())
+		h.project("x")
+		h.deploy("w", inputs, "tasks:", "  one: {in: [n], out: d/, run: make d/ one}")
+		h.start("w")
+		h.must(h.Workspaces.Remove(t.Context(), "w"))
+		curator := executions.NewCurator(h.Executions, h.Records, func() time.Time { return time.Now().Add(-time.Second) })
+		for e, err := range h.Executions.All(t.Context()) {
+			h.must(err)
+			_, err = curator.Prune(t.Context(), e.Key.Task, []executions.Victim{e.Victim()}, by, "test")
+			h.must(err)
+		}
+		worker, err := repo.Open(h.root, repo.Options{Version: "test"})
+		h.must(err)
+		_, err = worker.Records.SessionBegan(t.Context())
+		h.must(err)
+		h.again()
+		if report := h.collect(gc.Options{}); report.Live.Objects != want || int64(len(h.objects())) != want {
+			t.Errorf("pruned by %s: got %+v, want %d objects to be left", by, report, want)
+		}
+		h.must(worker.Close())
 	}
 }
 

@@ -90,7 +90,7 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 			phase = &p.Phase
 		}
 	}
-	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.now, Holder: r.Workspaces.Holder}
+	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
 	return gc.Collect(ctx, s, o)
 }
 

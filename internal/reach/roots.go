@@ -42,7 +42,7 @@ func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore
 	if err := s.References(ctx, sink); err != nil {
 		return err
 	}
-	if err := s.Tombstones(ctx, since, sink); err != nil {
+	if err := s.Tombstones(ctx, func(string) time.Time { return since }, sink); err != nil {
 		return err
 	}
 	return Protected(sessions, sink)
@@ -147,10 +147,9 @@ func (s *Stores) PinRoots(ctx context.Context, sink Sink) error {
 	})
 }
 
-// Tombstones enumerates what was pruned at a moment or later: somebody who was at work then may have found it. Tombstones
-// are kept to the millisecond.
-func (s *Stores) Tombstones(ctx context.Context, since time.Time, sink Sink) error {
-	since = since.Truncate(time.Millisecond)
+// Tombstones enumerates what was pruned at a moment or later: somebody who was at work then may have found it. The moment is
+// by the clock of whoever pruned, who is given as user@host. Tombstones are kept to the millisecond.
+func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time, sink Sink) error {
 	return s.list(ctx, "TOMBSTONE", func(rec refstore.Record) error {
 		owner := Owner{Kind: ATombstone}
 		task, err := objectstore.ParseHash(rec.Key.Sort)
@@ -164,7 +163,7 @@ func (s *Stores) Tombstones(ctx context.Context, since time.Time, sink Sink) err
 		t := taskRoots{stores: s, sink: sink, hash: task}
 		for i := range stones {
 			stone := &stones[i]
-			if stone.PrunedAt.Before(since) {
+			if stone.PrunedAt.Before(since(stone.By).Truncate(time.Millisecond)) {
 				continue
 			}
 			inputs, err := objectstore.ParseHash(stone.InputsHash)

@@ -242,7 +242,7 @@ func TestTombstonesAndProtected(t *testing.T) {
 	r.write("TOMBSTONE", hash(9).String(), record.Tombstones{stone(5, noon.Add(-time.Hour))}.Encode())
 	var got sink
 	// A moment within the millisecond to which tombstones are kept.
-	if err := r.stores().Tombstones(t.Context(), noon.Add(700*time.Microsecond), &got); err != nil {
+	if err := r.stores().Tombstones(t.Context(), func(string) time.Time { return noon.Add(700 * time.Microsecond) }, &got); err != nil {
 		t.Fatal(err)
 	}
 	got.check(t,
