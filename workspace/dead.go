@@ -75,7 +75,7 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *ex
 	if run.State != record.RunRunning {
 		// It had finished but for its last steps: do them.
 		end = events.Event{Type: events.RunCompleted, Data: &events.Data{
-			Duration: run.CompletedAt.Sub(run.StartedAt).Milliseconds(), Summary: summary(run.Summary)}}
+			Duration: run.CompletedAt.Sub(run.StartedAt).Milliseconds(), Summary: summary(run.Summary), Outputs: run.OutputSnapshot}}
 		switch run.State {
 		case record.RunFailed:
 			end.Type, end.Task, end.Data.Message = events.RunFailed, run.FailedTask, run.Error

@@ -191,7 +191,7 @@ func (r *run) emit(e events.Event) events.Event {
 }
 
 func (r *run) emitStarted() {
-	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Process: r.o.Process}})
+	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process}})
 }
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
@@ -466,7 +466,7 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	e := events.Event{Type: events.RunCompleted, Data: &events.Data{
-		Duration: r.rec.CompletedAt.Sub(r.began).Milliseconds(), Summary: summary(r.rec.Summary)}}
+		Duration: r.rec.CompletedAt.Sub(r.began).Milliseconds(), Summary: summary(r.rec.Summary), Outputs: r.rec.OutputSnapshot}}
 	switch r.rec.State {
 	case record.RunFailed:
 		e.Type, e.Task, e.Data.Message = events.RunFailed, r.rec.FailedTask, r.rec.Error

@@ -153,3 +153,35 @@ func (w *Workspaces) Changed(ctx context.Context, key executions.Key) <-chan str
 	}
 	return c
 }
+
+// TaskHashes returns the hashes that a task of a workspace has, by the package that is deployed and by those of its runs that are
+// here. There are none of a task that no package knows.
+func (w *Workspaces) TaskHashes(ctx context.Context, ws, task string) ([]objectstore.Hash, error) {
+	r, err := w.RunSummary(ctx, ws)
+	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	pkg := ""
+	if r != nil {
+		h, err := w.history(ctx, ws, r)
+		if err != nil {
+			return nil, err
+		}
+		pkg = h.pkg
+	}
+	packages, err := w.packagesOf(ctx, ws, r, pkg)
+	if err != nil {
+		return nil, err
+	}
+	var hashes []objectstore.Hash
+	for _, tasks := range packages {
+		t, ok := tasks[task]
+		if !ok {
+			continue
+		}
+		if h, err := objectstore.ParseHash(t.Task); err == nil && !slices.Contains(hashes, h) {
+			hashes = append(hashes, h)
+		}
+	}
+	return hashes, nil
+}

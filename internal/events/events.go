@@ -53,6 +53,9 @@ type Data struct {
 	Package     string   `json:"package,omitempty"`     // run.started: name@version
 	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object
 	Process     *Process `json:"process,omitempty"`     // run.started
+	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
+	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of what the workspace holds then
+	By          string   `json:"by,omitempty"`          // run.cancelled: user@host who asked for it
 	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
 	As          string   `json:"as,omitempty"`          // bulk task.cached: with the executions of this run
 	Key         string   `json:"key,omitempty"`         // taskHash/inputsHash

@@ -26,7 +26,8 @@ const table = `
 bench:                         objectstore
 internal/e2e:
 
-cmd/e3:                        exportimport internal/verify gc workspace dataflow executions objectstore internal/repo internal/runner internal/events
+cmd/e3:                        exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/runner internal/events
+                               internal/explain internal/compare internal/history internal/report internal/trace internal/graph internal/telemetry
                                internal/manifest internal/record internal/value internal/settings internal/signature internal/beast2 internal/atomicfile
 
 # The composition root: it alone knows the backends.
@@ -36,11 +37,18 @@ internal/verify:               workspace dataflow executions objectstore refstor
 gc:                            workspace executions objectstore refstore internal/reach internal/record
 exportimport:                  workspace dataflow executions objectstore refstore internal/reach internal/zipfile internal/settings internal/signature
                                internal/events internal/manifest internal/eastref internal/record internal/atomicfile
+internal/explain:              internal/history workspace dataflow executions objectstore refstore internal/events internal/record
+internal/compare:              internal/history workspace dataflow executions objectstore internal/events internal/record
+internal/report:               internal/graph workspace executions objectstore internal/events internal/record
+internal/trace:                workspace internal/events internal/record
+internal/history:              workspace executions objectstore refstore internal/events internal/record
 workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value
 dataflow:                      executions objectstore internal/events internal/record
 internal/reach:                executions objectstore refstore internal/eastref internal/record
 executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile
 
+internal/telemetry:            internal/events
+internal/graph:
 internal/events:               refstore
 internal/settings:             refstore internal/signature
 internal/value:                internal/manifest internal/beast2

@@ -3,9 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
-	"path"
 
-	"e3/internal/beast2"
 	"e3/objectstore"
 )
 
@@ -81,48 +79,19 @@ func shown(e *objectstore.TreeEntry) string {
 	return sized(e.Size)
 }
 
-// trees compares two directories entry by entry. What is the same in both is not read.
-func (d *differ) trees(rel string, was, is objectstore.Hash) error {
-	old, err := objectstore.ReadTree(d.ctx, d.objects, was)
-	if err != nil {
-		return err
-	}
-	now, err := objectstore.ReadTree(d.ctx, d.objects, is)
-	if err != nil {
-		return err
-	}
-	for len(old) > 0 || len(now) > 0 {
-		var a, b *objectstore.TreeEntry
+// trees compares two directories entry by entry.
+func (d *differ) trees(was, is objectstore.Hash) error {
+	for c, err := range objectstore.DiffTrees(d.ctx, d.objects, was, is) {
 		switch {
-		case len(now) == 0 || len(old) > 0 && beast2.CompareStrings(old[0].Name, now[0].Name) < 0:
-			a, old = &old[0], old[1:]
-		case len(old) == 0 || beast2.CompareStrings(now[0].Name, old[0].Name) < 0:
-			b, now = &now[0], now[1:]
-		default:
-			a, b, old, now = &old[0], &now[0], old[1:], now[1:]
-		}
-		if err := d.entry(rel, a, b); err != nil {
+		case err != nil:
 			return err
+		case c.Was == nil:
+			d.add(Change{Kind: Added, Path: c.Path, Is: shown(c.Is)})
+		case c.Is == nil:
+			d.add(Change{Kind: Removed, Path: c.Path, Was: shown(c.Was)})
+		default:
+			d.add(Change{Kind: Changed, Path: c.Path, Was: shown(c.Was), Is: shown(c.Is)})
 		}
-	}
-	return nil
-}
-
-// entry compares an entry, of which one side may be missing.
-func (d *differ) entry(rel string, a, b *objectstore.TreeEntry) error {
-	if a != nil && b != nil && a.Kind == objectstore.KindDir && b.Kind == objectstore.KindDir {
-		if a.Hash == b.Hash {
-			return nil
-		}
-		return d.trees(path.Join(rel, a.Name), a.Hash, b.Hash)
-	}
-	switch {
-	case a == nil:
-		d.add(Change{Kind: Added, Path: path.Join(rel, b.Name), Is: shown(b)})
-	case b == nil:
-		d.add(Change{Kind: Removed, Path: path.Join(rel, a.Name), Was: shown(a)})
-	case *a != *b:
-		d.add(Change{Kind: Changed, Path: path.Join(rel, a.Name), Was: shown(a), Is: shown(b)})
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ func (r *rerun) task(ctx context.Context, t *record.PackageTask, leaf record.Lea
 	}
 	d := differ{ctx: ctx, objects: r.Objects, again: a}
 	if spec.Output.IsDir() {
-		return a, d.trees("", was, a.Is.Output)
+		return a, d.trees(was, a.Is.Output)
 	}
 	return a, d.file(was, a.Is.Output)
 }
