@@ -27,7 +27,7 @@ bench:                         objectstore
 internal/e2e:
 
 cmd/e3:                        exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/runner internal/events
-                               internal/explain internal/compare internal/history internal/report internal/trace internal/graph internal/telemetry
+                               internal/explain internal/compare internal/history internal/report internal/trace internal/diagram internal/telemetry
                                internal/manifest internal/record internal/value internal/settings internal/signature internal/beast2 internal/atomicfile
 
 # The composition root: it alone knows the backends.
@@ -39,7 +39,7 @@ exportimport:                  workspace dataflow executions objectstore refstor
                                internal/events internal/manifest internal/eastref internal/record internal/atomicfile
 internal/explain:              internal/history workspace dataflow executions objectstore refstore internal/events internal/record
 internal/compare:              internal/history workspace dataflow executions objectstore internal/events internal/record
-internal/report:               internal/graph workspace executions objectstore internal/events internal/record
+internal/report:               internal/diagram workspace executions objectstore internal/events internal/record
 internal/trace:                workspace internal/events internal/record
 internal/history:              workspace executions objectstore refstore internal/events internal/record
 workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value
@@ -48,7 +48,7 @@ internal/reach:                executions objectstore refstore internal/eastref 
 executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile
 
 internal/telemetry:            internal/events
-internal/graph:
+internal/diagram:
 internal/events:               refstore
 internal/settings:             refstore internal/signature
 internal/value:                internal/manifest internal/beast2
