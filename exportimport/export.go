@@ -224,7 +224,7 @@ func (x *exporter) write(ctx context.Context, s *snapshot, list []*taken, out *o
 	defer spool.Discard() // nothing of it is kept
 	w := &zipWriter{
 		x: x, s: s, manifest: signature.NewManifest(),
-		zip: zipfile.NewWriter(ctx, out, spool, zipfile.Options{Workers: x.opts.Workers}),
+		zip: zipfile.NewWriter(ctx, &atomicfile.Early{File: out}, spool, zipfile.Options{Workers: x.opts.Workers}),
 	}
 	defer w.zip.Abort()
 	return w.write(ctx, c, list)
