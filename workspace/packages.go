@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,8 +118,33 @@ func (w *Workspaces) LoadPackage(ctx context.Context, hash string) (*record.Pack
 	return record.DecodePackage(data)
 }
 
-// compareVersions orders 1.9.0 before 1.10.0: runs of digits as numbers, all else as text.
+// compareVersions orders 1.9.0 before 1.10.0: runs of digits as numbers, all else as text. As in Semantic Versioning 2.0.0 a
+// pre-release, 1.0.0-rc.1, comes before its release; what follows a + decides last.
 func compareVersions(a, b string) int {
+	mainA, preA, buildA := cutVersion(a)
+	mainB, preB, buildB := cutVersion(b)
+	if c := compareRuns(mainA, mainB); c != 0 {
+		return c
+	}
+	if (preA == "") != (preB == "") {
+		return len(preB) - len(preA)
+	}
+	return cmp.Or(compareRuns(preA, preB), compareRuns(buildA, buildB))
+}
+
+// cutVersion divides a version at its + and, if it has three numbers before it or a letter after it, at its first hyphen: a date
+// is no pre-release.
+func cutVersion(v string) (main, pre, build string) {
+	v, build, _ = strings.Cut(v, "+")
+	main, pre, ok := strings.Cut(v, "-")
+	if ok && strings.Count(main, ".") != 2 && (pre == "" || digits(pre)) {
+		return v, "", build
+	}
+	return main, pre, build
+}
+
+// compareRuns compares texts run by run.
+func compareRuns(a, b string) int {
 	for a != "" && b != "" {
 		x, restA := versionPart(a)
 		y, restB := versionPart(b)

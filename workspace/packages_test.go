@@ -111,7 +111,8 @@ func TestDeployRegistered(t *testing.T) {
 }
 
 func TestCompareVersions(t *testing.T) {
-	ascending := []string{"", "0.9", "1", "1.2", "1.2.0", "1.9", "1.10", "1.10.1", "1.100", "2", "10", "a", "a1", "a2", "a10", "b"}
+	ascending := []string{"", "0.9", "1", "1.2", "1.2.0", "1.9", "1.10", "1.10.1-1", "1.10.1-rc2", "1.10.1-rc10", "1.10.1-rc10+b",
+		"1.10.1", "1.10.1+a", "1.100", "2", "10", "2024", "2024-01-02", "2024-01-10", "a", "a1", "a2", "a10", "b"}
 	for i, a := range ascending {
 		for j, b := range ascending {
 			got := workspace.CompareVersions(a, b)
