@@ -134,7 +134,7 @@ func (g graph) ninja(w *bufio.Writer) {
 }
 
 func (b *bench) graphs() error {
-	if !b.wants("null") && !b.wants("cold") && !b.wants("one changed") || !have("ninja") {
+	if !b.wants("null") && !b.wants("cold") && !b.wants("one changed") && !b.wants("plan") || !have("ninja") {
 		return nil
 	}
 	list := []graph{
@@ -185,6 +185,9 @@ func (b *bench) graph(g graph, dir string) error {
 	if err := b.unchanged(g, last); err != nil {
 		return err
 	}
+	if err := b.plan(g, last); err != nil {
+		return err
+	}
 	return b.changed(g, last)
 }
 
@@ -206,6 +209,30 @@ func (b *bench) unchanged(g graph, dir string) error {
 		}
 	}
 	row("null, "+g.name(), median(e3), median(peer), target, fmt.Sprintf("%d MiB", memory>>10))
+	return nil
+}
+
+// plan measures the question what a start would do: with nothing changed, and with all of it to do again.
+func (b *bench) plan(g graph, dir string) error {
+	for _, how := range []string{"unchanged", "forced"} {
+		var e3, peer []time.Duration
+		for range 2 * b.rounds {
+			args := []string{b.e3, "plan", ".", "bench"}
+			if how == "forced" {
+				args = append(args, "--force")
+			}
+			t, _, err := timed(dir, args...)
+			if err != nil {
+				return err
+			}
+			u, _, err := timed(dir, "ninja", "-n")
+			if err != nil {
+				return err
+			}
+			e3, peer = append(e3, t), append(peer, u)
+		}
+		row("plan "+how+", "+g.name(), median(e3), median(peer), 0, "peer: ninja -n, unchanged")
+	}
 	return nil
 }
 

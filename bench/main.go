@@ -1,7 +1,7 @@
 // Command bench measures e3 against its peers on the same generated work, in one run, and
 // prints medians and ratios.
 //
-//	go run ./bench             graphs of 10,000 tasks, files, exports, gc, start-up (some minutes)
+//	go run ./bench             graphs of 10,000 tasks, events, files, exports, gc, start-up (some minutes)
 //	go run ./bench -full       and 100,000 tasks, and a 2 GiB file
 //	go run ./bench -run null   only measurements whose name contains "null"
 //
@@ -61,7 +61,7 @@ func (b *bench) main() error {
 	}
 	fmt.Printf("%d cores, %s, %s\n\n", runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format("2006-01-02"))
 	fmt.Printf("%-34s %12s %12s %8s %8s\n", "what", "e3", "peer", "ratio", "target")
-	for _, part := range []func() error{b.startup, b.graphs, b.files, b.archives} {
+	for _, part := range []func() error{b.startup, b.graphs, b.events, b.files, b.archives} {
 		if err := part(); err != nil {
 			return err
 		}

@@ -4,7 +4,8 @@ import "time"
 
 // Order returns the tasks in the order in which they are taken when one runs at a time.
 func Order(g *Graph, expected func(string) time.Duration) []string {
-	r := ready{g: g, rank: ranks(g, expected), overtaken: map[int32]int{}}
+	own, _ := estimates(g, expected)
+	r := ready{g: g, rank: ranks(g, own), overtaken: map[int32]int{}}
 	waiting := make([]int, g.Len())
 	for i, deps := range g.deps {
 		if waiting[i] = len(deps); waiting[i] == 0 {

@@ -83,6 +83,8 @@ type behaviour struct {
 	fails bool              // with exit code 3
 	error executions.Reason // ends in this error
 	fault error             // of the stores
+	other record.State      // Success, Failed: another run was waited for, and ended so
+	late  bool              // a cancellation finds the command announced and not started
 }
 
 type step struct {
@@ -115,6 +117,9 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 	if b.fault != nil {
 		return executions.Result{}, b.fault
 	}
+	if b.other != 0 {
+		return w.others(req, key, b)
+	}
 	release := func(bool) {}
 	if req.Admit != nil {
 		var err error
@@ -127,7 +132,11 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 		release(true)
 		return executions.Result{}, context.Cause(ctx)
 	}
-	w.begin(req)
+	w.mu.Lock()
+	w.count[key]++
+	id := fmt.Sprintf("%s#%d", key.String()[:8]+key.Inputs.String()[:8], w.count[key])
+	w.mu.Unlock()
+	w.begin(req, id)
 	cancelled := false
 	if b.takes > 0 {
 		select {
@@ -137,16 +146,17 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 		}
 	}
 	w.end(req, start)
+	if cancelled && b.late {
+		release(true)
+		return executions.Result{}, fmt.Errorf("not started: %w", context.Cause(ctx))
+	}
 	release(cancelled || b.fails || b.error != "")
 	if b.takes > 0 {
 		time.Sleep(recording)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.count[key]++
-	res := executions.Result{
-		ExecutionID: fmt.Sprintf("%s#%d", key.String()[:8]+key.Inputs.String()[:8], w.count[key]), Duration: time.Since(start),
-	}
+	res := executions.Result{ExecutionID: id, Duration: time.Since(start)}
 	switch {
 	case cancelled:
 		res.State, res.Reason, res.Message = record.Error, executions.ReasonCancelled, "cancelled"
@@ -162,7 +172,21 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 	return res, nil
 }
 
-func (w *world) begin(req *executions.Request) {
+// others is the answer of another run.
+func (w *world) others(req *executions.Request, key executions.Key, b behaviour) (executions.Result, error) {
+	time.Sleep(b.takes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	res := executions.Result{ExecutionID: "other", State: b.other, Cached: true}
+	if b.other == record.Success {
+		res.Output, res.Size = w.compute(req, key)
+	} else {
+		res.ExitCode = 3
+	}
+	return res, nil
+}
+
+func (w *world) begin(req *executions.Request, id string) {
 	w.mu.Lock()
 	w.live[req.Name] = req.Policy
 	if w.watch != nil {
@@ -170,7 +194,7 @@ func (w *world) begin(req *executions.Request) {
 	}
 	w.mu.Unlock()
 	if req.Started != nil {
-		req.Started("")
+		req.Started(id)
 	}
 }
 

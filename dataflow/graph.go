@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"e3/internal/events"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -214,30 +215,7 @@ func (g *Graph) Select(pattern string) (named, selected []bool) {
 }
 
 // Match tells whether a name fits a pattern of *, ? and literal characters.
-func Match(pattern, name string) bool {
-	p, n := []rune(pattern), []rune(name)
-	star, mark := -1, 0
-	i, j := 0, 0
-	for j < len(n) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, mark = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == n[j]):
-			i++
-			j++
-		case star >= 0:
-			mark++
-			i, j = star+1, mark
-		default:
-			return false
-		}
-	}
-	for i < len(p) && p[i] == '*' {
-		i++
-	}
-	return i == len(p)
-}
+func Match(pattern, name string) bool { return events.Match(pattern, name) }
 
 // leaf says how the output of a task stands in the workspace.
 func (g *Graph) leaf(i int32, h objectstore.Hash, size int64) record.Leaf {

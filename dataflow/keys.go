@@ -25,6 +25,17 @@ type Produced struct {
 func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, visit func(i int32, key *executions.Key) (*Produced, error)) error {
 	s := &scheduler{ctx: ctx, g: g, objects: unstored{objects}, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
 	known := make([]bool, g.Len())
+	return g.visit(ctx, func(_ context.Context, i int32) error {
+		made, err := visit(i, s.key(i, known))
+		if made != nil {
+			s.results[i], known[i] = TaskResult{Output: made.Output, Size: made.Size}, true
+		}
+		return err
+	})
+}
+
+// visit calls fn once for each task, after all that it reads, for several tasks at a time, until one fails.
+func (g *Graph) visit(ctx context.Context, fn func(ctx context.Context, i int32) error) error {
 	for _, level := range g.levels() {
 		eg, ctx := errgroup.WithContext(ctx)
 		eg.SetLimit(runtime.GOMAXPROCS(0))
@@ -33,11 +44,7 @@ func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs recor
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				made, err := visit(i, s.key(i, known))
-				if made != nil {
-					s.results[i], known[i] = TaskResult{Output: made.Output, Size: made.Size}, true
-				}
-				return err
+				return fn(ctx, i)
 			})
 		}
 		if err := eg.Wait(); err != nil {

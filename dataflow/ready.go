@@ -91,35 +91,43 @@ func (r *ready) pop(check func(int32) fit) (int32, bool) {
 	return 0, false
 }
 
-// ranks returns for each task the expected time from its start to the end of the
-// longest path below it. A task without history counts as the average of those with one.
-func ranks(g *Graph, expected func(string) time.Duration) []time.Duration {
-	own := make([]time.Duration, g.Len())
+// estimates returns for each task how long it is expected to take, and whether that is from history. A task
+// without counts as the average of those with one, and as a second where there is none.
+func estimates(g *Graph, expected func(string) time.Duration) (own []time.Duration, known []bool) {
+	own, known = make([]time.Duration, g.Len()), make([]bool, g.Len())
 	var sum time.Duration
-	known := 0
+	n := 0
 	for i := range own {
 		if expected != nil {
 			own[i] = expected(g.Name(int32(i)))
 		}
 		if own[i] > 0 {
+			known[i] = true
 			sum += own[i]
-			known++
+			n++
 		}
 	}
 	average := time.Second
-	if known > 0 {
-		average = max(sum/time.Duration(known), 1)
+	if n > 0 {
+		average = max(sum/time.Duration(n), 1)
 	}
+	for i := range own {
+		if !known[i] {
+			own[i] = average
+		}
+	}
+	return own, known
+}
+
+// ranks returns for each task the expected time from its start to the end of the
+// longest path below it.
+func ranks(g *Graph, own []time.Duration) []time.Duration {
 	rank := make([]time.Duration, g.Len())
 	for _, i := range slices.Backward(g.topo) {
 		for _, d := range g.dependents[i] {
 			rank[i] = max(rank[i], rank[d])
 		}
-		if own[i] > 0 {
-			rank[i] += own[i]
-		} else {
-			rank[i] += average
-		}
+		rank[i] += own[i]
 	}
 	return rank
 }
@@ -194,6 +202,12 @@ func (b *budget) claim(p *record.Policy, sign float64) {
 	}
 }
 
+// turn is how many thousandths of a core a command needs to start.
+func (b *budget) turn(p *record.Policy) int64 {
+	cpu, _ := b.demand(p)
+	return max(int64(1000*cpu), 1)
+}
+
 // A gate is where launched tasks wait for their turn to start a command, in order.
 type gate struct {
 	sem    *semaphore.Weighted // in thousandths of a core
@@ -215,8 +229,7 @@ func newGate(ctx context.Context, b *budget) *gate {
 // change. With closing, a failure lets nobody in any more: the failed command's own
 // turn would go to the next before the scheduler hears of it.
 func (g *gate) admit(p *record.Policy, closing bool) (release func(failed bool), err error) {
-	cpu, _ := g.budget.demand(p)
-	n := max(int64(1000*cpu), 1)
+	n := g.budget.turn(p)
 	if err := g.sem.Acquire(g.open, n); err != nil {
 		return nil, errNotStarted
 	}

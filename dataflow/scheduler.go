@@ -21,6 +21,7 @@ import (
 //	                  │  ├──failure, attempts left → waits → launched
 //	                  │  └──failure────→ Failed → dependants Skipped
 //	Pending ─run ends early────────────→ Abandoned
+//	waits ───run ends early────────────→ Failed
 type scheduler struct {
 	ctx     context.Context
 	g       *Graph
@@ -43,6 +44,7 @@ type scheduler struct {
 
 	running   int
 	retrying  map[int32]*time.Timer
+	tried     map[int32]events.Event // how the last attempt ended of a task that is to have another
 	done      chan completion
 	retry     chan int32
 	stopping  bool // launch nothing more
@@ -58,29 +60,36 @@ type scheduler struct {
 
 // completion is a launched task coming back.
 type completion struct {
-	task   int32
-	key    string
-	result executions.Result
-	proven bool // the baseline's answer: inputs turned out to be the same
-	err    error
+	task      int32
+	key       string
+	begun     bool   // its command was announced as started
+	execution string // by that
+	result    executions.Result
+	proven    bool // the baseline's answer: inputs turned out to be the same
+	err       error
 }
 
 func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts *Options) *scheduler {
 	s := &scheduler{
 		ctx: ctx, g: g, objects: objects, exec: exec, opts: opts,
 		results: make([]TaskResult, g.Len()), waiting: make([]int32, g.Len()), attempts: make([]int64, g.Len()),
-		budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
+		budget: newBudget(g, opts), retrying: map[int32]*time.Timer{}, tried: map[int32]events.Event{},
 		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)}, marked: marked(g.Package),
 	}
 	s.gate = newGate(ctx, s.budget)
-	if opts.Filter != "" {
-		s.named, s.selected = g.Select(opts.Filter)
-	}
-	if opts.Baseline != nil {
-		s.proof = prove(g, opts.Baseline, opts.Inputs)
-	}
+	s.choose()
 	return s
+}
+
+// choose finds what the filter selects, and what the baseline may answer.
+func (s *scheduler) choose() {
+	if s.opts.Filter != "" {
+		s.named, s.selected = s.g.Select(s.opts.Filter)
+	}
+	if s.opts.Baseline != nil {
+		s.proof = prove(s.g, s.opts.Baseline, s.opts.Inputs)
+	}
 }
 
 func (s *scheduler) wants(i int32) bool  { return s.selected == nil || s.selected[i] }
@@ -137,7 +146,7 @@ func (s *scheduler) begin() {
 		i := int32(i)
 		switch {
 		case !s.wants(i):
-		case s.proof != nil && !s.proof.dirty[i] && !s.dirtyByForce(i):
+		case s.proven(i):
 			s.results[i] = s.proof.result(i)
 			proven = append(proven, i)
 		default:
@@ -156,7 +165,8 @@ func (s *scheduler) begin() {
 		return
 	}
 	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: todo}})
-	s.ready = ready{g: s.g, rank: ranks(s.g, s.opts.Expected), overtaken: map[int32]int{}}
+	own, _ := estimates(s.g, s.opts.Expected)
+	s.ready = ready{g: s.g, rank: ranks(s.g, own), overtaken: map[int32]int{}}
 	for i := range s.results {
 		i := int32(i)
 		if !s.wants(i) || s.results[i].State != Pending {
@@ -171,6 +181,11 @@ func (s *scheduler) begin() {
 			s.markReady(i)
 		}
 	}
+}
+
+// proven tells whether the baseline answers a task without a look.
+func (s *scheduler) proven(i int32) bool {
+	return s.proof != nil && !s.proof.dirty[i] && !s.dirtyByForce(i)
 }
 
 // dirtyByForce tells whether a proof is no use because the task, or something upstream of
@@ -220,16 +235,15 @@ func (s *scheduler) complete(c completion) {
 	var lacking *LackingError
 	switch {
 	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
-		return // nothing ran and nothing was recorded: abandoned, unless it had failed before
+		if c.begun { // the word came between the announcement of the command and its start
+			s.fault(c, string(executions.ReasonCancelled), "cancelled before the command ran")
+		}
+		return // else nothing ran and nothing was recorded: abandoned, unless it had failed before
 	case errors.As(c.err, &lacking):
-		s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{
-			Key: c.key, Attempt: s.attempts[i], Reason: "input", Message: lacking.Error()}})
-		s.failed(i, lacking.Error())
+		s.fault(c, "input", lacking.Error())
 		return
 	case c.err != nil:
-		s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{
-			Key: c.key, Attempt: s.attempts[i], Reason: "e3", Message: c.err.Error()}})
-		s.failed(i, c.err.Error())
+		s.fault(c, "e3", c.err.Error())
 		s.fail(c.err)
 		return
 	}
@@ -254,7 +268,7 @@ func (s *scheduler) complete(c completion) {
 	s.results[i] = result
 	policy := &s.g.Package.Tasks[i].Policy
 	if s.attempts[i] <= policy.Retries && r.Reason != executions.ReasonCancelled && !s.stopping {
-		s.retryLater(i, backoff(policy, s.attempts[i]))
+		s.retryLater(i, e, backoff(policy, s.attempts[i]))
 		return
 	}
 	text := r.Message
@@ -265,6 +279,13 @@ func (s *scheduler) complete(c completion) {
 		s.timedOut = true
 	}
 	s.failed(i, text)
+}
+
+// fault settles a task whose attempt left no record of its end.
+func (s *scheduler) fault(c completion, reason, message string) {
+	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: c.execution, Data: &events.Data{
+		Key: c.key, Attempt: s.attempts[c.task], Reason: reason, Message: message, NoRecord: c.execution != ""}})
+	s.failed(c.task, message)
 }
 
 // cancels tells whether an error is that of the cancelled run: stores and files return the
@@ -284,7 +305,9 @@ func backoff(p *record.Policy, attempts int64) time.Duration {
 	return min(d, max(time.Hour, p.Backoff))
 }
 
-func (s *scheduler) retryLater(i int32, delay time.Duration) {
+// retryLater schedules another attempt of a task; last is how the one before ended.
+func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration) {
+	s.tried[i] = last
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{
 		Attempt: s.attempts[i] + 1, DelayMs: delay.Milliseconds()}})
 	s.retrying[i] = time.AfterFunc(delay, func() {
@@ -351,10 +374,11 @@ func (s *scheduler) stop() {
 }
 
 // abandon settles whatever never had its turn. What had one and was to have another has
-// failed.
+// failed, as its last attempt did.
 func (s *scheduler) abandon() {
 	for i := range s.results {
-		if r := &s.results[i]; r.State == Pending && r.ExecutionID != "" {
+		if last, ok := s.tried[int32(i)]; ok && s.results[i].State == Pending {
+			s.emit(last)
 			s.failed(int32(i), notRetried)
 		}
 	}

@@ -15,8 +15,8 @@ const maxTask = 16 << 20
 
 // work answers one task. It runs beside the scheduler and reads only results that were
 // settled before the launch.
-func (s *scheduler) work(i int32, attempt int64) completion {
-	c := completion{task: i}
+func (s *scheduler) work(i int32, attempt int64) (c completion) {
+	c.task = i
 	t := &s.g.Package.Tasks[i]
 	force := s.forces(i)
 	if s.proof != nil && s.proof.same[i] && !force {
@@ -52,6 +52,7 @@ func (s *scheduler) work(i int32, attempt int64) completion {
 			return s.gate.admit(&t.Policy, s.opts.FailFast && attempt > t.Policy.Retries)
 		},
 		Started: func(id string) {
+			c.begun, c.execution = true, id
 			s.emit(events.Event{Type: events.TaskStarted, Task: t.Name, Execution: id, Data: &events.Data{Key: c.key, Attempt: attempt}})
 		},
 	})

@@ -41,6 +41,7 @@ func samples(t *testing.T) map[string][]byte {
 		"ExportProvenance":  (&record.Export{}).Encode(),
 		"Tombstones":        record.Tombstones{}.Encode(),
 		"Pin":               (&record.Pin{}).Encode(),
+		"Cancellation":      (&record.Cancellation{}).Encode(),
 		"DataflowRun":       (&record.Run{}).Encode(),
 		"WorkspaceState":    (&record.WorkspaceState{}).Encode(),
 		"LockState":         (&record.LockState{}).Encode(),

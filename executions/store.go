@@ -111,6 +111,9 @@ func outputField(s *record.Status) refstore.Field {
 
 // Get reads one execution with all that is beside its status.
 func (s *Store) Get(ctx context.Context, k Key, id string) (*Execution, error) {
+	if _, err := ParseID(id); err != nil { // events of others may name anything
+		return nil, fmt.Errorf("execution %.40q: %w", id, ErrNotFound)
+	}
 	rec, err := s.records.Get(ctx, recordKey(k, id), sideFields...)
 	if err != nil {
 		return nil, fmt.Errorf("execution %s: %w", id, err)

@@ -134,8 +134,8 @@ func mergeTombstones(old, add record.Tombstones, drop map[string]bool, now time.
 	return kept
 }
 
-// taskTombstones reads those of a task. There are none where the record cannot be read.
-func (s *Store) taskTombstones(ctx context.Context, task objectstore.Hash) (record.Tombstones, error) {
+// TaskTombstones returns what was pruned of a task and is remembered. There is nothing where the record cannot be read.
+func (s *Store) TaskTombstones(ctx context.Context, task objectstore.Hash) (record.Tombstones, error) {
 	rec, err := s.records.Get(ctx, tombstoneKey(task))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, nil
@@ -150,7 +150,7 @@ func (s *Store) taskTombstones(ctx context.Context, task objectstore.Hash) (reco
 // Tombstone returns what tells why a key is missed: the latest success that was pruned under it, the latest failure if there was no
 // success, nil if nothing was pruned that is remembered.
 func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error) {
-	list, err := s.taskTombstones(ctx, k.Task)
+	list, err := s.TaskTombstones(ctx, k.Task)
 	var found *record.Tombstone
 	inputs := k.Inputs.String()
 	for i := range list {
@@ -167,7 +167,7 @@ func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error)
 
 // prunedTask finds a tombstone of a task by the prefix of an id; nil where there is none, or where that cannot be told.
 func (s *Store) prunedTask(ctx context.Context, task objectstore.Hash, prefix string) error {
-	list, err := s.taskTombstones(ctx, task)
+	list, err := s.TaskTombstones(ctx, task)
 	if err != nil {
 		return nil
 	}

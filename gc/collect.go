@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/executions"
 	"e3/internal/reach"
 	"e3/internal/record"
 	"e3/objectstore"
@@ -21,7 +22,7 @@ import (
 
 // Records are the repository's records, with who is at work on them.
 type Records interface {
-	refstore.Store
+	executions.Records
 	refstore.Sessions
 	refstore.Locker
 	// Sweep removes the sessions of dead processes and returns how many there were.

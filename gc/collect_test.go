@@ -308,6 +308,7 @@ func TestCollectWhatWasPrunedBefore(t *testing.T) {
 		h.deploy("w", inputs, "tasks:", "  one: {in: [n], out: d/, run: make d/ one}")
 		h.start("w")
 		h.must(h.Workspaces.Remove(t.Context(), "w"))
+		h.forgetEvents("w")
 		curator := executions.NewCurator(h.Executions, h.Records, func() time.Time { return time.Now().Add(-time.Second) })
 		for e, err := range h.Executions.All(t.Context()) {
 			h.must(err)
@@ -333,6 +334,7 @@ func TestCollectKeepsWhatWasJustPruned(t *testing.T) {
 	h.deploy("w", inputs, "tasks:", "  one: {in: [n], out: d/, run: make d/ one}")
 	h.start("w")
 	h.must(h.Workspaces.Remove(t.Context(), "w"))
+	h.forgetEvents("w")
 	h.again()
 	worker, err := repo.Open(h.root, repo.Options{Version: "test"})
 	h.must(err)
@@ -352,6 +354,67 @@ func TestCollectKeepsWhatWasJustPruned(t *testing.T) {
 	h.must(worker.Close())
 	if report := h.collect(gc.Options{}); report.Live.Objects != 0 || len(h.objects()) != 0 {
 		t.Errorf("once the session is over: got %+v, want nothing left", report)
+	}
+}
+
+// forgetEvents removes the events of a workspace.
+func (h *house) forgetEvents(ws string) {
+	h.Helper()
+	for key, err := range h.Records.ListStreams(h.Context(), refstore.Query{Partition: "EVENTS/" + ws}) {
+		h.must(err)
+		h.must(h.Records.Remove(h.Context(), key))
+	}
+}
+
+// What a run read and left stays as long as its events: the nodes, not the datasets. It may be gone already, and events may say
+// anything.
+func TestCollectKeepsWhatEventsName(t *testing.T) {
+	h := newHouse(t, t.TempDir())
+	lines := []string{inputs, `tasks:`, `  one: {in: [file], out: o, run: make o one}`}
+	h.project("first")
+	h.deploy("w", lines...)
+	first := h.start("w").Run
+	h.project("second")
+	h.deploy("w", lines...)
+	h.start("w")
+	h.again()
+	nodes := map[objectstore.Hash]bool{}
+	h.snapshot(first.InputSnapshot, nodes)
+	h.snapshot(first.OutputSnapshot, nodes)
+	if len(nodes) != 4 { // two roots, inputs, tasks
+		t.Fatalf("the snapshots have %d nodes, want 4", len(nodes))
+	}
+	file := objectstore.Sum([]byte("first"))
+	h.collect(gc.Options{})
+	h.check()
+	odd := h.put("no node")
+	log := events.Create(h.Records, "w", "018f3b4c-9a2d-7def-8abc-123456789012", time.Now)
+	log.Emit(events.Event{Type: events.RunStarted, Data: &events.Data{Inputs: odd.String()}})
+	log.Emit(events.Event{Type: events.RunCompleted, Data: &events.Data{Outputs: strings.Repeat("0", 64)}})
+	h.must(log.Close())
+	h.must(h.Records.Append(t.Context(), refstore.Key{Partition: "EVENTS/w", Sort: "018f3b4c-9a2d-7def-8abc-123456789013"}, 0, []byte("what\n")))
+	h.again()
+	if r := h.collect(gc.Options{}); len(r.Warnings) > 0 || r.Missing != 0 {
+		t.Errorf("got %+v, want no warnings", r)
+	}
+	for n := range nodes {
+		if !h.has(n) {
+			t.Errorf("node %s of a run whose events are here is gone", n)
+		}
+	}
+	if h.has(file) {
+		t.Error("a dataset stays because events name a node with it")
+	}
+	h.forgetEvents("w")
+	h.collect(gc.Options{})
+	gone := 0
+	for n := range nodes {
+		if !h.has(n) {
+			gone++
+		}
+	}
+	if gone < 3 || h.has(odd) {
+		t.Errorf("without the events %d of the nodes are gone, want those that no other run has", gone)
 	}
 }
 
@@ -697,6 +760,23 @@ func (h *house) model() map[objectstore.Hash]bool {
 			for _, s := range []string{run.InputSnapshot, run.OutputSnapshot} {
 				if s != "" {
 					h.snapshot(s, need)
+				}
+			}
+		}
+	}
+	for ws, err := range h.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
+		h.must(err)
+		for key, err := range h.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws.Key.Sort}) {
+			h.must(err)
+			for e, err := range events.Read(ctx, h.Records, ws.Key.Sort, key.Sort) {
+				h.must(err)
+				if e.Data == nil {
+					continue
+				}
+				for _, s := range []string{e.Data.Inputs, e.Data.Outputs} {
+					if s != "" {
+						h.snapshot(s, need)
+					}
 				}
 			}
 		}

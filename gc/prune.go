@@ -23,7 +23,7 @@ import (
 
 // PruneStores are the stores of a repository whose cache is pruned.
 type PruneStores struct {
-	Records    refstore.Store
+	Records    executions.Records
 	Objects    Sized
 	Workspaces *workspace.Workspaces
 	Curator    *executions.Curator

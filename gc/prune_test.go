@@ -338,7 +338,7 @@ func TestPruneBesideAnImport(t *testing.T) {
 		take(executions.Overwritten)
 	}
 	stores := h.pruneStores()
-	stores.Records = &relisted{Store: h.Records, partition: "PIN", again: measuring}
+	stores.Records = &relisted{Records: h.Records, partition: "PIN", again: measuring}
 	pruned, err := gc.Prune(t.Context(), stores, gc.PruneOptions{Rules: gc.Rules{OlderThan: 10 * time.Hour}, Now: now})
 	h.must(err)
 	if len(h.executed()) != 1 || pruned.Executions != 0 || pruned.Spared != 1 {
@@ -348,7 +348,7 @@ func TestPruneBesideAnImport(t *testing.T) {
 
 // relisted tells before a partition is listed for the second time.
 type relisted struct {
-	refstore.Store
+	executions.Records
 	partition string
 	again     func()
 	lists     int
@@ -360,7 +360,7 @@ func (r *relisted) List(ctx context.Context, q refstore.Query) iter.Seq2[refstor
 			r.again()
 		}
 	}
-	return r.Store.List(ctx, q)
+	return r.Records.List(ctx, q)
 }
 
 func (h *house) pruneStores() gc.PruneStores {

@@ -52,4 +52,13 @@ type Streams interface {
 	// ListStreams yields the keys of the streams of one partition in order, under the rules of [Store.List]. KeysOnly and
 	// Fields of the query do not matter.
 	ListStreams(ctx context.Context, q Query) iter.Seq2[Key, error]
+
+	// ListPartitions yields the partitions of a kind that hold streams, by segment in the order of their bytes; one whose
+	// streams were all removed may be among them. Everything written before the iteration begins is seen. An error ends it.
+	ListPartitions(ctx context.Context, kind string) iter.Seq2[string, error]
+
+	// WatchStreams returns a channel that receives after a stream of the partition was created, appended to, cut or removed.
+	// Wake-ups are coalesced and may be spurious; a change after WatchStreams returned is never missed for good. The channel
+	// is closed when ctx ends.
+	WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error)
 }

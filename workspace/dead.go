@@ -11,95 +11,122 @@ import (
 	"e3/refstore"
 )
 
-// closeDead closes what a predecessor left that did not end: under the dataflow lock, a
-// run on record as running has no process any more. Its running executions become errors,
-// its log gets the events that are missing (doc/design.md, "Crashes").
-func (w *Workspaces) closeDead(ctx context.Context, ws, current string, x *executions.Executor) error {
+// crashed is the reason of every event that was not emitted by the run's own process, but by whoever closed the run after it.
+const crashed = "crashed"
+
+const (
+	crashedMessage = "the process of this run ended without finishing it"
+	crashedError   = crashed + ": " + crashedMessage // in the record of such a run
+)
+
+// closeDead closes what a predecessor left that did not end: under the dataflow lock, a run on record as running has no
+// process any more. Its running executions become errors, its log gets the events that are missing, and its record is made
+// from them (doc/design.md, "Crashes"). current is the run that the state names; the one that it names now is returned.
+func (w *Workspaces) closeDead(ctx context.Context, ws, current string, x *executions.Executor) (string, error) {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
 		if err != nil {
-			return fmt.Errorf("look for dead runs: %w", err)
+			return current, fmt.Errorf("look for dead runs: %w", err)
 		}
 		id := rec.Key.Sort
 		ended, err := events.Ended(ctx, w.Records, ws, id)
 		if err != nil {
-			return err
+			return current, err
 		}
-		if !ended {
-			if err := w.closeRun(ctx, ws, id, current, x); err != nil {
-				return fmt.Errorf("close dead run %s: %w", id, err)
-			}
+		if ended {
+			continue
+		}
+		if current, err = w.closeRun(ctx, ws, id, current, x); err != nil {
+			return current, fmt.Errorf("close dead run %s: %w", id, err)
 		}
 	}
-	return nil
+	return current, nil
 }
 
-func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *executions.Executor) error {
+// closeRun closes a run whose log has no end. The end comes last: cut off before it, closing begins anew, and what was
+// emitted already is not missing any more.
+func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *executions.Executor) (string, error) {
 	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
-		return nil
+		return current, nil
 	}
 	if err != nil {
-		return err
+		return current, err
 	}
 	if imported(rec) {
-		return nil // it came as it was
+		return current, nil // it came as it was
 	}
 	run, err := record.DecodeRun(rec.Value)
 	if err != nil {
 		// Its bytes were lost with the power, so it was never synced: it had not finished.
-		run = &record.Run{State: record.RunRunning}
+		run = nil
 	}
-	open := map[string]events.Event{} // executions that were started and not seen to end
-	log, err := events.Resume(ctx, w.Records, ws, id, w.Now, func(e *events.Event) {
-		switch {
-		case e.Execution == "":
-		case e.Type == events.TaskStarted:
-			open[e.Execution] = *e
-		default:
-			delete(open, e.Execution)
-		}
-	})
+	f := NewFold()
+	log, err := events.Resume(ctx, w.Records, ws, id, w.Now, f.Add)
 	if err != nil {
-		return err
+		return current, err
 	}
 	defer log.Close()
+	c := &closing{w: w, x: x, log: log, f: f}
 	if log.Empty() {
-		log.Emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: run.PackageRef}})
+		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
 	}
-	for _, e := range open {
-		if err := w.closeExecution(ctx, log, e, x); err != nil {
-			return err
+	if err := c.executions(ctx); err != nil {
+		return current, err
+	}
+	var end events.Event
+	if run == nil || run.State == record.RunRunning || run.Error == crashedError {
+		c.abandon()
+		run = c.rebuilt(ws, id, run)
+		if _, err := w.expand(ctx, ws, id, f); err != nil { // what has no name is not in the record
+			return current, err
 		}
-	}
-	end := events.Event{Type: events.RunFailed, Data: &events.Data{Reason: "crashed", Message: "the process of this run ended without finishing it"}}
-	if run.State != record.RunRunning {
+		run.Tasks = f.Executions()
+		if err := log.Flush(); err != nil {
+			return current, err
+		}
+		if rec.Version, err = w.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version}); err != nil {
+			return current, fmt.Errorf("record run: %w", err)
+		}
+		end = endOf(run)
+		end.Data.Reason, end.Data.Message = crashed, crashedMessage
+	} else {
 		// It had finished but for its last steps: do them.
-		end = events.Event{Type: events.RunCompleted, Data: &events.Data{
-			Duration: run.CompletedAt.Sub(run.StartedAt).Milliseconds(), Summary: summary(run.Summary), Outputs: run.OutputSnapshot}}
-		switch run.State {
-		case record.RunFailed:
-			end.Type, end.Task, end.Data.Message = events.RunFailed, run.FailedTask, run.Error
-		case record.RunCancelled:
-			end.Type = events.RunCancelled
-		}
-		behind, err := w.behindRun(ctx, ws, id, current)
-		if err != nil {
-			return err
-		}
-		if behind {
-			if _, err := w.update(ctx, ws, false, func(s *State) error {
-				s.CurrentRunID = id
-				return nil
-			}); err != nil {
-				return err
-			}
-		}
+		c.proven(run)
+		end = endOf(run)
 	}
-	log.Emit(end)
-	return log.Close()
+	if current, err = w.name(ctx, ws, id, current); err != nil {
+		return current, err
+	}
+	c.emit(end)
+	return current, log.Close()
 }
 
-// behindRun tells whether a state that names the run current must name the run id instead, which has finished: it is
+// started says of a run that had no event yet what its record, which may be nil, tells.
+func started(run *record.Run) *events.Data {
+	d := &events.Data{Reason: crashed}
+	if run != nil {
+		d.Package, d.Inputs = run.PackageRef, run.InputSnapshot
+	}
+	return d
+}
+
+// name makes the state name a run that has ended, if it is later than the one that is named.
+func (w *Workspaces) name(ctx context.Context, ws, id, current string) (string, error) {
+	behind, err := w.behindRun(ctx, ws, id, current)
+	if err != nil || !behind {
+		return current, err
+	}
+	_, err = w.update(ctx, ws, false, func(s *State) error {
+		s.CurrentRunID = id
+		return nil
+	})
+	if err != nil {
+		return current, err
+	}
+	return id, nil
+}
+
+// behindRun tells whether a state that names the run current must name the run id instead, which has ended: it is
 // later, or the other one was imported.
 func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (bool, error) {
 	if id > current {
@@ -112,38 +139,124 @@ func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (boo
 	return imported(rec), err
 }
 
-// closeExecution finds out what became of an execution whose end is not in the log.
-func (w *Workspaces) closeExecution(ctx context.Context, log *events.Log, started events.Event, x *executions.Executor) error {
-	if started.Data == nil {
-		return nil
+// closing is a dead run while it is closed.
+type closing struct {
+	w   *Workspaces
+	x   *executions.Executor
+	log *events.Log
+	f   *Fold
+}
+
+func (c *closing) emit(e events.Event) {
+	e = c.log.Emit(e)
+	c.f.Add(&e)
+}
+
+// executions brings the tasks to an end that were running, or waited for another attempt.
+func (c *closing) executions(ctx context.Context) error {
+	for i := range c.f.tasks { // it does not grow: they are named already
+		switch t := &c.f.tasks[i]; t.State {
+		case TaskRunning:
+			e, err := c.execution(ctx, &t.TaskReport)
+			if err != nil {
+				return err
+			}
+			c.emit(e)
+		case TaskRetrying:
+			c.emit(events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ended, Data: &events.Data{ // as its last attempt did
+				Key: t.Key, Attempt: max(t.Attempt-1, 1), Duration: t.Duration.Milliseconds(), ExitCode: t.ExitCode,
+				Reason: crashed, Message: t.Message}})
+		}
 	}
-	key, ok := executions.ParseKey(started.Data.Key)
+	return nil
+}
+
+// execution finds out what became of an execution whose end is not in the log.
+func (c *closing) execution(ctx context.Context, t *TaskReport) (events.Event, error) {
+	end := events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{
+		Key: t.Key, Attempt: t.Attempt, Reason: crashed}}
+	key, ok := executions.ParseKey(t.Key)
 	if !ok {
-		return nil
+		end.Data.NoRecord, end.Data.Message = true, "the events of this run do not tell which execution it was"
+		return end, nil
 	}
-	end := events.Event{Type: events.TaskFailed, Task: started.Task, Execution: started.Execution, Data: &events.Data{
-		Key: started.Data.Key, Attempt: started.Data.Attempt, Reason: "crashed"}}
-	_, err := x.Bury(ctx, key, started.Execution)
+	_, err := c.x.Bury(ctx, key, t.ExecutionID)
 	var e *executions.Execution
 	if err == nil {
-		e, err = x.Get(ctx, key, started.Execution)
+		e, err = c.x.Get(ctx, key, t.ExecutionID)
 	}
 	switch {
 	case errors.Is(err, executions.ErrNotFound):
-		end.Data.Message = "the process of this run ended before the execution was on record"
+		end.Data.NoRecord, end.Data.Message = true, "the process of this run ended before the execution was on record"
 	case errors.Is(err, executions.ErrMalformed):
-		end.Data.Message = "the record of the execution was lost with the power"
+		end.Data.NoRecord, end.Data.Message = true, "the record of the execution was lost with the power"
 	case err != nil:
-		return err
-	case e.State == record.Running:
-		return nil // somebody else's, and alive
+		return end, err
+	case e.State == record.Running: // somebody else's, and alive
+		end.Data.Message = "the process of this run ended before the execution, which goes on"
 	case e.State == record.Success:
-		end.Type, end.Data.Reason, end.Data.Output = events.TaskCompleted, "", e.OutputHash
+		end.Type, end.Data.Output = events.TaskCompleted, e.OutputHash
 		end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
 	default:
 		end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
 		end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
 	}
-	log.Emit(end)
-	return nil
+	return end, nil
+}
+
+// abandon tells of the tasks that had no turn.
+func (c *closing) abandon() {
+	if n := c.f.Waiting(); n > 0 {
+		c.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: int(n), Reason: crashed}})
+	}
+}
+
+// proven tells of the tasks of a finished run that have no event yet: it had found all of them proven, and was recorded before
+// its events. Those of any other run are written before its last record.
+func (c *closing) proven(run *record.Run) {
+	if c.f.created > 0 || c.f.proven > 0 || run.Summary.Cached != int64(run.Tasks.Len()) {
+		return
+	}
+	for t := range run.Tasks.All() {
+		if _, told := c.f.index[t.Task]; !told {
+			c.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: run.RunID, Reason: crashed}})
+		}
+	}
+}
+
+// rebuilt is the record of a run whose process died, without its tasks. old is the one that it had, nil if that cannot be
+// read. The run has lasted until the last sign of life; when its end was noticed, its last event tells.
+func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
+	run := &record.Run{RunID: id, WorkspaceName: ws}
+	switch s := c.f.started; {
+	case old != nil:
+		run.PackageRef, run.StartedAt, run.InputSnapshot = old.PackageRef, old.StartedAt, old.InputSnapshot
+	case s != nil && s.Data != nil:
+		run.PackageRef, run.InputSnapshot = s.Data.Package, s.Data.Inputs
+		if s.Data.Reason != crashed {
+			run.StartedAt = s.Time
+		}
+	}
+	if run.StartedAt.IsZero() {
+		run.StartedAt, _ = executions.ParseID(id)
+	}
+	run.CompletedAt = c.f.alive
+	if run.CompletedAt.Before(run.StartedAt) {
+		run.CompletedAt = run.StartedAt
+	}
+	run.State, run.Error, run.Summary = record.RunFailed, crashedError, c.f.Summary()
+	return run
+}
+
+// endOf is the last event of a run, as its record tells it.
+func endOf(run *record.Run) events.Event {
+	e := events.Event{Type: events.RunCompleted, Data: &events.Data{
+		Duration: run.CompletedAt.Sub(run.StartedAt).Milliseconds(), Summary: summary(run.Summary), Outputs: run.OutputSnapshot}}
+	switch run.State {
+	case record.RunFailed:
+		e.Type, e.Task, e.Data.Message = events.RunFailed, run.FailedTask, run.Error
+	case record.RunCancelled:
+		e.Type = events.RunCancelled
+	}
+	return e
 }

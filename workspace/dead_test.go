@@ -141,7 +141,7 @@ func TestCloseDead(t *testing.T) {
 		leave func(*dead)
 		want  string
 	}{
-		{"a record without events", func(d *dead) { d.run(record.RunRunning) }, "run.started, run.failed crashed"},
+		{"a record without events", func(d *dead) { d.run(record.RunRunning) }, "run.started crashed, run.failed crashed"},
 		{"a log that has begun", func(d *dead) { d.run(record.RunRunning); d.log(started) }, "run.started, run.failed crashed"},
 		{"a torn log", func(d *dead) { d.run(record.RunRunning); d.log(started); d.tear() }, "run.started, run.failed crashed"},
 		{"nothing but half a line", func(d *dead) {
@@ -149,7 +149,7 @@ func TestCloseDead(t *testing.T) {
 			if err := d.p.repo.Records.Append(d.p.ctx, refstore.Key{Partition: "EVENTS/w", Sort: d.id}, 0, []byte(`{"seq":1,`)); err != nil {
 				d.p.t.Fatal(err)
 			}
-		}, "run.started, run.failed crashed"},
+		}, "run.started crashed, run.failed crashed"},
 		{"a log that is damaged", func(d *dead) {
 			d.run(record.RunRunning)
 			d.log(started)
@@ -174,7 +174,7 @@ func TestCloseDead(t *testing.T) {
 		{"an execution that had succeeded", func(d *dead) {
 			d.run(record.RunRunning)
 			d.log(started, d.started("t", d.execution(record.Status{State: record.Success, OutputHash: d.key.Task.String()})))
-		}, "run.started, task.started t, task.completed t, run.failed crashed"},
+		}, "run.started, task.started t, task.completed t crashed, run.failed crashed"},
 		{"an execution that had failed", func(d *dead) {
 			d.run(record.RunRunning)
 			d.log(started, d.started("t", d.execution(record.Status{State: record.Failed, ExitCode: 5})))
@@ -194,7 +194,7 @@ func TestCloseDead(t *testing.T) {
 			d.run(record.RunRunning)
 			d.log(started, events.Event{Type: events.TaskStarted, Task: "t", Execution: newID(d.p.t), Data: &events.Data{Key: "oops"}},
 				events.Event{Type: events.TaskStarted, Task: "u", Execution: newID(d.p.t)})
-		}, "run.started, task.started t, task.started u, run.failed crashed"},
+		}, "run.started, task.started t, task.started u, task.failed t crashed, task.failed u crashed, run.failed crashed"},
 		{"a completed run without its last event", func(d *dead) { d.run(record.RunCompleted); d.log(started) }, "run.started, run.completed"},
 		{"a failed one", func(d *dead) { d.run(record.RunFailed); d.log(started) }, "run.started, run.failed t"},
 		{"a cancelled one, torn", func(d *dead) { d.run(record.RunCancelled); d.log(started); d.tear() }, "run.started, run.cancelled"},
@@ -276,7 +276,7 @@ func TestCloseDeadMovesTheReference(t *testing.T) {
 	if err := d.startNothing(); err == nil {
 		t.Fatal("a filter that names no task is run")
 	}
-	if got := older.events(); got != "run.started, run.completed" {
+	if got := older.events(); got != "run.started crashed, run.completed" {
 		t.Errorf("the older log is %s", got)
 	}
 	if s, err := d.p.ws.State(d.p.ctx, "w"); err != nil || s.CurrentRunID != current {
@@ -312,7 +312,7 @@ func TestCloseDeadLeavesTheLiving(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.p.start()
-	if got, want := d.events(), "run.started, task.started t, run.failed crashed"; got != want {
+	if got, want := d.events(), "run.started, task.started t, task.failed t crashed, run.failed crashed"; got != want {
 		t.Errorf("events are %s, want %s", got, want)
 	}
 	if e, err := d.p.repo.Executions.Get(d.p.ctx, d.key, id); err != nil || e.State != record.Running {

@@ -130,7 +130,7 @@ func (w *Workspaces) deployBuilt(ctx context.Context, ws string, built *Built, d
 }
 
 // lockExisting is lock for a workspace that must exist: a lock file is not made for a typo.
-func (w *Workspaces) lockExisting(ctx context.Context, ws string, op record.Operation) (interface{ Unlock() error }, error) {
+func (w *Workspaces) lockExisting(ctx context.Context, ws string, op record.Operation) (*hold, error) {
 	if _, err := w.State(ctx, ws); err != nil {
 		return nil, err
 	}
@@ -238,9 +238,9 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 	if err != nil || link == nil {
 		return nil, err
 	}
-	info, err := os.Stat(link.File)
+	info, err := statLinked(ws, link.File)
 	if err != nil {
-		return nil, fmt.Errorf("package file of workspace %s: %w; deploy it again from where it is now", ws, err)
+		return nil, err
 	}
 	if !link.Stat.Proves(fileStat(info)) || link.Package != s.PackageHash {
 		work()
@@ -275,6 +275,15 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 		return nil, w.saveLink(ctx, ws, link, durable, nil)
 	}
 	return nil, nil
+}
+
+// statLinked looks at the package file that a workspace follows.
+func statLinked(ws, file string) (os.FileInfo, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("package file of workspace %s: %w; deploy it again from where it is now", ws, err)
+	}
+	return info, nil
 }
 
 // behind tells whether a linked input that is not set has another dataset in the tree than

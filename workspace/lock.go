@@ -42,19 +42,34 @@ func (e *BusyError) Doing() string {
 
 func lockName(ws string) string { return "workspace/" + ws }
 
-// lock takes the workspace's dataflow lock. It is the kernel's: a holder that dies
-// gives it up at once.
-func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation) (refstore.Lock, error) {
-	state := record.LockState{Operation: op, Holder: w.Holder(), AcquiredAt: w.Now()}
-	lock, err := w.Locks.TryLock(ctx, lockName(ws), refstore.Exclusive, state.Encode())
-	var locked *refstore.LockedError
-	if errors.As(err, &locked) {
-		return nil, w.busyNow(ctx, ws, locked.Holder)
+// hold is the workspace's lock while it is held, and what its holder says of itself.
+type hold struct {
+	refstore.Lock
+	state record.LockState
+}
+
+// lockPatience is how long a lock that is held is tried again. It is the kernel's, and a holder that dies gives it up at once;
+// but for one that was killed while it started a process, which keeps the lock until it has become another program.
+const lockPatience = 250 * time.Millisecond
+
+// lock takes the workspace's dataflow lock.
+func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation) (*hold, error) {
+	for began := time.Now(); ; {
+		state := record.LockState{Operation: op, Holder: w.Holder(), AcquiredAt: w.Now()}
+		lock, err := w.Locks.TryLock(ctx, lockName(ws), refstore.Exclusive, state.Encode())
+		var locked *refstore.LockedError
+		switch {
+		case err == nil:
+			return &hold{lock, state}, nil
+		case !errors.As(err, &locked):
+			return nil, fmt.Errorf("lock workspace %s: %w", ws, err)
+		case time.Since(began) >= lockPatience:
+			return nil, w.busyNow(ctx, ws, locked.Holder)
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("lock workspace %s: %w", ws, err)
-	}
-	return lock, nil
 }
 
 // busyNow says who holds the lock. A holder that took it this moment may not have said so
@@ -79,11 +94,14 @@ func (w *Workspaces) busyNow(ctx context.Context, ws string, holder []byte) *Bus
 }
 
 func busy(ws string, holder []byte) *BusyError {
-	e := &BusyError{Workspace: ws}
 	if s, err := record.DecodeLockState(holder); err == nil {
-		e.Operation, e.Holder, e.Since = s.Operation, HolderWords(s.Holder), s.AcquiredAt
+		return busyAs(ws, s)
 	}
-	return e
+	return &BusyError{Workspace: ws}
+}
+
+func busyAs(ws string, s *record.LockState) *BusyError {
+	return &BusyError{Workspace: ws, Operation: s.Operation, Holder: HolderWords(s.Holder), Since: s.AcquiredAt}
 }
 
 // HolderWords turns the East text of a process, .process (pid=1, …, command="e3 start"), into

@@ -169,7 +169,7 @@ func (w *Workspaces) saveDurations(ctx context.Context, ws string, g *dataflow.G
 	changed := false
 	for i := range out.Tasks {
 		if t := &out.Tasks[i]; t.State == dataflow.Succeeded {
-			d[g.Name(int32(i))] = t.Duration
+			d[g.Name(int32(i))] = max(t.Duration, time.Millisecond) // which the record counts in; 0 is none
 			changed = true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/executions"
@@ -56,36 +57,45 @@ func (w *Workspaces) Run(ctx context.Context, ws, id string) (*record.Run, error
 }
 
 func (w *Workspaces) run(ctx context.Context, ws, id string) (*storedRun, error) {
+	rec, err := w.runRecord(ctx, ws, id)
+	if err != nil {
+		return nil, err
+	}
+	return decodeRun(rec)
+}
+
+// runRecord reads the record of a run with its provenance; "" is the one that the workspace shows.
+func (w *Workspaces) runRecord(ctx context.Context, ws, id string) (refstore.Record, error) {
 	if id == "" {
 		return w.shownRun(ctx, ws)
 	}
 	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", id, err)
+		return rec, fmt.Errorf("run %s: %w", id, err)
 	}
-	return decodeRun(rec)
+	return rec, nil
 }
 
-func (w *Workspaces) shownRun(ctx context.Context, ws string) (*storedRun, error) {
+func (w *Workspaces) shownRun(ctx context.Context, ws string) (refstore.Record, error) {
 	var found []refstore.Record // imported, greatest first
 	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{fieldProvenance}}
 	for rec, err := range w.Records.List(ctx, q) {
 		if err != nil {
-			return nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+			return rec, fmt.Errorf("runs of workspace %s: %w", ws, err)
 		}
 		if !imported(rec) {
-			return decodeRun(rec)
+			return rec, nil
 		}
 		found = append(found, rec)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
+		return refstore.Record{}, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
 	}
 	shown := found[0]
 	if len(found) > 1 {
 		s, err := w.State(ctx, ws)
 		if err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, err
+			return shown, err
 		}
 		for _, rec := range found {
 			if s != nil && rec.Key.Sort == s.CurrentRunID {
@@ -93,7 +103,29 @@ func (w *Workspaces) shownRun(ctx context.Context, ws string) (*storedRun, error
 			}
 		}
 	}
-	return decodeRun(shown)
+	return shown, nil
+}
+
+// runIDs returns the ids of all runs of a workspace that have a record, or events, in order; recorded are those with a record.
+func (w *Workspaces) runIDs(ctx context.Context, ws string) (ids []string, recorded map[string]bool, err error) {
+	recorded = map[string]bool{}
+	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
+		if err != nil {
+			return nil, nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		recorded[rec.Key.Sort] = true
+		ids = append(ids, rec.Key.Sort)
+	}
+	for key, err := range w.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
+		if err != nil {
+			return nil, nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if _, err := executions.ParseID(key.Sort); err == nil && !recorded[key.Sort] {
+			ids = append(ids, key.Sort)
+		}
+	}
+	slices.Sort(ids)
+	return ids, recorded, nil
 }
 
 // runID finds a run by its id or a prefix of it; "" stays "".
@@ -101,17 +133,18 @@ func (w *Workspaces) runID(ctx context.Context, ws, prefix string) (string, erro
 	if prefix == "" {
 		return "", nil
 	}
-	var known, fit []string
-	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true, Descending: true}) {
-		if err != nil {
-			return "", fmt.Errorf("runs of workspace %s: %w", ws, err)
+	known, _, err := w.runIDs(ctx, ws)
+	if err != nil {
+		return "", err
+	}
+	slices.Reverse(known)
+	var fit []string
+	for _, id := range known {
+		if id == prefix {
+			return id, nil
 		}
-		known = append(known, rec.Key.Sort)
-		if rec.Key.Sort == prefix {
-			return prefix, nil
-		}
-		if strings.HasPrefix(rec.Key.Sort, strings.ToLower(prefix)) {
-			fit = append(fit, rec.Key.Sort)
+		if strings.HasPrefix(id, strings.ToLower(prefix)) {
+			fit = append(fit, id)
 		}
 	}
 	switch {

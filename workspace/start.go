@@ -56,13 +56,17 @@ type RunInfo struct {
 type RunResult struct {
 	Run      *record.Run
 	TimedOut bool // the first failure was a timeout
-	Graph    *dataflow.Graph
-	Outcome  *dataflow.Outcome
+	// Cancelled is who asked for the end of a run that was cancelled; nil where its process got a signal.
+	Cancelled *CancelledError
+	Graph     *dataflow.Graph
+	Outcome   *dataflow.Outcome
 }
 
-func (o *StartOptions) work() {
-	if o.OnWork != nil {
-		o.OnWork()
+// work is called when the run is not proven current at once; it may be called again.
+func (r *run) work() {
+	r.watch()
+	if r.o.OnWork != nil {
+		r.o.OnWork()
 	}
 }
 
@@ -87,7 +91,16 @@ func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*Run
 	}
 	r := &run{w: w, ws: ws, o: &o, durable: o.Durability != None}
 	defer r.letGo()
-	return r.start(ctx)
+	ctx, err = r.heed(ctx, lock)
+	defer r.unheed()
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.start(ctx)
+	if err != nil && r.log != nil {
+		_ = r.log.Close() // a run that could not be brought to its end must not write once the lock is free
+	}
+	return res, asCancelled(ctx, err)
 }
 
 // run is a run of a workspace while it is being made. It holds the dataflow lock.
@@ -96,6 +109,7 @@ type run struct {
 	ws      string
 	o       *StartOptions
 	durable bool
+	heeding
 
 	state   *State
 	held    []func() // releases what was protected
@@ -118,14 +132,14 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if !r.state.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
 	}
-	built, err := r.w.follow(ctx, r.ws, r.state, r.durable, r.o.work)
+	built, err := r.w.follow(ctx, r.ws, r.state, r.durable, r.work)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o.Executor); err != nil {
+	if r.state.CurrentRunID, err = r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o.Executor); err != nil {
 		return nil, err
 	}
 	info := &RunInfo{}
@@ -179,6 +193,7 @@ func (r *run) begin(ctx context.Context, inputs string) error {
 		StartedAt: r.began, State: record.RunRunning, InputSnapshot: snapshot,
 	}
 	r.log = events.Create(r.w.Records, r.ws, id, r.w.Now)
+	r.id.Store(&id)
 	return nil
 }
 
@@ -191,7 +206,8 @@ func (r *run) emit(e events.Event) events.Event {
 }
 
 func (r *run) emitStarted() {
-	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process}})
+	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
+		Filter: r.o.Filter, Force: r.o.Force}})
 }
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
@@ -206,6 +222,10 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	r.rec.Tasks = p.run.Tasks.AllCached()
 	r.rec.Summary = record.Summary{Total: n, Completed: n, Cached: n}
 	r.rec.State, r.rec.OutputSnapshot = record.RunCompleted, r.state.RootHash
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx) // nothing is left to be called off, and a run that is on record comes to its end
 	if err := r.write(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -226,7 +246,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 
 // flow runs the dataflow.
 func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs string) (*RunResult, error) {
-	r.o.work()
+	r.work()
 	pkg := info.Package
 	if pkg == nil {
 		var err error
@@ -239,7 +259,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkFilter(graph); err != nil {
+	if err := checkFilter(graph, r.o.Filter); err != nil {
 		return nil, err
 	}
 	opts := dataflow.Options{
@@ -281,16 +301,21 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	}
 	outcome, runErr := dataflow.Run(ctx, graph, r.w.Objects, r.o.Executor, opts)
 	// What has happened is recorded even when the run is being cancelled.
+	r.cause = context.Cause(ctx)
 	ctx = context.WithoutCancel(ctx)
 	endErr := r.end(ctx, graph, outcome, durations)
-	return &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Graph: graph, Outcome: outcome}, errors.Join(runErr, endErr)
+	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Graph: graph, Outcome: outcome}
+	if r.rec.State == record.RunCancelled {
+		errors.As(r.cause, &res.Cancelled)
+	}
+	return res, errors.Join(runErr, endErr)
 }
 
-func (r *run) checkFilter(g *dataflow.Graph) error {
-	if r.o.Filter == "" {
+func checkFilter(g *dataflow.Graph, filter string) error {
+	if filter == "" {
 		return nil
 	}
-	named, _ := g.Select(r.o.Filter)
+	named, _ := g.Select(filter)
 	for _, yes := range named {
 		if yes {
 			return nil
@@ -300,7 +325,7 @@ func (r *run) checkFilter(g *dataflow.Graph) error {
 	for i := range known {
 		known[i] = g.Name(int32(i))
 	}
-	return fmt.Errorf("--filter %s: %w", r.o.Filter, &noMatch{UnknownError{What: "task", Name: r.o.Filter, Known: known}})
+	return fmt.Errorf("--filter %s: %w", filter, &noMatch{UnknownError{What: "task", Name: filter, Known: known}})
 }
 
 // noMatch is a filter that names nothing, with what it might have meant.
@@ -314,7 +339,7 @@ func (e *noMatch) Unwrap() []error { return []error{ErrNoMatch, &e.UnknownError}
 // started on it; what a linked workspace has lost is taken in again. What an export may have
 // left out is no fault yet: the tasks that must run and read it say so.
 func (r *run) checkInputs(ctx context.Context, pkg *record.Package, inputs record.Node) (record.Node, error) {
-	missing, err := r.missingInputs(ctx, inputs)
+	missing, err := r.w.missingInputs(ctx, inputs)
 	if err != nil || len(missing) == 0 {
 		return inputs, err
 	}
@@ -332,16 +357,21 @@ func (r *run) checkInputs(ctx context.Context, pkg *record.Package, inputs recor
 	if r.rec.InputSnapshot, err = r.w.writeRoot(ctx, r.inputs, ""); err != nil {
 		return nil, err
 	}
-	if missing, err = r.missingInputs(ctx, t.inputs); err != nil {
+	if missing, err = r.w.missingInputs(ctx, t.inputs); err != nil {
 		return nil, err
 	}
+	return t.inputs, missed(r.ws, pkg, missing)
+}
+
+// missed is a MissingError unless an export may have left all that is missing out.
+func missed(ws string, pkg *record.Package, missing []string) error {
 	missing = slices.DeleteFunc(missing, func(name string) bool {
 		return slices.ContainsFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name && in.NoExport })
 	})
-	if len(missing) > 0 {
-		return nil, &MissingError{Workspace: r.ws, Inputs: missing}
+	if len(missing) == 0 {
+		return nil
 	}
-	return t.inputs, nil
+	return &MissingError{Workspace: ws, Inputs: missing}
 }
 
 // MissingError says that datasets name objects that are not in the store.
@@ -358,14 +388,14 @@ func (e *MissingError) Error() string {
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
 func (e *MissingError) Unwrap() error { return objectstore.ErrNotFound }
 
-func (r *run) missingInputs(ctx context.Context, inputs record.Node) ([]string, error) {
+func (w *Workspaces) missingInputs(ctx context.Context, inputs record.Node) ([]string, error) {
 	var hashes []objectstore.Hash
 	for i := range inputs {
 		if h, err := objectstore.ParseHash(inputs[i].Hash); err == nil {
 			hashes = append(hashes, h)
 		}
 	}
-	gone, err := r.w.Objects.Missing(ctx, hashes)
+	gone, err := w.Objects.Missing(ctx, hashes)
 	if err != nil || len(gone) == 0 {
 		return nil, err
 	}
@@ -465,13 +495,9 @@ func (r *run) finish(ctx context.Context) error {
 	if err := r.w.deleteRuns(ctx, r.ws, r.rec.RunID); err != nil {
 		return err
 	}
-	e := events.Event{Type: events.RunCompleted, Data: &events.Data{
-		Duration: r.rec.CompletedAt.Sub(r.began).Milliseconds(), Summary: summary(r.rec.Summary), Outputs: r.rec.OutputSnapshot}}
-	switch r.rec.State {
-	case record.RunFailed:
-		e.Type, e.Task, e.Data.Message = events.RunFailed, r.rec.FailedTask, r.rec.Error
-	case record.RunCancelled:
-		e.Type = events.RunCancelled
+	e := endOf(r.rec)
+	if r.rec.State == record.RunCancelled {
+		e.Data.By, e.Data.Message = causeOf(r.cause)
 	}
 	r.emit(e)
 	return r.log.Close()

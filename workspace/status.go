@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"e3/dataflow"
 	"e3/executions"
+	"e3/internal/manifest"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -20,13 +20,14 @@ import (
 type Status struct {
 	Workspace string
 	State     *State
-	File      string       // the package file that it follows, "" without one
-	Edited    bool         // the file says something else than what is deployed
-	Busy      *BusyError   // who holds the workspace; nil: nobody
-	LastRun   *RunReport   // without its tasks; nil before the first
-	Faults    []error      // why the package file or its inputs cannot be taken in
-	Datasets  []DatasetRow // inputs in the package's order, then outputs
-	East      bool         // the package was made by the reference: it cannot be started, so no dataset is stale
+	File      string          // the package file that it follows, "" without one
+	Edited    bool            // the file says something else than what is deployed
+	Busy      *BusyError      // who holds the workspace; nil: nobody
+	LastRun   *RunReport      // without its tasks; nil before the first
+	Faults    []error         // why the package file or its inputs cannot be taken in
+	Datasets  []DatasetRow    // inputs in the package's order, then outputs
+	Package   *record.Package // what the next start would run; nil where nothing can be started
+	East      bool            // the package was made by the reference: it cannot be started, so no dataset is stale
 }
 
 // DatasetRow is a dataset with what the package says of it and how it stands.
@@ -76,7 +77,7 @@ func (w *Workspaces) statusOf(ctx context.Context, ws string, s *State) (st *Sta
 	if err != nil {
 		return nil, err
 	}
-	st.File, st.Edited, st.Faults = next.file, next.edited, next.faults
+	st.File, st.Edited, st.Faults, st.Package = next.file, next.edited, next.faults, next.pkg
 	standings, err := w.standings(ctx, ws, t, next)
 	if err != nil {
 		return nil, err
@@ -122,10 +123,19 @@ type preview struct {
 	inputs  record.Node
 	set     map[string]bool
 	faults  []error
+
+	built    bool // the package was made anew from its file
+	warnings []manifest.Warning
+	fresh    map[string]bool // inputs whose content a start would take in first
 }
 
 // preview follows the package file as start does, but keeps nothing of what it reads.
 func (w *Workspaces) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
+	return w.previewWith(ctx, ws, s, t, hashOnly{w.Objects})
+}
+
+// previewWith reads into a store that keeps nothing for good.
+func (w *Workspaces) previewWith(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
 	pkg, err := w.LoadPackage(ctx, s.PackageHash)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
@@ -144,8 +154,8 @@ func (w *Workspaces) preview(ctx context.Context, ws string, s *State, t *tree) 
 	}
 	p.file = link.File
 	dry := &Workspaces{Stores: w.Stores, generation: w.generation}
-	dry.Objects = hashOnly{w.Objects}
-	if err := p.follow(ctx, dry, link, s); err != nil {
+	dry.Objects = objects
+	if err := p.follow(ctx, dry, ws, link, s); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -157,10 +167,10 @@ func (w *Workspaces) preview(ctx context.Context, ws string, s *State, t *tree) 
 }
 
 // follow brings link and package up to date with what is on disk.
-func (p *preview) follow(ctx context.Context, dry *Workspaces, link *record.Link, s *State) error {
-	info, err := os.Stat(link.File)
+func (p *preview) follow(ctx context.Context, dry *Workspaces, ws string, link *record.Link, s *State) error {
+	info, err := statLinked(ws, link.File)
 	if err != nil {
-		return fmt.Errorf("package file: %w", err)
+		return err
 	}
 	before := executables(link)
 	if link.Stat.Proves(fileStat(info)) && link.Package == s.PackageHash {
@@ -174,7 +184,7 @@ func (p *preview) follow(ctx context.Context, dry *Workspaces, link *record.Link
 		return err
 	}
 	p.edited = !bytes.Equal(declarations(built.Package), declarations(p.pkg))
-	p.pkg, p.pkgHash, link.Inputs = built.Package, built.Hash, built.Link.Inputs
+	p.built, p.pkg, p.pkgHash, p.warnings, link.Inputs = true, built.Package, built.Hash, built.Warnings, built.Link.Inputs
 	return nil
 }
 
@@ -193,18 +203,21 @@ func declarations(pkg *record.Package) []byte {
 // assign gives every input the value that it would have.
 func (p *preview) assign(t *tree, link *record.Link) {
 	p.inputs = make(record.Node, 0, len(p.pkg.Inputs))
+	p.fresh = map[string]bool{}
 	linked := make(map[string]record.Leaf, len(link.Inputs))
 	for i := range link.Inputs {
 		linked[link.Inputs[i].Name] = link.Inputs[i].Leaf
 	}
 	for i := range p.pkg.Inputs {
 		in := &p.pkg.Inputs[i]
-		leaf, ok := linked[in.Name]
-		if !ok {
+		leaf, follows := linked[in.Name]
+		if !follows {
 			leaf = in.Default
 		}
 		if have, ok := t.inputs.Get(in.Name); ok && p.set[in.Name] && have.Kind == leaf.Kind {
 			leaf = have
+		} else if follows || p.built {
+			p.fresh[in.Name] = true
 		}
 		p.inputs = append(p.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
 	}

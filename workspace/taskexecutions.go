@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/objectstore"
 	"e3/refstore"
 )
 
 // TaskExecutions are the executions of a task as seen from a workspace.
 type TaskExecutions struct {
-	Run     *RunReport  // the run that the workspace shows, without its tasks; nil before the first
+	Run     *RunReport  // the run that the workspace shows; nil before the first
 	Task    *TaskReport // the task in it; nil where it has no part in it yet
 	Retries int64       // attempts that may follow the first
 	// Known are the executions with the key that the task has in the run, latest first;
@@ -40,16 +41,18 @@ func (w *Workspaces) TaskExecutions(ctx context.Context, ws, task string) (*Task
 	if missing != nil && (err != nil || te.Run.Provenance == nil) {
 		return nil, missing
 	}
-	h := newHistory()
+	pkg := ""
 	if te.Run != nil {
-		if h, err = w.history(ctx, ws, te.Run); err != nil {
+		f, err := w.tasks(ctx, ws, te.Run)
+		if err != nil {
 			return nil, err
 		}
+		pkg = f.packageHash()
+		if i := slices.IndexFunc(te.Run.Tasks, func(t TaskReport) bool { return t.Task == task }); i >= 0 {
+			te.Task = &te.Run.Tasks[i]
+		}
 	}
-	if i := slices.IndexFunc(h.tasks, func(t TaskReport) bool { return t.Task == task }); i >= 0 {
-		te.Task = &h.tasks[i]
-	}
-	packages, err := w.packagesOf(ctx, ws, te.Run, h.pkg)
+	packages, err := w.packagesOf(ctx, ws, te.Run, pkg)
 	if err != nil {
 		return nil, err
 	}
@@ -154,34 +157,41 @@ func (w *Workspaces) Changed(ctx context.Context, key executions.Key) <-chan str
 	return c
 }
 
-// TaskHashes returns the hashes that a task of a workspace has, by the package that is deployed and by those of its runs that are
-// here. There are none of a task that no package knows.
+// TaskHashes returns the hashes that a task of a workspace has, as AllTaskHashes tells them. There are none of a task that no
+// package knows.
 func (w *Workspaces) TaskHashes(ctx context.Context, ws, task string) ([]objectstore.Hash, error) {
+	all, err := w.AllTaskHashes(ctx, ws)
+	return all[task], err
+}
+
+// AllTaskHashes returns the hashes that each task of a workspace has, by the package that is deployed and by those of its runs
+// that are here.
+func (w *Workspaces) AllTaskHashes(ctx context.Context, ws string) (map[string][]objectstore.Hash, error) {
 	r, err := w.RunSummary(ctx, ws)
 	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
 	pkg := ""
 	if r != nil {
-		h, err := w.history(ctx, ws, r)
+		started, err := events.First(ctx, w.Records, ws, r.RunID)
 		if err != nil {
 			return nil, err
 		}
-		pkg = h.pkg
+		if started != nil && started.Data != nil {
+			pkg = started.Data.PackageHash
+		}
 	}
 	packages, err := w.packagesOf(ctx, ws, r, pkg)
 	if err != nil {
 		return nil, err
 	}
-	var hashes []objectstore.Hash
+	all := map[string][]objectstore.Hash{}
 	for _, tasks := range packages {
-		t, ok := tasks[task]
-		if !ok {
-			continue
-		}
-		if h, err := objectstore.ParseHash(t.Task); err == nil && !slices.Contains(hashes, h) {
-			hashes = append(hashes, h)
+		for name, t := range tasks {
+			if h, err := objectstore.ParseHash(t.Task); err == nil && !slices.Contains(all[name], h) {
+				all[name] = append(all[name], h)
+			}
 		}
 	}
-	return hashes, nil
+	return all, nil
 }

@@ -168,12 +168,19 @@ func (w *Workspaces) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer lock.Unlock()
+	if _, err := w.State(ctx, name); err != nil {
+		return err // somebody else was faster
+	}
+	ctx = context.WithoutCancel(ctx) // what is begun is brought to its end
 	// What this machine remembers goes first: a crash may leave the workspace without it, but
 	// never it for another workspace of that name.
 	for _, key := range []refstore.Key{linkKey(name), proofKey(name), durationsKey(name)} {
 		if err := forget(ctx, w.Local, key); err != nil {
 			return err
 		}
+	}
+	if err := forget(ctx, w.Records, cancelKey(name)); err != nil {
+		return err
 	}
 	if err := forget(ctx, w.Records, stateKey(name)); err != nil {
 		return fmt.Errorf("remove workspace %s: %w", name, err)

@@ -64,6 +64,7 @@ func exitCode(err error) int {
 		unsafe   *gc.UnsafeError
 		pruned   *executions.PrunedError
 		export   *exportimport.MissingError
+		unheard  *workspace.UnresponsiveError
 	)
 	switch {
 	case err == nil:
@@ -74,6 +75,8 @@ func exitCode(err error) int {
 		return exitCancelled
 	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrTooNew):
 		return exitNoRepository
+	case errors.As(err, &unheard):
+		return exitTimeout
 	case errors.As(err, &busy), errors.As(err, &busyGC):
 		return exitBusy
 	case errors.As(err, &unsafe), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
@@ -91,7 +94,12 @@ func exitCode(err error) int {
 // report says what went wrong and returns the exit code.
 func (a *app) report(err error) int {
 	code := exitCode(err)
-	if code == exitCancelled && !errors.Is(err, errInterrupted) {
+	var cancelled *workspace.CancelledError
+	switch {
+	case code != exitCancelled || errors.Is(err, errInterrupted):
+	case errors.As(err, &cancelled):
+		err = cancelled
+	default:
 		err = errInterrupted // where a library says only that its context has ended
 	}
 	var exit *exitError

@@ -11,6 +11,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/record"
+	"e3/internal/repo"
 	"e3/workspace"
 )
 
@@ -25,7 +26,7 @@ var errRunGone = errors.New("the run has no process any more")
 func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go l.watchRun(ctx, te.Run.RunID, func() { cancel(errRunGone) })
+	go watchRun(ctx, l.r, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
 
 	from := int64(1) // attempts before the present one are over
 	if te.Task != nil {
@@ -92,7 +93,7 @@ func (l *logs) ended(ctx context.Context, err error) error {
 }
 
 // watchRun calls gone once the run has no process any more.
-func (l *logs) watchRun(ctx context.Context, run string, gone func()) {
+func watchRun(ctx context.Context, repository *repo.Repo, ws, run string, gone func()) {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	for {
@@ -102,8 +103,8 @@ func (l *logs) watchRun(ctx context.Context, run string, gone func()) {
 		case <-tick.C:
 		}
 		// A run that has ended says so in its events, which end the follower by themselves.
-		r, err := l.r.Workspaces.RunSummary(ctx, l.ws)
-		if err == nil && (r.RunID != run || r.State == record.RunRunning && !r.Live) {
+		r, err := repository.Workspaces.RunSummary(ctx, ws)
+		if errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrNoRun) || err == nil && (r.RunID != run || r.State == record.RunRunning && !r.Live) {
 			gone()
 			return
 		}

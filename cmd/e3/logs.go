@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"e3/executions"
-	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -18,7 +16,7 @@ import (
 type logsOptions struct {
 	stdout, stderr, follow, list bool
 	attempt                      int64
-	execution                    string
+	execution, run               string
 }
 
 func newLogs(a *app) *cobra.Command {
@@ -27,7 +25,8 @@ func newLogs(a *app) *cobra.Command {
 		Use:   "logs [repo] <workspace>.<task>",
 		Short: "Print what a task printed",
 		Long: `Print what a task wrote to its standard output, in the execution that stands for it in the latest run, or in any
-other. The bytes are printed as they are; on a terminal control sequences other than colours are left out.
+other that e3 history lists: under earlier commands, on other inputs, in earlier runs, imported. The bytes are printed as they
+are; on a terminal control sequences other than colours are left out.
 
 Of an execution that was imported the first lines on standard error say where it comes from, and of one that was rejected by whom
 and why. With --json each line is an object, after one that describes the execution.`,
@@ -35,7 +34,8 @@ and why. With --json each line is an object, after one that describes the execut
   e3 logs . 'prod.train[4]' --stderr
   e3 logs . prod.train -f
   e3 logs . prod.train --list
-  e3 logs . prod.train --execution 018f3b4c-9a`,
+  e3 logs . prod.train --execution 018f3b4c-9a
+  e3 logs . prod.train --run 018f3b4c-17 --attempt 1`,
 		ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
@@ -45,7 +45,15 @@ and why. With --json each line is an object, after one that describes the execut
 			if cmd.Flags().Changed("attempt") && o.attempt < 1 {
 				return usagef("--attempt counts from 1")
 			}
+			for _, name := range []string{"execution", "run"} {
+				if cmd.Flags().Changed(name) && cmd.Flags().Lookup(name).Value.String() == "" {
+					return usagef("--%s needs the beginning of an id", name)
+				}
+			}
 			if err := alternatives(cmd, "attempt", "execution", "list", "follow"); err != nil {
+				return err
+			}
+			if err := alternatives(cmd, "run", "execution", "list", "follow"); err != nil {
 				return err
 			}
 			return a.logs(cmd.Context(), location, rest[0], &o)
@@ -56,7 +64,8 @@ and why. With --json each line is an object, after one that describes the execut
 	f.BoolVar(&o.stderr, "stderr", false, "standard error; with --stdout both, one after the other")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on as the task prints, until it ends; later attempts follow")
 	f.Int64Var(&o.attempt, "attempt", 0, "this attempt of the task in its run, from 1")
-	f.StringVar(&o.execution, "execution", "", "any execution of the task, by a prefix of its id")
+	f.StringVar(&o.run, "run", "", "in this run, by the beginning of its id, instead of the latest")
+	f.StringVar(&o.execution, "execution", "", "any execution of the task, by the beginning of its id")
 	f.BoolVar(&o.list, "list", false, "list the executions instead")
 	return cmd
 }
@@ -86,14 +95,18 @@ func (a *app) logs(ctx context.Context, location, name string, o *logsOptions) e
 	}
 	defer r.Close()
 	task := path.Task()
+	l := &logs{a: a, r: r, ws: ws, task: task, streams: o.streams()}
 	te, err := r.Workspaces.TaskExecutions(ctx, ws, task)
+	var unknown *workspace.UnknownError
+	if errors.As(err, &unknown) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, executions.ErrNotFound) {
+		te, err = l.past(ctx, err)
+	}
 	if err != nil {
 		return err
 	}
-	l := &logs{a: a, r: r, ws: ws, task: task, streams: o.streams()}
 	switch {
 	case o.list:
-		return a.listExecutions(te)
+		return l.list(ctx, te)
 	case o.follow && te.Run != nil && te.Run.Live:
 		return l.follow(ctx, te)
 	}
@@ -111,12 +124,16 @@ type logs struct {
 	ws      string
 	task    string
 	streams []executions.Stream
+	gone    bool // no package here has the task
 }
 
 // choose finds the execution that is asked for.
 func (l *logs) choose(ctx context.Context, te *workspace.TaskExecutions, o *logsOptions) (*executions.Execution, error) {
-	if o.execution != "" {
-		return l.r.Workspaces.FindExecution(ctx, te, o.execution)
+	switch {
+	case o.execution != "":
+		return l.find(ctx, te, o.execution)
+	case o.run != "":
+		return l.inRun(ctx, o.run, o.attempt)
 	}
 	var current *executions.Execution
 	for _, e := range te.Known {
@@ -142,6 +159,8 @@ func (l *logs) choose(ctx context.Context, te *workspace.TaskExecutions, o *logs
 func (l *logs) none(te *workspace.TaskExecutions) error {
 	why := "has not run yet"
 	switch t := te.Task; {
+	case l.gone:
+		why = "is in no package here any more"
 	case te.Run == nil:
 		why = "has not run: workspace " + l.ws + " was never started"
 	case t == nil:
@@ -207,6 +226,15 @@ type executionJSON struct {
 	Worker      string  `json:"worker,omitempty"`
 	Current     bool    `json:"current,omitempty"`
 
+	// What history adds.
+	Duration *int64         `json:"ms,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
+	PeakRSS  int64          `json:"peakRss,omitempty"`  // bytes
+	Runs     []string       `json:"runs,omitempty"`     // of the workspace that it was part of, the earliest first
+	Answered int            `json:"answered,omitempty"` // how many of them it was only the answer for
+	Pruned   *rejectionJSON `json:"pruned,omitempty"`
+	Fault    string         `json:"fault,omitempty"` // why its record is not here
+
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
 	ImportedFrom []stepJSON     `json:"importedFrom,omitempty"`
 }
@@ -221,39 +249,4 @@ func executionOf(e *executions.Execution) executionJSON {
 		doc.Attempt, doc.Run, doc.Worker = d.Attempt, d.RunID, d.Worker
 	}
 	return doc
-}
-
-// listExecutions lists what there is to choose from, latest first.
-func (a *app) listExecutions(te *workspace.TaskExecutions) error {
-	doc := struct {
-		Executions []executionJSON `json:"executions"`
-	}{[]executionJSON{}}
-	t := &table{right: map[int]bool{3: true}}
-	for _, e := range te.Known {
-		item := executionOf(e)
-		item.Current = te.Task != nil && te.Task.ExecutionID == e.ExecutionID
-		doc.Executions = append(doc.Executions, item)
-		took, note := "", ""
-		if !e.CompletedAt.IsZero() {
-			took = elapsed(e.CompletedAt.Sub(e.StartedAt))
-		}
-		switch e.State {
-		case record.Failed:
-			note = fmt.Sprintf("exit code %d", e.ExitCode)
-		case record.Error:
-			note = e.Message
-		}
-		if item.Attempt > 1 {
-			note = strings.TrimRight(fmt.Sprintf("attempt %d  %s", item.Attempt, note), " ")
-		}
-		if e.Rejected() {
-			note = strings.TrimLeft(note+"  "+rejectionText(e.Rejection, a.now()), " ")
-		}
-		if e.Provenance != nil {
-			note = strings.TrimLeft(note+"  imported "+whence(e.Provenance, a.now())[0], " ")
-		}
-		mark := map[bool]string{true: "*"}[item.Current]
-		t.row(e.ExecutionID+mark, item.State, stamp(e.StartedAt), took, note)
-	}
-	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,6 +29,17 @@ func repoSettings() []repoSetting {
 		about: "only exports that a trusted key has signed may come in",
 		get:   func(s *settings.Settings) any { return s.RequireSigned },
 		set:   func(s *settings.Settings, text string) error { return parseBool(text, &s.RequireSigned) },
+	}, {
+		name:  "events-retention",
+		about: "how long the events of runs are kept: a length of time like 90d, or never to remove none",
+		get:   func(s *settings.Settings) any { return cmp.Or(s.EventsRetention, settings.DefaultRetention) },
+		set: func(s *settings.Settings, text string) error {
+			if _, err := settings.ParseRetention(text); err != nil {
+				return err
+			}
+			s.EventsRetention = text
+			return nil
+		},
 	}}
 }
 
@@ -52,7 +64,8 @@ func newSettings(a *app) *cobra.Command {
 		Short: "Show or change the settings of a repository",
 		Long:  "Show the settings of a repository, show one, or change it. Whoever works with the repository is bound by them.\n\nSettings:\n" + strings.TrimRight(about.String(), "\n"),
 		Example: `  e3 settings .
-  e3 settings . require-signed true`,
+  e3 settings . require-signed true
+  e3 settings . events-retention 30d`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 2, "<name>", "<value>")
 			if err != nil {
@@ -108,7 +121,9 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 		if err != nil {
 			return err
 		}
-		a.warnUnimportable(s)
+		if name == "require-signed" {
+			a.warnUnimportable(s)
+		}
 		return a.reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(s)) })
 	}
 	s, err := settings.Get(ctx, r.Records)

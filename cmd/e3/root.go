@@ -42,7 +42,7 @@ it, or else it is ".".`,
 	root.SetUsageFunc(usage)
 	root.AddCommand(
 		newInit(a), newPackage(a), newWorkspace(a),
-		newStart(a), newRun(a), newLogs(a), newStatus(a, "status"),
+		newStart(a), newPlan(a), newCancel(a), newRun(a), newGraph(a), newDiff(a), newHistory(a), newLogs(a), newEvents(a), newWhy(a), newStatus(a, "status"),
 		newList(a), newGet(a), newSet(a), newUnset(a),
 		newKey(a), newSettings(a),
 		newGC(a), newPrune(a), newVerify(a), newReject(a), newPin(a),
@@ -98,8 +98,10 @@ func family(cmd *cobra.Command) *cobra.Command {
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	line := cmd.UseLine()
-	if cmd.HasAvailableSubCommands() {
-		line = cmd.CommandPath() + " <command>"
+	if below := cmd.CommandPath() + " <command>"; cmd.HasAvailableSubCommands() {
+		if line = below; strings.Contains(cmd.Use, " ") { // it does something by itself too
+			line = cmd.UseLine() + "\n  " + below
+		}
 	}
 	fmt.Fprintf(w, "Usage:\n  %s\n", line)
 	if cmd.HasExample() {

@@ -15,8 +15,15 @@ import (
 	"e3/workspace"
 )
 
+type runOptions struct {
+	run    string // the beginning of its id
+	report string // a file to write
+	trace  string // another one, - for standard output
+	force  bool
+}
+
 func newRun(a *app) *cobra.Command {
-	var run string
+	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [repo] <workspace>",
 		Short: "Show the latest run of a workspace",
@@ -26,20 +33,41 @@ execution that answers it.
 Of an execution that was imported, or rejected since, the last column says so.
 
 A run that was imported says where it comes from. It is shown as long as its workspace has no run of its own, also where there
-is no workspace of that name; with --run at any time.`,
+is no workspace of that name; with --run at any time.
+
+With --run any run can be shown whose events are here, of a workspace that was removed too: of earlier runs nothing else is left.
+See "e3 history" for their ids.
+
+With --report the run is written as a page of HTML as well: graph, timeline, tasks, the ends of their logs, and the outputs that the
+package file marks with "kind: metrics", "plot" or "report". The page is one file and needs neither e3 nor a network.
+
+With --trace its timeline is written as JSON for ui.perfetto.dev or chrome://tracing: each attempt in a lane of its worker, what it
+waited for, and what took no time.`,
 		Example: `  e3 run . prod
-  e3 run . prod --run 018f3b4c-9a`,
+  e3 run . prod --run 018f3b4c-9a
+  e3 run . prod --report prod.html
+  e3 run . prod --trace out.json`,
 		ValidArgsFunction: a.completeWorkspace,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("run") && run == "" {
+			if cmd.Flags().Changed("run") && o.run == "" {
 				return usagef("--run needs the beginning of an id")
 			}
+			if cmd.Flags().Changed("report") && o.report == "" {
+				return usagef("--report needs the name of a file")
+			}
+			if cmd.Flags().Changed("trace") && o.trace == "" {
+				return usagef("--trace needs the name of a file, or - for standard output")
+			}
 			return a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
-				return a.showRun(ctx, r, ws, run)
+				return a.showRun(ctx, r, ws, &o)
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().StringVar(&run, "run", "", "any run that is on record, own or imported, by the beginning of its id")
+	f := cmd.Flags()
+	f.StringVar(&o.run, "run", "", "any run that is on record or has events, own or imported, by the beginning of its id")
+	f.StringVar(&o.report, "report", "", "write the run as a page of HTML to this file as well")
+	f.StringVar(&o.trace, "trace", "", "write the run's timeline to this file as well; - writes nothing else to standard output")
+	f.BoolVar(&o.force, "force", false, "replace the file if it exists")
 	return cmd
 }
 
@@ -56,7 +84,13 @@ type runJSON struct {
 	InputSnapshot  string         `json:"inputSnapshot"`
 	OutputSnapshot string         `json:"outputSnapshot,omitempty"`
 	Summary        events.Summary `json:"summary"`
+	User           string         `json:"user,omitempty"`
+	Host           string         `json:"host,omitempty"`
+	Filter         string         `json:"filter,omitempty"`
+	CancelledBy    string         `json:"cancelledBy,omitempty"`
 	ImportedFrom   []stepJSON     `json:"importedFrom,omitempty"`
+	Unnamed        int64          `json:"unnamed,omitempty"` // tasks that were cached and that nothing names any more
+	Damaged        string         `json:"damaged,omitempty"` // what is wrong with the events
 	Tasks          []taskJSON     `json:"tasks,omitempty"`
 }
 
@@ -79,10 +113,20 @@ type taskJSON struct {
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
 }
 
-func (a *app) showRun(ctx context.Context, r *repo.Repo, ws, run string) error {
-	report, err := r.Workspaces.Report(ctx, ws, run)
+func (a *app) showRun(ctx context.Context, r *repo.Repo, ws string, o *runOptions) error {
+	report, err := r.Workspaces.Report(ctx, ws, o.run)
 	if err != nil {
 		return err
+	}
+	if o.report != "" {
+		if err := a.writeReport(ctx, r, report, o); err != nil {
+			return err
+		}
+	}
+	if o.trace != "" {
+		if err := a.writeTrace(ctx, r, ws, report, o); err != nil || o.trace == "-" {
+			return err
+		}
 	}
 	return a.reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.now(), a.styleFor(a.stdout)) })
 }
@@ -95,9 +139,13 @@ func runOf(r *workspace.RunReport) runJSON {
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
 		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance),
+		Filter: r.Filter, CancelledBy: r.By, Unnamed: r.Unnamed,
 	}
-	if r.State == record.RunRunning {
-		doc.Summary = soFar(r)
+	if r.Process != nil {
+		doc.User, doc.Host = r.Process.User, r.Process.Host
+	}
+	if r.Damage != nil {
+		doc.Damaged = r.Damage.Error()
 	}
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
@@ -114,38 +162,18 @@ func runOf(r *workspace.RunReport) runJSON {
 	return doc
 }
 
-// soFar counts the tasks of a run that has not ended.
-func soFar(r *workspace.RunReport) events.Summary {
-	s := events.Summary{Total: r.Total}
-	listed := int64(0)
-	for i := range r.Tasks {
-		switch r.Tasks[i].State {
-		case workspace.TaskCached:
-			s.Cached++
-		case workspace.TaskSuccess:
-			s.Completed++
-		case workspace.TaskFailed, workspace.TaskError:
-			s.Failed++
-		case workspace.TaskSkipped:
-			s.Skipped++
-		default:
-			continue
-		}
-		listed++
-	}
-	s.Cached += r.Done - listed // proven, with one event for all of them
-	s.Completed += s.Cached
-	return s
-}
-
 // writeRun prints a run as seed 003 shows it.
 func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 	fmt.Fprintf(w, "Run %s\n", r.RunID)
-	fmt.Fprintf(w, "  Status:    %s\n", r.Status())
+	fmt.Fprintf(w, "  Status:    %s\n", runStatus(r))
 	fmt.Fprintf(w, "  Started:   %s\n", stamp(r.StartedAt))
-	if r.State != record.RunRunning {
+	switch {
+	case r.Crashed():
+		fmt.Fprintf(w, "  Last seen: %s\n", stamp(r.CompletedAt))
+	case r.State != record.RunRunning:
 		fmt.Fprintf(w, "  Completed: %s\n", stamp(r.CompletedAt))
-	} else if r.Total > 0 {
+	}
+	if r.State == record.RunRunning && r.Total > 0 {
 		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
 	}
 	if r.Provenance != nil {
@@ -155,7 +183,16 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 			label = ""
 		}
 	}
-	if len(r.Tasks) == 0 {
+	by := ""
+	if r.By != "" {
+		by = "by " + r.By
+	}
+	for _, line := range []struct{ label, text string }{{"Cancelled", by}, {"Filter", r.Filter}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
+		if line.text != "" {
+			fmt.Fprintf(w, "  %-10s %s\n", line.label+":", printable(line.text, false))
+		}
+	}
+	if len(r.Tasks) == 0 && r.Unnamed == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\n  Tasks:\n")
@@ -178,6 +215,32 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
+	if r.Unnamed > 0 {
+		fmt.Fprintf(w, "    and %s more, cached, whose names are gone with the events of earlier runs\n", plural(r.Unnamed, "task"))
+	}
+}
+
+// runStatus is a run's state in a word or two.
+func runStatus(r *workspace.RunReport) string {
+	if r.Crashed() {
+		return "crashed"
+	}
+	return r.Status()
+}
+
+// runError is why a run failed that no task has failed.
+func runError(r *workspace.RunReport) string {
+	if r.State != record.RunFailed || r.FailedTask != "" || r.Crashed() {
+		return ""
+	}
+	return r.Error
+}
+
+func damage(r *workspace.RunReport) string {
+	if r.Damage == nil {
+		return ""
+	}
+	return r.Damage.Error() + "; what follows is missing here"
 }
 
 func stateColor(st style, s workspace.TaskState) string {

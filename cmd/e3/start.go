@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -28,17 +29,15 @@ import (
 )
 
 type startOptions struct {
-	file        string
-	concurrency int
-	memory      string
-	resources   []string
-	force       bool
-	filter      string
-	failFast    bool
-	publish     string
-	durability  string
-	progress    string
-	grace       time.Duration
+	file       string
+	limits     limitOptions
+	force      bool
+	filter     string
+	failFast   bool
+	publish    string
+	durability string
+	progress   string
+	grace      time.Duration
 }
 
 func newStart(a *app) *cobra.Command {
@@ -55,28 +54,17 @@ workspace has the package's name unless another is given.`,
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names := 1
-			if o.file != "" {
-				names = 0
-			}
-			location, rest, err := a.positional(cmd, args, 1-names, "<workspace>")
+			location, ws, err := a.startArgs(cmd, args, o.file)
 			if err != nil {
 				return err
 			}
-			if o.file != "" && len(args) == 1 {
-				location, rest = "", args // the repository is found by the file
-			} else if len(args) == 0 {
-				location = ""
-			}
-			return runStart(cmd.Context(), a, location, rest[0], &o)
+			return runStart(cmd.Context(), a, location, ws, &o)
 		},
 	}
 	cmd.ValidArgsFunction = a.completeWorkspace
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "package file: create what is missing, deploy it, run")
-	f.IntVarP(&o.concurrency, "concurrency", "j", 0, "commands at a time, in cores (default: the cores of this machine)")
-	f.StringVar(&o.memory, "memory", "", "what the declared memory of running tasks may add up to, as 8GiB (default: no limit)")
-	f.StringArrayVar(&o.resources, "resource", nil, "capacity of a named resource, as name=amount (repeatable)")
+	o.limits.flags(f)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start nothing more after the first failure")
@@ -84,21 +72,40 @@ workspace has the package's name unless another is given.`,
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
-	fromEnvironment(f, "concurrency", "memory", "resource", "fail-fast", "publish", "durability", "progress", "grace")
+	fromEnvironment(f, "fail-fast", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
 	fixedValues(cmd, "durability", "batch", "full", "none")
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
 	return cmd
 }
 
+// startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is to be
+// found by the file.
+func (a *app) startArgs(cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
+	names := 1
+	if file != "" {
+		names = 0
+	}
+	location, rest, err := a.positional(cmd, args, 1-names, "<workspace>")
+	if err != nil {
+		return "", "", err
+	}
+	if file != "" && len(args) == 1 {
+		location, rest = "", args
+	} else if len(args) == 0 {
+		location = ""
+	}
+	return location, rest[0], nil
+}
+
 // settings turns the flags into what they mean.
 func (o *startOptions) settings() (workspace.StartOptions, error) {
-	s := workspace.StartOptions{Force: o.force, Filter: o.filter, FailFast: o.failFast, Concurrency: o.concurrency}
-	if s.Concurrency == 0 {
-		s.Concurrency = runtime.NumCPU()
+	l, err := o.limits.parse()
+	s := workspace.StartOptions{
+		Force: o.force, Filter: o.filter, FailFast: o.failFast, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 	}
-	if s.Concurrency < 1 {
-		return s, usagef("--concurrency must be at least 1")
+	if err != nil {
+		return s, err
 	}
 	if o.grace < 0 {
 		return s, usagef("--grace must not be negative")
@@ -112,25 +119,56 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 	}
 	s.Publish = map[string]workspace.Publishing{"always": workspace.Always, "final": workspace.Final, "none": workspace.Never}[o.publish]
 	s.Durability = map[string]workspace.Durability{"batch": workspace.Batch, "full": workspace.Full, "none": workspace.None}[o.durability]
+	return s, nil
+}
+
+// limitOptions say what the commands of a run may take together.
+type limitOptions struct {
+	concurrency int
+	memory      string
+	resources   []string
+}
+
+func (o *limitOptions) flags(f *pflag.FlagSet) {
+	f.IntVarP(&o.concurrency, "concurrency", "j", 0, "commands at a time, in cores (default: the cores of this machine)")
+	f.StringVar(&o.memory, "memory", "", "what the declared memory of running tasks may add up to, as 8GiB (default: no limit)")
+	f.StringArrayVar(&o.resources, "resource", nil, "capacity of a named resource, as name=amount (repeatable)")
+	fromEnvironment(f, "concurrency", "memory", "resource")
+}
+
+type limits struct {
+	concurrency int
+	memory      int64
+	capacities  map[string]float64
+}
+
+func (o *limitOptions) parse() (limits, error) {
+	l := limits{concurrency: o.concurrency}
+	if l.concurrency == 0 {
+		l.concurrency = runtime.NumCPU()
+	}
+	if l.concurrency < 1 {
+		return l, usagef("--concurrency must be at least 1")
+	}
 	if o.memory != "" {
 		n, err := manifest.SizeOf(o.memory)
 		if err != nil {
-			return s, usagef("--memory: %v", err)
+			return l, usagef("--memory: %v", err)
 		}
-		s.Memory = n
+		l.memory = n
 	}
 	for _, r := range o.resources {
 		name, amount, _ := strings.Cut(r, "=")
 		n, err := strconv.ParseFloat(amount, 64)
 		if err != nil || !(n > 0) || math.IsInf(n, 0) || name == "" {
-			return s, usagef("--resource is name=amount, not %q", r)
+			return l, usagef("--resource is name=amount, not %q", r)
 		}
-		if s.Capacities == nil {
-			s.Capacities = map[string]float64{}
+		if l.capacities == nil {
+			l.capacities = map[string]float64{}
 		}
-		s.Capacities[name] = n
+		l.capacities[name] = n
 	}
-	return s, nil
+	return l, nil
 }
 
 func runStart(ctx context.Context, a *app, location, ws string, o *startOptions) error {
@@ -160,39 +198,31 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	settings.Process, settings.OnWork = r.Process(), frugal
+	if spans := a.spans(); spans != nil {
+		defer spans.Close()
+		settings.OnEvent = spans.Event
+	}
 	if a.json || o.progress == "json" {
 		a.json = true
-		return a.startJSON(ctx, r, ws, settings)
+		err = a.startJSON(ctx, r, ws, settings)
+	} else {
+		err = a.startText(ctx, r, shown(location, r), ws, settings, o.progress)
 	}
-	return a.startText(ctx, r, shown(location, r), ws, settings, o.progress)
+	var ended *exitError
+	if err == nil || errors.As(err, &ended) {
+		a.retireEvents(ctx, r)
+	}
+	return err
 }
 
 // repositoryFor finds the repository of a package file: the one named, the one above the
 // file, or a new one beside it.
 func (a *app) repositoryFor(location, file string) (string, error) {
-	if location != "" {
-		return location, nil
+	location, root, err := a.findRepository(location, file)
+	if location != "" || err != nil {
+		return location, err
 	}
-	if r := a.getenv("E3_REPO"); r != "" {
-		return r, nil
-	}
-	dir, err := filepath.Abs(filepath.Dir(file))
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(file); err != nil {
-		return "", usagef("package file: %v", err)
-	}
-	for d := dir; ; d = filepath.Dir(d) {
-		root := filepath.Join(d, repo.DirName)
-		if _, err := repo.Find(root); err == nil {
-			return root, nil
-		}
-		if d == filepath.Dir(d) {
-			break
-		}
-	}
-	root, err := repo.Create(filepath.Join(dir, repo.DirName))
+	root, err = repo.Create(root)
 	if errors.Is(err, repo.ErrExists) {
 		return root, nil // another process was faster
 	}
@@ -202,28 +232,38 @@ func (a *app) repositoryFor(location, file string) (string, error) {
 	return root, err
 }
 
+// findRepository finds the repository of a package file, or else where one would be made.
+func (a *app) findRepository(location, file string) (found, wanted string, err error) {
+	if location != "" {
+		return location, "", nil
+	}
+	if r := a.getenv("E3_REPO"); r != "" {
+		return r, "", nil
+	}
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return "", "", err
+	}
+	if _, err := os.Stat(file); err != nil {
+		return "", "", usagef("package file: %v", err)
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		root := filepath.Join(d, repo.DirName)
+		if _, err := repo.Find(root); err == nil {
+			return root, "", nil
+		}
+		if d == filepath.Dir(d) {
+			break
+		}
+	}
+	return "", filepath.Join(dir, repo.DirName), nil
+}
+
 // deployShort makes the workspace of "start -f" and links it to the file, unless it is.
 func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (string, error) {
-	abs, err := filepath.Abs(file)
-	if err != nil {
-		return "", err
-	}
-	known := ws
-	if ws == "" {
-		if known, err = r.Workspaces.MadeFor(ctx, abs); err != nil {
-			return "", err
-		}
-	} else if err := checkName("workspace", ws); err != nil {
-		return "", err
-	}
-	if known != "" {
-		linked, err := r.Workspaces.LinkedTo(ctx, known)
-		if err != nil {
-			return "", err
-		}
-		if linked == abs {
-			return known, nil // start follows it by itself
-		}
+	linked, err := a.linkedTo(ctx, r, ws, file)
+	if err != nil || linked != "" {
+		return linked, err // start follows the file by itself
 	}
 	frugal()
 	ws, built, err := r.Workspaces.DeployNew(ctx, ws, file)
@@ -231,6 +271,26 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 		return "", err
 	}
 	a.warn(built.Warnings)
+	return ws, nil
+}
+
+// linkedTo returns the workspace that follows the file already: the named one, or the one that was made for the file; "" if it
+// does not.
+func (a *app) linkedTo(ctx context.Context, r *repo.Repo, ws, file string) (string, error) {
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	if ws == "" {
+		return r.Workspaces.MadeFor(ctx, abs) // which looks at the link
+	}
+	if err := checkName("workspace", ws); err != nil {
+		return "", err
+	}
+	linked, err := r.Workspaces.LinkedTo(ctx, ws)
+	if err != nil || linked != abs {
+		return "", err
+	}
 	return ws, nil
 }
 
@@ -264,7 +324,7 @@ func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspac
 	out := bufio.NewWriter(a.stdout)
 	var fault error
 	s.OnStart = func(info *workspace.RunInfo) { a.began(info) }
-	s.OnEvent = inOrder(func(e events.Event) {
+	s.OnEvent = both(s.OnEvent, inOrder(func(e events.Event) {
 		b, err := events.Append(nil, &e)
 		if err == nil {
 			if _, err = out.Write(b); err == nil {
@@ -272,7 +332,7 @@ func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspac
 			}
 		}
 		fault = cmp.Or(fault, err)
-	})
+	}))
 	res, err := r.Workspaces.Start(ctx, ws, s)
 	if err = errors.Join(err, fault); err != nil {
 		return err
@@ -295,12 +355,12 @@ func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, 
 	}
 	t := newTranscript(out, live, a.styleFor(a.stdout))
 	s.OnStart = func(info *workspace.RunInfo) { a.began(info) }
-	s.OnEvent = t.event
+	s.OnEvent = both(s.OnEvent, t.event)
 	res, err := r.Workspaces.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
 	}
-	if err := summary(out, res.Run); err != nil {
+	if err := summary(out, res); err != nil {
 		return err
 	}
 	a.explain(ctx, r, location, ws, t.failures)
@@ -308,8 +368,8 @@ func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, 
 }
 
 // summary prints the last line.
-func summary(out io.Writer, run *record.Run) error {
-	_, err := fmt.Fprintf(out, "Run %s %s (%s)\n", short(run.RunID), run.State, counts(run.Summary))
+func summary(out io.Writer, res *workspace.RunResult) error {
+	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", short(res.Run.RunID), res.Run.State, cancelledRun(res.Cancelled), counts(res.Run.Summary))
 	return err
 }
 
@@ -382,6 +442,8 @@ func logTail(ctx context.Context, x *executions.Store, key executions.Key, id st
 // runExit is the exit code of a run that has ended.
 func runExit(res *workspace.RunResult) error {
 	switch {
+	case res.Cancelled != nil:
+		return res.Cancelled
 	case res.Run.State == record.RunCancelled:
 		return &exitError{exitCancelled}
 	case res.Run.State == record.RunFailed && res.TimedOut:

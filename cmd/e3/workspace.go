@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/internal/manifest"
+	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -181,24 +182,42 @@ func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
 }
 
 func newWorkspaceRemove(a *app) *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	o := cancelOptions{reason: "the workspace is being removed"}
+	cmd := &cobra.Command{
 		Use:   "remove [repo] <workspace>",
 		Short: "Remove a workspace",
 		Long: `Remove a workspace with its datasets and run records. Executions and events stay: whatever was computed is still cached.
 
+A workspace that is being run is not removed, unless --force cancels the run first (e3 cancel). One that is being deployed is never.
+
 Where there is no workspace of that name, the runs that were imported under it are removed.`,
 		ValidArgsFunction: a.completeWorkspace,
 		RunE: a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
-			err := r.Workspaces.Remove(ctx, ws)
-			if errors.Is(err, workspace.ErrNotFound) {
-				return a.removeRuns(ctx, r, ws)
+			remove := r.Workspaces.Remove
+			if force {
+				options, err := a.cancelling(o)
+				if err != nil {
+					return err
+				}
+				remove = func(ctx context.Context, ws string) error { return r.Workspaces.RemoveForce(ctx, ws, options) }
 			}
-			if err != nil {
+			err := remove(ctx, ws)
+			var busy *workspace.BusyError
+			switch {
+			case errors.Is(err, workspace.ErrNotFound):
+				return a.removeRuns(ctx, r, ws)
+			case errors.As(err, &busy) && busy.Operation == record.Dataflow && !force:
+				return fmt.Errorf("%w; cancel the run and remove it with: e3 workspace remove --force %s %s", err, quoted(shown("", r)), quoted(ws))
+			case err != nil:
 				return err
 			}
 			return a.reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Removed workspace %s\n", printable(ws, false)) })
 		}),
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "cancel the run of the workspace first, if there is one, and wait until it has ended")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", time.Minute, "with --force: how long to wait for the end of the run; 0: for ever")
+	return cmd
 }
 
 // removeRuns removes the imported runs under a name that no workspace has.

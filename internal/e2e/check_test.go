@@ -26,6 +26,7 @@ import (
 	"e3/internal/settings"
 	"e3/internal/value"
 	"e3/objectstore"
+	"e3/workspace"
 )
 
 // A checker looks at every file of a repository in which nothing runs and collects what is
@@ -99,6 +100,7 @@ func (c *checker) run() error {
 	c.runs()
 	c.events()
 	c.pins()
+	c.cancels()
 	c.settings()
 	c.index()
 	if !c.killed {
@@ -116,7 +118,7 @@ func (c *checker) folders() {
 	if err != nil {
 		c.fault("%v", err)
 	}
-	known := []string{"format.json", "objects", "packages", "workspaces", "executions", "dataflows", "events", "settings", "tombstones", "pins", "index", "locks", "tmp"}
+	known := []string{"format.json", "objects", "packages", "workspaces", "executions", "dataflows", "events", "settings", "tombstones", "pins", "cancels", "index", "locks", "tmp"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
 			c.fault("%s is no part of a repository", e.Name())
@@ -574,6 +576,15 @@ func (c *checker) pins() {
 	})
 }
 
+// cancels looks at the requests to cancel a run. One that came too late may be left.
+func (c *checker) cancels() {
+	c.files("cancels", func(rel string, _ fs.FileInfo) {
+		if _, err := record.DecodeCancellation(c.readFile("cancels", rel)); err != nil || !strings.HasSuffix(rel, ".rec") {
+			c.fault("cancels/%s: %v", rel, err)
+		}
+	})
+}
+
 func (c *checker) settings() {
 	c.files("settings", func(rel string, _ fs.FileInfo) {
 		if _, err := settings.Decode(c.readFile("settings", rel)); err != nil || rel != "repository.json" {
@@ -582,7 +593,8 @@ func (c *checker) settings() {
 	})
 }
 
-// events looks at the history of every run: whole lines, numbers without a gap, an end.
+// events looks at the history of every run: whole lines, numbers without a gap, every step one that the diagram has, an end
+// that agrees with them.
 func (c *checker) events() {
 	c.files("events", func(rel string, _ fs.FileInfo) {
 		ws, id := filepath.Split(strings.TrimSuffix(rel, ".ndjson"))
@@ -590,21 +602,51 @@ func (c *checker) events() {
 		if !bytes.HasSuffix(data, []byte("\n")) && !c.killed {
 			c.fault("events of %s: the last line is torn", rel)
 		}
-		var last events.Type
+		var m events.Machine
+		f := workspace.NewFold()
 		for e, err := range events.Read(context.Background(), c.repo.Records, strings.TrimSuffix(ws, "/"), id) {
+			if err == nil {
+				err = m.Next(&e.Event)
+			}
 			if err != nil {
-				c.fault("%v", err)
+				c.fault("events of %s: %v", rel, err)
 				return
 			}
-			if last == events.RunCompleted || last == events.RunFailed || last == events.RunCancelled {
-				c.fault("events of %s: %s follows the end", rel, e.Type)
+			f.Add(&e.Event)
+			if d := e.Data; d != nil {
+				c.mayBeGone(func() { c.nodes("events of "+rel, d.Inputs); c.nodes("events of "+rel, d.Outputs) })
 			}
-			last = e.Type
 		}
-		if last != events.RunCompleted && last != events.RunFailed && last != events.RunCancelled && !c.killed {
-			c.fault("events of %s: they end with %q", rel, last)
+		c.told(rel, f)
+		if m.Ended() == "" && !c.killed {
+			c.fault("events of %s: they have no end", rel)
 		}
 	})
+}
+
+// told demands that the events of a run that has ended say what its record says. They do not name tasks that share one.
+func (c *checker) told(rel string, f *workspace.Fold) {
+	file := strings.TrimSuffix(rel, ".ndjson") + ".beast2"
+	if _, err := os.Lstat(filepath.Join(c.root, "dataflows", file)); err != nil {
+		return // the record is gone
+	}
+	run, err := record.DecodeRun(c.readFile("dataflows", file))
+	if err != nil || run.State == record.RunRunning {
+		return // of an import, or said elsewhere
+	}
+	tasks := map[string]record.TaskExecution{}
+	for t := range run.Tasks.All() {
+		tasks[t.Task] = t
+	}
+	ended := f.State() != record.RunRunning
+	if ended && (f.State() != run.State || f.Summary() != run.Summary) {
+		c.fault("events of %s: folded they are %v, %+v; on record is %v, %+v", rel, f.State(), f.Summary(), run.State, run.Summary)
+	}
+	for t := range f.Executions().All() {
+		if tasks[t.Task] != t {
+			c.fault("events of %s: they give %s the execution %s (cached %v), the record %+v", rel, t.Task, t.ExecutionID, t.Cached, tasks[t.Task])
+		}
+	}
 }
 
 // index decodes what is derived: it may be missing, but what is there must be readable.

@@ -54,6 +54,8 @@ type Data struct {
 	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object
 	Process     *Process `json:"process,omitempty"`     // run.started
 	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
+	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks of this pattern and what is upstream
+	Force       bool     `json:"force,omitempty"`       // run.started: what the filter names was run whatever was known
 	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of what the workspace holds then
 	By          string   `json:"by,omitempty"`          // run.cancelled: user@host who asked for it
 	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
@@ -64,11 +66,12 @@ type Data struct {
 	ExitCode    int64    `json:"exitCode,omitempty"`    // task.failed
 	Reason      string   `json:"reason,omitempty"`      // timeout, cancelled, signal, …
 	Message     string   `json:"message,omitempty"`
-	Output      string   `json:"output,omitempty"`  // task.completed, task.cached: hash of the output
-	DelayMs     int64    `json:"delayMs,omitempty"` // task.retry_scheduled
-	Because     string   `json:"because,omitempty"` // task.skipped: the task that failed
-	Shared      bool     `json:"shared,omitempty"`  // another run's execution, waited for
-	Summary     *Summary `json:"summary,omitempty"` // the end of a run
+	Output      string   `json:"output,omitempty"`   // task.completed, task.cached: hash of the output
+	DelayMs     int64    `json:"delayMs,omitempty"`  // task.retry_scheduled
+	Because     string   `json:"because,omitempty"`  // task.skipped: the task that failed
+	NoRecord    bool     `json:"noRecord,omitempty"` // task.failed: the execution left no record, so the run's names none
+	Shared      bool     `json:"shared,omitempty"`   // another run's execution, waited for
+	Summary     *Summary `json:"summary,omitempty"`  // the end of a run
 }
 
 // Process is who runs.

@@ -2,7 +2,10 @@ package events_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -141,7 +144,7 @@ func TestFollowOverCrash(t *testing.T) {
 							t.Errorf("the follower fails: %v", err)
 							return
 						}
-						got = append(got, e.Event)
+						got = append(got, e)
 					}
 				}()
 				synctest.Wait()
@@ -167,29 +170,42 @@ func TestFollowOverCrash(t *testing.T) {
 	}
 }
 
-// gated is a store whose followers, once they have read all there was, do not look again
-// before the gate opens.
+// gated is a store whose first reader, once it has read all there was, does not look again before the gate opens. It
+// goes on then where it was.
 type gated struct {
 	*mem.Store
-	open chan struct{}
+	opened int
+	open   chan struct{}
 }
 
-func (g *gated) Follow(ctx context.Context, key refstore.Key, offset int64) (io.ReadCloser, error) {
-	r, err := g.Store.Follow(ctx, key, offset)
-	return &gatedReader{ReadCloser: r, open: g.open}, err
+func (g *gated) Open(ctx context.Context, key refstore.Key, offset int64) (io.ReadCloser, error) {
+	r, err := g.Store.Open(ctx, key, offset)
+	if g.opened++; g.opened > 1 || err != nil {
+		return r, err
+	}
+	return &gatedReader{ReadCloser: r, at: offset, again: func(at int64) (io.ReadCloser, error) {
+		<-g.open
+		return g.Store.Open(ctx, key, at)
+	}}, nil
 }
 
 type gatedReader struct {
 	io.ReadCloser
-	reads int
-	open  chan struct{}
+	at    int64
+	again func(at int64) (io.ReadCloser, error)
 }
 
 func (g *gatedReader) Read(p []byte) (int, error) {
-	if g.reads++; g.reads > 1 {
-		<-g.open
+	n, err := g.ReadCloser.Read(p)
+	g.at += int64(n)
+	if err != io.EOF || g.again == nil {
+		return n, err
 	}
-	return g.ReadCloser.Read(p)
+	if g.ReadCloser, err = g.again(g.at); err != nil {
+		return n, err
+	}
+	g.again = nil
+	return n, nil
 }
 
 // Damage that stays is reported, not waited for.
@@ -209,5 +225,198 @@ func TestFollowDamaged(t *testing.T) {
 		if n != 1 || len(errs) != 1 || !strings.Contains(errs[0].Error(), "byte") {
 			t.Errorf("%d events and the errors %v, want one of each", n, errs)
 		}
+	})
+}
+
+// collect follows in the background and returns what came so far.
+func collect(ctx context.Context, t *testing.T, s refstore.Streams, f events.Filter, o events.FollowOptions) (got func() []string, done chan struct{}) {
+	var mu sync.Mutex
+	var list []string
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		for e, err := range events.FollowAll(ctx, s, f, o) {
+			mu.Lock()
+			if err != nil {
+				list = append(list, "error "+err.Error())
+			} else {
+				list = append(list, fmt.Sprintf("%s/%s/%d", e.Workspace, e.Run, e.Seq))
+			}
+			mu.Unlock()
+		}
+	}()
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(list)
+	}, done
+}
+
+// A follower of a workspace goes on with each run that begins, also when the one before never ended; one of all workspaces also
+// with workspaces that begin.
+func TestFollowAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mem.New()
+		ctx, cancel := context.WithCancel(t.Context())
+		old := events.Create(s, "w", "r0", time.Now)
+		old.Emit(events.Event{Type: events.RunStarted})
+		old.Close()
+		one := events.Create(s, "w", "r1", time.Now)
+		one.Emit(events.Event{Type: events.RunStarted})
+		one.Emit(events.Event{Type: events.TaskStarted, Task: "a"})
+		one.Flush()
+
+		w, wDone := collect(ctx, t, s, events.Filter{Workspace: "w"}, events.FollowOptions{Latest: true})
+		from, fromDone := collect(ctx, t, s, events.Filter{Workspace: "w", FromSeq: 2}, events.FollowOptions{Latest: true})
+		all, allDone := collect(ctx, t, s, events.Filter{}, events.FollowOptions{})
+		last, lastDone := collect(ctx, t, s, events.Filter{Last: 2}, events.FollowOptions{})
+		task, taskDone := collect(ctx, t, s, events.Filter{Task: "a"}, events.FollowOptions{})
+		synctest.Wait()
+		one.Emit(events.Event{Type: events.TaskCompleted, Task: "a"})
+		time.Sleep(time.Second)
+		two := events.Create(s, "w", "r2", time.Now) // the first has died
+		two.Emit(events.Event{Type: events.RunStarted})
+		two.Flush()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		other := events.Create(s, "x", "r0", time.Now) // its clock is late
+		other.Emit(events.Event{Type: events.RunStarted})
+		other.Emit(events.Event{Type: events.RunCompleted})
+		other.Close()
+		two.Emit(events.Event{Type: events.RunCompleted})
+		two.Close()
+		time.Sleep(time.Second)
+		// Somebody closes the one that died.
+		end := events.Create(s, "w", "r3", time.Now)
+		closed, err := events.Resume(t.Context(), s, "w", "r1", time.Now, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed.Emit(events.Event{Type: events.RunFailed})
+		closed.Close()
+		end.Emit(events.Event{Type: events.RunStarted})
+		end.Close()
+		time.Sleep(time.Second)
+		cancel()
+		for _, done := range []chan struct{}{wDone, fromDone, allDone, lastDone, taskDone} {
+			<-done
+		}
+		for _, test := range []struct {
+			name string
+			got  func() []string
+			want string
+		}{
+			{"workspace", w, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r1/4 w/r3/1"},
+			{"from", from, "w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r1/4 w/r3/1"},
+			{"all", all, "w/r0/1 w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 x/r0/1 x/r0/2 w/r1/4 w/r3/1"},
+			{"last", last, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 x/r0/1 x/r0/2 w/r1/4 w/r3/1"},
+			{"task", task, "w/r1/2 w/r1/3"},
+		} {
+			if got := strings.Join(test.got(), " "); got != test.want {
+				t.Errorf("%s:\ngot  %s\nwant %s", test.name, got, test.want)
+			}
+		}
+	})
+}
+
+// What a run has of its own is not told in bulk as well, and what it has not is told at its end.
+func TestFollowBulk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mem.New()
+		put(t, s, "w", "r1", lines(t, "w", "r1", events.Event{Type: events.TaskCompleted, Task: "a"}, events.Event{Type: events.TaskCompleted, Task: "b"}, events.Event{Type: events.RunCompleted}))
+		ctx, cancel := context.WithCancel(t.Context())
+		a, aDone := collect(ctx, t, s, events.Filter{Task: "a"}, events.FollowOptions{Latest: true})
+		b, bDone := collect(ctx, t, s, events.Filter{Task: "b"}, events.FollowOptions{Latest: true})
+		synctest.Wait()
+		log := events.Create(s, "w", "r2", time.Now)
+		log.Emit(events.Event{Type: events.RunStarted})
+		log.Emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: 200, As: "r1"}})
+		log.Emit(events.Event{Type: events.TaskCompleted, Task: "b"})
+		log.Emit(events.Event{Type: events.RunCompleted})
+		log.Close()
+		time.Sleep(time.Second)
+		cancel()
+		<-aDone
+		<-bDone
+		if got := strings.Join(a(), " "); got != "w/r1/1 w/r2/2" {
+			t.Errorf("a: %s", got)
+		}
+		if got := strings.Join(b(), " "); got != "w/r1/2 w/r2/3" {
+			t.Errorf("b: %s", got)
+		}
+	})
+}
+
+// A damaged line is told once; once it was cut, the follower goes on.
+func TestFollowAllDamaged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := finished(t, events.RunStarted)
+		write(t, s, "oops\n")
+		ctx, cancel := context.WithCancel(t.Context())
+		got, done := collect(ctx, t, s, events.Filter{}, events.FollowOptions{})
+		time.Sleep(time.Second)
+		write(t, s, "and again\n")
+		time.Sleep(time.Second)
+		if list := got(); len(list) != 2 || !strings.HasPrefix(list[1], "error events of run "+runID) {
+			t.Errorf("got %q, want an event and one error", list)
+		}
+		log := resume(t, s)
+		log.Emit(events.Event{Type: events.RunFailed})
+		log.Close()
+		time.Sleep(time.Second)
+		if list := got(); len(list) != 3 || !strings.HasSuffix(list[2], "/2") {
+			t.Errorf("got %q, want the run's end as well", list)
+		}
+		// A log that is removed, and one that is another now.
+		if err := s.Remove(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		cancel()
+		<-done
+		if list := got(); len(list) != 3 {
+			t.Errorf("got %q after the log was removed", list)
+		}
+	})
+}
+
+// Many followers, that begin at any time and anywhere, see every event once, over crashes of the writer.
+func TestFollowManyOverCrashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mem.New()
+		var wg sync.WaitGroup
+		follow := func(from int64) {
+			wg.Go(func() {
+				next := from
+				for e, err := range events.FollowAll(t.Context(), s, events.Filter{Workspace: ws, Run: runID, FromSeq: from}, events.FollowOptions{}) {
+					if err != nil || e.Seq != next {
+						t.Errorf("follower from %d: got event %d, %v when %d was due", from, e.Seq, err, next)
+						return
+					}
+					next++
+				}
+				if next != 202 {
+					t.Errorf("follower from %d ended before event %d", from, next)
+				}
+			})
+		}
+		for round := range 10 {
+			log := resume(t, s)
+			for range 20 {
+				follow(int64(round*20 + 1))
+				log.Emit(events.Event{Type: events.TaskStarted})
+				time.Sleep(3 * time.Millisecond)
+				follow(1)
+			}
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
+			write(t, s, `{"seq":`+strconv.Itoa(round*20+21)+`,"torn`) // the writer has died
+			time.Sleep(time.Second)
+		}
+		log := resume(t, s)
+		log.Emit(events.Event{Type: events.RunFailed})
+		log.Close()
+		wg.Wait()
 	})
 }

@@ -37,20 +37,20 @@ internal/verify:               workspace dataflow executions objectstore refstor
 gc:                            workspace executions objectstore refstore internal/reach internal/record
 exportimport:                  workspace dataflow executions objectstore refstore internal/reach internal/zipfile internal/settings internal/signature
                                internal/events internal/manifest internal/eastref internal/record internal/atomicfile
-internal/explain:              internal/history workspace dataflow executions objectstore refstore internal/events internal/record
-internal/compare:              internal/history workspace dataflow executions objectstore internal/events internal/record
+internal/explain:              internal/history workspace dataflow executions objectstore refstore internal/events internal/record internal/value
+internal/compare:              workspace dataflow executions objectstore internal/events internal/record internal/value
 internal/report:               internal/diagram workspace executions objectstore internal/events internal/record
-internal/trace:                workspace internal/events internal/record
-internal/history:              workspace executions objectstore refstore internal/events internal/record
+internal/trace:                workspace dataflow executions internal/events internal/record
+internal/history:              workspace dataflow executions objectstore refstore internal/events internal/record
 workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value
 dataflow:                      executions objectstore internal/events internal/record
-internal/reach:                executions objectstore refstore internal/eastref internal/record
+internal/reach:                executions objectstore refstore internal/events internal/eastref internal/record
 executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile
 
 internal/telemetry:            internal/events
 internal/diagram:
 internal/events:               refstore
-internal/settings:             refstore internal/signature
+internal/settings:             refstore internal/manifest internal/signature
 internal/value:                internal/manifest internal/beast2
 internal/manifest:
 internal/runner:
@@ -79,6 +79,7 @@ var owners = map[string][]string{
 	"go.yaml.in/yaml":               {"internal/manifest"},
 	"github.com/fsnotify/fsnotify":  {"refstore/fs"},
 	"github.com/klauspost/compress": {"internal/zipfile"},
+	"go.opentelemetry.io":           {"internal/telemetry"},
 }
 
 // A row is what a package may import.

@@ -22,7 +22,7 @@ type Executions interface {
 
 // Stores are what the roots of a repository are read from.
 type Stores struct {
-	Records    refstore.Store
+	Records    executions.Records
 	Objects    objectstore.Store
 	Executions Executions
 	Workers    int // how many tasks are looked at at a time; 0 is one for each processor
@@ -48,11 +48,11 @@ func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore
 	return Protected(sessions, sink)
 }
 
-// References enumerates the roots that are on record: executions, runs, pins, packages, workspaces.
+// References enumerates the roots that are on record: executions, runs and their events, pins, packages, workspaces.
 func (s *Stores) References(ctx context.Context, sink Sink) error {
 	// Executions come first: their task objects are read once for the kinds of their outputs, and not again for the
-	// packages.
-	for _, enumerate := range []func(context.Context, Sink) error{s.ExecutionRoots, s.RunRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots} {
+	// packages. Events come after the records of runs: these go while those stay.
+	for _, enumerate := range []func(context.Context, Sink) error{s.ExecutionRoots, s.RunRoots, s.EventRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots} {
 		if err := enumerate(ctx, sink); err != nil {
 			return err
 		}
@@ -112,17 +112,10 @@ func (s *Stores) RunRoots(ctx context.Context, sink Sink) error {
 			if err != nil {
 				return sink.RecordFault(recordFault(owner, rec.Key, err))
 			}
-			for _, r := range []struct{ hash, role string }{{run.InputSnapshot, "inputs"}, {run.OutputSnapshot, "outputs"}} {
-				h, err := objectstore.ParseHash(r.hash)
-				if err != nil {
-					continue // there is none
-				}
-				owner.Role = r.role
-				if err := sink.Root(Root{Ref: Ref{Nodes, h}, Weak: true, Owner: owner}); err != nil {
-					return err
-				}
+			if err := snapshotRoot(sink, owner, "inputs", run.InputSnapshot); err != nil {
+				return err
 			}
-			return nil
+			return snapshotRoot(sink, owner, "outputs", run.OutputSnapshot)
 		})
 		if err != nil {
 			return err

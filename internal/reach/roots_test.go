@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/reach"
 	"e3/internal/record"
 	"e3/objectstore"
@@ -133,6 +134,66 @@ func TestReferencesOfRecords(t *testing.T) {
 	)
 	got.fail = errors.New("enough")
 	if err := r.stores().References(t.Context(), &got); !errors.Is(err, got.fail) {
+		t.Errorf("with a sink that fails: got %v, want its error", err)
+	}
+}
+
+// The first and the last event of a run name snapshots; whatever else is in its stream names nothing.
+func TestReferencesOfEvents(t *testing.T) {
+	r := newRig(t)
+	const id = "018f3b4c-9a2d-7def-8abc-12345678901"
+	log := func(ws, id string, list ...events.Event) {
+		t.Helper()
+		log := events.Create(r.records, ws, id, time.Now)
+		for _, e := range list {
+			log.Emit(e)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw := func(ws, id, text string) {
+		t.Helper()
+		if err := r.records.Append(t.Context(), refstore.Key{Partition: "EVENTS/" + ws, Sort: id}, 0, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started := events.Event{Type: events.RunStarted, Data: &events.Data{Inputs: hash(1).String()}}
+	middle := events.Event{Type: events.TaskCached, Data: &events.Data{Inputs: hash(2).String(), Outputs: hash(3).String()}}
+	end := func(b byte) events.Event {
+		return events.Event{Type: events.RunFailed, Data: &events.Data{Outputs: hash(b).String()}}
+	}
+	r.write("DATAFLOW/prod", id+"1", (&record.Run{RunID: id + "1", InputSnapshot: hash(1).String()}).Encode())
+	log("prod", id+"1", started, middle, end(4))
+	log("prod", id+"2", started, middle) // it goes on, or has died
+	log("prod", id+"3", events.Event{Type: events.RunStarted}, events.Event{Type: events.RunCompleted})
+	log("prod", id+"4", events.Event{Type: events.RunStarted, Data: &events.Data{Inputs: "../x"}}, end(5))
+	raw("prod", id+"5", "")
+	raw("prod", id+"6", "\x00\x00\n\n")
+	raw("prod", id+"7", strings.Repeat("x", 3<<20))
+	log("removed", id+"8", events.Event{Type: events.RunStarted, Data: &events.Data{Inputs: hash(6).String()}})
+	r.write("DATAFLOW/removed", id, nil)
+	rec, err := r.records.Get(t.Context(), refstore.Key{Partition: "DATAFLOW/removed", Sort: id})
+	if err == nil {
+		err = r.records.Delete(t.Context(), rec.Key, rec.Version)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got sink
+	if err := r.stores().EventRoots(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.faults) > 0 {
+		t.Errorf("faults: got %q, want none", got.faults)
+	}
+	root := func(n, ws, role string, b byte) string {
+		return "run " + id + n + " of workspace " + ws + ": " + role + " nodes " + hash(b).String() + " (weak)"
+	}
+	got.check(t, root("1", "prod", "inputs", 1), root("1", "prod", "outputs", 4), root("2", "prod", "inputs", 1),
+		root("4", "prod", "outputs", 5), root("8", "removed", "inputs", 6))
+	got.fail = errors.New("enough")
+	if err := r.stores().EventRoots(t.Context(), &got); !errors.Is(err, got.fail) {
 		t.Errorf("with a sink that fails: got %v, want its error", err)
 	}
 }

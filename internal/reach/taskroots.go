@@ -3,7 +3,6 @@ package reach
 import (
 	"context"
 	"errors"
-	"runtime"
 
 	"golang.org/x/sync/errgroup"
 
@@ -15,13 +14,9 @@ import (
 // ExecutionRoots enumerates what every execution names: its task object, its output, the directory objects of its
 // inputs. The last may be missing.
 func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
-	workers := s.Workers
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	tasks := make(chan objectstore.Hash, 64)
-	for range workers {
+	for range s.workers() {
 		g.Go(func() error {
 			for task := range tasks {
 				if err := s.taskRoots(ctx, task, sink); err != nil {

@@ -14,7 +14,7 @@ var fuzzTargets = []struct{ fuzz, codec string }{
 	{"FuzzDecodeNode", "node"}, {"FuzzDecodePackage", "package"}, {"FuzzDecodeLink", "link"}, {"FuzzDecodeProof", "proof"},
 	{"FuzzDecodeDurations", "durations"},
 	{"FuzzDecodeProvenance", "provenance"}, {"FuzzDecodeExport", "export provenance"}, {"FuzzDecodeRejection", "rejection"},
-	{"FuzzDecodeTombstones", "tombstones"}, {"FuzzDecodePin", "pin"},
+	{"FuzzDecodeTombstones", "tombstones"}, {"FuzzDecodePin", "pin"}, {"FuzzDecodeCancellation", "cancellation"},
 }
 
 // readSeeds reads a corpus folder in the format of go test.

@@ -27,6 +27,7 @@ func FuzzDecodeExport(f *testing.F)         { fuzzCodec(f, "export provenance") 
 func FuzzDecodeRejection(f *testing.F)      { fuzzCodec(f, "rejection") }
 func FuzzDecodeTombstones(f *testing.F)     { fuzzCodec(f, "tombstones") }
 func FuzzDecodePin(f *testing.F)            { fuzzCodec(f, "pin") }
+func FuzzDecodeCancellation(f *testing.F)   { fuzzCodec(f, "cancellation") }
 
 // What decodes encodes to the same bytes; the rest is an error that says why.
 func fuzzCodec(f *testing.F, name string) {

@@ -49,6 +49,13 @@ var tombstoneLists = rapid.Custom(func(t *rapid.T) record.Tombstones {
 	})).Draw(t, "tombstones")
 })
 
+var cancellations = rapid.Custom(func(t *rapid.T) *record.Cancellation {
+	return &record.Cancellation{
+		Run: texts.Draw(t, "run"), Holder: texts.Draw(t, "holder"), Since: times.Draw(t, "since"),
+		By: texts.Draw(t, "by"), At: times.Draw(t, "at"), Reason: texts.Draw(t, "reason"),
+	}
+})
+
 var pins = rapid.Custom(func(t *rapid.T) *record.Pin {
 	return &record.Pin{
 		Task: hashes.Draw(t, "task"), Inputs: hashes.Draw(t, "inputs"), By: texts.Draw(t, "by"), At: times.Draw(t, "at"), Note: texts.Draw(t, "note"),

@@ -117,3 +117,36 @@ func DecodePin(data []byte) (*Pin, error) {
 	p := &Pin{Task: r.String(), Inputs: r.String(), By: r.String(), At: readTime(r), Note: r.String()}
 	return p, pinSchema.done(r)
 }
+
+// Cancellation asks whoever runs a workspace to stop. It means one hold of the workspace's lock, as its LockState tells, and
+// within that one run; so it can never stop a later run. Its name is the workspace's.
+type Cancellation struct {
+	Run    string    // its id; "" where the run had none yet
+	Holder string    // LockState.Holder of the hold that is meant
+	Since  time.Time // LockState.AcquiredAt
+	By     string    // user@host
+	At     time.Time
+	Reason string // "" where none was given
+}
+
+var cancellationSchema = newSchema("cancellation", func() beast2.Type {
+	return beast2.Struct(beast2.F("run", beast2.Option(beast2.String)), beast2.F("holder", beast2.String), beast2.F("since", beast2.DateTime),
+		beast2.F("by", beast2.String), beast2.F("at", beast2.DateTime), beast2.F("reason", beast2.String))
+})
+
+// Encode returns the bytes of the record.
+func (c *Cancellation) Encode() []byte {
+	b := appendOptString(cancellationSchema.begin(200+len(c.Holder)+len(c.Reason)), c.Run)
+	b = beast2.AppendString(appendTime(beast2.AppendString(b, c.Holder), c.Since), c.By)
+	return beast2.AppendString(appendTime(b, c.At), c.Reason)
+}
+
+// DecodeCancellation reads the record.
+func DecodeCancellation(data []byte) (*Cancellation, error) {
+	r, err := cancellationSchema.open(data)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cancellation{Run: readOptString(r), Holder: r.String(), Since: readTime(r), By: r.String(), At: readTime(r), Reason: r.String()}
+	return c, cancellationSchema.done(r)
+}

@@ -65,6 +65,7 @@ var codecs = []codec{
 	newCodec("rejection", rejections, (*record.Rejection).Encode, record.DecodeRejection),
 	newCodec("tombstones", tombstoneLists, record.Tombstones.Encode, record.DecodeTombstones),
 	newCodec("pin", pins, (*record.Pin).Encode, record.DecodePin),
+	newCodec("cancellation", cancellations, (*record.Cancellation).Encode, record.DecodeCancellation),
 }
 
 func TestRecordsRoundTrip(t *testing.T) {
@@ -128,6 +129,7 @@ func TestDecodeOtherType(t *testing.T) {
 		"rejection":         (&record.Rejection{}).Encode(),
 		"tombstones":        record.Tombstones{}.Encode(),
 		"pin":               (&record.Pin{}).Encode(),
+		"cancellation":      (&record.Cancellation{}).Encode(),
 
 		"not beast2": []byte("#!/bin/sh\n"),
 	}

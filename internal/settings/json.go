@@ -30,6 +30,13 @@ func Decode(data []byte) (*Settings, error) {
 			err = into(m, &s.RequireSigned)
 		case "trustedKeys":
 			err = s.decodeKeys(m)
+		case "eventsRetention":
+			if err = into(m, &s.EventsRetention); err != nil {
+				break
+			}
+			if _, err = ParseRetention(s.EventsRetention); err != nil {
+				err = fmt.Errorf("eventsRetention: %w", err)
+			}
 		default:
 			s.others = append(s.others, m)
 		}
@@ -156,7 +163,11 @@ func (s *Settings) Encode() []byte {
 		keys = append(keys, "\n  "...)
 	}
 	keys = append(keys, ']')
-	b := object(nil, "\n  ", []member{known("requireSigned", s.RequireSigned), {"trustedKeys", keys}}, s.others)
+	list := []member{known("requireSigned", s.RequireSigned), {"trustedKeys", keys}}
+	if s.EventsRetention != "" {
+		list = append(list, known("eventsRetention", s.EventsRetention))
+	}
+	b := object(nil, "\n  ", list, s.others)
 	return append(b, '\n')
 }
 

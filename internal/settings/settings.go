@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/manifest"
 	"e3/internal/signature"
 	"e3/refstore"
 )
@@ -21,8 +23,41 @@ func key() refstore.Key { return refstore.Key{Partition: "SETTINGS", Sort: "repo
 type Settings struct {
 	RequireSigned bool // only exports that a trusted key has signed are taken in
 	TrustedKeys   []TrustedKey
+	// EventsRetention says how long the events of runs that have ended are kept: a length of time as "90d", or "never" to remove
+	// none. "" is DefaultRetention.
+	EventsRetention string
 
 	others []member // what a newer e3 keeps here
+}
+
+// DefaultRetention is how long events are kept where nobody has said anything else; Never, that they are kept for ever.
+const (
+	DefaultRetention = "90d"
+	Never            = "never"
+)
+
+// ParseRetention reads how long events are kept; 0 is for ever.
+func ParseRetention(text string) (time.Duration, error) {
+	if text == Never {
+		return 0, nil
+	}
+	d, err := manifest.DurationOf(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("want %q, or a length of time like 90d: %w", Never, err)
+	case d == 0:
+		return 0, fmt.Errorf("want %q, or a length of time like 90d, not %q", Never, text)
+	}
+	return d, nil
+}
+
+// KeepEvents returns how long events are kept; 0 is for ever.
+func (s *Settings) KeepEvents() time.Duration {
+	d, err := ParseRetention(cmp.Or(s.EventsRetention, DefaultRetention))
+	if err != nil {
+		return 0 // what cannot be read removes nothing
+	}
+	return d
 }
 
 // TrustedKey is a key whose signatures count. No two of a repository have the same name or the same key.

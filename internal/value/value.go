@@ -178,6 +178,9 @@ func (v *Value) Scalar() (string, bool) {
 // JSON returns the value as one line of JSON.
 func (v *Value) JSON() ([]byte, error) { return v.json(maxJSON) }
 
+// JSONWithin is JSON for a text of at most limit bytes; a longer one is an error.
+func (v *Value) JSONWithin(limit int) ([]byte, error) { return v.json(limit) }
+
 func (v *Value) json(limit int) ([]byte, error) {
 	p := printer{limit: limit}
 	if err := p.value(v.typ, v.val, nil); err != nil {

@@ -126,6 +126,23 @@ func TestWhatMayBeMissing(t *testing.T) {
 	}
 }
 
+// Nor are the nodes that only events name: they may be gone, or be anything.
+func TestWhatEventsNameMayBeMissing(t *testing.T) {
+	s := newSite(t)
+	s.write("data.txt", "data")
+	s.deploy("w", `inputs: {file: {file: data.txt}}`, `tasks:`, `  t: {in: [file], out: o, run: make o text}`)
+	s.start("w")
+	odd, err := s.Objects.PutBytes(t.Context(), []byte("no node"))
+	s.must(err)
+	log := events.Create(s.Records, "w", "018f3b4c-9a2d-7def-8abc-123456789012", time.Now)
+	log.Emit(events.Event{Type: events.RunStarted, Data: &events.Data{Inputs: odd.String()}})
+	log.Emit(events.Event{Type: events.RunCompleted, Data: &events.Data{Outputs: strings.Repeat("0", 64)}})
+	s.must(log.Close())
+	if r := s.verify(verify.Options{}); len(r.Faults) > 0 || len(r.Notes) > 0 {
+		t.Errorf("got\n%snotes %q, want no faults and no notes", list(r), r.Notes)
+	}
+}
+
 func TestSamples(t *testing.T) {
 	s := furnished(t)
 	var h objectstore.Hash

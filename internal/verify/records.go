@@ -99,6 +99,13 @@ func (v *verifier) tables() []table {
 		},
 		mend: v.remove("removed"),
 	}, {
+		partition: "CANCEL", where: file("cancels", ".rec"), owner: named("the request to cancel the run of workspace"),
+		check: func(rec refstore.Record) error {
+			_, err := record.DecodeCancellation(rec.Value)
+			return err
+		},
+		advice: "cancel the run again", mend: v.remove("removed: cancel the run again"),
+	}, {
 		partition: "SETTINGS", where: file("settings", ".json"), owner: named("the settings of the"),
 		check: func(rec refstore.Record) error {
 			if rec.Key.Sort != "repository" {

@@ -67,6 +67,7 @@ func TestLayout(t *testing.T) {
 		"locks/leases/run/prod.rec":          {Partition: "LEASE/run", Sort: "prod"},
 		"tombstones/th.rec":                  {Partition: "TOMBSTONE", Sort: "th"},
 		"pins/id.rec":                        {Partition: "PIN", Sort: "id"},
+		"cancels/prod.rec":                   {Partition: "CANCEL", Sort: "prod"},
 		"settings/trust.json":                {Partition: "SETTINGS", Sort: "trust"},
 	} {
 		want[path] = path

@@ -19,6 +19,7 @@ import (
 //	PACKAGE · <name>/<version>          packages/<name>/<version>
 //	TOMBSTONE · <task>                  tombstones/<task>.rec
 //	PIN · <execution>                   pins/<execution>.rec
+//	CANCEL · <workspace>                cancels/<workspace>.rec
 //	SETTINGS · <name>                   settings/<name>.json
 //	INDEX/<a>/<b>… · <sort>             index/<a>/<b>…/<sort>.rec
 //	QUEUE/<a>/<b>… · <sort>             queue/<a>/<b>…/<sort>.rec
@@ -90,6 +91,8 @@ func (s *Store) place(partition string) (place, error) {
 		top, want, p.suffix = "tombstones", 0, recordSuffix
 	case "PIN":
 		top, want, p.suffix = "pins", 0, recordSuffix
+	case "CANCEL":
+		top, want, p.suffix = "cancels", 0, recordSuffix
 	case "SETTINGS":
 		top, want, p.suffix = "settings", 0, ".json"
 	case "INDEX":
@@ -193,30 +196,34 @@ type streamPlace struct {
 	rest   string
 }
 
+// streamKind looks a kind up in the table of streams: the folder of its partitions, and how many segments follow the kind.
+func (s *Store) streamKind(kind string) (dir string, segments int, err error) {
+	switch kind {
+	case "EVENTS":
+		return s.path("events"), 1, nil
+	case "LOG":
+		return s.path("executions"), 3, nil
+	}
+	return "", 0, fmt.Errorf("partition %q: %w: no streams of this kind are kept", kind, refstore.ErrInvalid)
+}
+
 // streamPlace looks a partition up in the table of streams.
 func (s *Store) streamPlace(partition string) (streamPlace, error) {
 	segments := strings.Split(partition, "/")
 	kind, segments := segments[0], segments[1:]
-	want := 0
-	switch kind {
-	case "EVENTS":
-		want = 1
-	case "LOG":
-		want = 3
-	default:
-		return streamPlace{}, fmt.Errorf("partition %q: %w: no streams of this kind are kept", partition, refstore.ErrInvalid)
+	dir, want, err := s.streamKind(kind)
+	if err != nil {
+		return streamPlace{}, err
 	}
 	if len(segments) != want {
 		return streamPlace{}, fmt.Errorf("partition %q: %w: %d segments after the kind, want %d", partition, refstore.ErrInvalid, len(segments), want)
 	}
-	for i, segment := range segments {
-		segments[i] = escape(segment)
+	for _, segment := range segments {
+		dir += string(filepath.Separator) + escape(segment)
 	}
 	if kind == "EVENTS" {
-		dir := s.path("events", segments[0])
 		return streamPlace{dir: dir, suffix: ".ndjson", rest: dir}, nil
 	}
-	dir := s.path("executions", segments[0], segments[1], segments[2])
 	return streamPlace{dir: dir, own: []string{"stderr.txt", "stdout.txt"}, rest: dir + string(filepath.Separator) + otherLogs}, nil
 }
 

@@ -180,7 +180,7 @@ func (l *leftovers) execution(key refstore.Key, path string) error {
 
 // sideFields looks through all records that are files.
 func (l *leftovers) sideFields() error {
-	for _, kind := range []string{"WORKSPACE", "PACKAGE", "TOMBSTONE", "PIN", "SETTINGS"} {
+	for _, kind := range []string{"WORKSPACE", "PACKAGE", "TOMBSTONE", "PIN", "CANCEL", "SETTINGS"} {
 		if err := l.partition(kind); err != nil {
 			return err
 		}

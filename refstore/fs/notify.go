@@ -136,16 +136,22 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
 	}
-	w := &folderWatch{store: s, dir: p.dir, out: make(chan struct{}, 1)}
+	return s.watchFolder(ctx, p.dir, false), nil
+}
+
+// watchFolder wakes by notification, and by its own look: always, or where the folder's time has changed.
+func (s *Store) watchFolder(ctx context.Context, dir string, always bool) <-chan struct{} {
+	w := &folderWatch{store: s, dir: dir, always: always, out: make(chan struct{}, 1)}
 	w.subscribe()
-	w.last = folderTime(p.dir)
+	w.last = folderTime(dir)
 	go w.run(ctx)
-	return w.out, nil
+	return w.out
 }
 
 type folderWatch struct {
 	store  *Store
 	dir    string
+	always bool
 	out    chan struct{}
 	cancel func()
 	last   time.Time
@@ -175,7 +181,7 @@ func (w *folderWatch) run(ctx context.Context) {
 		case now := <-poll.C:
 			began := w.subscribe()
 			mtime := folderTime(w.dir)
-			if began || !mtime.Equal(w.last) || now.Sub(mtime).Abs() < 2*time.Second {
+			if began || w.always || !mtime.Equal(w.last) || now.Sub(mtime).Abs() < 2*time.Second {
 				signal(w.out)
 			}
 			w.last = mtime

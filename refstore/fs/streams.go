@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"e3/refstore"
 )
@@ -145,6 +146,64 @@ func (s *Store) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[ref
 			}
 		}
 	}
+}
+
+// ListPartitions implements [refstore.Streams].
+func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		err := refstore.Query{Partition: kind}.Validate()
+		var dir string
+		var segments int
+		if err == nil {
+			dir, segments, err = s.streamKind(kind)
+		}
+		if err == nil {
+			_, err = below(ctx, dir, kind, segments, func(partition string) bool { return yield(partition, nil) })
+		}
+		if err != nil {
+			yield("", fmt.Errorf("list partitions of %q: %w", kind, err))
+		}
+	}
+}
+
+// below calls f for the partitions in a folder, so many segments below it, until f wants no more.
+func below(ctx context.Context, dir, partition string, segments int, f func(partition string) bool) (more bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	if segments == 0 {
+		return f(partition), nil
+	}
+	folders := place{shape: virtualShape, dir: dir}
+	names, err := folders.sorts()
+	if err != nil {
+		return false, err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		path, _ := folders.path(name) // it was found
+		if more, err := below(ctx, path, partition+"/"+name, segments-1, f); err != nil || !more {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// WatchStreams implements [refstore.Streams]. Changes made on this host wake at once where file notification works. As
+// an append does not show in the folder, each look by itself wakes.
+func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error) {
+	err := refstore.Query{Partition: partition}.Validate()
+	var p streamPlace
+	if err == nil {
+		p, err = s.streamPlace(partition)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch: %w", err)
+	}
+	return s.watchFolder(ctx, p.dir, true), nil
 }
 
 func (p streamPlace) sorts() ([]string, error) {

@@ -21,7 +21,7 @@ type Store struct {
 	mu       sync.Mutex
 	versions uint64 // the last one given; one sequence for all keys, so that none recurs
 	records  map[string]map[string]*record
-	watches  map[string]map[chan struct{}]struct{}
+	watches  map[watched]map[chan struct{}]struct{}
 	streams  map[refstore.Key]*stream
 	locks    map[string]*lockState
 	claims   map[[32]byte]struct{}
@@ -48,7 +48,7 @@ var (
 func New() *Store {
 	return &Store{
 		records: make(map[string]map[string]*record),
-		watches: make(map[string]map[chan struct{}]struct{}),
+		watches: make(map[watched]map[chan struct{}]struct{}),
 		streams: make(map[refstore.Key]*stream),
 		locks:   make(map[string]*lockState),
 		claims:  make(map[[32]byte]struct{}),
@@ -105,7 +105,7 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 	s.versions++
 	rec.value = bytes.Clone(r.Value)
 	rec.version = refstore.Version(strconv.FormatUint(s.versions, 10))
-	s.wake(r.Key.Partition)
+	s.wake(watched{partition: r.Key.Partition})
 	return rec.version, nil
 }
 
@@ -131,7 +131,7 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 		return fmt.Errorf("delete %q: %w", key, refstore.ErrConflict)
 	}
 	delete(s.records[key.Partition], key.Sort)
-	s.wake(key.Partition)
+	s.wake(watched{partition: key.Partition})
 	return nil
 }
 
@@ -176,30 +176,40 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 	}
 }
 
+// watched names what a watch is about: the records or the streams of a partition.
+type watched struct {
+	partition string
+	streams   bool
+}
+
 // Watch implements [refstore.Watcher].
 func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
-	if err := check(ctx, refstore.Query{Partition: partition}.Validate()); err != nil {
+	return s.watch(ctx, watched{partition: partition})
+}
+
+func (s *Store) watch(ctx context.Context, what watched) (<-chan struct{}, error) {
+	if err := check(ctx, refstore.Query{Partition: what.partition}.Validate()); err != nil {
 		return nil, err
 	}
 	c := make(chan struct{}, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watches[partition] == nil {
-		s.watches[partition] = make(map[chan struct{}]struct{})
+	if s.watches[what] == nil {
+		s.watches[what] = make(map[chan struct{}]struct{})
 	}
-	s.watches[partition][c] = struct{}{}
+	s.watches[what][c] = struct{}{}
 	context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.watches[partition], c)
+		delete(s.watches[what], c)
 		close(c)
 	})
 	return c, nil
 }
 
-// wake tells the partition's watchers, under s.mu.
-func (s *Store) wake(partition string) {
-	for c := range s.watches[partition] {
+// wake tells those who watch the partition, under s.mu.
+func (s *Store) wake(what watched) {
+	for c := range s.watches[what] {
 		select {
 		case c <- struct{}{}:
 		default: // one wake-up is waiting already

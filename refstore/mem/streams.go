@@ -7,6 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"e3/refstore"
@@ -39,9 +42,11 @@ func (s *Store) existing(op string, key refstore.Key) (*stream, error) {
 	return st, nil
 }
 
-func (st *stream) touch() {
+// touch tells those who wait for the key's stream. It needs s.mu.
+func (s *Store) touch(key refstore.Key, st *stream) {
 	close(st.changed)
 	st.changed = make(chan struct{})
+	s.wake(watched{partition: key.Partition, streams: true})
 }
 
 // Append implements [refstore.Streams].
@@ -62,7 +67,7 @@ func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data
 		st.data = []byte{}
 	}
 	st.data = append(st.data, data...)
-	st.touch()
+	s.touch(key, st)
 	return nil
 }
 
@@ -112,7 +117,7 @@ func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 		return fmt.Errorf("cut %q to %d, which has %d bytes: %w", key, size, len(st.data), refstore.ErrConflict)
 	}
 	st.data = st.data[:size:size] // readers may still hold the tail's bytes
-	st.touch()
+	s.touch(key, st)
 	return nil
 }
 
@@ -131,7 +136,7 @@ func (s *Store) Seal(ctx context.Context, key refstore.Key) error {
 		st.data = []byte{}
 	}
 	st.sealed = true
-	st.touch()
+	s.touch(key, st)
 	return nil
 }
 
@@ -147,7 +152,7 @@ func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
 		return err
 	}
 	delete(s.streams, key)
-	st.touch()
+	s.touch(key, st)
 	return nil
 }
 
@@ -172,6 +177,34 @@ func (s *Store) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[ref
 			}
 		}
 	}
+}
+
+// ListPartitions implements [refstore.Streams].
+func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := check(ctx, refstore.Query{Partition: kind}.Validate()); err != nil {
+			yield("", err)
+			return
+		}
+		found := map[string][]string{}
+		s.mu.Lock()
+		for key, st := range s.streams {
+			if of, _, _ := strings.Cut(key.Partition, "/"); of == kind && st.data != nil {
+				found[key.Partition] = strings.Split(key.Partition, "/")
+			}
+		}
+		s.mu.Unlock()
+		for _, p := range slices.SortedFunc(maps.Keys(found), func(a, b string) int { return slices.Compare(found[a], found[b]) }) {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+// WatchStreams implements [refstore.Streams].
+func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error) {
+	return s.watch(ctx, watched{partition: partition, streams: true})
 }
 
 // Follow implements [refstore.Streams].

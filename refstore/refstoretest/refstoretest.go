@@ -68,6 +68,7 @@ func keys(name string) []refstore.Key {
 		{Partition: "LEASE/run", Sort: name},
 		{Partition: "TOMBSTONE", Sort: name},
 		{Partition: "PIN", Sort: name},
+		{Partition: "CANCEL", Sort: name},
 		{Partition: "SETTINGS", Sort: name},
 	}
 }

@@ -22,6 +22,8 @@ func streamCases() []Case {
 		onStore("seal", asStreams(seal)),
 		onStore("remove a stream", asStreams(removeStream)),
 		onStore("list streams", asStreams(listStreams)),
+		onStore("list partitions", asStreams(listPartitions)),
+		onStore("watch streams", asStreams(watchStreams)),
 		onStore("hostile stream keys", asStreams(hostileStreams)),
 		onStore("follow to the seal", asStreams(followToSeal)),
 		onStore("follow many", asStreams(followMany)),
@@ -295,6 +297,121 @@ func listStreams(ctx context.Context, s refstore.Streams) error {
 		}
 	}
 	return nil
+}
+
+func listPartitions(ctx context.Context, s refstore.Streams) error {
+	for _, kind := range []string{"EVENTS", "LOG"} {
+		if err := wantPartitions(ctx, s, kind, nil); err != nil {
+			return err
+		}
+	}
+	events := []string{"A", "a b", "a-b", "a.b", "ab", "prod", "é", strings.Repeat("long", 100)}
+	logs := []string{"a-b/in/id", "a/b-c/id", "a/b/c", "a/b/d"}
+	var want []string
+	for _, name := range slices.Concat(events, Hostile()) {
+		if !strings.Contains(name, "/") {
+			want = append(want, "EVENTS/"+name)
+		}
+	}
+	for _, partition := range want {
+		if err := s.Append(ctx, refstore.Key{Partition: partition, Sort: "run"}, 0, nil); err != nil {
+			return err
+		}
+	}
+	slices.Sort(want)
+	if err := wantPartitions(ctx, s, "EVENTS", slices.Compact(want)); err != nil {
+		return err
+	}
+	want = nil
+	for _, name := range logs {
+		want = append(want, "LOG/"+name)
+		if err := s.Append(ctx, refstore.Key{Partition: "LOG/" + name, Sort: "stdout.txt"}, 0, []byte("x")); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(want, func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) })
+	if err := wantPartitions(ctx, s, "LOG", want); err != nil {
+		return err
+	}
+	for partition, err := range s.ListPartitions(ctx, "EVENTS") {
+		if err != nil {
+			return err
+		}
+		if err := s.Remove(ctx, refstore.Key{Partition: partition, Sort: "run"}); err != nil {
+			return err
+		}
+		for key, err := range s.ListStreams(ctx, refstore.Query{Partition: partition}) {
+			return fmt.Errorf("list streams %q when its only one was removed: got %q, %v", partition, key, err)
+		}
+		break
+	}
+	for _, err := range s.ListPartitions(ctx, "no kind") {
+		if err := wantErr("list partitions of no kind", err, refstore.ErrInvalid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wantPartitions(ctx context.Context, s refstore.Streams, kind string, want []string) error {
+	var got []string
+	for partition, err := range s.ListPartitions(ctx, kind) {
+		if err != nil {
+			return err
+		}
+		got = append(got, partition)
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("list partitions of %q: got %.500q, want %.500q", kind, got, want)
+	}
+	return nil
+}
+
+func watchStreams(ctx context.Context, s refstore.Streams) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, key := range streamKeys() {
+		c, err := s.WatchStreams(ctx, key.Partition)
+		if err != nil {
+			return err
+		}
+		for _, step := range []struct {
+			name string
+			do   func() error
+		}{
+			{"create", func() error { return s.Append(ctx, key, 0, []byte("one\n")) }},
+			{"append", func() error { return s.Append(ctx, key, 4, []byte("two\n")) }},
+			{"cut", func() error { return s.Cut(ctx, key, 4) }},
+			{"remove", func() error { return s.Remove(ctx, key) }},
+		} {
+			for len(c) > 0 {
+				<-c
+			}
+			if err := step.do(); err != nil {
+				return err
+			}
+			if _, ok := <-c; !ok {
+				return fmt.Errorf("watch of %q: not woken by %s within %v", key.Partition, step.name, patience)
+			}
+		}
+	}
+	ended, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.WatchStreams(ended, "EVENTS/prod")
+	if err != nil {
+		return err
+	}
+	stop()
+	for {
+		select {
+		case _, open := <-c:
+			if !open {
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("watch of streams: still open %v after its context ended", patience)
+		}
+	}
 }
 
 func hostileStreams(ctx context.Context, s refstore.Streams) error {

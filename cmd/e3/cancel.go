@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+// cancelPatience is how long a run may take to stop before a person is told who still holds the workspace.
+const cancelPatience = 8 * time.Second
+
+type cancelOptions struct {
+	reason  string
+	noWait  bool
+	timeout time.Duration
+}
+
+func newCancel(a *app) *cobra.Command {
+	var o cancelOptions
+	cmd := &cobra.Command{
+		Use:   "cancel [repo] <workspace>",
+		Short: "Stop the run of a workspace",
+		Long: `Ask the process that runs a workspace, in another terminal or elsewhere, to stop, and wait until it has. The run ends as by
+Ctrl-C there: commands get TERM, and KILL after that start's --grace; what was running is recorded as cancelled, what had
+ended is kept, and the start exits with 130 and says who cancelled it.
+
+The exit code is 0 once nothing runs the workspace: also where nothing did, or where the run came to its end by itself. What it
+was is said, and told by "status" with --json: cancelled, completed, failed, interrupted, idle, "not begun"; with --no-wait
+requested. A workspace that is being deployed or removed is busy: exit code 11. After --timeout the exit code is 124; the
+request stands, and a process that was only stopped ends its run when it goes on.`,
+		Example: `  e3 cancel . prod
+  e3 cancel . prod --reason "wrong input"
+  e3 cancel . prod --no-wait`,
+		ValidArgsFunction: a.completeWorkspace,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>")
+			if err != nil {
+				return err
+			}
+			options, err := a.cancelling(o)
+			if err != nil {
+				return err
+			}
+			r, err := a.open(location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			return a.cancel(cmd.Context(), r, rest[0], options)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.reason, "reason", "", "why, for those who look at the run")
+	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until the run has ended")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for the end of the run; 0: for ever")
+	return cmd
+}
+
+// cancelling turns the flags into what they mean.
+func (a *app) cancelling(o cancelOptions) (workspace.CancelOptions, error) {
+	if o.timeout < 0 {
+		return workspace.CancelOptions{}, usagef("--timeout must not be negative")
+	}
+	return workspace.CancelOptions{
+		By: repo.UserAtHost(), Reason: o.reason, NoWait: o.noWait, Timeout: o.timeout, Patience: cancelPatience,
+		OnWait: func(e *workspace.BusyError) { a.notef("%s; still waiting for it to stop", printable(e.Error(), false)) },
+	}, nil
+}
+
+// cancelledJSON is what came of a request, for programs.
+type cancelledJSON struct {
+	Workspace string                 `json:"workspace"`
+	Status    workspace.CancelStatus `json:"status"`
+	Run       string                 `json:"run,omitempty"`
+	By        string                 `json:"by,omitempty"`
+	Reason    string                 `json:"reason,omitempty"`
+}
+
+func (a *app) cancel(ctx context.Context, r *repo.Repo, ws string, o workspace.CancelOptions) error {
+	c, err := r.Workspaces.Cancel(ctx, ws, o)
+	if err != nil {
+		return err
+	}
+	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason}
+	return a.reply(doc, func(w io.Writer) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
+}
+
+// cancelText says what came of a request that somebody has made.
+func cancelText(ws string, c *workspace.Cancelled, by string) string {
+	ws = printable(ws, false)
+	run := "the run of workspace " + ws
+	if c.RunID != "" {
+		run = fmt.Sprintf("run %s of workspace %s", short(c.RunID), ws)
+	}
+	switch c.Status {
+	case workspace.CancelIdle:
+		return fmt.Sprintf("Workspace %s is not being run: there is nothing to cancel", ws)
+	case workspace.CancelRequested:
+		return fmt.Sprintf("Asked %s to stop", run)
+	case workspace.CancelBefore:
+		return fmt.Sprintf("Stopped the start of workspace %s before it had begun a run", ws)
+	case workspace.CancelCompleted, workspace.CancelFailed:
+		return fmt.Sprintf("Nothing was cancelled: %s had already %s", run, c.Status)
+	case workspace.CancelInterrupted:
+		return fmt.Sprintf("Nothing was cancelled: the process of %s has ended without finishing it", run)
+	}
+	text := "Cancelled " + run
+	switch c.By {
+	case by:
+	case "":
+		text += " (its process got a signal)"
+	default:
+		text += " (" + printable(c.By, false) + " was first)"
+	}
+	return text
+}
+
+// cancelledRun says of a run that was cancelled by whom: " by ann@host: wrong input".
+func cancelledRun(c *workspace.CancelledError) string {
+	if c == nil {
+		return ""
+	}
+	text := " by " + printable(c.By, false)
+	if c.Reason != "" {
+		text += ": " + printable(c.Reason, false)
+	}
+	return text
+}

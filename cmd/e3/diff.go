@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/compare"
+	"e3/internal/repo"
+)
+
+type diffOptions struct {
+	all      bool
+	exitCode bool
+}
+
+func newDiff(a *app) *cobra.Command {
+	var o diffOptions
+	cmd := &cobra.Command{
+		Use:   "diff [repo] <A> [B]",
+		Short: "Show what differs between two runs, two workspaces, or a run and now",
+		Long: `Show what differs between two sides: inputs (which files of a directory, values before and after), how tasks are declared
+and how they ended, outputs, metrics (outputs marked "kind: metrics", compared by key), and durations. A side is
+
+  prod         a workspace as it is now
+  prod@        its latest run
+  prod@-1      the run before that (also prod@~1; prod@-2 and so on)
+  prod@018f    a run by the beginning of its id, also an imported one
+  prod@next    what the next start would see: package file and inputs on disk, and what answers them
+
+With one side, a run is compared with its workspace as it is now, and a workspace's latest run with what the next start would
+see. In B the workspace may be left out where it is that of A: @, @-1, @next.
+
+Durations are shown, but are no difference; nor is whether a result came from the cache. What was kept of neither side any more,
+or cannot be known before it is run, is said where it stands. Nothing is written. With --exit-code the exit code is 1 where
+something differs or cannot be compared, as that of "git diff".`,
+		Example: `  e3 diff . prod                 the latest run, and what the next start would see
+  e3 diff . prod@-1 @            the latest run and the one before
+  e3 diff . prod@018f prod       a run and the workspace now
+  e3 diff . prod staging         two workspaces
+  e3 diff . prod@ --exit-code && echo unchanged since`,
+		ValidArgsFunction: a.completeWorkspace,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 1, "<A>", "<B>")
+			if err != nil {
+				return err
+			}
+			was, is, err := sides(rest[0], rest[1])
+			if err != nil {
+				return usagef("%v; see: %s --help", err, cmd.CommandPath())
+			}
+			return a.diff(cmd.Context(), location, was, is, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.all, "all", false, "every change and every duration, not only the first and the notable ones")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs")
+	return cmd
+}
+
+// sides reads the arguments; the second may be missing.
+func sides(a, b string) (was, is compare.Side, err error) {
+	if was, err = compare.ParseSide(a, ""); err != nil {
+		return was, is, err
+	}
+	if b != "" {
+		is, err = compare.ParseSide(b, was.Workspace)
+		return was, is, err
+	}
+	is = compare.Side{Workspace: was.Workspace}
+	if was.What == compare.Workspace {
+		was.What, is.What = compare.Earlier, compare.Next
+	}
+	return was, is, nil
+}
+
+// diffJSON is a difference for programs.
+type diffJSON struct {
+	A       sideJSON `json:"a"`
+	B       sideJSON `json:"b"`
+	Differs bool     `json:"differs"`
+	*compare.Difference
+}
+
+type sideJSON struct {
+	Side        string   `json:"side"`
+	Workspace   string   `json:"workspace"`
+	Package     string   `json:"package,omitempty"`
+	PackageHash string   `json:"packageHash,omitempty"`
+	Run         string   `json:"run,omitempty"`
+	Status      string   `json:"status,omitempty"`
+	StartedAt   *string  `json:"startedAt,omitempty"`
+	CompletedAt *string  `json:"completedAt,omitempty"`
+	Imported    bool     `json:"imported,omitempty"`
+	Notes       []string `json:"notes,omitempty"`
+}
+
+func sideOf(s *compare.Seen) sideJSON {
+	return sideJSON{
+		Side: s.String(), Workspace: s.Workspace, Package: s.Package, PackageHash: s.PackageHash, Run: s.RunID, Status: s.Status,
+		StartedAt: moment(s.StartedAt), CompletedAt: moment(s.CompletedAt), Imported: s.Imported, Notes: s.Notes,
+	}
+}
+
+func (a *app) diff(ctx context.Context, location string, was, is compare.Side, o *diffOptions) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	d, err := compare.Compare(ctx, comparedFrom(r), was, is)
+	if errors.Is(err, compare.ErrSyntax) {
+		return usagef("%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	doc := diffJSON{A: sideOf(d.A), B: sideOf(d.B), Differs: !d.Empty(), Difference: d}
+	err = a.reply(doc, func(w io.Writer) {
+		t := diffText{w: w, d: d, st: a.styleFor(a.stdout), all: o.all}
+		t.write()
+	})
+	if err == nil && o.exitCode && doc.Differs {
+		return &exitError{exitFailed}
+	}
+	return err
+}
+
+// comparedFrom are the stores that a comparison reads.
+func comparedFrom(r *repo.Repo) compare.Stores {
+	return compare.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Workspaces: r.Workspaces}
+}

@@ -1,0 +1,392 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"e3/internal/compare"
+)
+
+// diffText writes a difference for people.
+type diffText struct {
+	w   io.Writer
+	d   *compare.Difference
+	st  style
+	all bool
+}
+
+// What is shown of one place unless all is asked for.
+const (
+	mostChanges = 20
+	mostFiles   = 10
+)
+
+func (t *diffText) write() {
+	t.side("---", t.st.red, t.d.A)
+	t.side("+++", t.st.green, t.d.B)
+	t.datasets("Inputs", &t.d.Inputs)
+	t.tasks()
+	t.datasets("Outputs", &t.d.Outputs)
+	t.metrics()
+	t.durations()
+	fmt.Fprintf(t.w, "\n%s\n", t.summary())
+}
+
+// line writes a line of clean text.
+func (t *diffText) line(format string, args ...any) {
+	fmt.Fprintln(t.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+}
+
+func (t *diffText) side(mark, color string, s *compare.Seen) {
+	text := printable(s.String(), false)
+	switch s.What {
+	case compare.Workspace:
+		text += "  as it is now"
+	case compare.Next:
+		text += "  what the next start would see"
+	default:
+		text += fmt.Sprintf("  run %s %s, started %s", short(s.RunID), s.Status, stamp(s.StartedAt))
+		if s.Imported {
+			text += ", imported"
+		}
+	}
+	if s.Package != "" {
+		text += ", " + printable(s.Package, false)
+	}
+	t.line("%s%s %s%s", color, mark, text, t.st.endOf(color))
+	for _, note := range s.Notes {
+		t.line("    note: %s", strings.ReplaceAll(printable(note, true), "\n", "\n          "))
+	}
+}
+
+// mark is how a change is marked.
+func (t *diffText) mark(c compare.Change) string {
+	sign, color := "~", t.st.yellow
+	switch c {
+	case compare.Added:
+		sign, color = "+", t.st.green
+	case compare.Removed:
+		sign, color = "-", t.st.red
+	}
+	return color + sign + t.st.endOf(color)
+}
+
+// shown is how many of n are shown.
+func (t *diffText) shown(n, most int) int {
+	if t.all {
+		return n
+	}
+	return min(n, most)
+}
+
+func (t *diffText) more(indent string, n int, what string) {
+	if n > 0 {
+		t.line("%s… and %s more", indent, plural(int64(n), what))
+	}
+}
+
+func (t *diffText) datasets(title string, list *compare.Datasets) {
+	if len(list.Changes) == 0 && list.Unknown == "" {
+		return
+	}
+	t.line("\n%s%s%s", t.st.bold, title, t.st.endOf(t.st.bold))
+	if list.Unknown != "" {
+		t.line("  ? %s", printable(list.Unknown, false))
+	}
+	n := t.shown(len(list.Changes), mostChanges)
+	width := 0
+	for i := range list.Changes[:n] {
+		width = max(width, columns(printable(list.Changes[i].Name, false)))
+	}
+	for i := range list.Changes[:n] {
+		c := &list.Changes[i]
+		name := printable(c.Name, false)
+		t.line("  %s %s%s  %s", t.mark(c.Change), name, strings.Repeat(" ", width-columns(name)), datasetText(c))
+		if c.Files != nil {
+			t.files(c.Files)
+		}
+	}
+	t.more("  ", len(list.Changes)-n, "change")
+}
+
+// datasetText says how a dataset differs.
+func datasetText(c *compare.DatasetChange) string {
+	switch {
+	case c.Files != nil:
+		return filesText(c.Files)
+	case c.Was == nil:
+		return contentText(c.Is, true)
+	case c.Is == nil:
+		return contentText(c.Was, true)
+	}
+	kind := c.Was.Kind != c.Is.Kind && !c.Was.Open && !c.Is.Open
+	was, is := contentText(c.Was, kind), contentText(c.Is, kind)
+	if was == is {
+		return was + ", other content"
+	}
+	return was + " → " + is
+}
+
+// contentText says what a dataset is: the value itself where it can be shown, else how large it is.
+func contentText(d *compare.Dataset, kind bool) string {
+	var parts []string
+	switch {
+	case d.Open:
+		return "(to be made)"
+	case d.Value != nil:
+		return clip(printable(string(d.Value), false), 60)
+	case d.Executable:
+		parts = append(parts, "executable file")
+	case kind || d.Size == nil:
+		parts = append(parts, d.Kind)
+	}
+	if d.Files != nil {
+		parts = append(parts, plural(*d.Files, "file"))
+	}
+	if d.Size != nil {
+		parts = append(parts, size(*d.Size))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// filesText counts the changes within a directory.
+func filesText(f *compare.Files) string {
+	var parts []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{f.Changed, "changed"}, {f.Added, "added"}, {f.Removed, "removed"}} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	switch {
+	case f.Bytes > 0:
+		parts = append(parts, "+"+size(f.Bytes))
+	case f.Bytes < 0:
+		parts = append(parts, "-"+size(-f.Bytes))
+	}
+	if len(parts) == 0 {
+		return "other content"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (t *diffText) files(f *compare.Files) {
+	n := t.shown(len(f.Changes), mostFiles)
+	for i := range f.Changes[:n] {
+		c := &f.Changes[i]
+		t.line("      %s %s  %s", t.mark(c.Change), printable(c.Path, false), fileText(c))
+	}
+	t.more("      ", len(f.Changes)-n+f.More, "file")
+	if f.Unknown != "" {
+		t.line("      ? %s", printable(f.Unknown, false))
+	}
+}
+
+// fileText says how a file differs.
+func fileText(c *compare.FileChange) string {
+	entry := func(f *compare.File) string {
+		switch {
+		case f.Kind == "link":
+			return "link to " + printable(f.Target, false)
+		case f.Kind == "directory":
+			return "directory"
+		case f.Executable:
+			return "executable, " + size(f.Size)
+		}
+		return size(f.Size)
+	}
+	switch {
+	case c.Was == nil:
+		return entry(c.Is)
+	case c.Is == nil:
+		return entry(c.Was)
+	}
+	was, is := entry(c.Was), entry(c.Is)
+	if was == is {
+		return was + ", other content"
+	}
+	return was + " → " + is
+}
+
+func (t *diffText) tasks() {
+	list := &t.d.Tasks
+	if len(list.Changes) == 0 && list.Unknown == "" {
+		return
+	}
+	t.line("\n%sTasks%s", t.st.bold, t.st.endOf(t.st.bold))
+	if list.Unknown != "" {
+		t.line("  ? %s", printable(list.Unknown, false))
+	}
+	n := t.shown(len(list.Changes), mostChanges)
+	for i := range list.Changes[:n] {
+		c := &list.Changes[i]
+		text := ""
+		if c.Was != "" || c.Is != "" {
+			text = c.Was + " → " + c.Is
+		}
+		t.line("  %s %s  %s", t.mark(c.Change), printable(c.Name, false), text)
+		for j := range c.Parts {
+			t.part(&c.Parts[j])
+		}
+	}
+	t.more("  ", len(list.Changes)-n, "change")
+}
+
+// part shows a part of a declaration; of a text with many lines those that differ first.
+func (t *diffText) part(p *compare.Part) {
+	name := p.Part
+	if p.Name != "" {
+		name += " " + p.Name
+	}
+	name = printable(name, false)
+	one := func(s string) string { return clip(printable(s, false), 100) }
+	switch {
+	case p.Change == compare.Added:
+		t.line("      %s %s  %s", t.mark(p.Change), name, one(p.Is))
+	case p.Change == compare.Removed:
+		t.line("      %s %s  %s", t.mark(p.Change), name, one(p.Was))
+	case len(p.Was)+len(p.Is) <= 70 && !strings.Contains(strings.TrimRight(p.Was, "\n")+strings.TrimRight(p.Is, "\n"), "\n"):
+		t.line("      %s %s  %s → %s", t.mark(p.Change), name, one(strings.TrimRight(p.Was, "\n")), one(strings.TrimRight(p.Is, "\n")))
+	default:
+		t.line("      %s %s", t.mark(p.Change), name)
+		was, is := apart(p.Was, p.Is)
+		if was != "" {
+			t.line("          %s- %s%s", t.st.red, one(was), t.st.endOf(t.st.red))
+		}
+		if is != "" {
+			t.line("          %s+ %s%s", t.st.green, one(is), t.st.endOf(t.st.green))
+		}
+	}
+}
+
+// apart returns the first lines in which two texts differ, "" where one has ended.
+func apart(a, b string) (x, y string) {
+	for {
+		lineA, restA, moreA := strings.Cut(a, "\n")
+		lineB, restB, moreB := strings.Cut(b, "\n")
+		if lineA != lineB || !moreA || !moreB {
+			return lineA, lineB
+		}
+		a, b = restA, restB
+	}
+}
+
+func (t *diffText) metrics() {
+	if len(t.d.Metrics) == 0 {
+		return
+	}
+	t.line("\n%sMetrics%s", t.st.bold, t.st.endOf(t.st.bold))
+	for i := range t.d.Metrics {
+		m := &t.d.Metrics[i]
+		name := m.Task
+		if m.Entry != "" {
+			name += "." + m.Entry
+		}
+		t.line("  %s", printable(name, false))
+		if m.Unknown != "" {
+			t.line("    ? %s", printable(m.Unknown, false))
+		}
+		n := t.shown(len(m.Changes), mostChanges)
+		tab := &table{}
+		for j := range m.Changes[:n] {
+			c := &m.Changes[j]
+			tab.row(cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), deltaText(c))
+		}
+		tab.write(t.w, "    ")
+		t.more("    ", len(m.Changes)-n+m.More, "value")
+	}
+}
+
+func metricText(v json.RawMessage) string {
+	if v == nil {
+		return "(none)"
+	}
+	return clip(printable(string(v), false), 40)
+}
+
+// deltaText is by how much a number has changed.
+func deltaText(m *compare.Metric) string {
+	if m.Delta == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%+.4g", *m.Delta)
+	if m.Percent != nil {
+		text += fmt.Sprintf(" (%+.1f%%)", *m.Percent)
+	}
+	return text
+}
+
+func (t *diffText) durations() {
+	d := &t.d.Durations
+	tab := &table{}
+	for i := range d.Tasks {
+		if c := &d.Tasks[i]; c.Notable || t.all {
+			tab.row(c.Task, millis(c.WasMs), "→", millis(c.IsMs), ratioText(c.WasMs, c.IsMs))
+		}
+	}
+	if len(tab.rows) == 0 {
+		return
+	}
+	t.line("\n%sDurations%s", t.st.bold, t.st.endOf(t.st.bold))
+	n := t.shown(len(tab.rows), mostChanges)
+	more := len(tab.rows) - n
+	tab.rows = tab.rows[:n]
+	tab.row("all executions", millis(d.WasMs), "→", millis(d.IsMs), ratioText(d.WasMs, d.IsMs))
+	if d.RunWasMs > 0 && d.RunIsMs > 0 {
+		tab.row("the run", millis(d.RunWasMs), "→", millis(d.RunIsMs), ratioText(d.RunWasMs, d.RunIsMs))
+	}
+	tab.write(t.w, "  ")
+	t.more("  ", more, "task")
+}
+
+func millis(ms int64) string { return elapsed(time.Duration(ms) * time.Millisecond) }
+
+func ratioText(was, is int64) string {
+	if was == 0 {
+		return ""
+	}
+	return fmt.Sprintf("×%.2f", float64(is)/float64(was))
+}
+
+// summary counts what differs and what does not.
+func (t *diffText) summary() string {
+	metrics := 0
+	for i := range t.d.Metrics {
+		metrics += len(t.d.Metrics[i].Changes) + t.d.Metrics[i].More
+	}
+	differ := numbers(len(t.d.Inputs.Changes), "input", len(t.d.Tasks.Changes), "task", len(t.d.Outputs.Changes), "output", metrics, "metric")
+	same := numbers(t.d.Inputs.Same, "input", t.d.Tasks.Same, "task", t.d.Outputs.Same, "output")
+	switch {
+	case t.d.Empty() && same == "":
+		return "No differences"
+	case t.d.Empty():
+		return "No differences: the same " + same
+	case differ == "" && same == "":
+		return "They cannot be compared"
+	case differ == "":
+		return "The same " + same + "; not all can be compared"
+	case same == "":
+		return "Different: " + differ
+	}
+	return "Different: " + differ + "; the same: " + same
+}
+
+// numbers lists numbers of things: pairs of an int and a word.
+func numbers(pairs ...any) string {
+	var parts []string
+	for i := 0; i < len(pairs); i += 2 {
+		if n := pairs[i].(int); n > 0 {
+			parts = append(parts, plural(int64(n), pairs[i+1].(string)))
+		}
+	}
+	if n := len(parts); n > 1 {
+		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]
+	}
+	return strings.Join(parts, "")
+}

@@ -1,0 +1,445 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/manifest"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+type eventsOptions struct {
+	run, task, worker, execution, since, until string
+	types                                      []string
+	failed, follow, ndjson                     bool
+	last                                       int
+	from                                       int64
+}
+
+func newEvents(a *app) *cobra.Command {
+	var o eventsOptions
+	cmd := &cobra.Command{
+		Use:   "events [repo] [workspace[.task]]",
+		Short: "Show what has happened, or what happens",
+		Long: `Show the events of runs: of all, of a workspace, which may be gone, or of a task. They come run by run in the order in which
+the runs began. Times are local.
+
+A task is named by its name or by a pattern of * and ?. By its exact name it is also found where one event tells of many tasks
+that were proven to be unchanged, unless the run has events of its own for the task.
+
+-f goes on as things happen: with the latest run, or with all since --since, and with each run that begins later, until Ctrl-C; of
+one run, until it ends. With --json there is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
+--json" writes it.
+
+Events are kept for as long as the setting events-retention says; "e3 events clean" removes them earlier.`,
+		Example: `  e3 events . prod
+  e3 events . prod.train --since 7d
+  e3 events . --failed --since 1h
+  e3 events . prod --run 018f3b4c-9a --type task.failed,task.skipped
+  e3 events . prod -f`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: a.completeEvents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 1, "<workspace>[.<task>]")
+			if err != nil {
+				return err
+			}
+			f, err := a.eventFilter(cmd, rest[0], &o)
+			if err != nil {
+				return err
+			}
+			return a.events(cmd.Context(), location, f, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.run, "run", "", "of the run whose id begins so")
+	f.StringVar(&o.task, "task", "", "of this task, or of those that fit a pattern of * and ?")
+	f.StringSliceVar(&o.types, "type", nil, "of this type, as task.failed (repeatable, or with commas)")
+	f.StringVar(&o.worker, "worker", "", "of what this user or machine ran: ann, ann@lab, @lab (* and ?)")
+	f.StringVar(&o.execution, "execution", "", "of the execution whose id begins so")
+	f.StringVar(&o.since, "since", "", "then or later: 1h, 7d, 2026-11-20, 2026-11-20T15:04, RFC 3339")
+	f.StringVar(&o.until, "until", "", "before then")
+	f.BoolVar(&o.failed, "failed", false, "only task.failed and run.failed")
+	f.IntVarP(&o.last, "last", "n", 0, "only so many, the last ones; 0 is all")
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on as things happen")
+	f.Int64Var(&o.from, "from", 0, "with --run or -f: from this number of the run on")
+	f.BoolVar(&o.ndjson, "ndjson", false, "one JSON object a line")
+	types := make([]string, 0, len(events.Types()))
+	for _, t := range events.Types() {
+		types = append(types, string(t))
+	}
+	fixedValues(cmd, "type", types...)
+	cmd.AddCommand(newEventsClean(a))
+	return cmd
+}
+
+// completeEvents completes a workspace, or a task in one.
+func (a *app) completeEvents(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if strings.Contains(strings.TrimLeft(word, "./"), ".") {
+		return a.completeTask(cmd, args, word)
+	}
+	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+		if len(args) > 0 {
+			return nil
+		}
+		names, err := eventWorkspaces(ctx, r)
+		if err != nil {
+			return nil
+		}
+		return names
+	})
+}
+
+// eventWorkspaces are the workspaces that are here, and those whose events are.
+func eventWorkspaces(ctx context.Context, r *repo.Repo) ([]string, error) {
+	gone, err := events.Workspaces(ctx, r.Records)
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.Workspaces.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names = append(names, gone...)
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// eventFilter turns the arguments and flags into what they mean.
+func (a *app) eventFilter(cmd *cobra.Command, name string, o *eventsOptions) (f events.Filter, err error) {
+	flags := cmd.Flags()
+	for _, name := range []string{"run", "task", "worker", "execution", "since", "until"} {
+		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
+			return f, usagef("--%s must not be empty", name)
+		}
+	}
+	ws, task, ofTask := strings.Cut(name, ".")
+	f = events.Filter{
+		Workspace: ws, Run: strings.ToLower(o.run), Task: o.task, Worker: o.worker, Execution: strings.ToLower(o.execution),
+		Failed: o.failed, Last: o.last, FromSeq: o.from,
+	}
+	if ofTask {
+		if flags.Changed("task") {
+			return f, usagef("the task is named twice: %q and --task %q", name, o.task)
+		}
+		if f.Task = task; !events.IsPattern(task) {
+			_, path, err := dataset(name)
+			if err != nil {
+				return f, err
+			}
+			if path.Entry != "" {
+				return f, usagef("%q is not <workspace>.<task>", name)
+			}
+			f.Task = path.Task()
+		}
+	}
+	for _, t := range o.types {
+		typ, err := eventType(t)
+		if err != nil {
+			return f, err
+		}
+		f.Types = append(f.Types, typ)
+	}
+	if f.Since, err = a.when("since", o.since); err != nil {
+		return f, err
+	}
+	if f.Until, err = a.when("until", o.until); err != nil {
+		return f, err
+	}
+	switch {
+	case o.last < 0:
+		return f, usagef("--last counts from 1; 0 is all")
+	case flags.Changed("from") && o.from < 1:
+		return f, usagef("--from counts from 1")
+	case flags.Changed("from") && o.run == "" && !o.follow:
+		return f, usagef("--from is a number in a run: it needs --run, or -f")
+	}
+	return f, alternatives(cmd, "follow", "until")
+}
+
+func eventType(name string) (events.Type, error) {
+	t := events.Type(name)
+	known := events.Types()
+	if slices.Contains(known, t) {
+		return t, nil
+	}
+	words := make([]string, len(known))
+	for i, k := range known {
+		words[i] = string(k)
+		if _, short, _ := strings.Cut(words[i], "."); short == name {
+			return "", usagef("--type: there is no event %q; did you mean %q?", name, words[i])
+		}
+	}
+	if guess := manifest.Nearest(name, words); guess != "" {
+		return "", usagef("--type: there is no event %q; did you mean %q?", name, guess)
+	}
+	return "", usagef("--type: there is no event %q; there are %s", name, strings.Join(words, ", "))
+}
+
+func (a *app) events(ctx context.Context, location string, f events.Filter, o *eventsOptions) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := knownWorkspace(ctx, r, f.Workspace); err != nil {
+		return err
+	}
+	out := a.newEventOutput(f.Workspace == "", o)
+	if f.Run != "" {
+		run, err := findRun(ctx, r, f.Workspace, f.Run)
+		if err != nil {
+			return err
+		}
+		f.Workspace, f.Run = run.Workspace, run.Run
+	}
+	f.HasTask = hasTask(r, f.Task)
+	if o.follow {
+		return a.followEvents(ctx, r, f, out)
+	}
+	var fault error
+	for e, err := range events.Query(ctx, r.Records, f) {
+		var damage *events.DamagedError
+		switch {
+		case errors.As(err, &damage):
+			out.damaged = append(out.damaged, err.Error())
+		case err != nil:
+			fault = errors.Join(fault, err)
+		default:
+			if err := out.event(&e); err != nil {
+				return err
+			}
+		}
+	}
+	err = errors.Join(fault, out.close())
+	for _, text := range out.damaged {
+		a.notef("e3: %s; what that line said is missing here", printable(text, false))
+	}
+	if err == nil && out.n == 0 && !out.json {
+		a.notef("Nothing of that kind is on record%s.", missingTask(ctx, r, &f))
+	}
+	return err
+}
+
+// knownWorkspace makes sure that there is a workspace of that name, or that there was.
+func knownWorkspace(ctx context.Context, r *repo.Repo, ws string) error {
+	if ws == "" {
+		return nil
+	}
+	names, err := eventWorkspaces(ctx, r)
+	if err != nil || slices.Contains(names, ws) {
+		return err
+	}
+	return &workspace.UnknownError{What: "workspace", Name: ws, Known: names}
+}
+
+// findRun finds the run whose id begins so, of one workspace or with "" of all.
+func findRun(ctx context.Context, r *repo.Repo, ws, prefix string) (events.RunRef, error) {
+	runs, err := events.Runs(ctx, r.Records, ws)
+	if err != nil {
+		return events.RunRef{}, err
+	}
+	var known []string
+	var fit []events.RunRef
+	for _, run := range slices.Backward(runs) {
+		if known = append(known, run.Run); strings.HasPrefix(run.Run, prefix) {
+			fit = append(fit, run)
+		}
+	}
+	switch len(fit) {
+	case 0:
+		return events.RunRef{}, &workspace.UnknownError{What: "run", Name: prefix, Known: known}
+	case 1:
+		return fit[0], nil
+	}
+	return events.RunRef{}, fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
+}
+
+// hasTask tells of packages whether they have a task.
+func hasTask(r *repo.Repo, task string) func(ctx context.Context, pkg string) (has, known bool) {
+	type answer struct{ has, known bool }
+	told := map[string]answer{}
+	return func(ctx context.Context, hash string) (bool, bool) {
+		if t, ok := told[hash]; ok {
+			return t.has, t.known
+		}
+		var t answer
+		if pkg, err := r.Workspaces.LoadPackage(ctx, hash); err == nil {
+			t.known = true
+			for i := range pkg.Tasks {
+				t.has = t.has || pkg.Tasks[i].Name == task
+			}
+		}
+		told[hash] = t
+		return t.has, t.known
+	}
+}
+
+// missingTask says so if a workspace has no task of that name, as far as is known.
+func missingTask(ctx context.Context, r *repo.Repo, f *events.Filter) string {
+	if f.Workspace == "" || f.Task == "" || events.IsPattern(f.Task) {
+		return ""
+	}
+	rows, err := r.Workspaces.Names(ctx, f.Workspace)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, row := range rows {
+		if row.Task == f.Task {
+			return ""
+		}
+		names = append(names, row.Task)
+	}
+	text := fmt.Sprintf("; workspace %s has no task %q", f.Workspace, f.Task)
+	if guess := manifest.Nearest(f.Task, names); guess != "" {
+		text += fmt.Sprintf(", but %q", guess)
+	}
+	return printable(text, false)
+}
+
+// followEvents prints events as they come.
+func (a *app) followEvents(ctx context.Context, r *repo.Repo, f events.Filter, out *eventOutput) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gone := make(chan struct{})
+	if f.Run != "" {
+		go watchRun(ctx, r, f.Workspace, f.Run, func() { close(gone) })
+	}
+	o := events.FollowOptions{Latest: f.Run == "" && f.Since.IsZero(), Until: gone}
+	var fault error
+	for e, err := range events.FollowAll(ctx, r.Records, f, o) {
+		var damage *events.DamagedError
+		switch {
+		case errors.As(err, &damage):
+			a.notef("e3: %s; what follows it comes once the next start of the workspace has cut it off", printable(err.Error(), false))
+			continue
+		case err == nil:
+			err = out.event(&e)
+		}
+		if err == nil {
+			err = out.flush()
+		}
+		if err != nil {
+			fault = err
+			break
+		}
+	}
+	if err := errors.Join(fault, out.close()); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return &exitError{exitCancelled}
+	}
+	ended, err := events.Ended(ctx, r.Records, f.Workspace, f.Run)
+	if err == nil && !ended {
+		a.notef("e3: the run was interrupted: its process is gone")
+	}
+	return err
+}
+
+// eventOutput writes events in the form that is asked for.
+type eventOutput struct {
+	buf     *bufio.Writer
+	safe    *safeWriter // before a terminal; nil otherwise
+	json    bool        // one document
+	ndjson  bool
+	text    eventTable
+	style   style
+	n       int64
+	damaged []string
+	line    []byte
+}
+
+func (a *app) newEventOutput(all bool, o *eventsOptions) *eventOutput {
+	out := &eventOutput{ndjson: o.ndjson || a.json && o.follow, style: a.styleFor(a.stdout), text: eventTable{workspaces: all}}
+	out.json = a.json && !out.ndjson
+	var w io.Writer = a.stdout
+	if (out.json || out.ndjson) && terminal(a.stdout) != nil {
+		out.safe = &safeWriter{w: w} // JSON lets C1 control characters through
+		w = out.safe
+	}
+	out.buf = bufio.NewWriterSize(w, 32<<10)
+	return out
+}
+
+// event writes one event.
+func (o *eventOutput) event(e *events.Event) error {
+	o.n++
+	if !o.json && !o.ndjson {
+		return o.text.add(o.buf, e, o.style)
+	}
+	line, err := events.Append(o.line[:0], e)
+	if err != nil {
+		return err
+	}
+	o.line = line
+	if o.json {
+		line = line[:len(line)-1]
+		lead := ","
+		if o.n == 1 {
+			lead = `{"events":[`
+		}
+		if _, err := o.buf.WriteString(lead); err != nil {
+			return err
+		}
+	}
+	_, err = o.buf.Write(line)
+	return err
+}
+
+// flush writes what waits.
+func (o *eventOutput) flush() error {
+	if err := o.text.flush(o.buf, o.style); err != nil {
+		return err
+	}
+	return o.buf.Flush()
+}
+
+// close ends the output.
+func (o *eventOutput) close() error {
+	if o.json {
+		end := "]"
+		if o.n == 0 {
+			end = `{"events":[]`
+		}
+		for i, text := range o.damaged {
+			lead := ","
+			if i == 0 {
+				lead = `,"damaged":[`
+			}
+			end += lead + jsonText(text)
+		}
+		if len(o.damaged) > 0 {
+			end += "]"
+		}
+		if _, err := o.buf.WriteString(end + "}\n"); err != nil {
+			return err
+		}
+	}
+	err := o.flush()
+	if o.safe != nil {
+		err = errors.Join(err, o.safe.Close())
+	}
+	return err
+}
+
+// jsonText is a text as JSON has it.
+func jsonText(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string always encodes
+	}
+	return string(b)
+}

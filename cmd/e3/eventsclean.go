@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/events"
+	"e3/internal/manifest"
+	"e3/internal/repo"
+	"e3/internal/settings"
+)
+
+type eventsCleanOptions struct {
+	olderThan, workspace string
+	dryRun               bool
+}
+
+func newEventsClean(a *app) *cobra.Command {
+	var o eventsCleanOptions
+	cmd := &cobra.Command{
+		Use:   "clean [repo]",
+		Short: "Remove the events of old runs",
+		Long: `Remove the events of runs that ended long ago; executions and their logs stay. Without --older-than, those that are older than
+the setting events-retention says. Starts do so by themselves, once a day.
+
+Never removed are the events of the run that a workspace shows, and of runs that have not ended. It may run beside anything else.`,
+		Example: `  e3 events clean . --older-than 90d
+  e3 events clean . --older-than 12h --workspace test --dry-run`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			f := cmd.Flags()
+			keep := time.Duration(0)
+			if f.Changed("older-than") {
+				if keep, err = manifest.DurationOf(o.olderThan); err != nil {
+					return usagef("--older-than: %v", err)
+				}
+				if keep == 0 {
+					return usagef("--older-than must be more than 0")
+				}
+			}
+			if f.Changed("workspace") && o.workspace == "" {
+				return usagef("--workspace must not be empty")
+			}
+			return a.cleanEvents(cmd.Context(), location, keep, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.olderThan, "older-than", "", "of runs that ended longer ago than this: 12h, 90d, 8w (default: the setting events-retention)")
+	f.StringVar(&o.workspace, "workspace", "", "only of this workspace")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be removed")
+	if err := cmd.RegisterFlagCompletionFunc("workspace", func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, _ []string, _ string) []cobra.Completion {
+			names, err := eventWorkspaces(ctx, r)
+			if err != nil {
+				return nil
+			}
+			return names
+		})
+	}); err != nil {
+		panic(err) // the flag exists, and has no other function
+	}
+	return cmd
+}
+
+// cleanedJSON is what was removed, for programs.
+type cleanedJSON struct {
+	DryRun bool             `json:"dryRun"`
+	Before *string          `json:"before"` // null: all are kept
+	Runs   []cleanedRunJSON `json:"runs"`
+	Events int64            `json:"events"`
+	Bytes  int64            `json:"bytes"`
+}
+
+type cleanedRunJSON struct {
+	Workspace string  `json:"workspace"`
+	Run       string  `json:"run"`
+	EndedAt   *string `json:"endedAt"`
+	Events    int64   `json:"events"`
+	Bytes     int64   `json:"bytes"`
+}
+
+// cleanEvents removes events; those older than keep, which is 0 to go by the setting.
+func (a *app) cleanEvents(ctx context.Context, location string, keep time.Duration, o *eventsCleanOptions) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := knownWorkspace(ctx, r, o.workspace); err != nil {
+		return err
+	}
+	if keep == 0 {
+		if keep, err = retention(r)(ctx); err != nil {
+			return err
+		}
+	}
+	doc := cleanedJSON{DryRun: o.dryRun, Runs: []cleanedRunJSON{}}
+	if keep == 0 {
+		return a.reply(doc, func(w io.Writer) {
+			fmt.Fprintf(w, "Events are kept for ever: the setting events-retention is %q; see --older-than\n", settings.Never)
+		})
+	}
+	before := a.now().Add(-keep)
+	doc.Before = moment(before)
+	cleaned, err := r.Workspaces.CleanEvents(ctx, o.workspace, before, o.dryRun)
+	for _, c := range cleaned {
+		doc.Runs = append(doc.Runs, cleanedRunJSON{c.Workspace, c.Run, moment(c.EndedAt), c.Events, c.Bytes})
+		doc.Events += c.Events
+		doc.Bytes += c.Bytes
+	}
+	if err != nil && len(cleaned) > 0 && !o.dryRun {
+		a.notef("e3: the events of %s were removed before this:", plural(int64(len(cleaned)), "run"))
+	}
+	if err != nil {
+		return err
+	}
+	return a.reply(doc, func(w io.Writer) { writeCleaned(w, cleaned, &doc) })
+}
+
+func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
+	if len(cleaned) == 0 {
+		fmt.Fprintln(w, "Nothing to remove: no other run ended longer ago")
+		return
+	}
+	verb := "Removed"
+	if doc.DryRun {
+		verb = "Would remove"
+	}
+	fmt.Fprintf(w, "%s %s of %s (%s)\n", verb, plural(doc.Events, "event"), plural(int64(len(cleaned)), "run"), size(doc.Bytes))
+	runs := map[string]int64{}
+	var names []string
+	for _, c := range cleaned {
+		if runs[c.Workspace]++; runs[c.Workspace] == 1 {
+			names = append(names, c.Workspace)
+		}
+	}
+	slices.SortFunc(names, strings.Compare)
+	t := &table{right: map[int]bool{1: true}}
+	for _, name := range names {
+		t.row(name, plural(runs[name], "run"))
+	}
+	t.write(w, "  ")
+}
+
+// retention reads how long the events of a repository are kept; 0 is for ever.
+func retention(r *repo.Repo) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		s, err := settings.Get(ctx, r.Records)
+		if err != nil {
+			return 0, err
+		}
+		return s.KeepEvents(), nil
+	}
+}
+
+// retireEvents removes old events after a run, at most once a day. That it cannot is no fault of the run.
+func (a *app) retireEvents(ctx context.Context, r *repo.Repo) {
+	if ctx.Err() != nil {
+		return // whoever interrupts does not want to wait
+	}
+	if _, err := r.Workspaces.Retire(ctx, retention(r)); err != nil && ctx.Err() == nil {
+		a.notef("warning: old events are still here: %s", printable(err.Error(), false))
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+	"time"
+
+	"e3/internal/events"
+	"e3/internal/record"
+)
+
+// An eventTable writes events one a line, in columns. It gathers lines to find out how wide a column must be, but not many;
+// columns only grow.
+type eventTable struct {
+	workspaces bool // with a column for the workspace
+	rows       []eventRow
+	widths     [3]int // of run, workspace, task
+}
+
+type eventRow struct {
+	time  string
+	cells [3]string // run, workspace, task
+	color string
+	words string
+}
+
+// gather is how many lines wait for company at most.
+const gather = 200
+
+func (t *eventTable) add(w *bufio.Writer, e *events.Event, st style) error {
+	row := eventRow{
+		time:  e.Time.Local().Format("2006-01-02 15:04:05.000"),
+		cells: [3]string{printable(short(e.Run), false), "", printable(e.Task, false)},
+		color: eventColor(st, e.Type), words: printable(eventWords(e), false),
+	}
+	if t.workspaces {
+		row.cells[1] = printable(e.Workspace, false)
+	}
+	if t.rows = append(t.rows, row); len(t.rows) < gather {
+		return nil
+	}
+	return t.flush(w, st)
+}
+
+// widest is how far a column is widened for a name.
+const widest = 40
+
+func (t *eventTable) flush(w *bufio.Writer, st style) error {
+	for _, row := range t.rows {
+		for i, c := range row.cells {
+			if n := columns(c); n <= widest {
+				t.widths[i] = max(t.widths[i], n)
+			}
+		}
+	}
+	for _, row := range t.rows {
+		line := row.time
+		for i, c := range row.cells {
+			if t.widths[i] > 0 || c != "" {
+				line += "  " + c + strings.Repeat(" ", max(0, t.widths[i]-columns(c)))
+			}
+		}
+		if _, err := fmt.Fprintf(w, "%s  %s%s%s\n", line, row.color, row.words, st.endOf(row.color)); err != nil {
+			return err
+		}
+	}
+	t.rows = t.rows[:0]
+	return nil
+}
+
+func eventColor(st style, t events.Type) string {
+	switch t {
+	case events.TaskFailed, events.RunFailed:
+		return st.red
+	case events.TaskCompleted, events.RunCompleted:
+		return st.green
+	case events.TaskRetryScheduled, events.RunCancelled:
+		return st.yellow
+	case events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
+		return st.dim
+	}
+	return ""
+}
+
+// eventWords says what happened. Names in it are as they came.
+func eventWords(e *events.Event) string {
+	d := e.Data
+	if d == nil {
+		d = &events.Data{}
+	}
+	took := ""
+	if d.Duration > 0 {
+		took = ", " + elapsed(time.Duration(d.Duration)*time.Millisecond)
+	}
+	attempt := ""
+	if d.Attempt > 1 {
+		attempt = fmt.Sprintf("attempt %d ", d.Attempt)
+	}
+	switch e.Type {
+	case events.RunStarted:
+		return startWords(d)
+	case events.RunCompleted, events.RunFailed, events.RunCancelled:
+		return endWords(e.Type, d) + took
+	case events.TaskCreated:
+		return plural(int64(max(d.Tasks, 1)), "task") + " to do"
+	case events.TaskAbandoned:
+		return plural(int64(max(d.Tasks, 1)), "task") + " abandoned"
+	case events.TaskMarkedReady:
+		return "ready"
+	case events.TaskStarted:
+		return attempt + "started"
+	case events.TaskCompleted:
+		if d.Shared {
+			return "succeeded in another run" + took
+		}
+		return attempt + "succeeded" + took
+	case events.TaskFailed:
+		why := d.Message
+		if why == "" {
+			why = fmt.Sprintf("exit code %d", d.ExitCode)
+		}
+		return attempt + "failed: " + why + took
+	case events.TaskRetryScheduled:
+		return fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(time.Duration(d.DelayMs)*time.Millisecond))
+	case events.TaskSkipped:
+		return "skipped: " + d.Because + " failed"
+	case events.TaskCached:
+		text := "cached"
+		if e.Task == "" {
+			text = plural(int64(d.Tasks), "task") + " cached"
+		}
+		if d.As != "" {
+			text += ", as in run " + short(d.As)
+		}
+		return text
+	}
+	return string(e.Type)
+}
+
+func startWords(d *events.Data) string {
+	text := "run started"
+	if d.Package != "" {
+		text += ": " + d.Package
+	}
+	if d.Filter != "" {
+		text += ", only " + d.Filter
+	}
+	if p := d.Process; p != nil {
+		text += fmt.Sprintf(", by %s@%s, process %d", p.User, p.Host, p.PID)
+	}
+	return text
+}
+
+func endWords(t events.Type, d *events.Data) string {
+	text := "run " + strings.TrimPrefix(string(t), "run.")
+	if t == events.RunCancelled && d.By != "" {
+		text += " by " + d.By
+	}
+	if d.Message != "" && t == events.RunCancelled {
+		text += ": " + d.Message
+	}
+	switch s := d.Summary; {
+	case t == events.RunFailed && d.Reason != "": // crashed
+		text += ": " + d.Message
+	case s != nil:
+		text += ": " + counts(record.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped})
+	}
+	return text
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/dataflow"
+	"e3/internal/diagram"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/internal/report"
+	"e3/workspace"
+)
+
+type graphOptions struct {
+	getOptions
+	format, run, filter, fold string
+	inputs                    bool
+}
+
+// foldAbove is how many nodes a drawing has at most, unless it is asked for more.
+const foldAbove = 200
+
+func newGraph(a *app) *cobra.Command {
+	var o graphOptions
+	cmd := &cobra.Command{
+		Use:   "graph [repo] <workspace>",
+		Short: "Draw the tasks of a workspace and what they read from each other",
+		Long: `Draw the tasks of a workspace and what they read from each other, as DOT for Graphviz, as Mermaid, or as SVG. The colours are
+those of how the outputs stand now, as in "e3 status", or with --run of what the tasks did in a run. A package file that was edited is drawn
+as the next start would take it in.
+
+A graph of more than 200 nodes is folded: the items of a matrix become one node, which tells how many they are and how they stand; if that
+does not do, so do tasks of the same depth.`,
+		Example: `  e3 graph . prod | dot -Tpdf > prod.pdf
+  e3 graph . prod -o prod.svg --inputs
+  e3 graph . prod --run 018f3b4c-9a -o run.svg
+  e3 graph . prod --filter 'report*' --format mermaid`,
+		ValidArgsFunction: a.completeWorkspace,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, name := range []string{"run", "output", "filter"} {
+				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+					return usagef("--%s is empty", name)
+				}
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			return a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
+				return a.graph(ctx, r, ws, &o)
+			})(cmd, args)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.format, "format", "", "dot, mermaid or svg (default: as the name of the file ends, else dot)")
+	f.StringVarP(&o.out, "output", "o", "", "file to write (default: standard output)")
+	f.BoolVar(&o.force, "force", false, "replace the file if it exists")
+	f.StringVar(&o.run, "run", "", "colour by a run that is on record, by the beginning of its id")
+	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
+	f.BoolVar(&o.inputs, "inputs", false, "draw inputs too")
+	f.StringVar(&o.fold, "fold", "auto", "fold the items of a matrix: auto, always or never")
+	fixedValues(cmd, "format", "dot", "mermaid", "svg")
+	fixedValues(cmd, "fold", "auto", "always", "never")
+	return cmd
+}
+
+// endings are formats by how the name of a file ends.
+var endings = map[string]string{".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "svg"}
+
+func (o *graphOptions) check() error {
+	if err := oneOf("fold", o.fold, "auto", "always", "never"); err != nil {
+		return err
+	}
+	if o.format != "" {
+		return oneOf("format", o.format, "dot", "mermaid", "svg")
+	}
+	ending := strings.ToLower(filepath.Ext(o.out))
+	if o.format = endings[ending]; o.format != "" {
+		return nil
+	}
+	if ending != "" {
+		return usagef("the ending of %s is not .dot, .mmd or .svg; name the --format", o.out)
+	}
+	o.format = "dot"
+	return nil
+}
+
+// graphJSON is a graph for programs, not folded.
+type graphJSON struct {
+	Workspace string          `json:"workspace"`
+	Package   string          `json:"package"`
+	Run       string          `json:"run,omitempty"`
+	Nodes     []graphNodeJSON `json:"nodes"`
+	Edges     []graphEdgeJSON `json:"edges"`
+}
+
+type graphNodeJSON struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
+	Status string `json:"status,omitempty"`
+}
+
+type graphEdgeJSON struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+func (a *app) graph(ctx context.Context, r *repo.Repo, ws string, o *graphOptions) error {
+	pkg, run, look, err := a.graphOf(ctx, r, ws, o)
+	if err != nil {
+		return err
+	}
+	keep, err := kept(pkg, o.filter)
+	if err != nil {
+		return err
+	}
+	g := report.Graph(pkg, report.GraphOptions{Inputs: o.inputs, Keep: keep, Look: look})
+	doc := graphJSON{Workspace: ws, Package: pkg.Name + "@" + pkg.Version, Run: run, Nodes: []graphNodeJSON{}, Edges: []graphEdgeJSON{}}
+	for i := range g.Nodes {
+		kind := map[diagram.Kind]string{diagram.Task: "task", diagram.Input: "input"}[g.Nodes[i].Kind]
+		doc.Nodes = append(doc.Nodes, graphNodeJSON{g.Nodes[i].Label, kind, string(g.Nodes[i].Status)})
+	}
+	for _, e := range g.Edges {
+		doc.Edges = append(doc.Edges, graphEdgeJSON{g.Nodes[e.From].Label, g.Nodes[e.To].Label})
+	}
+	drawn := g
+	switch {
+	case o.fold == "always":
+		drawn = diagram.FoldGroups(g)
+	case o.fold == "auto":
+		drawn = diagram.Fold(g, foldAbove)
+	}
+	write := map[string]func(io.Writer) error{"dot": drawn.DOT, "mermaid": drawn.Mermaid, "svg": drawn.SVG}[o.format]
+	if o.out != "" {
+		if err := a.writeDrawing(r, &o.getOptions, write); err != nil {
+			return err
+		}
+	}
+	if o.fold == "auto" && len(drawn.Nodes) < len(g.Nodes) && (o.out != "" || !a.json) {
+		a.notef("note: %d nodes are drawn as %d; --fold never draws each", len(g.Nodes), len(drawn.Nodes))
+	}
+	if o.out != "" && !a.json {
+		return nil
+	}
+	var fault error
+	err = a.reply(doc, func(w io.Writer) { fault = write(w) })
+	if fault != nil {
+		return fault
+	}
+	return err
+}
+
+// graphOf finds what is drawn, and how its nodes stand.
+func (a *app) graphOf(ctx context.Context, r *repo.Repo, ws string, o *graphOptions) (pkg *record.Package, run string, look lookFunc, err error) {
+	if o.run != "" {
+		rep, err := r.Workspaces.Report(ctx, ws, o.run)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		pkg, err := report.PackageOf(ctx, report.Stores{Executions: r.Executions, Workspaces: r.Workspaces}, rep)
+		if err == nil && pkg == nil {
+			err = usagef("package %s of run %s is not in the repository in a form that can be drawn", rep.PackageRef, rep.RunID)
+		}
+		return pkg, rep.RunID, lookOfRun(rep), err
+	}
+	st, err := r.Workspaces.Status(ctx, ws)
+	switch {
+	case err != nil:
+		return nil, "", nil, err
+	case !st.State.Deployed:
+		return nil, "", nil, fmt.Errorf("workspace %s: %w", ws, workspace.ErrNotDeployed)
+	case st.Package == nil:
+		return nil, "", nil, usagef("workspace %s has a package of the TypeScript e3, which holds East code and cannot be drawn", ws)
+	}
+	for _, f := range st.Faults {
+		a.notef("note: %s", printable(f.Error(), true))
+	}
+	return st.Package, "", lookOfStatus(st), nil
+}
+
+// lookFunc fills in how a node stands.
+type lookFunc = func(n *diagram.Node, name string, isInput bool)
+
+func lookOfRun(r *workspace.RunReport) lookFunc {
+	tasks := make(map[string]*workspace.TaskReport, len(r.Tasks))
+	for i := range r.Tasks {
+		tasks[r.Tasks[i].Task] = &r.Tasks[i]
+	}
+	return func(n *diagram.Node, name string, isInput bool) {
+		if t := tasks[name]; t != nil && !isInput {
+			n.Status, n.Note = diagram.Status(t.State), took(t)
+		}
+	}
+}
+
+func lookOfStatus(st *workspace.Status) lookFunc {
+	type key struct {
+		name  string
+		input bool
+	}
+	rows := make(map[key]*workspace.DatasetRow, len(st.Datasets))
+	for i := range st.Datasets {
+		rows[key{st.Datasets[i].Name, !st.Datasets[i].Output}] = &st.Datasets[i]
+	}
+	return func(n *diagram.Node, name string, isInput bool) {
+		d := rows[key{name, isInput}]
+		switch {
+		case d == nil:
+			return
+		case d.Standing == dataflow.Stale:
+			n.Status = diagram.Stale
+		case d.Standing == dataflow.Absent:
+			n.Status = diagram.Missing
+		case !isInput:
+			n.Status = diagram.Current
+		}
+		if d.Set {
+			n.Note = "set"
+		}
+	}
+}
+
+// kept tells which tasks a filter names, with everything upstream; nil is all.
+func kept(pkg *record.Package, filter string) (func(task string) bool, error) {
+	if filter == "" {
+		return nil, nil
+	}
+	g, err := dataflow.NewGraph(pkg)
+	if err != nil {
+		return nil, err
+	}
+	named, selected := g.Select(filter)
+	any := false
+	known := make([]string, g.Len())
+	for i := range known {
+		known[i] = g.Name(int32(i))
+		any = any || named[i]
+	}
+	if !any {
+		return nil, fmt.Errorf("--filter %s: %w", filter, &workspace.UnknownError{What: "task", Name: filter, Known: known})
+	}
+	return func(task string) bool {
+		i, ok := g.Find(task)
+		return ok && selected[i]
+	}, nil
+}

@@ -1,0 +1,462 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/history"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+// screenful is how many entries are shown on a terminal unless --last says otherwise.
+const screenful = 20
+
+type historyOptions struct {
+	since, until string
+	failed       bool
+	status       []string
+	by           string
+	run          string
+	last         int
+	deep, plot   bool
+
+	from, to time.Time // what since and until mean
+	plotSet  bool      // --plot was given
+}
+
+// runStatuses are the words of workspace.RunReport.Status.
+var runStatuses = []string{"completed", "failed", "cancelled", "running", "interrupted", "unfinished"}
+
+func newHistory(a *app) *cobra.Command {
+	var o historyOptions
+	cmd := &cobra.Command{
+		Use:   "history [repo] <workspace>[.<task>]",
+		Short: "List the runs of a workspace, or all attempts of a task",
+		Long: `List the runs of a workspace, or every execution of a task by its name, whatever its command and inputs were: the latest
+first. The name may be a pattern of * and ?: then the tasks follow each other.
+
+On a terminal the latest 20 are shown, elsewhere all; --last says how many. Times are local. Of an execution whose record was
+pruned, or is gone, the events tell what they know. How long runs and executions took over time is drawn by --plot, for one task
+on a terminal also without; the numbers below are those of the successes.
+
+History is read from the events of runs, which are kept for as long as the setting events-retention says, and from executions.
+--deep looks into every execution of the repository besides: it finds those that are older, and those that came without events.`,
+		Example: `  e3 history . prod
+  e3 history . prod.train
+  e3 history . 'prod.train*' --failed --since 7d
+  e3 history . prod.train --plot --last 5
+  e3 history . prod --json`,
+		ValidArgsFunction: a.completeEvents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>[.<task>]")
+			if err != nil {
+				return err
+			}
+			if err := a.heed(cmd, &o); err != nil {
+				return err
+			}
+			return a.history(cmd.Context(), location, rest[0], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.since, "since", "", "only what began then or later: 2h, 7d, 2026-11-20, 2026-11-20T15:04")
+	f.StringVar(&o.until, "until", "", "only what began before then")
+	f.BoolVar(&o.failed, "failed", false, "only what failed, was cancelled or interrupted")
+	f.StringSliceVar(&o.status, "status", nil, "only with this status (repeatable)")
+	f.StringVar(&o.by, "by", "", "only what this user or machine ran: ann, ann@lab, @lab (* and ?)")
+	f.StringVar(&o.by, "worker", "", "the same as --by")
+	f.StringVar(&o.run, "run", "", "only of the run whose id begins so")
+	f.IntVarP(&o.last, "last", "n", 0, "so many, of each task; 0 is all")
+	f.BoolVar(&o.deep, "deep", false, "look into every execution of the repository as well")
+	f.BoolVar(&o.plot, "plot", false, "draw how long they took")
+	return cmd
+}
+
+// heed reads the flags.
+func (a *app) heed(cmd *cobra.Command, o *historyOptions) error {
+	f := cmd.Flags()
+	if err := alternatives(cmd, "by", "worker"); err != nil {
+		return err
+	}
+	for _, name := range []string{"run", "by", "worker"} {
+		if f.Changed(name) && f.Lookup(name).Value.String() == "" {
+			return usagef("--%s must not be empty", name)
+		}
+	}
+	if o.last < 0 {
+		return usagef("--last counts from 1; 0 is all")
+	}
+	if !f.Changed("last") && !a.json && terminal(a.stdout) != nil {
+		o.last = screenful
+	}
+	o.plotSet = f.Changed("plot")
+	var err error
+	if o.from, err = a.when("since", o.since); err != nil {
+		return err
+	}
+	o.to, err = a.when("until", o.until)
+	return err
+}
+
+func (a *app) history(ctx context.Context, location, name string, o *historyOptions) error {
+	ws, task, ofTask := strings.Cut(name, ".")
+	words := runStatuses
+	if ofTask {
+		words = nil
+		for _, s := range history.Statuses() {
+			words = append(words, string(s))
+		}
+	}
+	for _, s := range o.status {
+		if err := oneOf("status", s, words...); err != nil {
+			return err
+		}
+	}
+	if err := checkName("workspace", ws); err != nil {
+		return err
+	}
+	if o.deep && !ofTask {
+		return usagef("--deep is for the history of a task: it looks for executions")
+	}
+	if ofTask && !events.IsPattern(task) {
+		_, path, err := dataset(name)
+		if err != nil {
+			return err
+		}
+		if path.Entry != "" {
+			return usagef("%q is not <workspace>.<task>", name)
+		}
+		task = path.Task()
+	}
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if ofTask {
+		return a.taskHistory(ctx, r, ws, task, o)
+	}
+	return a.runHistory(ctx, r, ws, o)
+}
+
+// matches tells whether something is asked for.
+func (o *historyOptions) matches(status string, bad bool, at time.Time, by string) bool {
+	return (o.from.IsZero() || !at.Before(o.from)) && (o.to.IsZero() || at.Before(o.to)) &&
+		(!o.failed || bad) && (len(o.status) == 0 || slices.Contains(o.status, status)) &&
+		(o.by == "" || events.MatchWorker(o.by, by))
+}
+
+// limit returns the latest that are asked for, and how many are left out.
+func limit[T any](list []T, last int) ([]T, int) {
+	if last == 0 || len(list) <= last {
+		return list, 0
+	}
+	return list[:last], len(list) - last
+}
+
+// draw tells whether durations are to be drawn.
+func (o *historyOptions) draw(a *app, points []durationPoint, single bool) bool {
+	if o.plotSet {
+		return o.plot && len(points) > 0
+	}
+	return single && len(points) >= fewest && terminal(a.stdout) != nil
+}
+
+func (a *app) plotOf(what string, points []durationPoint) *plot {
+	return &plot{what: what, points: points, width: columnsOf(a.stdout), ascii: a.ascii(), style: a.styleFor(a.stdout)}
+}
+
+// heading is a first line for people; who reads what is piped knows what he has asked for.
+func (a *app) heading(t *table, cells ...string) {
+	if terminal(a.stdout) != nil {
+		t.row(cells...)
+	}
+}
+
+// damaged says which logs can not be read.
+func (a *app) damaged(faults []error) {
+	for _, err := range faults {
+		a.notef("e3: %s; what that line said is missing here", printable(err.Error(), false))
+	}
+}
+
+// taskHistoryJSON is the history of a task for programs.
+type taskHistoryJSON struct {
+	Task      string          `json:"task"`
+	Total     int             `json:"total"` // that match; --last may leave some out
+	Attempts  []executionJSON `json:"attempts"`
+	Durations []durationJSON  `json:"durations"` // of all that match, the oldest first
+}
+
+func (a *app) taskHistory(ctx context.Context, r *repo.Repo, ws, task string, o *historyOptions) error {
+	single := !events.IsPattern(task)
+	q := history.Query{Workspace: ws, Deep: o.deep, NotStarted: true}
+	if single {
+		q.Tasks = []string{task}
+	} else {
+		q.Pattern = task
+	}
+	found, err := findAttempts(ctx, r, q)
+	if err != nil {
+		return err
+	}
+	a.damaged(found.Damaged)
+	doc := struct {
+		Workspace string            `json:"workspace"`
+		Tasks     []taskHistoryJSON `json:"tasks"`
+		Damaged   []string          `json:"damaged,omitempty"`
+	}{Workspace: ws, Tasks: []taskHistoryJSON{}}
+	for _, err := range found.Damaged {
+		doc.Damaged = append(doc.Damaged, err.Error())
+	}
+	var parts []taskPart
+	for _, t := range found.Tasks {
+		p := taskPart{name: t.Name}
+		p.all = slices.DeleteFunc(t.Attempts, func(x history.Attempt) bool { return !o.wants(&x) })
+		if len(p.all) == 0 && !single {
+			continue
+		}
+		p.points = attemptPoints(p.all)
+		shown, _ := limit(p.all, o.last)
+		item := taskHistoryJSON{Task: t.Name, Total: len(p.all), Attempts: []executionJSON{}, Durations: durationsOf(p.points)}
+		for i := range shown {
+			item.Attempts = append(item.Attempts, attemptOf(&shown[i]))
+		}
+		doc.Tasks = append(doc.Tasks, item)
+		parts = append(parts, p)
+	}
+	return a.reply(doc, func(w io.Writer) {
+		for i := range parts {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			a.writeAttempts(w, ws, &parts[i], single, o)
+		}
+		if len(parts) == 0 {
+			fmt.Fprintln(w, "None")
+		}
+	})
+}
+
+// wants tells whether an attempt is asked for.
+func (o *historyOptions) wants(x *history.Attempt) bool {
+	if o.run != "" {
+		of := func(run string) bool { return strings.HasPrefix(run, strings.ToLower(o.run)) }
+		if !of(x.MadeBy) && !slices.ContainsFunc(x.Runs, of) {
+			return false
+		}
+	}
+	return o.matches(string(x.Status), badAttempt(x.Status), x.At(), x.Worker)
+}
+
+func badAttempt(s history.Status) bool {
+	return s == history.Failed || s == history.Error || s == history.Interrupted
+}
+
+// findAttempts finds the attempts of tasks; a name that is nobody's, or a pattern that fits none, is an error.
+func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.Found, error) {
+	stores := history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces}
+	found, err := history.Find(ctx, stores, q)
+	if err != nil {
+		return nil, err
+	}
+	some := func() bool {
+		return slices.ContainsFunc(found.Tasks, func(t history.Task) bool { return len(t.Attempts) > 0 })
+	}
+	if some() {
+		return found, nil
+	}
+	// Nothing is known of a task of that name, unless it is in a package and was not executed yet.
+	packaged, err := r.Workspaces.AllTaskHashes(ctx, q.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	asked := cmp.Or(q.Pattern, strings.Join(q.Tasks, ", "))
+	for name := range packaged {
+		if slices.Contains(q.Tasks, name) || q.Pattern != "" && events.Match(q.Pattern, name) {
+			return found, nil
+		}
+	}
+	if !q.Deep {
+		q.Deep = true
+		if found, err = history.Find(ctx, stores, q); err != nil || some() {
+			return found, err
+		}
+	}
+	every, err := history.Find(ctx, stores, history.Query{Workspace: q.Workspace, Pattern: "*"})
+	if err != nil {
+		return nil, err
+	}
+	unknown := &workspace.UnknownError{What: "task", Name: asked}
+	for _, t := range every.Tasks {
+		unknown.Known = append(unknown.Known, t.Name)
+	}
+	if len(unknown.Known) == 0 {
+		if _, err := r.Workspaces.State(ctx, q.Workspace); err != nil {
+			return nil, err
+		}
+	}
+	return nil, unknown
+}
+
+// taskPart is the history of a task to be shown.
+type taskPart struct {
+	name   string
+	all    []history.Attempt // that match
+	points []durationPoint
+}
+
+// attemptPoints are the durations of attempts, the oldest first.
+func attemptPoints(list []history.Attempt) []durationPoint {
+	var points []durationPoint
+	for i := range slices.Backward(list) {
+		if x := &list[i]; x.Timed {
+			points = append(points, durationPoint{at: x.At(), took: x.Duration, status: string(x.Status), bad: x.Status != history.Success})
+		}
+	}
+	return points
+}
+
+func (a *app) writeAttempts(w io.Writer, ws string, p *taskPart, single bool, o *historyOptions) {
+	shown, left := limit(p.all, o.last)
+	indent := ""
+	if !single {
+		fmt.Fprintf(w, "%s\n", printable(ws+"."+p.name, false))
+		indent = "  "
+	}
+	if len(shown) == 0 {
+		fmt.Fprintf(w, "%sNone\n", indent)
+		return
+	}
+	workers := map[string]bool{}
+	for i := range p.all {
+		workers[p.all[i].Worker] = true
+	}
+	t := &table{right: map[int]bool{3: true, 4: true}}
+	a.heading(t, "EXECUTION", "STATUS", "STARTED", "TOOK", "MEMORY", "RUN")
+	for i := range shown {
+		x := &shown[i]
+		note := a.attemptNotes(x)
+		if len(workers) > 1 && x.Worker != "" {
+			note = append(note, "by "+x.Worker)
+		}
+		t.row(cmp.Or(short(x.ExecutionID), "-"), string(x.Status), stamp(x.At()), attemptTook(x), attemptMemory(x), cmp.Or(short(x.MadeBy), "-"), strings.Join(note, ", "))
+	}
+	t.write(w, indent)
+	if left > 0 {
+		fmt.Fprintf(w, "%s… and %s; --last 0 shows all\n", indent, plural(int64(left), "earlier one"))
+	}
+	if o.draw(a, p.points, single) {
+		fmt.Fprintln(w)
+		a.plotOf("execution", p.points).write(w)
+	}
+}
+
+func attemptTook(x *history.Attempt) string {
+	switch {
+	case x.Timed:
+		return elapsed(x.Duration)
+	case x.Status == history.Running:
+		return seconds(x.Duration) + "…"
+	}
+	return ""
+}
+
+func attemptMemory(x *history.Attempt) string {
+	if x.Execution == nil || x.Execution.Detail == nil || x.Execution.Detail.PeakRSS <= 0 {
+		return ""
+	}
+	return size(x.Execution.Detail.PeakRSS)
+}
+
+// attemptNotes are what an attempt's status alone does not say.
+func (a *app) attemptNotes(x *history.Attempt) []string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if x.Number > 1 {
+		add("attempt %d", x.Number)
+	}
+	switch x.Status {
+	case history.Failed:
+		add("exit code %d", x.ExitCode)
+	case history.Error:
+		add("%s", cmp.Or(x.Message, x.Reason, "it did not get to an exit code"))
+	}
+	if n := len(x.Answered()); n > 0 {
+		add("answered %s", plural(int64(n), "run"))
+	}
+	if e := x.Execution; e != nil {
+		if e.Rejected() {
+			add("%s", rejectionText(e.Rejection, a.now()))
+		}
+		if e.Provenance != nil {
+			add("imported %s", whence(e.Provenance, a.now())[0])
+		}
+	}
+	if fault := a.attemptFault(x); fault != "" {
+		add("%s", fault)
+	}
+	return notes
+}
+
+// attemptFault says why the record of an attempt is not here.
+func (a *app) attemptFault(x *history.Attempt) string {
+	if gone := x.Pruned(); gone != nil {
+		text := fmt.Sprintf("pruned %s by %s", ago(a.now(), gone.PrunedAt), gone.By)
+		if gone.Reason != "" {
+			text += " (" + gone.Reason + ")"
+		}
+		return text
+	}
+	switch {
+	case x.Execution != nil || x.Err == nil || x.Status == history.Running: // it goes on record once it has run for a moment
+		return ""
+	case errors.Is(x.Err, executions.ErrNotFound):
+		return "its record is gone"
+	}
+	return "its record cannot be read, see: e3 verify"
+}
+
+// attemptOf is an attempt for programs.
+func attemptOf(x *history.Attempt) executionJSON {
+	doc := executionJSON{
+		Execution: x.ExecutionID, Key: x.Key.String(), State: string(x.Status), StartedAt: moment(x.At()), ExitCode: x.ExitCode,
+		Message: x.Message, Output: x.Output,
+	}
+	if x.Timed {
+		doc.CompletedAt = moment(x.At().Add(x.Duration))
+	}
+	if x.Execution != nil {
+		doc = executionOf(x.Execution)
+	}
+	if x.Key.Task.IsZero() {
+		doc.Key = ""
+	}
+	doc.State, doc.Attempt, doc.Run, doc.Worker, doc.Reason = string(x.Status), x.Number, x.MadeBy, x.Worker, x.Reason
+	doc.Runs, doc.Answered = x.Runs, len(x.Answered())
+	if x.Timed || x.Status == history.Running {
+		ms := x.Duration.Milliseconds()
+		doc.Duration = &ms
+	}
+	if e := x.Execution; e != nil && e.Detail != nil {
+		doc.PeakRSS = e.Detail.PeakRSS
+	}
+	if gone := x.Pruned(); gone != nil {
+		doc.Pruned = &rejectionJSON{By: gone.By, At: moment(gone.PrunedAt), Reason: gone.Reason}
+	}
+	if x.Execution == nil && x.Err != nil {
+		doc.Fault = x.Err.Error()
+	}
+	return doc
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/internal/history"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+// pastRunJSON is a run of a history for programs.
+type pastRunJSON struct {
+	runJSON
+	Duration *int64 `json:"ms,omitempty"` // up to now of one at work; of an interrupted one nobody knows
+	By       string `json:"by,omitempty"` // user@host that ran it
+}
+
+// runHistory lists the runs of a workspace.
+func (a *app) runHistory(ctx context.Context, r *repo.Repo, ws string, o *historyOptions) error {
+	var runs []*workspace.RunReport
+	for run, err := range r.Workspaces.Runs(ctx, ws) {
+		if err != nil {
+			return err
+		}
+		if o.wantsRun(run) {
+			runs = append(runs, run)
+		}
+	}
+	var points []durationPoint
+	for _, run := range slices.Backward(runs) {
+		if run.State != record.RunRunning {
+			points = append(points, durationPoint{
+				at: run.StartedAt, took: runTook(run, a.now()), status: run.Status(), bad: run.State != record.RunCompleted,
+			})
+		}
+	}
+	shown, left := limit(runs, o.last)
+	doc := struct {
+		Workspace string         `json:"workspace"`
+		Total     int            `json:"total"` // that match; --last may leave some out
+		Runs      []pastRunJSON  `json:"runs"`
+		Durations []durationJSON `json:"durations"` // of all that match, the oldest first
+	}{ws, len(runs), []pastRunJSON{}, durationsOf(points)}
+	for _, run := range shown {
+		item := pastRunJSON{runJSON: runOf(run), By: history.Who(run.Process)}
+		item.Tasks = nil
+		if run.State != record.RunRunning || run.Live {
+			ms := runTook(run, a.now()).Milliseconds()
+			item.Duration = &ms
+		}
+		doc.Runs = append(doc.Runs, item)
+	}
+	return a.reply(doc, func(w io.Writer) {
+		if len(shown) == 0 {
+			fmt.Fprintln(w, "None")
+			return
+		}
+		t := &table{right: map[int]bool{3: true}}
+		a.heading(t, "RUN", "STATUS", "STARTED", "TOOK", "TASKS", "PACKAGE", "BY")
+		for _, run := range shown {
+			a.runRow(t, run)
+		}
+		t.write(w, "")
+		if left > 0 {
+			fmt.Fprintf(w, "… and %s; --last 0 shows all\n", plural(int64(left), "earlier one"))
+		}
+		if o.draw(a, points, false) {
+			fmt.Fprintln(w)
+			a.plotOf("run", points).write(w)
+		}
+	})
+}
+
+// wantsRun tells whether a run is asked for.
+func (o *historyOptions) wantsRun(r *workspace.RunReport) bool {
+	bad := r.State != record.RunCompleted && !r.Live
+	return strings.HasPrefix(r.RunID, strings.ToLower(o.run)) && o.matches(r.Status(), bad, r.StartedAt, history.Who(r.Process))
+}
+
+// runTook is how long a run took, up to now where it has not ended.
+func runTook(r *workspace.RunReport, now time.Time) time.Duration {
+	end := r.CompletedAt
+	if r.State == record.RunRunning {
+		end = now
+	}
+	return max(end.Sub(r.StartedAt), 0)
+}
+
+func (a *app) runRow(t *table, r *workspace.RunReport) {
+	long, tasks := "", ""
+	switch {
+	case r.State != record.RunRunning:
+		long = elapsed(runTook(r, a.now()))
+		if r.Summary != (record.Summary{}) {
+			tasks = counts(r.Summary)
+		}
+	case r.Live:
+		long = seconds(runTook(r, a.now())) + "…"
+	}
+	var notes []string
+	if r.State == record.RunCancelled && r.By != "" {
+		notes = append(notes, "cancelled by "+r.By)
+	}
+	if r.Filter != "" {
+		notes = append(notes, "filter "+r.Filter)
+	}
+	if r.State == record.RunFailed && r.FailedTask != "" {
+		notes = append(notes, r.FailedTask+" failed")
+	}
+	if p := r.Provenance; p != nil {
+		notes = append(notes, "imported "+whence(p, a.now())[0])
+	}
+	if r.Crashed() {
+		notes = append(notes, "its process died")
+	}
+	t.row(short(r.RunID), r.Status(), stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(history.Who(r.Process), "-"), strings.Join(notes, ", "))
+}

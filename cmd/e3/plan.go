@@ -1,0 +1,405 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/dataflow"
+	"e3/internal/explain"
+	"e3/internal/history"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+type planOptions struct {
+	file     string
+	limits   limitOptions
+	force    bool
+	filter   string
+	all      bool
+	exitCode bool
+}
+
+func newPlan(a *app) *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use:   "plan [repo] <workspace>",
+		Short: "Tell what a start would do, and how long it would take",
+		Long: `Tell for every task whether a start would take it from the cache (hit), run it (run), or must wait to know: "waits" tasks read
+what something upstream has yet to make, and turn out to be hits if that comes out as it was. A task is "stuck" if it
+could not run. Times are those of earlier runs; a task without history counts as the average of the others.
+
+Package file and inputs on disk are looked at as a start does it. Nothing is run, nothing is written, and nobody is
+disturbed. With -f that also goes for a file that is deployed nowhere.`,
+		Example: `  e3 plan . prod
+  e3 plan -f e3.yaml
+  e3 plan . prod --filter 'train*' --force -j 8
+  e3 plan . prod --exit-code > /dev/null && echo "nothing to run"`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, ws, err := a.startArgs(cmd, args, o.file)
+			if err != nil {
+				return err
+			}
+			return a.plan(cmd.Context(), location, ws, &o)
+		},
+	}
+	cmd.ValidArgsFunction = a.completeWorkspace
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "file", "f", "", "package file: plan what start -f would do with it")
+	o.limits.flags(f)
+	f.BoolVar(&o.force, "force", false, "as of a start that runs even what is cached")
+	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
+	f.BoolVar(&o.all, "all", false, "list every task, hits as well")
+	f.BoolVar(&o.exitCode, "exit-code", false, "end with exit code 1 if anything is to run, 0 if all are hits")
+	return cmd
+}
+
+// planJSON is a plan for programs.
+type planJSON struct {
+	Workspace   string         `json:"workspace"`
+	New         bool           `json:"new,omitempty"`
+	Package     packageJSON    `json:"package"`
+	File        string         `json:"file,omitempty"`
+	Edited      bool           `json:"edited,omitempty"`
+	Busy        *busyJSON      `json:"busy"`
+	Hits        int            `json:"hits"`
+	Run         int            `json:"run"`
+	Waits       int            `json:"waits"`
+	Stuck       int            `json:"stuck"`
+	Concurrency int            `json:"concurrency"`
+	Expected    *expectedJSON  `json:"expected"` // null without any history
+	Tasks       []planTaskJSON `json:"tasks"`
+}
+
+// expectedJSON is how long a run is expected to take.
+type expectedJSON struct {
+	Least          int64    `json:"leastMs"`
+	Most           int64    `json:"mostMs"`
+	WithoutHistory int      `json:"withoutHistory"`
+	CriticalPath   []string `json:"criticalPath"`
+	CriticalTime   int64    `json:"criticalMs"`
+}
+
+// planTaskJSON is a task in a plan.
+type planTaskJSON struct {
+	Task      string `json:"task"`
+	Plan      string `json:"plan"` // hit, run, waits or stuck
+	Execution string `json:"execution,omitempty"`
+	Key       string `json:"key,omitempty"`
+	Forced    bool   `json:"forced,omitempty"`
+	Cause     string `json:"cause,omitempty"` // in a word that never changes, as of e3 why
+	Reason    string `json:"reason,omitempty"`
+	// For are the tasks that it waits for, or because of which it is stuck.
+	For      []string `json:"for,omitempty"`
+	Expected *int64   `json:"expectedMs,omitempty"`
+	Last     *int64   `json:"lastMs,omitempty"` // how long it took when it last ran here
+}
+
+func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) error {
+	l, err := o.limits.parse()
+	if err != nil {
+		return err
+	}
+	r, err := a.openToPlan(location, o.file)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	frugal()
+	opts := workspace.PlanOptions{Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter}
+	p, err := a.planned(ctx, r.Repo, ws, o.file, opts)
+	if err != nil {
+		return err
+	}
+	a.warn(p.Warnings)
+	list := planRows(p, !a.json && !o.all)
+	if err := a.explainPlan(ctx, r.Repo, p, list); err != nil {
+		return err
+	}
+	if err := a.reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.styleFor(a.stdout)) }); err != nil {
+		return err
+	}
+	if o.exitCode && p.Runs+p.Waits+p.Stuck > 0 {
+		return &exitError{exitFailed}
+	}
+	return nil
+}
+
+// planned plans what "start", or "start -f", would do.
+func (a *app) planned(ctx context.Context, r *repo.Repo, ws, file string, o workspace.PlanOptions) (*workspace.Plan, error) {
+	if file == "" {
+		return r.Workspaces.Plan(ctx, ws, o)
+	}
+	linked, err := a.linkedTo(ctx, r, ws, file)
+	if err != nil {
+		return nil, err
+	}
+	if linked != "" {
+		return r.Workspaces.Plan(ctx, linked, o)
+	}
+	return r.Workspaces.PlanFile(ctx, ws, file, o)
+}
+
+// planRepo is a repository to plan in, and what is to be removed with it.
+type planRepo struct {
+	*repo.Repo
+	dir string
+}
+
+func (r *planRepo) Close() error {
+	err := r.Repo.Close()
+	if r.dir != "" {
+		err = errors.Join(err, os.RemoveAll(r.dir))
+	}
+	return err
+}
+
+// openToPlan opens the repository that a start would use. One that the start would make first is as good as an empty one, so one in
+// a temporary folder stands for it.
+func (a *app) openToPlan(location, file string) (*planRepo, error) {
+	r := &planRepo{}
+	var err error
+	if file != "" {
+		wanted := ""
+		if location, wanted, err = a.findRepository(location, file); err != nil {
+			return nil, err
+		}
+		if wanted != "" {
+			if r.dir, err = os.MkdirTemp("", "e3-plan-"); err == nil {
+				location, err = repo.Create(r.dir)
+			}
+		}
+	} else if location == "" {
+		location = a.location()
+	}
+	if err == nil {
+		r.Repo, err = a.open(location)
+	}
+	if err != nil && r.dir != "" {
+		err = errors.Join(err, os.RemoveAll(r.dir))
+	}
+	return r, err
+}
+
+// planRow is a task in a plan with why it is there.
+type planRow struct {
+	task   int32
+	cause  explain.Cause // of a task that runs and is not forced
+	reason string
+}
+
+// mostRows is how many tasks of a plan are listed unless all are asked for.
+const mostRows = 50
+
+// planRows are the tasks that are told of: all, or the first of those that are no hits.
+func planRows(p *workspace.Plan, some bool) []planRow {
+	var list []planRow
+	for i := range p.Tasks {
+		switch step := p.Tasks[i].Step; {
+		case step == dataflow.StepNone, some && step == dataflow.StepHit:
+		case some && len(list) == mostRows:
+			return list
+		default:
+			list = append(list, planRow{task: int32(i)})
+		}
+	}
+	return list
+}
+
+// explainPlan says why the tasks do what they do. Those that run have their cause from what is on record.
+func (a *app) explainPlan(ctx context.Context, r *repo.Repo, p *workspace.Plan, list []planRow) error {
+	x := explain.New(explain.Stores{
+		Stores: history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces}, Objects: p.Objects,
+	})
+	var looked []string
+	for i := range list {
+		if t := &p.Tasks[list[i].task]; t.Step == dataflow.StepRun && t.Answer != nil {
+			looked = append(looked, p.Graph.Name(list[i].task))
+		}
+	}
+	if len(looked) > 0 {
+		if err := x.Prefetch(ctx, p.Workspace, looked); err != nil {
+			return err
+		}
+	}
+	for i := range list {
+		row := &list[i]
+		t := &p.Tasks[row.task]
+		switch {
+		case t.Step == dataflow.StepRun && t.Answer != nil:
+			var err error
+			if row.cause, err = x.Miss(ctx, p.Workspace, p.Graph.Name(row.task), *t.Key, t.Inputs); err != nil {
+				return err
+			}
+			row.reason = row.cause.String()
+		case t.Step == dataflow.StepRun:
+			row.reason = "forced"
+		case t.Step == dataflow.StepWait && t.Twin:
+			row.reason = "the same as " + p.Graph.Name(t.Waits[0]) + ": one of them runs"
+		case t.Step == dataflow.StepWait:
+			row.reason = "for " + few(taskNames(p.Graph, t.Waits))
+		case t.Err != nil:
+			row.reason = t.Err.Error()
+		case t.Step == dataflow.StepStuck:
+			row.reason = "without " + few(taskNames(p.Graph, t.Waits))
+		}
+		if t.Step == dataflow.StepWait && t.Err != nil {
+			row.reason += "; it could not run: " + t.Err.Error()
+		}
+	}
+	return nil
+}
+
+func taskNames(g *dataflow.Graph, tasks []int32) []string {
+	names := make([]string, len(tasks))
+	for k, i := range tasks {
+		names[k] = g.Name(i)
+	}
+	return names
+}
+
+func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
+	doc := planJSON{
+		Workspace: p.Workspace, New: p.New, Package: packageJSON{Name: p.Package.Name, Version: p.Package.Version, Hash: p.Package.Hash},
+		File: p.File, Edited: p.Edited, Hits: p.Hits, Run: p.Runs, Waits: p.Waits, Stuck: p.Stuck, Concurrency: cores,
+		Tasks: make([]planTaskJSON, 0, len(list)),
+	}
+	if b := p.Busy; b != nil {
+		doc.Busy = &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: moment(b.Since)}
+	}
+	if p.History {
+		doc.Expected = &expectedJSON{
+			Least: p.Least.Milliseconds(), Most: p.Most.Milliseconds(), WithoutHistory: p.Unknown,
+			CriticalPath: taskNames(p.Graph, p.Critical), CriticalTime: p.CriticalTime.Milliseconds(),
+		}
+	}
+	for i := range list {
+		row := &list[i]
+		t := &p.Tasks[row.task]
+		task := planTaskJSON{
+			Task: p.Graph.Name(row.task), Plan: t.Step.String(), Execution: t.ExecutionID, Forced: t.Forced,
+			Cause: string(row.cause.Kind), Reason: row.reason, For: taskNames(p.Graph, t.Waits),
+		}
+		if t.Key != nil {
+			task.Key = t.Key.String()
+		}
+		ms := p.Forecast.Expected[row.task].Milliseconds()
+		if p.Known[row.task] {
+			task.Last = &ms
+		}
+		if p.History && (t.Step == dataflow.StepRun || t.Step == dataflow.StepWait) {
+			task.Expected = &ms
+		}
+		doc.Tasks = append(doc.Tasks, task)
+	}
+	return doc
+}
+
+func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bool, st style) {
+	fmt.Fprintf(w, "Workspace %s", p.Workspace)
+	if p.New {
+		fmt.Fprint(w, " (nothing is deployed in it yet)")
+	}
+	fmt.Fprintf(w, ", package %s", printable(p.Package.Name+"@"+p.Package.Version, false))
+	if p.Edited {
+		fmt.Fprint(w, " (edited since it was deployed)")
+	}
+	fmt.Fprintln(w)
+	if b := p.Busy; b != nil {
+		fmt.Fprintf(w, "It is %s by %s: what is finished meanwhile turns into hits\n", b.Doing(), printable(cmp.Or(b.Holder, "another process"), false))
+	}
+	names, times := 0, 0
+	for i := range list {
+		names = max(names, columns(printable(p.Graph.Name(list[i].task), false)))
+		times = max(times, columns(planTime(p, list[i].task)))
+	}
+	for i := range list {
+		t := &p.Tasks[list[i].task]
+		name, took := printable(p.Graph.Name(list[i].task), false), planTime(p, list[i].task)
+		color := map[dataflow.Step]string{dataflow.StepHit: st.dim, dataflow.StepRun: st.green, dataflow.StepWait: st.yellow, dataflow.StepStuck: st.red}[t.Step]
+		line := fmt.Sprintf("  %s%s  %s%s%s%s  %s%s  %s", name, strings.Repeat(" ", names-columns(name)),
+			color, t.Step, st.endOf(color), strings.Repeat(" ", len("waits")-len(t.Step.String())),
+			strings.Repeat(" ", times-columns(took)), took, printable(list[i].reason, false))
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
+	if n := p.Runs + p.Waits + p.Stuck - len(list); n > 0 && !all {
+		fmt.Fprintf(w, "  and %s, which --all lists\n", plural(int64(n), "other task"))
+	}
+	fmt.Fprintln(w, planSummary(p))
+	if i := slices.IndexFunc(p.Tasks, stops); i >= 0 {
+		fmt.Fprintf(w, "A start would stop at %s, whatever else there is to run\n", printable(p.Graph.Name(int32(i)), false))
+	}
+	if p.Runs+p.Waits == 0 {
+		return
+	}
+	if !p.History {
+		fmt.Fprintln(w, "How long it takes is not known: nothing of this workspace has run here yet")
+		return
+	}
+	fmt.Fprintln(w, planTimes(p, cores))
+	if len(p.Critical) > 1 {
+		fmt.Fprintf(w, "Critical path: %s (%s)\n", printable(pathText(taskNames(p.Graph, p.Critical)), false), elapsed(p.CriticalTime))
+	}
+}
+
+// stops tells whether a task cannot run for a reason that ends the whole run, as opposed to one that lacks its own input.
+func stops(t dataflow.TaskPlan) bool {
+	var lacking *dataflow.LackingError
+	return t.Step == dataflow.StepStuck && t.Err != nil && !errors.As(t.Err, &lacking)
+}
+
+// planTime is how long a task took when it last ran; "?" where nobody knows.
+func planTime(p *workspace.Plan, i int32) string {
+	if !p.Known[i] {
+		return "?"
+	}
+	return elapsed(p.Forecast.Expected[i])
+}
+
+// planSummary counts.
+func planSummary(p *workspace.Plan) string {
+	if p.Runs+p.Waits+p.Stuck == 0 {
+		return fmt.Sprintf("Nothing to run: %s", plural(int64(p.Hits), "hit"))
+	}
+	parts := []string{plural(int64(p.Hits), "hit"), fmt.Sprintf("%d to run", p.Runs)}
+	if p.Waits > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s for %s", p.Waits, map[bool]string{true: "waits", false: "wait"}[p.Waits == 1], map[bool]string{true: "it", false: "them"}[p.Runs == 1]))
+	}
+	if p.Stuck > 0 {
+		parts = append(parts, fmt.Sprintf("%d cannot run", p.Stuck))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func planTimes(p *workspace.Plan, cores int) string {
+	took := "About " + about(p.Most)
+	if least := about(p.Least); least != about(p.Most) {
+		took = fmt.Sprintf("About %s to %s", least, about(p.Most))
+	}
+	took += fmt.Sprintf(" with %d at a time", cores)
+	if p.Unknown > 0 {
+		took += fmt.Sprintf("; %s without history counted as the average", plural(int64(p.Unknown), "task"))
+	}
+	return took
+}
+
+// about is elapsed without what no forecast can know.
+func about(d time.Duration) string { return seconds(max(d.Round(time.Second), time.Second)) }
+
+// pathText shows the two ends of a long path.
+func pathText(names []string) string {
+	const end = 4
+	if n := len(names) - 2*end; n > 1 {
+		names = append(append(names[:end:end], fmt.Sprintf("… %d more …", n)), names[len(names)-end:]...)
+	}
+	return strings.Join(names, " → ")
+}

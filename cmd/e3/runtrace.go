@@ -1,0 +1,22 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"e3/internal/repo"
+	"e3/internal/trace"
+	"e3/workspace"
+)
+
+// writeTrace writes the timeline of a run to a file, or to standard output.
+func (a *app) writeTrace(ctx context.Context, r *repo.Repo, ws string, run *workspace.RunReport, o *runOptions) error {
+	write := func(w io.Writer) error {
+		_, err := trace.Write(ctx, w, trace.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces}, ws, run)
+		return err
+	}
+	if o.trace == "-" {
+		return a.raw(write)
+	}
+	return a.writeDrawing(r, &getOptions{out: o.trace, force: o.force}, write)
+}

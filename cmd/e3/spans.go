@@ -1,0 +1,25 @@
+package main
+
+import (
+	"e3/internal/events"
+	"e3/internal/telemetry"
+)
+
+// spans makes OpenTelemetry spans of a run if the environment asks for them; nil if not.
+func (a *app) spans() *telemetry.Spans {
+	return telemetry.New(telemetry.Options{
+		Getenv: a.getenv, Version: a.version(), Console: a.stderr,
+		Warn: func(text string) { a.notef("warning: %s", printable(text, false)) },
+	})
+}
+
+// both has events go to two takers, of which the first may be nil.
+func both(first, second func(events.Event)) func(events.Event) {
+	if first == nil {
+		return second
+	}
+	return func(e events.Event) {
+		first(e)
+		second(e)
+	}
+}

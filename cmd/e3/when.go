@@ -1,0 +1,23 @@
+package main
+
+import (
+	"time"
+
+	"e3/internal/manifest"
+)
+
+// when reads a moment: a length of time before now, or a date with or without a time, local unless it says where. "" is none.
+func (a *app) when(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := manifest.DurationOf(text); err == nil {
+		return a.now().Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usagef("--%s: %q is neither a length of time like 2h or 7d nor a moment like 2026-11-20 or 2026-11-20T15:04", flag, text)
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/explain"
+	"e3/internal/history"
+	"e3/internal/repo"
+)
+
+func newWhy(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "why [repo] <workspace>.<task>[@<execution>]",
+		Short: "Say why a task ran, would run, or failed",
+		Long: `Say why a task would run at the next start, or why it failed, or why the execution was made that answers it; with the beginning
+of an execution's id, why that one was made.
+
+What a task is looked up under - its command, its environment, its inputs, what it declares - is compared with the nearest earlier success
+of the same name. An input that differs is followed to the task that made it, up to what changed first. What had an answer that does not count is
+told by what became of that: rejected, pruned, failed, or its output is gone.
+
+The package file and the inputs are looked at as a start does it; nothing is written. The first line is the answer.`,
+		Example: `  e3 why . prod.report
+  e3 why . 'prod.train[4]'
+  e3 why . prod.train@018f3b4c-9a`,
+		ValidArgsFunction: a.completeTask,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
+			if err != nil {
+				return err
+			}
+			arg, err := parseExecution(rest[0])
+			if err != nil {
+				return err
+			}
+			if arg.ws == "" {
+				return usagef("%q is not <workspace>.<task>@<execution>", rest[0])
+			}
+			return a.why(cmd.Context(), location, arg)
+		},
+	}
+}
+
+func (a *app) why(ctx context.Context, location string, arg executionArg) error {
+	r, err := a.open(location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := newExplainer(r, r.Objects).Why(ctx, arg.ws, arg.task, arg.id)
+	if err != nil {
+		return err
+	}
+	return a.reply(w, func(out io.Writer) {
+		p := &whyPrinter{w: out, style: a.styleFor(a.stdout), a: a}
+		p.explanation(w)
+	})
+}
+
+// newExplainer explains what is in a repository; objects are its own, or read besides what a start would store.
+func newExplainer(r *repo.Repo, objects explain.Objects) *explain.Explainer {
+	return explain.New(explain.Stores{
+		Stores:  history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces},
+		Objects: objects,
+	})
+}
+
+// whyPrinter writes an explanation for people. All of it comes from names, records and logs, so all of it is made printable.
+type whyPrinter struct {
+	w     io.Writer
+	style style
+	a     *app
+}
+
+func (p *whyPrinter) line(indent int, color, format string, args ...any) {
+	text := printable(fmt.Sprintf(format, args...), false)
+	fmt.Fprintf(p.w, "%s%s%s%s\n", strings.Repeat(" ", indent), color, text, p.style.endOf(color))
+}
+
+func (p *whyPrinter) explanation(w *explain.Explanation) {
+	p.line(0, whyColor(p.style, w.State), "%s", w.Sentence)
+	if w.Execution != nil {
+		p.ref("execution", w.Execution)
+	}
+	if len(w.Chain) > 1 {
+		p.line(2, "", "%-11s %s", "by way of", strings.Join(w.Chain, " → "))
+	}
+	if w.Reason != nil {
+		fmt.Fprintln(p.w)
+		p.reason(w.Reason, 2)
+	}
+	if f := w.Failure; f != nil && (f.Succeeded != nil || len(f.Tail) > 0) {
+		fmt.Fprintln(p.w)
+		p.failure(f)
+	}
+	if len(w.Changed) > 0 {
+		fmt.Fprintln(p.w)
+		p.line(2, "", "Since it last worked:")
+		for i := range w.Changed {
+			p.line(4, "", "%s: %s", w.Changed[i].Task, w.Changed[i].Text)
+		}
+	}
+	if d := w.Downstream; d != nil {
+		fmt.Fprintln(p.w)
+		p.downstream(d)
+	}
+	if len(w.Notes) > 0 {
+		fmt.Fprintln(p.w)
+	}
+	for _, n := range w.Notes {
+		p.line(2, p.style.dim, "%s", n)
+	}
+}
+
+func whyColor(st style, s explain.State) string {
+	switch s {
+	case explain.Current, explain.Ran:
+		return st.green
+	case explain.Failed, explain.Skipped, explain.Stuck:
+		return st.red
+	case explain.WouldRun, explain.Waits, explain.Running:
+		return st.yellow
+	}
+	return ""
+}
+
+func (p *whyPrinter) ref(label string, r *explain.Ref) {
+	text := r.Execution
+	if !r.At.IsZero() {
+		text += "  " + stamp(r.At)
+	}
+	if r.Status != "" {
+		text += "  " + string(r.Status)
+	}
+	if r.Attempt > 1 {
+		text += fmt.Sprintf(", attempt %d", r.Attempt)
+	}
+	if r.Worker != "" {
+		text += ", by " + r.Worker
+	}
+	if r.Run != "" {
+		text += ", in run " + short(r.Run)
+	}
+	if r.ImportedFrom != "" {
+		text += ", imported from " + r.ImportedFrom
+	}
+	p.line(2, "", "%-11s %s", label, text)
+}
+
+// reason writes why a task ran, then what is upstream of it.
+func (p *whyPrinter) reason(r *explain.Reason, indent int) {
+	name := r.Task
+	if r.AsAbove {
+		p.line(indent, p.style.dim, "%s: as above", name)
+		return
+	}
+	if len(r.Differences) == 0 || r.Cause.Kind == explain.FailedBefore || r.Cause.Kind == explain.Retry || r.Failed != nil {
+		p.line(indent, "", "%s: %s", name, r.Cause.Text)
+	} else {
+		p.line(indent, "", "%s:", name)
+	}
+	if c := r.Compared; c != nil && c.Execution != "" {
+		text := "compared with execution " + c.Execution
+		if !c.At.IsZero() {
+			text += " of " + stamp(c.At)
+		}
+		if c.ImportedFrom != "" {
+			text += ", imported from " + c.ImportedFrom
+		}
+		p.line(indent+2, p.style.dim, "%s", text)
+	}
+	for _, n := range r.Notes {
+		p.line(indent+2, p.style.dim, "%s", n)
+	}
+	for i := range r.Differences {
+		p.difference(&r.Differences[i], r.Task, indent+2)
+	}
+	if r.More > 0 {
+		p.line(indent+2, p.style.dim, "and %s", plural(int64(r.More), "more difference"))
+	}
+	if r.Before != nil {
+		p.reason(r.Before, indent+2)
+	}
+	for i := 0; i < len(r.Upstream); i++ {
+		p.reason(r.Upstream[i], indent+4)
+		var same []string
+		for i+1 < len(r.Upstream) && alike(r.Upstream[i], r.Upstream[i+1]) {
+			i++
+			same = append(same, r.Upstream[i].Task)
+		}
+		if len(same) > 0 {
+			p.line(indent+4, p.style.dim, "%s: the same", strings.Join(same, ", "))
+		}
+	}
+	if r.Omitted > 0 {
+		p.line(indent+4, p.style.dim, "and %d more upstream that were not looked at", r.Omitted)
+	}
+}
+
+// alike tells whether two items of a matrix have one reason, which is told once.
+func alike(a, b *explain.Reason) bool {
+	base := func(task string) string {
+		name, _, _ := strings.Cut(task, "[")
+		return name
+	}
+	return base(a.Task) == base(b.Task) && a.Cause.Text == b.Cause.Text && !b.AsAbove && len(a.Differences) == len(b.Differences) &&
+		len(a.Upstream)+len(b.Upstream) == 0 && b.Failed == nil && b.Before == nil
+}
+
+func (p *whyPrinter) difference(d *explain.Difference, task string, indent int) {
+	text := d.Text(task)
+	if d.Producer != "" {
+		text += ", made by " + d.Producer
+	}
+	p.line(indent, "", "%s", text)
+	in := indent + 2
+	for _, l := range d.Lines {
+		color := p.style.red
+		if l.Op == "+" {
+			color = p.style.green
+		}
+		p.line(in, color, "%s %s", l.Op, l.Text)
+	}
+	for _, it := range d.Items {
+		text := it.Label + " " + it.How
+		if it.Task != "" {
+			text += " (" + it.Task + ")"
+		}
+		p.line(in, "", "%s", text)
+	}
+	if d.More > 0 {
+		p.line(in, p.style.dim, "and %d more", d.More)
+	}
+	c := d.Change
+	if c == nil {
+		return
+	}
+	if len(c.Files) > 1 {
+		for _, f := range c.Files {
+			p.line(in, "", "%s %s%s", f.Path, f.How, sizesText(&f))
+		}
+		if n := c.Count - len(c.Files); n > 0 {
+			p.line(in, p.style.dim, "and %d more", n)
+		}
+	}
+	if len(c.Values) > 1 {
+		for _, v := range c.Values {
+			p.line(in, "", "%s %s → %s", v.Path, orNothing(v.Was), orNothing(v.Is))
+		}
+		if n := c.Count - len(c.Values); n > 0 {
+			p.line(in, p.style.dim, "and %d more", n)
+		}
+	}
+	if c.Gone != "" {
+		p.line(in, p.style.dim, "%s", c.Gone)
+	}
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+func sizesText(f *explain.FileChange) string {
+	switch {
+	case f.IsDir:
+		return " (a directory)"
+	case f.How == "added":
+		return " (" + size(f.IsSize) + ")"
+	case f.How == "removed":
+		return " (" + size(f.WasSize) + ")"
+	case f.WasSize != f.IsSize:
+		return " (" + size(f.WasSize) + " → " + size(f.IsSize) + ")"
+	}
+	return ""
+}
+
+func (p *whyPrinter) failure(f *explain.Failure) {
+	if f.Succeeded != nil {
+		p.line(2, "", "The same command on the same inputs succeeded before: execution %s of %s", f.Succeeded.Execution, stamp(f.Succeeded.At))
+	}
+	if len(f.Tail) == 0 {
+		return
+	}
+	p.line(2, "", "The end of its %s:", f.Log)
+	for _, l := range f.Tail {
+		p.line(4, p.style.dim, "%s", l)
+	}
+}
+
+func (p *whyPrinter) downstream(d *explain.Downstream) {
+	head := fmt.Sprintf("What follows from %s: %s", d.Of, plural(int64(d.Total), "task"))
+	if d.Run == "" {
+		head += " to look at again"
+	} else {
+		var parts []string
+		for _, c := range []struct {
+			n    int
+			word string
+		}{{d.Ran, "ran"}, {d.Answered, "answered without running"}, {d.Failed, "failed"}, {d.Skipped, "skipped"}} {
+			if c.n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", c.n, c.word))
+			}
+		}
+		if len(parts) > 0 {
+			head += ": " + strings.Join(parts, ", ")
+		}
+	}
+	p.line(2, "", "%s", head)
+	for tasks := range slices.Chunk(d.Tasks, 5) {
+		var names []string
+		for _, t := range tasks {
+			name := t.Task
+			if t.State != "" {
+				name += " (" + t.State + ")"
+			}
+			names = append(names, name)
+		}
+		p.line(4, p.style.dim, "%s", strings.Join(names, ", "))
+	}
+	if n := d.Total - len(d.Tasks); n > 0 {
+		p.line(4, p.style.dim, "and %d more", n)
+	}
+}

@@ -1,0 +1,212 @@
+package dataflow
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// Forecast is how long a plan is expected to take, by how long its tasks took when they last ran.
+type Forecast struct {
+	Expected []time.Duration // by index of the graph; without history the average of the others
+	Known    []bool          // by index of the graph: it has a history
+	History  bool            // any task has one; without, the times below mean nothing
+	Unknown  int             // tasks of the plan without history, those that wait included
+	// Least and Most are from start to end with the given cores, memory and resources: if every task that waits
+	// turns out to be a hit, and if all of them run.
+	Least, Most time.Duration
+	// Critical is the longest path through the tasks that run or wait: with any number of cores the
+	// run takes as long as it does, CriticalTime.
+	Critical     []int32
+	CriticalTime time.Duration
+}
+
+func forecast(g *Graph, tasks []TaskPlan, opts *Options) Forecast {
+	var f Forecast
+	f.Expected, f.Known = estimates(g, opts.Expected)
+	f.History = slices.Contains(f.Known, true)
+	for i := range tasks {
+		if s := tasks[i].Step; (s == StepRun || s == StepWait) && !f.Known[i] {
+			f.Unknown++
+		}
+	}
+	f.critical(g, tasks)
+	rank := ranks(g, f.Expected)
+	f.Least = makespan(g, tasks, opts, rank, func(i int32) time.Duration {
+		if tasks[i].Step == StepRun {
+			return f.Expected[i]
+		}
+		return 0
+	})
+	f.Most = f.Least
+	if slices.ContainsFunc(tasks, func(t TaskPlan) bool { return t.Step == StepWait && !t.Twin }) {
+		f.Most = makespan(g, tasks, opts, rank, func(i int32) time.Duration { return f.cost(tasks, i) })
+	}
+	return f
+}
+
+// cost is how long a task takes at most.
+func (f *Forecast) cost(tasks []TaskPlan, i int32) time.Duration {
+	if t := &tasks[i]; t.Step == StepRun || t.Step == StepWait && !t.Twin {
+		return f.Expected[i]
+	}
+	return 0
+}
+
+func (f *Forecast) critical(g *Graph, tasks []TaskPlan) {
+	length := make([]time.Duration, g.Len())
+	before := make([]int32, g.Len())
+	last := int32(-1)
+	for _, i := range g.topo {
+		before[i] = -1
+		cost := f.cost(tasks, i)
+		if cost == 0 {
+			continue
+		}
+		for _, d := range g.deps[i] {
+			if length[d] > length[i] {
+				length[i], before[i] = length[d], d
+			}
+		}
+		if length[i] += cost; length[i] > f.CriticalTime {
+			f.CriticalTime, last = length[i], i
+		}
+	}
+	for ; last >= 0; last = before[last] {
+		f.Critical = append(f.Critical, last)
+	}
+	slices.Reverse(f.Critical)
+}
+
+// A simulation is a run whose commands take as long as they are said to. Tasks are launched and admitted as the
+// scheduler and its gate do it; what costs nothing is settled at once.
+type simulation struct {
+	g        *Graph
+	cost     func(int32) time.Duration
+	waiting  []int32 // -1: it has no part in the run
+	twins    map[int32][]int32
+	ready    ready
+	budget   *budget
+	launched []int32 // in the order of their turns
+	cores    int64   // that are free, in thousandths
+	running  ends
+	now      time.Duration
+}
+
+// makespan returns how long a run of the plan takes.
+func makespan(g *Graph, tasks []TaskPlan, opts *Options, rank []time.Duration, cost func(int32) time.Duration) time.Duration {
+	limited := *opts
+	limited.Concurrency = max(1, opts.Concurrency)
+	s := &simulation{
+		g: g, cost: cost, waiting: make([]int32, g.Len()), twins: map[int32][]int32{},
+		ready: ready{g: g, rank: rank, overtaken: map[int32]int{}}, budget: newBudget(g, &limited), cores: int64(1000 * limited.Concurrency),
+	}
+	var first []int32
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Step != StepRun && t.Step != StepWait {
+			s.waiting[i] = -1
+			continue
+		}
+		if s.waiting[i] = int32(len(t.Waits)); t.Twin {
+			s.twins[t.Waits[0]] = append(s.twins[t.Waits[0]], int32(i))
+		}
+		if s.waiting[i] == 0 {
+			first = append(first, int32(i))
+		}
+	}
+	for _, i := range first {
+		s.reach(i)
+	}
+	for {
+		s.admit()
+		if len(s.running) == 0 {
+			return s.now
+		}
+		e := heap.Pop(&s.running).(end)
+		s.now = e.at
+		policy := &g.Package.Tasks[e.task].Policy
+		s.cores += s.budget.turn(policy)
+		s.budget.claim(policy, -1)
+		s.settle(e.task)
+	}
+}
+
+// reach takes in a task that waits for nothing any more.
+func (s *simulation) reach(i int32) {
+	if s.cost(i) == 0 {
+		s.settle(i)
+		return
+	}
+	s.ready.push(i)
+}
+
+// settle ends a task.
+func (s *simulation) settle(i int32) {
+	stack := []int32{i}
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, list := range [][]int32{s.g.dependents[i], s.twins[i]} {
+			for _, d := range list {
+				if s.waiting[d] <= 0 {
+					continue
+				}
+				if s.waiting[d]--; s.waiting[d] > 0 {
+					continue
+				}
+				if s.cost(d) == 0 {
+					stack = append(stack, d)
+				} else {
+					s.ready.push(d)
+				}
+			}
+		}
+	}
+}
+
+// admit launches what fits and starts commands in that order as long as there are cores.
+func (s *simulation) admit() {
+	for !s.budget.full() {
+		i, ok := s.ready.pop(func(i int32) fit { return s.budget.fits(&s.g.Package.Tasks[i].Policy) })
+		if !ok {
+			break
+		}
+		s.budget.claim(&s.g.Package.Tasks[i].Policy, 1)
+		s.launched = append(s.launched, i)
+	}
+	for len(s.launched) > 0 {
+		i := s.launched[0]
+		n := s.budget.turn(&s.g.Package.Tasks[i].Policy)
+		if n > s.cores {
+			return
+		}
+		s.cores -= n
+		s.launched = s.launched[1:]
+		heap.Push(&s.running, end{at: s.now + s.cost(i), task: i})
+	}
+}
+
+// end is a command that ends at a moment.
+type end struct {
+	at   time.Duration
+	task int32
+}
+
+// ends is a heap of commands, the next to end first.
+type ends []end
+
+func (e ends) Len() int { return len(e) }
+
+func (e ends) Less(a, b int) bool {
+	return e[a].at < e[b].at || e[a].at == e[b].at && e[a].task < e[b].task
+}
+
+func (e ends) Swap(a, b int) { e[a], e[b] = e[b], e[a] }
+func (e *ends) Push(x any)   { *e = append(*e, x.(end)) }
+
+func (e *ends) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}

@@ -1,0 +1,51 @@
+package compare
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// From when on a difference of durations is notable: half a second, and a fifth of the shorter one.
+const (
+	notableTime  = 500 * time.Millisecond
+	notableShare = 5
+)
+
+// durations compares how long it took.
+func (c *comparison) durations() Durations {
+	d := Durations{Tasks: []Duration{}, RunWasMs: c.was.took(), RunIsMs: c.is.took()}
+	for _, t := range c.was.tasks {
+		if t.ended {
+			d.WasMs += t.duration.Milliseconds()
+		}
+	}
+	for _, t := range c.is.tasks {
+		if t.ended {
+			d.IsMs += t.duration.Milliseconds()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.was.tasks)) {
+		was := c.was.tasks[name]
+		is, ok := c.is.tasks[name]
+		if !ok || !was.ended || !is.ended || was.execution == is.execution {
+			continue
+		}
+		t := Duration{Task: name, WasMs: was.duration.Milliseconds(), IsMs: is.duration.Milliseconds()}
+		if t.WasMs > 0 {
+			t.Ratio = float64(t.IsMs) / float64(t.WasMs)
+		}
+		apart, shorter := (was.duration - is.duration).Abs(), min(was.duration, is.duration)
+		t.Notable = apart >= notableTime && apart >= shorter/notableShare
+		d.Tasks = append(d.Tasks, t)
+	}
+	return d
+}
+
+// took is how long a run took in milliseconds, 0 where the side is none or has not ended.
+func (d *side) took() int64 {
+	if d.CompletedAt.IsZero() || d.StartedAt.IsZero() {
+		return 0
+	}
+	return d.CompletedAt.Sub(d.StartedAt).Milliseconds()
+}

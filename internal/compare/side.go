@@ -1,0 +1,101 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrSyntax is wrapped when a text does not name a side.
+var ErrSyntax = errors.New("a side is <workspace>, <workspace>@<run>, <workspace>@, <workspace>@-<n> or <workspace>@next")
+
+// What says what of a workspace a side is.
+type What int
+
+// The kinds of sides.
+const (
+	Workspace What = iota // its datasets as they are now
+	Run                   // a run of it, by the beginning of its id
+	Earlier               // a run of it, by how many others have begun since
+	Next                  // what the next start would see: package file and inputs on disk, and what answers them
+)
+
+// A Side is one of the two things that are compared.
+type Side struct {
+	Workspace string
+	What      What
+	Run       string // Run: the beginning of an id
+	Back      int    // Earlier: 0 is the run that the workspace shows
+}
+
+// ParseSide reads a side as a command line names it: "ws" is the workspace as it is now, "ws@018f" a run by the beginning of its
+// id, "ws@" the latest run, "ws@-1" (or "ws@~1") the one before it, and "ws@next" what the next start would see. Where the
+// workspace is left out, as in "@-1", it is the given one.
+func ParseSide(text, workspace string) (Side, error) {
+	at := strings.LastIndexByte(text, '@')
+	s := Side{Workspace: text}
+	if at >= 0 {
+		s.Workspace = text[:at]
+		s.What = Earlier
+	}
+	if s.Workspace == "" {
+		s.Workspace = workspace
+	}
+	if s.Workspace == "" {
+		return s, fmt.Errorf("%q names no workspace: %w", text, ErrSyntax)
+	}
+	if at < 0 {
+		return s, nil
+	}
+	switch ref := text[at+1:]; {
+	case ref == "":
+	case ref == "next":
+		s.What = Next
+	case ref[0] == '-' || ref[0] == '~':
+		n, err := strconv.ParseUint(ref[1:], 10, 31)
+		if err != nil {
+			return s, fmt.Errorf("%q: %w", text, ErrSyntax)
+		}
+		s.Back = int(n)
+	case strings.Trim(ref, "0123456789abcdefABCDEF-") != "":
+		return s, fmt.Errorf("%q: %w", text, ErrSyntax)
+	default:
+		s.What, s.Run = Run, ref
+	}
+	return s, nil
+}
+
+// String is the side as ParseSide reads it.
+func (s Side) String() string {
+	switch s.What {
+	case Run:
+		return s.Workspace + "@" + s.Run
+	case Earlier:
+		if s.Back == 0 {
+			return s.Workspace + "@"
+		}
+		return fmt.Sprintf("%s@-%d", s.Workspace, s.Back)
+	case Next:
+		return s.Workspace + "@next"
+	}
+	return s.Workspace
+}
+
+// Seen is a side as it was found.
+type Seen struct {
+	Side
+	Package     string // name@version, "" where it is not known
+	PackageHash string // "" where it is not known
+	RunID       string // of a run
+	Status      string // of a run
+	StartedAt   time.Time
+	CompletedAt time.Time
+	Imported    bool
+	Notes       []string // what there is to know of it, as that something is not here any more
+}
+
+func (s *Seen) notef(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,83 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/refstore"
+)
+
+// CleanOptions say which logs go.
+type CleanOptions struct {
+	Workspace string    // only of this one; "": of all, also of those that are gone
+	Before    time.Time // only of runs that ended before
+	// Keep tells which runs' events stay nevertheless. It is asked right before they would go.
+	Keep   func(ctx context.Context, run RunRef) (bool, error)
+	DryRun bool // remove nothing
+}
+
+// CleanedRun is a run whose events went, or would go.
+type CleanedRun struct {
+	RunRef
+	EndedAt time.Time
+	Events  int64
+	Bytes   int64
+}
+
+// Clean removes the logs of runs that ended long ago, each as a whole, and returns which, also with an error. A run that has not
+// ended keeps its events, also where its process is dead: whoever closes it needs them. It reads no log of a run whose id
+// tells that it began later, and of others only the end.
+func Clean(ctx context.Context, streams refstore.Streams, o CleanOptions) ([]CleanedRun, error) {
+	runs, err := Runs(ctx, streams, o.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	var cleaned []CleanedRun
+	for _, run := range runs {
+		if began, ok := Began(run.Run); ok && !began.Before(o.Before) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return cleaned, fmt.Errorf("clean events: %w", context.Cause(ctx))
+		}
+		c, err := clean(ctx, streams, run, &o)
+		if err != nil {
+			return cleaned, fmt.Errorf("clean events of run %s of workspace %s: %w", run.Run, run.Workspace, err)
+		}
+		if c != nil {
+			cleaned = append(cleaned, *c)
+		}
+	}
+	return cleaned, nil
+}
+
+// clean removes the log of one run; nil says that it stays, or is gone.
+func clean(ctx context.Context, streams refstore.Streams, run RunRef, o *CleanOptions) (*CleanedRun, error) {
+	end, err := End(ctx, streams, run.Workspace, run.Run)
+	if err != nil || end == nil || !end.Time.Before(o.Before) {
+		return nil, err
+	}
+	key := streamKey(run.Workspace, run.Run)
+	info, err := streams.Size(ctx, key)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if keep, err := o.Keep(ctx, run); err != nil || keep {
+		return nil, err
+	}
+	if !o.DryRun {
+		err := streams.Remove(ctx, key)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return nil, nil // somebody else was faster
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &CleanedRun{RunRef: run, EndedAt: end.Time, Events: end.Seq, Bytes: info.Size}, nil
+}

@@ -1,0 +1,265 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Filter says which events are asked for; all that is said must hold. The zero value asks for all.
+type Filter struct {
+	Workspace string // "": of all, also those that are gone
+	Run       string // its id or the beginning of it
+	// Task is a name, or a pattern as for [Match]. By its exact name a task is also found in bulk: by a task.cached event that
+	// stands for many, if the run has no event of its own for the task, and its package has the task (HasTask) or, where the
+	// package is not known, the run named by Data.As has it, by an event of its own or in bulk. A bulk event is known by the
+	// form in which e3 writes it.
+	Task      string
+	Types     []Type
+	Worker    string // as for [MatchWorker]; of an event that does not say, that of the run's process
+	Execution string // its id or the beginning of it
+	// Since and Until: not before one, and before the other. Runs whose id, or last event, is more than an hour outside are
+	// passed over: the clock of a run is not expected to go back further.
+	Since, Until time.Time
+	Failed       bool  // only task.failed and run.failed
+	FromSeq      int64 // not events with lower numbers
+	Last         int   // only so many, the last ones; 0: all
+
+	// HasTask tells whether the package with this hash has the task that is asked for, if that is known. It may be nil.
+	HasTask func(ctx context.Context, packageHash string) (has, known bool)
+}
+
+// Types are all types that this program writes, in the order in which they may come.
+func Types() []Type {
+	return []Type{
+		RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskStarted, TaskCompleted, TaskFailed, TaskRetryScheduled, TaskSkipped,
+		TaskAbandoned, RunCompleted, RunFailed, RunCancelled,
+	}
+}
+
+// Ends tells whether an event of this type ends a run.
+func (t Type) Ends() bool { return t == RunCompleted || t == RunFailed || t == RunCancelled }
+
+// Match tells whether the name of a task fits a pattern of *, ? and literal characters.
+func Match(pattern, name string) bool {
+	star, mark := -1, 0
+	p, n := 0, 0
+	for n < len(name) {
+		want, step := utf8.DecodeRuneInString(pattern[p:])
+		is, width := utf8.DecodeRuneInString(name[n:])
+		switch {
+		case step > 0 && want == '*':
+			star, mark = p, n
+			p++
+		case step > 0 && (want == '?' || want == is):
+			p, n = p+step, n+width
+		case star >= 0:
+			_, width := utf8.DecodeRuneInString(name[mark:])
+			mark += width
+			p, n = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// MatchWorker tells whether user@host fits what was asked for: user@host, @host, or a name without @ of a user or of a host; each
+// may be a pattern.
+func MatchWorker(want, worker string) bool {
+	user, host, _ := strings.Cut(worker, "@")
+	return Match(want, worker) || Match(want, user) || Match(strings.TrimPrefix(want, "@"), host)
+}
+
+// IsPattern tells whether a text names several tasks.
+func IsPattern(task string) bool { return strings.ContainsAny(task, "*?") }
+
+// inBulk tells whether bulk events may stand for the task that is asked for.
+func (f *Filter) inBulk() bool { return f.Task != "" && !IsPattern(f.Task) }
+
+// bulkForm is what [Append] writes for a bulk event of proven tasks, and for no other; bulkMark the part of it that few lines have.
+const (
+	bulkForm = `"type":"task.cached",` + bulkMark
+	bulkMark = `"data":{"tasks":`
+)
+
+// standsForMany tells whether an event, which was read from the line, is one of many proven tasks.
+func standsForMany(e *Event, line []byte) bool {
+	return e.Type == TaskCached && e.Task == "" && e.Data != nil && e.Data.As != "" && e.Data.Tasks > 0 && bytes.Contains(line, []byte(bulkForm))
+}
+
+// longest returns the longest part of a pattern that every text which fits holds.
+func longest(pattern string) string {
+	part := ""
+	for _, s := range strings.FieldsFunc(pattern, func(r rune) bool { return r == '*' || r == '?' }) {
+		if len(s) > len(part) {
+			part = s
+		}
+	}
+	return part
+}
+
+// plan is how the lines of a run are sieved: by the first, then those that pass also by the others.
+type plan struct {
+	scan  *sieve
+	check []*sieve
+}
+
+// plan returns the sieves for a run that was started by this worker; the most telling is the first.
+func (f *Filter) plan(worker string) plan {
+	var list []*sieve
+	add := func(texts ...string) {
+		if s := newSieve(texts...); s != nil {
+			list = append(list, s)
+		}
+	}
+	if f.Execution != "" {
+		add(`"` + f.Execution)
+	}
+	switch {
+	case f.inBulk():
+		add(`"`+f.Task+`"`, bulkMark)
+	case f.Task != "":
+		add(longest(`"` + f.Task + `"`)) // with the quotes of the line, where a literal part stands at an end
+	}
+	if f.Worker != "" && !MatchWorker(f.Worker, worker) {
+		add(longest(strings.TrimPrefix(f.Worker, "@")))
+	}
+	if f.Failed {
+		add(quotedTypes(TaskFailed, RunFailed)...)
+	}
+	if len(f.Types) > 0 {
+		add(quotedTypes(f.Types...)...)
+	}
+	if len(list) == 0 {
+		return plan{}
+	}
+	return plan{scan: list[0], check: list[1:]}
+}
+
+func quotedTypes(types ...Type) []string {
+	texts := make([]string, len(types))
+	for i, t := range types {
+		texts[i] = `"` + string(t) + `"`
+	}
+	return texts
+}
+
+// A matcher picks the events of one run that are asked for, in their order.
+type matcher struct {
+	f       *Filter
+	worker  string // of the run's process
+	pkg     string // hash of the run's package
+	begun   bool   // the first event was seen
+	named   bool   // an event of the run names the task
+	waiting *Event // stands for the task in bulk, unless an event that names it follows
+}
+
+// A match is an event that is asked for. pkg is the hash of its run's package, as far as that is known, where the event
+// stands for the task in bulk: somebody has to find out whether it does.
+type match struct {
+	Event
+	bulk bool
+	pkg  string
+}
+
+// begin takes in the first event of the run.
+func (m *matcher) begin(e *Event) {
+	m.begun = true
+	if e.Type != RunStarted || e.Data == nil {
+		return
+	}
+	m.pkg = e.Data.PackageHash
+	if p := e.Data.Process; p != nil && p.User != "" {
+		m.worker = p.User + "@" + p.Host
+	}
+}
+
+// add takes in the next event, read from this line, and returns it if it is asked for.
+func (m *matcher) add(e *Event, line []byte) (match, bool) {
+	f := m.f
+	many := false
+	switch {
+	case f.Task == "":
+	case !f.inBulk():
+		if e.Task == "" || !Match(f.Task, e.Task) {
+			return match{}, false
+		}
+	case e.Task == f.Task:
+		m.named, m.waiting = true, nil
+	case !m.named && m.waiting == nil && standsForMany(e, line):
+		many = true
+	default:
+		return match{}, false
+	}
+	if !m.wanted(e) {
+		return match{}, false
+	}
+	if many {
+		m.waiting = e
+		return match{}, false
+	}
+	return match{Event: *e}, true
+}
+
+// end returns what had to wait for the end of the run.
+func (m *matcher) end() (match, bool) {
+	e := m.waiting
+	if m.waiting = nil; e == nil {
+		return match{}, false
+	}
+	return match{Event: *e, bulk: true, pkg: m.pkg}, true
+}
+
+// wanted tells whether all but the task is as asked for.
+func (m *matcher) wanted(e *Event) bool {
+	f := m.f
+	worker := e.Worker
+	if worker == "" {
+		worker = m.worker
+	}
+	return e.Seq >= f.FromSeq &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) &&
+		(!f.Failed || e.Type == TaskFailed || e.Type == RunFailed) &&
+		(f.Worker == "" || MatchWorker(f.Worker, worker)) &&
+		strings.HasPrefix(e.Execution, f.Execution) &&
+		(f.Since.IsZero() || !e.Time.Before(f.Since)) &&
+		(f.Until.IsZero() || e.Time.Before(f.Until))
+}
+
+// clockSlack is how far the clock of a run may go back for its events still to be found by their time.
+const clockSlack = time.Hour
+
+// beganTooLate tells whether a run's id proves that its events come after what is asked for.
+func (f *Filter) beganTooLate(run string) bool {
+	began, ok := Began(run)
+	return ok && !f.Until.IsZero() && began.After(f.Until.Add(clockSlack))
+}
+
+// mayBeTooEarly tells whether a run may have ended before what is asked for; its last event tells.
+func (f *Filter) mayBeTooEarly(run string) bool {
+	began, ok := Began(run)
+	return !f.Since.IsZero() && (!ok || began.Before(f.Since))
+}
+
+// tooEarly tells whether a run's last event proves that all come before what is asked for.
+func (f *Filter) tooEarly(last *Event) bool { return last.Time.Before(f.Since.Add(-clockSlack)) }
+
+// Began is the moment that a run's id tells, to the millisecond, if it is a UUIDv7.
+func Began(run string) (time.Time, bool) {
+	if len(run) != 36 || run[8] != '-' || run[13] != '-' || run[14] != '7' || run[18] != '-' || run[23] != '-' {
+		return time.Time{}, false
+	}
+	ms := int64(0)
+	for _, c := range []byte(run[:8] + run[9:13]) {
+		i := strings.IndexByte("0123456789abcdef", c)
+		if i < 0 {
+			return time.Time{}, false
+		}
+		ms = ms<<4 | int64(i)
+	}
+	return time.UnixMilli(ms).UTC(), true
+}

@@ -1,0 +1,38 @@
+package events
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"e3/refstore"
+)
+
+// maxFirst bounds a first line: what is longer is none of ours.
+const maxFirst = 1 << 20
+
+// First returns the event that a run began with, nil where there is none or it cannot be read. It reads only the head.
+func First(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
+	r, err := streams.Open(ctx, streamKey(workspace, run), 0)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("events of run %s: %w", run, err)
+	}
+	defer r.Close() // nothing was written
+	line, err := bufio.NewReaderSize(io.LimitReader(r, maxFirst), 1<<10).ReadBytes('\n')
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("events of run %s: %w", run, err)
+	}
+	e, err := Parse(line)
+	if err != nil || e.Seq != 1 {
+		return nil, nil
+	}
+	return e, nil
+}

@@ -1,0 +1,329 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/refstore"
+)
+
+// recheck is how often a follower looks for workspaces and runs that are new; appends wake it.
+const recheck = 250 * time.Millisecond
+
+// Follow yields the events of a run and goes on as they are appended, until the run's end
+// or the context's. A run that has not begun yet is waited for.
+func Follow(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
+	return FollowAll(ctx, streams, Filter{Workspace: workspace, Run: run}, FollowOptions{})
+}
+
+// FollowOptions say where a follower of many runs begins.
+type FollowOptions struct {
+	// Latest: of the runs that are here at the beginning, only with the latest of each workspace. Filter.FromSeq then means
+	// that one, and not those that begin later.
+	Latest bool
+	// Until, once it is closed, has the follower yield what is there and end. It may be nil.
+	Until <-chan struct{}
+}
+
+// FollowAll yields the events that Query would, and goes on as events are appended and runs begin, until the context ends.
+// With a workspace and a run in the filter, which is its whole id then, it ends with that run. Filter.Last means what is here at the
+// beginning. Each event comes once, in the order of its run; of runs that go on at once, as they come. A line that is
+// damaged, and stays so, is yielded as a [*DamagedError], and what is appended to its run later waits until somebody has cut it.
+func FollowAll(ctx context.Context, streams refstore.Streams, f Filter, o FollowOptions) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		f := f // what is said of numbers is kept with each run
+		from := f.FromSeq
+		f.FromSeq = 0
+		w := &follower{
+			streams: streams, f: &f, o: o, from: from, names: naming{streams: streams, f: &f}, buf: make([]byte, chunk),
+			known: map[RunRef]bool{}, watched: map[string]bool{}, wake: make(chan struct{}, 1), yield: yield,
+		}
+		w.follow(ctx)
+	}
+}
+
+type follower struct {
+	streams refstore.Streams
+	f       *Filter
+	o       FollowOptions
+	from    int64 // Filter.FromSeq
+	names   naming
+	buf     []byte
+	yield   func(Event, error) bool
+
+	known   map[RunRef]bool // the runs that were ever seen
+	watched map[string]bool // the workspaces that are watched
+	wake    chan struct{}
+	tails   []*tail // runs that have not ended, in the order of their ids
+	looked  time.Time
+	pause   time.Duration // between two looks for runs
+	first   *recent       // what is here at the beginning, until it was all seen
+	done    bool          // nobody wants more, or there is none
+}
+
+// A tail is a run that is followed.
+type tail struct {
+	source
+	matcher
+	p       position
+	damaged bool // its next line, which was told
+	fromSeq int64
+}
+
+// recent keeps the last events.
+type recent struct {
+	most int
+	list []Event
+}
+
+func (r *recent) add(e Event) {
+	if len(r.list) == 2*r.most {
+		r.list = slices.Delete(r.list, 0, r.most)
+	}
+	r.list = append(r.list, e)
+}
+
+// one tells whether one run is followed, by its id.
+func (w *follower) one() bool { return w.f.Workspace != "" && w.f.Run != "" }
+
+func (w *follower) follow(ctx context.Context) {
+	if w.f.Last > 0 {
+		w.first = &recent{most: w.f.Last}
+	}
+	for ctx.Err() == nil && !w.done {
+		ending := w.ending()
+		if err := w.look(ctx); err != nil {
+			if ctx.Err() == nil {
+				w.yield(Event{}, err)
+			}
+			return
+		}
+		for _, t := range w.tails {
+			if w.take(ctx, t); w.done || ctx.Err() != nil {
+				break
+			}
+		}
+		w.flush()
+		w.tails = slices.DeleteFunc(w.tails, func(t *tail) bool { return t.streams == nil })
+		if w.done || ending || w.one() && len(w.tails) == 0 {
+			return
+		}
+		again := time.NewTimer(w.pause)
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-again.C:
+		case <-w.o.Until:
+		}
+		again.Stop()
+	}
+}
+
+func (w *follower) ending() bool {
+	select {
+	case <-w.o.Until:
+		return true
+	default:
+		return false
+	}
+}
+
+// flush yields what was kept of the beginning.
+func (w *follower) flush() {
+	if w.first == nil {
+		return
+	}
+	list := w.first.list[max(0, len(w.first.list)-w.first.most):]
+	w.first = nil
+	for _, e := range list {
+		w.hand(e)
+	}
+}
+
+// look finds runs that are new. It watches a workspace before it lists its runs, so that nothing comes unseen. It takes at
+// most a twentieth of the time.
+func (w *follower) look(ctx context.Context) error {
+	if w.one() {
+		w.pause = recheck
+		if len(w.known) > 0 {
+			return nil
+		}
+		w.add(RunRef{w.f.Workspace, w.f.Run})
+		return w.watch(ctx, w.f.Workspace)
+	}
+	began := time.Now()
+	if began.Sub(w.looked) < w.pause {
+		return nil
+	}
+	names := []string{w.f.Workspace}
+	if w.f.Workspace == "" {
+		var err error
+		if names, err = Workspaces(ctx, w.streams); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := w.watch(ctx, name); err != nil {
+			return err
+		}
+	}
+	runs, err := Runs(ctx, w.streams, w.f.Workspace)
+	if err != nil {
+		return err
+	}
+	if w.looked.IsZero() {
+		w.begin(ctx, runs)
+	}
+	for _, run := range runs {
+		if !w.known[run] {
+			w.add(run)
+		}
+	}
+	w.looked = time.Now()
+	w.pause = max(recheck, 20*w.looked.Sub(began))
+	return ctx.Err()
+}
+
+// begin takes in the runs that are here at the beginning.
+func (w *follower) begin(ctx context.Context, runs []RunRef) {
+	latest := map[string]string{}
+	for _, run := range runs {
+		latest[run.Workspace] = run.Run // they are in order
+	}
+	for _, run := range runs {
+		if w.o.Latest && latest[run.Workspace] != run.Run || w.ended(ctx, run) {
+			w.known[run] = true
+		} else if w.add(run) && w.o.Latest {
+			w.tails[len(w.tails)-1].fromSeq = w.from
+		}
+	}
+}
+
+// ended tells whether a run has come to its end before what is asked for.
+func (w *follower) ended(ctx context.Context, run RunRef) bool {
+	if !w.f.mayBeTooEarly(run.Run) {
+		return false
+	}
+	last, torn, err := source{w.streams, run}.last(ctx)
+	return err == nil && last != nil && !torn && last.Type.Ends() && w.f.tooEarly(last)
+}
+
+// add begins with a run, if it is asked for.
+func (w *follower) add(run RunRef) bool {
+	w.known[run] = true
+	if !strings.HasPrefix(run.Run, w.f.Run) {
+		return false
+	}
+	t := &tail{source: source{w.streams, run}, matcher: matcher{f: w.f}}
+	if !w.o.Latest {
+		t.fromSeq = w.from
+	}
+	w.tails = append(w.tails, t)
+	return true
+}
+
+// watch has changes of a workspace's logs wake the follower.
+func (w *follower) watch(ctx context.Context, workspace string) error {
+	if w.watched[workspace] {
+		return nil
+	}
+	c, err := w.streams.WatchStreams(ctx, streamKey(workspace, "").Partition)
+	if err != nil {
+		return fmt.Errorf("follow events of workspace %s: %w", workspace, err)
+	}
+	w.watched[workspace] = true
+	go func() {
+		for range c { // until ctx ends
+			select {
+			case w.wake <- struct{}{}:
+			default: // one wake-up is waiting already
+			}
+		}
+	}()
+	return nil
+}
+
+// take yields what was appended to a run. A tail without streams has come to its end.
+func (w *follower) take(ctx context.Context, t *tail) {
+	info, err := t.streams.Size(ctx, t.key())
+	switch {
+	case errors.Is(err, refstore.ErrNotFound):
+		if t.begun {
+			t.streams = nil // it was removed
+		}
+		return
+	case err == nil && info.Size < t.p.off:
+		err = fmt.Errorf("%w: it is shorter than what was read", refstore.ErrConflict)
+	case err == nil && info.Size == t.p.off:
+		return
+	}
+	if err == nil {
+		err = w.read(ctx, t)
+	}
+	var damage *DamagedError
+	if errors.As(err, &damage) {
+		// Part of a line that was read may have been a dead writer's, cut meanwhile: it is read once more from its start.
+		if err = w.read(ctx, t); errors.As(err, &damage) {
+			if t.damaged {
+				return
+			}
+			t.damaged = true
+			w.done = !w.yield(Event{}, err) || w.one()
+			return
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		t.streams = nil
+		w.done = !w.yield(Event{}, fmt.Errorf("follow: %w", err))
+	}
+}
+
+func (w *follower) read(ctx context.Context, t *tail) error {
+	return t.read(ctx, &t.p, w.buf, func(e *Event, line []byte) bool {
+		t.damaged = false
+		if !t.begun {
+			t.begin(e)
+		}
+		if e.Type.Ends() {
+			if m, ok := t.end(); ok && !w.bulk(ctx, m) {
+				return false
+			}
+		}
+		if m, ok := t.add(e, line); ok && e.Seq >= t.fromSeq && !w.hand(m.Event) {
+			return false
+		}
+		if e.Type.Ends() { // nothing follows it
+			t.streams = nil
+			return false
+		}
+		return ctx.Err() == nil
+	})
+}
+
+// bulk hands on an event that stands for many tasks, if the one that is asked for is among them.
+func (w *follower) bulk(ctx context.Context, m match) bool {
+	has, err := w.names.standsFor(ctx, m)
+	if err != nil {
+		w.done = !w.yield(Event{}, err)
+		return !w.done
+	}
+	return !has || w.hand(m.Event)
+}
+
+func (w *follower) hand(e Event) bool {
+	if w.first != nil {
+		w.first.add(e)
+		return true
+	}
+	if !w.done {
+		w.done = !w.yield(e, nil)
+	}
+	return !w.done
+}

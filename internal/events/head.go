@@ -1,0 +1,44 @@
+package events
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"e3/refstore"
+)
+
+// Head yields the events that a run began with, in order, as Read does, for who stops after a few: it reads little at a time.
+// It ends before a line that cannot be read, without an error.
+func Head(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		r, err := streams.Open(ctx, streamKey(workspace, run), 0)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return
+		}
+		if err != nil {
+			yield(Event{}, fmt.Errorf("events of run %s: %w", run, err))
+			return
+		}
+		defer r.Close() // nothing was written
+		bounded := &io.LimitedReader{R: r}
+		for in, seq := bufio.NewReaderSize(bounded, 1<<10), int64(1); ; seq++ {
+			bounded.N = maxFirst
+			line, err := in.ReadBytes('\n')
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(Event{}, fmt.Errorf("events of run %s: %w", run, err))
+				return
+			}
+			e, err := Parse(line)
+			if err != nil || e.Seq != seq || !yield(*e, nil) {
+				return
+			}
+		}
+	}
+}

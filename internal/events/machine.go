@@ -1,0 +1,265 @@
+package events
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// State is where a task stands in the log of a run (doc/design.md §14).
+type State string
+
+// The states of a task. Unnamed is that of tasks of which nothing was said yet.
+const (
+	Unnamed   State = "(none)"
+	Pending   State = "pending"
+	Ready     State = "ready"
+	Running   State = "running"
+	Retrying  State = "retrying"
+	Success   State = "success"
+	Cached    State = "cached"
+	Failed    State = "failed"
+	Skipped   State = "skipped"
+	Abandoned State = "abandoned"
+)
+
+// An Edge is a step of a task from one state to another. Bulk events take it for many tasks at a time.
+type Edge struct {
+	From State
+	Type Type
+	To   State
+	Bulk bool
+}
+
+func (e Edge) String() string {
+	bulk := ""
+	if e.Bulk {
+		bulk = " (bulk)"
+	}
+	return fmt.Sprintf("%s ─%s%s→ %s", e.From, e.Type, bulk, e.To)
+}
+
+// diagram is the state machine of a task: every step that a log may show.
+var diagram = []Edge{
+	{From: Unnamed, Type: TaskCached, To: Cached},
+	{From: Unnamed, Type: TaskCached, To: Cached, Bulk: true},
+	{From: Unnamed, Type: TaskCreated, To: Pending, Bulk: true},
+	{From: Pending, Type: TaskMarkedReady, To: Ready},
+	{From: Pending, Type: TaskSkipped, To: Skipped},
+	{From: Pending, Type: TaskAbandoned, To: Abandoned, Bulk: true},
+	{From: Ready, Type: TaskCached, To: Cached},
+	{From: Ready, Type: TaskStarted, To: Running},
+	{From: Ready, Type: TaskFailed, To: Failed},
+	{From: Ready, Type: TaskAbandoned, To: Abandoned, Bulk: true},
+	{From: Running, Type: TaskCompleted, To: Success},
+	{From: Running, Type: TaskFailed, To: Failed},
+	{From: Failed, Type: TaskRetryScheduled, To: Retrying},
+	{From: Retrying, Type: TaskStarted, To: Running},
+	{From: Retrying, Type: TaskCached, To: Cached},
+	{From: Retrying, Type: TaskFailed, To: Failed},
+}
+
+// Diagram returns every step that the log of a run may show.
+func Diagram() []Edge { return slices.Clone(diagram) }
+
+// A Machine follows the log of one run, event by event, and says where it leaves the diagram. Its memory is that of the names in
+// the log. The zero value is at the beginning of a log.
+type Machine struct {
+	// Walked is told every step, with how many tasks took it. It may be nil.
+	Walked func(e Edge, tasks int)
+
+	seq     int64
+	run     string
+	ended   Type
+	tasks   map[string]*machineTask
+	pending int // announced tasks that no event has named yet
+	counts  map[State]int
+}
+
+type machineTask struct {
+	state     State
+	attempt   int64  // that runs, ran last, or is scheduled
+	execution string // of that attempt, once it has started
+}
+
+// Next takes the next event. After an error the machine is of no use.
+func (m *Machine) Next(e *Event) error {
+	if err := m.next(e); err != nil {
+		return fmt.Errorf("event %d (%s): %w", e.Seq, e.Type, err)
+	}
+	return nil
+}
+
+func (m *Machine) next(e *Event) error {
+	m.seq++
+	switch {
+	case e.Seq != m.seq:
+		return fmt.Errorf("its number is not %d", m.seq)
+	case m.ended != "":
+		return fmt.Errorf("it follows the end of the run, %s", m.ended)
+	case (m.seq == 1) != (e.Type == RunStarted):
+		return fmt.Errorf("a log begins with %s, and has it once", RunStarted)
+	case m.seq > 1 && e.Run != m.run:
+		return fmt.Errorf("it is of run %q, not %q", e.Run, m.run)
+	}
+	d := e.Data
+	if d == nil {
+		d = &Data{}
+	}
+	switch e.Type {
+	case RunStarted:
+		m.run, m.tasks, m.counts = e.Run, map[string]*machineTask{}, map[State]int{}
+		return nil
+	case RunCompleted, RunFailed, RunCancelled:
+		m.ended = e.Type
+		return m.end(e, d)
+	case TaskCreated, TaskAbandoned:
+		if e.Task != "" || d.Tasks < 1 {
+			return fmt.Errorf("it is of many tasks; it names %q and stands for %d", e.Task, d.Tasks)
+		}
+		return m.many(e.Type, d.Tasks)
+	case TaskCached:
+		if e.Task == "" {
+			if d.Tasks < 1 || d.As == "" {
+				return fmt.Errorf("it stands for %d tasks of run %q", d.Tasks, d.As)
+			}
+			m.walk(Edge{Unnamed, TaskCached, Cached, true}, d.Tasks)
+			return nil
+		}
+	}
+	return m.one(e, d)
+}
+
+// many moves tasks that the event does not name.
+func (m *Machine) many(typ Type, n int) error {
+	if typ == TaskCreated {
+		m.pending += n
+		m.walk(Edge{Unnamed, TaskCreated, Pending, true}, n)
+		return nil
+	}
+	// Which ones it does not say: it is all that had no turn.
+	ready := m.counts[Ready]
+	if n != m.pending+ready {
+		return fmt.Errorf("%d tasks are abandoned, and %d are pending and %d ready", n, m.pending, ready)
+	}
+	for _, t := range m.tasks {
+		if t.state == Ready {
+			t.state = Abandoned
+		}
+	}
+	m.walk(Edge{Pending, typ, Abandoned, true}, m.pending)
+	m.walk(Edge{Ready, typ, Abandoned, true}, ready)
+	m.pending = 0
+	return nil
+}
+
+// one moves the task that the event names.
+func (m *Machine) one(e *Event, d *Data) error {
+	if e.Task == "" {
+		return fmt.Errorf("it names no task")
+	}
+	t := m.tasks[e.Task]
+	if t == nil {
+		t = &machineTask{state: Unnamed}
+		if !proven(e, d) {
+			if m.pending == 0 {
+				return fmt.Errorf("%q is none of the tasks that were announced", e.Task)
+			}
+			t.state = Pending
+			m.pending--
+		}
+		m.tasks[e.Task] = t
+	}
+	i := slices.IndexFunc(diagram, func(x Edge) bool { return x.From == t.state && x.Type == e.Type && !x.Bulk })
+	if i < 0 {
+		return fmt.Errorf("%q is %s, from where it does not lead on", e.Task, t.state)
+	}
+	if err := t.attempted(e, d); err != nil {
+		return fmt.Errorf("%q: %w", e.Task, err)
+	}
+	t.state = diagram[i].To
+	m.walk(diagram[i], 1)
+	return nil
+}
+
+// proven tells whether an event is of a task that was answered before any was announced.
+func proven(e *Event, d *Data) bool { return e.Type == TaskCached && d.As != "" }
+
+// attempted checks that attempts are counted from 1 and end as what they began as.
+func (t *machineTask) attempted(e *Event, d *Data) error {
+	switch {
+	case e.Type == TaskRetryScheduled:
+		if d.Attempt != t.attempt+1 {
+			return fmt.Errorf("attempt %d is scheduled after attempt %d", d.Attempt, t.attempt)
+		}
+		t.attempt, t.execution = d.Attempt, ""
+	case e.Type == TaskStarted:
+		if t.attempt = max(t.attempt, 1); d.Attempt != t.attempt {
+			return fmt.Errorf("attempt %d begins where attempt %d is due", d.Attempt, t.attempt)
+		}
+		t.execution = e.Execution
+	case t.state == Running:
+		if e.Execution != t.execution || e.Type == TaskFailed && d.Attempt != t.attempt {
+			return fmt.Errorf("execution %q of attempt %d ends; running is %q of attempt %d", e.Execution, d.Attempt, t.execution, t.attempt)
+		}
+	case e.Type == TaskFailed:
+		t.attempt = max(t.attempt, 1) // it could not start, or is another run's
+	}
+	return nil
+}
+
+// walk counts so many tasks that take a step.
+func (m *Machine) walk(e Edge, n int) {
+	if n == 0 {
+		return
+	}
+	if e.From != Unnamed {
+		m.counts[e.From] -= n
+	}
+	m.counts[e.To] += n
+	if m.Walked != nil {
+		m.Walked(e, n)
+	}
+}
+
+// end checks that every task has come to its end, and that the run's agrees.
+func (m *Machine) end(e *Event, d *Data) error {
+	for _, s := range []State{Pending, Ready, Running, Retrying} {
+		if n := m.counts[s]; n != 0 {
+			return fmt.Errorf("%d tasks are %s still%s", n, s, m.some(s))
+		}
+	}
+	sum := m.Summary()
+	if d.Summary != nil && *d.Summary != sum {
+		return fmt.Errorf("its summary is %+v, and the tasks are %+v", *d.Summary, sum)
+	}
+	if all := sum.Completed == sum.Total; e.Type == RunCompleted && !all || e.Type == RunCancelled && all {
+		return fmt.Errorf("%d of %d tasks are completed", sum.Completed, sum.Total)
+	}
+	return nil
+}
+
+// some names a task in a state.
+func (m *Machine) some(s State) string {
+	for _, name := range slices.Sorted(maps.Keys(m.tasks)) {
+		if m.tasks[name].state == s {
+			return fmt.Sprintf(", as %q", name)
+		}
+	}
+	return ""
+}
+
+// Summary counts the states.
+func (m *Machine) Summary() Summary {
+	s := Summary{
+		Cached: int64(m.counts[Cached]), Failed: int64(m.counts[Failed]), Skipped: int64(m.counts[Skipped] + m.counts[Abandoned]),
+	}
+	s.Completed = s.Cached + int64(m.counts[Success])
+	for _, n := range m.counts {
+		s.Total += int64(n)
+	}
+	return s
+}
+
+// Ended returns the type of the run's end, "" before it.
+func (m *Machine) Ended() Type { return m.ended }

@@ -1,0 +1,142 @@
+package events_test
+
+import (
+	"strings"
+	"testing"
+
+	"e3/internal/events"
+)
+
+// machineLog makes a log of lines "type task", with what some of them need to say; numbers are tallies.
+func machineLog(text string) []events.Event {
+	var list []events.Event
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		e := events.Event{Seq: int64(len(list) + 1), Run: "r", Type: events.Type(words[0])}
+		d := &events.Data{}
+		for _, w := range words[1:] {
+			name, value, said := strings.Cut(w, "=")
+			n := int64(len(value)) // a tally
+			switch {
+			case !said:
+				e.Task = w
+			case name == "n":
+				d.Tasks = int(n)
+			case name == "attempt":
+				d.Attempt = n
+			case name == "as":
+				d.As = value
+			case name == "x":
+				e.Execution = value
+			case name == "seq":
+				e.Seq = n
+			case name == "run":
+				e.Run = value
+			case name == "failed":
+				d.Summary = &events.Summary{Total: 1, Failed: n}
+			}
+		}
+		e.Data = d
+		list = append(list, e)
+	}
+	return list
+}
+
+func follow(list []events.Event) (*events.Machine, error) {
+	var m events.Machine
+	for i := range list {
+		if err := m.Next(&list[i]); err != nil {
+			return &m, err
+		}
+	}
+	return &m, nil
+}
+
+func TestMachine(t *testing.T) {
+	const whole = `run.started
+		task.cached a as=q
+		task.cached n=III as=q
+		task.created n=IIIIIIIII
+		task.marked_ready b
+		task.marked_ready c
+		task.marked_ready d
+		task.marked_ready e
+		task.started b attempt=I x=1
+		task.completed b attempt=I x=1
+		task.started c attempt=I x=2
+		task.failed c attempt=I x=2
+		task.retry_scheduled c attempt=II
+		task.started c attempt=II x=3
+		task.failed c attempt=II x=3
+		task.skipped f
+		task.failed d attempt=I
+		task.retry_scheduled d attempt=II
+		task.cached d
+		task.marked_ready g
+		task.failed g
+		task.retry_scheduled g attempt=II
+		task.failed g attempt=I
+		task.abandoned n=IIII
+		run.failed`
+	m, err := follow(machineLog(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := events.Summary{Total: 13, Completed: 6, Cached: 5, Failed: 2, Skipped: 5}
+	if got := m.Summary(); got != want || m.Ended() != events.RunFailed {
+		t.Errorf("it counts %+v and ends with %s, want %+v", got, m.Ended(), want)
+	}
+}
+
+// Every way to leave the diagram is an error, and says what is wrong.
+func TestMachineRefuses(t *testing.T) {
+	for _, test := range []struct{ name, log, want string }{
+		{"no beginning", "task.created n=I", "a log begins with run.started"},
+		{"two beginnings", "run.started\nrun.started", "a log begins with run.started"},
+		{"a gap", "run.started\ntask.created n=I seq=III", "its number is not 2"},
+		{"another run's", "run.started\ntask.created n=I run=q", `it is of run "q"`},
+		{"something after the end", "run.started\nrun.completed\ntask.created n=I", "follows the end"},
+		{"a task that was not announced", "run.started\ntask.marked_ready a", "none of the tasks that were announced"},
+		{"one too many", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.marked_ready b", "none of the tasks"},
+		{"no task", "run.started\ntask.created n=I\ntask.marked_ready", "names no task"},
+		{"created by name", "run.started\ntask.created a n=I", "many tasks"},
+		{"created without a number", "run.started\ntask.created", "many tasks"},
+		{"cached together as nobody", "run.started\ntask.cached n=II", "stands for 2 tasks"},
+		{"started before it is ready", "run.started\ntask.created n=I\ntask.started a attempt=I", `"a" is pending`},
+		{"completed without a start", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.completed a", `"a" is ready`},
+		{"completed twice", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I\ntask.completed a\ntask.completed a", `"a" is success`},
+		{"skipped when ready", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.skipped a", `"a" is ready`},
+		{"an unknown type", "run.started\ntask.created n=I\ntask.napped a", `"a" is pending`},
+		{"another execution's end", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.completed a x=2", `execution "2"`},
+		{"a second attempt at first", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=II", "attempt 1 is due"},
+		{"an attempt left out", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a attempt=I\ntask.retry_scheduled a attempt=III", "after attempt 1"},
+		{"too many abandoned", "run.started\ntask.created n=II\ntask.abandoned n=III", "3 tasks are abandoned"},
+		{"an end with a pending task", "run.started\ntask.created n=I\nrun.failed", "1 tasks are pending still"},
+		{"an end with a ready task", "run.started\ntask.created n=I\ntask.marked_ready a\nrun.failed", `1 tasks are ready still, as "a"`},
+		{"an end with a running task", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I\nrun.cancelled", `running still, as "a"`},
+		{"an end with one that waits", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\ntask.retry_scheduled a attempt=II\nrun.failed", `retrying still, as "a"`},
+		{"completed with a failure", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\nrun.completed", "0 of 1 tasks are completed"},
+		{"cancelled with nothing left", "run.started\ntask.cached a as=q\nrun.cancelled", "1 of 1 tasks are completed"},
+		{"another summary", "run.started\ntask.cached a as=q\nrun.failed failed=I", "its summary is"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := follow(machineLog(test.log)); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// Each step of the diagram leads from where another one has led, and all but the last states lead on.
+func TestDiagram(t *testing.T) {
+	reached := map[events.State]bool{events.Unnamed: true}
+	for _, e := range events.Diagram() {
+		if !reached[e.From] {
+			t.Errorf("nothing leads to where it begins: %v", e)
+		}
+		reached[e.To] = true
+	}
+	if len(reached) != 10 {
+		t.Errorf("%d states are reached, want all ten", len(reached))
+	}
+}

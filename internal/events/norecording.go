@@ -1,0 +1,5 @@
+//go:build noevents
+
+package events
+
+const recording = false

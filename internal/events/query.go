@@ -1,0 +1,364 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"e3/refstore"
+)
+
+const partition = "EVENTS"
+
+// RunRef names a run whose events are here.
+type RunRef struct {
+	Workspace, Run string
+}
+
+// Workspaces returns the names of the workspaces that have, or had, events here, in order: also of those that are gone.
+func Workspaces(ctx context.Context, streams refstore.Streams) ([]string, error) {
+	var names []string
+	for p, err := range streams.ListPartitions(ctx, partition) {
+		if err != nil {
+			return nil, fmt.Errorf("list workspaces with events: %w", err)
+		}
+		names = append(names, strings.TrimPrefix(p, partition+"/"))
+	}
+	return names, nil
+}
+
+// Runs returns the runs whose events are here, of one workspace or with "" of all, in the order of their ids.
+func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]RunRef, error) {
+	names := []string{workspace}
+	if workspace == "" {
+		var err error
+		if names, err = Workspaces(ctx, streams); err != nil {
+			return nil, err
+		}
+	}
+	var runs []RunRef
+	for _, name := range names {
+		for key, err := range streams.ListStreams(ctx, refstore.Query{Partition: streamKey(name, "").Partition}) {
+			if err != nil {
+				return nil, fmt.Errorf("list events of workspace %s: %w", name, err)
+			}
+			runs = append(runs, RunRef{name, key.Sort})
+		}
+	}
+	slices.SortStableFunc(runs, func(a, b RunRef) int { return strings.Compare(a.Run, b.Run) })
+	return runs, nil
+}
+
+// Query yields the events that a filter asks for, run by run in the order of their ids, each run's in order. It scans the
+// logs without parsing lines that cannot be asked for; so a line is read by itself, whatever its number, and damage in lines
+// that are passed over is not noticed. Of damage that is, the first of each run is yielded as a [*DamagedError], and what
+// follows it is read nevertheless. Other errors concern one run too, but for those of listing and of ctx, which end the
+// iteration. Memory does not grow with the logs.
+func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		runs, err := Runs(ctx, streams, f.Workspace)
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		q := &query{streams: streams, f: &f, names: naming{streams: streams, f: &f}}
+		runs = slices.DeleteFunc(runs, func(r RunRef) bool { return !strings.HasPrefix(r.Run, f.Run) || f.beganTooLate(r.Run) })
+		if f.Last > 0 {
+			q.last(ctx, runs, yield)
+			return
+		}
+		for fd := range q.all(ctx, runs) {
+			if fd.bulk {
+				if has, err := q.names.standsFor(ctx, fd.match); err != nil || !has {
+					if err != nil && !yield(Event{}, err) {
+						return
+					}
+					continue
+				}
+			}
+			if fd.err == nil {
+				q.names.learn(fd.match)
+			}
+			if !yield(fd.Event, fd.err) {
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			yield(Event{}, fmt.Errorf("query events: %w", context.Cause(ctx)))
+		}
+	}
+}
+
+type query struct {
+	streams refstore.Streams
+	f       *Filter
+	names   naming
+}
+
+// found is what a scan hands on: a match, or what is wrong with a run.
+type found struct {
+	match
+	err error
+}
+
+// A batch is handed on when it has so many events, or they were cut from so many bytes.
+const (
+	batchEvents = 256
+	batchBytes  = 64 << 10
+)
+
+// all scans the runs, several at a time, and yields what it finds in the order of the runs.
+func (q *query) all(ctx context.Context, runs []RunRef) iter.Seq[found] {
+	return func(yield func(found) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var scans sync.WaitGroup
+		defer scans.Wait()
+		defer cancel()
+		workers := min(runtime.GOMAXPROCS(0), 8, len(runs))
+		buffers := make(chan []byte, workers) // a scan needs one
+		for range workers {
+			buffers <- nil
+		}
+		order := make(chan chan []found, workers)
+		scans.Go(func() {
+			defer close(order)
+			for _, run := range runs {
+				var buf []byte
+				select {
+				case <-ctx.Done():
+					return
+				case buf = <-buffers:
+				}
+				if buf == nil {
+					buf = make([]byte, chunk)
+				}
+				out := make(chan []found, 1)
+				select {
+				case <-ctx.Done():
+					return
+				case order <- out:
+				}
+				scans.Go(func() {
+					defer func() { buffers <- buf }()
+					defer close(out)
+					q.batches(ctx, run, buf, out)
+				})
+			}
+		})
+		for out := range order {
+			for batch := range out {
+				for _, fd := range batch {
+					if !yield(fd) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// batches scans a run and sends what it finds.
+func (q *query) batches(ctx context.Context, run RunRef, buf []byte, out chan<- []found) {
+	var batch []found
+	bytes := 0
+	send := func() bool {
+		select {
+		case out <- batch:
+			batch, bytes = nil, 0
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	q.run(ctx, run, 0, buf, func(fd found, size int) bool {
+		batch = append(batch, fd)
+		bytes += size
+		return len(batch) < batchEvents && bytes < batchBytes || send()
+	})
+	if len(batch) > 0 {
+		send()
+	}
+}
+
+// run scans the log of a run from the first line on that begins at, or after, an offset, and yields what is asked for, with the
+// length of its line.
+func (q *query) run(ctx context.Context, run RunRef, from int64, buf []byte, yield func(fd found, size int) bool) {
+	src := source{q.streams, run}
+	err := func() error {
+		if q.f.mayBeTooEarly(run.Run) {
+			if last, _, err := src.last(ctx); err != nil || last != nil && q.f.tooEarly(last) {
+				return err
+			}
+		}
+		return q.scan(ctx, src, from, buf, yield)
+	}()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, refstore.ErrNotFound) { // removed meanwhile
+		yield(found{err: err}, 0)
+	}
+}
+
+func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yield func(fd found, size int) bool) error {
+	m := &matcher{f: q.f}
+	in, err := src.lines(ctx, 0, buf)
+	if err != nil {
+		return err
+	}
+	defer func() { in.Close() }()
+	damaged := false
+	var p plan
+	// take reads a line; the first one, too, where it is only to tell of its run.
+	take := func(line []byte, end int64, err error, first bool) (bool, error) {
+		var e *Event
+		if err == nil {
+			e, err = Parse(line)
+		} else if !errors.Is(err, errLongLine) {
+			return false, err
+		}
+		if err != nil {
+			again := damaged
+			damaged = true
+			return again || yield(found{err: src.damage(end, err)}, 0), nil
+		}
+		if first {
+			m.begin(e)
+			if from > 0 {
+				return true, nil
+			}
+		}
+		hit, ok := m.add(e, line)
+		return !ok || yield(found{match: hit}, len(line)), nil
+	}
+	line, end, err := in.next(nil)
+	if err == io.EOF {
+		return nil
+	}
+	more, err := take(line, end, err, true)
+	if from > 0 && more && err == nil {
+		in.Close()
+		if in, err = src.lines(ctx, from-1, buf); err != nil {
+			return err
+		}
+		if _, _, err = in.next(nil); errors.Is(err, errLongLine) { // what belongs to the line before
+			err = nil
+		}
+	}
+	p = q.f.plan(m.worker)
+	for n := 0; more && err == nil; n++ {
+		if line, end, err = in.next(p.scan); err == io.EOF {
+			if hit, ok := m.end(); ok {
+				yield(found{match: hit}, 0)
+			}
+			return nil
+		}
+		if n%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil && !p.keeps(line) && (!q.f.inBulk() || m.named) {
+			continue
+		}
+		more, err = take(line, end, err, false)
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+func (p *plan) keeps(line []byte) bool {
+	for _, s := range p.check {
+		if !s.keeps(line) {
+			return false
+		}
+	}
+	return true
+}
+
+// openLines are the lines of an open stream.
+type openLines struct {
+	*lines
+	io.Closer
+}
+
+func (src source) lines(ctx context.Context, offset int64, buf []byte) (openLines, error) {
+	r, err := src.streams.Open(ctx, src.key(), offset)
+	if err != nil {
+		return openLines{}, src.fault(err)
+	}
+	return openLines{newLines(r, buf, offset), r}, nil
+}
+
+// last yields the last events that are asked for. It looks at the ends of the logs, from the last run back, and further from
+// the end until it has enough.
+func (q *query) last(ctx context.Context, runs []RunRef, yield func(Event, error) bool) {
+	var parts [][]found // of the runs, the last one first
+	room := q.f.Last
+	buf := make([]byte, chunk)
+	for _, run := range slices.Backward(runs) {
+		if room == 0 || ctx.Err() != nil {
+			break
+		}
+		part := q.tail(ctx, run, room, buf)
+		for _, fd := range part {
+			if fd.err == nil {
+				room--
+			}
+		}
+		parts = append(parts, part)
+	}
+	for _, part := range slices.Backward(parts) {
+		for _, fd := range part {
+			if !yield(fd.Event, fd.err) {
+				return
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		yield(Event{}, fmt.Errorf("query events: %w", context.Cause(ctx)))
+	}
+}
+
+// tail returns the last events of a run that are asked for, and after them what is wrong with it.
+func (q *query) tail(ctx context.Context, run RunRef, most int, buf []byte) []found {
+	info, err := q.streams.Size(ctx, streamKey(run.Workspace, run.Run))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return []found{{err: source{q.streams, run}.fault(err)}}
+	}
+	for size := int64(64 << 10); ; size *= 8 {
+		from := max(0, info.Size-size)
+		var hits []found
+		var fault error
+		q.run(ctx, run, from, buf, func(fd found, _ int) bool {
+			if fd.err == nil && fd.bulk {
+				has, err := q.names.standsFor(ctx, fd.match)
+				if fd.err = err; err == nil && !has {
+					return true
+				}
+			}
+			if fd.err != nil {
+				fault = fd.err
+				return true
+			}
+			if len(hits) == 2*most {
+				hits = slices.Delete(hits, 0, most)
+			}
+			hits = append(hits, fd)
+			return true
+		})
+		if len(hits) >= most || from == 0 || ctx.Err() != nil {
+			hits = hits[max(0, len(hits)-most):]
+			if fault != nil {
+				hits = append(hits, found{err: fault})
+			}
+			return hits
+		}
+	}
+}

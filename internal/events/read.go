@@ -1,0 +1,192 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"e3/refstore"
+)
+
+// Positioned is an event and where its line ends in the stream, to continue from.
+type Positioned struct {
+	Event
+	end int64
+}
+
+// A DamagedError is a whole line of a log that is not the event that is due.
+type DamagedError struct {
+	Workspace, Run string
+	End            int64 // of the line in the stream
+	Err            error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("events of run %s: line ending at byte %d: %v", e.Run, e.End, e.Err)
+}
+
+// Unwrap returns what is wrong with the line.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// position is how far a log was read.
+type position struct {
+	off int64 // end of the last whole line
+	seq int64 // of its event
+}
+
+// Read yields the events of a run in order, up to the last whole line: a torn tail is
+// not yet an event. A line that is damaged, or a gap in the numbers, is a [*DamagedError].
+func Read(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Positioned, error] {
+	return func(yield func(Positioned, error) bool) {
+		var p position
+		src := source{streams, RunRef{workspace, run}}
+		err := src.read(ctx, &p, nil, func(e *Event, _ []byte) bool {
+			return yield(Positioned{Event: *e, end: p.off}, nil)
+		})
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			yield(Positioned{}, err)
+		}
+	}
+}
+
+// A source is the stream of a run, to be read.
+type source struct {
+	streams refstore.Streams
+	RunRef
+}
+
+func (src source) key() refstore.Key { return streamKey(src.Workspace, src.Run) }
+
+func (src source) fault(err error) error { return fmt.Errorf("events of run %s: %w", src.Run, err) }
+
+func (src source) damage(end int64, err error) *DamagedError {
+	return &DamagedError{Workspace: src.Workspace, Run: src.Run, End: end, Err: err}
+}
+
+// read yields the events after p, which it moves past them, with their lines. It returns nil where the stream ends or yield
+// ends it, a *DamagedError, or another one that wraps refstore.ErrNotFound if there is no stream. buf may be nil.
+func (src source) read(ctx context.Context, p *position, buf []byte, yield func(e *Event, line []byte) bool) error {
+	r, err := src.streams.Open(ctx, src.key(), p.off)
+	if err != nil {
+		return src.fault(err)
+	}
+	defer r.Close()
+	for in := newLines(r, buf, p.off); ; {
+		line, end, err := in.next(nil)
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, errLongLine):
+			return src.damage(end, err)
+		case err != nil:
+			return src.fault(err)
+		}
+		e, err := Parse(line)
+		if err == nil && e.Seq != p.seq+1 {
+			err = fmt.Errorf("event %d follows event %d", e.Seq, p.seq)
+		}
+		if err != nil {
+			return src.damage(end, err)
+		}
+		*p = position{off: end, seq: e.Seq}
+		if !yield(e, line) {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return src.fault(context.Cause(ctx))
+		}
+	}
+}
+
+// readable reads the events up to a torn last line or a damaged one, which is damage: a loss of power may leave later bytes
+// without earlier ones. They are given to each, which may be nil.
+func readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (whole position, damage, err error) {
+	for e, err := range Read(ctx, streams, workspace, run) {
+		var damaged *DamagedError
+		if errors.As(err, &damaged) {
+			return whole, damaged, nil
+		}
+		if err != nil {
+			return whole, nil, err
+		}
+		whole = position{off: e.end, seq: e.Seq}
+		if each != nil {
+			each(&e.Event)
+		}
+	}
+	return whole, nil, nil
+}
+
+// Readable returns how many bytes of a run's events can be read. damage says what is wrong with the line after them; it is nil
+// where they are all, or the last line is torn.
+func Readable(ctx context.Context, streams refstore.Streams, workspace, run string) (size int64, damage, err error) {
+	whole, damage, err := readable(ctx, streams, workspace, run, nil)
+	return whole.off, damage, err
+}
+
+// Ended tells whether the log of a run is whole: its last line is the run's end. It
+// reads only the tail.
+func Ended(ctx context.Context, streams refstore.Streams, workspace, run string) (bool, error) {
+	e, err := End(ctx, streams, workspace, run)
+	return e != nil, err
+}
+
+// End returns the event that ended a run, nil where there is none: the run goes on, or its log is torn, damaged or gone. It
+// reads only the tail.
+func End(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
+	if !recording { // or every start would close its predecessor
+		return &Event{Workspace: workspace, Run: run, Type: RunCompleted}, nil
+	}
+	e, torn, err := source{streams, RunRef{workspace, run}}.last(ctx)
+	if err != nil || e == nil || torn || !e.Type.Ends() {
+		return nil, err
+	}
+	return e, nil
+}
+
+// last returns the event of the last whole line, nil where there is none or it is damaged, and whether a torn line follows. It
+// reads only the tail.
+func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
+	info, err := src.streams.Size(ctx, src.key())
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, src.fault(err)
+	}
+	for tail := int64(4 << 10); ; tail *= 8 {
+		from := max(0, info.Size-tail)
+		data, err := src.bytesFrom(ctx, from)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return nil, false, nil
+		}
+		if err != nil {
+			return nil, false, src.fault(err)
+		}
+		end := bytes.LastIndexByte(data, '\n')
+		torn = end+1 < len(data)
+		start := bytes.LastIndexByte(data[:max(end, 0)], '\n') + 1
+		if start == 0 && from > 0 && tail <= 2*maxLine { // the line is longer
+			continue
+		}
+		if end < 0 {
+			return nil, torn, nil
+		}
+		if e, err = Parse(data[start:end]); err != nil {
+			return nil, torn, nil
+		}
+		return e, torn, nil
+	}
+}
+
+func (src source) bytesFrom(ctx context.Context, offset int64) ([]byte, error) {
+	r, err := src.streams.Open(ctx, src.key(), offset)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}

@@ -1,0 +1,169 @@
+package events
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxLine bounds a line, as imports do. A longer one is damage: no log can make a reader hold more.
+const maxLine = 1 << 20
+
+// chunk is how much of a log is read at a time.
+const chunk = 256 << 10
+
+var errLongLine = errors.New("the line has more than 1 MiB")
+
+// lines cuts a stream into whole lines. Bytes after the last newline are a torn tail, which is no line.
+type lines struct {
+	r    io.Reader
+	buf  []byte
+	part []byte // of buf: not taken yet
+	off  int64  // of part in the stream
+	eof  bool
+}
+
+// newLines reads r, which begins at the offset, with a buffer that the caller may use again afterwards.
+func newLines(r io.Reader, buf []byte, off int64) *lines {
+	if cap(buf) == 0 {
+		buf = make([]byte, chunk)
+	}
+	return &lines{r: r, buf: buf[:cap(buf)], off: off}
+}
+
+// next returns the next line that the sieve does not pass over, with its newline, and where it ends in the stream. The line
+// is good until the next call. io.EOF after the last one; errLongLine in the place of a line that is too long.
+func (l *lines) next(s *sieve) (line []byte, end int64, err error) {
+	for {
+		whole := bytes.LastIndexByte(l.part, '\n') + 1
+		if whole > 0 {
+			from, to := s.find(l.part[:whole], l.off)
+			line = l.part[from:to]
+			l.take(to)
+			if len(line) > 0 {
+				return line, l.off, nil
+			}
+			continue
+		}
+		if l.eof {
+			return nil, l.off, io.EOF
+		}
+		if len(l.part) >= maxLine {
+			return nil, l.off, l.skip()
+		}
+		if err := l.fill(); err != nil {
+			return nil, l.off, err
+		}
+	}
+}
+
+func (l *lines) take(n int) {
+	l.part = l.part[n:]
+	l.off += int64(n)
+}
+
+// fill reads more behind what was not taken yet.
+func (l *lines) fill() error {
+	n := copy(l.buf, l.part)
+	if n == len(l.buf) {
+		l.buf = append(l.buf, make([]byte, min(len(l.buf), maxLine-n))...)
+	}
+	for empty := 0; ; empty++ {
+		k, err := l.r.Read(l.buf[n:])
+		l.part = l.buf[:n+k]
+		switch {
+		case err == io.EOF:
+			l.eof = true
+			return nil
+		case err != nil:
+			return err
+		case k > 0:
+			return nil
+		case empty > 100:
+			return io.ErrNoProgress
+		}
+	}
+}
+
+// skip passes over a line that is too long. Where that is the last one and has no newline, it is a torn tail.
+func (l *lines) skip() error {
+	for {
+		if i := bytes.IndexByte(l.part, '\n'); i >= 0 {
+			l.take(i + 1)
+			return errLongLine
+		}
+		l.take(len(l.part))
+		if l.eof {
+			return io.EOF
+		}
+		if err := l.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// A sieve passes over lines that cannot hold what is looked for, long before they are parsed. A line holds a text in JSON
+// either as it is or with an escape in it: so it keeps all lines with the text or with a backslash. nil keeps all lines.
+type sieve struct {
+	any [][]byte // a line is kept if it holds one of these
+	// next is where the next of each may begin in the stream: it is there, or it is none before.
+	next []int64
+}
+
+// newSieve returns a sieve for lines with one of the texts, nil where the bytes of a line do not tell.
+func newSieve(texts ...string) *sieve {
+	s := &sieve{any: [][]byte{{'\\'}}, next: make([]int64, len(texts)+1)}
+	for _, t := range texts {
+		// What is no UTF-8 in a line reads as U+FFFD.
+		if strings.Trim(t, `"`) == "" || !utf8.ValidString(t) || strings.ContainsRune(t, utf8.RuneError) {
+			return nil
+		}
+		s.any = append(s.any, []byte(t))
+	}
+	return s
+}
+
+// keeps tells whether a line is kept.
+func (s *sieve) keeps(line []byte) bool {
+	if s == nil {
+		return true
+	}
+	for _, text := range s.any {
+		if bytes.Contains(line, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns the first line that is kept, of whole lines that begin at an offset of the stream; an empty one at their end
+// if there is none. Offsets only grow.
+func (s *sieve) find(whole []byte, off int64) (from, to int) {
+	at := 0
+	if s != nil {
+		if at = s.first(whole, off); at == len(whole) {
+			return at, at
+		}
+	}
+	return bytes.LastIndexByte(whole[:at], '\n') + 1, at + bytes.IndexByte(whole[at:], '\n') + 1
+}
+
+// first returns where the first of the texts begins, the length of whole if none does. No text is looked for twice in the
+// same bytes.
+func (s *sieve) first(whole []byte, off int64) int {
+	end := off + int64(len(whole))
+	first := end
+	for i, text := range s.any {
+		if s.next[i] <= off {
+			if k := bytes.Index(whole, text); k >= 0 {
+				s.next[i] = off + int64(k)
+			} else {
+				s.next[i] = end
+			}
+		}
+		first = min(first, s.next[i])
+	}
+	return int(first - off)
+}

@@ -1,0 +1,217 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kind says what sort of cause it is. Words never change.
+type Kind string
+
+// What differs between a key and that of the nearest earlier success.
+const (
+	Command      Kind = "command"
+	Environment  Kind = "environment" // a variable, or a matrix constant
+	Version      Kind = "version"
+	Input        Kind = "input" // the content of an input of the package
+	Made         Kind = "made"  // the content of what a task upstream made
+	InputAdded   Kind = "input added"
+	InputRemoved Kind = "input removed"
+	InputRenamed Kind = "input renamed"
+	InputPath    Kind = "input path"   // where it is staged
+	InputKind    Kind = "input kind"   // file, executable file, directory, value
+	InputSource  Kind = "input source" // another task, entry or input feeds it
+	ItemAdded    Kind = "item added"   // of a fan-in
+	ItemRemoved  Kind = "item removed"
+	Output       Kind = "output"     // its declaration
+	Definition   Kind = "definition" // something of the task object: its order, or what is gone
+	Unknown      Kind = "unknown"    // what would tell is no longer here
+)
+
+// What became of the same key.
+const (
+	Forced           Kind = "forced"
+	Rerun            Kind = "rerun" // verify --rerun
+	Nondeterministic Kind = "nondeterministic"
+	Rejected         Kind = "rejected"
+	Pruned           Kind = "pruned"
+	OutputGone       Kind = "output gone"
+	Unreadable       Kind = "unreadable" // its record
+	RecordGone       Kind = "record gone"
+	FailedBefore     Kind = "failed before"
+	Retry            Kind = "retry"
+	RunsNow          Kind = "running"
+)
+
+// How an execution ended.
+const (
+	ExitCode  Kind = "exit code"
+	Signal    Kind = "signal"
+	TimedOut  Kind = "timeout"
+	Cancelled Kind = "cancelled"
+	Crashed   Kind = "crashed" // the e3 that ran it died
+	BadOutput Kind = "bad output"
+	NoStart   Kind = "no start"
+	Fault     Kind = "fault" // of e3 or its stores
+)
+
+// The rest.
+const (
+	NeverRan Kind = "never ran"
+	Renamed  Kind = "renamed" // it ran under another name
+	NoValue  Kind = "no value"
+	Lacking  Kind = "lacking" // the content of an input is not here
+	Twin     Kind = "twin"    // another task of the package has the same key
+	Waiting  Kind = "waits"
+	NoCause  Kind = ""
+)
+
+// A Cause is one thing that changed or happened.
+type Cause struct {
+	Kind      Kind   `json:"kind"`
+	Workspace string `json:"workspace,omitempty"`
+	Task      string `json:"task,omitempty"`    // whose it is: the one that was asked for, or one upstream
+	Subject   string `json:"subject,omitempty"` // the variable, input, item, output
+	Path      string `json:"path,omitempty"`    // the first file in it
+	Execution string `json:"execution,omitempty"`
+	// Text says it in one line, without the name of the task.
+	Text   string    `json:"text"`
+	At     time.Time `json:"at,omitzero"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"why,omitempty"`
+}
+
+// String says it in one line. Names in it are as they are: whoever prints it on a terminal makes them safe.
+func (c Cause) String() string { return c.Text }
+
+// about tells whether two causes are the same thing.
+func (c *Cause) about(d *Cause) bool {
+	if c.Kind != d.Kind || c.Workspace != d.Workspace || c.Subject != d.Subject || c.Path != d.Path {
+		return false
+	}
+	switch c.Kind {
+	case Input:
+		return true // of the package
+	case Command, Environment, Version, Output, InputAdded, InputRemoved, InputRenamed, InputPath, InputKind, InputSource:
+		// The items of a matrix have one declaration.
+		return c.Task == d.Task || c.Text == d.Text && strings.Contains(c.Task, "[") && base(c.Task) == base(d.Task)
+	}
+	return c.Task == d.Task
+}
+
+// base is the name of a task without the label of its item.
+func base(task string) string {
+	name, _, _ := strings.Cut(task, "[")
+	return name
+}
+
+// roots are the causes at the ends of a chain, each once.
+func (r *Reason) roots() []Cause {
+	var list []Cause
+	r.collect(&list, map[*Reason]bool{})
+	return list
+}
+
+func (r *Reason) collect(list *[]Cause, seen map[*Reason]bool) {
+	if r == nil || seen[r] {
+		return
+	}
+	seen[r] = true
+	if r.see != nil {
+		r.see.collect(list, seen)
+		return
+	}
+	add := func(c Cause) {
+		for i := range *list {
+			if (*list)[i].about(&c) {
+				return
+			}
+		}
+		*list = append(*list, c)
+	}
+	if r.final || len(r.Differences) == 0 && len(r.Upstream) == 0 {
+		add(r.Cause)
+		return
+	}
+	for i := range r.Differences {
+		if d := &r.Differences[i]; d.Part != Made {
+			add(d.cause(r.Workspace, r.Task))
+		}
+	}
+	for _, u := range r.Upstream {
+		u.collect(list, seen)
+	}
+	if len(*list) == 0 {
+		add(r.Cause)
+	}
+}
+
+// chain names the tasks from the one that a root is of down to r, upstream first. It is empty if it is r's own.
+func (r *Reason) chain(root *Cause) []string {
+	seen := map[*Reason]bool{}
+	var walk func(*Reason) []string
+	walk = func(r *Reason) []string {
+		if r == nil || seen[r] {
+			return nil
+		}
+		seen[r] = true
+		if r.see != nil {
+			return walk(r.see)
+		}
+		own := r.final && r.Cause.about(root)
+		if !r.final {
+			for i := range r.Differences {
+				c := r.Differences[i].cause(r.Workspace, r.Task)
+				own = own || c.about(root)
+			}
+			own = own || len(r.Differences) == 0 && len(r.Upstream) == 0 && r.Cause.about(root)
+		}
+		if own {
+			return []string{r.Task}
+		}
+		for _, u := range r.Upstream {
+			if path := walk(u); path != nil {
+				return append(path, r.Task)
+			}
+		}
+		return nil
+	}
+	if path := walk(r); len(path) > 1 {
+		return path
+	}
+	return nil
+}
+
+// ago shows how long a moment is past, in the greatest unit that it fills.
+func ago(now, t time.Time) string {
+	d := now.Sub(t)
+	for _, unit := range []struct {
+		name string
+		time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
+		if n := int64(d / unit.Duration); n > 0 {
+			return plural(n, unit.name) + " ago"
+		}
+	}
+	return "just now"
+}
+
+func plural(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// clip cuts text to what a line holds, and to one line.
+func clip(s string, most int) string {
+	s = strings.ReplaceAll(s, "\n", "⏎")
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && s[most]&0xC0 == 0x80 { // not within a character
+		most--
+	}
+	return s[:most] + "…"
+}

@@ -1,0 +1,57 @@
+package explain
+
+// maxTable bounds the work of comparing lines: beyond it everything between the common beginning and the common end counts as
+// changed.
+const maxTable = 1 << 20
+
+// diffLines returns the lines that were removed and added, the first maxLines of them, and the number of the others.
+func diffLines(a, b []string) (list []Line, more int) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	add := func(op, text string) {
+		if len(list) == maxLines {
+			more++
+			return
+		}
+		list = append(list, Line{Op: op, Text: clip(text, maxText)})
+	}
+	if (len(a)+1)*(len(b)+1) > maxTable {
+		for _, s := range a {
+			add("-", s)
+		}
+		for _, s := range b {
+			add("+", s)
+		}
+		return list, more
+	}
+	// common[i][j] is the length of the longest common subsequence of a[i:] and b[j:].
+	width := len(b) + 1
+	common := make([]int32, (len(a)+1)*width)
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				common[i*width+j] = common[(i+1)*width+j+1] + 1
+			} else {
+				common[i*width+j] = max(common[(i+1)*width+j], common[i*width+j+1])
+			}
+		}
+	}
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && common[(i+1)*width+j] >= common[i*width+j+1]:
+			add("-", a[i])
+			i++
+		default:
+			add("+", b[j])
+			j++
+		}
+	}
+	return list, more
+}

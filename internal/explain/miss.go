@@ -1,0 +1,80 @@
+package explain
+
+import (
+	"context"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// Miss says in short why a key of a task has no answer: inputs are what it was made from, in declared order. It looks at what
+// is recorded under the key and, if there is nothing, at the latest few successes of that name; it does not go upstream. Prefetch what
+// is asked for many tasks. Stores.Objects must read the task object and what it reads, which no start may have stored yet.
+func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Key, inputs []objectstore.Hash) (Cause, error) {
+	e := x.explaining(ctx)
+	c := Cause{Kind: Unknown, Workspace: ws, Task: task, Text: "nothing that is still here tells why"}
+	why, err := e.again(key, nil)
+	if err != nil {
+		return c, err
+	}
+	if why != nil {
+		why.Workspace, why.Task = ws, task
+		return *why, nil
+	}
+	s := &side{ws: ws, task: task}
+	s.definition.task, s.key, s.inputs = key.Task, key.Inputs, inputs
+	if s.object, err = e.object(key.Task); err != nil {
+		return c, err
+	}
+	list, err := e.past(ctx, ws, task)
+	if err != nil {
+		return c, err
+	}
+	base, err := e.choose(s, list, maxFew)
+	if err != nil {
+		return c, err
+	}
+	if base == nil {
+		if base, err = e.sameObjectNearest(s); err != nil {
+			return c, err
+		}
+	}
+	if base == nil {
+		return e.never(s)
+	}
+	differences := compare(&base.definition, &s.definition)
+	if len(differences) == 0 {
+		return c, nil // it was recorded this moment
+	}
+	d := &differences[0]
+	for i := range differences { // what is the task's own says more than what it reads
+		if differences[i].Part != Input {
+			d = &differences[i]
+			break
+		}
+	}
+	if d.Part == Input {
+		if d.kind == record.KindDir {
+			if d.Change, err = e.dirChange(d.was, d.is); err != nil {
+				return c, err
+			}
+		} else if d.Change, err = e.change(d.kind, d.was, d.is); err != nil {
+			return c, err
+		}
+	}
+	c = d.cause(ws, task)
+	if n := len(differences) - 1; n > 0 {
+		c.Text += ", and " + plural(int64(n), "more difference")
+	}
+	return c, nil
+}
+
+func (x *explaining) sameObjectNearest(s *side) (*side, error) {
+	list, err := x.sameObject(s)
+	if err != nil {
+		return nil, err
+	}
+	sortByID(list)
+	return x.choose(s, list, maxFew)
+}

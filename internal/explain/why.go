@@ -1,0 +1,300 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/history"
+	"e3/workspace"
+)
+
+// Why explains a task of a workspace: what the next start would do with it and why, or why it failed, or why the execution was made
+// that answers it. With the beginning of an execution's id, that execution is explained. The workspace need not be here, as long as
+// records or events tell of the task.
+func (x *Explainer) Why(ctx context.Context, ws, task, execution string) (*Explanation, error) {
+	e := x.explaining(ctx)
+	w := &Explanation{Workspace: ws, Task: task}
+	var err error
+	if execution != "" {
+		err = e.one(w, strings.ToLower(execution))
+	} else {
+		err = e.standing(w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.Notes = append(w.Notes, e.future(ws, task)...)
+	if w.Reason != nil {
+		w.Chain = w.Reason.chain(&w.Root)
+		if n := len(w.Chain); n > 1 && e.next != nil && (w.State == Waits || w.State == Skipped) {
+			w.Chain = append(w.Chain[:n-2], e.path(w.Chain[n-2], w.Task)...)
+		}
+	}
+	w.say()
+	return w, nil
+}
+
+// one explains an execution by a prefix of its id.
+func (x *explaining) one(w *Explanation, prefix string) error {
+	list, err := x.past(x.ctx, w.Workspace, w.Task)
+	if err != nil {
+		return err
+	}
+	var found *history.Attempt
+	var known []string
+	for i := range list {
+		a := &list[i]
+		if a.ExecutionID == "" {
+			continue
+		}
+		known = append(known, a.ExecutionID)
+		if !strings.HasPrefix(a.ExecutionID, prefix) {
+			continue
+		}
+		if found != nil && found.ExecutionID != prefix && a.ExecutionID != prefix {
+			return fmt.Errorf("execution %s: %w", prefix, executions.ErrAmbiguous)
+		}
+		if found == nil || a.ExecutionID == prefix {
+			found = a
+		}
+	}
+	if found == nil {
+		e, err := x.Executions.Locate(x.ctx, prefix)
+		var pruned *executions.PrunedError
+		switch {
+		case errors.As(err, &pruned):
+			pruned.Now = x.now()
+			return pruned
+		case errors.Is(err, executions.ErrNotFound):
+			if len(list) == 0 {
+				if _, err := x.Workspaces.TaskExecutions(x.ctx, w.Workspace, w.Task); err != nil {
+					return err
+				}
+			}
+			return &workspace.UnknownError{What: "execution", Name: prefix, Known: known}
+		case err != nil:
+			return err
+		}
+		name := "a task without a name"
+		if d := e.Detail; d != nil && d.Task != "" {
+			name = d.Workspace + "." + d.Task
+		}
+		w.Notes = append(w.Notes, fmt.Sprintf("the execution is not one of %s.%s: %s ran it", w.Workspace, w.Task, name))
+		found = attemptOf(w.Workspace, w.Task, e)
+	}
+	return x.explain(w, found)
+}
+
+// explain explains an attempt.
+func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
+	w.Execution = ref(a)
+	switch {
+	case a.Execution == nil && a.Status != history.Running:
+		w.State = Gone
+		if t := a.Pruned(); t != nil {
+			w.Notes = append(w.Notes, "its record was "+x.pruned(t).Text)
+		} else if errors.Is(a.Err, executions.ErrMalformed) {
+			w.Notes = append(w.Notes, "its record cannot be read: "+clip(a.Err.Error(), maxText))
+		} else {
+			w.Notes = append(w.Notes, "its record is gone: only events tell of it")
+		}
+	case a.Status == history.Running:
+		w.State = Running
+	case a.Status == history.Success:
+		w.State = Ran
+	default:
+		w.State = Failed
+	}
+	if w.State == Failed || w.State == Gone && a.Status != history.Success && a.Status != history.Unknown {
+		return x.failed(w, a)
+	}
+	if w.Reason, err = x.executed(a, 0); err != nil {
+		return err
+	}
+	w.root(w.Reason)
+	return x.follows(w, a.MadeBy)
+}
+
+// failed explains why an attempt failed, and what has changed since the task last worked.
+func (x *explaining) failed(w *Explanation, a *history.Attempt) (err error) {
+	w.Execution = ref(a)
+	if w.Reason, w.Failure, w.Changed, err = x.failing(a, 0); err != nil {
+		return err
+	}
+	w.Root = Cause{Kind: w.Failure.Kind, Workspace: w.Workspace, Task: w.Task, Execution: a.ExecutionID, At: a.At(), Text: "it " + w.Failure.Text}
+	w.Roots = []Cause{w.Root}
+	return x.follows(w, a.MadeBy)
+}
+
+func (x *explaining) failing(a *history.Attempt, depth int) (*Reason, *Failure, []Cause, error) {
+	f, err := x.failure(a)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r, err := x.executed(a, depth)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	// What changed since it last worked is what the first attempt differs in, however often it was tried since.
+	first := r
+	for first.Before != nil {
+		first = first.Before
+	}
+	since := *first
+	since.final = false
+	var changed []Cause
+	if since.Compared != nil && f.Succeeded == nil && len(since.Differences)+len(since.Upstream) > 0 {
+		changed = since.roots()
+	}
+	return r, f, changed, nil
+}
+
+// root takes over the roots of a reason.
+func (w *Explanation) root(r *Reason) {
+	w.Roots = r.roots()
+	if len(w.Roots) > 0 {
+		w.Root = w.Roots[0]
+	}
+	if len(w.Roots) > maxListed {
+		w.Notes = append(w.Notes, plural(int64(len(w.Roots)-maxListed), "more cause"))
+		w.Roots = w.Roots[:maxListed]
+	}
+}
+
+// standing explains how a task stands now.
+func (x *explaining) standing(w *Explanation) error {
+	next, err := x.look(w.Workspace, w.Task)
+	if err != nil {
+		return err
+	}
+	te, missing := x.Workspaces.TaskExecutions(x.ctx, w.Workspace, w.Task)
+	var unknown *workspace.UnknownError
+	if errors.Is(missing, executions.ErrMalformed) {
+		te, missing = &workspace.TaskExecutions{}, nil // what the latest run says of it cannot be told
+	}
+	if missing != nil && !errors.Is(missing, workspace.ErrNotFound) && !errors.Is(missing, workspace.ErrNotDeployed) && !errors.Is(missing, executions.ErrNotFound) {
+		return missing
+	}
+	if missing == nil && te.Task != nil && te.Task.State == workspace.TaskRunning {
+		return x.running(w, te)
+	}
+	if next == nil || next.plan == nil {
+		if err := x.latest(w, te); err != nil || w.Reason != nil || w.Failure != nil {
+			return err
+		}
+		if missing == nil && next != nil {
+			var known []string
+			for i := range next.graph.Len() {
+				known = append(known, next.graph.Name(int32(i)))
+			}
+			return unknownTask(w.Task, known)
+		}
+		if errors.As(missing, &unknown) || missing != nil {
+			return missing
+		}
+		return unknownTask(w.Task, nil)
+	}
+	x.next = next
+	for _, f := range next.Faults {
+		w.Notes = append(w.Notes, "the package file cannot be taken in as it is, so this is about what is deployed: "+clip(f.Error(), 2*maxText))
+	}
+	if next.missing != nil {
+		w.Notes = append(w.Notes, "a start would not begin: "+clip(next.missing.Error(), 2*maxText))
+	}
+	i, _ := next.graph.Find(w.Task)
+	var report *workspace.TaskReport
+	if missing == nil {
+		report = te.Task
+	}
+	switch p := &next.plan.Tasks[i]; p.Step {
+	case dataflow.StepHit:
+		return x.current(w, i, report)
+	case dataflow.StepRun:
+		return x.wouldRun(w, i, report)
+	default:
+		return x.waits(w, i, report)
+	}
+}
+
+// latest explains the latest execution of a task that no package here has any more.
+func (x *explaining) latest(w *Explanation, te *workspace.TaskExecutions) error {
+	list, err := x.past(x.ctx, w.Workspace, w.Task)
+	if err != nil {
+		return err
+	}
+	var a *history.Attempt
+	for i := range list {
+		if list[i].ExecutionID == "" {
+			continue
+		}
+		if a == nil || te != nil && te.Task != nil && te.Task.ExecutionID == list[i].ExecutionID {
+			a = &list[i]
+		}
+	}
+	if a == nil {
+		return x.skippedThen(w, te)
+	}
+	if err := x.explain(w, a); err != nil {
+		return err
+	}
+	if _, err := x.Workspaces.State(x.ctx, w.Workspace); errors.Is(err, workspace.ErrNotFound) {
+		w.Notes = append(w.Notes, "workspace "+w.Workspace+" is not here: this is what the records of its runs tell")
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if te != nil && te.Task != nil {
+		return nil // it cannot be run here, but it is what the workspace shows
+	}
+	w.State = Removed
+	return nil
+}
+
+// skippedThen explains a task of an imported run that was skipped there.
+func (x *explaining) skippedThen(w *Explanation, te *workspace.TaskExecutions) error {
+	if te == nil || te.Task == nil || te.Task.State != workspace.TaskSkipped || te.Task.Because == "" || te.Task.Because == w.Task {
+		return nil
+	}
+	list, err := x.past(x.ctx, w.Workspace, te.Task.Because)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	w.State = Skipped
+	return x.because(w, &list[0], te.Task.Because)
+}
+
+// because explains what was skipped by the failure upstream.
+func (x *explaining) because(w *Explanation, a *history.Attempt, task string) error {
+	r, f, changed, err := x.failing(a, 1)
+	if err != nil {
+		return err
+	}
+	w.Failure, w.Changed = f, changed
+	w.Root = Cause{Kind: f.Kind, Workspace: w.Workspace, Task: task, Execution: a.ExecutionID, At: a.At(), Text: "it " + f.Text}
+	w.Roots = []Cause{w.Root}
+	r.final, r.Cause, r.Failed = true, w.Root, f
+	w.Reason = &Reason{Workspace: w.Workspace, Task: w.Task, Cause: Cause{Kind: w.Root.Kind, Workspace: w.Workspace, Task: task, Text: task + " " + f.Text}, Upstream: []*Reason{r}}
+	return x.follows(w, a.MadeBy)
+}
+
+// future notes executions whose ids are later than now: a clock was ahead, and they come last by their ids for as long.
+func (x *explaining) future(ws, task string) []string {
+	list, err := x.past(x.ctx, ws, task)
+	if err != nil {
+		return nil
+	}
+	n := 0
+	for i := range list {
+		if at, err := executions.ParseID(list[i].ExecutionID); err == nil && at.Sub(x.now()) > clockSlack {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("by the ids of %s a clock was ahead: \"earlier\" and \"latest\" are meant by ids", plural(int64(n), "execution"))}
+}

@@ -1,0 +1,180 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+)
+
+// fromEvents folds the events of the workspace.
+func (f *finder) fromEvents() error {
+	runs, err := events.Runs(f.ctx, f.s.Records, f.q.Workspace)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if err := f.begin(r.Run); err != nil {
+			return err
+		}
+	}
+	for _, filter := range f.filters() {
+		for e, err := range events.Query(f.ctx, f.s.Records, filter) {
+			var damaged *events.DamagedError
+			switch {
+			case errors.As(err, &damaged):
+				f.damaged[damaged.Run] = err
+			case err != nil:
+				return err
+			case e.Task != "":
+				f.add(&e)
+			}
+		}
+	}
+	if err := f.ctx.Err(); err != nil {
+		return err
+	}
+	return f.proven()
+}
+
+// apart is how many tasks are looked for one by one: each look passes over the lines of all others without parsing them.
+const apart = 8
+
+// filters are the queries for the tasks that are asked for.
+func (f *finder) filters() []events.Filter {
+	filter := events.Filter{Workspace: f.q.Workspace, Task: f.q.Pattern, Types: []events.Type{
+		events.TaskStarted, events.TaskCached, events.TaskCompleted, events.TaskFailed, events.TaskSkipped,
+	}}
+	// Which tasks a bulk event stands for is found out by proven, for all at once.
+	filter.HasTask = func(context.Context, string) (has, known bool) { return false, true }
+	names := f.q.Tasks
+	switch {
+	case filter.Task != "" && len(names) > 0 || len(names) > apart:
+		filter.Task = "*"
+	case filter.Task == "":
+		var list []events.Filter
+		for _, name := range names {
+			filter.Task = name
+			list = append(list, filter)
+		}
+		return list
+	}
+	return []events.Filter{filter}
+}
+
+// begin takes in what a run says of itself, and of many tasks at a time, before it begins with one.
+func (f *finder) begin(run string) error {
+	r := &runFacts{id: run}
+	f.runs[run] = r
+	for e, err := range events.Head(f.ctx, f.s.Records, f.q.Workspace, run) {
+		if err != nil {
+			return err
+		}
+		d := e.Data
+		if e.Task != "" || d == nil {
+			break
+		}
+		switch e.Type {
+		case events.RunStarted:
+			r.pkg, r.filter = d.PackageHash, d.Filter
+			r.by = Who(d.Process)
+			continue
+		case events.TaskCached:
+			r.as, r.proven = d.As, d.Tasks
+			continue
+		case events.TaskCreated:
+			r.created = max(d.Tasks, 1)
+		}
+		break
+	}
+	return nil
+}
+
+// Who names the user and the machine of a process as records do, "" where nobody knows.
+func Who(p *events.Process) string {
+	if p == nil {
+		return ""
+	}
+	host, _, _ := strings.Cut(p.Host, "/") // what follows tells the containers of a machine apart
+	if p.User == "" || host == "" {
+		return cmp.Or(p.User, host)
+	}
+	return p.User + "@" + host
+}
+
+// add takes in the next event of a task.
+func (f *finder) add(e *events.Event) {
+	t := f.task(e.Task)
+	if t == nil {
+		return
+	}
+	d := e.Data
+	if d == nil {
+		d = &events.Data{}
+	}
+	if e.Execution == "" {
+		if _, ok := t.answers[e.Run]; !ok {
+			t.answers[e.Run] = ""
+		}
+		if e.Type == events.TaskFailed && f.q.NotStarted {
+			t.lost = append(t.lost, f.notStarted(t, e, d))
+		}
+		return
+	}
+	t.answers[e.Run] = e.Execution
+	at := f.attempt(t, e.Execution)
+	at.partOf(e.Run)
+	if k, ok := executions.ParseKey(d.Key); ok {
+		t.key(at, k)
+	}
+	switch e.Type {
+	case events.TaskStarted:
+		at.MadeBy, at.StartedAt, at.Number = e.Run, e.Time, d.Attempt
+	case events.TaskCached:
+		if at.Output == "" {
+			at.Output = d.Output
+		}
+		if !at.Timed && d.Key != "" { // a proven one does not tell
+			at.Timed, at.Duration = true, milliseconds(d.Duration)
+		}
+	case events.TaskCompleted, events.TaskFailed:
+		at.EndedAs, at.EndedAt = e.Type, e.Time
+		at.Timed, at.Duration = true, milliseconds(d.Duration)
+		at.ExitCode, at.Reason, at.Message, at.Output = d.ExitCode, d.Reason, d.Message, d.Output
+		if !d.Shared && at.MadeBy == "" {
+			at.MadeBy, at.Number = e.Run, d.Attempt
+		}
+	}
+}
+
+// notStarted is a failure that left no execution.
+func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Attempt {
+	at := &Attempt{
+		Workspace: f.q.Workspace, Task: t.name, Runs: []string{e.Run}, MadeBy: e.Run, EndedAs: e.Type, EndedAt: e.Time,
+		Status: Error, Number: d.Attempt, Reason: d.Reason, Message: d.Message,
+	}
+	at.Key, _ = executions.ParseKey(d.Key)
+	if r := f.runs[e.Run]; r != nil {
+		at.Worker = r.by
+	}
+	return at
+}
+
+// milliseconds is a duration as events have it; others may have written them.
+func milliseconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+}
+
+// sortTime orders attempts; ids hold the time at which they were made.
+func (at *Attempt) sortTime() time.Time {
+	if at.ExecutionID == "" {
+		return at.EndedAt
+	}
+	t, _ := executions.ParseID(at.ExecutionID)
+	return t
+}

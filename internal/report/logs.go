@@ -1,0 +1,203 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"e3/executions"
+	"e3/workspace"
+)
+
+// Bounds of the logs in a page: of each stream the last lines, and of all together so many bytes.
+const (
+	maxLines   = 200
+	failedTail = 16 << 10
+	quietTail  = 4 << 10
+	allTails   = 3 << 20
+	maxFailed  = 150 // tasks that failed and whose logs are looked at
+	maxOpen    = 4   // of which are shown at once
+	maxQuiet   = 250 // others
+)
+
+// logs are the ends of what tasks printed.
+type logs struct {
+	Failed, Folded []taskLog // of tasks that failed: in full view, and the others
+	Quiet          []taskLog
+	Note           string
+}
+
+// taskLog is what one task printed.
+type taskLog struct {
+	*row
+	Streams []tail
+	Err     string // why it could not be read
+}
+
+// tail is the end of a stream.
+type tail struct {
+	Name  string
+	Text  string
+	Cut   bool
+	Whole int64 // bytes of the stream
+}
+
+// logs reads the ends of logs: those of failed tasks first, then of what ran in this run, then of what answered.
+func (b *builder) logs(rows []row) (*logs, error) {
+	l := &logs{}
+	rest, failedLeft, quietLeft, quiet := int64(allTails), 0, 0, 0
+	read := func(r *row, most int64) (taskLog, error) {
+		text, err := b.taskLog(r, most)
+		for _, s := range text.Streams {
+			rest -= int64(len(s.Text))
+		}
+		return text, err
+	}
+	for i := range rows {
+		r := &rows[i]
+		if !bad(r.State) || r.ExecutionID == "" {
+			continue
+		}
+		if len(l.Failed)+len(l.Folded) == maxFailed || rest <= 0 {
+			failedLeft++
+			continue
+		}
+		text, err := read(r, failedTail)
+		if err != nil {
+			return nil, err
+		}
+		if len(l.Failed) < maxOpen {
+			l.Failed = append(l.Failed, text)
+		} else {
+			l.Folded = append(l.Folded, text)
+		}
+	}
+	for _, cached := range []bool{false, true} {
+		for i := range rows {
+			r := &rows[i]
+			if bad(r.State) || r.ExecutionID == "" || (r.State == workspace.TaskCached) != cached {
+				continue
+			}
+			if quiet == maxQuiet || rest <= 0 {
+				quietLeft++
+				continue
+			}
+			quiet++
+			text, err := read(r, quietTail)
+			if err != nil {
+				return nil, err
+			}
+			if len(text.Streams) > 0 || text.Err != "" {
+				l.Quiet = append(l.Quiet, text)
+			}
+		}
+	}
+	if n := failedLeft + quietLeft; n > 0 {
+		l.Note = fmt.Sprintf("The logs of %s are left out to keep the page small", count(int64(n), "more task"))
+		if failedLeft > 0 {
+			l.Note += fmt.Sprintf(", %d of which failed", failedLeft)
+		}
+		l.Note += "; see them with: e3 logs"
+	}
+	return l, nil
+}
+
+// bad tells whether a task's state asks for a look at what it printed.
+func bad(s workspace.TaskState) bool {
+	return s == workspace.TaskFailed || s == workspace.TaskError || s == workspace.TaskInterrupted || s == workspace.TaskRetrying
+}
+
+// taskLog reads the end of both streams of a task. That they cannot be read is said in their place.
+func (b *builder) taskLog(r *row, most int64) (taskLog, error) {
+	t := taskLog{row: r}
+	key, ok := executions.ParseKey(r.Key)
+	if !ok {
+		t.Err = "the execution is not in the repository"
+		return t, nil
+	}
+	for _, s := range []struct {
+		name   string
+		stream executions.Stream
+	}{{"standard output", executions.Stdout}, {"standard error", executions.Stderr}} {
+		text, err := b.tail(key, r.ExecutionID, s.stream, most)
+		if b.ctx.Err() != nil {
+			return t, context.Cause(b.ctx)
+		}
+		if err != nil {
+			t.Err = s.name + " cannot be read: " + visible(err.Error())
+			continue
+		}
+		if text.Whole > 0 {
+			text.Name = s.name
+			t.Streams = append(t.Streams, text)
+		}
+	}
+	return t, nil
+}
+
+// tail reads the last bytes of a stream, and of those the last lines. It never reads more.
+func (b *builder) tail(key executions.Key, id string, stream executions.Stream, most int64) (tail, error) {
+	n, err := b.s.Executions.LogSize(b.ctx, key, id, stream)
+	if err != nil || n == 0 {
+		return tail{}, err
+	}
+	t := tail{Whole: n}
+	from := max(n-most, 0)
+	in, err := b.s.Executions.OpenLog(b.ctx, key, id, stream, from)
+	if err != nil {
+		return t, err
+	}
+	data, err := io.ReadAll(io.LimitReader(in, most))
+	if err := errors.Join(err, in.Close()); err != nil {
+		return t, err
+	}
+	if from > 0 {
+		t.Cut = true
+		if i := bytes.IndexByte(data, '\n'); i >= 0 && i+1 < len(data) {
+			data = data[i+1:]
+		}
+	}
+	body := bytes.TrimSuffix(data, []byte("\n"))
+	for i, lines := len(body)-1, 0; i >= 0; i-- {
+		if body[i] != '\n' {
+			continue
+		}
+		if lines++; lines == maxLines {
+			body, t.Cut = body[i+1:], true
+			break
+		}
+	}
+	t.Text = plain(body)
+	return t, nil
+}
+
+// sequences are those that steer a terminal.
+var sequences = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
+
+// plain makes of what a program printed text for a page: without what steers a terminal, of a line that was written over the last
+// version, and anything else that cannot be seen as U+FFFD.
+func plain(data []byte) string {
+	if bytes.IndexByte(data, 0x1b) >= 0 {
+		data = sequences.ReplaceAll(data, nil)
+	}
+	text := strings.ReplaceAll(strings.ToValidUTF8(string(data), "\ufffd"), "\r\n", "\n")
+	if strings.Contains(text, "\r") {
+		lines := strings.Split(text, "\n")
+		for i, line := range lines {
+			line = strings.TrimRight(line, "\r")
+			lines[i] = line[strings.LastIndexByte(line, '\r')+1:]
+		}
+		text = strings.Join(lines, "\n")
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) || unicode.In(r, unicode.Zs) || r == '\u200d' || r == '\u200c' {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

@@ -1,0 +1,246 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/workspace"
+)
+
+// Bounds and measures of the timeline, in pixels.
+const (
+	maxBars   = 2_000 // that are drawn one by one
+	maxLanes  = 600
+	lineWidth = 1120.0
+	lineAxis  = 22.0
+)
+
+// bar is one execution in the run.
+type bar struct {
+	Task       string
+	Worker     string
+	Attempt    int64
+	State      workspace.TaskState
+	start, end time.Time
+	lane       int
+
+	X, Y, W, H float64
+	Label      string // "" where there is no room
+	Tip        string
+}
+
+// timeline shows when what ran, one lane below the other for what ran at the same time.
+type timeline struct {
+	H, AxisY float64
+	Bars     []*bar
+	Small    []smalls
+	Ticks    []tick
+	Groups   []group
+	Note     string
+}
+
+// smalls are the bars of a state that have no element of their own.
+type smalls struct{ State, Path string }
+
+type tick struct {
+	X    float64
+	Text string
+}
+
+// group is the lanes of a worker.
+type group struct {
+	Name string
+	Y    float64
+}
+
+// timeline lays out what ran in the run; nil where nothing did.
+func (b *builder) timeline() *timeline {
+	bars := b.bars
+	if len(bars) == 0 { // an imported run may come without its events
+		bars = b.fromTasks()
+	}
+	if len(bars) == 0 {
+		return nil
+	}
+	slices.SortFunc(bars, func(a, b bar) int {
+		return cmp.Or(cmp.Compare(a.Worker, b.Worker), a.start.Compare(b.start), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	from, to := b.run.StartedAt, b.run.CompletedAt
+	for i := range bars {
+		if bars[i].end.Before(bars[i].start) { // a clock went back
+			bars[i].end = bars[i].start
+		}
+		if from.IsZero() || bars[i].start.Before(from) {
+			from = bars[i].start
+		}
+		if bars[i].end.After(to) {
+			to = bars[i].end
+		}
+	}
+	l := &timeline{}
+	lanes, left := l.lanes(bars)
+	high := math.Max(4, math.Min(22, 900/float64(lanes)))
+	span := math.Max(to.Sub(from).Seconds(), 0.001)
+	x := func(t time.Time) float64 { return math.Round(t.Sub(from).Seconds()/span*lineWidth*10) / 10 }
+	heads := 0.0
+	if len(l.Groups) > 1 {
+		heads = 18
+	}
+	worker, groups := "", 0
+	drawn := make([]*bar, 0, len(bars))
+	for i := range bars {
+		at := &bars[i]
+		if i == 0 || at.Worker != worker {
+			worker = at.Worker
+			groups++
+			l.Groups[groups-1].Y = lineAxis + float64(groups-1)*heads + float64(max(at.lane, 0))*high + 13
+		}
+		if at.lane < 0 {
+			continue
+		}
+		at.X, at.W = x(at.start), math.Max(x(at.end)-x(at.start), 1.2)
+		at.Y, at.H = lineAxis+float64(groups)*heads+float64(at.lane)*high+1, high-2
+		drawn = append(drawn, at)
+	}
+	if heads == 0 {
+		l.Groups = nil
+	}
+	l.AxisY = lineAxis
+	l.H = lineAxis + float64(groups)*heads + float64(lanes)*high + 4
+	slices.SortStableFunc(drawn, func(a, b *bar) int { return cmp.Compare(b.end.Sub(b.start), a.end.Sub(a.start)) })
+	for _, at := range drawn[:min(len(drawn), maxBars)] {
+		name := visible(at.Task)
+		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, elapsed(at.end.Sub(at.start)), elapsed(at.start.Sub(from)))
+		if at.Attempt > 1 {
+			at.Tip += fmt.Sprintf(", attempt %d", at.Attempt)
+		}
+		if room := int((at.W - 10) / 6.6); high >= 16 && room >= 4 {
+			if at.Label = name; len([]rune(name)) > room {
+				at.Label = string([]rune(name)[:room-1]) + "…"
+			}
+		}
+		l.Bars = append(l.Bars, at)
+	}
+	l.rest(drawn)
+	l.ticks(to.Sub(from))
+	if left > 0 {
+		l.Note = fmt.Sprintf("%d executions that ran beside %d others are not drawn.", left, maxLanes)
+	} else if len(l.Small) > 0 {
+		l.Note = fmt.Sprintf("The longest %d of %d executions have their names as tooltips.", maxBars, len(drawn))
+	}
+	return l
+}
+
+// lanes gives each bar the first lane of its worker that is free, and returns how many there are in all, and how many bars found none.
+func (l *timeline) lanes(bars []bar) (lanes, left int) {
+	var ends []time.Time // of the worker's lanes
+	first := 0
+	for i := range bars {
+		if i == 0 || bars[i].Worker != bars[i-1].Worker {
+			first += len(ends)
+			ends = ends[:0]
+			l.Groups = append(l.Groups, group{Name: cmp.Or(visible(bars[i].Worker), "a worker that is not on record")})
+		}
+		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].start) })
+		switch {
+		case lane >= 0:
+			ends[lane] = bars[i].end
+		case first+len(ends) < maxLanes:
+			lane = len(ends)
+			ends = append(ends, bars[i].end)
+		default:
+			bars[i].lane = -1
+			left++
+			continue
+		}
+		bars[i].lane = first + lane
+	}
+	return max(first+len(ends), 1), left
+}
+
+// rest draws the bars that are too many, as one path for each state.
+func (l *timeline) rest(drawn []*bar) {
+	if len(drawn) <= maxBars {
+		return
+	}
+	paths := map[workspace.TaskState]*strings.Builder{}
+	for _, at := range drawn[maxBars:] {
+		p := paths[at.State]
+		if p == nil {
+			p = &strings.Builder{}
+			paths[at.State] = p
+			l.Small = append(l.Small, smalls{State: string(at.State)})
+		}
+		fmt.Fprintf(p, "M%.1f %.1fh%.1fv%.1fh-%.1fz", at.X, at.Y, at.W, at.H, at.W)
+	}
+	for i := range l.Small {
+		l.Small[i].Path = paths[workspace.TaskState(l.Small[i].State)].String()
+	}
+}
+
+// ticks are at most eight round times along the axis.
+func (l *timeline) ticks(span time.Duration) {
+	step := span / 8 / (7 * 24 * time.Hour) * (7 * 24 * time.Hour) // weeks, for what is longer than all below
+	const ms, s, m, h = time.Millisecond, time.Second, time.Minute, time.Hour
+	for _, round := range []time.Duration{
+		ms, 2 * ms, 5 * ms, 10 * ms, 20 * ms, 50 * ms, 100 * ms, 200 * ms, 500 * ms, s, 2 * s, 5 * s, 10 * s, 15 * s, 30 * s,
+		m, 2 * m, 5 * m, 10 * m, 15 * m, 30 * m, h, 2 * h, 3 * h, 6 * h, 12 * h, 24 * h, 48 * h, 7 * 24 * h,
+	} {
+		if span/round <= 8 {
+			step = round
+			break
+		}
+	}
+	for t := time.Duration(0); t <= span; t += max(step, ms) {
+		x := math.Round(float64(t)/float64(max(span, 1))*lineWidth*10) / 10
+		text := clock(t)
+		if x > lineWidth-40 { // it would be cut off
+			text = ""
+		}
+		l.Ticks = append(l.Ticks, tick{X: x, Text: text})
+	}
+}
+
+// clock is a time along the axis.
+func clock(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0"
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%gs", math.Round(d.Seconds()*10)/10)
+	case d < time.Hour && d%time.Minute == 0:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return elapsed(d)
+}
+
+// fromTasks are the executions that lie within the run, by what the report tells of its tasks.
+func (b *builder) fromTasks() []bar {
+	var bars []bar
+	for i := range b.run.Tasks {
+		t := &b.run.Tasks[i]
+		if t.State == workspace.TaskCached || t.ExecutionID == "" || t.StartedAt.IsZero() || t.StartedAt.Before(b.run.StartedAt) ||
+			!b.run.CompletedAt.IsZero() && t.StartedAt.After(b.run.CompletedAt) {
+			continue
+		}
+		bars = append(bars, bar{Task: t.Task, Attempt: t.Attempt, State: t.State, start: t.StartedAt, end: t.StartedAt.Add(t.Duration)})
+	}
+	return bars
+}
+
+// Room is the width of the drawing: the lines of what lies at its edges are part of it.
+func (*timeline) Room() float64 { return lineWidth + 4 }
+
+// TextX and TextY are where a bar's label begins.
+func (b *bar) TextX() float64 { return b.X + 6 }
+
+// TextY is on the line on which the label stands.
+func (b *bar) TextY() float64 { return b.Y + b.H/2 + 4 }

@@ -1,0 +1,417 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/refstore"
+)
+
+// Whoever wants a run to stop puts a request on record; the process of the run looks for it and ends the run as a signal
+// would. A request means one hold of the workspace's lock, so it is nothing to any other run, and needs no clock
+// that machines agree on (doc/design.md §14, "Cancelling").
+
+const cancels = "CANCEL" // the partition of the requests
+
+func cancelKey(ws string) refstore.Key { return refstore.Key{Partition: cancels, Sort: ws} }
+
+// heedEvery is how often a run looks for a request where the store does not tell of changes, or has failed to.
+const heedEvery = time.Second
+
+// CancelledError is the cause of the context of a run that somebody has cancelled. It is a context.Canceled.
+type CancelledError struct {
+	By     string // user@host
+	Reason string // "" where none was given
+	At     time.Time
+}
+
+func (e *CancelledError) Error() string {
+	text := "cancelled by " + e.By
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+// Unwrap makes errors.Is(err, context.Canceled) true.
+func (e *CancelledError) Unwrap() error { return context.Canceled }
+
+// asCancelled returns the cause where err says only that the context has ended.
+func asCancelled(ctx context.Context, err error) error {
+	var cause *CancelledError
+	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &cause) {
+		return cause
+	}
+	return err
+}
+
+// causeOf says who cancelled a run, as far as is known, and why.
+func causeOf(cause error) (by, reason string) {
+	var request *CancelledError
+	switch {
+	case errors.As(cause, &request):
+		return request.By, request.Reason
+	case cause == nil || cause == context.Canceled:
+		return "", ""
+	}
+	return "", cause.Error() // of this process: a signal
+}
+
+// means tells whether a request is for the run of that id, "" before it has one, that the holder of the lock makes.
+func means(c *record.Cancellation, state *record.LockState, run string) bool {
+	return meansHold(c, state) && (c.Run == "" || c.Run == run)
+}
+
+// meansHold compares what is on record, where times are whole milliseconds.
+func meansHold(c *record.Cancellation, state *record.LockState) bool {
+	return c.Holder == state.Holder && c.Since.UnixMilli() == state.AcquiredAt.UnixMilli()
+}
+
+// heeding is how a run learns that it is to stop.
+type heeding struct {
+	id     atomic.Pointer[string] // of the run, once it has one
+	watch  func()                 // begins to look again and again; further calls do nothing
+	unheed func()                 // ends that, and removes the request that was heeded
+	cause  error                  // why the context of the run had ended when its tasks had
+}
+
+// heed looks for a request and returns the context of the run, which a request cancels.
+func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var heeded atomic.Pointer[refstore.Record]
+	look := func() error {
+		rec, err := r.w.Records.Get(ctx, cancelKey(r.ws))
+		if errors.Is(err, refstore.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look for a request to cancel the run: %w", err)
+		}
+		id := ""
+		if p := r.id.Load(); p != nil {
+			id = *p
+		}
+		if c, err := record.DecodeCancellation(rec.Value); err == nil && means(c, &lock.state, id) {
+			heeded.Store(&rec)
+			cancel(&CancelledError{By: c.By, Reason: c.Reason, At: c.At})
+			return nil
+		}
+		return r.w.withdraw(ctx, rec) // what it means has ended: the lock is ours
+	}
+	var watcher sync.WaitGroup
+	r.watch = sync.OnceFunc(func() { watcher.Go(func() { r.w.lookout(ctx, look) }) })
+	r.unheed = func() {
+		cancel(nil)
+		watcher.Wait()
+		if rec := heeded.Load(); rec != nil {
+			_ = r.w.withdraw(context.WithoutCancel(ctx), *rec) // if it stays, it means nothing to anybody
+		}
+	}
+	return ctx, look()
+}
+
+// lookout calls look whenever a request may have come, until ctx ends.
+func (w *Workspaces) lookout(ctx context.Context, look func() error) {
+	var changed <-chan struct{}
+	if s, ok := w.Records.(refstore.Watcher); ok {
+		changed, _ = s.Watch(ctx, cancels) // without it the ticker serves
+	}
+	tick := time.NewTicker(heedEvery)
+	defer tick.Stop()
+	for {
+		_ = look() // a store that cannot be read is looked at again; the run meets its faults by itself
+		select {
+		case <-ctx.Done():
+			return
+		case _, open := <-changed:
+			if !open {
+				changed = nil
+			}
+		case <-tick.C:
+		}
+	}
+}
+
+// withdraw removes a request as it was read. That somebody was faster is fine.
+func (w *Workspaces) withdraw(ctx context.Context, rec refstore.Record) error {
+	err := w.Records.Delete(ctx, rec.Key, rec.Version)
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// CancelOptions say who cancels a run, and how long to wait for its end.
+type CancelOptions struct {
+	By      string // user@host
+	Reason  string
+	NoWait  bool          // return when the request is on record
+	Timeout time.Duration // give up waiting after so long; 0: never
+	// OnWait is told once, after Patience, who holds the workspace still. nil: nobody wants to know.
+	OnWait   func(*BusyError)
+	Patience time.Duration
+}
+
+// CancelStatus is what came of a request.
+type CancelStatus string
+
+// What becomes of requests.
+const (
+	CancelIdle        CancelStatus = "idle"        // nobody runs the workspace
+	CancelRequested   CancelStatus = "requested"   // the run has been asked, and was not waited for
+	CancelDone        CancelStatus = "cancelled"   // the run is cancelled
+	CancelBefore      CancelStatus = "not begun"   // the start ended before there was a run
+	CancelCompleted   CancelStatus = "completed"   // the run was through before it heard of it
+	CancelFailed      CancelStatus = "failed"      // the run had failed before it heard of it
+	CancelInterrupted CancelStatus = "interrupted" // the run's process is gone without a word
+)
+
+// Cancelled is what came of a request, and to which run.
+type Cancelled struct {
+	Status CancelStatus
+	RunID  string // "" where the run had no id yet, or there is none
+	By     string // who it was cancelled by: an earlier request, or a signal (""), may have come first
+	Reason string
+}
+
+// UnresponsiveError says that a run was asked to stop and has not.
+type UnresponsiveError struct {
+	Busy  *BusyError
+	After time.Duration
+}
+
+func (e *UnresponsiveError) Error() string {
+	return fmt.Sprintf("%v, and has not stopped within %v; the request stands: the run ends as soon as its process hears of it", e.Busy, e.After)
+}
+
+// Cancel asks whoever runs a workspace to stop, and waits for that. A workspace that nobody runs is a result, not an error;
+// one that is held for something else is a BusyError. Several may cancel at a time: the first request is the one
+// that counts. Where ctx ends, or the timeout, the request stands.
+func (w *Workspaces) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cancelled, error) {
+	if _, err := w.State(ctx, ws); err != nil {
+		return nil, err
+	}
+	holder, err := w.holder(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	if holder == nil {
+		return &Cancelled{Status: CancelIdle}, nil
+	}
+	if holder.Operation != record.Dataflow {
+		return nil, busyAs(ws, holder)
+	}
+	c := &canceller{w: w, ws: ws, o: &o, holder: holder}
+	if err := c.request(ctx); err != nil {
+		return nil, err
+	}
+	if o.NoWait {
+		return &Cancelled{Status: CancelRequested, RunID: c.run, By: c.asked.By, Reason: c.asked.Reason}, nil
+	}
+	if err := c.wait(ctx); err != nil {
+		return nil, err
+	}
+	return c.outcome(ctx)
+}
+
+// holder returns what the holder of the workspace's lock says of itself, nil if there is none.
+func (w *Workspaces) holder(ctx context.Context, ws string) (*record.LockState, error) {
+	var last []byte
+	for range 50 {
+		text, held, err := w.Locks.Holder(ctx, lockName(ws))
+		if err != nil || !held {
+			return nil, err
+		}
+		// Whoever took it this moment may not have said so yet, and a dead holder's words may stand instead: what
+		// is read twice is meant.
+		if len(text) > 0 && string(text) == string(last) {
+			state, err := record.DecodeLockState(text)
+			if err != nil {
+				return nil, fmt.Errorf("workspace %s is held by a process whose name cannot be read: %w", ws, err)
+			}
+			return state, nil
+		}
+		last = text
+		if err := pause(ctx, 2*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	return nil, &BusyError{Workspace: ws}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// canceller is a request on its way.
+type canceller struct {
+	w      *Workspaces
+	ws     string
+	o      *CancelOptions
+	holder *record.LockState // of the hold that is meant
+	asked  *record.Cancellation
+	run    string    // "" where it is not known
+	until  time.Time // when the hold was over, at the latest
+}
+
+// request puts the request on record, unless the run has been asked already.
+func (c *canceller) request(ctx context.Context) error {
+	for {
+		rec, err := c.w.Records.Get(ctx, cancelKey(c.ws))
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return fmt.Errorf("cancel workspace %s: %w", c.ws, err)
+		}
+		if err == nil {
+			if earlier, bad := record.DecodeCancellation(rec.Value); bad == nil && meansHold(earlier, c.holder) {
+				c.asked = earlier
+				return c.learn(ctx)
+			}
+		}
+		if err := c.learn(ctx); err != nil {
+			return err
+		}
+		c.asked = &record.Cancellation{
+			Run: c.run, Holder: c.holder.Holder, Since: c.holder.AcquiredAt, By: c.o.By, At: c.w.Now(), Reason: c.o.Reason,
+		}
+		_, err = c.w.Records.Put(ctx, refstore.Record{Key: cancelKey(c.ws), Value: c.asked.Encode(), Version: rec.Version})
+		if err == nil || !errors.Is(err, refstore.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// learn finds out which run the holder makes, as soon as it is on record.
+func (c *canceller) learn(ctx context.Context) error {
+	if c.run != "" {
+		return nil
+	}
+	run, err := c.w.run(ctx, c.ws, "")
+	switch {
+	case errors.Is(err, ErrNoRun) || errors.Is(err, refstore.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	if run.provenance == nil && run.State == record.RunRunning && run.StartedAt.UnixMilli() >= c.holder.AcquiredAt.UnixMilli() {
+		c.run = run.RunID
+	}
+	return nil
+}
+
+// wait returns when the hold that is meant is over.
+func (c *canceller) wait(ctx context.Context) error {
+	began, told := time.Now(), c.o.OnWait == nil
+	for nap := 2 * time.Millisecond; ; nap = min(2*nap, 100*time.Millisecond) {
+		text, held, err := c.w.Locks.Holder(ctx, lockName(c.ws))
+		if err != nil {
+			return err
+		}
+		if !held {
+			c.until = c.w.Now()
+			return nil
+		}
+		now, err := record.DecodeLockState(text) // while it is being let go it says nothing
+		if err == nil && (now.Holder != c.holder.Holder || now.AcquiredAt.UnixMilli() != c.holder.AcquiredAt.UnixMilli()) {
+			c.until = now.AcquiredAt
+			return nil
+		}
+		if err := c.learn(ctx); err != nil {
+			return err
+		}
+		waited := time.Since(began)
+		if c.o.Timeout > 0 && waited >= c.o.Timeout {
+			return &UnresponsiveError{Busy: busyAs(c.ws, c.holder), After: c.o.Timeout}
+		}
+		if !told && waited >= c.o.Patience {
+			told = true
+			c.o.OnWait(busyAs(c.ws, c.holder))
+		}
+		if err := pause(ctx, nap); err != nil {
+			return err
+		}
+	}
+}
+
+// outcome says how the run that was asked has ended, and removes the request if the run has not.
+func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
+	if rec, err := c.w.Records.Get(ctx, cancelKey(c.ws)); err == nil {
+		if left, bad := record.DecodeCancellation(rec.Value); bad == nil && meansHold(left, c.holder) {
+			_ = c.w.withdraw(ctx, rec) // the next run does it otherwise
+		}
+	}
+	if err := c.find(ctx); err != nil {
+		return nil, err
+	}
+	res := &Cancelled{Status: CancelBefore, RunID: c.run, By: c.asked.By, Reason: c.asked.Reason}
+	if c.run == "" {
+		return res, nil
+	}
+	end, err := events.End(ctx, c.w.Records, c.ws, c.run)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case end == nil:
+		res.Status = CancelInterrupted
+	case end.Type == events.RunCompleted:
+		res.Status = CancelCompleted
+	case end.Type == events.RunFailed:
+		res.Status = CancelFailed
+	default:
+		res.Status, res.By, res.Reason = CancelDone, "", ""
+		if end.Data != nil {
+			res.By, res.Reason = end.Data.By, end.Data.Message
+		}
+	}
+	return res, nil
+}
+
+// find looks for the run of a hold that is over among the logs: it is the first that began in it.
+func (c *canceller) find(ctx context.Context) error {
+	if c.run != "" {
+		return nil
+	}
+	q := refstore.Query{Partition: "EVENTS/" + c.ws, After: idPrefix(c.holder.AcquiredAt), Limit: 1}
+	for key, err := range c.w.Records.ListStreams(ctx, q) {
+		if err != nil {
+			return err
+		}
+		if last := idPrefix(c.until); len(key.Sort) >= len(last) && key.Sort[:len(last)] <= last {
+			c.run = key.Sort
+		}
+	}
+	return nil
+}
+
+// idPrefix is what the ids that are made in the millisecond of t begin with.
+func idPrefix(t time.Time) string {
+	ms := uint64(max(t.UnixMilli(), 0)) & (1<<48 - 1)
+	return fmt.Sprintf("%08x-%04x", ms>>16, ms&0xffff)
+}
+
+// RemoveForce is Remove for a workspace that may be being run: the run is cancelled and its end is waited for, and so is one that
+// begins meanwhile. Of a workspace that is held for something else nothing is removed, as with Remove.
+func (w *Workspaces) RemoveForce(ctx context.Context, name string, o CancelOptions) error {
+	o.NoWait = false
+	for {
+		err := w.Remove(ctx, name)
+		var busy *BusyError
+		if !errors.As(err, &busy) || busy.Operation != record.Dataflow {
+			return err
+		}
+		if _, err := w.Cancel(ctx, name, o); err != nil {
+			return err
+		}
+	}
+}

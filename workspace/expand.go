@@ -1,0 +1,157 @@
+package workspace
+
+import (
+	"context"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/record"
+)
+
+// expand adds to a fold the tasks that bulk events stand for: those of the run that they name, and where that had them from
+// another, of that one. It returns how many can not be named: the runs are gone, or nothing tells which of their tasks it
+// were. A log that refers to itself, or to anything, costs no more than to read each run of the workspace once.
+func (w *Workspaces) expand(ctx context.Context, ws, run string, f *Fold) (unnamed int64, err error) {
+	if len(f.bulk) == 0 {
+		return 0, nil
+	}
+	g, err := w.graphOf(ctx, f.packageHash())
+	if err != nil {
+		return 0, err
+	}
+	for _, b := range f.bulk {
+		from, err := w.answers(ctx, ws, run, b.as)
+		if err != nil {
+			return 0, err
+		}
+		names := f.provenBy(g)
+		if int64(len(names)) != b.n { // its package is gone, or an event
+			names = f.unmentioned(from)
+		}
+		if int64(len(names)) != b.n {
+			unnamed += b.n
+			continue
+		}
+		f.proven -= b.n
+		f.named += b.n
+		for _, name := range names {
+			t := f.task(name)
+			t.State, t.ended = TaskCached, from.ids[name]
+			t.ExecutionID = t.ended
+		}
+	}
+	return unnamed, nil
+}
+
+// provenBy returns the tasks of the run's graph that a baseline proved, in its order: those that the run was asked for, but for
+// what its events name and all that reads it. What is not proven begins with a task that was ready, and so is named.
+func (f *Fold) provenBy(g *dataflow.Graph) []string {
+	if g == nil {
+		return nil
+	}
+	var selected []bool
+	if d := f.started.Data; d.Filter != "" {
+		_, selected = g.Select(d.Filter)
+	}
+	looked := make([]bool, g.Len())
+	var stack []int32
+	for i := range f.tasks {
+		if n, ok := g.Find(f.tasks[i].Task); ok {
+			looked[n] = true
+			if f.tasks[i].own {
+				stack = append(stack, n)
+			}
+		}
+	}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, d := range g.Dependents(n) {
+			if !looked[d] {
+				looked[d] = true
+				stack = append(stack, d)
+			}
+		}
+	}
+	var names []string
+	for n := range looked {
+		if !looked[n] && (selected == nil || selected[n]) {
+			names = append(names, g.Name(int32(n)))
+		}
+	}
+	return names
+}
+
+// unmentioned returns the answered tasks that no event of the run names.
+func (f *Fold) unmentioned(from *answered) []string {
+	var names []string
+	for _, name := range from.names {
+		if _, ok := f.index[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// graphOf returns the graph of a package, nil where it is gone or cannot be read.
+func (w *Workspaces) graphOf(ctx context.Context, hash string) (*dataflow.Graph, error) {
+	if hash == "" {
+		return nil, nil
+	}
+	pkg, err := w.LoadPackage(ctx, hash)
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	g, err := dataflow.NewGraph(pkg)
+	if err != nil {
+		return nil, nil
+	}
+	return g, nil
+}
+
+// answered are tasks with the executions that stood for them in a run.
+type answered struct {
+	names []string
+	ids   map[string]string
+}
+
+func (a *answered) add(task, id string) {
+	if _, ok := a.ids[task]; !ok && id != "" {
+		a.names = append(a.names, task)
+		a.ids[task] = id
+	}
+}
+
+// answers gathers the executions of a run, and of the runs that it had them from, as far as records and events tell. self is the
+// run that asks.
+func (w *Workspaces) answers(ctx context.Context, ws, self, run string) (*answered, error) {
+	a := &answered{ids: map[string]string{}}
+	for seen := map[string]bool{self: true}; !seen[run]; {
+		seen[run] = true
+		if _, err := executions.ParseID(run); err != nil {
+			break // no name of a run
+		}
+		rec, err := w.run(ctx, ws, run)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err == nil && rec.State != record.RunRunning {
+			for e := range rec.Tasks.All() {
+				a.add(e.Task, e.ExecutionID)
+			}
+			break
+		}
+		f, _, err := w.fold(ctx, ws, run)
+		if err != nil {
+			return nil, err
+		}
+		for i := range f.tasks {
+			a.add(f.tasks[i].Task, f.tasks[i].ended)
+		}
+		if len(f.bulk) == 0 {
+			break
+		}
+		run = f.bulk[0].as // of ours there is one at most
+	}
+	return a, nil
+}

@@ -1,0 +1,273 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"e3/dataflow"
+	"e3/internal/events"
+	"e3/internal/record"
+)
+
+// A Fold makes of the events of a run, taken one after the other, what has become of it: nothing else does, be the run
+// live, ended or dead. A log may be anybody's: whatever it says, memory is that of the names in it, and the last word counts.
+type Fold struct {
+	started *events.Event // nil before run.started
+	end     *events.Event // nil before the end
+	alive   time.Time     // of the last event that the run's own process has emitted
+	tasks   []foldedTask  // in the order in which they are first named
+	index   map[string]int
+	bulk    []provenTasks
+	created int64 // announced by task.created
+	named   int64 // proven, with an event of their own
+	proven  int64 // proven, without
+	gone    int64 // abandoned
+}
+
+// foldedTask is a task that an event names.
+type foldedTask struct {
+	TaskReport
+	own      bool   // among those that were announced: not proven
+	ended    string // the execution that ended last and is on record, or that answers it
+	failedBy int64  // the number of the event by which it failed last
+}
+
+// provenTasks are tasks that share an event: so many of those that the run as had.
+type provenTasks struct {
+	n  int64
+	as string
+}
+
+// taskReady is a task whose inputs are known. Reports do not list it: nothing has become of it yet.
+const taskReady TaskState = "ready"
+
+// maxTasks bounds what an event may say of a number of tasks, so that sums stay sums.
+const maxTasks = 1 << 40
+
+// NewFold returns a Fold of no events.
+func NewFold() *Fold { return &Fold{index: map[string]int{}} }
+
+// Add takes in the next event.
+func (f *Fold) Add(e *events.Event) {
+	d := e.Data
+	if d == nil {
+		d = &events.Data{}
+	}
+	if d.Reason != crashed {
+		f.alive = e.Time
+	}
+	tasks := min(max(int64(d.Tasks), 0), maxTasks)
+	switch e.Type {
+	case events.RunStarted:
+		f.started = e
+	case events.RunCompleted, events.RunFailed, events.RunCancelled:
+		f.end = e
+	case events.TaskCreated:
+		f.created += max(tasks, 1)
+	case events.TaskAbandoned:
+		f.gone += max(tasks, 1)
+	case events.TaskCached:
+		if e.Task == "" {
+			f.proven += tasks
+			f.bulk = append(f.bulk, provenTasks{tasks, d.As})
+			return
+		}
+		fallthrough
+	default:
+		if e.Task != "" {
+			f.transition(f.task(e.Task), e, d)
+		}
+	}
+}
+
+func (f *Fold) task(name string) *foldedTask {
+	i, ok := f.index[name]
+	if !ok {
+		i = len(f.tasks)
+		f.index[name] = i
+		f.tasks = append(f.tasks, foldedTask{TaskReport: TaskReport{Task: name}})
+	}
+	return &f.tasks[i]
+}
+
+// transition moves a task on.
+func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
+	if e.Type == events.TaskCached && d.As != "" && t.State == "" {
+		f.named++
+	} else {
+		t.own = true
+	}
+	if e.Execution != "" && (e.Execution != t.ExecutionID || d.Key != "") {
+		t.ExecutionID, t.Key = e.Execution, d.Key
+	}
+	switch e.Type {
+	case events.TaskMarkedReady:
+		t.State = taskReady
+		return
+	case events.TaskStarted:
+		t.State, t.StartedAt, t.Attempt, t.Duration = TaskRunning, e.Time, d.Attempt, 0
+		return
+	case events.TaskRetryScheduled:
+		t.State, t.Attempt = TaskRetrying, d.Attempt
+		return
+	case events.TaskSkipped:
+		t.State, t.Because = TaskSkipped, d.Because
+		return
+	case events.TaskCached:
+		t.State = TaskCached
+	case events.TaskCompleted:
+		t.State = TaskSuccess
+	case events.TaskFailed:
+		t.ExitCode, t.Reason, t.Message, t.failedBy = d.ExitCode, d.Reason, d.Message, e.Seq
+		t.State = failure(d.Message)
+		if d.Attempt > 0 {
+			t.Attempt = d.Attempt
+		}
+	default:
+		return // of a newer e3
+	}
+	if e.Execution != "" {
+		if !d.NoRecord {
+			t.ended = e.Execution
+		}
+		t.Duration = time.Duration(min(max(d.Duration, 0), maxMillis)) * time.Millisecond
+	}
+}
+
+// maxMillis bounds a duration to what a time.Duration holds.
+const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
+
+// failure tells the command's own failure from an error.
+func failure(message string) TaskState {
+	if message != "" {
+		return TaskError
+	}
+	return TaskFailed
+}
+
+// Summary counts the states of the tasks. In a log that is whole, nothing is missing from it at the end of the run.
+func (f *Fold) Summary() record.Summary {
+	s := record.Summary{Total: f.created + f.named + f.proven, Completed: f.proven, Cached: f.proven, Skipped: f.gone}
+	for i := range f.tasks {
+		switch f.tasks[i].State {
+		case TaskCached:
+			s.Cached++
+			s.Completed++
+		case TaskSuccess:
+			s.Completed++
+		case TaskFailed, TaskError:
+			s.Failed++
+		case TaskSkipped:
+			s.Skipped++
+		}
+	}
+	return s
+}
+
+// Waiting is how many tasks have not come to an end and are not at work: their inputs are not known, or they had no turn yet.
+func (f *Fold) Waiting() int64 {
+	s := f.Summary()
+	n := s.Total - s.Completed - s.Failed - s.Skipped
+	for i := range f.tasks {
+		if st := f.tasks[i].State; st == TaskRunning || st == TaskRetrying {
+			n--
+		}
+	}
+	return max(n, 0)
+}
+
+// State is where the run stands.
+func (f *Fold) State() record.RunState {
+	if f.end == nil {
+		return record.RunRunning
+	}
+	return stateAfter(f.end)
+}
+
+// stateAfter is the state of a run that an event has ended.
+func stateAfter(end *events.Event) record.RunState {
+	switch end.Type {
+	case events.RunCompleted:
+		return record.RunCompleted
+	case events.RunCancelled:
+		return record.RunCancelled
+	}
+	return record.RunFailed
+}
+
+// FirstFailed is the task that was the first to fail for good, "" where none has.
+func (f *Fold) FirstFailed() string {
+	name, by := "", int64(0)
+	for i := range f.tasks {
+		t := &f.tasks[i]
+		if (t.State == TaskFailed || t.State == TaskError) && (name == "" || t.failedBy < by) {
+			name, by = t.Task, t.failedBy
+		}
+	}
+	return name
+}
+
+// Executions is the run record's map, without the tasks that no event names: see expand.
+func (f *Fold) Executions() record.RunTasks {
+	return record.NewRunTasks(func(yield func(record.TaskExecution) bool) {
+		for i := range f.tasks {
+			t := &f.tasks[i]
+			if t.ended != "" && !yield(record.TaskExecution{Task: t.Task, ExecutionID: t.ended, Cached: t.State == TaskCached}) {
+				return
+			}
+		}
+	})
+}
+
+// sort puts the tasks in the order of the package; those that it does not have keep theirs, behind.
+func (f *Fold) sort(g *dataflow.Graph) {
+	if g == nil {
+		return
+	}
+	place := func(t *foldedTask) int {
+		if i, ok := g.Find(t.Task); ok {
+			return int(i)
+		}
+		return g.Len()
+	}
+	slices.SortStableFunc(f.tasks, func(a, b foldedTask) int { return place(&a) - place(&b) })
+	for i := range f.tasks {
+		f.index[f.tasks[i].Task] = i
+	}
+}
+
+// packageHash is that of the run's package object, "" where the events do not tell.
+func (f *Fold) packageHash() string {
+	if f.started == nil || f.started.Data == nil {
+		return ""
+	}
+	return f.started.Data.PackageHash
+}
+
+// fold folds the events of a run, as far as they can be read. damage says what is wrong with the line after them; what follows
+// it counts no more, but for the end of the run.
+func (w *Workspaces) fold(ctx context.Context, ws, run string) (f *Fold, damage, err error) {
+	f = NewFold()
+	for e, err := range events.Read(ctx, w.Records, ws, run) {
+		if errors.As(err, new(*events.DamagedError)) {
+			damage = err
+			break
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		f.Add(&e.Event)
+	}
+	if damage != nil && f.end == nil {
+		end, err := events.End(ctx, w.Records, ws, run)
+		if err != nil {
+			return nil, nil, err
+		}
+		if end != nil {
+			f.Add(end)
+		}
+	}
+	return f, damage, nil
+}

@@ -1,0 +1,482 @@
+package workspace_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/internal/runner"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/refstore/mem"
+	"e3/workspace"
+)
+
+// A saga is what happens to two workspaces that have the same package: starts that go well or badly, are cancelled from
+// elsewhere, get a signal, or crash.
+type saga struct {
+	tasks  []sagaTask
+	wide   bool // beside them, as many tasks as share one event
+	rounds []sagaRound
+}
+
+type sagaTask struct {
+	name    string
+	reads   []string
+	retries int
+	backoff int // seconds
+	calls   []sagaCall
+}
+
+// sagaCall is how a command goes. One that nothing is said of goes well, in a second.
+type sagaCall struct {
+	fails bool
+	takes time.Duration
+}
+
+// A sagaRound is a start of each workspace, at the same time, after an edit.
+type sagaRound struct {
+	edit   string // of the input
+	starts [2]sagaStart
+}
+
+type sagaStart struct {
+	skip            bool
+	after           time.Duration // it begins so much later
+	force, failFast bool
+	filter          string
+	end             sagaEnd
+	at              time.Duration
+	torn            int // bytes that a crash leaves of what was being appended
+}
+
+type sagaEnd int
+
+const (
+	byItself sagaEnd = iota
+	byRequest
+	byRequestUnwaited
+	bySignal
+	byCrash
+)
+
+var sagas = rapid.Custom(func(t *rapid.T) saga {
+	s := saga{wide: rapid.IntRange(0, 9).Draw(t, "wide") == 0}
+	millis := func(most int, label string) time.Duration {
+		return time.Duration(rapid.IntRange(0, most).Draw(t, label)) * time.Millisecond
+	}
+	for i := range rapid.IntRange(1, 6).Draw(t, "tasks") {
+		task := sagaTask{name: fmt.Sprintf("t%d", i), retries: rapid.IntRange(0, 2).Draw(t, "retries"), backoff: rapid.IntRange(1, 3).Draw(t, "backoff")}
+		for d := range i {
+			if rapid.IntRange(0, 2).Draw(t, "reads") == 0 {
+				task.reads = append(task.reads, fmt.Sprintf("t%d", d))
+			}
+		}
+		for range rapid.IntRange(0, 6).Draw(t, "calls") {
+			task.calls = append(task.calls, sagaCall{fails: rapid.IntRange(0, 2).Draw(t, "fails") > 0, takes: millis(3000, "takes")})
+		}
+		s.tasks = append(s.tasks, task)
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "rounds") {
+		r := sagaRound{edit: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "edit")}
+		for i := range r.starts {
+			r.starts[i] = sagaStart{
+				skip: i == 1 && rapid.Bool().Draw(t, "skip"), after: millis(500, "after"),
+				force: rapid.IntRange(0, 5).Draw(t, "force") == 0, failFast: rapid.IntRange(0, 3).Draw(t, "failfast") == 0,
+				filter: rapid.SampledFrom([]string{"", "", "", "t0", "t?"}).Draw(t, "filter"),
+				end:    rapid.SampledFrom([]sagaEnd{byItself, byItself, byRequest, byRequestUnwaited, bySignal, byCrash}).Draw(t, "end"),
+				at:     millis(6000, "at"), torn: rapid.IntRange(0, 400).Draw(t, "torn"),
+			}
+		}
+		s.rounds = append(s.rounds, r)
+	}
+	return s
+})
+
+func (s saga) yaml() string {
+	var b strings.Builder
+	b.WriteString("e3: 1\nname: p\ninputs: {a: {file: a.txt}}\ntasks:\n")
+	for _, t := range s.tasks {
+		reads := append([]string{"a"}, t.reads...)
+		fmt.Fprintf(&b, "  %s: {in: [%s], out: %s.txt, retries: {max: %d, backoff: %ds}, run: '%s $out $%s'}\n",
+			t.name, strings.Join(reads, ", "), t.name, t.retries, t.backoff, t.name, strings.Join(reads, " $"))
+	}
+	if s.wide {
+		var n []string
+		for i := range events.Bulk + 1 {
+			n = append(n, fmt.Sprint(i))
+		}
+		fmt.Fprintf(&b, "  wide: {matrix: {n: [%s]}, in: [a], out: w.txt, run: 'wide$n $out $a'}\n", strings.Join(n, ", "))
+	}
+	return b.String()
+}
+
+// Whatever happens to runs, their logs are walks through the diagram, from the beginning of a run to its end, and what they say
+// adds up; and over all of them every step of the diagram is taken.
+func TestEventsModel(t *testing.T) {
+	walked := map[events.Edge]int{}
+	play := func(s saga, fatalf func(string, ...any)) {
+		var faults []string
+		synctest.Test(t, func(t *testing.T) { faults = s.play(t, walked) })
+		if len(faults) > 0 {
+			fatalf("%s%+v\n%s", s.yaml(), s.rounds, strings.Join(faults, "\n"))
+		}
+	}
+	play(saga{wide: true, rounds: make([]sagaRound, 2)}, t.Fatalf)
+	rapid.Check(t, func(rt *rapid.T) { play(sagas.Draw(rt, "saga"), rt.Fatalf) })
+	for _, e := range events.Diagram() {
+		t.Logf("%6d × %v", walked[e], e)
+		if walked[e] == 0 {
+			t.Errorf("no run has gone this way: %v", e)
+		}
+	}
+}
+
+// A stage is a repository in memory, but for its objects, and the project beside it.
+type stage struct {
+	t       *testing.T
+	dir     string
+	records *mem.Store
+	objects *objectstore.Dir
+	saga    *saga
+
+	mu     sync.Mutex
+	calls  map[string]int // of commands, by task
+	pids   int
+	faults []string
+}
+
+// newStage deploys the tasks of a saga in the workspaces w0 and w1.
+func newStage(t *testing.T, s *saga) *stage {
+	t.Helper()
+	st := &stage{t: t, dir: t.TempDir(), records: mem.New(), saga: s, calls: map[string]int{}}
+	objects, err := objectstore.OpenDir(filepath.Join(st.dir, "objects"), objectstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.objects = objects
+	st.write("a.txt", "first")
+	st.write("e3.yaml", s.yaml())
+	ws := st.process().ws
+	for _, name := range []string{"w0", "w1"} {
+		if err := ws.Create(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ws.DeployFile(t.Context(), name, filepath.Join(st.dir, "e3.yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return st
+}
+
+func (s saga) play(t *testing.T, walked map[events.Edge]int) []string {
+	st, ctx := newStage(t, &s), t.Context()
+	last := sagaRound{} // closes what has crashed
+	for _, r := range append(s.rounds, last) {
+		if r.edit != "" {
+			st.write("a.txt", r.edit)
+		}
+		var wg sync.WaitGroup
+		for i, start := range r.starts {
+			if !start.skip {
+				wg.Go(func() { st.start(ctx, fmt.Sprintf("w%d", i), start) })
+			}
+		}
+		wg.Wait()
+	}
+	st.check(ctx, walked)
+	return st.faults
+}
+
+func (st *stage) write(name, text string) {
+	if err := os.WriteFile(filepath.Join(st.dir, name), []byte(text), 0o644); err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+func (st *stage) fault(format string, args ...any) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.faults = append(st.faults, fmt.Sprintf(format, args...))
+}
+
+// An actor is a process on the repository. Once it is dead it writes nothing any more, wherever it is.
+type actor struct {
+	*mem.Store
+	dead atomic.Bool
+	torn int
+	ws   *workspace.Workspaces
+	// puts and gets are told of every record that is written, and asked for. nil: nobody is.
+	puts, gets func(refstore.Key)
+}
+
+var errDead = errors.New("this process is dead")
+
+func (st *stage) process() *actor {
+	st.mu.Lock()
+	st.pids++
+	holder := fmt.Sprintf(".process (pid=%d)", st.pids)
+	st.mu.Unlock()
+	a := &actor{Store: st.records}
+	a.ws = workspace.New(workspace.Stores{
+		Records: a, Locks: a, Objects: st.objects, Local: a, Now: time.Now, Holder: func() string { return holder },
+		Sweep: func(context.Context) error { return nil },
+	})
+	return a
+}
+
+func (a *actor) alive() error {
+	if a.dead.Load() {
+		return errDead
+	}
+	return nil
+}
+
+func (a *actor) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if err := a.alive(); err != nil {
+		return "", err
+	}
+	v, err := a.Store.Put(ctx, r)
+	if a.puts != nil && err == nil {
+		a.puts(r.Key)
+	}
+	return v, err
+}
+
+func (a *actor) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
+	if a.gets != nil {
+		a.gets(key)
+	}
+	return a.Store.Get(ctx, key, fields...)
+}
+
+func (a *actor) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	return a.Put(ctx, r)
+}
+
+func (a *actor) Sync(context.Context) error { return a.alive() }
+
+func (a *actor) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
+	if err := a.alive(); err != nil {
+		return err
+	}
+	return a.Store.Delete(ctx, key, v)
+}
+
+// Append of one that is dead leaves the beginning of what it was at, once.
+func (a *actor) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
+	if err := a.alive(); err != nil {
+		n := min(a.torn, len(data))
+		a.torn = 0
+		if n > 0 {
+			_ = a.Store.Append(ctx, key, offset, data[:n])
+		}
+		return err
+	}
+	return a.Store.Append(ctx, key, offset, data)
+}
+
+func (a *actor) Cut(ctx context.Context, key refstore.Key, size int64) error {
+	if err := a.alive(); err != nil {
+		return err
+	}
+	return a.Store.Cut(ctx, key, size)
+}
+
+// AdoptStream lets running executions be put on record.
+func (a *actor) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = a.Append(ctx, key, 0, data)
+	}
+	return err
+}
+
+// executor is what runs commands in a process.
+func (st *stage) executor(a *actor, objects executions.LocalObjects) *executions.Executor {
+	return executions.NewExecutor(executions.NewStore(a, objects), objects, a, st, executions.Options{
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: func(string) (string, bool) { return "", false },
+		Scratch: func() (string, error) { return st.t.TempDir(), nil }, Now: time.Now,
+	})
+}
+
+// start starts a workspace as a process of its own, which comes to the end that is meant for it.
+func (st *stage) start(ctx context.Context, name string, s sagaStart) {
+	a := st.process()
+	time.Sleep(s.after)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	interrupted := errors.New("interrupted")
+	var cancelled *workspace.Cancelled
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-time.After(s.at):
+		case <-ctx.Done():
+			return
+		}
+		switch s.end {
+		case bySignal:
+			cancel(interrupted)
+		case byCrash:
+			a.torn = s.torn
+			a.dead.Store(true)
+			cancel(errDead)
+		case byRequest, byRequestUnwaited:
+			var err error
+			cancelled, err = st.process().ws.Cancel(context.WithoutCancel(ctx), name, workspace.CancelOptions{
+				By: "ann@there", Reason: "in " + name, NoWait: s.end == byRequestUnwaited, Timeout: time.Minute,
+			})
+			if err != nil {
+				st.fault("cancel %s: %v", name, err)
+			}
+		}
+	})
+	began := time.Now()
+	res, err := a.ws.Start(ctx, name, workspace.StartOptions{
+		Executor: st.executor(a, st.objects), Concurrency: 2, Force: s.force, FailFast: s.failFast, Filter: s.filter, Process: &events.Process{PID: 1},
+	})
+	if s.end != byRequest {
+		cancel(nil)
+	}
+	took := time.Since(began)
+	if s.end == byRequest && took < s.at {
+		cancel(nil) // there is nothing to cancel any more
+	}
+	wg.Wait()
+	switch {
+	case a.dead.Load():
+		return
+	case err != nil:
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, interrupted) {
+			st.fault("start %s: %v", name, err)
+		}
+		return
+	case res.Run.State == record.RunCancelled && (s.end == byItself || took < s.at):
+		st.fault("run %s of %s is cancelled, and nobody has asked for that", res.Run.RunID, name)
+	case res.Run.State != record.RunCancelled && s.end == bySignal && took > s.at+time.Second:
+		st.fault("run %s of %s goes on for %v after a signal", res.Run.RunID, name, took-s.at)
+	}
+	if asked := res.Cancelled; (asked != nil) != (res.Run.State == record.RunCancelled && s.end != bySignal) || asked != nil && (asked.By != "ann@there" || asked.Reason != "in "+name) {
+		st.fault("run %s of %s is %v, and cancelled by %+v", res.Run.RunID, name, res.Run.State, asked)
+	}
+	if cancelled != nil && s.end == byRequest {
+		st.told(name, res.Run, cancelled)
+	}
+}
+
+// told demands that whoever has cancelled a run was told what became of it.
+func (st *stage) told(name string, run *record.Run, c *workspace.Cancelled) {
+	want := map[record.RunState]workspace.CancelStatus{
+		record.RunCancelled: workspace.CancelDone, record.RunCompleted: workspace.CancelCompleted, record.RunFailed: workspace.CancelFailed,
+	}[run.State]
+	if c.Status != want && c.Status != workspace.CancelIdle || c.RunID != run.RunID && c.RunID != "" {
+		st.fault("run %s of %s is %v; who cancelled it was told %+v", run.RunID, name, run.State, *c)
+	}
+}
+
+// Run implements executions.Runner: "t0 <output> <input> …" goes as is said of the task, and what it reads becomes its output.
+func (st *stage) Run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	if ctx.Err() != nil {
+		return runner.Result{}, fmt.Errorf("not started: %w", context.Cause(ctx))
+	}
+	script := spec.Argv[len(spec.Argv)-1]
+	for _, entry := range spec.Env {
+		name, text, _ := strings.Cut(entry, "=")
+		script = strings.ReplaceAll(script, "$"+name+" ", text+" ")
+		if strings.HasSuffix(script, "$"+name) {
+			script = strings.TrimSuffix(script, "$"+name) + text
+		}
+	}
+	words := strings.Fields(script)
+	call := st.call(words[0])
+	out := filepath.Join(spec.Dir, words[1])
+	if err := os.WriteFile(out, []byte(partial), 0o644); err != nil {
+		return runner.Result{}, err
+	}
+	for i, part := range []time.Duration{min(call.takes, spec.OnStartAfter), call.takes - spec.OnStartAfter} {
+		select {
+		case <-time.After(part):
+		case <-ctx.Done():
+			return runner.Result{Cancelled: true, ExitCode: 1}, nil
+		}
+		if i == 0 && call.takes >= spec.OnStartAfter && spec.OnStart != nil {
+			spec.OnStart(runner.Process{PID: 4711})
+		}
+	}
+	if call.fails {
+		return runner.Result{ExitCode: 3}, nil
+	}
+	text := []byte(words[0])
+	for _, in := range words[2:] {
+		data, err := os.ReadFile(filepath.Join(spec.Dir, in))
+		if err != nil {
+			return runner.Result{}, err
+		}
+		text = append(text, data...)
+	}
+	return runner.Result{}, os.WriteFile(out, text, 0o644)
+}
+
+// partial is what a command leaves that is stopped.
+const partial = "not all of it"
+
+func (st *stage) call(task string) sagaCall {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	n := st.calls[task]
+	st.calls[task]++
+	for _, t := range st.saga.tasks {
+		if t.name == task && n < len(t.calls) {
+			return t.calls[n]
+		}
+	}
+	return sagaCall{takes: time.Second}
+}
+
+// check holds every log to the diagram.
+func (st *stage) check(ctx context.Context, walked map[events.Edge]int) {
+	for _, ws := range []string{"w0", "w1"} {
+		for key, err := range st.records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
+			if err != nil {
+				st.t.Fatal(err)
+			}
+			m := events.Machine{Walked: func(e events.Edge, _ int) { walked[e]++ }}
+			var log bytes.Buffer
+			for e, err := range events.Read(ctx, st.records, ws, key.Sort) {
+				if err == nil {
+					line, _ := events.Append(nil, &e.Event)
+					log.Write(line)
+					err = m.Next(&e.Event)
+				}
+				if err != nil {
+					st.fault("run %s of %s: %v\n%s", key.Sort, ws, err, log.Bytes())
+					break
+				}
+			}
+			if m.Ended() == "" {
+				st.fault("run %s of %s has no end\n%s", key.Sort, ws, log.Bytes())
+			}
+		}
+		if rec, err := st.records.Get(ctx, refstore.Key{Partition: "CANCEL", Sort: ws}); err == nil {
+			st.fault("a request is left: %q", rec.Value)
+		}
+	}
+	if _, err := st.objects.Stat(ctx, objectstore.Sum([]byte(partial))); err == nil {
+		st.fault("the output of a command that was stopped is stored")
+	}
+}

@@ -1,0 +1,556 @@
+package workspace_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/internal/repo"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// reader opens the place's repository as somebody who has no session there.
+func (p *place) reader() *workspace.Workspaces {
+	p.t.Helper()
+	r, err := repo.Open(p.repo.Root, repo.Options{Version: "test"})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { r.Close() })
+	return r.Workspaces
+}
+
+func (p *place) plan(change ...func(*workspace.PlanOptions)) *workspace.Plan {
+	p.t.Helper()
+	o := workspace.PlanOptions{Concurrency: 2}
+	for _, c := range change {
+		c(&o)
+	}
+	plan, err := p.reader().Plan(p.ctx, "w", o)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return plan
+}
+
+// steps is "task step …", with what is waited for.
+func steps(p *workspace.Plan) string {
+	var list []string
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		text := p.Graph.Name(int32(i)) + " " + t.Step.String()
+		var waits []string
+		for _, d := range t.Waits {
+			waits = append(waits, p.Graph.Name(d))
+		}
+		if len(waits) > 0 {
+			text += "(" + strings.Join(waits, " ") + ")"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
+}
+
+// A plan says what the next start would do, whatever changed.
+func TestPlan(t *testing.T) {
+	p := newChain(t)
+	check := func(what, want string, change ...func(*workspace.PlanOptions)) {
+		t.Helper()
+		if got := steps(p.plan(change...)); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	check("unchanged", "one hit, two hit, other hit")
+	check("forced in part", "one hit, two run, other not selected", func(o *workspace.PlanOptions) { o.Force, o.Filter = true, "two" })
+	p.write("a.txt", "b")
+	check("an input changed on disk", "one run, two waits(one), other hit")
+	p.write("a.txt", "a")
+	check("and back", "one hit, two hit, other hit")
+	p.write("e3.yaml", "e3: 1\nname: p\n"+strings.ReplaceAll(chain, "two}", "two, version: 2}")+"\n")
+	if plan := p.plan(); !plan.Edited || plan.New || steps(plan) != "one hit, two run, other hit" {
+		t.Errorf("an edited task: edited %v, %s", plan.Edited, steps(plan))
+	}
+	p.write("e3.yaml", "e3: 1\nname: p\n"+strings.ReplaceAll(chain, "value: 1", "value: 2")+"\n")
+	check("a new value that nobody reads", "one hit, two hit, other hit")
+	if _, err := p.reader().Plan(p.ctx, "w", workspace.PlanOptions{Filter: "onee"}); !errors.Is(err, workspace.ErrNoMatch) {
+		t.Errorf("a filter that names nothing: %v", err)
+	}
+	if _, err := p.reader().Plan(p.ctx, "x", workspace.PlanOptions{}); !errors.Is(err, workspace.ErrNotFound) {
+		t.Errorf("a workspace that is not there: %v", err)
+	}
+	if err := p.ws.Create(p.ctx, "empty"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.reader().Plan(p.ctx, "empty", workspace.PlanOptions{}); !errors.Is(err, workspace.ErrNotDeployed) {
+		t.Errorf("an empty workspace: %v", err)
+	}
+}
+
+// What a start would deploy first can be planned without it, with the values that were set.
+func TestPlanFile(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.txt", "a")
+	file := filepath.Join(p.dir, "new.yaml")
+	p.write("new.yaml", "e3: 1\nname: fresh\n"+chain+"\n")
+	before := p.print()
+	plan, err := p.reader().PlanFile(p.ctx, "", file, workspace.PlanOptions{Concurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Workspace != "fresh" || !plan.New || plan.File != file || steps(plan) != "one run, two waits(one), other run" {
+		t.Errorf("workspace %s of %s, new %v: %s", plan.Workspace, plan.File, plan.New, steps(plan))
+	}
+	if after := p.print(); !maps.Equal(before, after) {
+		t.Errorf("the repository changed:\n%s", cmp.Diff(before, after))
+	}
+	p.deploy(chain)
+	p.run = func(context.Context, string, string) int { return 3 }
+	p.start()
+	p.run = shell
+	p.set("a", "set")
+	p.start(func(o *workspace.StartOptions) { o.Filter = "one" })
+	plan, err = p.reader().PlanFile(p.ctx, "w", file, workspace.PlanOptions{Concurrency: 1})
+	if err != nil || plan.New || steps(plan) != "one hit, two run, other run" {
+		t.Errorf("in a workspace in which a is set: %v, %v", plan, err)
+	}
+	if _, err := p.reader().PlanFile(p.ctx, "", filepath.Join(p.dir, "no.yaml"), workspace.PlanOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	// Nothing is taken over that was not named.
+	p.write("new.yaml", "e3: 1\nname: w\n"+strings.Replace(chain, "value: 1", "value: 5", 1)+"\n")
+	if _, err := p.reader().PlanFile(p.ctx, "", file, workspace.PlanOptions{}); !errors.Is(err, workspace.ErrExists) {
+		t.Errorf("a workspace that follows another file: %v", err)
+	}
+}
+
+// How long tasks took when they last ran tells how long a run would take.
+func TestPlanDurations(t *testing.T) {
+	p := newChain(t)
+	took := record.Durations{"one": 3 * time.Second, "two": 5 * time.Second, "other": 7 * time.Second}
+	p.overwrite(refstore.Key{Partition: "INDEX/durations", Sort: "w"}, took.Encode([]string{"one", "two", "other"}))
+	check := func(what string, least, most time.Duration, critical []int32, unknown int) {
+		t.Helper()
+		f := p.plan().Forecast
+		if !f.History || f.Least != least || f.Most != most || f.CriticalTime != most || !slices.Equal(f.Critical, critical) || f.Unknown != unknown {
+			t.Errorf("%s: %+v, want %v to %v, along %v, %d unknown", what, f, least, most, critical, unknown)
+		}
+	}
+	check("unchanged", 0, 0, nil, 0)
+	p.write("a.txt", "b")
+	check("an input changed", 3*time.Second, 8*time.Second, []int32{0, 1}, 0)
+	p.write("e3.yaml", "e3: 1\nname: p\n"+chain+"\n  more: {in: {x: two}, out: q, run: cat more}\n")
+	check("a task added", 3*time.Second, 13*time.Second, []int32{0, 1, 3}, 1)
+}
+
+// While a run is under way a plan can be made, says who is at work, and disturbs nothing.
+func TestPlanDuringRun(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.txt", "1")
+	p.write("b.txt", "2")
+	p.deploy(twoInputs)
+	g := newGate()
+	p.run = func(ctx context.Context, script, dir string) int {
+		g.wait()
+		return shell(ctx, script, dir)
+	}
+	done := make(chan *workspace.RunResult)
+	go func() { done <- p.start() }()
+	<-g.reached
+	plan := p.plan()
+	if plan.Busy == nil || plan.Busy.Doing() != "being run" || steps(plan) != "t run" {
+		t.Errorf("busy %+v: %s", plan.Busy, steps(plan))
+	}
+	close(g.open)
+	<-done
+	if plan = p.plan(); plan.Busy != nil || steps(plan) != "t hit" {
+		t.Errorf("afterwards, busy %+v: %s", plan.Busy, steps(plan))
+	}
+	if !p.current() {
+		t.Error("the run after was not proven current at once")
+	}
+}
+
+// What a start needs and the store has lost is missed by a plan too, unless the start would take it in again.
+func TestPlanMissingInputs(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.txt", "1")
+	p.write("b.txt", "2")
+	p.deploy(twoInputs)
+	p.set("b", "set")
+	lose := func(name string) {
+		t.Helper()
+		h := p.output(name).String()
+		if err := os.Remove(filepath.Join(p.repo.Objects.Path(), h[:2], h[2:])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lose("a")
+	if plan := p.plan(); steps(plan) != "t run" {
+		t.Errorf("without the content of a linked input: %s", steps(plan))
+	}
+	lose("b")
+	var missing *workspace.MissingError
+	_, err := p.reader().Plan(p.ctx, "w", workspace.PlanOptions{})
+	_, startErr := p.ws.Start(p.ctx, "w", startOptions(p, ""))
+	if !errors.As(err, &missing) || startErr == nil || err.Error() != startErr.Error() {
+		t.Errorf("without the content of an input that was set the plan says %v, the start %v", err, startErr)
+	}
+}
+
+// print is every file of the repository with all that can be seen of it.
+func (p *place) print() map[string]string {
+	p.t.Helper()
+	seen := map[string]string{}
+	err := filepath.WalkDir(p.repo.Root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := fmt.Sprint(info.Mode(), " ", info.ModTime().UnixNano(), " ", info.Size())
+		if info.Mode().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text += fmt.Sprintf(" %x", sha256.Sum256(data))
+		}
+		seen[path] = text
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return seen
+}
+
+// A draft is a package file that is edited and run again and again.
+type draft struct {
+	p       *place
+	version int
+	value   int
+	labels  []string // of the matrix task m
+	tasks   []draftTask
+	broken  bool // the file makes no sense
+
+	lost map[string]bool // outputs that were removed by hand
+
+	mu    sync.Mutex
+	calls map[string]int // of each script
+}
+
+type draftTask struct {
+	name  string
+	seed  int
+	mode  string // ok, fail, flaky, vary
+	two   bool   // two outputs
+	reads []string
+}
+
+var draftModes = []string{"ok", "ok", "ok", "ok", "vary", "fail", "flaky"}
+
+func (d *draft) sources() []string {
+	names := []string{"a", "b", "v"}
+	for i := range d.tasks {
+		names = append(names, d.tasks[i].name)
+		if d.tasks[i].two {
+			names = append(names, d.tasks[i].name+".odd")
+		}
+	}
+	if len(d.labels) > 0 {
+		names = append(names, "m[*]")
+	}
+	return names
+}
+
+func (d *draft) add(t *rapid.T) {
+	d.version++
+	d.tasks = append(d.tasks, draftTask{
+		name: fmt.Sprint("t", d.version), seed: rapid.IntRange(0, 3).Draw(t, "seed"),
+		mode: rapid.SampledFrom(draftModes).Draw(t, "mode"), two: rapid.Bool().Draw(t, "two outputs"),
+		reads: rapid.SliceOfNDistinct(rapid.SampledFrom(d.sources()), 0, 3, rapid.ID[string]).Draw(t, "reads"),
+	})
+}
+
+// text is the package file. What is read and is no more is left out.
+func (d *draft) text() string {
+	if d.broken {
+		return "e3: 1\nname: p\ntasks: {x: {run: 3}}\n"
+	}
+	b := fmt.Sprintf("e3: 1\nname: p\ninputs: {a: {file: a.txt}, b: {file: b.txt}, v: {value: %d}}\ntasks:\n", d.value)
+	if len(d.labels) > 0 {
+		b += fmt.Sprintf("  m: {matrix: {k: [%s]}, in: {x0: a}, out: m.txt, run: make 0 ok $out -- $x0 $k}\n", strings.Join(d.labels, ", "))
+	}
+	known := (&draft{labels: d.labels}).sources()
+	for i := range d.tasks {
+		task := &d.tasks[i]
+		var in, args []string
+		for k, source := range task.reads {
+			if slices.Contains(known, source) {
+				in = append(in, fmt.Sprintf("x%d: %q", k, source))
+				args = append(args, fmt.Sprintf("$x%d", k))
+			}
+		}
+		out, vars := task.name+".txt", "$out"
+		if task.two {
+			out, vars = fmt.Sprintf("{odd: %s.odd, even: %s.even}", task.name, task.name), "$odd $even"
+		}
+		b += fmt.Sprintf("  %s: {in: {%s}, out: %s, retries: %d, run: make %d %s %s -- %s}\n",
+			task.name, strings.Join(in, ", "), out, map[bool]int{true: 1}[task.mode == "flaky"], task.seed, task.mode, vars, strings.Join(args, " "))
+		known = append(known, task.name)
+		if task.two {
+			known = append(known, task.name+".odd")
+		}
+	}
+	return b
+}
+
+// make stands for the commands: few different outputs, so that a change often makes no difference further down.
+func (d *draft) make(_ context.Context, script, dir string) int {
+	words := strings.Fields(script)
+	split := slices.Index(words, "--")
+	mode, outputs := words[2], words[3:split]
+	sum := sha256.New()
+	fmt.Fprint(sum, words[1])
+	for _, source := range words[split+1:] {
+		if err := filepath.WalkDir(filepath.Join(dir, source), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			fmt.Fprintf(sum, " %s", data)
+			return err
+		}); err != nil {
+			fmt.Fprint(sum, source) // a value
+		}
+	}
+	d.mu.Lock()
+	d.calls[outputs[0]]++
+	n := d.calls[outputs[0]]
+	d.mu.Unlock()
+	if mode == "fail" || mode == "flaky" && n%2 == 1 {
+		return 3
+	}
+	h := sum.Sum(nil)
+	for k, out := range outputs {
+		text := fmt.Sprint("content ", h[k]%3)
+		if mode == "vary" {
+			text += fmt.Sprint(" ", n%2)
+		}
+		if os.WriteFile(filepath.Join(dir, out), []byte(text), 0o644) != nil {
+			return 9
+		}
+	}
+	return 0
+}
+
+var draftEdits = []string{
+	"input", "input", "value", "seed", "seed", "mode", "add", "remove", "outputs", "matrix", "set", "unset", "lose", "reject", "prune", "remove file", "broken", "deploy",
+}
+
+// edit changes the project, or what is on record, in one way.
+func (d *draft) edit(t *rapid.T) {
+	p, at := d.p, rapid.IntRange(0, 9).Draw(t, "at")
+	task := &d.tasks[at%len(d.tasks)]
+	what := rapid.SampledFrom(draftEdits).Draw(t, "edit")
+	switch what {
+	case "input":
+		p.write(rapid.SampledFrom([]string{"a.txt", "b.txt"}).Draw(t, "file"), fmt.Sprint("text ", rapid.IntRange(0, 2).Draw(t, "text")))
+	case "remove file":
+		if at == 0 {
+			os.Remove(filepath.Join(p.dir, "b.txt"))
+		}
+	case "value":
+		d.value = rapid.IntRange(0, 2).Draw(t, "value")
+	case "seed":
+		task.seed = rapid.IntRange(0, 3).Draw(t, "seed")
+	case "mode":
+		task.mode = rapid.SampledFrom(draftModes).Draw(t, "mode")
+	case "outputs":
+		task.two = !task.two
+	case "add":
+		d.add(t)
+	case "remove":
+		if len(d.tasks) > 1 {
+			d.tasks = slices.Delete(d.tasks, at%len(d.tasks), at%len(d.tasks)+1)
+		}
+	case "matrix":
+		d.labels = rapid.SampledFrom([][]string{{"p"}, {"p", "q"}, {"q", "p", "r"}, nil}).Draw(t, "labels")
+	case "broken":
+		d.broken = at == 0
+	case "deploy":
+		_, _ = p.ws.DeployFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")) // it may be broken
+	case "set":
+		_ = p.ws.Set(p.ctx, "w", "a", p.file(fmt.Sprint("text ", at%3)))
+	case "unset":
+		_, _ = p.ws.Unset(p.ctx, "w", "a")
+	case "lose", "reject", "prune":
+		d.spoil(t, what)
+	}
+	p.write("e3.yaml", d.text())
+}
+
+// spoil takes one of the answers away.
+func (d *draft) spoil(t *rapid.T, how string) {
+	p := d.p
+	var list []*executions.Execution
+	for e, err := range p.repo.Executions.All(p.ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.State == record.Success {
+			list = append(list, e)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	slices.SortFunc(list, func(a, b *executions.Execution) int { return strings.Compare(a.ExecutionID, b.ExecutionID) })
+	e := list[rapid.IntRange(0, 99).Draw(t, "which")%len(list)]
+	var err error
+	switch how {
+	case "lose":
+		if err = os.Remove(filepath.Join(p.repo.Objects.Path(), e.OutputHash[:2], e.OutputHash[2:])); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		d.lost[e.OutputHash] = true
+	case "reject":
+		_, err = p.curator().Reject(p.ctx, e.Key, e.ExecutionID, &record.Rejection{Rejected: true, At: e.CompletedAt})
+	case "prune":
+		_, err = p.curator().Prune(p.ctx, e.Key.Task, []executions.Victim{e.Victim()}, "me", "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Over any history of edits, losses and runs: what was planned is what the start that follows does, and planning leaves
+// no trace.
+func TestPlanAgrees(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p := newPlace(t)
+		d := &draft{p: p, calls: map[string]int{}, lost: map[string]bool{}, labels: []string{"p", "q"}}
+		p.run = d.make
+		p.write("a.txt", "text 0")
+		p.write("b.txt", "text 1")
+		for range rapid.IntRange(1, 5).Draw(rt, "tasks") {
+			d.add(rt)
+		}
+		p.write("e3.yaml", d.text())
+		if err := p.ws.Create(p.ctx, "w"); err != nil {
+			rt.Fatal(err)
+		}
+		file := filepath.Join(p.dir, "e3.yaml")
+		d.compare(rt, func(w *workspace.Workspaces) (*workspace.Plan, error) {
+			return w.PlanFile(p.ctx, "w", file, workspace.PlanOptions{Concurrency: 2})
+		}, func(o workspace.StartOptions) (*workspace.RunResult, error) {
+			if _, _, err := p.ws.DeployNew(p.ctx, "w", file); err != nil {
+				return nil, err
+			}
+			return p.ws.Start(p.ctx, "w", o)
+		})
+		for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
+			for range rapid.IntRange(0, 3).Draw(rt, "edits") {
+				d.edit(rt)
+			}
+			force := rapid.IntRange(0, 4).Draw(rt, "force") == 0
+			filter := rapid.SampledFrom([]string{"", "", "", "t1", "m*", "t?"}).Draw(rt, "filter")
+			d.compare(rt, func(w *workspace.Workspaces) (*workspace.Plan, error) {
+				return w.Plan(p.ctx, "w", workspace.PlanOptions{Concurrency: 2, Force: force, Filter: filter})
+			}, func(o workspace.StartOptions) (*workspace.RunResult, error) {
+				o.Force, o.Filter = force, filter
+				return p.ws.Start(p.ctx, "w", o)
+			})
+		}
+	})
+}
+
+// compare plans, starts, and holds one against the other.
+func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*workspace.Plan, error), start func(workspace.StartOptions) (*workspace.RunResult, error)) {
+	p := d.p
+	r, err := repo.Open(p.repo.Root, repo.Options{Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	before := p.print()
+	plan, planErr := makePlan(r.Workspaces)
+	if after := p.print(); !maps.Equal(before, after) {
+		t.Fatalf("the repository changed:\n%s", cmp.Diff(before, after))
+	}
+	var mu sync.Mutex
+	executed := map[string]bool{}
+	o := startOptions(p, "")
+	o.OnEvent = func(e events.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if e.Type == events.TaskStarted {
+			executed[e.Task] = true
+		}
+	}
+	res, err := start(o)
+	if planErr != nil || err != nil {
+		if planErr == nil || err == nil || planErr.Error() != err.Error() {
+			t.Fatalf("planning says %v, the start %v", planErr, err)
+		}
+		return
+	}
+	cached := map[string]string{}
+	for e := range res.Run.Tasks.All() {
+		if e.Cached {
+			cached[e.Task] = e.ExecutionID
+		}
+	}
+	total := 0
+	for i := range plan.Tasks {
+		task, name := &plan.Tasks[i], plan.Graph.Name(int32(i))
+		fine := d.back(task, cached[name]) // its output was gone when the plan was made, and another task has left the same since
+		switch answer, hit := cached[name]; task.Step {
+		case dataflow.StepNone:
+			fine = !hit && !executed[name]
+			total--
+		case dataflow.StepHit:
+			fine = fine || answer == task.ExecutionID && !executed[name]
+		case dataflow.StepRun:
+			fine = fine || executed[name] || len(task.Waits) > 0 && !hit && res.Run.State == record.RunFailed
+		case dataflow.StepWait:
+			fine = len(task.Waits) > 0 && !(hit && executed[name]) && (hit || executed[name] || res.Run.State == record.RunFailed)
+		}
+		if !fine {
+			t.Fatalf("%s is planned as %v with %q; it was executed: %v, answered by %q\n%s", name, task.Step, task.ExecutionID, executed[name], cached[name], steps(plan))
+		}
+		total++
+	}
+	if int64(total) != res.Run.Summary.Total || plan.Package.Hash == "" || res.Run.PackageRef != plan.Package.Name+"@"+plan.Package.Version {
+		t.Fatalf("%d tasks of %v are planned, the run has %d of %s", total, plan.Package, res.Run.Summary.Total, res.Run.PackageRef)
+	}
+}
+
+// back tells whether an execution answers a task now that was passed over when it was planned, because its output was gone.
+func (d *draft) back(task *dataflow.TaskPlan, answer string) bool {
+	if task.Key == nil || answer == "" {
+		return false
+	}
+	e, err := d.p.repo.Executions.Get(d.p.ctx, *task.Key, answer)
+	return err == nil && e.State == record.Success && d.lost[e.OutputHash]
+}

@@ -1,0 +1,338 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// RunReport is a run as people look at it: its record, completed by its events where the record says nothing yet. Where the
+// record is gone, or cannot be read, the run is told from its events alone.
+type RunReport struct {
+	*record.Run
+	Provenance *record.Provenance // how it came here; nil where it was made here
+	Process    *events.Process    // who ran it, as Report and Runs tell; nil where nobody knows
+	By         string             // who cancelled it, user@host; as Report and Runs tell
+	Filter     string             // what it was asked for, "" is all; as Report and Runs tell
+	// Live says that the run's process is at work. A run on record as running that is not
+	// live was interrupted: the next start closes it.
+	Live  bool
+	Done  int64 // tasks that have come to an end
+	Total int64 // tasks of the run, as far as is known
+	Tasks []TaskReport
+	// Unnamed is how many more tasks an earlier run answered that nothing names any more.
+	Unnamed int64
+	// Damage says which line of the events cannot be read, nor what follows it; nil where all can. Report tells it.
+	Damage error
+
+	unrecorded bool // there is no record that can be read, or it is one of a dead run that was closed
+}
+
+// Status is the run's state in a word.
+func (r *RunReport) Status() string {
+	switch {
+	case r.State != record.RunRunning || r.Live:
+		return r.State.String()
+	case r.Provenance != nil:
+		return "unfinished" // when it was exported
+	}
+	return "interrupted"
+}
+
+// Crashed tells whether the run's process died, and somebody has closed the run since. It took until the last sign of life.
+func (r *RunReport) Crashed() bool { return r.State == record.RunFailed && r.Error == crashedError }
+
+// TaskState is how far a task has come in a run.
+type TaskState string
+
+// The states of tasks.
+const (
+	TaskCached      TaskState = "cached"
+	TaskSuccess     TaskState = "success"
+	TaskFailed      TaskState = "failed"      // the command's own non-zero exit
+	TaskError       TaskState = "error"       // it did not get that far: signal, timeout, cancelled, bad output
+	TaskSkipped     TaskState = "skipped"     // something upstream failed
+	TaskRunning     TaskState = "running"     // now
+	TaskRetrying    TaskState = "retrying"    // waits for its next attempt
+	TaskInterrupted TaskState = "interrupted" // its run died while it was running
+)
+
+// TaskReport is a task in a run.
+type TaskReport struct {
+	Task        string
+	State       TaskState
+	ExecutionID string // "" where nothing was executed
+	Key         string // of the execution; "" where only a look at the executions tells
+	StartedAt   time.Time
+	Duration    time.Duration // of the execution, whenever it was; of a running one, until now
+	Attempt     int64         // 0 where nothing was executed in this run
+	ExitCode    int64
+	Reason      string
+	Message     string
+	Because     string // the task whose failure made it be skipped
+	// ImportedFrom is the last step of the execution's way here; nil where it was made here, or is gone. Report tells it, and
+	// Rejection.
+	ImportedFrom *record.Step
+	Rejection    *record.Rejection // what somebody thinks of the execution now; nil where nobody ever rejected it
+}
+
+// RunSummary is Report of the run that a workspace shows, without its tasks.
+func (w *Workspaces) RunSummary(ctx context.Context, ws string) (*RunReport, error) {
+	return w.summary(ctx, ws, "")
+}
+
+// summary tells a run without its tasks: "" is the one that the workspace shows.
+func (w *Workspaces) summary(ctx context.Context, ws, id string) (*RunReport, error) {
+	for {
+		r, err := w.head(ctx, ws, id)
+		if err != nil || r.State != record.RunRunning || r.Provenance != nil || r.unrecorded {
+			return r, err
+		}
+		busy, err := w.Busy(ctx, ws)
+		if err != nil {
+			return nil, err
+		}
+		if r.Live = busy.runs(r.Run); r.Live {
+			return r, nil
+		}
+		// It may have ended between the two looks.
+		if again, err := w.head(ctx, ws, id); err != nil || again.RunID == r.RunID && again.State == r.State {
+			return r, err
+		}
+	}
+}
+
+// runs tells whether whoever holds the workspace is the process of a run that has not ended. The lock is taken before a run
+// begins: a holder since later is another one.
+func (e *BusyError) runs(run *record.Run) bool {
+	return e != nil && (e.Holder == "" || e.Operation == record.Dataflow && !e.Since.After(run.StartedAt))
+}
+
+// Report tells a run of a workspace by a prefix of its id, "" the one that the workspace shows. It need not be on record if
+// its events are here. Those and imported runs are told also of a workspace that is not here.
+func (w *Workspaces) Report(ctx context.Context, ws, run string) (*RunReport, error) {
+	_, missing := w.State(ctx, ws)
+	if missing != nil && !errors.Is(missing, ErrNotFound) {
+		return nil, missing
+	}
+	id, err := w.runID(ctx, ws, run)
+	var unknown *UnknownError
+	if missing != nil && err != nil && !errors.As(err, &unknown) && !errors.Is(err, executions.ErrAmbiguous) {
+		return nil, missing
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := w.summary(ctx, ws, id)
+	if missing != nil && (err != nil || r.Provenance == nil && id == "") {
+		return nil, missing
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := w.tasks(ctx, ws, r)
+	if err != nil {
+		return nil, err
+	}
+	return r, w.complete(ctx, ws, r, f.packageHash())
+}
+
+// tasks adds to the report of a run what became of its tasks, as far as its events and its record say.
+func (w *Workspaces) tasks(ctx context.Context, ws string, r *RunReport) (*Fold, error) {
+	f, damage, err := w.fold(ctx, ws, r.RunID)
+	if err != nil {
+		return nil, err
+	}
+	r.Damage = damage
+	r.tell(f.started, f.end)
+	if !r.unrecorded && r.State != record.RunRunning {
+		r.named(f)
+		r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
+		return f, nil
+	}
+	if r.Unnamed, err = w.expand(ctx, ws, r.RunID, f); err != nil {
+		return nil, err
+	}
+	if r.unrecorded {
+		g, err := w.graphOf(ctx, f.packageHash())
+		if err != nil {
+			return nil, err
+		}
+		f.sort(g)
+		r.Run.Tasks = f.Executions()
+	}
+	if f.end == nil || f.end.Data == nil || f.end.Data.Summary == nil {
+		r.Summary = f.Summary()
+	}
+	r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
+	if r.State == record.RunRunning {
+		r.Done += r.Summary.Skipped
+	}
+	for i := range f.tasks {
+		if t := &f.tasks[i]; t.State != "" && t.State != taskReady {
+			r.Tasks = append(r.Tasks, t.TaskReport)
+		}
+	}
+	r.now(w.Now())
+	return f, nil
+}
+
+// named lists the tasks of a run that has ended in the order of its record, that of the package: with the proven ones, which
+// only the record names.
+func (r *RunReport) named(f *Fold) {
+	r.Tasks = make([]TaskReport, 0, max(len(f.tasks), r.Run.Tasks.Len()))
+	taken := make(map[string]bool, r.Run.Tasks.Len())
+	for e := range r.Run.Tasks.All() {
+		taken[e.Task] = true
+		if i, ok := f.index[e.Task]; ok && f.tasks[i].State != taskReady {
+			r.Tasks = append(r.Tasks, f.tasks[i].TaskReport)
+			continue
+		}
+		t := TaskReport{Task: e.Task, ExecutionID: e.ExecutionID, State: TaskSuccess}
+		if e.Cached {
+			t.State = TaskCached
+		}
+		r.Tasks = append(r.Tasks, t)
+	}
+	for i := range f.tasks {
+		if t := &f.tasks[i]; !taken[t.Task] && t.State != "" && t.State != taskReady {
+			r.Tasks = append(r.Tasks, t.TaskReport)
+		}
+	}
+	r.now(time.Time{})
+}
+
+// now settles the tasks that have not come to an end: they run until now, or their run died over them.
+func (r *RunReport) now(now time.Time) {
+	for i := range r.Tasks {
+		t := &r.Tasks[i]
+		switch {
+		case r.State != record.RunRunning && t.State == TaskRetrying: // an older e3 said no more
+			t.State = failure(t.Message)
+		case !r.Live && (t.State == TaskRunning || t.State == TaskRetrying):
+			t.State = TaskInterrupted
+		case t.State == TaskRunning:
+			t.Duration = now.Sub(t.StartedAt)
+		}
+	}
+}
+
+// head tells a run from its record or, where that is gone, cannot be read, or is one of a dead run that somebody has closed
+// without it, from the ends of its events. "" is the run that the workspace shows.
+func (w *Workspaces) head(ctx context.Context, ws, id string) (*RunReport, error) {
+	rec, err := w.runRecord(ctx, ws, id)
+	if errors.Is(err, refstore.ErrNotFound) && id != "" {
+		r, found, err2 := w.headFromEvents(ctx, ws, id)
+		if err2 != nil || found {
+			return r, err2
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.headOf(ctx, ws, rec)
+}
+
+// headOf tells a run from its record, which was read with its provenance.
+func (w *Workspaces) headOf(ctx context.Context, ws string, rec refstore.Record) (*RunReport, error) {
+	run, err := decodeRun(rec)
+	if imported(rec) && err != nil {
+		return nil, err
+	}
+	if err == nil && (run.State != record.RunRunning || imported(rec)) {
+		return &RunReport{Run: run.Run, Provenance: run.provenance}, nil
+	}
+	if err == nil {
+		end, err := events.End(ctx, w.Records, ws, rec.Key.Sort)
+		if err != nil {
+			return nil, err
+		}
+		if end == nil {
+			return &RunReport{Run: run.Run}, nil
+		}
+	}
+	r, _, err := w.headFromEvents(ctx, ws, rec.Key.Sort)
+	return r, err
+}
+
+// headFromEvents tells a run from the first and the last of its events. found says whether it has any.
+func (w *Workspaces) headFromEvents(ctx context.Context, ws, id string) (r *RunReport, found bool, err error) {
+	r = &RunReport{Run: &record.Run{RunID: id, WorkspaceName: ws, State: record.RunRunning}, unrecorded: true}
+	info, err := w.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + ws, Sort: id})
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return nil, false, err
+	}
+	if found = err == nil; info.Sealed {
+		r.Provenance = &record.Provenance{} // nobody but an import seals the events of a run
+	}
+	started, err := events.First(ctx, w.Records, ws, id)
+	if err != nil {
+		return nil, false, err
+	}
+	end, err := events.End(ctx, w.Records, ws, id)
+	if err != nil {
+		return nil, false, err
+	}
+	r.StartedAt, _ = executions.ParseID(id)
+	if started != nil {
+		r.StartedAt = started.Time
+		if d := started.Data; d != nil {
+			r.PackageRef, r.InputSnapshot = d.Package, hashOrNone(d.Inputs)
+		}
+	}
+	if end != nil {
+		r.ended(end)
+	}
+	r.tell(started, end)
+	return r, found, nil
+}
+
+// ended takes over what the last event of a run says.
+func (r *RunReport) ended(end *events.Event) {
+	r.State, r.CompletedAt = stateAfter(end), end.Time
+	if r.State == record.RunFailed {
+		r.FailedTask = end.Task
+	}
+	d := end.Data
+	if d == nil {
+		return
+	}
+	// Who closes a dead run says how long it lived as far as anybody saw, long after.
+	if took := time.Duration(min(max(d.Duration, 0), maxMillis)) * time.Millisecond; took > 0 && r.StartedAt.Add(took).Before(end.Time) {
+		r.CompletedAt = r.StartedAt.Add(took)
+	}
+	if r.State == record.RunFailed {
+		r.Error = d.Message
+		if d.Reason != "" {
+			r.Error = d.Reason + ": " + d.Message
+		}
+	}
+	r.OutputSnapshot = hashOrNone(d.Outputs)
+	if s := d.Summary; s != nil {
+		r.Summary = record.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped}
+	}
+}
+
+// tell takes over what only events say of a run as a whole.
+func (r *RunReport) tell(started, end *events.Event) {
+	if started != nil && started.Data != nil {
+		r.Process, r.Filter = started.Data.Process, started.Data.Filter
+	}
+	if end != nil && end.Data != nil {
+		r.By = end.Data.By
+	}
+}
+
+// hashOrNone returns a text if it is a hash, else "".
+func hashOrNone(text string) string {
+	if _, err := objectstore.ParseHash(text); err != nil {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,242 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/executions"
+	"e3/internal/eastref"
+	"e3/internal/record"
+	"e3/objectstore"
+)
+
+// complete adds what only the executions tell: of those that no event describes, which answer proven tasks or are of an
+// imported run, all; of the others, where they come from and whether they still stand. Of an execution that cannot be found
+// no more is told than the run says.
+func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg string) error {
+	var open, described []int
+	for i := range r.Tasks {
+		switch t := &r.Tasks[i]; {
+		case t.ExecutionID == "":
+		case t.Key != "":
+			described = append(described, i)
+		case t.Duration == 0:
+			open = append(open, i)
+		}
+	}
+	x := executions.NewStore(w.Records, w.Objects)
+	err := parallel(ctx, len(described), func(ctx context.Context, k int) error {
+		return r.Tasks[described[k]].look(ctx, x)
+	})
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	packages, err := w.packagesOf(ctx, ws, r, pkg)
+	if err != nil {
+		return err
+	}
+	named := make([]bool, len(open)) // a package knows the task
+	err = parallel(ctx, len(open), func(ctx context.Context, k int) error {
+		t := &r.Tasks[open[k]]
+		e, known, err := packages.find(ctx, x, t.Task, t.ExecutionID)
+		if named[k] = known; err != nil && !errors.Is(err, executions.ErrNotFound) {
+			return err
+		}
+		t.found(e)
+		return nil
+	})
+	if err != nil || r.Provenance == nil {
+		return err
+	}
+	return seek(ctx, x, r.Tasks, open, named)
+}
+
+// parallel calls do for 0 to n-1, from several goroutines, until one fails.
+func parallel(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	const part = 64
+	for from := 0; from < n; from += part {
+		g.Go(func() error {
+			for k := from; k < min(from+part, n); k++ {
+				if err := do(ctx, k); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// look reads the execution of a task whose key is known. That it is gone, or cannot be read, takes nothing from the report.
+func (t *TaskReport) look(ctx context.Context, x *executions.Store) error {
+	key, ok := executions.ParseKey(t.Key)
+	if !ok {
+		return nil
+	}
+	e, err := x.Get(ctx, key, t.ExecutionID)
+	switch {
+	case err == nil:
+		t.standing(e)
+	case !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed):
+		return err
+	}
+	return nil
+}
+
+// standing takes over where an execution comes from, and what is thought of it.
+func (t *TaskReport) standing(e *executions.Execution) {
+	if p := e.Provenance; p != nil {
+		t.ImportedFrom = &record.Step{}
+		if n := len(p.Steps); n > 0 {
+			t.ImportedFrom = &p.Steps[n-1]
+		}
+	}
+	t.Rejection = e.Rejection
+}
+
+// seek looks in the whole repository for executions of tasks that no package here knows by name.
+func seek(ctx context.Context, x *executions.Store, tasks []TaskReport, open []int, named []bool) error {
+	lost := map[string]*TaskReport{}
+	for k, i := range open {
+		if t := &tasks[i]; !named[k] {
+			lost[t.ExecutionID] = t
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	for e, err := range x.All(ctx) {
+		if errors.Is(err, executions.ErrMalformed) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if t, ok := lost[e.ExecutionID]; ok {
+			t.found(e)
+			delete(lost, e.ExecutionID)
+		}
+		if len(lost) == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// found takes over what the execution of a task tells that was known by the run's record only.
+func (t *TaskReport) found(e *executions.Execution) {
+	if e == nil {
+		return
+	}
+	t.standing(e)
+	t.Key, t.StartedAt = e.Key.String(), e.StartedAt
+	switch e.State {
+	case record.Running: // when it was exported
+		return
+	case record.Failed:
+		t.State, t.ExitCode = TaskFailed, e.ExitCode
+	case record.Error:
+		t.State, t.Message = TaskError, e.Message
+	}
+	t.Duration = e.CompletedAt.Sub(e.StartedAt)
+}
+
+// packages are those that may say what the tasks of a run are, most likely first: their tasks by name.
+type packages []map[string]*record.PackageTask
+
+// packagesOf returns the package of a run, as its events tell it, and the one that is deployed now. An imported run may
+// have neither here: then all those that are registered under the name of its package.
+func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pkg string) (packages, error) {
+	var hashes []string
+	add := func(hash string) {
+		if hash != "" && !slices.Contains(hashes, hash) {
+			hashes = append(hashes, hash)
+		}
+	}
+	add(pkg)
+	s, err := w.State(ctx, ws)
+	switch {
+	case err == nil:
+		add(s.PackageHash)
+	case !errors.Is(err, ErrNotFound):
+		return nil, err
+	}
+	if r != nil && r.Provenance != nil {
+		all, err := w.Packages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		name, _, _ := strings.Cut(r.PackageRef, "@")
+		for _, p := range all {
+			if p.Name == name {
+				add(p.Hash)
+			}
+		}
+	}
+	list := make(packages, 0, len(hashes))
+	for _, hash := range hashes {
+		tasks, err := w.tasksOf(ctx, hash)
+		if err != nil {
+			return nil, err
+		}
+		if tasks != nil {
+			list = append(list, tasks)
+		}
+	}
+	return list, nil
+}
+
+// find looks for an execution of a task by its id among those of every task of that name; named tells whether there is one.
+func (p packages) find(ctx context.Context, x *executions.Store, task, id string) (e *executions.Execution, named bool, err error) {
+	err = fmt.Errorf("execution %s: %w", id, executions.ErrNotFound)
+	tried := map[string]bool{}
+	for _, tasks := range p {
+		t, ok := tasks[task]
+		if !ok || tried[t.Task] {
+			continue
+		}
+		named, tried[t.Task] = true, true
+		h, bad := objectstore.ParseHash(t.Task)
+		if bad != nil {
+			return nil, named, bad
+		}
+		if e, err = x.FindTask(ctx, h, id); err == nil || !errors.Is(err, executions.ErrNotFound) {
+			return e, named, err
+		}
+	}
+	return nil, named, err
+}
+
+// tasksOf returns the tasks of a package, whoever made it: those of the reference have nothing but a name and an object.
+// nil says that the package is gone, or is none.
+func (w *Workspaces) tasksOf(ctx context.Context, hash string) (map[string]*record.PackageTask, error) {
+	pkg, err := w.LoadPackage(ctx, hash)
+	if errors.Is(err, record.ErrType) {
+		var east *eastref.Package
+		if east, err = w.loadEast(ctx, hash); err == nil {
+			pkg = &record.Package{Tasks: make([]record.PackageTask, len(east.Tasks))}
+			for i, t := range east.Tasks {
+				pkg.Tasks[i] = record.PackageTask{Name: t.Name, Task: t.Task.String()}
+			}
+		}
+	}
+	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, record.ErrType) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	tasks := make(map[string]*record.PackageTask, len(pkg.Tasks))
+	for i := range pkg.Tasks {
+		tasks[pkg.Tasks[i].Name] = &pkg.Tasks[i]
+	}
+	return tasks, nil
+}

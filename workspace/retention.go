@@ -1,0 +1,64 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/internal/events"
+	"e3/refstore"
+)
+
+// cleanEvery is how often starts clean up old events.
+const cleanEvery = 24 * time.Hour
+
+// stampKey is that of the record which says when this machine last looked for old events.
+func stampKey() refstore.Key { return refstore.Key{Partition: "INDEX/state", Sort: "events-cleaned"} }
+
+// CleanEvents removes the events of runs that ended before a moment, of one workspace or with "" of all. Those of the run that a
+// workspace shows stay, and of each that its state names or that has not ended. It returns the runs, also with an error.
+func (w *Workspaces) CleanEvents(ctx context.Context, ws string, before time.Time, dryRun bool) ([]events.CleanedRun, error) {
+	return events.Clean(ctx, w.Records, events.CleanOptions{Workspace: ws, Before: before, Keep: w.showsEvents, DryRun: dryRun})
+}
+
+// showsEvents tells whether a run is one that people look at without asking for it.
+func (w *Workspaces) showsEvents(ctx context.Context, run events.RunRef) (bool, error) {
+	s, err := w.State(ctx, run.Workspace)
+	if err == nil && s.CurrentRunID == run.Run {
+		return true, nil
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return false, err
+	}
+	shown, err := w.shownRun(ctx, run.Workspace)
+	if errors.Is(err, ErrNoRun) {
+		return false, nil
+	}
+	return err == nil && shown.Key.Sort == run.Run, err
+}
+
+// Retire removes old events if nobody has on this machine for a day. What the day costs otherwise is to read one small record.
+// retention says how long events are kept; 0 is for ever.
+func (w *Workspaces) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
+	now := w.Now()
+	rec, err := w.Local.Get(ctx, stampKey())
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return nil, fmt.Errorf("clean old events: %w", err)
+	}
+	// A time to come is that of a clock that was wrong, and a text that is none means nothing.
+	if last, err := time.Parse(time.RFC3339, string(rec.Value)); err == nil && !last.After(now) && now.Sub(last) < cleanEvery {
+		return nil, nil
+	}
+	rec = refstore.Record{Key: stampKey(), Value: []byte(now.UTC().Format(time.RFC3339)), Version: rec.Version}
+	if _, err := w.Local.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
+		return nil, nil // somebody else is about to
+	} else if err != nil {
+		return nil, fmt.Errorf("clean old events: %w", err)
+	}
+	keep, err := retention(ctx)
+	if err != nil || keep == 0 {
+		return nil, err
+	}
+	return w.CleanEvents(ctx, "", now.Add(-keep), false)
+}
