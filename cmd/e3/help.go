@@ -28,6 +28,13 @@ With --json the last line on standard output tells an error:
   NO_COLOR         no colours, whatever its value
   FORCE_COLOR      colours also where the output is no terminal
 
+OpenTelemetry spans of a run and its executions are sent where the standard variables ask for it:
+  OTEL_EXPORTER_OTLP_ENDPOINT, or OTEL_TRACES_EXPORTER=otlp, or =console (on standard error)
+  OTEL_EXPORTER_OTLP_PROTOCOL   only http/protobuf, the default
+  OTEL_EXPORTER_OTLP_HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE, _CLIENT_CERTIFICATE, _CLIENT_KEY
+  OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_SDK_DISABLED
+  TRACEPARENT, TRACESTATE       the span that the run belongs to
+
 What the command line says wins over the environment, the environment over the default. Commands of
 tasks see none of these: see pass_env and secrets in the package file.`},
 		{Use: "datasets", Short: "How datasets are named", Long: `A dataset is named <workspace>.<name>, where the name is that of an input or of a task:

@@ -7,9 +7,7 @@
 package events
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 )
@@ -134,17 +132,4 @@ func appendText(b []byte, s string) []byte {
 		}
 	}
 	return append(append(append(b, '"'), s...), '"')
-}
-
-// Parse reads one line, with or without its newline. Unknown fields are passed over: the
-// format only grows.
-func Parse(line []byte) (*Event, error) {
-	var e Event
-	if err := json.Unmarshal(bytes.TrimSuffix(line, []byte("\n")), &e); err != nil {
-		return nil, fmt.Errorf("event: %w", err)
-	}
-	if e.Seq < 1 || e.Type == "" || e.Run == "" {
-		return nil, fmt.Errorf("event: seq, run or type is missing")
-	}
-	return &e, nil
 }

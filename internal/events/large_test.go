@@ -170,3 +170,36 @@ func BenchmarkQuery(b *testing.B) {
 		}
 	})
 }
+
+// What a run pays for an event.
+func BenchmarkEmit(b *testing.B) {
+	s, err := fs.Open(b.TempDir(), fs.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	log := events.Create(s, ws, runID, time.Now)
+	key := strings.Repeat("0123456789abcdef", 4) + "/" + strings.Repeat("fedcba9876543210", 4)
+	b.ReportAllocs()
+	for b.Loop() {
+		log.Emit(events.Event{Type: events.TaskCompleted, Task: "train[4]", Execution: runID, Data: &events.Data{Key: key, Duration: 12, Output: key[:64]}})
+	}
+	if err := log.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	key := strings.Repeat("0123456789abcdef", 4) + "/" + strings.Repeat("fedcba9876543210", 4)
+	line, err := events.Append(nil, &events.Event{Seq: 1, Time: epoch, Run: runID, Workspace: ws, Type: events.TaskCompleted, Task: "train[4]", Execution: runID,
+		Data: &events.Data{Key: key, Duration: 12, Output: key[:64]}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := events.Parse(line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

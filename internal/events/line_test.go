@@ -54,6 +54,10 @@ func TestLineRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
+		slow := &events.Event{}
+		if err := json.Unmarshal(line, slow); err != nil || !cmp.Equal(slow, got) {
+			t.Fatalf("%s: parsed %+v, its JSON says %+v, %v", line, got, slow, err)
+		}
 		if diff := cmp.Diff(&want, got); diff != "" {
 			t.Fatalf("parsed event differs (-want +got):\n%s", diff)
 		}
@@ -163,12 +167,20 @@ func TestParseUnknownFields(t *testing.T) {
 	}
 }
 
-// What parses can be written again and then says the same.
+// What parses is what its JSON says, can be written again and then says the same.
 func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		e, err := events.Parse(line)
+		slow := &events.Event{}
+		good := json.Unmarshal(line, slow) == nil && slow.Seq > 0 && slow.Run != "" && slow.Type != ""
+		if good != (err == nil) {
+			t.Fatalf("Parse says %v; its JSON is an event: %v", err, good)
+		}
 		if err != nil {
 			return
+		}
+		if diff := cmp.Diff(slow, e); diff != "" || slow.Time.Location() != e.Time.Location() {
+			t.Errorf("-JSON +parsed:\n%s", diff)
 		}
 		e.Time = e.Time.UTC().Truncate(time.Millisecond)
 		if y := e.Time.Year(); y < 0 || y > 9999 {

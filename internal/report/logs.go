@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 
 	"e3/executions"
@@ -177,13 +178,15 @@ func (b *builder) tail(key executions.Key, id string, stream executions.Stream, 
 }
 
 // sequences are those that steer a terminal.
-var sequences = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
+var sequences = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
+})
 
 // plain makes of what a program printed text for a page: without what steers a terminal, of a line that was written over the last
 // version, and anything else that cannot be seen as U+FFFD.
 func plain(data []byte) string {
 	if bytes.IndexByte(data, 0x1b) >= 0 {
-		data = sequences.ReplaceAll(data, nil)
+		data = sequences().ReplaceAll(data, nil)
 	}
 	text := strings.ReplaceAll(strings.ToValidUTF8(string(data), "\ufffd"), "\r\n", "\n")
 	if strings.Contains(text, "\r") {

@@ -18,6 +18,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"e3/executions"
@@ -56,9 +57,12 @@ var styleText string
 //go:embed script.js
 var scriptText string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"elapsed": elapsed, "visible": visible, "bytes": size, "ms": time.Duration.Milliseconds,
-}).Parse(pageText))
+// pageTemplate is read when the first page is written: every other command of the program would pay for it.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"elapsed": elapsed, "visible": visible, "bytes": size, "ms": time.Duration.Milliseconds,
+	}).Parse(pageText))
+})
 
 // page is what the template shows.
 type page struct {
@@ -121,7 +125,7 @@ func Write(ctx context.Context, w io.Writer, s Stores, r *workspace.RunReport, o
 	if err != nil {
 		return fmt.Errorf("report of run %s: %w", r.RunID, err)
 	}
-	return pageTemplate.Execute(w, p)
+	return pageTemplate().Execute(w, p)
 }
 
 // builder gathers what a page shows.

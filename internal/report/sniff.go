@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"regexp"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -44,8 +45,10 @@ func sniff(data []byte) string {
 }
 
 // greeters are elements for which browsers were seen to look up or greet another host before they ask the policy whether they may.
-var greeters = regexp.MustCompile(`(?i)<(/?)(link|meta|base|i?frame|frameset|object|embed|portal)\b`)
+var greeters = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)<(/?)(link|meta|base|i?frame|frameset|object|embed|portal)\b`)
+})
 
 // harmless takes them out of a document; nothing that they bring could be shown. Scripts, which the frame does not run, styles and
 // pictures stay.
-func harmless(html string) string { return greeters.ReplaceAllString(html, "<${1}x-$2") }
+func harmless(html string) string { return greeters().ReplaceAllString(html, "<${1}x-$2") }

@@ -147,6 +147,12 @@ func (s *Spans) beginRun(e *events.Event, d *events.Data) {
 	if d.Process != nil {
 		about = append(about, attribute.Int("process.pid", d.Process.PID))
 	}
+	if d.Filter != "" {
+		about = append(about, attribute.String("e3.filter", text(d.Filter)))
+	}
+	if d.Force {
+		about = append(about, attribute.Bool("e3.force", true))
+	}
 	s.ctx, s.run = s.tracer.Start(s.ctx, "RUN "+text(name), trace.WithTimestamp(e.Time), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(about...))
 }
 
