@@ -307,8 +307,9 @@ func TestDurations(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
 	define := func(first, second string) {
-		p.define("inputs: {a: {file: a.txt}}\ntasks:\n  first: {in: [a], out: o, run: \"wait " + first + "; join $a o\"}\n" +
-			"  second: {in: [a], out: o, run: \"wait " + second + "; join $a o\"}\n  third: {in: [a], out: o, run: \"join $a o\"}\n")
+		p.define("inputs: {a: {file: a.txt}}\ntasks:\n  first: {in: [a], out: f, run: \"wait " + first + "; join $a f\"}\n" +
+			// One after the other: all share the clock.
+			"  second: {in: [a, first], out: s, run: \"wait " + second + "; join $a s\"}\n  third: {in: [a, second], out: o, run: \"join $a o\"}\n")
 	}
 	define("10s", "5s")
 	p.deploy("prod")

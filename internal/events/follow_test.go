@@ -14,6 +14,7 @@ import (
 
 	"e3/internal/events"
 	"e3/refstore"
+	"e3/refstore/fs"
 	"e3/refstore/mem"
 )
 
@@ -419,4 +420,75 @@ func TestFollowManyOverCrashes(t *testing.T) {
 		log.Close()
 		wg.Wait()
 	})
+}
+
+// From process to process, with file notification and without: each run is followed to its end, and then the next.
+func TestFollowFiles(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		o    fs.Options
+	}{
+		{"notified", fs.Options{}},
+		{"looking", fs.Options{NoNotify: true, Poll: 5 * time.Millisecond}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			open := func() *fs.Store {
+				s, err := fs.Open(dir, test.o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+			const runs, each = 4, 50
+			var followers, ready sync.WaitGroup
+			ready.Add(3)
+			for range 3 {
+				followers.Go(func() {
+					s := open()
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					var got []string
+					ready.Done()
+					for e, err := range events.FollowAll(ctx, s, events.Filter{}, events.FollowOptions{}) {
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						got = append(got, fmt.Sprintf("%s/%d", e.Run, e.Seq))
+						if len(got) == runs*(each+2) {
+							break
+						}
+					}
+					for i, g := range got {
+						if want := fmt.Sprintf("r%d/%d", i/(each+2), i%(each+2)+1); g != want {
+							t.Errorf("event %d is %s, want %s", i, g, want)
+							return
+						}
+					}
+					if len(got) != runs*(each+2) {
+						t.Errorf("%d events came, want %d", len(got), runs*(each+2))
+					}
+				})
+			}
+			ready.Wait()
+			s := open()
+			for r := range runs {
+				log := events.Create(s, ws, fmt.Sprintf("r%d", r), time.Now)
+				log.Emit(events.Event{Type: events.RunStarted})
+				for range each {
+					log.Emit(events.Event{Type: events.TaskStarted})
+					if err := log.Flush(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				log.Emit(events.Event{Type: events.RunCompleted})
+				if err := log.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			followers.Wait()
+		})
+	}
 }

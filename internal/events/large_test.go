@@ -89,7 +89,10 @@ func TestQueryMillion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	const n = 1_000_000
+	n := 1_000_000
+	if raced {
+		n /= 10
+	}
 	size := large(t, s, ws, runID, n)
 	for _, test := range []struct {
 		name string
@@ -97,7 +100,7 @@ func TestQueryMillion(t *testing.T) {
 		want int
 		heap uint64
 	}{
-		{"one task", events.Filter{Task: "train[123456]"}, 4, 16 << 20},
+		{"one task", events.Filter{Task: "train[12345]"}, 4, 16 << 20},
 		{"a pattern", events.Filter{Task: "*[1234?]"}, 40, 16 << 20},
 		{"one execution of none", events.Filter{Execution: "ffff"}, 0, 16 << 20},
 		{"the last failures", events.Filter{Failed: true, Last: 10}, 10, 16 << 20},
@@ -121,7 +124,7 @@ func TestQueryMillion(t *testing.T) {
 		if heap > test.heap {
 			t.Errorf("%s: the heap grew by %d KiB, want at most %d", test.name, heap>>10, test.heap>>10)
 		}
-		if test.want < n && took > 10*time.Second { // a second, and what a busy machine under -race needs
+		if test.want < n && took > 3*time.Second { // a fraction of a second where nothing else is at work
 			t.Errorf("%s: took %v", test.name, took)
 		}
 	}

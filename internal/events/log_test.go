@@ -182,3 +182,25 @@ func TestTwoWriters(t *testing.T) {
 	}
 	wantEvents(t, s, events.RunStarted)
 }
+
+// A message is cut before its line gets as long as what readers take for damage.
+func TestLongMessage(t *testing.T) {
+	s := mem.New()
+	log := events.Create(s, ws, runID, fixed)
+	d := &events.Data{Message: strings.Repeat("\x00é", 1<<20)}
+	told := log.Emit(events.Event{Type: events.TaskFailed, Data: d})
+	log.Emit(events.Event{Type: events.RunFailed})
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	list, err := readAll(t, s)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%d events, %v, want 2", len(list), err)
+	}
+	if n := len(list[0].Data.Message); n < 1<<10 || n > 1<<17 || list[0].Data.Message != told.Data.Message {
+		t.Errorf("the message that was read has %d bytes, the one that was told %d", n, len(told.Data.Message))
+	}
+	if len(d.Message) != 3<<20 {
+		t.Error("the caller's message was changed")
+	}
+}

@@ -341,3 +341,37 @@ func TestNameFor(t *testing.T) {
 		t.Errorf("its own name is taken: %q", got)
 	}
 }
+
+func TestRetention(t *testing.T) {
+	day := 24 * time.Hour
+	for _, test := range []struct {
+		name, record string
+		want         time.Duration
+	}{
+		{"of old records", `{"requireSigned": false, "trustedKeys": []}`, 90 * day},
+		{"days", `{"eventsRetention": "30d"}`, 30 * day},
+		{"weeks and hours", `{"eventsRetention": "1w12h"}`, 7*day + 12*time.Hour},
+		{"never", `{"eventsRetention": "never"}`, 0},
+	} {
+		s, err := settings.Decode([]byte(test.record))
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if got := s.KeepEvents(); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+		again, err := settings.Decode(s.Encode())
+		if err != nil || again.EventsRetention != s.EventsRetention {
+			t.Errorf("%s: %q came back as %q, %v", test.name, s.EventsRetention, again.EventsRetention, err)
+		}
+	}
+	for _, record := range []string{`{"eventsRetention": "soon"}`, `{"eventsRetention": ""}`, `{"eventsRetention": "0d"}`, `{"eventsRetention": 90}`, `{"eventsRetention": null}`, `{"eventsRetention": "-1d"}`} {
+		if s, err := settings.Decode([]byte(record)); err == nil || !strings.Contains(err.Error(), "eventsRetention: ") {
+			t.Errorf("%s is taken: %+v, %v", record, s, err)
+		}
+	}
+	if got := (&settings.Settings{}).KeepEvents(); got != 90*day {
+		t.Errorf("where nothing was said: %v", got)
+	}
+}
