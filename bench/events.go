@@ -19,7 +19,7 @@ func (b *bench) events() error {
 			return err
 		}
 	}
-	if b.wants("events, one task of 10^6") {
+	if b.wants("events, 1 task of 10^6") {
 		return b.eventQuery()
 	}
 	return nil
@@ -109,7 +109,7 @@ func (b *bench) eventQuery() error {
 			}
 			e3, peer, memory = append(e3, t), append(peer, u), max(memory, m)
 		}
-		row(fmt.Sprintf("events, one task of 10^6, runs: %d", runs), median(e3), median(peer), 0, fmt.Sprintf("peer: wc -l; target: under 1 s; %d MiB", memory>>10))
+		row(fmt.Sprintf("events, 1 task of 10^6, runs: %d", runs), median(e3), median(peer), 0, fmt.Sprintf("peer: wc -l; target: under 1 s; %d MiB", memory>>10))
 	}
 	return nil
 }

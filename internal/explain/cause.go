@@ -204,6 +204,22 @@ func plural(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// clipBoth cuts two texts that differ such that it can be seen where.
+func clipBoth(was, is string, most int) (string, string) {
+	same := 0
+	for same < len(was) && same < len(is) && was[same] == is[same] {
+		same++
+	}
+	from := same - most/4
+	for from > 0 && was[from]&0xC0 == 0x80 { // not within a character
+		from--
+	}
+	if same < most*3/4 || max(len(was), len(is)) <= most || from <= 0 {
+		return clip(was, most), clip(is, most)
+	}
+	return "…" + clip(was[from:], most), "…" + clip(is[from:], most)
+}
+
 // clip cuts text to what a line holds, and to one line.
 func clip(s string, most int) string {
 	s = strings.ReplaceAll(s, "\n", "⏎")

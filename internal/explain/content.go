@@ -176,7 +176,8 @@ func diffValues(path string, a, b any, c *Change, depth int) {
 		}
 	}
 	if was, is := jsonText(a), jsonText(b); was != is {
-		c.addValue(path, clip(was, 60), clip(is, 60))
+		was, is = clipBoth(was, is, 60)
+		c.addValue(path, was, is)
 	}
 }
 

@@ -125,7 +125,7 @@ func (x *explaining) sameCommand(s *side) ([]history.Attempt, error) {
 	if g == nil || err != nil {
 		return nil, err
 	}
-	var list []history.Attempt
+	var names []string
 	for i := range min(g.Len(), maxSearched) {
 		name := g.Name(int32(i))
 		if _, still := s.graph.Find(name); still {
@@ -138,6 +138,16 @@ func (x *explaining) sameCommand(s *side) ([]history.Attempt, error) {
 		if t == nil || t.Shell != s.object.Shell || !slices.Equal(t.Argv, s.object.Argv) {
 			continue
 		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	if err := x.Prefetch(x.ctx, s.ws, names); err != nil {
+		return nil, err
+	}
+	var list []history.Attempt
+	for _, name := range names {
 		other, err := x.past(x.ctx, s.ws, name)
 		if err != nil {
 			return nil, err
@@ -171,12 +181,16 @@ func (x *explaining) never(s *side) (Cause, error) {
 	}
 	for i := range list {
 		a := &list[i]
-		if s.id != "" && a.ExecutionID >= s.id || a.Status == history.Success || a.ExecutionID == "" {
+		if s.id != "" && a.ExecutionID >= s.id || a.Status == history.Success || a.Status == history.Running || a.ExecutionID == "" {
 			continue
 		}
 		f := x.failureOf(a)
 		c.Kind, c.Subject, c.Execution, c.At, c.Reason = FailedBefore, string(f.Kind), a.ExecutionID, a.At(), f.Text
-		c.Text = fmt.Sprintf("it has never succeeded: the last attempt (%s) %s", ago(x.now(), a.At()), f.Text)
+		tense := "had"
+		if s.id == "" {
+			tense = "has"
+		}
+		c.Text = fmt.Sprintf("it %s never succeeded: the last attempt (%s) %s", tense, ago(x.now(), a.At()), f.Text)
 		return c, nil
 	}
 	return c, nil

@@ -93,6 +93,15 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 			return nil // it had an answer once: nothing has changed
 		}
 	}
+	if why == nil {
+		told, err := x.told(s)
+		if err != nil {
+			return err
+		}
+		if why = told; why != nil {
+			r.Cause, r.final = *why, true
+		}
+	}
 	base, note, err := x.nearest(s, maxCompared)
 	if err != nil {
 		return err
@@ -315,9 +324,34 @@ func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 	if a.Status == history.Running {
 		a.Status = history.Interrupted
 	}
+	return x.failedAt("", "", a), nil
+}
+
+// told says how the latest attempt at the key of a side ended that has left nothing but events; nil if there is none.
+func (x *explaining) told(s *side) (*Cause, error) {
+	list, err := x.past(x.ctx, s.ws, s.task)
+	if err != nil {
+		return nil, err
+	}
+	key := executions.Key{Task: s.definition.task, Inputs: s.key}
+	for i := range list {
+		a := &list[i]
+		if a.Key != key || a.ExecutionID == "" || s.id != "" && a.ExecutionID >= s.id || a.Status == history.Running {
+			continue
+		}
+		if a.Execution != nil || a.Status == history.Success || a.Status == history.Unknown {
+			return nil, nil
+		}
+		return x.failedAt(s.ws, s.task, a), nil
+	}
+	return nil, nil
+}
+
+// failedAt says how an attempt ended at a key that never succeeded.
+func (x *explaining) failedAt(ws, task string, a *history.Attempt) *Cause {
 	f := x.failureOf(a)
-	return &Cause{Kind: FailedBefore, Subject: string(f.Kind), Execution: e.ExecutionID, At: e.StartedAt, Reason: f.Text,
-		Text: fmt.Sprintf("the last attempt on the same inputs (%s) %s", ago(x.now(), e.StartedAt), f.Text)}, nil
+	return &Cause{Kind: FailedBefore, Workspace: ws, Task: task, Subject: string(f.Kind), Execution: a.ExecutionID, At: a.At(), Reason: f.Text,
+		Text: fmt.Sprintf("the last attempt on the same inputs (%s) %s", ago(x.now(), a.At()), f.Text)}
 }
 
 // alive tells whether the run of an execution that is on record as running is at work.
@@ -347,10 +381,12 @@ func (x *explaining) nearest(s *side, most int) (*side, string, error) {
 	return x.elsewhere(s, most)
 }
 
-// choose finds the nearest among attempts, the latest first.
+// choose finds the nearest among attempts, the latest first. Of several that are equally near it is the one that answered last: what
+// was gone back to counts, not what was tried between.
 func (x *explaining) choose(s *side, list []history.Attempt, most int) (*side, error) {
 	var best, gone *side
 	fewest := 0
+	limit := s.made()
 	for i := range list {
 		a := &list[i]
 		if a.Status != history.Success || a.Key == (executions.Key{}) || s.id != "" && a.ExecutionID >= s.id {
@@ -370,7 +406,7 @@ func (x *explaining) choose(s *side, list []history.Attempt, most int) (*side, e
 			continue
 		}
 		n := weigh(compare(&c.definition, &s.definition))
-		if best == nil || n < fewest {
+		if best == nil || n < fewest || n == fewest && answeredLast(a, limit) > answeredLast(best.at, limit) {
 			best, fewest = c, n
 		}
 		if n == 0 {
@@ -383,12 +419,23 @@ func (x *explaining) choose(s *side, list []history.Attempt, most int) (*side, e
 	return best, nil
 }
 
+// answeredLast is the latest run that an attempt was part of before another, of all runs if that is "".
+func answeredLast(a *history.Attempt, before string) string {
+	last := a.MadeBy
+	for _, run := range a.Runs {
+		if run > last && (before == "" || run < before) {
+			last = run
+		}
+	}
+	return last
+}
+
 // weigh counts differing parts; what cannot be compared counts more than anything that can.
 func weigh(list []Difference) int {
 	n := 0
 	for i := range list {
 		n++
-		if p := list[i].Part; p == Definition || p == Unknown {
+		if p := list[i].Part; p == Definition && list[i].Name != "order" || p == Unknown {
 			n += 1000
 		}
 	}

@@ -110,6 +110,8 @@ type Explanation struct {
 	// Downstream are the tasks that the root concerns besides.
 	Downstream *Downstream `json:"downstream,omitempty"`
 	Notes      []string    `json:"notes,omitempty"`
+
+	blockers int // tasks that it waits for
 }
 
 // A Ref names an execution, with what is worth knowing of it.

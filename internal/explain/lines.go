@@ -5,7 +5,20 @@ package explain
 const maxTable = 1 << 20
 
 // diffLines returns the lines that were removed and added, the first maxLines of them, and the number of the others.
-func diffLines(a, b []string) (list []Line, more int) {
+func diffLines(a, b []string) ([]Line, int) {
+	list, more := changedLines(a, b)
+	for i := 0; i < len(list); i++ {
+		if i+1 < len(list) && list[i].Op == "-" && list[i+1].Op == "+" { // in its place: it must be seen where they differ
+			list[i].Text, list[i+1].Text = clipBoth(list[i].Text, list[i+1].Text, maxText)
+			i++
+			continue
+		}
+		list[i].Text = clip(list[i].Text, maxText)
+	}
+	return list, more
+}
+
+func changedLines(a, b []string) (list []Line, more int) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}
@@ -17,7 +30,7 @@ func diffLines(a, b []string) (list []Line, more int) {
 			more++
 			return
 		}
-		list = append(list, Line{Op: op, Text: clip(text, maxText)})
+		list = append(list, Line{Op: op, Text: text})
 	}
 	if (len(a)+1)*(len(b)+1) > maxTable {
 		for _, s := range a {

@@ -1,9 +1,11 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 
 	"e3/executions"
+	"e3/internal/history"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -30,6 +32,15 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	list, err := e.past(ctx, ws, task)
 	if err != nil {
 		return c, err
+	}
+	for i := range list {
+		if a := &list[i]; a.Key == key && a.Status == history.Running {
+			c.Kind, c.Execution, c.At, c.Text = RunsNow, a.ExecutionID, a.At(), "execution "+a.ExecutionID+" of it is running now"
+			return c, nil
+		}
+	}
+	if told, err := e.told(s); told != nil || err != nil {
+		return *cmp.Or(told, &c), err
 	}
 	base, err := e.choose(s, list, maxFew)
 	if err != nil {

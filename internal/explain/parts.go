@@ -171,7 +171,8 @@ func envParts(a, b []record.EnvVar) []Difference {
 		case !ok:
 			list = append(list, Difference{Part: Environment, Name: v.Name, Is: strconv.Quote(clip(v.Value, maxText))})
 		case old != v.Value:
-			list = append(list, Difference{Part: Environment, Name: v.Name, Was: strconv.Quote(clip(old, maxText)), Is: strconv.Quote(clip(v.Value, maxText))})
+			was, is := clipBoth(old, v.Value, maxText)
+			list = append(list, Difference{Part: Environment, Name: v.Name, Was: strconv.Quote(was), Is: strconv.Quote(is)})
 		}
 	}
 	for _, v := range a {

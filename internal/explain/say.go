@@ -142,7 +142,7 @@ func (w *Explanation) waitsFor(because string) string {
 	}
 	up := r.Upstream[0]
 	text := " for " + clip(up.Task, maxText)
-	if n := len(r.Upstream) - 1 + r.Omitted; n > 0 {
+	if n := w.blockers - 1; n > 0 {
 		text += " and " + plural(int64(n), "other task")
 	}
 	switch {

@@ -26,6 +26,9 @@ func (x *explaining) current(w *Explanation, i int32, report *workspace.TaskRepo
 	if report == nil || report.ExecutionID != p.ExecutionID || !x.shows(w.Task, hash(a.Output)) {
 		w.Notes = append(w.Notes, "the workspace does not show it yet: the next start takes the execution without running anything")
 	}
+	if report != nil && report.ExecutionID != p.ExecutionID && (report.State == workspace.TaskFailed || report.State == workspace.TaskError) {
+		w.Notes = append(w.Notes, "its latest attempt, execution "+report.ExecutionID+", failed: no failure hides a success on the same inputs")
+	}
 	if r := w.Execution; r.Task != w.Task || r.Workspace != w.Workspace {
 		w.Notes = append(w.Notes, fmt.Sprintf("%s.%s ran the same; it answers as soon as the key is the same", r.Workspace, r.Task))
 	}
@@ -71,6 +74,7 @@ func (x *explaining) waits(w *Explanation, i int32, report *workspace.TaskReport
 	w.State = Waits
 	r := &Reason{Workspace: w.Workspace, Task: w.Task}
 	blockers, waiting := x.blockers(i)
+	w.blockers = len(blockers)
 	for _, j := range blockers {
 		p := &n.plan.Tasks[j]
 		if len(r.Upstream) == maxFollowed || x.left <= 0 {

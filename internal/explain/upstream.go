@@ -199,7 +199,7 @@ func (x *explaining) producer(is, was *side, task, entry string, old, now object
 	if made == nil {
 		return unknown("the execution of " + clip(task, maxText) + " that made it is no longer on record")
 	}
-	before, err := x.maker(was, task, entry, old)
+	before, err := x.makerBefore(was, is, task, entry, old, made)
 	if err != nil {
 		return nil, err
 	}
@@ -213,33 +213,91 @@ func (x *explaining) producer(is, was *side, task, entry string, old, now object
 	return x.pair(made, before, depth)
 }
 
-// maker finds the execution of a task that made what a side read; nil if none is on record.
+// maker finds the execution of a task that made what a side read; nil if none is on record. It is that of the run that made the side,
+// and of those that left the same later it is none.
 func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash) (*history.Attempt, error) {
-	list, err := x.past(x.ctx, s.ws, task)
-	if err != nil {
-		return nil, err
-	}
 	if id := s.hits[task]; id != "" {
 		return x.attempt(s.ws, task, id)
 	}
+	list, err := x.makers(s.ws, task, entry, content)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range s.runs {
+		for _, a := range list {
+			if slices.Contains(a.Runs, run) {
+				return a, nil
+			}
+		}
+	}
 	var best *history.Attempt
-	for i := range list { // the latest first
-		a := &list[i]
-		if a.Status != history.Success {
+	for _, a := range list { // of those before the consumer the latest, else the first after it
+		if best == nil || s.id != "" && best.ExecutionID > s.id {
+			best = a
+		}
+	}
+	return best, nil
+}
+
+// makers are the executions of a task that left something, the latest first.
+func (x *explaining) makers(ws, task, entry string, content objectstore.Hash) ([]*history.Attempt, error) {
+	list, err := x.past(x.ctx, ws, task)
+	if err != nil {
+		return nil, err
+	}
+	var found []*history.Attempt
+	for i := range list {
+		if list[i].Status != history.Success {
 			continue
 		}
-		h, err := x.made(a, entry)
+		h, err := x.made(&list[i], entry)
 		if err != nil {
 			return nil, err
 		}
-		if h != content {
+		if h == content {
+			found = append(found, &list[i])
+		}
+	}
+	return found, nil
+}
+
+// makerBefore is the maker of what was read before, as opposed to what made has left. Several may have left the same: it is the one
+// that is nearest to made, since what differs from the others as well has changed nothing by itself.
+func (x *explaining) makerBefore(was, is *side, task, entry string, content objectstore.Hash, made *history.Attempt) (*history.Attempt, error) {
+	best, err := x.maker(was, task, entry, content)
+	if best == nil || err != nil {
+		return nil, err
+	}
+	list, err := x.makers(was.ws, task, entry, content)
+	if err != nil {
+		return nil, err
+	}
+	to, err := x.sideOf(made)
+	if err != nil {
+		return nil, err
+	}
+	distance := func(a *history.Attempt) (int, error) {
+		s, err := x.sideOf(a)
+		if err != nil {
+			return 0, err
+		}
+		return weigh(compare(&s.definition, &to.definition)), nil
+	}
+	fewest, err := distance(best)
+	if err != nil {
+		return nil, err
+	}
+	limit := is.made()
+	for _, a := range list[:min(len(list), maxCompared)] {
+		if a.ExecutionID == made.ExecutionID || is.id != "" && a.ExecutionID > is.id {
 			continue
 		}
-		if slices.ContainsFunc(a.Runs, func(run string) bool { return slices.Contains(s.runs, run) }) {
-			return a, nil
+		n, err := distance(a)
+		if err != nil {
+			return nil, err
 		}
-		if best == nil || s.id != "" && best.ExecutionID > s.id { // of those before the consumer the latest, else the first after it
-			best = a
+		if n < fewest || n == fewest && answeredLast(a, limit) > answeredLast(best, limit) {
+			best, fewest = a, n
 		}
 	}
 	return best, nil

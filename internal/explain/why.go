@@ -80,10 +80,12 @@ func (x *explaining) one(w *Explanation, prefix string) error {
 			return err
 		}
 		name := "a task without a name"
+		asked := w.Workspace + "." + w.Task
 		if d := e.Detail; d != nil && d.Task != "" {
 			name = d.Workspace + "." + d.Task
+			w.Workspace, w.Task = d.Workspace, d.Task
 		}
-		w.Notes = append(w.Notes, fmt.Sprintf("the execution is not one of %s.%s: %s ran it", w.Workspace, w.Task, name))
+		w.Notes = append(w.Notes, fmt.Sprintf("the execution is not one of %s: %s ran it", asked, name))
 		found = attemptOf(w.Workspace, w.Task, e)
 	}
 	return x.explain(w, found)
@@ -108,6 +110,14 @@ func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 		w.State = Ran
 	default:
 		w.State = Failed
+	}
+	if e := a.Execution; e != nil && e.Rejected() {
+		m := e.Rejection
+		text := "it was rejected " + ago(x.now(), m.At) + " by " + clip(m.By, maxText)
+		if m.Reason != "" {
+			text += ": " + clip(m.Reason, maxText)
+		}
+		w.Notes = append(w.Notes, text)
 	}
 	if w.State == Failed || w.State == Gone && a.Status != history.Success && a.Status != history.Unknown {
 		return x.failed(w, a)

@@ -197,6 +197,14 @@ type side struct {
 	at    *history.Attempt
 }
 
+// made is the run that made a side; "" of what would be.
+func (s *side) made() string {
+	if s.id == "" || len(s.runs) == 0 {
+		return ""
+	}
+	return s.runs[0]
+}
+
 // sideOf makes a side of an attempt.
 func (x *explaining) sideOf(a *history.Attempt) (*side, error) {
 	s := &side{ws: a.Workspace, task: a.Task, id: a.ExecutionID, at: a}
