@@ -23,7 +23,7 @@ type Produced struct {
 // producer whose output is unknown or gone. visit returns what the task produced, nil if that is
 // not known. Nothing is stored.
 func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, visit func(i int32, key *executions.Key) (*Produced, error)) error {
-	s := &scheduler{ctx: ctx, g: g, objects: unstored{objects}, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
+	s := &scheduler{ctx: ctx, g: g, objects: unstored{Store: objects}, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
 	known := make([]bool, g.Len())
 	return g.visit(ctx, func(_ context.Context, i int32) error {
 		made, err := visit(i, s.key(i, known))
@@ -85,9 +85,15 @@ func (g *Graph) levels() [][]int32 {
 	return levels
 }
 
-// unstored is a store whose puts only name the bytes.
-type unstored struct{ objectstore.Store }
+// unstored is a store whose puts only name the bytes, or go elsewhere.
+type unstored struct {
+	objectstore.Store
+	elsewhere objectstore.Store // nil: nowhere
+}
 
-func (unstored) PutBytes(_ context.Context, b []byte) (objectstore.Hash, error) {
+func (s unstored) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error) {
+	if s.elsewhere != nil {
+		return objectstore.PutBytes(ctx, s.elsewhere, b)
+	}
 	return objectstore.Sum(b), nil
 }

@@ -65,6 +65,8 @@ type PlanOptions struct {
 	Options
 	// Fresh are inputs whose content would be stored before the run, so that it need not be there.
 	Fresh map[string]bool
+	// Gathered is where the directories of fan-ins are put, for whoever wants to look at them; nil: nowhere.
+	Gathered objectstore.Store
 }
 
 // Lookup finds what is on record for a key; *executions.Store does it.
@@ -76,7 +78,7 @@ type Lookup interface {
 // what those leave behind. Nothing is executed and nothing is stored. Equal keys in one graph answer each other, and
 // which of them runs is chance. An error means that the records cannot be read.
 func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts PlanOptions) (*Planned, error) {
-	s := &scheduler{ctx: ctx, g: g, objects: unstored{objects}, opts: &opts.Options, results: make([]TaskResult, g.Len()), marked: marked(g.Package)}
+	s := &scheduler{ctx: ctx, g: g, objects: unstored{objects, opts.Gathered}, opts: &opts.Options, results: make([]TaskResult, g.Len()), marked: marked(g.Package)}
 	s.choose()
 	maps.DeleteFunc(s.marked, func(name string, _ bool) bool { return opts.Fresh[name] })
 	p := &planner{scheduler: s, x: x, tasks: make([]TaskPlan, g.Len())}

@@ -53,7 +53,7 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, 
 			return Result{}, err
 		}
 	}
-	a.startedAt = x.opts.Now()
+	a.startedAt = x.opts.Now().Truncate(time.Millisecond) // as it is on record: durations agree everywhere
 	res, runErr := a.run(ctx, env)
 	release(runErr != nil || !res.Success())
 	// From here on the command has ended: what it did is recorded even when the run is
@@ -195,7 +195,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 // renamed into place; one that was announced is compared and swapped.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	status := a.status(v.state)
-	status.CompletedAt = a.x.opts.Now()
+	status.CompletedAt = a.x.opts.Now().Truncate(time.Millisecond)
 	status.Message = v.message
 	if v.state == record.Failed {
 		status.ExitCode = int64(res.ExitCode)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -40,7 +41,7 @@ type PrunedError struct {
 func (e *PrunedError) Error() string {
 	when := "on " + day(e.PrunedAt)
 	if !e.Now.IsZero() {
-		when = ago(e.Now.Sub(e.PrunedAt))
+		when = human.Ago(e.Now, e.PrunedAt)
 	}
 	text := fmt.Sprintf("execution %s was pruned %s by %s", e.ExecutionID, when, e.By)
 	if e.Reason != "" {
@@ -51,22 +52,6 @@ func (e *PrunedError) Error() string {
 
 // Unwrap returns ErrNotFound.
 func (e *PrunedError) Unwrap() error { return ErrNotFound }
-
-// ago shows how long something is past in the greatest unit that it fills.
-func ago(d time.Duration) string {
-	for _, unit := range []struct {
-		name string
-		time.Duration
-	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
-		switch n := d / unit.Duration; {
-		case n == 1:
-			return "1 " + unit.name + " ago"
-		case n > 1:
-			return fmt.Sprintf("%d %ss ago", n, unit.name)
-		}
-	}
-	return "just now"
-}
 
 func newTombstones(victims []Victim, at time.Time, by, reason string) record.Tombstones {
 	list := make(record.Tombstones, len(victims))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -248,10 +249,11 @@ func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	return run
 }
 
-// endOf is the last event of a run, as its record tells it.
+// endOf is the last event of a run, as its record tells it, where times are whole milliseconds.
 func endOf(run *record.Run) events.Event {
+	took := run.CompletedAt.Truncate(time.Millisecond).Sub(run.StartedAt.Truncate(time.Millisecond))
 	e := events.Event{Type: events.RunCompleted, Data: &events.Data{
-		Duration: run.CompletedAt.Sub(run.StartedAt).Milliseconds(), Summary: summary(run.Summary), Outputs: run.OutputSnapshot}}
+		Duration: took.Milliseconds(), Summary: summary(run.Summary), Outputs: run.OutputSnapshot}}
 	switch run.State {
 	case record.RunFailed:
 		e.Type, e.Task, e.Data.Message = events.RunFailed, run.FailedTask, run.Error

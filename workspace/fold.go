@@ -132,12 +132,9 @@ func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
 		if !d.NoRecord {
 			t.ended = e.Execution
 		}
-		t.Duration = time.Duration(min(max(d.Duration, 0), maxMillis)) * time.Millisecond
+		t.Duration = events.Milliseconds(d.Duration)
 	}
 }
-
-// maxMillis bounds a duration to what a time.Duration holds.
-const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
 
 // failure tells the command's own failure from an error.
 func failure(message string) TaskState {
@@ -238,12 +235,12 @@ func (f *Fold) sort(g *dataflow.Graph) {
 	}
 }
 
-// packageHash is that of the run's package object, "" where the events do not tell.
+// packageHash is that of the run's package object, "" where the events tell none.
 func (f *Fold) packageHash() string {
 	if f.started == nil || f.started.Data == nil {
 		return ""
 	}
-	return f.started.Data.PackageHash
+	return hashOrNone(f.started.Data.PackageHash)
 }
 
 // fold folds the events of a run, as far as they can be read. damage says what is wrong with the line after them; what follows

@@ -160,7 +160,8 @@ func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects
 			Concurrency: o.Concurrency, Memory: o.Memory, Capacities: o.Capacities, Force: o.Force, Filter: o.Filter,
 			Expected: func(task string) time.Duration { return durations[task] },
 		},
-		Fresh: next.fresh,
+		Fresh:    next.fresh,
+		Gathered: objects,
 	}
 	if proof == nil {
 		err = w.checkPlanned(ctx, ws, next)

@@ -19,7 +19,10 @@ type RunReport struct {
 	Provenance *record.Provenance // how it came here; nil where it was made here
 	Process    *events.Process    // who ran it, as Report and Runs tell; nil where nobody knows
 	By         string             // who cancelled it, user@host; as Report and Runs tell
+	Why        string             // what they gave as the reason, or which signal it was; as Report and Runs tell
 	Filter     string             // what it was asked for, "" is all; as Report and Runs tell
+	// PackageHash is that of the package object it was made with, as its first event names it; as Report and Runs tell.
+	PackageHash string
 	// Live says that the run's process is at work. A run on record as running that is not
 	// live was interrupted: the next start closes it.
 	Live  bool
@@ -37,6 +40,8 @@ type RunReport struct {
 // Status is the run's state in a word.
 func (r *RunReport) Status() string {
 	switch {
+	case r.Crashed():
+		return "crashed"
 	case r.State != record.RunRunning || r.Live:
 		return r.State.String()
 	case r.Provenance != nil:
@@ -304,7 +309,7 @@ func (r *RunReport) ended(end *events.Event) {
 		return
 	}
 	// Who closes a dead run says how long it lived as far as anybody saw, long after.
-	if took := time.Duration(min(max(d.Duration, 0), maxMillis)) * time.Millisecond; took > 0 && r.StartedAt.Add(took).Before(end.Time) {
+	if took := events.Milliseconds(d.Duration); took > 0 && r.StartedAt.Add(took).Before(end.Time) {
 		r.CompletedAt = r.StartedAt.Add(took)
 	}
 	if r.State == record.RunFailed {
@@ -322,10 +327,10 @@ func (r *RunReport) ended(end *events.Event) {
 // tell takes over what only events say of a run as a whole.
 func (r *RunReport) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
-		r.Process, r.Filter = started.Data.Process, started.Data.Filter
+		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
 	}
-	if end != nil && end.Data != nil {
-		r.By = end.Data.By
+	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
+		r.By, r.Why = end.Data.By, end.Data.Message
 	}
 }
 

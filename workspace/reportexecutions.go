@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"e3/executions"
 	"e3/internal/eastref"
+	"e3/internal/parallel"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -31,7 +29,7 @@ func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg 
 		}
 	}
 	x := executions.NewStore(w.Records, w.Objects)
-	err := parallel(ctx, len(described), func(ctx context.Context, k int) error {
+	err := parallel.Each(ctx, len(described), func(ctx context.Context, k int) error {
 		return r.Tasks[described[k]].look(ctx, x)
 	})
 	if err != nil || len(open) == 0 {
@@ -42,7 +40,7 @@ func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg 
 		return err
 	}
 	named := make([]bool, len(open)) // a package knows the task
-	err = parallel(ctx, len(open), func(ctx context.Context, k int) error {
+	err = parallel.Each(ctx, len(open), func(ctx context.Context, k int) error {
 		t := &r.Tasks[open[k]]
 		e, known, err := packages.find(ctx, x, t.Task, t.ExecutionID)
 		if named[k] = known; err != nil && !errors.Is(err, executions.ErrNotFound) {
@@ -55,24 +53,6 @@ func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg 
 		return err
 	}
 	return seek(ctx, x, r.Tasks, open, named)
-}
-
-// parallel calls do for 0 to n-1, from several goroutines, until one fails.
-func parallel(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	const part = 64
-	for from := 0; from < n; from += part {
-		g.Go(func() error {
-			for k := from; k < min(from+part, n); k++ {
-				if err := do(ctx, k); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
 }
 
 // look reads the execution of a task whose key is known. That it is gone, or cannot be read, takes nothing from the report.
@@ -192,6 +172,67 @@ func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pk
 		}
 	}
 	return list, nil
+}
+
+// PackageOf returns the package that a run was made with, as Report tells it, and its hash. Where that is not known, or is gone, it is
+// the one that is deployed in the workspace, or registered, under the same name and version, if what the run executed is of its
+// tasks; digits that an export has added to the version change none. nil says that there is none here.
+func (w *Workspaces) PackageOf(ctx context.Context, r *RunReport) (pkg *record.Package, hash string, err error) {
+	candidates := []string{r.PackageHash}
+	state, err := w.State(ctx, r.WorkspaceName)
+	switch {
+	case err == nil && state.Deployed && sameVersion(state.PackageName+"@"+state.PackageVersion, r.PackageRef):
+		candidates = append(candidates, state.PackageHash)
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return nil, "", err
+	}
+	registered, err := w.Packages(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, exact := range []bool{true, false} {
+		for _, p := range registered {
+			if exact == (p.String() == r.PackageRef) && sameVersion(p.String(), r.PackageRef) {
+				candidates = append(candidates, p.Hash)
+			}
+		}
+	}
+	for _, hash := range candidates {
+		if hash == "" {
+			continue
+		}
+		pkg, err := w.LoadPackage(ctx, hash)
+		switch {
+		case errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, record.ErrType):
+		case err != nil:
+			return nil, "", err
+		case hash == r.PackageHash || r.ranTasksOf(pkg):
+			return pkg, hash, nil
+		}
+	}
+	return nil, "", nil
+}
+
+// ranTasksOf tells whether the executions of a run, as far as their keys are known, are of the tasks that a package has.
+func (r *RunReport) ranTasksOf(pkg *record.Package) bool {
+	tasks := make(map[string]string, len(pkg.Tasks))
+	for i := range pkg.Tasks {
+		tasks[pkg.Tasks[i].Name] = pkg.Tasks[i].Task
+	}
+	return !slices.ContainsFunc(r.Tasks, func(t TaskReport) bool {
+		hash, ok := tasks[t.Task]
+		key, known := executions.ParseKey(t.Key)
+		return !ok || known && key.Task.String() != hash
+	})
+}
+
+// sameVersion tells whether name@version is a package, or what an export of a workspace has made of it.
+func sameVersion(name, of string) bool {
+	if name == of {
+		return true
+	}
+	digits, ok := strings.CutPrefix(name, of+"+")
+	return ok && of != "" && len(digits) == 8 && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 // find looks for an execution of a task by its id among those of every task of that name; named tells whether there is one.

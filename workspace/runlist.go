@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"e3/internal/events"
+	"e3/internal/parallel"
 	"e3/internal/record"
 	"e3/refstore"
 )
@@ -28,7 +29,7 @@ func (w *Workspaces) Runs(ctx context.Context, ws string) iter.Seq2[*RunReport, 
 		for batch := firstBatch; len(ids) > 0; batch = min(2*batch, lastBatch) {
 			n := min(batch, len(ids))
 			rows := make([]*RunReport, n)
-			err := parallel(ctx, n, func(ctx context.Context, k int) (err error) {
+			err := parallel.Each(ctx, n, func(ctx context.Context, k int) (err error) {
 				rows[k], err = w.row(ctx, ws, ids[k], recorded[ids[k]])
 				return err
 			})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -253,8 +254,27 @@ func TestRunClosedWithoutItsRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Crashed() || r.Status() != "failed" || len(r.Tasks) != 1 || r.Tasks[0].State != workspace.TaskFailed || r.Summary.Total != 2 {
+	if !r.Crashed() || r.Status() != "crashed" || len(r.Tasks) != 1 || r.Tasks[0].State != workspace.TaskFailed || r.Summary.Total != 2 {
 		t.Errorf("it is %+v of %+v", r, r.Run)
+	}
+}
+
+// A log may say anything: what is no hash, no length of time and no number of tasks is not taken for one.
+func TestReportHostileEvents(t *testing.T) {
+	p := newPlace(t)
+	p.emit("w", runAt(1), events.Event{Type: events.RunStarted, Data: &events.Data{Package: "p@1", PackageHash: strings.Repeat("z", 64), Inputs: "../x"}},
+		events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: 1 << 60, As: "../../x"}},
+		events.Event{Type: events.TaskFailed, Task: "t", Execution: "x", Data: &events.Data{Key: "y", Duration: math.MaxInt64, Message: "m"}},
+		events.Event{Type: events.RunCancelled, Data: &events.Data{By: "ann@there", Message: "enough", Duration: -1, Outputs: "z"}})
+	r, err := p.ws.Report(p.ctx, "w", runAt(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Tasks) != 1 || r.Tasks[0].Duration <= 0 || r.PackageHash != "" || r.InputSnapshot != "" || r.OutputSnapshot != "" || r.By != "ann@there" || r.Why != "enough" {
+		t.Errorf("it is %+v of %+v", r, r.Run)
+	}
+	if pkg, hash, err := p.ws.PackageOf(p.ctx, r); pkg != nil || hash != "" || err != nil {
+		t.Errorf("its package is %v, %q, %v", pkg, hash, err)
 	}
 }
 

@@ -116,6 +116,33 @@ func (a *app) completeIn(cmd *cobra.Command, args []string, word string, named f
 	})
 }
 
+// offeredRuns is how many runs are offered: who wants an older one knows its id.
+const offeredRuns = 100
+
+// completeRuns makes a flag complete the ids of runs of the workspace that the arguments name, the latest first.
+func (a *app) completeRuns(cmd *cobra.Command, flag string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		list, _ := a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+			var ids []cobra.Completion
+			if len(args) == 0 {
+				return ids
+			}
+			ws, _, _ := strings.Cut(args[0], ".")
+			for run, err := range r.Workspaces.Runs(ctx, ws) {
+				if err != nil || len(ids) == offeredRuns {
+					break
+				}
+				ids = append(ids, run.RunID+"\t"+run.Status()+" "+stamp(run.StartedAt))
+			}
+			return ids
+		})
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	})
+	if err != nil {
+		panic(err) // the flag exists, and has no other function
+	}
+}
+
 func workspaces(ctx context.Context, r *repo.Repo) []cobra.Completion {
 	names, err := r.Workspaces.List(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"e3/dataflow"
@@ -134,6 +135,9 @@ func hint(err error) string {
 	case errors.As(err, &unsafe):
 		return "what it leads to may be needed; see what can be done with: e3 verify"
 	case errors.As(err, &unknown):
+		if items := itemsOf(unknown); len(items) > 0 {
+			return fmt.Sprintf("%s is a matrix, of %s", unknown.Name, few(items))
+		}
 		if guess := manifest.Nearest(unknown.Name, unknown.Known); guess != "" {
 			return fmt.Sprintf("did you mean %q?", guess)
 		}
@@ -156,4 +160,15 @@ func hint(err error) string {
 		return "the repository, or a file in the message, cannot be written or read by you"
 	}
 	return ""
+}
+
+// itemsOf are the items of the matrix that a name is, which names no single task.
+func itemsOf(unknown *workspace.UnknownError) []string {
+	var items []string
+	for _, name := range unknown.Known {
+		if strings.HasPrefix(name, unknown.Name+"[") {
+			items = append(items, name)
+		}
+	}
+	return items
 }

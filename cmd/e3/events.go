@@ -79,6 +79,7 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 	for _, t := range events.Types() {
 		types = append(types, string(t))
 	}
+	a.completeRuns(cmd, "run")
 	fixedValues(cmd, "type", types...)
 	cmd.AddCommand(newEventsClean(a))
 	return cmd

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"strings"
-	"time"
 
 	"e3/internal/events"
 	"e3/internal/record"
@@ -91,7 +90,7 @@ func eventWords(e *events.Event) string {
 	}
 	took := ""
 	if d.Duration > 0 {
-		took = ", " + elapsed(time.Duration(d.Duration)*time.Millisecond)
+		took = ", " + elapsed(events.Milliseconds(d.Duration))
 	}
 	attempt := ""
 	if d.Attempt > 1 {
@@ -122,7 +121,7 @@ func eventWords(e *events.Event) string {
 		}
 		return attempt + "failed: " + why + took
 	case events.TaskRetryScheduled:
-		return fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(time.Duration(d.DelayMs)*time.Millisecond))
+		return fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)))
 	case events.TaskSkipped:
 		return "skipped: " + d.Because + " failed"
 	case events.TaskCached:

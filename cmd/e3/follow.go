@@ -48,7 +48,7 @@ func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
 			}
 		case events.TaskRetryScheduled:
 			if e.Data.Attempt >= from {
-				l.a.notef("[attempt %d in %s]", e.Data.Attempt, elapsed(time.Duration(e.Data.DelayMs)*time.Millisecond))
+				l.a.notef("[attempt %d in %s]", e.Data.Attempt, elapsed(events.Milliseconds(e.Data.DelayMs)))
 			}
 		case events.TaskCached, events.TaskCompleted, events.TaskSkipped:
 			return l.settled(ctx, e.Type != events.TaskCompleted)

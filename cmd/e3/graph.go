@@ -60,10 +60,11 @@ does not do, so do tasks of the same depth.`,
 	f.StringVar(&o.format, "format", "", "dot, mermaid or svg (default: as the name of the file ends, else dot)")
 	f.StringVarP(&o.out, "output", "o", "", "file to write (default: standard output)")
 	f.BoolVar(&o.force, "force", false, "replace the file if it exists")
-	f.StringVar(&o.run, "run", "", "colour by a run that is on record, by the beginning of its id")
+	f.StringVar(&o.run, "run", "", "colour by a run that is on record or has events, by the beginning of its id")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.inputs, "inputs", false, "draw inputs too")
 	f.StringVar(&o.fold, "fold", "auto", "fold the items of a matrix: auto, always or never")
+	a.completeRuns(cmd, "run")
 	fixedValues(cmd, "format", "dot", "mermaid", "svg")
 	fixedValues(cmd, "fold", "auto", "always", "never")
 	return cmd
@@ -162,7 +163,7 @@ func (a *app) graphOf(ctx context.Context, r *repo.Repo, ws string, o *graphOpti
 		if err != nil {
 			return nil, "", nil, err
 		}
-		pkg, err := report.PackageOf(ctx, report.Stores{Executions: r.Executions, Workspaces: r.Workspaces}, rep)
+		pkg, _, err := r.Workspaces.PackageOf(ctx, rep)
 		if err == nil && pkg == nil {
 			err = usagef("package %s of run %s is not in the repository in a form that can be drawn", rep.PackageRef, rep.RunID)
 		}

@@ -36,7 +36,18 @@ type historyOptions struct {
 }
 
 // runStatuses are the words of workspace.RunReport.Status.
-var runStatuses = []string{"completed", "failed", "cancelled", "running", "interrupted", "unfinished"}
+var runStatuses = []string{"completed", "failed", "cancelled", "crashed", "running", "interrupted", "unfinished"}
+
+// allStatuses are the words of runs and of attempts.
+func allStatuses() []string {
+	words := slices.Clone(runStatuses)
+	for _, s := range history.Statuses() {
+		if !slices.Contains(words, string(s)) {
+			words = append(words, string(s))
+		}
+	}
+	return words
+}
 
 func newHistory(a *app) *cobra.Command {
 	var o historyOptions
@@ -80,6 +91,8 @@ History is read from the events of runs, which are kept for as long as the setti
 	f.IntVarP(&o.last, "last", "n", 0, "so many, of each task; 0 is all")
 	f.BoolVar(&o.deep, "deep", false, "look into every execution of the repository as well")
 	f.BoolVar(&o.plot, "plot", false, "draw how long they took")
+	a.completeRuns(cmd, "run")
+	fixedValues(cmd, "status", allStatuses()...)
 	return cmd
 }
 

@@ -105,8 +105,10 @@ func (a *app) runRow(t *table, r *workspace.RunReport) {
 		long = seconds(runTook(r, a.now())) + "…"
 	}
 	var notes []string
-	if r.State == record.RunCancelled && r.By != "" {
-		notes = append(notes, "cancelled by "+r.By)
+	if text := cancelledBy(r); text != "" && r.By != "" {
+		notes = append(notes, "cancelled "+text)
+	} else if text != "" {
+		notes = append(notes, text)
 	}
 	if r.Filter != "" {
 		notes = append(notes, "filter "+r.Filter)
@@ -116,9 +118,6 @@ func (a *app) runRow(t *table, r *workspace.RunReport) {
 	}
 	if p := r.Provenance; p != nil {
 		notes = append(notes, "imported "+whence(p, a.now())[0])
-	}
-	if r.Crashed() {
-		notes = append(notes, "its process died")
 	}
 	t.row(short(r.RunID), r.Status(), stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(history.Who(r.Process), "-"), strings.Join(notes, ", "))
 }

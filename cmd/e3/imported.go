@@ -99,17 +99,3 @@ func rejectionText(m *record.Rejection, now time.Time) string {
 	}
 	return text
 }
-
-// ago shows how long a moment is past, in the greatest unit that it fills.
-func ago(now, t time.Time) string {
-	d := now.Sub(t)
-	for _, unit := range []struct {
-		name string
-		time.Duration
-	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
-		if n := int64(d / unit.Duration); n > 0 {
-			return plural(n, unit.name) + " ago"
-		}
-	}
-	return "just now"
-}

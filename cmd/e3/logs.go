@@ -66,6 +66,7 @@ and why. With --json each line is an object, after one that describes the execut
 	f.Int64Var(&o.attempt, "attempt", 0, "this attempt of the task in its run, from 1")
 	f.StringVar(&o.run, "run", "", "in this run, by the beginning of its id, instead of the latest")
 	f.StringVar(&o.execution, "execution", "", "any execution of the task, by the beginning of its id")
+	a.completeRuns(cmd, "run")
 	f.BoolVar(&o.list, "list", false, "list the executions instead")
 	return cmd
 }
@@ -163,6 +164,8 @@ func (l *logs) none(te *workspace.TaskExecutions) error {
 		why = "is in no package here any more"
 	case te.Run == nil:
 		why = "has not run: workspace " + l.ws + " was never started"
+	case t == nil && te.Run.Live:
+		why = "has not begun in the run at work, " + short(te.Run.RunID)
 	case t == nil:
 		why = "has no part in the latest run, " + short(te.Run.RunID)
 	case t.State == workspace.TaskSkipped:

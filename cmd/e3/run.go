@@ -65,6 +65,7 @@ waited for, and what took no time.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.run, "run", "", "any run that is on record or has events, own or imported, by the beginning of its id")
+	a.completeRuns(cmd, "run")
 	f.StringVar(&o.report, "report", "", "write the run as a page of HTML to this file as well")
 	f.StringVar(&o.trace, "trace", "", "write the run's timeline to this file as well; - writes nothing else to standard output")
 	f.BoolVar(&o.force, "force", false, "replace the file if it exists")
@@ -88,6 +89,7 @@ type runJSON struct {
 	Host           string         `json:"host,omitempty"`
 	Filter         string         `json:"filter,omitempty"`
 	CancelledBy    string         `json:"cancelledBy,omitempty"`
+	CancelReason   string         `json:"cancelReason,omitempty"`
 	ImportedFrom   []stepJSON     `json:"importedFrom,omitempty"`
 	Unnamed        int64          `json:"unnamed,omitempty"` // tasks that were cached and that nothing names any more
 	Damaged        string         `json:"damaged,omitempty"` // what is wrong with the events
@@ -139,7 +141,7 @@ func runOf(r *workspace.RunReport) runJSON {
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
 		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance),
-		Filter: r.Filter, CancelledBy: r.By, Unnamed: r.Unnamed,
+		Filter: r.Filter, CancelledBy: r.By, CancelReason: r.Why, Unnamed: r.Unnamed,
 	}
 	if r.Process != nil {
 		doc.User, doc.Host = r.Process.User, r.Process.Host
@@ -165,7 +167,7 @@ func runOf(r *workspace.RunReport) runJSON {
 // writeRun prints a run as seed 003 shows it.
 func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 	fmt.Fprintf(w, "Run %s\n", r.RunID)
-	fmt.Fprintf(w, "  Status:    %s\n", runStatus(r))
+	fmt.Fprintf(w, "  Status:    %s\n", r.Status())
 	fmt.Fprintf(w, "  Started:   %s\n", stamp(r.StartedAt))
 	switch {
 	case r.Crashed():
@@ -183,11 +185,7 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 			label = ""
 		}
 	}
-	by := ""
-	if r.By != "" {
-		by = "by " + r.By
-	}
-	for _, line := range []struct{ label, text string }{{"Cancelled", by}, {"Filter", r.Filter}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
+	for _, line := range []struct{ label, text string }{{"Cancelled", cancelledBy(r)}, {"Filter", r.Filter}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
 		if line.text != "" {
 			fmt.Fprintf(w, "  %-10s %s\n", line.label+":", printable(line.text, false))
 		}
@@ -220,12 +218,15 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 	}
 }
 
-// runStatus is a run's state in a word or two.
-func runStatus(r *workspace.RunReport) string {
-	if r.Crashed() {
-		return "crashed"
+// cancelledBy says who cancelled a run, and why, as far as either is known.
+func cancelledBy(r *workspace.RunReport) string {
+	switch {
+	case r.By == "":
+		return r.Why
+	case r.Why == "":
+		return "by " + r.By
 	}
-	return r.Status()
+	return "by " + r.By + ": " + r.Why
 }
 
 // runError is why a run failed that no task has failed.

@@ -141,7 +141,7 @@ func writeStatus(w io.Writer, st *workspace.Status) {
 	case r.State == record.RunRunning:
 		line("Last run", "%s %s, started %s", short(r.RunID), r.Status(), stamp(r.StartedAt))
 	default:
-		line("Last run", "%s %s %s (%s)%s", short(r.RunID), runStatus(r), stamp(r.CompletedAt), counts(r.Summary),
+		line("Last run", "%s %s %s (%s)%s", short(r.RunID), r.Status(), stamp(r.CompletedAt), counts(r.Summary),
 			map[bool]string{true: ", imported"}[r.Provenance != nil])
 	}
 	if b := st.Busy; b != nil {

@@ -3,46 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 )
-
-func TestPrintable(t *testing.T) {
-	for _, test := range []struct {
-		in    string
-		lines bool
-		want  string
-	}{
-		{"plain ünï 日本", false, "plain ünï 日本"},
-		{"a\x1b[2Jb", false, `a\x1b[2Jb`},
-		{"a\nb\tc", false, `a\nb\tc`},
-		{"a\nb\tc\x07", true, "a\nb\tc\\a"},
-		{"\xff", false, `\xff`},
-		{"\u202e\u009b", false, `\u202e\u009b`},
-	} {
-		if got := printable(test.in, test.lines); got != test.want {
-			t.Errorf("printable(%q, %v) = %q, want %q", test.in, test.lines, got, test.want)
-		}
-	}
-}
-
-func TestElapsed(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0ms", 8 * time.Millisecond: "8ms", 999 * time.Millisecond: "999ms", 12340 * time.Millisecond: "12.3s",
-		59990 * time.Millisecond: "59.9s", 245 * time.Second: "4m05s", 2*time.Hour + 3*time.Minute: "2h03m",
-	} {
-		if got := elapsed(d); got != want {
-			t.Errorf("elapsed(%v) = %q, want %q", d, got, want)
-		}
-	}
-}
-
-func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1<<20 - 1: "1.0 MiB", 1 << 40: "1.0 TiB", 1<<63 - 1: "8192.0 PiB"} {
-		if got := size(n); got != want {
-			t.Errorf("size(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
 
 func TestColumns(t *testing.T) {
 	for s, want := range map[string]int{"": 0, "abc": 3, "ünï": 3, "日本": 4, "e\u0301": 1, "👍": 2, "…": 1} {

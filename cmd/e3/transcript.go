@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -76,14 +75,14 @@ func (t *transcript) event(e events.Event) {
 		t.task("start", "", e.Task, note)
 	case events.TaskCompleted:
 		t.ended(e.Task)
-		t.task("done", t.style.green, e.Task, fmt.Sprintf(" (%s)", elapsed(time.Duration(d.Duration)*time.Millisecond)))
+		t.task("done", t.style.green, e.Task, fmt.Sprintf(" (%s)", elapsed(events.Milliseconds(d.Duration))))
 	case events.TaskFailed:
 		t.failed(e, d)
 	case events.TaskRetryScheduled:
 		t.forget(e.Task)
 		t.done-- // it has not come to its end after all
 		t.progress()
-		t.task("retry", t.style.yellow, e.Task, fmt.Sprintf(" (attempt %d in %s)", d.Attempt, elapsed(time.Duration(d.DelayMs)*time.Millisecond)))
+		t.task("retry", t.style.yellow, e.Task, fmt.Sprintf(" (attempt %d in %s)", d.Attempt, elapsed(events.Milliseconds(d.DelayMs))))
 	case events.TaskSkipped:
 		t.ended(e.Task)
 		t.task("skip", t.style.dim, e.Task, fmt.Sprintf(" (%s failed)", printable(d.Because, false)))
@@ -122,7 +121,7 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note})
 	}
 	if d.Duration > 0 {
-		note += ", " + elapsed(time.Duration(d.Duration)*time.Millisecond)
+		note += ", " + elapsed(events.Milliseconds(d.Duration))
 	}
 	t.task(word, t.style.red, e.Task, " ("+printable(note, false)+")")
 }

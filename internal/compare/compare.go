@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 
 	"e3/executions"
+	"e3/internal/human"
 	"e3/workspace"
 )
 
@@ -220,8 +221,5 @@ type comparison struct {
 
 // clip bounds a text that somebody else has written.
 func clip(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return text[:maxText] + "…"
+	return human.Clip(text, maxText)
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/events"
+	"e3/internal/human"
+	"e3/internal/parallel"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/workspace"
@@ -129,7 +126,7 @@ func (s Stores) readPackage(ctx context.Context, d *side) error {
 // readRun reads a run.
 func (s Stores) readRun(ctx context.Context, d *side) error {
 	id := d.Side.Run
-	if d.What == Earlier && d.Back > 0 {
+	if d.What == Earlier {
 		var err error
 		if id, err = s.earlier(ctx, d.Side); err != nil {
 			return err
@@ -150,8 +147,15 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	if r.Damage != nil {
 		d.notef("not all of its events can be read: %v", r.Damage)
 	}
-	if err := s.packageOfRun(ctx, d); err != nil {
-		return err
+	d.PackageHash = r.PackageHash
+	if d.PackageHash == "" || d.Imported { // an export has the package under another hash
+		pkg, hash, err := s.Workspaces.PackageOf(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d, err)
+		}
+		if pkg != nil {
+			d.PackageHash = hash
+		}
 	}
 	if err := s.readPackage(ctx, d); err != nil {
 		return err
@@ -165,19 +169,30 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	return s.outputsOfRun(ctx, d, r)
 }
 
-// earlier finds the run before the one that the workspace shows, or the one before that, and so on.
+// earlier finds the run that the workspace shows, the one before it, or the one before that, and so on. A workspace that is gone
+// shows the latest of which something is left.
 func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
-	shown, err := s.Workspaces.RunSummary(ctx, at.Workspace)
-	if err != nil {
-		return "", err
-	}
 	left := at.Back
-	unknown := &workspace.UnknownError{What: "run", Name: at.String(), Known: []string{shown.RunID}}
-	for r, err := range s.Workspaces.Runs(ctx, at.Workspace) {
-		if err != nil {
-			return "", err
+	unknown := &workspace.UnknownError{What: "run", Name: at.String()}
+	shown, err := s.Workspaces.RunSummary(ctx, at.Workspace)
+	_, missing := s.Workspaces.State(ctx, at.Workspace)
+	switch {
+	case missing != nil && !errors.Is(missing, workspace.ErrNotFound):
+		return "", missing
+	case err != nil && missing == nil:
+		return "", err
+	case err != nil: // what is left tells
+		left++
+	case left == 0:
+		return shown.RunID, nil
+	default:
+		unknown.Known = append(unknown.Known, shown.RunID)
+	}
+	for r, fault := range s.Workspaces.Runs(ctx, at.Workspace) {
+		if fault != nil {
+			return "", fault
 		}
-		if r.RunID >= shown.RunID {
+		if err == nil && r.RunID >= shown.RunID {
 			continue
 		}
 		if left--; left == 0 {
@@ -186,37 +201,6 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 		unknown.Known = append(unknown.Known, r.RunID)
 	}
 	return "", unknown
-}
-
-// packageOfRun finds the hash of the package that a run was made with: its first event tells. Of an imported run that has none
-// it is the package that is registered under the same name and version, or deployed.
-func (s Stores) packageOfRun(ctx context.Context, d *side) error {
-	started, err := events.First(ctx, s.Records, d.Workspace, d.RunID)
-	if err != nil {
-		return err
-	}
-	if started != nil && started.Data != nil {
-		if _, err := objectstore.ParseHash(started.Data.PackageHash); err == nil {
-			d.PackageHash = started.Data.PackageHash
-			return nil
-		}
-	}
-	state, err := s.Workspaces.State(ctx, d.Workspace)
-	if err != nil && !errors.Is(err, workspace.ErrNotFound) {
-		return err
-	}
-	if err == nil && state.Deployed && state.PackageName+"@"+state.PackageVersion == d.Package {
-		d.PackageHash = state.PackageHash
-	}
-	name, version, ok := strings.Cut(d.Package, "@")
-	if ok && d.PackageHash == "" {
-		ref, err := s.Workspaces.Package(ctx, name, version)
-		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
-			return err
-		}
-		d.PackageHash = ref.Hash
-	}
-	return nil
 }
 
 // took turns what a report tells of a task into what is compared.
@@ -305,7 +289,7 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *workspace.RunRepor
 		}
 	}
 	leaves := make([]record.Leaf, len(open))
-	err := parallel(ctx, len(open), func(ctx context.Context, k int) (err error) {
+	err := parallel.Each(ctx, len(open), func(ctx context.Context, k int) (err error) {
 		leaves[k], err = s.made(ctx, open[k], kinds)
 		return err
 	})
@@ -324,7 +308,7 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *workspace.RunRepor
 	case lost == 0:
 		d.outputs.gone = "" // all are known, if only by their executions
 	case d.outputs.gone == "":
-		d.outputs.gone = fmt.Sprintf("the outputs of %d tasks of %s are not known any more", lost, d)
+		d.outputs.gone = fmt.Sprintf("the outputs of %s of %s are not known any more", human.Count(int64(lost), "task"), d)
 	}
 	return nil
 }
@@ -416,22 +400,4 @@ func (s Stores) readNext(ctx context.Context, d *side) error {
 		d.tasks[t.Name] = taken{execution: hit.ExecutionID, duration: hit.Status.CompletedAt.Sub(hit.Status.StartedAt), ended: true}
 	}
 	return nil
-}
-
-// parallel calls do for 0 to n-1, from several goroutines, until one fails.
-func parallel(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	const part = 64
-	for from := 0; from < n; from += part {
-		g.Go(func() error {
-			for k := from; k < min(from+part, n); k++ {
-				if err := do(ctx, k); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"e3/internal/parallel"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -91,7 +92,7 @@ func (c *comparison) declared(change func(string) *TaskChange) (common int, err 
 		change(name).Change = Removed
 	}
 	parts := make([][]Part, len(pairs))
-	err = parallel(c.ctx, len(pairs), func(ctx context.Context, k int) (err error) {
+	err = parallel.Each(c.ctx, len(pairs), func(ctx context.Context, k int) (err error) {
 		parts[k], err = c.parts(ctx, pairs[k].was, pairs[k].is)
 		return err
 	})

@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"e3/internal/human"
 )
 
 // Status is how a node stands; it decides its colour and is written beside its label. "" is none.
@@ -134,26 +134,8 @@ func (n *Node) caption() string {
 // label is the first line of a node.
 func (n *Node) label() string { return cmp.Or(clean(n.Label), "(no name)") }
 
-// clean makes text a single line of what can be seen: anything else, and what turns the direction of text, is shown as an escape.
-func clean(s string) string {
-	visible := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
-	if strings.IndexFunc(s, func(r rune) bool { return !visible(r) }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case visible(r):
-			b.WriteRune(r)
-		case r == utf8.RuneError:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		default:
-			q := fmt.Sprintf("%+q", r)
-			b.WriteString(q[1 : len(q)-1])
-		}
-	}
-	return b.String()
-}
+// clean makes text a single line of what can be seen.
+func clean(s string) string { return human.Printable(s, false) }
 
 // clip cuts text in its middle, where names differ least, to so many characters.
 func clip(s string, most int) string {

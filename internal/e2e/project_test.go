@@ -161,7 +161,13 @@ type process struct {
 // spawn starts e3 in the project's folder.
 func (p *project) spawn(args ...string) *process {
 	p.t.Helper()
-	cmd := exec.Command(program, args...)
+	return p.spawnCommand(append([]string{program}, args...)...)
+}
+
+// spawnCommand starts a command in the project's folder: e3, or what becomes it.
+func (p *project) spawnCommand(args ...string) *process {
+	p.t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env = p.dir, p.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.uid != 0 {

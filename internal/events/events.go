@@ -8,6 +8,7 @@ package events
 
 import (
 	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 )
@@ -70,6 +71,12 @@ type Data struct {
 	NoRecord    bool     `json:"noRecord,omitempty"` // task.failed: the execution left no record, so the run's names none
 	Shared      bool     `json:"shared,omitempty"`   // another run's execution, waited for
 	Summary     *Summary `json:"summary,omitempty"`  // the end of a run
+}
+
+// Milliseconds is a length of time as events have it. Others may have written them: it is never negative, nor more than a
+// time.Duration holds.
+func Milliseconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
 // Process is who runs.

@@ -18,6 +18,7 @@ type Filter struct {
 	// package is not known, the run named by Data.As has it, by an event of its own or in bulk. A bulk event is known by the
 	// form in which e3 writes it.
 	Task      string
+	Tasks     map[string]bool // beside Task: the names of those that are asked for; nil: all. None is found in bulk by it
 	Types     []Type
 	Worker    string // as for [MatchWorker]; of an event that does not say, that of the run's process
 	Execution string // its id or the beginning of it
@@ -125,6 +126,9 @@ func (f *Filter) plan(worker string) plan {
 	case f.Task != "":
 		add(longest(`"` + f.Task + `"`)) // with the quotes of the line, where a literal part stands at an end
 	}
+	if f.Tasks != nil {
+		list = append(list, &sieve{tasks: f.Tasks})
+	}
 	if f.Worker != "" && !MatchWorker(f.Worker, worker) {
 		add(longest(strings.TrimPrefix(f.Worker, "@")))
 	}
@@ -222,6 +226,7 @@ func (m *matcher) wanted(e *Event) bool {
 		worker = m.worker
 	}
 	return e.Seq >= f.FromSeq &&
+		(f.Tasks == nil || f.Tasks[e.Task]) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) &&
 		(!f.Failed || e.Type == TaskFailed || e.Type == RunFailed) &&
 		(f.Worker == "" || MatchWorker(f.Worker, worker)) &&

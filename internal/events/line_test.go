@@ -200,3 +200,13 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestMilliseconds(t *testing.T) {
+	for n, want := range map[int64]time.Duration{
+		0: 0, 8: 8 * time.Millisecond, -1: 0, math.MinInt64: 0, math.MaxInt64: math.MaxInt64 / time.Millisecond * time.Millisecond,
+	} {
+		if got := events.Milliseconds(n); got != want {
+			t.Errorf("Milliseconds(%d) = %v, want %v", n, got, want)
+		}
+	}
+}

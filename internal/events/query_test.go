@@ -103,7 +103,7 @@ func plainRun(logs map[string][]byte, run string, f events.Filter) []events.Even
 		}
 		rest1 := (len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) && (f.Worker == "" || events.MatchWorker(f.Worker, by)) &&
 			strings.HasPrefix(e.Execution, f.Execution) && (!f.Failed || e.Type == events.TaskFailed || e.Type == events.RunFailed) &&
-			e.Seq >= f.FromSeq && (f.Since.IsZero() || !e.Time.Before(f.Since)) && (f.Until.IsZero() || e.Time.Before(f.Until))
+			(f.Tasks == nil || f.Tasks[e.Task]) && e.Seq >= f.FromSeq && (f.Since.IsZero() || !e.Time.Before(f.Since)) && (f.Until.IsZero() || e.Time.Before(f.Until))
 		exact := f.Task != "" && !events.IsPattern(f.Task)
 		switch {
 		case exact && e.Task == f.Task:
@@ -197,6 +197,12 @@ var anyFilter = rapid.Custom(func(t *rapid.T) events.Filter {
 	}
 	if rapid.Bool().Draw(t, "by type") {
 		f.Types = rapid.SliceOfN(rapid.SampledFrom(events.Types()), 0, 3).Draw(t, "types")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "by names") == 0 {
+		f.Tasks = map[string]bool{}
+		for _, name := range rapid.SliceOfN(rapid.SampledFrom(oddNames), 0, 4).Draw(t, "names") {
+			f.Tasks[name] = true
+		}
 	}
 	if rapid.IntRange(0, 3).Draw(t, "by time") == 0 {
 		f.Since, f.Until = epoch.Add(-20*time.Minute), epoch.Add(20*time.Minute)

@@ -110,6 +110,8 @@ type sieve struct {
 	any [][]byte // a line is kept if it holds one of these
 	// next is where the next of each may begin in the stream: it is there, or it is none before.
 	next []int64
+	// tasks, if not nil, are what is looked for instead: the names of tasks, however many, at the price of a look at every line.
+	tasks map[string]bool
 }
 
 // newSieve returns a sieve for lines with one of the texts, nil where the bytes of a line do not tell.
@@ -130,6 +132,9 @@ func (s *sieve) keeps(line []byte) bool {
 	if s == nil {
 		return true
 	}
+	if s.tasks != nil {
+		return s.keepsTask(line)
+	}
 	for _, text := range s.any {
 		if bytes.Contains(line, text) {
 			return true
@@ -137,6 +142,29 @@ func (s *sieve) keeps(line []byte) bool {
 	}
 	return false
 }
+
+// keepsTask tells whether a line may be of one of the tasks. One that does not say the name in the form in which e3 writes it may be.
+func (s *sieve) keepsTask(line []byte) bool {
+	said := false
+	for rest := line; ; said = true {
+		i := bytes.Index(rest, taskName)
+		if i < 0 {
+			break
+		}
+		rest = rest[i+len(taskName):]
+		name, plain := bytes.CutPrefix(rest, colonQuote)
+		end := bytes.IndexByte(name, '"')
+		if !plain || end < 0 || s.tasks[string(name[:end])] || !utf8.Valid(name[:end]) {
+			return true
+		}
+	}
+	return !said || bytes.IndexByte(line, '\\') >= 0
+}
+
+var (
+	taskName   = []byte(`"task"`)
+	colonQuote = []byte(`:"`)
+)
 
 // find returns the first line that is kept, of whole lines that begin at an offset of the stream; an empty one at their end
 // if there is none. Offsets only grow.
@@ -153,6 +181,16 @@ func (s *sieve) find(whole []byte, off int64) (from, to int) {
 // first returns where the first of the texts begins, the length of whole if none does. No text is looked for twice in the
 // same bytes.
 func (s *sieve) first(whole []byte, off int64) int {
+	if s.tasks != nil {
+		for at := 0; at < len(whole); {
+			end := at + bytes.IndexByte(whole[at:], '\n') + 1
+			if s.keepsTask(whole[at:end]) {
+				return at
+			}
+			at = end
+		}
+		return len(whole)
+	}
 	end := off + int64(len(whole))
 	first := end
 	for i, text := range s.any {

@@ -13,6 +13,7 @@ import (
 
 	"e3/executions"
 	"e3/exportimport"
+	"e3/internal/events"
 	"e3/internal/explain"
 	"e3/internal/record"
 	"e3/internal/verify"
@@ -52,6 +53,20 @@ const failing = `
   clean: {in: [raw], out: clean.txt, run: 'cat "$raw" > "$out"'}
   report: {in: [clean], out: report.txt, run: 'cat "$clean" > "$out"'}
 `
+
+const twoSources = `
+  raw: {in: [file], out: raw.txt, run: 'cat "$file" > "$out"'}
+  own: {out: own.txt, run: 'echo one > "$out"'}
+  both: {in: [raw, own], out: both.txt, run: 'cat "$raw" "$own" > "$out"'}
+`
+
+const entries = `
+  multi: {in: [file], out: {a: a.txt, b: b.txt}, run: 'cat "$file" > "$b"; echo a > "$a"'}
+  ra: {in: {x: multi.a}, out: ra.txt, run: 'cat "$x" > "$out"'}
+  rb: {in: {x: multi.b}, out: rb.txt, run: 'cat "$x" > "$out"'}
+`
+
+var long = strings.Repeat("x", 400)
 
 func latestOf(ws, task string) func(h *house) string {
 	return func(h *house) string { return h.latest(ws, task).ExecutionID }
@@ -288,6 +303,113 @@ var scenes = []scene{
   b: {in: [two], out: b.txt, run: 'cat "$two" > "$out"'}
   cat: {in: [a, b], out: c.txt, run: 'cat "$a" "$b" > "$out"'}
 `, bare: true, target: "w.cat", state: explain.Waits, kind: explain.NeverRan, of: "one", says: []string{"w.cat waits for one"}},
+	{name: "gone back, then changed", yaml: two, do: func(h *house) { // the nearest is what was gone back to, not what was tried between
+		h.write("data.txt", "1\n2\nlonger\n")
+		h.start("w")
+		h.write("data.txt", "1\n2\n")
+		h.start("w")
+		h.write("data.txt", "")
+		h.start("w")
+	}, target: "w.clean", state: explain.Current, kind: explain.Input, of: "raw", subject: "file", says: []string{"file changed (4 B → 0 B)"}},
+	{name: "gone back upstream, then changed elsewhere", yaml: twoSources, do: func(h *house) {
+		h.edit("one > ", "another > ")
+		h.start("w")
+		h.edit("another > ", "one > ")
+		h.start("w")
+		h.write("data.txt", "other")
+		h.start("w")
+	}, target: "w.both", state: explain.Current, kind: explain.Input, of: "raw", subject: "file", also: roots(1)},
+	{name: "the same made anew later", yaml: entries, do: func(h *house) { // what made multi.b again has not caused what read it before
+		h.write("data.txt", "other")
+		h.start("w")
+		h.edit("echo a > ", "echo c > ")
+		h.start("w")
+	}, target: "w.rb", state: explain.Current, kind: explain.Input, of: "multi", subject: "file", also: roots(1)},
+	{name: "the same made anew between", yaml: entries, do: func(h *house) {
+		h.edit("echo a > ", "echo c > ")
+		h.start("w")
+		h.write("data.txt", "other")
+		h.start("w")
+	}, target: "w.rb", state: explain.Current, kind: explain.Input, of: "multi", subject: "file", also: roots(1)},
+	{name: "the same made anew, imported without events", yaml: entries, do: func(h *house) {
+		h.write("data.txt", "other")
+		h.start("w")
+		h.edit("echo a > ", "echo c > ")
+		h.start("w")
+		h.edit("echo c > ", "echo a > ")
+		h.start("w")
+	}, target: "w.rb", there: func(h *house) *house {
+		to := h.sent(exportimport.ImportOptions{NewWorkspace: true})
+		h.must(os.RemoveAll(to.file("events")))
+		return to
+	}, state: explain.Current, kind: explain.Input, of: "multi", subject: "file", also: roots(1)},
+	{name: "imported without what ran before", yaml: two, do: func(h *house) { h.write("data.txt", "1\n2\n3\n"); h.start("w") }, target: "w.clean",
+		there: func(h *house) *house { return h.sentLatest() },
+		state: explain.Current, kind: explain.NeverRan, says: []string{"that ran because nothing that ran before it is on record here"}},
+	{name: "mended", yaml: `
+  raw: {in: [file], out: raw.txt, run: 'exit 3'}
+`, do: func(h *house) {
+		h.edit("'exit 3'", `'cat "$file" > "$out"'`)
+		h.start("w")
+	}, target: "w.raw", state: explain.Current, kind: explain.FailedBefore, subject: "exit code", says: []string{"it had never succeeded: the last attempt"}},
+	{name: "interrupted, and only events tell", yaml: two, do: func(h *house) {
+		h.write("data.txt", "1\n2\n3\n")
+		h.start("w")
+		e := h.latest("w", "raw")
+		h.must(os.RemoveAll(filepath.Dir(filepath.Dir(h.recordFile(e)))))
+		h.must(os.RemoveAll(h.file("events")))
+		run := h.id(0)
+		h.must(h.Records.Append(h.Context(), refstore.Key{Partition: "EVENTS/w", Sort: run}, 0, h.lines(
+			events.Event{Run: run, Time: time.Now(), Type: events.RunStarted},
+			events.Event{Run: run, Time: time.Now(), Type: events.TaskStarted, Task: "raw", Execution: h.id(0), Data: &events.Data{Key: e.Key.String()}})))
+		h.doubt()
+	}, target: "w.raw", state: explain.WouldRun, kind: explain.FailedBefore, subject: "crashed", says: []string{"the last attempt on the same inputs (just now) was interrupted"}},
+	{name: "fails where it had succeeded, and that answers", yaml: `
+  raw: {in: [file], out: raw.txt, run: 'test ! -e DIR/stop && cat "$file" > "$out"'}
+`, do: func(h *house) {
+		h.write("stop", "")
+		h.start("w", forced(""))
+	}, target: "w.raw", state: explain.Current, kind: explain.NeverRan, also: noted("its latest attempt, execution ")},
+	{name: "the rejected one itself", yaml: two, do: func(h *house) {
+		e := h.latest("w", "clean")
+		h.gone = e.ExecutionID
+		_, err := h.curator().Reject(h.Context(), e.Key, e.ExecutionID, &record.Rejection{Rejected: true, By: "eve@lab", At: time.Now(), Reason: "wrong units"})
+		h.must(err)
+		h.start("w")
+	}, target: "w.clean", which: func(h *house) string { return h.gone }, state: explain.Ran, kind: explain.NeverRan, also: noted("it was rejected just now by eve@lab: wrong units")},
+	{name: "one of another task", yaml: two, target: "w.clean", which: latestOf("w", "raw"), state: explain.Ran, kind: explain.NeverRan, of: "raw",
+		says: []string{"w.raw ran because"}, also: noted("the execution is not one of w.clean: w.raw ran it")},
+	{name: "waits for one, another is edited besides", yaml: two + "  report: {in: [clean], out: r.txt, run: 'cat \"$clean\" > \"$out\"'}\n", do: func(h *house) {
+		h.write("data.txt", "1\n2\n3\n")
+		h.edit(`'tac "$raw" > "$out"'`, `'cat "$raw" > "$out"'`)
+	}, target: "w.report", state: explain.Waits, kind: explain.Input, of: "raw", subject: "file", says: []string{"waits for raw, which would run because"}, also: roots(2)},
+	{name: "another order", yaml: `
+  raw: {in: [file], out: raw.txt, env: {A: a, B: b}, run: 'cat "$file" > "$out"'}
+`, do: func(h *house) {
+		h.edit("A: a, B: b", "A: a, B: c")
+		h.start("w")
+		h.edit("A: a, B: c", "B: b, A: a")
+	}, target: "w.raw", state: explain.WouldRun, kind: explain.Definition, subject: "order"},
+	{name: "an item under another name", yaml: `
+  sq: {matrix: {a: [1, 2], b: [x, z]}, out: k.txt, run: 'echo "$a$b" > "$out"'}
+`, do: func(h *house) { h.edit("a: [1, 2], b: [x, z]", "b: [x, z], a: [1, 2]") }, target: "w.sq[b=z,a=1]", state: explain.WouldRun, kind: explain.Definition, subject: "order",
+		also: func(h *house, w *explain.Explanation) {
+			if c := w.Reason.Compared; c == nil || c.Task != "sq[a=1,b=z]" {
+				h.Errorf("compared with %+v, want sq[a=1,b=z]", c)
+			}
+		}},
+	{name: "the end of a long line", yaml: "  raw: {in: [file], out: raw.txt, env: {E: '" + long + "1'}, run: ': " + long + "1; cat \"$file\" > \"$out\"'}\n", do: func(h *house) {
+		h.edit(long+"1'}", long+"2'}")
+		h.edit(long+"1;", long+"2;")
+	}, target: "w.raw", state: explain.WouldRun, kind: explain.Command, also: func(h *house, w *explain.Explanation) {
+		l, env := w.Reason.Differences[0].Lines, w.Reason.Differences[1]
+		if len(l) != 2 || !strings.Contains(l[0].Text, "x1; cat") || !strings.Contains(l[1].Text, "x2; cat") || !strings.HasSuffix(env.Was, `x1"`) || !strings.HasSuffix(env.Is, `x2"`) {
+			h.Errorf("lines %q, variable %s → %s, want to see where they differ", l, env.Was, env.Is)
+		}
+	}},
+	{name: "gone from the package file", yaml: two, do: func(h *house) {
+		h.edit("  clean: {in: [raw], out: clean.txt, run: 'tac \"$raw\" > \"$out\"'}\n", "")
+	}, target: "w.clean", state: explain.Ran, kind: explain.NeverRan, also: noted("its package file has it no more")},
 	{name: "the package file is broken", yaml: two, do: func(h *house) { h.edit("tasks:", "taskss:") }, target: "w.clean",
 		state: explain.Current, kind: explain.NeverRan, also: noted("the package file cannot be taken in")},
 }
@@ -306,6 +428,15 @@ func noted(text string) func(*house, *explain.Explanation) {
 		h.Helper()
 		if !strings.Contains(strings.Join(w.Notes, "\n"), text) {
 			h.Errorf("notes are %q, want %q in them", w.Notes, text)
+		}
+	}
+}
+
+func roots(n int) func(*house, *explain.Explanation) {
+	return func(h *house, w *explain.Explanation) {
+		h.Helper()
+		if len(w.Roots) != n {
+			h.Errorf("roots are %+v, want %d", w.Roots, n)
 		}
 	}
 }
@@ -366,6 +497,16 @@ func (h *house) sent(o exportimport.ImportOptions) *house {
 	h.must(os.MkdirAll(dir, 0o755))
 	to := newHouse(h.tester, dir)
 	h.send(to, "w", o)
+	return to
+}
+
+// sentLatest is sent without what ran before the latest run.
+func (h *house) sentLatest() *house {
+	h.Helper()
+	dir := filepath.Join(h.dir, "there")
+	h.must(os.MkdirAll(dir, 0o755))
+	to := newHouse(h.tester, dir)
+	h.sendWith(to, "w", exportimport.ExportOptions{}, exportimport.ImportOptions{NewWorkspace: true})
 	return to
 }
 

@@ -43,6 +43,7 @@ func (x *explaining) elsewhere(s *side, most int) (*side, string, error) {
 		if list, err = x.sameCommand(s); err != nil {
 			return nil, "", err
 		}
+		most = maxSearched // an item of a matrix is looked for among all others
 	}
 	sortByID(list)
 	best, err := x.choose(s, list, most)
@@ -175,6 +176,9 @@ func (x *explaining) runBefore(s *side) (string, error) {
 // never says that there is nothing to compare with.
 func (x *explaining) never(s *side) (Cause, error) {
 	c := Cause{Kind: NeverRan, Workspace: s.ws, Task: s.task, Text: "never ran before"}
+	if s.at != nil && s.at.Execution != nil && s.at.Execution.Provenance != nil {
+		c.Text = "nothing that ran before it is on record here"
+	}
 	list, err := x.past(x.ctx, s.ws, s.task)
 	if err != nil {
 		return c, err

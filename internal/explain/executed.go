@@ -430,13 +430,18 @@ func answeredLast(a *history.Attempt, before string) string {
 	return last
 }
 
-// weigh counts differing parts; what cannot be compared counts more than anything that can.
+// weigh says how far apart two definitions are, by the parts that differ. What is only in another order is the nearest, and what cannot
+// be compared farther than anything that can.
 func weigh(list []Difference) int {
 	n := 0
 	for i := range list {
-		n++
-		if p := list[i].Part; p == Definition && list[i].Name != "order" || p == Unknown {
+		switch d := &list[i]; {
+		case d.Part == Definition && d.Name == "order":
+			n++
+		case d.Part == Definition, d.Part == Unknown:
 			n += 1000
+		default:
+			n += 2
 		}
 	}
 	return n

@@ -222,6 +222,36 @@ func (x *Explainer) past(ctx context.Context, ws, task string) ([]history.Attemp
 	return x.attempts[[2]string{ws, task}], nil
 }
 
+// foresee reads the history of a task and of what is upstream of it, the nearest first, in one go.
+func (x *explaining) foresee(ws, task string, g *dataflow.Graph) error {
+	i, ok := g.Find(task)
+	if !ok {
+		return nil
+	}
+	seen := map[int32]bool{i: true}
+	queue := []int32{i}
+	for at := 0; at < len(queue) && len(queue) < maxReasons; at++ {
+		for _, d := range g.Dependencies(queue[at]) {
+			if !seen[d] && len(queue) < maxReasons {
+				seen[d] = true
+				queue = append(queue, d)
+			}
+		}
+	}
+	var names []string
+	x.mu.Lock()
+	for _, i := range queue {
+		if _, known := x.attempts[[2]string{ws, g.Name(i)}]; !known {
+			names = append(names, g.Name(i))
+		}
+	}
+	x.mu.Unlock()
+	if len(names) == 0 {
+		return nil
+	}
+	return x.Prefetch(x.ctx, ws, names)
+}
+
 // Prefetch reads the history of many tasks at once, for Miss.
 func (x *Explainer) Prefetch(ctx context.Context, ws string, tasks []string) error {
 	found, err := history.Find(ctx, x.Stores.Stores, history.Query{Workspace: ws, Tasks: tasks})

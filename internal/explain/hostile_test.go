@@ -69,20 +69,10 @@ func TestHostile(t *testing.T) {
 	h.start("w")
 	e := h.latest("w", "clean")
 	huge := strings.Repeat("\x1b]0;x\a", 1000)
-	lines := func(list ...events.Event) []byte {
-		var data []byte
-		for i := range list {
-			list[i].Seq, list[i].Workspace = int64(i+1), "w"
-			var err error
-			data, err = events.Append(data, &list[i])
-			h.must(err)
-		}
-		return data
-	}
 	for i, stream := range [][]byte{
 		[]byte("nonsense\n"),
-		lines(events.Event{Run: h.id(0), Type: events.RunStarted, Data: &events.Data{PackageHash: strings.Repeat("0", 64), Package: huge}}),
-		lines(events.Event{Run: h.id(0), Type: events.RunStarted},
+		h.lines(events.Event{Run: h.id(0), Type: events.RunStarted, Data: &events.Data{PackageHash: strings.Repeat("0", 64), Package: huge}}),
+		h.lines(events.Event{Run: h.id(0), Type: events.RunStarted},
 			events.Event{Run: h.id(0), Type: events.TaskCompleted, Task: "clean", Execution: huge, Data: &events.Data{Key: e.Key.String(), Output: huge}},
 			events.Event{Run: h.id(0), Type: events.TaskCompleted, Task: "clean", Execution: e.ExecutionID, Data: &events.Data{Key: huge, Output: e.OutputHash}},
 			events.Event{Run: h.id(0), Type: events.TaskFailed, Task: "clean", Execution: h.id(0), Data: &events.Data{Key: e.Key.String(), Message: huge, Reason: "crashed"}}),
@@ -120,7 +110,7 @@ func TestHostile(t *testing.T) {
 	h.must(err)
 	e.Key.Task = hash
 	h.record(e, h.id(-1e9), func(s *record.Status) {})
-	h.must(h.Records.Append(t.Context(), refstore.Key{Partition: "EVENTS/w", Sort: h.id(0)}, 0, lines(
+	h.must(h.Records.Append(t.Context(), refstore.Key{Partition: "EVENTS/w", Sort: h.id(0)}, 0, h.lines(
 		events.Event{Run: h.id(0), Type: events.RunStarted},
 		events.Event{Run: h.id(0), Type: events.TaskCompleted, Task: "clean", Execution: h.made, Data: &events.Data{Key: e.Key.String(), Output: e.OutputHash}})))
 	w := h.why("w.clean@" + h.made)

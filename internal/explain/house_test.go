@@ -174,8 +174,13 @@ func (h *house) archive() *exportimport.Repository {
 // send takes a workspace with its history to another house.
 func (h *house) send(to *house, ws string, o exportimport.ImportOptions) {
 	h.Helper()
+	h.sendWith(to, ws, exportimport.ExportOptions{AllHistory: true}, o)
+}
+
+func (h *house) sendWith(to *house, ws string, e exportimport.ExportOptions, o exportimport.ImportOptions) {
+	h.Helper()
 	path := filepath.Join(h.dir, "out.zip")
-	_, err := h.archive().ExportWorkspace(h.Context(), ws, path, exportimport.ExportOptions{AllHistory: true})
+	_, err := h.archive().ExportWorkspace(h.Context(), ws, path, e)
 	h.must(err)
 	f, err := os.Open(path)
 	h.must(err)
@@ -199,4 +204,17 @@ func (h *house) recordFile(e *executions.Execution) string {
 func (h *house) removeObject(hash string) {
 	h.Helper()
 	h.must(os.Remove(h.file("objects", hash[:2], hash[2:])))
+}
+
+// lines are events of w as a stream has them.
+func (h *house) lines(list ...events.Event) []byte {
+	h.Helper()
+	var data []byte
+	for i := range list {
+		list[i].Seq, list[i].Workspace = int64(i+1), "w"
+		var err error
+		data, err = events.Append(data, &list[i])
+		h.must(err)
+	}
+	return data
 }

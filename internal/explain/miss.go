@@ -66,11 +66,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 		}
 	}
 	if d.Part == Input {
-		if d.kind == record.KindDir {
-			if d.Change, err = e.dirChange(d.was, d.is); err != nil {
-				return c, err
-			}
-		} else if d.Change, err = e.change(d.kind, d.was, d.is); err != nil {
+		if err := e.content(base, d); err != nil {
 			return c, err
 		}
 	}
@@ -79,6 +75,26 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 		c.Text += ", and " + plural(int64(n), "more difference")
 	}
 	return c, nil
+}
+
+// content finds out how what an input holds differs, item by item of a fan-in.
+func (x *explaining) content(base *side, d *Difference) (err error) {
+	if d.kind != record.KindDir {
+		d.Change, err = x.change(d.kind, d.was, d.is)
+		return err
+	}
+	if err := x.wire(base); err != nil {
+		return err
+	}
+	if d.wire = base.wires[d.Name]; d.wire == nil || d.wire.Kind != record.WireFanIn {
+		d.Change, err = x.dirChange(d.was, d.is)
+		return err
+	}
+	_, err = x.fanIn(d)
+	if d.Part == Made {
+		d.Part = Input // nobody has looked at what made it
+	}
+	return err
 }
 
 func (x *explaining) sameObjectNearest(s *side) (*side, error) {

@@ -21,9 +21,11 @@ func (w *Explanation) because() string {
 	}
 	text := w.Root.clause()
 	if w.Root.Kind == NeverRan {
-		text = "it had never run before"
-		if w.State == WouldRun || w.State == Waits || w.State == Running {
+		switch {
+		case w.State == WouldRun || w.State == Waits || w.State == Running:
 			text = "it has never run"
+		case text == "never ran before":
+			text = "it had never run before"
 		}
 	}
 	upstream := w.Root.Task != "" && w.Root.Task != w.Task && !w.same(&w.Root)

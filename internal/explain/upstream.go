@@ -45,28 +45,14 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 			continue
 		}
 		if w := d.wire; w != nil && w.Kind == record.WireFanIn {
-			items, err := x.items(&d)
+			items, err := x.fanIn(&d)
 			if err != nil {
 				return err
 			}
-			added := false
 			for _, it := range items {
-				switch {
-				case it.How != "changed":
-					added = true
-				case it.wire != nil:
+				if it.How == "changed" && it.wire != nil {
 					follow = append(follow, edge{it.wire.Task, it.wire.Entry, it.was, it.is})
 				}
-			}
-			d.More = max(0, len(items)-maxFiles)
-			d.Items = items[:len(items)-d.More]
-			d.Part = Made
-			if added {
-				d.Part, d.Items = ItemAdded, items
-				if !slices.ContainsFunc(items, func(it Item) bool { return it.How == "added" }) {
-					d.Part = ItemRemoved
-				}
-				d.Items, d.More = fewItems(items)
 			}
 			kept = append(kept, d)
 			continue
@@ -124,6 +110,25 @@ func sameSource(a, b *record.Wire) bool {
 		return false
 	}
 	return a.Kind == record.WireFanIn || a.Name == b.Name && a.Entry == b.Entry
+}
+
+// fanIn tells which items of a fan-in differ, the first ones in d.
+func (x *explaining) fanIn(d *Difference) ([]Item, error) {
+	items, err := x.items(d)
+	if err != nil {
+		return nil, err
+	}
+	d.Part = Made
+	for _, it := range items {
+		switch {
+		case it.How == "added":
+			d.Part = ItemAdded
+		case it.How == "removed" && d.Part == Made:
+			d.Part = ItemRemoved
+		}
+	}
+	d.Items, d.More = fewItems(slices.Clone(items))
+	return items, nil
 }
 
 // items compares two directories of a fan-in, item by item.
@@ -225,7 +230,7 @@ func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash
 	}
 	for _, run := range s.runs {
 		for _, a := range list {
-			if slices.Contains(a.Runs, run) {
+			if a.MadeBy == run || slices.Contains(a.Runs, run) {
 				return a, nil
 			}
 		}

@@ -94,6 +94,13 @@ func (x *explaining) one(w *Explanation, prefix string) error {
 // explain explains an attempt.
 func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 	w.Execution = ref(a)
+	graphs, err := x.graphsOf(w.Workspace, []string{a.MadeBy})
+	if err == nil && len(graphs) > 0 {
+		err = x.foresee(w.Workspace, w.Task, graphs[0])
+	}
+	if err != nil {
+		return err
+	}
 	switch {
 	case a.Execution == nil && a.Status != history.Running:
 		w.State = Gone
@@ -194,6 +201,9 @@ func (x *explaining) standing(w *Explanation) error {
 	}
 	if next == nil || next.plan == nil {
 		if err := x.latest(w, te); err != nil || w.Reason != nil || w.Failure != nil {
+			if next != nil && w.State != Removed {
+				w.Notes = append(w.Notes, "its package file has it no more: the next start takes it off the workspace")
+			}
 			return err
 		}
 		if missing == nil && next != nil {
@@ -209,6 +219,9 @@ func (x *explaining) standing(w *Explanation) error {
 		return unknownTask(w.Task, nil)
 	}
 	x.next = next
+	if err := x.foresee(w.Workspace, w.Task, next.graph); err != nil {
+		return err
+	}
 	for _, f := range next.Faults {
 		w.Notes = append(w.Notes, "the package file cannot be taken in as it is, so this is about what is deployed: "+clip(f.Error(), 2*maxText))
 	}

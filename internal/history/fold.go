@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"strings"
 	"time"
 
@@ -42,8 +41,8 @@ func (f *finder) fromEvents() error {
 	return f.proven()
 }
 
-// apart is how many tasks are looked for one by one: each look passes over the lines of all others without parsing them.
-const apart = 8
+// apart is how many tasks are looked for one by one: each look passes over the lines of all others faster than one for many.
+const apart = 2
 
 // filters are the queries for the tasks that are asked for.
 func (f *finder) filters() []events.Filter {
@@ -54,8 +53,13 @@ func (f *finder) filters() []events.Filter {
 	filter.HasTask = func(context.Context, string) (has, known bool) { return false, true }
 	names := f.q.Tasks
 	switch {
-	case filter.Task != "" && len(names) > 0 || len(names) > apart:
+	case filter.Task != "" && len(names) > 0:
 		filter.Task = "*"
+	case len(names) > apart:
+		filter.Tasks = make(map[string]bool, len(names))
+		for _, name := range names {
+			filter.Tasks[name] = true
+		}
 	case filter.Task == "":
 		var list []events.Filter
 		for _, name := range names {
@@ -113,6 +117,9 @@ func (f *finder) add(e *events.Event) {
 	if t == nil {
 		return
 	}
+	if r := f.runs[e.Run]; r != nil {
+		e.Run = r.id // one text for all events of a run
+	}
 	d := e.Data
 	if d == nil {
 		d = &events.Data{}
@@ -140,11 +147,11 @@ func (f *finder) add(e *events.Event) {
 			at.Output = d.Output
 		}
 		if !at.Timed && d.Key != "" { // a proven one does not tell
-			at.Timed, at.Duration = true, milliseconds(d.Duration)
+			at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		}
 	case events.TaskCompleted, events.TaskFailed:
 		at.EndedAs, at.EndedAt = e.Type, e.Time
-		at.Timed, at.Duration = true, milliseconds(d.Duration)
+		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		at.ExitCode, at.Reason, at.Message, at.Output = d.ExitCode, d.Reason, d.Message, d.Output
 		if !d.Shared && at.MadeBy == "" {
 			at.MadeBy, at.Number = e.Run, d.Attempt
@@ -163,11 +170,6 @@ func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Att
 		at.Worker = r.by
 	}
 	return at
-}
-
-// milliseconds is a duration as events have it; others may have written them.
-func milliseconds(n int64) time.Duration {
-	return time.Duration(min(max(n, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
 // sortTime orders attempts; ids hold the time at which they were made.

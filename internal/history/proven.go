@@ -7,7 +7,6 @@ import (
 
 	"e3/dataflow"
 	"e3/internal/events"
-	"e3/internal/record"
 	"e3/objectstore"
 )
 
@@ -24,27 +23,25 @@ func (f *finder) proven() error {
 	if len(bulk) == 0 {
 		return nil
 	}
-	shown, err := f.shown()
+	silent := map[*taskFinder][]*runFacts{} // of the runs those that say nothing of the task itself
+	for _, r := range bulk {
+		covered, err := f.covered(r)
+		if err != nil {
+			return err
+		}
+		for _, t := range covered {
+			silent[t] = append(silent[t], r)
+		}
+	}
+	run, answers, err := f.shown()
 	if err != nil {
 		return err
 	}
-	silent := map[*taskFinder][]*runFacts{} // of the runs those that say nothing of the task itself
-	for _, r := range bulk {
-		for _, t := range f.tasks {
-			if _, ok := t.answers[r.id]; ok {
-				continue
-			}
-			covers, err := f.covers(r, t.name)
-			if err != nil {
-				return err
-			}
-			if covers {
-				silent[t] = append(silent[t], r)
-			}
-		}
-	}
 	for t, runs := range silent {
-		t.spread(runs, shown)
+		if id := answers[t.name]; id != "" && slices.ContainsFunc(runs, func(r *runFacts) bool { return r.id == run }) {
+			t.answers[run] = id
+		}
+		t.spread(runs)
 		for run, id := range t.answers {
 			if id != "" && f.runs[run] != nil {
 				f.attempt(t, id).partOf(run)
@@ -55,14 +52,7 @@ func (f *finder) proven() error {
 }
 
 // spread settles what answers a task in the runs that are silent about it, which are given the latest first.
-func (t *taskFinder) spread(silent []*runFacts, shown *record.Run) {
-	if shown != nil && slices.ContainsFunc(silent, func(r *runFacts) bool { return r.id == shown.RunID }) {
-		for e := range shown.Tasks.All() {
-			if e.Task == t.name {
-				t.answers[shown.RunID] = e.ExecutionID
-			}
-		}
-	}
+func (t *taskFinder) spread(silent []*runFacts) {
 	for _, r := range silent {
 		if _, known := t.answers[r.as]; !known && t.answers[r.id] != "" {
 			t.answers[r.as] = t.answers[r.id]
@@ -75,54 +65,56 @@ func (t *taskFinder) spread(silent []*runFacts, shown *record.Run) {
 	}
 }
 
-// shown is the record of the run that the workspace shows; nil where there is none that can be read.
-func (f *finder) shown() (*record.Run, error) {
+// shown returns the run that the workspace shows and the executions that its record names for the tasks that are asked for. What
+// has no record that can be read names none.
+func (f *finder) shown() (id string, answers map[string]string, err error) {
 	run, err := f.s.Workspaces.Run(f.ctx, f.q.Workspace, "")
-	if err == nil {
-		return run, nil
-	}
 	if f.ctx.Err() != nil {
-		return nil, context.Cause(f.ctx)
+		return "", nil, context.Cause(f.ctx)
 	}
-	return nil, nil // e3 run and e3 verify say what is wrong
+	if err != nil {
+		return "", nil, nil // e3 run and e3 verify say what is wrong
+	}
+	answers = map[string]string{}
+	for e := range run.Tasks.All() {
+		if f.tasks[e.Task] != nil {
+			answers[e.Task] = e.ExecutionID
+		}
+	}
+	return run.RunID, answers, nil
 }
 
-// covers tells whether a run had a task, about which it says nothing, among those that its baseline proves.
-func (f *finder) covers(r *runFacts, task string) (bool, error) {
+// covered returns the tasks about which a run says nothing, and which are among those that its baseline proves.
+func (f *finder) covered(r *runFacts) ([]*taskFinder, error) {
 	pkg, err := f.packageOf(r.id)
 	if err != nil || pkg.graph == nil {
-		return false, err
+		return nil, err
 	}
-	i, ok := pkg.graph.Find(task)
-	if !ok {
-		return false, nil
-	}
-	n := pkg.graph.Len()
-	if r.filter != "" {
-		selected := pkg.selects(r.filter)
-		if !selected[i] {
-			return false, nil
-		}
-		n = 0
-		for _, yes := range selected {
-			if yes {
-				n++
-			}
-		}
-	}
+	selected, n := pkg.selects(r.filter)
 	if r.proven != n-r.created {
-		return false, nil // an event is missing, or is of another
+		return nil, nil // an event is missing, or is of another
 	}
-	if r.created == 0 {
-		return true, nil
+	var covered []*taskFinder
+	for _, t := range f.tasks {
+		if _, told := t.answers[r.id]; told {
+			continue
+		}
+		if i, ok := pkg.graph.Find(t.name); ok && (selected == nil || selected[i]) {
+			covered = append(covered, t)
+		}
 	}
-	// It is one of the others, and never had its turn, unless all of these had.
+	if r.created == 0 || len(covered) == 0 {
+		return covered, nil
+	}
+	// They are of the others, and never had their turn, unless all of these had.
 	end, err := events.End(f.ctx, f.s.Records, f.q.Workspace, r.id)
 	if err != nil || end == nil || end.Data == nil || end.Data.Summary == nil {
-		return false, err
+		return nil, err
 	}
-	s := end.Data.Summary
-	return s.Total == s.Completed+s.Failed+s.Skipped, nil
+	if s := end.Data.Summary; s.Total != s.Completed+s.Failed+s.Skipped {
+		return nil, nil
+	}
+	return covered, nil
 }
 
 // packagesKept is how many packages are held at a time: runs that follow each other mostly have the same one.
@@ -132,17 +124,31 @@ const packagesKept = 8
 type packageFacts struct {
 	hashes  map[string]objectstore.Hash // of its tasks
 	graph   *dataflow.Graph             // nil where it is gone or cannot be read
-	filters map[string][]bool
+	filters map[string]selection
 }
 
-// selects tells which of the tasks a run with a filter has.
-func (p *packageFacts) selects(filter string) []bool {
-	selected, ok := p.filters[filter]
-	if !ok {
-		_, selected = p.graph.Select(filter)
-		p.filters[filter] = selected
+// selection is which tasks of a package a filter leaves, and how many.
+type selection struct {
+	tasks []bool // nil is all
+	n     int
+}
+
+// selects tells which of the tasks a run with a filter has, and how many; nil is all.
+func (p *packageFacts) selects(filter string) ([]bool, int) {
+	if filter == "" {
+		return nil, p.graph.Len()
 	}
-	return selected
+	s, ok := p.filters[filter]
+	if !ok {
+		_, s.tasks = p.graph.Select(filter)
+		for _, yes := range s.tasks {
+			if yes {
+				s.n++
+			}
+		}
+		p.filters[filter] = s
+	}
+	return s.tasks, s.n
 }
 
 // packageOf returns the package of a run. What its events do not name, or cannot be read, has no tasks: it tells nothing,
@@ -155,7 +161,7 @@ func (f *finder) packageOf(run string) (*packageFacts, error) {
 	if known, ok := f.packages[r.pkg]; ok {
 		return known, nil
 	}
-	p := &packageFacts{hashes: map[string]objectstore.Hash{}, filters: map[string][]bool{}}
+	p := &packageFacts{hashes: map[string]objectstore.Hash{}, filters: map[string]selection{}}
 	pkg, err := f.s.Workspaces.LoadPackage(f.ctx, r.pkg)
 	if f.ctx.Err() != nil {
 		return nil, context.Cause(f.ctx)

@@ -29,6 +29,7 @@ internal/e2e:
 cmd/e3:                        exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/runner internal/events
                                internal/explain internal/compare internal/history internal/report internal/trace internal/diagram internal/telemetry
                                internal/manifest internal/record internal/value internal/settings internal/signature internal/beast2 internal/atomicfile
+                               internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 workspace executions objectstore refstore refstore/fs internal/events internal/runner internal/record
@@ -37,18 +38,18 @@ internal/verify:               workspace dataflow executions objectstore refstor
 gc:                            workspace executions objectstore refstore internal/reach internal/record
 exportimport:                  workspace dataflow executions objectstore refstore internal/reach internal/zipfile internal/settings internal/signature
                                internal/events internal/manifest internal/eastref internal/record internal/atomicfile
-internal/explain:              internal/history workspace dataflow executions objectstore refstore internal/events internal/record internal/value
-internal/compare:              workspace dataflow executions objectstore internal/events internal/record internal/value
-internal/report:               internal/diagram workspace executions objectstore internal/events internal/record
-internal/trace:                workspace dataflow executions internal/events internal/record
+internal/explain:              internal/history workspace dataflow executions objectstore refstore internal/events internal/record internal/value internal/human
+internal/compare:              workspace dataflow executions objectstore internal/events internal/record internal/value internal/human internal/parallel
+internal/report:               internal/diagram workspace executions objectstore internal/events internal/record internal/human
+internal/trace:                workspace dataflow executions internal/events internal/record internal/parallel
 internal/history:              workspace dataflow executions objectstore refstore internal/events internal/record
-workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value
+workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value internal/parallel
 dataflow:                      executions objectstore internal/events internal/record
 internal/reach:                executions objectstore refstore internal/events internal/eastref internal/record
-executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile
+executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile internal/human
 
 internal/telemetry:            internal/events
-internal/diagram:
+internal/diagram:              internal/human
 internal/events:               refstore
 internal/settings:             refstore internal/manifest internal/signature
 internal/value:                internal/manifest internal/beast2
@@ -69,6 +70,8 @@ internal/signature:            internal/atomicfile
 internal/zipfile:
 internal/beast2:
 internal/atomicfile:
+internal/human:
+internal/parallel:
 `
 
 // owners are the only packages that may import these modules: a dependency stays where its

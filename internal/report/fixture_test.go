@@ -187,6 +187,7 @@ func (a *archive) execution(m made, key executions.Key, id string, began time.Ti
 func (a *archive) store() {
 	a.t.Helper()
 	pkg := a.object(a.pkg.Encode())
+	a.run.PackageHash = pkg.String()
 	all := append([]events.Event{{Time: a.run.StartedAt, Type: events.RunStarted, Data: &events.Data{PackageHash: pkg.String()}}}, a.log...)
 	var lines []byte
 	for i := range all {

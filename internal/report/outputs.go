@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/workspace"
@@ -66,7 +67,7 @@ func (b *builder) outputs(p *page) error {
 	}
 	p.Metrics = o.tables()
 	if o.left > 0 {
-		p.Notes = append(p.Notes, count(int64(o.left), "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
+		p.Notes = append(p.Notes, human.Count(int64(o.left), "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
 	}
 	return nil
 }
@@ -259,7 +260,7 @@ func (o *outputs) figure(f file) (figure, error) {
 	case format == "text/plain":
 		fig.Text = plain(data[:min(len(data), maxText)])
 		if len(data) > maxText {
-			fig.Note = fmt.Sprintf("its first %s", size(maxText))
+			fig.Note = fmt.Sprintf("its first %s", human.Bytes(maxText))
 		}
 		o.bytes += int64(len(fig.Text))
 	default:

@@ -11,7 +11,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -24,8 +23,8 @@ import (
 	"e3/executions"
 	"e3/internal/diagram"
 	"e3/internal/events"
+	"e3/internal/human"
 	"e3/internal/record"
-	"e3/objectstore"
 	"e3/workspace"
 )
 
@@ -60,7 +59,7 @@ var scriptText string
 // pageTemplate is read when the first page is written: every other command of the program would pay for it.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"elapsed": elapsed, "visible": visible, "bytes": size, "ms": time.Duration.Milliseconds,
+		"elapsed": human.Duration, "visible": visible, "bytes": human.Bytes, "ms": time.Duration.Milliseconds,
 	}).Parse(pageText))
 })
 
@@ -136,7 +135,6 @@ type builder struct {
 	o   Options
 
 	pkg     *record.Package // nil: it is gone, or another e3 made it
-	pkgHash string
 	bars    []bar
 	last    time.Time // of the events
 	version map[string]bool
@@ -149,7 +147,7 @@ func (b *builder) page() (*page, error) {
 		return nil, err
 	}
 	var err error
-	if b.pkg, err = packageOf(b.ctx, b.s, r, b.pkgHash); err != nil {
+	if b.pkg, _, err = b.s.Workspaces.PackageOf(b.ctx, r); err != nil {
 		return nil, err
 	}
 	p := &page{
@@ -173,7 +171,7 @@ func (b *builder) page() (*page, error) {
 		p.Notes = append(p.Notes, "Not all is known of this run: "+visible(r.Damage.Error())+".")
 	}
 	if r.Unnamed > 0 {
-		p.Notes = append(p.Notes, count(r.Unnamed, "more task")+" had answers from an earlier run of which nothing is left.")
+		p.Notes = append(p.Notes, human.Count(r.Unnamed, "more task")+" had answers from an earlier run of which nothing is left.")
 	}
 	p.Facts = b.facts()
 	p.Lead = lead(r, p.Shares)
@@ -216,8 +214,6 @@ func (b *builder) readEvents() error {
 		}
 		b.last = e.Time
 		switch e.Type {
-		case events.RunStarted:
-			b.pkgHash = d.PackageHash
 		case events.TaskStarted:
 			b.workers[e.Worker] = true
 			open[e.Task] = bar{Task: e.Task, Worker: e.Worker, Attempt: d.Attempt, start: e.Time}
@@ -260,48 +256,6 @@ func (b *builder) versions() {
 		}
 		return // one look is enough for what is nice to know
 	}
-}
-
-// PackageOf returns the package of a run: the one that its events name, else what is deployed or registered under its name and version.
-// nil says that it is gone, or that another e3 made it.
-func PackageOf(ctx context.Context, s Stores, r *workspace.RunReport) (*record.Package, error) {
-	for e, err := range events.Read(ctx, s.Workspaces.Records, r.WorkspaceName, r.RunID) {
-		if err == nil && e.Type == events.RunStarted && e.Data != nil {
-			return packageOf(ctx, s, r, e.Data.PackageHash)
-		}
-		break
-	}
-	return packageOf(ctx, s, r, "")
-}
-
-func packageOf(ctx context.Context, s Stores, r *workspace.RunReport, hash string) (*record.Package, error) {
-	hashes := []string{hash}
-	state, err := s.Workspaces.State(ctx, r.WorkspaceName)
-	switch {
-	case err == nil && state.PackageName+"@"+state.PackageVersion == r.PackageRef:
-		hashes = append(hashes, state.PackageHash)
-	case err != nil && !errors.Is(err, workspace.ErrNotFound):
-		return nil, err
-	}
-	all, err := s.Workspaces.Packages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range all {
-		if p.String() == r.PackageRef {
-			hashes = append(hashes, p.Hash)
-		}
-	}
-	for _, hash := range hashes {
-		if hash == "" {
-			continue
-		}
-		pkg, err := s.Workspaces.LoadPackage(ctx, hash)
-		if err == nil || !errors.Is(err, objectstore.ErrNotFound) && !errors.Is(err, record.ErrType) {
-			return pkg, err
-		}
-	}
-	return nil, nil
 }
 
 // rows fills in the table, the bar of states, and what can be chosen among them.
@@ -393,7 +347,7 @@ func (b *builder) graph(p *page) error {
 			}
 			n.Status, n.Anchor = diagram.Status(stateOf(t.TaskReport)), t.Anchor
 			if t.Took {
-				n.Note = elapsed(t.Duration)
+				n.Note = human.Duration(t.Duration)
 			}
 		},
 	})
@@ -428,14 +382,15 @@ func (b *builder) facts() []fact {
 	}
 	switch {
 	case !r.CompletedAt.IsZero():
-		add("Duration", elapsed(r.CompletedAt.Sub(r.StartedAt)))
+		add("Duration", human.Duration(r.CompletedAt.Sub(r.StartedAt)))
 	case r.Live:
-		add("Duration", elapsed(b.o.Now.Sub(r.StartedAt))+" so far")
+		add("Duration", human.Duration(b.o.Now.Sub(r.StartedAt))+" so far")
 	}
 	if p := r.Process; p != nil {
 		add("By", strings.Trim(p.User+"@"+p.Host, "@"))
 	}
 	add("Cancelled by", r.By)
+	add("Reason", human.Clip(r.Why, 400))
 	add("Only", r.Filter)
 	add("Workers", few(b.workers))
 	add("e3", few(b.version))

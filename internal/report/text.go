@@ -6,59 +6,14 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/workspace"
 )
 
-// visible makes text a single line of what can be seen: anything else, and what turns the direction of text, is shown as an escape.
-func visible(s string) string {
-	ok := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
-	if strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case ok(r):
-			b.WriteRune(r)
-		case r == utf8.RuneError:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		default:
-			q := fmt.Sprintf("%+q", r)
-			b.WriteString(q[1 : len(q)-1])
-		}
-	}
-	return b.String()
-}
-
-// elapsed shows a duration as people say it: 8ms, 12.3s, 4m05s, 2h03m.
-func elapsed(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-}
-
-// size shows bytes in units of 1024.
-func size(n int64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f, unit := float64(n), 0
-	for f >= 1023.95 && unit < 5 {
-		f /= 1024
-		unit++
-	}
-	return fmt.Sprintf("%.1f %s", f, [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}[unit])
-}
+// visible makes text a single line of what can be seen.
+func visible(s string) string { return human.Printable(s, false) }
 
 // short is the part of an id or a hash that tells it from its like.
 func short(id string) string { return visible(id[:min(len(id), 18)]) }
@@ -109,7 +64,7 @@ func note(t *workspace.TaskReport) string {
 	case workspace.TaskFailed:
 		add("exit code %d", t.ExitCode)
 	case workspace.TaskError:
-		add("%s", clipText(t.Message, 400))
+		add("%s", human.Clip(t.Message, 400))
 	case workspace.TaskSkipped:
 		add("%s failed", t.Because)
 	case workspace.TaskRetrying:
@@ -127,17 +82,6 @@ func note(t *workspace.TaskReport) string {
 	return strings.Join(parts, ", ")
 }
 
-// clipText cuts text to so many bytes, between characters.
-func clipText(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most] + "…"
-}
-
 // lead says in a sentence what came of a run.
 func lead(r *workspace.RunReport, shares []share) string {
 	if r.Crashed() {
@@ -148,13 +92,13 @@ func lead(r *workspace.RunReport, shares []share) string {
 		if r.Error != "" {
 			what += " (" + cause(r.Error) + ")"
 		}
-		return fmt.Sprintf("%s failed; %s.", count(r.Summary.Failed, "task"), what)
+		return fmt.Sprintf("%s failed; %s.", human.Count(r.Summary.Failed, "task"), what)
 	}
 	if r.State == record.RunRunning {
 		if r.Total == 0 {
 			return "Nothing has come to an end yet."
 		}
-		return fmt.Sprintf("%d of %s have come to an end.", r.Done, count(r.Total, "task"))
+		return fmt.Sprintf("%d of %s have come to an end.", r.Done, human.Count(r.Total, "task"))
 	}
 	if r.State == record.RunCompleted {
 		cached, all := r.Summary.Cached, r.Summary.Total
@@ -162,11 +106,11 @@ func lead(r *workspace.RunReport, shares []share) string {
 		case all == 0:
 			return "There was nothing to do."
 		case cached == all:
-			return fmt.Sprintf("Nothing had to run: all of %s were answered by earlier executions.", count(all, "task"))
+			return fmt.Sprintf("Nothing had to run: all of %s were answered by earlier executions.", human.Count(all, "task"))
 		case cached == 0:
-			return fmt.Sprintf("%s ran.", count(all, "task"))
+			return fmt.Sprintf("%s ran.", human.Count(all, "task"))
 		}
-		return fmt.Sprintf("%s ran, %d were answered by earlier executions.", count(all-cached, "task"), cached)
+		return fmt.Sprintf("%s ran, %d were answered by earlier executions.", human.Count(all-cached, "task"), cached)
 	}
 	return "The run ended before all tasks had their turn."
 }
@@ -176,13 +120,5 @@ func cause(err string) string {
 	if strings.Trim(err, "0123456789") == "" {
 		return "exit code " + err
 	}
-	return visible(clipText(err, 200))
-}
-
-// count is "1 task", "2 tasks".
-func count(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return visible(human.Clip(err, 200))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/human"
 	"e3/workspace"
 )
 
@@ -114,7 +115,7 @@ func (b *builder) timeline() *timeline {
 	slices.SortStableFunc(drawn, func(a, b *bar) int { return cmp.Compare(b.end.Sub(b.start), a.end.Sub(a.start)) })
 	for _, at := range drawn[:min(len(drawn), maxBars)] {
 		name := visible(at.Task)
-		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, elapsed(at.end.Sub(at.start)), elapsed(at.start.Sub(from)))
+		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, human.Duration(at.end.Sub(at.start)), human.Duration(at.start.Sub(from)))
 		if at.Attempt > 1 {
 			at.Tip += fmt.Sprintf(", attempt %d", at.Attempt)
 		}
@@ -219,7 +220,7 @@ func clock(d time.Duration) string {
 	case d%time.Hour == 0:
 		return fmt.Sprintf("%dh", int(d.Hours()))
 	}
-	return elapsed(d)
+	return human.Duration(d)
 }
 
 // fromTasks are the executions that lie within the run, by what the report tells of its tasks.

@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"e3/dataflow"
 	"e3/executions"
+	"e3/internal/parallel"
 	"e3/internal/record"
 	"e3/workspace"
 )
@@ -51,32 +49,24 @@ const (
 
 // detail reads the records of the executions: who ran them, and what they took.
 func (t *timeline) detail(ctx context.Context, x *executions.Store) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	const part = 64
-	for from := 0; from < len(t.attempts); from += part {
-		g.Go(func() error {
-			for i := from; i < min(from+part, len(t.attempts)); i++ {
-				a := &t.attempts[i]
-				key, ok := executions.ParseKey(a.key)
-				if !ok || a.execution == "" {
-					continue
-				}
-				e, err := x.Get(ctx, key, a.execution)
-				if err != nil && !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed) {
-					return err
-				}
-				if e == nil || e.Detail == nil {
-					continue
-				}
-				if a.detail = e.Detail; a.worker == "" {
-					a.worker = e.Detail.Worker
-				}
-			}
-			return ctx.Err()
-		})
-	}
-	return g.Wait()
+	return parallel.Each(ctx, len(t.attempts), func(ctx context.Context, i int) error {
+		a := &t.attempts[i]
+		key, ok := executions.ParseKey(a.key)
+		if !ok || a.execution == "" {
+			return nil
+		}
+		e, err := x.Get(ctx, key, a.execution)
+		if err != nil && !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed) {
+			return err
+		}
+		if e == nil || e.Detail == nil {
+			return nil
+		}
+		if a.detail = e.Detail; a.worker == "" {
+			a.worker = e.Detail.Worker
+		}
+		return nil
+	})
 }
 
 // dependencies finds the arrows: for each task that was executed, from the last successful attempt of each task that it reads

@@ -1,0 +1,94 @@
+// Package human writes durations, sizes, moments and texts of others as people read them, the same everywhere: on terminals, in
+// reports and in messages.
+package human
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Duration shows how long something took: 8ms, 12.3s, 4m05s, 2h03m.
+func Duration(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// Bytes shows a size in units of 1024.
+func Bytes(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, unit := float64(n), 0
+	for f >= 1023.95 && unit < 5 {
+		f /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%.1f %s", f, [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}[unit])
+}
+
+// Ago shows how long a moment is past, in the greatest unit that it fills.
+func Ago(now, t time.Time) string {
+	d := now.Sub(t)
+	for _, unit := range []struct {
+		name string
+		time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
+		if n := int64(d / unit.Duration); n > 0 {
+			return Count(n, unit.name) + " ago"
+		}
+	}
+	return "just now"
+}
+
+// Count is "1 task", "2 tasks".
+func Count(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Printable makes text safe to show: control characters, which move a terminal's cursor or worse, characters that turn the
+// direction of text, and what is not UTF-8 are shown as escapes. lines keeps newlines and tabs.
+func Printable(s string, lines bool) string {
+	clean := func(r rune) bool {
+		return r != utf8.RuneError && (unicode.IsPrint(r) || lines && (r == '\n' || r == '\t'))
+	}
+	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case clean(r):
+			b.WriteRune(r)
+		case r == utf8.RuneError:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		default:
+			q := fmt.Sprintf("%+q", r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
+}
+
+// Clip cuts text to so many bytes, between characters, and marks the cut.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
+}
