@@ -129,7 +129,7 @@ func (a *app) cleanEvents(ctx context.Context, location string, keep time.Durati
 
 func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
 	if len(cleaned) == 0 {
-		fmt.Fprintln(w, "Nothing to remove: no other run ended longer ago")
+		fmt.Fprintln(w, "Nothing to remove: no run that may go ended longer ago")
 		return
 	}
 	verb := "Removed"

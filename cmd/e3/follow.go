@@ -92,7 +92,7 @@ func (l *logs) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// watchRun calls gone once the run has no process any more.
+// watchRun calls gone once the run has no process any more, and its events no end. Events that have an end, end who follows them.
 func watchRun(ctx context.Context, repository *repo.Repo, ws, run string, gone func()) {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
@@ -102,13 +102,29 @@ func watchRun(ctx context.Context, repository *repo.Repo, ws, run string, gone f
 			return
 		case <-tick.C:
 		}
-		// A run that has ended says so in its events, which end the follower by themselves.
-		r, err := repository.Workspaces.RunSummary(ctx, ws)
-		if errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrNoRun) || err == nil && (r.RunID != run || r.State == record.RunRunning && !r.Live) {
-			gone()
-			return
+		if atWork(ctx, repository, ws, run) {
+			continue
 		}
+		if ended, err := events.Ended(ctx, repository.Records, ws, run); err != nil || !ended {
+			gone()
+		}
+		return
 	}
+}
+
+// atWork tells whether a run's process may still write. That of one on record as ended may be at its last steps.
+func atWork(ctx context.Context, repository *repo.Repo, ws, run string) bool {
+	r, err := repository.Workspaces.RunSummary(ctx, ws)
+	switch {
+	case errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrNoRun) || err == nil && r.RunID != run:
+		return false
+	case err != nil:
+		return true // nobody knows
+	case r.State == record.RunRunning:
+		return r.Live
+	}
+	busy, err := repository.Workspaces.Busy(ctx, ws)
+	return err != nil || busy != nil
 }
 
 // followExecution prints the logs of an execution until it has ended.

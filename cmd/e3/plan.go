@@ -342,7 +342,7 @@ func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bo
 		return
 	}
 	if !p.History {
-		fmt.Fprintln(w, "How long it takes is not known: nothing of this workspace has run here yet")
+		fmt.Fprintln(w, "How long it takes is not known: none of its tasks has ended here yet")
 		return
 	}
 	fmt.Fprintln(w, planTimes(p, cores))

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"strings"
 	"time"
 )
@@ -181,27 +180,6 @@ func (r *Reason) chain(root *Cause) []string {
 		return path
 	}
 	return nil
-}
-
-// ago shows how long a moment is past, in the greatest unit that it fills.
-func ago(now, t time.Time) string {
-	d := now.Sub(t)
-	for _, unit := range []struct {
-		name string
-		time.Duration
-	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
-		if n := int64(d / unit.Duration); n > 0 {
-			return plural(n, unit.name) + " ago"
-		}
-	}
-	return "just now"
-}
-
-func plural(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // clipBoth cuts two texts that differ such that it can be seen where.

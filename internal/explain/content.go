@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/internal/value"
 	"e3/objectstore"
@@ -150,7 +151,7 @@ func (x *explaining) value(h objectstore.Hash) (any, error) {
 		return nil, err
 	}
 	if len(text) > 4*maxValue {
-		return nil, fmt.Errorf("it has %s", bytesText(int64(len(text))))
+		return nil, fmt.Errorf("it has %s", human.Bytes(int64(len(text))))
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

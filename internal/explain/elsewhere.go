@@ -8,6 +8,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/history"
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -194,7 +195,7 @@ func (x *explaining) never(s *side) (Cause, error) {
 		if s.id == "" {
 			tense = "has"
 		}
-		c.Text = fmt.Sprintf("it %s never succeeded: the last attempt (%s) %s", tense, ago(x.now(), a.At()), f.Text)
+		c.Text = fmt.Sprintf("it %s never succeeded: the last attempt (%s) %s", tense, human.Ago(x.now(), a.At()), f.Text)
 		return c, nil
 	}
 	return c, nil

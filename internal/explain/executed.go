@@ -9,6 +9,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/history"
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -229,7 +230,7 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 	name := "execution " + e.ExecutionID
 	if m := e.Rejection; e.Rejected() && (before == nil || !m.At.After(before.At())) {
 		c.Kind, c.By, c.At, c.Reason = Rejected, m.By, m.At, m.Reason
-		c.Text = name + ", which answered it, was rejected " + ago(x.now(), m.At) + " by " + clip(m.By, maxText)
+		c.Text = name + ", which answered it, was rejected " + human.Ago(x.now(), m.At) + " by " + clip(m.By, maxText)
 		if m.Reason != "" {
 			c.Text += ": " + clip(m.Reason, maxText)
 		}
@@ -302,7 +303,7 @@ func (x *explaining) tombstone(key executions.Key, before *history.Attempt) (*re
 
 func (x *explaining) pruned(t *record.Tombstone) *Cause {
 	c := &Cause{Kind: Pruned, Execution: t.ExecutionID, At: t.PrunedAt, By: t.By, Reason: t.Reason,
-		Text: "pruned " + ago(x.now(), t.PrunedAt) + " by " + clip(t.By, maxText)}
+		Text: "pruned " + human.Ago(x.now(), t.PrunedAt) + " by " + clip(t.By, maxText)}
 	if t.Reason != "" {
 		c.Text += " (" + clip(t.Reason, maxText) + ")"
 	}
@@ -351,7 +352,7 @@ func (x *explaining) told(s *side) (*Cause, error) {
 func (x *explaining) failedAt(ws, task string, a *history.Attempt) *Cause {
 	f := x.failureOf(a)
 	return &Cause{Kind: FailedBefore, Workspace: ws, Task: task, Subject: string(f.Kind), Execution: a.ExecutionID, At: a.At(), Reason: f.Text,
-		Text: fmt.Sprintf("the last attempt on the same inputs (%s) %s", ago(x.now(), a.At()), f.Text)}
+		Text: fmt.Sprintf("the last attempt on the same inputs (%s) %s", human.Ago(x.now(), a.At()), f.Text)}
 }
 
 // alive tells whether the run of an execution that is on record as running is at work.

@@ -121,8 +121,8 @@ type Ref struct {
 	Execution    string         `json:"execution,omitempty"`
 	Key          string         `json:"key,omitempty"`
 	Run          string         `json:"run,omitempty"`
-	Status       history.Status `json:"status,omitempty"`
-	At           time.Time      `json:"at,omitzero"`
+	Status       history.Status `json:"state,omitempty"`
+	At           time.Time      `json:"startedAt,omitzero"`
 	Attempt      int64          `json:"attempt,omitempty"`
 	Worker       string         `json:"worker,omitempty"`
 	ImportedFrom string         `json:"importedFrom,omitempty"`

@@ -6,6 +6,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/history"
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -72,7 +73,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	}
 	c = d.cause(ws, task)
 	if n := len(differences) - 1; n > 0 {
-		c.Text += ", and " + plural(int64(n), "more difference")
+		c.Text += ", and " + human.Count(int64(n), "more difference")
 	}
 	return c, nil
 }

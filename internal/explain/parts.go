@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -218,7 +219,7 @@ func outputParts(a, b *record.Output) []Difference {
 	if a.Multi != b.Multi {
 		form := func(o *record.Output) string {
 			if o.Multi {
-				return plural(int64(len(o.Entries)), "named output")
+				return human.Count(int64(len(o.Entries)), "named output")
 			}
 			return "one output"
 		}

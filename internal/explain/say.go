@@ -3,6 +3,8 @@ package explain
 import (
 	"fmt"
 	"strings"
+
+	"e3/internal/human"
 )
 
 // clause says a cause such that it can follow "because".
@@ -36,7 +38,7 @@ func (w *Explanation) because() string {
 		text = "upstream, in " + clip(w.Root.Task, maxText) + ", " + text
 	}
 	if n := len(w.Roots) - 1; n > 0 {
-		text += ", and " + plural(int64(n), "more cause")
+		text += ", and " + human.Count(int64(n), "more cause")
 	}
 	return text
 }
@@ -125,7 +127,7 @@ func (w *Explanation) since() string {
 	}
 	text += c.clause()
 	if n := len(w.Changed) - 1; n > 0 {
-		text += ", and " + plural(int64(n), "more cause")
+		text += ", and " + human.Count(int64(n), "more cause")
 	}
 	return text
 }
@@ -145,7 +147,7 @@ func (w *Explanation) waitsFor(because string) string {
 	up := r.Upstream[0]
 	text := " for " + clip(up.Task, maxText)
 	if n := w.blockers - 1; n > 0 {
-		text += " and " + plural(int64(n), "other task")
+		text += " and " + human.Count(int64(n), "other task")
 	}
 	switch {
 	case up.Failed != nil:

@@ -9,6 +9,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/history"
+	"e3/internal/human"
 	"e3/workspace"
 )
 
@@ -120,7 +121,7 @@ func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 	}
 	if e := a.Execution; e != nil && e.Rejected() {
 		m := e.Rejection
-		text := "it was rejected " + ago(x.now(), m.At) + " by " + clip(m.By, maxText)
+		text := "it was rejected " + human.Ago(x.now(), m.At) + " by " + clip(m.By, maxText)
 		if m.Reason != "" {
 			text += ": " + clip(m.Reason, maxText)
 		}
@@ -177,7 +178,7 @@ func (w *Explanation) root(r *Reason) {
 		w.Root = w.Roots[0]
 	}
 	if len(w.Roots) > maxListed {
-		w.Notes = append(w.Notes, plural(int64(len(w.Roots)-maxListed), "more cause"))
+		w.Notes = append(w.Notes, human.Count(int64(len(w.Roots)-maxListed), "more cause"))
 		w.Roots = w.Roots[:maxListed]
 	}
 }
@@ -319,5 +320,5 @@ func (x *explaining) future(ws, task string) []string {
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("by the ids of %s a clock was ahead: \"earlier\" and \"latest\" are meant by ids", plural(int64(n), "execution"))}
+	return []string{fmt.Sprintf("by the ids of %s a clock was ahead: \"earlier\" and \"latest\" are meant by ids", human.Count(int64(n), "execution"))}
 }

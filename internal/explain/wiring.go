@@ -9,6 +9,7 @@ import (
 	"e3/dataflow"
 	"e3/internal/events"
 	"e3/internal/history"
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/workspace"
@@ -282,7 +283,7 @@ func source(w *record.Wire) string {
 		}
 		return "task " + w.Name
 	}
-	return plural(int64(len(w.Items)), "task")
+	return human.Count(int64(len(w.Items)), "task")
 }
 
 // made returns the hash of what an attempt has left: its output, or one entry of it. Zero: that is not known.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"e3/internal/human"
 )
 
 // cause says what a difference is, in one line.
@@ -148,7 +150,7 @@ func (c *Change) text() string {
 		text := ": " + clip(f.Path, maxText) + " "
 		switch {
 		case f.How == "changed" && f.WasSize != f.IsSize:
-			text += fmt.Sprintf("changed (%s → %s)", bytesText(f.WasSize), bytesText(f.IsSize))
+			text += fmt.Sprintf("changed (%s → %s)", human.Bytes(f.WasSize), human.Bytes(f.IsSize))
 		case f.How == "changed":
 			text += "changed"
 		case f.How == "added", f.How == "removed":
@@ -157,7 +159,7 @@ func (c *Change) text() string {
 			text += "is " + f.How
 		}
 		if c.Count > 1 {
-			text += ", and " + plural(int64(c.Count-1), "more change")
+			text += ", and " + human.Count(int64(c.Count-1), "more change")
 			if c.Count >= maxCounted {
 				text += " or more"
 			}
@@ -180,23 +182,11 @@ func (c *Change) text() string {
 			text += v.Was + " → " + v.Is
 		}
 		if c.Count > 1 {
-			text += ", and " + plural(int64(c.Count-1), "more change")
+			text += ", and " + human.Count(int64(c.Count-1), "more change")
 		}
 		return text
 	case c.WasSize != nil && c.IsSize != nil && *c.WasSize != *c.IsSize:
-		return fmt.Sprintf(" changed (%s → %s)", bytesText(*c.WasSize), bytesText(*c.IsSize))
+		return fmt.Sprintf(" changed (%s → %s)", human.Bytes(*c.WasSize), human.Bytes(*c.IsSize))
 	}
 	return " changed"
-}
-
-func bytesText(n int64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f, unit := float64(n), 0
-	for f >= 1023.95 && unit < 5 {
-		f /= 1024
-		unit++
-	}
-	return fmt.Sprintf("%.1f %s", f, [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}[unit])
 }
