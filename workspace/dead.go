@@ -67,6 +67,9 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *ex
 		return current, err
 	}
 	defer log.Close()
+	if f.end != nil { // what followed it was cut
+		return current, nil
+	}
 	c := &closing{w: w, x: x, log: log, f: f}
 	if log.Empty() {
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})

@@ -324,7 +324,11 @@ func (a *app) followEvents(ctx context.Context, r *repo.Repo, f events.Filter, o
 		var damage *events.DamagedError
 		switch {
 		case errors.As(err, &damage):
-			a.notef("e3: %s; what follows it comes once the next start of the workspace has cut it off", printable(err.Error(), false))
+			rest := "what follows it comes once the next start of the workspace has cut it off"
+			if ended, err := events.Ended(ctx, r.Records, damage.Workspace, damage.Run); err == nil && ended {
+				rest = "the run has ended; what follows it in its events is shown without -f"
+			}
+			a.notef("e3: %s; %s", printable(err.Error(), false), rest)
 			continue
 		case err == nil:
 			err = out.event(&e)

@@ -92,6 +92,11 @@ func standsForMany(e *Event, line []byte) bool {
 	return e.Type == TaskCached && e.Task == "" && e.Data != nil && e.Data.As != "" && e.Data.Tasks > 0 && bytes.Contains(line, []byte(bulkForm))
 }
 
+// allOfRun tells whether all events of a run are asked for, but for their numbers.
+func (f *Filter) allOfRun() bool {
+	return f.Task == "" && f.Tasks == nil && len(f.Types) == 0 && f.Worker == "" && f.Execution == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Failed
+}
+
 // longest returns the longest part of a pattern that every text which fits holds.
 func longest(pattern string) string {
 	part := ""

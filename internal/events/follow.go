@@ -265,6 +265,7 @@ func (w *follower) take(ctx context.Context, t *tail) {
 		return
 	}
 	if err == nil {
+		w.skip(ctx, t, info.Size)
 		err = w.read(ctx, t)
 	}
 	var damage *DamagedError
@@ -282,6 +283,26 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	if err != nil && ctx.Err() == nil {
 		t.streams = nil
 		w.done = !w.yield(Event{}, fmt.Errorf("follow: %w", err))
+	}
+}
+
+// skip passes over what comes before the numbers that are asked for, in a run of which nothing was read yet.
+func (w *follower) skip(ctx context.Context, t *tail, size int64) {
+	if t.begun || size <= seekStep || w.f.inBulk() {
+		return
+	}
+	from := t.fromSeq
+	if w.first != nil && w.f.allOfRun() {
+		if last, _, err := t.last(ctx); err == nil && last != nil {
+			from = max(from, last.Seq-int64(w.f.Last)+1)
+		}
+	}
+	if from <= 1 {
+		return
+	}
+	if e, err := First(ctx, t.streams, t.Workspace, t.Run); err == nil && e != nil {
+		t.begin(e)
+		t.p = t.seek(ctx, size, from)
 	}
 }
 

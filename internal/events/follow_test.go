@@ -122,19 +122,21 @@ func TestFollowStops(t *testing.T) {
 // Who closes a crashed run cuts the torn tail that a follower has read already. The
 // follower goes on with what takes its place.
 func TestFollowOverCrash(t *testing.T) {
+	long := `{"seq":2,"time":"2026-11-20T12:00:00.000Z","run":"` + runID + `","workspace":"prod","type":"task.failed","data":{"message":"` + strings.Repeat("x", 300)
 	for _, test := range []struct {
 		name  string
-		lines int // emitted when the tail was cut, before the follower looks again
+		lines int    // emitted when the tail was cut, before the follower looks again
+		torn  string // the tail
 	}{
-		{"sees the cut", 0},
-		{"finds less than it has read", 1},
-		{"finds more than it has read", 10},
+		{"sees the cut", 0, long},
+		{"finds less than it has read", 1, long},
+		{"finds more than it has read", 10, long},
+		{"finds what would go on with what it has read", 1, strings.Replace(long[:60], "12:00", "11:11", 1)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := finished(t, events.RunStarted)
-				write(t, s, `{"seq":2,"time":"2026-11-20T12:00:00.000Z","run":"`+runID+`","workspace":"prod","type":"task.failed","data":{"message":"`+
-					strings.Repeat("x", 300))
+				write(t, s, test.torn)
 				gate := &gated{Store: s, open: make(chan struct{})}
 				var got []events.Event
 				done := make(chan struct{})
@@ -166,6 +168,11 @@ func TestFollowOverCrash(t *testing.T) {
 				if want := 2 + test.lines; len(got) != want || got[len(got)-1].Type != events.RunFailed {
 					t.Errorf("%d events, want %d up to the run's end: %v", len(got), want, got)
 				}
+				for _, e := range got {
+					if !e.Time.Equal(epoch) {
+						t.Errorf("event %d is put together from two lines: its time is %v", e.Seq, e.Time)
+					}
+				}
 			})
 		})
 	}
@@ -182,6 +189,11 @@ type gated struct {
 func (g *gated) Open(ctx context.Context, key refstore.Key, offset int64) (io.ReadCloser, error) {
 	r, err := g.Store.Open(ctx, key, offset)
 	if g.opened++; g.opened > 1 || err != nil {
+		if g.opened == 2 && err == nil {
+			r.Close()
+			<-g.open
+			return g.Store.Open(ctx, key, offset)
+		}
 		return r, err
 	}
 	return &gatedReader{ReadCloser: r, at: offset, again: func(at int64) (io.ReadCloser, error) {

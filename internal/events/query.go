@@ -196,6 +196,13 @@ func (q *query) run(ctx context.Context, run RunRef, from int64, buf []byte, yie
 				return err
 			}
 		}
+		if q.f.FromSeq > 1 && !q.f.inBulk() {
+			info, err := src.streams.Size(ctx, src.key())
+			if err != nil {
+				return src.fault(err)
+			}
+			from = max(from, src.seek(ctx, info.Size, q.f.FromSeq).off)
+		}
 		return q.scan(ctx, src, from, buf, yield)
 	}()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, refstore.ErrNotFound) { // removed meanwhile

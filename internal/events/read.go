@@ -67,14 +67,25 @@ func (src source) damage(end int64, err error) *DamagedError {
 }
 
 // read yields the events after p, which it moves past them, with their lines. It returns nil where the stream ends or yield
-// ends it, a *DamagedError, or another one that wraps refstore.ErrNotFound if there is no stream. buf may be nil.
+// ends it, a *DamagedError, or another one that wraps refstore.ErrNotFound if there is no stream. buf may be nil. A torn line may
+// be cut, and another one take its place, at any time.
 func (src source) read(ctx context.Context, p *position, buf []byte, yield func(e *Event, line []byte) bool) error {
 	r, err := src.streams.Open(ctx, src.key(), p.off)
 	if err != nil {
 		return src.fault(err)
 	}
-	defer r.Close()
-	for in := newLines(r, buf, p.off); ; {
+	defer func() { r.Close() }() // nothing was written
+	in := newLines(r, buf, p.off)
+	in.again = func(off int64) (io.Reader, error) {
+		again, err := src.streams.Open(ctx, src.key(), off)
+		if err != nil {
+			return nil, err
+		}
+		r.Close()
+		r = again
+		return r, nil
+	}
+	for {
 		line, end, err := in.next(nil)
 		switch {
 		case err == io.EOF:
@@ -102,8 +113,9 @@ func (src source) read(ctx context.Context, p *position, buf []byte, yield func(
 }
 
 // readable reads the events up to a torn last line or a damaged one, which is damage: a loss of power may leave later bytes
-// without earlier ones. They are given to each, which may be nil.
+// without earlier ones. A line after the end of the run is damage too. They are given to each, which may be nil.
 func readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (whole position, damage, err error) {
+	ended := false
 	for e, err := range Read(ctx, streams, workspace, run) {
 		var damaged *DamagedError
 		if errors.As(err, &damaged) {
@@ -112,6 +124,10 @@ func readable(ctx context.Context, streams refstore.Streams, workspace, run stri
 		if err != nil {
 			return whole, nil, err
 		}
+		if ended {
+			return whole, source{streams, RunRef{workspace, run}}.damage(e.end, errors.New("it follows the end of the run")), nil
+		}
+		ended = e.Type.Ends()
 		whole = position{off: e.end, seq: e.Seq}
 		if each != nil {
 			each(&e.Event)
@@ -159,7 +175,7 @@ func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 	}
 	for tail := int64(4 << 10); ; tail *= 8 {
 		from := max(0, info.Size-tail)
-		data, err := src.bytesFrom(ctx, from)
+		data, err := src.bytes(ctx, from, info.Size)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil, false, nil
 		}
@@ -169,7 +185,7 @@ func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 		end := bytes.LastIndexByte(data, '\n')
 		torn = end+1 < len(data)
 		start := bytes.LastIndexByte(data[:max(end, 0)], '\n') + 1
-		if start == 0 && from > 0 && tail <= 2*maxLine { // the line is longer
+		if start == 0 && from > 0 && tail < 2*maxLine { // the line is longer
 			continue
 		}
 		if end < 0 {
@@ -182,11 +198,17 @@ func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 	}
 }
 
-func (src source) bytesFrom(ctx context.Context, offset int64) ([]byte, error) {
-	r, err := src.streams.Open(ctx, src.key(), offset)
+// bytes reads what a stream has between two offsets.
+func (src source) bytes(ctx context.Context, from, to int64) ([]byte, error) {
+	r, err := src.streams.Open(ctx, src.key(), from)
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-	return io.ReadAll(r)
+	defer r.Close() // nothing was written
+	data := make([]byte, to-from)
+	n, err := io.ReadFull(r, data)
+	if err == io.EOF || err == io.ErrUnexpectedEOF { // it was cut meanwhile
+		err = nil
+	}
+	return data[:n], err
 }

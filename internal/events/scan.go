@@ -23,6 +23,9 @@ type lines struct {
 	part []byte // of buf: not taken yet
 	off  int64  // of part in the stream
 	eof  bool
+	// again, if not nil, opens the stream anew: what is part of a line is then read once more with the rest, so that no line is
+	// put together from what was there before a cut and after it.
+	again func(off int64) (io.Reader, error)
 }
 
 // newLines reads r, which begins at the offset, with a buffer that the caller may use again afterwards.
@@ -70,11 +73,19 @@ func (l *lines) fill() error {
 	if n == len(l.buf) {
 		l.buf = append(l.buf, make([]byte, min(len(l.buf), maxLine-n))...)
 	}
+	had := 0
+	if l.again != nil && n > 0 {
+		r, err := l.again(l.off)
+		if err != nil {
+			return err
+		}
+		l.r, had, n = r, n, 0
+	}
 	for empty := 0; ; empty++ {
 		k, err := l.r.Read(l.buf[n:])
 		l.part = l.buf[:n+k]
 		switch {
-		case err == io.EOF:
+		case err == io.EOF || err == nil && k > 0 && k <= had: // nothing has come
 			l.eof = true
 			return nil
 		case err != nil:

@@ -1,0 +1,47 @@
+package events
+
+import "context"
+
+// seekStep is how near to a number seek goes: less is read as fast.
+const seekStep = 64 << 10
+
+// seek returns the end of a line before the event with a number, near to it, so that who asks for what follows need not read
+// a large log from its start. Numbers only grow in a log; where they do not, or a line on the way is damaged, it is the start.
+func (src source) seek(ctx context.Context, size, seq int64) position {
+	var before position
+	buf := make([]byte, 4<<10)
+	for end := size; seq > 1 && end-before.off > seekStep; {
+		mid := before.off + (end-before.off)/2
+		e, p, err := src.eventFrom(ctx, mid, buf)
+		switch {
+		case err != nil || e.Seq <= before.seq:
+			return position{}
+		case e.Seq < seq && p.off <= end:
+			before = p
+		default:
+			end = mid
+		}
+	}
+	return before
+}
+
+// eventFrom returns the event of the first line that begins at an offset or after it.
+func (src source) eventFrom(ctx context.Context, offset int64, buf []byte) (*Event, position, error) {
+	in, err := src.lines(ctx, offset-1, buf)
+	if err != nil {
+		return nil, position{}, err
+	}
+	defer in.Close() // nothing was written
+	if _, _, err = in.next(nil); err != nil {
+		return nil, position{}, err
+	}
+	line, end, err := in.next(nil)
+	if err != nil {
+		return nil, position{}, err
+	}
+	e, err := Parse(line)
+	if err != nil {
+		return nil, position{}, err
+	}
+	return e, position{off: end, seq: e.Seq}, nil
+}
