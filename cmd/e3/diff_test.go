@@ -12,7 +12,7 @@ import (
 // The document of a diff is read by a program as it is meant.
 func TestDiffDocument(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("the tasks are scripts for bash")
+		t.Skip("the tasks are scripts for bash: run this on a Unix system")
 	}
 	c := documentsProject(t)
 	d := document[diffJSON](c, 0, "diff", ".", "demo")

@@ -127,7 +127,7 @@ func (c *console) must(args ...string) {
 // Every document of the commands that take results elsewhere and keep the house clean is read by a program as it is meant.
 func TestDocuments(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("the tasks are scripts for bash")
+		t.Skip("the tasks are scripts for bash: run this on a Unix system")
 	}
 	c := documentsProject(t)
 	check := func(ok bool, doc any) {

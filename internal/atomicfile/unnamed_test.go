@@ -140,7 +140,7 @@ func TestHiddenPerm(t *testing.T) {
 
 func TestNewScratch(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("a file that is open keeps its name on Windows")
+		t.Skip("a file that is open keeps its name on Windows: run this on a Unix system")
 	}
 	dir := t.TempDir()
 	f, err := atomicfile.NewScratch(dir, "f")

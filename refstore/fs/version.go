@@ -20,7 +20,7 @@ const maxFile = 1 << 30
 
 var (
 	errLocked     = errors.New("locked by another process")
-	errNotRegular = errors.New("not a regular file")
+	errNotRegular = errors.New("not a regular file, so e3 has not put it there; move it away")
 )
 
 // stamp is what makes a version.
