@@ -34,7 +34,16 @@ import (
 // writes. Then a change during the copy is a *ChangedError. Should this process die between the
 // link and the removal, the object keeps a second name, of mode 0444, until the caller's
 // directory is removed.
-func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) {
+func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) { return Adopt(ctx, d, path) }
+
+// An Adopter is a store that takes files over. See Dir.Adopt.
+type Adopter interface {
+	// AdoptFile stores f, which is open for reading. remove removes its name.
+	AdoptFile(ctx context.Context, f *os.File, remove func() error) (Info, error)
+}
+
+// Adopt stores the file at path by AdoptFile.
+func Adopt(ctx context.Context, s Adopter, path string) (Info, error) {
 	if err := ctx.Err(); err != nil {
 		return Info{}, err
 	}
@@ -47,80 +56,66 @@ func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) {
 		return Info{}, fmt.Errorf("adopt: %w", err)
 	}
 	defer f.Close()
-	return d.adopt(ctx, f, func() error { return os.Remove(path) })
+	return s.AdoptFile(ctx, f, func() error { return os.Remove(path) })
 }
 
-// adopt is Adopt for an open file and a way to remove its name.
-func (d *Dir) adopt(ctx context.Context, f *os.File, remove func() error) (Info, error) {
-	st, err := regular(f)
-	if err != nil {
-		return Info{}, err
-	}
-	w, err := d.open()
-	if err != nil {
-		return Info{}, err
-	}
-	if st.dev == w.dev && st.links == 1 && st.owner == os.Geteuid() && lease(f) { // root gets a lease on any file
-		info, done, err := d.takeOver(ctx, w, f, st, remove)
-		if err != nil {
-			return Info{}, fmt.Errorf("adopt %s: %w", f.Name(), err)
-		}
-		if done {
-			return info, nil
-		}
-	}
-	return d.PutFile(ctx, f, FileOptions{})
+// AdoptFile is Adopt for a file that is open for reading and a way to remove its name.
+func (d *Dir) AdoptFile(ctx context.Context, f *os.File, remove func() error) (Info, error) {
+	k, err := d.KeepAdopted(ctx, f, remove)
+	k.Close()
+	return k.Info, err
 }
 
 // takeOver makes the leased file f an object. It reports false if that is not safe or not
 // possible; a copy is due then.
-func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remove func() error) (Info, bool, error) {
+func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remove func() error) (Kept, bool, error) {
 	info, err := hashFile(ctx, f, st.size)
 	if err != nil {
-		return Info{}, true, err
+		return Kept{}, true, err
 	}
 	if f.Chmod(objectMode) != nil {
-		return Info{}, false, nil
+		return Kept{}, false, nil
 	}
 	if now := w.now(); st.mtime < w.began || st.mtime > now.Add(time.Second).UnixNano() {
 		// A task may give its output any time: a collector would take the object for old, or
 		// never for garbage.
 		if touchOpen(f, now) != nil {
-			return Info{}, false, nil
+			return Kept{}, false, nil
 		}
 	}
 	if now, err := fstat(f); err != nil || now.links != 1 || now.size != info.Size || !leaseHeld(f) {
-		return Info{}, false, err
+		return Kept{}, false, err
 	}
 	path := d.file(info.Hash)
 	err = atomicfile.LinkOpen(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			return Info{}, true, err
+			return Kept{}, true, err
 		}
 		err = atomicfile.LinkOpen(f, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
 		found, err := d.look(w, path, info.Size)
-		return info, found == present, err
+		return Kept{Info: info}, found == present, err
 	}
 	if err != nil {
-		return Info{}, false, nil // another mount of the file system, for one
+		return Kept{}, false, nil // another mount of the file system, for one
 	}
+	d.grown.Add(occupied(info.Size))
 	if remove() == nil {
 		if now, err := fstat(f); err == nil && now.links == 1 && leaseHeld(f) {
-			return info, true, nil
+			return Kept{Info: info, File: f, borrowed: true}, true, nil
 		}
 	}
 	// Someone else holds on to the file. The lease still keeps its bytes as they were
 	// hashed: put a copy in its place before it ends.
-	return info, true, d.copyOver(ctx, w, f, info)
+	return Kept{Info: info}, true, d.copyOver(ctx, w, f, info)
 }
 
 // hashFile returns the name of what f holds from its start.
 func hashFile(ctx context.Context, f *os.File, size int64) (Info, error) {
 	if size > chunkSize {
-		return hashReader(ctx, fromStart(f))
+		return HashReader(ctx, fromStart(f))
 	}
 	buf := getBuffer()
 	defer putBuffer(buf)

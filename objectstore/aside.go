@@ -28,6 +28,9 @@ func (s stat) sameContent(t stat) bool {
 	return s.dev == t.dev && s.ino == t.ino && s.size == t.size && s.mtime == t.mtime && s.ctime == t.ctime
 }
 
+// asidePrefix begins the names of files and folders aside.
+const asidePrefix = "put-"
+
 // An aside is an object in the making: a file that has no object name yet.
 type aside struct {
 	*os.File
@@ -102,7 +105,7 @@ func (d *Dir) create(w *writer, dir string) (aside, error) {
 		}
 		d.named.Store(true)
 	}
-	f, err := os.CreateTemp(w.scratch, "put-*")
+	f, err := os.CreateTemp(w.scratch, asidePrefix+"*")
 	if err != nil {
 		return aside{}, err
 	}
@@ -131,6 +134,11 @@ func (d *Dir) finish(w *writer, a aside) error {
 // is as good. After an error nothing is left of a.
 func (d *Dir) publish(w *writer, a aside, info Info) error {
 	defer a.discard()
+	return d.name(w, a, info)
+}
+
+// name is publish, but leaves a open.
+func (d *Dir) name(w *writer, a aside, info Info) error {
 	if err := d.finish(w, a); err != nil {
 		return objectError(info.Hash, err)
 	}
@@ -149,6 +157,7 @@ func (d *Dir) link(w *writer, a aside, info Info) error {
 		err := linkNew(a, path)
 		switch {
 		case err == nil:
+			d.grown.Add(occupied(info.Size))
 			return nil
 		case errors.Is(err, fs.ErrNotExist) && !madeShard:
 			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
@@ -198,7 +207,7 @@ func (d *Dir) replace(w *writer, a aside, path string) error {
 	name := a.Name()
 	if !a.named {
 		// A directory of its own makes a name that is free.
-		dir, err := os.MkdirTemp(w.scratch, "put-*")
+		dir, err := os.MkdirTemp(w.scratch, asidePrefix+"*")
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,8 @@ type Dir struct {
 	writer    atomic.Pointer[writer]
 	named     atomic.Bool // the file system cannot make files without a name
 	noReflink atomic.Bool // it cannot share extents between files
+
+	grown atomic.Int64 // what new objects occupy since the last Trim
 }
 
 // A writer is what a Dir learns about its file system before it first writes.
@@ -198,7 +200,7 @@ func (d *Dir) Verify(ctx context.Context, h Hash) error {
 		return err
 	}
 	defer f.Close()
-	info, err := hashReader(ctx, f)
+	info, err := HashReader(ctx, f)
 	if err != nil {
 		return fmt.Errorf("verify object %s: %w", h, err)
 	}

@@ -64,6 +64,11 @@ func (d *Dir) materialize(ctx context.Context, h Hash, perm fs.FileMode, t targe
 		return 0, err
 	}
 	defer src.Close()
+	return d.copyOut(ctx, h, src, perm, t)
+}
+
+// copyOut writes the object h, which is open as src, to a target and returns the size.
+func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMode, t target) (int64, error) {
 	st, err := fstat(src)
 	if err != nil {
 		return 0, err
@@ -119,11 +124,34 @@ func (d *Dir) copyLarge(ctx context.Context, dst, src *os.File, size int64) (int
 	return done, nil
 }
 
-// writeOut is materialize for any store. Bytes from a store that is no Dir may have come a
-// long way: they are checked.
+// A cacher is a store that keeps copies of its objects in a Dir.
+type cacher interface {
+	// Cached opens the checked copy of h that lies in the Dir, after making it if need be. The file is
+	// nil if no copy can be made here, while the store has the object.
+	Cached(ctx context.Context, h Hash) (*Dir, *os.File, error)
+}
+
+// Materialize makes dst a file with the bytes of h, as Dir.Materialize does, from any store.
+func Materialize(ctx context.Context, s Store, h Hash, dst string, perm fs.FileMode) error {
+	_, err := writeOut(ctx, s, h, perm, pathTarget(dst))
+	return err
+}
+
+// writeOut is materialize for any store. Bytes from a store that keeps nothing here may have come
+// a long way: they are checked.
 func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t target) (int64, error) {
-	if d, ok := s.(*Dir); ok {
-		return d.materialize(ctx, h, perm, t)
+	switch s := s.(type) {
+	case *Dir:
+		return s.materialize(ctx, h, perm, t)
+	case cacher:
+		d, src, err := s.Cached(ctx, h)
+		if err != nil {
+			return 0, err
+		}
+		if src != nil {
+			defer src.Close()
+			return d.copyOut(ctx, h, src, perm, t)
+		}
 	}
 	return t.fill(perm, func(dst *os.File) (int64, error) { return Copy(ctx, dst, s, h) })
 }

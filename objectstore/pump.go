@@ -101,8 +101,8 @@ func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, er
 	return info, nil
 }
 
-// hashReader returns the name of what r yields.
-func hashReader(ctx context.Context, r io.Reader) (Info, error) {
+// HashReader returns the name and the size of what r yields.
+func HashReader(ctx context.Context, r io.Reader) (Info, error) {
 	buf := getBuffer()
 	n, err := io.ReadFull(r, *buf)
 	if err == nil {

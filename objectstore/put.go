@@ -12,8 +12,15 @@ import (
 
 // Put stores what r yields.
 func (d *Dir) Put(ctx context.Context, r io.Reader) (Info, error) {
+	k, err := d.put(ctx, r, nil)
+	k.Close()
+	return k.Info, err
+}
+
+// put stores what r yields. small, if it is not nil, is shown what fits in one chunk.
+func (d *Dir) put(ctx context.Context, r io.Reader, small func(b []byte)) (Kept, error) {
 	if err := ctx.Err(); err != nil {
-		return Info{}, err
+		return Kept{}, err
 	}
 	buf := getBuffer()
 	n, err := io.ReadFull(r, *buf)
@@ -24,10 +31,16 @@ func (d *Dir) Put(ctx context.Context, r io.Reader) (Info, error) {
 		defer putBuffer(buf)
 		b := (*buf)[:n]
 		info := Info{Sum(b), int64(n)}
-		return info, d.putNamed(info, b)
+		if err := d.putNamed(info, b); err != nil {
+			return Kept{}, err
+		}
+		if small != nil {
+			small(b)
+		}
+		return Kept{Info: info}, nil
 	default:
 		putBuffer(buf)
-		return Info{}, fmt.Errorf("store object: read: %w", err)
+		return Kept{}, fmt.Errorf("store object: read: %w", err)
 	}
 }
 
@@ -74,24 +87,21 @@ func (d *Dir) putNamed(info Info, b []byte) error {
 }
 
 // putStream stores what r yields after head, or all of it if head is nil. It takes head over.
-func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Info, error) {
+func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, error) {
 	w, err := d.open()
 	if err != nil {
-		return Info{}, err
+		return Kept{}, err
 	}
 	a, err := d.create(w, w.scratch)
 	if err != nil {
-		return Info{}, fmt.Errorf("store object: %w", err)
+		return Kept{}, fmt.Errorf("store object: %w", err)
 	}
 	info, err := pump(ctx, r, a, head)
 	if err != nil {
 		a.discard()
-		return Info{}, fmt.Errorf("store object: %w", err)
+		return Kept{}, fmt.Errorf("store object: %w", err)
 	}
-	if err := d.publish(w, a, info); err != nil {
-		return Info{}, err
-	}
-	return info, nil
+	return d.keep(w, a, info)
 }
 
 // FileOptions adjust PutFile.
@@ -185,52 +195,45 @@ func unchanged(f *os.File, before stat, size int64) error {
 // PutFile stores the content of f from its start: by a clone where the file system can
 // share extents, else in one pass that hashes and writes at the same time.
 func (d *Dir) PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, error) {
-	if err := ctx.Err(); err != nil {
-		return Info{}, err
-	}
-	before, err := regular(f)
-	if err != nil {
-		return Info{}, err
-	}
-	info, err := d.putFile(ctx, f, before, o)
-	if err != nil {
-		if changed := (*ChangedError)(nil); errors.As(err, &changed) {
-			return Info{}, err
-		}
-		return Info{}, fmt.Errorf("store %s: %w", f.Name(), err)
-	}
-	return info, nil
+	k, err := d.KeepFile(ctx, f, o)
+	k.Close()
+	return k.Info, err
 }
 
-func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOptions) (Info, error) {
+func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOptions) (Kept, error) {
 	if before.size <= chunkSize {
-		return d.putSmall(f, before)
+		info, err := d.putSmall(f, before)
+		return Kept{Info: info}, err
 	}
 	if o.Probe {
-		info, err := hashReader(ctx, fromStart(f))
+		info, err := HashReader(ctx, fromStart(f))
 		if err != nil {
-			return Info{}, err
+			return Kept{}, err
 		}
 		if err := unchanged(f, before, info.Size); err != nil {
-			return Info{}, err
+			return Kept{}, err
 		}
 		w, err := d.open()
 		if err != nil {
-			return Info{}, err
+			return Kept{}, err
 		}
 		found, err := d.look(w, d.file(info.Hash), info.Size)
 		if err != nil || found == present {
-			return info, err
+			return Kept{Info: info}, err
 		}
 	}
-	if info, done, err := d.putClone(ctx, f, before); done {
-		return info, err
+	if k, done, err := d.putClone(ctx, f, before); done {
+		return k, err
 	}
-	info, err := d.putStream(ctx, fromStart(f), nil)
+	k, err := d.putStream(ctx, fromStart(f), nil)
+	if err == nil {
+		err = unchanged(f, before, k.Size)
+	}
 	if err != nil {
-		return Info{}, err
+		k.Close()
+		return Kept{}, err
 	}
-	return info, unchanged(f, before, info.Size)
+	return k, nil
 }
 
 // putSmall stores a file that fits in one chunk: read it, see that it stood still, store it.
@@ -252,30 +255,31 @@ func (d *Dir) putSmall(f *os.File, before stat) (Info, error) {
 
 // putClone stores a file by sharing its extents: what is hashed is the clone, which nobody
 // else can reach. It reports false if that cannot be done and nothing was stored.
-func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Info, bool, error) {
+func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool, error) {
 	if d.noReflink.Load() {
-		return Info{}, false, nil
+		return Kept{}, false, nil
 	}
 	w, err := d.open()
 	if err != nil {
-		return Info{}, true, err
+		return Kept{}, true, err
 	}
 	a, err := d.create(w, w.scratch)
 	if err != nil {
-		return Info{}, true, err
+		return Kept{}, true, err
 	}
 	if err := reflink(a.File, f); err != nil {
 		a.discard()
 		d.noReflink.CompareAndSwap(false, reflinkNever(err))
-		return Info{}, false, nil
+		return Kept{}, false, nil
 	}
-	info, err := hashReader(ctx, fromStart(a.File))
+	info, err := HashReader(ctx, fromStart(a.File))
 	if err == nil {
 		err = unchanged(f, before, info.Size)
 	}
 	if err != nil {
 		a.discard()
-		return Info{}, true, err
+		return Kept{}, true, err
 	}
-	return info, true, d.publish(w, a, info)
+	k, err := d.keep(w, a, info)
+	return k, true, err
 }

@@ -180,7 +180,10 @@ func (r *treeRefresh) dir(ctx context.Context, rel string, h Hash, depth int) (b
 
 // files refreshes files, on all cores where there are many.
 func (r *treeRefresh) files(ctx context.Context, hs []Hash) (bool, error) {
-	const chunk = 64 // large enough to make hand-over cheap
+	chunk, limit := 64, runtime.GOMAXPROCS(0) // large enough to make hand-over cheap
+	if s, ok := r.store.(distant); ok {
+		chunk, limit = 1, s.Parallel()
+	}
 	var gone atomic.Bool
 	some := func(hs []Hash) error {
 		for _, h := range hs {
@@ -202,7 +205,7 @@ func (r *treeRefresh) files(ctx context.Context, hs []Hash) (bool, error) {
 		return !gone.Load(), err
 	}
 	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
+	g.SetLimit(limit)
 	for from := 0; from < len(hs); from += chunk {
 		g.Go(func() error { return some(hs[from:min(from+chunk, len(hs))]) })
 	}

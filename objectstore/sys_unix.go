@@ -79,6 +79,24 @@ func lockDir(path string, alone bool) (func(), error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
+// tryLockDir is lockDir alone, if nobody has the lock, and reports whether it is taken now.
+func tryLockDir(path string) (unlock func(), ok bool, err error) {
+	var fd int
+	err = retryEINTR(func() (err error) {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, false, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	err = retryEINTR(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if err == unix.EWOULDBLOCK {
+		_ = unix.Close(fd)
+		return nil, false, nil
+	}
+	return func() { _ = unix.Close(fd) }, true, nil
+}
+
 func retryEINTR(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {

@@ -25,7 +25,8 @@ type CheckoutOptions struct {
 	// executable bit: trees that overlap can be written into one directory.
 	Merge bool
 
-	// Workers is how many files are written at a time; 0 means two for each core.
+	// Workers is how many files are written at a time; 0 means two for each core, or as many as
+	// a store that is far away asks for.
 	Workers int
 }
 
@@ -59,7 +60,7 @@ func checkoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOp
 	}
 	top := &outDir{root: root}
 	g, groupCtx := errgroup.WithContext(ctx)
-	g.SetLimit(workers(o.Workers))
+	g.SetLimit(workers(o.Workers, s))
 	c := &checkout{ctx: groupCtx, store: s, o: o, group: g, links: links{}}
 	top.users.Store(2) // the walk, and the making of links
 	defer top.release()

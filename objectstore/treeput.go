@@ -27,8 +27,8 @@ type TreeOptions struct {
 	// every directory that is taken is kept.
 	PruneEmpty bool
 
-	// Adopt takes the files over instead of copying them, if the store is a *Dir: the
-	// directory must be one that nobody needs any more. See Dir.Adopt.
+	// Adopt takes the files over instead of copying them, if the store can do that as a *Dir
+	// does: the directory must be one that nobody needs any more. See Dir.Adopt.
 	Adopt bool
 
 	// Known returns what a file is known to hold, by its size and times, so that it need
@@ -38,7 +38,8 @@ type TreeOptions struct {
 	// Record is told what a file that was read holds. fi is from before it was read.
 	Record func(rel string, fi fs.FileInfo, info Info)
 
-	// Workers is how many files are read at a time; 0 means two for each core.
+	// Workers is how many files are read at a time; 0 means two for each core, or as many as a
+	// store that is far away asks for.
 	Workers int
 }
 
@@ -59,9 +60,9 @@ func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, Tre
 		return Hash{}, TreeStats{}, fmt.Errorf("store directory: %w", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(workers(o.Workers))
+	g.SetLimit(workers(o.Workers, s))
 	p := &treePut{ctx: ctx, store: s, o: o, group: g, links: links{}}
-	p.dir, _ = s.(*Dir)
+	p.adopter, _ = s.(Adopter)
 	top := &putDir{root: root}
 	walkErr := p.walk(top)
 	err = g.Wait()
@@ -77,11 +78,19 @@ func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, Tre
 	}, nil
 }
 
+// A distant store answers late: it says how many calls should wait for it at a time.
+type distant interface {
+	Parallel() int
+}
+
 // workers returns how many files to handle at a time. More than there are cores, as some wait
 // for the disk.
-func workers(n int) int {
+func workers(n int, s Store) int {
 	if n > 0 {
 		return n
+	}
+	if s, ok := s.(distant); ok {
+		return s.Parallel()
 	}
 	return 2 * runtime.GOMAXPROCS(0)
 }
@@ -90,9 +99,10 @@ func workers(n int) int {
 type treePut struct {
 	ctx   context.Context
 	store Store
-	dir   *Dir // the store, if it is one
 	o     TreeOptions
 	group *errgroup.Group
+
+	adopter Adopter // the store, if it is one
 
 	links links
 
@@ -239,8 +249,8 @@ func (p *treePut) file(d *putDir, e *TreeEntry) error {
 		return err
 	}
 	var info Info
-	if p.o.Adopt && p.dir != nil {
-		info, err = p.dir.adopt(p.ctx, f, func() error { return d.root.Remove(e.Name) })
+	if p.o.Adopt && p.adopter != nil {
+		info, err = p.adopter.AdoptFile(p.ctx, f, func() error { return d.root.Remove(e.Name) })
 	} else {
 		info, err = PutFile(p.ctx, p.store, f, FileOptions{})
 	}

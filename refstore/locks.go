@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
-// ErrClaimed reports a claim that somebody else holds.
-var ErrClaimed = errors.New("claimed by someone else")
+var (
+	// ErrClaimed reports a claim that somebody else holds.
+	ErrClaimed = errors.New("claimed by someone else")
+	// ErrLost reports that this process could not renew its lease in time: whatever it held may be another's by now.
+	ErrLost = errors.New("the lease was lost")
+)
 
 // Mode says who may hold a lock together.
 type Mode int
@@ -29,6 +34,8 @@ func (m Mode) String() string {
 type LockedError struct {
 	Name   string
 	Holder []byte // what the holder wrote; empty where it is not known, and an earlier one's for the instant that writing takes
+	// Pending is how long it may still take, at most, until it is known whether the holder lives; 0 if it does.
+	Pending time.Duration
 }
 
 func (e *LockedError) Error() string {
@@ -38,8 +45,9 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("lock %q is held by %.200q", e.Name, e.Holder)
 }
 
-// Locker is an optional capability of a store whose kernel tells when a holder is dead: a lock ends with its holder's
-// process, however it ended. Across hosts, use leases.
+// Locker is an optional capability of a store: locks and claims that end with their holder's process, however it ended. Within
+// a host the kernel says so at once. Across hosts they are leases (see [Leased]): a holder that is not heard of for the time of
+// one lease is dead for everybody, once and for all that it held.
 type Locker interface {
 	// TryLock takes the named lock or returns a [*LockedError] at once. holder describes the caller for others to read;
 	// what a shared holder wrote may be replaced by another's.
@@ -49,12 +57,48 @@ type Locker interface {
 	Holder(ctx context.Context, name string) (holder []byte, held bool, err error)
 
 	// TryClaim takes the exclusive claim on a key or returns [ErrClaimed] at once. It is meant for thousands of claims
-	// a second. A backend may let two keys share one claim if that is as rare as a collision of 63 random bits.
-	TryClaim(key [32]byte) (Lock, error)
+	// a second. A backend may let two keys share one claim if that is as rare as a collision of 63 random bits. holder is for
+	// [Lock.Previous]; where the kernel keeps claims it goes nowhere.
+	TryClaim(ctx context.Context, key [32]byte, holder []byte) (Lock, error)
 }
 
 // Lock is a lock or claim that is held.
 type Lock interface {
 	// Unlock releases it. Further calls do nothing.
 	Unlock() error
+	// Previous is what the holder wrote from whom this was taken because its lease ran out, nil if it was free. It may wake and
+	// write what it has begun: whoever takes over first makes sure that such writes fail. A claim tells of everybody who has held it
+	// since it was released last, the latest first, with a line feed between.
+	Previous() []byte
+}
+
+// Leased is what a Locker is besides if what it hands out are leases.
+type Leased interface {
+	Locker
+
+	// Lost is closed once this process cannot be sure any more that what it holds is its own: it has not renewed in time, by
+	// its own clock, or was told. It then stops what it does. A process that held nothing yet loses nothing.
+	Lost() <-chan struct{}
+
+	// Confirm asks the store whether what this process holds is its own. ErrLost.
+	Confirm(ctx context.Context) error
+
+	// Pace is how long a waiter lets pass between two tries, at first and at most.
+	Pace() (first, most time.Duration)
+}
+
+// Pace is how long a waiter lets pass between two tries to take a lock or claim of l, at first and at most.
+func Pace(l Locker) (first, most time.Duration) {
+	if l, ok := l.(Leased); ok {
+		return l.Pace()
+	}
+	return time.Millisecond, 20 * time.Millisecond
+}
+
+// Confirm asks whether what this process holds is its own; what a kernel keeps always is. ErrLost.
+func Confirm(ctx context.Context, l Locker) error {
+	if l, ok := l.(Leased); ok {
+		return l.Confirm(ctx)
+	}
+	return nil
 }

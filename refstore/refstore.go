@@ -36,6 +36,9 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrConflict reports that a record or stream is not in the state that the caller expected: read again and decide.
 	ErrConflict = errors.New("changed by someone else")
+	// ErrInDoubt reports that the answer to a write was lost, and that others have written since: nothing can tell any more
+	// whether it happened.
+	ErrInDoubt = errors.New("the answer was lost, and others have written since: it may have happened")
 	// ErrInvalid reports a key, query or field that no backend would take.
 	ErrInvalid = errors.New("invalid")
 )

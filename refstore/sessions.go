@@ -3,6 +3,7 @@ package refstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -34,4 +35,37 @@ type Sessions interface {
 type SessionInfo struct {
 	Began     time.Time
 	Protected []string
+}
+
+// SessionClock is an optional capability of sessions that are on several machines: the clock by which they begin. What is compared with
+// that, by anybody, is dated by it.
+type SessionClock interface {
+	// SessionNow returns the time, to about a second.
+	SessionNow(ctx context.Context) (time.Time, error)
+}
+
+// Barrier is an optional capability of sessions whose processes no kernel here knows, over objects without a time of last use
+// that can be changed: before it collects, a collector has every live session make known what it relies on, and from then on
+// both agree about each name (doc/design.md, "A repository that a team shares").
+type Barrier interface {
+	// Quiesce tells all live sessions that a collection begins and waits until each has made known, in its
+	// [SessionInfo.Protected], what it relies on. A session that went without a word stands in the way until nothing that it
+	// may have sent can arrive any more: an [*UnsettledError]. What was protected since, or is relied on, counts as protected
+	// until the end, also of sessions that have ended. end says that the collection is over; one whose collector died
+	// is over when its lease is.
+	Quiesce(ctx context.Context) (end func(), err error)
+}
+
+// UnsettledError says that a collection has to wait for what a lost process may have sent.
+type UnsettledError struct {
+	Session string // the process, in words
+	Wait    time.Duration
+	PID     int // of a process on this host that lost its lease and is still there; else 0
+}
+
+func (e *UnsettledError) Error() string {
+	if e.PID != 0 {
+		return fmt.Sprintf("%s (process %d here) was lost, but it is still there: it is stopped, or hangs, and may be about to write; let it go on or kill it, then try again", e.Session, e.PID)
+	}
+	return fmt.Sprintf("%s was lost a moment ago, and what it sent may still arrive; try again in %v", e.Session, e.Wait.Round(time.Second))
 }

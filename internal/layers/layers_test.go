@@ -23,18 +23,22 @@ const module = "e3"
 // without a package, is a violation. "(test)" marks a package that only tests may import.
 const table = `
 # What looks at the program from outside.
-bench:                         objectstore
+bench:                         executions internal/queue objectstore objectstore/s3 refstore refstore/fs refstore/dynamo internal/record internal/testserver
 internal/e2e:
+internal/testserver:
+internal/linear: (test)
 
 cmd/e3:                        exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/runner internal/events
+                               internal/worker internal/dispatch internal/slurm internal/queue internal/block
                                internal/explain internal/compare internal/history internal/report internal/trace internal/diagram internal/telemetry
                                internal/manifest internal/record internal/value internal/settings internal/signature internal/beast2 internal/atomicfile
                                internal/human
 
 # The composition root: it alone knows the backends.
-internal/repo:                 workspace executions objectstore refstore refstore/fs internal/events internal/runner internal/record
+internal/repo:                 internal/worker internal/dispatch internal/queue internal/block workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/fs refstore/dynamo refstore/lease
+                               internal/events internal/manifest internal/runner internal/record
 
-internal/verify:               workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/record internal/beast2
+internal/verify:               internal/queue internal/block workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/record internal/beast2
 gc:                            workspace executions objectstore refstore internal/reach internal/record
 exportimport:                  workspace dataflow executions objectstore refstore internal/reach internal/zipfile internal/settings internal/signature
                                internal/events internal/manifest internal/eastref internal/record internal/atomicfile
@@ -43,11 +47,17 @@ internal/compare:              workspace dataflow executions objectstore interna
 internal/report:               internal/diagram workspace executions objectstore internal/events internal/record internal/human
 internal/trace:                workspace dataflow executions internal/events internal/record internal/parallel
 internal/history:              workspace dataflow executions objectstore refstore internal/events internal/record
-workspace:                     dataflow executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value internal/parallel
-dataflow:                      executions objectstore internal/events internal/record
-internal/reach:                executions objectstore refstore internal/events internal/eastref internal/record
+workspace:                     dataflow internal/block executions objectstore refstore internal/events internal/manifest internal/eastref internal/record internal/value internal/parallel
+dataflow:                      internal/block executions objectstore refstore internal/events internal/record
+internal/worker:               internal/dispatch internal/queue executions objectstore refstore internal/events internal/runner internal/record
+internal/slurm:                internal/dispatch executions internal/queue internal/record
+internal/dispatch:             internal/queue executions objectstore refstore internal/record
+internal/reach:                executions objectstore refstore internal/queue internal/events internal/eastref internal/record
 executions:                    objectstore refstore internal/record internal/runner internal/value internal/atomicfile internal/human
 
+refstore/lease:                refstore internal/runner
+internal/queue:                refstore internal/record
+internal/block:                refstore internal/record
 internal/telemetry:            internal/events
 internal/diagram:              internal/human
 internal/events:               refstore
@@ -58,9 +68,12 @@ internal/runner:
 internal/eastref:              objectstore internal/record internal/beast2
 internal/record:               objectstore internal/beast2
 
+objectstore/cached:            objectstore
+objectstore/s3:                objectstore
 objectstore/objectstoretest:   objectstore
 objectstore:                   internal/beast2 internal/atomicfile
 refstore/fs:                   refstore internal/atomicfile
+refstore/dynamo:               refstore
 refstore/mem:                  refstore
 refstore/refstoretest:         refstore
 refstore/internal/modeltest:   refstore (test)
@@ -81,8 +94,12 @@ var owners = map[string][]string{
 	"github.com/spf13/pflag":        {"cmd/e3"},
 	"go.yaml.in/yaml":               {"internal/manifest"},
 	"github.com/fsnotify/fsnotify":  {"refstore/fs"},
+	"github.com/VictoriaMetrics":    {"internal/worker"},
 	"github.com/klauspost/compress": {"internal/zipfile"},
 	"go.opentelemetry.io":           {"internal/telemetry"},
+	"github.com/aws":                {"internal/repo", "refstore/dynamo", "objectstore/s3", "internal/testserver", "bench"},
+	"github.com/truora/minidyn":     {"internal/testserver"},
+	"github.com/johannesboyne":      {"internal/testserver"},
 }
 
 // A row is what a package may import.

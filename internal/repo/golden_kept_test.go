@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"os"
@@ -230,7 +231,7 @@ func makeKept(t *testing.T) string {
 		t.Fatalf("pruned %+v, %v", pruned, err)
 	}
 	// Who collects has no session of his own, or all that is new would be spared.
-	h, err := repo.Open(cid.Root, repo.Options{})
+	h, err := repo.Open(context.Background(), cid.Root, repo.Options{})
 	cid.must(err)
 	cid.must(cid.Close())
 	_, err = gc.Collect(ctx, gc.Stores{

@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -132,7 +133,7 @@ func makeGolden(t *testing.T) string {
 
 func open(t *testing.T, root string) *repo.Repo {
 	t.Helper()
-	r, err := repo.Open(root, repo.Options{Version: "golden"})
+	r, err := repo.Open(context.Background(), root, repo.Options{Version: "golden"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,33 +4,26 @@ package repo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"iter"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/queue"
 	"e3/internal/runner"
 	"e3/objectstore"
-	reffs "e3/refstore/fs"
+	"e3/refstore"
+	"e3/refstore/lease"
 	"e3/workspace"
 )
-
-// DirName is the folder of a repository in a project.
-const DirName = ".e3"
-
-// formatFile says that a folder is a repository and which layout it has (doc/format.md).
-const formatFile = "format.json"
-
-// LayoutVersion is the layout that this program reads and writes.
-const LayoutVersion = 1
 
 // Conditions that callers branch on.
 var (
@@ -39,207 +32,200 @@ var (
 	ErrTooNew       = errors.New("the repository was made by a newer e3")
 )
 
-type format struct {
-	E3      string `json:"e3"`
-	Version int    `json:"version"`
-}
-
-// Create makes an empty repository in dir, which is made if need be, and returns its path.
-func Create(dir string) (string, error) {
-	root, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return "", fmt.Errorf("create repository: %w", err)
-	}
-	for _, sub := range []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, sub), 0o755); err != nil {
-			return "", fmt.Errorf("create repository: %w", err)
-		}
-	}
-	// The last step, and exclusive: a folder with this file is a whole repository.
-	text, err := json.Marshal(format{E3: "repository", Version: LayoutVersion})
-	if err != nil {
-		return "", err
-	}
-	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
-	aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-%d", os.Getpid()))
-	defer os.Remove(aside)
-	if err := writeSynced(aside, append(text, '\n')); err != nil {
-		return "", fmt.Errorf("create repository: %w", err)
-	}
-	err = os.Link(aside, filepath.Join(root, formatFile))
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // another's sweep came by
-		return root, fmt.Errorf("%w in %s", ErrExists, root)
-	}
-	return root, err
-}
-
-// writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of
-// power must not leave a repository that nobody can open.
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// Find returns the root of the repository that a location means: "." is the .e3 folder
-// here or in a folder above; any other location is a repository or a folder with one in it.
-func Find(location string) (string, error) {
-	if strings.Contains(location, "://") {
-		return "", fmt.Errorf("%w at %s: this e3 knows only repositories in folders", ErrNoRepository, location)
-	}
-	dir, err := filepath.Abs(location)
-	if err != nil {
-		return "", err
-	}
-	if location != "." {
-		for _, root := range []string{dir, filepath.Join(dir, DirName)} {
-			if isRepository(root) {
-				return root, nil
-			}
-		}
-		return "", fmt.Errorf("%w at %s; make one with: e3 init %s", ErrNoRepository, location, location)
-	}
-	for d := dir; ; d = filepath.Dir(d) {
-		if root := filepath.Join(d, DirName); isRepository(root) {
-			return root, nil
-		}
-		if isRepository(d) {
-			return d, nil
-		}
-		if d == filepath.Dir(d) {
-			return "", fmt.Errorf("%w here or in a folder above; make one with: e3 init", ErrNoRepository)
-		}
-	}
-}
-
-func isRepository(dir string) bool {
-	info, err := os.Lstat(filepath.Join(dir, formatFile))
-	return err == nil && info.Mode().IsRegular()
-}
-
 // Options adjust an open repository.
 type Options struct {
-	Version string           // of e3, for the records
-	Now     func() time.Time // nil: time.Now
+	Version string              // of e3, for the records
+	Now     func() time.Time    // nil: time.Now
+	Getenv  func(string) string // nil: os.Getenv
+	// Warn is told what goes wrong and stops nothing; nil: nobody is.
+	Warn func(error)
+	// Settle is for how long what a lost process has sent may still arrive; 0: 15 minutes, as long as S3 takes a signature. A
+	// location may say it too. It is for servers of one's own that are known to answer sooner.
+	Settle time.Duration
+	// Lease is how long a process that executes jobs, or holds anything by a lease, is taken to live when it is not heard of; 0: what
+	// the location says, or 15 s.
+	Lease time.Duration
+	// Waiting is told that it may take so long until it is known whether the holder of a workspace lives; nil: nobody is.
+	Waiting func(*workspace.BusyError, time.Duration)
+}
+
+// Records is everything that is asked of the records of a repository, whatever keeps them.
+type Records interface {
+	refstore.Store
+	refstore.Streams
+	refstore.Locker
+	refstore.Sessions
+	// PutSync is Put, durable when it returns.
+	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
+	// Sync makes everything written before durable.
+	Sync(ctx context.Context) error
+	// Sweep removes what dead processes left and returns how many there were.
+	Sweep(ctx context.Context) (int, error)
+	// RemoveLeftovers removes what no record names and is older than a moment.
+	RemoveLeftovers(ctx context.Context, before time.Time) (int, error)
+}
+
+// Objects is everything that is asked of the objects of a repository, wherever they are.
+type Objects interface {
+	workspace.Objects
+	PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error)
+	ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error)
+	Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error]
+	WalkShard(ctx context.Context, first byte) iter.Seq2[objectstore.Entry, error]
+	SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error
+	Verify(ctx context.Context, h objectstore.Hash) error
+	Delete(ctx context.Context, h objectstore.Hash) error
+	DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff time.Time) (bool, error)
 }
 
 // A Repo is an open repository.
 type Repo struct {
-	Root       string
-	Records    *reffs.Store
-	Objects    *objectstore.Dir
+	Root       string // its folder, or the location of a shared one without what only says how to get there
+	Location   string // as Open was given it
+	Records    Records
+	Objects    Objects
 	Executions *executions.Store
 	Workspaces *workspace.Workspaces
 
-	opts   Options
-	user   func() string
-	runner *runner.Supervisor
+	opts    Options
+	user    func() string
+	stores  *stores
+	place   *place // nil where the objects are in the folder
+	queue   *queue.Queue
+	runner  atomic.Pointer[runner.Supervisor]
+	closers []func() error // in the order of opening
 }
 
-// Open opens the repository that location means. It writes nothing.
-func Open(location string, opts Options) (*Repo, error) {
-	root, err := Find(location)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkFormat(root); err != nil {
-		return nil, err
-	}
+// stores are what a repository of some kind is made of.
+type stores struct {
+	records Records
+	objects Objects
+	local   workspace.Local // what never leaves this machine
+	derived workspace.Local // what can be derived again, and serves all who share the repository
+	here    here            // what this process leaves on this machine
+	leases  *lease.Leases   // by which processes hold jobs, and where far is set everything
+	lookups int             // how many tasks are looked up at a time; 0: as many as this machine can
+	plain   bool            // records.Sweep knows nothing of leases
+	far     bool            // others who use them may be on other machines
+}
+
+// here is a store of this machine with a folder of this process.
+type here interface {
+	SessionDir() (string, error)
+	SessionLock() (*os.File, error)
+}
+
+// Open opens the repository that location means. It writes nothing into it.
+func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	r := &Repo{Root: root, opts: opts, user: sync.OnceValue(UserAtHost)}
-	records, err := reffs.Open(root, reffs.Options{
-		Now: opts.Now, Mend: r.mend,
-		Boot: sync.OnceValue(func() string { return boot(root) }),
-	})
-	if err != nil {
-		return nil, err
+	if opts.Getenv == nil {
+		opts.Getenv = os.Getenv
 	}
-	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session})
+	r := &Repo{Location: location, opts: opts, user: sync.OnceValue(UserAtHost)}
+	s, err := r.connect(ctx, location)
 	if err != nil {
-		records.Close()
-		return nil, err
+		return nil, errors.Join(err, r.closeStores())
 	}
-	r.Records, r.Objects = records, objects
-	r.Executions = executions.NewStore(records, objects)
+	r.stores, r.Records, r.Objects = s, s.records, s.objects
+	r.queue = queue.New(s.records, s.leases, queue.Options{Now: opts.Now, Polled: s.far})
+	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working)
 	r.Workspaces = workspace.New(workspace.Stores{
-		Records: records, Locks: records, Objects: objects, Local: records, Sessions: records, Now: opts.Now, Holder: holder,
-		Sweep: func(ctx context.Context) error {
-			_, err := records.Sweep(ctx)
-			return err
-		},
+		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,
+		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
+		Sweep: r.sweep,
 	})
 	return r, nil
 }
 
-// boot identifies this start of the machine and this mount of the repository's file system, as
-// far as that is known.
-func boot(root string) string {
-	id := self().BootID
-	if id == "" {
-		return ""
+// connect opens the stores behind a location.
+func (r *Repo) connect(ctx context.Context, location string) (*stores, error) {
+	from := "" // where the location stands, if it was not given
+	if !IsURL(location) {
+		root, err := Find(location)
+		if err != nil {
+			return nil, err
+		}
+		f, err := readFormat(root)
+		switch {
+		case err != nil:
+			return nil, err
+		case f.Location == "":
+			r.Root = root
+			return r.openFolder(ctx, root, f)
+		}
+		location, from = f.Location, filepath.Join(root, formatFile)+": "
 	}
-	return id + " " + mountID(root)
-}
-
-// mend is called by the sweep of the first start after a loss of power.
-func (r *Repo) mend(ctx context.Context, since time.Time) error {
-	return r.Executions.Mend(ctx, r.Objects, executions.NewGeneration(r.Records, r.Records), since)
-}
-
-func checkFormat(root string) error {
-	path := filepath.Join(root, formatFile)
-	data, err := os.ReadFile(path)
+	l, err := parseShared(location)
 	if err != nil {
-		return fmt.Errorf("open repository: %w", err)
+		return nil, fmt.Errorf("%s%w", from, err)
 	}
-	var f format
-	if err := json.Unmarshal(data, &f); err != nil || f.E3 != "repository" || f.Version < 1 {
-		return fmt.Errorf("open repository: %s does not describe a repository", path)
+	r.Root = l.String()
+	return r.openShared(ctx, l)
+}
+
+// Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.
+func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
+
+// sweep removes what dead processes have left.
+func (r *Repo) sweep(ctx context.Context) error {
+	_, err := r.stores.records.Sweep(ctx)
+	if err == nil && r.stores.plain {
+		_, err = r.stores.leases.Sweep(ctx)
 	}
-	if f.Version > LayoutVersion {
-		return fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, root, f.Version, LayoutVersion)
+	return err
+}
+
+// onClose has f called when the repository is closed, before what was opened earlier.
+func (r *Repo) onClose(f func() error) { r.closers = append(r.closers, f) }
+
+func (r *Repo) closeStores() error {
+	var err error
+	for i := len(r.closers) - 1; i >= 0; i-- {
+		err = errors.Join(err, r.closers[i]())
 	}
-	return nil
+	r.closers = nil
+	return err
 }
 
 // Close ends whatever still runs and releases what this process holds.
 func (r *Repo) Close() error {
 	var err error
-	if r.runner != nil {
-		err = r.runner.Close()
+	if sup := r.runner.Load(); sup != nil {
+		err = sup.Close()
 	}
-	return errors.Join(err, r.Records.Close())
+	return errors.Join(err, r.closeStores())
 }
 
 // ExecutorOptions adjust how commands are run.
 type ExecutorOptions struct {
 	Grace time.Duration // between TERM and KILL; 0: the runner's default
 	Full  bool          // every execution is durable when it is reported
+	// Remote makes executions elsewhere; nil: commands run on this machine.
+	Remote executions.Remote
 }
 
-// Executor returns what runs commands on this machine. A process has one.
+// Executor returns what makes executions. A process has one, or a [Repo.Worker].
 func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	sup, err := runner.New(runner.Options{Grace: o.Grace})
 	if err != nil {
 		return nil, err
 	}
-	r.runner = sup
-	opts := executions.Options{
-		Worker: r.user(), Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv,
-		Scratch: r.Records.SessionDir, Grace: o.Grace, Now: r.opts.Now,
-	}
+	r.runner.Store(sup)
+	opts := r.executorOptions(o.Grace)
+	opts.Remote = o.Remote
 	if o.Full {
 		opts.Sync = r.Records.Sync
 	}
 	return executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts), nil
+}
+
+func (r *Repo) executorOptions(grace time.Duration) executions.Options {
+	return executions.Options{
+		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv,
+		Scratch: r.Scratch, Grace: grace, Now: r.opts.Now,
+	}
 }
 
 // searchPath is PATH, or what a login would have.
@@ -281,8 +267,21 @@ func UserAtHost() string {
 	return name + "@" + host
 }
 
-// holder describes this process as the reference does, in East text.
-func holder() string {
+// inWords describes this process for people: "me@host: e3 start". What follows the command may be nobody else's business.
+func inWords() string {
+	words := UserAtHost() + ": e3"
+	if len(os.Args) > 1 {
+		words += " " + os.Args[1]
+	}
+	return words
+}
+
+// holder describes this process as the reference does, in East text; to those on other machines also where it is.
+func holder(far bool) string {
 	self := self()
-	return fmt.Sprintf(".process (pid=%d, bootId=%q, startTime=%d, command=%q)", self.PID, self.BootID, self.StartTime, strings.Join(os.Args, " "))
+	text := fmt.Sprintf(".process (pid=%d, bootId=%q, startTime=%d, command=%q", self.PID, self.BootID, self.StartTime, strings.Join(os.Args, " "))
+	if host, err := os.Hostname(); err == nil && far {
+		text += fmt.Sprintf(", host=%q", host)
+	}
+	return text + ")"
 }

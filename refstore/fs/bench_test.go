@@ -74,7 +74,7 @@ func BenchmarkClaim(b *testing.B) {
 	s := open(b, b.TempDir(), fs.Options{})
 	key := sha256.Sum256(nil)
 	for b.Loop() {
-		l, err := s.TryClaim(key)
+		l, err := s.TryClaim(b.Context(), key, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -135,7 +135,7 @@ func readOnly(t *testing.T, dir string, v refstore.Version, want error) {
 		"append":  func() error { return s.Append(ctx, eventsKey, 5, []byte("x")) },
 		"seal":    func() error { return s.Seal(ctx, eventsKey) },
 		"lock":    func() error { _, err := s.TryLock(ctx, "run", refstore.Exclusive, nil); return err },
-		"claim":   func() error { _, err := s.TryClaim(claimKey); return err },
+		"claim":   func() error { _, err := s.TryClaim(t.Context(), claimKey, nil); return err },
 		"session": func() error { _, err := s.SessionDir(); return err },
 	} {
 		err := write()

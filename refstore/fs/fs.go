@@ -59,7 +59,7 @@ type Options struct {
 	// NoNotify turns file notification off.
 	NoNotify bool
 	// Boot identifies this start of the machine and mount of the file system: what was written under another, and not
-	// synced, may be lost. "" is not known, as is nil.
+	// synced, may be lost. "" is not known, as is nil. Where machines share the folder, it begins with the machine's name and a space.
 	Boot func() string
 	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: what was written since then, and not synced, may be torn. The session is removed once Mend has succeeded.
 	Mend func(ctx context.Context, since time.Time) error

@@ -20,6 +20,7 @@ import (
 //	TOMBSTONE · <task>                  tombstones/<task>.rec
 //	PIN · <execution>                   pins/<execution>.rec
 //	CANCEL · <workspace>                cancels/<workspace>.rec
+//	BLOCK/<workspace> · <run>/<task>    blocks/<workspace>/<run>%2F<task>.rec
 //	SETTINGS · <name>                   settings/<name>.json
 //	INDEX/<a>/<b>… · <sort>             index/<a>/<b>…/<sort>.rec
 //	QUEUE/<a>/<b>… · <sort>             queue/<a>/<b>…/<sort>.rec
@@ -93,6 +94,8 @@ func (s *Store) place(partition string) (place, error) {
 		top, want, p.suffix = "pins", 0, recordSuffix
 	case "CANCEL":
 		top, want, p.suffix = "cancels", 0, recordSuffix
+	case "BLOCK":
+		top, want, p.suffix = "blocks", 1, recordSuffix
 	case "SETTINGS":
 		top, want, p.suffix = "settings", 0, ".json"
 	case "INDEX":

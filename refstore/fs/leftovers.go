@@ -189,6 +189,9 @@ func (l *leftovers) sideFields() error {
 	if err != nil {
 		return err
 	}
+	if err := l.each(l.store.path("blocks"), func(ws, _ string) error { return l.partition("BLOCK/" + ws) }); err != nil {
+		return err
+	}
 	for _, kind := range []string{"INDEX", "QUEUE", "LEASE"} {
 		p, err := l.store.place(kind)
 		if err != nil {

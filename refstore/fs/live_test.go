@@ -211,3 +211,15 @@ func TestProtectAfterTmpRemovedByHand(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A machine that shares the folder is at work: its sessions are not waited for, and stay.
+func TestSweepBesideAnotherMachine(t *testing.T) {
+	dir := t.TempDir()
+	boot := func(text string) fs.Options { return fs.Options{Boot: func() string { return text }} }
+	if _, _, err := open(t, dir, boot("one 1 a")).Session(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := open(t, dir, boot("two 2 b")).Sweep(t.Context()); n != 0 || err != nil {
+		t.Errorf("swept %d sessions, %v, want none: another machine is at work", n, err)
+	}
+}

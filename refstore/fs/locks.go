@@ -80,6 +80,9 @@ func (l *namedLock) Unlock() error {
 	return l.err
 }
 
+// Previous returns nil: a kernel's lock is never taken from anybody.
+func (l *namedLock) Previous() []byte { return nil }
+
 // writeHolder never shortens the text before it is written, so that a reader sees one text or the other, or, where they
 // differ in length, both: the length is set last.
 func writeHolder(f *os.File, text []byte) error {
@@ -138,7 +141,7 @@ func claimOffset(key [32]byte) int64 {
 }
 
 // TryClaim implements [refstore.Locker].
-func (s *Store) TryClaim(key [32]byte) (refstore.Lock, error) {
+func (s *Store) TryClaim(_ context.Context, key [32]byte, _ []byte) (refstore.Lock, error) {
 	t, offset := &s.claims, claimOffset(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,6 +165,9 @@ type claim struct {
 	table  *claimTable
 	offset int64
 }
+
+// Previous returns nil: a kernel's lock is never taken from anybody.
+func (c *claim) Previous() []byte { return nil }
 
 // Unlock releases the claim, once.
 func (c *claim) Unlock() error {

@@ -83,10 +83,10 @@ func TestMain(m *testing.M) {
 }
 
 // countUnderClaim counts in a file that only the claim protects.
-func countUnderClaim(_ context.Context, s *fs.Store, dir string) error {
+func countUnderClaim(ctx context.Context, s *fs.Store, dir string) error {
 	path := filepath.Join(dir, "counter")
 	for done := 0; done < 100; {
-		l, err := s.TryClaim(claimKey)
+		l, err := s.TryClaim(ctx, claimKey, nil)
 		if errors.Is(err, refstore.ErrClaimed) {
 			continue
 		}
@@ -117,7 +117,7 @@ func hold(ctx context.Context, s *fs.Store, _ string) error {
 	if _, err := s.TryLock(ctx, "run", refstore.Exclusive, []byte("the helper")); err != nil {
 		return err
 	}
-	if _, err := s.TryClaim(claimKey); err != nil {
+	if _, err := s.TryClaim(ctx, claimKey, nil); err != nil {
 		return err
 	}
 	dir, err := s.SessionDir()
@@ -341,7 +341,7 @@ func TestKillFreesLocks(t *testing.T) {
 	if holder, held, err := s.Holder(t.Context(), "run"); err != nil || !held || string(holder) != "the helper" {
 		t.Errorf("holder: got %q, %v, %v, want the helper", holder, held, err)
 	}
-	if _, err := s.TryClaim(claimKey); !errors.Is(err, refstore.ErrClaimed) {
+	if _, err := s.TryClaim(t.Context(), claimKey, nil); !errors.Is(err, refstore.ErrClaimed) {
 		t.Errorf("claim held by another process: got %v, want ErrClaimed", err)
 	}
 	if n, err := s.Sweep(t.Context()); n != 0 || err != nil {
@@ -359,7 +359,7 @@ func TestKillFreesLocks(t *testing.T) {
 	if err != nil {
 		t.Fatalf("lock of a dead holder: %v", err)
 	}
-	c, err := s.TryClaim(claimKey)
+	c, err := s.TryClaim(t.Context(), claimKey, nil)
 	if err != nil {
 		t.Fatalf("claim of a dead holder: %v", err)
 	}

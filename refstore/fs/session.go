@@ -63,6 +63,17 @@ func (s *Store) Session() (dir string, began time.Time, err error) {
 	return t.dir, t.began, nil
 }
 
+// SessionLock returns the open file whose lock shows that the session lives, and begins the session if need be. A process that
+// inherits it keeps the session's folder from being swept for as long as it lives, should this one die. The file is the
+// store's to close.
+func (s *Store) SessionLock() (*os.File, error) {
+	t, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	return t.lock, nil
+}
+
 // begin returns the session, and makes it if need be.
 func (s *Store) begin() (*session, error) {
 	s.mu.Lock()
@@ -289,10 +300,20 @@ func findDead(dir, now string) (*deadSession, error) {
 	return nil, err
 }
 
-// mended tells whether a locked session belongs to another boot, so that its holder is no owner.
+// mended tells whether a locked session belongs to another boot of this machine, so that its holder is no owner. One of another machine
+// that shares the folder is at work.
 func mended(lock *os.File, now string) bool {
 	boot, err := readHolder(lock)
-	return err == nil && len(boot) > 0 && string(boot) != now
+	return err == nil && len(boot) > 0 && string(boot) != now && machineOf(string(boot)) == machineOf(now)
+}
+
+// machineOf is the machine that a boot is of, "" if it does not say.
+func machineOf(boot string) string {
+	machine, _, ok := strings.Cut(boot, " ")
+	if !ok {
+		return ""
+	}
+	return machine
 }
 
 func (d *deadSession) read() error {

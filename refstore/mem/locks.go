@@ -27,6 +27,9 @@ func (h *held) Unlock() error {
 	return nil
 }
 
+// Previous returns nil: no lock here outlives its holder.
+func (h *held) Previous() []byte { return nil }
+
 // TryLock implements [refstore.Locker].
 func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, holder []byte) (refstore.Lock, error) {
 	if err := ctx.Err(); err != nil {
@@ -72,7 +75,7 @@ func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 }
 
 // TryClaim implements [refstore.Locker].
-func (s *Store) TryClaim(key [32]byte) (refstore.Lock, error) {
+func (s *Store) TryClaim(_ context.Context, key [32]byte, _ []byte) (refstore.Lock, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, taken := s.claims[key]; taken {

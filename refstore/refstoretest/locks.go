@@ -145,16 +145,16 @@ func hostileLocks(ctx context.Context, s refstore.Locker) error {
 	return wantErr("lock without a name", err, refstore.ErrInvalid)
 }
 
-func claims(_ context.Context, s refstore.Locker) error {
+func claims(ctx context.Context, s refstore.Locker) error {
 	var held []refstore.Lock
 	for i := range 100 {
 		key := sha256.Sum256([]byte{byte(i)})
-		l, err := s.TryClaim(key)
+		l, err := s.TryClaim(ctx, key, nil)
 		if err != nil {
 			return err
 		}
 		held = append(held, l)
-		_, err = s.TryClaim(key)
+		_, err = s.TryClaim(ctx, key, nil)
 		if err := wantErr("claim of what is claimed", err, refstore.ErrClaimed); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func claims(_ context.Context, s refstore.Locker) error {
 		}
 	}
 	for _, key := range [][32]byte{{}, {31: 1}, {0: 0xff}, allOnes()} {
-		l, err := s.TryClaim(key)
+		l, err := s.TryClaim(ctx, key, nil)
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func allOnes() (key [32]byte) {
 }
 
 // oneClaimant has many try for few claims.
-func oneClaimant(_ context.Context, s refstore.Locker) error {
+func oneClaimant(ctx context.Context, s refstore.Locker) error {
 	const claimants, rounds, claims = 8, 200, 3
 	var inside [claims]atomic.Int32
 	var got atomic.Int32
@@ -192,7 +192,7 @@ func oneClaimant(_ context.Context, s refstore.Locker) error {
 	together(claimants, func(i int) {
 		for round := range rounds {
 			c := (i + round) % claims
-			l, err := s.TryClaim(sha256.Sum256([]byte{byte(c)}))
+			l, err := s.TryClaim(ctx, sha256.Sum256([]byte{byte(c)}), nil)
 			if errors.Is(err, refstore.ErrClaimed) {
 				continue
 			}

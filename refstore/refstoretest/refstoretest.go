@@ -27,7 +27,7 @@ type Case struct {
 
 // Cases returns the suite.
 func Cases() []Case {
-	return slices.Concat(recordCases(), listCases(), watchCases(), streamCases(), lockCases(), sessionCases())
+	return slices.Concat(recordCases(), listCases(), watchCases(), streamCases(), HoldCases())
 }
 
 // onStore makes a case from a function of a fresh store.
@@ -69,6 +69,7 @@ func keys(name string) []refstore.Key {
 		{Partition: "TOMBSTONE", Sort: name},
 		{Partition: "PIN", Sort: name},
 		{Partition: "CANCEL", Sort: name},
+		{Partition: "BLOCK/prod", Sort: "run/" + name},
 		{Partition: "SETTINGS", Sort: name},
 	}
 }

@@ -1,0 +1,260 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/objectstore"
+	"e3/objectstore/s3"
+	"e3/refstore"
+	reffs "e3/refstore/fs"
+	"e3/refstore/lease"
+)
+
+// DirName is the folder of a repository in a project.
+const DirName = ".e3"
+
+// Create makes an empty repository in dir, which is made if need be, and returns its path.
+func Create(dir string) (string, error) { return createFolder(dir, &format{}) }
+
+func createFolder(dir string, f *format) (string, error) {
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return "", fmt.Errorf("create repository: %w", err)
+	}
+	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
+	if f.Location != "" {
+		folders = []string{"tmp"}
+	}
+	for _, sub := range folders {
+		if err := os.MkdirAll(filepath.Join(root, sub), 0o755); err != nil {
+			return "", fmt.Errorf("create repository: %w", err)
+		}
+	}
+	// The last step, and exclusive: a folder with this file is a whole repository.
+	text, err := f.encode()
+	if err != nil {
+		return "", err
+	}
+	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
+	aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-%d", os.Getpid()))
+	defer os.Remove(aside)
+	if err := writeSynced(aside, text); err != nil {
+		return "", fmt.Errorf("create repository: %w", err)
+	}
+	err = os.Link(aside, filepath.Join(root, formatFile))
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // another's sweep came by
+		return root, fmt.Errorf("%w in %s", ErrExists, root)
+	}
+	return root, err
+}
+
+// writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of
+// power must not leave a repository that nobody can open.
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Find returns the root of the repository that the location of a folder means: "." is the .e3 folder
+// here or in a folder above; any other location is a repository or a folder with one in it.
+func Find(location string) (string, error) {
+	dir, err := filepath.Abs(location)
+	if err != nil {
+		return "", err
+	}
+	if location != "." {
+		for _, root := range []string{dir, filepath.Join(dir, DirName)} {
+			if isRepository(root) {
+				return root, nil
+			}
+		}
+		return "", fmt.Errorf("%w at %s; make one with: e3 init %s", ErrNoRepository, location, location)
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if root := filepath.Join(d, DirName); isRepository(root) {
+			return root, nil
+		}
+		if isRepository(d) {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("%w here or in a folder above; make one with: e3 init", ErrNoRepository)
+		}
+	}
+}
+
+func isRepository(dir string) bool {
+	info, err := os.Lstat(filepath.Join(dir, formatFile))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// openFolder opens a repository in a folder, whose objects may be elsewhere.
+func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores, error) {
+	records, err := reffs.Open(root, reffs.Options{
+		Now:  r.opts.Now,
+		Mend: func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
+		Boot: sync.OnceValue(func() string { return boot(root) }),
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.onClose(records.Close)
+	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session})
+	if err != nil {
+		return nil, err
+	}
+	s := &stores{records: records, objects: objects, local: records, here: records}
+	if f.Objects == nil {
+		s.leases, s.plain = lease.New(records, r.leaseOptions(nil, 0, 0)), true
+		r.onClose(s.leases.Close)
+		return s, nil
+	}
+	var sessions *lease.Leases
+	bucket, err := r.bucket(ctx, f.Objects, func() error { return sessions.Held() })
+	if err != nil {
+		return nil, err
+	}
+	r.place = &place{bucket, f.Objects.String(), f.ID}
+	sessions = lease.New(records, r.leaseOptions(bucket, 0, 0))
+	r.onClose(sessions.Close)
+	s.leases = sessions
+	s.records = &folderRecords{records, sessions, bucket}
+	s.objects, err = r.cached(objects, bucket, sessions, 0)
+	return s, err
+}
+
+// folderRecords are records in a folder beside objects in S3: the kernel knows who holds a lock, but a collection needs the
+// sessions' word (doc/design.md, "A repository that a team shares").
+type folderRecords struct {
+	*reffs.Store
+	sessions *lease.Leases
+	bucket   *s3.Bucket
+}
+
+var _ interface {
+	refstore.Barrier
+	refstore.SessionClock
+} = (*folderRecords)(nil)
+
+// Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
+func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if err := f.standing(r.Key.Partition); err != nil {
+		return refstore.Absent, err
+	}
+	return f.Store.Put(ctx, r)
+}
+
+// PutSync is Put, durable when it returns.
+func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if err := f.standing(r.Key.Partition); err != nil {
+		return refstore.Absent, err
+	}
+	return f.Store.PutSync(ctx, r)
+}
+
+func (f *folderRecords) standing(partition string) error {
+	if err := f.sessions.Held(); errors.Is(err, refstore.ErrLost) {
+		return fmt.Errorf("write to %s: %w", partition, err)
+	}
+	return nil
+}
+
+// RemoveLeftovers removes what crashes have left in the folder and in S3. The moment is by S3's clock, that of the folder is its
+// file system's.
+func (f *folderRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
+	here, err := f.Store.SessionBegan(ctx) // not later than now
+	if err != nil {
+		return 0, err
+	}
+	there, err := f.sessions.SessionNow(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n, err := f.Store.RemoveLeftovers(ctx, here.Add(before.Sub(there)))
+	if err != nil {
+		return n, err
+	}
+	m, err := f.bucket.RemoveUploads(ctx, before.Add(-longUpload))
+	return n + m, err
+}
+
+// SessionNow implements [refstore.SessionClock].
+func (f *folderRecords) SessionNow(ctx context.Context) (time.Time, error) {
+	return f.sessions.SessionNow(ctx)
+}
+
+// SessionBegan implements [refstore.Sessions].
+func (f *folderRecords) SessionBegan(ctx context.Context) (time.Time, error) {
+	return f.sessions.SessionBegan(ctx)
+}
+
+// Protect implements [refstore.Sessions].
+func (f *folderRecords) Protect(ctx context.Context, names []string) (release func(), err error) {
+	return f.sessions.Protect(ctx, names)
+}
+
+// LiveSessions implements [refstore.Sessions].
+func (f *folderRecords) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
+	return f.sessions.LiveSessions(ctx)
+}
+
+// Quiesce implements [refstore.Barrier].
+func (f *folderRecords) Quiesce(ctx context.Context) (end func(), err error) {
+	return f.sessions.Quiesce(ctx)
+}
+
+// Sweep removes the sessions of dead processes, of both kinds.
+func (f *folderRecords) Sweep(ctx context.Context) (int, error) {
+	n, err := f.Store.Sweep(ctx)
+	if err != nil {
+		return n, err
+	}
+	m, err := f.sessions.Sweep(ctx)
+	return n + m, err
+}
+
+// boot identifies this machine, this start of it and this mount of the repository's file system, as
+// far as that is known.
+func boot(root string) string {
+	id := self().BootID
+	if id == "" {
+		return ""
+	}
+	return self().Host + " " + id + " " + mountID(root)
+}
+
+// mend is called by the sweep of the first start after a loss of power.
+func (r *Repo) mend(ctx context.Context, elsewhere bool, since time.Time) error {
+	var objects executions.StoredObjects = r.Objects
+	if elsewhere {
+		objects = intact{}
+	}
+	return r.Executions.Mend(ctx, objects, executions.NewGeneration(r.Records, r.Records), since)
+}
+
+// intact stands for objects that a loss of power here takes nothing from.
+type intact struct{}
+
+func (intact) Walk(context.Context) iter.Seq2[objectstore.Entry, error] {
+	return func(func(objectstore.Entry, error) bool) {}
+}
+
+func (intact) Verify(context.Context, objectstore.Hash) error { return nil }
+
+func (intact) Delete(context.Context, objectstore.Hash) error { return nil }

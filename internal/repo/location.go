@@ -1,0 +1,169 @@
+package repo
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/objectstore/s3"
+	"e3/refstore/dynamo"
+)
+
+// ErrLocation reports a location that cannot be one.
+var ErrLocation = errors.New("not the location of a repository")
+
+// Schemes of locations that are no folders.
+const (
+	dynamoScheme = "dynamodb"
+	s3Scheme     = "s3"
+)
+
+// IsURL tells whether a location is that of a shared repository rather than a folder.
+func IsURL(location string) bool { return strings.Contains(location, "://") }
+
+// sharedLocation is dynamodb://<table>/<repository>?…
+type sharedLocation struct {
+	table, repository string
+	region, endpoint  string // "": what the SDK's usual chain says
+	objects           bucketLocation
+	lease, settle     time.Duration // 0: the default
+}
+
+// bucketLocation is s3://<bucket>/<prefix>?…, which the format of a repository keeps.
+type bucketLocation struct {
+	Bucket   string `json:"bucket"`
+	Prefix   string `json:"prefix"`
+	Region   string `json:"region,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// String is the location without what only says how to get there.
+func (l *sharedLocation) String() string {
+	return dynamoScheme + "://" + l.table + "/" + l.repository
+}
+
+// initCommand is what makes a repository at the location; the bucket is for the reader to choose.
+func (l *sharedLocation) initCommand() string {
+	query := ""
+	for _, p := range [][2]string{{"region", l.region}, {"endpoint", l.endpoint}} {
+		if p[1] != "" {
+			query += p[0] + "=" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(p[1])) + "&"
+		}
+	}
+	return fmt.Sprintf("e3 init '%s?%sbucket=<bucket>'", l, query)
+}
+
+// String is the location without what only says how to get there.
+func (l *bucketLocation) String() string {
+	return strings.TrimSuffix(s3Scheme+"://"+l.Bucket+"/"+l.Prefix, "/")
+}
+
+// parseShared reads the location of a shared repository.
+func parseShared(location string) (*sharedLocation, error) {
+	u, query, err := parseURL(location, dynamoScheme, "region", "endpoint", "bucket", "prefix", "s3-region", "s3-endpoint", "lease", "settle")
+	if err != nil {
+		return nil, err
+	}
+	l := &sharedLocation{table: u.Host, repository: strings.Trim(u.Path, "/"), region: query["region"], endpoint: query["endpoint"]}
+	l.objects = bucketLocation{Bucket: query["bucket"], Prefix: strings.Trim(query["prefix"], "/"), Region: query["s3-region"], Endpoint: query["s3-endpoint"]}
+	switch {
+	case !dynamo.ValidTable(l.table):
+		return nil, badLocation(location, "%q cannot be the name of a table", l.table)
+	case !dynamo.ValidRepository(l.repository):
+		return nil, badLocation(location, "after the table comes the name of the repository: dynamodb://%s/<repository>", l.table)
+	}
+	if l.objects.Region == "" {
+		l.objects.Region = l.region
+	}
+	if l.objects.Prefix == "" {
+		l.objects.Prefix = l.table + "/" + l.repository
+	}
+	if text := query["lease"]; text != "" {
+		if l.lease, err = time.ParseDuration(text); err != nil || l.lease < MinLease || l.lease > MaxLease {
+			return nil, badLocation(location, "lease=%s is not a time from %v to %v", text, MinLease, MaxLease)
+		}
+	}
+	if text := query["settle"]; text != "" {
+		if l.settle, err = time.ParseDuration(text); err != nil || l.settle < minSettle || l.settle > maxSettle {
+			return nil, badLocation(location, "settle=%s is not a time from %v to %v", text, minSettle, maxSettle)
+		}
+	}
+	return l, errors.Join(checkEndpoint(location, l.endpoint), l.objects.check(location))
+}
+
+// Bounds on how long a request may be under way that was sent.
+const (
+	minSettle = 100 * time.Millisecond
+	maxSettle = time.Hour
+)
+
+// Bounds on the time that a lease runs. One shorter than a few round trips to the store cannot be kept.
+const (
+	MinLease = 300 * time.Millisecond
+	MaxLease = 10 * time.Minute
+)
+
+// parseBucket reads where a folder's objects are.
+func parseBucket(location string) (*bucketLocation, error) {
+	u, query, err := parseURL(location, s3Scheme, "region", "endpoint")
+	if err != nil {
+		return nil, err
+	}
+	l := &bucketLocation{Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Region: query["region"], Endpoint: query["endpoint"]}
+	if l.Bucket == "" {
+		return nil, badLocation(location, "a bucket is missing: s3://<bucket>/<prefix>")
+	}
+	return l, l.check(location)
+}
+
+// check looks at names; one that is missing may be known from elsewhere.
+func (l *bucketLocation) check(location string) error {
+	if l.Bucket == "" {
+		return checkEndpoint(location, l.Endpoint)
+	}
+	if err := (s3.Options{Bucket: l.Bucket, Prefix: l.Prefix}).Check(); err != nil {
+		return badLocation(location, "%v", err)
+	}
+	return checkEndpoint(location, l.Endpoint)
+}
+
+func checkEndpoint(location, endpoint string) error {
+	if endpoint == "" {
+		return nil
+	}
+	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return badLocation(location, "the endpoint %q is not http(s)://<host>", endpoint)
+	}
+	return nil
+}
+
+// parseURL splits a location and allows only the given parameters, each once.
+func parseURL(location, scheme string, known ...string) (*url.URL, map[string]string, error) {
+	u, err := url.Parse(location)
+	if err != nil || u.Scheme != scheme || u.User != nil || u.Fragment != "" || u.Opaque != "" {
+		return nil, nil, badLocation(location, "it should be %s://…", scheme)
+	}
+	values, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, nil, badLocation(location, "%v", err)
+	}
+	query := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case !slices.Contains(known, key):
+			return nil, nil, badLocation(location, "it has a parameter %q; known are %s", key, strings.Join(known, ", "))
+		case len(values[key]) > 1:
+			return nil, nil, badLocation(location, "%s is given twice", key)
+		}
+		query[key] = values[key][0]
+	}
+	return u, query, nil
+}
+
+func badLocation(location, format string, args ...any) error {
+	return fmt.Errorf("%q is %w: %s", location, ErrLocation, fmt.Sprintf(format, args...))
+}

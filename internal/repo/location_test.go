@@ -1,0 +1,110 @@
+package repo
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseShared(t *testing.T) {
+	for _, c := range []struct {
+		name, location string
+		want           sharedLocation
+		wrong          string // what the error names
+	}{
+		{name: "a table of two letters", location: "dynamodb://e3/forecast", wrong: `"e3" cannot be the name of a table`},
+		{name: "a table and a repository", location: "dynamodb://team/forecast",
+			want: sharedLocation{table: "team", repository: "forecast", objects: bucketLocation{Prefix: "team/forecast"}}},
+		{name: "one endpoint", location: "dynamodb://team/a?endpoint=http://127.0.0.1:4566&bucket=b-1&region=eu-west-1",
+			want: sharedLocation{table: "team", repository: "a", region: "eu-west-1", endpoint: "http://127.0.0.1:4566",
+				objects: bucketLocation{Bucket: "b-1", Prefix: "team/a", Region: "eu-west-1"}}},
+		{name: "everything", location: "dynamodb://team/a.b?endpoint=http://d&s3-endpoint=https://s&bucket=bkt&prefix=/x/y/&s3-region=r2&region=r1&lease=2s",
+			want: sharedLocation{table: "team", repository: "a.b", region: "r1", endpoint: "http://d", lease: 2 * time.Second,
+				objects: bucketLocation{Bucket: "bkt", Prefix: "x/y", Region: "r2", Endpoint: "https://s"}}},
+		{name: "another scheme", location: "s3://team/a", wrong: "dynamodb://"},
+		{name: "no repository", location: "dynamodb://team", wrong: "dynamodb://team/<repository>"},
+		{name: "two repositories", location: "dynamodb://team/a/b", wrong: "<repository>"},
+		{name: "a repository of dots", location: "dynamodb://team/..", wrong: "<repository>"},
+		{name: "an unknown parameter", location: "dynamodb://team/a?bukcet=b", wrong: `"bukcet"`},
+		{name: "a parameter twice", location: "dynamodb://team/a?bucket=b-1&bucket=b-2", wrong: "bucket is given twice"},
+		{name: "a password", location: "dynamodb://u:p@team/a", wrong: "dynamodb://…"},
+		{name: "a fragment", location: "dynamodb://team/a#b", wrong: "dynamodb://…"},
+		{name: "a lease of nothing", location: "dynamodb://team/a?lease=0s", wrong: "lease=0s"},
+		{name: "a lease for ever", location: "dynamodb://team/a?lease=1000h", wrong: "lease=1000h"},
+		{name: "no time", location: "dynamodb://team/a?lease=long", wrong: "lease=long"},
+		{name: "an endpoint that is a file", location: "dynamodb://team/a?endpoint=file:///etc/passwd", wrong: "endpoint"},
+		{name: "a bucket that is none", location: "dynamodb://team/a?bucket=a%20b", wrong: `"a b"`},
+		{name: "a prefix that climbs", location: "dynamodb://team/a?bucket=abc&prefix=a/../b", wrong: "dots"},
+		{name: "bad escapes", location: "dynamodb://team/a?bucket=%zz", wrong: "%zz"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := parseShared(c.location)
+			if c.wrong != "" {
+				if !errors.Is(err, ErrLocation) || !strings.Contains(err.Error(), c.wrong) {
+					t.Fatalf("got %v, error %v; want an ErrLocation that says %q", got, err, c.wrong)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *got != c.want {
+				t.Errorf("got %+v, want %+v", *got, c.want)
+			}
+		})
+	}
+}
+
+func TestParseBucket(t *testing.T) {
+	got, err := parseBucket("s3://acme-e3/team/forecast?endpoint=http://127.0.0.1:7070&region=eu")
+	if want := (bucketLocation{Bucket: "acme-e3", Prefix: "team/forecast", Endpoint: "http://127.0.0.1:7070", Region: "eu"}); err != nil || *got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	for _, location := range []string{"s3://", "s3:///a", "s3://a%20b", "s3://abc/..", "s3://abc/a//b", "s3://abc?lease=1s", "dynamodb://abc/x"} {
+		if got, err := parseBucket(location); !errors.Is(err, ErrLocation) {
+			t.Errorf("%s: got %+v, %v; want ErrLocation", location, got, err)
+		}
+	}
+}
+
+func FuzzParseLocation(f *testing.F) {
+	f.Add("dynamodb://team/a?endpoint=http://d&bucket=bkt&lease=2s")
+	f.Add("s3://acme-e3/team/forecast?endpoint=http://127.0.0.1:7070")
+	f.Fuzz(func(t *testing.T, location string) {
+		if l, err := parseShared(location); err == nil {
+			again, err := parseShared(l.String())
+			if err != nil || again.table != l.table || again.repository != l.repository {
+				t.Errorf("%q is shown as %q, which is %+v, %v", location, l, again, err)
+			}
+		} else if !errors.Is(err, ErrLocation) {
+			t.Errorf("%q: error %v is no ErrLocation", location, err)
+		}
+		if l, err := parseBucket(location); err == nil {
+			if again, err := parseBucket(l.String()); err != nil || again.Bucket != l.Bucket || again.Prefix != l.Prefix {
+				t.Errorf("%q is shown as %q, which is %+v, %v", location, l, again, err)
+			}
+		} else if !errors.Is(err, ErrLocation) {
+			t.Errorf("%q: error %v is no ErrLocation", location, err)
+		}
+	})
+}
+
+func FuzzDecodeFormat(f *testing.F) {
+	f.Add([]byte(`{"e3":"repository","version":1}`))
+	f.Add([]byte(`{"e3":"repository","version":2,"id":"a","objects":{"bucket":"abc","prefix":"x/y"}}`))
+	f.Add([]byte(`{"e3":"repository","version":2,"location":"dynamodb://team/a"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := decodeFormat(data, "here")
+		if err != nil {
+			return
+		}
+		text, err := got.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeFormat(text, "here"); err != nil {
+			t.Errorf("%s became %s, which is refused: %v", data, text, err)
+		}
+	})
+}

@@ -1,0 +1,310 @@
+package repo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/logging"
+
+	"e3/internal/manifest"
+	"e3/internal/runner"
+	"e3/objectstore"
+	"e3/objectstore/cached"
+	"e3/objectstore/s3"
+	"e3/refstore"
+	"e3/refstore/dynamo"
+	reffs "e3/refstore/fs"
+	"e3/refstore/lease"
+)
+
+// Variables that say where this machine keeps what it knows of shared repositories.
+const (
+	CacheDirVariable  = "E3_CACHE_DIR"  // copies of objects; default: e3 in the user's cache folder
+	CacheSizeVariable = "E3_CACHE_SIZE" // bound on them, as 20GiB, for each repository
+	StateDirVariable  = "E3_STATE_DIR"  // which package file a workspace follows; default: e3 in the user's state folder
+)
+
+// defaultCache bounds the copies of objects on this machine, in bytes.
+const defaultCache = 20 << 30
+
+// settle is for how long a request that was sent may still take effect: S3 refuses signatures that are older, and DynamoDB
+// does sooner.
+const settle = 15 * time.Minute
+
+// settling is how long nobody is heard of before what he sent is certain not to arrive.
+func (r *Repo) settling(l time.Duration) time.Duration { return cmp.Or(l, r.opts.Settle, settle) }
+
+// openShared opens a repository in DynamoDB and S3.
+func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, error) {
+	cfg, err := awsConfig(ctx, l.region, l.endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", l, err)
+	}
+	f, err := readSharedFormat(ctx, cfg, l)
+	if err != nil {
+		return nil, err
+	}
+	where := *f.Objects
+	if l.objects.Bucket != "" && l.objects.Bucket != where.Bucket {
+		return nil, fmt.Errorf("open %s: its objects are in the bucket %s, not in %s", l, where.Bucket, l.objects.Bucket)
+	}
+	if l.objects.Endpoint != "" {
+		where.Endpoint = l.objects.Endpoint
+	}
+	if where.Region == "" {
+		where.Region = l.objects.Region
+	}
+	var leases *lease.Leases
+	bucket, err := r.bucket(ctx, &where, func() error { return leases.Held() })
+	if err != nil {
+		return nil, err
+	}
+	r.place = &place{bucket, where.String(), f.ID}
+	records, err := dynamo.Open(dynamo.Options{
+		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket},
+		Standing: func(partition string) error {
+			if strings.HasPrefix(partition, lease.Kind+"/") { // what they say of themselves holds by its versions
+				return nil
+			}
+			return leases.Held()
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	leases = lease.New(records, r.leaseOptions(bucket, l.lease, l.settle))
+	r.onClose(leases.Close)
+
+	here := l.here(f.ID, cfg.Region)
+	copies, err := r.localStore(CacheDirVariable, os.UserCacheDir, here)
+	if err != nil {
+		return nil, err
+	}
+	links, err := r.localStore(StateDirVariable, stateDir, here)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := objectstore.OpenDir(filepath.Join(copies.path, "objects"), objectstore.Options{Session: copies.Session})
+	if err != nil {
+		return nil, err
+	}
+	s := &stores{local: links, here: copies, leases: leases, lookups: 64, far: true}
+	shared := &sharedRecords{Store: records, Leases: leases, bucket: bucket, here: copies}
+	s.records, s.derived = shared, shared
+	s.objects, err = r.cached(dir, bucket, leases, l.settle)
+	return s, err
+}
+
+// awsConfig is what the SDK's usual chain says of credentials and region, but for what a location says.
+func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error) {
+	opts := []func(*config.LoadOptions) error{
+		config.WithLogger(logging.Nop{}), // errors say it all
+		// As many connections are kept as there are requests at a time.
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+			t.MaxIdleConnsPerHost = 256
+			t.MaxIdleConns = 512
+		})),
+	}
+	if region != "" {
+		opts = append(opts, config.WithRegion(region))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, opts...)
+	switch {
+	case err != nil:
+		return cfg, fmt.Errorf("AWS settings: %w", err)
+	case cfg.Region == "" && endpoint != "":
+		cfg.Region = "us-east-1" // servers of one's own have none
+	case cfg.Region == "":
+		return cfg, errors.New("no AWS region: set AWS_REGION, or add region=… to the location")
+	}
+	// Now, since a request that cannot be signed would be tried again and again. What is retrieved is kept.
+	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+		return cfg, fmt.Errorf("no AWS credentials: %w; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in", err)
+	}
+	return cfg, nil
+}
+
+// bucket is the place of a repository's objects. standing, which may be nil, is asked before something is deleted.
+func (r *Repo) bucket(ctx context.Context, l *bucketLocation, standing func() error) (*s3.Bucket, error) {
+	cfg, err := awsConfig(ctx, l.Region, l.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", l, err)
+	}
+	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "", Standing: standing}
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	return s3.Open(o), nil
+}
+
+// cached puts a store of copies on this machine before objects in S3.
+func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, leases *lease.Leases, settle time.Duration) (*cached.Store, error) {
+	size := int64(defaultCache)
+	if text := r.opts.Getenv(CacheSizeVariable); text != "" {
+		var err error
+		if size, err = manifest.SizeOf(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", CacheSizeVariable, err)
+		}
+	}
+	store, err := cached.Open(cached.Options{
+		Local: local, Remote: bucket, Guard: guard{leases}, MaxBytes: size, Warn: r.opts.Warn,
+		Grace: min(cached.DefaultGrace, r.settling(settle)), // where requests settle sooner, clocks differ by less
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.onClose(store.Close)
+	return store, nil
+}
+
+func (r *Repo) leaseOptions(bucket *s3.Bucket, ttl, settle time.Duration) lease.Options {
+	o := lease.Options{
+		TTL: cmp.Or(r.opts.Lease, ttl), Settle: r.settling(settle), Owner: lease.Owner{Process: self(), Words: inWords()},
+		Relied:  func(name [32]byte) string { return "file " + objectstore.Hash(name).String() },
+		Renewed: r.renewed, Elapsed: runner.Elapsed,
+	}
+	if bucket != nil {
+		o.Clock = bucket.Now
+	}
+	return o
+}
+
+// here names what this machine keeps of a repository. The id alone would not do: it is what the repository says of itself, and one
+// that gives another's must not get at the links of that.
+func (l *sharedLocation) here(id, region string) string {
+	server := cmp.Or(l.endpoint, region)
+	return objectstore.Sum([]byte("e3 here\x00" + server + "\x00" + l.table + "\x00" + l.repository + "\x00" + id)).String()[:32]
+}
+
+// localStore is a store of records on this machine for one repository.
+type localStore struct {
+	*reffs.Store
+	path string
+}
+
+// localStore opens this user's store below a folder that a variable, or the system, names. It writes nothing.
+func (r *Repo) localStore(variable string, base func() (string, error), name string) (*localStore, error) {
+	dir := r.opts.Getenv(variable)
+	if dir == "" {
+		user, err := base()
+		if err != nil {
+			return nil, fmt.Errorf("no folder for what this machine keeps of the repository: %w; set %s", err, variable)
+		}
+		dir = filepath.Join(user, "e3")
+	}
+	path, err := filepath.Abs(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	if err = os.MkdirAll(path, 0o700); err == nil {
+		err = checkOwned(path)
+	}
+	var s *reffs.Store
+	if err == nil {
+		s, err = reffs.Open(path, reffs.Options{Now: r.opts.Now, Boot: sync.OnceValue(func() string { return boot(path) })})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the folder for what this machine keeps of the repository: %w; %s names another", err, variable)
+	}
+	r.onClose(s.Close)
+	return &localStore{s, path}, nil
+}
+
+// stateDir is the user's folder for what is not lost with a cache.
+func stateDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return dir, nil
+	}
+	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
+		return os.UserConfigDir()
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, ".local", "state"), err
+}
+
+// sharedRecords are records in DynamoDB and the leases on them.
+type sharedRecords struct {
+	*dynamo.Store
+	*lease.Leases
+	bucket *s3.Bucket
+	here   *localStore // what processes on this machine leave here
+}
+
+var _ interface {
+	refstore.Leased
+	refstore.Barrier
+	refstore.SessionClock
+	refstore.Watcher
+} = (*sharedRecords)(nil)
+
+// PutSync is Put: what DynamoDB has answered is durable.
+func (s *sharedRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	return s.Put(ctx, r)
+}
+
+// Sync does nothing: what DynamoDB and S3 have answered is durable.
+func (s *sharedRecords) Sync(context.Context) error { return nil }
+
+// late is how much older than any live session something must be that goes because nothing names it: not everybody who writes
+// a record has a session.
+const late = 15 * time.Minute
+
+// longUpload is for how long at least the parts of a large object stay that nobody has put together: he may still be at it,
+// and it matters to nobody but him when they go.
+const longUpload = 24 * time.Hour
+
+// RemoveLeftovers removes what crashes have left in S3, and claims of the dead.
+func (s *sharedRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
+	n, err := s.Store.RemoveLeftovers(ctx, before.Add(-late))
+	if err != nil {
+		return n, err
+	}
+	m, err := s.bucket.RemoveUploads(ctx, before.Add(-longUpload))
+	if n += m; err != nil {
+		return n, err
+	}
+	m, err = s.Leases.SweepClaims(ctx)
+	return n + m, err
+}
+
+// Sweep removes what dead processes left, in the repository and on this machine.
+func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
+	n, err := s.here.Sweep(ctx)
+	if err != nil {
+		return n, err
+	}
+	m, err := s.Leases.Sweep(ctx)
+	return n + m, err
+}
+
+// guard has writers and collectors of a bucket agree by leases.
+type guard struct{ leases *lease.Leases }
+
+func (g guard) Rely(ctx context.Context, h objectstore.Hash) error { return g.leases.Rely(ctx, h) }
+
+func (g guard) Held() error { return g.leases.Held() }
+
+func (g guard) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) ([]objectstore.Hash, func(context.Context) error, error) {
+	names := make([][32]byte, len(hs))
+	for i, h := range hs {
+		names[i] = h
+	}
+	free, done, err := g.leases.Condemn(ctx, shard, names)
+	out := make([]objectstore.Hash, len(free))
+	for i, name := range free {
+		out[i] = name
+	}
+	return out, done, err
+}

@@ -1,0 +1,311 @@
+package repo
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/google/uuid"
+
+	"e3/objectstore"
+	"e3/objectstore/s3"
+	"e3/refstore"
+	"e3/refstore/dynamo"
+)
+
+// formatKey is the record that says of a shared repository what format.json says of a folder.
+var formatKey = refstore.Key{Partition: "FORMAT", Sort: "repository"}
+
+// ownerBlob says whose the objects beside it are. Two repositories must never share a place: one's collection would
+// remove what the other's records name.
+const ownerBlob = "repository.json"
+
+// owner is what ownerBlob holds.
+type owner struct {
+	E3    string `json:"e3"`
+	ID    string `json:"id"`
+	Of    string `json:"of"`              // the repository's location, for people
+	Table string `json:"table,omitempty"` // which of all tables of that name; empty where the repository is in a folder
+}
+
+// readSharedFormat reads what a shared repository says of itself.
+func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation) (*format, error) {
+	records, err := dynamo.Open(dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}})
+	if err != nil {
+		return nil, err
+	}
+	rec, err := records.Get(ctx, formatKey)
+	if none := errors.Is(err, dynamo.ErrNoTable); none || errors.Is(err, refstore.ErrNotFound) {
+		where := "in the region " + cfg.Region
+		if l.endpoint != "" {
+			where = "on " + l.endpoint
+		}
+		if none {
+			where += ", where the table does not exist"
+		}
+		return nil, fmt.Errorf("%w at %s %s; if that is the place, make one with: %s", ErrNoRepository, l, where, l.initCommand())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", l, err)
+	}
+	f, err := decodeFormat(rec.Value, l.String())
+	if err != nil {
+		return nil, err
+	}
+	if f.Objects == nil || f.Objects.Bucket == "" {
+		return nil, fmt.Errorf("open repository: %s does not say where its objects are", l)
+	}
+	return f, nil
+}
+
+// Created is a repository that was made, and what its owner should know.
+type Created struct {
+	Repository string // its folder or location
+	Objects    string // where its objects are; "" if in the folder
+	Advice     []string
+}
+
+// Init makes an empty repository at a location: in a folder, in one with its objects at an s3:// location, or in DynamoDB and S3
+// with what tables and buckets they need.
+func Init(ctx context.Context, location, objects string) (*Created, error) {
+	if IsURL(location) {
+		if objects != "" {
+			return nil, fmt.Errorf("%q: %w: the bucket of a shared repository is a parameter: bucket=<bucket>", objects, ErrLocation)
+		}
+		l, err := parseShared(location)
+		if err != nil {
+			return nil, err
+		}
+		return initShared(ctx, l)
+	}
+	f := &format{}
+	c := &Created{}
+	if objects != "" {
+		l, err := parseBucket(objects)
+		if err != nil {
+			return nil, err
+		}
+		if isRepository(location) { // before anything is made that only the repository would name
+			return nil, fmt.Errorf("%w in %s", ErrExists, location)
+		}
+		bucket, err := makeBucket(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		if f.ID, err = claimPlace(ctx, bucket, l, owner{Of: UserAtHost() + ":" + location}); err != nil {
+			return nil, err
+		}
+		f.Objects, c.Objects, c.Advice = l, l.String(), bucketAdvice
+	}
+	root, err := createFolder(location, f)
+	c.Repository = root
+	return c, err
+}
+
+// InitLink makes a folder that stands for a shared repository.
+func InitLink(dir, location string) (*Created, error) {
+	if _, err := parseShared(location); err != nil {
+		return nil, err
+	}
+	root, err := createFolder(dir, &format{Location: location})
+	return &Created{Repository: root, Objects: ""}, err
+}
+
+var bucketAdvice = []string{
+	"let the bucket's lifecycle abort incomplete multipart uploads after some days: what a crash leaves of them costs money, and only a gc finds it",
+}
+
+// initShared makes the table, the bucket and the repository as far as they are not there. It can be done again where it was cut off.
+func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
+	if l.objects.Bucket == "" {
+		return nil, badLocation(l.String(), "a new repository needs a bucket: %s", l.initCommand())
+	}
+	cfg, err := awsConfig(ctx, l.region, l.endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", l, err)
+	}
+	// First, as a wrong name or region should not make a bucket.
+	f, err := readSharedFormat(ctx, cfg, l)
+	switch {
+	case err == nil:
+		return nil, fmt.Errorf("%w at %s, with its objects at %s", ErrExists, l, f.Objects)
+	case !errors.Is(err, ErrNoRepository):
+		return nil, err
+	}
+	place := l.objects
+	if place.Endpoint == "" {
+		place.Endpoint = l.endpoint // one server for both
+	}
+	bucket, err := makeBucket(ctx, &place)
+	if err != nil {
+		return nil, err
+	}
+	opts := dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket}}
+	table, err := dynamo.CreateTable(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", l, err)
+	}
+	records, err := dynamo.Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	id, err := claimPlace(ctx, bucket, &place, owner{Of: l.String(), Table: cmp.Or(l.endpoint, table.ARN, cfg.Region)})
+	if err != nil {
+		return nil, err
+	}
+	text, err := (&format{ID: id, Objects: &place}).encode()
+	if err != nil {
+		return nil, err
+	}
+	_, err = records.Put(ctx, refstore.Record{Key: formatKey, Value: text})
+	if errors.Is(err, refstore.ErrConflict) {
+		return nil, fmt.Errorf("%w at %s", ErrExists, l)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", l, err)
+	}
+	c := &Created{Repository: l.String(), Objects: place.String(), Advice: bucketAdvice}
+	if table.Recoverable != nil && !*table.Recoverable {
+		c.Advice = append([]string{"turn on point-in-time recovery of the table: aws dynamodb update-continuous-backups --table-name " + l.table +
+			" --point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"}, c.Advice...)
+	}
+	return c, nil
+}
+
+// makeBucket makes the bucket if need be. It fills in the region where that is known from elsewhere: others need not live in it.
+func makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
+	if l.Region == "" && l.Endpoint == "" {
+		cfg, err := awsConfig(ctx, "", "")
+		if err != nil {
+			return nil, fmt.Errorf("create %s: %w", l, err)
+		}
+		l.Region = cfg.Region
+	}
+	bucket, err := (&Repo{}).bucket(ctx, l, nil)
+	if err == nil {
+		err = bucket.Create(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", l, err)
+	}
+	return bucket, nil
+}
+
+// claimPlace makes a place for objects that of one repository, and returns the id by which it is known. A place that was
+// claimed for the same shared repository, by an init that was cut off, is the same again.
+func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of owner) (string, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return "", err
+	}
+	of.E3, of.ID = "objects", id.String()
+	text, err := json.Marshal(of)
+	if err != nil {
+		return "", err
+	}
+	created, err := bucket.CreateBlob(ctx, ownerBlob, append(text, '\n'))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("create %s: %w", l, err)
+	case created:
+		return of.ID, nil
+	}
+	there, err := readOwner(ctx, bucket)
+	if err != nil {
+		return "", fmt.Errorf("create %s: %w", l, err)
+	}
+	if dynamo.ValidRepository(there.ID) {
+		again := of.Table != "" && there.Of == of.Of && there.Table == of.Table
+		if again || there.ID == of.ID { // the answer to our own request got lost
+			return there.ID, nil
+		}
+	}
+	whose := fmt.Sprintf("%q", there.Of)
+	if there.Table != "" {
+		whose += fmt.Sprintf(" (%q)", there.Table)
+	}
+	return "", fmt.Errorf("%w at %s: the objects there are those of %s; choose another prefix", ErrExists, l, whose)
+}
+
+// readOwner reads whose a place is; what says nothing is nobody's.
+func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
+	r, err := bucket.OpenBlob(ctx, ownerBlob, 0)
+	if err != nil {
+		return owner{}, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, 64<<10))
+	if err != nil {
+		return owner{}, err
+	}
+	var o owner
+	_ = json.Unmarshal(data, &o)
+	return o, nil
+}
+
+// OwnsObjects returns why no objects may be removed here, nil if they may: those in S3 must be this repository's alone. A table that was
+// restored under another name says the same of itself as the first, and its collection would take what only the first one names.
+func (r *Repo) OwnsObjects(ctx context.Context) error {
+	if r.place == nil {
+		return nil
+	}
+	o, err := readOwner(ctx, r.place.bucket)
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound):
+		return fmt.Errorf("nothing is removed: %s at %s is gone, which says whose the objects are", ownerBlob, r.place.at)
+	case err != nil:
+		return err
+	case o.ID != r.place.id || o.Table != "" && o.Of != r.Root:
+		return fmt.Errorf("nothing is removed: the objects at %s are those of %q, by %s there; if that is given up for good, put %q in its place", r.place.at, o.Of, ownerBlob, r.Root)
+	}
+	return nil
+}
+
+// place is where the objects of a repository are, if not in its folder.
+type place struct {
+	bucket *s3.Bucket
+	at     string // its location
+	id     string // of the repository
+}
+
+// blobs keep what is too large for DynamoDB in a bucket. Without one they only serve to read where it is.
+type blobs struct{ bucket *s3.Bucket }
+
+func (b blobs) PutBlob(ctx context.Context, name string, data []byte) error {
+	return b.bucket.PutBlob(ctx, name, data)
+}
+
+func (b blobs) OpenBlob(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	if b.bucket == nil {
+		return nil, fmt.Errorf("%s: %w: what a repository says of itself is not that large", name, refstore.ErrInvalid)
+	}
+	r, err := b.bucket.OpenBlob(ctx, name, offset)
+	return r, blobError(err)
+}
+
+func (b blobs) DeleteBlob(ctx context.Context, name string) error {
+	return blobError(b.bucket.DeleteBlob(ctx, name))
+}
+
+func (b blobs) ListBlobs(ctx context.Context, prefix string) iter.Seq2[dynamo.Blob, error] {
+	return func(yield func(dynamo.Blob, error) bool) {
+		for blob, err := range b.bucket.ListBlobs(ctx, prefix) {
+			if !yield(dynamo.Blob{Name: blob.Name, Size: blob.Size, Modified: blob.Time}, err) {
+				return
+			}
+		}
+	}
+}
+
+// blobError says of a blob that is gone what is said of a record.
+func blobError(err error) error {
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return fmt.Errorf("%w: %w", refstore.ErrNotFound, err)
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+package repo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"e3/executions"
+	"e3/internal/dispatch"
+	"e3/internal/queue"
+	"e3/internal/runner"
+	"e3/internal/worker"
+)
+
+// Queue returns the queues of the repository.
+func (r *Repo) Queue() *queue.Queue { return r.queue }
+
+// Dispatcher returns what has workers make the executions of a run. It is to be closed.
+func (r *Repo) Dispatcher(o dispatch.Options) *dispatch.Dispatcher {
+	o.Host, o.By, o.Now = self().Host, r.user(), r.opts.Now
+	curator := executions.NewCurator(r.Executions, r.Records, r.opts.Now)
+	return dispatch.New(r.queue, curator, o)
+}
+
+// WorkerOptions say what a worker does here.
+type WorkerOptions struct {
+	worker.Options
+	Grace time.Duration // between TERM and KILL; 0: the runner's default
+}
+
+// Worker returns a worker of this process, which has no other and no Executor. Its supervisor lives on after it, as long as its lease
+// does, and with it the process's folder.
+func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
+	lock, err := r.stores.here.SessionLock()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := r.supervisors(lock)
+	if err != nil {
+		return nil, err
+	}
+	leases := r.stores.leases
+	sup, err := runner.New(runner.Options{
+		Grace: o.Grace,
+		// So long this process itself relies on a renewal.
+		Outlive: &runner.Outlive{Dir: dir, For: leases.Limit(), Keep: []*os.File{lock}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.runner.Store(sup)
+	r.onClose(func() error {
+		_ = os.Remove(dir) // unless another worker has something there
+		return nil
+	})
+	o.Name, o.Host, o.Now = fmt.Sprintf("%s (process %d)", r.user(), os.Getpid()), self().Host, r.opts.Now
+	opts := r.executorOptions(o.Grace)
+	opts.Sync = r.Records.Sync // for runs on other hosts
+	return worker.New(worker.Stores{
+		Queue: r.queue, Supervisor: sup, Session: leases, Objects: r.Objects, Sweep: r.sweep,
+		Executor: executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts),
+	}, o.Options), nil
+}
+
+// supervisors is the folder where those workers of this host and user find each other's commands who share the repository, beside
+// their own folders.
+func (r *Repo) supervisors(lock *os.File) (string, error) {
+	self := self()
+	sum := sha256.Sum256(fmt.Appendf(nil, "e3 supervisors\x00%s\x00%s\x00%d", self.Host, self.PIDNamespace, os.Getuid()))
+	return filepath.Abs(filepath.Join(filepath.Dir(lock.Name()), "workers-"+hex.EncodeToString(sum[:8])))
+}
+
+// renewed is told when the lease of this process was renewed: its commands may go on.
+func (r *Repo) renewed(sent time.Duration) {
+	if sup := r.runner.Load(); sup != nil {
+		_ = sup.ExtendFrom(sent) // fails where it is closed
+	}
+}
+
+// Sweep removes what dead processes have left.
+func (r *Repo) Sweep(ctx context.Context) error { return r.sweep(ctx) }

@@ -1,0 +1,16 @@
+package cached
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// booted returns when this machine started, as its clock has it now.
+func booted(now time.Time) time.Time {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return now
+	}
+	return now.Add(-time.Duration(up.Nano()))
+}

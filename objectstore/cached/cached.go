@@ -1,0 +1,235 @@
+// Package cached is an object store whose objects lie far away, with a cache on this machine: a
+// [objectstore.Dir] that keeps copies of what was put and read here, up to a bound.
+//
+// What is asked where:
+//
+//   - The remote store alone says what exists. A copy here proves nothing: a collection that ran
+//     elsewhere may have removed the object. Stat, Missing, Refresh, Verify and the walks ask it.
+//   - Bytes are the same wherever they come from, as the name is their hash. Open, ReadAll and the
+//     like take the copy if there is one, and otherwise fetch the whole object and check it before
+//     it gets its name in the cache.
+//   - A put returns when the remote store has the object: a reference may be written next.
+//
+// Removal is agreed on with collectors through a [Guard], as the remote store can neither date an
+// object anew nor delete it on a condition. A name is relied on before the first request about it. So what this
+// process has relied on, and then seen there, stays there until its session ends, and is not
+// asked for again.
+package cached
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"e3/objectstore"
+)
+
+// A Remote is where the objects are. What is absent is objectstore.ErrNotFound.
+type Remote interface {
+	// Put stores the size bytes of body under h, of which they are known to be the content, unless
+	// something has that name; what has another size it may replace. It reports whether it stored them.
+	Put(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) (created bool, err error)
+
+	// Open streams the bytes of h, unchecked.
+	Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error)
+
+	// Fetch writes the bytes of h to w, in any order, unchecked, and returns their number.
+	Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (size int64, err error)
+
+	// Stat returns the size of h and when it was put, by the remote store's clock.
+	Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error)
+
+	// List yields the objects whose names begin with a byte, in order.
+	List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error]
+
+	// Delete removes objects. Those that are absent count as removed.
+	Delete(ctx context.Context, hs []objectstore.Hash) error
+}
+
+// A Guard makes writers and collectors agree about names.
+type Guard interface {
+	// Rely says that this process's session is about to name h, or to put it. When it returns, no
+	// collection removes h until the session ends, and none is about to. For a name that is relied on it is cheap.
+	Rely(ctx context.Context, h objectstore.Hash) error
+
+	// Condemn says that the objects hs of a shard are about to be removed, and returns those on which nobody
+	// relies; nobody begins to before done was called. There is one list of a shard at a time. When done is not called, that
+	// lasts until it is certain that nothing more arrives of what this process has sent.
+	Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) (free []objectstore.Hash, done func(context.Context) error, err error)
+
+	// Held returns an error once this process cannot be sure any more that others wait for what it has
+	// condemned: it was stopped for too long, or cut off. It asks nobody.
+	Held() error
+}
+
+// Options say what a Store is made of. Local, Remote and Guard are needed, the rest has defaults.
+type Options struct {
+	Local  *objectstore.Dir // the cache
+	Remote Remote
+	Guard  Guard
+
+	MaxBytes int64         // what the cache may occupy; 0: 20 GiB
+	Grace    time.Duration // how much older than the cut-off of a sweep an object must be; 0: 5 minutes
+	Parallel int           // how many uploads, and how many fetches, run at a time; 0: 16
+
+	// Warn is told, once, that the cache cannot be used and reading goes on without it. nil: nobody is.
+	Warn func(error)
+
+	Now    func() time.Time // by the clock that dates the cache's files; nil: time.Now
+	Booted time.Time        // when this machine started; zero: what the system says
+}
+
+// The defaults of Options.
+const (
+	DefaultMaxBytes = 20 << 30
+	DefaultGrace    = 5 * time.Minute
+	DefaultParallel = 16
+)
+
+// A Store is an objectstore.Store in two places. It is safe for concurrent use.
+type Store struct {
+	local  *objectstore.Dir
+	remote Remote
+	guard  Guard
+	o      Options
+
+	known   names
+	uploads flights
+	fetches flights
+	sending slots // of uploads
+	getting slots // of fetches
+	asking  slots // of questions, which are small
+
+	// condemning has room for one list of each shard.
+	condemning [objectstore.Shards]slots
+	// sweeping is the object that the sweep of a shard is asking about.
+	sweeping [objectstore.Shards]atomic.Pointer[objectstore.Entry]
+
+	warned   sync.Once
+	trimming sync.Mutex
+	trims    sync.WaitGroup
+}
+
+// Open composes a store. Nothing is asked or written yet.
+func Open(o Options) (*Store, error) {
+	if o.Local == nil || o.Remote == nil || o.Guard == nil {
+		return nil, errors.New("open cached object store: the cache, the remote store and the guard are needed")
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.Grace <= 0 {
+		o.Grace = DefaultGrace
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = DefaultParallel
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Warn == nil {
+		o.Warn = func(error) {}
+	}
+	if o.Booted.IsZero() {
+		o.Booted = booted(o.Now())
+	}
+	s := &Store{
+		local: o.Local, remote: o.Remote, guard: o.Guard, o: o,
+		sending: make(slots, o.Parallel), getting: make(slots, o.Parallel), asking: make(slots, 4*o.Parallel),
+	}
+	for i := range s.condemning {
+		s.condemning[i] = make(slots, 1)
+	}
+	return s, nil
+}
+
+// Close trims the cache if this process has added to it. The store must not be in use any more. What
+// it relies on is the guard's to end, afterwards.
+func (s *Store) Close() error {
+	s.trims.Wait()
+	if s.local.Grown() == 0 {
+		return nil
+	}
+	_, err := s.local.Trim(context.Background(), s.o.MaxBytes, s.o.Now())
+	return err
+}
+
+// Presumes reports that what a record names is to be taken for present without looking: only
+// collections remove objects, and never what is named.
+func (s *Store) Presumes() bool { return true }
+
+// Parallel returns how many calls should be under way at a time.
+func (s *Store) Parallel() int { return s.o.Parallel }
+
+// Grace is how much older than the cut-off of a sweep an object must be.
+func (s *Store) Grace() time.Duration { return s.o.Grace }
+
+// ShardTimes returns nothing: objects of this store do not come and go unnoticed.
+func (s *Store) ShardTimes() ([objectstore.Shards]int64, error) {
+	return [objectstore.Shards]int64{}, nil
+}
+
+// trimStep is how much is added to the cache before it is looked at, at most.
+const trimStep = 64 << 20
+
+// grew begins a trim if enough has been added.
+func (s *Store) grew() {
+	if s.local.Grown() < min(trimStep, s.o.MaxBytes/16) || !s.trimming.TryLock() {
+		return
+	}
+	s.trims.Go(func() {
+		defer s.trimming.Unlock()
+		if _, err := s.local.Trim(context.Background(), s.o.MaxBytes, s.o.Now()); err != nil {
+			s.warn(err)
+		}
+	})
+}
+
+func (s *Store) warn(err error) {
+	s.warned.Do(func() { s.o.Warn(fmt.Errorf("the object cache in %s: %w", s.local.Path(), err)) })
+}
+
+// slots bound what runs at a time.
+type slots chan struct{}
+
+// with calls f when there is a slot.
+func (s slots) with(ctx context.Context, f func() error) error {
+	select {
+	case s <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s }()
+	return f()
+}
+
+// names is a set of names that can be emptied: its members are not worth keeping one by one.
+type names struct {
+	set atomic.Pointer[objectstore.HashSet]
+}
+
+func (n *names) has(h objectstore.Hash) bool {
+	set := n.set.Load()
+	return set != nil && set.Has(h)
+}
+
+func (n *names) add(h objectstore.Hash) {
+	set := n.set.Load()
+	if set == nil {
+		n.set.CompareAndSwap(nil, new(objectstore.HashSet))
+		set = n.set.Load()
+	}
+	set.Add(h)
+}
+
+// forget empties the set if h is in it. That is rare.
+func (n *names) forget(h objectstore.Hash) {
+	if n.has(h) {
+		n.set.Store(new(objectstore.HashSet))
+	}
+}

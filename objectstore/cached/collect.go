@@ -1,0 +1,216 @@
+package cached
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"e3/objectstore"
+)
+
+const (
+	// condemned is how many objects are condemned at a time: it bounds how long writers may have to wait.
+	condemned = 5000
+	// deleted is how many are deleted with a request.
+	deleted = 1000
+	// farewell bounds the call that ends an agreement after the caller's context is done.
+	farewell = 10 * time.Second
+)
+
+// Walk yields every object that the remote store has, shard by shard. Entry.Time is when it was put,
+// by the remote store's clock. After an error, the walk goes on with the next shard if the caller does.
+func (s *Store) Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error] {
+	return func(yield func(objectstore.Entry, error) bool) {
+		for shard := range objectstore.Shards {
+			for e, err := range s.remote.List(ctx, byte(shard)) {
+				if !yield(e, err) {
+					return
+				}
+				if err != nil {
+					break
+				}
+			}
+			if ctx.Err() != nil {
+				return // the shard has yielded it
+			}
+		}
+	}
+}
+
+// WalkShard is Walk for the objects whose names begin with one byte.
+func (s *Store) WalkShard(ctx context.Context, first byte) iter.Seq2[objectstore.Entry, error] {
+	return s.remote.List(ctx, first)
+}
+
+// SweepShard removes those objects with names that begin with a byte that were put before cutoff, less a
+// grace, unless keep wants them or somebody relies on them, and tells removed of each. It can be
+// cut off at any point and begun anew. While keep is asked about an object, Stat of it costs
+// nothing. Several shards may be swept at the same time, each once.
+func (s *Store) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error {
+	cutoff = cutoff.Add(-s.o.Grace)
+	var old []objectstore.Entry
+	for e, err := range s.remote.List(ctx, first) {
+		if err != nil {
+			return fmt.Errorf("sweep objects: %w", err)
+		}
+		if s.keeps(e, keep) || !e.Time.Before(cutoff) {
+			continue
+		}
+		if old = append(old, e); len(old) == condemned {
+			if err := s.sweepSome(ctx, old, removed); err != nil {
+				return fmt.Errorf("sweep objects: %w", err)
+			}
+			old = old[:0]
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	if err := s.sweepSome(ctx, old, removed); err != nil {
+		return fmt.Errorf("sweep objects: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) keeps(e objectstore.Entry, keep func(objectstore.Hash) bool) bool {
+	at := &s.sweeping[e.Hash[0]]
+	at.Store(&e)
+	defer at.Store(nil)
+	return keep(e.Hash)
+}
+
+// sweepSome removes those of old, of one shard, on which nobody relies.
+func (s *Store) sweepSome(ctx context.Context, old []objectstore.Entry, removed func(objectstore.Entry)) error {
+	shard := old[0].Hash[0]
+	return s.condemning[shard].with(ctx, func() error { return s.sweepList(ctx, shard, old, removed) })
+}
+
+func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Entry, removed func(objectstore.Entry)) error {
+	entries := make(map[objectstore.Hash]objectstore.Entry, len(old))
+	names := make([]objectstore.Hash, len(old))
+	for i, e := range old {
+		entries[e.Hash], names[i] = e, e.Hash
+	}
+	free, done, err := s.guard.Condemn(ctx, shard, names)
+	if err != nil {
+		return err
+	}
+	free = slices.DeleteFunc(free, func(h objectstore.Hash) bool {
+		_, ok := entries[h]
+		return !ok
+	})
+	for some := range slices.Chunk(free, deleted) {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, settle(ctx, done))
+		}
+		// After an error what was sent may still take effect, on an object that a writer has put
+		// anew: done is not called, and nobody relies on the names before that cannot be any more.
+		if err := s.deleteRemote(ctx, some); err != nil {
+			return err
+		}
+		for _, h := range some {
+			s.dropCopy(ctx, h)
+			removed(entries[h])
+		}
+	}
+	return settle(ctx, done)
+}
+
+// deleteRemote deletes what is condemned, if it still is for others. A request that was begun gets some time when ctx ends: where
+// nobody knows what became of it others have to wait for long.
+func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) error {
+	if err := errors.Join(s.guard.Held(), ctx.Err()); err != nil {
+		return err
+	}
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(farewell)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-patient.Done():
+		}
+	})
+	defer stop()
+	return s.remote.Delete(patient, hs)
+}
+
+// settle ends the agreement, which must not outlive the caller's patience.
+func settle(ctx context.Context, done func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	return done(ctx)
+}
+
+// dropCopy removes the copy of an object that is no more. A copy that stays does no harm: it
+// proves nothing.
+func (s *Store) dropCopy(ctx context.Context, h objectstore.Hash) {
+	s.known.forget(h)
+	if err := s.local.Delete(context.WithoutCancel(ctx), h); err != nil {
+		s.warn(err)
+	}
+}
+
+// Delete removes h, whatever its age and whoever relies on it. Removing what is absent succeeds.
+func (s *Store) Delete(ctx context.Context, h objectstore.Hash) error {
+	_, err := s.delete(ctx, h, func(context.Context, bool) (bool, error) { return true, nil })
+	return err
+}
+
+// DeleteBefore removes h if it was put before cutoff, by the remote store's clock, and nobody relies on
+// it, and reports whether it did.
+func (s *Store) DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff time.Time) (bool, error) {
+	return s.delete(ctx, h, func(ctx context.Context, free bool) (bool, error) {
+		if !free {
+			return false, nil
+		}
+		e, err := s.ask(ctx, h)
+		if errors.Is(err, objectstore.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && e.Time.Before(cutoff), err
+	})
+}
+
+// delete removes h if want, which is asked when h is condemned and told whether it is free, says so. No
+// put of this process crosses it.
+func (s *Store) delete(ctx context.Context, h objectstore.Hash, want func(ctx context.Context, free bool) (bool, error)) (gone bool, err error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		led, err := s.uploads.do(ctx, h, func() error {
+			return s.condemning[h[0]].with(ctx, func() (err error) {
+				gone, err = s.deleteOne(ctx, h, want)
+				return err
+			})
+		})
+		if led && err != nil {
+			err = fmt.Errorf("delete object %s: %w", h, err)
+		}
+		if led {
+			return gone, err
+		}
+	}
+}
+
+func (s *Store) deleteOne(ctx context.Context, h objectstore.Hash, want func(ctx context.Context, free bool) (bool, error)) (bool, error) {
+	free, done, err := s.guard.Condemn(ctx, h[0], []objectstore.Hash{h})
+	if err != nil {
+		return false, err
+	}
+	yes, err := want(ctx, slices.Contains(free, h))
+	if err != nil || !yes {
+		return false, errors.Join(err, settle(ctx, done))
+	}
+	if err := s.deleteRemote(ctx, []objectstore.Hash{h}); err != nil {
+		return false, err // without done: see sweepList
+	}
+	s.dropCopy(ctx, h)
+	return true, settle(ctx, done)
+}

@@ -1,0 +1,4 @@
+package cached
+
+// Booted is when this machine started.
+var Booted = booted

@@ -1,0 +1,214 @@
+package cached
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"e3/objectstore"
+)
+
+// small is up to what size an object is sent from memory, and without asking first whether it is there: that
+// would take as long as sending it.
+const small = 512 << 10
+
+// Put stores what r yields.
+func (s *Store) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) {
+	k, err := s.local.KeepStream(ctx, r)
+	if err != nil {
+		return objectstore.Info{}, err
+	}
+	defer k.Close()
+	return k.Info, s.send(ctx, k, nil)
+}
+
+// PutBytes stores b. Of what this machine has a copy of already, as of the tasks of a package file that was edited, the remote store
+// is asked first: that costs a tenth of sending it.
+func (s *Store) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error) {
+	_, err := s.local.Stat(ctx, objectstore.Sum(b))
+	likely := err == nil
+	h, err := s.local.PutBytes(ctx, b)
+	if err != nil {
+		return objectstore.Hash{}, err
+	}
+	return h, s.upload(ctx, objectstore.Info{Hash: h, Size: int64(len(b))}, likely, func() (io.ReaderAt, func(), error) {
+		return bytes.NewReader(b), func() {}, nil
+	})
+}
+
+// PutFile stores the content of f, as objectstore.PutFile.
+func (s *Store) PutFile(ctx context.Context, f *os.File, o objectstore.FileOptions) (objectstore.Info, error) {
+	k, err := s.local.KeepFile(ctx, f, o)
+	if err != nil {
+		return objectstore.Info{}, err
+	}
+	defer k.Close()
+	return k.Info, s.send(ctx, k, f)
+}
+
+// Adopt stores the file at path, which nobody needs any more, as Dir.Adopt.
+func (s *Store) Adopt(ctx context.Context, path string) (objectstore.Info, error) {
+	return objectstore.Adopt(ctx, s, path)
+}
+
+// AdoptFile is Adopt for a file that is open and a way to remove its name.
+func (s *Store) AdoptFile(ctx context.Context, f *os.File, remove func() error) (objectstore.Info, error) {
+	k, err := s.local.KeepAdopted(ctx, f, remove)
+	if err != nil {
+		return objectstore.Info{}, err
+	}
+	defer k.Close()
+	return k.Info, s.send(ctx, k, f)
+}
+
+// send uploads what was put into the cache. f, if it is not nil, is what it was put from.
+func (s *Store) send(ctx context.Context, k objectstore.Kept, f *os.File) error {
+	return s.upload(ctx, k.Info, false, func() (io.ReaderAt, func(), error) {
+		if body := k.ReaderAt(); body != nil {
+			return body, func() {}, nil
+		}
+		return s.reopen(ctx, k.Info, f)
+	})
+}
+
+// reopen opens the copy of an object for its upload after checking it: the put found it there, or
+// could not keep it open. If it has gone, or is not what it should be, it is put from f once more.
+func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.ReaderAt, func(), error) {
+	var corrupt *objectstore.CorruptError
+	for {
+		if o.Size <= small {
+			b, err := s.local.ReadAll(ctx, o.Hash, o.Size)
+			if err == nil {
+				return bytes.NewReader(b), func() {}, nil
+			}
+		}
+		copied, err := s.local.OpenFile(o.Hash)
+		if err == nil {
+			if err = verify(ctx, copied, o.Hash); err == nil {
+				return copied, func() { copied.Close() }, nil
+			}
+			copied.Close()
+		}
+		if errors.As(err, &corrupt) {
+			err = s.local.Delete(ctx, o.Hash)
+		}
+		if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+			return nil, nil, err
+		}
+		if f == nil {
+			return nil, nil, fmt.Errorf("store object %s: it was lost from the cache in %s before it was uploaded; try again", o.Hash, s.local.Path())
+		}
+		k, err := s.local.KeepFile(ctx, f, objectstore.FileOptions{})
+		if err != nil {
+			return nil, nil, err
+		}
+		if k.Info != o {
+			k.Close()
+			return nil, nil, &objectstore.ChangedError{Path: f.Name()}
+		}
+		if body := k.ReaderAt(); body != nil {
+			return body, k.Close, nil
+		}
+	}
+}
+
+// verify hashes what r yields.
+func verify(ctx context.Context, r io.Reader, h objectstore.Hash) error {
+	info, err := objectstore.HashReader(ctx, r)
+	if err != nil {
+		return fmt.Errorf("verify object %s: %w", h, err)
+	}
+	if info.Hash != h {
+		return &objectstore.CorruptError{Want: h, Got: info.Hash, Size: info.Size}
+	}
+	return nil
+}
+
+// upload makes the remote store have an object, of which open gives the bytes; likely says that it may well have it. Many that
+// put the same wait for one upload.
+func (s *Store) upload(ctx context.Context, o objectstore.Info, likely bool, open func() (io.ReaderAt, func(), error)) error {
+	s.grew()
+	if err := s.rely(ctx, o.Hash); err != nil {
+		return err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if s.known.has(o.Hash) {
+			return nil
+		}
+		led, err := s.uploads.do(ctx, o.Hash, func() error {
+			return s.sending.with(ctx, func() error { return s.uploadOne(ctx, o, likely, open) })
+		})
+		if led || err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) uploadOne(ctx context.Context, o objectstore.Info, likely bool, open func() (io.ReaderAt, func(), error)) error {
+	if s.known.has(o.Hash) {
+		return nil
+	}
+	other := int64(-1) // the size of what has its name and is something else
+	if likely || o.Size > small {
+		there, err := s.remote.Stat(ctx, o.Hash)
+		switch {
+		case err == nil && there.Size == o.Size:
+			s.known.add(o.Hash)
+			return nil
+		case err == nil:
+			other = there.Size
+		case !errors.Is(err, objectstore.ErrNotFound):
+			return fmt.Errorf("store object %s: %w", o.Hash, err)
+		}
+	}
+	body, closeBody, err := open()
+	if err != nil {
+		return err
+	}
+	defer closeBody()
+	created, err := s.remote.Put(ctx, o.Hash, body, o.Size)
+	if err == nil && !created && other >= 0 {
+		err = fmt.Errorf("the shared store holds something else (e3 verify --repair removes it): %w", &objectstore.CorruptError{Want: o.Hash, Size: other})
+	}
+	if err != nil {
+		return fmt.Errorf("store object %s: %w", o.Hash, err)
+	}
+	s.known.add(o.Hash)
+	return nil
+}
+
+func (s *Store) rely(ctx context.Context, h objectstore.Hash) error {
+	if err := s.guard.Rely(ctx, h); err != nil {
+		return fmt.Errorf("object %s: %w", h, err)
+	}
+	return nil
+}
+
+// Refresh keeps h from collections until the session ends, as a put of it would, and reports whether it
+// is there.
+func (s *Store) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	if err := s.rely(ctx, h); err != nil {
+		return false, err
+	}
+	if s.known.has(h) {
+		return true, nil
+	}
+	_, err := s.ask(ctx, h)
+	switch {
+	case err == nil:
+		s.known.add(h)
+		return true, nil
+	case errors.Is(err, objectstore.ErrNotFound):
+		return false, nil
+	}
+	return false, fmt.Errorf("refresh object %s: %w", h, err)
+}

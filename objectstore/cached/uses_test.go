@@ -1,0 +1,32 @@
+package cached_test
+
+import (
+	"e3/executions"
+	"e3/exportimport"
+	"e3/gc"
+	"e3/internal/explain"
+	"e3/internal/verify"
+	"e3/objectstore"
+	"e3/objectstore/cached"
+	"e3/objectstore/s3"
+	"e3/workspace"
+)
+
+// What is asked of an object store anywhere in this module.
+var (
+	_ objectstore.Store        = (*cached.Store)(nil)
+	_ objectstore.Refresher    = (*cached.Store)(nil)
+	_ objectstore.Adopter      = (*cached.Store)(nil)
+	_ executions.Objects       = (*cached.Store)(nil)
+	_ executions.LocalObjects  = (*cached.Store)(nil)
+	_ executions.StoredObjects = (*cached.Store)(nil)
+	_ workspace.Objects        = (*cached.Store)(nil)
+	_ workspace.NextObjects    = (*cached.Store)(nil)
+	_ gc.Objects               = (*cached.Store)(nil)
+	_ verify.Objects           = (*cached.Store)(nil)
+	_ verify.Refreshed         = (*cached.Store)(nil)
+	_ exportimport.Objects     = (*cached.Store)(nil)
+	_ explain.Objects          = (*cached.Store)(nil)
+
+	_ cached.Remote = (*s3.Bucket)(nil)
+)

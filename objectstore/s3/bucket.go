@@ -1,0 +1,228 @@
+// Package s3 keeps objects, and blobs of other kinds, in a bucket of S3 or of a server with its API.
+//
+// An object lies at <prefix>/objects/<2 hex>/<62 hex> and is put on the condition that there is
+// none, so it appears whole or not at all and is never overwritten. What is read is not checked
+// against the name: the caller does that while it writes the bytes down, see objectstore/cached.
+// Blobs lie at <prefix>/<name>, under names that the caller gives.
+//
+// Every request is bound to its context and tried again, with exponential back-off and full
+// jitter, after throttling, faults of the server and broken connections. A request that makes no
+// progress for a while counts as broken, so nothing waits for ever.
+package s3
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"e3/objectstore"
+)
+
+// Options say where a Bucket is and how it is talked to. What is zero has a default.
+type Options struct {
+	Config    aws.Config // credentials, region, HTTP client
+	Endpoint  string     // URL of another server than that of AWS
+	Bucket    string
+	Prefix    string // of all keys, without slashes around it; may be empty
+	PathStyle bool   // the bucket is in the path of URLs, not in the host
+
+	// PartSize is how many bytes go in one request; larger objects are put and fetched in
+	// parts. At least 5 MiB for most servers. Default 16 MiB.
+	PartSize int64
+
+	// Concurrency is how many parts are on their way at the same time, in all calls together.
+	// Default 8.
+	Concurrency int
+
+	// Attempts is how often a request is made before it fails. Default 10.
+	Attempts int
+
+	// Backoff bounds the wait before the second attempt; the bound doubles with each, up to
+	// 10 s, and the wait is a random part of it. After throttling it is five times as long.
+	// Default 100 ms.
+	Backoff time.Duration
+
+	// Patience is how long a request may make no progress: no byte sent or received.
+	// Default 1 min.
+	Patience time.Duration
+
+	// Standing, if it is not nil, is asked with each attempt to delete something, once the request is signed: what it
+	// refuses is not sent, and fails with its error. A process may be stopped at any point; what it has signed before
+	// the server refuses when it comes too late.
+	Standing func() error
+
+	// PageSize is how many keys are listed, or deleted, in one request. Default, and most, 1000.
+	PageSize int
+}
+
+const (
+	defaultPartSize    = 16 << 20
+	defaultConcurrency = 8
+	defaultAttempts    = 10
+	defaultBackoff     = 100 * time.Millisecond
+	defaultPatience    = time.Minute
+	maxPageSize        = 1000
+	maxKey             = 1024 // bytes, S3's
+)
+
+// A Bucket is objects and blobs under one prefix of a bucket. All methods may be called at the
+// same time.
+type Bucket struct {
+	client *s3.Client
+	o      Options
+	prefix string        // of all keys: empty, or with a slash at its end
+	parts  chan struct{} // holds a token for each part that is on its way
+	bufs   sync.Pool     // of *[]byte, copyBuffer long
+}
+
+// copyBuffer is how many bytes are copied or hashed at a time.
+const copyBuffer = 256 << 10
+
+// Open returns the bucket. It makes no request and checks nothing: see Create and Options.Check.
+func Open(o Options) *Bucket {
+	o = o.withDefaults()
+	b := &Bucket{o: o, parts: make(chan struct{}, o.Concurrency)}
+	if o.Prefix != "" {
+		b.prefix = o.Prefix + "/"
+	}
+	b.bufs.New = func() any {
+		buf := make([]byte, copyBuffer)
+		return &buf
+	}
+	b.client = s3.NewFromConfig(o.Config, func(c *s3.Options) {
+		if o.Endpoint != "" {
+			c.BaseEndpoint = aws.String(o.Endpoint)
+		}
+		c.UsePathStyle = o.PathStyle
+		c.HTTPClient = newHTTPClient(o)
+		c.Retryer = newRetryer(o)
+		// Checksums are given to each request that needs one, as headers: many servers do not
+		// know the trailers that the SDK would make of them. What is read is checked by name.
+		c.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		c.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		c.DisableLogOutputChecksumValidationSkipped = true
+		if o.Standing != nil {
+			c.APIOptions = append(c.APIOptions, guardDeletes(o.Standing))
+		}
+	})
+	return b
+}
+
+func (o Options) withDefaults() Options {
+	o.Prefix = strings.Trim(o.Prefix, "/")
+	if o.PartSize <= 0 {
+		o.PartSize = defaultPartSize
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	if o.Attempts <= 0 {
+		o.Attempts = defaultAttempts
+	}
+	if o.Backoff <= 0 {
+		o.Backoff = defaultBackoff
+	}
+	if o.Patience <= 0 {
+		o.Patience = defaultPatience
+	}
+	if o.PageSize <= 0 || o.PageSize > maxPageSize {
+		o.PageSize = maxPageSize
+	}
+	return o
+}
+
+// Check tells what is wrong with the names in o. It makes no request.
+func (o Options) Check() error {
+	prefix := strings.Trim(o.Prefix, "/")
+	switch {
+	case o.Bucket == "":
+		return errors.New("no bucket is named")
+	case strings.ContainsFunc(o.Bucket, func(r rune) bool { return r == '/' || unicode.IsControl(r) || unicode.IsSpace(r) }):
+		return fmt.Errorf("%q is no name of a bucket", o.Bucket)
+	case prefix == "":
+		return nil
+	}
+	if err := checkPath(prefix); err != nil {
+		return fmt.Errorf("prefix %.200q: %w", prefix, err)
+	}
+	// The longest keys are those of blobs.
+	if len(prefix)+1+maxBlobName > maxKey {
+		return fmt.Errorf("prefix %.80q… has %d bytes; at most %d are possible", prefix, len(prefix), maxKey-1-maxBlobName)
+	}
+	return nil
+}
+
+// checkPath refuses what is no plain path: servers that keep objects in files would take it for
+// another, and lists of it could not be read.
+func checkPath(path string) error {
+	switch {
+	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):
+		return errors.New("it has bytes that are no printable text")
+	case !fs.ValidPath(path) || path == ".":
+		return errors.New("it must be names with single slashes between them, none of them being dots")
+	}
+	return nil
+}
+
+const objectsFolder = "objects/"
+
+// key is where an object lies.
+func (b *Bucket) key(h objectstore.Hash) string {
+	text := h.String()
+	return b.prefix + objectsFolder + text[:2] + "/" + text[2:]
+}
+
+// shardPrefix is what the keys of the objects of a shard begin with.
+func (b *Bucket) shardPrefix(shard byte) string {
+	return b.prefix + objectsFolder + hex.EncodeToString([]byte{shard}) + "/"
+}
+
+// parseKey is the reverse of key for what stands behind the shard's prefix.
+func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
+	if len(rest) != 2*(sha256.Size-1) {
+		return h, false
+	}
+	h, err := objectstore.ParseHash(hex.EncodeToString([]byte{shard}) + rest)
+	return h, err == nil
+}
+
+// Now returns the time by the server's clock, which is that of Entry.Time. It is in whole seconds.
+func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
+	out, err := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	if err != nil {
+		return time.Time{}, b.failed("ask for the time of", "", err)
+	}
+	now, ok := awsmiddleware.GetServerTime(out.ResultMetadata)
+	if !ok || now.IsZero() {
+		return time.Time{}, b.failed("ask for the time of", "", errors.New("the server's answer has no Date"))
+	}
+	return now, nil
+}
+
+// acquire waits for one of the places for parts.
+func (b *Bucket) acquire(ctx context.Context) error {
+	select {
+	case b.parts <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *Bucket) release() { <-b.parts }
+
+func (b *Bucket) getBuffer() *[]byte { return b.bufs.Get().(*[]byte) }
+
+func (b *Bucket) putBuffer(buf *[]byte) { b.bufs.Put(buf) }

@@ -1,0 +1,200 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"e3/objectstore"
+)
+
+// An Error is a request that failed for good.
+type Error struct {
+	Op      string // what was to be done, as in "put"
+	Bucket  string
+	Key     string // empty where the whole bucket is meant
+	Code    string // the server's, as in "AccessDenied"; empty when it gave none
+	Status  int    // of HTTP; 0 when there was no answer
+	Request string // the server's id of the request, for its operators
+	Advice  string // what to do; may be empty
+	Err     error
+}
+
+func (e *Error) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s s3://%s", e.Op, e.Bucket)
+	if e.Key != "" {
+		s.WriteString("/" + e.Key)
+	}
+	s.WriteString(": ")
+	if e.Code != "" {
+		s.WriteString(printable(e.Code) + ": ")
+	}
+	s.WriteString(printable(message(e.Err)))
+	if tries := (*retry.MaxAttemptsError)(nil); errors.As(e.Err, &tries) {
+		fmt.Fprintf(&s, ", in %d attempts", tries.Attempt)
+	}
+	switch {
+	case e.Status != 0 && e.Request != "":
+		fmt.Fprintf(&s, " (status %d, request %s)", e.Status, printable(e.Request))
+	case e.Status != 0:
+		fmt.Fprintf(&s, " (status %d)", e.Status)
+	}
+	if e.Advice != "" {
+		s.WriteString("; " + e.Advice)
+	}
+	return s.String()
+}
+
+// Unwrap returns what the SDK said.
+func (e *Error) Unwrap() error { return e.Err }
+
+// message is what the server said, or else what happened, without what the SDK puts around it.
+func message(err error) string {
+	if api := smithy.APIError(nil); errors.As(err, &api) {
+		if m := api.ErrorMessage(); m != "" {
+			return m
+		}
+	}
+	if send := (*smithyhttp.RequestSendError)(nil); errors.As(err, &send) {
+		err = send.Err
+	} else if op := (*smithy.OperationError)(nil); errors.As(err, &op) {
+		err = op.Err
+	}
+	return err.Error()
+}
+
+// printable is a text of the server that can be shown.
+func printable(s string) string {
+	const most = 500
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// failed makes an Error of err, which is not nil. For what is absent it wraps
+// objectstore.ErrNotFound.
+func (b *Bucket) failed(op, key string, err error) error {
+	e := &Error{Op: op, Bucket: b.o.Bucket, Key: key, Code: code(err), Err: err}
+	var region string
+	if resp := (*smithyhttp.ResponseError)(nil); errors.As(err, &resp) && resp.Response != nil {
+		e.Status = resp.HTTPStatusCode()
+		region = resp.Response.Header.Get("X-Amz-Bucket-Region")
+	}
+	if resp := (*awshttp.ResponseError)(nil); errors.As(err, &resp) {
+		e.Request = resp.ServiceRequestID()
+	}
+	if key != "" && absent(err) {
+		return fmt.Errorf("s3://%s/%s: %w", b.o.Bucket, key, objectstore.ErrNotFound)
+	}
+	if e.Code == codeNotFound && key == "" {
+		e.Code = codeNoSuchBucket // a HEAD has no body that could say it
+	}
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		e.Advice = advice(e, region)
+	}
+	return e
+}
+
+// code is the server's code in err, or "".
+func code(err error) string {
+	if api := smithy.APIError(nil); errors.As(err, &api) {
+		if c := api.ErrorCode(); c != "UnknownError" {
+			return c
+		}
+	}
+	return ""
+}
+
+// absent reports whether err says that there is no such key, in a bucket that is there.
+func absent(err error) bool {
+	switch code(err) {
+	case codeNoSuchKey, codeNotFound:
+		return true
+	case "":
+		return status(err) == http.StatusNotFound
+	}
+	return false
+}
+
+// status is that of the answer in err, or 0.
+func status(err error) int {
+	if resp := (*smithyhttp.ResponseError)(nil); errors.As(err, &resp) {
+		return resp.HTTPStatusCode()
+	}
+	return 0
+}
+
+// precondition reports whether the server refused a conditional put because the key is taken.
+func precondition(err error) bool {
+	return code(err) == codePrecondition || status(err) == http.StatusPreconditionFailed
+}
+
+// unsupported reports whether the server does not offer the operation.
+func unsupported(err error) bool {
+	switch code(err) {
+	case "NotImplemented", "MethodNotAllowed", "MissingContentMD5":
+		return true
+	}
+	s := status(err)
+	return s == http.StatusNotImplemented || s == http.StatusMethodNotAllowed
+}
+
+// advice says what to do about e.
+func advice(e *Error, region string) string {
+	switch e.Code {
+	case codeNoSuchBucket:
+		return "there is no such bucket for these credentials and this endpoint: create it, or correct its name"
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "ExpiredTokenException":
+		return "renew the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a login)"
+	case "RequestTimeTooSkewed":
+		return "the clock of this machine is wrong: set it"
+	case "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "BadRegion":
+		return regionAdvice(region)
+	case "SlowDown", "ServiceUnavailable":
+		return "the server asks for fewer requests: try again later, or with fewer jobs"
+	}
+	switch e.Status {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusBadRequest:
+		if region != "" || e.Status == http.StatusMovedPermanently {
+			return regionAdvice(region)
+		}
+		if e.Code == "BadRequest" { // of a HEAD, too
+			return "the server may be of another region (AWS_REGION), or the credentials may have expired"
+		}
+	case http.StatusForbidden, http.StatusUnauthorized:
+		need := "the credentials need s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on its objects"
+		if e.Code == "Forbidden" { // a HEAD has no body that could say more
+			need = "if they are the right ones, " + need
+		}
+		return need
+	}
+	// The SDK has no type for what keeps it from signing.
+	if e.Status == 0 && strings.Contains(e.Err.Error(), "get identity: ") {
+		return credentialsAdvice
+	}
+	return ""
+}
+
+const credentialsAdvice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in"
+
+func regionAdvice(region string) string {
+	if region == "" {
+		return "the bucket is in another region: name it (AWS_REGION, or in the location)"
+	}
+	return fmt.Sprintf("the bucket is in the region %q: name it (AWS_REGION, or in the location)", printable(region))
+}

@@ -1,0 +1,208 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"golang.org/x/sync/errgroup"
+
+	"e3/objectstore"
+)
+
+// Stat looks for h. An absent object is objectstore.ErrNotFound.
+func (b *Bucket) Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error) {
+	s, err := b.stat(ctx, b.key(h))
+	if err != nil {
+		return objectstore.Entry{}, err
+	}
+	return objectstore.Entry{Info: objectstore.Info{Hash: h, Size: s.size}, Time: s.time}, nil
+}
+
+type keyInfo struct {
+	key  string
+	size int64
+	time time.Time
+}
+
+func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
+	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key})
+	if err != nil {
+		return keyInfo{}, b.failed("look for", key, err)
+	}
+	if out.ContentLength == nil || *out.ContentLength < 0 {
+		return keyInfo{}, b.failed("look for", key, errors.New("the server does not say how many bytes there are"))
+	}
+	return keyInfo{key, *out.ContentLength, aws.ToTime(out.LastModified)}, nil
+}
+
+// List yields the objects whose names begin with a byte, in the server's order, which is that of
+// the names except in directory buckets. What has no object's name is passed over. It ends at the
+// first error. Several shards may be listed at the same time.
+//
+// Entry.Time is when an object was put, by the server's clock; of a large one it may be when the
+// put began.
+func (b *Bucket) List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error] {
+	return func(yield func(objectstore.Entry, error) bool) {
+		prefix := b.shardPrefix(shard)
+		for k, err := range b.list(ctx, prefix) {
+			if err != nil {
+				yield(objectstore.Entry{}, err)
+				return
+			}
+			h, ok := parseKey(shard, strings.TrimPrefix(k.key, prefix))
+			if ok && !yield(objectstore.Entry{Info: objectstore.Info{Hash: h, Size: k.size}, Time: k.time}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// errNoProgress says that a list would have no end.
+var errNoProgress = errors.New("the server says that there is more, but not where to go on")
+
+// list yields the keys that begin with prefix. It ends at the first error.
+func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[keyInfo, error] {
+	return func(yield func(keyInfo, error) bool) {
+		in := &s3.ListObjectsV2Input{
+			Bucket:  &b.o.Bucket,
+			Prefix:  &prefix,
+			MaxKeys: aws.Int32(int32(b.o.PageSize)),
+			// Others may have put keys that XML has no characters for.
+			EncodingType: types.EncodingTypeUrl,
+		}
+		for {
+			out, err := b.client.ListObjectsV2(ctx, in)
+			if err != nil {
+				yield(keyInfo{}, b.failed("list", prefix, err))
+				return
+			}
+			for _, o := range out.Contents {
+				k, ok := listed(o, out.EncodingType)
+				if ok && strings.HasPrefix(k.key, prefix) && !yield(k, nil) {
+					return
+				}
+			}
+			if !aws.ToBool(out.IsTruncated) {
+				return
+			}
+			next := aws.ToString(out.NextContinuationToken)
+			if next == "" || next == aws.ToString(in.ContinuationToken) {
+				yield(keyInfo{}, b.failed("list", prefix, errNoProgress))
+				return
+			}
+			in.ContinuationToken = &next
+		}
+	}
+}
+
+func listed(o types.Object, encoding types.EncodingType) (keyInfo, bool) {
+	if o.Key == nil || o.Size == nil || *o.Size < 0 {
+		return keyInfo{}, false
+	}
+	key := *o.Key
+	if encoding == types.EncodingTypeUrl {
+		var err error
+		if key, err = url.QueryUnescape(key); err != nil {
+			return keyInfo{}, false
+		}
+	}
+	return keyInfo{key, *o.Size, aws.ToTime(o.LastModified)}, true
+}
+
+// Delete removes objects, up to 1000 with a request. Removing what is absent succeeds. It goes on
+// after an error; the error tells of the first few.
+func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
+	var failures []error
+	for len(hs) > 0 && ctx.Err() == nil {
+		n := min(len(hs), b.o.PageSize)
+		keys := make([]string, n)
+		for i, h := range hs[:n] {
+			keys[i] = b.key(h)
+		}
+		hs = hs[n:]
+		failures = append(failures, b.deleteKeys(ctx, keys)...)
+	}
+	if err := ctx.Err(); err != nil {
+		return b.failed("delete from", "", context.Cause(ctx))
+	}
+	const shown = 5
+	if len(failures) > shown {
+		failures = append(failures[:shown:shown], fmt.Errorf("and %d more", len(failures)-shown))
+	}
+	return errors.Join(failures...)
+}
+
+// deleteKeys removes keys with one request, and those again that the server had no time for.
+func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (failures []error) {
+	for attempt := 1; len(keys) > 0; attempt++ {
+		in := &s3.DeleteObjectsInput{Bucket: &b.o.Bucket, Delete: &types.Delete{Quiet: aws.Bool(true)}}
+		for _, k := range keys {
+			in.Delete.Objects = append(in.Delete.Objects, types.ObjectIdentifier{Key: aws.String(k)})
+		}
+		out, err := b.client.DeleteObjects(ctx, in)
+		switch {
+		case err != nil && unsupported(err):
+			return append(failures, b.deleteEach(ctx, keys)...)
+		case err != nil:
+			return append(failures, b.failed("delete", keys[0], err))
+		}
+		keys = nil
+		for _, e := range out.Errors {
+			key, what := aws.ToString(e.Key), aws.ToString(e.Code)
+			switch what {
+			case codeNoSuchKey:
+				continue
+			case "SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", codeAborted, codeConflict:
+				if attempt < b.o.Attempts && strings.HasPrefix(key, b.prefix+objectsFolder) {
+					keys = append(keys, key)
+					continue
+				}
+			}
+			failures = append(failures, &Error{Op: "delete", Bucket: b.o.Bucket, Key: printable(key), Code: what, Err: errors.New(aws.ToString(e.Message))})
+		}
+		if len(keys) > 0 {
+			if err := b.pause(ctx, attempt); err != nil {
+				return append(failures, b.failed("delete", keys[0], err))
+			}
+		}
+	}
+	return failures
+}
+
+// deleteEach is for servers that take one key at a time.
+func (b *Bucket) deleteEach(ctx context.Context, keys []string) []error {
+	errs := make([]error, len(keys))
+	var g errgroup.Group
+	g.SetLimit(b.o.Concurrency)
+	for i, key := range keys {
+		g.Go(func() error {
+			errs[i] = b.deleteKey(ctx, key)
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in errs
+	var failures []error
+	for _, err := range errs {
+		if err != nil {
+			failures = append(failures, err)
+		}
+	}
+	return failures
+}
+
+// deleteKey removes one key, absent or not.
+func (b *Bucket) deleteKey(ctx context.Context, key string) error {
+	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.o.Bucket, Key: &key})
+	if err != nil && !absent(err) {
+		return b.failed("delete", key, err)
+	}
+	return nil
+}

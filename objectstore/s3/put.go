@@ -1,0 +1,173 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+
+	"e3/objectstore"
+)
+
+// Put stores the size bytes of r under h, unless they are there already, and reports whether it
+// did. (It says false too when it did and the first answer got lost.)
+//
+// The bytes must be what h names. Those of one part are refused by the server if they are not,
+// which is a *objectstore.CorruptError; of more parts the server can only check each, so that the
+// caller must have checked the whole, and nothing may write to r meanwhile.
+func (b *Bucket) Put(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64) (created bool, err error) {
+	if size < 0 {
+		return false, fmt.Errorf("put object %s: its size cannot be %d", h, size)
+	}
+	// A source that cannot be read ends the call, which the SDK would otherwise try again.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	src := &source{r, size, cancel}
+	if size <= b.o.PartSize {
+		created, err = b.putWhole(ctx, h, src)
+	} else {
+		created, err = b.putLarge(ctx, h, src)
+	}
+	if err != nil {
+		if read := (*sourceError)(nil); errors.As(context.Cause(ctx), &read) {
+			err = fmt.Errorf("put object %s: %w", h, read)
+		}
+		return false, err
+	}
+	return created, nil
+}
+
+// PutBytes stores data, unless it is there already, and returns its name.
+func (b *Bucket) PutBytes(ctx context.Context, data []byte) (objectstore.Hash, error) {
+	h := objectstore.Sum(data)
+	_, err := b.Put(ctx, h, bytes.NewReader(data), int64(len(data)))
+	return h, err
+}
+
+// mismatches is how often an object is sent again that the server says did not arrive as it was.
+const mismatches = 3
+
+// putWhole puts an object with one request. When the connection breaks it looks for the object
+// before it sends it again: the request may have taken effect, and a server that refuses it early
+// may close the connection on what is still being sent, so that its answer is never seen.
+func (b *Bucket) putWhole(ctx context.Context, h objectstore.Hash, src *source) (bool, error) {
+	key := b.key(h)
+	for attempt := 1; ; attempt++ {
+		err := b.putSum(ctx, key, h, src.section(0, src.size), src.size, aws.String("*"), sendOnce)
+		switch {
+		case err == nil:
+			return true, nil
+		case precondition(err):
+			return false, nil
+		case ctx.Err() != nil:
+			return false, b.failed("put", key, err)
+		case unsent(err) && attempt < b.o.Attempts:
+			switch _, err := b.Stat(ctx, h); {
+			case err == nil:
+				return false, nil
+			case !errors.Is(err, objectstore.ErrNotFound):
+				return false, err
+			}
+		case mismatch(err) && attempt < mismatches:
+			sum, err := b.sum(src.section(0, src.size))
+			if err != nil {
+				return false, b.failed("put", key, err)
+			}
+			if sum != h {
+				return false, &objectstore.CorruptError{Want: h, Got: sum, Size: src.size}
+			}
+		default:
+			return false, b.failed("put", key, err)
+		}
+		if err := b.pause(ctx, attempt); err != nil {
+			return false, b.failed("put", key, err)
+		}
+	}
+}
+
+// putSum puts bytes whose SHA-256 is known.
+func (b *Bucket) putSum(ctx context.Context, key string, sum objectstore.Hash, body io.ReadSeeker, size int64, ifNoneMatch *string, options ...func(*s3.Options)) error {
+	_, err := b.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket:            &b.o.Bucket,
+		Key:               &key,
+		Body:              body,
+		ContentLength:     &size,
+		IfNoneMatch:       ifNoneMatch,
+		ChecksumAlgorithm: types.ChecksumAlgorithmSha256,
+		ChecksumSHA256:    aws.String(base64.StdEncoding.EncodeToString(sum[:])),
+	}, append(options, signedSum(sum))...)
+	return err
+}
+
+// signedSum signs a request for a body of this SHA-256. The SDK would compute it, or, over TLS,
+// leave the body unsigned; so every server that checks signatures checks the body.
+func signedSum(sum objectstore.Hash) func(*s3.Options) {
+	return func(o *s3.Options) {
+		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
+			return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("KnownPayloadHash",
+				func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+					return next.HandleFinalize(v4.SetPayloadHash(ctx, hex.EncodeToString(sum[:])), in)
+				}), middleware.Before)
+		})
+	}
+}
+
+// mismatch reports whether the server found other bytes than were announced.
+func mismatch(err error) bool {
+	switch code(err) {
+	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest":
+		return true
+	}
+	return false
+}
+
+// sum hashes r in constant memory.
+func (b *Bucket) sum(r io.Reader) (sum objectstore.Hash, err error) {
+	buf := b.getBuffer()
+	defer b.putBuffer(buf)
+	hasher := sha256.New()
+	if _, err := io.CopyBuffer(hasher, r, *buf); err != nil {
+		return sum, err
+	}
+	hasher.Sum(sum[:0])
+	return sum, nil
+}
+
+// A source is what is put. A failure to read it is told to fail.
+type source struct {
+	r    io.ReaderAt
+	size int64
+	fail context.CancelCauseFunc
+}
+
+// A sourceError says that what was to be put could not be read.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return fmt.Sprintf("read what is to be put: %v", e.err) }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// ReadAt implements io.ReaderAt for what lies within size; less is a failure.
+func (s *source) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.r.ReadAt(p, off)
+	if n == len(p) {
+		return n, nil
+	}
+	if err == nil || err == io.EOF {
+		err = fmt.Errorf("it ends after %d of %d bytes: %w", off+int64(n), s.size, io.ErrUnexpectedEOF)
+	}
+	err = &sourceError{err}
+	s.fail(err)
+	return n, err
+}
+
+func (s *source) section(off, n int64) *io.SectionReader { return io.NewSectionReader(s, off, n) }

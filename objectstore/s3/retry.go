@@ -1,0 +1,105 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+const (
+	maxBackoff = 10 * time.Second
+	// throttled is how many times longer the waits are when the server asks for less.
+	throttled = 5
+)
+
+// Codes of S3, which the SDK has no types for.
+const (
+	codeConflict     = "ConditionalRequestConflict" // another conditional put of the key is under way
+	codeAborted      = "OperationAborted"           // likewise, of the bucket
+	codePrecondition = "PreconditionFailed"
+	codeNoSuchKey    = "NoSuchKey"
+	codeNoSuchUpload = "NoSuchUpload"
+	codeNoSuchBucket = "NoSuchBucket"
+	codeNotFound     = "NotFound" // what the SDK makes of a 404 without a body
+	codeInvalidRange = "InvalidRange"
+)
+
+// newRetryer returns the SDK's standard retryer with our waits. It has no bucket of tokens: that
+// would let calls fail because others did, where the back-off is enough.
+func newRetryer(o Options) aws.Retryer {
+	throttles := retry.IsErrorThrottles(retry.DefaultThrottles)
+	return retry.NewStandard(func(s *retry.StandardOptions) {
+		s.MaxAttempts = o.Attempts
+		s.RateLimiter = ratelimit.None
+		s.Backoff = retry.BackoffDelayerFunc(func(attempt int, err error) (time.Duration, error) {
+			base := o.Backoff
+			if throttles.IsErrorThrottle(err) == aws.TrueTernary {
+				base *= throttled
+			}
+			return jitter(base, attempt), nil
+		})
+		s.Retryables = append(s.Retryables,
+			retry.RetryableErrorCode{Codes: map[string]struct{}{codeConflict: {}, codeAborted: {}, "InternalError": {}}},
+			retry.RetryableHTTPStatusCode{Codes: map[int]struct{}{408: {}, 429: {}}},
+			retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+				if broken(err) {
+					return aws.TrueTernary
+				}
+				return aws.UnknownTernary
+			}))
+	})
+}
+
+// broken tells of an answer that ended too early, which the SDK does not try again.
+func broken(err error) bool {
+	stall := (*StallError)(nil)
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &stall)
+}
+
+// unsent reports whether there was no answer to a request, so that nobody knows if it took effect.
+func unsent(err error) bool {
+	send := (*smithyhttp.RequestSendError)(nil)
+	return errors.As(err, &send)
+}
+
+// sendOnce is for a request that is not to be sent again blindly when the connection broke.
+func sendOnce(o *s3.Options) {
+	if r, ok := o.Retryer.(aws.RetryerV2); ok {
+		o.Retryer = once{r}
+	}
+}
+
+type once struct{ aws.RetryerV2 }
+
+func (r once) IsErrorRetryable(err error) bool {
+	return !unsent(err) && r.RetryerV2.IsErrorRetryable(err)
+}
+
+// jitter is how long to wait after so many attempts.
+func jitter(base time.Duration, attempts int) time.Duration {
+	bound := base << min(max(attempts-1, 0), 20)
+	if bound <= 0 || bound > maxBackoff {
+		bound = maxBackoff
+	}
+	return rand.N(bound + 1)
+}
+
+// pause waits after so many attempts.
+func (b *Bucket) pause(ctx context.Context, attempts int) error {
+	t := time.NewTimer(jitter(b.o.Backoff, attempts))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

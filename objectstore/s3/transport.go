@@ -1,0 +1,164 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+)
+
+// A StallError says that a request made no progress. It is tried again like a broken connection.
+type StallError struct {
+	After time.Duration
+}
+
+func (e *StallError) Error() string {
+	return fmt.Sprintf("no byte was sent or received for %v", e.After)
+}
+
+// Timeout tells net and the SDK what it is.
+func (e *StallError) Timeout() bool { return true }
+
+// newHTTPClient returns the client of the configuration, watched. That of the SDK, which may have
+// been given certificates or a proxy, gets room for the concurrency.
+func newHTTPClient(o Options) aws.HTTPClient {
+	client := o.Config.HTTPClient
+	buildable, ok := client.(*awshttp.BuildableClient)
+	if client == nil {
+		buildable, ok = awshttp.NewBuildableClient(), true
+	}
+	if ok {
+		client = buildable.WithReadTimeout(0).WithTransportOptions(func(t *http.Transport) {
+			t.MaxIdleConnsPerHost = max(t.MaxIdleConnsPerHost, 8*o.Concurrency)
+			t.MaxIdleConns = max(t.MaxIdleConns, 2*t.MaxIdleConnsPerHost)
+			t.WriteBufferSize = 64 << 10
+			t.ReadBufferSize = 64 << 10
+			onlyHTTP1(t)
+		}).Freeze()
+	}
+	return &watchedClient{client, o.Patience}
+}
+
+// onlyHTTP1 keeps parts from sharing a connection, and so its window and its fate.
+func onlyHTTP1(t *http.Transport) {
+	t.ForceAttemptHTTP2 = false
+	t.TLSNextProto = nil
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	if t.TLSClientConfig != nil { // where a use before has entered what it can do
+		t.TLSClientConfig = t.TLSClientConfig.Clone()
+		t.TLSClientConfig.NextProtos = nil
+	}
+}
+
+// patienceKey is the context's key of what patient says.
+type patienceKey struct{}
+
+// patient is a context whose requests may be quiet for d, for what takes the server long.
+func patient(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, patienceKey{}, d)
+}
+
+// A watchedClient breaks off requests that make no progress. Time in which the caller does not
+// read the answer does not count.
+type watchedClient struct {
+	client   aws.HTTPClient
+	patience time.Duration
+}
+
+func (c *watchedClient) Do(req *http.Request) (*http.Response, error) {
+	patience := c.patience
+	if d, ok := req.Context().Value(patienceKey{}).(time.Duration); ok {
+		patience = max(patience, d)
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	w := &watchdog{patience: patience, cancel: cancel}
+	w.timer = time.AfterFunc(patience, func() { cancel(&StallError{patience}) })
+	req = req.WithContext(ctx)
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = &sentBody{req.Body, w}
+	}
+	resp, err := c.client.Do(req)
+	w.answered()
+	if err != nil {
+		err = stalled(ctx, err)
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &receivedBody{body: resp.Body, w: w, ctx: ctx}
+	return resp, nil
+}
+
+// stalled is err, or the StallError that led to it.
+func stalled(ctx context.Context, err error) error {
+	if stall := (*StallError)(nil); errors.As(context.Cause(ctx), &stall) {
+		return stall
+	}
+	return err
+}
+
+// A watchdog cancels a request when its timer ends.
+type watchdog struct {
+	patience time.Duration
+	cancel   context.CancelCauseFunc
+
+	mu    sync.Mutex
+	timer *time.Timer
+	head  bool // of the answer has come: what is still sent does not count
+}
+
+// sent says that a part of the request went out.
+func (w *watchdog) sent() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.head {
+		w.timer.Reset(w.patience)
+	}
+}
+
+func (w *watchdog) answered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.head = true
+	w.timer.Stop()
+}
+
+type sentBody struct {
+	io.ReadCloser
+	w *watchdog
+}
+
+func (s *sentBody) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	s.w.sent()
+	return n, err
+}
+
+type receivedBody struct {
+	body io.ReadCloser
+	w    *watchdog
+	ctx  context.Context // of the request
+}
+
+func (r *receivedBody) Read(p []byte) (int, error) {
+	r.w.timer.Reset(r.w.patience)
+	n, err := r.body.Read(p)
+	r.w.timer.Stop()
+	if err != nil && err != io.EOF {
+		err = stalled(r.ctx, err)
+	}
+	return n, err
+}
+
+func (r *receivedBody) Close() error {
+	err := r.body.Close()
+	r.w.timer.Stop()
+	r.w.cancel(nil)
+	return err
+}

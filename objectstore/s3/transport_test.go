@@ -1,0 +1,96 @@
+package s3_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"e3/internal/testserver"
+)
+
+// Over TLS too, a body is signed by its SHA-256 and sent as it is: without trailers, which many
+// servers do not know.
+func TestBodiesAreSigned(t *testing.T) {
+	gate := testserver.GoFakeS3(t)
+	to, err := url.Parse(gate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	bodies := 0
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && r.ContentLength > 0 {
+			mu.Lock()
+			bodies++
+			mu.Unlock()
+			for header, want := range map[string]int{"X-Amz-Content-Sha256": 64, "X-Amz-Checksum-Sha256": 44} {
+				if got := r.Header.Get(header); len(got) != want || strings.Contains(got, "UNSIGNED") || strings.Contains(got, "STREAMING") {
+					t.Errorf("%s: got %s %q, want a SHA-256", r.URL, header, got)
+				}
+			}
+			if got := r.Header.Get("Content-Encoding") + r.Header.Get("X-Amz-Trailer"); got != "" {
+				t.Errorf("%s: got the encoding %q, want none", r.URL, got)
+			}
+			if r.ProtoMajor != 1 {
+				t.Errorf("%s: got %s, want HTTP/1.1", r.URL, r.Proto)
+			}
+		}
+		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }}).ServeHTTP(w, r)
+	})
+	for _, secure := range []bool{false, true} {
+		o := options("")
+		o.PartSize = 100_000
+		server := httptest.NewUnstartedServer(handler)
+		server.EnableHTTP2 = true
+		if secure {
+			server.StartTLS()
+			roots := x509.NewCertPool()
+			roots.AddCert(server.Certificate())
+			o.Config.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) {
+				tr.TLSClientConfig = &tls.Config{RootCAs: roots}
+			})
+		} else {
+			server.Start()
+		}
+		defer server.Close()
+		o.Endpoint = server.URL
+		bodies = 0
+		b := create(t, o)
+		everything(t, b)
+		if bodies < 10 {
+			t.Errorf("%d bodies were sent, want those of everything", bodies)
+		}
+	}
+}
+
+// A client of the caller's own is used as it is.
+func TestOwnClient(t *testing.T) {
+	o := options(testserver.GoFakeS3(t))
+	requests := 0
+	o.Config.HTTPClient = clientFunc(func(r *http.Request) (*http.Response, error) {
+		requests++
+		return http.DefaultClient.Do(r)
+	})
+	b := create(t, o)
+	r, err := b.Open(t.Context(), put(t, b, []byte("data")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got, err := io.ReadAll(r); string(got) != "data" || err != nil || requests == 0 {
+		t.Errorf("got %q, %v with %d requests; want %q", got, err, requests, "data")
+	}
+}
+
+type clientFunc func(*http.Request) (*http.Response, error)
+
+func (f clientFunc) Do(r *http.Request) (*http.Response, error) { return f(r) }

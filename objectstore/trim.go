@@ -1,0 +1,156 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// sizeFile holds what Trim knows of the folder, as text: the bytes that the objects occupy, and when
+	// they were counted, in seconds since 1970. Its name is no shard's.
+	sizeFile = "size"
+	// recount is how long the count is brought forward by what processes say that they add.
+	recount = 24 * time.Hour
+	// trimTo is how full Trim leaves a folder that was too full, in tenths, so that it is not done each time.
+	trimTo = 9
+	// block is the unit in which file systems give room to files.
+	block = 4096
+	// abandoned is how old a file aside is that nobody writes any more.
+	abandoned = 24 * time.Hour
+)
+
+// occupied is the room that an object of size bytes takes.
+func occupied(size int64) int64 { return max(size+block-1, block) &^ (block - 1) }
+
+// Grown returns how much room the objects take that were added here since the last Trim.
+func (d *Dir) Grown() int64 { return d.grown.Load() }
+
+// Trim is for a Dir that is a cache: when its objects occupy more than limit bytes, it removes those
+// that were used longest ago, by their times, until a tenth of limit is free. Whoever uses objects sets
+// their times. Trim keeps count in a small file; it looks at the objects when that says that
+// there are too many, when it is missing, and once a day. One process trims at a time: where one does,
+// others return at once. It reports how many bytes went.
+func (d *Dir) Trim(ctx context.Context, limit int64, now time.Time) (removed int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	unlock, ok, err := tryLockDir(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("trim the cache: %w", err)
+	}
+	if !ok {
+		return 0, nil
+	}
+	defer unlock()
+	grown := d.grown.Swap(0)
+	size, counted, known := d.readSize()
+	if known && !counted.After(now) && now.Sub(counted) < recount && size+grown <= limit {
+		return 0, d.writeSize(size+grown, counted)
+	}
+	ages, size, err := d.ages(ctx)
+	if err == nil && size > limit {
+		removed, err = d.removeOldest(ctx, ages, size-limit/10*trimTo)
+	}
+	if err == nil {
+		d.removeAbandoned(now)
+		err = d.writeSize(size-removed, now)
+	}
+	if err != nil {
+		os.Remove(filepath.Join(d.path, sizeFile)) // the next one counts
+		return removed, fmt.Errorf("trim the cache in %s: %w", d.path, err)
+	}
+	return removed, nil
+}
+
+func (d *Dir) readSize() (size int64, counted time.Time, ok bool) {
+	b, err := os.ReadFile(filepath.Join(d.path, sizeFile))
+	var seconds int64
+	if err != nil || len(b) > 64 {
+		return 0, time.Time{}, false
+	}
+	if n, err := fmt.Sscanf(string(b), "%d %d\n", &size, &seconds); n != 2 || err != nil || size < 0 {
+		return 0, time.Time{}, false
+	}
+	return size, time.Unix(seconds, 0), true
+}
+
+// writeSize writes in place: a torn file is as good as none.
+func (d *Dir) writeSize(size int64, counted time.Time) error {
+	return os.WriteFile(filepath.Join(d.path, sizeFile), fmt.Appendf(nil, "%d %d\n", size, counted.Unix()), 0o666)
+}
+
+// ages returns the room that objects take by the minute of their last use, and in all.
+func (d *Dir) ages(ctx context.Context) (map[int64]int64, int64, error) {
+	ages := map[int64]int64{}
+	var size int64
+	for e, err := range d.Walk(ctx) {
+		if err != nil {
+			return nil, 0, err
+		}
+		ages[minute(e.Time)] += occupied(e.Size)
+		size += occupied(e.Size)
+	}
+	return ages, size, nil
+}
+
+func minute(t time.Time) int64 { return t.Unix() / 60 }
+
+// removeOldest removes objects that occupy at least need bytes, the oldest minutes first; of the last of
+// these minutes whole shards, and no more than it takes.
+func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64) (removed int64, err error) {
+	var last, before int64
+	for _, last = range slices.Sorted(maps.Keys(ages)) {
+		if before+ages[last] >= need {
+			break
+		}
+		before += ages[last]
+	}
+	sweep := func(shard int, minute int64) error {
+		return d.SweepShard(ctx, byte(shard), time.Unix(60*minute, 0), func(Hash) bool { return false },
+			func(e Entry) { removed += occupied(e.Size) })
+	}
+	for shard := range Shards {
+		if before == 0 {
+			break
+		}
+		if err := sweep(shard, last); err != nil {
+			return removed, err
+		}
+	}
+	for shard := range Shards {
+		if removed >= need {
+			break
+		}
+		if err := sweep(shard, last+1); err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// removeAbandoned removes what puts that were killed have left, where files aside have names and lie here.
+func (d *Dir) removeAbandoned(now time.Time) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), asidePrefix) {
+			continue
+		}
+		if fi, err := e.Info(); err == nil && now.Sub(fi.ModTime()) > abandoned {
+			os.RemoveAll(filepath.Join(d.path, e.Name()))
+		}
+	}
+}

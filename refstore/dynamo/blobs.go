@@ -1,0 +1,135 @@
+package dynamo
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"e3/refstore"
+)
+
+// Blobs keeps what is too large for an item, under relative names of the form "records/…" and "streams/…". A name is put
+// once and never changes. Absence is [refstore.ErrNotFound]; what was put is there for everybody at once. Blobs try again
+// by themselves what can be tried again.
+type Blobs interface {
+	PutBlob(ctx context.Context, name string, data []byte) error
+	// OpenBlob reads from offset on, which is not beyond the end.
+	OpenBlob(ctx context.Context, name string, offset int64) (io.ReadCloser, error)
+	// DeleteBlob is fine where there is none.
+	DeleteBlob(ctx context.Context, name string) error
+	// ListBlobs yields what has a name that begins with prefix.
+	ListBlobs(ctx context.Context, prefix string) iter.Seq2[Blob, error]
+}
+
+// Blob describes one.
+type Blob struct {
+	Name     string
+	Size     int64     // bytes
+	Modified time.Time // by the clock that dates objects
+}
+
+// Folders of blobs.
+const (
+	recordBlobs = "records/"
+	streamBlobs = "streams/"
+)
+
+// blobFolder is where the blobs of an item lie.
+func blobFolder(kind string, k itemKey) string {
+	sum := sha256.Sum256([]byte(k.pk + "\x00" + k.sk))
+	return kind + hex.EncodeToString(sum[:]) + "/"
+}
+
+// blobMagic begins every blob.
+const blobMagic = "e3 blob 1\n"
+
+// maxBlobHeader bounds a header that is read from a blob: twice the limits of keys, and their lengths.
+const maxBlobHeader = len(blobMagic) + 2*binary.MaxVarintLen64 + 2*(2048+1024)
+
+// blobHeader names the item that a blob belongs to, so that one that is left over can be judged.
+func blobHeader(k itemKey) []byte {
+	h := []byte(blobMagic)
+	for _, s := range []string{k.pk, k.sk} {
+		h = binary.AppendUvarint(h, uint64(len(s)))
+		h = append(h, s...)
+	}
+	return h
+}
+
+// parseBlobHeader reads the key from the beginning of a blob.
+func parseBlobHeader(data []byte) (itemKey, bool) {
+	rest, ok := bytes.CutPrefix(data, []byte(blobMagic))
+	var parts [2]string
+	for i := range parts {
+		n, used := binary.Uvarint(rest)
+		if !ok || used <= 0 || n > uint64(len(rest)-used) {
+			return itemKey{}, false
+		}
+		parts[i] = string(rest[used : used+int(n)])
+		rest = rest[used+int(n):]
+	}
+	return itemKey{parts[0], parts[1]}, true
+}
+
+// putBlob puts data with the header of its item.
+func (s *Store) putBlob(ctx context.Context, name string, k itemKey, data []byte) error {
+	header := blobHeader(k)
+	if err := s.o.Blobs.PutBlob(ctx, name, append(header, data...)); err != nil {
+		return fmt.Errorf("put %s: %w", name, err)
+	}
+	return nil
+}
+
+// openBlob reads the data of a blob, size bytes of it at most, from an offset on.
+func (s *Store) openBlob(ctx context.Context, name string, k itemKey, offset, size int64) (io.ReadCloser, error) {
+	r, err := s.o.Blobs.OpenBlob(ctx, name, int64(len(blobHeader(k)))+offset)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(r, size-offset), r}, nil
+}
+
+// readBlob reads size bytes of data from an offset on.
+func (s *Store) readBlob(ctx context.Context, name string, k itemKey, size int64) ([]byte, error) {
+	r, err := s.openBlob(ctx, name, k, 0, size)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	// The size is what the item says, and may be a lie: memory grows with what is there.
+	var data bytes.Buffer
+	if n, err := io.Copy(&data, r); err != nil || n < size {
+		if err == nil {
+			err = fmt.Errorf("%w: it has %d bytes of %d", io.ErrUnexpectedEOF, n, size)
+		}
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return data.Bytes(), nil
+}
+
+// cleanupTime bounds the deletion of blobs that nothing names any more.
+const cleanupTime = 10 * time.Second
+
+// deleteBlobs deletes what no item names any more. What it cannot delete is a leftover.
+func (s *Store) deleteBlobs(ctx context.Context, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	for _, name := range names {
+		if err := s.o.Blobs.DeleteBlob(ctx, name); err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package dynamo
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+// newVersion draws a version, or another name that nothing else has: 128 random bits.
+func newVersion() string {
+	var id [16]byte
+	rand.Read(id[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// fate says what a failed try of a request means.
+type fate int
+
+const (
+	final   fate = iota // trying again would fail again
+	refused             // it did not happen, another try may
+	unknown             // it may have happened
+	skewed              // refused for our clock's sake; the SDK has corrected it by the answer
+)
+
+// judge says what an error of a request means that was not ours to end.
+func judge(err error) fate {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		code := api.ErrorCode()
+		if _, ok := retry.DefaultThrottleErrorCodes[code]; ok {
+			return refused
+		}
+		switch code {
+		case "RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture", "InvalidSignatureException", "SignatureDoesNotMatch":
+			return skewed
+		case "TableInUseException":
+			return refused
+		}
+	}
+	var answer *smithyhttp.ResponseError
+	if errors.As(err, &answer) && answer.HTTPStatusCode() >= 500 {
+		return unknown
+	}
+	if api != nil {
+		return final
+	}
+	var dial *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return final
+	case dns != nil, errors.As(err, &dial) && dial.Op == "dial":
+		return refused
+	}
+	var send *smithyhttp.RequestSendError
+	var garbled *smithy.DeserializationError
+	if errors.As(err, &send) || errors.As(err, &garbled) || answer != nil {
+		return unknown
+	}
+	return final
+}
+
+// unheard is how long a server that never answered is tried: a wrong address should show soon.
+const unheard = 10 * time.Second
+
+// do makes a request until it succeeds or fails for good. doubt says that a try of which no answer came may have
+// happened, whatever the result. The error names the table.
+func do[Out any](ctx context.Context, s *Store, operation string, request func(context.Context) (Out, float64, error)) (out Out, doubt bool, err error) {
+	begin := time.Now()
+	limit := s.o.Backoff
+	corrected := false
+	for try := 1; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return out, doubt, context.Cause(ctx)
+		}
+		one, cancel := context.WithTimeout(ctx, s.o.Attempt)
+		var units float64
+		out, units, err = request(one)
+		late := one.Err() != nil
+		cancel()
+		if s.o.Observe != nil {
+			s.o.Observe(operation, units)
+		}
+		if err == nil {
+			s.heard.Store(true)
+			return out, doubt, nil
+		}
+		err = &requestError{err}
+		if ctx.Err() != nil {
+			return out, true, fmt.Errorf("table %s: %s: %w", s.o.Table, operation, context.Cause(ctx))
+		}
+		why := judge(err)
+		if late {
+			why = unknown
+			err = fmt.Errorf("no answer within %v: %w", s.o.Attempt, err)
+		}
+		if why == skewed && corrected {
+			why = final
+		}
+		var api smithy.APIError
+		if errors.As(err, &api) {
+			s.heard.Store(true)
+		}
+		doubt = doubt || why == unknown
+		if why == final {
+			return out, doubt, s.failed(operation, err)
+		}
+		pause := time.Duration(mathrand.Int64N(int64(limit) + 1))
+		limit = min(2*limit, maxBackoff)
+		if why == skewed {
+			corrected, pause = true, 0
+		}
+		patience := s.o.Patience
+		if !s.heard.Load() {
+			patience = min(patience, unheard)
+		}
+		if spent := time.Since(begin); spent+pause > patience {
+			return out, doubt, s.failed(operation, fmt.Errorf("gave up after %d tries in %v: %w", try, spent.Round(time.Millisecond), err))
+		}
+		wait(ctx, pause)
+	}
+}
+
+// requestError is a request that failed, in the server's words, or else what happened, without what the SDK puts around it.
+type requestError struct{ err error }
+
+func (e *requestError) Error() string {
+	var api smithy.APIError
+	if errors.As(e.err, &api) {
+		text := api.ErrorCode()
+		if m := api.ErrorMessage(); m != "" {
+			text += ": " + m
+		}
+		var answer *awshttp.ResponseError
+		if errors.As(e.err, &answer) {
+			text += fmt.Sprintf(" (status %d, request %s)", answer.HTTPStatusCode(), answer.ServiceRequestID())
+		}
+		switch api.ErrorCode() {
+		case "UnrecognizedClientException", "InvalidSignatureException", "ExpiredTokenException":
+			text += "; renew the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a login)"
+		}
+		return text
+	}
+	err := e.err
+	var send *smithyhttp.RequestSendError
+	var operation *smithy.OperationError
+	switch {
+	case errors.As(err, &send):
+		err = send.Err
+	case errors.As(err, &operation):
+		err = operation.Err
+	}
+	return err.Error()
+}
+
+// Unwrap returns what the SDK said.
+func (e *requestError) Unwrap() error { return e.err }
+
+// failed says where a request failed.
+func (s *Store) failed(operation string, err error) error {
+	var none *types.ResourceNotFoundException
+	if errors.As(err, &none) {
+		return fmt.Errorf("table %s: %w (%s)", s.o.Table, ErrNoTable, none.ErrorMessage())
+	}
+	return fmt.Errorf("table %s: %s: %w", s.o.Table, operation, err)
+}
+
+// wait returns after a pause or when ctx ends.
+func wait(ctx context.Context, pause time.Duration) {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// conditionFailed tells whether a write was refused because its condition did not hold.
+func conditionFailed(err error) bool {
+	var failed *types.ConditionalCheckFailedException
+	return errors.As(err, &failed)
+}
+
+// ask is what requests ask about the capacity that they take.
+func (s *Store) ask() types.ReturnConsumedCapacity {
+	if s.o.Observe != nil {
+		return types.ReturnConsumedCapacityTotal
+	}
+	return ""
+}
+
+func units(c ...types.ConsumedCapacity) (sum float64) {
+	for _, c := range c {
+		sum += aws.ToFloat64(c.CapacityUnits)
+	}
+	return sum
+}
+
+// one makes the capacity of an answer, which may be nil, a list.
+func one(c *types.ConsumedCapacity) []types.ConsumedCapacity {
+	if c == nil {
+		return nil
+	}
+	return []types.ConsumedCapacity{*c}
+}
+
+// attributes are those of an item.
+type attributes = map[string]types.AttributeValue
+
+// getItem reads an item, nil if there is none. projection "" is all of it.
+func (s *Store) getItem(ctx context.Context, key itemKey, projection string, names map[string]string) (attributes, error) {
+	in := &dynamodb.GetItemInput{
+		TableName: &s.o.Table, Key: key.attributes(), ConsistentRead: aws.Bool(true), ReturnConsumedCapacity: s.ask(),
+		ExpressionAttributeNames: names,
+	}
+	if projection != "" { // the key shows that there is an item
+		in.ProjectionExpression = aws.String(sortKey + ", " + projection)
+	}
+	out, _, err := do(ctx, s, "GetItem", func(ctx context.Context) (attributes, float64, error) {
+		out, err := s.client.GetItem(ctx, in)
+		if err != nil {
+			return nil, 0, err
+		}
+		return out.Item, units(one(out.ConsumedCapacity)...), nil
+	})
+	if len(out) == 0 {
+		out = nil
+	}
+	return out, err
+}
+
+// putItem writes a whole item on a condition; "" is none.
+func (s *Store) putItem(ctx context.Context, item attributes, condition string, values attributes) (doubt bool, err error) {
+	in := &dynamodb.PutItemInput{TableName: &s.o.Table, Item: item, ReturnConsumedCapacity: s.ask(), ExpressionAttributeValues: values}
+	if condition != "" {
+		in.ConditionExpression = &condition
+	}
+	_, doubt, err = do(s.writing(ctx, item), s, "PutItem", func(ctx context.Context) (struct{}, float64, error) {
+		out, err := s.client.PutItem(ctx, in)
+		if err != nil {
+			return struct{}{}, 0, err
+		}
+		return struct{}{}, units(one(out.ConsumedCapacity)...), nil
+	})
+	return doubt, err
+}
+
+// updateItem changes an item, which exists, and returns what the changed attributes were.
+func (s *Store) updateItem(ctx context.Context, in *dynamodb.UpdateItemInput) (old attributes, doubt bool, err error) {
+	in.TableName, in.ReturnConsumedCapacity, in.ReturnValues = &s.o.Table, s.ask(), types.ReturnValueUpdatedOld
+	return do(s.writing(ctx, in.Key), s, "UpdateItem", func(ctx context.Context) (attributes, float64, error) {
+		out, err := s.client.UpdateItem(ctx, in)
+		if err != nil {
+			return nil, 0, err
+		}
+		return out.Attributes, units(one(out.ConsumedCapacity)...), nil
+	})
+}
+
+// deleteItem deletes an item on a condition and returns what it was.
+func (s *Store) deleteItem(ctx context.Context, key itemKey, condition string, values attributes) (old attributes, doubt bool, err error) {
+	in := &dynamodb.DeleteItemInput{
+		TableName: &s.o.Table, Key: key.attributes(), ConditionExpression: &condition, ExpressionAttributeValues: values,
+		ReturnConsumedCapacity: s.ask(), ReturnValues: types.ReturnValueAllOld,
+	}
+	return do(s.writing(ctx, in.Key), s, "DeleteItem", func(ctx context.Context) (attributes, float64, error) {
+		out, err := s.client.DeleteItem(ctx, in)
+		if err != nil {
+			return nil, 0, err
+		}
+		return out.Attributes, units(one(out.ConsumedCapacity)...), nil
+	})
+}
+
+// putItems writes up to 25 items, whatever is there.
+func (s *Store) putItems(ctx context.Context, items []attributes) error {
+	var left []types.WriteRequest
+	for _, item := range items {
+		left = append(left, types.WriteRequest{PutRequest: &types.PutRequest{Item: item}})
+	}
+	limit := s.o.Backoff
+	for begin := time.Now(); ; {
+		out, _, err := do(s.writing(ctx, items[0]), s, "BatchWriteItem", func(ctx context.Context) (*dynamodb.BatchWriteItemOutput, float64, error) {
+			out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
+				RequestItems: map[string][]types.WriteRequest{s.o.Table: left}, ReturnConsumedCapacity: s.ask(),
+			})
+			if err != nil {
+				return nil, 0, err
+			}
+			return out, units(out.ConsumedCapacity...), nil
+		})
+		if err != nil {
+			return err
+		}
+		if left = out.UnprocessedItems[s.o.Table]; len(left) == 0 {
+			return nil
+		}
+		if time.Since(begin) > s.o.Patience {
+			return s.failed("BatchWriteItem", fmt.Errorf("gave up after %v: the server leaves items unwritten", s.o.Patience))
+		}
+		wait(ctx, time.Duration(mathrand.Int64N(int64(limit)+1)))
+		limit = min(2*limit, maxBackoff)
+	}
+}

@@ -1,0 +1,171 @@
+package dynamo_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"pgregory.net/rapid"
+
+	"e3/internal/testserver"
+	"e3/refstore"
+	"e3/refstore/dynamo"
+	"e3/refstore/internal/modeltest"
+	"e3/refstore/refstoretest"
+)
+
+// blobs keeps blobs in memory.
+type blobs struct {
+	mu    sync.Mutex
+	now   time.Time
+	data  map[string][]byte
+	at    map[string]time.Time
+	calls map[string]int
+}
+
+func newBlobs() *blobs {
+	return &blobs{now: time.Now(), data: map[string][]byte{}, at: map[string]time.Time{}, calls: map[string]int{}}
+}
+
+func (b *blobs) PutBlob(ctx context.Context, name string, data []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls["put"]++
+	if _, there := b.data[name]; there {
+		return fmt.Errorf("%s is put twice", name)
+	}
+	b.data[name], b.at[name] = bytes.Clone(data), b.now
+	return ctx.Err()
+}
+
+func (b *blobs) OpenBlob(_ context.Context, name string, offset int64) (io.ReadCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls["open"]++
+	data, there := b.data[name]
+	if !there {
+		return nil, fmt.Errorf("blob %s: %w", name, refstore.ErrNotFound)
+	}
+	return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
+}
+
+func (b *blobs) DeleteBlob(_ context.Context, name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls["delete"]++
+	delete(b.data, name)
+	return nil
+}
+
+func (b *blobs) ListBlobs(_ context.Context, prefix string) iter.Seq2[dynamo.Blob, error] {
+	return func(yield func(dynamo.Blob, error) bool) {
+		for _, name := range b.names() {
+			b.mu.Lock()
+			blob := dynamo.Blob{Name: name, Size: int64(len(b.data[name])), Modified: b.at[name]}
+			b.mu.Unlock()
+			if strings.HasPrefix(name, prefix) && !yield(blob, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (b *blobs) names() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(maps.Keys(b.data))
+}
+
+// A server is a DynamoDB and how to get at it.
+type server struct {
+	config   aws.Config
+	endpoint func(t testing.TB) string
+	table    string // the one table for everything; "": each store has its own
+}
+
+// minidyn starts a server for each store: it cannot make a table while it does something else.
+func minidyn() server {
+	return server{config: testserver.Config(), endpoint: func(t testing.TB) string { return testserver.Minidyn(t) }}
+}
+
+func dynalite(t testing.TB) server {
+	endpoint := testserver.Dynalite(t)
+	return server{config: testserver.Config(), endpoint: func(testing.TB) string { return endpoint }}
+}
+
+// onServers runs a test over two kinds of servers, and whichever the environment names.
+func onServers(t *testing.T, f func(t *testing.T, s server)) {
+	t.Run("minidyn", func(t *testing.T) { f(t, minidyn()) })
+	t.Run("dynalite", func(t *testing.T) { f(t, dynalite(t)) })
+	if endpoint := os.Getenv("E3_TEST_DYNAMODB_ENDPOINT"); endpoint != "" {
+		t.Run("environment", func(t *testing.T) {
+			c, err := config.LoadDefaultConfig(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(t, server{
+				config: c, endpoint: func(testing.TB) string { return endpoint },
+				table: cmp.Or(os.Getenv("E3_TEST_DYNAMODB_TABLE"), "e3-test"),
+			})
+		})
+	}
+}
+
+// options are those of a new repository on the server, in a new table or in the one that there is.
+func (s server) options(t testing.TB) dynamo.Options {
+	t.Helper()
+	o := dynamo.Options{
+		Config: s.config, Endpoint: s.endpoint(t), Table: s.table, Repository: strings.ReplaceAll(testserver.Name(), "-", "_"), Blobs: newBlobs(),
+		Poll: 20 * time.Millisecond, Watch: 20 * time.Millisecond, Backoff: 2 * time.Millisecond,
+	}
+	if o.Table == "" {
+		o.Table = testserver.Name()
+	}
+	if _, err := dynamo.CreateTable(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func open(t testing.TB, o dynamo.Options) *dynamo.Store {
+	t.Helper()
+	s, err := dynamo.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		for _, c := range refstoretest.Cases() {
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) { return open(t, srv.options(t)), nil })
+				if errors.Is(err, errors.ErrUnsupported) {
+					t.Skip(err)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+func TestModel(t *testing.T) {
+	modeltest.Check(t, func(*rapid.T) modeltest.Store { return open(t, minidyn().options(t)) })
+}

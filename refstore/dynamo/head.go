@@ -1,0 +1,161 @@
+package dynamo
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"e3/refstore"
+)
+
+// Attributes of a head, beside attrVersion and attrReplaced.
+const (
+	attrStream = "i" // S: drawn when the stream is created; a removed one's is another
+	attrSize   = "n" // N: bytes
+	attrSealed = "x" // BOOL
+	attrCuts   = "g" // N: how often it was cut
+	attrCutTo  = "c" // N: its size after the last cut
+	attrParts  = "p" // B: partSize bytes for each part
+	attrTail   = "t" // B: the bytes behind the last part
+)
+
+// maxTail is the most that a head holds itself; what goes beyond becomes a part.
+const maxTail = 8 << 10
+
+// head is the item of a stream. One that is in use is not changed, nor are its slices.
+type head struct {
+	version  string
+	replaced string
+	stream   string
+	size     int64
+	sealed   bool
+	cuts     int64
+	cutTo    int64
+	parts    []streamPart
+	tail     []byte
+}
+
+// streamPart is a run of a stream's bytes that lies in a blob.
+type streamPart struct {
+	id   [16]byte
+	size int64 // how much of the blob counts: a cut shortens it
+}
+
+// partSize is what a part takes in the head: its id, and its size, big-endian.
+const partSize = 16 + 8
+
+func (p streamPart) name() string { return base64.RawURLEncoding.EncodeToString(p.id[:]) }
+
+// blobs returns the full names of parts.
+func blobNames(k itemKey, parts []streamPart) []string {
+	folder := blobFolder(streamBlobs, k)
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = folder + p.name()
+	}
+	return names
+}
+
+// inParts is how many bytes lie in parts.
+func (h *head) inParts() int64 { return h.size - int64(len(h.tail)) }
+
+func (h *head) item(k itemKey) attributes {
+	item := k.attributes()
+	item[attrVersion] = &types.AttributeValueMemberS{Value: h.version}
+	item[attrStream] = &types.AttributeValueMemberS{Value: h.stream}
+	item[attrSize] = number(h.size)
+	if h.replaced != "" {
+		item[attrReplaced] = &types.AttributeValueMemberS{Value: h.replaced}
+	}
+	if h.sealed {
+		item[attrSealed] = &types.AttributeValueMemberBOOL{Value: true}
+	}
+	if h.cuts > 0 {
+		item[attrCuts], item[attrCutTo] = number(h.cuts), number(h.cutTo)
+	}
+	if len(h.parts) > 0 {
+		table := make([]byte, 0, len(h.parts)*partSize)
+		for _, p := range h.parts {
+			table = append(table, p.id[:]...)
+			table = binary.BigEndian.AppendUint64(table, uint64(p.size))
+		}
+		item[attrParts] = &types.AttributeValueMemberB{Value: table}
+	}
+	if len(h.tail) > 0 {
+		item[attrTail] = &types.AttributeValueMemberB{Value: h.tail}
+	}
+	return item
+}
+
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+// decodeHead reads a head, which anybody may have written.
+func (s *Store) decodeHead(k itemKey, item attributes) (*head, error) {
+	d := s.decode(k, item)
+	h := &head{
+		version: d.version(), replaced: d.text(attrReplaced), stream: d.text(attrStream), size: d.number(attrSize),
+		sealed: d.flag(attrSealed), cuts: d.number(attrCuts), cutTo: d.number(attrCutTo), tail: d.bytes(attrTail),
+	}
+	table := d.bytes(attrParts)
+	if len(table)%partSize != 0 {
+		d.fail("its table of parts has %d bytes", len(table))
+	}
+	left := h.inParts()
+	for ; len(table) >= partSize && d.err == nil; table = table[partSize:] {
+		p := streamPart{id: [16]byte(table), size: int64(binary.BigEndian.Uint64(table[16:]))}
+		if p.size <= 0 || p.size > left {
+			d.fail("its parts and its tail are not %d bytes together", h.size)
+		}
+		left -= p.size
+		h.parts = append(h.parts, p)
+	}
+	if left != 0 {
+		d.fail("its parts and its tail are not %d bytes together", h.size)
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	return h, nil
+}
+
+// readHead returns the head of a stream, nil if there is none.
+func (s *Store) readHead(ctx context.Context, k itemKey) (*head, error) {
+	item, err := s.getItem(ctx, k, "", nil)
+	if err != nil || item == nil {
+		return nil, err
+	}
+	return s.decodeHead(k, item)
+}
+
+// shortLogs are the fields of an execution's record that are its logs: short ones are written with the record.
+func shortLog(sort string) bool { return sort == "stdout.txt" || sort == "stderr.txt" }
+
+// ShortLogs tells that a log that is a field of its execution's record is found as a stream.
+func (s *Store) ShortLogs() bool { return true }
+
+// lookAt is readHead, and finds what is read as a stream but is a field of a record: the short log of an execution.
+func (s *Store) lookAt(ctx context.Context, key refstore.Key) (*head, error) {
+	h, err := s.readHead(ctx, s.streamKey(key))
+	if h != nil || err != nil || !shortLog(key.Sort) {
+		return h, err
+	}
+	execution, ok := loggedBy(key.Partition)
+	if !ok {
+		return nil, nil
+	}
+	r, err := s.Get(ctx, execution, key.Sort)
+	if err != nil {
+		return nil, absent(err)
+	}
+	text, ok := r.Field(key.Sort)
+	if !ok {
+		return nil, nil
+	}
+	// It is written once, with the outcome, and so complete.
+	return &head{version: string(r.Version), stream: "field", size: int64(len(text)), sealed: true, tail: text}, nil
+}

@@ -1,0 +1,68 @@
+package dynamo
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"e3/refstore"
+)
+
+// Executions are found by their ids, in whatever partition, by items of their own: ID.EXECUTION/<repository>/<last digit of the
+// id> · <id>/<task>/<inputs>. One is put before the record for which it stands, with the items above, and deleted after it; what a
+// crash leaves in between says nothing, as whoever finds an item reads the record. The last digit of an id is random: it
+// spreads what is written at one time.
+const idPrefix = "ID."
+
+// idDigits are what ids end with.
+const idDigits = "0123456789abcdef"
+
+// idItem returns the item by which a record is found by its sort key; ok is false for records that are not.
+func (s *Store) idItem(key refstore.Key) (k itemKey, ok bool) {
+	rest, ok := strings.CutPrefix(key.Partition, "EXECUTION/")
+	if !ok || len(key.Sort) != wholeID || strings.Contains(key.Sort, "/") {
+		return itemKey{}, false // no id of anybody's
+	}
+	last := key.Sort[wholeID-1:]
+	if !strings.Contains(idDigits, last) {
+		return itemKey{}, false
+	}
+	k = itemKey{s.pk(idPrefix, "EXECUTION/"+last), key.Sort + "/" + rest}
+	return k, len(k.sk) <= maxSortKey
+}
+
+// FindExecutions yields the keys of the records of executions whose ids begin with prefix, which is in lower case. Some of the
+// records may be gone, or not there yet. A whole id takes one request, a part of one takes one for each last digit.
+func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error] {
+	return func(yield func(refstore.Key, error) bool) {
+		if strings.Contains(prefix, "/") {
+			return
+		}
+		digits := idDigits
+		if len(prefix) == wholeID {
+			digits = prefix[len(prefix)-1:]
+		}
+		for _, digit := range digits {
+			for item, err := range s.query(ctx, s.pk(idPrefix, "EXECUTION/"+string(digit)), refstore.Query{Prefix: prefix, Limit: idPage}, "", nil) {
+				if err != nil {
+					yield(refstore.Key{}, fmt.Errorf("find execution %.40q: %w", prefix, err))
+					return
+				}
+				id, rest, _ := strings.Cut(item.sk, "/")
+				key := refstore.Key{Partition: "EXECUTION/" + rest, Sort: id}
+				if _, err := standFor(key.Partition); err != nil || key.Validate() != nil {
+					continue // nobody's
+				}
+				if !yield(key, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+const (
+	wholeID = 36 // the length of an id
+	idPage  = 16 // how many are asked for at a time: who looks for one wants to know whether there is another
+)

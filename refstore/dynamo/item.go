@@ -1,0 +1,256 @@
+package dynamo
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"e3/refstore"
+)
+
+// Attributes of an item. Their names count as its size does.
+const (
+	attrVersion  = "v"  // S: drawn by the writer
+	attrReplaced = "o"  // S: the version that this one replaced; none in a new item
+	attrValue    = "d"  // B: the value, NULL: it is empty, which not every server takes as B, or M: where it is
+	fieldPrefix  = "f:" // likewise, and the name of the field behind it
+)
+
+// Keys of the map that stands for a part of a record that lies in a blob.
+const (
+	blobName = "n" // S: behind the item's folder
+	blobSize = "s" // N: bytes
+	blobSum  = "h" // B: SHA-256
+)
+
+// maxItem is the size above which the parts of a record go to blobs, largest first. A lookup reads all of an item.
+const maxItem = 32 << 10
+
+// keptInline is the size up to which a part stays in the item, whatever the item's size: a blob's name takes as much.
+const keptInline = 128
+
+// part is the value or a field of a record: bytes, or the blob that holds them.
+type part struct {
+	name string // of the attribute
+	data []byte
+	blob *blobRef
+}
+
+// blobRef says what a blob holds.
+type blobRef struct {
+	name string // behind the item's folder
+	size int64
+	sum  [sha256.Size]byte
+}
+
+func (p *part) attribute() types.AttributeValue {
+	switch {
+	case p.blob == nil && len(p.data) == 0:
+		return &types.AttributeValueMemberNULL{Value: true}
+	case p.blob == nil:
+		return &types.AttributeValueMemberB{Value: p.data}
+	}
+	return &types.AttributeValueMemberM{Value: attributes{
+		blobName: &types.AttributeValueMemberS{Value: p.blob.name},
+		blobSize: &types.AttributeValueMemberN{Value: strconv.FormatInt(p.blob.size, 10)},
+		blobSum:  &types.AttributeValueMemberB{Value: p.blob.sum[:]},
+	}}
+}
+
+// size is about what the part adds to its item's.
+func (p *part) size() int {
+	if p.blob == nil {
+		return len(p.name) + len(p.data)
+	}
+	return len(p.name) + len(p.blob.name) + sha256.Size + 16
+}
+
+// recordParts are the value and the fields of a record.
+func recordParts(r refstore.Record) []part {
+	parts := []part{{name: attrValue, data: r.Value}}
+	for _, f := range r.Fields {
+		parts = append(parts, part{name: fieldPrefix + f.Name, data: f.Value})
+	}
+	return parts
+}
+
+// spill turns the largest parts into blobs until the item of k has at most limit bytes, or nothing large is left. It returns
+// those parts' data by the blobs' names.
+func spill(k itemKey, parts []part, version string, limit int) map[string][]byte {
+	size := len(partitionKey) + len(k.pk) + len(sortKey) + len(k.sk) + 2*(1+len(version))
+	for i := range parts {
+		size += parts[i].size()
+	}
+	var out map[string][]byte
+	for n := 0; size > limit; n++ {
+		largest := -1
+		for i, p := range parts {
+			if p.blob == nil && len(p.data) > keptInline && (largest < 0 || len(p.data) > len(parts[largest].data)) {
+				largest = i
+			}
+		}
+		if largest < 0 {
+			break
+		}
+		p := &parts[largest]
+		size -= p.size()
+		p.blob = &blobRef{name: version + "-" + strconv.Itoa(n), size: int64(len(p.data)), sum: sha256.Sum256(p.data)}
+		size += p.size()
+		if out == nil {
+			out = make(map[string][]byte)
+		}
+		out[blobFolder(recordBlobs, k)+p.blob.name] = p.data
+	}
+	return out
+}
+
+// A badItemError says that an item is none that this program writes.
+type badItemError struct {
+	table string
+	key   itemKey
+	what  string
+}
+
+func (e *badItemError) Error() string {
+	return fmt.Sprintf("table %s: item %q, %q: %s", e.table, e.key.pk, e.key.sk, e.what)
+}
+
+// decoder reads the attributes of an item and keeps the first error. Items are what anybody may have written.
+type decoder struct {
+	item attributes
+	bad  *badItemError
+	err  error
+}
+
+func (s *Store) decode(k itemKey, item attributes) *decoder {
+	return &decoder{item: item, bad: &badItemError{table: s.o.Table, key: k}}
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.bad.what = fmt.Sprintf(format, args...)
+		d.err = d.bad
+	}
+}
+
+// kindOf names the type of an attribute.
+func kindOf(a types.AttributeValue) string {
+	return strings.TrimPrefix(fmt.Sprintf("%T", a), "*types.AttributeValueMember")
+}
+
+func (d *decoder) text(name string) string {
+	switch a := d.item[name].(type) {
+	case nil:
+	case *types.AttributeValueMemberS:
+		return a.Value
+	default:
+		d.fail("attribute %q is of type %s, want S", name, kindOf(a))
+	}
+	return ""
+}
+
+func (d *decoder) bytes(name string) []byte {
+	switch a := d.item[name].(type) {
+	case nil:
+	case *types.AttributeValueMemberB:
+		return a.Value
+	default:
+		d.fail("attribute %q is of type %s, want B", name, kindOf(a))
+	}
+	return nil
+}
+
+// number reads what is not negative.
+func (d *decoder) number(name string) int64 {
+	switch a := d.item[name].(type) {
+	case nil:
+	case *types.AttributeValueMemberN:
+		n, err := strconv.ParseInt(a.Value, 10, 64)
+		if err != nil || n < 0 {
+			d.fail("attribute %q is %.40q, want a size", name, a.Value)
+		}
+		return max(n, 0)
+	default:
+		d.fail("attribute %q is of type %s, want N", name, kindOf(a))
+	}
+	return 0
+}
+
+func (d *decoder) flag(name string) bool {
+	switch a := d.item[name].(type) {
+	case nil:
+	case *types.AttributeValueMemberBOOL:
+		return a.Value
+	default:
+		d.fail("attribute %q is of type %s, want BOOL", name, kindOf(a))
+	}
+	return false
+}
+
+// version reads the version, which every item has.
+func (d *decoder) version() string {
+	v := d.text(attrVersion)
+	if v == "" {
+		d.fail("it has no version")
+	}
+	return v
+}
+
+// part reads a part of a record; ok says that it is there.
+func (d *decoder) part(name string) (p part, ok bool) {
+	switch a := d.item[name].(type) {
+	case nil:
+		return part{}, false
+	case *types.AttributeValueMemberNULL:
+		return part{name: name}, true
+	case *types.AttributeValueMemberB:
+		return part{name: name, data: a.Value}, true
+	case *types.AttributeValueMemberM:
+		m := decoder{item: a.Value, bad: d.bad}
+		ref := &blobRef{name: m.text(blobName), size: m.number(blobSize)}
+		sum := m.bytes(blobSum)
+		copy(ref.sum[:], sum)
+		switch {
+		case m.err != nil:
+			d.fail("attribute %q: %s", name, d.bad.what)
+		case len(sum) != sha256.Size || !safeBlobName(ref.name):
+			d.fail("attribute %q names no blob", name)
+		}
+		return part{name: name, blob: ref}, true
+	default:
+		d.fail("attribute %q is of type %s, want B, NULL or M", name, kindOf(a))
+		return part{}, true
+	}
+}
+
+// safeBlobName tells whether a name that an item gives stays inside the item's folder.
+func safeBlobName(name string) bool {
+	if name == "" || len(name) > 64 {
+		return false
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// blobsOf returns the names of the blobs that an item of a record, or some attributes of one, names.
+func (s *Store) blobsOf(k itemKey, item attributes) (names []string, err error) {
+	d := s.decode(k, item)
+	for attr := range item {
+		if attr != attrValue && !strings.HasPrefix(attr, fieldPrefix) {
+			continue
+		}
+		if p, _ := d.part(attr); p.blob != nil && safeBlobName(p.blob.name) {
+			names = append(names, blobFolder(recordBlobs, k)+p.blob.name)
+		}
+	}
+	return names, d.err
+}

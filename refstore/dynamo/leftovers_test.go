@@ -1,0 +1,152 @@
+package dynamo_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"e3/internal/testserver"
+	"e3/refstore"
+)
+
+func TestBlobLeftovers(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		o := srv.options(t)
+		b := o.Blobs.(*blobs)
+		s := open(t, o)
+		put(t, s, refstore.Record{Key: execution, Value: make([]byte, 50<<10)})
+		pieces(t, s, events, nil, 3, 10<<10)
+		used := b.names()
+		// What crashes leave: in the folders of what is there, and of what is gone.
+		gone := execution
+		gone.Sort = "gone"
+		goneStream := refstore.Key{Partition: "EVENTS/w", Sort: "gone"}
+		v := put(t, s, refstore.Record{Key: gone, Value: make([]byte, 50<<10)})
+		pieces(t, s, goneStream, nil, 1, 10<<10)
+		left := slices.DeleteFunc(b.names(), func(name string) bool { return slices.Contains(used, name) })
+		for _, name := range used {
+			left = append(left, name+"-left")
+			b.data[name+"-left"] = b.data[name]
+		}
+		kept := map[string][]byte{}
+		for _, name := range left {
+			kept[name] = b.data[name]
+		}
+		if err := errors.Join(s.Delete(t.Context(), gone, v), s.Remove(t.Context(), goneStream)); err != nil {
+			t.Fatal(err)
+		}
+		foreign := map[string][]byte{"records/of nobody": []byte("x"), "records/aa/b": nil, "streams/aa/b": bytes.Repeat([]byte{0xff}, 100), "objects/x": nil}
+		young := b.now
+		for _, some := range []map[string][]byte{kept, foreign} {
+			for name, data := range some {
+				b.data[name], b.at[name] = data, young
+			}
+		}
+		if n, err := s.RemoveLeftovers(t.Context(), young); n != 0 || err != nil {
+			t.Errorf("before anything is old: removed %d, %v, want 0", n, err)
+		}
+		if n, err := s.RemoveLeftovers(t.Context(), young.Add(time.Second)); n != len(left) || err != nil {
+			t.Errorf("removed %d, %v, want %d", n, err, len(left))
+		}
+		want := slices.Clone(used)
+		for name := range foreign {
+			want = append(want, name)
+		}
+		slices.Sort(want)
+		if got := b.names(); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got := len(read(t, s, events, 0)); got != 30<<10 {
+			t.Errorf("the stream has %d bytes, want %d", got, 30<<10)
+		}
+	})
+}
+
+// TestDeadEnumerations removes what says that there are executions where there are none any more, and only then.
+func TestDeadEnumerations(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		o := srv.options(t)
+		now := time.Now()
+		o.Now = func() time.Time { return now }
+		s, other := open(t, o), open(t, o)
+		inputs := func(name string) refstore.Key {
+			return refstore.Key{Partition: "EXECUTION/task/" + name, Sort: "id"}
+		}
+		want := func(when string, tasks, inputs []string) {
+			t.Helper()
+			if got := sorts(t, s, "TASKS"); !slices.Equal(got, tasks) {
+				t.Errorf("%s: got the tasks %q, want %q", when, got, tasks)
+			}
+			if got := sorts(t, s, "INPUTS/task"); !slices.Equal(got, inputs) {
+				t.Errorf("%s: got the inputs %q, want %q", when, got, inputs)
+			}
+		}
+		sweep := func(after time.Duration) {
+			t.Helper()
+			now = now.Add(after)
+			if _, err := s.RemoveLeftovers(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove := func(name string, v refstore.Version) {
+			t.Helper()
+			if err := s.Delete(t.Context(), inputs(name), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, b := put(t, s, refstore.Record{Key: inputs("a")}), put(t, s, refstore.Record{Key: inputs("b")})
+		task := []string{"task"}
+		remove("a", a)
+		sweep(time.Hour)
+		want("soon after", task, []string{"a", "b"})
+		// Another process puts one, which remembers nothing of it.
+		a = put(t, other, refstore.Record{Key: inputs("a")})
+		sweep(25 * time.Hour)
+		want("when there is one again", task, []string{"a", "b"})
+		remove("a", a)
+		sweep(25 * time.Hour)
+		want("a day after", task, []string{"b"})
+		remove("b", b)
+		sweep(25 * time.Hour)
+		want("when the task has none", task, nil)
+		sweep(25 * time.Hour)
+		want("a day after that", nil, nil)
+		put(t, s, refstore.Record{Key: inputs("a")})
+		want("when it is executed again", task, []string{"a"})
+	})
+}
+
+// TestDyingLogs goes on with the deletion of an execution that was cut off after the record went.
+func TestDyingLogs(t *testing.T) {
+	o := minidyn().options(t)
+	o.Patience = 50 * time.Millisecond
+	s := open(t, o)
+	broken, p := behind(t, o)
+	v := put(t, s, refstore.Record{Key: execution})
+	log := refstore.Key{Partition: "LOG/task/inputs/id", Sort: "stdout.txt"}
+	pieces(t, s, log, nil, 3, 10<<10)
+	p.Faults(1, testserver.Rule{Op: "DeleteItem", Skip: 1, Fault: testserver.DropBefore})
+	if err := broken.Delete(t.Context(), execution, v); err == nil {
+		t.Fatal("the deletion was to be cut off")
+	}
+	if _, err := s.Get(t.Context(), execution); !errors.Is(err, refstore.ErrNotFound) {
+		t.Fatalf("get: got error %v, want %v", err, refstore.ErrNotFound)
+	}
+	if _, err := s.RemoveLeftovers(t.Context(), time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Size(t.Context(), log); err != nil {
+		t.Errorf("soon after: %v", err)
+	}
+	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(25*time.Hour)); n != 1 || err != nil {
+		t.Errorf("a day after: removed %d, %v, want 1", n, err)
+	}
+	if _, err := s.Size(t.Context(), log); !errors.Is(err, refstore.ErrNotFound) {
+		t.Errorf("a day after: got error %v, want %v", err, refstore.ErrNotFound)
+	}
+	if got := o.Blobs.(*blobs).names(); len(got) > 0 {
+		t.Errorf("a day after there are the blobs %q", got)
+	}
+}

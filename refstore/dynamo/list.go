@@ -1,0 +1,195 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"e3/refstore"
+)
+
+// pages are how many items a query without a limit asks for at first and then; 0 is as many as the server puts on a page,
+// 1 MB. Most readers want the newest record and stop; what they do not look at would cost as much.
+var pages = [...]int{4, 64, 0}
+
+// maxSortKey is what the server takes as a sort key, in bytes.
+const maxSortKey = 1024
+
+// List implements [refstore.Store].
+func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
+	return func(yield func(refstore.Record, error) bool) {
+		if err := check(ctx, q.Validate()); err != nil {
+			yield(refstore.Record{}, err)
+			return
+		}
+		expression, names := projection(q.Fields)
+		if q.KeysOnly {
+			expression, names = "", nil
+		}
+		n := 0
+		// A record may turn out to be gone: the limit is counted here.
+		for item, err := range s.query(ctx, s.pk("", q.Partition), q, expression, names) {
+			var r refstore.Record
+			if err == nil {
+				r.Key = refstore.Key{Partition: q.Partition, Sort: item.sk}
+				if !q.KeysOnly {
+					r, err = s.get(ctx, r.Key, q.Fields, item.attributes)
+					if errors.Is(err, refstore.ErrNotFound) {
+						continue
+					}
+				}
+			}
+			if err != nil {
+				yield(refstore.Record{}, fmt.Errorf("list %q: %w", q.Partition, err))
+				return
+			}
+			if !yield(r, nil) {
+				return
+			}
+			if n++; n == q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// found is an item that a query has found.
+type found struct {
+	sk         string
+	attributes attributes
+}
+
+// query yields the items of a partition as q asks, all but the limit, which is taken as a hint, with the attributes of the
+// projection and the sort key. An error ends it.
+//
+// It goes on behind the last sort key that it has seen. That is what a start key would do, but servers differ over one whose item is gone.
+func (s *Store) query(ctx context.Context, pk string, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
+	if projection != "" {
+		projection = ", " + projection
+	}
+	return func(yield func(found, error) bool) {
+		beyond := func(sk, other string) bool {
+			return other == "" || q.Descending && sk < other || !q.Descending && sk > other
+		}
+		last, from, seen := "", q.After, 0
+		for page := 0; ; page++ {
+			condition, values, some := between(q.Prefix, from, q.Descending)
+			if !some {
+				return
+			}
+			values[":p"] = &types.AttributeValueMemberS{Value: pk}
+			in := &dynamodb.QueryInput{
+				TableName: &s.o.Table, ConsistentRead: aws.Bool(true), ScanIndexForward: aws.Bool(!q.Descending),
+				KeyConditionExpression: aws.String(partitionKey + " = :p" + condition), ExpressionAttributeValues: values,
+				ProjectionExpression: aws.String(sortKey + projection), ExpressionAttributeNames: names,
+				ReturnConsumedCapacity: s.ask(),
+			}
+			size := pages[min(page, len(pages)-1)]
+			if q.Limit > 0 {
+				size = max(q.Limit-seen, 1)
+			}
+			if size > 0 {
+				in.Limit = aws.Int32(int32(min(size, math.MaxInt32)))
+			}
+			out, _, err := do(ctx, s, "Query", func(ctx context.Context) (*dynamodb.QueryOutput, float64, error) {
+				out, err := s.client.Query(ctx, in)
+				if err != nil {
+					return nil, 0, err
+				}
+				return out, units(one(out.ConsumedCapacity)...), nil
+			})
+			if err != nil {
+				yield(found{}, err)
+				return
+			}
+			for _, item := range out.Items {
+				d := s.decode(itemKey{pk, ""}, item)
+				sk := d.text(sortKey)
+				if sk == "" {
+					d.fail("it has no sort key")
+					yield(found{}, d.err)
+					return
+				}
+				if !strings.HasPrefix(sk, q.Prefix) && beyondPrefix(sk, q) {
+					return
+				}
+				if !strings.HasPrefix(sk, q.Prefix) || !beyond(sk, q.After) || !beyond(sk, last) {
+					continue
+				}
+				last = sk
+				seen++
+				if !yield(found{sk, item}, nil) {
+					return
+				}
+			}
+			if len(out.LastEvaluatedKey) == 0 {
+				return
+			}
+			to, _ := out.LastEvaluatedKey[sortKey].(*types.AttributeValueMemberS)
+			if to == nil || page > 0 && !beyond(to.Value, from) {
+				yield(found{}, s.failed("Query", errors.New("the server's pages do not follow each other")))
+				return
+			}
+			from = to.Value
+		}
+	}
+}
+
+// beyondPrefix tells whether a sort key without the prefix lies behind all that have it, in the direction of travel.
+func beyondPrefix(sk string, q refstore.Query) bool {
+	return q.Descending == (sk < q.Prefix)
+}
+
+// between returns the condition on sort keys that have a prefix and lie behind after, in the direction of travel, or false
+// if there are none. It may let through some more: names that no key has, as bytes that are no UTF-8, are cut.
+func between(prefix, after string, descending bool) (condition string, values attributes, some bool) {
+	values = attributes{}
+	if len(prefix) > maxSortKey {
+		return "", nil, false
+	}
+	switch {
+	case after == "" || strings.HasPrefix(after, prefix):
+	case descending == (after < prefix): // after lies behind all of them
+		return "", nil, false
+	default: // before all of them
+		after = ""
+	}
+	// What has no prefix any more ends the query, so one bound will do.
+	bound := validPrefix(after)
+	switch {
+	case bound != "" && !descending:
+		values[":x"] = &types.AttributeValueMemberS{Value: bound}
+		return " AND " + sortKey + " > :x", values, true
+	case bound != "" && bound == after:
+		values[":x"] = &types.AttributeValueMemberS{Value: bound}
+		return " AND " + sortKey + " < :x", values, true
+	}
+	if bound = validPrefix(prefix); bound != "" {
+		values[":x"] = &types.AttributeValueMemberS{Value: bound}
+		return " AND begins_with(" + sortKey + ", :x)", values, true
+	}
+	return "", values, true
+}
+
+// validPrefix is the longest prefix of name that a sort key may have.
+func validPrefix(name string) string {
+	if len(name) > maxSortKey {
+		name = name[:maxSortKey]
+	}
+	for i := 0; i < len(name); {
+		r, n := utf8.DecodeRuneInString(name[i:])
+		if r == utf8.RuneError && n == 1 {
+			return name[:i]
+		}
+		i += n
+	}
+	return name
+}

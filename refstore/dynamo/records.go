@@ -1,0 +1,330 @@
+package dynamo
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"e3/refstore"
+)
+
+// projection asks for the value, the version and the given fields of records.
+func projection(fields []string) (expression string, names map[string]string) {
+	expression = attrVersion + ", " + attrValue
+	seen := make(map[string]bool, len(fields))
+	for _, f := range fields {
+		if f == "" || len(f) > refstore.MaxField || !utf8.ValidString(f) || seen[f] { // none has such a field; one is asked for twice
+			continue
+		}
+		seen[f] = true
+		if names == nil {
+			names = make(map[string]string, len(fields))
+		}
+		placeholder := "#f" + strconv.Itoa(len(names))
+		names[placeholder] = fieldPrefix + f
+		expression += ", " + placeholder
+	}
+	return expression, names
+}
+
+// Get implements [refstore.Store].
+func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
+	if err := check(ctx, key.Validate()); err != nil {
+		return refstore.Record{}, err
+	}
+	r, err := s.get(ctx, key, fields, nil)
+	if err != nil {
+		return refstore.Record{}, fmt.Errorf("get %q: %w", key, err)
+	}
+	return r, nil
+}
+
+// get reads a record from its item, which is read if it is nil, and again when a blob that it names has gone: the record
+// was written or deleted meanwhile.
+func (s *Store) get(ctx context.Context, key refstore.Key, fields []string, item attributes) (refstore.Record, error) {
+	k := s.recordKey(key)
+	expression, names := projection(fields)
+	var last refstore.Version
+	for {
+		if item == nil {
+			var err error
+			if item, err = s.getItem(ctx, k, expression, names); err != nil {
+				return refstore.Record{}, err
+			}
+			if item == nil {
+				return refstore.Record{}, refstore.ErrNotFound
+			}
+		}
+		r, err := s.load(ctx, key, k, fields, item)
+		if !errors.Is(err, refstore.ErrNotFound) {
+			return r, err
+		}
+		if r.Version == last {
+			return refstore.Record{}, s.decode(k, item).missing(err)
+		}
+		last, item = r.Version, nil
+	}
+}
+
+// missing says that an item names a blob that is not there. It does not match ErrNotFound: the record is there.
+func (d *decoder) missing(err error) error {
+	d.fail("it names what is not there: %v", err)
+	return d.err
+}
+
+// load makes a record of an item. With an ErrNotFound, about a blob, comes the item's version.
+func (s *Store) load(ctx context.Context, key refstore.Key, k itemKey, fields []string, item attributes) (refstore.Record, error) {
+	d := s.decode(k, item)
+	r := refstore.Record{Key: key, Version: refstore.Version(d.version())}
+	value, ok := d.part(attrValue)
+	if !ok {
+		d.fail("it has no value")
+	}
+	parts := []part{value}
+	for _, f := range fields {
+		if p, ok := d.part(fieldPrefix + f); ok {
+			parts = append(parts, p)
+		}
+	}
+	if d.err != nil {
+		return refstore.Record{}, d.err
+	}
+	for i := range parts {
+		if err := s.fetch(ctx, k, d, &parts[i]); err != nil {
+			return r, err
+		}
+	}
+	r.Value = parts[0].data
+	for _, p := range parts[1:] {
+		r.Fields = append(r.Fields, refstore.Field{Name: strings.TrimPrefix(p.name, fieldPrefix), Value: slices.Clone(p.data)})
+	}
+	return r, nil
+}
+
+// fetch reads a part's blob, if it has one, and checks it.
+func (s *Store) fetch(ctx context.Context, k itemKey, d *decoder, p *part) error {
+	if p.blob == nil {
+		return nil
+	}
+	data, err := s.readBlob(ctx, blobFolder(recordBlobs, k)+p.blob.name, k, p.blob.size)
+	if err != nil {
+		return err
+	}
+	if sha256.Sum256(data) != p.blob.sum {
+		d.fail("blob %s of attribute %q is not what was written", blobFolder(recordBlobs, k)+p.blob.name, p.name)
+		return d.err
+	}
+	p.data = data
+	return nil
+}
+
+// Put implements [refstore.Store]. It is atomic over value and fields.
+func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	err := check(ctx, r.Validate())
+	if err == nil && enumerates(r.Key.Partition) && (r.Version != refstore.Absent || len(r.Value) > 0 || len(r.Fields) > 0) {
+		err = fmt.Errorf("put %q: a record that stands for others has no value, no fields, and does not change: %w", r.Key, errors.ErrUnsupported)
+	}
+	var above []refstore.Key
+	if err == nil {
+		above, err = standFor(r.Key.Partition)
+	}
+	if err != nil {
+		return refstore.Absent, err
+	}
+	if r.Version == refstore.Absent {
+		err = s.enterRecords(ctx, r.Key, above)
+	}
+	var v refstore.Version
+	if err == nil {
+		v, err = s.put(ctx, r)
+	}
+	if err != nil {
+		return refstore.Absent, fmt.Errorf("put %q: %w", r.Key, err)
+	}
+	return v, nil
+}
+
+// put writes a record. What others have put in its item is not known: where it grows too large with that, more goes to blobs.
+func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version, err error) {
+	k := s.recordKey(r.Key)
+	for _, limit := range []int{maxItem, 1 << 10} {
+		version := newVersion()
+		parts := recordParts(r)
+		blobs := spill(k, parts, version, limit)
+		names := make([]string, 0, len(blobs))
+		for name, data := range blobs {
+			names = append(names, name)
+			if err := s.putBlob(ctx, name, k, data); err != nil {
+				s.deleteBlobs(ctx, names)
+				return refstore.Absent, err
+			}
+		}
+		var replaced []string
+		var nothing bool
+		replaced, nothing, err = s.write(ctx, k, parts, version, string(r.Version))
+		if err == nil {
+			s.deleteBlobs(ctx, replaced)
+			return refstore.Version(version), nil
+		}
+		if nothing {
+			s.deleteBlobs(ctx, names)
+		}
+		if !tooLarge(err) {
+			break
+		}
+	}
+	return refstore.Absent, err
+}
+
+// tooLarge tells whether an item was refused for its size.
+func tooLarge(err error) bool {
+	var answer interface {
+		ErrorCode() string
+		ErrorMessage() string
+	}
+	return errors.As(err, &answer) && answer.ErrorCode() == "ValidationException" && strings.Contains(answer.ErrorMessage(), "maximum allowed size")
+}
+
+// write writes parts as the given version of a record in place of another. It returns the blobs that the item does not
+// name any more and, with an error, whether nothing can have happened.
+func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, replaces string) (replaced []string, nothing bool, err error) {
+	var doubt bool
+	if replaces == string(refstore.Absent) {
+		item := k.attributes()
+		item[attrVersion] = &types.AttributeValueMemberS{Value: version}
+		for i := range parts {
+			item[parts[i].name] = parts[i].attribute()
+		}
+		doubt, err = s.putItem(ctx, item, "attribute_not_exists("+partitionKey+")", nil)
+	} else {
+		in := &dynamodb.UpdateItemInput{
+			Key:                 k.attributes(),
+			UpdateExpression:    aws.String("SET " + attrVersion + " = :v, " + attrReplaced + " = :o"),
+			ConditionExpression: aws.String(attrVersion + " = :o"),
+			ExpressionAttributeValues: attributes{
+				":v": &types.AttributeValueMemberS{Value: version}, ":o": &types.AttributeValueMemberS{Value: replaces},
+			},
+			ExpressionAttributeNames: make(map[string]string, len(parts)),
+		}
+		for i := range parts {
+			n := strconv.Itoa(i)
+			in.ExpressionAttributeNames["#"+n] = parts[i].name
+			in.ExpressionAttributeValues[":"+n] = parts[i].attribute()
+			*in.UpdateExpression += ", #" + n + " = :" + n
+		}
+		var old attributes
+		if old, doubt, err = s.updateItem(ctx, in); err == nil {
+			replaced, _ = s.blobsOf(k, old) // what was bad is replaced
+		}
+	}
+	if conditionFailed(err) {
+		if !doubt {
+			return nil, true, refstore.ErrConflict
+		}
+		err = s.settle(ctx, k, version, replaces)
+		doubt = !errors.Is(err, refstore.ErrConflict)
+	}
+	return replaced, !doubt, err
+}
+
+// settle finds out what became of a write of version in place of another, one try of which may have happened: nil if it
+// did, ErrConflict if it did not.
+func (s *Store) settle(ctx context.Context, k itemKey, version, replaces string) error {
+	item, err := s.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
+	if err != nil {
+		return err
+	}
+	if item != nil {
+		d := s.decode(k, item)
+		now, before := d.version(), d.text(attrReplaced)
+		switch {
+		case d.err != nil:
+			return d.err
+		case now == version || before == version:
+			return nil
+		case before == replaces && before != string(refstore.Absent):
+			return refstore.ErrConflict
+		}
+	}
+	return refstore.ErrInDoubt
+}
+
+// Delete implements [refstore.Store]. One whose answer got lost, and that finds nothing when it is tried again, counts
+// as done. The logs of an execution go with its record.
+func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
+	if err := check(ctx, key.Validate()); err != nil {
+		return err
+	}
+	if enumerates(key.Partition) {
+		return fmt.Errorf("delete %q: a record that stands for others goes with them: %w", key, errors.ErrUnsupported)
+	}
+	finish := func() error { return nil }
+	logs, ok := logsOf(key)
+	if ok {
+		var err error
+		if finish, err = s.dyingLogs(ctx, logs); err != nil {
+			return fmt.Errorf("delete %q: %w", key, err)
+		}
+	}
+	if err := s.delete(ctx, s.recordKey(key), v); err != nil {
+		return fmt.Errorf("delete %q: %w", key, err)
+	}
+	err := finish()
+	if id, found := s.idItem(key); err == nil && found {
+		_, _, err = s.deleteItem(ctx, id, "attribute_exists("+partitionKey+")", nil)
+		if conditionFailed(err) {
+			err = nil
+		}
+	}
+	if err == nil && ok {
+		err = s.dyingInputs(ctx, key.Partition)
+	}
+	if err != nil {
+		return fmt.Errorf("delete %q: it is gone, but not all that lay beside it: %w", key, err)
+	}
+	return nil
+}
+
+func (s *Store) delete(ctx context.Context, k itemKey, v refstore.Version) error {
+	if v == refstore.Absent {
+		v = "-" // no record's
+	}
+	old, doubt, err := s.deleteItem(ctx, k, attrVersion+" = :v", attributes{":v": &types.AttributeValueMemberS{Value: string(v)}})
+	if err == nil {
+		names, _ := s.blobsOf(k, old) // what was bad is gone
+		s.deleteBlobs(ctx, names)
+		return nil
+	}
+	if !conditionFailed(err) {
+		return err
+	}
+	item, err := s.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
+	switch {
+	case err != nil:
+		return err
+	case item == nil && doubt:
+		return nil
+	case item == nil:
+		return refstore.ErrNotFound
+	case !doubt || s.decode(k, item).text(attrReplaced) == string(v):
+		return refstore.ErrConflict
+	}
+	return refstore.ErrInDoubt
+}
+
+// check returns the first reason not to begin an operation.
+func check(ctx context.Context, invalid error) error {
+	if invalid != nil {
+		return invalid
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,204 @@
+package dynamo_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"e3/internal/testserver"
+	"e3/refstore"
+	"e3/refstore/dynamo"
+)
+
+// behind returns a store whose requests go through a proxy.
+func behind(t *testing.T, o dynamo.Options) (*dynamo.Store, *testserver.Proxy) {
+	t.Helper()
+	p := testserver.NewProxy(t, o.Endpoint)
+	o.Endpoint = p.URL()
+	return open(t, o), p
+}
+
+// TestLostAnswers loses the answer of a write that took effect: the next try finds out.
+func TestLostAnswers(t *testing.T) {
+	for _, fault := range []testserver.Fault{testserver.DropAfter, testserver.DropWithin} {
+		t.Run(fault.String(), func(t *testing.T) {
+			o := minidyn().options(t)
+			s, p := behind(t, o)
+			ctx := t.Context()
+			lose := func(op string) { p.Faults(1, testserver.Rule{Op: op, Fault: fault, Times: 1}) }
+			r := refstore.Record{Key: refstore.Key{Partition: "INDEX/a", Sort: "a"}, Value: []byte("one")}
+			check := func(what string) {
+				t.Helper()
+				got, err := s.Get(ctx, r.Key)
+				if err != nil || got.Version != r.Version || string(got.Value) != string(r.Value) {
+					t.Errorf("%s: got %+v, %v, want %+v", what, got, err, r)
+				}
+			}
+			lose("PutItem")
+			r.Version = put(t, s, r)
+			check("create")
+			lose("UpdateItem")
+			r.Value = []byte("two")
+			r.Version = put(t, s, r)
+			check("update")
+			lose("DeleteItem")
+			if err := s.Delete(ctx, r.Key, r.Version); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+			if _, err := s.Get(ctx, r.Key); !errors.Is(err, refstore.ErrNotFound) {
+				t.Errorf("get after delete: got error %v, want %v", err, refstore.ErrNotFound)
+			}
+			lose("PutItem")
+			pieces(t, s, events, nil, 1, 10)
+			lose("PutItem")
+			pieces(t, s, events, read(t, s, events, 0), 1, 10<<10)
+			if got := read(t, s, events, 0); len(got) != 10+10<<10 {
+				t.Errorf("stream: got %d bytes, want %d", len(got), 10+10<<10)
+			}
+			lose("PutItem")
+			if err := s.Cut(ctx, events, 5); err != nil {
+				t.Errorf("cut: %v", err)
+			}
+			lose("PutItem")
+			if err := s.Seal(ctx, events); err != nil {
+				t.Errorf("seal: %v", err)
+			}
+			lose("DeleteItem")
+			if err := s.Remove(ctx, events); err != nil {
+				t.Errorf("remove: %v", err)
+			}
+		})
+	}
+}
+
+// TestLostConflict loses the answer of a write, and others write before it is tried again.
+func TestLostConflict(t *testing.T) {
+	o := minidyn().options(t)
+	other := open(t, o)
+	for _, c := range []struct {
+		name   string
+		fault  testserver.Fault
+		others int // how many writes of others come in between
+		want   error
+	}{
+		{"it happened, and one write since", testserver.DropAfter, 1, nil},
+		{"it did not happen, as another was faster", testserver.DropBefore, 1, refstore.ErrConflict},
+		{"nothing can tell", testserver.DropAfter, 2, errUnclear},
+		{"nothing can tell whether it happened", testserver.DropBefore, 2, errUnclear},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			key := refstore.Key{Partition: "INDEX/a", Sort: c.name}
+			v := put(t, other, refstore.Record{Key: key})
+			// The first try meets the fault, the second waits until others have written.
+			o := o
+			o.Attempt = 10 * time.Second
+			s, p := behind(t, o)
+			p.Faults(1, testserver.Rule{Op: "UpdateItem", Fault: c.fault, Times: 1}, testserver.Rule{Op: "UpdateItem", Fault: testserver.Hang, Times: 1})
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.Put(t.Context(), refstore.Record{Key: key, Value: []byte("ours"), Version: v})
+				done <- err
+			}()
+			for p.Calls()["UpdateItem"] < 2 {
+				time.Sleep(time.Millisecond) // the proxy has no other way to tell
+			}
+			for range c.others {
+				r, err := other.Get(t.Context(), key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Value = []byte("theirs")
+				put(t, other, r)
+			}
+			p.Release()
+			err := <-done
+			if c.want == errUnclear {
+				if err == nil || errors.Is(err, refstore.ErrConflict) || !strings.Contains(err.Error(), "may have happened") {
+					t.Errorf("got error %v, want one that leaves it open", err)
+				}
+			} else if !errors.Is(err, c.want) {
+				t.Errorf("got error %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+var errUnclear = errors.New("unclear")
+
+// TestTriedAgain lets requests fail a few times in ways in which nothing happens, or nothing is known.
+func TestTriedAgain(t *testing.T) {
+	for _, fault := range []testserver.Fault{testserver.Throttle, testserver.Fail, testserver.DropBefore} {
+		t.Run(fault.String(), func(t *testing.T) {
+			s, p := behind(t, minidyn().options(t))
+			for _, op := range []string{"BatchWriteItem", "PutItem", "GetItem", "Query", "UpdateItem", "DeleteItem"} {
+				p.Faults(1, testserver.Rule{Op: op, Fault: fault, Times: 3})
+				r := refstore.Record{Key: refstore.Key{Partition: "EXECUTION/" + op + "/inputs", Sort: "id"}, Value: []byte("one")}
+				r.Version = put(t, s, r)
+				r.Version = put(t, s, r)
+				if got := sorts(t, s, r.Key.Partition); len(got) != 1 {
+					t.Errorf("%s: list: got %q", op, got)
+				}
+				if _, err := s.Get(t.Context(), r.Key); err != nil {
+					t.Errorf("%s: %v", op, err)
+				}
+				if err := s.Delete(t.Context(), r.Key, r.Version); err != nil {
+					t.Errorf("%s: %v", op, err)
+				}
+				if got := p.Struck()[fault]; got == 0 {
+					t.Errorf("%s was never struck", op)
+				}
+			}
+		})
+	}
+}
+
+func TestGivesUp(t *testing.T) {
+	o := minidyn().options(t)
+	o.Patience = 50 * time.Millisecond
+	s, p := behind(t, o)
+	key := refstore.Key{Partition: "INDEX/a", Sort: "a"}
+	p.Faults(1, testserver.Rule{Fault: testserver.Throttle})
+	if _, err := s.Get(t.Context(), key); err == nil || !strings.Contains(err.Error(), "gave up after") || !strings.Contains(err.Error(), o.Table) {
+		t.Errorf("get: got error %v, want one that says so", err)
+	}
+	o.Patience = time.Hour
+	s, p = behind(t, o)
+	p.Faults(1, testserver.Rule{Fault: testserver.Throttle})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Get(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("get until the context ends: got error %v, want %v", err, context.DeadlineExceeded)
+	}
+}
+
+// TestSlowAnswers has an answer come later than a request may take.
+func TestSlowAnswers(t *testing.T) {
+	o := minidyn().options(t)
+	o.Attempt = 100 * time.Millisecond
+	s, p := behind(t, o)
+	p.Faults(1, testserver.Rule{Op: "PutItem", Fault: testserver.DelayAfter, Delay: time.Second, Times: 1})
+	r := refstore.Record{Key: refstore.Key{Partition: "INDEX/a", Sort: "a"}}
+	v := put(t, s, r)
+	if got, err := s.Get(t.Context(), r.Key); err != nil || got.Version != v {
+		t.Errorf("got %+v, %v, want version %q", got, err, v)
+	}
+	if got := p.Calls()["PutItem"]; got != 2 {
+		t.Errorf("got %d tries, want 2", got)
+	}
+}
+
+func TestNoTable(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		o := srv.options(t)
+		o.Table = testserver.Name()
+		s := open(t, o)
+		if _, err := s.Get(t.Context(), execution); !errors.Is(err, dynamo.ErrNoTable) || !strings.Contains(err.Error(), o.Table) {
+			t.Errorf("get: got error %v, want %v", err, dynamo.ErrNoTable)
+		}
+		if _, err := s.Put(t.Context(), refstore.Record{Key: execution}); !errors.Is(err, dynamo.ErrNoTable) {
+			t.Errorf("put: got error %v, want %v", err, dynamo.ErrNoTable)
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package dynamo
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// A process may be stopped at any point, also between its last look at the clock and the moment at which a request leaves it. So a
+// write asks [Options.Standing] with each try, after it was signed: what was signed while the answer was yes is
+// refused by the server when it comes too late.
+
+// writes is the key in a context of the partition that is written to.
+type writes struct{}
+
+// writing says that the requests under the context write to an item.
+func (s *Store) writing(ctx context.Context, item attributes) context.Context {
+	pk, ok := item[partitionKey].(*types.AttributeValueMemberS)
+	if s.o.Standing == nil || !ok {
+		return ctx
+	}
+	_, partition, _ := s.parsePK(pk.Value)
+	return context.WithValue(ctx, writes{}, partition)
+}
+
+// guarded has a client ask before it sends a write.
+func guarded(standing func(partition string) error) func(*dynamodb.Options) {
+	ask := middleware.FinalizeMiddlewareFunc("Standing", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+		if partition, ok := ctx.Value(writes{}).(string); ok {
+			if err := standing(partition); err != nil {
+				return middleware.FinalizeOutput{}, middleware.Metadata{}, fmt.Errorf("not sent: %w", err)
+			}
+		}
+		return next.HandleFinalize(ctx, in)
+	})
+	return func(o *dynamodb.Options) {
+		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
+			return stack.Finalize.Insert(ask, "Signing", middleware.After)
+		})
+	}
+}

@@ -1,0 +1,406 @@
+package dynamo
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"e3/refstore"
+)
+
+// StreamPace is how long those who append now and then should gather what they have: each append is a request, which writes
+// the stream's tail anew.
+func (s *Store) StreamPace() time.Duration { return s.o.Pace }
+
+// change is what an operation makes of a head.
+type change struct {
+	next *head        // nil: there is nothing to do
+	made []streamPart // put for next; deleted if it does not become the head
+	gone []streamPart // not in next any more; deleted once it is the head
+}
+
+// maxHeads bounds the heads that are remembered: 10 KiB each at most.
+const maxHeads = 1024
+
+// remember keeps the head that this process has written last, so that the next append need not read it; nil forgets it.
+func (s *Store) remember(key refstore.Key, h *head) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h == nil || h.sealed {
+		delete(s.heads, key)
+		return
+	}
+	if len(s.heads) >= maxHeads {
+		for other := range s.heads {
+			delete(s.heads, other)
+			break
+		}
+	}
+	s.heads[key] = h
+}
+
+// change replaces the head of a stream by what f makes of it; nil is a stream that does not exist. At first f may see a head
+// that is not the current one; then what it returns counts only if that is written and nobody has written since. create says
+// that the stream may well not exist.
+func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f func(h *head) (change, error)) error {
+	k := s.streamKey(key)
+	s.mu.Lock()
+	h := s.heads[key]
+	s.mu.Unlock()
+	fresh := false
+	read := func() (err error) {
+		h, err = s.readHead(ctx, k)
+		fresh = true
+		return err
+	}
+	if h == nil && !create {
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	for {
+		c, err := f(h)
+		if (err != nil || c.next == nil) && !fresh && ctx.Err() == nil {
+			if err := read(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil || c.next == nil {
+			return err
+		}
+		won, doubt, err := s.writeHead(ctx, key, h, c.next)
+		if won {
+			s.remember(key, c.next)
+			s.deleteBlobs(ctx, blobNames(k, c.gone))
+			return nil
+		}
+		s.remember(key, nil)
+		if err != nil && doubt {
+			return err
+		}
+		s.deleteBlobs(ctx, blobNames(k, c.made))
+		if err != nil {
+			return err
+		}
+		if err := read(); err != nil {
+			return err
+		}
+	}
+}
+
+// writeHead writes next in place of h, which may be nil. Without an error it tells whether it did; with one, doubt says
+// that it may have.
+func (s *Store) writeHead(ctx context.Context, key refstore.Key, h, next *head) (won, doubt bool, err error) {
+	k := s.streamKey(key)
+	next.version = newVersion()
+	condition, values := "attribute_not_exists("+partitionKey+")", attributes(nil)
+	if h == nil {
+		next.replaced, next.stream = "", newVersion()
+		if err := s.enter(ctx, []itemKey{s.partitionItem(key.Partition)}); err != nil {
+			return false, false, err
+		}
+	} else {
+		next.replaced = h.version
+		condition, values = attrVersion+" = :o", attributes{":o": &types.AttributeValueMemberS{Value: h.version}}
+	}
+	doubt, err = s.putItem(ctx, next.item(k), condition, values)
+	if conditionFailed(err) {
+		if !doubt {
+			return false, false, nil
+		}
+		err = s.settle(ctx, k, next.version, next.replaced)
+		if errors.Is(err, refstore.ErrConflict) {
+			return false, false, nil
+		}
+	}
+	return err == nil, doubt, err
+}
+
+// Append implements [refstore.Streams].
+func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
+	if err := checkOffset(ctx, key, offset); err != nil {
+		return err
+	}
+	err := s.change(ctx, key, offset == 0, func(h *head) (change, error) {
+		next := head{}
+		if h != nil {
+			next = *h
+		}
+		switch {
+		case next.sealed:
+			return change{}, refstore.ErrSealed
+		case offset != next.size:
+			return change{}, fmt.Errorf("it has %d bytes: %w", next.size, refstore.ErrConflict)
+		case h != nil && len(data) == 0:
+			return change{}, nil
+		}
+		next.size += int64(len(data))
+		next.tail = slices.Concat(next.tail, data)
+		if len(next.tail) <= maxTail {
+			return change{next: &next}, nil
+		}
+		return s.flush(ctx, s.streamKey(key), next)
+	})
+	if err != nil {
+		return fmt.Errorf("append to %q at %d: %w", key, offset, err)
+	}
+	return nil
+}
+
+// flush makes the tail of a head a part.
+func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error) {
+	c := change{next: &next}
+	p, err := s.putPart(ctx, k, next.tail)
+	if err != nil {
+		return change{}, err
+	}
+	c.made = append(c.made, p)
+	next.parts = append(slices.Clone(next.parts), p)
+	next.tail = nil
+	if err := s.merge(ctx, k, &c); err != nil {
+		s.deleteBlobs(ctx, blobNames(k, c.made))
+		return change{}, err
+	}
+	return c, nil
+}
+
+func (s *Store) putPart(ctx context.Context, k itemKey, data []byte) (streamPart, error) {
+	p := streamPart{size: int64(len(data))}
+	rand.Read(p.id[:]) // never fails
+	return p, s.putBlob(ctx, blobNames(k, []streamPart{p})[0], k, data)
+}
+
+const (
+	// maxParts is how many parts a head names, unless that would need parts larger than maxMerged.
+	maxParts = 64
+	// mergeRun is how many parts become one.
+	mergeRun = 16
+	// maxMerged bounds a part that is made of others, and so the memory that it takes.
+	maxMerged = 16 << 20
+)
+
+// merge makes one part of the run of parts with the fewest bytes where there are too many. So bytes are written again about
+// once for each factor of mergeRun in the length of the stream.
+func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
+	parts := c.next.parts
+	if len(parts) <= maxParts {
+		return nil
+	}
+	first, least := -1, int64(maxMerged)
+	for i := range len(parts) - mergeRun + 1 {
+		if sum := total(parts[i : i+mergeRun]); sum <= least {
+			first, least = i, sum
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	run := parts[first : first+mergeRun]
+	data := bytes.NewBuffer(make([]byte, 0, least))
+	for i, name := range blobNames(k, run) {
+		piece, err := s.readBlob(ctx, name, k, run[i].size)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return nil // the head is old, as its write will show; or the part is lost, and no reason not to append
+		}
+		if err != nil {
+			return err
+		}
+		data.Write(piece)
+	}
+	p, err := s.putPart(ctx, k, data.Bytes())
+	if err != nil {
+		return err
+	}
+	c.made = append(c.made, p)
+	c.gone = append(c.gone, run...)
+	c.next.parts = slices.Concat(parts[:first], []streamPart{p}, parts[first+mergeRun:])
+	return nil
+}
+
+func total(parts []streamPart) (sum int64) {
+	for _, p := range parts {
+		sum += p.size
+	}
+	return sum
+}
+
+// Size implements [refstore.Streams].
+func (s *Store) Size(ctx context.Context, key refstore.Key) (refstore.StreamInfo, error) {
+	if err := check(ctx, key.Validate()); err != nil {
+		return refstore.StreamInfo{}, err
+	}
+	h, err := s.lookAt(ctx, key)
+	if err == nil && h == nil {
+		err = refstore.ErrNotFound
+	}
+	if err != nil {
+		return refstore.StreamInfo{}, fmt.Errorf("size of %q: %w", key, err)
+	}
+	return refstore.StreamInfo{Size: h.size, Sealed: h.sealed}, nil
+}
+
+// Cut implements [refstore.Streams].
+func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
+	if err := checkOffset(ctx, key, size); err != nil {
+		return err
+	}
+	err := s.change(ctx, key, false, func(h *head) (change, error) {
+		switch {
+		case h == nil:
+			return change{}, refstore.ErrNotFound
+		case h.sealed:
+			return change{}, refstore.ErrSealed
+		case size > h.size:
+			return change{}, fmt.Errorf("it has %d bytes: %w", h.size, refstore.ErrConflict)
+		case size == h.size:
+			return change{}, nil
+		}
+		next := *h
+		next.size, next.cutTo = size, size
+		next.cuts++
+		c := change{next: &next}
+		left := size
+		next.parts = nil
+		for i, p := range h.parts {
+			if left == 0 {
+				c.gone = h.parts[i:]
+				break
+			}
+			p.size = min(p.size, left) // the blob stays as it is
+			left -= p.size
+			next.parts = append(next.parts, p)
+		}
+		next.tail = h.tail[:left]
+		return c, nil
+	})
+	if err != nil {
+		return fmt.Errorf("cut %q to %d: %w", key, size, err)
+	}
+	return nil
+}
+
+// Seal implements [refstore.Streams]. The tail stays in the head: it is read with it.
+func (s *Store) Seal(ctx context.Context, key refstore.Key) error {
+	if err := check(ctx, key.Validate()); err != nil {
+		return err
+	}
+	err := s.change(ctx, key, false, func(h *head) (change, error) {
+		next := head{}
+		if h != nil {
+			next = *h
+		}
+		if next.sealed {
+			return change{}, nil
+		}
+		next.sealed = true
+		return change{next: &next}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("seal %q: %w", key, err)
+	}
+	return nil
+}
+
+// Remove implements [refstore.Streams].
+func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
+	if err := check(ctx, key.Validate()); err != nil {
+		return err
+	}
+	s.remember(key, nil)
+	if err := s.remove(ctx, s.streamKey(key)); err != nil {
+		return fmt.Errorf("remove %q: %w", key, err)
+	}
+	return nil
+}
+
+func (s *Store) remove(ctx context.Context, k itemKey) error {
+	for {
+		h, err := s.readHead(ctx, k)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return refstore.ErrNotFound
+		}
+		// Another stream that takes its place meanwhile is not meant.
+		old, doubt, err := s.deleteItem(ctx, k, attrStream+" = :i", attributes{":i": &types.AttributeValueMemberS{Value: h.stream}})
+		switch {
+		case conditionFailed(err) && doubt:
+			return nil // and the blobs are left over
+		case conditionFailed(err):
+			continue
+		case err != nil:
+			return err
+		}
+		if last, err := s.decodeHead(k, old); err == nil {
+			h = last // somebody may have appended
+		}
+		s.deleteBlobs(ctx, blobNames(k, h.parts))
+		return nil
+	}
+}
+
+// ListStreams implements [refstore.Streams]. Logs that are fields of their execution's record are not among them.
+func (s *Store) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Key, error] {
+	return func(yield func(refstore.Key, error) bool) {
+		if err := check(ctx, q.Validate()); err != nil {
+			yield(refstore.Key{}, err)
+			return
+		}
+		n := 0
+		for item, err := range s.query(ctx, s.pk(streamPrefix, q.Partition), q, "", nil) {
+			if err != nil {
+				yield(refstore.Key{}, fmt.Errorf("list streams %q: %w", q.Partition, err))
+				return
+			}
+			if !yield(refstore.Key{Partition: q.Partition, Sort: item.sk}, nil) {
+				return
+			}
+			if n++; n == q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// ListPartitions implements [refstore.Streams]. It holds the names of all partitions of the kind.
+func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := check(ctx, refstore.Query{Partition: kind}.Validate()); err != nil {
+			yield("", err)
+			return
+		}
+		var partitions []string
+		for item, err := range s.query(ctx, s.pk(partitionPrefix, kind), refstore.Query{}, "", nil) {
+			if err != nil {
+				yield("", fmt.Errorf("list partitions of %q: %w", kind, err))
+				return
+			}
+			partitions = append(partitions, item.sk)
+		}
+		slices.SortFunc(partitions, func(a, b string) int {
+			return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+		})
+		for _, p := range partitions {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+func checkOffset(ctx context.Context, key refstore.Key, offset int64) error {
+	if offset < 0 {
+		return fmt.Errorf("stream %q: %w: negative offset %d", key, refstore.ErrInvalid, offset)
+	}
+	return check(ctx, key.Validate())
+}

@@ -1,0 +1,254 @@
+package dynamo_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"e3/refstore"
+	"e3/refstore/dynamo"
+)
+
+var events = refstore.Key{Partition: "EVENTS/w", Sort: "r"}
+
+// read reads a stream from an offset on.
+func read(t testing.TB, s *dynamo.Store, key refstore.Key, offset int64) []byte {
+	t.Helper()
+	r, err := s.Open(t.Context(), key, offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// pieces writes n pieces of a size and returns all bytes.
+func pieces(t testing.TB, s *dynamo.Store, key refstore.Key, data []byte, n, size int) []byte {
+	t.Helper()
+	for i := range n {
+		piece := bytes.Repeat([]byte{byte('a' + i%26)}, size)
+		if err := s.Append(t.Context(), key, int64(len(data)), piece); err != nil {
+			t.Fatal(err)
+		}
+		data = append(data, piece...)
+	}
+	return data
+}
+
+func TestLongStream(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		o := srv.options(t)
+		b := o.Blobs.(*blobs)
+		s := open(t, o)
+		data := pieces(t, s, events, nil, 600, 5<<10)
+		if n := len(b.names()); n > 64 {
+			t.Errorf("%d bytes are %d parts, want at most 64", len(data), n)
+		}
+		for _, offset := range []int64{0, 1, 5<<10 - 1, 123456, int64(len(data)) - 1, int64(len(data)), int64(len(data)) + 1} {
+			if got, want := read(t, s, events, offset), data[min(offset, int64(len(data))):]; !bytes.Equal(got, want) {
+				t.Errorf("from %d: got %d bytes, other than the %d that were written", offset, len(got), len(want))
+			}
+		}
+		// Within the tail, within parts, at a joint, to nothing.
+		for _, size := range []int{len(data) - 1, len(data) - 20000, len(data) / 2, 10 << 10, 10, 0} {
+			if err := s.Cut(t.Context(), events, int64(size)); err != nil {
+				t.Fatal(err)
+			}
+			data = data[:size:size]
+			if got := read(t, s, events, 0); !bytes.Equal(got, data) {
+				t.Errorf("cut to %d: got %d other bytes", size, len(got))
+			}
+			data = pieces(t, s, events, data, 3, 6<<10)
+			if got := read(t, s, events, 0); !bytes.Equal(got, data) {
+				t.Errorf("cut to %d and appended to: got %d other bytes", size, len(got))
+			}
+		}
+		if err := s.Remove(t.Context(), events); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.names(); len(got) > 0 {
+			t.Errorf("after removal there are the blobs %q", got)
+		}
+	})
+}
+
+// TestReadWhileMerging reads on in a stream whose parts are merged under the reader's hands.
+func TestReadWhileMerging(t *testing.T) {
+	s := open(t, minidyn().options(t))
+	data := pieces(t, s, events, nil, 60, 10<<10)
+	r, err := s.Open(t.Context(), events, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 15<<10)
+	if _, err := io.ReadFull(r, got); err != nil {
+		t.Fatal(err)
+	}
+	pieces(t, s, events, data, 100, 10<<10)
+	rest, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got = append(got, rest...); !bytes.Equal(got, data) {
+		t.Errorf("got %d other bytes than the %d that the stream had when it was opened", len(got), len(data))
+	}
+}
+
+func TestReadWhatIsRemoved(t *testing.T) {
+	s := open(t, minidyn().options(t))
+	pieces(t, s, events, nil, 5, 10<<10)
+	r, err := s.Open(t.Context(), events, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := s.Remove(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(r); !errors.Is(err, refstore.ErrNotFound) {
+		t.Errorf("got error %v, want %v", err, refstore.ErrNotFound)
+	}
+}
+
+// TestTwoAppenders appends by turns from two processes, each of which remembers a head that is old.
+func TestTwoAppenders(t *testing.T) {
+	o := minidyn().options(t)
+	stores := []*dynamo.Store{open(t, o), open(t, o)}
+	var want []byte
+	for i := range 40 {
+		piece := bytes.Repeat([]byte{byte('a' + i%26)}, 3000)
+		if err := stores[i%2].Append(t.Context(), events, int64(len(want)), piece); err != nil {
+			t.Fatal(err)
+		}
+		if err := stores[(i+1)%2].Append(t.Context(), events, int64(len(want)), piece); !errors.Is(err, refstore.ErrConflict) {
+			t.Errorf("append at the wrong offset: got error %v, want %v", err, refstore.ErrConflict)
+		}
+		want = append(want, piece...)
+	}
+	if got := read(t, stores[0], events, 0); !bytes.Equal(got, want) {
+		t.Errorf("got %d other bytes than the %d that were written", len(got), len(want))
+	}
+	if err := stores[0].Seal(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	if err := stores[1].Append(t.Context(), events, int64(len(want)), nil); !errors.Is(err, refstore.ErrSealed) {
+		t.Errorf("append to what another has sealed: got error %v, want %v", err, refstore.ErrSealed)
+	}
+}
+
+// TestFollowCuts follows a stream that is cut behind the follower's back and has grown again since.
+func TestFollowCuts(t *testing.T) {
+	s := open(t, minidyn().options(t))
+	want := func(r io.Reader, text string) {
+		t.Helper()
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(r, got); err != nil || string(got) != text {
+			t.Fatalf("got %q, %v, want %q", got, err, text)
+		}
+	}
+	if err := s.Append(t.Context(), events, 0, []byte("one two")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Follow(t.Context(), events, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	want(r, "one")
+	want(r, " two")
+	if err := errors.Join(s.Append(t.Context(), events, 7, []byte(" tor")), s.Cut(t.Context(), events, 7), s.Append(t.Context(), events, 7, []byte(" three"))); err != nil {
+		t.Fatal(err)
+	}
+	want(r, " three") // what was read is still there
+	if err := errors.Join(s.Cut(t.Context(), events, 3), s.Append(t.Context(), events, 3, []byte(" 2 and much more"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, refstore.ErrConflict) {
+		t.Errorf("got error %v, want %v", err, refstore.ErrConflict)
+	}
+}
+
+// TestShortLogs reads the log that is a field of its execution's record.
+func TestShortLogs(t *testing.T) {
+	s := open(t, minidyn().options(t))
+	log := refstore.Key{Partition: "LOG/task/inputs/id", Sort: "stdout.txt"}
+	r, err := s.Follow(t.Context(), log, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	text := strings.Repeat("a line\n", 10000)
+	put(t, s, refstore.Record{Key: execution, Fields: []refstore.Field{{Name: "stdout.txt", Value: []byte(text)}}})
+	if info, err := s.Size(t.Context(), log); err != nil || info.Size != int64(len(text)) {
+		t.Errorf("size: got %+v, %v, want %d", info, err, len(text))
+	}
+	if got := read(t, s, log, 7); string(got) != text[7:] {
+		t.Errorf("got %d other bytes than the %d that were written", len(got), len(text)-7)
+	}
+	if got, err := io.ReadAll(r); err != nil || string(got) != text {
+		t.Errorf("follow: got %d bytes, %v, want %d", len(got), err, len(text))
+	}
+	log.Sort = "stderr.txt"
+	if _, err := s.Open(t.Context(), log, 0); !errors.Is(err, refstore.ErrNotFound) {
+		t.Errorf("open of a log that there is not: got error %v, want %v", err, refstore.ErrNotFound)
+	}
+}
+
+// TestStreamModel drives one stream, with pieces of all sizes, and its model.
+func TestStreamModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		o := minidyn().options(t)
+		stores := []*dynamo.Store{open(t, o), open(t, o)}
+		var want []byte
+		exists := false
+		rt.Repeat(map[string]func(*rapid.T){
+			"append": func(rt *rapid.T) {
+				size := rapid.SampledFrom([]int{0, 1, 100, 5000, 8 << 10, 8<<10 + 1, 30000}).Draw(rt, "size")
+				piece := bytes.Repeat([]byte{rapid.Byte().Draw(rt, "byte")}, size)
+				if err := rapid.SampledFrom(stores).Draw(rt, "store").Append(t.Context(), events, int64(len(want)), piece); err != nil {
+					rt.Fatal(err)
+				}
+				want, exists = append(want, piece...), true
+			},
+			"cut": func(rt *rapid.T) {
+				size := rapid.IntRange(0, len(want)).Draw(rt, "size")
+				err := rapid.SampledFrom(stores).Draw(rt, "store").Cut(t.Context(), events, int64(size))
+				if !exists {
+					if !errors.Is(err, refstore.ErrNotFound) {
+						rt.Fatalf("cut of nothing: got error %v", err)
+					}
+					return
+				}
+				if err != nil {
+					rt.Fatal(err)
+				}
+				want = want[:size:size]
+			},
+			"remove": func(rt *rapid.T) {
+				if err := rapid.SampledFrom(stores).Draw(rt, "store").Remove(t.Context(), events); exists && err != nil {
+					rt.Fatal(err)
+				}
+				want, exists = nil, false
+				if left := o.Blobs.(*blobs).names(); len(left) > 0 {
+					rt.Fatalf("after removal there are the blobs %q", left)
+				}
+			},
+			"": func(rt *rapid.T) {
+				if !exists {
+					return
+				}
+				offset := rapid.IntRange(0, len(want)).Draw(rt, "offset")
+				if got := read(t, stores[0], events, int64(offset)); !bytes.Equal(got, want[offset:]) {
+					rt.Fatalf("from %d: got %d bytes, other than the %d that were written", offset, len(got), len(want)-offset)
+				}
+			},
+		})
+	})
+}

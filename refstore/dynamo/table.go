@@ -1,0 +1,133 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// Table says how CreateTable has left a table.
+type Table struct {
+	Created bool   // it was not there before
+	ARN     string // names it among those of all accounts and regions; empty where the server has no such names
+	// Recoverable tells whether the table can be set back to a point in time; nil where that cannot be found out. Without it
+	// what is deleted by mistake is lost.
+	Recoverable *bool
+}
+
+// CreateTable makes the table that o names, paid by request, and waits until it can be used. One that is there is left as
+// it is, and must have the right keys. Of o, repository and blobs do not matter: any number of repositories share a table.
+//
+// It takes no time-to-live: what ends, ends by being deleted.
+func CreateTable(ctx context.Context, o Options) (Table, error) {
+	if err := checkTable(o.Table); err != nil {
+		return Table{}, err
+	}
+	setDefault(&o.Attempt, 10*time.Second)
+	setDefault(&o.Patience, 2*time.Minute)
+	setDefault(&o.Backoff, 50*time.Millisecond)
+	s := &Store{client: newClient(o.Config, o.Endpoint), o: o}
+	var t Table
+	d, err := s.describe(ctx)
+	if errors.Is(err, ErrNoTable) {
+		if t.Created, err = s.createTable(ctx); err == nil {
+			d, err = s.describe(ctx)
+		}
+	}
+	for begin := time.Now(); err == nil && !usable(d.TableStatus); {
+		if d.TableStatus != types.TableStatusCreating {
+			return t, fmt.Errorf("table %s is %s: it cannot be used", o.Table, d.TableStatus)
+		}
+		if time.Since(begin) > o.Patience {
+			return t, fmt.Errorf("table %s is still being created after %v: try again later", o.Table, o.Patience)
+		}
+		wait(ctx, min(time.Second, o.Patience/20))
+		d, err = s.describe(ctx)
+	}
+	if err == nil {
+		err = checkSchema(o.Table, d)
+	}
+	if err == nil {
+		t.ARN = aws.ToString(d.TableArn)
+		t.Recoverable = s.recoverable(ctx)
+	}
+	return t, err
+}
+
+// usable tells whether a table in a state can be read and written. Not every server says what state it is in.
+func usable(state types.TableStatus) bool {
+	return state == types.TableStatusActive || state == types.TableStatusUpdating || state == ""
+}
+
+func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
+	d, _, err := do(ctx, s, "DescribeTable", func(ctx context.Context) (*types.TableDescription, float64, error) {
+		out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.o.Table})
+		if err != nil {
+			return nil, 0, err
+		}
+		return out.Table, 0, nil
+	})
+	if err == nil && d == nil {
+		err = s.failed("DescribeTable", errors.New("the server gave no description"))
+	}
+	return d, err
+}
+
+// createTable tells whether it was this call that made the table, as far as is known.
+func (s *Store) createTable(ctx context.Context) (bool, error) {
+	key := func(name string, role types.KeyType) types.KeySchemaElement {
+		return types.KeySchemaElement{AttributeName: aws.String(name), KeyType: role}
+	}
+	attribute := func(name string) types.AttributeDefinition {
+		return types.AttributeDefinition{AttributeName: aws.String(name), AttributeType: types.ScalarAttributeTypeS}
+	}
+	_, doubt, err := do(ctx, s, "CreateTable", func(ctx context.Context) (struct{}, float64, error) {
+		_, err := s.client.CreateTable(ctx, &dynamodb.CreateTableInput{
+			TableName: &s.o.Table, BillingMode: types.BillingModePayPerRequest,
+			KeySchema:            []types.KeySchemaElement{key(partitionKey, types.KeyTypeHash), key(sortKey, types.KeyTypeRange)},
+			AttributeDefinitions: []types.AttributeDefinition{attribute(partitionKey), attribute(sortKey)},
+		})
+		return struct{}{}, 0, err
+	})
+	var there *types.ResourceInUseException
+	if errors.As(err, &there) {
+		return doubt, nil
+	}
+	return err == nil, err
+}
+
+// checkSchema reports why a table cannot hold repositories.
+func checkSchema(table string, d *types.TableDescription) error {
+	// Not every server says of what type a key is.
+	kind := map[string]types.ScalarAttributeType{partitionKey: types.ScalarAttributeTypeS, sortKey: types.ScalarAttributeTypeS}
+	for _, a := range d.AttributeDefinitions {
+		kind[aws.ToString(a.AttributeName)] = a.AttributeType
+	}
+	var have []string
+	for _, k := range d.KeySchema {
+		have = append(have, fmt.Sprintf("%s %s %s", k.KeyType, aws.ToString(k.AttributeName), kind[aws.ToString(k.AttributeName)]))
+	}
+	slices.Sort(have)
+	if want := []string{"HASH PK S", "RANGE SK S"}; !slices.Equal(have, want) {
+		return fmt.Errorf("table %s is for something else: its keys are %q, those of a repository are %q; choose another name", table, have, want)
+	}
+	return nil
+}
+
+// recoverable asks once: servers other than AWS may not know what is meant.
+func (s *Store) recoverable(ctx context.Context) *bool {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Attempt)
+	defer cancel()
+	out, err := s.client.DescribeContinuousBackups(ctx, &dynamodb.DescribeContinuousBackupsInput{TableName: &s.o.Table})
+	if err != nil || out.ContinuousBackupsDescription == nil || out.ContinuousBackupsDescription.PointInTimeRecoveryDescription == nil {
+		return nil
+	}
+	on := out.ContinuousBackupsDescription.PointInTimeRecoveryDescription.PointInTimeRecoveryStatus == types.PointInTimeRecoveryStatusEnabled
+	return &on
+}

@@ -1,0 +1,101 @@
+package dynamo
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"e3/refstore"
+)
+
+const (
+	// watched is how many of a partition's greatest sort keys a watch looks at each time: what is new is among them, where
+	// names grow.
+	watched = 16
+	// watchAll is after how many times a watch looks at all of a partition that has more.
+	watchAll = 30
+)
+
+// Watch implements [refstore.Watcher]. It sees changes among the records with the greatest sort keys within Options.Watch, and all others within 30 times that.
+func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
+	return s.watch(ctx, partition, "")
+}
+
+// WatchStreams implements [refstore.Streams], as Watch does for records.
+func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error) {
+	return s.watch(ctx, partition, streamPrefix)
+}
+
+func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan struct{}, error) {
+	if err := check(ctx, refstore.Query{Partition: partition}.Validate()); err != nil {
+		return nil, err
+	}
+	pk := s.pk(prefix, partition)
+	last, more, err := s.state(ctx, pk, watched)
+	if err != nil {
+		return nil, err
+	}
+	var all [sha256.Size]byte
+	if more {
+		if all, _, err = s.state(ctx, pk, 0); err != nil {
+			return nil, err
+		}
+	}
+	c := make(chan struct{}, 1)
+	go func() {
+		defer close(c)
+		wake := func() {
+			select {
+			case c <- struct{}{}:
+			default: // one wake-up is waiting already
+			}
+		}
+		tick := time.NewTicker(s.o.Watch)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			now, more, err := s.state(ctx, pk, watched)
+			if err == nil && now != last {
+				last = now
+				wake()
+			}
+			if err == nil && more && n%watchAll == 0 {
+				var whole [sha256.Size]byte
+				if whole, _, err = s.state(ctx, pk, 0); err == nil && whole != all {
+					all = whole
+					wake()
+				}
+			}
+			if err != nil && ctx.Err() == nil {
+				wake() // whoever looks then is told why
+			}
+		}
+	}()
+	return c, nil
+}
+
+// state sums up the keys and versions of a partition, or of its n greatest keys, and tells whether there are more.
+func (s *Store) state(ctx context.Context, pk string, n int) (sum [sha256.Size]byte, more bool, err error) {
+	h := sha256.New()
+	seen := 0
+	q := refstore.Query{Descending: true}
+	if n > 0 {
+		q.Limit = n + 1
+	}
+	for item, err := range s.query(ctx, pk, q, attrVersion, nil) {
+		if err != nil {
+			return sum, false, err
+		}
+		if seen++; n > 0 && seen > n {
+			more = true
+			break
+		}
+		d := s.decode(itemKey{pk, item.sk}, item.attributes)
+		h.Write([]byte(item.sk + "\x00" + d.version() + "\x00"))
+	}
+	return [sha256.Size]byte(h.Sum(nil)), more, nil
+}

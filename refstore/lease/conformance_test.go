@@ -1,0 +1,79 @@
+package lease_test
+
+import (
+	"context"
+	"testing"
+
+	"e3/internal/testserver"
+	"e3/refstore"
+	"e3/refstore/dynamo"
+	"e3/refstore/fs"
+	"e3/refstore/lease"
+	"e3/refstore/mem"
+	"e3/refstore/refstoretest"
+)
+
+// leased is a store of records with leases, and nothing else.
+type leased struct {
+	refstore.Store
+	*lease.Leases
+}
+
+func TestConformance(t *testing.T) {
+	stores := map[string]func(t *testing.T) refstore.Store{
+		"mem":    func(*testing.T) refstore.Store { return mem.New() },
+		"fs":     func(t *testing.T) refstore.Store { return openFS(t, t.TempDir()) },
+		"dynamo": openDynamo,
+	}
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range refstoretest.HoldCases() {
+				t.Run(c.Name, func(t *testing.T) {
+					t.Parallel()
+					err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {
+						store := open(t)
+						l := lease.New(store, lease.Options{})
+						t.Cleanup(func() {
+							if err := l.Close(); err != nil {
+								t.Error(err)
+							}
+						})
+						return leased{store, l}, nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// openDynamo opens a repository in a table of a server of its own.
+func openDynamo(t *testing.T) refstore.Store {
+	o := dynamo.Options{
+		Config: testserver.Config(), Endpoint: testserver.Minidyn(t), Table: testserver.Name(), Repository: "repository", Blobs: noBlobs{},
+	}
+	if _, err := dynamo.CreateTable(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s, err := dynamo.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func openFS(t testing.TB, dir string) *fs.Store {
+	t.Helper()
+	s, err := fs.Open(dir, fs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}

@@ -1,0 +1,342 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// follows looks after the epoch and loose ends when the session was renewed.
+func (s *session) follows() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.look:
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, s.l.o.TTL)
+		_ = s.follow(ctx) // the next beat looks again; until then the collector waits
+		s.tidy(ctx)
+		cancel()
+	}
+}
+
+// follow finds out whether a collection is under way.
+func (s *session) follow(ctx context.Context) error {
+	rec, _, err := s.l.epoch(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case rec.Session == "" || rec.Number == s.past:
+		s.leave(rec.Number)
+	case rec.Session == s.id:
+		if s.l.collecting() == rec.Number {
+			s.enter(rec.Number)
+		} else if s.l.littering() > 0 {
+			s.enter(rec.Number) // for us as for others
+		} else { // its end did not get through, or had to wait
+			return s.l.tidyUp(ctx, s, rec.Number)
+		}
+	default:
+		over, err := s.l.harmless(ctx, rec.Session)
+		if err != nil {
+			return err
+		}
+		if over {
+			s.past = rec.Number
+			s.leave(rec.Number)
+		} else {
+			s.enter(rec.Number)
+		}
+	}
+	return nil
+}
+
+// epoch reads the record of the epoch.
+func (l *Leases) epoch(ctx context.Context) (epochRecord, refstore.Version, error) {
+	var rec epochRecord
+	r, err := l.read(ctx, epochKey)
+	if err == nil && r.Version != refstore.Absent {
+		err = decode(r, &rec)
+	}
+	if err != nil {
+		return rec, "", fmt.Errorf("is a collection under way: %w", err)
+	}
+	return rec, r.Version, nil
+}
+
+// collection is one that this process carries out.
+type collection struct {
+	l     *Leases
+	s     *session
+	epoch uint64
+
+	shared  bool // begun by Condemn; with sharers under Leases.joining
+	sharers int
+
+	mu    sync.Mutex
+	lists map[byte]uint64 // of the condemned, that are being carried out: their nonces
+
+	reading chan struct{}         // holds a token while parts are read, or what was read is used
+	relied  map[[32]byte]struct{} // by anybody, as far as it was read from parts
+	parts   map[string]uint64     // that were read, of each session
+}
+
+// collecting returns the epoch of the collection that this process carries out, 0 if it does not.
+func (l *Leases) collecting() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.collect == nil {
+		return 0
+	}
+	return l.collect.epoch
+}
+
+// Quiesce implements [refstore.Barrier]. The caller makes sure that there is one collection at a time; another that is
+// under way nevertheless is a [*refstore.LockedError].
+func (l *Leases) Quiesce(ctx context.Context) (end func(), err error) {
+	c, err := l.quiesce(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin a collection: %w", readOnly(err))
+	}
+	return sync.OnceFunc(c.end), nil
+}
+
+func (l *Leases) quiesce(ctx context.Context) (*collection, error) {
+	s, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &collection{l: l, s: s, lists: make(map[byte]uint64), reading: make(chan struct{}, 1), relied: make(map[[32]byte]struct{}), parts: make(map[string]uint64)}
+	if err := c.raise(ctx); err != nil {
+		return nil, err
+	}
+	s.enter(c.epoch)
+	err = c.clear(ctx)
+	if err == nil {
+		err = c.gather(ctx)
+	}
+	if err != nil {
+		c.end()
+		return nil, err
+	}
+	return c, nil
+}
+
+// raise begins the epoch.
+func (c *collection) raise(ctx context.Context) error {
+	for try := 0; ; try++ {
+		rec, version, err := c.l.epoch(ctx)
+		if err != nil {
+			return err
+		}
+		switch rec.Session {
+		case "":
+		case c.s.id:
+			if c.l.collecting() != 0 {
+				return &refstore.LockedError{Name: "collection", Holder: []byte(c.l.own.words())}
+			}
+			if wait := c.l.littering(); wait > 0 {
+				return &refstore.UnsettledError{Session: c.l.own.words(), Wait: wait}
+			}
+		default:
+			if err := c.settled(ctx, rec.Session); err != nil {
+				return err
+			}
+		}
+		next := epochRecord{Number: rec.Number + 1, Session: c.s.id}
+		c.l.mu.Lock()
+		if c.l.collect != nil {
+			c.l.mu.Unlock()
+			return &refstore.LockedError{Name: "collection", Holder: []byte(c.l.own.words())}
+		}
+		c.epoch = next.Number
+		c.l.collect = c
+		c.l.mu.Unlock()
+		_, err = c.l.store.Put(ctx, refstore.Record{Key: epochKey, Value: encode(next), Version: version})
+		if err == nil {
+			return nil
+		}
+		now, _, readErr := c.l.epoch(ctx)
+		if readErr == nil && now == next {
+			return nil
+		}
+		c.l.mu.Lock()
+		c.l.collect = nil
+		c.l.mu.Unlock()
+		if !errors.Is(err, refstore.ErrConflict) {
+			return err // should it arrive yet, follow lowers it
+		}
+		if err := c.l.sleep(ctx, backoff(c.l.o.TTL, try)); err != nil {
+			return err
+		}
+	}
+}
+
+// settled returns why what another collector has sent may still arrive, nil if it may not. It waits for what takes
+// [lingers] at most. What a collector does that is stopped it may not do when it wakes up: no request is sent after
+// its lease (Held).
+func (c *collection) settled(ctx context.Context, session string) error {
+	for try := 0; ; try++ {
+		v, err := c.l.judgeNow(ctx, session)
+		if err != nil {
+			return err
+		}
+		if !v.over {
+			return &refstore.LockedError{Name: "collection", Holder: []byte(v.rec.Owner.words()), Pending: v.pending}
+		}
+		wait, err := c.l.settled(ctx, session, v)
+		if err != nil || wait == 0 {
+			return err
+		}
+		if !v.gone {
+			return &refstore.UnsettledError{Session: v.rec.Owner.words(), Wait: wait}
+		}
+		if err := c.l.pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// clear removes the lists that earlier collections have left.
+func (c *collection) clear(ctx context.Context) error {
+	for r, err := range c.l.store.List(ctx, refstore.Query{Partition: condemnedPartition}) {
+		if err != nil {
+			return err
+		}
+		var rec condemnedRecord
+		if err := decode(r, &rec); err != nil {
+			return err
+		}
+		if rec.Session != c.s.id {
+			if err := c.settled(ctx, rec.Session); err != nil {
+				return err
+			}
+		}
+		if err := c.l.store.Delete(ctx, r.Key, r.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// gather waits until every session has answered.
+func (c *collection) gather(ctx context.Context) error {
+	for try := 0; ; try++ {
+		waiting := 0
+		for r, err := range c.l.store.List(ctx, refstore.Query{Partition: sessionsPartition}) {
+			if err != nil {
+				return err
+			}
+			answered, err := c.answered(ctx, r)
+			if err != nil {
+				return err
+			}
+			if !answered {
+				waiting++
+			}
+		}
+		if waiting == 0 {
+			return nil
+		}
+		if err := c.l.pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// answered tells whether a session has answered, or need not.
+func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, error) {
+	id := r.Key.Sort
+	v, err := c.l.sight(r)
+	if err != nil {
+		return false, err
+	}
+	if id == c.s.id {
+		_, err := c.l.standing(r, nil)
+		return v.rec.Epoch == c.epoch, err
+	}
+	if v, err = c.l.bury(ctx, id, v, nil); err != nil {
+		return false, err
+	}
+	switch {
+	case v.version == refstore.Absent, v.rec.Epoch == c.epoch:
+		return true, nil
+	case !v.over:
+		return false, nil
+	case v.lives && !v.rec.Death.Closed:
+		// It is stopped, or hangs. What it does when it wakes up it does before it finds out.
+		return false, &refstore.UnsettledError{Session: v.rec.Owner.words(), PID: v.rec.Owner.PID}
+	}
+	wait, err := c.l.settled(ctx, id, v)
+	if err == nil && wait > 0 && !v.gone {
+		err = &refstore.UnsettledError{Session: v.rec.Owner.words(), Wait: wait}
+	}
+	return err == nil && wait == 0, err
+}
+
+// end lowers the epoch and removes what it kept. Where deletions are left that may still arrive, it is in force until they
+// have settled: whoever comes has to ask for the lists.
+func (c *collection) end() {
+	ctx, cancel := c.l.detached(context.Background())
+	defer cancel()
+	c.mu.Lock()
+	litter := maps.Clone(c.lists)
+	c.mu.Unlock()
+	c.l.mu.Lock()
+	c.l.collect = nil
+	if len(litter) > 0 {
+		c.l.litter, c.l.clean = litter, c.l.o.Elapsed()+c.l.o.Settle
+	}
+	c.l.mu.Unlock()
+	if len(litter) > 0 || c.l.tidyUp(ctx, c.s, c.epoch) != nil {
+		return // follow does it, later or again
+	}
+	_, _ = c.l.Sweep(ctx) // those that ended meanwhile; what stays is swept another time
+}
+
+// littering returns for how long deletions that this process has sent, and whose answers it does not know, may still arrive.
+func (l *Leases) littering() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.litter) == 0 {
+		return 0
+	}
+	return max(l.clean-l.o.Elapsed(), 0)
+}
+
+// tidyUp ends an epoch of this session, of whose lists nothing more can come.
+func (l *Leases) tidyUp(ctx context.Context, s *session, number uint64) error {
+	l.mu.Lock()
+	litter := l.litter
+	l.mu.Unlock()
+	for shard, nonce := range litter {
+		if _, err := s.release(ctx, condemnedKey(shard), nonce, false); err != nil {
+			return err
+		}
+	}
+	if len(litter) > 0 && l.littering() == 0 {
+		l.mu.Lock()
+		l.litter = nil
+		l.mu.Unlock()
+	}
+	s.leave(number)
+	return l.lower(ctx, s, number)
+}
+
+// lower ends an epoch of this session.
+func (l *Leases) lower(ctx context.Context, s *session, number uint64) error {
+	rec, version, err := l.epoch(ctx)
+	if err != nil || rec.Session != s.id || rec.Number != number {
+		return err
+	}
+	rec.Session = ""
+	_, err = l.store.Put(ctx, refstore.Record{Key: epochKey, Value: encode(rec), Version: version})
+	return err
+}

@@ -1,0 +1,325 @@
+// Package lease makes locks, claims, sessions and the barrier of a collection out of compare-and-swap alone: leases on any
+// [refstore.Store], for processes whose death no kernel here can tell.
+//
+// # Sessions
+//
+// A process that writes has one session: a record that it renews every third of the lease. What it holds names the session. An
+// observer that has seen the record unchanged for one lease, by its own clock, or knows that the process is gone, marks the
+// session dead, by compare-and-swap; from then on all that it held is free for everybody. A session ends by removing its record:
+// a hold whose session has no record is nobody's. That is safe because ids never recur, a session's record is there before
+// the first hold that names it, and nobody but itself removes the record before what it may have sent has settled.
+//
+// The session stops by itself once it could not renew for four fifths of a lease, counted from before the last renewal that
+// succeeded was sent, while an observer counts from after it has read that renewal. So the clocks of two machines must run
+// equally fast within a fifth; what they show is never compared.
+//
+// # Settling
+//
+// What a dead session has sent may still arrive. It is settled once Options.Settle has passed since it was marked dead, by the
+// objects' clock, which all ask for the time; or after half a minute if its process was seen to be gone, as what the kernel and a
+// server have taken of it is carried out. Only what names or removes objects has to be waited for: locks and claims are free
+// at once, as who takes them fences off what is late.
+//
+// # Collections
+//
+// [Leases.Quiesce] raises an epoch. A session creates its record before it looks for an epoch, and a collector raises the epoch
+// before it lists sessions: so one sees the other. From its answer on, a session writes down each name before it relies on it,
+// and then reads the list of the condemned; the collector writes that list, and then reads what sessions wrote down. A session
+// that ends during an epoch leaves its record, as the collector may have passed the references that it wrote. An
+// epoch whose collector died, or does not know whether all of its deletions were carried out, is in force until these have
+// settled.
+//
+// # Calls
+//
+// A claim is one write, its release another. A lock that is free is the same; one that is held, or shared with others, costs a
+// read and a write. Being refused costs a write and a read of the holder's record the first time, and afterwards a read, and a look at the
+// holder's session each [Options.TTL]/15. A beat is a write and a read of the epoch. [Leases.Rely] costs nothing outside of a
+// collection, and during one a write, which concurrent callers share, and a read for each new name.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"e3/internal/runner"
+	"e3/refstore"
+)
+
+// Options tune leases. The zero value is right for one machine.
+type Options struct {
+	// TTL is how long a session that is not renewed is taken to live. 0 is 15 s. Observers use the longer of their own
+	// and the session's.
+	TTL time.Duration
+	// Settle is for how long what a lost session has sent may still arrive. 0 is 5 min. Who deletes, and who writes
+	// what names objects, asks Held once the request is signed: so it is for how long servers take a signature.
+	Settle time.Duration
+	// Owner says who this is. Without a process it is this one.
+	Owner Owner
+	// Clock is the clock that dates the objects. All machines ask the same one. nil is this machine's.
+	Clock func(ctx context.Context) (time.Time, error)
+	// Relied gives a name that a session relies on the form of a protected name. nil is its hex digits.
+	Relied func(name [32]byte) string
+
+	// Renewed, if set, is told of each renewal of the session that has succeeded, the first included, and when it was sent, by
+	// Elapsed. It must not block.
+	Renewed func(sent time.Duration)
+
+	// Elapsed is a clock that goes on while the machine sleeps, from any beginning. nil is the system's.
+	Elapsed func() time.Duration
+	// Alive tells whether a process runs, where that can be known. nil knows those of this boot and pid namespace.
+	Alive func(runner.Process) (alive, known bool)
+}
+
+// Owner describes a process.
+type Owner struct {
+	Process runner.Process
+	Words   string // for people: "me@host: e3 start . prod"
+}
+
+// Leases are the locks, claims and session of one process in one store. They are safe for concurrent use. Create them with [New].
+type Leases struct {
+	store   refstore.Store
+	o       Options
+	own     ownerRecord
+	lost    chan struct{}
+	opening chan struct{} // holds a token while the session begins
+	joining chan struct{} // holds a token while a collection is joined or left by Condemn
+	session atomic.Pointer[session]
+	nonces  atomic.Uint64
+
+	mu      sync.Mutex
+	lostErr error
+	closed  bool
+	claims  map[[32]byte]uint64 // nonces of the claims that are held, or being taken
+	holds   map[uint64]*held    // of locks and claims that are held, or being taken: then nil
+	refused map[refstore.Key]struct{}
+	seen    map[string]*sighting
+	collect *collection // what this process collects; nil if it does not
+
+	litter map[byte]uint64 // lists of the condemned that a collection of this process has left: their nonces
+	clean  time.Duration   // when nothing of that can arrive any more, by Options.Elapsed
+}
+
+var (
+	_ refstore.Leased   = (*Leases)(nil)
+	_ refstore.Sessions = (*Leases)(nil)
+	_ refstore.Barrier  = (*Leases)(nil)
+
+	_ refstore.SessionClock = (*Leases)(nil)
+)
+
+// New returns leases in a store. It does nothing yet: the session begins with the first call that needs one.
+func New(store refstore.Store, o Options) *Leases {
+	if o.TTL <= 0 {
+		o.TTL = 15 * time.Second
+	}
+	o.TTL = min(max(o.TTL, time.Millisecond), maxTTL)
+	if o.Settle <= 0 {
+		o.Settle = 5 * time.Minute
+	}
+	if o.Owner.Process == (runner.Process{}) {
+		o.Owner.Process, _ = runner.Self() // what is not known proves nothing to others
+	}
+	if o.Clock == nil {
+		o.Clock = func(context.Context) (time.Time, error) { return time.Now(), nil }
+	}
+	if o.Relied == nil {
+		o.Relied = func(name [32]byte) string { return fmt.Sprintf("%x", name) }
+	}
+	if o.Renewed == nil {
+		o.Renewed = func(time.Duration) {}
+	}
+	if o.Elapsed == nil {
+		o.Elapsed = elapsed()
+	}
+	p := o.Owner.Process
+	if o.Alive == nil {
+		o.Alive = func(other runner.Process) (alive, known bool) {
+			// A host's name may be another's too, the id of a boot may not: only it proves that the kernel here knows.
+			if other.BootID == "" || other.BootID != p.BootID || other.PIDNamespace != p.PIDNamespace {
+				return false, false
+			}
+			return runner.Alive(other)
+		}
+	}
+	return &Leases{
+		store: store, o: o,
+		own:     ownerRecord{Host: p.Host, Boot: p.BootID, PIDNamespace: p.PIDNamespace, PID: p.PID, Start: p.StartTime, Words: o.Owner.Words},
+		lost:    make(chan struct{}),
+		opening: make(chan struct{}, 1),
+		joining: make(chan struct{}, 1),
+		claims:  make(map[[32]byte]uint64),
+		holds:   make(map[uint64]*held),
+		refused: make(map[refstore.Key]struct{}),
+		seen:    make(map[string]*sighting),
+	}
+}
+
+// Limit is for how long this process may rely on the last renewal of its session, from when it was sent.
+func (l *Leases) Limit() time.Duration { return l.limit() }
+
+func (l *Leases) limit() time.Duration { return l.o.TTL / 5 * 4 }
+
+// patience bounds calls that nobody waits for, or that must not hang.
+func (l *Leases) patience() time.Duration { return min(l.o.TTL/3, 5*time.Second) }
+
+// Pace implements [refstore.Leased].
+func (l *Leases) Pace() (first, most time.Duration) {
+	return min(200*time.Millisecond, l.o.TTL/10), min(2*time.Second, l.o.TTL/5)
+}
+
+// Lost implements [refstore.Leased].
+func (l *Leases) Lost() <-chan struct{} { return l.lost }
+
+// Held returns [refstore.ErrLost] once this process cannot be sure any more that what it holds is its own. It asks nobody
+// but the clock. Whoever is about to delete something calls it as late as it can.
+func (l *Leases) Held() error {
+	if s := l.session.Load(); s != nil {
+		if late := l.o.Elapsed() - s.renewed(); late > l.limit() {
+			l.lose(fmt.Sprintf("it was last renewed %v ago", late.Round(time.Millisecond)))
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usable()
+}
+
+// usable is under mu.
+func (l *Leases) usable() error {
+	if l.lostErr != nil {
+		return l.lostErr
+	}
+	if l.closed {
+		return fmt.Errorf("leases of %s: %w", l.own.words(), iofs.ErrClosed)
+	}
+	return nil
+}
+
+// lose says that whatever this process holds may be another's.
+func (l *Leases) lose(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lostErr != nil {
+		return
+	}
+	l.lostErr = fmt.Errorf("%w: session of %s, a lease of %v: %s; what it did not finish may be done by others now: start it again",
+		refstore.ErrLost, l.own.words(), l.o.TTL, why)
+	close(l.lost)
+}
+
+// Confirm implements [refstore.Leased].
+func (l *Leases) Confirm(ctx context.Context) error {
+	if err := errors.Join(l.Held(), ctx.Err()); err != nil {
+		return err
+	}
+	s := l.session.Load()
+	if s == nil {
+		return nil
+	}
+	r, err := l.store.Get(ctx, sessionKey(s.id))
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return fmt.Errorf("confirm the session: %w", err)
+	}
+	_, err = l.standing(r, err)
+	return err
+}
+
+// standing finds out, from a read of the own record, whether it still says that this session lives.
+func (l *Leases) standing(r refstore.Record, err error) (rec sessionRecord, _ error) {
+	switch {
+	case errors.Is(err, refstore.ErrNotFound):
+		l.lose("its record is gone")
+	case err != nil:
+		return rec, err
+	default:
+		if err := decode(r, &rec); err != nil {
+			l.lose(err.Error())
+			break
+		}
+		switch rec.State {
+		case dead:
+			l.lose("it was declared dead by " + clip(rec.Death.By))
+		case ended:
+			l.lose("it has ended")
+		}
+	}
+	return rec, l.Held()
+}
+
+// use returns the session, and begins it if need be.
+func (l *Leases) use(ctx context.Context) (*session, error) {
+	if err := errors.Join(l.Held(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	if s := l.session.Load(); s != nil {
+		return s, nil
+	}
+	select {
+	case l.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-l.opening }()
+	if err := l.Held(); err != nil {
+		return nil, err
+	}
+	if s := l.session.Load(); s != nil {
+		return s, nil
+	}
+	s, err := l.begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin a session: %w", readOnly(err))
+	}
+	return s, nil
+}
+
+// readOnly adds the sentinel to an error that says that this process may not write here.
+func readOnly(err error) error {
+	if !errors.Is(err, refstore.ErrReadOnly) && (errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
+		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
+	}
+	return err
+}
+
+// detached is a context for what must be done though the caller's has ended. It is bounded.
+func (l *Leases) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), l.patience())
+}
+
+// now asks the objects' clock.
+func (l *Leases) now(ctx context.Context) (time.Time, error) {
+	t, err := l.o.Clock(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ask the objects' clock: %w", err)
+	}
+	return t, nil
+}
+
+// SessionNow implements [refstore.SessionClock].
+func (l *Leases) SessionNow(ctx context.Context) (time.Time, error) { return l.now(ctx) }
+
+// pause waits between two tries, at first and at most as [Leases.Pace] says.
+func (l *Leases) pause(ctx context.Context, try int) error {
+	first, most := l.Pace()
+	return l.sleep(ctx, min(most, first<<min(try, 10)))
+}
+
+// sleep also ends, with its error, when the lease is lost.
+func (l *Leases) sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.lost:
+		return l.Held()
+	case <-t.C:
+		return nil
+	}
+}

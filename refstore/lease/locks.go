@@ -1,0 +1,394 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"e3/refstore"
+)
+
+// maxText bounds what a holder says of itself.
+const maxText = 64 << 10
+
+// held is a lock or claim that this process holds.
+type held struct {
+	l        *Leases
+	key      refstore.Key
+	claim    *[32]byte // nil for a lock
+	nonce    uint64
+	version  refstore.Version // of the record when it was written
+	alone    bool             // it had no other hold
+	previous []byte
+	released atomic.Bool
+}
+
+// Previous implements [refstore.Lock].
+func (h *held) Previous() []byte { return bytes.Clone(h.previous) }
+
+// Unlock implements [refstore.Lock]. If the store does not answer, the release is tried again until the session ends; for this
+// process it is done.
+// A lost hold is not released: whoever lost it may be cut off, and has to end soon.
+func (h *held) Unlock() error {
+	if h.released.Swap(true) {
+		return nil
+	}
+	h.l.forget(h.claim, h.nonce)
+	if errors.Is(h.l.Held(), refstore.ErrLost) {
+		return nil // it is free for others without the session, whose end is on record or about to be
+	}
+	s := h.l.session.Load()
+	ctx, cancel := h.l.detached(context.Background())
+	defer cancel()
+	var err error
+	if h.alone {
+		err = h.l.store.Delete(ctx, h.key, h.version)
+	}
+	if !h.alone || errors.Is(err, refstore.ErrConflict) {
+		_, err = s.release(ctx, h.key, h.nonce, false)
+	}
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		s.later(looseEnd{key: h.key, nonce: h.nonce})
+	}
+	return nil
+}
+
+// attempt draws a nonce for a hold that is about to be taken.
+func (l *Leases) attempt() uint64 {
+	nonce := l.nonces.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holds[nonce] = nil
+	return nonce
+}
+
+// forget says that this process does not have a hold.
+func (l *Leases) forget(claim *[32]byte, nonce uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.holds, nonce)
+	if claim != nil && l.claims[*claim] == nonce {
+		delete(l.claims, *claim)
+	}
+}
+
+// has tells whether this process has a hold, or is taking it. One of its session that it does not have is left of a write that was
+// given up, or of a release that has not arrived.
+func (l *Leases) has(nonce uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, has := l.holds[nonce]
+	return has
+}
+
+// took makes a hold of this process of what was just written. If the session was lost meanwhile, others may have taken the
+// write for that of a dead one.
+func (l *Leases) took(h *held) (refstore.Lock, error) {
+	l.mu.Lock()
+	delete(l.refused, h.key)
+	l.holds[h.nonce] = h
+	l.mu.Unlock()
+	if err := l.Held(); err != nil {
+		l.forget(h.claim, h.nonce)
+		return nil, err
+	}
+	return h, nil
+}
+
+// gaveUp cleans up after a write whose outcome is not known.
+func (l *Leases) gaveUp(s *session, h *held) {
+	l.forget(h.claim, h.nonce)
+	s.later(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil})
+}
+
+// maxRefused bounds for how many locks and claims it is remembered that they were held.
+const maxRefused = 1 << 14
+
+// wasRefused tells whether the last try found a holder: then a read is tried first, as it is cheaper than a write that fails.
+func (l *Leases) wasRefused(key refstore.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, was := l.refused[key]
+	return was
+}
+
+func (l *Leases) refuse(key refstore.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.refused) >= maxRefused {
+		clear(l.refused)
+	}
+	l.refused[key] = struct{}{}
+}
+
+// read gets a record that may be absent.
+func (l *Leases) read(ctx context.Context, key refstore.Key) (refstore.Record, error) {
+	r, err := l.store.Get(ctx, key)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return refstore.Record{Key: key}, nil
+	}
+	return r, err
+}
+
+// TryLock implements [refstore.Locker].
+func (l *Leases) TryLock(ctx context.Context, name string, mode refstore.Mode, holder []byte) (refstore.Lock, error) {
+	key := lockKey(name)
+	if err := key.Validate(); err != nil {
+		return nil, fmt.Errorf("lock %.100q: %w", name, err)
+	}
+	if len(holder) > maxText {
+		return nil, fmt.Errorf("lock %.100q: %w: %d bytes about the holder, at most %d are kept", name, refstore.ErrInvalid, len(holder), maxText)
+	}
+	s, err := l.use(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("lock %.100q: %w", name, err)
+	}
+	h := &held{l: l, key: key, nonce: l.attempt()}
+	lock, err := l.tryLock(ctx, s, h, mode, holder)
+	if err != nil {
+		l.forget(nil, h.nonce)
+		if locked, ok := errors.AsType[*refstore.LockedError](err); ok {
+			locked.Name = name
+			if !errors.Is(err, refstore.ErrInDoubt) {
+				err = locked
+			}
+			return nil, err
+		}
+		return nil, fmt.Errorf("lock %.100q: %w", name, err)
+	}
+	return lock, nil
+}
+
+func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore.Mode, text []byte) (refstore.Lock, error) {
+	there := refstore.Record{Key: h.key}
+	unread := true // what is there is a guess
+	if mode == refstore.Shared || l.wasRefused(h.key) {
+		unread = false
+		var err error
+		if there, err = l.read(ctx, h.key); err != nil {
+			return nil, err
+		}
+	}
+	for try := 0; ; try++ {
+		rec := &lockRecord{Shared: mode == refstore.Shared}
+		h.previous = nil
+		if there.Version != refstore.Absent {
+			var old lockRecord
+			if err := decode(there, &old); err != nil {
+				return nil, err
+			}
+			living, previous, err := l.living(ctx, s, &old)
+			if err != nil {
+				return nil, err
+			}
+			if i := len(living); i > 0 && (mode == refstore.Exclusive || !old.Shared) {
+				l.refuse(h.key)
+				return nil, l.locked(ctx, s, living)
+			}
+			rec.Holders = living
+			// Who shares with others leaves what a dead one shared to them.
+			if mode == refstore.Exclusive || !old.Shared {
+				h.previous = previous
+			}
+		}
+		rec.Holders = append(rec.Holders, hold{Session: s.id, Nonce: h.nonce, Text: text})
+		v, err := l.store.Put(ctx, refstore.Record{Key: h.key, Value: encode(rec), Version: there.Version})
+		if err == nil {
+			h.version, h.alone = v, len(rec.Holders) == 1
+			return l.took(h)
+		}
+		if !errors.Is(err, refstore.ErrConflict) {
+			return l.resolve(ctx, s, h, err)
+		}
+		if !unread {
+			if err := l.sleep(ctx, backoff(l.o.TTL, try)); err != nil {
+				return nil, err
+			}
+		}
+		unread = false
+		if there, err = l.read(ctx, h.key); err != nil {
+			return nil, err
+		}
+		if s.among(there, h.nonce) { // the write was made twice, by the store
+			return l.took(h)
+		}
+	}
+}
+
+// backoff is how long a writer waits that others were faster than, more with each time.
+func backoff(ttl time.Duration, try int) time.Duration {
+	most := min(time.Millisecond<<min(try, 8), ttl/50)
+	return most/2 + rand.N(most/2+1)
+}
+
+// living returns the holders of a lock that are not known to be dead, and what a dead one wrote, nil if there was none.
+func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (living []hold, previous []byte, err error) {
+	for _, h := range rec.Holders {
+		if h.Session == s.id {
+			if l.has(h.Nonce) {
+				living = append(living, h)
+			} else if previous == nil { // it may have been taken over from a dead one
+				previous = h.text()
+			}
+			continue
+		}
+		v, err := l.judge(ctx, h.Session)
+		if err != nil {
+			return nil, nil, err
+		}
+		if v.over {
+			previous = h.text()
+		} else {
+			living = append(living, h)
+		}
+	}
+	return living, previous, nil
+}
+
+// locked says who holds a lock. One holder that is known to live is enough.
+func (l *Leases) locked(ctx context.Context, s *session, living []hold) error {
+	locked := &refstore.LockedError{Holder: living[len(living)-1].Text, Pending: maxTTL}
+	for _, h := range living {
+		var v view
+		if h.Session != s.id {
+			var err error
+			if v, err = l.look(ctx, h.Session); err != nil {
+				return err
+			}
+		}
+		locked.Pending = min(locked.Pending, v.pending)
+	}
+	return locked
+}
+
+// resolve finds out whether a hold was taken by a write that failed.
+func (l *Leases) resolve(ctx context.Context, s *session, h *held, err error) (refstore.Lock, error) {
+	err = readOnly(err)
+	if ctx.Err() == nil {
+		there, getErr := l.read(ctx, h.key)
+		if getErr == nil && s.among(there, h.nonce) {
+			h.version = there.Version
+			return l.took(h)
+		}
+	}
+	l.gaveUp(s, h)
+	switch {
+	case !errors.Is(err, refstore.ErrInDoubt):
+		return nil, err
+	case h.claim != nil: // somebody had it meanwhile: it can be tried again
+		return nil, fmt.Errorf("%w: %w", refstore.ErrClaimed, err)
+	}
+	return nil, fmt.Errorf("%w: %w", &refstore.LockedError{Pending: l.o.TTL / 15}, err)
+}
+
+// among tells whether a lock or claim record has a hold of this session.
+func (s *session) among(r refstore.Record, nonce uint64) bool {
+	rec, err := decodeHolds(r)
+	return err == nil && slices.ContainsFunc(rec.Holders, func(h hold) bool { return h.Session == s.id && h.Nonce == nonce })
+}
+
+// decodeHolds reads a lock; a claim, and a list of the condemned, as a lock with one holder.
+func decodeHolds(r refstore.Record) (*lockRecord, error) {
+	switch r.Key.Partition {
+	case locksPartition:
+		rec := new(lockRecord)
+		return rec, decode(r, rec)
+	case condemnedPartition:
+		var rec condemnedRecord
+		err := decode(r, &rec)
+		return &lockRecord{Holders: []hold{{Session: rec.Session, Nonce: rec.Nonce}}}, err
+	}
+	var rec claimRecord
+	err := decode(r, &rec)
+	return &lockRecord{Holders: []hold{rec.hold}}, err
+}
+
+// release takes a hold of this session out of a lock, or removes a claim or list of its own, and returns whether it was there.
+// owed says that it was taken over from a dead holder, and that it is not known whether that was dealt with: then it is left as nobody's,
+// so that the next is told.
+func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, owed bool) (was bool, err error) {
+	for try := 0; ; try++ {
+		there, err := s.l.read(ctx, key)
+		if err != nil || there.Version == refstore.Absent {
+			return was, err
+		}
+		rec, err := decodeHolds(there)
+		if err != nil {
+			return was, err
+		}
+		left, has := rec.without(s.id, nonce)
+		if !has {
+			return was, nil
+		}
+		was = true
+		switch {
+		case left == nil && owed:
+			_, err = s.l.store.Put(ctx, refstore.Record{Key: key, Value: nobodys(there, rec), Version: there.Version})
+		case left == nil:
+			err = s.l.store.Delete(ctx, key, there.Version)
+		default:
+			_, err = s.l.store.Put(ctx, refstore.Record{Key: key, Value: encode(left), Version: there.Version})
+		}
+		if err == nil || errors.Is(err, refstore.ErrNotFound) {
+			return was, nil
+		}
+		if !errors.Is(err, refstore.ErrConflict) {
+			return was, err
+		}
+		if err := s.l.sleep(ctx, backoff(s.l.o.TTL, try)); err != nil {
+			return was, err
+		}
+	}
+}
+
+// nobodys is a lock or claim that has one holder, as it is when that is nobody.
+func nobodys(r refstore.Record, rec *lockRecord) []byte {
+	h := hold{Session: nobody, Text: rec.Holders[0].Text}
+	var claim claimRecord
+	if r.Key.Partition == locksPartition {
+		return encode(&lockRecord{Holders: []hold{h}})
+	}
+	if decode(r, &claim) == nil { // as it did for release
+		h.Text = claim.chain()
+	}
+	return encode(claimRecord{hold: h})
+}
+
+// Holder implements [refstore.Locker]. It writes nothing, and takes a holder that is not known to be dead for alive: who asks again
+// and again learns that it died within a lease.
+func (l *Leases) Holder(ctx context.Context, name string) (holder []byte, isHeld bool, err error) {
+	key := lockKey(name)
+	if err := errors.Join(key.Validate(), ctx.Err()); err != nil {
+		return nil, false, fmt.Errorf("lock %.100q: %w", name, err)
+	}
+	there, err := l.read(ctx, key)
+	if err != nil || there.Version == refstore.Absent {
+		return nil, false, err
+	}
+	var rec lockRecord
+	if err := decode(there, &rec); err != nil {
+		return nil, false, err
+	}
+	s := l.session.Load()
+	for _, h := range slices.Backward(rec.Holders) {
+		if s != nil && h.Session == s.id {
+			if l.has(h.Nonce) {
+				return h.text(), true, nil
+			}
+			continue
+		}
+		v, err := l.look(ctx, h.Session)
+		if err != nil {
+			return nil, false, err
+		}
+		if !v.over && !v.expired {
+			return h.text(), true, nil
+		}
+	}
+	return nil, false, nil
+}

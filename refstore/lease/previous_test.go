@@ -1,0 +1,168 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"e3/internal/runner"
+	"e3/refstore"
+	"e3/refstore/lease"
+	"e3/refstore/mem"
+)
+
+// line is a process's connection to the store.
+type line struct {
+	*mem.Store
+	cut  atomic.Bool
+	once atomic.Bool // the next put happens, and then the line is cut: its answer is lost
+}
+
+var errCut = errors.New("no route to host")
+
+func (l *line) Get(ctx context.Context, k refstore.Key, fields ...string) (refstore.Record, error) {
+	if l.cut.Load() {
+		return refstore.Record{}, errCut
+	}
+	return l.Store.Get(ctx, k, fields...)
+}
+
+func (l *line) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if l.cut.Load() {
+		return refstore.Absent, errCut
+	}
+	v, err := l.Store.Put(ctx, r)
+	if err == nil && r.Key.Partition != "LEASE/sessions" && l.once.CompareAndSwap(true, false) {
+		l.cut.Store(true)
+		return refstore.Absent, errCut
+	}
+	return v, err
+}
+
+func (l *line) Delete(ctx context.Context, k refstore.Key, v refstore.Version) error {
+	if l.cut.Load() {
+		return errCut
+	}
+	return l.Store.Delete(ctx, k, v)
+}
+
+// process is one that has leases in a store.
+type process struct {
+	*lease.Leases
+	line *line
+}
+
+const ttl = 15 * time.Second
+
+func newProcess(t *testing.T, store *mem.Store) *process {
+	t.Helper()
+	start := time.Now()
+	p := &process{line: &line{Store: store}}
+	p.Leases = lease.New(p.line, lease.Options{
+		TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
+		Alive: func(runner.Process) (alive, known bool) { return false, false },
+	})
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// take takes a claim for a holder, waiting for the leases of others, and checks what it is told of those.
+func (p *process) take(t *testing.T, key [32]byte, holder, previous string) refstore.Lock {
+	t.Helper()
+	for range 1000 {
+		lock, err := p.TryClaim(t.Context(), key, []byte(holder))
+		if errors.Is(err, refstore.ErrClaimed) {
+			time.Sleep(ttl / 50)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(lock.Previous()); got != previous || (lock.Previous() == nil) != (previous == "") {
+			t.Errorf("%s is told %q, want %q", holder, got, previous)
+		}
+		return lock
+	}
+	t.Fatalf("%s does not get the claim", holder)
+	return nil
+}
+
+// Who takes a claim over is told of everybody who held it since it was released last.
+func TestPreviousOfTakersWhoDied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mem.New()
+		key := [32]byte{7}
+		a, b, c, d := newProcess(t, store), newProcess(t, store), newProcess(t, store), newProcess(t, store)
+		a.take(t, key, "a", "")
+		a.line.cut.Store(true)
+		b.take(t, key, "b", "a")
+		b.line.cut.Store(true)
+		lock := c.take(t, key, "c", "b\na")
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		d.take(t, key, "d", "")
+	})
+}
+
+// A taker who ends in good order, and has not released what it took over, leaves it to the next.
+func TestPreviousOfTakerWhoLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mem.New()
+		key := [32]byte{7}
+		a, b, c := newProcess(t, store), newProcess(t, store), newProcess(t, store)
+		a.take(t, key, "a", "")
+		a.line.cut.Store(true)
+		b.take(t, key, "b", "a")
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.SweepClaims(t.Context()); err != nil {
+			t.Errorf("swept %d, %v", n, err)
+		}
+		c.take(t, key, "c", "b\na")
+	})
+}
+
+// A taker who does not know whether it has taken a claim gives it back: to itself, or to others, with what they are to know.
+func TestPreviousOfTakerWhoGaveUp(t *testing.T) {
+	for _, next := range []string{"itself", "itself, later", "another"} {
+		t.Run(next, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := mem.New()
+				key := [32]byte{7}
+				a, b, c := newProcess(t, store), newProcess(t, store), newProcess(t, store)
+				a.take(t, key, "a", "")
+				a.line.cut.Store(true)
+				time.Sleep(ttl / 2)
+				for { // until the lease of a has run out for b
+					_, err := b.TryClaim(t.Context(), key, []byte("b"))
+					if errors.Is(err, errCut) {
+						break
+					}
+					if !errors.Is(err, refstore.ErrClaimed) {
+						t.Fatal(err)
+					}
+					if v, err := c.TryClaim(t.Context(), key, []byte("c")); !errors.Is(err, refstore.ErrClaimed) {
+						t.Fatalf("the third got %v, %v", v, err)
+					}
+					time.Sleep(ttl / 50)
+					b.line.once.Store(true)
+				}
+				b.line.cut.Store(false)
+				switch next {
+				case "itself":
+					b.take(t, key, "b again", "a")
+				case "itself, later":
+					time.Sleep(ttl)
+					b.take(t, key, "b again", "b\na")
+				default:
+					c.take(t, key, "c", "b\na")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,226 @@
+//go:build unix
+
+package lease_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"e3/internal/runner"
+	"e3/refstore"
+	"e3/refstore/fs"
+	"e3/refstore/lease"
+)
+
+// The test binary runs itself as another process when this is set: to a folder, and whether it says who it is.
+const helperEnv = "E3_TEST_LEASE_HELPER"
+
+// shortTTL is real time.
+const shortTTL = 1500 * time.Millisecond
+
+func TestMain(m *testing.M) {
+	dir, who, found := strings.Cut(os.Getenv(helperEnv), "\n")
+	if !found {
+		os.Exit(m.Run())
+	}
+	if err := hold(dir, who == "stranger"); err != nil {
+		fmt.Fprintf(os.Stderr, "helper: %v\n", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// foreign is what a process says of itself whose host is another.
+func foreign() lease.Owner {
+	return lease.Owner{Process: runner.Process{PID: os.Getpid(), StartTime: 1, Host: "elsewhere", BootID: "another"}, Words: "a stranger"}
+}
+
+// hold takes a lock and a claim, says so, and then says when it has lost them, or when its input ends.
+func hold(dir string, stranger bool) error {
+	store, err := fs.Open(dir, fs.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	o := lease.Options{TTL: shortTTL, Owner: lease.Owner{Words: "the helper"}}
+	if stranger {
+		o.Owner = foreign()
+	}
+	l := lease.New(store, o)
+	ctx := context.Background()
+	if _, err := l.TryLock(ctx, "run", refstore.Exclusive, []byte("the helper")); err != nil {
+		return err
+	}
+	if _, err := l.TryClaim(ctx, [32]byte{1}, []byte("the helper's claim")); err != nil {
+		return err
+	}
+	if err := l.Rely(ctx, name(1)); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	in := make(chan struct{})
+	go func() {
+		defer close(in)
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	}()
+	select {
+	case <-l.Lost():
+		fmt.Println("lost")
+	case <-in:
+		fmt.Println("asked")
+	}
+	for _, err := range []error{l.Held(), l.Confirm(ctx)} {
+		if !errors.Is(err, refstore.ErrLost) {
+			fmt.Println("it holds:", err)
+		}
+	}
+	if _, err := l.TryClaim(ctx, [32]byte{2}, nil); !errors.Is(err, refstore.ErrLost) {
+		fmt.Println("it claims:", err)
+	}
+	return l.Close()
+}
+
+// helper starts another process and waits until it holds what it holds.
+func helper(t *testing.T, dir, who string) (cmd *exec.Cmd, next func() string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), helperEnv+"="+dir+"\n"+who)
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	next = func() string {
+		if !lines.Scan() {
+			return "the end"
+		}
+		return lines.Text()
+	}
+	if line := next(); line != "ready" {
+		t.Fatalf("helper: %q", line)
+	}
+	return cmd, next
+}
+
+func (m *machine) takeFrom(t *testing.T, most time.Duration) time.Duration {
+	t.Helper()
+	var l refstore.Lock
+	took := m.patiently(t, most, func() (err error) {
+		l, err = m.TryLock(t.Context(), "run", refstore.Exclusive, []byte("me"))
+		return err
+	})
+	if got := string(l.Previous()); got != "the helper" {
+		t.Errorf("previous holder: got %q", got)
+	}
+	start := time.Now()
+	if got := string(m.claim(t, 1, "me").Previous()); got != "the helper's claim" {
+		t.Errorf("previous claimant: got %q", got)
+	}
+	if again := time.Since(start); again > shortTTL/2 {
+		t.Errorf("the claim cost another %v", again)
+	}
+	return took
+}
+
+func neighbour(t *testing.T, dir string) *machine {
+	t.Helper()
+	m := &machine{wire: &wire{Store: openFS(t, dir)}}
+	m.Leases = lease.New(m.wire, lease.Options{TTL: shortTTL, Owner: lease.Owner{Words: "the test"}})
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// TestKill: what a killed process of this host held is free at once.
+func TestKill(t *testing.T) {
+	if self, err := runner.Self(); err != nil || self.BootID == "" {
+		t.Skip("liveness is not known on this system; run on Linux or macOS")
+	}
+	dir := t.TempDir()
+	m := neighbour(t, dir)
+	cmd, _ := helper(t, dir, "neighbour")
+	_, err := m.TryLock(t.Context(), "run", refstore.Exclusive, nil)
+	var locked *refstore.LockedError
+	if !errors.As(err, &locked) || string(locked.Holder) != "the helper" || locked.Pending != 0 {
+		t.Errorf("beside a process of this host: got %v, want a LockedError that is sure", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if _, held, err := m.Holder(t.Context(), "run"); held || err != nil {
+		t.Errorf("after its death: held %v, %v", held, err)
+	}
+	m.takeFrom(t, shortTTL/2)
+}
+
+// TestKillElsewhere: what a killed process of another host held is free after a lease.
+func TestKillElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	m := neighbour(t, dir)
+	cmd, _ := helper(t, dir, "stranger")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if took := m.takeFrom(t, 10*shortTTL); took < shortTTL {
+		t.Errorf("taken over after %v, want a lease of %v", took, shortTTL)
+	}
+}
+
+// TestStop: a process that is stopped for longer than its lease finds out when it wakes, before it does anything.
+func TestStop(t *testing.T) {
+	for _, who := range []string{"neighbour", "stranger"} {
+		t.Run(who, func(t *testing.T) {
+			dir := t.TempDir()
+			m := neighbour(t, dir)
+			cmd, next := helper(t, dir, who)
+			if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			if took := m.takeFrom(t, 10*shortTTL); took < shortTTL {
+				t.Errorf("taken over after %v, want a lease of %v", took, shortTTL)
+			}
+			if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if line := next(); line != "lost" {
+				t.Errorf("a process that was stopped says %q, want that it is lost", line)
+			}
+			if line := next(); line != "the end" {
+				t.Errorf("it goes on: %q", line)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("helper: %v", err)
+			}
+			if holder, held, err := m.Holder(t.Context(), "run"); string(holder) != "me" || !held || err != nil {
+				t.Errorf("after it woke: holder %q, %v, %v, want me", holder, held, err)
+			}
+			if err := m.Confirm(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

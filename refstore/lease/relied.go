@@ -1,0 +1,173 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"e3/refstore"
+)
+
+// reliance is how far a name has come that the session relies on.
+type reliance uint8
+
+const (
+	unknown    reliance = iota
+	remembered          // here only
+	queued              // to be written down during a collection
+	public              // written down, the condemned have still to be asked
+	relied              // others reckon with it
+)
+
+// Rely makes known that this process relies on an object being there from now on: a collection spares it. Whoever calls it looks
+// afterwards whether the object is there. Outside of a collection it asks nobody. During one it waits while the object is about
+// to be deleted.
+func (l *Leases) Rely(ctx context.Context, name [32]byte) error {
+	s, err := l.use(ctx)
+	if err == nil {
+		err = s.rely(ctx, name)
+	}
+	if err != nil {
+		return fmt.Errorf("rely on %x: %w", name[:8], err)
+	}
+	return nil
+}
+
+func (s *session) rely(ctx context.Context, name [32]byte) error {
+	s.mu.Lock()
+	state := s.relied[name]
+	switch {
+	case state == relied:
+		s.mu.Unlock()
+		return nil
+	case s.epoch == 0:
+		if state == unknown {
+			s.relied[name] = remembered
+		}
+		s.mu.Unlock()
+		return nil
+	}
+	var wanted uint64
+	if state != public {
+		if state != queued {
+			s.relied[name] = queued
+			s.queue = append(s.queue, name)
+		}
+		wanted = s.want()
+	}
+	s.mu.Unlock()
+	if err := s.wait(ctx, wanted); err != nil {
+		return err
+	}
+	if err := s.l.spared(ctx, name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.relied[name] = relied
+	return nil
+}
+
+// spared returns once a name is on no list of the condemned that may still be carried out.
+func (l *Leases) spared(ctx context.Context, name [32]byte) error {
+	for try := 0; ; try++ {
+		r, err := l.read(ctx, condemnedKey(name[0]))
+		if err != nil {
+			return err
+		}
+		if r.Version == refstore.Absent {
+			return nil
+		}
+		var rec condemnedRecord
+		if err := decode(r, &rec); err != nil {
+			return err
+		}
+		if !rec.has(name) {
+			return nil
+		}
+		if over, err := l.harmless(ctx, rec.Session); over || err != nil {
+			return err
+		}
+		if err := l.pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// harmless tells whether nothing that a collector has sent may still delete anything.
+func (l *Leases) harmless(ctx context.Context, collector string) (bool, error) {
+	if own := l.session.Load(); own != nil && own.id == collector {
+		return false, nil
+	}
+	v, err := l.judge(ctx, collector)
+	if err != nil || !v.over {
+		return false, err
+	}
+	wait, err := l.settled(ctx, collector, v)
+	return err == nil && wait == 0, err
+}
+
+// enter has the session answer a collection: from here on it writes down what it relies on before it does. What it relied on
+// before is written down with the answer.
+func (s *session) enter(epoch uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epoch >= epoch { // a newer one has begun since the caller looked
+		return
+	}
+	s.epoch, s.answered = epoch, epoch
+	for name, state := range s.relied {
+		if state == remembered {
+			s.relied[name] = relied // the collector waits for the answer before it condemns anything
+			s.queue = append(s.queue, name)
+		}
+	}
+	s.want()
+}
+
+// leave ends a collection for this session, and what was protected until then. A later one goes on.
+func (s *session) leave(epoch uint64) {
+	s.mu.Lock()
+	if s.epoch > epoch {
+		s.mu.Unlock()
+		return
+	}
+	s.epoch = 0
+	released := s.released
+	s.released = nil
+	s.mu.Unlock()
+	for _, p := range released {
+		s.unprotect(p)
+	}
+}
+
+// eachRelied calls f with the names that a session has written down, less those of the first parts, and returns how many
+// parts there are.
+func (l *Leases) eachRelied(ctx context.Context, id string, rec sessionRecord, skip uint64, f func(name [32]byte)) (parts uint64, err error) {
+	parts = skip
+	if rec.Parts > skip {
+		q := refstore.Query{Partition: reliedPartition, Prefix: id + "/"}
+		if skip > 0 {
+			q.After = part(reliedPartition, id, skip-1).Sort
+		}
+		for r, err := range l.store.List(ctx, q) {
+			switch {
+			case err != nil:
+				return 0, err
+			case r.Key != part(reliedPartition, id, parts) || len(r.Value)%32 != 0:
+				return 0, fmt.Errorf("record %q is not what this version of e3 writes", r.Key)
+			}
+			for name := range slices.Chunk(r.Value, 32) {
+				f([32]byte(name))
+			}
+			parts++
+		}
+		if parts < rec.Parts {
+			return 0, fmt.Errorf("what session %s relies on: part %d of %d: %w", id, parts, rec.Parts, refstore.ErrNotFound)
+		}
+	}
+	for name := range slices.Chunk(rec.Relied, 32) {
+		f([32]byte(name))
+	}
+	return parts, nil
+}

@@ -1,0 +1,167 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/refstore"
+)
+
+// Sweep marks the sessions dead that are, removes those that have settled, and returns how many it removed. It never waits: who
+// may live, or has not settled, stays. What it costs does not depend on how many claims there are.
+func (l *Leases) Sweep(ctx context.Context) (int, error) {
+	own := l.session.Load()
+	swept := 0
+	var epoch uint64 // whose sessions have to stay
+	asked := false
+	for r, err := range l.store.List(ctx, refstore.Query{Partition: sessionsPartition}) {
+		if err != nil {
+			return swept, fmt.Errorf("sweep sessions: %w", err)
+		}
+		if own != nil && r.Key.Sort == own.id {
+			continue
+		}
+		v, settled, err := l.sweepable(ctx, r)
+		if err == nil && settled && v.rec.Epoch != 0 && !asked {
+			epoch, err = l.inForce(ctx)
+			asked = err == nil
+		}
+		if err == nil && settled && (v.rec.Epoch == 0 || v.rec.Epoch != epoch) {
+			err = l.removeSession(ctx, r.Key.Sort, v.version)
+			if err == nil {
+				swept++
+			}
+		}
+		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) {
+			return swept, fmt.Errorf("sweep session %s: %w", r.Key.Sort, err)
+		}
+	}
+	return swept, nil
+}
+
+// sweepable tells whether a session is dead, or has ended, and nothing of it may still arrive.
+func (l *Leases) sweepable(ctx context.Context, r refstore.Record) (view, bool, error) {
+	v, err := l.sight(r)
+	v, err = l.bury(ctx, r.Key.Sort, v, err)
+	if err != nil || !v.over || v.version == refstore.Absent {
+		return v, false, err
+	}
+	wait, err := l.settled(ctx, r.Key.Sort, v)
+	return v, err == nil && wait == 0, err
+}
+
+// inForce returns the epoch of the collection that is under way, 0 if there is none.
+func (l *Leases) inForce(ctx context.Context) (uint64, error) {
+	rec, _, err := l.epoch(ctx)
+	if err != nil || rec.Session == "" {
+		return 0, err
+	}
+	if over, err := l.harmless(ctx, rec.Session); over || err != nil {
+		return 0, err
+	}
+	return rec.Number, nil
+}
+
+// removeSession removes a session, and then what lies beside its record: who misses some of it finds that the session is gone.
+// What is left when this is cut short is for [Leases.SweepClaims].
+func (l *Leases) removeSession(ctx context.Context, id string, v refstore.Version) error {
+	if err := l.store.Delete(ctx, sessionKey(id), v); err != nil {
+		return err
+	}
+	return l.removeParts(ctx, id+"/", func(context.Context, string) (bool, error) { return true, nil })
+}
+
+// removeParts removes the records beside sessions' own whose sort keys begin with prefix, of sessions that are to go.
+func (l *Leases) removeParts(ctx context.Context, prefix string, goes func(ctx context.Context, session string) (bool, error)) error {
+	for _, partition := range []string{protectedPartition, reliedPartition} {
+		for r, err := range l.store.List(ctx, refstore.Query{Partition: partition, Prefix: prefix, KeysOnly: true}) {
+			if err != nil {
+				return err
+			}
+			session, _, ok := partNumber(r.Key.Sort)
+			if !ok {
+				continue
+			}
+			if yes, err := goes(ctx, session); err != nil {
+				return err
+			} else if !yes {
+				continue
+			}
+			if _, err := l.remove(ctx, r.Key); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SweepClaims removes the claims of sessions that are gone, and what such have left beside their records, and returns how many
+// claims it removed. It reads all claims: it is for who goes over everything anyway, after [Leases.Sweep].
+func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
+	var mu sync.Mutex
+	absent := make(map[string]bool)
+	goes := func(ctx context.Context, session string) (bool, error) {
+		mu.Lock()
+		gone, known := absent[session]
+		mu.Unlock()
+		if known || session == nobody || validSession(session) != nil { // what nobody holds is still to be dealt with
+			return gone, nil
+		}
+		r, err := l.read(ctx, sessionKey(session))
+		if err != nil {
+			return false, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		absent[session] = r.Version == refstore.Absent
+		return absent[session], nil
+	}
+	if err := l.removeParts(ctx, "", goes); err != nil {
+		return 0, fmt.Errorf("sweep what sessions left: %w", err)
+	}
+	var swept int
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for shard := range 256 {
+		g.Go(func() error {
+			n, err := l.sweepClaims(ctx, fmt.Sprintf("%s%02x", claimsPartition, shard), goes)
+			mu.Lock()
+			defer mu.Unlock()
+			swept += n
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return swept, fmt.Errorf("sweep claims: %w", err)
+	}
+	return swept, nil
+}
+
+func (l *Leases) sweepClaims(ctx context.Context, partition string, goes func(context.Context, string) (bool, error)) (int, error) {
+	swept := 0
+	for r, err := range l.store.List(ctx, refstore.Query{Partition: partition}) {
+		if err != nil {
+			return swept, err
+		}
+		var rec claimRecord
+		if err := decode(r, &rec); err != nil {
+			return swept, err
+		}
+		if yes, err := goes(ctx, rec.Session); err != nil {
+			return swept, err
+		} else if !yes || len(rec.Before) > 0 { // or others before, who may not have been dealt with
+			continue
+		}
+		switch err := l.store.Delete(ctx, r.Key, r.Version); {
+		case err == nil:
+			swept++
+		case !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict):
+			return swept, err
+		}
+	}
+	return swept, nil
+}
