@@ -209,7 +209,7 @@ func checkBaseline(t *rapid.T) {
 		if rapid.IntRange(0, 5).Draw(t, "filtered") == 0 {
 			filter = rapid.SampledFrom([]string{"a*", "b*", "*1", "*2", "none"}).Draw(t, "filter")
 		}
-		cores := rapid.IntRange(1, 3).Draw(t, "cores")
+		cores, lookups := rapid.IntRange(1, 3).Draw(t, "cores"), rapid.IntRange(0, 2).Draw(t, "lookups")
 		pkg, inputs := p.build()
 		if base != nil && !edited && rapid.Bool().Draw(t, "same package") {
 			pkg = base.Package // read once, as where nothing was edited
@@ -221,7 +221,7 @@ func checkBaseline(t *rapid.T) {
 			w.behave = p.behaviour
 			w.vary = func(task objectstore.Hash) bool { return task[2]&1 == 1 }
 			return run(context.Background(), t, g, w, func(o *dataflow.Options) {
-				o.Inputs, o.Baseline, o.Force, o.Filter, o.Concurrency = inputs, base, force, filter, cores
+				o.Inputs, o.Baseline, o.Force, o.Filter, o.Concurrency, o.Lookups = inputs, base, force, filter, cores, lookups
 			})
 		}
 		got, want := run1(proving, base), run1(asking, nil)

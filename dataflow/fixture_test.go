@@ -76,6 +76,10 @@ type world struct {
 	ran   []step   // commands, in the order of their ends
 	live  map[string]*record.Policy
 	watch func(live map[string]*record.Policy) // is told when a command has started
+	look  func(executions.Key)                 // is told of lookups that are no part of Do. nil: nobody is
+	// workers says that executions are made elsewhere, where nobody asks for admission.
+	workers  bool
+	requests []executions.Request
 }
 
 type behaviour struct {
@@ -85,6 +89,11 @@ type behaviour struct {
 	fault error             // of the stores
 	other record.State      // Success, Failed: another run was waited for, and ended so
 	late  bool              // a cancellation finds the command announced and not started
+	// suspends: the command ends with the code by which it asks to be resumed. With other: that run's did.
+	suspends bool
+	// lost is how many workers are lost before one comes through, in a world of workers; with error ReasonLost none does.
+	lost   int
+	silent bool // nobody hears of the start of the command
 }
 
 type step struct {
@@ -103,7 +112,7 @@ func newWorld() *world {
 func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Result, error) {
 	key := executions.NewKey(req.Task, req.Inputs)
 	w.mu.Lock()
-	w.calls = append(w.calls, req.Name)
+	w.calls, w.requests = append(w.calls, req.Name), append(w.requests, *req)
 	hit, ok := w.cache[key]
 	w.mu.Unlock()
 	if ok && !req.Force {
@@ -127,16 +136,28 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 			return executions.Result{}, err
 		}
 	}
+	for range b.lost {
+		if err := w.lose(ctx, req, key, b.takes); err != nil {
+			return executions.Result{}, err
+		}
+	}
 	start := time.Now()
 	if ctx.Err() != nil {
 		release(true)
 		return executions.Result{}, context.Cause(ctx)
 	}
-	w.mu.Lock()
-	w.count[key]++
-	id := fmt.Sprintf("%s#%d", key.String()[:8]+key.Inputs.String()[:8], w.count[key])
-	w.mu.Unlock()
-	w.begin(req, id)
+	id, _ := w.newID(key)
+	if w.workers {
+		req.Claimed(id, "worker")
+		if b.takes > 0 && !w.sleep(ctx, recording) {
+			return executions.Result{}, context.Cause(ctx)
+		}
+		if b.error == executions.ReasonLost { // by all of them
+			w.end(req, start)
+			return executions.Result{ExecutionID: id, State: record.Error, Reason: b.error, Message: "gone"}, nil
+		}
+	}
+	w.begin(req, id, b.silent)
 	cancelled := false
 	if b.takes > 0 {
 		select {
@@ -150,7 +171,7 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 		release(true)
 		return executions.Result{}, fmt.Errorf("not started: %w", context.Cause(ctx))
 	}
-	release(cancelled || b.fails || b.error != "")
+	release(cancelled || b.fails || b.suspends || b.error != "")
 	if b.takes > 0 {
 		time.Sleep(recording)
 	}
@@ -160,6 +181,8 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 	switch {
 	case cancelled:
 		res.State, res.Reason, res.Message = record.Error, executions.ReasonCancelled, "cancelled"
+	case b.suspends:
+		res.State, res.ExitCode, res.Reason = record.Failed, suspendCode, executions.ReasonSuspended
 	case b.fails:
 		res.State, res.ExitCode = record.Failed, 3
 	case b.error != "":
@@ -172,28 +195,75 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 	return res, nil
 }
 
+const suspendCode = 75
+
+// newID makes the id of the n-th execution of a key.
+func (w *world) newID(key executions.Key) (id string, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count[key]++
+	return fmt.Sprintf("%s#%d", key.String()[:8]+key.Inputs.String()[:8], w.count[key]), w.count[key]
+}
+
+// lose is a worker that takes the task and is lost: before the command has started, while it runs, or after another has taken it.
+func (w *world) lose(ctx context.Context, req *executions.Request, key executions.Key, takes time.Duration) error {
+	start := time.Now()
+	id, n := w.newID(key)
+	req.Claimed(id, "worker")
+	switch n % 3 {
+	case 0:
+		req.Started(id)
+		req.Claimed(id, "another that goes on")
+	case 1:
+		id, _ = w.newID(key)
+		req.Claimed(id, "another that begins anew")
+	}
+	if takes > 0 && !w.sleep(ctx, takes/2) {
+		return context.Cause(ctx)
+	}
+	w.end(req, start)
+	req.Lost(id, "gone", time.Now().Add(takes/2))
+	if takes > 0 && !w.sleep(ctx, takes/2) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// sleep tells whether it came to its end.
+func (w *world) sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // others is the answer of another run.
 func (w *world) others(req *executions.Request, key executions.Key, b behaviour) (executions.Result, error) {
 	time.Sleep(b.takes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	res := executions.Result{ExecutionID: "other", State: b.other, Cached: true}
-	if b.other == record.Success {
+	switch {
+	case b.other == record.Success:
 		res.Output, res.Size = w.compute(req, key)
-	} else {
+	case b.suspends:
+		res.ExitCode, res.Reason = suspendCode, executions.ReasonSuspended
+	default:
 		res.ExitCode = 3
 	}
 	return res, nil
 }
 
-func (w *world) begin(req *executions.Request, id string) {
+func (w *world) begin(req *executions.Request, id string, silent bool) {
 	w.mu.Lock()
 	w.live[req.Name] = req.Policy
 	if w.watch != nil {
 		w.watch(w.live)
 	}
 	w.mu.Unlock()
-	if req.Started != nil {
+	if req.Started != nil && !silent {
 		req.Started(id)
 	}
 }

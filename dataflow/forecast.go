@@ -96,7 +96,7 @@ type simulation struct {
 // makespan returns how long a run of the plan takes.
 func makespan(g *Graph, tasks []TaskPlan, opts *Options, rank []time.Duration, cost func(int32) time.Duration) time.Duration {
 	limited := *opts
-	limited.Concurrency = max(1, opts.Concurrency)
+	limited.Concurrency, limited.Outstanding = max(1, opts.Concurrency), 0
 	s := &simulation{
 		g: g, cost: cost, waiting: make([]int32, g.Len()), twins: map[int32][]int32{},
 		ready: ready{g: g, rank: rank, overtaken: map[int32]int{}}, budget: newBudget(g, &limited), cores: int64(1000 * limited.Concurrency),

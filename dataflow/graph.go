@@ -4,6 +4,7 @@ package dataflow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/internal/events"
@@ -226,4 +227,9 @@ func (g *Graph) leaf(i int32, h objectstore.Hash, size int64) record.Leaf {
 		return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size, Executable: true}
 	}
 	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size}
+}
+
+// asks tells whether any task has to be approved before it runs.
+func (g *Graph) asks() bool {
+	return slices.ContainsFunc(g.Package.Tasks, func(t record.PackageTask) bool { return t.Policy.Approve })
 }

@@ -1,6 +1,7 @@
 package dataflow
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 
@@ -21,11 +22,11 @@ type Produced struct {
 // without running anything. visit is called once for each task, after all that it reads and for several
 // tasks at a time; key is nil where it cannot be known: an input without a value, or a
 // producer whose output is unknown or gone. visit returns what the task produced, nil if that is
-// not known. Nothing is stored.
-func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, visit func(i int32, key *executions.Key) (*Produced, error)) error {
-	s := &scheduler{ctx: ctx, g: g, objects: unstored{Store: objects}, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
+// not known. Nothing is stored. As many are visited at a time as lookups says; 0: as there are processors.
+func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, lookups int, visit func(i int32, key *executions.Key) (*Produced, error)) error {
+	s := &scheduler{ctx: ctx, g: g, objects: objects, dirs: unstored{Store: objects}, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
 	known := make([]bool, g.Len())
-	return g.visit(ctx, func(_ context.Context, i int32) error {
+	return g.visit(ctx, lookups, func(_ context.Context, i int32) error {
 		made, err := visit(i, s.key(i, known))
 		if made != nil {
 			s.results[i], known[i] = TaskResult{Output: made.Output, Size: made.Size}, true
@@ -35,10 +36,10 @@ func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs recor
 }
 
 // visit calls fn once for each task, after all that it reads, for several tasks at a time, until one fails.
-func (g *Graph) visit(ctx context.Context, fn func(ctx context.Context, i int32) error) error {
+func (g *Graph) visit(ctx context.Context, lookups int, fn func(ctx context.Context, i int32) error) error {
 	for _, level := range g.levels() {
 		eg, ctx := errgroup.WithContext(ctx)
-		eg.SetLimit(runtime.GOMAXPROCS(0))
+		eg.SetLimit(cmp.Or(lookups, runtime.GOMAXPROCS(0)))
 		for _, i := range level {
 			eg.Go(func() error {
 				if ctx.Err() != nil {

@@ -41,7 +41,7 @@ func TestKeys(t *testing.T) {
 		t.Helper()
 		var mu sync.Mutex
 		keys := map[string]*executions.Key{}
-		err := dataflow.Keys(t.Context(), g, readOnly{Mem: objects, t: t}, inputs, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
+		err := dataflow.Keys(t.Context(), g, readOnly{Mem: objects, t: t}, inputs, 0, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			keys[g.Name(i)] = key
@@ -77,7 +77,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("without the input the keys are %v", keys)
 	}
 	stop := errors.New("stop")
-	if err := dataflow.Keys(t.Context(), g, objects, oneInput, func(int32, *executions.Key) (*dataflow.Produced, error) { return nil, stop }); !errors.Is(err, stop) {
+	if err := dataflow.Keys(t.Context(), g, objects, oneInput, 0, func(int32, *executions.Key) (*dataflow.Produced, error) { return nil, stop }); !errors.Is(err, stop) {
 		t.Errorf("an error of the visit becomes %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/events"
 	"e3/internal/record"
 )
@@ -32,6 +34,19 @@ type scenario struct {
 	force    bool
 	filter   string
 	cancel   time.Duration // 0: never
+	lookups  int
+	// What stops tasks, and what is lost.
+	suspends    map[string]int               // how often the command suspends itself
+	people      map[string]decision          // who is asked
+	lost        map[string]int               // how many workers are lost before one makes the first attempt
+	reason      map[string]executions.Reason // of its errors
+	outstanding int                          // 0: executions are made here
+}
+
+// decision is what a person does each time when asked about a task.
+type decision struct {
+	after   time.Duration
+	rejects bool
 }
 
 // other is another run's answer, which an attempt finds; zero: none.
@@ -48,15 +63,22 @@ func (s scenario) String() string {
 		for _, w := range t.Wiring {
 			fmt.Fprintf(&b, " %s", w.Name)
 		}
-		fmt.Fprintf(&b, "; good %d, takes %v, retries %d; ", s.good[t.Name], s.takes[t.Name], t.Policy.Retries)
+		fmt.Fprintf(&b, "; good %d, takes %v, retries %d on %q, lost %d, approve %v; ", s.good[t.Name], s.takes[t.Name], t.Policy.Retries, t.Policy.RetryOn, t.Policy.Lost, t.Policy.Approve)
 	}
-	fmt.Fprintf(&b, "cores %d memory %d failfast %v force %v filter %q cancel %v late %v others %v",
-		s.cores, s.memory, s.failFast, s.force, s.filter, s.cancel, s.late, s.other)
+	fmt.Fprintf(&b, "suspends %v people %v lost %v reasons %v outstanding %d; ", s.suspends, s.people, s.lost, s.reason, s.outstanding)
+	fmt.Fprintf(&b, "cores %d memory %d failfast %v force %v filter %q cancel %v late %v others %v lookups %d",
+		s.cores, s.memory, s.failFast, s.force, s.filter, s.cancel, s.late, s.other, s.lookups)
 	return b.String()
 }
 
 var scenarios = rapid.Custom(func(t *rapid.T) scenario {
-	s := scenario{good: map[string]int64{}, takes: map[string]time.Duration{}, error: map[string]bool{}}
+	s := scenario{
+		good: map[string]int64{}, takes: map[string]time.Duration{}, error: map[string]bool{},
+		suspends: map[string]int{}, people: map[string]decision{}, lost: map[string]int{}, reason: map[string]executions.Reason{},
+	}
+	if rapid.Bool().Draw(t, "elsewhere") {
+		s.outstanding = rapid.IntRange(1, 5).Draw(t, "outstanding")
+	}
 	n := rapid.IntRange(1, 9).Draw(t, "tasks")
 	var lines []string
 	for i := range n {
@@ -79,6 +101,7 @@ var scenarios = rapid.Custom(func(t *rapid.T) scenario {
 			CPU: rapid.SampledFrom([]float64{0, 0.5, 1, 2, 9}).Draw(t, "cpu"), Memory: int64(rapid.IntRange(0, 6).Draw(t, "memory")),
 			Priority: int64(rapid.IntRange(-1, 1).Draw(t, "priority")),
 		}
+		s.draw(t, task)
 		if rapid.IntRange(0, 3).Draw(t, "gpu") == 0 {
 			task.Policy.Resources = []record.Amount{{Name: "gpu", Value: 1}}
 		}
@@ -100,8 +123,114 @@ var scenarios = rapid.Custom(func(t *rapid.T) scenario {
 		}
 	}
 	s.late = rapid.Bool().Draw(t, "late")
+	s.lookups = rapid.IntRange(0, 4).Draw(t, "lookups")
 	return s
 })
+
+// draw draws what a person or a worker may do to a task.
+func (s *scenario) draw(t *rapid.T, task *record.PackageTask) {
+	p, name := &task.Policy, task.Name
+	p.Suspend = suspendCode
+	p.Approve = rapid.IntRange(0, 4).Draw(t, "approve") == 0
+	if rapid.IntRange(0, 4).Draw(t, "suspend") == 0 {
+		s.suspends[name] = rapid.IntRange(1, 2).Draw(t, "suspends")
+	}
+	s.people[name] = decision{time.Duration(rapid.IntRange(0, 40).Draw(t, "decides")) * time.Second, rapid.IntRange(0, 4).Draw(t, "rejects") == 0}
+	if rapid.IntRange(0, 4).Draw(t, "loses") == 0 {
+		s.lost[name] = rapid.IntRange(1, 5).Draw(t, "lost")
+	}
+	p.Lost = int64(rapid.IntRange(-1, 2).Draw(t, "lost attempts"))
+	p.RetryOn = rapid.SampledFrom([][]string{nil, nil, {"exit"}, {"3", "lost"}, {"4", "oom"}, {"signal", "timeout"}}).Draw(t, "on")
+	p.OOM = record.Escalation{Factor: rapid.SampledFrom([]float64{0, 1.5, 3}).Draw(t, "factor"), Max: int64(rapid.IntRange(0, 9).Draw(t, "most"))}
+	s.reason[name] = rapid.SampledFrom([]executions.Reason{executions.ReasonSignal, executions.ReasonOOM}).Draw(t, "reason")
+}
+
+// expected is what becomes of a task by what it does itself, if nothing ends the run early: whether it succeeds, and how many
+// attempts were made.
+func (s *scenario) expected(task *record.PackageTask) (good bool, attempts int64) {
+	p, name := &task.Policy, task.Name
+	person := s.people[name]
+	if p.Approve && person.rejects {
+		return false, 0
+	}
+	if s.outstanding > 0 {
+		lost, most := int64(s.lost[name]), mostLost(p)
+		if lost > most {
+			return false, most + 1
+		}
+		attempts += lost
+	}
+	if n := int64(s.suspends[name]); n > 0 {
+		if person.rejects {
+			return false, attempts + 1
+		}
+		attempts += n
+	}
+	worth := len(p.RetryOn) == 0
+	for _, on := range p.RetryOn {
+		if s.error[name] {
+			worth = worth || on == string(s.reason[name])
+		} else {
+			worth = worth || on == "exit" || on == "3"
+		}
+	}
+	most := int64(1)
+	if worth {
+		most += p.Retries
+	}
+	if n := s.good[name]; n > 0 && n <= most {
+		return true, attempts + n
+	}
+	return false, attempts + most
+}
+
+// mostLost is how many further attempts there are of a task whose worker was lost.
+func mostLost(p *record.Policy) int64 {
+	switch {
+	case len(p.RetryOn) > 0 && !slices.Contains(p.RetryOn, "lost"), p.Lost < 0:
+		return 0
+	case p.Lost == 0:
+		return 3
+	}
+	return p.Lost
+}
+
+// behaviour is how the attempts of the tasks go, one after the other.
+func (s *scenario) behaviour() func(task string, attempt int64) behaviour {
+	var mu sync.Mutex
+	done := map[string]int64{} // attempts that were neither lost nor suspended
+	suspended, lost := map[string]int{}, map[string]bool{}
+	return func(task string, attempt int64) behaviour {
+		mu.Lock()
+		defer mu.Unlock()
+		b := behaviour{takes: s.takes[task], late: s.late, silent: s.outstanding > 0 && len(task)%2 == 0}
+		if o := s.other[task]; o.attempt == attempt {
+			b.other = o.state
+			return b
+		}
+		if s.outstanding > 0 && s.lost[task] > 0 && !lost[task] {
+			lost[task] = true
+			i := slices.IndexFunc(s.pkg.Tasks, func(t record.PackageTask) bool { return t.Name == task })
+			if most := int(mostLost(&s.pkg.Tasks[i].Policy)); s.lost[task] > most {
+				b.lost, b.error = most, executions.ReasonLost
+				return b
+			}
+			b.lost = s.lost[task]
+		}
+		if suspended[task] < s.suspends[task] {
+			suspended[task]++
+			b.suspends = true
+			return b
+		}
+		done[task]++
+		if good := s.good[task]; good == 0 || done[task] < good {
+			if b.fails = true; s.error[task] {
+				b.fails, b.error = false, s.reason[task]
+			}
+		}
+		return b
+	}
+}
 
 // Whatever the graph, its tasks and its limits: the rules of a run hold.
 func TestSchedulerModel(t *testing.T) {
@@ -139,26 +268,18 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 	g := graph(t, s.pkg)
 	w, log := newWorld(), &emitted{}
 	// What is known was found by an earlier run in which all went well.
-	run(t.Context(), t, g, w, nil)
+	before := newPeople(t, func(block.Block) decision { return decision{} })
+	run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Blocks = before })
+	before.leave()
 	for key := range w.cache {
 		i := slices.IndexFunc(s.pkg.Tasks, func(p record.PackageTask) bool { return p.Task == key.Task.String() })
 		if name := s.pkg.Tasks[i].Name; !s.known[name] {
 			delete(w.cache, key)
 		}
 	}
-	w.ran, w.calls = nil, nil
-	w.behave = func(task string, attempt int64) behaviour {
-		b := behaviour{takes: s.takes[task], late: s.late}
-		if o := s.other[task]; o.attempt == attempt {
-			b.other = o.state
-		}
-		if good := s.good[task]; good == 0 || attempt < good {
-			if b.fails = true; s.error[task] {
-				b.fails, b.error = false, executions.ReasonSignal
-			}
-		}
-		return b
-	}
+	w.ran, w.calls, w.requests = nil, nil, nil
+	w.behave, w.workers = s.behaviour(), s.outstanding > 0
+	asked := newPeople(t, func(b block.Block) decision { return s.people[b.Task] })
 	w.watch = func(live map[string]*record.Policy) {
 		if text := s.overload(live); text != "" {
 			fault("%s", text)
@@ -172,7 +293,9 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 	}
 	out := run(ctx, t, g, w, func(o *dataflow.Options) {
 		o.Concurrency, o.Memory, o.FailFast, o.Force, o.Filter, o.Emit = s.cores, s.memory, s.failFast, s.force, s.filter, log.emit
+		o.Lookups, o.Outstanding, o.Blocks = s.lookups, s.outstanding, asked
 	})
+	asked.leave()
 	early := s.failFast && out.Summary.Failed > 0 || s.cancel > 0 && time.Since(began) >= s.cancel
 
 	selected, named := make([]bool, g.Len()), make([]bool, g.Len())
@@ -188,7 +311,7 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 	}
 	var sum record.Summary
 	for i := range out.Tasks {
-		name, state, policy := g.Name(int32(i)), out.Tasks[i].State, &s.pkg.Tasks[i].Policy
+		name, state := g.Name(int32(i)), out.Tasks[i].State
 		attempts := int64(0)
 		for _, st := range w.ran {
 			if st.task != name {
@@ -220,7 +343,7 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 			}
 		}
 		forced := s.force && named[i]
-		good := s.good[name] > 0 && s.good[name] <= policy.Retries+1
+		good, want := s.expected(&s.pkg.Tasks[i])
 		alone := s.other[name].state == 0 // nothing but what it does itself matters
 		sum.Total++
 		switch state {
@@ -232,16 +355,16 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 			}
 		case dataflow.Succeeded:
 			sum.Completed++
-			if alone && (!good || attempts != s.good[name]) {
-				fault("%s succeeded in attempt %d, want %d", name, attempts, s.good[name])
+			if alone && (!good || attempts != want) {
+				fault("%s succeeded in attempt %d; it should: %v, in attempt %d", name, attempts, good, want)
 			}
 			if s.known[name] && !forced {
 				fault("%s ran though it was known", name)
 			}
 		case dataflow.Failed:
 			sum.Failed++
-			if alone && (good && !early || attempts == 0 || !early && attempts != policy.Retries+1) {
-				fault("%s failed after %d attempts of %d; it would have been well in attempt %d", name, attempts, policy.Retries+1, s.good[name])
+			if alone && !early && (good || attempts != want) {
+				fault("%s failed after %d attempts; it should: %v, after %d", name, attempts, !good, want)
 			}
 		case dataflow.Skipped:
 			sum.Skipped++
@@ -250,7 +373,7 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 			}
 		case dataflow.Abandoned:
 			sum.Skipped++
-			if !early || attempts > 0 {
+			if !early || attempts > 0 && s.suspends[name] == 0 {
 				fault("%s is abandoned; the run ended early: %v; %d attempts", name, early, attempts)
 			}
 		default:
@@ -265,6 +388,9 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 		if states[state] != log.state(name) {
 			fault("%s is %s; its events are %v", name, stateNames[state], log.of(name))
 		}
+	}
+	if text := asked.left(); text != "" {
+		fault("%s", text)
 	}
 	if err := log.walk(out, walked); err != nil {
 		fault("%v", err)
@@ -282,6 +408,12 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 
 // overload says which limit the commands that run together exceed.
 func (s scenario) overload(live map[string]*record.Policy) string {
+	if s.outstanding > 0 {
+		if len(live) > s.outstanding {
+			return fmt.Sprintf("%d executions are out, and %d may be", len(live), s.outstanding)
+		}
+		return ""
+	}
 	var cpu, gpu float64
 	var memory int64
 	for _, p := range live {
@@ -319,7 +451,7 @@ func (e *emitted) state(task string) events.State {
 		return events.Abandoned
 	}
 	return map[events.Type]events.State{
-		events.TaskMarkedReady: events.Abandoned, events.TaskCached: events.Cached, events.TaskCompleted: events.Success,
+		events.TaskMarkedReady: events.Abandoned, events.TaskDeferred: events.Abandoned, events.TaskResumed: events.Abandoned, events.TaskCached: events.Cached, events.TaskCompleted: events.Success,
 		events.TaskFailed: events.Failed, events.TaskSkipped: events.Skipped,
 	}[list[len(list)-1]]
 }

@@ -78,7 +78,7 @@ type Lookup interface {
 // what those leave behind. Nothing is executed and nothing is stored. Equal keys in one graph answer each other, and
 // which of them runs is chance. An error means that the records cannot be read.
 func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts PlanOptions) (*Planned, error) {
-	s := &scheduler{ctx: ctx, g: g, objects: unstored{objects, opts.Gathered}, opts: &opts.Options, results: make([]TaskResult, g.Len()), marked: marked(g.Package)}
+	s := &scheduler{ctx: ctx, g: g, objects: objects, dirs: unstored{objects, opts.Gathered}, opts: &opts.Options, results: make([]TaskResult, g.Len()), marked: marked(g.Package)}
 	s.choose()
 	maps.DeleteFunc(s.marked, func(name string, _ bool) bool { return opts.Fresh[name] })
 	p := &planner{scheduler: s, x: x, tasks: make([]TaskPlan, g.Len())}
@@ -87,7 +87,7 @@ func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, op
 			p.hit(i, s.proof.result(i))
 		}
 	}
-	if err := g.visit(ctx, p.plan); err != nil {
+	if err := g.visit(ctx, opts.Lookups, p.plan); err != nil {
 		return nil, err
 	}
 	p.twins()

@@ -10,7 +10,7 @@ import (
 // Reads returns the hash of everything that a task reads, in declared order: its part of the key. made tells what those have
 // produced that it reads from; false where that is not known. The directory of a fan-in is put into objects.
 func Reads(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, i int32, made func(d int32) (Produced, bool)) ([]objectstore.Hash, bool, error) {
-	s := &scheduler{ctx: ctx, g: g, objects: objects, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
+	s := &scheduler{ctx: ctx, g: g, objects: objects, dirs: objects, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
 	for _, d := range g.deps[i] {
 		p, ok := made(d)
 		if !ok {

@@ -25,8 +25,10 @@ type ready struct {
 
 func (r *ready) Len() int { return len(r.tasks) }
 
-func (r *ready) Less(a, b int) bool {
-	i, j := r.tasks[a], r.tasks[b]
+func (r *ready) Less(a, b int) bool { return r.before(r.tasks[a], r.tasks[b]) }
+
+// before tells whether a task is better than another one.
+func (r *ready) before(i, j int32) bool {
 	if p, q := r.g.Package.Tasks[i].Policy.Priority, r.g.Package.Tasks[j].Policy.Priority; p != q {
 		return p > q
 	}
@@ -141,6 +143,8 @@ type budget struct {
 	limits   limits
 	named    map[string]float64
 	capacity map[string]float64
+
+	most, out int // how many tasks may be out, where they run elsewhere and nothing else is asked; and are
 }
 
 type limits struct {
@@ -151,7 +155,7 @@ type limits struct {
 // newBudget sets the limits. A named resource without a stated capacity has that of the
 // greatest single demand: such tasks run one at a time, and none is stuck.
 func newBudget(g *Graph, opts *Options) *budget {
-	b := &budget{limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, named: map[string]float64{}, capacity: map[string]float64{}}
+	b := &budget{limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, most: opts.Outstanding, named: map[string]float64{}, capacity: map[string]float64{}}
 	for i := range g.Package.Tasks {
 		for _, a := range g.Package.Tasks[i].Policy.Resources {
 			c, stated := opts.Capacities[a.Name]
@@ -178,6 +182,9 @@ func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
 }
 
 func (b *budget) fits(p *record.Policy) fit {
+	if b.most > 0 {
+		return fitsNow
+	}
 	cpu, memory := b.demand(p)
 	for _, a := range p.Resources {
 		if c := b.capacity[a.Name]; b.named[a.Name]+math.Min(a.Value, c) > c+1e-9 {
@@ -191,9 +198,15 @@ func (b *budget) fits(p *record.Policy) fit {
 }
 
 // full tells whether there is no core left for any task: no need to look for one that fits.
-func (b *budget) full() bool { return b.cpu+1e-9 >= 2*b.limits.cpu }
+func (b *budget) full() bool {
+	if b.most > 0 {
+		return b.out >= b.most
+	}
+	return b.cpu+1e-9 >= 2*b.limits.cpu
+}
 
 func (b *budget) claim(p *record.Policy, sign float64) {
+	b.out += int(sign)
 	cpu, memory := b.demand(p)
 	b.cpu += sign * cpu
 	b.memory += int64(sign) * memory

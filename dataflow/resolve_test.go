@@ -95,6 +95,12 @@ func TestWhatIsRead(t *testing.T) {
 		{Name: "tool", Kind: objectstore.KindFile, Hash: tool, Size: 5, Executable: true},
 		{Name: "z", Kind: objectstore.KindFile, Hash: file, Size: 4},
 	}
+	if absent, err := objects.Missing(t.Context(), requests["gatherer"].Inputs); err != nil || len(absent) != 2 {
+		t.Errorf("before it is known that the gatherer runs, %v of its inputs are absent, %v; want both", absent, err)
+	}
+	if _, err := requests["gatherer"].Load(t.Context()); !errors.Is(err, objectstore.ErrNotFound) { // there are no tasks here
+		t.Fatal(err)
+	}
 	gathered, err := objectstore.ReadTree(t.Context(), objects, requests["gatherer"].Inputs[0])
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"e3/dataflow"
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/record"
 )
@@ -65,6 +66,106 @@ func TestRetries(t *testing.T) {
 				}
 				if retries != len(test.want)-1 {
 					t.Errorf("%d retries are announced, want %d", retries, len(test.want)-1)
+				}
+			})
+		})
+	}
+}
+
+// Only what the policy names is worth another attempt.
+func TestRetriesByReason(t *testing.T) {
+	exit, signal := behaviour{fails: true}, behaviour{error: executions.ReasonSignal}
+	for _, test := range []struct {
+		name string
+		on   []string
+		how  behaviour
+		want int // attempts, of at most three
+	}{
+		{"all, exit", nil, exit, 3},
+		{"all, signal", nil, signal, 3},
+		{"exit", []string{"exit"}, exit, 3},
+		{"another than exit", []string{"exit"}, signal, 1},
+		{"the code", []string{"1", "3"}, exit, 3},
+		{"another code", []string{"1", "33"}, exit, 1},
+		{"signal", []string{"timeout", "signal"}, signal, 3},
+		{"timeout", []string{"timeout"}, behaviour{error: executions.ReasonTimeout}, 3},
+		{"oom", []string{"oom"}, behaviour{error: executions.ReasonOOM}, 3},
+		{"oom is no signal", []string{"signal"}, behaviour{error: executions.ReasonOOM}, 1},
+		{"output", []string{"output"}, behaviour{error: executions.ReasonOutput}, 3},
+		{"start", []string{"start"}, behaviour{error: executions.ReasonStart}, 3},
+		{"an unknown reason", []string{"", "new"}, behaviour{error: "new"}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pkg := flow("a")
+				policy(pkg, "a", record.Policy{Retries: 2, RetryOn: test.on})
+				w := newWorld()
+				w.behave = func(string, int64) behaviour { return test.how }
+				run(t.Context(), t, graph(t, pkg), w, nil)
+				if len(w.ran) != test.want {
+					t.Errorf("there are %d attempts, want %d", len(w.ran), test.want)
+				}
+			})
+		})
+	}
+}
+
+// Who ran out of memory gets more, as the policy, the budget and the events say.
+func TestMoreMemory(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		memory int64
+		more   record.Escalation
+		want   []int64
+	}{
+		{"doubled", 4, record.Escalation{Factor: 2}, []int64{4, 8, 16}},
+		{"bounded", 4, record.Escalation{Factor: 2, Max: 10}, []int64{4, 8, 10}},
+		{"below what it has", 4, record.Escalation{Factor: 2, Max: 3}, []int64{4, 4, 4}},
+		{"not declared", 0, record.Escalation{Factor: 2}, []int64{0, 0, 0}},
+		{"as it was", 4, record.Escalation{}, []int64{4, 4, 4}},
+		{"beyond all", 1 << 61, record.Escalation{Factor: 1e300}, []int64{1 << 61, 1 << 61, 1 << 61}},
+		{"up to a bound of our own", 1 << 59, record.Escalation{Factor: 1e300}, []int64{1 << 59, 1 << 60, 1 << 60}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pkg := flow("a", "b")
+				policy(pkg, "a", record.Policy{Retries: 2, Memory: test.memory, OOM: test.more, Priority: 1})
+				policy(pkg, "b", record.Policy{Memory: 3})
+				w, log := newWorld(), &emitted{}
+				w.behave = func(task string, attempt int64) behaviour {
+					if task == "b" {
+						return behaviour{takes: time.Hour}
+					}
+					return behaviour{error: executions.ReasonOOM, takes: time.Second}
+				}
+				w.watch = func(live map[string]*record.Policy) {
+					sum := int64(0)
+					for _, p := range live {
+						sum += min(p.Memory, 12)
+					}
+					if sum > 12 {
+						t.Errorf("%d bytes of 12 are taken", sum)
+					}
+				}
+				run(t.Context(), t, graph(t, pkg), w, func(o *dataflow.Options) { o.Memory, o.Emit = 12, log.emit })
+				var got, told []int64
+				for _, r := range w.requests {
+					if r.Name == "a" {
+						got = append(got, r.Policy.Memory)
+					}
+				}
+				for i, e := range slices.DeleteFunc(log.list, func(e events.Event) bool { return e.Type != events.TaskRetryScheduled }) {
+					if e.Data.Memory != 0 {
+						told = append(told, e.Data.Memory)
+					} else {
+						told = append(told, test.want[i])
+					}
+				}
+				if !slices.Equal(got, test.want) || !slices.Equal(told, test.want[1:]) {
+					t.Errorf("the attempts ask for %d, and are announced as %d; want %d", got, told, test.want)
+				}
+				if pkg.Tasks[0].Policy.Memory != test.memory {
+					t.Errorf("the package asks for %d now", pkg.Tasks[0].Policy.Memory)
 				}
 			})
 		})

@@ -60,6 +60,15 @@ type Options struct {
 	Force       bool               // run what the filter names even if the answer is known
 	Filter      string             // only tasks of this pattern and what is upstream; "": all
 	FailFast    bool               // start nothing after the first failure
+	// Lookups is how many tasks are looked up at a time, for records that are far away: what is ready is then looked up before it
+	// claims anything of what commands share. 0: a task is looked up when it is launched.
+	Lookups int
+
+	// Outstanding is how many executions may be out at a time where the executor has them made elsewhere: what commands take there is not this
+	// process's to share out, so its own limits are not asked. 0: they are made here.
+	Outstanding int
+	// Blocks is where tasks that wait for approval are put on record. nil: nobody can be asked, and such a task fails.
+	Blocks Blocks
 
 	Expected func(task string) time.Duration // from history; nil: unknown
 	Emit     func(events.Event) events.Event

@@ -8,24 +8,29 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/objectstore"
+	"e3/refstore"
 )
 
 // A scheduler drives one run. One goroutine owns its state; each task in the works has a
 // goroutine of its own, which reads only what was settled before it was launched.
 //
-//	Pending ─ready→ launched ─hit──────→ Cached
+//	Pending ─ready→ (looked up ─hit→ Cached) → (deferred ─approved→) launched ─hit──────→ Cached
 //	                  │  ├──success────→ Succeeded
 //	                  │  ├──failure, attempts left → waits → launched
+//	                  │  ├──suspended → deferred ─approved→ launched
 //	                  │  └──failure────→ Failed → dependants Skipped
-//	Pending ─run ends early────────────→ Abandoned
+//	Pending, deferred ─run ends early──→ Abandoned
 //	waits ───run ends early────────────→ Failed
+//	deferred ─rejected─────────────────→ Failed
 type scheduler struct {
 	ctx     context.Context
 	g       *Graph
 	objects objectstore.Store
+	dirs    objectstore.Store // where the directories of fan-ins get their names
 	exec    Executor
 	opts    *Options
 	proof   *proof // nil without a baseline
@@ -39,8 +44,12 @@ type scheduler struct {
 	waiting  []int32
 	attempts []int64
 	ready    ready
+	looks    *looks // nil: a task is looked up when it is launched
 	budget   *budget
 	gate     *gate
+
+	histories map[int32]history
+	deferral  deferral
 
 	running   int
 	retrying  map[int32]*time.Timer
@@ -62,20 +71,32 @@ type scheduler struct {
 type completion struct {
 	task      int32
 	key       string
-	begun     bool   // its command was announced as started
-	execution string // by that
+	attempt   int64          // the number of the last one; 0: there was none
+	policy    *record.Policy // of what was launched; nil: nothing was
+	claimed   bool           // a worker was announced to have taken it
+	begun     bool           // its command was announced as started
+	execution string         // by the last of these
+	worker    string         // which makes it, where that is not this process
+	lost      int64          // how many of its attempts were lost
+	last      *events.Event  // how the last of those ended
 	result    executions.Result
-	proven    bool // the baseline's answer: inputs turned out to be the same
+	proven    bool    // the baseline's answer: inputs turned out to be the same
+	looked    *looked // it was only looked up, and has no answer
+	unclaimed bool    // it was looked up, and claims nothing
 	err       error
 }
 
 func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts *Options) *scheduler {
 	s := &scheduler{
-		ctx: ctx, g: g, objects: objects, exec: exec, opts: opts,
+		ctx: ctx, g: g, objects: objects, dirs: unstored{Store: objects}, exec: exec, opts: opts,
 		results: make([]TaskResult, g.Len()), waiting: make([]int32, g.Len()), attempts: make([]int64, g.Len()),
 		budget: newBudget(g, opts), retrying: map[int32]*time.Timer{}, tried: map[int32]events.Event{},
 		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)}, marked: marked(g.Package),
+		histories: map[int32]history{}, deferral: newDeferral(),
+	}
+	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || g.asks()) {
+		s.looks = &looks{Lookup: l, most: max(opts.Lookups, 1), flying: map[int32]int{}, missed: map[int32]*looked{}}
 	}
 	s.gate = newGate(ctx, s.budget)
 	s.choose()
@@ -107,19 +128,27 @@ func (s *scheduler) run() error {
 	stop := s.ctx.Done()
 	for {
 		s.launch()
-		if s.running == 0 && len(s.retrying) == 0 {
+		if s.running == 0 && len(s.retrying) == 0 && s.looks.idle() && s.deferral.idle() {
 			break
 		}
 		select {
 		case c := <-s.done:
+			if c.unclaimed {
+				s.lookedUp(c)
+				break
+			}
 			s.running--
-			s.budget.claim(&s.g.Package.Tasks[c.task].Policy, -1)
+			s.budget.claim(c.policy, -1)
 			s.complete(c)
 		case i := <-s.retry:
 			delete(s.retrying, i)
 			if !s.stopping {
 				s.ready.push(i)
 			}
+		case m := <-s.deferral.made:
+			s.blockMade(m)
+		case m := <-s.deferral.decided:
+			s.blockDecided(m)
 		case p := <-s.publisher.done:
 			s.fail(s.publisher.finished(p))
 		case <-s.publisher.due():
@@ -133,6 +162,7 @@ func (s *scheduler) run() error {
 		s.cancelled = true
 	}
 	s.gate.close()
+	s.fail(s.closeBlocks())
 	s.fail(s.publisher.wait())
 	s.abandon()
 	return s.fatal
@@ -167,6 +197,9 @@ func (s *scheduler) begin() {
 	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: todo}})
 	own, _ := estimates(s.g, s.opts.Expected)
 	s.ready = ready{g: s.g, rank: ranks(s.g, own), overtaken: map[int32]int{}}
+	if s.looks != nil {
+		s.looks.queue = ready{g: s.g, rank: s.ready.rank}
+	}
 	for i := range s.results {
 		i := int32(i)
 		if !s.wants(i) || s.results[i].State != Pending {
@@ -212,30 +245,46 @@ func (s *scheduler) dirtyByForce(i int32) bool {
 
 func (s *scheduler) markReady(i int32) {
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
-	s.ready.push(i)
+	asks := s.asks(i)
+	switch {
+	case s.looks != nil && !s.forces(i) && (s.opts.Lookups > 0 || asks): // what the cache answers asks nobody
+		s.looks.queue.push(i)
+	case asks:
+		s.stopStep(completion{task: i}, block.Review)
+	default:
+		s.ready.push(i)
+	}
 }
 
 // launch starts ready tasks as long as the budget allows.
 func (s *scheduler) launch() {
-	for !s.stopping && !s.budget.full() {
-		i, ok := s.ready.pop(func(i int32) fit { return s.budget.fits(&s.g.Package.Tasks[i].Policy) })
+	s.look()
+	for !s.stopping && !s.budget.full() && !s.looks.better(&s.ready) {
+		i, ok := s.ready.pop(func(i int32) fit { return s.budget.fits(s.policy(i)) })
 		if !ok {
 			return
 		}
-		s.budget.claim(&s.g.Package.Tasks[i].Policy, 1)
+		a := s.next(i)
+		s.budget.claim(a.policy, 1)
 		s.running++
-		s.attempts[i]++
-		go func(attempt int64) { s.done <- s.work(i, attempt) }(s.attempts[i])
+		go func(l *looked) { s.done <- s.work(i, a, l) }(s.looks.take(i))
 	}
 }
 
 // complete takes a task back and settles it, or has it tried again.
 func (s *scheduler) complete(c completion) {
 	i, r := c.task, c.result
+	if c.err == nil {
+		s.catchUp(&c)
+	}
+	s.count(&c)
 	var lacking *LackingError
 	switch {
 	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
-		if c.begun { // the word came between the announcement of the command and its start
+		switch {
+		case (c.begun || c.claimed) && errors.Is(c.err, refstore.ErrLost): // the log takes no more; this is for who looks on
+			s.fault(c, string(executions.ReasonCancelled), "stopped, as the lease was lost")
+		case c.begun || c.claimed: // the word came between the announcement of the command and its start
 			s.fault(c, string(executions.ReasonCancelled), "cancelled before the command ran")
 		}
 		return // else nothing ran and nothing was recorded: abandoned, unless it had failed before
@@ -246,8 +295,11 @@ func (s *scheduler) complete(c completion) {
 		s.fault(c, "e3", c.err.Error())
 		s.fail(c.err)
 		return
+	case r.Reason == executions.ReasonSuspended:
+		s.suspended(c)
+		return
 	}
-	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Data: &events.Data{
+	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Worker: c.worker, Data: &events.Data{
 		Key: c.key, Duration: r.Duration.Milliseconds(), Shared: r.Cached && r.State != record.Success}}
 	result := TaskResult{ExecutionID: r.ExecutionID, Output: r.Output, Size: r.Size, Duration: r.Duration}
 	if r.State == record.Success {
@@ -266,9 +318,11 @@ func (s *scheduler) complete(c completion) {
 	e.Data.Attempt, e.Data.ExitCode, e.Data.Reason, e.Data.Message = s.attempts[i], r.ExitCode, string(r.Reason), r.Message
 	s.emit(e)
 	s.results[i] = result
-	policy := &s.g.Package.Tasks[i].Policy
-	if s.attempts[i] <= policy.Retries && r.Reason != executions.ReasonCancelled && !s.stopping {
-		s.retryLater(i, e, backoff(policy, s.attempts[i]))
+	if r.Reason == executions.ReasonLost {
+		s.remember(i, func(h *history) { h.free, h.lost = h.free+1, h.lost+1 })
+	}
+	if delay, yes := s.again(i, &r); yes {
+		s.retryLater(i, e, delay, s.escalate(i, &r))
 		return
 	}
 	text := r.Message
@@ -281,9 +335,19 @@ func (s *scheduler) complete(c completion) {
 	s.failed(i, text)
 }
 
+// count takes over what has become of a task's attempts while it was out.
+func (s *scheduler) count(c *completion) {
+	if c.lost == 0 {
+		return
+	}
+	s.attempts[c.task] = c.attempt
+	s.tried[c.task] = *c.last
+	s.remember(c.task, func(h *history) { h.free, h.lost = h.free+c.lost, h.lost+c.lost })
+}
+
 // fault settles a task whose attempt left no record of its end.
 func (s *scheduler) fault(c completion, reason, message string) {
-	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: c.execution, Data: &events.Data{
+	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: c.execution, Worker: c.worker, Data: &events.Data{
 		Key: c.key, Attempt: s.attempts[c.task], Reason: reason, Message: message, NoRecord: c.execution != ""}})
 	s.failed(c.task, message)
 }
@@ -295,28 +359,6 @@ func (s *scheduler) cancels(err error) bool {
 }
 
 const notRetried = "not tried again: the run is ending"
-
-// backoff doubles with every attempt, up to an hour.
-func backoff(p *record.Policy, attempts int64) time.Duration {
-	d := p.Backoff
-	for ; attempts > 1 && d < time.Hour; attempts-- {
-		d *= 2
-	}
-	return min(d, max(time.Hour, p.Backoff))
-}
-
-// retryLater schedules another attempt of a task; last is how the one before ended.
-func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration) {
-	s.tried[i] = last
-	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{
-		Attempt: s.attempts[i] + 1, DelayMs: delay.Milliseconds()}})
-	s.retrying[i] = time.AfterFunc(delay, func() {
-		select {
-		case s.retry <- i:
-		case <-s.ctx.Done():
-		}
-	})
-}
 
 // settle records an answer and readies those who waited for it.
 func (s *scheduler) settle(i int32, r TaskResult) {
@@ -365,7 +407,11 @@ func (s *scheduler) fail(err error) {
 func (s *scheduler) stop() {
 	s.stopping = true
 	s.gate.close()
+	s.dropBlocks()
 	s.ready.tasks = nil
+	if s.looks != nil {
+		s.looks.queue.tasks = nil
+	}
 	for i, t := range s.retrying {
 		if t.Stop() || s.ctx.Err() != nil {
 			delete(s.retrying, i)

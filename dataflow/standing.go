@@ -31,20 +31,22 @@ func (s Standing) String() string {
 // Standings tells how the datasets in outputs stand, by index of the graph, if a run were to
 // begin on the given inputs. What lies downstream of something stale counts as stale; a
 // run may still find it unchanged by early cut-off. Nothing is written, given objects
-// whose Put keeps nothing.
-func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node) ([]Standing, error) {
-	s := &scheduler{ctx: ctx, g: g, objects: objects, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
+// whose Put keeps nothing. lookups is as for Keys.
+func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Standing, error) {
+	s := &scheduler{ctx: ctx, g: g, objects: objects, dirs: objects, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
 	standings := make([]Standing, g.Len())
-	for _, i := range g.topo {
+	err := g.visit(ctx, lookups, func(_ context.Context, i int32) error {
 		leaf, _ := outputs.Get(g.Name(i))
 		h, err := objectstore.ParseHash(leaf.Hash)
 		if err != nil {
-			continue // unassigned
+			return nil // unassigned
 		}
 		s.results[i] = TaskResult{Output: h, Size: leaf.Size}
-		if standings[i], err = s.standing(i, standings, x); err != nil {
-			return nil, err
-		}
+		standings[i], err = s.standing(i, standings, x)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return standings, nil
 }

@@ -3,9 +3,9 @@ package dataflow
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"e3/executions"
-	"e3/internal/events"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -15,51 +15,58 @@ const maxTask = 16 << 20
 
 // work answers one task. It runs beside the scheduler and reads only results that were
 // settled before the launch.
-func (s *scheduler) work(i int32, attempt int64) (c completion) {
-	c.task = i
+func (s *scheduler) work(i int32, a attempt, l *looked) (c completion) {
+	c.task, c.attempt, c.policy = i, a.number, a.policy
 	t := &s.g.Package.Tasks[i]
-	force := s.forces(i)
-	if s.proof != nil && s.proof.same[i] && !force {
-		same, err := s.sameInputs(i)
-		if err != nil {
+	if l == nil {
+		var err error
+		if l, err = s.know(i); err != nil {
 			c.err = fmt.Errorf("task %s: %w", t.Name, err)
 			return c
 		}
-		if same { // early cut-off: what changed upstream made no difference here
-			p := s.proof.result(i)
-			c.proven = true
-			c.result = executions.Result{State: record.Success, Cached: true, ExecutionID: p.ExecutionID, Output: p.Output, Size: p.Size}
+		if l == nil {
+			c.result, c.proven = s.proof.answer(i), true
 			return c
 		}
 	}
-	inputs, size, err := s.resolve(i)
-	if err != nil {
-		c.err = fmt.Errorf("task %s: %w", t.Name, err)
-		return c
-	}
-	key := executions.NewKey(s.g.Hashes[i], inputs)
-	c.key = key.String()
-	c.result, err = s.exec.Do(s.ctx, &executions.Request{
-		Task: s.g.Hashes[i], Inputs: inputs, InputBytes: size, Policy: &t.Policy,
+	var err error
+	c.key = executions.NewKey(s.g.Hashes[i], l.inputs).String()
+	req := &executions.Request{
+		Task: s.g.Hashes[i], Inputs: l.inputs, InputBytes: l.size, Policy: a.policy, Looked: l.answer,
 		Load: func(ctx context.Context) (*record.Task, error) {
 			if err := s.contents(i); err != nil {
 				return nil, err
 			}
+			if err := s.gather(i); err != nil {
+				return nil, err
+			}
 			return s.load(ctx, s.g.Hashes[i])
 		},
-		Attempt: attempt, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: force,
-		Admit: func(context.Context) (func(bool), error) {
-			return s.gate.admit(&t.Policy, s.opts.FailFast && attempt > t.Policy.Retries)
-		},
-		Started: func(id string) {
-			c.begun, c.execution = true, id
-			s.emit(events.Event{Type: events.TaskStarted, Task: t.Name, Execution: id, Data: &events.Data{Key: c.key, Attempt: attempt}})
-		},
-	})
+		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: s.forces(i),
+		Started: func(id string) { s.started(&c, id) },
+		Claimed: func(id, worker string) { s.claimed(&c, id, worker) },
+		Lost:    func(id, message string, again time.Time) { s.lost(&c, id, message, again) },
+	}
+	if s.opts.Outstanding == 0 {
+		req.Admit = func(context.Context) (func(bool), error) { return s.gate.admit(a.policy, s.opts.FailFast && a.last) }
+	}
+	c.result, err = s.exec.Do(s.ctx, req)
 	if err != nil {
 		c.err = fmt.Errorf("task %s: %w", t.Name, err)
 	}
 	return c
+}
+
+// know finds out what a task is looked up under. nil says that it needs no look: early cut-off, as what changed upstream made no
+// difference here.
+func (s *scheduler) know(i int32) (*looked, error) {
+	if s.proof != nil && s.proof.same[i] && !s.forces(i) {
+		if same, err := s.sameInputs(i); same || err != nil {
+			return nil, err
+		}
+	}
+	inputs, size, err := s.resolve(i)
+	return &looked{inputs: inputs, size: size}, err
 }
 
 func (s *scheduler) load(ctx context.Context, h objectstore.Hash) (*record.Task, error) {
@@ -86,7 +93,7 @@ func (s *scheduler) resolve(i int32) ([]objectstore.Hash, int64, error) {
 		case record.WireOutput:
 			e, err = s.output(w.Name, w.Entry)
 		default:
-			e.Hash, err = s.fanIn(w.Items)
+			e.Hash, err = s.fanIn(s.dirs, w.Items)
 		}
 		if err != nil {
 			return nil, 0, err
@@ -147,8 +154,21 @@ func (s *scheduler) tree(h objectstore.Hash) (objectstore.Tree, error) {
 	return t, nil
 }
 
-// fanIn stores the directory that gathers one entry from each of many tasks.
-func (s *scheduler) fanIn(items []record.FanItem) (objectstore.Hash, error) {
+// gather stores the directories that a task reads which is about to run. Where it is a hit nobody needs them anew: they are named
+// by the execution that answers.
+func (s *scheduler) gather(i int32) error {
+	for _, w := range s.g.Package.Tasks[i].Wiring {
+		if w.Kind == record.WireFanIn {
+			if _, err := s.fanIn(s.objects, w.Items); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fanIn puts the directory that gathers one entry from each of many tasks.
+func (s *scheduler) fanIn(into objectstore.Store, items []record.FanItem) (objectstore.Hash, error) {
 	tree := make(objectstore.Tree, len(items))
 	for k, it := range items {
 		e, err := s.output(it.Task, it.Entry)
@@ -163,7 +183,7 @@ func (s *scheduler) fanIn(items []record.FanItem) (objectstore.Hash, error) {
 	if err != nil {
 		return objectstore.Hash{}, err
 	}
-	return objectstore.PutBytes(s.ctx, s.objects, data)
+	return objectstore.PutBytes(s.ctx, into, data)
 }
 
 // sameInputs tells whether the task reads exactly what it read in the baseline.

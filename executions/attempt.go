@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"e3/internal/human"
 	"e3/internal/record"
 	"e3/internal/runner"
 	"e3/objectstore"
@@ -18,8 +19,24 @@ import (
 // inlineLog is the size up to which a finished log is written together with its record.
 const inlineLog = 64 << 10
 
-// execute makes one new execution: stage, run, collect, record.
-func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, error) {
+// execute makes one new execution. Once the lease is lost it stops the command and records nothing.
+func (x *Executor) execute(ctx context.Context, key Key, req *Request, id string) (Result, error) {
+	bound, stop := x.bound(ctx)
+	defer stop()
+	res, err := x.attempt(bound, key, req, id)
+	return res, x.calledOff(bound, err)
+}
+
+// calledOff completes an error that a store returned because the lease was lost meanwhile.
+func (x *Executor) calledOff(ctx context.Context, err error) error {
+	if lost := x.lost(ctx); lost != nil && err != nil && !errors.Is(err, refstore.ErrLost) {
+		return fmt.Errorf("%w: %w", lost, err)
+	}
+	return err
+}
+
+// attempt stages, runs, collects, records.
+func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, context.Cause(ctx)
 	}
@@ -31,16 +48,13 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, 
 	if _, err := x.objects.Refresh(ctx, key.Task); err != nil {
 		return Result{}, err
 	}
-	id, err := NewID()
-	if err != nil {
-		return Result{}, err
-	}
 	box, err := x.sandboxes.acquire()
 	if err != nil {
 		return Result{}, err
 	}
 	defer x.sandboxes.release(box)
 	a := &attempt{x: x, key: key, req: req, spec: spec, id: id, box: box}
+	defer a.dealtWith() // before another command has the sandbox
 	defer a.close()
 
 	env, err := a.stage(ctx)
@@ -56,9 +70,19 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request) (Result, 
 	a.startedAt = x.opts.Now().Truncate(time.Millisecond) // as it is on record: durations agree everywhere
 	res, runErr := a.run(ctx, env)
 	release(runErr != nil || !res.Success())
+	return a.conclude(ctx, res, runErr)
+}
+
+// conclude records the end of the command.
+func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error) (Result, error) {
+	x, id := a.x, a.id
+	if lost := x.lost(ctx); lost != nil {
+		return Result{}, fmt.Errorf("execution %s was stopped, and its end is not on record: %w", id, lost)
+	}
 	// From here on the command has ended: what it did is recorded even when the run is
-	// being cancelled.
-	ctx = context.WithoutCancel(ctx)
+	// being cancelled, unless the lease is lost.
+	ctx, stop := x.bound(context.WithoutCancel(ctx))
+	defer stop()
 	out := a.judge(ctx, res, runErr)
 	if out.err != nil {
 		return Result{}, out.err
@@ -79,20 +103,37 @@ type attempt struct {
 	announced bool
 	version   refstore.Version
 	claim     refstore.Lock
+	pump      *logPump // nil where the store takes log files over
+	adopted   bool     // another process, which is gone, has begun it
 }
 
 // run starts the command and waits for it.
 func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) {
 	var announceErr error
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	spec := runner.Spec{
 		Argv: a.argv(), Env: env, Dir: a.box.work,
 		Stdout: a.box.stdout, Stderr: a.box.stderr,
 		Marker: marker(a.id), Grace: a.x.opts.Grace, Mask: a.secrets(),
-		OnStart:      func(p runner.Process) { announceErr = a.announce(context.WithoutCancel(ctx), p) },
+		OnStart: func(p runner.Process) {
+			bound, stop := a.x.bound(context.WithoutCancel(ctx))
+			defer stop()
+			if announceErr = a.announce(bound, p); announceErr != nil {
+				cancel() // what it does cannot be recorded
+			}
+		},
 		OnStartAfter: a.x.opts.Announce,
 	}
 	if a.req.Policy != nil {
 		spec.Timeout = a.req.Policy.Timeout
+	}
+	if a.req.Identity != "" {
+		var err error
+		if spec.State, err = a.handover(); err != nil {
+			return runner.Result{}, fmt.Errorf("hand execution %s over to the supervisor: %w", a.id, err)
+		}
+		spec.Identity = a.req.Identity
 	}
 	if a.req.Started != nil {
 		a.req.Started(a.id)
@@ -100,34 +141,70 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	a.box.logsUsed = true // until they are seen to be empty
 	res, err := a.x.runner.Run(ctx, spec)
 	if announceErr != nil {
-		return res, announceErr
+		return runner.Result{}, announceErr
+	}
+	if err == nil && a.req.Stopped > 0 && !res.Success() && !res.TimedOut && !res.OOM {
+		told := time.NewTimer(a.req.Stopped)
+		defer told.Stop()
+		select {
+		case <-ctx.Done():
+			res.Cancelled = true
+		case <-told.C:
+		}
 	}
 	return res, err
+}
+
+// keeper is a runner that keeps the ends of commands that have an identity for others, until they have been dealt with.
+type keeper interface{ Release(identity string) }
+
+func (a *attempt) dealtWith() {
+	if k, ok := a.x.runner.(keeper); ok && a.req.Identity != "" {
+		k.Release(a.req.Identity)
+	}
 }
 
 // announce puts a command that lives long enough to be seen on record, with its logs in
 // place so that they can be followed. Until then it leaves nothing to clean up.
 func (a *attempt) announce(ctx context.Context, p runner.Process) error {
-	claim, err := a.x.claims.TryClaim(executionClaim(a.id))
+	if err := a.hold(ctx); err != nil {
+		return err
+	}
+	status := a.status(record.Running)
+	status.PID, status.PIDStartTime, status.BootID = int64(p.PID), int64(p.StartTime), p.BootID
+	var err error
+	a.version, err = a.x.records.Put(ctx, refstore.Record{
+		Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: a.fields(),
+	})
+	if err != nil {
+		return a.recordError(err)
+	}
+	a.announced = true
+	return a.takeLogs(ctx)
+}
+
+// hold takes the execution's claim, which shows that it is alive. That of one that was begun by another process may still be held, by
+// somebody who looks, or by one who sleeps and is taken for dead: its job shows it to be alive as well.
+func (a *attempt) hold(ctx context.Context) error {
+	claim, err := a.x.claims.TryClaim(ctx, executionClaim(a.id), nil)
+	if a.adopted && errors.Is(err, refstore.ErrClaimed) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("claim execution %s: %w", a.id, err)
 	}
 	a.claim = claim
-	status := a.status(record.Running)
-	status.PID, status.PIDStartTime, status.BootID = int64(p.PID), int64(p.StartTime), p.BootID
-	a.version, err = a.x.records.Put(ctx, refstore.Record{
-		Key: recordKey(a.key, a.id), Value: status.Encode(),
-		Fields: []refstore.Field{{Name: fieldDetail, Value: a.detail(runner.Result{}).Encode()}},
-	})
-	if err != nil {
-		return fmt.Errorf("record execution %s: %w", a.id, err)
+	return nil
+}
+
+// takeLogs puts the log files where they can be followed, or begins to copy them there.
+func (a *attempt) takeLogs(ctx context.Context) error {
+	adopter, ok := a.x.records.(streamAdopter)
+	if !ok {
+		return a.startPump(ctx)
 	}
-	a.announced = true
-	for _, log := range []struct {
-		stream Stream
-		file   *os.File
-	}{{Stdout, a.box.stdout}, {Stderr, a.box.stderr}} {
-		if err := a.x.publishLog(ctx, logKey(a.key, a.id, log.stream), log.file); err != nil {
+	for _, log := range a.logs() {
+		if err := adopt(ctx, adopter, logKey(a.key, a.id, log.stream), log.file); err != nil {
 			return fmt.Errorf("keep %s of execution %s: %w", log.stream, a.id, err)
 		}
 	}
@@ -135,18 +212,45 @@ func (a *attempt) announce(ctx context.Context, p runner.Process) error {
 	return nil
 }
 
+// log is a file that a command writes to; nil where an adopted one has none any more.
+type log struct {
+	stream Stream
+	file   *os.File
+}
+
+func (a *attempt) logs() [2]log {
+	return [2]log{{Stdout, a.box.stdout}, {Stderr, a.box.stderr}}
+}
+
+// fields are what lies beside the status of a running execution.
+func (a *attempt) fields() []refstore.Field {
+	fields := []refstore.Field{{Name: fieldDetail, Value: a.detail(runner.Result{}).Encode()}}
+	if a.req.Job != "" {
+		fields = append(fields, refstore.Field{Name: fieldJob, Value: []byte(a.req.Job)})
+	}
+	return fields
+}
+
+// recordError says why the record could not be written. That somebody else has written it means, where claims are
+// leases or others can take a job over, that he has taken this process for dead.
+func (a *attempt) recordError(err error) error {
+	if (a.x.leased != nil || a.req.Job != "") && errors.Is(err, refstore.ErrConflict) {
+		return fmt.Errorf("execution %s was given up by another process, and what it did does not count: %w: %w", a.id, refstore.ErrLost, err)
+	}
+	return fmt.Errorf("record execution %s: %w", a.id, err)
+}
+
 func (a *attempt) close() {
+	if a.pump != nil {
+		a.pump.stop()
+	}
 	if a.claim != nil {
 		a.claim.Unlock()
 	}
 }
 
 func (a *attempt) status(state record.State) *record.Status {
-	s := &record.Status{State: state, ExecutionID: a.id, StartedAt: a.startedAt, InputHashes: make([]string, len(a.req.Inputs))}
-	for i, h := range a.req.Inputs {
-		s.InputHashes[i] = h.String()
-	}
-	return s
+	return &record.Status{State: state, ExecutionID: a.id, StartedAt: a.startedAt, InputHashes: hexes(a.req.Inputs)}
 }
 
 func (a *attempt) detail(res runner.Result) *record.Detail {
@@ -172,16 +276,20 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	switch {
 	case errors.As(runErr, &start):
 		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
+	case a.req.Job != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
+		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
 	case runErr != nil && !res.Cancelled:
 		return verdict{err: runErr}
 	case res.Cancelled:
 		return verdict{state: record.Error, reason: ReasonCancelled, message: "cancelled"}
 	case res.TimedOut:
 		return verdict{state: record.Error, reason: ReasonTimeout, message: fmt.Sprintf("timed out after %v", a.req.Policy.Timeout)}
+	case res.OOM && (res.Signal != 0 || res.ExitCode != 0): // it may have lost a child and got over it
+		return verdict{state: record.Error, reason: ReasonOOM, message: outOfMemory(res.PeakRSS)}
 	case res.Signal != 0:
 		return verdict{state: record.Error, reason: ReasonSignal, message: "killed by signal " + signalName(res.Signal)}
 	case res.ExitCode != 0:
-		return verdict{state: record.Failed}
+		return verdict{state: record.Failed, reason: a.req.failure(int64(res.ExitCode))}
 	}
 	info, err := a.collect(ctx)
 	var bad *OutputError
@@ -213,28 +321,30 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 			}).Encode()})
 		}
 	}
-	if !a.announced {
-		logs, err := a.shortLogs()
-		if err != nil {
-			return Result{}, fmt.Errorf("keep logs of execution %s: %w", a.id, err)
-		}
-		if logs == nil {
-			if err := a.announce(ctx, runner.Process{PID: res.PID}); err != nil {
-				return Result{}, err
-			}
-		}
-		fields = append(fields, logs...)
-	}
-	_, err := a.x.records.Put(ctx, refstore.Record{Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: fields, Version: a.version})
+	logs, err := a.keepLogs(ctx, res)
 	if err != nil {
-		return Result{}, fmt.Errorf("record execution %s: %w", a.id, err)
+		return Result{}, err
+	}
+	fields = append(fields, logs...)
+	// A lost lease fences the record only if somebody has taken the claim. If nobody has, a collection may have come by, to which
+	// the outputs of a session that is gone are garbage.
+	if lost := a.x.lost(ctx); lost != nil {
+		return Result{}, fmt.Errorf("execution %s has ended, and its end is not on record: %w", a.id, lost)
+	}
+	put, err := a.durably(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	_, err = put(ctx, refstore.Record{Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: fields, Version: a.version})
+	if err != nil {
+		return Result{}, a.recordError(err)
 	}
 	if v.state == record.Success && !a.req.Force {
 		if err := a.x.overtaken(ctx, a.key, a.id); err != nil {
 			return Result{}, err
 		}
 	}
-	if a.x.opts.Sync != nil {
+	if a.x.opts.Sync != nil && a.req.Job == "" {
 		if err := a.x.opts.Sync(ctx); err != nil {
 			return Result{}, fmt.Errorf("make execution %s durable: %w", a.id, err)
 		}
@@ -246,14 +356,52 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	}, nil
 }
 
+// durably returns how to put the record of what was made for a run on another host, which relies on it once it is there and cannot make it
+// durable: that is done first, and the record is synced by name. For any other it is a put, and the run sees to the rest.
+func (a *attempt) durably(ctx context.Context) (func(context.Context, refstore.Record) (refstore.Version, error), error) {
+	if a.x.opts.Sync == nil || a.req.Host == "" || a.req.Host == a.x.opts.Host {
+		return a.x.records.Put, nil
+	}
+	if err := a.x.opts.Sync(ctx); err != nil {
+		return nil, fmt.Errorf("make execution %s durable: %w", a.id, err)
+	}
+	put, _ := a.x.Curator.durably()
+	return put, nil
+}
+
+// keepLogs puts the logs, complete, where they belong: into the fields that it returns, which are the record's, or into streams.
+// They are there before the record says that the execution has ended.
+func (a *attempt) keepLogs(ctx context.Context, res runner.Result) ([]refstore.Field, error) {
+	var fields []refstore.Field
+	var err error
+	if !a.announced {
+		fields, err = a.shortLogs()
+		_, files := a.x.records.(streamAdopter)
+		switch {
+		case err != nil || fields != nil:
+		case files: // folders of executions without a record are leftovers, so that comes first
+			return nil, a.announce(ctx, runner.Process{PID: res.PID})
+		default:
+			err = a.startPump(ctx)
+		}
+	}
+	if err == nil && a.pump != nil {
+		err = a.pump.finish(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("keep logs of execution %s: %w", a.id, err)
+	}
+	return fields, err
+}
+
 // shortLogs returns the logs as fields of the record: none for a log that is empty; nil
 // when one is too long for that.
 func (a *attempt) shortLogs() ([]refstore.Field, error) {
 	fields := []refstore.Field{}
-	for _, log := range []struct {
-		stream Stream
-		file   *os.File
-	}{{Stdout, a.box.stdout}, {Stderr, a.box.stderr}} {
+	for _, log := range a.logs() {
+		if log.file == nil {
+			continue
+		}
 		info, err := log.file.Stat()
 		if err != nil {
 			return nil, err
@@ -280,9 +428,12 @@ type streamAdopter interface {
 	AdoptStream(ctx context.Context, key refstore.Key, path string) error
 }
 
-// publishLog makes the file of a log the stream of its execution. A command can reach the
+// adopt makes the file of a log the stream of its execution. A command can reach the
 // file's name: one that has deleted or replaced it has no log.
-func (x *Executor) publishLog(ctx context.Context, key refstore.Key, f *os.File) error {
+func adopt(ctx context.Context, s streamAdopter, key refstore.Key, f *os.File) error {
+	if f == nil {
+		return nil
+	}
 	mine, err := f.Stat()
 	if err != nil {
 		return err
@@ -290,10 +441,15 @@ func (x *Executor) publishLog(ctx context.Context, key refstore.Key, f *os.File)
 	if there, err := os.Lstat(f.Name()); err != nil || !os.SameFile(mine, there) {
 		return nil
 	}
-	if s, ok := x.records.(streamAdopter); ok {
-		return s.AdoptStream(ctx, key, f.Name())
+	return s.AdoptStream(ctx, key, f.Name())
+}
+
+func outOfMemory(peak int64) string {
+	text := "killed by the system because memory was used up"
+	if peak > 0 {
+		text += fmt.Sprintf(" (the largest process had %s)", human.Bytes(peak))
 	}
-	return fmt.Errorf("%T cannot take over a log file", x.records)
+	return text
 }
 
 // signalName is the number and the system's word for it: "9 (killed)".

@@ -29,6 +29,11 @@ func (e *OutputError) Error() string {
 // file or directory itself, or a directory with an entry for each of several.
 func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 	out := a.spec.Output
+	if a.req.Identity != "" { // another process may have to go on
+		if err := a.box.consume(); err != nil {
+			return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
+		}
+	}
 	if !out.Multi {
 		e, err := a.collectEntry(ctx, out.Entries[0])
 		return objectstore.Info{Hash: e.Hash, Size: e.Size}, err

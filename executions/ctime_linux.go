@@ -13,3 +13,11 @@ func changeTime(info fs.FileInfo) time.Time {
 	}
 	return info.ModTime()
 }
+
+// fileNumber is what tells files of one file system apart.
+func fileNumber(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
+}

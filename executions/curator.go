@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"e3/internal/record"
@@ -17,13 +18,16 @@ import (
 type Curator struct {
 	*Store
 	claims     refstore.Locker
+	leased     refstore.Leased // claims, if they are leases; else nil
 	generation *Generation
 	now        func() time.Time
 }
 
 // NewCurator returns the curator of a store's executions.
 func NewCurator(store *Store, locks refstore.Locker, now func() time.Time) *Curator {
-	return &Curator{Store: store, claims: locks, generation: NewGeneration(store.records, locks), now: now}
+	c := &Curator{Store: store, claims: locks, generation: NewGeneration(store.records, locks), now: now}
+	c.leased, _ = locks.(refstore.Leased)
+	return c
 }
 
 // Begin opens the generation for a batch of imports (Generation.Begin).
@@ -35,9 +39,13 @@ var errAlive = errors.New("it is running")
 // hold takes the claim of an execution. Another curator is waited for; of an execution that runs it
 // returns errAlive.
 func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, error) {
-	const glances = 4 // who only asks whether it is alive holds the claim for an instant
-	for try, pause := 1, time.Millisecond; ; try, pause = try+1, min(2*pause, 20*time.Millisecond) {
-		lock, err := c.claims.TryClaim(executionClaim(id))
+	glances := 4 // who only asks whether it is alive holds the claim for an instant
+	if c.leased != nil {
+		glances = 2 // the next try is a fifth of a second away
+	}
+	pause := newBackoff(c.claims)
+	for try := 1; ; try++ {
+		lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 		if !errors.Is(err, refstore.ErrClaimed) {
 			return lock, err
 		}
@@ -50,35 +58,58 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 				return nil, errAlive
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(pause):
+		if err := pause.wait(ctx); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// await takes a claim, waiting for its holder. Polling backs off to 20 ms: a claim is a kernel lock or a lease, and
-// neither can call us.
-func (c *Curator) await(ctx context.Context, claim [32]byte) (lock refstore.Lock, waited bool, err error) {
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		lock, err := c.claims.TryClaim(claim)
+// await tries to take a claim until its holder has given it up.
+func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
+	for pause := newBackoff(c.claims); ; waited = true {
+		lock, err := try()
 		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
 			return lock, waited, err
 		}
-		waited = true
-		select {
-		case <-ctx.Done():
-			return nil, waited, context.Cause(ctx)
-		case <-time.After(pause):
+		if err := pause.wait(ctx); err != nil {
+			return nil, true, err
 		}
 	}
 }
 
-// Alive tells whether somebody is at work on a running execution: its process
-// holds the execution's claim for as long as it lives.
-func (c *Curator) Alive(id string) (bool, error) {
-	lock, err := c.claims.TryClaim(executionClaim(id))
+// backoff is the pace of somebody who waits for a lock or claim, which is the kernel's or a lease: neither can call him. He
+// looks half as often each time, down to a bound. Where each look is a request, he waits a random part of the time, lest those who
+// wait for the same come together.
+type backoff struct {
+	pause, most time.Duration
+	jitter      bool
+}
+
+func newBackoff(l refstore.Locker) backoff {
+	_, leased := l.(refstore.Leased)
+	first, most := refstore.Pace(l)
+	return backoff{pause: max(first, 1), most: max(most, 1), jitter: leased}
+}
+
+// wait returns the cause if the context ends.
+func (b *backoff) wait(ctx context.Context) error {
+	pause := b.pause
+	if b.jitter {
+		pause = 1 + rand.N(pause)
+	}
+	b.pause = min(2*b.pause, b.most)
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pause):
+		return nil
+	}
+}
+
+// Alive tells whether somebody is at work on a running execution: its process holds the execution's claim for as long as it
+// lives, and the job that it is made for keeps it alive beyond that (Store.WithJobs).
+func (c *Curator) Alive(ctx context.Context, k Key, id string) (bool, error) {
+	lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
 		return true, nil
 	}
@@ -86,14 +117,21 @@ func (c *Curator) Alive(id string) (bool, error) {
 		return false, err
 	}
 	lock.Unlock()
-	return false, nil
+	if c.working == nil {
+		return false, nil
+	}
+	job, running, err := c.Job(ctx, k, id)
+	if err != nil || !running {
+		return false, err
+	}
+	return c.atWork(ctx, job, id)
 }
 
-// Bury closes a running execution whose process is gone: it becomes an error, its logs
+// Bury closes a running execution whose process is gone and whose job, if it has one, is over or is made anew: it becomes an error, its logs
 // stay (seed 003, "Crash Handling"). It returns false where somebody still works
 // on it, or where it has ended in the meantime.
 func (c *Curator) Bury(ctx context.Context, key Key, id string) (bool, error) {
-	lock, err := c.claims.TryClaim(executionClaim(id))
+	lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
 		return false, nil
 	}
@@ -101,12 +139,16 @@ func (c *Curator) Bury(ctx context.Context, key Key, id string) (bool, error) {
 		return false, err
 	}
 	defer lock.Unlock()
-	return c.bury(ctx, key, id)
+	buried, err := c.bury(ctx, key, id)
+	if errors.Is(err, errAlive) {
+		err = nil
+	}
+	return buried, err
 }
 
-// bury needs the execution's claim.
+// bury needs the execution's claim. Of an execution that a job keeps alive it returns errAlive.
 func (c *Curator) bury(ctx context.Context, key Key, id string) (bool, error) {
-	rec, err := c.records.Get(ctx, recordKey(key, id))
+	rec, err := c.records.Get(ctx, recordKey(key, id), fieldJob)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
 	}
@@ -120,11 +162,14 @@ func (c *Curator) bury(ctx context.Context, key Key, id string) (bool, error) {
 	if e.State != record.Running {
 		return false, nil
 	}
-	dead := e.Status
-	dead.State = record.Error
-	dead.Message = fmt.Sprintf("Process %d no longer running (stale execution)", e.PID)
-	dead.CompletedAt = c.now()
-	_, err = c.records.Put(ctx, refstore.Record{Key: recordKey(key, id), Value: dead.Encode(), Version: e.version})
+	works, err := c.atWork(ctx, jobField(rec), id)
+	if err != nil {
+		return false, err
+	}
+	if works {
+		return false, errAlive
+	}
+	_, err = c.records.Put(ctx, refstore.Record{Key: recordKey(key, id), Value: c.stale(e.Status).Encode(), Version: e.version})
 	if errors.Is(err, refstore.ErrConflict) {
 		return false, nil
 	}
@@ -132,4 +177,12 @@ func (c *Curator) bury(ctx context.Context, key Key, id string) (bool, error) {
 		return false, fmt.Errorf("close stale execution %s: %w", id, err)
 	}
 	return true, nil
+}
+
+// stale is how a running execution is closed whose process is gone.
+func (c *Curator) stale(s record.Status) *record.Status {
+	s.State = record.Error
+	s.Message = fmt.Sprintf("Process %d no longer running (stale execution)", s.PID)
+	s.CompletedAt = c.now()
+	return &s
 }

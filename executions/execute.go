@@ -33,15 +33,22 @@ type Runner interface {
 // Options configure an Executor.
 type Options struct {
 	Worker   string                      // user@host, for the record
+	Host     string                      // of this process, as Request.Host names the run's
 	Version  string                      // of e3, for the record
 	Path     string                      // PATH of the tasks
 	Getenv   func(string) (string, bool) // where pass_env and secrets come from
 	Scratch  func() (string, error)      // a directory of this process on the object store's filesystem
 	Grace    time.Duration               // between TERM and KILL
 	Announce time.Duration               // after this long a running execution is put on record; default 200 ms
+	LogEvery time.Duration               // how often the log of a running one is sent where it cannot be taken over as a file; default 1 s
 	Now      func() time.Time
-	// Sync makes what was written so far durable. nil: the run does it.
+	// Sync makes what was written so far durable. nil: the run does it. What is made for a job of a run on another host is
+	// made durable before it is on record, as that run cannot do it; what is made for one of this host its run makes durable.
 	Sync func(context.Context) error
+	// Remote makes executions elsewhere. nil: commands run here.
+	Remote Remote
+	// Working, if set, is asked instead of the store's (Store.WithJobs).
+	Working Working
 }
 
 // An Executor answers keys: from the record where it can, else by running the command.
@@ -53,12 +60,19 @@ type Executor struct {
 	sandboxes sandboxes
 	shell     func() string
 	opts      Options
+	unfenced  sync.Map // of *flight by claim, see takeOff
 }
 
 // NewExecutor returns an executor over the same records and objects as store.
 func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run Runner, opts Options) *Executor {
 	if opts.Announce == 0 {
 		opts.Announce = 200 * time.Millisecond
+	}
+	if opts.LogEvery == 0 {
+		opts.LogEvery = time.Second
+	}
+	if opts.Working != nil {
+		store = store.WithJobs(opts.Working)
 	}
 	return &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
@@ -91,13 +105,28 @@ type Request struct {
 	RunID      string // for the record, as the next two
 	Workspace  string
 	Name       string
-	Force      bool // run even if the answer is known, and wait for nobody
+	Force      bool    // run even if the answer is known, and wait for nobody
+	Looked     *Answer // what a lookup of the key has found, without a hit, since there was any attempt of the caller's; nil: none was made
 	// Admit, if set, is asked before the command starts and released when it has ended, and
 	// told then whether it has failed: staging and recording need no turn. Its error ends the
 	// attempt without a record.
 	Admit func(context.Context) (release func(failed bool), err error)
 	// Started is told the execution's id when the command is about to start.
 	Started func(executionID string)
+
+	// What follows is for executions that are made for a job of a queue: Remote makes jobs of requests, Make and Adopt work on them.
+
+	Step     string // of the task: "", or "resume:<block>"
+	Job      string // "<queue>/<job>" that this is made for, kept with the record of a command that lives long
+	Identity string // of this attempt at the job, by which the supervisor of a worker that has died names it
+	Host     string // of the run's process; "" where that is this one
+	// Stopped is for how long the end of a command that has failed is not believed: what stops this process may stop the command as
+	// well, a moment before ctx ends (schedulers signal all processes of a job).
+	Stopped time.Duration
+	// Claimed is told that a worker has taken the job, and which execution it makes.
+	Claimed func(executionID, worker string)
+	// Lost is told that what a worker had begun is given up, and when another attempt can begin at the earliest.
+	Lost func(executionID, message string, again time.Time)
 
 	against *Hit // a success with another output than this one's is rejected as it is recorded
 }
@@ -126,13 +155,25 @@ const (
 	ReasonSignal    Reason = "signal"
 	ReasonStart     Reason = "cannot start"
 	ReasonOutput    Reason = "output"
+	ReasonOOM       Reason = "oom"       // ended by the kernel because memory was used up
+	ReasonLost      Reason = "lost"      // with the worker that ran it
+	ReasonSuspended Reason = "suspended" // not an error but a failure: the command asks a person (record.Policy.Suspend)
 )
 
 // Do answers the request. A command that fails is a result, not an error: an error means
 // that the stores or this machine are at fault, and that nothing was recorded.
 //
 // Of several callers with one key, in any process, one executes and the others wait and
-// take what it found: a success is a hit, a failure counts as their own attempt.
+// take what it found: a success is a hit, a failure counts as their own attempt. One that runs already for a job of a queue, whose
+// run may be gone, is waited for likewise.
+//
+// Where claims are leases and this process has lost its own, the error wraps refstore.ErrLost: somebody else may be
+// executing the key, and has seen to it that what was begun here cannot become an answer.
+//
+// What it asks of the stores, where each is a request: for a hit a list of the key's executions. For a command that ends at once
+// a list, the claim, a list, the record, a list of keys, and the end of the claim. One that lives longer than Options.Announce needs besides
+// the claim of its execution and its end, the running record, the appends of its logs (each log at most one in
+// Options.LogEvery, or 4 MiB), and a seal for each log that is not empty.
 func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	key := NewKey(req.Task, req.Inputs)
 	if req.Force {
@@ -141,48 +182,74 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 			return Result{}, err
 		}
 		defer end()
-		return x.execute(ctx, key, req)
+		id, err := NewID()
+		if err != nil {
+			return Result{}, err
+		}
+		return x.begin(ctx, key, req, id)
 	}
 
-	before, err := x.Lookup(ctx, key)
-	if err != nil {
-		return Result{}, err
+	before := req.Looked
+	if before == nil {
+		a, err := x.Lookup(ctx, key)
+		if err != nil {
+			return Result{}, err
+		}
+		before = &a
 	}
 	if before.Hit != nil {
 		return hit(before.Hit), nil
 	}
-	claim, waited, err := x.await(ctx, key.claim())
+	flight, waited, err := x.takeOff(ctx, key, req.Inputs)
 	if err != nil {
 		return Result{}, err
 	}
-	defer claim.Unlock()
-	// Another process may have answered between the look and the claim.
-	now, err := x.Lookup(ctx, key)
-	if err != nil {
-		return Result{}, err
-	}
-	if now.Hit != nil {
-		return hit(now.Hit), nil
-	}
-	if waited && now.Latest != nil && now.Latest.State == record.Failed && news(before.Latest, now.Latest) {
-		return Result{
-			ExecutionID: now.Latest.ExecutionID, State: record.Failed, Cached: true, ExitCode: now.Latest.ExitCode,
-			Duration: now.Latest.CompletedAt.Sub(now.Latest.StartedAt),
-		}, nil
-	}
-	for _, id := range now.Running {
-		if _, err := x.Bury(ctx, key, id); err != nil {
-			return Result{}, err
-		}
-	}
-	if now.lost { // a success whose output is gone: the new success takes its place in proofs
-		end, err := x.generation.Begin(ctx)
+	defer flight.lock.Unlock()
+	for {
+		// Another process may have answered between the look and the claim.
+		now, err := x.Lookup(ctx, key)
 		if err != nil {
 			return Result{}, err
 		}
-		defer end()
+		if now.Hit != nil {
+			return hit(now.Hit), nil
+		}
+		if waited && now.Latest != nil && now.Latest.State == record.Failed && news(before.Latest, now.Latest) {
+			return req.failedElsewhere(now.Latest), nil
+		}
+		ended, err := x.unfinished(ctx, key, now.Running)
+		if err != nil {
+			return Result{}, err
+		}
+		if ended {
+			waited = true
+			continue
+		}
+		if now.lost { // a success whose output is gone: the new success takes its place in proofs
+			end, err := x.generation.Begin(ctx)
+			if err != nil {
+				return Result{}, err
+			}
+			defer end()
+		}
+		return x.begin(ctx, key, req, flight.id)
 	}
-	return x.execute(ctx, key, req)
+}
+
+// failedElsewhere is a failure that another has waited for and counts as an attempt of the request.
+func (req *Request) failedElsewhere(s *record.Status) Result {
+	return Result{
+		ExecutionID: s.ExecutionID, State: record.Failed, Cached: true, ExitCode: s.ExitCode, Reason: req.failure(s.ExitCode),
+		Duration: s.CompletedAt.Sub(s.StartedAt),
+	}
+}
+
+// failure is the reason of a failure: a command may ask to be resumed later.
+func (req *Request) failure(code int64) Reason {
+	if req.Policy != nil && req.Policy.Suspend != 0 && code == req.Policy.Suspend {
+		return ReasonSuspended
+	}
+	return ReasonNone
 }
 
 // Rerun executes a request again whose answer is known, beside that answer, and waits for nobody. A success with
@@ -209,9 +276,9 @@ func news(before, after *record.Status) bool {
 // overtaken changes the generation if a success has been recorded beside another one of its
 // key: a forced execution takes no claim on the key and may have been faster. It comes
 // after the record, so that a proof made on the other success is void, whenever it was made.
-func (x *Executor) overtaken(ctx context.Context, key Key, id string) error {
+func (c *Curator) overtaken(ctx context.Context, key Key, id string) error {
 	others := 0
-	for rec, err := range x.records.List(ctx, refstore.Query{Partition: partition(key), KeysOnly: true}) {
+	for rec, err := range c.records.List(ctx, refstore.Query{Partition: partition(key), KeysOnly: true}) {
 		if err != nil {
 			return fmt.Errorf("look up %s: %w", key, err)
 		}
@@ -222,11 +289,11 @@ func (x *Executor) overtaken(ctx context.Context, key Key, id string) error {
 	if others == 0 {
 		return nil
 	}
-	for e, err := range x.List(ctx, key) {
+	for e, err := range c.List(ctx, key) {
 		if err == nil && (e.ExecutionID == id || e.State != record.Success) {
 			continue
 		}
-		end, err := x.generation.Begin(ctx)
+		end, err := c.generation.Begin(ctx)
 		if err != nil {
 			return err
 		}

@@ -161,7 +161,7 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("the running record is %+v, want the process in it", a.Latest)
 	}
 	await(t, "the log", func() bool { return l.log(t, req, id, executions.Stdout) == "begun\n" })
-	if alive, err := l.Alive(id); !alive || err != nil {
+	if alive, err := l.Alive(t.Context(), keyOf(req), id); !alive || err != nil {
 		t.Errorf("alive: %v, %v", alive, err)
 	}
 	if buried, err := l.Bury(t.Context(), keyOf(req), id); buried || err != nil {
@@ -184,7 +184,7 @@ func TestAnnounce(t *testing.T) {
 	if got := l.log(t, req, id, executions.Stdout); got != "begun\nended\n" {
 		t.Errorf("the log is %q", got)
 	}
-	if alive, err := l.Alive(id); alive || err != nil {
+	if alive, err := l.Alive(t.Context(), keyOf(req), id); alive || err != nil {
 		t.Errorf("alive after its end: %v, %v", alive, err)
 	}
 	if e, err := l.Get(t.Context(), keyOf(req), id); err != nil || e.State != record.Success || e.Detail == nil || e.Detail.BytesOut != 2 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +37,9 @@ const generationLock = "generation"
 // Begin opens a batch that may disturb proofs. The generation changes before it returns,
 // and while the batch is open nobody can make a proof; the lock that says so is
 // released by end or by the death of the process.
+//
+// A lease may be lost while the batch is open: others then take it for over, may make proofs, and what this process writes
+// when it wakes up would make them false. So end changes the generation once more unless the lock was its own all the time.
 func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 	lock, err := g.lock(ctx, refstore.Shared)
 	if err != nil {
@@ -45,7 +49,25 @@ func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 		lock.Unlock()
 		return nil, err
 	}
-	return func() { lock.Unlock() }, nil
+	return sync.OnceFunc(func() {
+		g.settle(ctx)
+		lock.Unlock()
+	}), nil
+}
+
+// settleTime bounds how long the end of a batch asks a store that does not answer.
+const settleTime = 30 * time.Second
+
+func (g *Generation) settle(ctx context.Context) {
+	leased, ok := g.locks.(refstore.Leased)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	if leased.Confirm(ctx) != nil {
+		_ = g.change(ctx) // a store that cannot be reached has not got the batch's last writes either
+	}
 }
 
 func (g *Generation) change(ctx context.Context) error {
@@ -59,7 +81,7 @@ func (g *Generation) change(ctx context.Context) error {
 			return fmt.Errorf("change generation: %w", err)
 		}
 		_, err = g.records.Put(ctx, refstore.Record{Key: generationKey, Value: []byte(id.String() + "\n"), Version: old.Version})
-		if err == nil || !errors.Is(err, refstore.ErrConflict) {
+		if err == nil || !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // in doubt: once more does no harm
 			return err
 		}
 	}
@@ -67,7 +89,16 @@ func (g *Generation) change(ctx context.Context) error {
 
 // Read returns the generation's value. quiet is false while a batch is open: then the
 // value must not be used for a proof.
+//
+// Where locks are leases it is Peek. A lock would only keep a batch from beginning before Read returns, and one may
+// begin right after that. What callers need is one moment at which the value stood and no batch was open: a batch that
+// disturbs what they saw before changes the value before it does. Peek has this moment, at its look at the lock: a batch that
+// had begun by then and changed the value after the first look shows in the second, one that changed it before is open and shows
+// in the lock, or has ended.
 func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err error) {
+	if _, leased := g.locks.(refstore.Leased); leased {
+		return g.Peek(ctx)
+	}
 	lock, err := g.locks.TryLock(ctx, generationLock, refstore.Exclusive, nil)
 	var locked *refstore.LockedError
 	switch {
@@ -88,7 +119,7 @@ func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err er
 }
 
 // Peek is Read without any lock, for those who only look: what it returns as quiet was so
-// at some moment of the call.
+// at some moment of the call. A holder that may be dead, of whom that is not known yet, is one.
 func (g *Generation) Peek(ctx context.Context) (value string, quiet bool, err error) {
 	get := func() (string, error) {
 		rec, err := g.records.Get(ctx, generationKey)
@@ -102,25 +133,29 @@ func (g *Generation) Peek(ctx context.Context) (value string, quiet bool, err er
 		return "", false, fmt.Errorf("read generation: %w", err)
 	}
 	_, held, err := g.locks.Holder(ctx, generationLock)
-	if err != nil || held {
-		return "", false, err
+	if err != nil {
+		return "", false, fmt.Errorf("read generation: %w", err)
+	}
+	if held {
+		return "", false, nil
 	}
 	after, err := get()
-	return after, err == nil && before == after, err
+	if err != nil {
+		return "", false, fmt.Errorf("read generation: %w", err)
+	}
+	return after, before == after, nil
 }
 
-// lock takes the generation's lock. Readers hold it for microseconds, so that waiting is short.
+// lock takes the generation's lock. Readers hold it for microseconds if at all, so that waiting is short.
 func (g *Generation) lock(ctx context.Context, mode refstore.Mode) (refstore.Lock, error) {
-	for {
+	for pause := newBackoff(g.locks); ; {
 		lock, err := g.locks.TryLock(ctx, generationLock, mode, nil)
 		var locked *refstore.LockedError
 		if err == nil || !errors.As(err, &locked) {
 			return lock, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(time.Millisecond):
+		if err := pause.wait(ctx); err != nil {
+			return nil, err
 		}
 	}
 }

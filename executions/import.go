@@ -119,7 +119,7 @@ type onRecord struct {
 }
 
 func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) {
-	rec, err := c.records.Get(ctx, recordKey(k, id), sideFields...)
+	rec, err := c.records.Get(ctx, recordKey(k, id), append([]string{fieldJob}, sideFields...)...)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return onRecord{}, nil
 	}
@@ -170,7 +170,7 @@ func (c *Curator) Decide(ctx context.Context, in *Incoming) (Outcome, error) {
 		return 0, fmt.Errorf("execution %s: %w", in.Status.ExecutionID, err)
 	}
 	if in.Status.State != record.Running && here.running() {
-		alive, err := c.Alive(in.Status.ExecutionID)
+		alive, err := c.Alive(ctx, in.Key, in.Status.ExecutionID)
 		if alive || err != nil {
 			return SkippedRunning, err
 		}
@@ -229,7 +229,10 @@ func (c *Curator) take(ctx context.Context, in *Incoming) (Outcome, error) {
 			return 0, err
 		}
 		if here.running() {
-			if _, err := c.bury(ctx, in.Key, id); err != nil {
+			switch _, err := c.bury(ctx, in.Key, id); {
+			case errors.Is(err, errAlive):
+				return SkippedRunning, nil
+			case err != nil:
 				return 0, err
 			}
 			continue
@@ -246,8 +249,31 @@ func (c *Curator) take(ctx context.Context, in *Incoming) (Outcome, error) {
 	}
 }
 
+// checkSize refuses an execution that gives its output another size than it has, where lookups are going to believe it.
+func (c *Curator) checkSize(ctx context.Context, in *Incoming) error {
+	if !c.presumes || in.Status.State != record.Success || in.Detail == nil {
+		return nil
+	}
+	detail, err := record.DecodeDetail(in.Detail)
+	if err != nil || detail.BytesOut < 0 {
+		return err
+	}
+	h, err := objectstore.ParseHash(in.Status.OutputHash)
+	if err != nil {
+		return err
+	}
+	size, err := c.objects.Stat(ctx, h)
+	if err == nil && size != detail.BytesOut {
+		err = fmt.Errorf("%w: it says that its output has %d bytes, and it has %d", ErrMalformed, detail.BytesOut, size)
+	}
+	return err
+}
+
 // put writes the record and its logs where here is.
 func (c *Curator) put(ctx context.Context, in *Incoming, here onRecord) error {
+	if err := c.checkSize(ctx, in); err != nil {
+		return err
+	}
 	key := recordKey(in.Key, in.Status.ExecutionID)
 	rec := refstore.Record{Key: key, Value: in.Status.Encode(), Version: here.version}
 	add := func(name string, value []byte) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"e3/refstore"
@@ -11,6 +12,9 @@ import (
 
 // A log is the stream of its name or, where there is none, the field of its execution's record: what a short command
 // printed is written together with the record. Where records and streams are files both are the same one.
+
+// shortLogs is a store of streams that finds a log in its execution's record by itself.
+type shortLogs interface{ ShortLogs() bool }
 
 // OpenLog reads a log from a byte offset; what never printed anything reads as empty.
 func (s *Store) OpenLog(ctx context.Context, k Key, id string, stream Stream, offset int64) (io.ReadCloser, error) {
@@ -38,8 +42,25 @@ func (s *Store) LogSize(ctx context.Context, k Key, id string, stream Stream) (i
 	return int64(len(text)), err
 }
 
-// logField returns the log that was written with the record, nil if there is none.
+// removeLogs removes the streams of an execution that is off the record. Where records and streams are files they went with it.
+func (s *Store) removeLogs(ctx context.Context, k Key, id string) error {
+	if _, files := s.records.(streamAdopter); files {
+		return nil
+	}
+	for _, stream := range []Stream{Stdout, Stderr} {
+		err := s.records.Remove(ctx, logKey(k, id, stream))
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return fmt.Errorf("remove %s: %w", stream, err)
+		}
+	}
+	return nil
+}
+
+// logField returns the log that was written with the record, nil if there is none or the store has looked there.
 func (s *Store) logField(ctx context.Context, k Key, id string, stream Stream) ([]byte, error) {
+	if r, ok := s.records.(shortLogs); ok && r.ShortLogs() {
+		return nil, nil
+	}
 	rec, err := s.records.Get(ctx, recordKey(k, id), string(stream))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, nil

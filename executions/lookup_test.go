@@ -297,6 +297,8 @@ func TestFind(t *testing.T) {
 		err          error
 	}{
 		{"01a1fa79-f9af-7978-9210-86d7c19ce1c5", "01a1fa79-f9af-7978-9210-86d7c19ce1c5", nil},
+		{"01A1FA79-F9AF-7978-9210-86D7C19CE1C5", "01a1fa79-f9af-7978-9210-86d7c19ce1c5", nil},
+		{"01a1fa79-f9af-7978-9210-86d7c19ce1c6", "", executions.ErrNotFound},
 		{"01a1fa79-f9d", "01a1fa79-f9d3-7c93-b4fe-94661804c75e", nil},
 		{"01A1FA79-F9D", "01a1fa79-f9d3-7c93-b4fe-94661804c75e", nil},
 		{"01a1fa79-f9", "", executions.ErrAmbiguous},

@@ -20,7 +20,8 @@ import (
 
 // helpers are what the test binary does as another process.
 var helpers = map[string]func(dir string) error{
-	"ask": ask,
+	"ask":  ask,
+	"work": work,
 }
 
 // taskFile is where a test leaves the task object for its helpers, in the repository's folder.
@@ -170,7 +171,7 @@ func TestKilledProcess(t *testing.T) {
 		return dead != ""
 	})
 	await(t, "its log", func() bool { return l.log(t, req, dead, executions.Stdout) == "begun\n" })
-	if alive, err := l.Alive(dead); !alive || err != nil {
+	if alive, err := l.Alive(t.Context(), keyOf(req), dead); !alive || err != nil {
 		t.Errorf("alive before: %v, %v", alive, err)
 	}
 	running, err := l.Get(t.Context(), keyOf(req), dead)

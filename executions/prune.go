@@ -47,7 +47,7 @@ func (c *Curator) takeOut(ctx context.Context, task objectstore.Hash, victims []
 	if len(victims) == 0 {
 		return 0, nil
 	}
-	claim, _, err := c.await(ctx, pruneClaim(task))
+	claim, _, err := c.await(ctx, func() (refstore.Lock, error) { return c.claims.TryClaim(ctx, pruneClaim(task), nil) })
 	if err != nil {
 		return 0, err
 	}
@@ -58,13 +58,17 @@ func (c *Curator) takeOut(ctx context.Context, task objectstore.Hash, victims []
 	}
 	defer end()
 	for len(victims) > 0 && err == nil {
-		ahead := c.now().Add(pruneWindow)
-		if err := c.mark(ctx, task, newTombstones(victims, ahead, by, reason), nil); err != nil {
+		at, err := c.sessionNow(ctx)
+		if err != nil {
 			return n, err
 		}
+		if err := c.mark(ctx, task, newTombstones(victims, at.Add(pruneWindow), by, reason), nil); err != nil {
+			return n, err
+		}
+		marked := c.now()
 		var gone []Victim
 		spared := map[string]bool{}
-		for len(victims) > 0 && err == nil && ahead.Sub(c.now()) > pruneWindow/2 { // or else they are dated anew
+		for len(victims) > 0 && err == nil && c.now().Sub(marked) < pruneWindow/2 { // or else they are dated anew
 			v := victims[0]
 			switch err = c.prune(ctx, Key{Task: task, Inputs: v.Inputs}, &v, pinned); {
 			case err == nil:
@@ -80,17 +84,34 @@ func (c *Curator) takeOut(ctx context.Context, task objectstore.Hash, victims []
 			}
 			victims = victims[1:]
 		}
-		err = errors.Join(err, c.mark(context.WithoutCancel(ctx), task, newTombstones(gone, c.now(), by, reason), spared))
+		after, stop := c.bound(context.WithoutCancel(ctx))
+		at, clockErr := c.sessionNow(after)
+		if clockErr == nil {
+			clockErr = c.mark(after, task, newTombstones(gone, at, by, reason), spared)
+		}
+		stop()
+		if err = errors.Join(err, clockErr); err != nil {
+			return n, err
+		}
 	}
-	return n, err
+	return n, nil
+}
+
+// sessionNow is the time by the clock by which sessions begin. Tombstones are dated by it where it is one for all machines: a
+// collector compares the two.
+func (c *Curator) sessionNow(ctx context.Context) (time.Time, error) {
+	if clock, ok := c.claims.(refstore.SessionClock); ok {
+		return clock.SessionNow(ctx)
+	}
+	return c.now(), nil
 }
 
 // errSpared says that a victim must stay.
 var errSpared = errors.New("it stays")
 
-// prune deletes the record. pinned tells whether a pin is no reason to spare it.
+// prune deletes the record and its logs. pinned tells whether a pin is no reason to spare it.
 func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) error {
-	claim, err := c.claims.TryClaim(executionClaim(v.ExecutionID))
+	claim, err := c.claims.TryClaim(ctx, executionClaim(v.ExecutionID), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
 		return errSpared
 	}
@@ -110,6 +131,12 @@ func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) erro
 	err = c.records.Delete(ctx, recordKey(k, v.ExecutionID), v.version)
 	if errors.Is(err, refstore.ErrConflict) {
 		return errSpared
+	}
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return err
+	}
+	if left := c.removeLogs(ctx, k, v.ExecutionID); left != nil { // of one that was gone, as well: who pruned it may not have come to them
+		return left
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func TestPrune(t *testing.T) {
 		if _, err := l.Reject(t.Context(), importKey, ids[2], rejection(true)); err != nil {
 			t.Fatal(err)
 		}
-		lock, err := l.records.TryClaim(claimOf(ids[3]))
+		lock, err := l.records.TryClaim(t.Context(), claimOf(ids[3]), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestPruneFails(t *testing.T) {
 	l := newLibrary(store)
 	ids := l.ended(t, record.Success, record.Failed, record.Success)
 	victims := l.victims(t, ids...)
-	store.left = 4 // generation, tombstones, one execution
+	store.left = 6 // generation, tombstones, one execution with two logs
 	if n, err := l.Prune(t.Context(), importKey.Task, victims, "ann", ""); n != 1 || !errors.Is(err, errDied) {
 		t.Fatalf("pruned %d, %v, want 1 and the fault", n, err)
 	}
@@ -281,7 +281,7 @@ func TestPruneTogether(t *testing.T) {
 	other := &claimed{Store: store, refused: sync.OnceFunc(func() { close(waiting) })}
 	refusal := errors.New("the other one has not claimed the execution")
 	deleting := &watched{Store: store, deleting: func(record.Tombstone) {
-		_, refusal = store.TryClaim(claimOf(ids[0]))
+		_, refusal = store.TryClaim(t.Context(), claimOf(ids[0]), nil)
 	}}
 	theirs := executions.NewCurator(executions.NewStore(deleting, &memory{}), other, now)
 	mine := &claimed{Store: store, claiming: func(claim [32]byte) error {
@@ -318,13 +318,13 @@ type claimed struct {
 	refused  func()
 }
 
-func (c *claimed) TryClaim(claim [32]byte) (refstore.Lock, error) {
+func (c *claimed) TryClaim(ctx context.Context, claim [32]byte, holder []byte) (refstore.Lock, error) {
 	if c.claiming != nil {
 		if err := c.claiming(claim); err != nil {
 			return nil, err
 		}
 	}
-	lock, err := c.Store.TryClaim(claim)
+	lock, err := c.Store.TryClaim(ctx, claim, holder)
 	if errors.Is(err, refstore.ErrClaimed) && c.refused != nil {
 		c.refused()
 	}

@@ -29,6 +29,7 @@ type sandbox struct {
 	stdout, stderr        *os.File  // opened for appending
 	logsUsed              bool      // something was printed
 	logsTaken             bool      // the files were moved to the execution's record
+	consumed              bool      // it is marked: outputs are taken out of it
 
 	// Below work: the folders that are there, empty, from the last command, and what has
 	// been made for the present one. Paths are as declared.
@@ -106,6 +107,12 @@ func (b *sandbox) renew(fresh bool) error {
 		}
 		b.spare = map[string]bool{}
 	}
+	if b.consumed {
+		if err := os.Remove(b.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		b.consumed = false
+	}
 	b.dirs, b.files = b.dirs[:0], b.files[:0]
 	for _, d := range []struct {
 		path string
@@ -146,6 +153,19 @@ func (b *sandbox) renew(fresh bool) error {
 	}
 	b.logsUsed, b.logsTaken = false, false
 	return nil
+}
+
+// mark is the file that says that outputs are taken out of the sandbox.
+func (b *sandbox) mark() string { return filepath.Join(b.root, "consumed") }
+
+// consume marks the sandbox, so that whoever adopts the execution does not take what is left for all that there was.
+func (b *sandbox) consume() error {
+	f, err := os.OpenFile(b.mark(), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	b.consumed = true
+	return f.Close()
 }
 
 // mkdir makes a folder for the command and those above it; rel is a local path, "." the work

@@ -18,6 +18,7 @@ const (
 	fieldRejected   = "rejected.beast2"
 	fieldMetadata   = "metadata.beast2"
 	fieldProvenance = "provenance.beast2"
+	fieldJob        = "job" // Request.Job of one that was on record as running; only asked for where that matters
 )
 
 // sideFields are those that an Execution is made of.
@@ -54,13 +55,25 @@ type Objects interface {
 
 // Store reads executions. It is safe for concurrent use.
 type Store struct {
-	records Records
-	objects Objects
+	records  Records
+	objects  Objects
+	presumes bool
+	parallel int     // how many keys are read at a time
+	working  Working // nil: jobs keep nothing alive
 }
+
+// presumer is an object store that knows of what it holds that it stays: only collections remove objects, and never what a
+// record names. A look would be a request.
+type presumer interface{ Presumes() bool }
 
 // NewStore returns a reader of the executions in records whose outputs are in objects.
 func NewStore(records Records, objects Objects) *Store {
-	return &Store{records: records, objects: objects}
+	p, ok := objects.(presumer)
+	s := &Store{records: records, objects: objects, presumes: ok && p.Presumes(), parallel: 1}
+	if far, ok := objects.(interface{ Parallel() int }); ok { // so are the records, mostly
+		s.parallel = far.Parallel()
+	}
+	return s
 }
 
 // Execution is an execution as it is recorded.

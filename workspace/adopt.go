@@ -6,43 +6,54 @@ import (
 	"fmt"
 
 	"e3/internal/record"
-	"e3/refstore"
 )
 
 // Adopt makes a workspace with a state that comes from elsewhere, or gives that state to one that is empty. It follows no
 // file. What the state names must be stored and durable. To adopt the state that the workspace has is fine; ErrExists if
 // it has another one.
 func (w *Workspaces) Adopt(ctx context.Context, name string, state *record.WorkspaceState) error {
-	lock, err := w.lock(ctx, name, record.Deployment)
+	ctx, lock, err := w.lock(ctx, name, record.Deployment, nil)
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock()
-	if err := w.Create(ctx, name); err != nil && !errors.Is(err, ErrExists) {
+	return lock.explain(ctx, w.adopt(ctx, lock, state))
+}
+
+func (w *Workspaces) adopt(ctx context.Context, lock *hold, state *record.WorkspaceState) error {
+	name := lock.ws
+	s, err := lock.read(ctx)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		// It is made with its state in one write, so that a failure leaves no empty workspace.
+		s, lock.known = &State{}, &State{}
+	case err != nil:
 		return err
-	}
-	s, err := w.State(ctx, name)
-	if err != nil {
-		return err
-	}
-	if s.Deployed {
-		if s.WorkspaceState == *state {
-			return nil
-		}
+	case s.Deployed && s.WorkspaceState == *state:
+		return nil
+	case s.Deployed:
 		return fmt.Errorf("workspace %s: %w", name, ErrExists)
 	}
 	// What this machine remembers of an earlier workspace of that name says nothing about this one.
-	for _, key := range []refstore.Key{linkKey(name), proofKey(name), durationsKey(name)} {
-		if err := forget(ctx, w.Local, key); err != nil {
-			return err
-		}
+	if err := w.forgetDerived(ctx, name); err != nil {
+		return err
 	}
-	_, err = w.update(ctx, name, true, func(now *State) error {
-		if now.Deployed {
+	from, err := w.origin(ctx, name, s, "", true)
+	if err != nil {
+		return err
+	}
+	same := false
+	_, err = w.update(ctx, lock, name, true, func(now *State) error {
+		if now.Deployed { // by somebody else, or by us where the answer got lost
+			same = now.WorkspaceState == *state
 			return fmt.Errorf("workspace %s: %w", name, ErrExists)
 		}
 		now.WorkspaceState, now.Deployed = *state, true
+		w.deployedFrom(now, from, nil, nil)
 		return nil
 	})
+	if same {
+		return nil
+	}
 	return err
 }

@@ -21,6 +21,7 @@ type Built struct {
 	Hash     string
 	Link     *record.Link
 	Warnings []manifest.Warning
+	Over     *Elsewhere // what it was deployed over; nil: nothing, or what this machine had deployed
 }
 
 // Build reads a package file, takes its inputs in and stores its tasks and the package
@@ -143,7 +144,7 @@ func (w *Workspaces) putValue(ctx context.Context, v any) (record.Leaf, error) {
 func (w *Workspaces) packageTasks(ctx context.Context, def *manifest.Definition, inputs []record.PackageInput) ([]record.PackageTask, error) {
 	list := make([]record.PackageTask, len(def.Tasks))
 	g, ctx := errgroup.WithContext(ctx)
-	workers := runtime.GOMAXPROCS(0)
+	workers := max(runtime.GOMAXPROCS(0), w.Lookups)
 	for k := range workers {
 		g.Go(func() error {
 			for i := k * len(list) / workers; i < (k+1)*len(list)/workers; i++ {
@@ -254,7 +255,9 @@ func policy(t *manifest.Task) record.Policy {
 	}
 	if m := t.Policy; m != nil {
 		p.Description, p.Timeout, p.Priority = m.Description, m.Timeout, int64(m.Priority)
-		p.Retries, p.Backoff = int64(m.Retries.Max), m.Retries.Backoff
+		p.Retries, p.Backoff, p.RetryOn, p.Lost = int64(m.Retries.Max), m.Retries.Backoff, m.Retries.On, int64(m.Retries.Lost)
+		p.OOM = record.Escalation{Factor: m.OnOOM.Factor, Max: m.OnOOM.Max}
+		p.Approve, p.Suspend, p.Queue, p.Labels = m.Approve, int64(m.Suspend), m.Queue, m.Labels
 		p.CPU, p.Memory = m.Resources.CPU, m.Resources.Memory
 		for _, a := range m.Resources.Other {
 			p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})

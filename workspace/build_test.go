@@ -68,8 +68,13 @@ tasks:
     secrets: [TOKEN]
     resources: {cpu: 2, memory: 2GiB, gpu: 1}
     timeout: 30m
-    retries: {max: 2, backoff: 5s}
+    retries: {max: 2, backoff: 5s, on: [timeout, oom, lost, 75], lost: 1}
+    on_oom: {memory: x1.5, max: 8GiB}
     priority: 3
+    approve: true
+    suspend: 76
+    queue: gpus
+    labels: [gpu, big]
     version: 7
   report:
     in:  {metrics: "train[*].metrics", best: "train[4].model"}
@@ -114,6 +119,8 @@ func TestBuild(t *testing.T) {
 			Timeout: 30 * time.Minute, Retries: 2, Backoff: 5 * time.Second, CPU: 2, Memory: 2 << 30, Priority: 3,
 			Resources: []record.Amount{{Name: "gpu", Value: 1}}, PassEnv: []string{"CUDA_HOME"}, Secrets: []string{"TOKEN"},
 			OutputKinds: []record.EnvVar{{Name: "metrics", Value: "metrics"}},
+			RetryOn:     []string{"timeout", "oom", "lost", "75"}, Lost: 1, OOM: record.Escalation{Factor: 1.5, Max: 8 << 30},
+			Approve: true, Suspend: 76, Queue: "gpus", Labels: []string{"gpu", "big"},
 		},
 	}
 	train8 := train
@@ -214,6 +221,10 @@ func TestTaskHash(t *testing.T) {
 		{"description", "env: {A: b}", "env: {A: b}, description: d", true},
 		{"timeout", "env: {A: b}", "env: {A: b}, timeout: 1m", true},
 		{"retries", "env: {A: b}", "env: {A: b}, retries: 3", true},
+		{"retries by reason", "env: {A: b}", "env: {A: b}, retries: {max: 3, on: [oom, 7], lost: 0}", true},
+		{"growth", "env: {A: b}", "env: {A: b}, retries: 1, resources: {memory: 1GiB}, on_oom: {memory: x2}", true},
+		{"approval", "env: {A: b}", "env: {A: b}, approve: true, suspend: 75", true},
+		{"workers", "env: {A: b}", "env: {A: b}, queue: q, labels: [gpu]", true},
 		{"resources", "env: {A: b}", "env: {A: b}, resources: {cpu: 2}", true},
 		{"priority", "env: {A: b}", "env: {A: b}, priority: 9", true},
 		{"pass_env", "env: {A: b}", "env: {A: b}, pass_env: [X]", true},

@@ -21,7 +21,7 @@ const cancels = "CANCEL" // the partition of the requests
 
 func cancelKey(ws string) refstore.Key { return refstore.Key{Partition: cancels, Sort: ws} }
 
-// heedEvery is how often a run looks for a request where the store does not tell of changes, or has failed to.
+// heedEvery is how often a run looks for a request where the store does not tell of changes, or could not be read.
 const heedEvery = time.Second
 
 // CancelledError is the cause of the context of a run that somebody has cancelled. It is a context.Canceled.
@@ -102,7 +102,11 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 			cancel(&CancelledError{By: c.By, Reason: c.Reason, At: c.At})
 			return nil
 		}
-		return r.w.withdraw(ctx, rec) // what it means has ended: the lock is ours
+		// What it means has ended if the lock is ours still. Else it may mean a hold that came after ours.
+		if err := r.w.confirm(ctx, r.ws); err != nil {
+			return err
+		}
+		return r.w.withdraw(ctx, rec)
 	}
 	var watcher sync.WaitGroup
 	r.watch = sync.OnceFunc(func() { watcher.Go(func() { r.w.lookout(ctx, look) }) })
@@ -122,10 +126,13 @@ func (w *Workspaces) lookout(ctx context.Context, look func() error) {
 	if s, ok := w.Records.(refstore.Watcher); ok {
 		changed, _ = s.Watch(ctx, cancels) // without it the ticker serves
 	}
-	tick := time.NewTicker(heedEvery)
-	defer tick.Stop()
 	for {
-		_ = look() // a store that cannot be read is looked at again; the run meets its faults by itself
+		var again <-chan time.Time
+		// A store that cannot be read is looked at again; the run meets its faults by itself. One that tells of changes misses
+		// none: it is not looked at besides, which may cost a request.
+		if err := look(); err != nil || changed == nil {
+			again = time.After(heedEvery)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -133,7 +140,7 @@ func (w *Workspaces) lookout(ctx context.Context, look func() error) {
 			if !open {
 				changed = nil
 			}
-		case <-tick.C:
+		case <-again:
 		}
 	}
 }
@@ -312,7 +319,10 @@ func (c *canceller) learn(ctx context.Context) error {
 // wait returns when the hold that is meant is over.
 func (c *canceller) wait(ctx context.Context) error {
 	began, told := time.Now(), c.o.OnWait == nil
-	for nap := 2 * time.Millisecond; ; nap = min(2*nap, 100*time.Millisecond) {
+	// A holder that has died is one until that is known: where locks are leases this takes one lease at most, and the run is
+	// then found interrupted. Whoever takes over from it ends the wait as well.
+	first, most := refstore.Pace(c.w.Locks)
+	for nap := max(first, 2*time.Millisecond); ; nap = min(2*nap, max(most, 100*time.Millisecond)) {
 		text, held, err := c.w.Locks.Holder(ctx, lockName(c.ws))
 		if err != nil {
 			return err

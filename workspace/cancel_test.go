@@ -114,7 +114,7 @@ func (st *stage) noRequest(name string) {
 // onStage runs a test with a clock of its own.
 func onStage(t *testing.T, s saga, test func(t *testing.T, st *stage)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newStage(t, &s)) })
+	synctest.Test(t, func(t *testing.T) { test(t, newStage(t, &s, false)) })
 }
 
 func TestCancelRun(t *testing.T) {

@@ -301,12 +301,14 @@ var leafKinds = map[record.InputSource]record.LeafKind{
 // The value is durable when Set returns.
 func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf) error {
 	// The mark comes first: a run that brings linked inputs up to date reads the marks for
-	// every attempt to write the tree, so one of the two sees the other.
+	// every attempt to write the tree, so one of the two sees the other. Where the state has the marks they go with the tree.
 	marked, err := w.markSet(ctx, ws, name, true)
 	if err != nil {
 		return err
 	}
-	_, err = w.edit(ctx, ws, true, inputsPart, func(s *State, t *tree) error {
+	// A lock would keep nobody out here: what is stored is named by a swap, and one that succeeds has lost nothing. That
+	// it was not collected before is due to the session (standing, again).
+	_, err = w.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
 			return err
@@ -314,6 +316,7 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 		if want := leafKinds[in.Source]; leaf.Kind != want {
 			return fmt.Errorf("input %s of workspace %s is a %s now, not a %s", name, ws, want, leaf.Kind)
 		}
+		s.mark(name, true)
 		t.inputs = t.inputs.Set(name, leaf)
 		return nil
 	})
@@ -327,23 +330,22 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 // Unset gives an input back to the file that it is linked to, or to the package's default.
 // It returns false where the input was not set.
 func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
-	changed, err := w.markSet(ctx, ws, name, false)
+	unmarked, err := w.markSet(ctx, ws, name, false)
 	if err != nil {
 		return false, err
 	}
-	_, err = w.edit(ctx, ws, true, inputsPart, func(s *State, t *tree) error {
+	var changed bool
+	_, err = w.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
 			return err
 		}
 		have, _ := t.inputs.Get(name)
-		leaf, err := w.unsetLeaf(ctx, ws, in, have)
+		leaf, err := w.unsetLeaf(ctx, ws, s, in, have)
 		if err != nil {
 			return err
 		}
-		if have != leaf {
-			changed = true
-		}
+		changed = s.mark(name, false) || unmarked || have != leaf
 		t.inputs = t.inputs.Set(name, leaf)
 		return nil
 	})
@@ -351,8 +353,8 @@ func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
 }
 
 // unsetLeaf is what an input is when it is not set, refreshed unless the workspace has it.
-func (w *Workspaces) unsetLeaf(ctx context.Context, ws string, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
-	link, err := w.link(ctx, ws)
+func (w *Workspaces) unsetLeaf(ctx context.Context, ws string, s *State, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
+	link, err := w.link(ctx, ws, s)
 	if err != nil {
 		return record.Leaf{}, err
 	}
@@ -373,9 +375,9 @@ func (w *Workspaces) unsetLeaf(ctx context.Context, ws string, in *record.Packag
 }
 
 // markSet notes in the link, where there is one, whether an input is set, and tells
-// whether that is new.
+// whether that is new. The link of a shared workspace keeps no marks: State.mark does it.
 func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bool, error) {
-	for {
+	for !w.shared {
 		rec, err := w.Local.Get(ctx, linkKey(ws))
 		if errors.Is(err, refstore.ErrNotFound) {
 			return false, nil
@@ -401,6 +403,7 @@ func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bo
 			return err == nil, err
 		}
 	}
+	return false, nil
 }
 
 // Names lists the datasets of a workspace as they are, without a look at how they stand.

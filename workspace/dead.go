@@ -22,30 +22,59 @@ const (
 
 // closeDead closes what a predecessor left that did not end: under the dataflow lock, a run on record as running has no
 // process any more. Its running executions become errors, its log gets the events that are missing, and its record is made
-// from them (doc/design.md, "Crashes"). current is the run that the state names; the one that it names now is returned.
-func (w *Workspaces) closeDead(ctx context.Context, ws, current string, x *executions.Executor) (string, error) {
+// from them (doc/design.md, "Crashes"). current is the run that the state names; the one that it names now is returned, and all
+// runs that are on record.
+func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, x *executions.Executor) (string, []oldRun, error) {
+	ws := lock.ws
+	var old []oldRun
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
 		if err != nil {
-			return current, fmt.Errorf("look for dead runs: %w", err)
+			return current, nil, fmt.Errorf("look for dead runs: %w", err)
 		}
-		id := rec.Key.Sort
-		ended, err := events.Ended(ctx, w.Records, ws, id)
+		old = append(old, oldRun{id: rec.Key.Sort})
+	}
+	confirmed := false
+	for _, o := range old {
+		ended, err := events.Ended(ctx, w.Records, ws, o.id)
 		if err != nil {
-			return current, err
+			return current, nil, err
 		}
 		if ended {
 			continue
 		}
-		if current, err = w.closeRun(ctx, ws, id, current, x); err != nil {
-			return current, fmt.Errorf("close dead run %s: %w", id, err)
+		if !confirmed { // none that was listed is that of a holder who came after this one, and lives
+			if err := w.confirm(ctx, ws); err != nil {
+				return current, nil, err
+			}
+			confirmed = true
+		}
+		if current, err = w.closeRun(ctx, lock, o.id, current, x); err != nil {
+			return current, nil, fmt.Errorf("close dead run %s: %w", o.id, err)
 		}
 	}
-	return current, nil
+	return current, old, nil
 }
 
-// closeRun closes a run whose log has no end. The end comes last: cut off before it, closing begins anew, and what was
+// closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: what it
+// had begun to write may come until the log has its end. Whoever comes second conflicts, and if that is this process it looks
+// again at what there is.
+func (w *Workspaces) closeRun(ctx context.Context, lock *hold, id, current string, x *executions.Executor) (string, error) {
+	const tries = 20 // what comes late is what one process had under way
+	for try := 1; ; try++ {
+		now, err := w.closeOnce(ctx, lock, id, current, x)
+		if !errors.Is(err, refstore.ErrConflict) || try == tries {
+			return now, err
+		}
+		if err := w.confirm(ctx, lock.ws); err != nil {
+			return current, err
+		}
+	}
+}
+
+// closeOnce does it, or fails with ErrConflict. The end comes last: cut off before it, closing begins anew, and what was
 // emitted already is not missing any more.
-func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *executions.Executor) (string, error) {
+func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current string, x *executions.Executor) (string, error) {
+	ws := lock.ws
 	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return current, nil
@@ -67,8 +96,12 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *ex
 		return current, err
 	}
 	defer log.Close()
+	defer context.AfterFunc(lock.lasting, func() { log.Stop(context.Cause(lock.lasting)) })()
 	if f.end != nil { // what followed it was cut
 		return current, nil
+	}
+	if err := w.blocks.Close(ctx, ws, id); err != nil {
+		return current, err
 	}
 	c := &closing{w: w, x: x, log: log, f: f}
 	if log.Empty() {
@@ -98,7 +131,7 @@ func (w *Workspaces) closeRun(ctx context.Context, ws, id, current string, x *ex
 		c.proven(run)
 		end = endOf(run)
 	}
-	if current, err = w.name(ctx, ws, id, current); err != nil {
+	if current, err = w.name(ctx, lock, id, current); err != nil {
 		return current, err
 	}
 	c.emit(end)
@@ -115,12 +148,12 @@ func started(run *record.Run) *events.Data {
 }
 
 // name makes the state name a run that has ended, if it is later than the one that is named.
-func (w *Workspaces) name(ctx context.Context, ws, id, current string) (string, error) {
-	behind, err := w.behindRun(ctx, ws, id, current)
+func (w *Workspaces) name(ctx context.Context, lock *hold, id, current string) (string, error) {
+	behind, err := w.behindRun(ctx, lock.ws, id, current)
 	if err != nil || !behind {
 		return current, err
 	}
-	_, err = w.update(ctx, ws, false, func(s *State) error {
+	_, err = w.update(ctx, lock, lock.ws, false, func(s *State) error {
 		s.CurrentRunID = id
 		return nil
 	})
@@ -160,10 +193,14 @@ func (c *closing) emit(e events.Event) {
 func (c *closing) executions(ctx context.Context) error {
 	for i := range c.f.tasks { // it does not grow: they are named already
 		switch t := &c.f.tasks[i]; t.State {
-		case TaskRunning:
+		case TaskRunning, TaskClaimed:
 			e, err := c.execution(ctx, &t.TaskReport)
 			if err != nil {
 				return err
+			}
+			if t.State == TaskClaimed && e.Type == events.TaskCompleted { // its beginning was not told either
+				c.emit(events.Event{Type: events.TaskStarted, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: &events.Data{
+					Key: t.Key, Attempt: t.Attempt, Reason: crashed}})
 			}
 			c.emit(e)
 		case TaskRetrying:

@@ -307,7 +307,7 @@ func TestCloseDeadLeavesTheLiving(t *testing.T) {
 	d.run(record.RunRunning)
 	id := d.execution(record.Status{State: record.Running})
 	d.log(events.Event{Type: events.RunStarted}, d.started("t", id))
-	claim, err := d.p.repo.Records.TryClaim(sha256.Sum256([]byte("e3 claim execution\x00" + id)))
+	claim, err := d.p.repo.Records.TryClaim(t.Context(), sha256.Sum256([]byte("e3 claim execution\x00"+id)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,48 +44,62 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 	default:
 		return fmt.Errorf("package %s is not in the register any more: %w", ref, ErrNotFound)
 	}
-	lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock()
-	// The link ends first: a crash may leave a workspace that follows nothing, but never one
-	// that turns back to a file. Which inputs are set is read from it once more.
-	link, err := w.link(ctx, ws)
-	if err != nil && !errors.Is(err, errBadLink) {
+	return lock.explain(ctx, w.deploy(ctx, lock, ref, pkg, east))
+}
+
+// deploy does it under the lock.
+func (w *Workspaces) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg *record.Package, east *eastref.Package) error {
+	ws := lock.ws
+	from, err := w.origin(ctx, ws, nil, "", true)
+	if err != nil {
 		return err
 	}
-	if link != nil {
-		link.File = ""
-		if err := w.saveLink(ctx, ws, link, true, nil); err != nil {
+	// The link ends first: a crash may leave a workspace that follows nothing, but never one
+	// that turns back to a file. Which inputs are set is read from it once more. Where the state says what it follows, that
+	// ends with the state.
+	if !w.shared {
+		link, err := w.remembered(ctx, ws)
+		if err != nil && !errors.Is(err, errBadLink) {
 			return err
+		}
+		if link != nil {
+			link.File = ""
+			if err := w.saveLink(ctx, ws, link, true, nil); err != nil {
+				return err
+			}
 		}
 	}
 	if east != nil {
-		err = w.installEast(ctx, ws, ref, east)
+		err = w.installEast(ctx, lock, ref, east, from)
 	} else {
-		_, err = w.install(ctx, ws, pkg, ref.Hash, true)
+		_, err = w.install(ctx, lock, pkg, ref.Hash, from, true)
 	}
 	if err != nil {
 		return err
 	}
-	return forget(ctx, w.Local, linkKey(ws))
+	return w.forgetLink(ctx, ws)
 }
 
 // DeployFile deploys a package file: the workspace follows the file and its inputs from
 // then on.
 func (w *Workspaces) DeployFile(ctx context.Context, ws, file string) (*Built, error) {
-	lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Unlock()
-	return w.deployFile(ctx, ws, file, true)
+	built, err := w.deployFile(ctx, lock, file, true)
+	return built, lock.explain(ctx, err)
 }
 
 // deployFile does it under the lock.
-func (w *Workspaces) deployFile(ctx context.Context, ws, file string, durable bool) (*Built, error) {
-	before, err := w.link(ctx, ws)
+func (w *Workspaces) deployFile(ctx context.Context, lock *hold, file string, durable bool) (*Built, error) {
+	before, err := w.remembered(ctx, lock.ws) // what it says of files is true, whether they are followed or not
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
@@ -93,55 +107,69 @@ func (w *Workspaces) deployFile(ctx context.Context, ws, file string, durable bo
 	if err != nil {
 		return nil, err
 	}
-	return built, w.deployBuilt(ctx, ws, built, durable)
+	return built, w.deployBuilt(ctx, lock, built, durable)
 }
 
 // deployBuilt installs a package that was built from a file and remembers the link.
-func (w *Workspaces) deployBuilt(ctx context.Context, ws string, built *Built, durable bool) error {
+func (w *Workspaces) deployBuilt(ctx context.Context, lock *hold, built *Built, durable bool) error {
+	ws := lock.ws
 	if _, err := dataflow.NewGraph(built.Package); err != nil {
+		return err
+	}
+	s, err := w.State(ctx, ws)
+	if err != nil {
+		return err
+	}
+	if built.Over, err = w.elsewhere(ctx, ws, s); err != nil {
+		return err
+	}
+	from, err := w.origin(ctx, ws, s, built.Link.File, durable)
+	if err != nil {
 		return err
 	}
 	// A new workspace gets its link first: a crash in between leaves one that is deployed by the
 	// next start, not one that follows nothing.
-	if s, err := w.State(ctx, ws); err != nil {
-		return err
-	} else if !s.Deployed {
+	if !s.Deployed {
 		none := func([]string) []string { return nil }
 		if err := w.saveLink(ctx, ws, built.Link, durable, none); err != nil {
 			return err
 		}
 	}
-	set, err := w.install(ctx, ws, built.Package, built.Hash, durable)
+	set, err := w.install(ctx, lock, built.Package, built.Hash, from, durable)
 	if err != nil {
 		return err
 	}
-	return w.saveLink(ctx, ws, built.Link, durable, func(marked []string) []string {
-		for name, kept := range set { // also from a package that was not linked
-			if kept && !slices.Contains(marked, name) {
-				marked = append(marked, name)
-			}
-		}
-		slices.Sort(marked)
-		return slices.DeleteFunc(marked, func(name string) bool {
-			kept, known := set[name]
-			return known && !kept || !slices.ContainsFunc(built.Package.Inputs, func(in record.PackageInput) bool { return in.Name == name })
-		})
-	})
+	var keep func([]string) []string
+	if !w.shared { // else they are in the state
+		keep = func(marked []string) []string { return keptMarks(built.Package, marked, set) }
+	}
+	if err := w.saveLink(ctx, ws, built.Link, durable, keep); err != nil {
+		return err
+	}
+	return w.forgetNotes(ctx, ws, from.id)
 }
 
-// lockExisting is lock for a workspace that must exist: a lock file is not made for a typo.
-func (w *Workspaces) lockExisting(ctx context.Context, ws string, op record.Operation) (*hold, error) {
-	if _, err := w.State(ctx, ws); err != nil {
-		return nil, err
+// keptMarks are the marks that stay when a package file is deployed; set tells for each input that held a set value whether it
+// was kept.
+func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []string {
+	for name, kept := range set { // also from a package that was not linked
+		if kept && !slices.Contains(marked, name) {
+			marked = append(marked, name)
+		}
 	}
-	return w.lock(ctx, ws, op)
+	slices.Sort(marked)
+	return slices.DeleteFunc(marked, func(name string) bool {
+		kept, known := set[name]
+		return known && !kept || !slices.ContainsFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name })
+	})
 }
 
 // install makes the package the workspace's. Values that were set stay where the name and
 // the kind remain; set tells for each input that was set whether it was kept. Outputs
 // stay where the task does.
-func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package, hash string, durable bool) (set map[string]bool, err error) {
-	_, err = w.update(ctx, ws, durable, func(s *State) error {
+func (w *Workspaces) install(ctx context.Context, lock *hold, pkg *record.Package, hash string, from origin, durable bool) (set map[string]bool, err error) {
+	ws := lock.ws
+	_, err = w.update(ctx, lock, ws, durable, func(s *State) error {
 		set = map[string]bool{}
 		old := &tree{}
 		wasSet := func(string, record.Leaf) bool { return false }
@@ -188,6 +216,7 @@ func (w *Workspaces) install(ctx context.Context, ws string, pkg *record.Package
 		now := w.Now()
 		s.PackageName, s.PackageVersion, s.PackageHash = pkg.Name, pkg.Version, hash
 		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, root, now, true
+		w.deployedFrom(s, from, pkg, set)
 		return nil
 	})
 	return set, err
@@ -199,10 +228,10 @@ func lost(err error) bool {
 	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt)
 }
 
-// setValues tells which inputs hold a value that "e3 set" gave them: those that the link
-// names, or without a link those that differ from the package's default.
+// setValues tells which inputs hold a value that "e3 set" gave them: those that are marked, or
+// where no file is followed those that differ from the package's default.
 func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(string, record.Leaf) bool, error) {
-	link, err := w.anyLink(ctx, ws)
+	marks, marked, err := w.marked(ctx, ws, s)
 	if errors.Is(err, errBadLink) {
 		// What was set is not known any more. The linked files win: a value that is kept by
 		// mistake would be stale for ever.
@@ -211,8 +240,8 @@ func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(s
 	if err != nil {
 		return nil, err
 	}
-	if link != nil {
-		return func(name string, _ record.Leaf) bool { return slices.Contains(link.Set, name) }, nil
+	if marked {
+		return func(name string, _ record.Leaf) bool { return slices.Contains(marks, name) }, nil
 	}
 	pkg, err := w.LoadPackage(ctx, s.PackageHash)
 	if errors.Is(err, record.ErrType) || lost(err) {
@@ -233,8 +262,9 @@ func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(s
 
 // follow brings a linked workspace up to date with its package file and its inputs. It is
 // called under the lock. It returns the package when it was built anew; work is told before that.
-func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bool, work func()) (*Built, error) {
-	link, err := w.link(ctx, ws)
+func (w *Workspaces) follow(ctx context.Context, lock *hold, s *State, durable bool, work func()) (*Built, error) {
+	ws := lock.ws
+	link, err := w.link(ctx, ws, s)
 	if err != nil || link == nil {
 		return nil, err
 	}
@@ -244,7 +274,7 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 	}
 	if !link.Stat.Proves(fileStat(info)) || link.Package != s.PackageHash {
 		work()
-		return w.deployFile(ctx, ws, link.File, durable)
+		return w.deployFile(ctx, lock, link.File, durable)
 	}
 	scan := &scan{w: w, base: filepath.Dir(link.File)}
 	executable := executables(link)
@@ -260,7 +290,7 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 			}
 		}
 		if behind {
-			reread, err := w.assignLinked(ctx, ws, link, durable)
+			reread, err := w.assignLinked(ctx, lock, link, durable)
 			if err != nil {
 				return nil, err
 			}
@@ -269,7 +299,7 @@ func (w *Workspaces) follow(ctx context.Context, ws string, s *State, durable bo
 	}
 	if executable != executables(link) {
 		work()
-		return w.deployFile(ctx, ws, link.File, durable) // how an input is staged is part of the task
+		return w.deployFile(ctx, lock, link.File, durable) // how an input is staged is part of the task
 	}
 	if touched {
 		return nil, w.saveLink(ctx, ws, link, durable, nil)
@@ -295,7 +325,7 @@ func (w *Workspaces) behind(ctx context.Context, s *State, link *record.Link) (b
 	}
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
-		if have, ok := t.inputs.Get(in.Name); ok && have != in.Leaf && !slices.Contains(link.Set, in.Name) {
+		if have, ok := t.inputs.Get(in.Name); ok && have != in.Leaf && !slices.Contains(s.marks(link), in.Name) {
 			return true, nil
 		}
 	}
@@ -303,8 +333,9 @@ func (w *Workspaces) behind(ctx context.Context, s *State, link *record.Link) (b
 }
 
 // restore takes linked inputs in again whose content is gone from the store.
-func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error {
-	link, err := w.link(ctx, ws)
+func (w *Workspaces) restore(ctx context.Context, lock *hold, s *State, durable bool) error {
+	ws := lock.ws
+	link, err := w.link(ctx, ws, s)
 	if err != nil || link == nil {
 		return err
 	}
@@ -313,7 +344,7 @@ func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error
 		return err
 	}
 	if scan.changed.Load() {
-		if _, err := w.assignLinked(ctx, ws, link, durable); err != nil {
+		if _, err := w.assignLinked(ctx, lock, link, durable); err != nil {
 			return err
 		}
 	}
@@ -322,13 +353,15 @@ func (w *Workspaces) restore(ctx context.Context, ws string, durable bool) error
 
 // assignLinked gives the tree what the link remembers of the inputs that are not set. What the tree does not hold may have been
 // collected since it was read: it is refreshed, or read again, which reread tells.
-func (w *Workspaces) assignLinked(ctx context.Context, ws string, link *record.Link, durable bool) (reread bool, err error) {
-	_, err = w.edit(ctx, ws, durable, inputsPart, func(_ *State, t *tree) error {
-		set := link.Set
-		if now, err := w.link(ctx, ws); err != nil {
+func (w *Workspaces) assignLinked(ctx context.Context, lock *hold, link *record.Link, durable bool) (reread bool, err error) {
+	ws := lock.ws
+	_, err = w.edit(ctx, lock, ws, durable, inputsPart, func(s *State, t *tree) error {
+		set, marked, err := w.marked(ctx, ws, s) // what was set since we read it stays
+		if err != nil {
 			return err
-		} else if now != nil {
-			set = now.Set // what was set since we read it stays
+		}
+		if !marked {
+			set = link.Set
 		}
 		for i := range link.Inputs {
 			in := &link.Inputs[i]

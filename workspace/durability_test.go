@@ -38,7 +38,7 @@ func TestDurability(t *testing.T) {
 			p.write("a.txt", "a")
 			p.write("b.txt", "b")
 			p.deploy(twoInputs)
-			r := syncing{p.repo.Records, new(atomic.Int64), new(atomic.Int64)}
+			r := syncing{p.repo.Records.(*reffs.Store), new(atomic.Int64), new(atomic.Int64)}
 			p.ws = workspace.New(workspace.Stores{
 				Records: r, Locks: r, Objects: p.repo.Objects, Local: r, Now: p.ws.Now, Holder: p.ws.Holder, Sweep: p.ws.Sweep,
 			})

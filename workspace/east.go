@@ -89,11 +89,12 @@ func (w *Workspaces) loadEast(ctx context.Context, hash string) (*eastref.Packag
 }
 
 // installEast makes a package of the reference the workspace's: its tree is the workspace's as it is.
-func (w *Workspaces) installEast(ctx context.Context, ws string, ref PackageRef, pkg *eastref.Package) error {
-	_, err := w.update(ctx, ws, true, func(s *State) error {
+func (w *Workspaces) installEast(ctx context.Context, lock *hold, ref PackageRef, pkg *eastref.Package, from origin) error {
+	_, err := w.update(ctx, lock, lock.ws, true, func(s *State) error {
 		now := w.Now()
 		s.PackageName, s.PackageVersion, s.PackageHash = ref.Name, ref.Version, ref.Hash
 		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, pkg.Root.String(), now, true
+		w.deployedFrom(s, from, nil, nil)
 		return w.Records.Sync(ctx)
 	})
 	return err

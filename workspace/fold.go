@@ -106,8 +106,16 @@ func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
 	case events.TaskMarkedReady:
 		t.State = taskReady
 		return
+	case events.TaskClaimed:
+		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, e.Worker
+		return
 	case events.TaskStarted:
-		t.State, t.StartedAt, t.Attempt, t.Duration = TaskRunning, e.Time, d.Attempt, 0
+		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskRunning, e.Time, d.Attempt, 0, e.Worker
+		return
+	case events.TaskDeferred:
+		t.State, t.Since = TaskDeferred, e.Time
+	case events.TaskResumed:
+		t.State = taskReady
 		return
 	case events.TaskRetryScheduled:
 		t.State, t.Attempt = TaskRetrying, d.Attempt
@@ -132,7 +140,9 @@ func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
 		if !d.NoRecord {
 			t.ended = e.Execution
 		}
-		t.Duration = events.Milliseconds(d.Duration)
+		if e.Type != events.TaskFailed || d.Block == "" { // what was rejected had ended before
+			t.Duration = events.Milliseconds(d.Duration)
+		}
 	}
 }
 
@@ -163,12 +173,13 @@ func (f *Fold) Summary() record.Summary {
 	return s
 }
 
-// Waiting is how many tasks have not come to an end and are not at work: their inputs are not known, or they had no turn yet.
+// Waiting is how many tasks have not come to an end and are not at work: their inputs are not known, they had no turn yet, or somebody has
+// to approve.
 func (f *Fold) Waiting() int64 {
 	s := f.Summary()
 	n := s.Total - s.Completed - s.Failed - s.Skipped
 	for i := range f.tasks {
-		if st := f.tasks[i].State; st == TaskRunning || st == TaskRetrying {
+		if st := f.tasks[i].State; st == TaskRunning || st == TaskClaimed || st == TaskRetrying {
 			n--
 		}
 	}

@@ -85,7 +85,7 @@ func (w *Workspaces) hits(ctx context.Context, pkg *record.Package, inputs recor
 		return err
 	}
 	x := executions.NewStore(w.Records, w.Objects)
-	return dataflow.Hits(ctx, g, w.Objects, x, inputs, func(i int32, key executions.Key, hit *executions.Hit) error {
+	return dataflow.Hits(ctx, g, w.Objects, x, inputs, w.Lookups, func(i int32, key executions.Key, hit *executions.Hit) error {
 		return visit(g.Name(i), key, hit.ExecutionID)
 	})
 }

@@ -24,9 +24,9 @@ import (
 
 func linkKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/links", Sort: ws} }
 
-// link reads what this machine remembers of the workspace; nil if it is not linked.
-// A record that cannot be read is an error: forgetting it would unlink the workspace silently.
-func (w *Workspaces) link(ctx context.Context, ws string) (*record.Link, error) {
+// remembered reads what this machine remembers of the workspace's package file, whether that is followed now or not; nil if
+// there is nothing.
+func (w *Workspaces) remembered(ctx context.Context, ws string) (*record.Link, error) {
 	l, err := w.anyLink(ctx, ws)
 	if err != nil || l == nil || l.File == "" {
 		return nil, err
@@ -34,7 +34,7 @@ func (w *Workspaces) link(ctx context.Context, ws string) (*record.Link, error) 
 	return l, nil
 }
 
-// anyLink is link, and a link that has ended: it names no file, but what was set.
+// anyLink is remembered, and a link that has ended: it names no file, but what was set.
 func (w *Workspaces) anyLink(ctx context.Context, ws string) (*record.Link, error) {
 	rec, err := w.Local.Get(ctx, linkKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -89,17 +89,29 @@ func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, du
 		if !errors.Is(err, refstore.ErrConflict) {
 			return fmt.Errorf("link of workspace %s: %w", ws, err)
 		}
+		// Another process of this machine may have the workspace by now. What a lost one says of files is true all the same, and
+		// a link that does not fit the state is made good by the next start.
+		if err := w.confirm(ctx, ws); err != nil {
+			return err
+		}
 	}
 }
 
 // LinkedTo returns the package file that a workspace follows, "" if it follows none, has
 // nothing deployed or does not exist.
 func (w *Workspaces) LinkedTo(ctx context.Context, ws string) (string, error) {
-	rec, err := w.Records.Get(ctx, stateKey(ws))
+	rec, err := w.readState(ctx, ws)
 	if errors.Is(err, refstore.ErrNotFound) || err == nil && len(rec.Value) == 0 {
 		return "", nil
 	}
-	l, err := w.link(ctx, ws)
+	if err != nil {
+		return "", fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	s, err := decodeState(ws, rec)
+	if err != nil {
+		return "", err
+	}
+	l, err := w.link(ctx, ws, s)
 	if errors.Is(err, errBadLink) {
 		return "", nil
 	}
@@ -143,19 +155,19 @@ func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *B
 		if err := w.takenBy(ctx, ws, built); err != nil {
 			return "", nil, err
 		}
-		if err := overwrite(ctx, w.Local, fileKey(built.Link.File), []byte(ws)); err != nil {
+		if err := w.overwrite(ctx, w.Local, fileKey(built.Link.File), []byte(ws)); err != nil {
 			return "", nil, err
 		}
 	}
 	if err := w.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
 		return "", nil, err
 	}
-	lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return "", nil, err
 	}
 	defer lock.Unlock()
-	return ws, built, w.deployBuilt(ctx, ws, built, true)
+	return ws, built, lock.explain(ctx, w.deployBuilt(ctx, lock, built, true))
 }
 
 // takenBy says what holds a workspace that a file would be deployed in, nil if nothing
@@ -168,12 +180,21 @@ func (w *Workspaces) takenBy(ctx context.Context, ws string, built *Built) error
 	if err != nil || !s.Deployed || s.PackageHash == built.Hash {
 		return err
 	}
-	l, err := w.link(ctx, ws)
+	l, err := w.link(ctx, ws, s)
 	switch {
 	case errors.Is(err, errBadLink), err == nil && l != nil && l.File == built.Link.File:
 		return nil
 	case err != nil:
 		return err
+	}
+	other, err := w.elsewhere(ctx, ws, s)
+	switch {
+	case err != nil:
+		return err
+	case other != nil && other.File != "" && other.Mine == built.Link.File:
+		return nil // it has followed this file before
+	case other != nil:
+		return fmt.Errorf("workspace %s %s: %w; name it, or another one, after the file", ws, other, ErrExists)
 	case l == nil:
 		return fmt.Errorf("workspace %s holds the package %s@%s: %w; name another one after the file", ws, s.PackageName, s.PackageVersion, ErrExists)
 	}
@@ -208,12 +229,15 @@ func (s *scan) inputs(ctx context.Context, inputs []record.LinkInput) error {
 	g, ctx := errgroup.WithContext(ctx)
 	// Neighbours go to one goroutine in turns, so that a list of many small files costs no
 	// hand-over for each.
-	const turn = 64
+	turn, workers := 64, 2*runtime.GOMAXPROCS(0)
+	if s.w.Lookups > workers { // what is new is stored far away
+		turn, workers = 1, s.w.Lookups
+	}
 	var next atomic.Int64
-	for range min(2*runtime.GOMAXPROCS(0), (len(inputs)+turn-1)/turn) {
+	for range min(workers, (len(inputs)+turn-1)/turn) {
 		g.Go(func() error {
 			for {
-				from := int(next.Add(turn)) - turn
+				from := int(next.Add(int64(turn))) - turn
 				if from >= len(inputs) || ctx.Err() != nil {
 					return ctx.Err()
 				}

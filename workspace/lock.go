@@ -2,15 +2,16 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"e3/internal/record"
-	"e3/refstore"
 )
+
+// timeFormat is for moments that people read.
+const timeFormat = "2006-01-02 15:04:05"
 
 // BusyError says who holds a workspace.
 type BusyError struct {
@@ -24,7 +25,7 @@ func (e *BusyError) Error() string {
 	if e.Holder == "" {
 		return fmt.Sprintf("workspace %s is held by another process", e.Workspace)
 	}
-	return fmt.Sprintf("workspace %s is %s by %s since %s", e.Workspace, e.Doing(), e.Holder, e.Since.Local().Format("2006-01-02 15:04:05"))
+	return fmt.Sprintf("workspace %s is %s by %s since %s", e.Workspace, e.Doing(), e.Holder, e.Since.Local().Format(timeFormat))
 }
 
 // Doing says what happens to the workspace: "being run", "being deployed".
@@ -41,36 +42,6 @@ func (e *BusyError) Doing() string {
 }
 
 func lockName(ws string) string { return "workspace/" + ws }
-
-// hold is the workspace's lock while it is held, and what its holder says of itself.
-type hold struct {
-	refstore.Lock
-	state record.LockState
-}
-
-// lockPatience is how long a lock that is held is tried again. It is the kernel's, and a holder that dies gives it up at once;
-// but for one that was killed while it started a process, which keeps the lock until it has become another program.
-const lockPatience = 250 * time.Millisecond
-
-// lock takes the workspace's dataflow lock.
-func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation) (*hold, error) {
-	for began := time.Now(); ; {
-		state := record.LockState{Operation: op, Holder: w.Holder(), AcquiredAt: w.Now()}
-		lock, err := w.Locks.TryLock(ctx, lockName(ws), refstore.Exclusive, state.Encode())
-		var locked *refstore.LockedError
-		switch {
-		case err == nil:
-			return &hold{lock, state}, nil
-		case !errors.As(err, &locked):
-			return nil, fmt.Errorf("lock workspace %s: %w", ws, err)
-		case time.Since(began) >= lockPatience:
-			return nil, w.busyNow(ctx, ws, locked.Holder)
-		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return nil, err
-		}
-	}
-}
 
 // busyNow says who holds the lock. A holder that took it this moment may not have said so
 // yet: it is given some milliseconds.
@@ -104,8 +75,8 @@ func busyAs(ws string, s *record.LockState) *BusyError {
 	return &BusyError{Workspace: ws, Operation: s.Operation, Holder: HolderWords(s.Holder), Since: s.AcquiredAt}
 }
 
-// HolderWords turns the East text of a process, .process (pid=1, …, command="e3 start"), into
-// "process 1 (e3 start)". Text of another form is shown as it is.
+// HolderWords turns the East text of a process, .process (pid=1, …, command="e3 start", host="lab"), into
+// "process 1 on lab (e3 start)". Text of another form is shown as it is.
 func HolderWords(text string) string {
 	fields, ok := strings.CutPrefix(text, ".process (")
 	if !ok {
@@ -121,15 +92,27 @@ func HolderWords(text string) string {
 	if _, err := strconv.ParseUint(pid, 10, 63); err != nil {
 		return text
 	}
+	command, rest := quotedField(fields, "command=")
+	host, _ := quotedField(rest, ", host=")
 	words := "process " + pid
-	if _, quoted, ok := strings.Cut(fields, "command="); ok {
-		if prefix, err := strconv.QuotedPrefix(quoted); err == nil {
-			if command, err := strconv.Unquote(prefix); err == nil {
-				words += " (" + command + ")"
-			}
-		}
+	if host != "" {
+		words += " on " + host
+	}
+	if command != "" {
+		words += " (" + command + ")"
 	}
 	return words
+}
+
+// quotedField returns the quoted text behind a name, and what follows it; "" where there is none.
+func quotedField(text, name string) (value, rest string) {
+	_, quoted, _ := strings.Cut(text, name)
+	prefix, err := strconv.QuotedPrefix(quoted)
+	if err != nil {
+		return "", ""
+	}
+	value, _ = strconv.Unquote(prefix)
+	return value, quoted[len(prefix):]
 }
 
 // Busy tells who holds the workspace now, nil if nobody does. It disturbs nobody.

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/internal/runner"
@@ -30,9 +31,10 @@ import (
 // A saga is what happens to two workspaces that have the same package: starts that go well or badly, are cancelled from
 // elsewhere, get a signal, or crash.
 type saga struct {
-	tasks  []sagaTask
-	wide   bool // beside them, as many tasks as share one event
-	rounds []sagaRound
+	tasks   []sagaTask
+	wide    bool // beside them, as many tasks as share one event
+	workers bool // commands are run by others
+	rounds  []sagaRound
 }
 
 type sagaTask struct {
@@ -41,12 +43,25 @@ type sagaTask struct {
 	retries int
 	backoff int // seconds
 	calls   []sagaCall
+	approve bool
+	decides time.Duration // after so long somebody approves, or rejects
+	rejects bool
+	fates   []fate // of the workers that take it, one after the other; those of whom nothing is said run the command
 }
+
+type fate int
+
+const (
+	runs      fate = iota
+	overtaken      // another one begins anew
+	dies
+)
 
 // sagaCall is how a command goes. One that nothing is said of goes well, in a second.
 type sagaCall struct {
-	fails bool
-	takes time.Duration
+	fails    bool
+	suspends bool
+	takes    time.Duration
 }
 
 // A sagaRound is a start of each workspace, at the same time, after an edit.
@@ -76,7 +91,7 @@ const (
 )
 
 var sagas = rapid.Custom(func(t *rapid.T) saga {
-	s := saga{wide: rapid.IntRange(0, 9).Draw(t, "wide") == 0}
+	s := saga{wide: rapid.IntRange(0, 9).Draw(t, "wide") == 0, workers: rapid.IntRange(0, 2).Draw(t, "workers") == 0}
 	millis := func(most int, label string) time.Duration {
 		return time.Duration(rapid.IntRange(0, most).Draw(t, label)) * time.Millisecond
 	}
@@ -88,7 +103,13 @@ var sagas = rapid.Custom(func(t *rapid.T) saga {
 			}
 		}
 		for range rapid.IntRange(0, 6).Draw(t, "calls") {
-			task.calls = append(task.calls, sagaCall{fails: rapid.IntRange(0, 2).Draw(t, "fails") > 0, takes: millis(3000, "takes")})
+			task.calls = append(task.calls, sagaCall{
+				fails: rapid.IntRange(0, 2).Draw(t, "fails") > 0, suspends: rapid.IntRange(0, 4).Draw(t, "suspends") == 0, takes: millis(3000, "takes")})
+		}
+		task.approve, task.rejects = rapid.IntRange(0, 3).Draw(t, "approve") == 0, rapid.IntRange(0, 3).Draw(t, "rejects") == 0
+		task.decides = millis(3000, "decides")
+		for range rapid.IntRange(0, 3).Draw(t, "fates") {
+			task.fates = append(task.fates, rapid.SampledFrom([]fate{runs, overtaken, dies}).Draw(t, "fate"))
 		}
 		s.tasks = append(s.tasks, task)
 	}
@@ -113,8 +134,8 @@ func (s saga) yaml() string {
 	b.WriteString("e3: 1\nname: p\ninputs: {a: {file: a.txt}}\ntasks:\n")
 	for _, t := range s.tasks {
 		reads := append([]string{"a"}, t.reads...)
-		fmt.Fprintf(&b, "  %s: {in: [%s], out: %s.txt, retries: {max: %d, backoff: %ds}, run: '%s $out $%s'}\n",
-			t.name, strings.Join(reads, ", "), t.name, t.retries, t.backoff, t.name, strings.Join(reads, " $"))
+		fmt.Fprintf(&b, "  %s: {in: [%s], out: %s.txt, retries: {max: %d, backoff: %ds}, approve: %v, suspend: 75, run: '%s $out $%s'}\n",
+			t.name, strings.Join(reads, ", "), t.name, t.retries, t.backoff, t.approve, t.name, strings.Join(reads, " $"))
 	}
 	if s.wide {
 		var n []string
@@ -160,17 +181,19 @@ type stage struct {
 	records *mem.Store
 	objects *objectstore.Dir
 	saga    *saga
+	shared  bool // machines have the links of their own
 
 	mu     sync.Mutex
 	calls  map[string]int // of commands, by task
+	taken  map[string]int // of workers, by task
 	pids   int
 	faults []string
 }
 
 // newStage deploys the tasks of a saga in the workspaces w0 and w1.
-func newStage(t *testing.T, s *saga) *stage {
+func newStage(t *testing.T, s *saga, shared bool) *stage {
 	t.Helper()
-	st := &stage{t: t, dir: t.TempDir(), records: mem.New(), saga: s, calls: map[string]int{}}
+	st := &stage{t: t, dir: t.TempDir(), records: mem.New(), saga: s, shared: shared, calls: map[string]int{}, taken: map[string]int{}}
 	objects, err := objectstore.OpenDir(filepath.Join(st.dir, "objects"), objectstore.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +214,7 @@ func newStage(t *testing.T, s *saga) *stage {
 }
 
 func (s saga) play(t *testing.T, walked map[events.Edge]int) []string {
-	st, ctx := newStage(t, &s), t.Context()
+	st, ctx := newStage(t, &s, false), t.Context()
 	last := sagaRound{} // closes what has crashed
 	for _, r := range append(s.rounds, last) {
 		if r.edit != "" {
@@ -239,10 +262,14 @@ func (st *stage) process() *actor {
 	holder := fmt.Sprintf(".process (pid=%d)", st.pids)
 	st.mu.Unlock()
 	a := &actor{Store: st.records}
-	a.ws = workspace.New(workspace.Stores{
+	stores := workspace.Stores{
 		Records: a, Locks: a, Objects: st.objects, Local: a, Now: time.Now, Holder: func() string { return holder },
 		Sweep: func(context.Context) error { return nil },
-	})
+	}
+	if st.shared {
+		stores.Derived = a
+	}
+	a.ws = workspace.New(stores)
 	return a
 }
 
@@ -315,10 +342,82 @@ func (a *actor) AdoptStream(ctx context.Context, key refstore.Key, path string) 
 
 // executor is what runs commands in a process.
 func (st *stage) executor(a *actor, objects executions.LocalObjects) *executions.Executor {
-	return executions.NewExecutor(executions.NewStore(a, objects), objects, a, st, executions.Options{
+	o := executions.Options{
 		Worker: "me@here", Version: "test", Path: "/bin", Getenv: func(string) (string, bool) { return "", false },
 		Scratch: func() (string, error) { return st.t.TempDir(), nil }, Now: time.Now,
-	})
+	}
+	here := executions.NewExecutor(executions.NewStore(a, objects), objects, a, st, o)
+	if !st.saga.workers {
+		return here
+	}
+	o.Remote = &workers{st: st, here: here}
+	return executions.NewExecutor(executions.NewStore(a, objects), objects, a, st, o)
+}
+
+// workers run the commands of a start, some of them badly. They die with it.
+type workers struct {
+	st   *stage
+	here *executions.Executor
+}
+
+func (w *workers) Execute(ctx context.Context, _ executions.Key, req *executions.Request) (executions.Result, error) {
+	for {
+		id, err := executions.NewID()
+		if err != nil {
+			return executions.Result{}, err
+		}
+		req.Claimed(id, "first@there")
+		switch w.st.fate(req.Name) {
+		case runs:
+			return w.here.Make(ctx, req, id)
+		case overtaken:
+			if id, err = executions.NewID(); err != nil {
+				return executions.Result{}, err
+			}
+			req.Claimed(id, "second@there")
+			return w.here.Make(ctx, req, id)
+		}
+		select {
+		case <-time.After(700 * time.Millisecond):
+		case <-ctx.Done():
+			return executions.Result{}, context.Cause(ctx)
+		}
+		req.Lost(id, "worker first@there was lost", time.Now().Add(300*time.Millisecond))
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-ctx.Done():
+			return executions.Result{}, context.Cause(ctx)
+		}
+	}
+}
+
+func (st *stage) fate(task string) fate {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	n := st.taken[task]
+	st.taken[task]++
+	for _, t := range st.saga.tasks {
+		if t.name == task && n < len(t.fates) {
+			return t.fates[n]
+		}
+	}
+	return runs
+}
+
+// decide is somebody who hears that a task waits.
+func (st *stage) decide(ctx context.Context, name, task string) {
+	i := slices.IndexFunc(st.saga.tasks, func(t sagaTask) bool { return t.name == task })
+	t := &st.saga.tasks[i]
+	select {
+	case <-time.After(t.decides):
+	case <-ctx.Done():
+		return
+	}
+	_, changed, err := st.process().ws.Resolve(context.WithoutCancel(ctx), name, task, block.Resolution{Approve: !t.rejects, By: "ann@there", Note: "in " + name})
+	var decided *block.ResolvedError
+	if err != nil && !errors.Is(err, block.ErrNotFound) && !errors.As(err, &decided) || err == nil && !changed {
+		st.fault("decide about %s.%s: %v, %v", name, task, changed, err)
+	}
 }
 
 // start starts a workspace as a process of its own, which comes to the end that is meant for it.
@@ -356,6 +455,12 @@ func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 	began := time.Now()
 	res, err := a.ws.Start(ctx, name, workspace.StartOptions{
 		Executor: st.executor(a, st.objects), Concurrency: 2, Force: s.force, FailFast: s.failFast, Filter: s.filter, Process: &events.Process{PID: 1},
+		OnEvent: func(e events.Event) {
+			if e.Type == events.TaskDeferred {
+				wg.Go(func() { st.decide(ctx, name, e.Task) })
+			}
+		},
+		Outstanding: map[bool]int{true: 2}[st.saga.workers],
 	})
 	if s.end != byRequest {
 		cancel(nil)
@@ -425,7 +530,10 @@ func (st *stage) Run(ctx context.Context, spec runner.Spec) (runner.Result, erro
 			spec.OnStart(runner.Process{PID: 4711})
 		}
 	}
-	if call.fails {
+	switch {
+	case call.suspends:
+		return runner.Result{ExitCode: 75}, nil
+	case call.fails:
 		return runner.Result{ExitCode: 3}, nil
 	}
 	text := []byte(words[0])
@@ -477,6 +585,11 @@ func (st *stage) check(ctx context.Context, walked map[events.Edge]int) {
 			}
 			if m.Ended() == "" {
 				st.fault("run %s of %s has no end\n%s", key.Sort, ws, log.Bytes())
+			}
+		}
+		for b, err := range block.New(st.records, block.Options{Now: time.Now}).List(ctx, ws, "") {
+			if err != nil || b.Status == block.Pending {
+				st.fault("after the end of all runs somebody is waited for: %+v, %v", b, err)
 			}
 		}
 		if rec, err := st.records.Get(ctx, refstore.Key{Partition: "CANCEL", Sort: ws}); err == nil {

@@ -37,7 +37,7 @@ func (w *Workspaces) Register(ctx context.Context, p PackageRef) error {
 		return err
 	}
 	_, err := w.Records.PutSync(ctx, refstore.Record{Key: packageKey(p.Name, p.Version), Value: []byte(p.Hash + "\n")})
-	if !errors.Is(err, refstore.ErrConflict) {
+	if !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // in doubt: what is there tells
 		return err
 	}
 	have, err := w.Package(ctx, p.Name, p.Version)
@@ -102,7 +102,7 @@ func (w *Workspaces) RemovePackage(ctx context.Context, name, version string) (P
 	if err != nil {
 		return p, err
 	}
-	return p, forget(ctx, w.Records, packageKey(p.Name, p.Version))
+	return p, w.forget(ctx, w.Records, packageKey(p.Name, p.Version))
 }
 
 // LoadPackage reads a package object.

@@ -36,7 +36,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := repo.Open(root, repo.Options{Version: "test"})
+	r, err := repo.Open(context.Background(), root, repo.Options{Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func newPlace(t *testing.T) *place {
 	})
 	p := &place{t: t, ctx: t.Context(), repo: r, ws: r.Workspaces, dir: dir, run: shell}
 	p.executor = executions.NewExecutor(r.Executions, r.Objects, r.Records, p, executions.Options{
-		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: r.Records.SessionDir, Now: time.Now,
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: r.Scratch, Now: time.Now,
 	})
 	return p
 }
@@ -142,7 +142,7 @@ func (p *place) read(name string) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(p.repo.Objects.Path(), d.Hash[:2], d.Hash[2:]))
+	data, err := os.ReadFile(filepath.Join(filepath.Join(p.repo.Root, "objects"), d.Hash[:2], d.Hash[2:]))
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ type Plan struct {
 	Package   PackageRef
 	File      string             // the package file that it follows, "" without one
 	Edited    bool               // the file says something else than what is deployed
+	Elsewhere *Elsewhere         // who decides what is deployed, if that is not this machine
 	Warnings  []manifest.Warning // of the package file, where it was read
 	Busy      *BusyError         // who holds the workspace, so that a start must wait; nil: nobody
 	Graph     *dataflow.Graph
@@ -70,9 +71,7 @@ func (w *Workspaces) planOf(ctx context.Context, ws string, s *State, o *PlanOpt
 // not exist, and without a name it is the package's.
 func (w *Workspaces) PlanFile(ctx context.Context, ws, file string, o PlanOptions) (*Plan, error) {
 	objects := newKeeping(w.Objects)
-	dry := &Workspaces{Stores: w.Stores, generation: w.generation}
-	dry.Objects = objects
-	built, err := dry.Build(ctx, file, nil)
+	built, err := w.over(objects).Build(ctx, file, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +132,7 @@ func (w *Workspaces) kept(ctx context.Context, ws string, s *State, next *previe
 func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects NextObjects, o *PlanOptions) (*Plan, error) {
 	p := &Plan{
 		Workspace: ws, Package: PackageRef{next.pkg.Name, next.pkg.Version, next.pkgHash},
-		File: next.file, Edited: next.edited, Warnings: next.warnings, Objects: objects,
+		File: next.file, Edited: next.edited, Elsewhere: next.elsewhere, Warnings: next.warnings, Objects: objects,
 	}
 	var err error
 	if p.Busy, err = w.Busy(ctx, ws); err != nil {
@@ -157,7 +156,7 @@ func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects
 	opts := dataflow.PlanOptions{
 		Options: dataflow.Options{
 			Workspace: ws, Inputs: next.inputs,
-			Concurrency: o.Concurrency, Memory: o.Memory, Capacities: o.Capacities, Force: o.Force, Filter: o.Filter,
+			Concurrency: o.Concurrency, Memory: o.Memory, Capacities: o.Capacities, Force: o.Force, Filter: o.Filter, Lookups: w.Lookups,
 			Expected: func(task string) time.Duration { return durations[task] },
 		},
 		Fresh:    next.fresh,

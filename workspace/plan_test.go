@@ -31,7 +31,7 @@ import (
 // reader opens the place's repository as somebody who has no session there.
 func (p *place) reader() *workspace.Workspaces {
 	p.t.Helper()
-	r, err := repo.Open(p.repo.Root, repo.Options{Version: "test"})
+	r, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestPlanMissingInputs(t *testing.T) {
 	lose := func(name string) {
 		t.Helper()
 		h := p.output(name).String()
-		if err := os.Remove(filepath.Join(p.repo.Objects.Path(), h[:2], h[2:])); err != nil {
+		if err := os.Remove(filepath.Join(filepath.Join(p.repo.Root, "objects"), h[:2], h[2:])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -431,7 +431,7 @@ func (d *draft) spoil(t *rapid.T, how string) {
 	var err error
 	switch how {
 	case "lose":
-		if err = os.Remove(filepath.Join(p.repo.Objects.Path(), e.OutputHash[:2], e.OutputHash[2:])); errors.Is(err, fs.ErrNotExist) {
+		if err = os.Remove(filepath.Join(filepath.Join(p.repo.Root, "objects"), e.OutputHash[:2], e.OutputHash[2:])); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		d.lost[e.OutputHash] = true
@@ -489,7 +489,7 @@ func TestPlanAgrees(t *testing.T) {
 // compare plans, starts, and holds one against the other.
 func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*workspace.Plan, error), start func(workspace.StartOptions) (*workspace.RunResult, error)) {
 	p := d.p
-	r, err := repo.Open(p.repo.Root, repo.Options{Version: "test"})
+	r, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if len(words) != 3 {
 		os.Exit(m.Run())
 	}
-	r, err := repo.Open(words[2], repo.Options{Version: "test"})
+	r, err := repo.Open(context.Background(), words[2], repo.Options{Version: "test"})
 	if err == nil {
 		err = errors.Join(helpers[words[0]](r, words[1]), r.Close())
 	}

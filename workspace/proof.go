@@ -24,8 +24,9 @@ const shardTick = int64(20 * time.Millisecond)
 // provenRun is a completed run whose answers stand now.
 type provenRun struct {
 	record.Proof
-	run   *record.Run
-	tasks record.Node // nil unless it had to be read
+	run     *record.Run
+	version refstore.Version // of the run's record
+	tasks   record.Node      // nil unless it had to be read
 }
 
 // proof returns the workspace's proven run, nil if there is none that can be relied on.
@@ -33,7 +34,7 @@ type provenRun struct {
 // will be again. Objects in folders that changed since they were last looked at are looked
 // at, all others are known to be there.
 func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet bool) (*provenRun, error) {
-	rec, err := w.Local.Get(ctx, proofKey(ws))
+	rec, err := w.Derived.Get(ctx, proofKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, nil
 	}
@@ -58,7 +59,7 @@ func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet boo
 	if err != nil || run.State != record.RunCompleted {
 		return nil, nil
 	}
-	proven := &provenRun{Proof: *p, run: run}
+	proven := &provenRun{Proof: *p, run: run, version: rec.Version}
 	there, err := w.stillThere(ctx, proven)
 	if err != nil || !there {
 		return nil, err
@@ -67,8 +68,13 @@ func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet boo
 }
 
 // stillThere checks that every output that the proof relies on exists, and renews its
-// memory of the object folders.
+// memory of the object folders. Where the object store presumes, its outputs are named by records, which only a change of the
+// generation takes out: nothing is looked at, and the folders' times, which mean nothing there, stay as they are. So a proof
+// is as good on another machine as on the one that made it: all else in it is of the records that they share.
 func (w *Workspaces) stillThere(ctx context.Context, p *provenRun) (bool, error) {
+	if w.presumes() {
+		return true, nil
+	}
 	now := w.Now().UnixNano()
 	times, err := w.Objects.ShardTimes()
 	if err != nil {
@@ -105,6 +111,15 @@ func (w *Workspaces) stillThere(ctx context.Context, p *provenRun) (bool, error)
 	return true, nil
 }
 
+// presumes tells whether what a record names is there without looking: only collections remove objects, and never what is
+// named. It is so where a look is a request.
+func (w *Workspaces) presumes() bool { return presumes(w.Objects) }
+
+func presumes(objects Objects) bool {
+	p, ok := objects.(interface{ Presumes() bool })
+	return ok && p.Presumes()
+}
+
 func ignoreMissing(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return nil
@@ -126,7 +141,7 @@ func (w *Workspaces) prove(ctx context.Context, ws string, p *record.Proof) erro
 }
 
 func (w *Workspaces) saveProof(ctx context.Context, ws string, p *record.Proof) error {
-	if err := overwrite(ctx, w.Local, proofKey(ws), p.Encode()); err != nil {
+	if err := w.overwrite(ctx, w.Derived, proofKey(ws), p.Encode()); err != nil {
 		return fmt.Errorf("save proof of run %s: %w", p.RunID, err)
 	}
 	return nil
@@ -154,7 +169,7 @@ func (w *Workspaces) baseline(ctx context.Context, p *provenRun, hash string, pk
 
 // durations returns how long tasks took when they last ran. It is advice: none is as good.
 func (w *Workspaces) durations(ctx context.Context, ws string) record.Durations {
-	rec, err := w.Local.Get(ctx, durationsKey(ws))
+	rec, err := w.Derived.Get(ctx, durationsKey(ws))
 	if err != nil {
 		return record.Durations{}
 	}
@@ -182,7 +197,7 @@ func (w *Workspaces) saveDurations(ctx context.Context, ws string, g *dataflow.G
 			names = append(names, name)
 		}
 	}
-	if err := overwrite(ctx, w.Local, durationsKey(ws), d.Encode(names)); err != nil {
+	if err := w.overwrite(ctx, w.Derived, durationsKey(ws), d.Encode(names)); err != nil {
 		return fmt.Errorf("save durations: %w", err)
 	}
 	return nil

@@ -143,13 +143,13 @@ func TestProof(t *testing.T) {
 		{"a batch that changed something", func(_ *testing.T, p *place) { p.begin()() }, false, 0, "<aa>"},
 		{"an output removed by hand", func(t *testing.T, p *place) {
 			h := p.output("one").String()
-			if err := os.Remove(filepath.Join(p.repo.Objects.Path(), h[:2], h[2:])); err != nil {
+			if err := os.Remove(filepath.Join(filepath.Join(p.repo.Root, "objects"), h[:2], h[2:])); err != nil {
 				t.Fatal(err)
 			}
 		}, false, 1, "<aa>"},
 		{"a folder of objects removed by hand", func(t *testing.T, p *place) {
 			h := p.output("two").String()
-			if err := os.RemoveAll(filepath.Join(p.repo.Objects.Path(), h[:2])); err != nil {
+			if err := os.RemoveAll(filepath.Join(filepath.Join(p.repo.Root, "objects"), h[:2])); err != nil {
 				t.Fatal(err)
 			}
 		}, false, 1, "<aa>"},

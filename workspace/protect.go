@@ -32,10 +32,16 @@ func (w *Workspaces) protect(ctx context.Context, names ...string) (release func
 
 // hold reads the workspace's state for a run that works from it: what it names is there until the run lets go.
 func (r *run) hold(ctx context.Context) error {
-	for {
-		s, err := r.w.State(ctx, r.ws)
+	s, err := r.w.begin(ctx, r.lock, r.ws)
+	for since := false; ; since = true { // the lock was taken
+		if since {
+			s, err = r.lock.read(ctx)
+		}
 		if err != nil {
 			return err
+		}
+		if !s.Deployed && !since {
+			continue
 		}
 		if !s.Deployed || r.state != nil && r.state.RootHash == s.RootHash && r.state.PackageHash == s.PackageHash {
 			r.state = s // it is held already
@@ -82,8 +88,8 @@ func (w *Workspaces) refreshPackage(ctx context.Context, hash string, pkg *recor
 	for i := range pkg.Tasks {
 		hashes = append(hashes, pkg.Tasks[i].Task)
 	}
-	for _, hash := range hashes {
-		h, err := objectstore.ParseHash(hash)
+	err := w.each(ctx, len(hashes), func(ctx context.Context, k int) error {
+		h, err := objectstore.ParseHash(hashes[k])
 		if err != nil {
 			return err
 		}
@@ -91,9 +97,10 @@ func (w *Workspaces) refreshPackage(ctx context.Context, hash string, pkg *recor
 		if err == nil && !there {
 			err = fmt.Errorf("object %s: %w", h, objectstore.ErrNotFound)
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	for i := range pkg.Inputs {
 		in := &pkg.Inputs[i]

@@ -63,7 +63,7 @@ func (p *place) aged() {
 func (p *place) makeOld(h objectstore.Hash) {
 	p.t.Helper()
 	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(filepath.Join(p.repo.Objects.Path(), h.String()[:2], h.String()[2:]), old, old); err != nil {
+	if err := os.Chtimes(filepath.Join(filepath.Join(p.repo.Root, "objects"), h.String()[:2], h.String()[2:]), old, old); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -77,7 +77,7 @@ func (p *place) wantFresh(contents ...string) {
 	}
 	for _, c := range contents {
 		h := objectstore.Sum([]byte(c))
-		info, err := os.Lstat(filepath.Join(p.repo.Objects.Path(), h.String()[:2], h.String()[2:]))
+		info, err := os.Lstat(filepath.Join(filepath.Join(p.repo.Root, "objects"), h.String()[:2], h.String()[2:]))
 		if err != nil || info.ModTime().Before(began) {
 			p.t.Errorf("content %q: got %v, %v, want an object that is not older than the session", c, info, err)
 		}

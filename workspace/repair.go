@@ -15,7 +15,7 @@ import (
 // changed since stays. It returns the names that hold nothing now.
 func (w *Workspaces) Unassign(ctx context.Context, ws string, tasks map[string]string) ([]string, error) {
 	var gone []string
-	_, err := w.edit(ctx, ws, true, tasksPart, func(_ *State, t *tree) error {
+	_, err := w.edit(ctx, nil, ws, true, tasksPart, func(_ *State, t *tree) error {
 		gone = gone[:0]
 		for i := range t.tasks {
 			e := &t.tasks[i]
@@ -32,7 +32,7 @@ func (w *Workspaces) Unassign(ctx context.Context, ws string, tasks map[string]s
 // Reset makes a workspace empty whose state cannot be read, so that a package can be deployed in it. It returns false
 // if the state can be read.
 func (w *Workspaces) Reset(ctx context.Context, ws string) (bool, error) {
-	lock, err := w.lock(ctx, ws, record.Deployment)
+	ctx, lock, err := w.lock(ctx, ws, record.Deployment, nil)
 	if err != nil {
 		return false, err
 	}
@@ -48,33 +48,35 @@ func (w *Workspaces) Reset(ctx context.Context, ws string) (bool, error) {
 		return false, nil
 	}
 	rec.Value = nil
-	_, err = w.Records.PutSync(ctx, rec)
-	return err == nil, err
+	if err = w.confirm(ctx, ws); err == nil {
+		_, err = w.Records.PutSync(ctx, rec)
+	}
+	return err == nil, lock.explain(ctx, err)
 }
 
 // CutEvents cuts the events of a run where they cannot be read any more. Nobody may be at work in the workspace.
 func (w *Workspaces) CutEvents(ctx context.Context, ws, run string) error {
-	lock, err := w.lock(ctx, ws, record.Dataflow)
+	ctx, lock, err := w.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock()
 	log, err := events.Resume(ctx, w.Records, ws, run, w.Now, nil)
-	if err != nil {
-		return err
+	if err == nil {
+		err = log.Close()
 	}
-	return log.Close()
+	return lock.explain(ctx, err)
 }
 
 // LinkedInputs returns, for the inputs of a workspace that follow its package file, or a file beside it, that package file. An
 // input that was set is not among them.
 func (w *Workspaces) LinkedInputs(ctx context.Context, ws string) (map[string]string, error) {
-	link, err := w.link(ctx, ws)
-	if err != nil || link == nil {
-		return nil, err
-	}
 	s, err := w.State(ctx, ws)
 	if err != nil || !s.Deployed {
+		return nil, err
+	}
+	link, err := w.link(ctx, ws, s)
+	if err != nil || link == nil {
 		return nil, err
 	}
 	t, err := w.readTree(ctx, s.RootHash, inputsPart)
@@ -83,7 +85,7 @@ func (w *Workspaces) LinkedInputs(ctx context.Context, ws string) (map[string]st
 	}
 	linked := make(map[string]string, len(t.inputs))
 	for i := range t.inputs {
-		if name := t.inputs[i].Name; !slices.Contains(link.Set, name) {
+		if name := t.inputs[i].Name; !slices.Contains(s.marks(link), name) {
 			linked[name] = link.File
 		}
 	}

@@ -63,7 +63,10 @@ const (
 	TaskFailed      TaskState = "failed"      // the command's own non-zero exit
 	TaskError       TaskState = "error"       // it did not get that far: signal, timeout, cancelled, bad output
 	TaskSkipped     TaskState = "skipped"     // something upstream failed
+	TaskClaimed     TaskState = "claimed"     // a worker has taken it
 	TaskRunning     TaskState = "running"     // now
+	TaskDeferred    TaskState = "deferred"    // waits for somebody to approve
+	TaskAbandoned   TaskState = "abandoned"   // waited for that, or for its turn after it, when its run ended
 	TaskRetrying    TaskState = "retrying"    // waits for its next attempt
 	TaskInterrupted TaskState = "interrupted" // its run died while it was running
 )
@@ -77,6 +80,8 @@ type TaskReport struct {
 	StartedAt   time.Time
 	Duration    time.Duration // of the execution, whenever it was; of a running one, until now
 	Attempt     int64         // 0 where nothing was executed in this run
+	Worker      string        // that has taken it last, as user@host; "" where the run's own process executed it
+	Since       time.Time     // when it was deferred last
 	ExitCode    int64
 	Reason      string
 	Message     string
@@ -195,8 +200,12 @@ func (r *RunReport) named(f *Fold) {
 	taken := make(map[string]bool, r.Run.Tasks.Len())
 	for e := range r.Run.Tasks.All() {
 		taken[e.Task] = true
-		if i, ok := f.index[e.Task]; ok && f.tasks[i].State != taskReady {
-			r.Tasks = append(r.Tasks, f.tasks[i].TaskReport)
+		if i, ok := f.index[e.Task]; ok {
+			t := f.tasks[i].TaskReport
+			if t.State == taskReady { // it had suspended itself, and was approved
+				t.State = TaskAbandoned
+			}
+			r.Tasks = append(r.Tasks, t)
 			continue
 		}
 		t := TaskReport{Task: e.Task, ExecutionID: e.ExecutionID, State: TaskSuccess}
@@ -220,7 +229,9 @@ func (r *RunReport) now(now time.Time) {
 		switch {
 		case r.State != record.RunRunning && t.State == TaskRetrying: // an older e3 said no more
 			t.State = failure(t.Message)
-		case !r.Live && (t.State == TaskRunning || t.State == TaskRetrying):
+		case r.State != record.RunRunning && t.State == TaskDeferred:
+			t.State = TaskAbandoned
+		case !r.Live && (t.State == TaskRunning || t.State == TaskClaimed || t.State == TaskRetrying || t.State == TaskDeferred):
 			t.State = TaskInterrupted
 		case t.State == TaskRunning:
 			t.Duration = now.Sub(t.StartedAt)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"e3/executions"
 	"e3/internal/eastref"
-	"e3/internal/parallel"
 	"e3/internal/record"
 	"e3/objectstore"
 )
@@ -29,7 +29,7 @@ func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg 
 		}
 	}
 	x := executions.NewStore(w.Records, w.Objects)
-	err := parallel.Each(ctx, len(described), func(ctx context.Context, k int) error {
+	err := w.each(ctx, len(described), func(ctx context.Context, k int) error {
 		return r.Tasks[described[k]].look(ctx, x)
 	})
 	if err != nil || len(open) == 0 {
@@ -40,7 +40,7 @@ func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg 
 		return err
 	}
 	named := make([]bool, len(open)) // a package knows the task
-	err = parallel.Each(ctx, len(open), func(ctx context.Context, k int) error {
+	err = w.each(ctx, len(open), func(ctx context.Context, k int) error {
 		t := &r.Tasks[open[k]]
 		e, known, err := packages.find(ctx, x, t.Task, t.ExecutionID)
 		if named[k] = known; err != nil && !errors.Is(err, executions.ErrNotFound) {
@@ -93,7 +93,7 @@ func seek(ctx context.Context, x *executions.Store, tasks []TaskReport, open []i
 	if len(lost) == 0 {
 		return nil
 	}
-	for e, err := range x.All(ctx) {
+	for e, err := range x.LocateAll(ctx, slices.Collect(maps.Keys(lost))) {
 		if errors.Is(err, executions.ErrMalformed) {
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 // cleanEvery is how often starts clean up old events.
 const cleanEvery = 24 * time.Hour
 
-// stampKey is that of the record which says when this machine last looked for old events.
+// stampKey is that of the record which says when somebody last looked for old events.
 func stampKey() refstore.Key { return refstore.Key{Partition: "INDEX/state", Sort: "events-cleaned"} }
 
 // CleanEvents removes the events of runs that ended before a moment, of one workspace or with "" of all. Those of the run that a
@@ -38,11 +38,11 @@ func (w *Workspaces) showsEvents(ctx context.Context, run events.RunRef) (bool, 
 	return err == nil && shown.Key.Sort == run.Run, err
 }
 
-// Retire removes old events if nobody has on this machine for a day. What the day costs otherwise is to read one small record.
+// Retire removes old events if nobody has for a day. What the day costs otherwise is to read one small record.
 // retention says how long events are kept; 0 is for ever.
 func (w *Workspaces) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
 	now := w.Now()
-	rec, err := w.Local.Get(ctx, stampKey())
+	rec, err := w.Derived.Get(ctx, stampKey())
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}
@@ -51,7 +51,7 @@ func (w *Workspaces) Retire(ctx context.Context, retention func(context.Context)
 		return nil, nil
 	}
 	rec = refstore.Record{Key: stampKey(), Value: []byte(now.UTC().Format(time.RFC3339)), Version: rec.Version}
-	if _, err := w.Local.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
+	if _, err := w.Derived.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
 		return nil, nil // somebody else is about to
 	} else if err != nil {
 		return nil, fmt.Errorf("clean old events: %w", err)

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"e3/internal/events"
 	"e3/internal/parallel"
 	"e3/internal/record"
@@ -29,7 +31,7 @@ func (w *Workspaces) Runs(ctx context.Context, ws string) iter.Seq2[*RunReport, 
 		for batch := firstBatch; len(ids) > 0; batch = min(2*batch, lastBatch) {
 			n := min(batch, len(ids))
 			rows := make([]*RunReport, n)
-			err := parallel.Each(ctx, n, func(ctx context.Context, k int) (err error) {
+			err := w.each(ctx, n, func(ctx context.Context, k int) (err error) {
 				rows[k], err = w.row(ctx, ws, ids[k], recorded[ids[k]])
 				return err
 			})
@@ -81,6 +83,22 @@ func (w *Workspaces) row(ctx context.Context, ws, id string, recorded bool) (*Ru
 	}
 	r.tell(started, end)
 	return r, nil
+}
+
+// each calls do for 0 to n-1, in no order, until one fails: as many at a time as the records are looked up.
+func (w *Workspaces) each(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
+	if w.Lookups == 0 {
+		return parallel.Each(ctx, n, do)
+	}
+	g, inner := errgroup.WithContext(ctx)
+	g.SetLimit(w.Lookups)
+	for k := 0; k < n && inner.Err() == nil; k++ {
+		g.Go(func() error { return do(inner, k) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
 }
 
 func ignoreGone(err error) error {

@@ -284,7 +284,7 @@ func BenchmarkRuns(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := repo.Open(r, repo.Options{Version: "test"})
+	p, err := repo.Open(context.Background(), r, repo.Options{Version: "test"})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -185,7 +185,7 @@ func (w *Workspaces) RunsInUse(ctx context.Context, ws string) ([]*record.Run, e
 // RemoveRuns removes the runs that were imported under the name of a workspace that is not here, and returns how many. Where
 // there are none it returns ErrNotFound; ErrExists if there is such a workspace.
 func (w *Workspaces) RemoveRuns(ctx context.Context, ws string) (int, error) {
-	lock, err := w.lock(ctx, ws, record.Removal)
+	ctx, lock, err := w.lock(ctx, ws, record.Removal, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -197,51 +197,74 @@ func (w *Workspaces) RemoveRuns(ctx context.Context, ws string) (int, error) {
 	case !errors.Is(missing, ErrNotFound):
 		return 0, missing
 	}
-	n := 0
-	err = w.forgetRuns(ctx, ws, func(string) (bool, error) {
-		n++
-		return true, nil
-	})
+	n, err := w.forgetRuns(ctx, ws)
 	if err == nil && n == 0 {
 		err = missing
 	}
-	return n, err
+	return n, lock.explain(ctx, err)
 }
 
-// deleteRuns removes all run records of the workspace's own but those named: history lives in events and
-// executions (seed 003, "Run Cleanup").
-func (w *Workspaces) deleteRuns(ctx context.Context, ws string, keep ...string) error {
-	return w.forgetRuns(ctx, ws, func(id string) (bool, error) {
-		for _, k := range keep {
-			if id == k {
-				return false, nil
+// oldRun is the record of a run that had ended when the workspace was taken.
+type oldRun struct {
+	id      string
+	version refstore.Version // Absent where it was not read
+	goes    bool             // it was read, and is none that was imported
+}
+
+// deleteRuns removes old run records of the workspace's own but those named: history lives in events and
+// executions (seed 003, "Run Cleanup"). It returns the others. What came on record since the list was made is not this
+// holder's to delete: a holder that was taken for dead has put it there late, or one that has taken over has.
+func (w *Workspaces) deleteRuns(ctx context.Context, ws string, old []oldRun, keep ...string) ([]oldRun, error) {
+	var kept []oldRun
+	for _, o := range old {
+		if slices.Contains(keep, o.id) {
+			kept = append(kept, o)
+			continue
+		}
+		err := w.deleteRun(ctx, ws, &o)
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return nil, fmt.Errorf("clean up run records: %w", err)
+		}
+	}
+	return kept, nil
+}
+
+func (w *Workspaces) deleteRun(ctx context.Context, ws string, o *oldRun) error {
+	for {
+		if !o.goes {
+			rec, err := w.Records.Get(ctx, runKey(ws, o.id), fieldProvenance)
+			if err != nil || imported(rec) {
+				return err
 			}
+			o.version, o.goes = rec.Version, true
 		}
-		rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
-		if errors.Is(err, refstore.ErrNotFound) {
-			return false, nil
+		err := w.Records.Delete(ctx, runKey(ws, o.id), o.version)
+		if !errors.Is(err, refstore.ErrConflict) {
+			return err
 		}
-		return !imported(rec), err
-	})
+		if err := w.confirm(ctx, ws); err != nil {
+			return err
+		}
+		o.goes = false
+	}
 }
 
 // deleteAllRuns removes the imported ones as well.
 func (w *Workspaces) deleteAllRuns(ctx context.Context, ws string) error {
-	return w.forgetRuns(ctx, ws, func(string) (bool, error) { return true, nil })
+	_, err := w.forgetRuns(ctx, ws)
+	return err
 }
 
-func (w *Workspaces) forgetRuns(ctx context.Context, ws string, which func(id string) (bool, error)) error {
+// forgetRuns removes all run records and returns how many there were.
+func (w *Workspaces) forgetRuns(ctx context.Context, ws string) (n int, err error) {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
-		yes := false
 		if err == nil {
-			yes, err = which(rec.Key.Sort)
-		}
-		if err == nil && yes {
-			err = forget(ctx, w.Records, rec.Key)
+			err = w.forget(ctx, w.Records, rec.Key)
 		}
 		if err != nil {
-			return fmt.Errorf("clean up run records: %w", err)
+			return n, fmt.Errorf("clean up run records: %w", err)
 		}
+		n++
 	}
-	return nil
+	return n, nil
 }

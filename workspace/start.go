@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"e3/dataflow"
@@ -12,7 +11,6 @@ import (
 	"e3/internal/events"
 	"e3/internal/manifest"
 	"e3/internal/record"
-	"e3/objectstore"
 	"e3/refstore"
 )
 
@@ -32,6 +30,7 @@ type StartOptions struct {
 	Concurrency int
 	Memory      int64 // bytes; 0: no limit
 	Capacities  map[string]float64
+	Outstanding int // executions that are out at a time where Executor has them made elsewhere; 0: they are made here
 	Force       bool
 	Filter      string
 	FailFast    bool
@@ -50,6 +49,9 @@ type RunInfo struct {
 	RunID    string
 	Package  *record.Package // nil where the run is proven current without reading it
 	Warnings []manifest.Warning
+	// Elsewhere says who decides what is run, where this machine has deployed another package file before that is not followed
+	// any more; else nil.
+	Elsewhere *Elsewhere
 }
 
 // RunResult is a run that has ended.
@@ -81,7 +83,7 @@ var (
 // or is cancelled is a result, not an error; with an error beside a result, the stores were
 // at fault during the run.
 func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*RunResult, error) {
-	lock, err := w.lockExisting(ctx, ws, record.Dataflow)
+	ctx, lock, err := w.lockExisting(ctx, ws, record.Dataflow)
 	if err != nil {
 		return nil, err
 	}
@@ -89,16 +91,27 @@ func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*Run
 	if err := w.Sweep(ctx); err != nil {
 		return nil, fmt.Errorf("clean up after dead processes: %w", err)
 	}
-	r := &run{w: w, ws: ws, o: &o, durable: o.Durability != None}
+	r := &run{w: w, ws: ws, o: &o, lock: lock, durable: o.Durability != None}
 	defer r.letGo()
 	ctx, err = r.heed(ctx, lock)
 	defer r.unheed()
 	if err != nil {
-		return nil, err
+		return nil, lock.explain(ctx, err)
 	}
 	res, err := r.start(ctx)
-	if err != nil && r.log != nil {
-		_ = r.log.Close() // a run that could not be brought to its end must not write once the lock is free
+	if err == nil {
+		return res, nil
+	}
+	err = lock.explain(ctx, err)
+	lost := errors.Is(err, refstore.ErrLost)
+	if r.log != nil { // a run that could not be brought to its end must not write once the lock is free
+		if lost {
+			r.log.Stop(err)
+		}
+		_ = r.log.Close()
+	}
+	if lost {
+		return nil, err // what became of the run is its successor's to say
 	}
 	return res, asCancelled(ctx, err)
 }
@@ -108,12 +121,15 @@ type run struct {
 	w       *Workspaces
 	ws      string
 	o       *StartOptions
+	lock    *hold
 	durable bool
 	heeding
 
 	state   *State
 	held    []func() // releases what was protected
 	rec     *record.Run
+	version refstore.Version // of rec, as this run has put it
+	old     []oldRun         // which were on record before
 	log     *events.Log
 	began   time.Time
 	inputs  string // hash of the inputs node
@@ -132,19 +148,23 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if !r.state.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
 	}
-	built, err := r.w.follow(ctx, r.ws, r.state, r.durable, r.work)
+	built, err := r.w.follow(ctx, r.lock, r.state, r.durable, r.work)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
-	if r.state.CurrentRunID, err = r.w.closeDead(ctx, r.ws, r.state.CurrentRunID, r.o.Executor); err != nil {
+	if r.state.CurrentRunID, r.old, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
 		return nil, err
 	}
 	info := &RunInfo{}
 	if built != nil {
 		info.Package, info.Warnings = built.Package, built.Warnings
+	} else if e, err := r.w.elsewhere(ctx, r.ws, r.state); err != nil {
+		return nil, err
+	} else if e != nil && e.Mine != "" {
+		info.Elsewhere = e
 	}
 	if r.current, r.quiet, err = r.w.generation.Read(ctx); err != nil {
 		return nil, err
@@ -161,10 +181,13 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	if proof != nil {
+		r.remember(proof)
+	}
 	r.shown = proof != nil && proof.Tasks == tasks
 	unchanged := proof != nil && !r.o.Force && r.o.Filter == "" &&
 		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
-	if err := r.begin(ctx, inputs); err != nil {
+	if err := r.begin(ctx, inputs, proof); err != nil {
 		return nil, err
 	}
 	info.RunID = r.rec.RunID
@@ -178,14 +201,19 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 }
 
 // begin prepares the run's record and log; nothing is written yet.
-func (r *run) begin(ctx context.Context, inputs string) error {
+func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error {
 	id, err := executions.NewID()
 	if err != nil {
 		return err
 	}
-	snapshot, err := r.w.writeRoot(ctx, inputs, "")
-	if err != nil {
-		return err
+	snapshot := ""
+	if proof != nil && proof.Inputs == inputs {
+		snapshot = proof.run.InputSnapshot // its record names it until this one's does
+	}
+	if snapshot == "" {
+		if snapshot, err = r.w.writeRoot(ctx, inputs, ""); err != nil {
+			return err
+		}
 	}
 	r.began = r.w.Now()
 	r.rec = &record.Run{
@@ -193,8 +221,18 @@ func (r *run) begin(ctx context.Context, inputs string) error {
 		StartedAt: r.began, State: record.RunRunning, InputSnapshot: snapshot,
 	}
 	r.log = events.Create(r.w.Records, r.ws, id, r.w.Now)
+	context.AfterFunc(r.lock.lasting, func() { r.log.Stop(context.Cause(r.lock.lasting)) })
 	r.id.Store(&id)
 	return nil
+}
+
+// remember saves a look at the record of the proven run, which is large, when it is to go.
+func (r *run) remember(p *provenRun) {
+	for i := range r.old {
+		if o := &r.old[i]; o.id == p.RunID {
+			o.version, o.goes = p.version, true
+		}
+	}
 }
 
 func (r *run) emit(e events.Event) events.Event {
@@ -225,8 +263,8 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx) // nothing is left to be called off, and a run that is on record comes to its end
-	if err := r.write(ctx, ""); err != nil {
+	ctx = r.lock.lasting // nothing is left to be called off, and a run that is on record comes to its end
+	if err := r.write(ctx); err != nil {
 		return nil, err
 	}
 	r.emitStarted() // now that there is a run for whoever reads the events of one that is cut off
@@ -265,7 +303,8 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	opts := dataflow.Options{
 		RunID: r.rec.RunID, Workspace: r.ws,
 		Concurrency: r.o.Concurrency, Memory: r.o.Memory, Capacities: r.o.Capacities,
-		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Emit: r.emit,
+		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Emit: r.emit, Lookups: r.w.Lookups,
+		Outstanding: r.o.Outstanding, Blocks: &runBlocks{Blocks: r.w.blocks},
 	}
 	if opts.Inputs, err = r.w.readNode(ctx, inputs); err != nil {
 		return nil, err
@@ -280,8 +319,8 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	durations := r.w.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
 	if r.o.Publish == Always {
-		opts.Publish = func(ctx context.Context, changes []dataflow.Change) error {
-			_, err := r.w.edit(ctx, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
+		opts.Publish = func(_ context.Context, changes []dataflow.Change) error {
+			_, err := r.w.edit(r.lock.lasting, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
 				t.assign(changes)
 				return nil
 			})
@@ -291,19 +330,21 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if r.o.OnStart != nil {
 		r.o.OnStart(info)
 	}
-	if _, err := r.w.Records.Put(ctx, refstore.Record{Key: runKey(r.ws, r.rec.RunID), Value: r.rec.Encode()}); err != nil {
-		return nil, fmt.Errorf("record run: %w", err)
+	if err := r.put(ctx, r.w.Records.Put); err != nil {
+		return nil, err
 	}
 	r.emitStarted()
 	// A run that is on record comes to its end below, even when it is cancelled now.
-	if err := r.w.deleteRuns(context.WithoutCancel(ctx), r.ws, r.state.CurrentRunID, r.rec.RunID); err != nil {
+	if r.old, err = r.w.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID); err != nil {
 		return nil, err
 	}
 	outcome, runErr := dataflow.Run(ctx, graph, r.w.Objects, r.o.Executor, opts)
 	// What has happened is recorded even when the run is being cancelled.
 	r.cause = context.Cause(ctx)
-	ctx = context.WithoutCancel(ctx)
-	endErr := r.end(ctx, graph, outcome, durations)
+	if errors.Is(r.cause, refstore.ErrLost) {
+		return nil, errors.Join(r.cause, runErr) // nothing more is written
+	}
+	endErr := r.end(r.lock.lasting, graph, outcome, durations)
 	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Graph: graph, Outcome: outcome}
 	if r.rec.State == record.RunCancelled {
 		errors.As(r.cause, &res.Cancelled)
@@ -335,83 +376,6 @@ func (e *noMatch) Error() string { return ErrNoMatch.Error() }
 
 func (e *noMatch) Unwrap() []error { return []error{ErrNoMatch, &e.UnknownError} }
 
-// checkInputs makes sure that the content of the inputs is there before commands are
-// started on it; what a linked workspace has lost is taken in again. What an export may have
-// left out is no fault yet: the tasks that must run and read it say so.
-func (r *run) checkInputs(ctx context.Context, pkg *record.Package, inputs record.Node) (record.Node, error) {
-	missing, err := r.w.missingInputs(ctx, inputs)
-	if err != nil || len(missing) == 0 {
-		return inputs, err
-	}
-	if err := r.w.restore(ctx, r.ws, r.durable); err != nil {
-		return nil, err
-	}
-	if err := r.hold(ctx); err != nil {
-		return nil, err
-	}
-	t, err := r.w.readTree(ctx, r.state.RootHash, inputsPart)
-	if err != nil {
-		return nil, err
-	}
-	r.inputs = t.inputsHash
-	if r.rec.InputSnapshot, err = r.w.writeRoot(ctx, r.inputs, ""); err != nil {
-		return nil, err
-	}
-	if missing, err = r.w.missingInputs(ctx, t.inputs); err != nil {
-		return nil, err
-	}
-	return t.inputs, missed(r.ws, pkg, missing)
-}
-
-// missed is a MissingError unless an export may have left all that is missing out.
-func missed(ws string, pkg *record.Package, missing []string) error {
-	missing = slices.DeleteFunc(missing, func(name string) bool {
-		return slices.ContainsFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name && in.NoExport })
-	})
-	if len(missing) == 0 {
-		return nil
-	}
-	return &MissingError{Workspace: ws, Inputs: missing}
-}
-
-// MissingError says that datasets name objects that are not in the store.
-type MissingError struct {
-	Workspace string
-	Inputs    []string
-}
-
-func (e *MissingError) Error() string {
-	return fmt.Sprintf("the content of %d inputs of workspace %s is gone from the store, first %s; set them again, or deploy again",
-		len(e.Inputs), e.Workspace, e.Inputs[0])
-}
-
-// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
-func (e *MissingError) Unwrap() error { return objectstore.ErrNotFound }
-
-func (w *Workspaces) missingInputs(ctx context.Context, inputs record.Node) ([]string, error) {
-	var hashes []objectstore.Hash
-	for i := range inputs {
-		if h, err := objectstore.ParseHash(inputs[i].Hash); err == nil {
-			hashes = append(hashes, h)
-		}
-	}
-	gone, err := w.Objects.Missing(ctx, hashes)
-	if err != nil || len(gone) == 0 {
-		return nil, err
-	}
-	set := make(map[string]bool, len(gone))
-	for _, h := range gone {
-		set[h.String()] = true
-	}
-	var names []string
-	for i := range inputs {
-		if set[inputs[i].Hash] {
-			names = append(names, inputs[i].Name)
-		}
-	}
-	return names, nil
-}
-
 // assign puts results into the tree; a task that a deploy has removed since is left out.
 func (t *tree) assign(changes []dataflow.Change) {
 	for _, c := range changes {
@@ -431,7 +395,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	var after *tree
 	if r.o.Publish != Never {
-		state, err := r.w.edit(ctx, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
+		state, err := r.w.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
 			t.assign(out.Results(g, !r.shown))
 			after = t
 			return nil
@@ -447,7 +411,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	r.rec.Tasks, r.rec.Summary = out.Executions(g), out.Summary
 	r.rec.State, r.rec.FailedTask, r.rec.Error = out.State, out.FailedTask, out.Error
-	if err := r.write(ctx, r.rec.RunID); err != nil {
+	if err := r.write(ctx); err != nil {
 		return err
 	}
 	if err := r.finish(ctx); err != nil {
@@ -462,22 +426,22 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	})
 }
 
-// write writes the run's last record. started is the id under which there is one already.
-func (r *run) write(ctx context.Context, started string) error {
+// write writes the run's last record.
+func (r *run) write(ctx context.Context) error {
 	r.rec.CompletedAt = r.w.Now()
-	put := r.w.Records.Put
 	if r.durable {
-		put = r.w.Records.PutSync
+		return r.put(ctx, r.w.Records.PutSync)
 	}
-	rec := refstore.Record{Key: runKey(r.ws, r.rec.RunID), Value: r.rec.Encode()}
-	if started != "" {
-		old, err := r.w.Records.Get(ctx, rec.Key)
-		if err != nil {
-			return fmt.Errorf("record run: %w", err)
-		}
-		rec.Version = old.Version
+	return r.put(ctx, r.w.Records.Put)
+}
+
+// put writes the run's record, over none but its own last one: whoever has closed the run meanwhile has taken it over.
+func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record) (refstore.Version, error)) error {
+	err := r.w.standing(r.ws)
+	if err == nil {
+		r.version, err = put(ctx, refstore.Record{Key: runKey(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
 	}
-	if _, err := put(ctx, rec); err != nil {
+	if err != nil {
 		return fmt.Errorf("record run: %w", err)
 	}
 	return nil
@@ -486,13 +450,14 @@ func (r *run) write(ctx context.Context, started string) error {
 // finish writes the reference to the run's record, then the last event: whoever sees one
 // finds the others.
 func (r *run) finish(ctx context.Context) error {
-	if _, err := r.w.update(ctx, r.ws, r.durable, func(s *State) error {
+	if _, err := r.w.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {
 		s.CurrentRunID = r.rec.RunID
 		return nil
 	}); err != nil {
 		return err
 	}
-	if err := r.w.deleteRuns(ctx, r.ws, r.rec.RunID); err != nil {
+	var err error
+	if r.old, err = r.w.deleteRuns(ctx, r.ws, r.old); err != nil {
 		return err
 	}
 	e := endOf(r.rec)

@@ -11,6 +11,7 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/manifest"
 	"e3/internal/record"
 	"e3/objectstore"
@@ -22,8 +23,10 @@ type Status struct {
 	State     *State
 	File      string          // the package file that it follows, "" without one
 	Edited    bool            // the file says something else than what is deployed
+	Elsewhere *Elsewhere      // who decides what is deployed, if that is not this machine
 	Busy      *BusyError      // who holds the workspace; nil: nobody
 	LastRun   *RunReport      // without its tasks; nil before the first
+	Deferred  []block.Block   // what waits in it for somebody to approve, while it is at work
 	Faults    []error         // why the package file or its inputs cannot be taken in
 	Datasets  []DatasetRow    // inputs in the package's order, then outputs
 	Package   *record.Package // what the next start would run; nil where nothing can be started
@@ -60,8 +63,14 @@ func (w *Workspaces) statusOf(ctx context.Context, ws string, s *State) (st *Sta
 	if st.LastRun, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) {
 		return nil, err
 	}
+	if st.Deferred, err = w.deferred(ctx, ws, st.LastRun); err != nil {
+		return nil, err
+	}
 	if !s.Deployed {
 		return st, nil
+	}
+	if st.Elsewhere, err = w.elsewhere(ctx, ws, s); err != nil {
+		return nil, err
 	}
 	t, err := w.readTree(ctx, s.RootHash, bothParts)
 	if errors.Is(err, record.ErrType) {
@@ -116,13 +125,14 @@ func rows(t *tree, next *preview, standings map[string]dataflow.Standing) []Data
 
 // preview is what the next start would run on.
 type preview struct {
-	file    string
-	edited  bool
-	pkg     *record.Package
-	pkgHash string
-	inputs  record.Node
-	set     map[string]bool
-	faults  []error
+	file      string
+	edited    bool
+	elsewhere *Elsewhere
+	pkg       *record.Package
+	pkgHash   string
+	inputs    record.Node
+	set       map[string]bool
+	faults    []error
 
 	built    bool // the package was made anew from its file
 	warnings []manifest.Warning
@@ -148,14 +158,15 @@ func (w *Workspaces) previewWith(ctx context.Context, ws string, s *State, t *tr
 	for i := range t.inputs {
 		p.set[t.inputs[i].Name] = wasSet(t.inputs[i].Name, t.inputs[i].Leaf)
 	}
-	link, err := w.link(ctx, ws)
+	link, err := w.link(ctx, ws, s)
+	if err == nil && link == nil {
+		p.elsewhere, err = w.elsewhere(ctx, ws, s)
+	}
 	if err != nil || link == nil {
 		return p, err
 	}
 	p.file = link.File
-	dry := &Workspaces{Stores: w.Stores, generation: w.generation}
-	dry.Objects = objects
-	if err := p.follow(ctx, dry, ws, link, s); err != nil {
+	if err := p.follow(ctx, w.over(objects), ws, link, s); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -247,7 +258,7 @@ func (w *Workspaces) standings(ctx context.Context, ws string, t *tree, next *pr
 		return nil, err
 	}
 	x := executions.NewStore(w.Records, w.Objects)
-	list, err := dataflow.Standings(ctx, g, hashOnly{w.Objects}, x, next.inputs, t.tasks)
+	list, err := dataflow.Standings(ctx, g, hashOnly{w.Objects}, x, next.inputs, t.tasks, w.Lookups)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
@@ -267,11 +278,18 @@ func (hashOnly) Put(_ context.Context, r io.Reader) (objectstore.Info, error) {
 	return objectstore.Info{Hash: h.Hash(), Size: n}, err
 }
 
-// Refresh tells whether an object is there. Nothing is going to name it.
+// Refresh tells whether an object is there. Nothing is going to name it. Where a look is a request there is none: what is not there
+// would be read again, to find the same name.
 func (s hashOnly) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
+	if presumes(s.Objects) {
+		return true, nil
+	}
 	missing, err := s.Missing(ctx, []objectstore.Hash{h})
 	return len(missing) == 0, err
 }
+
+// Presumes is what the store says of itself.
+func (s hashOnly) Presumes() bool { return presumes(s.Objects) }
 
 // ReadAll reads as the store does best.
 func (s hashOnly) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {

@@ -109,7 +109,7 @@ func TestStatusWritesNothing(t *testing.T) {
 	p.start()
 	p.write("a.txt", "changed")
 	p.write("e3.yaml", "e3: 1\nname: p\n"+strings.ReplaceAll(twoInputs, "cat $a $b", "cat $b $a"))
-	reader, err := repo.Open(p.repo.Root, repo.Options{Version: "test"}) // one that has no session
+	reader, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"}) // one that has no session
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -65,11 +66,20 @@ type Stores struct {
 	Records Records
 	Locks   refstore.Locker
 	Objects Objects
-	Local   Local // what never leaves this machine: links, proofs
+	Local   Local // what never leaves this machine: links
+	// Derived is what anybody could find out again who has the repository: proofs, durations of tasks. Where machines share the
+	// records, they share it too, and with the states of workspaces whose deployment each is. nil: Local; what it keeps is
+	// everybody's.
+	Derived Local
+	// Lookups is how many tasks are looked up at a time. 0 is for records on this machine: as many as it has processors for.
+	Lookups int
+	// Waiting is told, once a lock, that it may take so long until it is known whether the holder lives. nil: nobody wants to know.
+	Waiting func(*BusyError, time.Duration)
 	// Sessions make known what a run works from. nil: nobody collects garbage.
 	Sessions refstore.Sessions
 	Now      func() time.Time
 	Holder   func() string // describes this process, as LockState.Holder
+	User     func() string // who deploys, as user@host; nil: not known
 	Sweep    func(context.Context) error
 }
 
@@ -78,11 +88,27 @@ type Stores struct {
 type Workspaces struct {
 	Stores
 	generation *executions.Generation
+	blocks     *block.Blocks
+	shared     bool // other machines have links of their own
 }
 
 // New returns the workspaces in the given stores.
 func New(s Stores) *Workspaces {
-	return &Workspaces{Stores: s, generation: executions.NewGeneration(s.Records, s.Locks)}
+	shared := s.Derived != nil
+	if !shared {
+		s.Derived = s.Local
+	}
+	return &Workspaces{
+		Stores: s, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
+		blocks: block.New(s.Records, block.Options{Now: s.Now}),
+	}
+}
+
+// over returns the same workspaces, whose objects go elsewhere.
+func (w *Workspaces) over(objects Objects) *Workspaces {
+	o := *w
+	o.Objects = objects
+	return &o
 }
 
 // State is a workspace's state as it was read.
@@ -90,6 +116,11 @@ type State struct {
 	record.WorkspaceState
 	Deployed bool
 	version  refstore.Version
+
+	// deployment says where what is deployed comes from; nil where no machines share the workspace, or it is not known. It is
+	// replaced, never changed. stored is the one in the record, and unreadable why there is none.
+	deployment, stored *record.WorkspaceDeployment
+	unreadable         error
 }
 
 func stateKey(name string) refstore.Key {
@@ -98,13 +129,17 @@ func stateKey(name string) refstore.Key {
 
 // State reads a workspace.
 func (w *Workspaces) State(ctx context.Context, name string) (*State, error) {
-	rec, err := w.Records.Get(ctx, stateKey(name))
+	rec, err := w.readState(ctx, name)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, w.unknown(ctx, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", name, err)
 	}
+	return decodeState(name, rec)
+}
+
+func decodeState(name string, rec refstore.Record) (*State, error) {
 	ws, err := record.DecodeWorkspaceState(rec.Value)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", name, err)
@@ -113,7 +148,13 @@ func (w *Workspaces) State(ctx context.Context, name string) (*State, error) {
 	if ws != nil {
 		s.WorkspaceState = *ws
 	}
+	s.decodeDeployment(name, rec)
 	return s, nil
+}
+
+func (s *State) copied() *State {
+	c := *s
+	return &c
 }
 
 // UnknownError says that a name stands for nothing, and what might have been meant.
@@ -148,10 +189,11 @@ func (w *Workspaces) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Create makes an empty workspace; ErrExists if there is one of that name.
+// Create makes an empty workspace; ErrExists if there is one of that name. Whose that is, is not always known: an answer may get
+// lost.
 func (w *Workspaces) Create(ctx context.Context, name string) error {
 	_, err := w.Records.Put(ctx, refstore.Record{Key: stateKey(name)})
-	if errors.Is(err, refstore.ErrConflict) {
+	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt) {
 		return fmt.Errorf("workspace %s: %w", name, ErrExists)
 	}
 	return err
@@ -160,38 +202,53 @@ func (w *Workspaces) Create(ctx context.Context, name string) error {
 // Remove deletes a workspace with its run records and what this machine remembers of it.
 // Executions and events stay.
 func (w *Workspaces) Remove(ctx context.Context, name string) error {
-	if _, err := w.State(ctx, name); err != nil {
-		return err
-	}
-	lock, err := w.lock(ctx, name, record.Removal)
+	ctx, lock, err := w.lockExisting(ctx, name, record.Removal)
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock()
-	if _, err := w.State(ctx, name); err != nil {
-		return err // somebody else was faster
+	if _, err := lock.read(ctx); err != nil {
+		return lock.explain(ctx, err) // somebody else was faster
 	}
-	ctx = context.WithoutCancel(ctx) // what is begun is brought to its end
-	// What this machine remembers goes first: a crash may leave the workspace without it, but
-	// never it for another workspace of that name.
-	for _, key := range []refstore.Key{linkKey(name), proofKey(name), durationsKey(name)} {
-		if err := forget(ctx, w.Local, key); err != nil {
-			return err
-		}
-	}
-	if err := forget(ctx, w.Records, cancelKey(name)); err != nil {
-		return err
-	}
-	if err := forget(ctx, w.Records, stateKey(name)); err != nil {
-		return fmt.Errorf("remove workspace %s: %w", name, err)
-	}
-	return w.deleteAllRuns(ctx, name)
+	return lock.explain(ctx, w.remove(lock.lasting, lock)) // what is begun is brought to its end
 }
 
-// forget deletes a record if it is there.
-func forget(ctx context.Context, s refstore.Store, key refstore.Key) error {
+func (w *Workspaces) remove(ctx context.Context, lock *hold) error {
+	// What this machine remembers goes first: a crash may leave the workspace without it, but
+	// never it for another workspace of that name.
+	if err := w.forgetDerived(ctx, lock.ws); err != nil {
+		return err
+	}
+	if err := w.forget(ctx, w.Records, cancelKey(lock.ws)); err != nil {
+		return err
+	}
+	if err := lock.remove(ctx); err != nil {
+		return fmt.Errorf("remove workspace %s: %w", lock.ws, err)
+	}
+	if err := w.blocks.Remove(ctx, lock.ws, ""); err != nil {
+		return err
+	}
+	return w.deleteAllRuns(ctx, lock.ws)
+}
+
+// forgetDerived removes what is remembered of a workspace beside its state.
+func (w *Workspaces) forgetDerived(ctx context.Context, name string) error {
+	if err := w.forgetLink(ctx, name); err != nil {
+		return err
+	}
+	if err := w.forget(ctx, w.Derived, proofKey(name)); err != nil {
+		return err
+	}
+	return w.forget(ctx, w.Derived, durationsKey(name))
+}
+
+// forget deletes a record if it is there. It is confirmed after the reading that the record is not a successor's.
+func (w *Workspaces) forget(ctx context.Context, s refstore.Store, key refstore.Key) error {
 	for {
 		rec, err := s.Get(ctx, key)
+		if err == nil {
+			err = refstore.Confirm(ctx, w.Locks)
+		}
 		if err == nil {
 			err = s.Delete(ctx, key, rec.Version)
 		}
@@ -204,8 +261,9 @@ func forget(ctx context.Context, s refstore.Store, key refstore.Key) error {
 	}
 }
 
-// overwrite puts a record whatever is there.
-func overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte) error {
+// overwrite puts a record whatever is there. It is for what can be found out again: that a lost holder may overwrite what its
+// successor knows better costs the next run some looks.
+func (w *Workspaces) overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte) error {
 	for {
 		rec, err := s.Get(ctx, key)
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
@@ -215,14 +273,16 @@ func overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []
 		if err == nil || !errors.Is(err, refstore.ErrConflict) {
 			return err
 		}
+		if err := refstore.Confirm(ctx, w.Locks); err != nil {
+			return err
+		}
 	}
 }
 
 // update changes the state by compare-and-swap; change may be called again when somebody
-// else was faster. durable makes the new state survive power loss.
-func (w *Workspaces) update(ctx context.Context, name string, durable bool, change func(*State) error) (*State, error) {
-	for {
-		s, err := w.State(ctx, name)
+// else was faster. lock is that of the caller, nil where it takes none. durable makes the new state survive power loss.
+func (w *Workspaces) update(ctx context.Context, lock *hold, name string, durable bool, change func(*State) error) (*State, error) {
+	for s, err := w.begin(ctx, lock, name); ; s, err = w.again(ctx, lock, name) {
 		if err != nil {
 			return nil, err
 		}
@@ -231,15 +291,24 @@ func (w *Workspaces) update(ctx context.Context, name string, durable bool, chan
 		} else if err != nil {
 			return nil, err
 		}
+		if err := w.standing(name); err != nil {
+			return nil, err
+		}
 		put := w.Records.Put
 		if durable {
 			put = w.Records.PutSync
 		}
-		s.version, err = put(ctx, refstore.Record{Key: stateKey(name), Value: s.WorkspaceState.Encode(), Version: s.version})
+		s.version, err = put(ctx, refstore.Record{Key: stateKey(name), Value: s.WorkspaceState.Encode(), Fields: s.fields(), Version: s.version})
 		if err == nil {
+			s.stored = s.deployment
+			if lock != nil {
+				lock.known = s.copied()
+			}
 			return s, nil
 		}
-		if !errors.Is(err, refstore.ErrConflict) {
+		// What is changed under the lock can be changed again. A value that somebody sets could replace a later one.
+		again := errors.Is(err, refstore.ErrConflict) || lock != nil && errors.Is(err, refstore.ErrInDoubt)
+		if !again {
 			return nil, fmt.Errorf("workspace %s: %w", name, err)
 		}
 	}
@@ -342,8 +411,8 @@ func (w *Workspaces) writeRoot(ctx context.Context, inputs, tasks string) (strin
 
 // edit changes datasets of a workspace and leaves all others as they are, whoever writes
 // beside it. fn gets the wanted parts of the tree of now and may be called again.
-func (w *Workspaces) edit(ctx context.Context, name string, durable bool, want parts, fn func(*State, *tree) error) (*State, error) {
-	return w.update(ctx, name, durable, func(s *State) error {
+func (w *Workspaces) edit(ctx context.Context, lock *hold, name string, durable bool, want parts, fn func(*State, *tree) error) (*State, error) {
+	return w.update(ctx, lock, name, durable, func(s *State) error {
 		if !s.Deployed {
 			return fmt.Errorf("workspace %s: %w", name, ErrNotDeployed)
 		}

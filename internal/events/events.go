@@ -25,10 +25,13 @@ const (
 
 	TaskCreated        Type = "task.created"         // part of this run; bulk: Data.Tasks of them
 	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known
+	TaskClaimed        Type = "task.claimed"         // a worker has taken it
 	TaskStarted        Type = "task.started"         // its command runs
 	TaskCompleted      Type = "task.completed"       // success
 	TaskFailed         Type = "task.failed"          // this attempt ended without success
 	TaskRetryScheduled Type = "task.retry_scheduled" // another attempt follows after Data.DelayMs
+	TaskDeferred       Type = "task.deferred"        // it waits for somebody to approve: before it runs, or as its command has suspended itself
+	TaskResumed        Type = "task.resumed"         // somebody has approved
 	TaskSkipped        Type = "task.skipped"         // something upstream failed
 	TaskAbandoned      Type = "task.abandoned"       // the run ended before its turn; bulk
 	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
@@ -56,21 +59,26 @@ type Data struct {
 	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks of this pattern and what is upstream
 	Force       bool     `json:"force,omitempty"`       // run.started: what the filter names was run whatever was known
 	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of what the workspace holds then
-	By          string   `json:"by,omitempty"`          // run.cancelled: user@host who asked for it
+	By          string   `json:"by,omitempty"`          // run.cancelled: user@host who asked for it; task.resumed, task.failed: who decided about the block
 	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
 	As          string   `json:"as,omitempty"`          // bulk task.cached: with the executions of this run
 	Key         string   `json:"key,omitempty"`         // taskHash/inputsHash
+	Block       string   `json:"block,omitempty"`       // task.deferred, task.resumed, task.failed by rejection: the block's id
+	BlockType   string   `json:"blockType,omitempty"`   // task.deferred: review or suspend
+	Step        string   `json:"step,omitempty"`        // task.deferred: what is stopped, "" for the first; task.resumed: what follows, resume:<block>
+	At          string   `json:"at,omitempty"`          // when somebody decided about the block, RFC 3339
 	Attempt     int64    `json:"attempt,omitempty"`     // from 1
 	Duration    int64    `json:"ms,omitempty"`          // of the execution or the run
 	ExitCode    int64    `json:"exitCode,omitempty"`    // task.failed
 	Reason      string   `json:"reason,omitempty"`      // timeout, cancelled, signal, …
-	Message     string   `json:"message,omitempty"`
-	Output      string   `json:"output,omitempty"`   // task.completed, task.cached: hash of the output
-	DelayMs     int64    `json:"delayMs,omitempty"`  // task.retry_scheduled
-	Because     string   `json:"because,omitempty"`  // task.skipped: the task that failed
-	NoRecord    bool     `json:"noRecord,omitempty"` // task.failed: the execution left no record, so the run's names none
-	Shared      bool     `json:"shared,omitempty"`   // another run's execution, waited for
-	Summary     *Summary `json:"summary,omitempty"`  // the end of a run
+	Message     string   `json:"message,omitempty"`     // of a failure or an end; task.resumed: the note
+	Output      string   `json:"output,omitempty"`      // task.completed, task.cached: hash of the output
+	DelayMs     int64    `json:"delayMs,omitempty"`     // task.retry_scheduled
+	Memory      int64    `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, where that is more than before
+	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed
+	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
+	Shared      bool     `json:"shared,omitempty"`      // another run's execution, waited for
+	Summary     *Summary `json:"summary,omitempty"`     // the end of a run
 }
 
 // Milliseconds is a length of time as events have it. Others may have written them: it is never negative, nor more than a

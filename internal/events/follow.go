@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// recheck is how often a follower looks for workspaces and runs that are new; appends wake it.
+// recheck is how often a follower looks for workspaces and runs that are new, where a look costs nothing much; appends wake it.
 const recheck = 250 * time.Millisecond
 
 // Follow yields the events of a run and goes on as they are appended, until the run's end
@@ -43,7 +43,10 @@ func FollowAll(ctx context.Context, streams refstore.Streams, f Filter, o Follow
 		f.FromSeq = 0
 		w := &follower{
 			streams: streams, f: &f, o: o, from: from, names: naming{streams: streams, f: &f}, buf: make([]byte, chunk),
-			known: map[RunRef]bool{}, watched: map[string]bool{}, wake: make(chan struct{}, 1), yield: yield,
+			known: map[RunRef]bool{}, watched: map[string]bool{}, wake: make(chan struct{}, 1), yield: yield, recheck: recheck,
+		}
+		if p, ok := streams.(Paced); ok {
+			w.recheck = max(recheck, p.StreamPace())
 		}
 		w.follow(ctx)
 	}
@@ -62,6 +65,7 @@ type follower struct {
 	watched map[string]bool // the workspaces that are watched
 	wake    chan struct{}
 	tails   []*tail // runs that have not ended, in the order of their ids
+	recheck time.Duration
 	looked  time.Time
 	pause   time.Duration // between two looks for runs
 	first   *recent       // what is here at the beginning, until it was all seen
@@ -151,7 +155,7 @@ func (w *follower) flush() {
 // most a twentieth of the time.
 func (w *follower) look(ctx context.Context) error {
 	if w.one() {
-		w.pause = recheck
+		w.pause = w.recheck
 		if len(w.known) > 0 {
 			return nil
 		}
@@ -187,7 +191,7 @@ func (w *follower) look(ctx context.Context) error {
 		}
 	}
 	w.looked = time.Now()
-	w.pause = max(recheck, 20*w.looked.Sub(began))
+	w.pause = max(w.recheck, 20*w.looked.Sub(began))
 	return ctx.Err()
 }
 

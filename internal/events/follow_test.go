@@ -296,6 +296,7 @@ func TestFollowAll(t *testing.T) {
 		other.Emit(events.Event{Type: events.RunStarted})
 		other.Emit(events.Event{Type: events.RunCompleted})
 		other.Close()
+		time.Sleep(1500 * time.Millisecond) // by then whoever follows both has read this one
 		two.Emit(events.Event{Type: events.RunCompleted})
 		two.Close()
 		time.Sleep(time.Second)
@@ -321,8 +322,8 @@ func TestFollowAll(t *testing.T) {
 		}{
 			{"workspace", w, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r1/4 w/r3/1"},
 			{"from", from, "w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r1/4 w/r3/1"},
-			{"all", all, "w/r0/1 w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 x/r0/1 x/r0/2 w/r1/4 w/r3/1"},
-			{"last", last, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 x/r0/1 x/r0/2 w/r1/4 w/r3/1"},
+			{"all", all, "w/r0/1 w/r1/1 w/r1/2 w/r1/3 w/r2/1 x/r0/1 x/r0/2 w/r2/2 w/r1/4 w/r3/1"},
+			{"last", last, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 x/r0/1 x/r0/2 w/r2/2 w/r1/4 w/r3/1"},
 			{"task", task, "w/r1/2 w/r1/3"},
 		} {
 			if got := strings.Join(test.got(), " "); got != test.want {

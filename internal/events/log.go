@@ -14,8 +14,25 @@ import (
 // flushAfter is how long a line may wait for company; followers see it at the latest then.
 const flushAfter = 50 * time.Millisecond
 
-// flushSize is how much may wait.
+// flushSize is how much may wait, in bytes.
 const flushSize = 64 << 10
+
+// A Paced store of streams is one where each request costs: appends are gathered for so long, and followers look for what is
+// new as often.
+type Paced interface {
+	StreamPace() time.Duration
+}
+
+// pace is how long lines wait for company, and how much of them is worth an append before that.
+func pace(s refstore.Streams) (after time.Duration, size int) {
+	if p, ok := s.(Paced); ok {
+		return p.StreamPace(), 16 * flushSize
+	}
+	return flushAfter, flushSize
+}
+
+// maxWaiting is how many bytes wait for a store that is slow before Emit does.
+const maxWaiting = 16 << 20
 
 // maxMessage is how much of a message is kept, in bytes: a line must not get as long as what readers take for damage, with all
 // its escapes.
@@ -33,51 +50,73 @@ type Log struct {
 	workspace string
 	run       string
 	now       func() time.Time
+	after     time.Duration
+	size      int
+	// appends is the context of what is being appended. It ends when the log is stopped: the writer outlives the run's context,
+	// as a cancelled run's events are written.
+	appends context.Context
+	stop    context.CancelCauseFunc
 
-	mu     sync.Mutex
-	seq    int64
-	off    int64
-	buf    []byte
-	timer  *time.Timer
-	err    error
-	closed bool
+	mu      sync.Mutex
+	done    sync.Cond // an append has ended
+	seq     int64
+	off     int64
+	buf     []byte // what waits
+	spare   []byte // to wait in while buf is being appended
+	writing bool   // an append is under way, for which mu is not held
+	due     bool   // so much waits that an append was asked for
+	timer   *time.Timer
+	err     error
+	closed  bool
 }
 
 // Create starts the log of a new run; nothing is written before the first flush.
 func Create(streams refstore.Streams, workspace, run string, now func() time.Time) *Log {
-	return &Log{streams: streams, key: streamKey(workspace, run), workspace: workspace, run: run, now: now}
+	l := &Log{streams: streams, key: streamKey(workspace, run), workspace: workspace, run: run, now: now}
+	l.after, l.size = pace(streams)
+	l.done.L = &l.mu
+	l.appends, l.stop = context.WithCancelCause(context.Background())
+	return l
 }
 
 // Resume continues the log of a run whose writer died: it cuts a torn last line, or all from a
-// damaged one on, and goes on with the next number. The events so far are given to each, which may be nil.
+// damaged one on, and goes on with the next number. The events so far are given to each, which may be nil. A writer that is
+// only taken for dead may still append: then the first append of this log fails with ErrConflict, or that one.
 func Resume(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, each func(*Event)) (*Log, error) {
 	l := Create(streams, workspace, run, now)
+	// The size comes first: only what was there before the log was read, and could not be, is cut.
+	info, err := streams.Size(ctx, l.key)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resume events of run %s: %w", run, err)
+	}
 	whole, _, err := readable(ctx, streams, workspace, run, each)
 	if err != nil {
 		return nil, err
 	}
 	l.seq, l.off = whole.seq, whole.off
-	info, err := streams.Size(ctx, l.key)
-	if errors.Is(err, refstore.ErrNotFound) {
-		return l, nil
-	}
-	if err == nil && info.Size > l.off {
-		err = streams.Cut(ctx, l.key, l.off)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("resume events of run %s: %w", run, err)
+	if info.Size > l.off {
+		if err := streams.Cut(ctx, l.key, l.off); err != nil {
+			return nil, fmt.Errorf("resume events of run %s: %w", run, err)
+		}
 	}
 	return l, nil
 }
 
 // Emit numbers the event, gives it the time, and appends it with the next flush. It
-// returns the event as it will be read. A store that cannot be written shows at Close.
+// returns the event as it will be read. A store that cannot be written shows at Close. It does not wait for the store unless that
+// is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for len(l.buf) >= maxWaiting && l.writing && l.err == nil {
+		l.done.Wait()
+	}
 	l.seq++
 	e.Seq, e.Time, e.Run, e.Workspace = l.seq, l.now().UTC().Truncate(time.Millisecond), l.run, l.workspace
-	if !recording {
+	if !recording || l.err != nil {
 		return e
 	}
 	if e.Data != nil && len(e.Data.Message) > maxMessage {
@@ -92,14 +131,11 @@ func (l *Log) Emit(e Event) Event {
 	}
 	l.buf = buf
 	switch {
-	case len(l.buf) >= flushSize:
-		l.flush()
+	case len(l.buf) >= l.size && !l.due:
+		l.due = true
+		go l.Flush() // its fault is kept
 	case l.timer == nil:
-		l.timer = time.AfterFunc(flushAfter, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.flush()
-		})
+		l.timer = time.AfterFunc(l.after, func() { l.Flush() })
 	}
 	return e
 }
@@ -125,10 +161,25 @@ func (l *Log) Close() error {
 	defer l.mu.Unlock()
 	l.flush()
 	l.closed = true
+	l.stop(nil)
 	return l.err
 }
 
+// Stop has the log append nothing any more: it is another's by now. What is under way is called off. Flush and Close return the
+// cause, unless there was a fault before.
+func (l *Log) Stop(cause error) {
+	l.stop(cause)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fail(cause)
+}
+
+// flush gives mu up while it appends. One append is under way at a time.
 func (l *Log) flush() {
+	for l.writing {
+		l.done.Wait()
+	}
+	l.due = false
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil
@@ -136,17 +187,28 @@ func (l *Log) flush() {
 	if len(l.buf) == 0 || l.err != nil || l.closed {
 		return
 	}
-	// The writer outlives the run's context: a cancelled run's events are written.
-	if err := l.streams.Append(context.Background(), l.key, l.off, l.buf); err != nil {
+	lines := l.buf
+	l.buf, l.spare, l.writing = l.spare[:0], nil, true
+	l.mu.Unlock()
+	err := l.streams.Append(l.appends, l.key, l.off, lines)
+	l.mu.Lock()
+	l.writing = false
+	switch {
+	case err != nil && l.appends.Err() != nil:
+		l.fail(context.Cause(l.appends))
+	case err != nil:
 		l.fail(err)
-		return
+	default:
+		l.off += int64(len(lines))
 	}
-	l.off += int64(len(l.buf))
-	l.buf = l.buf[:0]
+	if cap(lines) <= 16*flushSize {
+		l.spare = lines[:0]
+	}
+	l.done.Broadcast()
 }
 
 func (l *Log) fail(err error) {
-	if l.err == nil {
+	if l.err == nil && err != nil && !l.closed {
 		l.err = fmt.Errorf("events of run %s: %w", l.run, err)
 	}
 }

@@ -117,6 +117,7 @@ func TestFlushAtSize(t *testing.T) {
 			}
 		}
 		log.Emit(events.Event{Type: events.TaskFailed, Data: &events.Data{Message: message}})
+		synctest.Wait()
 		if n := bytes.Count(raw(t, s), []byte("\n")); n != 7 {
 			t.Errorf("%d lines after 64 KiB, want 7", n)
 		}

@@ -14,7 +14,9 @@ const (
 	Unnamed   State = "(none)"
 	Pending   State = "pending"
 	Ready     State = "ready"
+	Claimed   State = "claimed"
 	Running   State = "running"
+	Deferred  State = "deferred"
 	Retrying  State = "retrying"
 	Success   State = "success"
 	Cached    State = "cached"
@@ -48,12 +50,22 @@ var diagram = []Edge{
 	{From: Pending, Type: TaskSkipped, To: Skipped},
 	{From: Pending, Type: TaskAbandoned, To: Abandoned, Bulk: true},
 	{From: Ready, Type: TaskCached, To: Cached},
+	{From: Ready, Type: TaskClaimed, To: Claimed},
 	{From: Ready, Type: TaskStarted, To: Running},
+	{From: Ready, Type: TaskDeferred, To: Deferred},
 	{From: Ready, Type: TaskFailed, To: Failed},
 	{From: Ready, Type: TaskAbandoned, To: Abandoned, Bulk: true},
+	{From: Claimed, Type: TaskClaimed, To: Claimed},
+	{From: Claimed, Type: TaskStarted, To: Running},
+	{From: Claimed, Type: TaskFailed, To: Failed},
 	{From: Running, Type: TaskCompleted, To: Success},
 	{From: Running, Type: TaskFailed, To: Failed},
+	{From: Running, Type: TaskDeferred, To: Deferred},
+	{From: Deferred, Type: TaskResumed, To: Ready},
+	{From: Deferred, Type: TaskFailed, To: Failed},
+	{From: Deferred, Type: TaskAbandoned, To: Abandoned, Bulk: true},
 	{From: Failed, Type: TaskRetryScheduled, To: Retrying},
+	{From: Retrying, Type: TaskClaimed, To: Claimed},
 	{From: Retrying, Type: TaskStarted, To: Running},
 	{From: Retrying, Type: TaskCached, To: Cached},
 	{From: Retrying, Type: TaskFailed, To: Failed},
@@ -78,8 +90,9 @@ type Machine struct {
 
 type machineTask struct {
 	state     State
-	attempt   int64  // that runs, ran last, or is scheduled
-	execution string // of that attempt, once it has started
+	attempt   int64  // that runs, ran last, or is due
+	execution string // of that attempt, once it is claimed or has started
+	block     string // that defers it
 }
 
 // Next takes the next event. After an error the machine is of no use.
@@ -138,17 +151,18 @@ func (m *Machine) many(typ Type, n int) error {
 		return nil
 	}
 	// Which ones it does not say: it is all that had no turn.
-	ready := m.counts[Ready]
-	if n != m.pending+ready {
-		return fmt.Errorf("%d tasks are abandoned, and %d are pending and %d ready", n, m.pending, ready)
+	ready, deferred := m.counts[Ready], m.counts[Deferred]
+	if n != m.pending+ready+deferred {
+		return fmt.Errorf("%d tasks are abandoned, and %d are pending, %d ready and %d deferred", n, m.pending, ready, deferred)
 	}
 	for _, t := range m.tasks {
-		if t.state == Ready {
+		if t.state == Ready || t.state == Deferred {
 			t.state = Abandoned
 		}
 	}
 	m.walk(Edge{Pending, typ, Abandoned, true}, m.pending)
 	m.walk(Edge{Ready, typ, Abandoned, true}, ready)
+	m.walk(Edge{Deferred, typ, Abandoned, true}, deferred)
 	m.pending = 0
 	return nil
 }
@@ -185,25 +199,46 @@ func (m *Machine) one(e *Event, d *Data) error {
 // proven tells whether an event is of a task that was answered before any was announced.
 func proven(e *Event, d *Data) bool { return e.Type == TaskCached && d.As != "" }
 
-// attempted checks that attempts are counted from 1 and end as what they began as.
+// attempted checks that attempts are counted from 1 and end as what they began as, and that what is resumed is what was deferred.
 func (t *machineTask) attempted(e *Event, d *Data) error {
-	switch {
-	case e.Type == TaskRetryScheduled:
+	switch e.Type {
+	case TaskRetryScheduled:
 		if d.Attempt != t.attempt+1 {
 			return fmt.Errorf("attempt %d is scheduled after attempt %d", d.Attempt, t.attempt)
 		}
 		t.attempt, t.execution = d.Attempt, ""
-	case e.Type == TaskStarted:
+		return nil
+	case TaskClaimed, TaskStarted:
 		if t.attempt = max(t.attempt, 1); d.Attempt != t.attempt {
 			return fmt.Errorf("attempt %d begins where attempt %d is due", d.Attempt, t.attempt)
 		}
+		if e.Type == TaskStarted && t.state == Claimed && e.Execution != t.execution {
+			return fmt.Errorf("execution %q begins, and %q is claimed", e.Execution, t.execution)
+		}
 		t.execution = e.Execution
-	case t.state == Running:
+		return nil
+	case TaskResumed:
+		if d.Block != t.block {
+			return fmt.Errorf("block %q is approved, and it waits for %q", d.Block, t.block)
+		}
+		if t.attempt = max(t.attempt, 1); t.execution != "" { // what has suspended itself has ended
+			t.attempt, t.execution = t.attempt+1, ""
+		}
+		return nil
+	}
+	if t.state == Running || t.state == Claimed {
 		if e.Execution != t.execution || e.Type == TaskFailed && d.Attempt != t.attempt {
 			return fmt.Errorf("execution %q of attempt %d ends; running is %q of attempt %d", e.Execution, d.Attempt, t.execution, t.attempt)
 		}
-	case e.Type == TaskFailed:
+	}
+	switch e.Type {
+	case TaskFailed:
 		t.attempt = max(t.attempt, 1) // it could not start, or is another run's
+	case TaskDeferred:
+		if d.Block == "" {
+			return fmt.Errorf("it names no block")
+		}
+		t.block = d.Block
 	}
 	return nil
 }
@@ -224,7 +259,7 @@ func (m *Machine) walk(e Edge, n int) {
 
 // end checks that every task has come to its end, and that the run's agrees.
 func (m *Machine) end(e *Event, d *Data) error {
-	for _, s := range []State{Pending, Ready, Running, Retrying} {
+	for _, s := range []State{Pending, Ready, Claimed, Running, Deferred, Retrying} {
 		if n := m.counts[s]; n != 0 {
 			return fmt.Errorf("%d tasks are %s still%s", n, s, m.some(s))
 		}

@@ -28,6 +28,8 @@ func machineLog(text string) []events.Event {
 				d.As = value
 			case name == "x":
 				e.Execution = value
+			case name == "block":
+				d.Block = value
 			case name == "seq":
 				e.Seq = n
 			case name == "run":
@@ -56,7 +58,7 @@ func TestMachine(t *testing.T) {
 	const whole = `run.started
 		task.cached a as=q
 		task.cached n=III as=q
-		task.created n=IIIIIIIII
+		task.created n=IIIIIIIIIIIII
 		task.marked_ready b
 		task.marked_ready c
 		task.marked_ready d
@@ -76,13 +78,35 @@ func TestMachine(t *testing.T) {
 		task.failed g
 		task.retry_scheduled g attempt=II
 		task.failed g attempt=I
-		task.abandoned n=IIII
+		task.marked_ready h
+		task.deferred h block=p
+		task.resumed h block=p
+		task.claimed h attempt=I x=4
+		task.claimed h attempt=I x=5
+		task.started h attempt=I x=5
+		task.failed h attempt=I x=5
+		task.retry_scheduled h attempt=II
+		task.claimed h attempt=II x=6
+		task.started h attempt=II x=6
+		task.deferred h x=6 block=q
+		task.resumed h block=q
+		task.started h attempt=III x=7
+		task.completed h x=7
+		task.marked_ready i
+		task.claimed i attempt=I x=8
+		task.failed i attempt=I x=8
+		task.marked_ready j
+		task.deferred j block=r
+		task.failed j block=r
+		task.marked_ready k
+		task.deferred k block=s
+		task.abandoned n=IIIII
 		run.failed`
 	m, err := follow(machineLog(whole))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := events.Summary{Total: 13, Completed: 6, Cached: 5, Failed: 2, Skipped: 5}
+	want := events.Summary{Total: 17, Completed: 7, Cached: 5, Failed: 4, Skipped: 6}
 	if got := m.Summary(); got != want || m.Ended() != events.RunFailed {
 		t.Errorf("it counts %+v and ends with %s, want %+v", got, m.Ended(), want)
 	}
@@ -110,6 +134,17 @@ func TestMachineRefuses(t *testing.T) {
 		{"another execution's end", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.completed a x=2", `execution "2"`},
 		{"a second attempt at first", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=II", "attempt 1 is due"},
 		{"an attempt left out", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a attempt=I\ntask.retry_scheduled a attempt=III", "after attempt 1"},
+		{"another execution's start", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.claimed a attempt=I x=1\ntask.started a attempt=I x=2", `execution "2" begins`},
+		{"a claim ahead of its turn", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.claimed a attempt=II x=1", "attempt 1 is due"},
+		{"claimed while it runs", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.claimed a attempt=I x=1", `"a" is running`},
+		{"another execution suspends itself", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.deferred a x=2 block=b", `execution "2"`},
+		{"deferred by nothing", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a", "names no block"},
+		{"resumed by another block", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\ntask.resumed a block=c", `block "c" is approved`},
+		{"resumed without waiting", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.resumed a block=c", `"a" is ready`},
+		{"started while it waits", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\ntask.started a attempt=I", `"a" is deferred`},
+		{"the attempt that has suspended itself again", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.deferred a x=1 block=b\ntask.resumed a block=b\ntask.started a attempt=I x=2", "attempt 2 is due"},
+		{"an end with one that waits for somebody", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\nrun.failed", `deferred still, as "a"`},
+		{"an end with a claimed task", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.claimed a attempt=I x=1\nrun.failed", `claimed still, as "a"`},
 		{"too many abandoned", "run.started\ntask.created n=II\ntask.abandoned n=III", "3 tasks are abandoned"},
 		{"an end with a pending task", "run.started\ntask.created n=I\nrun.failed", "1 tasks are pending still"},
 		{"an end with a ready task", "run.started\ntask.created n=I\ntask.marked_ready a\nrun.failed", `1 tasks are ready still, as "a"`},
@@ -136,7 +171,7 @@ func TestDiagram(t *testing.T) {
 		}
 		reached[e.To] = true
 	}
-	if len(reached) != 10 {
-		t.Errorf("%d states are reached, want all ten", len(reached))
+	if len(reached) != 12 {
+		t.Errorf("%d states are reached, want all twelve", len(reached))
 	}
 }

@@ -48,9 +48,11 @@ func newDecoder(file string) *decoder {
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "secrets", "resources", "timeout", "retries", "priority", "version", "description", "image"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "secrets", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
-	retryKeys    = []string{"max", "backoff"}
+	retryKeys    = []string{"max", "backoff", "on", "lost"}
+	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
+	growthKeys   = []string{"memory", "max"}
 	roleNames    = []string{"metrics", "plot", "report"}
 	inputSources = inputKeys[:4]
 )

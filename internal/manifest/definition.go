@@ -192,13 +192,26 @@ type Policy struct {
 	Timeout     time.Duration // 0: none
 	Retries     Retries
 	Resources   Resources
-	Priority    int // greater goes first; 0 unless given
+	OnOOM       Growth   // of the demand for memory, when it ran out
+	Priority    int      // greater goes first; 0 unless given
+	Approve     bool     // a person must say yes before it runs
+	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
+	Queue       string   // where workers find it; "" when not given
+	Labels      []string // what a worker must have to run it
 }
 
 // Retries says how often a failed task is tried again.
 type Retries struct {
 	Max     int           // attempts after the first
 	Backoff time.Duration // wait before the first retry
+	On      []string      // what is worth another attempt: words and exit codes; nil: every failure
+	Lost    int           // attempts after one whose worker was lost, beside Max; 0 when not given, -1: none
+}
+
+// Growth is how a demand grows from one attempt to the next.
+type Growth struct {
+	Factor float64 // more than 1; 0: it stays
+	Max    int64   // bytes; 0: no bound
 }
 
 // Resources are what a task claims while it runs.

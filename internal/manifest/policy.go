@@ -1,13 +1,26 @@
 package manifest
 
-// The ranges of whole numbers that a policy may hold.
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The ranges of numbers that a policy may hold.
 const (
 	maxRetries  = 1_000
 	maxPriority = 1_000_000
+	maxCode     = 255
+	maxGrowth   = 1_000
+	maxLabels   = 32
 )
 
+// policyPlaces are the places of what agrees or disagrees with other parts of a policy.
+type policyPlaces struct{ suspend, onOOM Pos }
+
 // policy reads one of the keys that do not enter a task's key.
-func (d *decoder) policy(where, key string, n *node, p *Policy) {
+func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces) {
 	where += ": " + key
 	switch key {
 	case "description":
@@ -24,6 +37,42 @@ func (d *decoder) policy(where, key string, n *node, p *Policy) {
 		p.Resources = d.resources(where, n)
 	case "priority":
 		p.Priority = d.count(where, n, -maxPriority, maxPriority)
+	case "approve":
+		p.Approve, _ = d.boolean(where, n)
+	case "suspend":
+		at.suspend = n.pos
+		p.Suspend = d.count(where, n, 1, maxCode)
+	case "on_oom":
+		at.onOOM = n.pos
+		p.OnOOM = d.growth(where, n)
+	case "queue":
+		if p.Queue = d.text(where, n); n.kind == stringNode && !ValidName(p.Queue) {
+			d.report.add(n.pos, nameRule, "%s: %q is not the name of a queue", where, clip(p.Queue))
+		}
+	case "labels":
+		p.Labels = d.labels(where, n)
+	}
+}
+
+// consistent compares the parts of a policy that are each in order.
+func (d *decoder) consistent(where string, p *Policy, at *policyPlaces) {
+	r := &p.Retries
+	if p.Suspend != 0 && slices.Contains(r.On, strconv.Itoa(p.Suspend)) {
+		d.report.add(at.suspend, "remove it there, or choose another", "%s: suspend: %d is in retries: on as well, but asks for a pause and is no failure", where, p.Suspend)
+	}
+	if p.OnOOM.Factor == 0 {
+		return
+	}
+	if memory := p.Resources.Memory; memory == 0 {
+		d.report.add(at.onOOM, "add resources: {memory: 2GiB}, or what the first attempt needs", "%s: on_oom: no memory is declared that could grow", where)
+	} else if p.OnOOM.Max > 0 && p.OnOOM.Max <= memory {
+		d.report.add(at.onOOM, "", "%s: on_oom: max is not above resources: memory, so that nothing could grow", where)
+	}
+	switch {
+	case r.Max == 0:
+		d.report.add(at.onOOM, "add retries: {max: 2}", "%s: on_oom: there are no retries, so that no attempt would get more memory", where)
+	case len(r.On) > 0 && !slices.Contains(r.On, "oom"):
+		d.report.add(at.onOOM, "add oom to it", "%s: on_oom: retries: on has no oom, so that no attempt would get more memory", where)
 	}
 }
 
@@ -33,23 +82,160 @@ func (d *decoder) retries(where string, n *node) Retries {
 	case intNode:
 		r.Max = d.count(where, n, 0, maxRetries)
 	case mapNode:
-		given := false
+		before := len(d.report.errs)
+		var most, on, lost *node
 		d.fields(where, n, retryKeys, func(key, v *node) {
 			switch key.text {
 			case "max":
-				given = true
+				most = v
 				r.Max = d.count(where+": max", v, 0, maxRetries)
 			case "backoff":
 				r.Backoff = d.duration(where+": backoff", v)
+			case "on":
+				on = v
+				r.On = d.retryReasons(where+": on", v)
+			case "lost":
+				lost = v
+				if r.Lost = d.count(where+": lost", v, 0, maxRetries); r.Lost == 0 {
+					r.Lost = -1
+				}
 			}
 		})
-		if !given {
+		if most == nil && lost == nil {
 			d.report.add(n.pos, "", "%s: max, the number of retries, is missing", where)
+		}
+		if on == nil || len(d.report.errs) > before {
+			break
+		}
+		has := slices.Contains(r.On, "lost")
+		switch {
+		case has && r.Lost < 0:
+			d.report.add(lost.pos, "remove it from on", "%s: on has lost, but lost is 0", where)
+		case !has && r.Lost > 0:
+			d.report.add(lost.pos, "add lost to it", "%s: on has no lost, so that no attempt follows one whose worker is lost", where)
+		case r.Max == 0 && (len(r.On) > 1 || !has):
+			d.report.add(on.pos, "add max: 2", "%s: on: there are no retries", where)
 		}
 	default:
 		d.wrongType(where, n, "a whole number or a mapping such as {max: 2, backoff: 5s}")
 	}
 	return r
+}
+
+// retryReasons reads what is worth another attempt: words and exit codes.
+func (d *decoder) retryReasons(where string, n *node) []string {
+	if n.kind != listNode {
+		d.wrongType(where, n, "a list such as [timeout, oom, 75]")
+		return nil
+	}
+	if len(n.list) == 0 {
+		d.report.add(n.pos, "leave it out if every failure is worth another attempt, or write retries: 0", "%s: the list is empty", where)
+	}
+	reasons := make([]string, 0, min(len(n.list), len(retryWords)+maxCode))
+	for i := range n.list {
+		item := &n.list[i]
+		switch {
+		case item.kind == intNode && (item.int() < 1 || item.int() > maxCode):
+			d.report.add(item.pos, "", "%s: %d is no exit code of a failure; want a number from 1 to %d", where, item.int(), maxCode)
+			continue
+		case item.kind == stringNode && !slices.Contains(retryWords, item.text):
+			hint := d.suggest(item.text, retryWords)
+			if code, err := strconv.Atoi(item.text); err == nil && code > 0 && code <= maxCode {
+				hint = fmt.Sprintf("for an exit code write %d without quotes", code)
+			}
+			d.report.add(item.pos, hint, "%s: %q is none of %s, or an exit code", where, clip(item.text), strings.Join(retryWords, ", "))
+			continue
+		case item.kind != intNode && item.kind != stringNode:
+			d.wrongType(where, item, "a word or an exit code")
+			continue
+		}
+		reason := d.intern(item.scalarText())
+		if slices.Contains(reasons, reason) {
+			d.report.add(item.pos, "", "%s: %s is here for the second time", where, reason)
+			continue
+		}
+		reasons = append(reasons, reason)
+	}
+	return d.shared.strings(reasons)
+}
+
+// growth reads how the demand for memory grows when it ran out.
+func (d *decoder) growth(where string, n *node) Growth {
+	var g Growth
+	if n.kind != mapNode {
+		d.wrongType(where, n, "a mapping such as {memory: x2, max: 64GiB}")
+		return g
+	}
+	given := false
+	d.fields(where, n, growthKeys, func(key, v *node) {
+		switch key.text {
+		case "memory":
+			given = true
+			g.Factor = d.factor(where+": memory", v)
+		case "max":
+			g.Max = d.size(where+": max", v)
+		}
+	})
+	if !given {
+		d.report.add(n.pos, "add memory: x2", "%s: memory, by how much it grows, is missing", where)
+	}
+	return g
+}
+
+// factor reads "x2" or "x1.5".
+func (d *decoder) factor(where string, n *node) float64 {
+	const want = "a factor such as x2 or x1.5"
+	if n.kind != stringNode {
+		hint := ""
+		if n.kind == intNode || n.kind == floatNode {
+			hint = "write x" + n.scalarText()
+		}
+		d.report.add(n.pos, hint, "%s: want %s, not %s", where, want, n.kind)
+		return 0
+	}
+	digits, ok := strings.CutPrefix(n.text, "x")
+	whole, fraction, dot := strings.Cut(digits, ".")
+	ok = ok && whole != "" && whole[0] != '0' && only(whole, isDigit) && only(fraction, isDigit) && dot == (fraction != "")
+	f, err := strconv.ParseFloat(digits, 64)
+	switch {
+	case !ok:
+		hint := ""
+		if number, cut := strings.CutSuffix(n.text, "x"); cut && number != "" && only(number, isDigit) {
+			hint = "write x" + number
+		}
+		d.report.add(n.pos, hint, "%s: %q is not %s", where, clip(n.text), want)
+		return 0
+	case err != nil || f <= 1 || f > maxGrowth:
+		d.report.add(n.pos, "", "%s: want more than x1, and at most x%d", where, maxGrowth)
+		return 0
+	}
+	return f
+}
+
+// labels reads what a worker must have.
+func (d *decoder) labels(where string, n *node) []string {
+	if n.kind != listNode {
+		d.wrongType(where, n, "a list such as [gpu, big]")
+		return nil
+	}
+	if len(n.list) > maxLabels {
+		d.report.add(n.pos, "", "%s: there are more than %d", where, maxLabels)
+		return nil
+	}
+	labels := make([]string, 0, len(n.list))
+	for i := range n.list {
+		switch item := &n.list[i]; {
+		case item.kind != stringNode:
+			d.wrongType(where, item, "a label")
+		case !ValidName(item.text):
+			d.report.add(item.pos, nameRule, "%s: %q is not a label", where, clip(item.text))
+		case slices.Contains(labels, item.text):
+			d.report.add(item.pos, "", "%s: %q is here for the second time", where, item.text)
+		default:
+			labels = append(labels, d.intern(item.text))
+		}
+	}
+	return d.shared.strings(labels)
 }
 
 func (d *decoder) resources(where string, n *node) Resources {

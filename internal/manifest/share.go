@@ -92,8 +92,13 @@ func (s *sharer) policy(p Policy) *Policy {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
 	h.WriteString(p.Description)
-	maphash.WriteComparable(&h, [...]float64{float64(p.Timeout), float64(p.Retries.Max), float64(p.Retries.Backoff),
-		p.Resources.CPU, float64(p.Resources.Memory), float64(p.Priority)})
+	maphash.WriteComparable(&h, [...]float64{float64(p.Timeout), float64(p.Retries.Max), float64(p.Retries.Backoff), float64(p.Retries.Lost),
+		p.Resources.CPU, float64(p.Resources.Memory), p.OnOOM.Factor, float64(p.OnOOM.Max), float64(p.Priority), float64(p.Suspend)})
+	maphash.WriteComparable(&h, p.Approve)
+	h.WriteString(p.Queue)
+	writeStrings(&h, p.Retries.On)
+	h.WriteByte(1)
+	writeStrings(&h, p.Labels)
 	for _, a := range p.Resources.Other {
 		maphash.WriteComparable(&h, a)
 	}
@@ -109,9 +114,12 @@ func (s *sharer) policy(p Policy) *Policy {
 }
 
 func (p *Policy) equal(q *Policy) bool {
-	return p.Description == q.Description && p.Timeout == q.Timeout && p.Retries == q.Retries && p.Priority == q.Priority &&
+	return p.Description == q.Description && p.Timeout == q.Timeout && p.Priority == q.Priority &&
+		p.Retries.Max == q.Retries.Max && p.Retries.Backoff == q.Retries.Backoff && p.Retries.Lost == q.Retries.Lost &&
+		slices.Equal(p.Retries.On, q.Retries.On) && p.OnOOM == q.OnOOM &&
 		p.Resources.CPU == q.Resources.CPU && p.Resources.Memory == q.Resources.Memory &&
-		slices.Equal(p.Resources.Other, q.Resources.Other)
+		slices.Equal(p.Resources.Other, q.Resources.Other) &&
+		p.Approve == q.Approve && p.Suspend == q.Suspend && p.Queue == q.Queue && slices.Equal(p.Labels, q.Labels)
 }
 
 func writeStrings(h *maphash.Hash, list []string) {

@@ -41,6 +41,7 @@ func (d *decoder) task(key, value *node) {
 	var refs []wire
 	var env Environment
 	var policy Policy
+	var places policyPlaces
 	var run, out bool
 	if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping with at least out and run")
@@ -69,7 +70,7 @@ func (d *decoder) task(key, value *node) {
 			case "image":
 				d.report.add(key.pos, "remove it; the command runs in the environment of the host", "%s: container images are not supported yet", where)
 			default:
-				d.policy(where, key.text, v, &policy)
+				d.policy(where, key.text, v, &policy, &places)
 			}
 		})
 		if !out {
@@ -79,6 +80,9 @@ func (d *decoder) task(key, value *node) {
 			d.report.add(key.pos, "add run: with a command", "%s: there is no command", where)
 		}
 		d.distinctNames(where, &b, refs, &env)
+		if len(d.report.errs) == before {
+			d.consistent(where, &policy, &places)
+		}
 	}
 	b.spec.Env, b.spec.Policy = d.shared.environment(env), d.shared.policy(policy)
 	if d.declare(key, named{task: true, index: -1}); len(d.report.errs) == before && !d.report.full() {

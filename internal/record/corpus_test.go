@@ -12,7 +12,7 @@ var fuzzTargets = []struct{ fuzz, codec string }{
 	{"FuzzDecodeStatus", "status"}, {"FuzzDecodeMetadata", "metadata"}, {"FuzzDecodeDetail", "detail"}, {"FuzzDecodeRun", "run"},
 	{"FuzzDecodeWorkspaceState", "workspace state"}, {"FuzzDecodeLockState", "lock state"}, {"FuzzDecodeTask", "task"},
 	{"FuzzDecodeNode", "node"}, {"FuzzDecodePackage", "package"}, {"FuzzDecodeLink", "link"}, {"FuzzDecodeProof", "proof"},
-	{"FuzzDecodeDurations", "durations"},
+	{"FuzzDecodeDurations", "durations"}, {"FuzzDecodeWorkspaceDeployment", "workspace deployment"},
 	{"FuzzDecodeProvenance", "provenance"}, {"FuzzDecodeExport", "export provenance"}, {"FuzzDecodeRejection", "rejection"},
 	{"FuzzDecodeTombstones", "tombstones"}, {"FuzzDecodePin", "pin"}, {"FuzzDecodeCancellation", "cancellation"},
 }

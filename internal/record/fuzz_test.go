@@ -11,23 +11,24 @@ import (
 
 // The seeds are in testdata/fuzz: one or more of each shape that a record has.
 
-func FuzzDecodeStatus(f *testing.F)         { fuzzCodec(f, "status") }
-func FuzzDecodeMetadata(f *testing.F)       { fuzzCodec(f, "metadata") }
-func FuzzDecodeDetail(f *testing.F)         { fuzzCodec(f, "detail") }
-func FuzzDecodeRun(f *testing.F)            { fuzzCodec(f, "run") }
-func FuzzDecodeWorkspaceState(f *testing.F) { fuzzCodec(f, "workspace state") }
-func FuzzDecodeLockState(f *testing.F)      { fuzzCodec(f, "lock state") }
-func FuzzDecodeTask(f *testing.F)           { fuzzCodec(f, "task") }
-func FuzzDecodeNode(f *testing.F)           { fuzzCodec(f, "node") }
-func FuzzDecodePackage(f *testing.F)        { fuzzCodec(f, "package") }
-func FuzzDecodeLink(f *testing.F)           { fuzzCodec(f, "link") }
-func FuzzDecodeProof(f *testing.F)          { fuzzCodec(f, "proof") }
-func FuzzDecodeProvenance(f *testing.F)     { fuzzCodec(f, "provenance") }
-func FuzzDecodeExport(f *testing.F)         { fuzzCodec(f, "export provenance") }
-func FuzzDecodeRejection(f *testing.F)      { fuzzCodec(f, "rejection") }
-func FuzzDecodeTombstones(f *testing.F)     { fuzzCodec(f, "tombstones") }
-func FuzzDecodePin(f *testing.F)            { fuzzCodec(f, "pin") }
-func FuzzDecodeCancellation(f *testing.F)   { fuzzCodec(f, "cancellation") }
+func FuzzDecodeStatus(f *testing.F)              { fuzzCodec(f, "status") }
+func FuzzDecodeMetadata(f *testing.F)            { fuzzCodec(f, "metadata") }
+func FuzzDecodeDetail(f *testing.F)              { fuzzCodec(f, "detail") }
+func FuzzDecodeRun(f *testing.F)                 { fuzzCodec(f, "run") }
+func FuzzDecodeWorkspaceState(f *testing.F)      { fuzzCodec(f, "workspace state") }
+func FuzzDecodeWorkspaceDeployment(f *testing.F) { fuzzCodec(f, "workspace deployment") }
+func FuzzDecodeLockState(f *testing.F)           { fuzzCodec(f, "lock state") }
+func FuzzDecodeTask(f *testing.F)                { fuzzCodec(f, "task") }
+func FuzzDecodeNode(f *testing.F)                { fuzzCodec(f, "node") }
+func FuzzDecodePackage(f *testing.F)             { fuzzCodec(f, "package") }
+func FuzzDecodeLink(f *testing.F)                { fuzzCodec(f, "link") }
+func FuzzDecodeProof(f *testing.F)               { fuzzCodec(f, "proof") }
+func FuzzDecodeProvenance(f *testing.F)          { fuzzCodec(f, "provenance") }
+func FuzzDecodeExport(f *testing.F)              { fuzzCodec(f, "export provenance") }
+func FuzzDecodeRejection(f *testing.F)           { fuzzCodec(f, "rejection") }
+func FuzzDecodeTombstones(f *testing.F)          { fuzzCodec(f, "tombstones") }
+func FuzzDecodePin(f *testing.F)                 { fuzzCodec(f, "pin") }
+func FuzzDecodeCancellation(f *testing.F)        { fuzzCodec(f, "cancellation") }
 
 // What decodes encodes to the same bytes; the rest is an error that says why.
 func fuzzCodec(f *testing.F, name string) {

@@ -183,7 +183,7 @@ var policies = rapid.Custom(func(t *rapid.T) record.Policy {
 	if rapid.Bool().Draw(t, "default") {
 		return record.Policy{}
 	}
-	return record.Policy{
+	p := record.Policy{
 		Description: texts.Draw(t, "description"), Timeout: millis.Draw(t, "timeout"), Retries: numbers.Draw(t, "retries"),
 		Backoff: millis.Draw(t, "backoff"), CPU: amounts.Draw(t, "cpu"), Memory: numbers.Draw(t, "memory"),
 		Resources: few(rapid.Custom(func(t *rapid.T) record.Amount {
@@ -192,6 +192,13 @@ var policies = rapid.Custom(func(t *rapid.T) record.Policy {
 		Priority: numbers.Draw(t, "priority"), PassEnv: few(texts).Draw(t, "pass"), Secrets: few(texts).Draw(t, "secrets"),
 		OutputKinds: few(envVars).Draw(t, "kinds"),
 	}
+	if rapid.Bool().Draw(t, "handled") {
+		p.RetryOn, p.Lost = few(texts).Draw(t, "on"), rapid.Int64Min(-1).Draw(t, "lost")
+		p.OOM = record.Escalation{Factor: amounts.Draw(t, "factor"), Max: rapid.Int64Min(0).Draw(t, "most")}
+		p.Approve, p.Suspend = rapid.Bool().Draw(t, "approve"), rapid.Int64Range(0, 255).Draw(t, "suspend")
+		p.Queue, p.Labels = texts.Draw(t, "queue"), few(texts).Draw(t, "labels")
+	}
+	return p
 })
 
 var packages = rapid.Custom(func(t *rapid.T) *record.Package {
@@ -202,10 +209,10 @@ var packages = rapid.Custom(func(t *rapid.T) *record.Package {
 				Location: texts.Draw(t, "location"), Executable: rapid.Bool().Draw(t, "executable"), NoExport: rapid.Bool().Draw(t, "no export"),
 				Default: leaves.Draw(t, "default")}
 		}), 0, 4, func(in record.PackageInput) string { return in.Name }).Draw(t, "inputs"),
-		Tasks: few(rapid.Custom(func(t *rapid.T) record.PackageTask {
+		Tasks: rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) record.PackageTask {
 			return record.PackageTask{Name: texts.Draw(t, "name"), Task: hashes.Draw(t, "task"),
 				Output: kinds[record.Kind](4).Draw(t, "output"), Wiring: few(wires).Draw(t, "wiring"), Policy: policies.Draw(t, "policy")}
-		})).Draw(t, "tasks"),
+		}), 0, 4, func(task record.PackageTask) string { return task.Name }).Draw(t, "tasks"),
 	}
 })
 

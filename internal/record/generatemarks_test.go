@@ -1,6 +1,8 @@
 package record_test
 
 import (
+	"slices"
+
 	"pgregory.net/rapid"
 
 	"e3/internal/record"
@@ -53,6 +55,13 @@ var cancellations = rapid.Custom(func(t *rapid.T) *record.Cancellation {
 	return &record.Cancellation{
 		Run: texts.Draw(t, "run"), Holder: texts.Draw(t, "holder"), Since: times.Draw(t, "since"),
 		By: texts.Draw(t, "by"), At: times.Draw(t, "at"), Reason: texts.Draw(t, "reason"),
+	}
+})
+
+var workspaceDeployments = rapid.Custom(func(t *rapid.T) *record.WorkspaceDeployment {
+	return &record.WorkspaceDeployment{
+		ID: texts.Draw(t, "id"), By: texts.Draw(t, "by"), At: times.Draw(t, "at"), File: texts.Draw(t, "file"),
+		Set: slices.Sorted(slices.Values(rapid.SliceOfNDistinct(texts, 0, 4, rapid.ID).Draw(t, "set"))),
 	}
 })
 

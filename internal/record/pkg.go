@@ -77,14 +77,27 @@ type Policy struct {
 	Description string
 	Timeout     time.Duration // 0: none
 	Retries     int64         // further attempts after the first
+	RetryOn     []string      // reasons and exit codes that are worth another attempt; none: all
+	Lost        int64         // further attempts, beside Retries, of one whose worker was lost; 0: three, negative: none
 	Backoff     time.Duration // before the first retry, doubled for each later one
 	CPU         float64       // 0: one
 	Memory      int64         // bytes, 0: not declared
 	Resources   []Amount      // other declared resources
 	Priority    int64         // greater runs first among ready tasks
+	OOM         Escalation    // what the next attempt asks for when memory ran out
+	Approve     bool          // a person says yes before it runs
+	Suspend     int64         // the exit code by which the command asks to be resumed later; 0: none
+	Queue       string        // where workers find it; "": the run's
+	Labels      []string      // what a worker must have
 	PassEnv     []string      // environment variables passed but not hashed
 	Secrets     []string      // the same, masked in logs and never recorded
 	OutputKinds []EnvVar      // entry name → metrics, plot or report
+}
+
+// Escalation is how a demand grows from one attempt to the next.
+type Escalation struct {
+	Factor float64 // of the demand before; 0: it stays
+	Max    int64   // bytes; 0: no bound
 }
 
 // Amount is a named quantity of a resource.
@@ -93,6 +106,7 @@ type Amount struct {
 	Value float64
 }
 
+// isZero says whether a task has no policy, apart from how it is handled.
 func (p *Policy) isZero() bool {
 	return p.Description == "" && p.Timeout == 0 && p.Retries == 0 && p.Backoff == 0 && p.CPU == 0 && p.Memory == 0 &&
 		len(p.Resources) == 0 && p.Priority == 0 && len(p.PassEnv) == 0 && len(p.Secrets) == 0 && len(p.OutputKinds) == 0
@@ -103,14 +117,19 @@ func sourceType() beast2.Type {
 		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null))
 }
 
-// A package with an input that is marked has one field more, so that all others keep the bytes, and the hash, that they
-// had before there were marks.
+// A package with an input that is marked has one field more, and one with a task whose policy says how it
+// is handled has one more than that, so that all others keep the bytes, and the hash, that they had before there were such fields.
 var (
 	packageSchema       = newSchema("package", func() beast2.Type { return beast2.Struct(packageFields()...) })
 	markedPackageSchema = newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(), beast2.F("noExport", beast2.Array(beast2.String)))...)
+		return beast2.Struct(append(packageFields(), marksField())...)
+	})
+	handledPackageSchema = newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(), marksField(), handlingField())...)
 	})
 )
+
+func marksField() beast2.Field { return beast2.F("noExport", beast2.Array(beast2.String)) }
 
 func packageFields() []beast2.Field {
 	str, integer := beast2.String, beast2.Integer
@@ -149,8 +168,12 @@ func (p *Package) Encode() []byte {
 			marked = append(marked, p.Inputs[i].Name)
 		}
 	}
+	handled := p.handled()
 	schema := packageSchema
-	if len(marked) > 0 {
+	switch {
+	case handled > 0:
+		schema = handledPackageSchema
+	case len(marked) > 0:
 		schema = markedPackageSchema
 	}
 	b := schema.begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
@@ -175,8 +198,11 @@ func (p *Package) Encode() []byte {
 		}
 		b = appendPolicy(b, &t.Policy)
 	}
-	if len(marked) > 0 {
+	if len(marked) > 0 || handled > 0 {
 		b = appendStrings(b, marked)
+	}
+	if handled > 0 {
+		b = p.appendHandling(b, handled)
 	}
 	return b
 }
@@ -260,11 +286,15 @@ func (a *allowance) strings(r *beast2.Reader) []string {
 }
 
 func decodePackage(data []byte, a *allowance) (*Package, error) {
+	marked, handled := false, false
 	schema := packageSchema
 	r, err := schema.open(data)
-	isMarked := errors.Is(err, ErrType)
-	if isMarked {
-		schema = markedPackageSchema
+	if errors.Is(err, ErrType) {
+		marked, schema = true, markedPackageSchema
+		r, err = schema.open(data)
+	}
+	if errors.Is(err, ErrType) {
+		handled, schema = true, handledPackageSchema
 		r, err = schema.open(data)
 	}
 	if err != nil {
@@ -307,17 +337,20 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 			break
 		}
 	}
-	if isMarked {
-		readMarks(r, a, p.Inputs)
+	if marked {
+		readMarks(r, a, p.Inputs, handled)
+	}
+	if handled {
+		readHandling(r, a, p.Tasks)
 	}
 	return p, schema.done(r)
 }
 
-// readMarks reads which inputs are marked: at least one, each an input, in their order.
-func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput) {
+// readMarks reads which inputs are marked: each an input, in their order, and at least one unless none may be.
+func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput, none bool) {
 	at := r.Offset()
 	marked := a.strings(r)
-	if len(marked) == 0 {
+	if len(marked) == 0 && !none {
 		r.Failf(at, "no input is marked")
 	}
 	for i := range inputs {

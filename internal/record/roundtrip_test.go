@@ -53,6 +53,7 @@ var codecs = []codec{
 	newCodec("detail", details, (*record.Detail).Encode, record.DecodeDetail),
 	newCodec("run", runs, (*record.Run).Encode, record.DecodeRun),
 	newCodec("workspace state", workspaceStates, (*record.WorkspaceState).Encode, record.DecodeWorkspaceState),
+	newCodec("workspace deployment", workspaceDeployments, (*record.WorkspaceDeployment).Encode, record.DecodeWorkspaceDeployment),
 	newCodec("lock state", lockStates, (*record.LockState).Encode, record.DecodeLockState),
 	newCodec("task", tasks, (*record.Task).Encode, record.DecodeTask),
 	newCodec("node", nodes, record.Node.Encode, record.DecodeNode),
@@ -117,12 +118,15 @@ func TestDecodeOtherType(t *testing.T) {
 		"run":             (&record.Run{}).Encode(),
 		"workspace state": (&record.WorkspaceState{}).Encode(),
 		"lock state":      (&record.LockState{}).Encode(),
-		"task":            (&record.Task{Shell: "true", Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "x"}}}}).Encode(),
-		"node":            record.Node{}.Encode(),
-		"package":         (&record.Package{}).Encode(),
-		"link":            (&record.Link{}).Encode(),
-		"proof":           (&record.Proof{}).Encode(),
-		"durations":       record.Durations{}.Encode(nil),
+
+		"workspace deployment": (&record.WorkspaceDeployment{}).Encode(),
+
+		"task":      (&record.Task{Shell: "true", Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "x"}}}}).Encode(),
+		"node":      record.Node{}.Encode(),
+		"package":   (&record.Package{}).Encode(),
+		"link":      (&record.Link{}).Encode(),
+		"proof":     (&record.Proof{}).Encode(),
+		"durations": record.Durations{}.Encode(nil),
 
 		"provenance":        (&record.Provenance{}).Encode(),
 		"export provenance": (&record.Export{}).Encode(),
@@ -213,6 +217,10 @@ func TestDecodeRefuses(t *testing.T) {
 			record.Tombstones{{OutputHash: "o5"}}.Encode(), "\x01\x02o5", "\x01\x00")},
 		{"more steps than there is room for", errOnly(record.DecodeProvenance), append(
 			bytes.TrimSuffix((&record.Provenance{}).Encode(), []byte{0}), 0xff, 0xff, 0xff, 0xff, 0x0f)},
+		{"deployment with inputs out of order", errOnly(record.DecodeWorkspaceDeployment), (&record.WorkspaceDeployment{Set: []string{"b", "a"}}).Encode()},
+		{"deployment with an input twice", errOnly(record.DecodeWorkspaceDeployment), (&record.WorkspaceDeployment{Set: []string{"a", "a"}}).Encode()},
+		{"deployment from a file without a name", errOnly(record.DecodeWorkspaceDeployment), replace(
+			(&record.WorkspaceDeployment{File: "f5"}).Encode(), "\x01\x02f5", "\x01\x00")},
 		{"negative CPU time", decodeDetail, (&record.Detail{UserCPU: -time.Second}).Encode()},
 	} {
 		t.Run(test.name, func(t *testing.T) {

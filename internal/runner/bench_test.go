@@ -6,9 +6,11 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"e3/internal/runner"
 )
@@ -47,14 +49,21 @@ func BenchmarkStart(b *testing.B) {
 			}
 		}
 	}
-	supervised := func(b *testing.B, spec runner.Spec) {
-		s, err := runner.New(runner.Options{})
+	supervised := func(b *testing.B, spec runner.Spec, outlive *runner.Outlive) {
+		s, err := runner.New(runner.Options{Outlive: outlive})
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer s.Close()
+		var number atomic.Int64
 		run := func() error {
+			spec := spec
+			if outlive != nil {
+				spec.Identity = "workspace/task/" + strconv.FormatInt(number.Add(1), 10)
+				spec.State = make([]byte, 500)
+			}
 			_, err := s.Run(context.Background(), spec)
+			s.Release(spec.Identity)
 			return err
 		}
 		if err := run(); err != nil {
@@ -66,11 +75,12 @@ func BenchmarkStart(b *testing.B) {
 	}
 	spec := runner.Spec{Argv: []string{truePath}, Dir: dir, Env: env, Stdout: out, Stderr: out, Marker: env[3]}
 
-	b.Run("runner", func(b *testing.B) { supervised(b, spec) })
+	b.Run("runner", func(b *testing.B) { supervised(b, spec, nil) })
+	b.Run("runner-outliving", func(b *testing.B) { supervised(b, spec, &runner.Outlive{Dir: dir + "/s", For: time.Hour}) })
 	b.Run("runner-announced", func(b *testing.B) {
 		spec := spec
 		spec.OnStart = func(runner.Process) {}
-		supervised(b, spec)
+		supervised(b, spec, nil)
 	})
 	b.Run("os-exec", func(b *testing.B) {
 		parallel(b, func() error {

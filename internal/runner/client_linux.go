@@ -23,11 +23,13 @@ type backend struct {
 	process *os.Process
 	crash   *os.File // the process's stderr, in memory: says why it ended
 	lanes   []*lane
+	keeping *keeping // nil: the process ends with this one
 	nextID  atomic.Uint64
 	done    chan struct{} // closed when the process is gone and err is set
 
 	mu      sync.Mutex
 	calls   map[uint64]*call
+	release []byte // frames that can wait until something else is sent
 	closing bool
 	err     error // why no further run can work
 }
@@ -50,7 +52,7 @@ type call struct {
 	replies chan reply // room for both replies that a run can get
 }
 
-func startBackend(options Options) (*backend, error) {
+func startBackend(options Options, until time.Duration) (*backend, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -65,31 +67,48 @@ func startBackend(options Options) (*backend, error) {
 		done:  make(chan struct{}),
 		calls: make(map[uint64]*call),
 	}
+	if options.Outlive != nil {
+		if b.keeping, err = newKeeping(options.Outlive, until); err != nil {
+			b.free()
+			return nil, err
+		}
+		defer b.keeping.closeFiles()
+	}
 	files := []*os.File{null, null, b.crash}
 	defer func() {
-		for _, file := range files[3:] {
+		for _, file := range files[firstLane:][:len(b.lanes)] {
 			file.Close()
 		}
 	}()
 	for range options.Spawners {
 		ours, theirs, err := newLane()
 		if err != nil {
-			b.release()
+			b.free()
 			return nil, err
 		}
 		b.lanes = append(b.lanes, ours)
 		files = append(files, theirs)
 	}
+	if b.keeping != nil {
+		files = append(files, b.keeping.files...)
+	}
 
 	// Two more than the lanes, which wait in system calls most of the time.
-	b.process, err = os.StartProcess("/proc/self/exe", helperArgs(len(b.lanes)), &os.ProcAttr{
+	env := []string{"GOMAXPROCS=" + strconv.Itoa(len(b.lanes)+2)}
+	if options, ok := os.LookupEnv("GORACE"); ok { // of the race detector, for a program that was built with it
+		env = append(env, "GORACE="+options)
+	}
+	b.process, err = os.StartProcess("/proc/self/exe", helperArgs(len(b.lanes), b.keeping), &os.ProcAttr{
 		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=" + strconv.Itoa(len(b.lanes)+2)},
+		Env:   env,
 		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		b.release()
+		b.free()
+		if b.keeping != nil {
+			b.keeping.removeSocket()
+		}
 		return nil, err
 	}
 	go b.receive()
@@ -117,7 +136,7 @@ func newLane() (ours *lane, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-func (b *backend) release() {
+func (b *backend) free() {
 	b.crash.Close()
 	for _, l := range b.lanes {
 		l.file.Close()
@@ -132,7 +151,11 @@ func (b *backend) lost() bool {
 
 // run returns a bare syscall.Errno when the command could not start.
 func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() hostIdentity) (Result, error) {
-	if argumentBytes(spec)+len(path)+len(spec.Dir)+len(spec.Marker)+8*(len(spec.Argv)+len(spec.Env)+32) > maxFrame {
+	var mask []string
+	if b.keeping != nil {
+		mask = spec.Mask
+	}
+	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
 		return Result{}, syscall.E2BIG
 	}
 	request := spawnRequest{
@@ -145,16 +168,20 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 		marker:        spec.Marker,
 		argv:          spec.Argv,
 		env:           spec.Env,
+		mask:          mask,
+		identity:      spec.Identity,
+		state:         string(spec.State),
 	}
 	var fds [2]int
 	files := request.attach(spec, fds[:0])
 	c := &call{lane: b.leastBusy(), marker: spec.Marker, replies: make(chan reply, 2)}
-	if err := b.register(request.id, c); err != nil {
+	released, err := b.register(request.id, c)
+	if err != nil {
 		return Result{}, err
 	}
 	defer b.unregister(request.id, c)
 
-	if err := c.lane.sendSpawn(&request, files); err != nil {
+	if err := c.lane.sendSpawn(released, &request, files); err != nil {
 		return Result{}, b.sendFailed(err)
 	}
 	cancelled := ctx.Done()
@@ -169,10 +196,15 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 				h := host()
 				spec.OnStart(Process{PID: int(r.pid), StartTime: r.startTicks,
 					BootID: h.bootID, PIDNamespace: h.pidNamespace, Host: h.name})
+			case r.kind == kindFailed && r.flags&flagExpired != 0:
+				return Result{}, ErrExpired
+			case r.kind == kindFailed && syscall.Errno(r.status) == errIdentity:
+				return Result{}, &StartError{Op: OpSpec, Path: spec.Argv[0], Err: errIdentity,
+					detail: fmt.Sprintf("another command with the identity %q still runs", spec.Identity)}
 			case r.kind == kindFailed:
 				return Result{}, syscall.Errno(r.status)
 			default:
-				return r.result(), nil
+				return r.outcome()
 			}
 		case <-cancelled:
 			cancelled = nil
@@ -211,6 +243,7 @@ func (r *reply) result() Result {
 		ExitCode:  status.ExitStatus(), // -1 when signalled
 		TimedOut:  r.flags&flagTimedOut != 0,
 		Cancelled: r.flags&flagCancelled != 0,
+		OOM:       r.flags&flagOOM != 0,
 		UserCPU:   r.userCPU,
 		SystemCPU: r.systemCPU,
 		PeakRSS:   r.peakRSS,
@@ -221,6 +254,18 @@ func (r *reply) result() Result {
 		result.Signal = status.Signal()
 	}
 	return result
+}
+
+// outcome is what Run returns for an end.
+func (r *reply) outcome() (Result, error) {
+	var err error
+	switch {
+	case r.flags&flagExpired != 0:
+		err = ErrExpired
+	case r.maskErrno != 0:
+		err = fmt.Errorf("runner: write masked output: %w", syscall.Errno(r.maskErrno))
+	}
+	return r.result(), err
 }
 
 // leastBusy spreads the runs, so that two starts seldom wait for each other.
@@ -235,18 +280,20 @@ func (b *backend) leastBusy() *lane {
 	return best
 }
 
-func (b *backend) register(id uint64, c *call) error {
+// register returns what is to be sent first.
+func (b *backend) register(id uint64, c *call) (released []byte, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil && !b.closing {
 		b.calls[id] = c
-		return nil
+		released, b.release = b.release, nil
+		return released, nil
 	}
 	c.lane.busy.Add(-1)
 	if b.closing {
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	return b.err
+	return nil, b.err
 }
 
 func (b *backend) unregister(id uint64, c *call) {
@@ -265,14 +312,15 @@ func (b *backend) sendFailed(err error) error {
 	return fmt.Errorf("runner: send to the supervisor process: %w", err)
 }
 
-func (l *lane) sendSpawn(r *spawnRequest, fds []int) error {
+// sendSpawn sends a request, after the frames before it.
+func (l *lane) sendSpawn(before []byte, r *spawnRequest, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.buf = appendSpawn(l.buf[:0], r)
+	l.buf = appendSpawn(append(l.buf[:0], before...), r)
 	err := l.send(rights)
 	if cap(l.buf) > 256<<10 {
 		l.buf = nil // do not keep a huge argument list's memory
@@ -284,6 +332,14 @@ func (l *lane) sendCancel(id uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.buf = appendCancel(l.buf[:0], id)
+	return l.send(nil)
+}
+
+// sendFrame sends a frame without descriptors.
+func (l *lane) sendFrame(frame []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buf = append(l.buf[:0], frame...)
 	return l.send(nil)
 }
 
@@ -408,7 +464,7 @@ func (b *backend) finish(cause error, state *os.ProcessState, waitErr error) {
 		close(c.replies)
 	}
 	b.mu.Unlock()
-	b.release()
+	b.free()
 	close(b.done)
 }
 
@@ -436,6 +492,10 @@ func (b *backend) close() error {
 	b.mu.Lock()
 	b.closing = true
 	b.mu.Unlock()
+	if b.keeping != nil {
+		// So that this is not taken for a death. When it cannot be sent, the process is gone.
+		_ = b.lanes[0].sendFrame(appendClose(nil))
+	}
 	for _, l := range b.lanes {
 		// Half-closing is what the death of this process looks like to the
 		// supervisor, while its last replies still arrive.

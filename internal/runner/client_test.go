@@ -27,6 +27,15 @@ func TestMain(m *testing.M) {
 	if os.Args[0] == clientName {
 		os.Exit(clientMain(os.Args[1:]))
 	}
+	for name, main := range map[string]func(string) error{workerName: workerMain, strangerName: strangerMain} {
+		if os.Args[0] == name {
+			if err := main(os.Args[1]); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
 	os.Exit(m.Run())
 }
 

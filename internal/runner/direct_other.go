@@ -22,7 +22,7 @@ type backend struct {
 	ended   sync.WaitGroup
 }
 
-func startBackend(Options) (*backend, error) {
+func startBackend(Options, time.Duration) (*backend, error) {
 	g, err := newGuard()
 	if err != nil {
 		return nil, err

@@ -18,8 +18,11 @@ const helperName = "e3-supervisor"
 // firstLane is the number of the first lane's descriptor in the supervisor.
 const firstLane = 3
 
-func helperArgs(lanes int) []string {
-	return []string{helperName, strconv.Itoa(lanes), "for", strconv.Itoa(os.Getpid())}
+// helperArgs are the arguments of the supervisor. After its lanes it inherits what
+// keeping takes, if it is to outlive its client.
+func helperArgs(lanes int, keeping *keeping) []string {
+	args := []string{helperName, strconv.Itoa(lanes), "for", strconv.Itoa(os.Getpid())}
+	return append(args, keeping.args()...)
 }
 
 func isHelper() bool { return len(os.Args) > 0 && os.Args[0] == helperName }
@@ -35,11 +38,12 @@ func Main() {
 	if len(os.Args) > 1 {
 		lanes, _ = strconv.Atoi(os.Args[1])
 	}
-	if lanes < 1 {
+	keeping, ok := parseKeeping(os.Args)
+	if lanes < 1 || !ok {
 		fmt.Fprintln(os.Stderr, helperName+": this command is started by e3 itself")
 		os.Exit(2)
 	}
-	if err := serve(lanes); err != nil {
+	if err := serve(lanes, keeping); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", helperName, err)
 	}
 	os.Exit(1)
@@ -47,7 +51,7 @@ func Main() {
 
 // serve prepares the process, starts the threads and never returns without an
 // error.
-func serve(lanes int) error {
+func serve(lanes int, keeping *keeping) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the adopter of orphans: %w", err)
 	}
@@ -56,7 +60,8 @@ func serve(lanes int) error {
 		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	}
 	syscall.Umask(0o022)
-	closeInherited(firstLane + lanes)
+	inherited := firstLane + lanes + keeping.descriptors()
+	closeInherited(inherited)
 
 	// Caught and dropped, not ignored: an ignored signal stays ignored in the
 	// commands, a caught one is set back to its default there. The last four are
@@ -69,12 +74,21 @@ func serve(lanes int) error {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
 	// All of them before the first command starts, which would inherit the others.
-	for i := range lanes {
-		unix.CloseOnExec(firstLane + i)
+	for fd := firstLane; fd < inherited; fd++ {
+		unix.CloseOnExec(fd)
 	}
 	s := newServer(null, lanes)
-	for i := range lanes {
-		go s.serveLane(firstLane + i)
+	servers := make([]*laneServer, lanes)
+	for i := range servers {
+		servers[i] = s.newLane(firstLane + i)
+	}
+	if keeping != nil {
+		if err := s.keep(keeping, servers, firstLane+lanes); err != nil {
+			return err
+		}
+	}
+	for _, l := range servers {
+		go l.serve()
 	}
 	select {}
 }

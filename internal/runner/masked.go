@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -57,7 +58,8 @@ type pump struct {
 	r, w *os.File
 	mask *MaskWriter
 	done chan struct{}
-	err  error // of the destination; valid when done
+	err  error    // of the destination; valid when done
+	to   *os.File // closed with the pump; nil: the destination is the caller's
 }
 
 func newPump(to *os.File, secrets []string) (*pump, error) {
@@ -106,7 +108,25 @@ func (p *pump) finish() error {
 	return p.err
 }
 
+// finishPumps ends the pumps of a command that has ended, and returns the first errno.
+func finishPumps(pumps []*pump) (errno uint32) {
+	for _, p := range pumps {
+		if err := p.finish(); err != nil && errno == 0 {
+			number, ok := errors.AsType[syscall.Errno](err)
+			if !ok {
+				number = syscall.EIO
+			}
+			errno = uint32(number)
+		}
+		p.close()
+	}
+	return errno
+}
+
 func (p *pump) close() {
 	p.w.Close()
 	p.r.Close()
+	if p.to != nil {
+		p.to.Close()
+	}
 }

@@ -27,6 +27,14 @@ const (
 	kindStarted                        // supervisor: it runs
 	kindFailed                         // supervisor: it could not start
 	kindEnded                          // supervisor: it ended
+
+	// Of commands that may outlive their client. An adopter is a client too, except that
+	// it starts nothing.
+	kindExtend   // client: they may run until then
+	kindRelease  // client: forget that one
+	kindClose    // client: kill everything and end
+	kindHandover // supervisor: who it is, and how many commands follow
+	kindOrphan   // supervisor: one of them
 )
 
 // Flags of a spawn request.
@@ -41,6 +49,8 @@ const (
 const (
 	flagTimedOut = 1 << iota
 	flagCancelled
+	flagExpired // also of kindFailed: nobody had extended the supervisor
+	flagOOM     // the kernel killed it because memory ran out
 )
 
 var errMessage = errors.New("malformed message")
@@ -57,6 +67,9 @@ type spawnRequest struct {
 	marker        string
 	argv          []string
 	env           []string
+	mask          []string // with flagStdout or flagStderr
+	identity      string   // empty: the command dies with its client
+	state         string
 }
 
 // descriptors is how many descriptors are attached to the request.
@@ -84,9 +97,10 @@ type reply struct {
 	peakRSS    int64 // bytes
 	started    int64 // Unix nanoseconds
 	ended      int64
+	maskErrno  uint32 // why masked output could not be written; 0: it was
 }
 
-const replySize = frameHeader + 1 + 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8
+const replySize = frameHeader + 1 + 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4
 
 // appendFrame begins a frame at the end of b; finishFrame sets its length.
 func appendFrame(b []byte, kind messageKind) []byte {
@@ -124,6 +138,9 @@ func appendSpawn(b []byte, r *spawnRequest) []byte {
 	b = appendString(b, r.marker)
 	b = appendStrings(b, r.argv)
 	b = appendStrings(b, r.env)
+	b = appendStrings(b, r.mask)
+	b = appendString(b, r.identity)
+	b = appendString(b, r.state)
 	return finishFrame(b, start)
 }
 
@@ -147,6 +164,7 @@ func appendReply(b []byte, r *reply) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.peakRSS))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.started))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.ended))
+	b = binary.LittleEndian.AppendUint32(b, r.maskErrno)
 	return finishFrame(b, start)
 }
 
@@ -228,6 +246,9 @@ func decodeSpawn(body []byte) (*spawnRequest, error) {
 		marker:        c.string(),
 		argv:          c.strings(),
 		env:           c.strings(),
+		mask:          c.strings(),
+		identity:      c.string(),
+		state:         c.string(),
 	}
 	if err := c.end(); err != nil {
 		return nil, fmt.Errorf("spawn request: %w", err)
@@ -261,5 +282,6 @@ func decodeReply(kind messageKind, body []byte) (reply, error) {
 		peakRSS:    int64(le.Uint64(body[41:])),
 		started:    int64(le.Uint64(body[49:])),
 		ended:      int64(le.Uint64(body[57:])),
+		maskErrno:  le.Uint32(body[65:]),
 	}, nil
 }

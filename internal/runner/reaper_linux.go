@@ -21,6 +21,9 @@ func (l *laneServer) reap(t *task, now time.Time) bool {
 	var usage syscall.Rusage
 	l.reaping.Lock()
 	got, err := wait4(t.pid, &status, syscall.WNOHANG, &usage)
+	if got == t.pid && t.kept != nil {
+		t.kept.pid.Store(0)
+	}
 	l.reaping.Unlock()
 	if err != nil {
 		fatal(fmt.Errorf("wait for process %d: %w", t.pid, err))
@@ -42,6 +45,9 @@ func (l *laneServer) reap(t *task, now time.Time) bool {
 		peakRSS:   int64(usage.Maxrss) << 10,
 		started:   t.started.UnixNano(),
 		ended:     now.UnixNano(),
+	}
+	if t.flags == 0 && l.oom.killed(status, t.started) {
+		t.end.flags |= flagOOM
 	}
 	t.drainUntil = now.Add(drainLimit)
 	return true
@@ -71,7 +77,7 @@ func (l *laneServer) drain(now time.Time) {
 		if l.closing.IsZero() && !t.isGone() && now.Before(t.drainUntil) {
 			return false
 		}
-		l.send(&t.end)
+		l.answer(t)
 		return true
 	})
 }
@@ -101,6 +107,21 @@ func (s *server) collectOrphans(ended []*task) {
 			}
 		}
 	}
+}
+
+// killOrphans kills the adopted processes and reports whether there were any.
+func (s *server) killOrphans() bool {
+	s.reaping.Lock()
+	defer s.reaping.Unlock()
+	found := false
+	for _, pid := range s.orphans() {
+		if got, _ := wait4(pid, nil, syscall.WNOHANG, nil); got == pid {
+			continue
+		}
+		found = true
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	return found
 }
 
 // orphans lists the adopted processes. They are children of the main thread, which
@@ -144,6 +165,9 @@ func (s *server) finish() {
 			var status syscall.WaitStatus
 			got, err := wait4(-1, &status, syscall.WNOHANG, nil)
 			if err == syscall.ECHILD {
+				if s.keeper != nil {
+					s.keeper.leave()
+				}
 				os.Exit(0)
 			}
 			if got <= 0 {

@@ -12,6 +12,10 @@
 // and the runs in flight fail with [ErrSupervisorLost]. The next Run starts another
 // supervisor.
 //
+// With [Outlive] the supervisor process goes on when e3 dies, and so do the commands
+// that have an identity: until another process adopts them, but only for the time that
+// their owner had been given. See outlive.go.
+//
 // The binary must call [Main] before anything else, and so must TestMain of every
 // package whose tests run commands.
 //
@@ -58,6 +62,9 @@ type Options struct {
 	// Spawners is how many commands can be in the act of starting at the same
 	// time (not how many can run). Zero means one per usable CPU, at most 8.
 	Spawners int
+
+	// Outlive, if set, lets commands with an Identity outlive this process.
+	Outlive *Outlive
 }
 
 // Spec says what to run and how.
@@ -90,7 +97,8 @@ type Spec struct {
 	Grace time.Duration
 
 	// Mask lists secret values. When it is not empty, the output passes through
-	// a MaskWriter in this process on its way to Stdout and Stderr.
+	// a MaskWriter on its way to Stdout and Stderr: in this process, or in the
+	// supervisor if that may outlive this one.
 	Mask []string
 
 	// OnStart, if set, is called with the identity of the running process, by
@@ -100,6 +108,15 @@ type Spec struct {
 	// OnStartAfter delays OnStart; a command that ends earlier is not announced.
 	// Starting and ending a short command is cheaper that way.
 	OnStartAfter time.Duration
+
+	// Identity, with Options.Outlive, lets the command outlive this process, under a name that no
+	// other live command of the Supervisor has (up to 1 KiB). Its end is kept until Release. Empty,
+	// or without Outlive, the command dies with this process.
+	Identity string
+
+	// State is what an adopter needs to know about a command with an Identity. The supervisor keeps
+	// it in memory and does not look at it. Up to MaxState bytes.
+	State []byte
 }
 
 // Result is how a command ended.
@@ -111,6 +128,10 @@ type Result struct {
 	// TimedOut and Cancelled say that the command was told to stop, and why; the
 	// first reason counts. The command may still have ended with any code.
 	TimedOut, Cancelled bool
+
+	// OOM says that the kernel killed the command because memory ran out, or a process whose death
+	// made the command, a shell, exit with 137. Never set outside of Linux.
+	OOM bool
 
 	// UserCPU and SystemCPU cover the command and the children that it waited for.
 	UserCPU, SystemCPU time.Duration
@@ -135,7 +156,9 @@ type Supervisor struct {
 
 	mu      sync.Mutex
 	closed  bool
-	backend *backend // nil until the first Run, and after the loss of one
+	backend *backend      // nil until the first Run, and after the loss of one
+	until   time.Duration // by Elapsed, until when commands with an Identity may run
+	adopted map[*adoption]struct{}
 }
 
 // New returns a Supervisor. It starts no process: the first Run does.
@@ -146,13 +169,21 @@ func New(options Options) (*Supervisor, error) {
 	if isHelper() {
 		return nil, errors.New("runner: this process was started as a supervisor, but main or TestMain does not call runner.Main first")
 	}
+	if err := options.Outlive.validate(); err != nil {
+		return nil, err
+	}
 	if options.Grace == 0 {
 		options.Grace = DefaultGrace
 	}
 	if options.Spawners == 0 {
 		options.Spawners = min(runtime.GOMAXPROCS(0), 8)
 	}
-	return &Supervisor{options: options, host: sync.OnceValue(localHost)}, nil
+	s := &Supervisor{options: options, host: sync.OnceValue(localHost)}
+	if options.Outlive != nil {
+		s.until = Elapsed() + options.Outlive.For
+		s.adopted = make(map[*adoption]struct{})
+	}
+	return s, nil
 }
 
 // Run starts the command, waits for its end and returns how it ended. When ctx is
@@ -166,7 +197,8 @@ func New(options Options) (*Supervisor, error) {
 // The error is nil whenever the command ran to an end that is known, however it
 // ended. It is a *StartError when the command could not start (nothing ran),
 // ctx's error when ctx was done before the start, ErrSupervisorLost or ErrClosed.
-// An error from writing masked output comes together with the Result.
+// An error from writing masked output comes together with the Result, and so does
+// ErrExpired, with the Result Cancelled.
 func (s *Supervisor) Run(ctx context.Context, spec Spec) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("runner: not started: %w", context.Cause(ctx))
@@ -184,13 +216,16 @@ func (s *Supervisor) Run(ctx context.Context, spec Spec) (Result, error) {
 	case spec.Grace < 0:
 		spec.Grace = 0
 	}
-	if len(spec.Mask) == 0 {
+	if !s.outlives(&spec) {
+		spec.Identity, spec.State = "", nil
+	}
+	if len(spec.Mask) == 0 || masksInSupervisor && s.options.Outlive != nil {
 		return s.run(ctx, path, &spec)
 	}
 	return s.runMasked(ctx, path, &spec)
 }
 
-// run runs a validated command whose output needs no masking.
+// run runs a validated command whose output needs no masking in this process.
 func (s *Supervisor) run(ctx context.Context, path string, spec *Spec) (Result, error) {
 	b, err := s.connect()
 	if err != nil {
@@ -212,7 +247,7 @@ func (s *Supervisor) connect() (*backend, error) {
 	if s.backend != nil && !s.backend.lost() {
 		return s.backend, nil
 	}
-	b, err := startBackend(s.options)
+	b, err := startBackend(s.options, s.until)
 	if err != nil {
 		return nil, fmt.Errorf("runner: start the supervisor process: %w", err)
 	}
@@ -228,7 +263,12 @@ func (s *Supervisor) Close() error {
 	b := s.backend
 	s.closed = true
 	s.backend = nil
+	adopted := s.adopted
+	s.adopted = nil
 	s.mu.Unlock()
+	for a := range adopted {
+		a.close()
+	}
 	if b == nil {
 		return nil
 	}
@@ -264,5 +304,5 @@ func (spec *Spec) validate() error {
 	if spec.Timeout < 0 || spec.OnStartAfter < 0 {
 		return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL, detail: "a duration is negative"}
 	}
-	return nil
+	return spec.validateIdentity()
 }

@@ -174,13 +174,12 @@ func explainStart(err error, path string, spec *Spec) error {
 }
 
 // argumentBytes is the size of arguments and environment, terminators included.
-func argumentBytes(spec *Spec) int {
+func argumentBytes(spec *Spec) int { return stringBytes(spec.Argv) + stringBytes(spec.Env) }
+
+func stringBytes(list []string) int {
 	total := 0
-	for _, arg := range spec.Argv {
-		total += len(arg) + 1
-	}
-	for _, entry := range spec.Env {
-		total += len(entry) + 1
+	for _, s := range list {
+		total += len(s) + 1
 	}
 	return total
 }

@@ -47,19 +47,31 @@ type server struct {
 	// is signalled, whose pid could otherwise be reused meanwhile.
 	reaping sync.Mutex
 
-	running atomic.Int32 // lanes whose client has not gone away
+	running atomic.Int32 // lanes that have not ended
+
+	oom *oomCounter
+
+	keeper *keeper // of the commands that may outlive the client; nil: all die with it
 }
 
 // laneServer serves one socket. Only its thread uses it.
 type laneServer struct {
 	*server
 	in       laneReader
+	out      []byte        // replies that the socket has no room for
 	tasks    []*task       // running
-	fds      []unix.PollFd // the socket, then a process descriptor for each of tasks
+	fds      []unix.PollFd // the socket, the inbox, then a process descriptor for each of tasks
 	draining []*task       // reaped, but something of them may be left
-	closing  time.Time     // when the client was found gone; zero: it is there
+	masking  int           // commands of which only masked output is left to write
+	gone     bool          // the client
+	closing  time.Time     // when the lane began to end; zero: it does not
 	swept    time.Time     // when orphans were last collected
+
+	inbox inbox // what other threads ask for
 }
+
+// taskFDs is where the tasks begin in laneServer.fds.
+const taskFDs = 2
 
 // task is one command, from its start to the end of its process group.
 type task struct {
@@ -72,6 +84,8 @@ type task struct {
 	announce time.Time // when to tell the client that it runs; zero: never
 	deadline time.Time // when to send the next signal; zero: never
 	flags    byte      // why it was told to stop; 0: it was not
+	pumps    []*pump   // of masked output
+	kept     *kept     // nil: it dies with the client
 
 	end        reply     // once it is reaped
 	drainUntil time.Time // when to give up waiting for the rest
@@ -79,7 +93,7 @@ type task struct {
 }
 
 func newServer(null, lanes int) *server {
-	s := &server{null: null, children: -1}
+	s := &server{null: null, children: -1, oom: newOOMCounter()}
 	s.running.Store(int32(lanes))
 	if fd, err := unix.Open(mainThreadChildren(), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
 		s.children = fd
@@ -87,36 +101,44 @@ func newServer(null, lanes int) *server {
 	return s
 }
 
-// serveLane carries out one lane's requests until the client goes away and the
-// commands of the lane have ended. The last lane ends the process.
-func (s *server) serveLane(fd int) {
+func (s *server) newLane(fd int) *laneServer {
+	return &laneServer{server: s, in: laneReader{fd: fd}, fds: []unix.PollFd{
+		{Fd: int32(fd), Events: unix.POLLIN},
+		{Fd: -1, Events: unix.POLLIN},
+	}}
+}
+
+// serve carries out the lane's requests until the client goes away and the commands
+// of the lane have ended. The last lane ends the process.
+func (l *laneServer) serve() {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
 		// The main thread must not start commands: orphans become its children,
 		// so that their list is in one place and usually empty.
-		go s.serveLane(fd)
+		go l.serve()
 		select {}
 	}
 	// Commands inherit the mask of the thread that starts them.
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil); err != nil {
 		fatal(fmt.Errorf("clear the signal mask: %w", err))
 	}
-	l := &laneServer{server: s, in: laneReader{fd: fd}}
-	l.fds = []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for l.closing.IsZero() || len(l.tasks) > 0 && time.Since(l.closing) < closeLimit {
+	for l.closing.IsZero() || len(l.tasks)+l.masking > 0 && time.Since(l.closing) < closeLimit {
 		l.wait()
-		if l.closing.IsZero() {
+		if !l.gone {
 			if err := l.request(); err != nil {
 				if !errors.Is(err, io.EOF) {
 					fmt.Fprintf(os.Stderr, "%s: %v\n", helperName, err)
 				}
-				l.shutdown()
+				l.hangUp()
 			}
+		}
+		if l.fds[1].Revents != 0 {
+			l.inbox.work()
 		}
 		l.look(time.Now())
 	}
-	if s.running.Add(-1) == 0 {
-		s.finish()
+	if l.running.Add(-1) == 0 {
+		l.finish()
 	}
 	select {}
 }
@@ -136,10 +158,10 @@ func (l *laneServer) wait() {
 
 // timeout is the time until something is due; nil if nothing is.
 func (l *laneServer) timeout(now time.Time) *unix.Timespec {
-	if l.in.pending() && l.closing.IsZero() {
+	if l.in.pending() && !l.gone {
 		return &unix.Timespec{}
 	}
-	if len(l.tasks)+len(l.draining) == 0 {
+	if len(l.tasks)+len(l.draining) == 0 && l.closing.IsZero() {
 		return nil
 	}
 	next := sweepInterval
@@ -169,7 +191,10 @@ func (l *laneServer) request() error {
 	if l.fds[0].Revents&unix.POLLHUP != 0 {
 		return io.EOF // whatever it still wanted
 	}
-	if l.fds[0].Revents != 0 && !l.in.pending() {
+	if l.fds[0].Revents&unix.POLLOUT != 0 {
+		l.flush()
+	}
+	if l.fds[0].Revents&^unix.POLLOUT != 0 && !l.in.pending() {
 		if err := l.in.fill(); err != nil {
 			return err
 		}
@@ -198,14 +223,22 @@ func (l *laneServer) request() error {
 		if err != nil {
 			return err
 		}
-		for _, t := range l.tasks {
-			if t.id == id {
-				t.stop(flagCancelled, time.Now())
-			}
-		}
+		l.cancel(id)
 		return nil
 	default:
-		return fmt.Errorf("%w: request of kind %d", errMessage, kind)
+		if l.keeper == nil {
+			return fmt.Errorf("%w: request of kind %d", errMessage, kind)
+		}
+		return l.keeper.request(kind, body, false)
+	}
+}
+
+// cancel stops a command.
+func (l *laneServer) cancel(id uint64) {
+	for _, t := range l.tasks {
+		if t.id == id {
+			t.stop(flagCancelled, time.Now())
+		}
 	}
 }
 
@@ -220,7 +253,20 @@ func (l *laneServer) spawn(r *spawnRequest, fds []int) {
 	} else if r.flags&flagMerged != 0 {
 		stderr = stdout
 	}
+	l.oom.look()
 	t := &task{id: r.id, pidfd: -1, marker: r.marker, grace: r.grace, started: time.Now()}
+	if l.keeper != nil {
+		refused := l.keeper.begin(l, t, r)
+		if refused == nil && len(r.mask) > 0 {
+			if stdout, stderr, refused = t.maskOutput(r, stdout, stderr); refused != nil {
+				l.keeper.abandon(t)
+			}
+		}
+		if refused != nil {
+			l.send(refused)
+			return
+		}
+	}
 	pid, err := syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
 		Dir:   r.dir,
 		Env:   r.env,
@@ -232,10 +278,16 @@ func (l *laneServer) spawn(r *spawnRequest, fds []int) {
 		if !errors.As(err, &errno) {
 			errno = unix.EINVAL
 		}
+		if l.keeper != nil {
+			l.keeper.abandon(t)
+		}
 		l.send(&reply{kind: kindFailed, id: r.id, status: uint32(errno)})
 		return
 	}
 	t.pid = pid
+	if t.kept != nil {
+		t.kept.pid.Store(int64(pid))
+	}
 	if r.timeout > 0 {
 		t.deadline = t.started.Add(r.timeout)
 	}
@@ -262,9 +314,9 @@ func (l *laneServer) announce(t *task) {
 func (l *laneServer) look(now time.Time) {
 	for i := 0; i < len(l.tasks); {
 		t := l.tasks[i]
-		if (t.pidfd < 0 || l.fds[i+1].Revents != 0) && l.reap(t, now) {
+		if (t.pidfd < 0 || l.fds[i+taskFDs].Revents != 0) && l.reap(t, now) {
 			l.tasks = slices.Delete(l.tasks, i, i+1)
-			l.fds = slices.Delete(l.fds, i+1, i+2)
+			l.fds = slices.Delete(l.fds, i+taskFDs, i+taskFDs+1)
 			l.draining = append(l.draining, t)
 			continue
 		}
@@ -280,6 +332,7 @@ func (l *laneServer) look(now time.Time) {
 		l.drain(now)
 	} else if len(l.tasks) > 0 && now.Sub(l.swept) > sweepInterval {
 		l.swept = now
+		l.oom.look()
 		l.collectOrphans(nil)
 	}
 }
@@ -304,37 +357,116 @@ func (t *task) stop(reason byte, now time.Time) {
 	_ = unix.Kill(-t.pid, unix.SIGCONT) // a stopped process could not handle TERM
 }
 
+// abort ends t without a grace. The first reason counts.
+func (t *task) abort(reason byte) {
+	if t.flags == 0 {
+		t.flags = reason
+	}
+	t.deadline = time.Time{}
+	t.kill()
+}
+
 // kill ends t's process group. The kernel does this in one step: no member can
 // fork its way out.
 func (t *task) kill() { _ = unix.Kill(-t.pid, unix.SIGKILL) }
 
-// send writes a reply. When that fails the client is gone, which the next request
-// shows.
+// answer is called when nothing is left of t.
+func (l *laneServer) answer(t *task) {
+	if len(t.pumps) == 0 {
+		l.report(t)
+		return
+	}
+	// The rest of its output may have to wait for whoever reads it.
+	l.masking++
+	go func() {
+		errno := finishPumps(t.pumps)
+		l.inbox.post(func() {
+			l.masking--
+			t.end.maskErrno = errno
+			l.report(t)
+		})
+	}()
+}
+
+// report tells whoever wants to know how t ended.
+func (l *laneServer) report(t *task) {
+	if l.keeper != nil {
+		l.keeper.ended(t)
+	}
+	l.send(&t.end)
+}
+
+// send writes a reply, and keeps what the socket has no room for: a client that stands
+// still must not stop the lane. When it fails the client is gone, which the next
+// request shows.
 func (l *laneServer) send(r *reply) {
+	if len(l.out) > 0 {
+		l.out = appendReply(l.out, r)
+		return
+	}
 	var frame [replySize]byte
-	b := appendReply(frame[:0], r)
-	for len(b) > 0 {
-		n, err := unix.SendmsgN(l.in.fd, b, nil, nil, unix.MSG_NOSIGNAL)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return
-		}
-		b = b[n:]
+	if rest := l.write(appendReply(frame[:0], r)); len(rest) > 0 {
+		l.out = append(l.out, rest...)
+		l.fds[0].Events |= unix.POLLOUT
 	}
 }
 
-// shutdown is called when the client is gone. The other lanes notice by themselves;
-// what is left after the last one is killed by finish.
-func (l *laneServer) shutdown() {
-	l.closing = time.Now()
-	l.fds[0].Fd = -1
-	for _, t := range l.tasks {
-		if t.flags == 0 {
-			t.flags = flagCancelled
+// flush goes on with the replies that were kept.
+func (l *laneServer) flush() {
+	l.out = append(l.out[:0], l.write(l.out)...)
+	if len(l.out) == 0 {
+		l.fds[0].Events &^= unix.POLLOUT
+	}
+}
+
+// write returns what the socket has no room for.
+func (l *laneServer) write(b []byte) []byte {
+	for len(b) > 0 {
+		n, err := unix.SendmsgN(l.in.fd, b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		switch err {
+		case nil:
+			b = b[n:]
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if !l.gone {
+				return b
+			}
+			// A client that closes takes its last replies. The socket is not waited for any more.
+			fds := []unix.PollFd{{Fd: int32(l.in.fd), Events: unix.POLLOUT}}
+			if n, err := unix.Poll(fds, int(closeLimit/time.Millisecond)); n == 0 && err == nil {
+				_ = unix.Shutdown(l.in.fd, unix.SHUT_RDWR)
+				return nil
+			}
+		default:
+			return nil
 		}
-		t.kill()
+	}
+	return nil
+}
+
+// hangUp is called when the client is gone. The other lanes notice by themselves.
+func (l *laneServer) hangUp() {
+	l.gone = true
+	l.fds[0].Fd = -1
+	l.flush()
+	if l.keeper == nil {
+		l.shutdown(flagCancelled)
+		return
+	}
+	for _, t := range l.tasks {
+		if t.kept == nil {
+			t.abort(flagCancelled)
+		}
+	}
+	l.keeper.hungUp()
+}
+
+// shutdown kills the commands of the lane and ends it. What is left after the last
+// lane is killed by finish.
+func (l *laneServer) shutdown(reason byte) {
+	l.closing = time.Now()
+	for _, t := range l.tasks {
+		t.abort(reason)
 	}
 }
 

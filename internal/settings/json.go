@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -37,6 +38,12 @@ func Decode(data []byte) (*Settings, error) {
 			if _, err = ParseRetention(s.EventsRetention); err != nil {
 				err = fmt.Errorf("eventsRetention: %w", err)
 			}
+		case "executor":
+			err = into(m, &s.Runs.Executor)
+		case "queue":
+			err = into(m, &s.Runs.Queue)
+		case "workspaces":
+			err = s.decodeWorkspaces(m)
 		default:
 			s.others = append(s.others, m)
 		}
@@ -44,7 +51,41 @@ func Decode(data []byte) (*Settings, error) {
 			return nil, err
 		}
 	}
+	if err := s.Runs.check(); err != nil {
+		return nil, fmt.Errorf("executor or queue: %w", err)
+	}
 	return s, nil
+}
+
+// decodeWorkspaces reads what is said of workspaces: an object of objects.
+func (s *Settings) decodeWorkspaces(all member) error {
+	list, err := members(all.value)
+	if err != nil {
+		return fmt.Errorf("workspaces: %w", err)
+	}
+	for _, ws := range list {
+		said, err := members(ws.value)
+		if err != nil {
+			return fmt.Errorf("workspaces.%s: %w", ws.name, err)
+		}
+		var bad error
+		err = s.SetRuns(ws.name, func(r *Runs) {
+			for _, m := range said {
+				switch m.name {
+				case "executor":
+					bad = errors.Join(bad, into(m, &r.Executor))
+				case "queue":
+					bad = errors.Join(bad, into(m, &r.Queue))
+				default:
+					r.others = append(r.others, m)
+				}
+			}
+		})
+		if err = errors.Join(bad, err); err != nil {
+			return fmt.Errorf("workspaces.%s: %w", ws.name, err)
+		}
+	}
+	return nil
 }
 
 func (s *Settings) decodeKeys(m member) error {
@@ -167,8 +208,31 @@ func (s *Settings) Encode() []byte {
 	if s.EventsRetention != "" {
 		list = append(list, known("eventsRetention", s.EventsRetention))
 	}
+	list = append(list, s.Runs.members()...)
+	if len(s.Workspaces) > 0 {
+		var all []byte
+		for i, name := range slices.Sorted(maps.Keys(s.Workspaces)) {
+			r := s.Workspaces[name]
+			if i > 0 {
+				all = append(all, ',')
+			}
+			all = append(append(append(all, "\n    "...), text(name)...), ": "...)
+			all = object(all, "", r.members(), r.others)
+		}
+		list = append(list, member{"workspaces", append(append([]byte("{"), all...), "\n  }"...)})
+	}
 	b := object(nil, "\n  ", list, s.others)
 	return append(b, '\n')
+}
+
+func (r *Runs) members() (list []member) {
+	if r.Executor != "" {
+		list = append(list, known("executor", r.Executor))
+	}
+	if r.Queue != "" {
+		list = append(list, known("queue", r.Queue))
+	}
+	return list
 }
 
 func known(name string, v any) member { return member{name, text(v)} }

@@ -26,8 +26,73 @@ type Settings struct {
 	// EventsRetention says how long the events of runs that have ended are kept: a length of time as "90d", or "never" to remove
 	// none. "" is DefaultRetention.
 	EventsRetention string
+	// Runs says where the tasks of runs are executed, and Workspaces the same for those of one workspace.
+	Runs       Runs
+	Workspaces map[string]Runs
 
 	others []member // what a newer e3 keeps here
+}
+
+// Runs says where tasks are executed; what is "" is not said.
+type Runs struct {
+	Executor string // Local, Workers or Slurm
+	Queue    string // where workers find those tasks that name no queue themselves
+
+	others []member
+}
+
+// Executors: who executes tasks.
+const (
+	Local   = "local"   // the process of the run
+	Workers = "workers" // e3 worker
+	Slurm   = "slurm"   // workers that Slurm starts
+)
+
+// Executors are the words for who executes tasks.
+func Executors() []string { return []string{Local, Workers, Slurm} }
+
+// check reports what cannot be.
+func (r *Runs) check() error {
+	switch {
+	case r.Executor != "" && !slices.Contains(Executors(), r.Executor):
+		return fmt.Errorf("want local, workers or slurm, not %q", r.Executor)
+	case r.Queue != "" && !manifest.ValidName(r.Queue):
+		return fmt.Errorf("%q cannot be the name of a queue", r.Queue)
+	}
+	return nil
+}
+
+// RunsOf returns where the tasks of a workspace are executed: what is said of the workspace, else of the repository, else Local.
+func (s *Settings) RunsOf(workspace string) Runs {
+	own := s.Workspaces[workspace]
+	return Runs{Executor: cmp.Or(own.Executor, s.Runs.Executor, Local), Queue: cmp.Or(own.Queue, s.Runs.Queue)}
+}
+
+// SetRuns changes where the tasks of a workspace are executed, or with "" of all workspaces of which nothing else is said.
+func (s *Settings) SetRuns(workspace string, change func(*Runs)) error {
+	r := s.Runs
+	if workspace != "" {
+		if !manifest.ValidName(workspace) {
+			return fmt.Errorf("%q cannot be the name of a workspace", workspace)
+		}
+		r = s.Workspaces[workspace]
+	}
+	change(&r)
+	if err := r.check(); err != nil {
+		return err
+	}
+	switch {
+	case workspace == "":
+		s.Runs = r
+	case r.Executor == "" && r.Queue == "" && len(r.others) == 0:
+		delete(s.Workspaces, workspace)
+	default:
+		if s.Workspaces == nil {
+			s.Workspaces = map[string]Runs{}
+		}
+		s.Workspaces[workspace] = r
+	}
+	return nil
 }
 
 // DefaultRetention is how long events are kept where nobody has said anything else; Never, that they are kept for ever.
@@ -86,10 +151,20 @@ func read(ctx context.Context, store refstore.Store) (*Settings, refstore.Versio
 	}
 	s, err := Decode(rec.Value)
 	if err != nil {
-		return nil, "", fmt.Errorf("read the repository's settings: %w", err)
+		return nil, "", &DamagedError{err}
 	}
 	return s, rec.Version, nil
 }
+
+// A DamagedError says that the record cannot be read.
+type DamagedError struct{ Err error }
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("read the repository's settings: %v", e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *DamagedError) Unwrap() error { return e.Err }
 
 // Update changes the settings of a repository. change may be called again when somebody else was faster; its error ends
 // the update and is returned as it is. What change leaves alone is kept, also what this e3 does not know.

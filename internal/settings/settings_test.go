@@ -30,7 +30,7 @@ func trusted(name, letter string) settings.TrustedKey {
 	return settings.TrustedKey{Name: name, Key: public(letter), AddedBy: "ann@here", AddedAt: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 }
 
-var exported = cmpopts.IgnoreUnexported(settings.Settings{}, settings.TrustedKey{})
+var exported = cmpopts.IgnoreUnexported(settings.Settings{}, settings.TrustedKey{}, settings.Runs{})
 
 func put(t *testing.T, store refstore.Store, text string) {
 	t.Helper()
@@ -373,5 +373,55 @@ func TestRetention(t *testing.T) {
 	}
 	if got := (&settings.Settings{}).KeepEvents(); got != 90*day {
 		t.Errorf("where nothing was said: %v", got)
+	}
+}
+
+func TestRunsOf(t *testing.T) {
+	store := mem.New()
+	put(t, store, `{"executor":"workers","queue":"all","workspaces":{"prod":{"executor":"slurm","since":[1]},"dev":{"queue":"small"}}}`)
+	s, err := settings.Get(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ws, want := range map[string]settings.Runs{
+		"prod":  {Executor: settings.Slurm, Queue: "all"},
+		"dev":   {Executor: settings.Workers, Queue: "small"},
+		"other": {Executor: settings.Workers, Queue: "all"},
+	} {
+		if diff := cmp.Diff(want, s.RunsOf(ws), exported); diff != "" {
+			t.Errorf("of workspace %s (-want +got):\n%s", ws, diff)
+		}
+	}
+	if got := (&settings.Settings{}).RunsOf("prod").Executor; got != settings.Local {
+		t.Errorf("where nothing is said: got %q, want local", got)
+	}
+
+	_, err = settings.Update(t.Context(), store, func(s *settings.Settings) error {
+		none := func(r *settings.Runs) { r.Executor, r.Queue = "", "" }
+		return errors.Join(s.SetRuns("", func(r *settings.Runs) { r.Executor = "" }), s.SetRuns("dev", none), s.SetRuns("prod", none))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := value(t, store); !strings.Contains(got, `"workspaces": {
+    "prod": {"since": [1]}
+  }`) || !strings.Contains(got, `"queue": "all"`) || strings.Contains(got, "executor") || strings.Contains(got, "dev") {
+		t.Errorf("the record is\n%s", got)
+	}
+}
+
+func TestSetRunsRefuses(t *testing.T) {
+	s := &settings.Settings{}
+	for name, err := range map[string]error{
+		"executor":  s.SetRuns("", func(r *settings.Runs) { r.Executor = "cloud" }),
+		"queue":     s.SetRuns("prod", func(r *settings.Runs) { r.Queue = "a b" }),
+		"workspace": s.SetRuns("a/b", func(r *settings.Runs) { r.Queue = "a" }),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if diff := cmp.Diff(&settings.Settings{}, s, exported); diff != "" {
+		t.Errorf("what was refused has changed the settings:\n%s", diff)
 	}
 }

@@ -1,0 +1,189 @@
+package dataflow
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/record"
+)
+
+// history is what the scheduler remembers of a task that does not simply run once or a few times. Most tasks have none.
+type history struct {
+	free   int64          // attempts that count against no retries: they have suspended themselves, or were lost
+	lost   int64          // attempts whose worker was lost
+	policy *record.Policy // with what the next attempt asks for; nil: the package's
+	step   string         // that follows an approval; "" until there was one
+}
+
+func (s *scheduler) history(i int32) history { return s.histories[i] }
+
+func (s *scheduler) remember(i int32, change func(*history)) {
+	h := s.histories[i]
+	change(&h)
+	s.histories[i] = h
+}
+
+// policy is how the next attempt of a task is made.
+func (s *scheduler) policy(i int32) *record.Policy {
+	if p := s.histories[i].policy; p != nil {
+		return p
+	}
+	return &s.g.Package.Tasks[i].Policy
+}
+
+// An attempt is one launch of a task. Where executions are made elsewhere, one launch may lead to several attempts: those after
+// the first take the place of lost ones.
+type attempt struct {
+	number int64
+	last   bool // if its command ends without success, no other follows
+	policy *record.Policy
+	step   string
+}
+
+// next counts another attempt of a task and says how it is made.
+func (s *scheduler) next(i int32) attempt {
+	s.attempts[i]++
+	h := s.history(i)
+	p := s.policy(i)
+	return attempt{number: s.attempts[i], last: s.attempts[i]-h.free > p.Retries && p.Suspend == 0, policy: p, step: h.step}
+}
+
+// again decides whether a failed attempt is followed by another, and when.
+func (s *scheduler) again(i int32, r *executions.Result) (delay time.Duration, yes bool) {
+	h, p := s.history(i), s.policy(i)
+	switch {
+	case s.stopping || r.Reason == executions.ReasonCancelled:
+		return 0, false
+	case r.Reason == executions.ReasonLost: // counted by then
+		return backoff(p, h.lost), h.lost <= p.LostAttempts()
+	}
+	counted := s.attempts[i] - h.free
+	return backoff(p, counted), counted <= p.Retries && worthwhile(p, r)
+}
+
+// retryNames are the words of manifests for reasons.
+var retryNames = map[executions.Reason]string{
+	executions.ReasonSignal: "signal", executions.ReasonTimeout: "timeout", executions.ReasonOOM: "oom", executions.ReasonOutput: "output",
+	executions.ReasonStart: "start", executions.ReasonLost: "lost",
+}
+
+const retryExit = "exit" // a command's own failure, whatever its code
+
+// worthwhile tells whether the reason of a failure is one for which the policy wants another attempt.
+func worthwhile(p *record.Policy, r *executions.Result) bool {
+	if len(p.RetryOn) == 0 {
+		return true
+	}
+	if r.State == record.Failed {
+		return slices.Contains(p.RetryOn, retryExit) || slices.Contains(p.RetryOn, strconv.FormatInt(r.ExitCode, 10))
+	}
+	name := retryNames[r.Reason]
+	return name != "" && slices.Contains(p.RetryOn, name)
+}
+
+// maxMemory bounds a demand that grows without a bound of its own.
+const maxMemory = 1 << 60
+
+// escalate has the next attempt ask for more memory if the last one had too little, and returns how much; 0 if it asks for what it had.
+func (s *scheduler) escalate(i int32, r *executions.Result) int64 {
+	p := s.policy(i)
+	if r.Reason != executions.ReasonOOM || !(p.OOM.Factor > 1) || p.Memory <= 0 {
+		return 0
+	}
+	most := int64(maxMemory)
+	if p.OOM.Max > 0 {
+		most = min(most, p.OOM.Max)
+	}
+	wanted := most
+	if f := float64(p.Memory) * p.OOM.Factor; f < float64(most) {
+		wanted = int64(f)
+	}
+	if wanted <= p.Memory {
+		return 0
+	}
+	more := *p
+	more.Memory = wanted
+	s.remember(i, func(h *history) { h.policy = &more })
+	return wanted
+}
+
+// backoff doubles with every attempt, up to an hour.
+func backoff(p *record.Policy, attempts int64) time.Duration {
+	d := p.Backoff
+	for ; attempts > 1 && d < time.Hour; attempts-- {
+		d *= 2
+	}
+	return min(d, max(time.Hour, p.Backoff))
+}
+
+// retryLater schedules another attempt of a task; last is how the one before ended, memory what the next one asks for if that is more.
+func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, memory int64) {
+	s.tried[i] = last
+	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{
+		Attempt: s.attempts[i] + 1, DelayMs: delay.Milliseconds(), Memory: memory}})
+	s.retrying[i] = time.AfterFunc(delay, func() {
+		select {
+		case s.retry <- i:
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// What follows is called by Executor.Do, one call at a time, and so by nobody else before the completion comes back.
+
+// started is told that the command of an execution is about to start.
+func (s *scheduler) started(c *completion, id string) {
+	c.begun, c.execution = true, id
+	s.emit(events.Event{Type: events.TaskStarted, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+}
+
+// claimed is told that a worker has taken the task. One that goes on with what another has begun is no news.
+func (s *scheduler) claimed(c *completion, id, worker string) {
+	if c.worker = worker; c.begun && id == c.execution {
+		return
+	}
+	if c.begun {
+		s.lost(c, c.execution, "another worker has begun anew", time.Time{})
+		c.worker = worker
+	}
+	c.claimed, c.execution = true, id
+	s.emit(events.Event{Type: events.TaskClaimed, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+}
+
+// lost is told that what a worker had taken is given up, and that another attempt follows.
+func (s *scheduler) lost(c *completion, id, message string, again time.Time) {
+	if c.execution != "" {
+		id = c.execution
+	}
+	if message == "" {
+		message = "its worker was lost"
+	}
+	c.last = &events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{
+		Key: c.key, Attempt: c.attempt, Reason: string(executions.ReasonLost), Message: message}}
+	s.emit(*c.last)
+	c.attempt++
+	c.lost++
+	c.begun, c.claimed, c.execution, c.worker = false, false, "", ""
+	delay := time.Duration(0)
+	if !again.IsZero() {
+		delay = max(0, time.Until(again))
+	}
+	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(c.task), Data: &events.Data{Attempt: c.attempt, DelayMs: delay.Milliseconds()}})
+}
+
+// catchUp says of an execution that has ended what was not said while it was made: a command that ends at once elsewhere may have been seen
+// neither taken nor started, or after another one that was lost.
+func (s *scheduler) catchUp(c *completion) {
+	if c.result.Cached || c.result.ExecutionID == "" {
+		return
+	}
+	if c.execution != "" && c.execution != c.result.ExecutionID {
+		s.lost(c, c.execution, "", time.Time{})
+	}
+	if !c.begun && c.result.State != record.Error {
+		s.started(c, c.result.ExecutionID)
+	}
+}

@@ -1,0 +1,237 @@
+package dataflow
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/block"
+	"e3/internal/events"
+	"e3/refstore"
+)
+
+// Blocks is where a run says which tasks wait for a person, and learns what was decided; *block.Blocks does it.
+type Blocks interface {
+	// Create makes the block of a step, once.
+	Create(ctx context.Context, b block.Block) (block.Block, error)
+	// Watch yields the blocks of a run once they are decided, until ctx ends.
+	Watch(ctx context.Context, ws, run string) iter.Seq2[block.Block, error]
+	// Close closes what is not decided of a run that ends.
+	Close(ctx context.Context, ws, run string) error
+}
+
+// ReasonRejected is the reason of a task that somebody has rejected, in events.
+const ReasonRejected = "rejected"
+
+// deferral is what the scheduler knows of tasks that wait for a person. It is owned by the scheduler's goroutine.
+type deferral struct {
+	making  int               // blocks that are being made
+	made    chan madeBlock    // they come back
+	pending map[string]int32  // by id of the block, the tasks that are deferred
+	decided chan decidedBlock // by somebody, or an error of the watch
+	early   []block.Block     // decided before they came back as made
+	some    bool              // blocks may have been made
+	unwatch context.CancelFunc
+	watcher sync.WaitGroup
+}
+
+// madeBlock is a block that was to be made.
+type madeBlock struct {
+	c     completion // of what has suspended itself; of a review only the task
+	block block.Block
+	err   error
+}
+
+type decidedBlock struct {
+	block block.Block
+	err   error
+}
+
+func newDeferral() deferral {
+	return deferral{made: make(chan madeBlock), pending: map[string]int32{}, decided: make(chan decidedBlock)}
+}
+
+func (d *deferral) idle() bool { return d.making == 0 && len(d.pending) == 0 }
+
+// asks tells whether somebody has to approve a task before it runs. One approval is enough for all its attempts.
+func (s *scheduler) asks(i int32) bool {
+	return s.g.Package.Tasks[i].Policy.Approve && s.history(i).step == ""
+}
+
+// suspended takes back a task whose command has suspended itself.
+func (s *scheduler) suspended(c completion) {
+	i := c.task
+	if c.result.Cached { // that of another run, which waits for its own approval
+		s.attempts[i]--
+		if !s.stopping {
+			s.ready.push(i)
+		}
+		return
+	}
+	s.results[i] = TaskResult{ExecutionID: c.result.ExecutionID, Duration: c.result.Duration}
+	s.stopStep(c, block.Suspend)
+}
+
+// stopStep makes the block of the step at which a task stands.
+func (s *scheduler) stopStep(c completion, typ block.Type) {
+	want := block.Block{
+		Workspace: s.opts.Workspace, Run: s.opts.RunID, Task: s.g.Name(c.task), Step: s.history(c.task).step, Type: typ, Execution: c.result.ExecutionID,
+	}
+	s.deferral.making++
+	s.deferral.some = s.opts.Blocks != nil
+	go func() {
+		m := madeBlock{c: c}
+		if s.opts.Blocks == nil {
+			m.err = errNobodyToAsk
+		} else {
+			m.block, m.err = s.opts.Blocks.Create(s.ctx, want)
+		}
+		s.deferral.made <- m
+	}()
+}
+
+var errNobodyToAsk = errors.New("it waits for approval, and this run can ask nobody")
+
+// blockMade takes a block back: from now on the task is deferred.
+func (s *scheduler) blockMade(m madeBlock) {
+	d, i := &s.deferral, m.c.task
+	d.making--
+	early := d.early
+	if d.making == 0 {
+		d.early = nil
+	}
+	if m.err != nil {
+		s.notDeferred(m)
+		return
+	}
+	delete(s.tried, i) // if the run ends now, it was this that it waited for
+	r := &m.c.result
+	s.emit(events.Event{Type: events.TaskDeferred, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
+		Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds()}})
+	if s.stopping {
+		return
+	}
+	d.pending[m.block.ID] = i
+	s.watchBlocks()
+	for _, b := range slices.Concat(early, []block.Block{m.block}) { // it may have been decided before it came back
+		if b.ID == m.block.ID {
+			s.blockDecided(decidedBlock{block: b})
+		}
+	}
+}
+
+// notDeferred settles a task that cannot wait for anybody.
+func (s *scheduler) notDeferred(m madeBlock) {
+	cancelled := s.cancels(m.err)
+	suspended := m.c.result.ExecutionID != ""
+	if cancelled && !suspended {
+		return // nothing has become of it: abandoned
+	}
+	reason := "e3"
+	if cancelled {
+		reason = string(executions.ReasonCancelled)
+	}
+	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(m.c.task), Execution: m.c.result.ExecutionID, Worker: m.c.worker, Data: &events.Data{
+		Key: m.c.key, Attempt: m.c.attempt, Reason: reason, Message: m.err.Error(), Duration: m.c.result.Duration.Milliseconds()}})
+	s.failed(m.c.task, m.err.Error())
+	if !cancelled && !errors.Is(m.err, errNobodyToAsk) {
+		s.fail(m.err)
+	}
+}
+
+// watchBlocks begins to look for decisions, unless that is under way.
+func (s *scheduler) watchBlocks() {
+	d := &s.deferral
+	if d.unwatch != nil {
+		return
+	}
+	var ctx context.Context
+	ctx, d.unwatch = context.WithCancel(s.ctx)
+	d.watcher.Go(func() {
+		for b, err := range s.opts.Blocks.Watch(ctx, s.opts.Workspace, s.opts.RunID) {
+			select {
+			case d.decided <- decidedBlock{b, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// rest ends that when nothing is deferred any more.
+func (d *deferral) rest() {
+	if len(d.pending) == 0 && d.unwatch != nil {
+		d.unwatch()
+		d.unwatch = nil
+	}
+}
+
+// blockDecided moves a deferred task on.
+func (s *scheduler) blockDecided(m decidedBlock) {
+	d := &s.deferral
+	if m.err != nil {
+		if s.ctx.Err() == nil {
+			s.fail(m.err)
+		}
+		return
+	}
+	b := &m.block
+	if b.Status != block.Approved && b.Status != block.Rejected { // closed by whoever has taken the run for dead
+		return
+	}
+	i, ok := d.pending[b.ID]
+	if !ok { // of before, or nobody has said yet that it was made
+		if d.making > 0 {
+			d.early = append(d.early, *b)
+		}
+		return
+	}
+	delete(d.pending, b.ID)
+	defer d.rest()
+	if b.Status == block.Rejected {
+		s.rejected(i, b)
+		return
+	}
+	s.remember(i, func(h *history) {
+		h.step = b.Resume()
+		if b.Type == block.Suspend {
+			h.free++
+		}
+	})
+	s.emit(events.Event{Type: events.TaskResumed, Task: s.g.Name(i), Data: &events.Data{
+		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.attempts[i] + 1}})
+	s.ready.push(i)
+}
+
+// rejected settles a task that somebody has rejected: it has failed, and no attempt follows.
+func (s *scheduler) rejected(i int32, b *block.Block) {
+	text := "rejected by " + cmp.Or(b.By, "somebody")
+	if b.Note != "" {
+		text += ": " + b.Note
+	}
+	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: s.results[i].ExecutionID, Data: &events.Data{
+		Block: b.ID, By: b.By, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: max(s.attempts[i], 1), Reason: ReasonRejected, Message: text}})
+	s.failed(i, text)
+}
+
+// dropBlocks waits for nobody any more: the run ends.
+func (s *scheduler) dropBlocks() {
+	clear(s.deferral.pending)
+	s.deferral.rest()
+}
+
+// closeBlocks closes what was not decided. Nobody may write who has lost the lease of the run: its successor closes them.
+func (s *scheduler) closeBlocks() error {
+	d := &s.deferral
+	s.dropBlocks()
+	d.watcher.Wait()
+	if !d.some || !s.stopping || errors.Is(context.Cause(s.ctx), refstore.ErrLost) {
+		return nil
+	}
+	return s.opts.Blocks.Close(context.WithoutCancel(s.ctx), s.opts.Workspace, s.opts.RunID)
+}

@@ -1,0 +1,477 @@
+package dataflow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/block"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/refstore/mem"
+)
+
+// people decide about blocks that a run makes, each some time after it was made.
+type people struct {
+	*block.Blocks
+	t      *testing.T
+	ctx    context.Context
+	cancel context.CancelFunc
+	decide func(block.Block) decision
+	work   sync.WaitGroup
+}
+
+func newPeople(t *testing.T, decide func(block.Block) decision) *people {
+	p := &people{Blocks: block.New(mem.New(), block.Options{Now: time.Now}), t: t, decide: decide}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// never is longer than any run here.
+const never = 1000 * time.Hour
+
+func (p *people) Create(ctx context.Context, b block.Block) (block.Block, error) {
+	made, err := p.Blocks.Create(ctx, b)
+	if err != nil {
+		return made, err
+	}
+	p.work.Go(func() {
+		d := p.decide(made)
+		select {
+		case <-time.After(d.after):
+		case <-p.ctx.Done():
+			return
+		}
+		_, _, err := p.Resolve(p.ctx, made.Workspace, made.Run, made.Task, made.ID, block.Resolution{Approve: !d.rejects, By: "ann@desk", Note: "so be it"})
+		if closed := (*block.ResolvedError)(nil); err != nil && p.ctx.Err() == nil && !errors.As(err, &closed) {
+			p.t.Errorf("decide about %s: %v", made.Task, err)
+		}
+	})
+	return made, nil
+}
+
+// leave ends what is not decided yet.
+func (p *people) leave() {
+	p.cancel()
+	p.work.Wait()
+}
+
+// left says which blocks a run that has ended has left pending.
+func (p *people) left() string {
+	var left []string
+	for b, err := range p.List(context.Background(), "ws", "r") {
+		if err != nil {
+			return err.Error()
+		}
+		if b.Status == block.Pending {
+			left = append(left, b.Task)
+		}
+	}
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("these still wait for somebody after the end of the run: %v", left)
+}
+
+func typesOf(list []events.Type) string {
+	var words []string
+	for _, t := range list {
+		words = append(words, strings.TrimPrefix(string(t), "task."))
+	}
+	return strings.Join(words, " ")
+}
+
+// A task waits for approval without taking a core, and what does not depend on it goes on.
+func TestApprove(t *testing.T) {
+	for _, lookups := range []int{0, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			pkg := flow("release", "b", "c: b", "after: release")
+			policy(pkg, "release", record.Policy{Approve: true, Priority: 5, Retries: 1})
+			g := graph(t, pkg)
+			w, log := newWorld(), &emitted{}
+			w.behave = func(task string, attempt int64) behaviour {
+				return behaviour{takes: time.Minute, fails: task == "release" && attempt == 1}
+			}
+			asked := newPeople(t, func(block.Block) decision { return decision{after: time.Hour} })
+			began := time.Now()
+			out := run(t.Context(), t, g, w, func(o *dataflow.Options) {
+				o.Concurrency, o.Emit, o.Blocks, o.Lookups = 1, log.emit, asked, lookups
+			})
+			wantStates(t, g, out, "release=succeeded b=succeeded c=succeeded after=succeeded")
+			if got, want := typesOf(log.of("release")), "marked_ready deferred resumed started failed retry_scheduled started completed"; got != want {
+				t.Errorf("its events are %s\nwant           %s", got, want)
+			}
+			for _, s := range w.ran {
+				if at := s.start.Sub(began); (s.task == "b" || s.task == "c") != (at < time.Hour) {
+					t.Errorf("%s starts after %v", s.task, at)
+				}
+			}
+			made, err := asked.Get(t.Context(), "ws", "r", "release")
+			if err != nil || made.Type != block.Review || made.Status != block.Approved {
+				t.Fatalf("the block is %+v, %v", made, err)
+			}
+			for _, r := range w.requests {
+				if want := map[bool]string{true: made.Resume()}[r.Name == "release"]; r.Step != want {
+					t.Errorf("attempt %d of %s is step %q, want %q", r.Attempt, r.Name, r.Step, want)
+				}
+			}
+			for _, e := range log.list {
+				if e.Type == events.TaskResumed {
+					if d := e.Data; d.By != "ann@desk" || d.Message != "so be it" || d.Step != made.Resume() || d.Block != made.ID || d.Attempt != 1 {
+						t.Errorf("resumed by %+v", d)
+					}
+				}
+			}
+		})
+	}
+}
+
+// What the cache answers asks nobody, and neither does a task after the answer of another run.
+func TestApproveAsksNobodyForHits(t *testing.T) {
+	for _, lookups := range []int{0, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			pkg := flow("release", "after: release")
+			g := graph(t, pkg)
+			w, log := newWorld(), &emitted{}
+			run(t.Context(), t, g, w, nil)
+			policy(pkg, "release", record.Policy{Approve: true})
+			asked := newPeople(t, func(b block.Block) decision {
+				t.Errorf("somebody is asked about %s", b.Task)
+				return decision{}
+			})
+			out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks, o.Lookups = log.emit, asked, lookups })
+			wantStates(t, g, out, "release=cached after=cached")
+
+			asked = newPeople(t, func(block.Block) decision { return decision{} })
+			out = run(t.Context(), t, g, w, func(o *dataflow.Options) {
+				o.Emit, o.Blocks, o.Lookups, o.Force = log.emit, asked, lookups, true
+			})
+			wantStates(t, g, out, "release=succeeded after=succeeded")
+			if !log.has(events.TaskDeferred) {
+				t.Error("it was forced without asking")
+			}
+		})
+	}
+}
+
+// A command that suspends itself goes on once somebody approves, as another step, and that costs no retry.
+func TestSuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pkg := flow("train", "after: train")
+		policy(pkg, "train", record.Policy{Suspend: suspendCode, Retries: 1})
+		g := graph(t, pkg)
+		w, log := newWorld(), &emitted{}
+		w.behave = func(task string, attempt int64) behaviour {
+			return behaviour{takes: time.Second, suspends: task == "train" && attempt <= 2, fails: task == "train" && attempt == 3}
+		}
+		asked := newPeople(t, func(block.Block) decision { return decision{after: time.Minute} })
+		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks = log.emit, asked })
+		wantStates(t, g, out, "train=succeeded after=succeeded")
+		want := "marked_ready started deferred resumed started deferred resumed started failed retry_scheduled started completed"
+		if got := typesOf(log.of("train")); got != want {
+			t.Errorf("its events are %s\nwant           %s", got, want)
+		}
+		var steps []string
+		var blocks []string
+		for _, r := range w.requests {
+			if r.Name == "train" {
+				steps = append(steps, r.Step)
+			}
+		}
+		for _, e := range log.list {
+			if e.Type == events.TaskDeferred {
+				blocks = append(blocks, block.ResumeStep(e.Data.Block))
+				if e.Data.BlockType != "suspend" || e.Execution == "" || e.Data.ExitCode != suspendCode {
+					t.Errorf("deferred as %+v, execution %q", e.Data, e.Execution)
+				}
+			}
+		}
+		if len(blocks) != 2 || !slices.Equal(steps, []string{"", blocks[0], blocks[1], blocks[1]}) {
+			t.Errorf("its steps are %q, its blocks %q", steps, blocks)
+		}
+	})
+}
+
+// A rejected task has failed: nothing is tried again, and what depends on it is skipped.
+func TestRejected(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy record.Policy
+		want   string
+	}{
+		"review":  {record.Policy{Approve: true, Retries: 2}, "marked_ready deferred failed"},
+		"suspend": {record.Policy{Suspend: suspendCode, Retries: 2}, "marked_ready started deferred failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pkg := flow("release", "after: release", "b")
+				policy(pkg, "release", test.policy)
+				g := graph(t, pkg)
+				w, log := newWorld(), &emitted{}
+				w.behave = func(task string, _ int64) behaviour { return behaviour{suspends: task == "release"} }
+				asked := newPeople(t, func(block.Block) decision { return decision{after: time.Hour, rejects: true} })
+				out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks = log.emit, asked })
+				wantStates(t, g, out, "release=failed after=skipped b=succeeded")
+				if got := typesOf(log.of("release")); got != test.want {
+					t.Errorf("its events are %s, want %s", got, test.want)
+				}
+				if want := "rejected by ann@desk: so be it"; out.Error != want || out.FailedTask != "release" {
+					t.Errorf("the run failed of %s, %q, want %q", out.FailedTask, out.Error, want)
+				}
+				for _, e := range log.list {
+					if e.Type == events.TaskFailed && (e.Data.Reason != dataflow.ReasonRejected || e.Data.By != "ann@desk" || (e.Execution == "") != (name == "review")) {
+						t.Errorf("failed as %+v, execution %q", e.Data, e.Execution)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The end of a run does not wait for anybody, and closes what was asked.
+func TestEndWhileDeferred(t *testing.T) {
+	for name, test := range map[string]struct {
+		failFast bool
+		cancel   time.Duration
+		state    record.RunState
+		want     string
+	}{
+		"cancelled": {false, 5 * time.Second, record.RunCancelled, "release=abandoned train=abandoned bad=failed after=abandoned"},
+		"fail fast": {true, 0, record.RunFailed, "release=abandoned train=abandoned bad=failed after=abandoned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pkg := flow("release", "train", "bad", "after: release train")
+				policy(pkg, "release", record.Policy{Approve: true})
+				policy(pkg, "train", record.Policy{Suspend: suspendCode})
+				g := graph(t, pkg)
+				w, log := newWorld(), &emitted{}
+				w.behave = func(task string, _ int64) behaviour {
+					if task == "bad" {
+						return behaviour{fails: true, takes: time.Second}
+					}
+					return behaviour{suspends: true}
+				}
+				asked := newPeople(t, func(block.Block) decision { return decision{after: never} })
+				defer asked.leave()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.cancel > 0 {
+					time.AfterFunc(test.cancel, cancel)
+				}
+				out := run(ctx, t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks, o.FailFast = log.emit, asked, test.failFast })
+				wantStates(t, g, out, test.want)
+				if out.State != test.state {
+					t.Errorf("the run is %v, want %v", out.State, test.state)
+				}
+				for _, task := range []string{"release", "train"} {
+					if b, err := asked.Get(t.Context(), "ws", "r", task); err != nil || b.Status != block.Closed {
+						t.Errorf("the block of %s is %+v, %v; want it closed", task, b, err)
+					}
+				}
+				if err := log.walk(out, map[events.Edge]int{}); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Who waits for another run that suspends itself has not been answered: it is this run's own command that asks this run's people.
+func TestSuspendedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pkg := flow("train")
+		policy(pkg, "train", record.Policy{Suspend: suspendCode})
+		g := graph(t, pkg)
+		w, log := newWorld(), &emitted{}
+		calls := 0
+		w.behave = func(string, int64) behaviour {
+			calls++
+			b := behaviour{suspends: calls <= 2}
+			if calls == 1 {
+				b.other = record.Failed
+			}
+			return b
+		}
+		asked := newPeople(t, func(block.Block) decision { return decision{} })
+		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks = log.emit, asked })
+		wantStates(t, g, out, "train=succeeded")
+		if got, want := typesOf(log.of("train")), "marked_ready started deferred resumed started completed"; got != want {
+			t.Errorf("its events are %s, want %s", got, want)
+		}
+	})
+}
+
+// slowBlocks come back a second after they were made, when somebody may have decided already.
+type slowBlocks struct{ *people }
+
+func (b *slowBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
+	made, err := b.people.Create(ctx, want)
+	time.Sleep(time.Second)
+	return made, err
+}
+
+// Who decides before the run knows that it has asked is heard.
+func TestDecidedEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pkg := flow("first", "c", "second: c")
+		policy(pkg, "first", record.Policy{Approve: true})
+		policy(pkg, "second", record.Policy{Approve: true})
+		g := graph(t, pkg)
+		w := newWorld()
+		w.behave = func(string, int64) behaviour { return behaviour{takes: time.Minute} }
+		asked := newPeople(t, func(b block.Block) decision {
+			return decision{after: map[bool]time.Duration{true: time.Hour}[b.Task == "first"]}
+		})
+		began := time.Now()
+		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Blocks = &slowBlocks{asked} })
+		wantStates(t, g, out, "first=succeeded c=succeeded second=succeeded")
+		for _, s := range w.ran {
+			if at := s.start.Sub(began); s.task == "second" && at > 2*time.Minute {
+				t.Errorf("second starts after %v", at)
+			}
+		}
+	})
+}
+
+// A run that can ask nobody fails such a task, and says so.
+func TestNobodyToAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pkg := flow("release", "b")
+		policy(pkg, "release", record.Policy{Approve: true})
+		g := graph(t, pkg)
+		out := run(t.Context(), t, g, newWorld(), nil)
+		wantStates(t, g, out, "release=failed b=succeeded")
+		if !strings.Contains(out.Error, "can ask nobody") {
+			t.Errorf("it failed of %q", out.Error)
+		}
+	})
+}
+
+// brokenBlocks are kept in a store that fails.
+type brokenBlocks struct {
+	*block.Blocks
+	create bool // when they are made, else when they are looked for
+}
+
+var errGone = errors.New("the store is gone")
+
+func (b *brokenBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
+	if b.create {
+		return block.Block{}, errGone
+	}
+	return b.Blocks.Create(ctx, want)
+}
+
+func (b *brokenBlocks) Watch(context.Context, string, string) iter.Seq2[block.Block, error] {
+	return func(yield func(block.Block, error) bool) { yield(block.Block{}, errGone) }
+}
+
+// Blocks that cannot be kept or read are a fault of the stores, which ends the run.
+func TestBlocksAtFault(t *testing.T) {
+	for name, broken := range map[string]*brokenBlocks{"create": {create: true}, "watch": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pkg := flow("release", "train")
+				policy(pkg, "release", record.Policy{Approve: true})
+				policy(pkg, "train", record.Policy{Suspend: suspendCode})
+				g := graph(t, pkg)
+				w, log := newWorld(), &emitted{}
+				w.behave = func(task string, _ int64) behaviour { return behaviour{suspends: task == "train"} }
+				broken.Blocks = block.New(mem.New(), block.Options{Now: time.Now})
+				out, err := dataflow.Run(t.Context(), g, w.objects, w, dataflow.Options{
+					RunID: "r", Workspace: "ws", Inputs: oneInput, Concurrency: 2, Emit: log.emit, Blocks: broken})
+				if err == nil || !strings.Contains(err.Error(), "the store is gone") || out.State != record.RunFailed {
+					t.Errorf("the run is %v with %v", out.State, err)
+				}
+				if err := log.walk(out, map[events.Edge]int{}); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Attempts whose worker is lost follow each other without the scheduler, and cost no retries.
+func TestLostWorkers(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy record.Policy
+		lost   int
+		gone   bool // the last one as well
+		want   string
+		state  string
+	}{
+		"then well": {record.Policy{Retries: 1}, 2, false,
+			"marked_ready claimed failed retry_scheduled claimed failed retry_scheduled claimed started failed retry_scheduled claimed started completed", "a=succeeded"},
+		"all": {record.Policy{Retries: 1, Lost: 1}, 1, true, "marked_ready claimed failed retry_scheduled claimed failed", "a=failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pkg := flow("a")
+				policy(pkg, "a", test.policy)
+				g := graph(t, pkg)
+				w, log := newWorld(), &emitted{}
+				w.workers = true
+				first := true
+				w.behave = func(string, int64) behaviour {
+					b := behaviour{takes: time.Second}
+					if first {
+						first = false
+						if b.lost, b.fails = test.lost, true; test.gone {
+							b.error, b.fails = executions.ReasonLost, false
+						}
+					}
+					return b
+				}
+				out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Outstanding = log.emit, 1 })
+				wantStates(t, g, out, test.state)
+				// Of what is lost some is claimed by one worker, and started by another.
+				got := strings.NewReplacer("claimed claimed", "claimed", "claimed started failed retry_scheduled claimed", "claimed failed retry_scheduled claimed").Replace(typesOf(log.of("a")))
+				if got != test.want {
+					t.Errorf("its events are %s\nwant           %s", got, test.want)
+				}
+				if err := log.walk(out, map[events.Edge]int{}); err != nil {
+					t.Error(err)
+				}
+				numbers := map[int64]bool{}
+				for _, r := range w.requests {
+					if numbers[r.Attempt] {
+						t.Errorf("attempt %d was asked for twice", r.Attempt)
+					}
+					numbers[r.Attempt] = true
+				}
+				if !test.gone && w.requests[len(w.requests)-1].Attempt != int64(test.lost+2) {
+					t.Errorf("the last request is attempt %d, want %d", w.requests[len(w.requests)-1].Attempt, test.lost+2)
+				}
+			})
+		})
+	}
+}
+
+// So many executions are out as may be, whatever they ask for.
+func TestOutstanding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pkg := flow("a", "b", "c", "d", "e", "f", "g")
+		for i := range pkg.Tasks {
+			pkg.Tasks[i].Policy = record.Policy{CPU: 64, Memory: 1 << 40, Resources: []record.Amount{{Name: "gpu", Value: 8}}}
+		}
+		g := graph(t, pkg)
+		w := newWorld()
+		w.workers = true
+		w.behave = func(string, int64) behaviour { return behaviour{takes: time.Minute} }
+		most := 0
+		w.watch = func(live map[string]*record.Policy) { most = max(most, len(live)) }
+		run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Concurrency, o.Memory, o.Outstanding = 1, 1, 5 })
+		if most != 5 {
+			t.Errorf("%d are out at a time, want 5", most)
+		}
+	})
+}

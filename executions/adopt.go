@@ -1,0 +1,229 @@
+package executions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"e3/internal/atomicfile"
+	"e3/internal/record"
+	"e3/internal/runner"
+	"e3/refstore"
+)
+
+// handover is what a supervisor keeps of an execution for whoever finishes it after the death of the process that began it
+// (runner.Spec.State). It stays on its machine.
+type handover struct {
+	Execution string `json:"execution"`
+	Key       string `json:"key"`
+	Sandbox   string `json:"sandbox"` // in the scratch directory of the dead process
+	Started   int64  `json:"started"` // Unix time in ms
+	Stdout    uint64 `json:"stdout"`  // of the log file: its number in the file system, by which it is known under its name
+	Stderr    uint64 `json:"stderr"`
+}
+
+// handover returns what is needed to finish the attempt.
+func (a *attempt) handover() ([]byte, error) {
+	h := handover{Execution: a.id, Key: a.key.String(), Sandbox: a.box.root, Started: a.startedAt.UnixMilli()}
+	for file, number := range map[*os.File]*uint64{a.box.stdout: &h.Stdout, a.box.stderr: &h.Stderr} {
+		info, err := file.Stat()
+		if err != nil {
+			return nil, err
+		}
+		*number = fileNumber(info)
+	}
+	return json.Marshal(h)
+}
+
+func readHandover(state []byte, key Key, id string) (*handover, error) {
+	var h handover
+	if err := json.Unmarshal(state, &h); err != nil {
+		return nil, err
+	}
+	switch {
+	case h.Execution != id:
+		return nil, fmt.Errorf("it is execution %.40q", h.Execution)
+	case h.Key != key.String():
+		return nil, fmt.Errorf("it is of key %.140q", h.Key)
+	case !filepath.IsAbs(h.Sandbox) || filepath.Clean(h.Sandbox) != h.Sandbox:
+		return nil, fmt.Errorf("its sandbox is %q", h.Sandbox)
+	}
+	return &h, nil
+}
+
+// Adopt finishes an execution that another process of this host began under this id (Make) and left when it died: its command runs, or
+// has ended and nobody has recorded that. It waits for the end and records what came of it; logs go on where they are. If the execution
+// is on record as ended, that is the answer, and its command is stopped.
+//
+// If others have settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and nothing of it counts. When Adopt returns
+// the command has ended, and its supervisor is told that this has been dealt with. ctx is as for Make.
+func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner.Orphan) (Result, error) {
+	defer o.Release()
+	end, err := x.beginForced(ctx, req)
+	if err != nil {
+		return Result{}, err
+	}
+	defer end()
+	bound, stop := x.bound(ctx)
+	defer stop()
+	res, err := x.adopt(bound, NewKey(req.Task, req.Inputs), req, id, o)
+	return res, x.calledOff(bound, err)
+}
+
+func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, o *runner.Orphan) (Result, error) {
+	stop := func() { // of one whose end does not count: it still writes
+		stopped, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, _ = o.Wait(stopped)
+	}
+	defer stop() // nothing, of one that has ended
+	h, err := readHandover(o.State, key, id)
+	if err != nil {
+		return Result{}, fmt.Errorf("adopt execution %s: what its supervisor kept is not what was left with it: %w", id, err)
+	}
+	a := &attempt{x: x, key: key, req: req, id: id, adopted: true, startedAt: time.UnixMilli(h.Started)}
+	there, err := a.reopen(h)
+	if err != nil {
+		return Result{}, err
+	}
+	defer a.box.closeLogs()
+	defer a.close()
+	res, ended, err := a.resume(ctx)
+	if err != nil || ended {
+		return res, err
+	}
+	gone := ""
+	if !there {
+		gone = fmt.Sprintf("the process that began it is gone, and so is its sandbox %s", a.box.root)
+	} else if _, err := os.Lstat(a.box.mark()); err == nil {
+		gone = "the process that began it has died while it stored what the command had made"
+	}
+	if gone != "" {
+		stop()
+		bound, done := x.bound(context.WithoutCancel(ctx))
+		defer done()
+		return a.finish(bound, verdict{state: record.Error, reason: ReasonLost, message: gone}, runner.Result{})
+	}
+	if req.Started != nil {
+		req.Started(id)
+	}
+	end, runErr := a.await(ctx, o)
+	// What cannot be removed lies in the scratch of a process that is dead, and goes with it.
+	defer func() { _ = atomicfile.RemoveAll(a.box.root) }()
+	return a.conclude(ctx, end, runErr)
+}
+
+// reopen makes the sandbox in which the execution was begun the attempt's. It returns false where that is not there any more.
+func (a *attempt) reopen(h *handover) (there bool, err error) {
+	a.box = &sandbox{root: h.Sandbox, work: filepath.Join(h.Sandbox, "work")}
+	there, err = a.x.sandboxes.theirs(a.box)
+	if there {
+		a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), h.Stdout)
+		a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), h.Stderr)
+	}
+	return there, err
+}
+
+// theirs tells whether a sandbox is one of another process of this host: whether it is there, and lies where the own ones would if
+// this were that process.
+func (p *sandboxes) theirs(box *sandbox) (bool, error) {
+	own, err := p.scratch()
+	if err != nil {
+		return false, fmt.Errorf("find sandbox: %w", err)
+	}
+	beside, err := os.Stat(filepath.Dir(own))
+	if err != nil {
+		return false, fmt.Errorf("find sandbox: %w", err)
+	}
+	scratch := filepath.Dir(box.root)
+	there, err := os.Stat(filepath.Dir(scratch))
+	return err == nil && os.SameFile(beside, there) && isFolder(scratch) && isFolder(box.root) && isFolder(box.work), nil
+}
+
+// isFolder tells whether path itself is a directory.
+func isFolder(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}
+
+// openNumbered opens a log file that has the number, nil if there is none of that name: it was taken over, or the command, which can reach
+// its name, has removed or replaced it.
+func openNumbered(path string, number uint64) *os.File {
+	there, err := os.Lstat(path)
+	if err != nil || !there.Mode().IsRegular() || fileNumber(there) != number {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	if info, err := f.Stat(); err != nil || !os.SameFile(there, info) {
+		f.Close()
+		return nil
+	}
+	return f
+}
+
+// resume finds out how the execution stands. done tells that it has ended. One that was announced goes on so.
+func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error) {
+	if a.spec, err = a.req.Load(ctx); err != nil {
+		return Result{}, false, err
+	}
+	if _, err := a.x.objects.Refresh(ctx, a.key.Task); err != nil {
+		return Result{}, false, err
+	}
+	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return Result{}, false, nil
+	}
+	if err != nil {
+		return Result{}, false, fmt.Errorf("execution %s: %w", a.id, err)
+	}
+	e, err := decode(a.key, rec)
+	if err != nil || e.State != record.Running {
+		res, err := a.x.standing(ctx, a.key, a.id)
+		return res, true, err
+	}
+	a.announced, a.version = true, rec.Version
+	if err := a.hold(ctx); err != nil {
+		return Result{}, false, err
+	}
+	return Result{}, false, a.takeLogs(ctx)
+}
+
+// await waits for the end of a command that somebody else has started, and puts it on record as running if that takes long and has not been done.
+func (a *attempt) await(ctx context.Context, o *runner.Orphan) (runner.Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		res runner.Result
+		err error
+	}
+	end := make(chan outcome, 1)
+	go func() {
+		res, err := o.Wait(ctx)
+		end <- outcome{res, err}
+	}()
+	if !a.announced {
+		lives := time.NewTimer(a.x.opts.Announce)
+		defer lives.Stop()
+		select {
+		case e := <-end:
+			return e.res, e.err
+		case <-lives.C:
+		}
+		bound, stop := a.x.bound(context.WithoutCancel(ctx))
+		defer stop()
+		if err := a.announce(bound, o.Process); err != nil {
+			cancel() // what it does cannot be recorded
+			<-end
+			return runner.Result{}, err
+		}
+	}
+	e := <-end
+	return e.res, e.err
+}

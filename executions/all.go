@@ -1,0 +1,114 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+
+	"e3/objectstore"
+)
+
+// All yields every execution of the repository with all that is beside its status, task by task, for each key the
+// latest first. An execution that cannot be read comes with its RecordError and does not end the list; any other error
+// does. Where each look is a request, several keys are read at a time, ahead of the caller.
+func (s *Store) All(ctx context.Context) iter.Seq2[*Execution, error] {
+	return func(yield func(*Execution, error) bool) {
+		for e, err := range inOrder(ctx, s.parallel, s.Keys(ctx), s.List) {
+			if !yield(e, err) || err != nil && !errors.Is(err, ErrMalformed) {
+				return
+			}
+		}
+	}
+}
+
+// Keys yields every key under which there was an execution, task by task. An error ends it.
+func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
+	return inOrder(ctx, s.parallel, s.Tasks(ctx), func(ctx context.Context, task objectstore.Hash) iter.Seq2[Key, error] {
+		return func(yield func(Key, error) bool) {
+			for inputs, err := range s.Inputs(ctx, task) {
+				if !yield(Key{Task: task, Inputs: inputs}, err) || err != nil {
+					return
+				}
+			}
+		}
+	})
+}
+
+// ahead is how many answers are held of each that is read ahead of the caller.
+const ahead = 16
+
+// inOrder yields what each yields for the first of in, then for the second, and so on, while up to n are read at a time. An error of in
+// comes in its place and is the last. It has ended whatever it began when it returns.
+func inOrder[In, Out any](ctx context.Context, n int, in iter.Seq2[In, error], each func(context.Context, In) iter.Seq2[Out, error]) iter.Seq2[Out, error] {
+	if n <= 1 {
+		return oneByOne(ctx, in, each)
+	}
+	type answer struct {
+		out Out
+		err error
+	}
+	return func(yield func(Out, error) bool) {
+		var work sync.WaitGroup
+		defer work.Wait()
+		inner, stop := context.WithCancel(ctx)
+		defer stop()
+		lanes := make(chan chan answer, n-1)
+		work.Go(func() {
+			defer close(lanes)
+			for v, err := range in {
+				lane := make(chan answer, ahead)
+				if err != nil {
+					lane <- answer{err: err}
+					close(lane)
+				}
+				select {
+				case lanes <- lane:
+				case <-inner.Done():
+					return
+				}
+				if err != nil {
+					return
+				}
+				work.Go(func() {
+					defer close(lane)
+					for out, err := range each(inner, v) {
+						select {
+						case lane <- answer{out, err}:
+						case <-inner.Done():
+							return
+						}
+					}
+				})
+			}
+		})
+		for lane := range lanes {
+			for a := range lane {
+				if !yield(a.out, a.err) {
+					return
+				}
+			}
+		}
+		if ctx.Err() != nil { // some may have gone without a word
+			var none Out
+			yield(none, context.Cause(ctx))
+		}
+	}
+}
+
+func oneByOne[In, Out any](ctx context.Context, in iter.Seq2[In, error], each func(context.Context, In) iter.Seq2[Out, error]) iter.Seq2[Out, error] {
+	return func(yield func(Out, error) bool) {
+		for v, err := range in {
+			if err != nil {
+				var none Out
+				yield(none, err)
+				return
+			}
+			for out, err := range each(ctx, v) {
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
+}

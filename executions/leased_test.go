@@ -1,0 +1,215 @@
+package executions_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"e3/executions"
+	"e3/internal/record"
+	"e3/internal/runner"
+	"e3/refstore"
+	"e3/refstore/lease"
+)
+
+// beats is a lease's connection to a store, which can be cut.
+type beats struct {
+	refstore.Store
+	cut atomic.Bool
+}
+
+var errNoRoute = errors.New("no route to host")
+
+func (b *beats) Get(ctx context.Context, k refstore.Key, fields ...string) (refstore.Record, error) {
+	if b.cut.Load() {
+		return refstore.Record{}, errNoRoute
+	}
+	return b.Store.Get(ctx, k, fields...)
+}
+
+func (b *beats) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if b.cut.Load() {
+		return refstore.Absent, errNoRoute
+	}
+	return b.Store.Put(ctx, r)
+}
+
+func (b *beats) Delete(ctx context.Context, k refstore.Key, v refstore.Version) error {
+	if b.cut.Load() {
+		return errNoRoute
+	}
+	return b.Store.Delete(ctx, k, v)
+}
+
+const ttl = 15 * time.Second
+
+// lessor is a machine with real leases.
+type lessor struct {
+	*executions.Executor
+	beats *beats
+	gate  *gate
+}
+
+func (s *site) lessor(t *testing.T, c commands) *lessor {
+	t.Helper()
+	start := time.Now()
+	l := &lessor{beats: &beats{Store: s.records}, gate: &gate{stopped: make(chan struct{}), resume: make(chan struct{})}}
+	leases := lease.New(l.beats, lease.Options{
+		TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
+		Alive: func(runner.Process) (alive, known bool) { return false, false },
+	})
+	t.Cleanup(func() { leases.Close() }) // one that was cut off says so
+	l.Executor = executions.NewExecutor(executions.NewStore(gatedRecords{s.records, l.gate}, s.objects), s.objects, leases, c, executions.Options{
+		Path: "/bin", Now: time.Now, Scratch: scratch(t), Getenv: func(string) (string, bool) { return "", false },
+	})
+	return l
+}
+
+func (l *lessor) begin(ctx context.Context, req *executions.Request) chan outcome {
+	return (&machine{Executor: l.Executor}).begin(ctx, req)
+}
+
+// A machine that is cut off stops its command within its lease, and another takes over after one.
+func TestCutOffMachine(t *testing.T) {
+	for _, life := range []string{"not on record", "announced"} {
+		t.Run(life, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				req := s.request(t)
+				var stopped time.Duration
+				start := time.Now()
+				command := commands(func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+					<-ctx.Done()
+					stopped = time.Since(start)
+					return runner.Result{}, nil
+				})
+				if life == "announced" {
+					command = announced(command)
+				}
+				one := s.lessor(t, command)
+				done := one.begin(t.Context(), req)
+				synctest.Wait()
+				one.beats.cut.Store(true)
+				res, err := s.lessor(t, writes("x")).Do(t.Context(), req)
+				if err != nil || res.State != record.Success {
+					t.Fatalf("the other got %+v, %v", res, err)
+				}
+				if took := time.Since(start); took < ttl*4/5 || took > ttl*3/2 {
+					t.Errorf("it took over after %v, want a lease of %v", took, ttl)
+				}
+				o := <-done
+				if !errors.Is(o.err, refstore.ErrLost) || stopped > ttl {
+					t.Errorf("the first got %+v, %v, after %v", o.res, o.err, stopped)
+				}
+				if got := s.successes(t, req); !slices.Equal(got, []string{res.ExecutionID}) {
+					t.Errorf("successes are %v, want %s", got, res.ExecutionID)
+				}
+			})
+		})
+	}
+}
+
+// What a machine has sent arrives after its lease, and after that of one who took over and was cut off as well.
+func TestLateRecord(t *testing.T) {
+	for _, life := range []struct {
+		name string
+		as   func(commands) commands
+	}{
+		{"short", func(c commands) commands { return c }},
+		{"announced", announced},
+	} {
+		t.Run(life.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				req := s.request(t)
+				late := func(holdUp string) (*lessor, chan outcome) {
+					l := s.lessor(t, life.as(writes(holdUp)))
+					l.gate.stopAt = slices.Index(callsOfLessor(t, life.as), holdUp) + 1
+					done := l.begin(t.Context(), req)
+					select {
+					case <-l.gate.stopped:
+					case o := <-done:
+						t.Fatalf("it was not held up at %q: %+v, %v, %v", holdUp, o.res, o.err, l.gate.list())
+					}
+					l.beats.cut.Store(true)
+					return l, done
+				}
+				one, first := late("put EXECUTION success")
+				two := s.lessor(t, life.as(writes("y")))
+				two.gate.stopAt = 2 // the look at what the first was making
+				second := two.begin(t.Context(), req)
+				<-two.gate.stopped
+				two.beats.cut.Store(true)
+				res, err := s.lessor(t, life.as(writes("z"))).Do(t.Context(), req)
+				if err != nil || res.State != record.Success {
+					t.Fatalf("the third got %+v, %v", res, err)
+				}
+				close(one.gate.resume)
+				close(two.gate.resume)
+				(<-first).answers(t, res.ExecutionID)
+				if o := <-second; o.err == nil && o.res.ExecutionID != res.ExecutionID {
+					t.Errorf("the second got %+v, want an error or %s", o.res, res.ExecutionID)
+				}
+				if got := s.successes(t, req); !slices.Equal(got, []string{res.ExecutionID}) {
+					t.Errorf("successes are %v, want %s", got, res.ExecutionID)
+				}
+			})
+		})
+	}
+}
+
+// callsOfLessor are the calls of a machine that nobody disturbs.
+func callsOfLessor(t *testing.T, as func(commands) commands) []string {
+	t.Helper()
+	s := newSite(t)
+	l := s.lessor(t, as(writes("x")))
+	if res, err := l.Do(t.Context(), s.request(t)); err != nil || res.State != record.Success {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	return l.gate.list()
+}
+
+// A batch of a machine that was cut off does not stand in the way for good, and what it still does shows.
+func TestGenerationOverLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		start := time.Now()
+		join := func(b *beats) *lease.Leases {
+			l := lease.New(b, lease.Options{
+				TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
+				Alive: func(runner.Process) (alive, known bool) { return false, false },
+			})
+			t.Cleanup(func() { l.Close() })
+			return l
+		}
+		line := &beats{Store: s.records}
+		end := begin(t, executions.NewGeneration(s.records, join(line)))
+		theirs := executions.NewGeneration(s.records, join(&beats{Store: s.records}))
+		wantGeneration(t, theirs, false)
+		time.Sleep(10 * ttl)
+		wantGeneration(t, theirs, false)
+		line.cut.Store(true)
+		var during string
+		for quiet := false; !quiet; {
+			time.Sleep(ttl / 10)
+			var err error
+			if during, quiet, err = theirs.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if time.Since(start) > 20*ttl {
+				t.Fatal("the lost batch is still open")
+			}
+			if !quiet { // somebody who begins one marks the dead
+				begin(t, theirs)()
+			}
+		}
+		end()
+		if after := wantGeneration(t, theirs, true); after == during {
+			t.Errorf("it is still %q", after)
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"e3/refstore"
+)
+
+// finder is a store of records that knows under which keys the executions are whose ids begin alike. Where each look is a
+// request, looking under all keys is not an answer to a small question.
+type finder interface {
+	// FindExecutions yields the keys of their records, some of which may be gone, or not there yet. prefix is in lower case.
+	FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error]
+}
+
+// Locate looks an execution up by its id or a prefix of it, in the whole repository: where the store does not know (finder) it looks
+// into every folder. Of one that was pruned it says so with a PrunedError. An id that is there under two keys, as an import can
+// bring about, is ambiguous like a prefix.
+func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
+	prefix = strings.ToLower(prefix)
+	locate := s.locateAnywhere
+	if f, ok := s.records.(finder); ok {
+		locate = func(ctx context.Context, prefix string) (*Execution, error) { return s.locate(ctx, f, prefix) }
+	}
+	found, err := locate(ctx, prefix)
+	if found != nil || err != nil {
+		return found, err
+	}
+	for gone, err := range s.Tombstones(ctx) {
+		if err == nil && strings.HasPrefix(gone.ExecutionID, prefix) {
+			return nil, &PrunedError{Tombstone: gone.Tombstone}
+		}
+	}
+	return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
+}
+
+// locate returns nil where there is none.
+func (s *Store) locate(ctx context.Context, f finder, prefix string) (*Execution, error) {
+	var found *Execution
+	for e, err := range s.named(ctx, f, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
+		}
+		found = e
+	}
+	return found, nil
+}
+
+// named yields the executions whose ids begin with prefix.
+func (s *Store) named(ctx context.Context, f finder, prefix string) iter.Seq2[*Execution, error] {
+	return func(yield func(*Execution, error) bool) {
+		for key, err := range f.FindExecutions(ctx, prefix) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			k, ok := ParseKey(strings.TrimPrefix(key.Partition, "EXECUTION/"))
+			if !ok {
+				continue
+			}
+			e, err := s.Get(ctx, k, key.Sort)
+			if errors.Is(err, ErrNotFound) {
+				continue
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// locateAnywhere is locate without a finder.
+func (s *Store) locateAnywhere(ctx context.Context, prefix string) (*Execution, error) {
+	var found *Execution
+	for k, err := range s.Keys(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		e, err := s.Find(ctx, k, prefix)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue
+		case err != nil:
+			return nil, err
+		case found != nil:
+			return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
+		}
+		found = e
+	}
+	return found, nil
+}
+
+// LocateAll yields those of some executions that are in the repository, in no order. Where the store does not know where they are
+// it goes over all. One that cannot be read comes with its RecordError, as in All.
+func (s *Store) LocateAll(ctx context.Context, ids []string) iter.Seq2[*Execution, error] {
+	if f, ok := s.records.(finder); ok {
+		each := func(yield func(string, error) bool) {
+			for _, id := range ids {
+				if _, err := ParseID(id); err == nil && !yield(id, nil) {
+					return
+				}
+			}
+		}
+		return inOrder(ctx, s.parallel, each, func(ctx context.Context, id string) iter.Seq2[*Execution, error] {
+			return func(yield func(*Execution, error) bool) {
+				for e, err := range s.named(ctx, f, id) {
+					yield(e, err)
+					return
+				}
+			}
+		})
+	}
+	return func(yield func(*Execution, error) bool) {
+		wanted := make(map[string]bool, len(ids))
+		for _, id := range ids {
+			wanted[id] = true
+		}
+		if len(wanted) == 0 {
+			return
+		}
+		for e, err := range s.All(ctx) {
+			if err == nil {
+				if !wanted[e.ExecutionID] {
+					continue
+				}
+				delete(wanted, e.ExecutionID)
+			}
+			if !yield(e, err) || len(wanted) == 0 {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// maxAppend bounds one append to a log, in bytes.
+const maxAppend = 4 << 20
+
+// logPump copies the two log files of a command to their streams while they grow, for stores that cannot take the files over.
+// A fault of the store does not disturb the command: what could not be sent is sent with what follows, at the latest by finish.
+type logPump struct {
+	logs   [2]pumpedLog
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	buf    []byte
+}
+
+// pumpedLog is a log on its way. The file is read through the descriptor that the command was given, so that it does not
+// matter what becomes of its name.
+type pumpedLog struct {
+	streams refstore.Streams
+	key     refstore.Key
+	file    *os.File
+	sent    int64 // so long is the stream
+	unsure  int   // so long was an append that failed and may have taken effect, in bytes; 0 if none did
+	shared  bool  // appends of the same file that another process has sent may still arrive
+}
+
+// startPump copies the logs from now on, each once in Options.LogEvery if it has grown. An adopted one goes on where the process that
+// began it has come to.
+func (a *attempt) startPump(ctx context.Context) error {
+	p := &logPump{}
+	for i, log := range a.logs() {
+		p.logs[i] = pumpedLog{streams: a.x.records, key: logKey(a.key, a.id, log.stream), file: log.file, shared: a.adopted}
+		if !a.adopted {
+			continue
+		}
+		info, err := a.x.records.Size(ctx, p.logs[i].key)
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return fmt.Errorf("%s of execution %s: %w", log.stream, a.id, err)
+		}
+		p.logs[i].sent = info.Size
+	}
+	bound, stop := a.x.bound(context.Background())
+	bound, cancel := context.WithCancel(bound)
+	p.cancel = func() { cancel(); stop() }
+	p.done.Go(func() { p.run(bound, a.x.opts.LogEvery) })
+	a.pump = p
+	return nil
+}
+
+func (p *logPump) run(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for i := range p.logs {
+			_ = p.copy(ctx, &p.logs[i]) // finish tries again
+		}
+	}
+}
+
+// stop ends the copying where it is. The streams stay open.
+func (p *logPump) stop() {
+	p.cancel()
+	p.done.Wait()
+}
+
+// finish copies the rest once the command has ended, and seals what is not empty.
+func (p *logPump) finish(ctx context.Context) error {
+	p.stop()
+	for i := range p.logs {
+		l := &p.logs[i]
+		err := p.copy(ctx, l)
+		if err == nil && l.sent > 0 {
+			err = l.streams.Seal(ctx, l.key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy sends what the file had in it when it was called.
+func (p *logPump) copy(ctx context.Context, l *pumpedLog) error {
+	if l.file == nil {
+		return nil
+	}
+	info, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	// A command that has cut its own log short has no more of it until it is longer again: what was sent stays.
+	for l.sent < info.Size() {
+		n := int(min(maxAppend, info.Size()-l.sent))
+		if l.unsure > 0 {
+			n = min(n, l.unsure) // the same again, to tell whether it is there
+		}
+		if cap(p.buf) < n {
+			p.buf = make([]byte, n)
+		}
+		n, err := l.file.ReadAt(p.buf[:n], l.sent)
+		if n == 0 {
+			if errors.Is(err, io.EOF) { // cut short meanwhile
+				err = nil
+			}
+			return err
+		}
+		if err := l.append(ctx, p.buf[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// append sends bytes, and finds out whether they went with an append that seemed to fail.
+func (l *pumpedLog) append(ctx context.Context, data []byte) error {
+	err := l.streams.Append(ctx, l.key, l.sent, data)
+	switch {
+	case err == nil:
+		l.sent += int64(len(data))
+		l.unsure = 0
+	case !errors.Is(err, refstore.ErrConflict):
+		l.unsure = max(l.unsure, len(data))
+	case l.shared:
+		info, sizeErr := l.streams.Size(ctx, l.key)
+		if sizeErr != nil {
+			return sizeErr
+		}
+		if info.Size <= l.sent {
+			return err
+		}
+		l.sent, l.unsure = info.Size, 0
+		return nil
+	case l.unsure > 0:
+		info, sizeErr := l.streams.Size(ctx, l.key)
+		if sizeErr != nil {
+			return sizeErr
+		}
+		if info.Size != l.sent+int64(l.unsure) {
+			return fmt.Errorf("somebody else writes to it: %w", err)
+		}
+		l.sent, l.unsure = info.Size, 0
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,351 @@
+// Package block keeps what a run waits for a person to decide (seed 002): a task that must be approved before it runs, or whose
+// command has suspended itself.
+//
+// A block stops one step of one task in one run; at most one of a task is pending at a time. It is made by the run, resolved once,
+// by anybody, or closed by whoever ends the run. The step that follows an approval has a name of its own ([ResumeStep]), so what it leads to is
+// never taken for what the stopped step has led to.
+//
+//	(none) ─create→ pending ─resolve→ approved
+//	                  │  └────resolve→ rejected
+//	                  └───────close──→ closed
+//	approved ─create, of a later step→ pending
+package block
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"e3/refstore"
+)
+
+// Type says why a step is stopped.
+type Type string
+
+// The types of blocks.
+const (
+	Review  Type = "review"  // somebody must approve before the task runs
+	Suspend Type = "suspend" // the command has ended with the code by which it asks to be resumed
+)
+
+// Status is how a block stands.
+type Status string
+
+// The states of a block.
+const (
+	Pending  Status = "pending"
+	Approved Status = "approved"
+	Rejected Status = "rejected"
+	Closed   Status = "closed" // the run ended before anybody decided
+)
+
+// Block is what stops a step of a task in a run.
+type Block struct {
+	ID        string // UUIDv7
+	Workspace string
+	Run       string
+	Task      string
+	Step      string // that is stopped: "" is the first
+	Type      Type
+	Execution string // that has suspended itself; "" for a review
+	Status    Status
+	Created   time.Time
+	At        time.Time // when it was resolved or closed; zero while it is pending
+	By        string    // user@host who resolved it
+	Note      string
+}
+
+// Resume is the step that follows the approval of a block.
+func (b *Block) Resume() string { return ResumeStep(b.ID) }
+
+// ResumeStep is the name of the step that follows the approval of a block.
+func ResumeStep(id string) string { return "resume:" + id }
+
+// ErrNotFound reports a block that does not exist.
+var ErrNotFound = errors.New("nothing waits for approval")
+
+// A ResolvedError says that a block is not to be resolved any more, as somebody has decided otherwise, or the run has ended.
+type ResolvedError struct{ Block Block }
+
+func (e *ResolvedError) Error() string {
+	b := &e.Block
+	if b.Status == Closed {
+		return fmt.Sprintf("task %s waits for nothing any more: run %s has ended", b.Task, b.Run)
+	}
+	text := fmt.Sprintf("task %s was %s already", b.Task, b.Status)
+	if b.By != "" {
+		text += " by " + b.By
+	}
+	if b.Note != "" {
+		text += ": " + b.Note
+	}
+	return text
+}
+
+// Blocks are those of a repository. They are safe for concurrent use, by any number of processes.
+type Blocks struct {
+	records refstore.Store
+	now     func() time.Time
+	pace    time.Duration
+}
+
+// Options say how blocks are kept.
+type Options struct {
+	Now func() time.Time // required
+	// Pace is how long a waiter lets pass between two looks where the store does not tell of changes; default 1 s.
+	Pace time.Duration
+}
+
+// New returns the blocks of a repository.
+func New(records refstore.Store, o Options) *Blocks {
+	if o.Pace <= 0 {
+		o.Pace = time.Second
+	}
+	return &Blocks{records: records, now: o.Now, pace: o.Pace}
+}
+
+// Create makes a block of the workspace, run, task, step, type and execution of b and returns it. To do it again for the same step changes
+// nothing: the block of that step is returned as it stands. While another step of the task is stopped it fails with refstore.ErrConflict.
+func (b *Blocks) Create(ctx context.Context, want Block) (Block, error) {
+	want.Status, want.At, want.By, want.Note = Pending, time.Time{}, "", ""
+	want.Created = b.now().UTC().Truncate(time.Millisecond)
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Block{}, fmt.Errorf("make the id of a block: %w", err)
+	}
+	want.ID = id.String()
+	if err := want.validate(); err != nil {
+		return Block{}, fmt.Errorf("block of task %.100s: %w", want.Task, err)
+	}
+	fail := func(err error) (Block, error) {
+		return Block{}, fmt.Errorf("stop task %s for approval: %w", want.Task, err)
+	}
+	for {
+		old, version, err := b.get(ctx, want.Workspace, want.Run, want.Task)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return fail(err)
+		case old.Step == want.Step:
+			return old, nil
+		case old.Status == Pending:
+			return fail(fmt.Errorf("its step %q is stopped: %w", old.Step, refstore.ErrConflict))
+		}
+		_, err = b.records.Put(ctx, refstore.Record{Key: key(want.Workspace, want.Run, want.Task), Value: want.encode(), Version: version})
+		switch {
+		case err == nil:
+			return want, nil
+		case !again(err):
+			return fail(err)
+		}
+	}
+}
+
+// again tells whether to read what is there and decide anew.
+func again(err error) bool {
+	return errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt)
+}
+
+// Get returns the latest block of a task in a run. ErrNotFound.
+func (b *Blocks) Get(ctx context.Context, ws, run, task string) (Block, error) {
+	found, _, err := b.get(ctx, ws, run, task)
+	return found, err
+}
+
+func (b *Blocks) get(ctx context.Context, ws, run, task string) (Block, refstore.Version, error) {
+	rec, err := b.records.Get(ctx, key(ws, run, task))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return Block{}, refstore.Absent, ErrNotFound
+	}
+	if err != nil {
+		return Block{}, refstore.Absent, err
+	}
+	found, err := Decode(rec)
+	return found, rec.Version, err
+}
+
+// A Resolution is what somebody decides.
+type Resolution struct {
+	Approve bool
+	By      string // user@host
+	Note    string // why, for those who look at it later
+}
+
+func (r *Resolution) status() Status {
+	if r.Approve {
+		return Approved
+	}
+	return Rejected
+}
+
+// Resolve decides about the latest block of a task in a run, if its id is the given one; "" is whichever it is. Changed is false if
+// that had been decided already. ErrNotFound, *ResolvedError.
+func (b *Blocks) Resolve(ctx context.Context, ws, run, task, id string, r Resolution) (resolved Block, changed bool, err error) {
+	for {
+		found, version, err := b.get(ctx, ws, run, task)
+		switch {
+		case err != nil:
+			return Block{}, false, err
+		case id != "" && found.ID != id:
+			return Block{}, false, ErrNotFound
+		case found.Status == r.status():
+			return found, false, nil
+		case found.Status != Pending:
+			return Block{}, false, &ResolvedError{found}
+		}
+		id = found.ID // what was looked at is what is decided
+		found.Status, found.By, found.Note = r.status(), clip(r.By, maxBy), clip(r.Note, maxNote)
+		if changed, err = b.move(ctx, &found, version); err != nil || changed {
+			return found, changed, err
+		}
+	}
+}
+
+// move writes a block that was decided, unless somebody else was faster.
+func (b *Blocks) move(ctx context.Context, block *Block, version refstore.Version) (bool, error) {
+	block.At = b.now().UTC().Truncate(time.Millisecond)
+	_, err := b.records.Put(ctx, refstore.Record{Key: block.key(), Value: block.encode(), Version: version})
+	if again(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// List yields the latest block of each task of a run, or of all runs for "", in the order of runs and names. One that cannot be read
+// is an error that does not end the iteration: errors.Is ErrMalformed.
+func (b *Blocks) List(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), Prefix: prefix(run)}) {
+			var found Block
+			if err == nil {
+				found, err = Decode(rec)
+			}
+			if !yield(found, err) || err != nil && !errors.Is(err, ErrMalformed) {
+				return
+			}
+		}
+	}
+}
+
+// Close closes what is pending of a run that has ended. What is decided stays.
+func (b *Blocks) Close(ctx context.Context, ws, run string) error {
+	for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), Prefix: prefix(run)}) {
+		for err == nil {
+			var found Block
+			if found, err = Decode(rec); err != nil || found.Status != Pending {
+				err = nil // of nobody who waits, as of what cannot be read
+				break
+			}
+			found.Status = Closed
+			var moved bool
+			if moved, err = b.move(ctx, &found, rec.Version); err != nil || moved {
+				break
+			}
+			if rec, err = b.records.Get(ctx, rec.Key); errors.Is(err, refstore.ErrNotFound) {
+				err = nil
+				break
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("close what waits for approval in run %s: %w", run, err)
+		}
+	}
+	return nil
+}
+
+// Remove removes the blocks of a workspace's runs before one, by their ids; "" for all of them. The workspace must be held: none of
+// these is at work.
+func (b *Blocks) Remove(ctx context.Context, ws, before string) error {
+	for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), KeysOnly: true}) {
+		if err == nil && before != "" && rec.Key.Sort >= prefix(before) {
+			return nil
+		}
+		for err == nil {
+			if rec, err = b.records.Get(ctx, rec.Key); err == nil {
+				if err = b.records.Delete(ctx, rec.Key, rec.Version); err == nil {
+					break
+				}
+			}
+			if again(err) {
+				err = nil
+			}
+		}
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return fmt.Errorf("remove what waited for approval in workspace %s: %w", ws, err)
+		}
+	}
+	return nil
+}
+
+// Watch yields each block of a run as soon as it is decided, once, those included that were decided before. It ends with ctx, or with
+// an error: what cannot be read is one.
+func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var changed <-chan struct{}
+		if s, ok := b.records.(refstore.Watcher); ok {
+			changed, _ = s.Watch(ctx, partition(ws)) // without it the pace serves
+		}
+		told := map[string]bool{}
+		for {
+			decided, err := b.decided(ctx, ws, run, told)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				yield(Block{}, err)
+				return
+			}
+			for _, d := range decided {
+				told[d.ID] = true
+				if !yield(d, nil) {
+					return
+				}
+			}
+			if !b.pause(ctx, &changed) {
+				return
+			}
+		}
+	}
+}
+
+// decided are the blocks of a run that are decided and were not told. They are gathered first: who is told may take
+// long, and a list under way should not.
+func (b *Blocks) decided(ctx context.Context, ws, run string, told map[string]bool) (decided []Block, err error) {
+	for found, err := range b.List(ctx, ws, run) {
+		if err != nil {
+			return nil, fmt.Errorf("look for what was approved: %w", err)
+		}
+		if found.Status != Pending && !told[found.ID] {
+			decided = append(decided, found)
+		}
+	}
+	slices.SortFunc(decided, func(a, b Block) int { return a.At.Compare(b.At) })
+	return decided, nil
+}
+
+// pause waits for a change, or for as long as the pace says where the store does not tell of any.
+func (b *Blocks) pause(ctx context.Context, changed *<-chan struct{}) bool {
+	var again <-chan time.Time
+	if *changed == nil {
+		t := time.NewTimer(b.pace)
+		defer t.Stop()
+		again = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case _, open := <-*changed:
+		if !open {
+			*changed = nil
+		}
+	case <-again:
+	}
+	return true
+}

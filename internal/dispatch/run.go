@@ -1,0 +1,214 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/queue"
+	"e3/refstore"
+)
+
+// run is what this process waits for of one run in one queue.
+type run struct {
+	d     *Dispatcher
+	queue string
+	inbox *queue.Inbox
+
+	mu       sync.Mutex
+	waiters  map[string]*waiter   // by job
+	attended map[string]time.Time // by the labels of jobs: when one of them was seen to be claimed last, or somebody to be at work on one
+	told     map[string]bool      // by all that jobs ask of a worker: the person was told that nobody takes these
+
+	listing sync.Mutex
+	others  map[string][]queue.Job // of other runs, by what they make; nil before they are listed
+}
+
+// waiter is a request whose job is out.
+type waiter struct {
+	run  *run
+	key  executions.Key
+	req  *executions.Request
+	news chan queue.Job // the latest
+
+	// What the request was told. It belongs to who waits.
+	claimed string // the execution
+	started string
+	lost    int
+}
+
+// run returns the waiter of a run's jobs in a queue, and begins it if need be.
+func (d *Dispatcher) run(name, id string) (*run, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed
+	}
+	if !d.tended[name] {
+		d.tended[name] = true
+		d.beside.Go(func() { _ = d.q.Tend(d.ctx, []string{name}, d.fault) }) // it ends with ctx or the lease
+	}
+	r := d.runs[[2]string{name, id}]
+	if r == nil {
+		r = &run{
+			d: d, queue: name, inbox: d.q.Inbox(d.ctx, name, id),
+			waiters: map[string]*waiter{}, attended: map[string]time.Time{}, told: map[string]bool{},
+		}
+		d.runs[[2]string{name, id}] = r
+		d.beside.Go(r.deliver)
+	}
+	return r, nil
+}
+
+func (d *Dispatcher) fault(err error) {
+	if d.ctx.Err() == nil && !errors.Is(err, refstore.ErrLost) {
+		d.o.Fault(err)
+	}
+}
+
+func (r *run) expect(id string, key executions.Key, req *executions.Request) *waiter {
+	w := &waiter{run: r, key: key, req: req, news: make(chan queue.Job, 1)}
+	r.mu.Lock()
+	r.waiters[id] = w
+	r.mu.Unlock()
+	r.inbox.Expect(id)
+	return w
+}
+
+func (r *run) forget(id string) {
+	r.inbox.Forget(id)
+	r.mu.Lock()
+	delete(r.waiters, id)
+	r.mu.Unlock()
+}
+
+// deliver hands what the inbox has to those who wait for it, until the dispatcher ends.
+func (r *run) deliver() {
+	for pause := 100 * time.Millisecond; ; {
+		jobs, err := r.inbox.Next(r.d.ctx)
+		if r.d.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			r.d.fault(err)
+			if !r.d.sleep(pause) {
+				return
+			}
+			pause = min(2*pause, 5*time.Second)
+			continue
+		}
+		pause = 100 * time.Millisecond
+		r.mu.Lock()
+		for i := range jobs {
+			w := r.waiters[jobs[i].ID]
+			if w == nil {
+				continue
+			}
+			select { // the latest counts; nobody else sends
+			case <-w.news:
+			default:
+			}
+			w.news <- jobs[i]
+		}
+		r.mu.Unlock()
+	}
+}
+
+// sleep returns false if the dispatcher ends meanwhile.
+func (d *Dispatcher) sleep(pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-d.ctx.Done():
+		return false
+	}
+}
+
+// unattended tells the person, once, if nobody is at work on jobs like this one. There is no list of workers: one is known by what it does.
+func (r *run) unattended(j *queue.Job) {
+	labels := strings.Join(j.Labels, ",")
+	asks := fmt.Sprint(j.Labels, j.Policy.Memory, j.Policy.Resources)
+	r.mu.Lock()
+	skip := r.d.submit != nil || r.told[asks] || r.d.o.Now().Sub(r.attended[labels]) < attendance
+	r.mu.Unlock()
+	if skip {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.d.ctx, attendance)
+	defer cancel()
+	o, err := r.d.q.Overview(ctx, r.queue)
+	if err != nil {
+		return
+	}
+	for i := range o.Running {
+		if w := &o.Running[i]; !w.Over && slices.Equal(w.Job.Labels, j.Labels) {
+			r.attends(j) // who asks in the next seconds need not look
+			return
+		}
+	}
+	r.mu.Lock()
+	told := r.told[asks]
+	r.told[asks] = true
+	r.mu.Unlock()
+	if !told {
+		r.d.o.Unattended(j)
+	}
+}
+
+// attends takes note that somebody has claimed a job.
+func (r *run) attends(j *queue.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attended[strings.Join(j.Labels, ",")] = r.d.o.Now()
+}
+
+// tell passes on what is new about a job.
+func (w *waiter) tell(j *queue.Job) {
+	for _, l := range j.Lost[min(w.lost, len(j.Lost)):] {
+		w.claim(j, l.Execution, l.Worker)
+		if w.req.Lost != nil && !j.Status.Terminal() {
+			w.req.Lost(l.Execution, l.Message, j.AvailableAt)
+		}
+	}
+	w.lost = len(j.Lost)
+	execution := j.Execution
+	switch {
+	case j.Status == queue.Running:
+	case j.Status.Terminal():
+		execution = j.Outcome.ExecutionID
+	default:
+		return
+	}
+	if execution == "" {
+		return
+	}
+	worker := j.Maker
+	if worker == "" {
+		worker = j.Worker
+	}
+	w.claim(j, execution, worker)
+	if w.started != execution && (!j.Started.IsZero() || j.Status.Terminal()) {
+		w.started = execution
+		if w.req.Started != nil {
+			w.req.Started(execution)
+		}
+	}
+}
+
+func (w *waiter) claim(j *queue.Job, execution, worker string) {
+	if w.claimed == execution {
+		return
+	}
+	w.claimed = execution
+	w.run.attends(j)
+	if w.req.Claimed != nil {
+		w.req.Claimed(execution, worker)
+	}
+}

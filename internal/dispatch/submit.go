@@ -1,0 +1,147 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/queue"
+	"e3/refstore"
+)
+
+// Submitter has a worker started for each job: a scheduler of a cluster.
+type Submitter interface {
+	// Submit has jobs, which are in one queue, submitted soon; it does not wait for that. A job that is submitted again, because it was
+	// lost, gets a new worker.
+	Submit(ctx context.Context, jobs []queue.Job) error
+	// Gone tells of the jobs whose workers have ended, or could not be started, whether or not they have finished the job. The channel
+	// is closed when ctx ends. It is called once.
+	Gone(ctx context.Context) (<-chan Gone, error)
+	// Cancel ends the workers of jobs, by the jobs' ids. One that has none is passed over.
+	Cancel(ctx context.Context, ids []string) error
+}
+
+// Gone says how the worker of a job has ended.
+type Gone struct {
+	ID      string // of the job
+	Reason  string // an executions.Reason: timeout, oom, cancelled, or lost, which is also ""
+	Message string
+}
+
+// submissions is what a Dispatcher has to do with a Submitter beside handing jobs over.
+type submissions struct {
+	d      *Dispatcher
+	cancel chan string // ids of jobs whose workers are to end
+}
+
+func newSubmissions(d *Dispatcher) *submissions {
+	s := &submissions{d: d, cancel: make(chan string)}
+	d.beside.Go(s.callOff)
+	d.beside.Go(s.follow)
+	return s
+}
+
+// gather is for how long cancellations are gathered: a run that ends has many at a time.
+const gather = 100 * time.Millisecond
+
+// callOff cancels workers, until the dispatcher ends. The jobs are cancelled already: what cannot be done here is done by the workers.
+func (s *submissions) callOff() {
+	for {
+		var ids []string
+		select {
+		case id := <-s.cancel:
+			ids = append(ids, id)
+		case <-s.d.ctx.Done():
+			return
+		}
+		for t := time.After(gather); t != nil; {
+			select {
+			case id := <-s.cancel:
+				ids = append(ids, id)
+			case <-t:
+				t = nil
+			}
+		}
+		if err := s.d.o.Submitter.Cancel(s.d.ctx, ids); err != nil {
+			s.d.fault(fmt.Errorf("cancel %d jobs: %w", len(ids), err))
+		}
+	}
+}
+
+// follow settles the jobs whose workers the cluster has ended, until the dispatcher ends.
+func (s *submissions) follow() {
+	gone, err := s.d.o.Submitter.Gone(s.d.ctx)
+	if err != nil {
+		s.d.fault(err)
+		return
+	}
+	var settling sync.WaitGroup
+	defer settling.Wait()
+	for g := range gone {
+		settling.Go(func() { s.settle(g) })
+	}
+}
+
+// settle ends a job whose worker is gone, or has it begun again where the worker was lost. The worker's session may still have to run out.
+func (s *submissions) settle(g Gone) {
+	d := s.d
+	var lease *queue.Lease
+	s.until(g.ID, func() (done bool, err error) {
+		job, err := d.q.Job(d.ctx, d.o.Queue, g.ID)
+		if err != nil || job.Status.Terminal() {
+			return err == nil, err
+		}
+		lease, err = d.q.Only(d.ctx, d.o.Queue, g.ID, queue.Want{Worker: d.o.By, Host: d.o.Host, NewExecution: executions.NewID})
+		return lease != nil, err
+	})
+	if lease != nil {
+		s.until(g.ID, func() (done bool, err error) {
+			err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(Clip(g.Message), "the cluster has ended its worker"))
+			return err == nil, err
+		})
+	}
+}
+
+// until does something until it is done, somebody else has done it, or the dispatcher ends.
+func (s *submissions) until(id string, do func() (done bool, err error)) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		done, err := do()
+		var moved *queue.TransitionError
+		switch {
+		case done, errors.As(err, &moved), errors.Is(err, queue.ErrNotFound), errors.Is(err, refstore.ErrLost):
+			return
+		case err != nil:
+			s.d.fault(fmt.Errorf("settle job %s: %w", id, err))
+		}
+		if !s.d.sleep(pause) {
+			return
+		}
+	}
+}
+
+// conclude settles the execution that a claim names, whether or not it was begun, and ends the job as that ended.
+func (s *submissions) conclude(lease *queue.Lease, reason executions.Reason, message string) error {
+	d, job := s.d, lease.Job()
+	req, err := Request(&job)
+	if err != nil {
+		return lease.Finish(d.ctx, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: Clip(err.Error())})
+	}
+	res, err := d.settler.Settle(d.ctx, executions.NewKey(req.Task, req.Inputs), req.Inputs, job.Execution, reason, message)
+	if err != nil {
+		return err
+	}
+	if res.Reason != executions.ReasonLost {
+		return lease.Finish(d.ctx, Outcome(res))
+	}
+	if job, err = lease.Again(d.ctx, message, time.Second); err != nil || job.Status.Terminal() {
+		return err
+	}
+	if err := d.o.Submitter.Submit(d.ctx, []queue.Job{job}); err != nil {
+		d.fault(fmt.Errorf("submit job %s again: %w", job.ID, err)) // the task waits until somebody cancels it
+	}
+	return nil
+}

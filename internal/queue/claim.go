@@ -1,0 +1,164 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/refstore"
+)
+
+// Want says what a worker takes.
+type Want struct {
+	Queues []string // their names
+	Worker string   // who it is, in words
+	// Host is where its commands run, Grace how long an orphan whose execution was begun on another host is left to workers of that host.
+	Host  string
+	Grace time.Duration
+	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes it, and may be asked at the same time as others.
+	Fits func(*Job) bool
+	// NewExecution draws the id of the execution that will be made for a job that is not adopted.
+	NewExecution func() (string, error)
+}
+
+func (w *Want) validate() error {
+	for _, queue := range w.Queues {
+		if err := ValidName(queue); err != nil {
+			return fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
+		}
+	}
+	return nil
+}
+
+func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
+
+// Claim takes the job that is to be run next: orphans first, then by priority, then the oldest. Where listing the queue takes time, or others
+// take from it as well, it may pass over what came in the last moment. It returns nil if there is nothing to be claimed now.
+func (q *Queue) Claim(ctx context.Context, want Want) (*Lease, error) {
+	if err := want.validate(); err != nil {
+		return nil, fmt.Errorf("claim a job: %w", err)
+	}
+	for {
+		c, err := q.next(ctx, &want)
+		if err != nil {
+			return nil, fmt.Errorf("claim a job: %w", err)
+		}
+		if c == nil {
+			return nil, nil
+		}
+		l, err := q.tryClaim(ctx, c, &want)
+		if err == nil {
+			return l, nil
+		}
+		if !errors.Is(err, refstore.ErrConflict) {
+			q.wake(c.job.Queue)
+			return nil, fmt.Errorf("claim job %s: %w", c.job.Ref(), err)
+		}
+	}
+}
+
+// tryClaim claims the job of an entry. refstore.ErrConflict says that others were faster.
+func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease, error) {
+	q.mu.Lock()
+	p := q.page(c.job.Queue)
+	raced := p.races > 0
+	q.mu.Unlock()
+	if raced { // a look is cheaper than a write that fails
+		r, err := q.store.Get(ctx, c.key)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return nil, refstore.ErrConflict
+		}
+		if err != nil {
+			return nil, err
+		}
+		if r.Version != c.version {
+			if c.entry, err = decodeEntry(r); err != nil {
+				return nil, refstore.ErrConflict
+			}
+			c.version = r.Version
+		}
+	}
+	l, err := q.take(ctx, stored{Job: c.job, version: c.entry.version}, want)
+	q.mu.Lock()
+	switch {
+	case errors.Is(err, refstore.ErrConflict):
+		p.suspects[c.key.Sort] = c.version
+		p.races, p.woken = min(p.races+8, 64), true
+	case err == nil && p.races > 0:
+		p.races--
+	}
+	q.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	_ = q.drop(ctx, c.key, c.version) // whoever meets it finds that the job does not confirm it
+	return l, nil
+}
+
+// take claims a job of a version that can be claimed.
+func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) {
+	session, err := q.members.Session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := q.now()
+	err = q.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: clip(want.Worker), Since: nanos(now)}))
+	if err != nil {
+		return nil, err
+	}
+	j, adopted := s.Job, s.Orphaned()
+	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, clip(want.Worker), now, time.Time{}
+	j.Token++
+	if !adopted {
+		if j.Execution, err = want.NewExecution(); err != nil {
+			return nil, fmt.Errorf("draw an execution's id: %w", err)
+		}
+		j.Attempts++
+		j.Maker, j.MakerHost, j.Started = j.Worker, clip(want.Host), time.Time{}
+	}
+	next, err := q.swap(ctx, s.version, &j)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lease{q: q, adopted: adopted, session: session, is: next, cancelled: make(chan struct{})}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leases[j.Ref()] = l
+	q.progress++
+	return l, nil
+}
+
+// Only takes this job, whatever is before it. It returns nil while it cannot be claimed: its worker lives, it is available later, or it does not fit.
+// ErrNotFound, *TransitionError if it is finished.
+func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, error) {
+	fail := func(err error) (*Lease, error) {
+		return nil, fmt.Errorf("claim job %.100s/%.200s: %w", queue, id, err)
+	}
+	for {
+		s, err := q.find(ctx, queue, id)
+		if err == nil && s.Status == Running && s.LockedBy != "" {
+			s, err = q.expire(ctx, s)
+		}
+		switch {
+		case errors.Is(err, refstore.ErrConflict):
+			continue
+		case err != nil:
+			return fail(err)
+		case s.Status.Terminal():
+			return nil, &TransitionError{"claim", s.Job}
+		}
+		if _, ok := s.indexKey(); !ok || q.due(&s.Job, s.version).After(q.now()) || !q.fits(&candidate{entry: entry{s.Job, s.version}}, &want) {
+			return nil, nil
+		}
+		l, err := q.take(ctx, s, &want)
+		if errors.Is(err, refstore.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return fail(err)
+		}
+		_ = q.unindex(ctx, s)
+		return l, nil
+	}
+}

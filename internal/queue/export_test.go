@@ -1,0 +1,36 @@
+package queue
+
+import (
+	"strings"
+
+	"e3/refstore"
+)
+
+// Reencode decodes a record of a key of this package and encodes what it says; ok is false for keys that have no such records.
+func Reencode(r refstore.Record) (value []byte, ok bool, err error) {
+	parts := strings.Split(r.Key.Partition, "/")
+	what := ""
+	if len(parts) > 2 {
+		what = parts[2]
+	}
+	switch {
+	case what == "jobs", what == "finished" && len(parts) == 4:
+		j, err := decodeJob(r)
+		return j.encode(), true, err
+	case what == "ready", what == "delayed":
+		e, err := decodeEntry(r)
+		return e.encode(e.job.encode()), true, err
+	case what == "cancel":
+		return reencode(r.Value, new(cancelRecord))
+	case what == "holders":
+		return reencode(r.Value, new(holderRecord))
+	case what == "turns", what == "finished":
+		return reencode(r.Value, new(turnRecord))
+	}
+	return nil, false, nil
+}
+
+func reencode(value []byte, into any) ([]byte, bool, error) {
+	err := decode(value, into)
+	return encode(into), true, err
+}

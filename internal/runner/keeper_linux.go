@@ -1,0 +1,389 @@
+package runner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxUncollected is how many ends are kept for a client that does not release them.
+	maxUncollected = 1000
+
+	// strayLimit bounds the search for what expired commands have left behind.
+	strayLimit = 2 * time.Second
+)
+
+// errIdentity is the errno of a command whose identity another one has.
+const errIdentity = unix.EEXIST
+
+// keeper knows the commands that may outlive the client of this supervisor process. It
+// ends the process when the client is gone and either all of them have been released or
+// the time for which they may run is over.
+//
+// Lanes call it; what it wants of them it posts to their inboxes.
+type keeper struct {
+	*server
+	lanes    []*laneServer
+	listener *net.UnixListener
+	dir      int      // the folder of the socket
+	name     string   // of the socket in there
+	timer    *os.File // becomes readable when the time is over
+	gone     chan struct{}
+
+	mu          sync.Mutex
+	clients     int           // lanes whose client is there; gone is closed at 0
+	until       time.Duration // by Elapsed, when the time is over
+	term        uint64        // how often it was over
+	expired     bool          // it is over, and has not been extended since
+	commands    map[string]*kept
+	plain       int     // commands without an identity
+	uncollected []*kept // ended and not released, oldest first; some may be released since
+	adopter     *adopter
+	ending      bool
+}
+
+// kept is a command with an identity, from its start until it is released.
+type kept struct {
+	identity, state, marker string
+	id                      uint64
+	term                    uint64 // the keeper's when it started
+	lane                    *laneServer
+	pid                     atomic.Int64 // 0 before the start and once it is collected, by whoever holds reaping
+	end                     *reply       // nil: it runs. Under keeper.mu
+}
+
+// keep makes s outlive its client. The descriptors of k begin at first.
+func (s *server) keep(k *keeping, lanes []*laneServer, first int) error {
+	file := os.NewFile(uintptr(first), "listener")
+	listener, err := net.FileListener(file)
+	file.Close()
+	if err != nil {
+		return fmt.Errorf("listen for adopters: %w", err)
+	}
+	timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return os.NewSyscallError("timerfd_create", err)
+	}
+	for _, l := range lanes {
+		if err := l.inbox.open(); err != nil {
+			return err
+		}
+		l.fds[1].Fd = int32(l.inbox.fd)
+	}
+	s.keeper = &keeper{
+		server:   s,
+		lanes:    lanes,
+		listener: listener.(*net.UnixListener),
+		dir:      first + 1,
+		name:     k.name,
+		timer:    os.NewFile(uintptr(timer), "timer"),
+		gone:     make(chan struct{}),
+		clients:  len(lanes),
+		until:    k.until,
+		commands: make(map[string]*kept),
+	}
+	s.keeper.arm()
+	go s.keeper.watch()
+	go s.keeper.meet()
+	return nil
+}
+
+// begin admits a command that is about to start, or says why not.
+func (k *keeper) begin(l *laneServer, t *task, r *spawnRequest) (refused *reply) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r.identity == "" {
+		k.plain++
+		return nil
+	}
+	if k.ending || k.expired || Elapsed() >= k.until {
+		return &reply{kind: kindFailed, id: r.id, status: uint32(unix.ETIMEDOUT), flags: flagExpired}
+	}
+	if other := k.commands[r.identity]; other != nil && other.end == nil {
+		return &reply{kind: kindFailed, id: r.id, status: uint32(errIdentity)}
+	}
+	// The request's strings share one copy of the whole of it.
+	t.kept = &kept{identity: strings.Clone(r.identity), state: strings.Clone(r.state), marker: strings.Clone(r.marker), id: r.id, term: k.term, lane: l}
+	k.commands[t.kept.identity] = t.kept
+	return nil
+}
+
+// abandon forgets a command that was admitted and did not start.
+func (k *keeper) abandon(t *task) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range t.pumps {
+		p.close()
+	}
+	if t.kept == nil {
+		k.plain--
+	} else {
+		k.forget(t.kept)
+	}
+}
+
+// forget is under mu.
+func (k *keeper) forget(c *kept) {
+	if k.commands[c.identity] == c {
+		delete(k.commands, c.identity)
+	}
+	c.state = ""
+}
+
+// ended keeps the end of a command until it is released.
+func (k *keeper) ended(t *task) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t.kept == nil {
+		k.plain--
+		return
+	}
+	end := t.end
+	t.kept.end = &end
+	if k.adopter != nil {
+		k.adopter.send(appendReply(nil, &end))
+	}
+	if k.clients == 0 {
+		return
+	}
+	k.uncollected = append(k.uncollected, t.kept)
+	if len(k.uncollected) > maxUncollected {
+		k.forget(k.uncollected[0])
+		k.uncollected = slices.Delete(k.uncollected, 0, 1)
+	}
+}
+
+// request carries out a request of the client or of an adopter.
+func (k *keeper) request(kind messageKind, body []byte, adopter bool) error {
+	switch kind {
+	case kindExtend:
+		e, err := decodeExtend(body)
+		if err == nil {
+			k.extend(e)
+		}
+		return err
+	case kindRelease:
+		identity, err := decodeRelease(body)
+		if err == nil {
+			k.release(identity, adopter)
+		}
+		return err
+	case kindClose:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.finishAll(flagCancelled)
+		return nil
+	default:
+		return fmt.Errorf("%w: request of kind %d", errMessage, kind)
+	}
+}
+
+func (k *keeper) extend(e extension) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := Elapsed()
+	if now >= k.until {
+		k.expire() // it comes too late for what ran until now
+	}
+	if until := min(e.until, now+min(max(e.most, 0), maxFor)); until > k.until {
+		k.until = until
+		k.expired = k.expired && now >= until
+		k.arm()
+	}
+}
+
+// arm sets the timer; under mu, or before anybody else knows k.
+func (k *keeper) arm() {
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(k.until), 1))}
+	conn, err := k.timer.SyscallConn()
+	if err != nil {
+		return // closed: the process ends
+	}
+	_ = conn.Control(func(fd uintptr) {
+		if err := unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &at, nil); err != nil {
+			fatal(fmt.Errorf("set the time for which commands may run: %w", err))
+		}
+	})
+}
+
+// watch waits for the end of the time.
+func (k *keeper) watch() {
+	var expirations [8]byte
+	for {
+		if _, err := k.timer.Read(expirations[:]); err != nil && !errors.Is(err, unix.ECANCELED) {
+			fatal(fmt.Errorf("wait for the time for which commands may run: %w", err))
+		}
+		k.mu.Lock()
+		if Elapsed() >= k.until {
+			k.expire()
+		}
+		k.mu.Unlock()
+	}
+}
+
+// expire kills the commands with an identity; without a client it ends the process.
+// Under mu.
+func (k *keeper) expire() {
+	if k.clients == 0 {
+		k.finishAll(flagExpired | flagCancelled)
+		return
+	}
+	if k.ending || k.expired {
+		return
+	}
+	k.expired = true
+	k.term++
+	term := k.term
+	for _, l := range k.lanes {
+		l.inbox.post(func() { l.expire(term) })
+	}
+	go k.killStrays(k.until)
+}
+
+// expire kills the lane's commands with an identity that started before the term.
+func (l *laneServer) expire(term uint64) {
+	for _, t := range l.tasks {
+		if t.kept != nil && t.kept.term < term {
+			t.abort(flagExpired | flagCancelled)
+		}
+	}
+}
+
+// killStrays kills what expired commands have left in sessions of their own, also
+// without a marker, while no other command runs that it could belong to.
+func (k *keeper) killStrays(until time.Duration) {
+	pause := time.Millisecond
+	for end := Elapsed() + strayLimit; Elapsed() < end; time.Sleep(pause) {
+		k.mu.Lock()
+		over := k.plain > 0 || k.until != until
+		running := false
+		for _, c := range k.commands {
+			running = running || c.end == nil
+		}
+		if !over {
+			over = !k.killOrphans() && !running
+		}
+		k.mu.Unlock()
+		if over {
+			return
+		}
+		pause = min(2*pause, 20*time.Millisecond)
+	}
+}
+
+// release forgets a command that has ended, and with kill one that runs, which then ends. The
+// client's can be late: another command may have the identity by now.
+func (k *keeper) release(identity string, kill bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.commands[identity]
+	if c == nil || c.end == nil && !kill {
+		return
+	}
+	k.forget(c)
+	if c.end == nil {
+		c.lane.inbox.post(func() { c.lane.kill(c.id) })
+	}
+	k.settle()
+}
+
+// kill ends a command without a grace.
+func (l *laneServer) kill(id uint64) {
+	for _, t := range l.tasks {
+		if t.id == id {
+			t.abort(flagCancelled)
+		}
+	}
+}
+
+// hungUp is called when a lane has found its client gone.
+func (k *keeper) hungUp() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.clients--; k.clients == 0 {
+		close(k.gone)
+		k.uncollected = nil
+		k.settle()
+	}
+}
+
+// settle ends the process if nothing is left for anybody to adopt. Under mu.
+func (k *keeper) settle() {
+	switch {
+	case k.clients > 0:
+	case Elapsed() >= k.until:
+		k.expire()
+	case len(k.commands) == 0:
+		k.finishAll(flagCancelled)
+	}
+}
+
+// finishAll kills everything and ends the process. Under mu.
+func (k *keeper) finishAll(reason byte) {
+	if k.ending {
+		return
+	}
+	k.ending = true
+	_ = unix.Unlinkat(k.dir, k.name, 0)
+	k.listener.Close()
+	for _, l := range k.lanes {
+		l.inbox.post(func() { l.shutdown(reason) })
+	}
+}
+
+// leave is called at the end of the process, when all commands have ended.
+func (k *keeper) leave() {
+	k.mu.Lock()
+	a := k.adopter
+	k.mu.Unlock()
+	if a != nil {
+		a.finish()
+	}
+}
+
+// inbox is what other threads want a lane's thread to do.
+type inbox struct {
+	fd int // an eventfd
+
+	mu    sync.Mutex
+	calls []func()
+}
+
+func (b *inbox) open() (err error) {
+	b.fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	return os.NewSyscallError("eventfd", err)
+}
+
+func (b *inbox) post(call func()) {
+	b.mu.Lock()
+	b.calls = append(b.calls, call)
+	b.mu.Unlock()
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	if _, err := unix.Write(b.fd, one[:]); err != nil && err != unix.EAGAIN {
+		fatal(fmt.Errorf("wake a lane: %w", err))
+	}
+}
+
+// work does what was asked for. Only the lane's thread calls it.
+func (b *inbox) work() {
+	var count [8]byte
+	_, _ = unix.Read(b.fd, count[:])
+	b.mu.Lock()
+	calls := b.calls
+	b.calls = nil
+	b.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+}

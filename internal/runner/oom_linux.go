@@ -1,0 +1,215 @@
+package runner
+
+import (
+	"bytes"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// oomFresh is how old a look at the counter may be when a command starts. Starts
+	// that follow each other closer share one.
+	oomFresh = 10 * time.Millisecond
+
+	// oomTeardown is how long a process that the kernel has killed may take to end: it
+	// is counted first, and then its memory is given back.
+	oomTeardown = 10 * time.Second
+
+	// oomExit is what shells exit with when SIGKILL ended their last child.
+	oomExit = 128 + int(unix.SIGKILL)
+)
+
+// oomCounter tells whether the kernel killed processes because memory ran out. It
+// counts those of this process's memory cgroup, in which its commands are as well, or
+// those of the system where no cgroup counts.
+//
+// The kernel does not say whom it killed. So a look at the counter is taken before a
+// command starts and now and then while commands run, and a command counts as killed if
+// SIGKILL ended it and the counter rose in its time, shortly before its end. What happened
+// before it started, or long before it ended, is not held against it.
+type oomCounter struct {
+	fd int // -1: the kernel does not tell
+
+	mu     sync.Mutex
+	buf    []byte
+	count  uint64
+	looked time.Time // when count was read; zero: never
+	rose   time.Time // when a look found it greater than the one before; zero: never
+}
+
+func newOOMCounter() *oomCounter {
+	cgroups, _ := os.ReadFile("/proc/self/cgroup")
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	return openOOMCounter(append(oomFiles(cgroups, mounts), "/proc/vmstat"))
+}
+
+// openOOMCounter opens the first of the files that has a counter.
+func openOOMCounter(files []string) *oomCounter {
+	c := &oomCounter{fd: -1, buf: make([]byte, 8<<10)}
+	for _, file := range files {
+		fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		c.fd = fd
+		if _, ok := c.read(); ok {
+			return c
+		}
+		unix.Close(fd)
+		c.fd = -1
+	}
+	return c
+}
+
+// look reads the counter unless that was done just now.
+func (c *oomCounter) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.looked.IsZero() || time.Since(c.looked) >= oomFresh {
+		c.update()
+	}
+}
+
+// update reads the counter. The caller holds mu.
+func (c *oomCounter) update() {
+	count, ok := c.read()
+	if !ok {
+		return
+	}
+	now := time.Now()
+	if count > c.count && !c.looked.IsZero() {
+		c.rose = now
+	}
+	c.count, c.looked = count, now
+}
+
+// killed says whether a command that ended so, and that nobody here had told to, was
+// killed because memory ran out.
+func (c *oomCounter) killed(status syscall.WaitStatus, started time.Time) bool {
+	hard := status.Signaled() && status.Signal() == unix.SIGKILL || status.Exited() && status.ExitStatus() == oomExit
+	if !hard || c.fd < 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.update()
+	return c.rose.After(started) && time.Since(c.rose) < oomTeardown
+}
+
+// read returns the number in the line "oom_kill" of the file. Lines may be cut where one
+// read of the file ends and the next one begins.
+func (c *oomCounter) read() (count uint64, ok bool) {
+	if c.fd < 0 {
+		return 0, false
+	}
+	filled := 0
+	for offset := int64(0); ; {
+		n, err := unix.Pread(c.fd, c.buf[filled:], offset)
+		if err == unix.EINTR {
+			continue
+		}
+		offset += int64(max(n, 0))
+		text := c.buf[:filled+max(n, 0)]
+		for {
+			line, rest, whole := bytes.Cut(text, []byte{'\n'})
+			if !whole {
+				break
+			}
+			if number, found := bytes.CutPrefix(line, []byte("oom_kill ")); found {
+				count, err := strconv.ParseUint(string(bytes.TrimSpace(number)), 10, 64)
+				return count, err == nil
+			}
+			text = rest
+		}
+		if filled = copy(c.buf, text); err != nil || n <= 0 || filled == len(c.buf) {
+			return 0, false
+		}
+	}
+}
+
+// oomFiles lists the files that may count for the cgroup of a process, best first, by
+// the text of its /proc/self/cgroup and /proc/self/mountinfo.
+func oomFiles(cgroups, mounts []byte) []string {
+	v1, v2 := "", ""
+	for line := range strings.Lines(string(cgroups)) {
+		// hierarchy:controllers:path
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		switch {
+		case len(parts) != 3:
+		case parts[0] == "0" && parts[1] == "":
+			v2 = parts[2]
+		case hasOption(parts[1], "memory"):
+			v1 = parts[2]
+		}
+	}
+	var files []string
+	for line := range strings.Lines(string(mounts)) {
+		// id parent device root mount-point options [fields] - type source options
+		before, after, found := strings.Cut(line, " - ")
+		where, what := strings.Fields(before), strings.Fields(after)
+		if !found || len(where) < 6 || len(what) < 3 {
+			continue
+		}
+		root, point := unescapeMount(where[3]), unescapeMount(where[4])
+		switch {
+		case what[0] == "cgroup" && v1 != "" && hasOption(what[2], "memory"):
+			// Processes that moved to a cgroup below are not counted here.
+			files = append(files, path.Join(point, below(v1, root), "memory.oom_control"))
+		case what[0] == "cgroup2" && v2 != "":
+			// Counted in all cgroups above, the nearest that has the memory controller first.
+			for dir := below(v2, root); ; dir = path.Dir(dir) {
+				files = append(files, path.Join(point, dir, "memory.events"))
+				if dir == "/" {
+					break
+				}
+			}
+		}
+	}
+	return files
+}
+
+// below is a cgroup's path from the root of the mount; that root itself if it is not
+// below, as in a container that sees only its own part.
+func below(cgroup, root string) string {
+	cgroup, root = path.Clean("/"+cgroup), path.Clean("/"+root)
+	if root == "/" {
+		return cgroup
+	}
+	if rest, ok := strings.CutPrefix(cgroup, root+"/"); ok {
+		return "/" + rest
+	}
+	return "/"
+}
+
+func hasOption(list, name string) bool {
+	for option := range strings.SplitSeq(list, ",") {
+		if option == name {
+			return true
+		}
+	}
+	return false
+}
+
+// unescapeMount undoes the kernel's writing of spaces and the like as \ and three octal
+// digits.
+func unescapeMount(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

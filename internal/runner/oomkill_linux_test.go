@@ -1,0 +1,134 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// oomInside tells the test binary that it runs in the cgroup that TestOOM made for it.
+const oomInside = "E3_TEST_RUNNER_IN_CGROUP"
+
+// eat needs 2 GiB of memory. It ends without harm where nothing holds it to less.
+const eat = "head -c 2G /dev/zero | tail"
+
+// TestOOM has the kernel kill commands, in a memory cgroup in which this test is run again.
+func TestOOM(t *testing.T) {
+	if os.Getenv(oomInside) != "" {
+		testOOM(t)
+		return
+	}
+	cgroup := memoryCgroup(t, 512<<20)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, cgroup,
+		program, "-test.run=^TestOOM$", "-test.v", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), oomInside+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestOOM") {
+		t.Errorf("in the cgroup: %v\n%s", err, out)
+	}
+}
+
+// memoryCgroup makes a cgroup with so much memory, or skips the test.
+func memoryCgroup(t *testing.T, limit int64) string {
+	t.Helper()
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reason := errors.New("there is no memory cgroup")
+	for _, file := range oomFiles(cgroups, mounts) {
+		dir := filepath.Join(filepath.Dir(file), fmt.Sprintf("e3-test-%d", os.Getpid()))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			reason = err
+			continue
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(dir); err != nil {
+				t.Errorf("remove the cgroup: %v", err)
+			}
+		})
+		for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
+			if reason = os.WriteFile(filepath.Join(dir, name), fmt.Append(nil, limit), 0o644); reason == nil {
+				break
+			}
+		}
+		if reason != nil {
+			continue
+		}
+		for _, name := range []string{"memory.memsw.limit_in_bytes", "memory.swap.max"} {
+			_ = os.WriteFile(filepath.Join(dir, name), fmt.Append(nil, limit), 0o644) // absent where there is no swap
+		}
+		return dir
+	}
+	t.Skipf("needs root, and a cgroup with the memory controller below which one can be made: %v", reason)
+	return ""
+}
+
+func testOOM(t *testing.T) {
+	s, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	system := openOOMCounter([]string{"/proc/vmstat"})
+	if _, ok := system.read(); !ok {
+		t.Error("/proc/vmstat does not count")
+	}
+	run := func(script string, timeout time.Duration) Result {
+		t.Helper()
+		result, err := s.Run(context.Background(), Spec{
+			Argv: []string{"bash", "-c", script}, Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")}, Timeout: timeout, Grace: -1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	for _, c := range []struct {
+		name, script string
+		timeout      time.Duration
+		signal       syscall.Signal
+		code         int
+		want         bool
+	}{
+		{"somebody's kill -9", "kill -9 $$", 0, syscall.SIGKILL, -1, false},
+		{"the command", "exec tail < <(head -c 2G /dev/zero)", 0, syscall.SIGKILL, -1, true},
+		{"somebody's kill -9, right after", "kill -9 $$", 0, syscall.SIGKILL, -1, false},
+		{"a child of a shell", "set -o pipefail; " + eat, 0, 0, 137, true},
+		{"an exit code that looks like it, right after", "exit 137", 0, 0, 137, false},
+		{"a child that the shell does not mind", eat + "; true", 0, 0, 0, false},
+		{"somebody's kill -9, right after that", "kill -9 $$", 0, syscall.SIGKILL, -1, false},
+		{"a child, and another exit code", "set -o pipefail; " + eat + " || exit 3", 0, 0, 3, false},
+		{"a command that e3 killed meanwhile", eat + "; sleep 1000", 2 * time.Second, syscall.SIGKILL, -1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			system.look()
+			started := time.Now()
+			r := run(c.script, c.timeout)
+			if r.Signal != c.signal || r.ExitCode != c.code || r.TimedOut != (c.timeout > 0) {
+				t.Fatalf("ended as %+v, want signal %v and exit code %d", r, c.signal, c.code)
+			}
+			if r.OOM != c.want {
+				t.Errorf("OOM is %v, want %v: %+v", r.OOM, c.want, r)
+			}
+			if strings.Contains(c.script, "tail") && !system.killed(killed, started) {
+				t.Error("the system does not count the kill")
+			}
+		})
+	}
+}

@@ -1,0 +1,37 @@
+//go:build !linux
+
+package runner
+
+import (
+	"context"
+	"time"
+)
+
+var processStart = time.Now()
+
+// Elapsed is the time since some moment in the past.
+func Elapsed() time.Duration { return time.Since(processStart) }
+
+// Commands are children of this process and end with it: nothing outlives it, nothing is to be
+// adopted, and keeping time is left to the caller, who stops what he cannot extend.
+
+func (b *backend) extend(until, most time.Duration) {}
+
+func (b *backend) releaseKept(identity string) {}
+
+func (b *backend) socketName() string { return "" }
+
+type adoption struct{}
+
+func adoptFrom(ctx context.Context, dir, own string, gone func(*adoption)) ([]*adoption, error) {
+	return nil, ctx.Err()
+}
+
+func (a *adoption) extend(until, most time.Duration) {}
+func (a *adoption) cancel(o *Orphan)                 {}
+func (a *adoption) release(o *Orphan)                {}
+func (a *adoption) all() []*Orphan                   { return nil }
+func (a *adoption) over() bool                       { return true }
+func (a *adoption) close()                           {}
+
+const masksInSupervisor = false

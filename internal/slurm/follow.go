@@ -1,0 +1,229 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"e3/executions"
+)
+
+// errAnswer is an answer that cannot be read.
+var errAnswer = errors.New("an answer that cannot be read")
+
+// follow asks what has become of the jobs, until the submitter is closed.
+func (s *Submitter) follow() {
+	wait := minPoll
+	for {
+		s.mu.Lock()
+		n := 0
+		for _, x := range s.submissions {
+			if x.id != "" {
+				n += x.left
+			}
+		}
+		s.mu.Unlock()
+		if n == 0 {
+			select {
+			case <-s.wakeFollow:
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		if !pause(s.ctx, max(wait, min(minPoll+time.Duration(n/jobsPerPoll)*time.Second, maxPoll))) {
+			return
+		}
+		if err := s.poll(s.ctx); err == nil {
+			wait = minPoll
+			s.answers("squeue")
+		} else if s.ctx.Err() == nil {
+			wait = min(2*wait, maxRetry)
+			s.fails("squeue", "Slurm does not answer, trying again", err)
+		}
+	}
+}
+
+// list passes on what squeue lists of the submissions of this user's submitters, also what has ended a short while ago.
+func (s *Submitter) list(ctx context.Context, visit func(listed)) error {
+	lines := &lines{visit: func(line string) {
+		if l, ok := parseListed(line); ok {
+			visit(l)
+		}
+	}}
+	err := s.c.stream(ctx, lines, "", "squeue", "--all", "--noheader", "--array", "--states=all", "--user="+strconv.Itoa(os.Getuid()), "--format="+squeueFormat)
+	lines.end()
+	return err
+}
+
+// maxLine bounds the lines of what commands print.
+const maxLine = 64 << 10
+
+// lines passes on what is written to it line by line. The end of one that is too long is dropped.
+type lines struct {
+	visit func(string)
+	rest  []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	n := len(p)
+	for {
+		line, rest, ok := bytes.Cut(p, []byte("\n"))
+		l.rest = append(l.rest, line[:min(len(line), maxLine-len(l.rest))]...)
+		if !ok {
+			return n, nil
+		}
+		l.end()
+		p = rest
+	}
+}
+
+func (l *lines) end() {
+	if len(l.rest) > 0 {
+		l.visit(string(l.rest))
+	}
+	l.rest = l.rest[:0]
+}
+
+// poll compares what Slurm says with what is followed.
+func (s *Submitter) poll(ctx context.Context) error {
+	began := time.Now()
+	seen := make(map[*job]listed)
+	var doubles []string
+	err := s.list(ctx, func(l listed) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		x := s.submissions[l.token]
+		if x == nil || x.id == "" {
+			return
+		}
+		if l.array != x.id { // submitted twice, as the first could not be found in time
+			if reason, _ := ended(l.state); reason == "" && !x.doubles[l.array] {
+				if x.doubles == nil {
+					x.doubles = make(map[string]bool)
+				}
+				x.doubles[l.array] = true
+				doubles = append(doubles, l.array)
+			}
+			return
+		}
+		if l.index < len(x.jobs) && x.jobs[l.index] != nil {
+			seen[x.jobs[l.index]] = l
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.scancel(ctx, doubles); err != nil {
+		return err
+	}
+	var again, explain []*submission
+	var cancel []string
+	s.mu.Lock()
+	for _, x := range s.submissions {
+		if x.id == "" || !x.since.Before(began) {
+			continue
+		}
+		missing, failed, cancelled := false, false, false
+		for _, j := range x.jobs {
+			if j == nil {
+				continue
+			}
+			l, ok := seen[j]
+			if !ok {
+				missing = true
+				continue
+			}
+			j.missing = false
+			reason, how := ended(l.state)
+			switch {
+			case l.state == "FAILED":
+				failed = true
+			case reason != "":
+				s.over(j, reason, how, l.nodes)
+			case j.cancelled:
+				cancelled = cancelled || l.state != "COMPLETING" // it was not cancelled after all
+			case l.state == "PENDING" && neverRuns(l.reason) && x.warned != l.reason:
+				x.warned = l.reason
+				defer s.o.Warn(fmt.Sprintf("Slurm's job %s (%s) waits for what does not come by itself: %s (see: scontrol show job %s)",
+					j.target(), x.named, l.reason, x.id))
+			}
+		}
+		if missing {
+			again = append(again, x)
+		}
+		if failed {
+			explain = append(explain, x)
+		}
+		if cancelled {
+			cancel = append(cancel, x.cancelled()...)
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range slices.Concat(again, explain) {
+		if err := s.explain(ctx, x); err != nil {
+			return err
+		}
+	}
+	return s.scancel(ctx, cancel)
+}
+
+// over ends a job as Slurm has. The caller holds the lock.
+func (s *Submitter) over(j *job, reason executions.Reason, how, node string) {
+	where := ""
+	if node != "" && node != "(null)" && node != "n/a" {
+		where = " on " + node
+	}
+	message := fmt.Sprintf("Slurm's job %s%s %s", j.target(), where, how)
+	if text := s.logs.read(j.of.token, j.index); text != "" && reason != executions.ReasonCancelled {
+		message += ": " + text
+	}
+	s.logs.drop(j.of.token, j.index)
+	s.end(j, reason, message)
+}
+
+// explain asks for the jobs of a submission that have failed, or that squeue does not list any more.
+func (s *Submitter) explain(ctx context.Context, x *submission) error {
+	known := make(map[int]shown)
+	lines := &lines{visit: func(line string) {
+		if show, ok := parseShown(line); ok {
+			known[show.index] = show
+		}
+	}}
+	s.mu.Lock()
+	id := x.id
+	s.mu.Unlock()
+	err := s.c.stream(ctx, lines, "", "scontrol", "--all", "--oneliner", "show", "job", id)
+	lines.end()
+	if err != nil && !isInvalidJob(err) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range x.jobs {
+		if j == nil {
+			continue
+		}
+		show, ok := known[j.index]
+		switch reason, how := ended(show.state); {
+		case !ok && !j.missing:
+			j.missing = true // of an array it may be one of those that scontrol shows together: the next poll tells
+		case !ok:
+			s.over(j, executions.ReasonLost, "is not known to Slurm any more", "")
+		case show.state == "FAILED":
+			if reason, how = failure(show.exit); show.reason == "BadConstraints" {
+				reason, how = executions.ReasonStart, "was refused: BadConstraints"
+			}
+			s.over(j, reason, how, show.node)
+		case reason != "":
+			s.over(j, reason, how, show.node)
+		default:
+			j.missing = false
+		}
+	}
+	return nil
+}

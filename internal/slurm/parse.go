@@ -1,0 +1,156 @@
+package slurm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"e3/executions"
+)
+
+// squeueFormat has the fields of a listed. The comment, which may be anything, comes last.
+const squeueFormat = "%A|%F|%K|%T|%N|%r|%k"
+
+// listed is a line of squeue: a job, or a task of an array.
+type listed struct {
+	array  string // Slurm's id of the submission
+	index  int    // in the array; 0 in none
+	state  string
+	nodes  string
+	reason string
+	token  string // of the submission
+}
+
+// parseListed reads a line of squeue. It is not ok if the job is not one that a [Submitter] has submitted.
+func parseListed(line string) (l listed, ok bool) {
+	fields := strings.SplitN(strings.TrimRight(line, "\r\n"), "|", 7)
+	if len(fields) != 7 {
+		return l, false
+	}
+	// What comes before may have a | as well, in the reason; the token is what follows the last.
+	last := fields[6][strings.LastIndexByte(fields[6], '|')+1:]
+	token, ok := strings.CutPrefix(strings.TrimSpace(last), commentPrefix)
+	if !ok || !isNumber(fields[1]) {
+		return l, false
+	}
+	l = listed{array: fields[1], state: fields[3], nodes: fields[4], reason: fields[5], token: token}
+	if fields[2] != "N/A" && fields[2] != "" {
+		n, err := strconv.Atoi(fields[2])
+		if err != nil || n < 0 {
+			return l, false
+		}
+		l.index = n
+	}
+	return l, l.state != ""
+}
+
+// shown is a job as "scontrol --oneliner show job" prints it.
+type shown struct {
+	index  int
+	state  string
+	reason string
+	node   string
+	exit   string // <code>:<signal>
+}
+
+// parseShown reads a line of scontrol. Values may have spaces; a field's first occurrence counts, and those that users have
+// a say in but the name, which has no spaces ([submission.name]), come after what is read.
+func parseShown(line string) (x shown, ok bool) {
+	fields := make(map[string]string)
+	for word := range strings.FieldsSeq(line) {
+		name, value, ok := strings.Cut(word, "=")
+		if _, there := fields[name]; ok && !there {
+			fields[name] = value
+		}
+	}
+	x = shown{state: fields["JobState"], reason: fields["Reason"], node: fields["BatchHost"], exit: fields["ExitCode"]}
+	if text, array := fields["ArrayTaskId"]; array {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return x, false // several that are pending
+		}
+		x.index = n
+	}
+	return x, isNumber(fields["JobId"]) && x.state != ""
+}
+
+// maxArraySize reads the bound of an array's indexes from "scontrol show config"; 1 if there are no arrays.
+func maxArraySize(config string) int {
+	for line := range strings.Lines(config) {
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || strings.TrimSpace(name) != "MaxArraySize" {
+			continue
+		}
+		if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+			return max(n, 1)
+		}
+	}
+	return 1
+}
+
+// parseSubmitted reads what "sbatch --parsable" prints: the id, and of several clusters the one's name. Site plugins may print lines before.
+func parseSubmitted(out string) (id string, ok bool) {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	id, _, _ = strings.Cut(strings.TrimSpace(lines[len(lines)-1]), ";")
+	return id, isNumber(id)
+}
+
+func isNumber(s string) bool {
+	return s != "" && len(s) < 20 && strings.Trim(s, "0123456789") == ""
+}
+
+// ended says how a job ended that is in a state, "" if it has not.
+func ended(state string) (reason executions.Reason, how string) {
+	if i := strings.IndexAny(state, "+ "); i >= 0 { // flags, and who has cancelled it
+		state = state[:i]
+	}
+	switch state {
+	case "CANCELLED":
+		return executions.ReasonCancelled, "was cancelled"
+	case "TIMEOUT":
+		return executions.ReasonTimeout, "was ended at its time limit"
+	case "DEADLINE":
+		return executions.ReasonTimeout, "was ended at its deadline"
+	case "OUT_OF_MEMORY":
+		return executions.ReasonOOM, "was ended because memory ran out"
+	case "NODE_FAIL":
+		return executions.ReasonLost, "was lost with its node"
+	case "BOOT_FAIL":
+		return executions.ReasonLost, "was lost because its node did not boot"
+	case "PREEMPTED":
+		return executions.ReasonLost, "was ended in favour of another"
+	case "REVOKED":
+		return executions.ReasonLost, "was revoked"
+	case "COMPLETED":
+		return executions.ReasonLost, "has ended before its task"
+	case "FAILED":
+		return executions.ReasonLost, "has failed"
+	}
+	return "", ""
+}
+
+// neverRuns tells whether a pending job waits for what does not come by itself.
+func neverRuns(reason string) bool {
+	reason = strings.ToLower(strings.ReplaceAll(reason, "_", " "))
+	switch reason {
+	case "badconstraints", "partitionconfig", "partitionnodelimit", "partitiontimelimit", "invalidaccount", "invalidqos", "accountnotallowed",
+		"qosnotallowed", "jobhelduser", "jobheldadmin", "dependencyneversatisfied", "reservationdeleted", "jobholdmaxrequeue", "maxmemperlimit",
+		"launch failed requeued held", "job requeued in held state":
+		return true
+	}
+	return (strings.HasPrefix(reason, "qos") || strings.HasPrefix(reason, "assoc")) && strings.Contains(reason, "perjob")
+}
+
+// failure says how a job's script failed, by its exit code as Slurm writes it.
+func failure(exit string) (reason executions.Reason, how string) {
+	code, signal, _ := strings.Cut(exit, ":")
+	switch {
+	case signal != "" && signal != "0" && isNumber(signal):
+		return executions.ReasonLost, fmt.Sprintf("was ended by signal %s", signal)
+	case code == "126" || code == "127":
+		return executions.ReasonStart, "could not start e3 on its node"
+	case isNumber(code) && code != "0":
+		return executions.ReasonLost, fmt.Sprintf("failed: e3 worker exited with code %s", code)
+	}
+	return executions.ReasonLost, "has failed"
+}

@@ -1,0 +1,65 @@
+package worker
+
+import (
+	"testing"
+
+	"e3/internal/record"
+)
+
+func TestCapacity(t *testing.T) {
+	gpu := func(n float64) record.Policy {
+		return record.Policy{Resources: []record.Amount{{Name: "gpu", Value: n}}}
+	}
+	disk := func(n float64) record.Policy {
+		return record.Policy{Resources: []record.Amount{{Name: "disk", Value: n}}}
+	}
+	for _, tt := range []struct {
+		name string
+		held []record.Policy
+		ask  record.Policy
+		want bool
+	}{
+		{"nothing is held", nil, record.Policy{}, true},
+		{"a core is one by default", []record.Policy{{}, {}, {}}, record.Policy{}, true},
+		{"all cores are held", []record.Policy{{}, {CPU: 3}}, record.Policy{CPU: 0.1}, false},
+		{"parts of cores", []record.Policy{{CPU: 0.1}, {CPU: 0.2}, {CPU: 3.4}}, record.Policy{CPU: 0.3}, true},
+		{"more cores than there are", nil, record.Policy{CPU: 64}, true},
+		{"more cores than there are, and not all free", []record.Policy{{CPU: 0.5}}, record.Policy{CPU: 64}, false},
+		{"memory", []record.Policy{{Memory: 60}}, record.Policy{Memory: 40}, true},
+		{"too little memory is left", []record.Policy{{Memory: 61}}, record.Policy{Memory: 40}, false},
+		{"more memory than there is", nil, record.Policy{Memory: 101}, false},
+		{"a resource", []record.Policy{gpu(1)}, gpu(1), true},
+		{"the resource is held", []record.Policy{gpu(2)}, gpu(0.5), false},
+		{"more of a resource than there is", nil, gpu(3), false},
+		{"a resource that was not stated", nil, disk(100), true},
+		{"one at a time of what was not stated", []record.Policy{disk(10)}, disk(10), false},
+		{"a greater demand of what was not stated", []record.Policy{disk(10)}, disk(90), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCapacity(&Options{Concurrency: 4, Memory: 100, Capacities: map[string]float64{"gpu": 2}})
+			for i := range tt.held {
+				c.take(&tt.held[i])
+			}
+			if got := c.fits(&tt.ask); got != tt.want {
+				t.Errorf("fits is %v, want %v", got, tt.want)
+			}
+			for i := range tt.held {
+				c.give(&tt.held[i])
+			}
+			if c.usedCores > slack || c.usedMemory != 0 || len(c.usedNamed) != 0 || len(c.most) != 0 {
+				t.Errorf("when all is given back there is left %+v", c)
+			}
+		})
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	for _, s := range []string{"", "a", "a/b", "a#1", "/b#1", "a/#1", "a/b#x", "a/b#"} {
+		if name, id, n, ok := parseIdentity(s); ok {
+			t.Errorf("%q is read as %q %q %d", s, name, id, n)
+		}
+	}
+	if name, id, n, ok := parseIdentity("gpu/run.0a#12"); !ok || name != "gpu" || id != "run.0a" || n != 12 {
+		t.Errorf("got %q %q %d %v", name, id, n, ok)
+	}
+}

@@ -1,0 +1,341 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/queue"
+	"e3/internal/runner"
+	"e3/refstore"
+)
+
+// loop is what claims. It is one goroutine; each job that is held has another.
+type loop struct {
+	w     *Worker
+	jobs  context.Context // of commands; its cause says why they end
+	held  context.Context // of what is put on record: it ends with the lease
+	drain <-chan struct{}
+
+	draining bool
+	finished bool // the job that the worker is for is settled
+	old      bool // the session is
+	began    time.Time
+	busy     time.Time // when there was last something to do
+}
+
+// idlePause is how often a loop looks though nobody wakes it.
+const idlePause = 2 * time.Second
+
+func (l *loop) run() error {
+	w := l.w
+	l.began, l.busy = w.o.Now(), w.o.Now()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	ctx, cancel := context.WithCancel(l.held)
+	defer cancel()
+	wake, err := w.s.Queue.Watch(ctx, w.o.Queues...)
+	if err != nil {
+		return fmt.Errorf("watch the queues: %w", err)
+	}
+	beside.Go(func() {
+		_ = w.s.Queue.Tend(ctx, w.o.Queues, func(err error) { l.complain(ctx, err) }) // it ends with ctx or the lease
+	})
+	beside.Go(func() { l.sweep(ctx) })
+	if w.o.Job == "" {
+		l.takeOver() // what a worker of this host has left goes on before it is missed
+	}
+	stopped := l.jobs.Done()
+	for {
+		l.claim()
+		if l.over() {
+			return l.cause()
+		}
+		timer := time.NewTimer(l.pause())
+		select {
+		case h := <-w.done:
+			l.ended(h)
+		case <-wake:
+		case <-timer.C:
+		case <-l.drain:
+			l.drain = nil
+			l.stopClaiming()
+		case <-stopped:
+			stopped = nil
+			l.draining = true
+		}
+		timer.Stop()
+	}
+}
+
+// cause is why the loop has come to its end: nil if it was asked to.
+func (l *loop) cause() error {
+	switch {
+	case l.finished:
+		return nil
+	case l.jobs.Err() != nil:
+		return context.Cause(l.jobs)
+	case l.old:
+		return ErrRenew
+	}
+	return nil
+}
+
+// over tells whether there is nothing left to do.
+func (l *loop) over() bool {
+	w := l.w
+	if len(w.running) > 0 {
+		l.busy = w.o.Now()
+		return false
+	}
+	if l.draining || l.finished {
+		return true
+	}
+	now := w.o.Now()
+	if w.o.For > 0 && now.Sub(l.began) >= w.o.For || w.o.Idle > 0 && now.Sub(l.busy) >= w.o.Idle {
+		l.draining = true
+	}
+	l.old = !l.draining && w.o.Renew > 0 && w.o.Idle == 0 && now.Sub(l.began) >= w.o.Renew
+	return l.draining || l.old
+}
+
+func (l *loop) stopClaiming() {
+	if !l.draining {
+		l.draining = true
+		l.w.report(Event{Type: Draining, Running: len(l.w.running)})
+	}
+}
+
+// pause is how long the loop sleeps at most.
+func (l *loop) pause() time.Duration {
+	w, d := l.w, idlePause
+	now := w.o.Now()
+	if w.paused.After(now) {
+		d = min(d, w.paused.Sub(now))
+	}
+	if w.o.For > 0 {
+		d = min(d, max(w.o.For-now.Sub(l.began), 0))
+	}
+	if w.o.Idle > 0 && len(w.running) == 0 {
+		d = min(d, max(w.o.Idle-now.Sub(l.busy), 0))
+	}
+	return max(d, time.Millisecond)
+}
+
+// mayClaim tells whether there is room, and no reason to leave jobs to others.
+func (l *loop) mayClaim() bool {
+	w := l.w
+	if l.draining || l.finished || l.jobs.Err() != nil || w.paused.After(w.o.Now()) {
+		return false
+	}
+	if w.o.For > 0 && w.o.Now().Sub(l.began) >= w.o.For {
+		l.stopClaiming()
+		return false
+	}
+	return true
+}
+
+// claim takes what there is room for.
+func (l *loop) claim() {
+	w := l.w
+	if w.o.Job != "" {
+		l.claimOne()
+		return
+	}
+	for l.mayClaim() && !w.room.full() {
+		orphaned := false
+		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool {
+			if j.Orphaned() && !w.looked { // somebody's who is gone: its command may be here
+				orphaned = true
+				return false
+			}
+			return w.has(j.Labels) && w.room.fits(&j.Policy)
+		}))
+		switch {
+		case err != nil:
+			l.fault(err)
+			return
+		case lease != nil:
+			l.begin(lease, nil)
+		case orphaned:
+			l.takeOver()
+		default:
+			w.looked = false // of the next that turns up
+			return
+		}
+	}
+}
+
+// claimOne takes the job that the worker is for, or finds that it is settled.
+func (l *loop) claimOne() {
+	w := l.w
+	name, id := w.o.Queues[0], w.o.Job
+	if !l.mayClaim() || w.running[name+"/"+id] != nil {
+		return
+	}
+	job, err := w.s.Queue.Job(l.held, name, id)
+	switch {
+	case errors.Is(err, queue.ErrNotFound), err == nil && job.Status.Terminal():
+		l.finished = true
+		return
+	case err != nil:
+		l.fault(err)
+		return
+	}
+	if job.Status == queue.Running && !w.looked {
+		if l.takeOver(); w.running[name+"/"+id] != nil {
+			return
+		}
+	}
+	lease, err := w.s.Queue.Only(l.held, name, id, l.want(nil))
+	switch {
+	case isOver(err):
+		l.finished = true
+	case err != nil:
+		l.fault(err)
+	case lease != nil:
+		l.begin(lease, nil)
+	}
+}
+
+// isOver tells whether an error says that a job has finished, or is gone.
+func isOver(err error) bool {
+	var moved *queue.TransitionError
+	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound)
+}
+
+func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
+	o := &l.w.o
+	return queue.Want{
+		Queues: o.Queues, Worker: o.Name, Host: o.Host, Grace: o.Grace, Fits: fits, NewExecution: executions.NewID,
+	}
+}
+
+// takeOver looks for commands of this host whose worker has died, and claims their jobs, of whichever queue: there is room for them, as they
+// run already, and who has asked for them is the one to go on with them.
+func (l *loop) takeOver() {
+	w := l.w
+	w.looked = true
+	orphans, err := w.s.Supervisor.Adopt(l.jobs)
+	if err != nil && l.jobs.Err() == nil {
+		w.report(Event{Type: Fault, Message: "look for commands that a dead worker has left here: " + err.Error()})
+	}
+	for _, o := range orphans {
+		if !l.takeOverOne(o) {
+			o.Release()
+		}
+	}
+}
+
+// takeOverOne returns false of a command that is nobody's any more.
+func (l *loop) takeOverOne(o *runner.Orphan) bool {
+	w := l.w
+	name, id, attempt, ok := parseIdentity(o.Identity)
+	if !ok || l.jobs.Err() != nil {
+		return false
+	}
+	lease, err := w.s.Queue.Only(l.held, name, id, l.want(nil))
+	if err != nil && !isOver(err) {
+		l.fault(err)
+	}
+	if err != nil || lease == nil {
+		return false
+	}
+	switch {
+	case !lease.Adopted(): // given up elsewhere, and nobody's yet
+		if err := w.insist(l.held, lease.Release); err != nil {
+			l.fault(err)
+		}
+	case lease.Job().Attempts == attempt:
+		l.begin(lease, o)
+		return true
+	default:
+		l.begin(lease, nil)
+	}
+	return false
+}
+
+// begin works on a job that was claimed.
+func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
+	w := l.w
+	h := &holding{lease: lease, job: lease.Job()}
+	w.room.take(&h.job.Policy)
+	w.running[h.job.Queue+"/"+h.job.ID] = h
+	w.metrics.running.Store(int64(len(w.running)))
+	go func() {
+		w.work(l, h, o)
+		w.done <- h
+	}()
+}
+
+// ended takes a job off the worker.
+func (l *loop) ended(h *holding) {
+	w := l.w
+	delete(w.running, h.job.Queue+"/"+h.job.ID)
+	w.room.give(&h.job.Policy)
+	w.metrics.running.Store(int64(len(w.running)))
+	l.busy = w.o.Now()
+	if !h.fault {
+		w.faults = 0
+		return
+	}
+	l.backOff()
+}
+
+// fault reports what is wrong with the stores, and has the loop leave them alone for a moment.
+func (l *loop) fault(err error) {
+	if l.held.Err() != nil || errors.Is(err, refstore.ErrLost) {
+		return // the end of the lease says it
+	}
+	l.w.report(Event{Type: Fault, Message: err.Error()})
+	l.backOff()
+}
+
+// complain reports a fault that is nobody's but the stores', unless everything is ending.
+func (l *loop) complain(ctx context.Context, err error) {
+	if ctx.Err() == nil && !errors.Is(err, refstore.ErrLost) {
+		l.w.report(Event{Type: Fault, Message: err.Error()})
+	}
+}
+
+// backOff keeps a machine that cannot execute anything from taking one job after the other.
+func (l *loop) backOff() {
+	w := l.w
+	pause := min(250*time.Millisecond<<min(w.faults, 7), 30*time.Second)
+	w.faults++
+	w.paused = w.o.Now().Add(pause)
+}
+
+// sweep removes what dead processes have left, now and then, until ctx ends. Faults of the stores are met again by who claims.
+func (l *loop) sweep(ctx context.Context) {
+	t := time.NewTicker(l.w.o.Sweep)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			_ = l.w.s.Sweep(ctx)
+		}
+	}
+}
+
+// identity names an attempt at a job for supervisors.
+func identity(j *queue.Job) string {
+	return j.Queue + "/" + j.ID + "#" + strconv.FormatInt(j.Attempts, 10)
+}
+
+func parseIdentity(s string) (name, id string, attempt int64, ok bool) {
+	ref, n, found := strings.Cut(s, "#")
+	i := strings.LastIndexByte(ref, '/')
+	attempt, err := strconv.ParseInt(n, 10, 64)
+	if !found || i <= 0 || i == len(ref)-1 || err != nil {
+		return "", "", 0, false
+	}
+	return ref[:i], ref[i+1:], attempt, true
+}

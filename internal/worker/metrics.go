@@ -1,0 +1,140 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+)
+
+// Metrics are what a worker counts, for Prometheus. They are safe for concurrent use.
+type Metrics struct {
+	set       *metrics.Set
+	running   atomic.Int64
+	wait      *metrics.Summary
+	attempts  *metrics.Counter
+	succeeded *metrics.Counter
+	losses    *metrics.Counter
+	adoptions *metrics.Counter
+	depth     atomic.Pointer[func(context.Context) (map[string]int, error)]
+}
+
+// NewMetrics returns counters that stand at zero.
+func NewMetrics() *Metrics {
+	m := &Metrics{set: metrics.NewSet()}
+	m.set.NewGauge("e3_queue_running", func() float64 { return float64(m.running.Load()) })
+	m.wait = m.set.NewSummary("e3_job_wait_seconds")
+	m.attempts = m.set.NewCounter("e3_attempts_total")
+	m.succeeded = m.set.NewCounter("e3_jobs_succeeded_total")
+	m.losses = m.set.NewCounter("e3_lease_losses_total")
+	m.adoptions = m.set.NewCounter("e3_adoptions_total")
+	return m
+}
+
+// failed counts a job that has failed. Reasons are those of this program, so there are few.
+func (m *Metrics) failed(reason string) {
+	m.set.GetOrCreateCounter(fmt.Sprintf("e3_jobs_failed_total{reason=%q}", reason)).Inc()
+}
+
+// Write writes all metrics in the text format of Prometheus. The depths of queues are asked for anew; where the store cannot be reached they are left out.
+func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
+	if depth := m.depth.Load(); depth != nil {
+		depths, err := (*depth)(ctx)
+		if err != nil {
+			depths = nil
+		}
+		for _, queue := range slices.Sorted(maps.Keys(depths)) {
+			if _, err := fmt.Fprintf(w, "e3_queue_depth{queue=%q} %d\n", queue, depths[queue]); err != nil {
+				return err
+			}
+		}
+	}
+	m.set.WritePrometheus(w)
+	return nil
+}
+
+// A MetricsServer serves /metrics and /healthz.
+type MetricsServer struct {
+	Addr   string // where it listens
+	server *http.Server
+	done   chan error
+	close  func() error
+}
+
+// ServeMetrics listens at an address: "host:port", or a port alone, which is of this machine only.
+func ServeMetrics(ctx context.Context, m *Metrics, addr string) (*MetricsServer, error) {
+	addr, err := metricsAddr(addr)
+	if err != nil {
+		return nil, err
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+		defer cancel()
+		var text strings.Builder
+		if err := m.Write(ctx, &text); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = io.WriteString(w, text.String())
+	})
+	s := &MetricsServer{
+		Addr: l.Addr().String(), done: make(chan error, 1),
+		server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10},
+	}
+	s.close = sync.OnceValue(s.shutdown)
+	go func() { s.done <- s.server.Serve(l) }()
+	return s, nil
+}
+
+// Close ends the server once the requests under way are answered, for which they have two seconds. Closing again does nothing.
+func (s *MetricsServer) Close() error { return s.close() }
+
+func (s *MetricsServer) shutdown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	err := s.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.server.Close()
+	}
+	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// metricsAddr completes an address: without a host it is this machine's own.
+func metricsAddr(addr string) (string, error) {
+	if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
+		addr = ":" + addr
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return "", fmt.Errorf("metrics address %q: want a port, or host:port", addr)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}

@@ -1,0 +1,151 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"e3/internal/block"
+)
+
+// runBlocks are the blocks of a run, which holds the workspace. Those of the runs before it go with its first one: nobody waits for them, and
+// a run without any pays for none.
+type runBlocks struct {
+	*block.Blocks
+	mu      sync.Mutex
+	cleaned bool
+}
+
+// Create makes a block.
+func (b *runBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
+	if err := b.clean(ctx, want.Workspace, want.Run); err != nil {
+		return block.Block{}, err
+	}
+	return b.Blocks.Create(ctx, want)
+}
+
+func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cleaned {
+		return nil
+	}
+	err := b.Remove(ctx, ws, run)
+	b.cleaned = err == nil
+	return err
+}
+
+// Deferred returns what waits for somebody to approve in the run of a workspace that is at work. It is empty where none is.
+func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]block.Block, error) {
+	r, err := w.RunSummary(ctx, ws)
+	if errors.Is(err, ErrNoRun) {
+		_, err = w.State(ctx, ws)
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.deferred(ctx, ws, r)
+}
+
+// deferred is that of a run.
+func (w *Workspaces) deferred(ctx context.Context, ws string, r *RunReport) ([]block.Block, error) {
+	if r == nil || !r.Live {
+		return nil, nil
+	}
+	var waiting []block.Block
+	for b, err := range w.blocks.List(ctx, ws, r.RunID) {
+		if errors.Is(err, block.ErrMalformed) {
+			continue // the run finds that out by itself
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for what waits for approval: %w", err)
+		}
+		if b.Status == block.Pending {
+			waiting = append(waiting, b)
+		}
+	}
+	return waiting, nil
+}
+
+// NotWaitingError says that a task does not wait for anybody.
+type NotWaitingError struct {
+	Workspace string
+	Task      string
+	Run       string   // the one at work; "" where there is none
+	Others    []string // tasks of it that wait
+}
+
+func (e *NotWaitingError) Error() string {
+	text := fmt.Sprintf("%s.%s does not wait for approval", e.Workspace, e.Task)
+	switch {
+	case e.Run == "":
+		return text + ": no run of the workspace is at work"
+	case len(e.Others) > 0:
+		return text + "; what waits is " + strings.Join(e.Others, ", ")
+	}
+	return text + ", and nothing else does"
+}
+
+// Unwrap makes errors.Is(err, block.ErrNotFound) true.
+func (e *NotWaitingError) Unwrap() error { return block.ErrNotFound }
+
+// Resolve decides about a task that waits for approval in the workspace's latest run. Changed is false where that was decided already in
+// that run. Errors are an *UnknownError, a *NotWaitingError, and a *block.ResolvedError where it was decided otherwise.
+func (w *Workspaces) Resolve(ctx context.Context, ws, task string, res block.Resolution) (b block.Block, changed bool, err error) {
+	r, err := w.RunSummary(ctx, ws)
+	if err != nil && !errors.Is(err, ErrNoRun) {
+		return block.Block{}, false, err
+	}
+	if err != nil { // of a workspace that is not here either
+		return block.Block{}, false, w.notWaiting(ctx, ws, task, nil)
+	}
+	b, err = w.blocks.Get(ctx, ws, r.RunID, task)
+	if errors.Is(err, block.ErrNotFound) || err == nil && b.Status == block.Pending && !r.Live {
+		return block.Block{}, false, w.notWaiting(ctx, ws, task, r)
+	}
+	if err != nil {
+		return block.Block{}, false, err
+	}
+	b, changed, err = w.blocks.Resolve(ctx, ws, r.RunID, task, b.ID, res)
+	if errors.Is(err, block.ErrNotFound) { // it was approved, and something later waits already
+		return block.Block{}, false, w.notWaiting(ctx, ws, task, r)
+	}
+	return b, changed, err
+}
+
+// notWaiting says why a task does not wait, and if need be that there is none of that name.
+func (w *Workspaces) notWaiting(ctx context.Context, ws, task string, r *RunReport) error {
+	state, err := w.State(ctx, ws)
+	if err != nil {
+		return err
+	}
+	if state.Deployed {
+		pkg, err := w.LoadPackage(ctx, state.PackageHash)
+		if err != nil {
+			return err
+		}
+		known := make([]string, len(pkg.Tasks))
+		for i := range pkg.Tasks {
+			known[i] = pkg.Tasks[i].Name
+		}
+		if !slices.Contains(known, task) {
+			return &UnknownError{What: "task", Name: task, Known: known}
+		}
+	}
+	e := &NotWaitingError{Workspace: ws, Task: task}
+	if r != nil && r.Live {
+		e.Run = r.RunID
+		waiting, err := w.deferred(ctx, ws, r)
+		if err != nil {
+			return err
+		}
+		for i := range waiting {
+			e.Others = append(e.Others, ws+"."+waiting[i].Task)
+		}
+	}
+	return e
+}

@@ -1,0 +1,222 @@
+package workspace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"e3/internal/block"
+	"e3/internal/events"
+	"e3/internal/record"
+	"e3/refstore"
+	"e3/workspace"
+)
+
+// deploySuspending deploys tasks of which one must be approved, and one suspends itself so many times.
+func (p *place) deploySuspending(times int) {
+	p.write("a.txt", "a")
+	p.deploy("inputs: {a: {file: a.txt}}", "tasks:",
+		"  release: {in: {x: a}, out: r, approve: true, run: 'cat $x > r'}",
+		"  train: {in: {x: a}, out: t, suspend: 7, run: 'train cat $x > t'}",
+		"  other: {in: {x: a}, out: u, run: 'cat $x > u'}",
+		"  after: {in: {x: release, y: train}, out: v, run: 'cat $x $y > v'}")
+	var mu sync.Mutex
+	p.run = func(ctx context.Context, script, dir string) int {
+		script, trains := strings.CutPrefix(script, "train ")
+		mu.Lock()
+		defer mu.Unlock()
+		if trains && times > 0 {
+			times--
+			return 7
+		}
+		script, out, _ := strings.Cut(script, " > ")
+		if code := shell(ctx, script, dir); code != 0 {
+			return code
+		}
+		if err := os.Rename(filepath.Join(dir, "o"), filepath.Join(dir, out)); err != nil {
+			return 8
+		}
+		return 0
+	}
+}
+
+// onDeferred is called for each task that is deferred, by a goroutine of its own.
+func onDeferred(p *place, do func(task string)) (change func(*workspace.StartOptions), wait func()) {
+	var wg sync.WaitGroup
+	return func(o *workspace.StartOptions) {
+		o.OnEvent = func(e events.Event) {
+			if e.Type == events.TaskDeferred {
+				wg.Go(func() { do(e.Task) })
+			}
+		}
+	}, wg.Wait
+}
+
+func (p *place) decide(task string, approve bool) {
+	_, changed, err := p.ws.Resolve(context.Background(), "w", task, block.Resolution{Approve: approve, By: "ann@desk"})
+	if err != nil || !changed {
+		p.t.Errorf("decide about %s: %v, %v", task, changed, err)
+	}
+}
+
+func taskStates(r *workspace.RunReport) string {
+	var list []string
+	for i := range r.Tasks {
+		list = append(list, fmt.Sprintf("%s=%s", r.Tasks[i].Task, r.Tasks[i].State))
+	}
+	return strings.Join(list, " ")
+}
+
+// What somebody approves, rejects or leaves alone is in the run's record, and its events tell the same.
+func TestBlocksOfRuns(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		decide  func(p *place, cancel func()) func(task string)
+		state   record.RunState
+		want    string
+		mapped  int // tasks with an execution in the record
+		closed  bool
+		rejects string
+	}{
+		{"approved", func(p *place, _ func()) func(string) {
+			return func(task string) { p.decide(task, true) }
+		}, record.RunCompleted, "release=success train=success other=success after=success", 4, false, ""},
+		{"suspended and rejected", func(p *place, _ func()) func(string) {
+			return func(task string) { p.decide(task, task == "release") }
+		}, record.RunFailed, "release=success train=error other=success after=skipped", 3, false, "train"},
+		{"review rejected", func(p *place, _ func()) func(string) {
+			return func(task string) { p.decide(task, task == "train") }
+		}, record.RunFailed, "release=error train=success other=success after=skipped", 2, false, "release"},
+		{"cancelled while both wait", func(p *place, cancel func()) func(string) {
+			var mu sync.Mutex
+			n := 0
+			return func(string) {
+				mu.Lock()
+				defer mu.Unlock()
+				if n++; n == 2 {
+					cancel()
+				}
+			}
+		}, record.RunCancelled, "release=abandoned train=abandoned", 1, true, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newPlace(t)
+			p.deploySuspending(2)
+			ctx, cancel := context.WithCancel(p.ctx)
+			defer cancel()
+			change, wait := onDeferred(p, test.decide(p, cancel))
+			was := p.ctx
+			p.ctx = ctx
+			res := p.start(change)
+			p.ctx = was
+			wait()
+			if res.Run.State != test.state || res.Run.FailedTask != test.rejects {
+				t.Errorf("the run is %v, failed of %q; want %v, %q", res.Run.State, res.Run.FailedTask, test.state, test.rejects)
+			}
+			r, err := p.ws.Report(p.ctx, "w", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := taskStates(r)
+			for _, want := range strings.Fields(test.want) { // what another did meanwhile is chance
+				if !strings.Contains(" "+got+" ", " "+want+" ") {
+					t.Errorf("its tasks are %s, want %s", got, test.want)
+					break
+				}
+			}
+			if n := res.Run.Tasks.Len(); n < test.mapped {
+				t.Errorf("%d tasks have executions on record, want %d", n, test.mapped)
+			}
+			for b, err := range block.New(p.repo.Records, block.Options{}).List(p.ctx, "w", res.Run.RunID) {
+				if err != nil || (b.Status == block.Closed) != test.closed || b.Status == block.Pending {
+					t.Errorf("a block is %+v, %v", b, err)
+				}
+			}
+			p.forgetRecords()
+			p.wantFolded(res.Run)
+			p.wantTold(res.Run, 0)
+			again, err := p.ws.Report(p.ctx, "w", res.Run.RunID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range strings.Fields(test.want) {
+				if !strings.Contains(" "+taskStates(again)+" ", " "+want+" ") {
+					t.Errorf("told by its events, its tasks are %s, want %s", taskStates(again), test.want)
+					break
+				}
+			}
+		})
+	}
+}
+
+// What waits is known while the run is at work, and who decides about anything else is told so.
+func TestResolve(t *testing.T) {
+	p := newPlace(t)
+	p.deploySuspending(0)
+	resolve := func(ws, task string, approve bool) error {
+		_, _, err := p.ws.Resolve(p.ctx, ws, task, block.Resolution{Approve: approve, By: "ann@desk"})
+		return err
+	}
+	var idle *workspace.NotWaitingError
+	if err := resolve("w", "release", true); !errors.As(err, &idle) || idle.Run != "" || !errors.Is(err, block.ErrNotFound) {
+		t.Errorf("before the first run: %v", err)
+	}
+	change, wait := onDeferred(p, func(string) {
+		waiting, err := p.ws.Deferred(p.ctx, "w")
+		if err != nil || len(waiting) != 1 || waiting[0].Task != "release" || waiting[0].Type != block.Review {
+			t.Errorf("%+v waits, %v", waiting, err)
+		}
+		if st, err := p.ws.Status(p.ctx, "w"); err != nil || len(st.Deferred) != 1 {
+			t.Errorf("the status is %+v, %v", st, err)
+		}
+		if err := resolve("w", "other", true); !errors.As(err, &idle) || idle.Run == "" || len(idle.Others) != 1 || idle.Others[0] != "w.release" {
+			t.Errorf("another task: %v", err)
+		}
+		var unknown *workspace.UnknownError
+		if err := resolve("w", "nobody", true); !errors.As(err, &unknown) || unknown.What != "task" {
+			t.Errorf("no task: %v", err)
+		}
+		if err := resolve("v", "release", true); !errors.As(err, &unknown) || unknown.What != "workspace" {
+			t.Errorf("no workspace: %v", err)
+		}
+		p.decide("release", true)
+	})
+	p.start(change)
+	wait()
+	if err := resolve("w", "release", true); err != nil {
+		t.Errorf("approved again: %v", err)
+	}
+	var decided *block.ResolvedError
+	if err := resolve("w", "release", false); !errors.As(err, &decided) {
+		t.Errorf("rejected after that: %v", err)
+	}
+	if waiting, err := p.ws.Deferred(p.ctx, "w"); len(waiting) > 0 || err != nil {
+		t.Errorf("after the run %+v waits, %v", waiting, err)
+	}
+
+	// A run with blocks removes those of the runs before it, and a workspace takes its own with it.
+	p.write("a.txt", "b")
+	change, wait = onDeferred(p, func(task string) { p.decide(task, true) })
+	last := p.start(change).Run.RunID
+	wait()
+	blocks := 0
+	for b, err := range block.New(p.repo.Records, block.Options{}).List(p.ctx, "w", "") {
+		if blocks++; err != nil || b.Run != last {
+			t.Errorf("left is %+v, %v", b, err)
+		}
+	}
+	if blocks != 1 {
+		t.Errorf("%d blocks are left, want that of the last run", blocks)
+	}
+	if err := p.ws.Remove(p.ctx, "w"); err != nil {
+		t.Fatal(err)
+	}
+	for rec, err := range p.repo.Records.List(p.ctx, refstore.Query{Partition: "BLOCK/w"}) {
+		t.Errorf("the workspace is gone and left %q, %v", rec.Key, err)
+	}
+}
