@@ -1,7 +1,7 @@
 // Command bench measures e3 against its peers on the same generated work, in one run, and
 // prints medians and ratios.
 //
-//	go run ./bench             graphs of 10,000 tasks, events, files, exports, gc, start-up (some minutes)
+//	go run ./bench             graphs of 10,000 tasks, events, files, exports, gc, uploads, lookups, workers, start-up (some minutes)
 //	go run ./bench -full       and 100,000 tasks, and a 2 GiB file
 //	go run ./bench -run null   only measurements whose name contains "null"
 //
@@ -28,6 +28,8 @@ type bench struct {
 	rounds int
 	full   bool
 	match  string
+	mib    int64 // of the file that is uploaded
+	jobs   int   // tasks that workers execute
 }
 
 func main() {
@@ -35,6 +37,8 @@ func main() {
 	flag.StringVar(&b.dir, "dir", "", "work here (default: a temporary folder, removed at the end)")
 	flag.StringVar(&b.match, "run", "", "only measurements whose name contains this")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each measurement")
+	flag.Int64Var(&b.mib, "mib", 1024, "MiB of the file that is uploaded")
+	flag.IntVar(&b.jobs, "jobs", 10_000, "tasks that workers execute")
 	flag.BoolVar(&b.full, "full", false, "the large cases too")
 	flag.Parse()
 	if err := b.main(); err != nil {
@@ -46,6 +50,9 @@ func main() {
 func (b *bench) main() error {
 	if flag.NArg() == 2 && flag.Arg(0) == "store" { // a process of its own, see files.go
 		return store(flag.Arg(1))
+	}
+	if flag.NArg() == 1 && flag.Arg(0) == "minidyn" { // likewise, see lookups.go
+		return minidyn()
 	}
 	if b.dir == "" {
 		dir, err := os.MkdirTemp("", "e3-bench-")
@@ -61,7 +68,7 @@ func (b *bench) main() error {
 	}
 	fmt.Printf("%d cores, %s, %s\n\n", runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format("2006-01-02"))
 	fmt.Printf("%-34s %12s %12s %8s %8s\n", "what", "e3", "peer", "ratio", "target")
-	for _, part := range []func() error{b.startup, b.graphs, b.events, b.files, b.archives} {
+	for _, part := range []func() error{b.startup, b.graphs, b.events, b.files, b.archives, b.shared, b.queue} {
 		if err := part(); err != nil {
 			return err
 		}

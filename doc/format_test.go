@@ -47,12 +47,15 @@ func samples(t *testing.T) map[string][]byte {
 		"LockState":         (&record.LockState{}).Encode(),
 		"Package":           (&record.Package{}).Encode(),
 		"PackageMarked":     (&record.Package{Inputs: []record.PackageInput{{NoExport: true}}}).Encode(),
+		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
 		"Task":              (&record.Task{}).Encode(),
 		"Node":              record.Node{}.Encode(),
 		"Directory":         tree,
 		"Link":              (&record.Link{}).Encode(),
 		"Proof":             (&record.Proof{}).Encode(),
 		"Durations":         record.Durations{}.Encode(nil),
+
+		"WorkspaceDeployment": (&record.WorkspaceDeployment{}).Encode(),
 	}
 }
 

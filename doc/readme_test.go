@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"e3/internal/manifest"
 )
 
 // TestReadmeCommands compares the table of commands with the program.
@@ -72,6 +74,23 @@ func TestReadmeExitCodes(t *testing.T) {
 	want := codes(read(t, "../cmd/e3/errors.go"), `(?m)^\texit[A-Z]\w+ += (\d+)`)
 	if len(want) < 5 || !slices.Equal(got, want) {
 		t.Errorf("README.md has the exit codes %v, the program %v", got, want)
+	}
+}
+
+// TestReadmeTasks reads the tasks that README.md shows without a package around them.
+func TestReadmeTasks(t *testing.T) {
+	_, shown, _ := strings.Cut(read(t, "../README.md"), "\n## Running on more than one machine\n")
+	_, shown, _ = strings.Cut(shown, "```yaml\n")
+	shown, _, found := strings.Cut(shown, "```")
+	if !found {
+		t.Fatal("README.md shows no tasks")
+	}
+	d, err := manifest.Parse("README.md", []byte("e3: 1\nname: p\ntasks:\n"+shown))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := d.Tasks[0].Policy; p.OnOOM.Factor != 2 || p.Queue == "" || !d.Tasks[1].Policy.Approve {
+		t.Errorf("the tasks are read as %+v and %+v", p, d.Tasks[1].Policy)
 	}
 }
 

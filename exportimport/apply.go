@@ -81,7 +81,7 @@ func (m *importer) apply(ctx context.Context) error {
 func (m *importer) storeObjects(ctx context.Context) error {
 	workers := m.opts.Workers
 	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
+		workers = max(runtime.GOMAXPROCS(0), m.repo.Workspaces.Lookups)
 	}
 	var done, added atomic.Int64
 	advance := func(n int64) {
@@ -332,7 +332,7 @@ func (m *importer) executions(ctx context.Context) error {
 	}
 	defer end()
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(2, runtime.GOMAXPROCS(0)))
+	g.SetLimit(max(2, runtime.GOMAXPROCS(0), m.repo.Workspaces.Lookups))
 	var mu sync.Mutex
 	err = m.eachExecution(gctx, func(in *incoming) error {
 		g.Go(func() error {
@@ -385,7 +385,9 @@ func (m *importer) retiredThere(ctx context.Context, in *incoming, out execution
 const lockName = "import"
 
 func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
-	for {
+	// Where locks are leases, one that is tried again and again is also found out to be dead.
+	nap, most := refstore.Pace(m.repo.Locks)
+	for ; ; nap = min(2*nap, most) {
 		lock, err := m.repo.Locks.TryLock(ctx, lockName, refstore.Exclusive, nil)
 		var locked *refstore.LockedError
 		if err == nil {
@@ -397,7 +399,7 @@ func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(nap):
 		}
 	}
 }
@@ -466,6 +468,10 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 		}
 		if ended && info.Size >= m.events.Size {
 			return streams.Seal(ctx, key)
+		}
+		// It is what was looked at, unless another import has taken over since from this one.
+		if err := refstore.Confirm(ctx, m.repo.Locks); err != nil {
+			return err
 		}
 		if err := streams.Remove(ctx, key); err != nil {
 			return err

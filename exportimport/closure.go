@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"e3/executions"
@@ -21,6 +22,9 @@ import (
 type overlay struct {
 	Objects
 	extra map[objectstore.Hash][]byte
+	// sizes are those that were looked up, int64 by objectstore.Hash, where a look is a request: what was there stays, since the
+	// export protects it.
+	sizes sync.Map
 }
 
 func (o *overlay) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
@@ -41,7 +45,14 @@ func (o *overlay) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 	if b, ok := o.extra[h]; ok {
 		return int64(len(b)), nil
 	}
-	return o.Objects.Stat(ctx, h)
+	if size, ok := o.sizes.Load(h); ok {
+		return size.(int64), nil
+	}
+	size, err := o.Objects.Stat(ctx, h)
+	if p, ok := o.Objects.(interface{ Presumes() bool }); ok && p.Presumes() && err == nil {
+		o.sizes.Store(h, size)
+	}
+	return size, err
 }
 
 // A closure is every object that a zip is to hold.

@@ -211,7 +211,9 @@ func TestNoData(t *testing.T) {
 
 // What is missing or damaged is named, and nothing is left beside the file.
 func TestDamaged(t *testing.T) {
-	object := func(s *site, h string) string { return filepath.Join(s.repo.Objects.Path(), h[:2], h[2:]) }
+	object := func(s *site, h string) string {
+		return filepath.Join(filepath.Join(s.repo.Root, "objects"), h[:2], h[2:])
+	}
 	for name, c := range map[string]struct {
 		dataset string
 		break_  func(path string) error

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -105,7 +106,7 @@ func (f *finder) run(ctx context.Context, ws string, run *record.Run, deployed s
 		return err
 	}
 	if graph != nil {
-		err := dataflow.Keys(ctx, graph, f.repo.Objects, inputs, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
+		err := dataflow.Keys(ctx, graph, f.repo.Objects, inputs, f.repo.Workspaces.Lookups, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
 			task := graph.Name(i)
 			mu.Lock()
 			id, ok := wanted[task]
@@ -214,7 +215,7 @@ func (f *finder) search(ctx context.Context, wanted map[string]string) error {
 	for task, id := range wanted {
 		tasks[id] = task
 	}
-	for e, err := range f.repo.Executions.All(ctx) {
+	for e, err := range f.repo.Executions.LocateAll(ctx, slices.Collect(maps.Keys(tasks))) {
 		if err != nil {
 			if errors.Is(err, executions.ErrMalformed) {
 				continue

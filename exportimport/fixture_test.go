@@ -64,11 +64,11 @@ func openSite(t failer, dir, user string) *site {
 		}
 		return s.now
 	}
-	s.repo, err = repo.Open(root, repo.Options{Version: "test", Now: clock})
+	s.repo, err = repo.Open(context.Background(), root, repo.Options{Version: "test", Now: clock})
 	s.must(err)
 	r := s.repo
 	s.executor = executions.NewExecutor(r.Executions, r.Objects, r.Records, s, executions.Options{
-		Worker: user, Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: r.Records.SessionDir, Now: clock,
+		Worker: user, Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: r.Scratch, Now: clock,
 	})
 	s.results = &exportimport.Repository{
 		Records: r.Records, Objects: r.Objects, Locks: r.Records, Workspaces: r.Workspaces, Executions: r.Executions,

@@ -221,6 +221,7 @@ func zipped(t testing.TB, files []file) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
+	quick(w)
 	for _, f := range files {
 		e, err := w.Create(f.name)
 		if err == nil {
@@ -234,6 +235,20 @@ func zipped(t testing.TB, files []file) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// quick has an archive deflate with one compressor of the quickest kind: with the race detector most of the time went into making a new one
+// for each entry.
+func quick(w *zip.Writer) {
+	var one *flate.Writer
+	w.RegisterCompressor(zip.Deflate, func(out io.Writer) (_ io.WriteCloser, err error) {
+		if one == nil {
+			one, err = flate.NewWriter(out, flate.HuffmanOnly)
+		} else {
+			one.Reset(out)
+		}
+		return one, err
+	})
 }
 
 // A bundle is an export taken apart. What refers to its parts by their hashes follows when it is put together again.

@@ -287,7 +287,7 @@ func TestMendsObjects(t *testing.T) {
 	s.importZip(path, exportimport.ImportOptions{NewWorkspace: true})
 	d, err := s.repo.Workspaces.Dataset(s.ctx, "prod", workspace.DatasetPath{Name: "third"})
 	s.must(err)
-	s.must(rewrite(filepath.Join(s.repo.Objects.Path(), d.Hash[:2], d.Hash[2:]), []byte("torn")))
+	s.must(rewrite(filepath.Join(filepath.Join(s.repo.Root, "objects"), d.Hash[:2], d.Hash[2:]), []byte("torn")))
 	s.importZip(path, exportimport.ImportOptions{})
 	if got := s.content("prod", "third"); got == "torn" {
 		t.Errorf("the dataset is %q", got)

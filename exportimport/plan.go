@@ -95,7 +95,7 @@ func (m *importer) planPackage(ctx context.Context) error {
 }
 
 // maxPackageMemory bounds what a package takes in memory beside its bytes: some 200,000 tasks.
-const maxPackageMemory = 64 << 20
+const maxPackageMemory = 80 << 20
 
 // renamed returns the package object with the name and version of --as, nil for one of the reference, which has neither.
 func (m *importer) renamed(ctx context.Context) ([]byte, error) {

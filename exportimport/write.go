@@ -211,15 +211,14 @@ func (w *zipWriter) execution(ctx context.Context, t *taken) error {
 		}
 		return err
 	}
+	empty := false
 	for _, stream := range []executions.Stream{executions.Stderr, executions.Stdout} {
 		size, err := w.x.repo.Executions.LogSize(ctx, t.key, t.id, stream)
 		if err != nil {
 			return fmt.Errorf("log of execution %s: %w", t.id, err)
 		}
 		if size == 0 {
-			if err := there(); err != nil {
-				return err
-			}
+			empty = true
 			continue
 		}
 		n.file = string(stream)
@@ -229,6 +228,9 @@ func (w *zipWriter) execution(ctx context.Context, t *taken) error {
 		if err != nil {
 			return err
 		}
+	}
+	if empty {
+		return there()
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +39,13 @@ type Objects interface {
 	SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error
 }
 
+// far is what Objects are besides where each call is a request over the network.
+type far interface {
+	// Grace is how much older than a cut-off an object must be that SweepShard removes. While it asks keep about an object, Stat
+	// of that costs nothing.
+	Grace() time.Duration
+}
+
 // Stores are what is collected.
 type Stores struct {
 	Records    Records
@@ -68,73 +74,20 @@ type Phase int
 
 // The phases of a collection.
 const (
-	Marking  Phase = iota // what is needed is found
+	Waiting  Phase = iota // others at work say what they rely on, in a repository that several machines share
+	Marking               // what is needed is found
 	Sweeping              // the rest is removed
 )
 
 func (p Phase) String() string {
-	if p == Marking {
+	switch p {
+	case Waiting:
+		return "waiting for others"
+	case Marking:
 		return "marking"
 	}
 	return "sweeping"
 }
-
-// Amount is a number of objects and their size.
-type Amount struct{ Objects, Bytes int64 }
-
-func (a *Amount) add(size int64) {
-	a.Objects++
-	a.Bytes += size
-}
-
-func (a *Amount) plus(b Amount) {
-	a.Objects += b.Objects
-	a.Bytes += b.Bytes
-}
-
-// Report is what a collection did, or would do.
-type Report struct {
-	DryRun    bool
-	Live      Amount // reached
-	Collected Amount
-	Young     Amount // not reached, and spared because a session may be about to name them
-	// OldestSession is when the oldest session of another process began: what was put since then is young. Zero if
-	// there is none.
-	OldestSession time.Time
-	Sessions      int // live ones of other processes
-	DeadSessions  int // that were removed with what they left
-	Leftovers     int // folders without a record that were removed
-
-	Missing int // objects that something refers to and that are gone
-	// Warnings are references that could not be followed but keep nobody from collecting, at most MaxWarnings;
-	// MoreWarnings counts the others.
-	Warnings     []error
-	MoreWarnings int
-}
-
-// MaxWarnings bounds Report.Warnings.
-const MaxWarnings = 20
-
-// BusyError says that somebody else is collecting in the repository.
-type BusyError struct {
-	Holder string    // the process, in words; "" if it is not known
-	Since  time.Time // zero if it is not known
-}
-
-func (e *BusyError) Error() string {
-	if e.Holder == "" {
-		return "garbage is being collected by another process"
-	}
-	return fmt.Sprintf("garbage is being collected by %s since %s", e.Holder, e.Since.Local().Format("2006-01-02 15:04:05"))
-}
-
-// UnsafeError says that nothing was removed, because it is not known what all references lead to.
-type UnsafeError struct{ Fault *reach.Fault }
-
-func (e *UnsafeError) Error() string { return "nothing was removed: " + e.Fault.Error() }
-
-// Unwrap returns the fault.
-func (e *UnsafeError) Unwrap() error { return e.Fault }
 
 // lockName is the lock of whoever collects.
 const lockName = "gc"
@@ -161,7 +114,10 @@ func odd(r *Report, err error) bool {
 }
 
 func collect(ctx context.Context, s Stores, o Options) (*Report, error) {
-	c := &collection{Stores: s, Options: o, report: &Report{DryRun: o.DryRun}}
+	c := &collection{Stores: s, Options: o, report: &Report{DryRun: o.DryRun}, workers: reach.Workers(s.Objects)}
+	if c.far, _ = s.Objects.(far); c.far != nil {
+		c.report.Grace = c.far.Grace()
+	}
 	if !o.DryRun {
 		unlock, err := c.lock(ctx)
 		if err != nil {
@@ -170,6 +126,22 @@ func collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 		defer unlock()
 		if c.report.DeadSessions, err = s.Records.Sweep(ctx); err != nil {
 			return nil, fmt.Errorf("clean up after dead processes: %w", err)
+		}
+		if b, ok := s.Records.(refstore.Barrier); ok {
+			c.progress(Progress{Phase: Waiting})
+			end, err := b.Quiesce(ctx)
+			var locked *refstore.LockedError
+			if errors.As(err, &locked) { // one of verify's
+				return nil, &BusyError{Holder: string(locked.Holder)}
+			}
+			var unsettled *refstore.UnsettledError
+			if errors.As(err, &unsettled) {
+				return nil, fmt.Errorf("nothing was removed: %w", unsettled)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("ask all who are at work what they rely on: %w", err)
+			}
+			defer end()
 		}
 	}
 	if err := c.mark(ctx); err != nil {
@@ -190,10 +162,14 @@ func collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 type collection struct {
 	Stores
 	Options
-	report *Report
-	cutoff time.Time     // what is not older is spared; zero spares nothing, for a dry run without anybody at work
+	report  *Report
+	far     far // the objects, if they are; else nil
+	workers int // how many shards are swept at a time
+
+	cutoff time.Time     // what is not older is spared, less a grace; zero spares nothing, for a dry run without anybody at work
 	oldest time.Time     // when the oldest session of somebody else began, or now: what was pruned since, somebody may have found
 	behind time.Duration // how far the clock of this machine may be behind the file system's
+	shared bool          // sessions and tombstones are dated by one clock, wherever they are written
 	marked *reach.Set
 	gone   int // objects that were missing when they were to be read
 
@@ -262,14 +238,24 @@ func (c *collection) mark(ctx context.Context) error {
 
 // Tombstones are dated by the clock of whoever pruned, sessions by the file system's. clockSlack is how far the clock of another
 // machine may be behind it. That of this machine is compared; clockGrain is what the file system's may round.
+//
+// Where both are dated by a clock that all machines ask, it is read to the second, and there may be several of it: sharedSlack is
+// by how much two readings may be the wrong way round, sharedGrain while nobody else is at work.
 const (
-	clockSlack = time.Hour
-	clockGrain = 20 * time.Millisecond
+	clockSlack  = time.Hour
+	clockGrain  = 20 * time.Millisecond
+	sharedSlack = time.Minute
+	sharedGrain = 2 * time.Second
 )
 
 // prunedSince is from when on somebody at work may have found what was pruned.
 func (c *collection) prunedSince(by string) time.Time {
-	if c.report.Sessions == 0 {
+	switch {
+	case c.shared && c.report.Sessions == 0:
+		return c.oldest.Add(-sharedGrain)
+	case c.shared:
+		return c.oldest.Add(-sharedSlack)
+	case c.report.Sessions == 0:
 		return c.oldest
 	}
 	if _, host, ok := strings.Cut(c.By, "@"); ok && strings.HasSuffix(by, "@"+host) {
@@ -289,7 +275,10 @@ func (c *collection) began(ctx context.Context) error {
 			return err
 		}
 	}
-	c.oldest = c.Now()
+	var err error
+	if c.oldest, err = c.now(ctx); err != nil {
+		return err
+	}
 	if !own.IsZero() {
 		c.behind += max(0, own.Sub(c.oldest))
 	}
@@ -298,6 +287,9 @@ func (c *collection) began(ctx context.Context) error {
 		return fmt.Errorf("ask who is at work: %w", err)
 	}
 	c.cutoff = own
+	if own.IsZero() && c.report.Grace > 0 {
+		c.cutoff = c.oldest // as that of a session that began now
+	}
 	ours := c.DryRun // a dry run has no session
 	for _, s := range sessions {
 		if c.cutoff.IsZero() || s.Began.Before(c.cutoff) {
@@ -316,6 +308,25 @@ func (c *collection) began(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// now is the time by the clock by which sessions begin, as far as this machine knows it.
+func (c *collection) now(ctx context.Context) (time.Time, error) {
+	clock, ok := c.Records.(refstore.SessionClock)
+	if !ok {
+		return c.Now(), nil
+	}
+	c.shared = true
+	now, err := clock.SessionNow(ctx)
+	if err != nil {
+		return now, fmt.Errorf("ask for the time: %w", err)
+	}
+	return now, nil
+}
+
+// young tells whether an object that nothing reaches is spared.
+func (c *collection) young(e objectstore.Entry) bool {
+	return !c.cutoff.IsZero() && !e.Time.Before(c.cutoff.Add(-c.report.Grace))
 }
 
 // fault decides about a reference that could not be followed: a warning, or the end.
@@ -363,7 +374,7 @@ func (c *collection) sweep(ctx context.Context) error {
 	var first error // an object that cannot be removed does not keep the others
 	swept := 0
 	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
+	g.SetLimit(c.workers)
 	for shard := range objectstore.Shards {
 		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
@@ -399,29 +410,37 @@ func (c *collection) sweepShard(ctx context.Context, shard byte) (r sweptShard, 
 	if c.DryRun {
 		return r, c.walkShard(ctx, shard, &r, true)
 	}
-	unmarked := int64(0)
+	var unmarked Amount // without sizes where these would have to be asked for
 	keep := func(h objectstore.Hash) bool {
-		if !c.marked.Has(h) {
-			unmarked++
+		marked := c.marked.Has(h)
+		if !marked && c.far == nil {
+			unmarked.add(0)
 			return false
 		}
 		size, statErr := c.Objects.Stat(ctx, h)
 		switch {
+		case !marked:
+			unmarked.add(size)
 		case statErr == nil:
 			c.live(&r, objectstore.Info{Hash: h, Size: size})
-		case !errors.Is(statErr, objectstore.ErrNotFound):
+		}
+		if statErr != nil && !errors.Is(statErr, objectstore.ErrNotFound) {
 			err = statErr
 		}
-		return true
+		return marked
 	}
 	sweepErr := c.Objects.SweepShard(ctx, shard, c.cutoff, keep, func(e objectstore.Entry) { r.collected.add(e.Size) })
-	if err = errors.Join(err, sweepErr); err != nil || unmarked == r.collected.Objects {
+	switch err = errors.Join(err, sweepErr); {
+	case err != nil, unmarked.Objects == r.collected.Objects:
 		return r, err
+	case c.far != nil:
+		r.young = Amount{unmarked.Objects - r.collected.Objects, unmarked.Bytes - r.collected.Bytes}
+		return r, nil
 	}
 	return r, c.walkShard(ctx, shard, &r, false) // some were spared: these
 }
 
-// walkShard counts the objects of a shard: those that are young, and the others too if it is asked for all.
+// walkShard counts the objects of a shard that are not marked: all of them, for a dry run, or those that the sweep has spared.
 func (c *collection) walkShard(ctx context.Context, shard byte, r *sweptShard, all bool) error {
 	for e, err := range c.Objects.WalkShard(ctx, shard) {
 		switch {
@@ -431,9 +450,9 @@ func (c *collection) walkShard(ctx context.Context, shard byte, r *sweptShard, a
 			if all {
 				c.live(r, e.Info)
 			}
-		case !c.cutoff.IsZero() && !e.Time.Before(c.cutoff):
+		case !all, c.young(e): // after the sweep, whatever is there was spared
 			r.young.add(e.Size)
-		case all:
+		default:
 			r.collected.add(e.Size)
 		}
 	}
@@ -445,30 +464,4 @@ func (c *collection) live(r *sweptShard, o objectstore.Info) {
 	if c.marked.Of(reach.File).Has(o.Hash) {
 		r.files++
 	}
-}
-
-// missing counts the objects that something refers to and that are gone. Directories and records were found to be when
-// they were read; files are only looked at here, and only where the sweep has seen fewer than there should be.
-func (c *collection) missing(ctx context.Context) error {
-	c.report.Missing = c.gone
-	files := c.marked.Of(reach.File)
-	if int64(files.Len()) == c.present {
-		return nil
-	}
-	const chunk = 4096
-	var some []objectstore.Hash
-	count := func() error {
-		gone, err := c.Objects.Missing(ctx, some)
-		c.report.Missing += len(gone)
-		some = some[:0]
-		return err
-	}
-	for h := range files.All() {
-		if some = append(some, h); len(some) == chunk {
-			if err := count(); err != nil {
-				return err
-			}
-		}
-	}
-	return count()
 }

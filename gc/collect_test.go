@@ -55,7 +55,7 @@ func newHouse(t tester, dir string) *house {
 
 func (h *house) enter() {
 	h.Helper()
-	r, err := repo.Open(h.root, repo.Options{Version: "test"})
+	r, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 	h.must(err)
 	h.Repo, h.executor = r, nil
 }
@@ -148,7 +148,7 @@ func (h *house) start(ws string) *workspace.RunResult {
 	h.Helper()
 	if h.executor == nil {
 		h.executor = executions.NewExecutor(h.Executions, h.Objects, h.Records, commands{}, executions.Options{
-			Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: h.Records.SessionDir, Now: time.Now,
+			Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: h.Scratch, Now: time.Now,
 		})
 	}
 	res, err := h.Workspaces.Start(h.Context(), ws, workspace.StartOptions{
@@ -250,7 +250,7 @@ func TestCollectSparesTheYoung(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	old := h.put("old")
 	h.again()
-	worker, err := repo.Open(h.root, repo.Options{Version: "test"})
+	worker, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 	h.must(err)
 	defer worker.Close()
 	young, err := worker.Objects.PutBytes(t.Context(), []byte("young"))
@@ -278,7 +278,7 @@ func TestCollectKeepsWhatIsProtected(t *testing.T) {
 	h.must(err)
 	dir := h.put(string(data))
 	h.again()
-	worker, err := repo.Open(h.root, repo.Options{Version: "test"})
+	worker, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 	h.must(err)
 	defer worker.Close()
 	release, err := worker.Records.Protect(t.Context(), []string{"dir " + dir.String()})
@@ -315,7 +315,7 @@ func TestCollectWhatWasPrunedBefore(t *testing.T) {
 			_, err = curator.Prune(t.Context(), e.Key.Task, []executions.Victim{e.Victim()}, by, "test")
 			h.must(err)
 		}
-		worker, err := repo.Open(h.root, repo.Options{Version: "test"})
+		worker, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 		h.must(err)
 		_, err = worker.Records.SessionBegan(t.Context())
 		h.must(err)
@@ -336,7 +336,7 @@ func TestCollectKeepsWhatWasJustPruned(t *testing.T) {
 	h.must(h.Workspaces.Remove(t.Context(), "w"))
 	h.forgetEvents("w")
 	h.again()
-	worker, err := repo.Open(h.root, repo.Options{Version: "test"})
+	worker, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 	h.must(err)
 	defer worker.Close()
 	_, err = worker.Records.SessionBegan(t.Context())
@@ -502,7 +502,9 @@ func (h *house) node(hash, name string) string {
 
 func (h *house) readNode(hash string) record.Node {
 	h.Helper()
-	data, err := os.ReadFile(h.path(hash))
+	parsed, err := objectstore.ParseHash(hash)
+	h.must(err)
+	data, err := objectstore.ReadAll(h.Context(), h.Objects, parsed, 1<<30)
 	h.must(err)
 	node, err := record.DecodeNode(data)
 	h.must(err)
@@ -515,7 +517,7 @@ func TestCollectOneAtATime(t *testing.T) {
 	var inner error
 	_, err := gc.Collect(t.Context(), h.stores(), gc.Options{Progress: func(gc.Progress) {
 		if inner == nil {
-			other, err := repo.Open(h.root, repo.Options{Version: "test"})
+			other, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 			h.must(err)
 			defer other.Close()
 			s := h.stores()
@@ -600,7 +602,7 @@ func TestCollectBesideOthers(t *testing.T) {
 	for _, ws := range []string{"a", "b"} {
 		workers.Go(func() {
 			for i := range rounds {
-				r, err := repo.Open(h.root, repo.Options{Version: "test"})
+				r, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 				if err != nil {
 					t.Error(err)
 					return
@@ -623,7 +625,7 @@ func TestCollectBesideOthers(t *testing.T) {
 				return
 			default:
 			}
-			r, err := repo.Open(h.root, repo.Options{Version: "test"})
+			r, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 			if err != nil {
 				t.Error(err)
 				return

@@ -42,7 +42,7 @@ func (p *paused) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 // visitor is another process at work in the repository.
 func (h *house) visitor() *house {
 	h.Helper()
-	r, err := repo.Open(h.root, repo.Options{Version: "test"})
+	r, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
 	h.must(err)
 	return &house{tester: h.tester, root: h.root, dir: h.dir, Repo: r}
 }

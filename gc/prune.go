@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
+	"e3/internal/reach"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -24,16 +24,9 @@ import (
 // PruneStores are the stores of a repository whose cache is pruned.
 type PruneStores struct {
 	Records    executions.Records
-	Objects    Sized
+	Objects    reach.SizedStore
 	Workspaces *workspace.Workspaces
 	Curator    *executions.Curator
-}
-
-// Sized is an object store that tells sizes.
-type Sized interface {
-	objectstore.Store
-	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
-	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
 // PruneOptions say what is to be pruned.
@@ -267,7 +260,7 @@ func (p *pruner) remove(ctx context.Context) error {
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(2 * runtime.GOMAXPROCS(0))
+	g.SetLimit(2 * reach.Workers(p.Objects))
 	for task, byRule := range goes {
 		g.Go(func() error {
 			for by, list := range byRule {

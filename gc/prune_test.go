@@ -376,7 +376,7 @@ func TestPruneBesideAStart(t *testing.T) {
 	hash, err := objectstore.ParseHash(output)
 	h.must(err)
 	h.again()
-	worker, err := repo.Open(h.root, repo.Options{Version: "test"}) // the start
+	worker, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"}) // the start
 	h.must(err)
 	defer worker.Close()
 	_, err = worker.Records.SessionBegan(t.Context())

@@ -29,8 +29,9 @@ func (p *pruner) measure(ctx context.Context) error {
 			s.index[placeOf(p.pool.keys[c.key], c.id)] = int32(i)
 		}
 	}
+	sizes := reach.NewSizes(p.Objects)
 	s.walk = reach.NewWalker(ctx, p.Objects, reach.Options{
-		Visit: func(ctx context.Context, r reach.Ref) error { return s.visit(ctx, p.Objects, r) },
+		Visit: func(ctx context.Context, r reach.Ref) error { return s.visit(ctx, sizes, r) },
 		// What is missing or damaged is for verify to say. It takes up no room, and keeps nothing.
 		Fault: func(f *reach.Fault) error {
 			if errors.Is(f.Err, errStore) {
@@ -151,11 +152,11 @@ func (s *sizer) hold(i int32) (objects, bytes int64, err error) {
 // errStore is wrapped where a store cannot be read.
 var errStore = errors.New("the store cannot be read")
 
-func (s *sizer) visit(ctx context.Context, objects Sized, r reach.Ref) error {
+func (s *sizer) visit(ctx context.Context, sizes *reach.Sizes, r reach.Ref) error {
 	if !s.counted.Add(r.Hash) {
 		return nil
 	}
-	size, err := objects.Stat(ctx, r.Hash)
+	size, err := sizes.Stat(ctx, r.Hash)
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"e3/internal/manifest"
 	"e3/internal/repo"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -34,6 +36,8 @@ type app struct {
 	parsed bool // the command line made sense
 
 	warned map[string]bool // what was said already
+
+	lose context.CancelCauseFunc // ends the command
 }
 
 func newApp() *app {
@@ -55,8 +59,42 @@ func terminal(w io.Writer) *os.File {
 }
 
 // open opens the repository that a location means.
-func (a *app) open(location string) (*repo.Repo, error) {
-	return repo.Open(location, repo.Options{Version: a.version(), Now: a.now})
+func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
+	r, err := a.openFor(ctx, location, 0)
+	if err == nil {
+		a.heedLease(ctx, r)
+	}
+	return r, err
+}
+
+// openFor opens a repository for a command that sees by itself to the loss of its lease, which lasts so long; 0 is the default.
+func (a *app) openFor(ctx context.Context, location string, lease time.Duration) (*repo.Repo, error) {
+	return repo.Open(ctx, location, repo.Options{
+		Version: a.version(), Now: a.now, Getenv: a.getenv, Lease: lease,
+		Warn: func(err error) { a.notef("warning: %s", printable(err.Error(), false)) },
+		Waiting: func(e *workspace.BusyError, most time.Duration) {
+			a.notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), printable(e.Holder, false))
+		},
+	})
+}
+
+// heedLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of others, and a
+// store that cannot be reached is tried for minutes.
+func (a *app) heedLease(ctx context.Context, r *repo.Repo) {
+	leased, ok := r.Records.(interface {
+		refstore.Leased
+		Held() error
+	})
+	if !ok || a.lose == nil {
+		return
+	}
+	go func() {
+		select {
+		case <-leased.Lost():
+			a.lose(leased.Held())
+		case <-ctx.Done():
+		}
+	}()
 }
 
 // version is the release, or what the build says of its source.
@@ -92,7 +130,7 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 		return "", nil, usagef("%s takes at most %s, got %d; see: %s --help", cmd.CommandPath(), plural(int64(len(names)+1), "argument"), len(args), cmd.CommandPath())
 	case len(args) < required:
 		return "", nil, usagef("%s needs %s; see: %s --help", cmd.CommandPath(), strings.Join(names[len(args):required], " and "), cmd.CommandPath())
-	case required > 0 && len(args) == required && strings.Trim(args[0], "./") == "":
+	case required > 0 && len(args) == required && (strings.Trim(args[0], "./") == "" || repo.IsURL(args[0])):
 		return "", nil, usagef("%s needs %s after the repository; see: %s --help", cmd.CommandPath(), names[required-1], cmd.CommandPath())
 	case len(args) == required, len(args) <= len(names) && !isLocation(args[0]):
 		return a.location(), pad(args, len(names)), nil
@@ -102,6 +140,9 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 
 // isLocation tells whether an argument means a repository rather than a name in one.
 func isLocation(arg string) bool {
+	if repo.IsURL(arg) {
+		return true
+	}
 	head, _, isPath := strings.Cut(arg, "/")
 	if strings.Contains(arg, `\`) || strings.Trim(head, ".") == "" || isPath && !strings.Contains(head, ".") {
 		return true // as opposed to prod.images/2024
@@ -170,7 +211,7 @@ func shown(location string, r *repo.Repo) string {
 		return "."
 	}
 	if location == "" {
-		return r.Root
+		return r.Location
 	}
 	return location
 }

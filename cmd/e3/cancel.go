@@ -47,7 +47,7 @@ request stands, and a process that was only stopped ends its run when it goes on
 			if err != nil {
 				return err
 			}
-			r, err := a.open(location)
+			r, err := a.open(cmd.Context(), location)
 			if err != nil {
 				return err
 			}

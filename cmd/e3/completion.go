@@ -23,7 +23,7 @@ func (a *app) complete(cmd *cobra.Command, args []string, word string, find comp
 	} else if len(args) == 0 && strings.ContainsAny(word, `/\~.`) && !strings.Contains(strings.TrimLeft(word, "./~"), ".") {
 		directive = cobra.ShellCompDirectiveFilterDirs
 	}
-	r, err := a.open(location)
+	r, err := a.open(cmd.Context(), location)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}

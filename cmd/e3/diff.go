@@ -105,7 +105,7 @@ func sideOf(s *compare.Seen) sideJSON {
 }
 
 func (a *app) diff(ctx context.Context, location string, was, is compare.Side, o *diffOptions) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

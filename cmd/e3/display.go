@@ -25,6 +25,7 @@ type display struct {
 	done, total int64
 	unit        func(int64) string // shows a count; nil: as a number
 	running     []runningTask      // in the order of their start
+	waiting     int                // tasks that wait for somebody to approve
 	shown       bool
 	closed      bool
 	stop        chan struct{}
@@ -98,6 +99,13 @@ func (d *display) end(name string) {
 	}
 }
 
+// wait adds to the number of tasks that wait for somebody to approve.
+func (d *display) wait(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting += n
+}
+
 // above has print write lines in the place of the live one, which moves down.
 func (d *display) above(print func()) {
 	d.mu.Lock()
@@ -129,6 +137,12 @@ func (d *display) line(room int) string {
 	line := fmt.Sprintf("[%d/%d]", d.done, d.total)
 	if d.unit != nil {
 		line = fmt.Sprintf("[%s/%s]", d.unit(d.done), d.unit(d.total))
+	}
+	if d.waiting > 0 {
+		line += fmt.Sprintf(" %d waiting for approval", d.waiting)
+		if len(d.running) > 0 {
+			line += ";"
+		}
 	}
 	now := d.now()
 	for i, t := range d.running {

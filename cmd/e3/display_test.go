@@ -57,6 +57,24 @@ func TestDisplayLineFits(t *testing.T) {
 	}
 }
 
+// Who is waited for is said before what runs.
+func TestDisplayWaiting(t *testing.T) {
+	d := &display{done: 3, total: 10, now: func() time.Time { return noon }}
+	d.wait(1)
+	d.wait(1)
+	if got, want := d.line(79), "[3/10] 2 waiting for approval"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	d.start("train", noon)
+	if got, want := d.line(79), "[3/10] 2 waiting for approval; train 0s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	d.wait(-2)
+	if got, want := d.line(79), "[3/10] train 0s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // What is drawn is taken away again, and what is printed meanwhile stays.
 func TestDisplayLeavesNothing(t *testing.T) {
 	var screen bytes.Buffer

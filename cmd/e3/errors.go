@@ -12,12 +12,14 @@ import (
 	"e3/executions"
 	"e3/exportimport"
 	"e3/gc"
+	"e3/internal/block"
 	"e3/internal/manifest"
 	"e3/internal/record"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/internal/signature"
 	"e3/objectstore"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -66,6 +68,8 @@ func exitCode(err error) int {
 		pruned   *executions.PrunedError
 		export   *exportimport.MissingError
 		unheard  *workspace.UnresponsiveError
+
+		unsettled *refstore.UnsettledError
 	)
 	switch {
 	case err == nil:
@@ -78,15 +82,15 @@ func exitCode(err error) int {
 		return exitNoRepository
 	case errors.As(err, &unheard):
 		return exitTimeout
-	case errors.As(err, &busy), errors.As(err, &busyGC):
+	case errors.As(err, &busy), errors.As(err, &busyGC), errors.As(err, &unsettled), errors.Is(err, refstore.ErrLost):
 		return exitBusy
 	case errors.As(err, &unsafe), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
 		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
 		return exitIntegrity
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown),
-		errors.As(err, &foreign), errors.As(err, &pruned), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists):
+		errors.As(err, &foreign), errors.As(err, &pruned), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
 		return exitUsage
-	case errors.Is(err, workspace.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
+	case errors.Is(err, block.ErrNotFound), errors.Is(err, workspace.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
 		return exitUsage
 	}
 	return exitFailed
@@ -147,6 +151,8 @@ func hint(err error) string {
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
 		}
+	case errors.Is(err, block.ErrNotFound):
+		return waitsHint(err)
 	case errors.Is(err, workspace.ErrNoRun):
 		return "run it with: e3 start <repo> <workspace>"
 	case errors.Is(err, workspace.ErrNotDeployed):

@@ -189,7 +189,7 @@ func eventType(name string) (events.Type, error) {
 }
 
 func (a *app) events(ctx context.Context, location string, f events.Filter, o *eventsOptions) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ type cleanedRunJSON struct {
 
 // cleanEvents removes events; those older than keep, which is 0 to go by the setting.
 func (a *app) cleanEvents(ctx context.Context, location string, keep time.Duration, o *eventsCleanOptions) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"e3/internal/block"
 	"e3/internal/events"
 	"e3/internal/record"
 )
@@ -74,9 +75,9 @@ func eventColor(st style, t events.Type) string {
 		return st.red
 	case events.TaskCompleted, events.RunCompleted:
 		return st.green
-	case events.TaskRetryScheduled, events.RunCancelled:
+	case events.TaskRetryScheduled, events.TaskDeferred, events.RunCancelled:
 		return st.yellow
-	case events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
+	case events.TaskClaimed, events.TaskResumed, events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
 		return st.dim
 	}
 	return ""
@@ -107,8 +108,24 @@ func eventWords(e *events.Event) string {
 		return plural(int64(max(d.Tasks, 1)), "task") + " abandoned"
 	case events.TaskMarkedReady:
 		return "ready"
+	case events.TaskClaimed:
+		return attempt + "claimed" + byWorker(e)
 	case events.TaskStarted:
-		return attempt + "started"
+		return attempt + "started" + byWorker(e)
+	case events.TaskDeferred:
+		if d.BlockType == string(block.Suspend) {
+			return attempt + "suspended itself: waits for approval" + took
+		}
+		return "waits for approval"
+	case events.TaskResumed:
+		text := "approved"
+		if d.By != "" {
+			text += " by " + d.By
+		}
+		if d.Message != "" {
+			text += ": " + d.Message
+		}
+		return text
 	case events.TaskCompleted:
 		if d.Shared {
 			return "succeeded in another run" + took
@@ -121,7 +138,11 @@ func eventWords(e *events.Event) string {
 		}
 		return attempt + "failed: " + why + took
 	case events.TaskRetryScheduled:
-		return fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)))
+		text := fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)))
+		if d.Memory > 0 {
+			text += " with " + size(d.Memory) + " of memory"
+		}
+		return text
 	case events.TaskSkipped:
 		return "skipped: " + d.Because + " failed"
 	case events.TaskCached:
@@ -135,6 +156,14 @@ func eventWords(e *events.Event) string {
 		return text
 	}
 	return string(e.Type)
+}
+
+// byWorker names the worker that an execution is made by, if that is not the run's process.
+func byWorker(e *events.Event) string {
+	if e.Worker == "" {
+		return ""
+	}
+	return " by " + e.Worker
 }
 
 func startWords(d *events.Data) string {

@@ -98,7 +98,7 @@ func (a *app) exportZip(ctx context.Context, location, file string, o *exportimp
 	if err := refuseSpecial(file); err != nil {
 		return err
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

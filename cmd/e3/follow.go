@@ -28,6 +28,7 @@ func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
 	defer cancel(nil)
 	go watchRun(ctx, l.r, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
 
+	free := int64(0) // attempts that count against no retries
 	from := int64(1) // attempts before the present one are over
 	if te.Task != nil {
 		from = te.Task.Attempt
@@ -50,10 +51,21 @@ func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
 			if e.Data.Attempt >= from {
 				l.a.notef("[attempt %d in %s]", e.Data.Attempt, elapsed(events.Milliseconds(e.Data.DelayMs)))
 			}
+		case events.TaskDeferred:
+			if e.Execution != "" {
+				free++
+			}
+			l.a.notef("[waits for approval; see: e3 approve --help]")
+		case events.TaskResumed:
+			l.a.notef("[approved]")
 		case events.TaskCached, events.TaskCompleted, events.TaskSkipped:
 			return l.settled(ctx, e.Type != events.TaskCompleted)
 		case events.TaskFailed:
-			if e.Data.Attempt >= from && (e.Data.Attempt > te.Retries || e.Data.Reason == string(executions.ReasonCancelled)) {
+			if e.Data.Reason == string(executions.ReasonLost) { // another attempt follows, or the end of the run
+				free++
+				continue
+			}
+			if e.Data.Attempt >= from && (e.Data.Attempt-free > te.Retries || e.Data.Block != "" || e.Data.Reason == string(executions.ReasonCancelled)) {
 				return nil
 			}
 		}

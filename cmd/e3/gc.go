@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/gc"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
 )
@@ -22,7 +23,8 @@ func newGC(a *app) *cobra.Command {
 		Short: "Remove the objects that nothing needs",
 		Long: `Remove the objects that no package, workspace, run or execution refers to. It may run at any time, whatever else
 happens in the repository, and disturbs nobody. What somebody who is at work now has stored, or may still refer to, is
-left for a later time.
+left for a later time. In a repository that several machines share so is what was stored in the last minutes, and all who are at
+work are asked first what they rely on: that takes some seconds.
 
 Executions are never removed, so what they have made stays; e3 prune takes out executions that are not needed.`,
 		Example: `  e3 gc
@@ -40,7 +42,7 @@ Executions are never removed, so what they have made stays; e3 prune takes out e
 }
 
 func (a *app) gc(ctx context.Context, location string, o gc.Options) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -90,6 +92,9 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 			phase = &p.Phase
 		}
 	}
+	if err := r.OwnsObjects(ctx); err != nil {
+		return nil, err
+	}
 	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
 	return gc.Collect(ctx, s, o)
 }
@@ -138,7 +143,13 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 		if r.Young.Objects == 1 {
 			are = "is"
 		}
-		why := "stored since this began"
+		why := "stored just now"
+		if r.Grace > 0 { // sessions count as that much longer
+			why = "stored in the last " + human.Duration(r.Grace)
+			if r.Grace >= time.Minute {
+				why = "stored in the last " + plural(int64(r.Grace/time.Minute), "minute")
+			}
+		}
 		switch {
 		case r.Sessions == 1:
 			why = "a session is open since " + clock(r.OldestSession, now)
@@ -148,7 +159,10 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 		fmt.Fprintf(w, "; %s %s too young: %s", amount(r.Young, ""), are, why)
 	}
 	fmt.Fprintln(w)
-	if r.Leftovers > 0 {
+	switch {
+	case r.Leftovers > 0 && r.Grace > 0:
+		fmt.Fprintf(w, "Removed %s that crashes had left\n", plural(int64(r.Leftovers), "thing"))
+	case r.Leftovers > 0:
 		fmt.Fprintf(w, "Removed %s of executions without a record\n", plural(int64(r.Leftovers), "folder"))
 	}
 }

@@ -65,7 +65,7 @@ func (a *app) get(ctx context.Context, location, name string, o *getOptions) err
 	if err != nil {
 		return err
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,11 @@ func refuseDir(r *repo.Repo, dst string, force bool) error {
 	if err != nil {
 		return err
 	}
-	for _, inside := range []string{here, r.Root} {
+	places := []string{here}
+	if !repo.IsURL(r.Root) {
+		places = append(places, r.Root)
+	}
+	for _, inside := range places {
 		if holds, err := holdsFolder(dst, inside); err != nil {
 			return err
 		} else if holds {

@@ -152,7 +152,7 @@ func (a *app) history(ctx context.Context, location, name string, o *historyOpti
 		}
 		task = path.Task()
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

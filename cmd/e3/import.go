@@ -102,7 +102,7 @@ func (a *app) importZip(ctx context.Context, location, file string, o exportimpo
 	case !info.Mode().IsRegular():
 		return usagef("%s is not a file; a zip is read more than once, so it cannot come through a pipe", file)
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
 			return usagef("--name: %v", err)
 		}
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
 	})
 	switch {
 	case errors.Is(err, settings.ErrTrusted):
-		return usagef("%w; to call it otherwise, take it out first: e3 key distrust %s %s", err, shown(location, r), text)
+		return usagef("%w; to call it otherwise, take it out first: e3 key distrust %s %s", err, quoted(shown(location, r)), text)
 	case errors.Is(err, settings.ErrNameTaken):
 		return usagef("%w; give this one another --name", err)
 	case err != nil:
@@ -219,7 +219,7 @@ func newKeyDistrust(a *app) *cobra.Command {
 }
 
 func (a *app) keyDistrust(ctx context.Context, location, nameOrKey string) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func newKeyList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.open(location)
+			r, err := a.open(cmd.Context(), location)
 			if err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ what it is linked to has changed on disk.`,
 			if err != nil {
 				return err
 			}
-			r, err := a.open(location)
+			r, err := a.open(cmd.Context(), location)
 			if err != nil {
 				return err
 			}

@@ -90,7 +90,7 @@ func (a *app) logs(ctx context.Context, location, name string, o *logsOptions) e
 	if path.Entry != "" {
 		return usagef("%q is not <workspace>.<task>", name)
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -170,8 +170,12 @@ func (l *logs) none(te *workspace.TaskExecutions) error {
 		why = "has no part in the latest run, " + short(te.Run.RunID)
 	case t.State == workspace.TaskSkipped:
 		why = "was skipped: " + t.Because + " failed"
-	case t.State == workspace.TaskRunning:
+	case t.State == workspace.TaskRunning, t.State == workspace.TaskClaimed:
 		why = "has only just begun"
+	case t.State == workspace.TaskDeferred:
+		why = "waits for approval: e3 approve <repo> " + quoted(l.ws+"."+l.task)
+	case t.State == workspace.TaskAbandoned:
+		why = "was never approved in the latest run, " + short(te.Run.RunID)
 	case t.Message != "":
 		why = "was not executed: " + t.Message
 	}

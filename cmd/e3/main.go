@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"e3/internal/runner"
+	"e3/refstore"
 )
 
 func main() {
@@ -25,9 +26,14 @@ func main() {
 func run(ctx context.Context, args []string, a *app) int {
 	ctx, stop := cancelOnSignal(ctx)
 	defer stop()
+	ctx, a.lose = context.WithCancelCause(ctx)
+	defer a.lose(nil)
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if lost := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(lost, refstore.ErrLost) {
+		err = lost
+	}
 	if err != nil && !a.parsed { // cobra's own, all about the command line
 		err = &usageError{err}
 	}

@@ -22,17 +22,33 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
-	testscript.Main(m, map[string]func(){"e3": main})
+	testscript.Main(m, map[string]func(){"e3": main, "tamper": tamper})
 }
 
-// TestScripts plays the sessions in testdata/script. Beside the usual commands of testscript they have
+// TestScripts plays the sessions in testdata/script on each backend (E3_TEST_BACKENDS). Beside the usual commands of testscript
+// they have
 //
+//	newrepo                     e3 init, of the script's repository: $REPO
+//	newrepo <name>              e3 init, of another one: $name
+//	elapse <duration>           time passes for objects that are in S3: they are removed only when they are old
 //	exits <code> <command> …    the command ends with this exit code
 //	capture <name> <pattern>    sets a variable to what the pattern's group matches in stdout
 //	lines <n> <pattern>         so many lines of stdout match
+//	exec tamper …               damages a repository
 //
-// $REFERENCE is the folder of the zips that the TypeScript e3 has written.
+// and the conditions folder, shared and objects, of which one holds. A repository is the folder . or <name>, or shared and then
+// E3_REPO too; patterns write $SHOWN or $name_shown where advice has its location, and $PLACE or $name_place where it says
+// what it is. $REFERENCE is the folder of the zips that the TypeScript e3 has written.
 func TestScripts(t *testing.T) {
+	for _, b := range backends(t) {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel() // with the other backends
+			playScripts(t, b)
+		})
+	}
+}
+
+func playScripts(t *testing.T, b *backend) {
 	zips, err := filepath.Abs("../../exportimport/testdata/reference")
 	if err != nil {
 		t.Fatal(err)
@@ -41,22 +57,18 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("USER", "tester")
-			reference, err := filepath.Abs("../../exportimport/testdata/reference")
-			if err != nil {
-				return err
-			}
-			env.Setenv("REFERENCE", reference)
 			env.Setenv("REFERENCE", zips)
 			// Under -race a process sleeps for a second when it exits, unless told otherwise.
 			env.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-			for _, name := range []string{"E3_REPO", "NO_COLOR", "FORCE_COLOR"} {
+			for _, name := range []string{"NO_COLOR", "FORCE_COLOR"} {
 				env.Setenv(name, "")
 			}
-			return nil
+			return b.setup(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "capture": capture, "lines": countLines,
+			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines,
 		},
+		Condition:           b.is,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 	})

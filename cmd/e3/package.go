@@ -66,7 +66,7 @@ func (a *app) packageBuild(ctx context.Context, location, file, as string) error
 	if err != nil {
 		return err
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func newPackageList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.open(location)
+			r, err := a.open(cmd.Context(), location)
 			if err != nil {
 				return err
 			}
@@ -166,7 +166,7 @@ where only one is registered.`,
 }
 
 func (a *app) packageRemove(ctx context.Context, location, ref string) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

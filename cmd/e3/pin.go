@@ -84,7 +84,7 @@ func (a *app) onExecution(do func(context.Context, *repo.Repo, executionArg) err
 		if err != nil {
 			return err
 		}
-		r, err := a.open(location)
+		r, err := a.open(cmd.Context(), location)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func newPinList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.open(location)
+			r, err := a.open(cmd.Context(), location)
 			if err != nil {
 				return err
 			}

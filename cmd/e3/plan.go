@@ -70,6 +70,7 @@ type planJSON struct {
 	Package     packageJSON    `json:"package"`
 	File        string         `json:"file,omitempty"`
 	Edited      bool           `json:"edited,omitempty"`
+	Elsewhere   *elsewhereJSON `json:"elsewhere,omitempty"`
 	Busy        *busyJSON      `json:"busy"`
 	Hits        int            `json:"hits"`
 	Run         int            `json:"run"`
@@ -96,8 +97,10 @@ type planTaskJSON struct {
 	Execution string `json:"execution,omitempty"`
 	Key       string `json:"key,omitempty"`
 	Forced    bool   `json:"forced,omitempty"`
-	Cause     string `json:"cause,omitempty"` // in a word that never changes, as of e3 why
-	Reason    string `json:"reason,omitempty"`
+	// NeedsApproval says that somebody has to approve before it runs.
+	NeedsApproval bool   `json:"needsApproval,omitempty"`
+	Cause         string `json:"cause,omitempty"` // in a word that never changes, as of e3 why
+	Reason        string `json:"reason,omitempty"`
 	// For are the tasks that it waits for, or because of which it is stuck.
 	For      []string `json:"for,omitempty"`
 	Expected *int64   `json:"expectedMs,omitempty"`
@@ -109,7 +112,7 @@ func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) err
 	if err != nil {
 		return err
 	}
-	r, err := a.openToPlan(location, o.file)
+	r, err := a.openToPlan(ctx, location, o.file)
 	if err != nil {
 		return err
 	}
@@ -121,6 +124,7 @@ func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) err
 		return err
 	}
 	a.warn(p.Warnings)
+	a.elsewhere(shown(location, r.Repo), p.Workspace, p.Elsewhere)
 	list := planRows(p, !a.json && !o.all)
 	if err := a.explainPlan(ctx, r.Repo, p, list); err != nil {
 		return err
@@ -165,7 +169,7 @@ func (r *planRepo) Close() error {
 
 // openToPlan opens the repository that a start would use. One that the start would make first is as good as an empty one, so one in
 // a temporary folder stands for it.
-func (a *app) openToPlan(location, file string) (*planRepo, error) {
+func (a *app) openToPlan(ctx context.Context, location, file string) (*planRepo, error) {
 	r := &planRepo{}
 	var err error
 	if file != "" {
@@ -182,7 +186,7 @@ func (a *app) openToPlan(location, file string) (*planRepo, error) {
 		location = a.location()
 	}
 	if err == nil {
-		r.Repo, err = a.open(location)
+		r.Repo, err = a.open(ctx, location)
 	}
 	if err != nil && r.dir != "" {
 		err = errors.Join(err, os.RemoveAll(r.dir))
@@ -255,8 +259,17 @@ func (a *app) explainPlan(ctx context.Context, r *repo.Repo, p *workspace.Plan, 
 		if t.Step == dataflow.StepWait && t.Err != nil {
 			row.reason += "; it could not run: " + t.Err.Error()
 		}
+		if needsApproval(p, row.task) {
+			row.reason += "; needs approval"
+		}
 	}
 	return nil
+}
+
+// needsApproval tells whether somebody will be asked before a task runs, if it has to.
+func needsApproval(p *workspace.Plan, i int32) bool {
+	step := p.Tasks[i].Step
+	return (step == dataflow.StepRun || step == dataflow.StepWait) && p.Graph.Package.Tasks[i].Policy.Approve
 }
 
 func taskNames(g *dataflow.Graph, tasks []int32) []string {
@@ -270,7 +283,7 @@ func taskNames(g *dataflow.Graph, tasks []int32) []string {
 func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 	doc := planJSON{
 		Workspace: p.Workspace, New: p.New, Package: packageJSON{Name: p.Package.Name, Version: p.Package.Version, Hash: p.Package.Hash},
-		File: p.File, Edited: p.Edited, Hits: p.Hits, Run: p.Runs, Waits: p.Waits, Stuck: p.Stuck, Concurrency: cores,
+		File: p.File, Edited: p.Edited, Elsewhere: elsewhereOf(p.Elsewhere), Hits: p.Hits, Run: p.Runs, Waits: p.Waits, Stuck: p.Stuck, Concurrency: cores,
 		Tasks: make([]planTaskJSON, 0, len(list)),
 	}
 	if b := p.Busy; b != nil {
@@ -288,6 +301,7 @@ func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 		task := planTaskJSON{
 			Task: p.Graph.Name(row.task), Plan: t.Step.String(), Execution: t.ExecutionID, Forced: t.Forced,
 			Cause: string(row.cause.Kind), Reason: row.reason, For: taskNames(p.Graph, t.Waits),
+			NeedsApproval: needsApproval(p, row.task),
 		}
 		if t.Key != nil {
 			task.Key = t.Key.String()

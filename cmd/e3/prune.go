@@ -147,7 +147,7 @@ func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pru
 // pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those who
 // might still be at work on what it has taken out.
 func (a *app) pruneCache(ctx context.Context, location string, rules gc.Rules, dryRun bool) (*gc.Pruned, error) {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (a *app) pruneCache(ctx context.Context, location string, rules gc.Rules, d
 
 // collectAfter removes what a prune has set free.
 func (a *app) collectAfter(ctx context.Context, location string) (*gc.Report, error) {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return nil, err
 	}

@@ -1,24 +1,30 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/record"
 	"e3/internal/repo"
 )
 
 func newReject(a *app) *cobra.Command {
 	var undo bool
-	var reason string
+	var reason, note string
 	cmd := &cobra.Command{
-		Use:   "reject [repo] <execution>",
-		Short: "Retire a success that is wrong",
-		Long: `Retire an execution that ended well with a wrong result: nothing is answered by it any more, so that the next start runs
+		Use:   "reject [repo] <execution>|<workspace>.<task>",
+		Short: "Retire a success that is wrong, or refuse a task that waits for approval",
+		Long: `Refuse a task that waits for approval, given as <workspace>.<task>: it fails in the run that waits, and what depends on it is
+skipped. To refuse again changes nothing; what was approved cannot be refused any more. See what waits with: e3 status
+
+Or retire an execution that ended well with a wrong result: nothing is answered by it any more, so that the next start runs
 the task again, or takes an earlier success. The execution stays on record, marked, with its logs and its output; an export
 tells of the mark.
 
@@ -26,7 +32,8 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 <workspace>.<task>@<id>. See the ids with: e3 logs <repo> <workspace>.<task> --list`,
 		Example: `  e3 reject . 018f3b4c-9a2d-7def-8abc-123456789012 --reason "wrong units"
   e3 reject . prod.train@018f3b4c
-  e3 reject . prod.train@018f3b4c --undo`,
+  e3 reject . prod.train@018f3b4c --undo
+  e3 reject . prod.release --note "not before Monday"`,
 		ValidArgsFunction: a.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<execution>")
@@ -37,14 +44,21 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			switch {
 			case err != nil:
 				return err
+			case arg.id == "" && undo:
+				return usagef("--undo takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", quoted(rest[0]+"@<id>"), quoted(rest[0]))
 			case arg.id == "":
-				return usagef("reject takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", quoted(rest[0]+"@<id>"), quoted(rest[0]))
+				err := a.decide(cmd.Context(), location, arg.ws, arg.task, block.Resolution{Note: cmp.Or(note, reason)})
+				if errors.Is(err, block.ErrNotFound) {
+					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, quoted(rest[0]+"@<id>"), quoted(rest[0]))
+				}
+				return err
 			}
-			return a.reject(cmd.Context(), location, arg, undo, reason)
+			return a.reject(cmd.Context(), location, arg, undo, cmp.Or(reason, note))
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take a rejection back")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look at it later")
+	cmd.Flags().StringVar(&note, "note", "", "the same as --reason")
 	return cmd
 }
 
@@ -59,7 +73,7 @@ type rejectedJSON struct {
 }
 
 func (a *app) reject(ctx context.Context, location string, arg executionArg, undo bool, reason string) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -5,11 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"e3/internal/manifest"
+	"e3/internal/queue"
 	"e3/internal/repo"
 	"e3/internal/settings"
 )
@@ -20,6 +23,7 @@ type repoSetting struct {
 	about string
 	get   func(*settings.Settings) any // for programs; its usual text is for people
 	set   func(*settings.Settings, string) error
+	of    func(workspace string) repoSetting // the same of one workspace; nil where it is of all
 }
 
 // repoSettings are in the order in which they are listed.
@@ -40,7 +44,43 @@ func repoSettings() []repoSetting {
 			s.EventsRetention = text
 			return nil
 		},
-	}}
+	}, executorSetting(""), queueSetting("")}
+}
+
+// byDefault takes back what was said of one workspace, or of all.
+const byDefault = "default"
+
+// executorSetting is who executes tasks, of a workspace, or with "" of those of which nothing else is said.
+func executorSetting(ws string) repoSetting {
+	return repoSetting{
+		name:  "executor",
+		about: "who executes tasks: local (the process of e3 start), workers (e3 worker) or slurm",
+		get:   func(s *settings.Settings) any { return s.RunsOf(ws).Executor },
+		set: func(s *settings.Settings, text string) error {
+			return s.SetRuns(ws, func(r *settings.Runs) { r.Executor = said(text) })
+		},
+		of: executorSetting,
+	}
+}
+
+// queueSetting is where workers find tasks that name no queue.
+func queueSetting(ws string) repoSetting {
+	return repoSetting{
+		name:  "queue",
+		about: "where workers find the tasks that name no queue",
+		get:   func(s *settings.Settings) any { return cmp.Or(s.RunsOf(ws).Queue, queue.DefaultQueue) },
+		set: func(s *settings.Settings, text string) error {
+			return s.SetRuns(ws, func(r *settings.Runs) { r.Queue = said(text) })
+		},
+		of: queueSetting,
+	}
+}
+
+func said(text string) string {
+	if text == byDefault {
+		return ""
+	}
+	return text
 }
 
 func parseBool(text string, v *bool) error {
@@ -62,10 +102,13 @@ func newSettings(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "settings [repo] [name [value]]",
 		Short: "Show or change the settings of a repository",
-		Long:  "Show the settings of a repository, show one, or change it. Whoever works with the repository is bound by them.\n\nSettings:\n" + strings.TrimRight(about.String(), "\n"),
+		Long: "Show the settings of a repository, show one, or change it. Whoever works with the repository is bound by them.\n\nSettings:\n" + strings.TrimRight(about.String(), "\n") + `
+
+executor and queue can be said of one workspace too, as <workspace>.executor; "default" takes that back.`,
 		Example: `  e3 settings .
   e3 settings . require-signed true
-  e3 settings . events-retention 30d`,
+  e3 settings . events-retention 30d
+  e3 settings . prod.executor workers`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 2, "<name>", "<value>")
 			if err != nil {
@@ -106,7 +149,7 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 			return err
 		}
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -133,6 +176,7 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 	if one != nil {
 		return a.reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintln(w, one.get(s)) })
 	}
+	all = append(all, ofWorkspaces(s)...)
 	doc := struct {
 		Settings []settingJSON `json:"settings"`
 	}{}
@@ -144,10 +188,39 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
 }
 
+// ofWorkspaces are the settings of which something is said for one workspace.
+func ofWorkspaces(s *settings.Settings) []repoSetting {
+	var list []repoSetting
+	for _, ws := range slices.Sorted(maps.Keys(s.Workspaces)) {
+		own := s.Workspaces[ws]
+		add := func(one repoSetting, said string) {
+			if said != "" {
+				one.name, one.about = ws+"."+one.name, ""
+				list = append(list, one)
+			}
+		}
+		add(executorSetting(ws), own.Executor)
+		add(queueSetting(ws), own.Queue)
+	}
+	return list
+}
+
 func findSetting(name string, all []repoSetting) (*repoSetting, error) {
+	ws, rest, ofOne := strings.Cut(name, ".")
 	for i := range all {
-		if all[i].name == name {
-			return &all[i], nil
+		one := &all[i]
+		switch {
+		case one.name == name:
+			return one, nil
+		case ofOne && one.name == rest && one.of != nil:
+			if err := checkName("workspace", ws); err != nil {
+				return nil, err
+			}
+			of := one.of(ws)
+			of.name = name
+			return &of, nil
+		case ofOne && one.name == rest:
+			return nil, usagef("%s is a setting of the repository, not of a workspace: e3 settings <repo> %[1]s", rest)
 		}
 	}
 	if guess := manifest.Nearest(name, settingNames(all)); guess != "" {

@@ -44,8 +44,9 @@ it, or else it is ".".`,
 		newInit(a), newPackage(a), newWorkspace(a),
 		newStart(a), newPlan(a), newCancel(a), newRun(a), newGraph(a), newDiff(a), newHistory(a), newLogs(a), newEvents(a), newWhy(a), newStatus(a, "status"),
 		newList(a), newGet(a), newSet(a), newUnset(a),
+		newWorker(a), newQueue(a),
 		newKey(a), newSettings(a),
-		newGC(a), newPrune(a), newVerify(a), newReject(a), newPin(a),
+		newGC(a), newPrune(a), newVerify(a), newApprove(a), newReject(a), newPin(a),
 		newConvert(a), newVersion(a), newMan(a),
 	)
 	root.AddCommand(topics()...)

@@ -98,18 +98,20 @@ type runJSON struct {
 
 // taskJSON is a task in a run.
 type taskJSON struct {
-	Task      string  `json:"task"`
-	State     string  `json:"state"`
-	Cached    bool    `json:"cached"`
-	Execution string  `json:"execution,omitempty"`
-	Key       string  `json:"key,omitempty"`
-	StartedAt *string `json:"startedAt,omitempty"`
-	Duration  int64   `json:"ms"`
-	Attempt   int64   `json:"attempt,omitempty"`
-	ExitCode  int64   `json:"exitCode,omitempty"`
-	Reason    string  `json:"reason,omitempty"`
-	Message   string  `json:"message,omitempty"`
-	Because   string  `json:"because,omitempty"`
+	Task       string  `json:"task"`
+	State      string  `json:"state"`
+	Cached     bool    `json:"cached"`
+	Execution  string  `json:"execution,omitempty"`
+	Key        string  `json:"key,omitempty"`
+	StartedAt  *string `json:"startedAt,omitempty"`
+	Duration   int64   `json:"ms"`
+	Attempt    int64   `json:"attempt,omitempty"`
+	Worker     string  `json:"worker,omitempty"`
+	WaitsSince *string `json:"waitsSince,omitempty"` // of one that is deferred
+	ExitCode   int64   `json:"exitCode,omitempty"`
+	Reason     string  `json:"reason,omitempty"`
+	Message    string  `json:"message,omitempty"`
+	Because    string  `json:"because,omitempty"`
 
 	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step on the way of the execution
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
@@ -153,9 +155,12 @@ func runOf(r *workspace.RunReport) runJSON {
 		t := &r.Tasks[i]
 		doc.Tasks[i] = taskJSON{
 			Task: t.Task, State: string(t.State), Cached: t.State == workspace.TaskCached, Execution: t.ExecutionID, Key: t.Key,
-			StartedAt: moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt,
+			StartedAt: moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
 			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because,
 			Rejected: rejectionOf(t.Rejection),
+		}
+		if t.State == workspace.TaskDeferred {
+			doc.Tasks[i].WaitsSince = moment(t.Since)
 		}
 		if t.ImportedFrom != nil {
 			doc.Tasks[i].ImportedFrom = &stepsOf(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
@@ -246,13 +251,13 @@ func damage(r *workspace.RunReport) string {
 
 func stateColor(st style, s workspace.TaskState) string {
 	switch s {
-	case workspace.TaskCached, workspace.TaskSkipped:
+	case workspace.TaskCached, workspace.TaskSkipped, workspace.TaskAbandoned:
 		return st.dim
 	case workspace.TaskSuccess:
 		return st.green
 	case workspace.TaskFailed, workspace.TaskError, workspace.TaskInterrupted:
 		return st.red
-	case workspace.TaskRunning, workspace.TaskRetrying:
+	case workspace.TaskRunning, workspace.TaskClaimed, workspace.TaskRetrying, workspace.TaskDeferred:
 		return st.yellow
 	}
 	return ""
@@ -261,7 +266,7 @@ func stateColor(st style, s workspace.TaskState) string {
 // took is how long a task's execution took, "" where there is none or nobody knows.
 func took(t *workspace.TaskReport) string {
 	switch {
-	case t.ExecutionID == "" || t.State == workspace.TaskRetrying || t.State == workspace.TaskInterrupted:
+	case t.ExecutionID == "" || t.State == workspace.TaskRetrying || t.State == workspace.TaskInterrupted || t.State == workspace.TaskClaimed:
 		return ""
 	case t.Duration == 0 && t.Key == "":
 		return ""
@@ -304,10 +309,19 @@ func taskNote(t *workspace.TaskReport) string {
 		return t.Because + " failed"
 	case workspace.TaskRetrying:
 		return fmt.Sprintf("attempt %d follows", t.Attempt)
-	case workspace.TaskRunning, workspace.TaskSuccess:
+	case workspace.TaskDeferred:
+		return "waits for approval since " + stamp(t.Since)
+	case workspace.TaskAbandoned:
+		return "waited for approval when the run ended"
+	case workspace.TaskClaimed, workspace.TaskRunning, workspace.TaskSuccess:
+		var parts []string
 		if t.Attempt > 1 {
-			return fmt.Sprintf("attempt %d", t.Attempt)
+			parts = append(parts, fmt.Sprintf("attempt %d", t.Attempt))
 		}
+		if t.Worker != "" && t.State != workspace.TaskSuccess {
+			parts = append(parts, "by "+t.Worker)
+		}
+		return strings.Join(parts, ", ")
 	}
 	return ""
 }

@@ -63,7 +63,7 @@ func (a *app) set(ctx context.Context, location, name, text string, asJSON bool)
 	if err != nil {
 		return err
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (a *app) unset(ctx context.Context, location, name string) error {
 	if err != nil {
 		return err
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

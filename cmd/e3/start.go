@@ -38,6 +38,7 @@ type startOptions struct {
 	durability string
 	progress   string
 	grace      time.Duration
+	runs       runsOptions
 }
 
 func newStart(a *app) *cobra.Command {
@@ -52,7 +53,8 @@ picked up by themselves. With -f the workspace, and if need be the repository, a
 workspace has the package's name unless another is given.`,
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
-  e3 start . prod --filter 'train*' --force`,
+  e3 start . prod --filter 'train*' --force
+  e3 start . prod --workers    with "e3 worker ." in another terminal`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, ws, err := a.startArgs(cmd, args, o.file)
 			if err != nil {
@@ -65,6 +67,7 @@ workspace has the package's name unless another is given.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "package file: create what is missing, deploy it, run")
 	o.limits.flags(f)
+	o.runs.flags(cmd, a)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start nothing more after the first failure")
@@ -90,8 +93,10 @@ func (a *app) startArgs(cmd *cobra.Command, args []string, file string) (locatio
 	if err != nil {
 		return "", "", err
 	}
-	if file != "" && len(args) == 1 {
+	if file != "" && len(args) == 1 && (manifest.ValidName(args[0]) || !isLocation(args[0])) {
 		location, rest = "", args
+	} else if file != "" && len(args) == 1 {
+		location, rest = args[0], []string{""} // no name of a workspace
 	} else if len(args) == 0 {
 		location = ""
 	}
@@ -183,7 +188,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else if location == "" {
 		location = a.location()
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -193,10 +198,11 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 			return err
 		}
 	}
-	settings.Executor, err = r.Executor(repo.ExecutorOptions{Grace: o.grace, Full: settings.Durability == workspace.Full})
+	done, err := a.chooseExecutor(ctx, r, shown(location, r), ws, o, &settings)
 	if err != nil {
 		return err
 	}
+	defer done()
 	settings.Process, settings.OnWork = r.Process(), frugal
 	if spans := a.spans(); spans != nil {
 		defer spans.Close()
@@ -204,7 +210,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 	if a.json || o.progress == "json" {
 		a.json = true
-		err = a.startJSON(ctx, r, ws, settings)
+		err = a.startJSON(ctx, r, shown(location, r), ws, settings)
 	} else {
 		err = a.startText(ctx, r, shown(location, r), ws, settings, o.progress)
 	}
@@ -237,15 +243,15 @@ func (a *app) findRepository(location, file string) (found, wanted string, err e
 	if location != "" {
 		return location, "", nil
 	}
+	if _, err := os.Stat(file); err != nil {
+		return "", "", usagef("package file: %v", err)
+	}
 	if r := a.getenv("E3_REPO"); r != "" {
 		return r, "", nil
 	}
 	dir, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
 		return "", "", err
-	}
-	if _, err := os.Stat(file); err != nil {
-		return "", "", usagef("package file: %v", err)
 	}
 	for d := dir; ; d = filepath.Dir(d) {
 		root := filepath.Join(d, repo.DirName)
@@ -271,7 +277,38 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 		return "", err
 	}
 	a.warn(built.Warnings)
+	a.tookOver(ws, built)
 	return ws, nil
+}
+
+// tookOver says whose deployment a package file has replaced, where that was another's.
+func (a *app) tookOver(ws string, built *workspace.Built) {
+	if built.Over != nil {
+		a.notef("Workspace %s %s; from now on it follows yours", printable(ws, false), printable(built.Over.String(), false))
+	}
+}
+
+// elsewhere says that a package file of this machine is not followed any more.
+func (a *app) elsewhere(location, ws string, e *workspace.Elsewhere) {
+	if e != nil && e.Mine != "" {
+		a.notef("Workspace %s %s; deploy yours again with: e3 start -f %s %s %s",
+			printable(ws, false), printable(e.String(), false), quoted(e.Mine), quoted(location), quoted(ws))
+	}
+}
+
+// elsewhereJSON is who decides what is deployed, for programs.
+type elsewhereJSON struct {
+	By    string  `json:"by,omitempty"`
+	File  string  `json:"file,omitempty"` // of another machine, without its folder
+	Since *string `json:"since"`
+	Mine  string  `json:"mine,omitempty"` // which this machine had deployed before
+}
+
+func elsewhereOf(e *workspace.Elsewhere) *elsewhereJSON {
+	if e == nil {
+		return nil
+	}
+	return &elsewhereJSON{By: e.By, File: e.File, Since: moment(e.Since), Mine: e.Mine}
 }
 
 // linkedTo returns the workspace that follows the file already: the named one, or the one that was made for the file; "" if it
@@ -297,8 +334,9 @@ func (a *app) linkedTo(ctx context.Context, r *repo.Repo, ws, file string) (stri
 // began is told of a run before its first event. A run with commands to start leaves the
 // cores to them: with more threads of its own than it needs, Go's scheduler spends on
 // looking for work what a short command costs.
-func (a *app) began(info *workspace.RunInfo) {
+func (a *app) began(location, ws string, info *workspace.RunInfo) {
 	a.warn(info.Warnings)
+	a.elsewhere(location, ws, info.Elsewhere)
 	if info.Package != nil {
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4))
 	}
@@ -320,11 +358,14 @@ func (a *app) warn(warnings []manifest.Warning) {
 }
 
 // startJSON writes the events of the run, one a line.
-func (a *app) startJSON(ctx context.Context, r *repo.Repo, ws string, s workspace.StartOptions) error {
+func (a *app) startJSON(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions) error {
 	out := bufio.NewWriter(a.stdout)
 	var fault error
-	s.OnStart = func(info *workspace.RunInfo) { a.began(info) }
+	s.OnStart = func(info *workspace.RunInfo) { a.began(location, ws, info) }
 	s.OnEvent = both(s.OnEvent, inOrder(func(e events.Event) {
+		if e.Type == events.TaskDeferred {
+			a.notef("%s", askFor(location, ws, e.Task))
+		}
 		b, err := events.Append(nil, &e)
 		if err == nil {
 			if _, err = out.Write(b); err == nil {
@@ -354,7 +395,8 @@ func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, 
 		out = io.Discard
 	}
 	t := newTranscript(out, live, a.styleFor(a.stdout))
-	s.OnStart = func(info *workspace.RunInfo) { a.began(info) }
+	t.ask = func(task string) { a.notef("%s", askFor(location, ws, task)) }
+	s.OnStart = func(info *workspace.RunInfo) { a.began(location, ws, info) }
 	s.OnEvent = both(s.OnEvent, t.event)
 	res, err := r.Workspaces.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {

@@ -35,15 +35,18 @@ written and nobody is disturbed.`,
 
 // statusJSON is a workspace's status for programs.
 type statusJSON struct {
-	Workspace  string        `json:"workspace"`
-	Package    *packageJSON  `json:"package"`
-	DeployedAt *string       `json:"deployedAt"`
-	File       string        `json:"file,omitempty"`
-	Edited     bool          `json:"edited,omitempty"`
-	LastRun    *runJSON      `json:"lastRun"`
-	Busy       *busyJSON     `json:"busy"`
-	Faults     []string      `json:"faults,omitempty"`
-	Datasets   []datasetJSON `json:"datasets"`
+	Workspace  string       `json:"workspace"`
+	Package    *packageJSON `json:"package"`
+	DeployedAt *string      `json:"deployedAt"`
+	File       string       `json:"file,omitempty"`
+	Edited     bool         `json:"edited,omitempty"`
+	// Elsewhere says who decides what is deployed, where that is not this machine.
+	Elsewhere *elsewhereJSON `json:"elsewhere,omitempty"`
+	LastRun   *runJSON       `json:"lastRun"`
+	Deferred  []deferredJSON `json:"deferred,omitempty"` // what waits for somebody to approve
+	Busy      *busyJSON      `json:"busy"`
+	Faults    []string       `json:"faults,omitempty"`
+	Datasets  []datasetJSON  `json:"datasets"`
 }
 
 type busyJSON struct {
@@ -53,7 +56,7 @@ type busyJSON struct {
 }
 
 func (a *app) status(ctx context.Context, location, ws string) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -94,7 +97,7 @@ func (a *app) status(ctx context.Context, location, ws string) error {
 }
 
 func statusOf(st *workspace.Status) statusJSON {
-	doc := statusJSON{Workspace: st.Workspace, File: st.File, Edited: st.Edited, Datasets: []datasetJSON{}}
+	doc := statusJSON{Workspace: st.Workspace, File: st.File, Edited: st.Edited, Elsewhere: elsewhereOf(st.Elsewhere), Datasets: []datasetJSON{}}
 	if st.State.Deployed {
 		doc.Package = &packageJSON{Name: st.State.PackageName, Version: st.State.PackageVersion, Hash: st.State.PackageHash}
 		doc.DeployedAt = moment(st.State.DeployedAt)
@@ -107,6 +110,7 @@ func statusOf(st *workspace.Status) statusJSON {
 		run.Tasks = nil
 		doc.LastRun = &run
 	}
+	doc.Deferred = deferredOf(st.Deferred)
 	if b := st.Busy; b != nil {
 		doc.Busy = &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: moment(b.Since)}
 	}
@@ -135,6 +139,14 @@ func writeStatus(w io.Writer, st *workspace.Status) {
 	if st.File != "" {
 		line("File", "%s%s", st.File, map[bool]string{true: " (edited since)"}[st.Edited])
 	}
+	if e := st.Elsewhere; e != nil {
+		text := map[bool]string{true: "; not " + e.Mine}[e.Mine != ""]
+		if e.File != "" {
+			line("File", "%s's %s, since %s%s", cmp.Or(e.By, "somebody"), e.File, stamp(e.Since), text)
+		} else if e.By != "" || text != "" {
+			line("Deployed", "by %s%s", cmp.Or(e.By, "somebody"), text)
+		}
+	}
 	switch r := st.LastRun; {
 	case r == nil:
 		line("Last run", "none")
@@ -143,6 +155,10 @@ func writeStatus(w io.Writer, st *workspace.Status) {
 	default:
 		line("Last run", "%s %s %s (%s)%s", short(r.RunID), r.Status(), stamp(r.CompletedAt), counts(r.Summary),
 			map[bool]string{true: ", imported"}[r.Provenance != nil])
+	}
+	for i := range st.Deferred {
+		b := &st.Deferred[i]
+		line("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, stamp(b.Created), quoted(st.Workspace+"."+b.Task))
 	}
 	if b := st.Busy; b != nil {
 		line("Busy", "%s by %s since %s", b.Doing(), cmp.Or(b.Holder, "another process"), stamp(b.Since))

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/events"
 )
 
@@ -22,8 +23,10 @@ type transcript struct {
 	buf      *bufio.Writer
 	total    int64 // steps, once they are known
 	done     int64
-	failures []failure // at most one for a task, in the order of their ends
+	failures []failure       // at most one for a task, in the order of their ends
+	waits    map[string]bool // tasks that wait for somebody to approve
 	style    style
+	ask      func(task string) // says to people what to do about a task that waits for approval
 }
 
 // failure is remembered for the report at the end.
@@ -32,7 +35,7 @@ type failure struct {
 }
 
 func newTranscript(out io.Writer, live *display, st style) *transcript {
-	return &transcript{buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st}
+	return &transcript{buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st, waits: map[string]bool{}}
 }
 
 // line writes one line, above the live one if there is one.
@@ -64,13 +67,39 @@ func (t *transcript) event(e events.Event) {
 		t.progress()
 	case events.TaskCached:
 		t.cached(e, d)
+	case events.TaskClaimed:
+		if t.live != nil { // of what another worker had claimed before, it starts anew
+			t.live.end(e.Task)
+			t.live.start(e.Task, e.Time)
+		}
+	case events.TaskDeferred:
+		if t.live != nil {
+			t.live.end(e.Task)
+			t.live.wait(1)
+		}
+		t.waits[e.Task] = true
+		t.task("wait", t.style.yellow, e.Task, map[bool]string{true: " (it suspended itself; waits for approval)", false: " (waits for approval)"}[d.BlockType == string(block.Suspend)])
+		t.say(e.Task)
+	case events.TaskResumed:
+		t.waitsNoMore(e.Task)
+		note := " (approved)"
+		if d.By != "" {
+			note = " (approved by " + printable(d.By, false) + ")"
+		}
+		t.task("resume", "", e.Task, note)
 	case events.TaskStarted:
 		if t.live != nil {
+			t.live.end(e.Task)
 			t.live.start(e.Task, e.Time)
 		}
 		note := ""
-		if d.Attempt > 1 {
+		switch {
+		case d.Attempt > 1 && e.Worker != "":
+			note = fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, printable(e.Worker, false))
+		case d.Attempt > 1:
 			note = fmt.Sprintf(" (attempt %d)", d.Attempt)
+		case e.Worker != "":
+			note = fmt.Sprintf(" (by %s)", printable(e.Worker, false))
 		}
 		t.task("start", "", e.Task, note)
 	case events.TaskCompleted:
@@ -82,7 +111,11 @@ func (t *transcript) event(e events.Event) {
 		t.forget(e.Task)
 		t.done-- // it has not come to its end after all
 		t.progress()
-		t.task("retry", t.style.yellow, e.Task, fmt.Sprintf(" (attempt %d in %s)", d.Attempt, elapsed(events.Milliseconds(d.DelayMs))))
+		more := ""
+		if d.Memory > 0 {
+			more = " with " + size(d.Memory) + " of memory"
+		}
+		t.task("retry", t.style.yellow, e.Task, fmt.Sprintf(" (attempt %d in %s%s)", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)), more))
 	case events.TaskSkipped:
 		t.ended(e.Task)
 		t.task("skip", t.style.dim, e.Task, fmt.Sprintf(" (%s failed)", printable(d.Because, false)))
@@ -110,14 +143,34 @@ func (t *transcript) cached(e events.Event, d *events.Data) {
 	t.task("cached", t.style.dim, e.Task, "")
 }
 
+// say tells what to do about a task that waits for approval, above the live line.
+func (t *transcript) say(task string) {
+	switch {
+	case t.ask == nil:
+	case t.live != nil:
+		t.live.above(func() { t.ask(task) })
+	default:
+		t.ask(task)
+	}
+}
+
+// waitsNoMore takes a task away from those that wait for somebody.
+func (t *transcript) waitsNoMore(task string) {
+	if t.waits[task] && t.live != nil {
+		t.live.wait(-1)
+	}
+	delete(t.waits, task)
+}
+
 func (t *transcript) failed(e events.Event, d *events.Data) {
+	t.waitsNoMore(e.Task)
 	t.ended(e.Task)
 	t.forget(e.Task)
 	word, note := "error", d.Message
 	if d.Message == "" {
 		word, note = "failed", fmt.Sprintf("exit code %d", d.ExitCode)
 	}
-	if executions.Reason(d.Reason) != executions.ReasonCancelled { // that needs no explanation
+	if executions.Reason(d.Reason) != executions.ReasonCancelled && d.Block == "" { // these need no explanation
 		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note})
 	}
 	if d.Duration > 0 {

@@ -80,6 +80,42 @@ func TestTranscriptCounts(t *testing.T) {
 	}
 }
 
+// What waits for somebody is said once, with what to do, and no more once that is decided.
+func TestTranscriptApproval(t *testing.T) {
+	var out strings.Builder
+	tr := newTranscript(&out, nil, style{})
+	var asked []string
+	tr.ask = func(task string) { asked = append(asked, task) }
+	for _, e := range []events.Event{
+		{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
+		{Type: events.TaskDeferred, Task: "a", Data: &events.Data{Block: "1", BlockType: "review"}},
+		{Type: events.TaskClaimed, Task: "b", Worker: "ann@desk", Execution: "b1"},
+		{Type: events.TaskStarted, Task: "b", Worker: "ann@desk", Execution: "b1", Data: &events.Data{Attempt: 1}},
+		{Type: events.TaskDeferred, Task: "b", Execution: "b1", Data: &events.Data{Block: "2", BlockType: "suspend"}},
+		{Type: events.TaskResumed, Task: "a", Data: &events.Data{Block: "1", By: "bob@desk"}},
+		{Type: events.TaskCompleted, Task: "a"},
+		{Type: events.TaskFailed, Task: "b", Execution: "b1", Data: &events.Data{Block: "2", Reason: "rejected", Message: "rejected by bob@desk"}},
+	} {
+		tr.event(e)
+	}
+	if err := tr.close(); err != nil {
+		t.Fatal(err)
+	}
+	want := `  [wait]   a (waits for approval)
+  [start]  b (by ann@desk)
+  [wait]   b (it suspended itself; waits for approval)
+  [resume] a (approved by bob@desk)
+  [done]   a (0ms)
+  [error]  b (rejected by bob@desk)
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("printed (-want +got):\n%s", diff)
+	}
+	if !slices.Equal(asked, []string{"a", "b"}) || len(tr.waits) > 0 || len(tr.failures) > 0 || tr.done != 2 {
+		t.Errorf("asked for %q; %v wait, %d failures, %d done", asked, tr.waits, len(tr.failures), tr.done)
+	}
+}
+
 func TestTail(t *testing.T) {
 	for _, test := range []struct {
 		in   string

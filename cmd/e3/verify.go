@@ -114,7 +114,7 @@ type faultJSON struct {
 }
 
 func (a *app) verify(ctx context.Context, location string, o verify.Options) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (a *app) rerun(ctx context.Context, location, name string) error {
 	if !ok || ws == "" || pattern == "" {
 		return usagef("%q is not <workspace>.<task>", name)
 	}
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

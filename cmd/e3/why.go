@@ -48,7 +48,7 @@ The package file and the inputs are looked at as a start does it; nothing is wri
 }
 
 func (a *app) why(ctx context.Context, location string, arg executionArg) error {
-	r, err := a.open(location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}

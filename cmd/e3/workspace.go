@@ -53,7 +53,7 @@ func (a *app) onWorkspace(do func(context.Context, *repo.Repo, string) error) fu
 		if err != nil {
 			return err
 		}
-		r, err := a.open(location)
+		r, err := a.open(cmd.Context(), location)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ the greatest is taken. Values that were set stay where name and kind of the inpu
 			if err != nil {
 				return err
 			}
-			r, err := a.open(location)
+			r, err := a.open(cmd.Context(), location)
 			if err != nil {
 				return err
 			}
@@ -101,6 +101,7 @@ func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
 			return missingFile(err)
 		}
 		a.warn(built.Warnings)
+		a.tookOver(ws, built)
 		ref = workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
 		doc["file"] = built.Link.File
 	} else {
@@ -138,7 +139,7 @@ func newWorkspaceList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.open(location)
+			r, err := a.open(cmd.Context(), location)
 			if err != nil {
 				return err
 			}

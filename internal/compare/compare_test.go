@@ -100,6 +100,15 @@ func TestCompare(t *testing.T) {
 			want: []string{"task first changed; policy timeout:  → 5m0s"},
 		},
 		{
+			name: "how a task is handled", edit: func(p *place) {
+				p.define(strings.Replace(project, "out: o, run: \"join $a o\"", "out: o, run: \"join $a o\", approve: true, suspend: 75, queue: q, labels: [gpu, big], "+
+					"retries: {max: 2, on: [oom, lost, 3], lost: 1}, resources: {memory: 1KiB}, on_oom: {memory: x1.5, max: 4KiB}", 1))
+			},
+			want: []string{"task first changed; policy approve:  → true; policy labels:  → gpu, big; policy memory:  → 1024 bytes; " +
+				"policy on_oom:  → memory x1.5; policy on_oom max:  → 4096 bytes; policy queue:  → q; policy retries:  → 2; " +
+				"policy retries on:  → oom, lost, 3; policy retries when lost:  → 1; policy suspend:  → exit code 75"},
+		},
+		{
 			name: "every part", edit: func(p *place) {
 				p.define(strings.Replace(project, `first:  {in: [a, n], out: o, run: "join $a o"}`,
 					`first: {in: {a: d, m: n}, out: other, run: "join $a other", env: {T: "2"}, version: 7}`, 1))

@@ -35,7 +35,7 @@ func newPlace(t testing.TB) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.repo, err = repo.Open(root, repo.Options{Version: "test", Now: p.now}); err != nil {
+	if p.repo, err = repo.Open(context.Background(), root, repo.Options{Version: "test", Now: p.now}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -44,7 +44,7 @@ func newPlace(t testing.TB) *place {
 		}
 	})
 	p.executor = executions.NewExecutor(p.repo.Executions, p.repo.Objects, p.repo.Records, p, executions.Options{
-		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: p.repo.Records.SessionDir, Now: p.now,
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: p.repo.Scratch, Now: p.now,
 	})
 	return p
 }
@@ -179,7 +179,7 @@ func (p *place) set(ws, name, text string) {
 // destroy removes an object from the store.
 func (p *place) destroy(hash string) {
 	p.t.Helper()
-	if err := os.Remove(filepath.Join(p.repo.Objects.Path(), hash[:2], hash[2:])); err != nil {
+	if err := os.Remove(filepath.Join(filepath.Join(p.repo.Root, "objects"), hash[:2], hash[2:])); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -375,7 +375,7 @@ func (s Stores) readNext(ctx context.Context, d *side) error {
 	}
 	x := executions.NewStore(s.Records, next.Objects)
 	found := make([]*executions.Hit, g.Len())
-	err = dataflow.Keys(ctx, g, next.Objects, next.Inputs, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
+	err = dataflow.Keys(ctx, g, next.Objects, next.Inputs, s.Workspaces.Lookups, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
 		if key == nil {
 			return nil, nil
 		}

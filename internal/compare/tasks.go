@@ -277,12 +277,20 @@ func policyFacts(p *record.Policy) []fact {
 	say("timeout", p.Timeout.String(), p.Timeout != 0)
 	say("retries", strconv.FormatInt(p.Retries, 10), p.Retries != 0)
 	say("backoff", p.Backoff.String(), p.Backoff != 0)
+	say("retries on", strings.Join(p.RetryOn, ", "), len(p.RetryOn) > 0)
+	say("retries when lost", strconv.FormatInt(max(p.Lost, 0), 10), p.Lost != 0)
 	say("cpu", amount(p.CPU), p.CPU != 0)
 	say("memory", strconv.FormatInt(p.Memory, 10)+" bytes", p.Memory != 0)
 	for _, r := range p.Resources {
 		say("resource "+r.Name, amount(r.Value), true)
 	}
+	say("on_oom", "memory x"+amount(p.OOM.Factor), p.OOM.Factor != 0)
+	say("on_oom max", strconv.FormatInt(p.OOM.Max, 10)+" bytes", p.OOM.Max != 0)
 	say("priority", strconv.FormatInt(p.Priority, 10), p.Priority != 0)
+	say("approve", "true", p.Approve)
+	say("suspend", "exit code "+strconv.FormatInt(p.Suspend, 10), p.Suspend != 0)
+	say("queue", p.Queue, p.Queue != "")
+	say("labels", strings.Join(p.Labels, ", "), len(p.Labels) > 0)
 	say("pass_env", strings.Join(p.PassEnv, ", "), len(p.PassEnv) > 0)
 	say("secrets", strings.Join(p.Secrets, ", "), len(p.Secrets) > 0)
 	for _, k := range p.OutputKinds {

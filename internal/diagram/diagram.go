@@ -14,7 +14,7 @@ import (
 // Status is how a node stands; it decides its colour and is written beside its label. "" is none.
 type Status string
 
-// The statuses of nodes. The first eight are of a run, the next three of a plan, the last of a workspace as it is.
+// The statuses of nodes. The first eleven are of a run, the next three of a plan, the last of a workspace as it is.
 const (
 	Cached      Status = "cached"
 	Success     Status = "success"
@@ -22,6 +22,9 @@ const (
 	Error       Status = "error"
 	Skipped     Status = "skipped"
 	Running     Status = "running"
+	Claimed     Status = "claimed"
+	Deferred    Status = "deferred"
+	Abandoned   Status = "abandoned"
 	Retrying    Status = "retrying"
 	Interrupted Status = "interrupted"
 	Hit         Status = "hit"
@@ -34,7 +37,7 @@ const (
 
 // statuses are ordered by how much they ask to be looked at: a node that stands for several has the first of theirs.
 var statuses = [...]Status{
-	Failed, Error, Interrupted, Running, Retrying, Run, Waits, Skipped, Stale, Missing, Success, Hit, Cached, Current,
+	Failed, Error, Interrupted, Deferred, Running, Claimed, Retrying, Run, Waits, Skipped, Abandoned, Stale, Missing, Success, Hit, Cached, Current,
 }
 
 // rank is the place of a status among all; one that is not known comes last.

@@ -20,6 +20,7 @@ import (
 
 var allStatuses = []diagram.Status{
 	"", diagram.Cached, diagram.Success, diagram.Failed, diagram.Error, diagram.Skipped, diagram.Running, diagram.Retrying,
+	diagram.Claimed, diagram.Deferred, diagram.Abandoned,
 	diagram.Interrupted, diagram.Hit, diagram.Run, diagram.Waits, diagram.Current, diagram.Stale, diagram.Missing, "of the future",
 }
 

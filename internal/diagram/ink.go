@@ -13,6 +13,7 @@ type ink struct{ line, fill string }
 var (
 	lightInks = map[string]ink{
 		"failed": {"#b42318", "#fef3f2"}, "error": {"#b42318", "#fef3f2"}, "interrupted": {"#b54708", "#fff6ed"},
+		"deferred": {"#93610a", "#fffaeb"}, "claimed": {"#175cd3", "#eff8ff"}, "abandoned": {"#5b6675", "#f4f6f8"},
 		"running": {"#175cd3", "#eff8ff"}, "retrying": {"#b54708", "#fff6ed"}, "run": {"#175cd3", "#eff8ff"},
 		"waits": {"#5b6675", "#f4f6f8"}, "skipped": {"#5b6675", "#f4f6f8"}, "stale": {"#93610a", "#fffaeb"},
 		"missing": {"#5b6675", "#ffffff"}, "success": {"#067647", "#ecfdf3"}, "hit": {"#0b6b6b", "#effafa"},
@@ -20,6 +21,7 @@ var (
 	}
 	darkInks = map[string]ink{
 		"failed": {"#ff9a8f", "#33191a"}, "error": {"#ff9a8f", "#33191a"}, "interrupted": {"#f7b27a", "#33241a"},
+		"deferred": {"#e9c46a", "#2f2818"}, "claimed": {"#84bfff", "#16263c"}, "abandoned": {"#a3adba", "#21262e"},
 		"running": {"#84bfff", "#16263c"}, "retrying": {"#f7b27a", "#33241a"}, "run": {"#84bfff", "#16263c"},
 		"waits": {"#a3adba", "#21262e"}, "skipped": {"#a3adba", "#21262e"}, "stale": {"#e9c46a", "#2f2818"},
 		"missing": {"#a3adba", "#1b2028"}, "success": {"#6fd8a2", "#15291f"}, "hit": {"#74d0cf", "#152a2b"},

@@ -60,10 +60,10 @@ func newHouse(t tester, dir string) *house {
 	root, err := repo.Create(filepath.Join(dir, repo.DirName))
 	h := &house{tester: t, dir: dir}
 	h.must(err)
-	h.Repo, err = repo.Open(root, repo.Options{Version: "test", Now: func() time.Time { return time.Now().Add(h.ahead) }})
+	h.Repo, err = repo.Open(context.Background(), root, repo.Options{Version: "test", Now: func() time.Time { return time.Now().Add(h.ahead) }})
 	h.must(err)
 	h.executor = executions.NewExecutor(h.Executions, h.Objects, h.Records, commands, executions.Options{
-		Worker: "ann@lab", Version: "test", Path: os.Getenv("PATH"), Getenv: os.LookupEnv, Scratch: h.Records.SessionDir, Now: time.Now,
+		Worker: "ann@lab", Version: "test", Path: os.Getenv("PATH"), Getenv: os.LookupEnv, Scratch: h.Scratch, Now: time.Now,
 	})
 	return h
 }

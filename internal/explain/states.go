@@ -61,6 +61,9 @@ func (x *explaining) wouldRun(w *Explanation, i int32, report *workspace.TaskRep
 		}
 	}
 	w.State = WouldRun
+	if x.next.Package.Tasks[i].Policy.Approve && (report == nil || report.State != workspace.TaskDeferred) {
+		w.Notes = append(w.Notes, "somebody has to approve before it runs")
+	}
 	if w.Reason, err = x.would(i, 0); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"e3/dataflow"
 	"e3/executions"
@@ -197,8 +198,13 @@ func (x *explaining) standing(w *Explanation) error {
 	if missing != nil && !errors.Is(missing, workspace.ErrNotFound) && !errors.Is(missing, workspace.ErrNotDeployed) && !errors.Is(missing, executions.ErrNotFound) {
 		return missing
 	}
-	if missing == nil && te.Task != nil && te.Task.State == workspace.TaskRunning {
-		return x.running(w, te)
+	if missing == nil && te.Task != nil {
+		switch te.Task.State {
+		case workspace.TaskRunning, workspace.TaskClaimed:
+			return x.running(w, te)
+		case workspace.TaskDeferred:
+			w.Notes = append(w.Notes, "it waits for somebody to approve, in run "+te.Run.RunID+", since "+te.Task.Since.UTC().Format(time.RFC3339))
+		}
 	}
 	if next == nil || next.plan == nil {
 		if err := x.latest(w, te); err != nil || w.Reason != nil || w.Failure != nil {

@@ -324,7 +324,7 @@ func (at *Attempt) told() {
 		at.Status = Success
 	case at.EndedAs == events.TaskFailed && at.Message != "":
 		at.Status = Error
-	case at.EndedAs == events.TaskFailed:
+	case at.EndedAs == events.TaskFailed, at.EndedAs == events.TaskDeferred:
 		at.Status = Failed
 	case !at.StartedAt.IsZero():
 		at.Status = Running // if its run is

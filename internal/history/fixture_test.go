@@ -58,7 +58,7 @@ func newRepo(t testing.TB) *repo.Repo {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := repo.Open(root, repo.Options{Version: "test"})
+	r, err := repo.Open(context.Background(), root, repo.Options{Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ const apart = 2
 // filters are the queries for the tasks that are asked for.
 func (f *finder) filters() []events.Filter {
 	filter := events.Filter{Workspace: f.q.Workspace, Task: f.q.Pattern, Types: []events.Type{
-		events.TaskStarted, events.TaskCached, events.TaskCompleted, events.TaskFailed, events.TaskSkipped,
+		events.TaskStarted, events.TaskCached, events.TaskCompleted, events.TaskFailed, events.TaskDeferred, events.TaskSkipped,
 	}}
 	// Which tasks a bulk event stands for is found out by proven, for all at once.
 	filter.HasTask = func(context.Context, string) (has, known bool) { return false, true }
@@ -149,7 +149,14 @@ func (f *finder) add(e *events.Event) {
 		if !at.Timed && d.Key != "" { // a proven one does not tell
 			at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		}
+	case events.TaskDeferred:
+		at.EndedAs, at.EndedAt = e.Type, e.Time
+		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
+		at.ExitCode, at.Reason = d.ExitCode, string(executions.ReasonSuspended)
 	case events.TaskCompleted, events.TaskFailed:
+		if d.Block != "" { // somebody has rejected what had ended before
+			return
+		}
 		at.EndedAs, at.EndedAt = e.Type, e.Time
 		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		at.ExitCode, at.Reason, at.Message, at.Output = d.ExitCode, d.Reason, d.Message, d.Output

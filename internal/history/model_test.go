@@ -46,10 +46,10 @@ func newWorkshop(t tester, dir string) *workshop {
 	w := &workshop{tester: t, dir: dir}
 	root, err := repo.Create(filepath.Join(dir, repo.DirName))
 	w.must(err)
-	w.Repo, err = repo.Open(root, repo.Options{Version: "test"})
+	w.Repo, err = repo.Open(context.Background(), root, repo.Options{Version: "test"})
 	w.must(err)
 	w.executor = executions.NewExecutor(w.Executions, w.Objects, w.Records, commands{}, executions.Options{
-		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: w.Records.SessionDir, Now: time.Now,
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: w.Scratch, Now: time.Now,
 	})
 	return w
 }

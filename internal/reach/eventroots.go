@@ -2,7 +2,6 @@ package reach
 
 import (
 	"context"
-	"runtime"
 
 	"golang.org/x/sync/errgroup"
 
@@ -72,5 +71,5 @@ func (s *Stores) workers() int {
 	if s.Workers > 0 {
 		return s.Workers
 	}
-	return runtime.GOMAXPROCS(0)
+	return Workers(s.Objects)
 }

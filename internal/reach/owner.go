@@ -21,13 +21,14 @@ const (
 	APin                         // a pin of an execution
 	ATombstone                   // an execution that was pruned
 	ASession                     // what somebody is doing now
+	AJob                         // a job that is not finished
 )
 
 // An Owner is who names a root. It is cheap: what else is worth showing is read when it is shown.
 type Owner struct {
 	Kind  OwnerKind
 	Name  string         // package: name/version, as its record has it. Workspace, run: the workspace
-	ID    string         // of the execution or run
+	ID    string         // of the execution, run or job
 	Key   executions.Key // of the execution. ATask: only Task is set
 	Role  string         // what the owner has there: "output", "tree", …
 	Since time.Time      // session: when it began
@@ -52,6 +53,8 @@ func (o Owner) String() string {
 		return "execution " + o.ID + ", which was pruned"
 	case ASession:
 		return "an e3 at work since " + o.Since.Local().Format("15:04:05")
+	case AJob:
+		return "job " + o.ID
 	}
 	return fmt.Sprintf("owner(%d)", o.Kind)
 }

@@ -25,7 +25,7 @@ type Stores struct {
 	Records    executions.Records
 	Objects    objectstore.Store
 	Executions Executions
-	Workers    int // how many tasks are looked at at a time; 0 is one for each processor
+	Workers    int // how many tasks, and keys of tasks, are looked at at a time; 0 is as many as is good for the store
 }
 
 // A Sink takes roots, from several goroutines at a time. An error from it ends the enumeration and is returned.
@@ -48,11 +48,12 @@ func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore
 	return Protected(sessions, sink)
 }
 
-// References enumerates the roots that are on record: executions, runs and their events, pins, packages, workspaces.
+// References enumerates the roots that are on record: unfinished jobs, executions, runs and their events, pins, packages, workspaces.
 func (s *Stores) References(ctx context.Context, sink Sink) error {
-	// Executions come first: their task objects are read once for the kinds of their outputs, and not again for the
-	// packages. Events come after the records of runs: these go while those stay.
-	for _, enumerate := range []func(context.Context, Sink) error{s.ExecutionRoots, s.RunRoots, s.EventRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots} {
+	// Jobs come first: what one keeps passes to its execution when it is finished. Executions come next: their task objects are
+	// read once for the kinds of their outputs, and not again for the packages. Events come after the records of runs: these go while
+	// those stay.
+	for _, enumerate := range []func(context.Context, Sink) error{s.JobRoots, s.ExecutionRoots, s.RunRoots, s.EventRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots} {
 		if err := enumerate(ctx, sink); err != nil {
 			return err
 		}
@@ -153,7 +154,7 @@ func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time
 		if err != nil {
 			return sink.RecordFault(recordFault(owner, rec.Key, err))
 		}
-		t := taskRoots{stores: s, sink: sink, hash: task}
+		t := &taskRoots{stores: s, sink: sink, hash: task}
 		for i := range stones {
 			stone := &stones[i]
 			if stone.PrunedAt.Before(since(stone.By).Truncate(time.Millisecond)) {

@@ -3,6 +3,7 @@ package reach
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -15,17 +16,45 @@ import (
 // inputs. The last may be missing.
 func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 	g, ctx := errgroup.WithContext(ctx)
-	tasks := make(chan objectstore.Hash, 64)
+	type underKey struct {
+		task   *taskRoots
+		inputs objectstore.Hash
+	}
+	tasks, keys := make(chan objectstore.Hash, 64), make(chan underKey, 64)
+	var listing sync.WaitGroup // of who puts keys there
+	listing.Add(s.workers())
 	for range s.workers() {
 		g.Go(func() error {
+			defer listing.Done()
 			for task := range tasks {
-				if err := s.taskRoots(ctx, task, sink); err != nil {
+				t := &taskRoots{stores: s, sink: sink, hash: task}
+				for inputs, err := range s.Executions.Inputs(ctx, task) {
+					if err != nil {
+						return err
+					}
+					select {
+					case keys <- underKey{t, inputs}:
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+			}
+			return nil
+		})
+		g.Go(func() error {
+			for k := range keys {
+				if err := k.task.key(ctx, k.inputs); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
+	g.Go(func() error {
+		listing.Wait()
+		close(keys)
+		return nil
+	})
 	g.Go(func() error {
 		defer close(tasks)
 		for task, err := range s.Executions.Tasks(ctx) {
@@ -43,31 +72,26 @@ func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 	return g.Wait()
 }
 
-// taskRoots enumerates the executions of one task.
-func (s *Stores) taskRoots(ctx context.Context, task objectstore.Hash, sink Sink) error {
-	t := taskRoots{stores: s, sink: sink, hash: task}
-	for inputs, err := range s.Executions.Inputs(ctx, task) {
-		if err != nil {
-			return err
-		}
-		key := executions.Key{Task: task, Inputs: inputs}
-		for e, err := range s.Executions.Statuses(ctx, key) {
-			if err := t.execution(ctx, key, e, err); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// taskRoots is a task whose executions are enumerated.
+// taskRoots is a task whose executions are enumerated, by several goroutines.
 type taskRoots struct {
 	stores *Stores
 	sink   Sink
 	hash   objectstore.Hash
 
-	found bool // the shape is known
-	shape TaskShape
+	reading sync.Mutex
+	found   bool // the shape is known
+	shape   TaskShape
+}
+
+// key enumerates the executions under a key.
+func (t *taskRoots) key(ctx context.Context, inputs objectstore.Hash) error {
+	key := executions.Key{Task: t.hash, Inputs: inputs}
+	for e, err := range t.stores.Executions.Statuses(ctx, key) {
+		if err := t.execution(ctx, key, e, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // execution enumerates what an execution names. The record of one that cannot be read answers nobody, so it keeps
@@ -118,14 +142,16 @@ func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *execut
 // read makes the task object a root, with r's owner, and finds out what kinds of data its executions name. It does so
 // once.
 func (t *taskRoots) read(ctx context.Context, r Root) error {
+	t.reading.Lock()
+	defer t.reading.Unlock()
 	if t.found {
 		return nil
 	}
-	t.found = true
 	var err error
 	if t.shape, err = TaskShapeOf(ctx, t.stores.Objects, t.hash); err != nil {
 		return err
 	}
+	t.found = true
 	r.Ref, r.followed = Ref{Task, t.hash}, t.shape.leaf
 	return t.sink.Root(r)
 }

@@ -11,7 +11,7 @@ import (
 
 // Options adjust a Walker. The zero value is usable.
 type Options struct {
-	// Workers is how many objects are read at a time; 0 is one for each processor.
+	// Workers is how many objects are read at a time; 0 is as many as is good for the store.
 	Workers int
 	// Visit is called once for each object that is met, before it is read, by several goroutines; twice for one that
 	// is met as different kinds. An error makes the reference a Fault.
@@ -55,10 +55,20 @@ type trail struct {
 // backlog is how many objects wait to be read before whoever adds roots must help.
 const backlog = 4096
 
+// Workers is how many things of a repository with such a store should be looked at at a time: one for each processor, and more where
+// a look is a request.
+func Workers(objects objectstore.Store) int {
+	n := runtime.GOMAXPROCS(0)
+	if far, ok := objects.(interface{ Parallel() int }); ok {
+		n = max(n, 2*far.Parallel()) // some of what is asked for is here
+	}
+	return n
+}
+
 // NewWalker returns a Walker that has met nothing. The walk ends with ctx.
 func NewWalker(ctx context.Context, objects objectstore.Store, o Options) *Walker {
 	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+		o.Workers = Workers(objects)
 	}
 	w := &Walker{ctx: ctx, objects: objects, opts: o, set: NewSet()}
 	w.idle.L = &w.mu

@@ -48,12 +48,12 @@ func newArchive(t testing.TB) *archive {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := repo.Open(root, repo.Options{Now: func() time.Time { return now }})
+	r, err := repo.Open(context.Background(), root, repo.Options{Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	a := &archive{t: t, objects: r.Objects, records: memory{mem.New()}, pkg: record.Package{Name: "demo", Version: "1.0.0"}}
+	a := &archive{t: t, objects: r.Objects.(*objectstore.Dir), records: memory{mem.New()}, pkg: record.Package{Name: "demo", Version: "1.0.0"}}
 	a.run.Run = &record.Run{
 		RunID: "0194fdc2-fa2f-7cc0-81d3-ff12045b73c8", WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: now.Add(-time.Hour),
 		CompletedAt: now.Add(-time.Minute), State: record.RunCompleted, InputSnapshot: strings.Repeat("ab", 32),

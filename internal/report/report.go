@@ -217,18 +217,20 @@ func (b *builder) readEvents() error {
 		case events.TaskStarted:
 			b.workers[e.Worker] = true
 			open[e.Task] = bar{Task: e.Task, Worker: e.Worker, Attempt: d.Attempt, start: e.Time}
-		case events.TaskCompleted, events.TaskFailed:
+		case events.TaskCompleted, events.TaskFailed, events.TaskDeferred:
 			at, ok := open[e.Task]
 			if !ok {
 				continue
 			}
 			delete(open, e.Task)
 			at.State, at.end = workspace.TaskSuccess, e.Time
-			if e.Type == events.TaskFailed {
+			switch {
+			case e.Type == events.TaskDeferred:
+				at.State = workspace.TaskDeferred
+			case e.Type == events.TaskFailed && d.Message != "":
+				at.State = workspace.TaskError
+			case e.Type == events.TaskFailed:
 				at.State = workspace.TaskFailed
-				if d.Message != "" {
-					at.State = workspace.TaskError
-				}
 			}
 			b.bars = append(b.bars, at)
 		}
@@ -304,7 +306,7 @@ func (b *builder) rows(p *page) {
 }
 
 // states are all that a task can be in, in the order in which they are counted.
-var states = [...]string{"failed", "error", "interrupted", "running", "retrying", "skipped", "success", "cached", "waits"}
+var states = [...]string{"failed", "error", "interrupted", "deferred", "running", "claimed", "retrying", "abandoned", "skipped", "success", "cached", "waits"}
 
 // unknown are the states that are none of the usual.
 func unknown(counts map[string]int) []string {

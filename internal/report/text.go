@@ -69,6 +69,14 @@ func note(t *workspace.TaskReport) string {
 		add("%s failed", t.Because)
 	case workspace.TaskRetrying:
 		add("attempt %d follows", t.Attempt)
+	case workspace.TaskDeferred:
+		add("waits for approval")
+	case workspace.TaskAbandoned:
+		add("waited for approval when the run ended")
+	case workspace.TaskClaimed, workspace.TaskRunning:
+		if t.Worker != "" {
+			add("by %s", human.Clip(t.Worker, 400))
+		}
 	}
 	if t.Reason != "" && !strings.Contains(t.Message, t.Reason) {
 		add("%s", t.Reason)

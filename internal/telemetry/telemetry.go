@@ -121,7 +121,18 @@ func (s *Spans) Event(e events.Event) {
 	case events.TaskStarted:
 		s.open[e.Execution] = s.begin(&e, d, e.Time)
 	case events.TaskCompleted, events.TaskFailed:
+		if d.Block != "" { // its attempt has ended when it was deferred, if there was any
+			s.note("task.rejected", &e, attribute.String("e3.task", text(e.Task)), attribute.String("e3.block", d.Block), attribute.String("e3.rejected_by", text(d.By)))
+			return
+		}
 		s.endAttempt(&e, d)
+	case events.TaskDeferred:
+		if e.Execution != "" {
+			s.endAttempt(&e, d)
+		}
+		s.note("task.deferred", &e, attribute.String("e3.task", text(e.Task)), attribute.String("e3.block", d.Block), attribute.String("e3.block_type", d.BlockType))
+	case events.TaskResumed:
+		s.note("task.resumed", &e, attribute.String("e3.task", text(e.Task)), attribute.String("e3.block", d.Block), attribute.String("e3.approved_by", text(d.By)))
 	case events.TaskCached:
 		s.cachedTask(&e, d)
 	case events.TaskRetryScheduled:
@@ -225,6 +236,11 @@ func (s *Spans) endAttempt(e *events.Event, d *events.Data) {
 	}
 	if e.Type == events.TaskCompleted {
 		span.SetAttributes(attribute.String("cicd.pipeline.task.run.result", "success"), attribute.Int("process.exit.code", 0), attribute.String("e3.output", d.Output))
+		s.finish(span, e.Time)
+		return
+	}
+	if e.Type == events.TaskDeferred {
+		span.SetAttributes(attribute.Bool("e3.suspended", true), attribute.Int64("process.exit.code", d.ExitCode))
 		s.finish(span, e.Time)
 		return
 	}

@@ -138,7 +138,22 @@ func (t *timeline) add(e *events.Event) {
 	case events.TaskStarted:
 		t.begin(e, d)
 	case events.TaskCompleted, events.TaskFailed:
+		if d.Block != "" {
+			mark("rejected: "+e.Task, about("task", e.Task, "block", d.Block, "by", d.By, "message", d.Message))
+			return
+		}
 		t.ended(e, d)
+	case events.TaskClaimed:
+		mark("claimed: "+e.Task, about("task", e.Task, "worker", e.Worker, "execution", e.Execution, "attempt", d.Attempt))
+	case events.TaskDeferred:
+		t.waitsNoMore(e.Task, e.Time) // for a person, not for its turn
+		if e.Execution != "" {
+			t.ended(e, d)
+		}
+		mark("deferred: "+e.Task, about("task", e.Task, "block", d.Block, "type", d.BlockType))
+	case events.TaskResumed:
+		t.readied(e.Task, e.Time)
+		mark("resumed: "+e.Task, about("task", e.Task, "block", d.Block, "by", d.By, "note", d.Message))
 	case events.TaskCached:
 		t.waitsNoMore(e.Task, e.Time)
 		if e.Task == "" {
@@ -227,6 +242,9 @@ func (t *timeline) ended(e *events.Event, d *events.Data) {
 		a.end = a.start.Add(took)
 	}
 	a.state = string(workspace.TaskSuccess)
+	if e.Type == events.TaskDeferred {
+		a.state, a.exitCode = string(workspace.TaskDeferred), &d.ExitCode
+	}
 	if e.Type == events.TaskFailed {
 		a.state, a.reason, a.message = string(workspace.TaskFailed), d.Reason, d.Message
 		if d.Message == "" {

@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/internal/repo"
@@ -213,7 +215,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.repo, err = repo.Open(root, repo.Options{Version: "test"}); err != nil {
+	if p.repo, err = repo.Open(context.Background(), root, repo.Options{Version: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -223,7 +225,7 @@ func newPlace(t *testing.T) *place {
 	})
 	p.mark = filepath.Join(p.dir, "mark")
 	p.x = executions.NewExecutor(p.repo.Executions, p.repo.Objects, p.repo.Records, p, executions.Options{
-		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: p.repo.Records.SessionDir, Now: time.Now,
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: p.repo.Scratch, Now: time.Now,
 	})
 	return p
 }
@@ -257,9 +259,20 @@ func (p *place) start(text string) string {
 			p.t.Fatal(err)
 		}
 	}
+	var people sync.WaitGroup
 	res, err := p.repo.Workspaces.Start(p.t.Context(), "w", workspace.StartOptions{
 		Executor: p.x, Concurrency: 4, Durability: workspace.None, Process: p.repo.Process(),
+		OnEvent: func(e events.Event) { // whatever is asked, somebody says yes
+			if e.Type == events.TaskDeferred {
+				people.Go(func() {
+					if _, _, err := p.repo.Workspaces.Resolve(p.t.Context(), "w", e.Task, block.Resolution{Approve: true, By: "ann@desk", Note: "fine"}); err != nil {
+						p.t.Error(err)
+					}
+				})
+			}
+		},
 	})
+	people.Wait()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -283,6 +296,24 @@ func (p *place) trace(run string) *document {
 		p.t.Errorf("%d attempts are in it, and it says %d", got, n)
 	}
 	return d
+}
+
+// What somebody approves is told as what it is: no attempt, and no wait for a turn.
+func TestApproved(t *testing.T) {
+	p := newPlace(t)
+	d := p.trace(p.start(`tasks:
+  a: {out: o, run: ok, approve: true}
+  b: {out: o, run: once, suspend: 3}
+`))
+	want := []string{"a/1/success", "b/1/deferred", "b/2/success"}
+	if got := d.attempts(); !slices.Equal(got, want) {
+		t.Errorf("attempts are %q, want %q", got, want)
+	}
+	got := d.instants()
+	slices.Sort(got)
+	if want := []string{"deferred: a", "deferred: b", "resumed: a", "resumed: b"}; !slices.Equal(got, want) {
+		t.Errorf("instants are %q, want %q", got, want)
+	}
 }
 
 func TestWrite(t *testing.T) {

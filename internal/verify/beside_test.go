@@ -62,7 +62,7 @@ func TestWhatGoesMeanwhile(t *testing.T) {
 	}
 	stores := s.stores()
 	var once sync.Once
-	stores.Objects = watched{Dir: s.Objects, stat: func(h objectstore.Hash) {
+	stores.Objects = watched{Dir: s.Objects.(*objectstore.Dir), stat: func(h objectstore.Hash) {
 		if h != old {
 			return
 		}
@@ -90,7 +90,7 @@ func TestWhatIsPutMeanwhile(t *testing.T) {
 	s.tear(objectFile(output.String()), "torn")
 	stores := s.stores()
 	var once sync.Once
-	stores.Objects = watched{Dir: s.Objects, verify: func(h objectstore.Hash) (err error) {
+	stores.Objects = watched{Dir: s.Objects.(*objectstore.Dir), verify: func(h objectstore.Hash) (err error) {
 		if h == output {
 			once.Do(func() {
 				err = s.Objects.Verify(t.Context(), h)
@@ -178,7 +178,7 @@ func TestBesideEverything(t *testing.T) {
 	rounds := 8
 	g, ctx := errgroup.WithContext(t.Context())
 	open := func(do func(r *repo.Repo) error) error {
-		r, err := repo.Open(s.root, repo.Options{Version: "test"})
+		r, err := repo.Open(context.Background(), s.root, repo.Options{Version: "test"})
 		if err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func TestBesideEverything(t *testing.T) {
 						return err
 					}
 					x := executions.NewExecutor(r.Executions, r.Objects, r.Records, commands{}, executions.Options{
-						Worker: "me@here", Version: "test", Path: "/bin", Scratch: r.Records.SessionDir, Now: time.Now,
+						Worker: "me@here", Version: "test", Path: "/bin", Scratch: r.Scratch, Now: time.Now,
 						Getenv: func(string) (string, bool) { return "", false },
 					})
 					_, err := r.Workspaces.Start(ctx, ws, workspace.StartOptions{

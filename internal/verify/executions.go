@@ -13,28 +13,18 @@ import (
 	"e3/refstore"
 )
 
-// executions checks the executions, several tasks at a time.
+// executions checks the executions, those under several keys at a time.
 func (v *verifier) executions(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(workers())
-	for task, err := range v.Curator.Tasks(ctx) {
+	g.SetLimit(v.workers())
+	for k, err := range v.Curator.Keys(ctx) {
 		if err != nil {
 			return errors.Join(err, g.Wait())
 		}
 		if gctx.Err() != nil {
 			break
 		}
-		g.Go(func() error {
-			for inputs, err := range v.Curator.Inputs(gctx, task) {
-				if err != nil {
-					return err
-				}
-				if err := v.key(gctx, executions.Key{Task: task, Inputs: inputs}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		g.Go(func() error { return v.key(gctx, k) })
 	}
 	return g.Wait()
 }

@@ -33,7 +33,7 @@ func newSite(t *testing.T) *site {
 	var err error
 	s.root, err = repo.Create(filepath.Join(s.dir, repo.DirName))
 	s.must(err)
-	s.Repo, err = repo.Open(s.root, repo.Options{Version: "test"})
+	s.Repo, err = repo.Open(context.Background(), s.root, repo.Options{Version: "test"})
 	s.must(err)
 	t.Cleanup(func() {
 		if err := s.Repo.Close(); err != nil {
@@ -41,7 +41,7 @@ func newSite(t *testing.T) *site {
 		}
 	})
 	s.executor = executions.NewExecutor(s.Executions, s.Objects, s.Records, commands{}, executions.Options{
-		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: s.Records.SessionDir, Now: time.Now,
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: s.Scratch, Now: time.Now,
 	})
 	return s
 }

@@ -35,7 +35,7 @@ func (v *verifier) hash(ctx context.Context) error {
 	v.progress(Progress{Phase: Hashing, Total: len(shards)})
 	done := 0
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(workers())
+	g.SetLimit(v.workers())
 	for _, shard := range shards {
 		g.Go(func() error {
 			if err := v.hashShard(ctx, shard); err != nil {

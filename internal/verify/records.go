@@ -7,11 +7,14 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/events"
+	"e3/internal/queue"
 	"e3/internal/record"
 	"e3/internal/settings"
 	"e3/objectstore"
 	"e3/refstore"
+	"e3/workspace"
 )
 
 // records checks every record by itself: that it decodes, and that it says what its place says.
@@ -33,9 +36,15 @@ func (v *verifier) records(ctx context.Context) error {
 		if err := v.runs(ctx, ws); err != nil {
 			return fmt.Errorf("check runs of workspace %s: %w", ws, err)
 		}
+		if err := v.table(ctx, v.blocks(ws)); err != nil {
+			return fmt.Errorf("check what waits for approval in workspace %s: %w", ws, err)
+		}
 		if err := v.events(ctx, ws); err != nil {
 			return fmt.Errorf("check events of workspace %s: %w", ws, err)
 		}
+	}
+	if err := v.queues(ctx); err != nil {
+		return fmt.Errorf("check queues: %w", err)
 	}
 	return v.state(ctx)
 }
@@ -78,6 +87,16 @@ func (v *verifier) tables() []table {
 			_, err := v.Workspaces.Reset(ctx, rec.Key.Sort)
 			return "the workspace is empty now: deploy its package again", true, err
 		},
+	}, {
+		partition: "WORKSPACE", fields: []string{workspace.FieldDeployment}, // of one that machines share
+		where: file("workspaces", ".beast2~/"+workspace.FieldDeployment), owner: named("workspace"),
+		check: func(rec refstore.Record) (err error) {
+			if data, ok := rec.Field(workspace.FieldDeployment); ok && len(rec.Value) > 0 {
+				_, err = record.DecodeWorkspaceDeployment(data)
+			}
+			return err
+		},
+		advice: "deploy its package, or package file, again",
 	}, {
 		partition: "PIN", where: file("pins", ".rec"), owner: named("the pin of execution"),
 		check: func(rec refstore.Record) error {
@@ -208,6 +227,41 @@ func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// blocks are those of the tasks of a workspace that wait, or waited, for somebody to approve.
+func (v *verifier) blocks(ws string) table {
+	return table{
+		partition: "BLOCK/" + ws,
+		where:     func(sort string) string { return "blocks/" + ws + "/" + strings.ReplaceAll(sort, "/", "%2F") + ".rec" },
+		owner:     func(sort string) string { return "what waits for approval in workspace " + ws + ", " + sort },
+		check: func(rec refstore.Record) error {
+			_, err := block.Decode(rec)
+			return err
+		},
+		advice: "a run that waits for it has to be cancelled and started again", mend: v.remove("removed: a run that waits for it has to be cancelled and started again"),
+	}
+}
+
+// queues checks what is queued for workers.
+func (v *verifier) queues(ctx context.Context) error {
+	partitions, err := queue.New(v.Records, nil, queue.Options{Now: v.Now}).Partitions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, partition := range partitions {
+		dir := strings.ToLower(queue.Kind) + strings.TrimPrefix(partition, queue.Kind)
+		err := v.table(ctx, table{
+			partition: partition, check: queue.Check,
+			where:  func(sort string) string { return dir + "/" + sort + ".rec" },
+			owner:  func(sort string) string { return "queue " + strings.Split(dir, "/")[1] + ", " + sort },
+			advice: "remove it: a run that waits for it queues it again", mend: v.remove("removed: a run that waits for it queues it again"),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const fieldProvenance = "provenance.beast2"

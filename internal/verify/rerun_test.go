@@ -126,10 +126,10 @@ func TestRerunBesideACollection(t *testing.T) {
 	}
 	s.must(s.Repo.Close())
 	var err error
-	s.Repo, err = repo.Open(s.root, repo.Options{Version: "test"})
+	s.Repo, err = repo.Open(context.Background(), s.root, repo.Options{Version: "test"})
 	s.must(err)
 
-	collector, err := repo.Open(s.root, repo.Options{Version: "test"})
+	collector, err := repo.Open(context.Background(), s.root, repo.Options{Version: "test"})
 	s.must(err)
 	defer collector.Close()
 	marked, staging, swept := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -137,7 +137,7 @@ func TestRerunBesideACollection(t *testing.T) {
 	go func() {
 		defer close(swept)
 		_, err := gc.Collect(context.WithoutCancel(t.Context()), gc.Stores{
-			Records: collector.Records, Objects: pausedSweep{collector.Objects, begin}, Executions: collector.Executions,
+			Records: collector.Records, Objects: pausedSweep{collector.Objects.(*objectstore.Dir), begin}, Executions: collector.Executions,
 			Now: time.Now, Holder: collector.Workspaces.Holder,
 		}, gc.Options{})
 		if err != nil {
@@ -146,8 +146,8 @@ func TestRerunBesideACollection(t *testing.T) {
 	}()
 	<-marked
 	sweep := sync.OnceFunc(func() { close(staging); <-swept })
-	s.executor = executions.NewExecutor(s.Executions, pausedStaging{s.Objects, sweep}, s.Records, commands{}, executions.Options{
-		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: s.Records.SessionDir, Now: time.Now,
+	s.executor = executions.NewExecutor(s.Executions, pausedStaging{s.Objects.(*objectstore.Dir), sweep}, s.Records, commands{}, executions.Options{
+		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: s.Scratch, Now: time.Now,
 	})
 	a := s.rerun("w", "t")["t"]
 	sweep()

@@ -21,6 +21,7 @@ import (
 	"unicode"
 
 	"e3/executions"
+	"e3/internal/reach"
 	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -252,7 +253,7 @@ func (v *verifier) finish() *Report {
 }
 
 // workers is how many things are read at a time.
-func workers() int { return 2 * runtime.GOMAXPROCS(0) }
+func (v *verifier) workers() int { return max(2*runtime.GOMAXPROCS(0), reach.Workers(v.Objects)) }
 
 // drain reads something to its end.
 func drain(ctx context.Context, r io.ReadCloser) error {

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"e3/internal/queue"
 	"e3/internal/record"
 	"e3/internal/settings"
 	"e3/internal/verify"
@@ -229,6 +231,18 @@ func damages() []damage {
 			mend: func(s *site) { s.remove("settings/repository.json") }},
 		{name: "torn link", do: tornFile("index/links/w.rec"), kind: verify.BadRecord, concerns: []string{"workspace w"}, remains: true,
 			mend: func(s *site) { s.redeploy("w") }},
+		{name: "torn job", do: func(s *site) string {
+			task := s.execution("one").Key.Task.String()
+			j, err := queue.New(s.Records, nil, queue.Options{Now: time.Now}).Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: task})
+			s.must(err)
+			return tornFile("queue/default/jobs/" + j.ID + ".rec")(s)
+		}, kind: verify.BadRecord, concerns: []string{"queue default"}},
+		{name: "torn run of a queue", do: func(s *site) string {
+			q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
+			_, err := q.Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: s.execution("one").Key.Task.String()})
+			s.must(err)
+			return tornFile("queue/default/finished/run.rec")(s)
+		}, kind: verify.BadRecord, concerns: []string{"queue default"}},
 		{name: "torn durations", do: tornFile("index/durations/w.rec"), kind: verify.BadRecord},
 	}
 }

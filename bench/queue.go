@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"e3/internal/queue"
+	"e3/internal/testserver"
+	"e3/refstore"
+	"e3/refstore/fs"
+)
+
+// queue measures runs whose tasks workers execute: how soon, how many, and at what price.
+func (b *bench) queue() error {
+	if b.wants("queue latency") {
+		if err := b.queueLatency(); err != nil {
+			return fmt.Errorf("queue latency: %w", err)
+		}
+	}
+	if b.wants("queue throughput") {
+		if err := b.queueThroughput(); err != nil {
+			return fmt.Errorf("queue throughput: %w", err)
+		}
+	}
+	if b.wants("queue calls") {
+		if err := b.queueCalls(); err != nil {
+			return fmt.Errorf("queue calls: %w", err)
+		}
+	}
+	return nil
+}
+
+// noops writes a package file of tasks that do next to nothing, one after the other if chained, and else independent of each other.
+func noops(dir string, n int, chained bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return create(filepath.Join(dir, "e3.yaml"), func(w *bufio.Writer) {
+		fmt.Fprint(w, "e3: 1\nname: bench\ninputs:\n  a: {value: 1}\ntasks:\n")
+		for i := range n {
+			in := "a"
+			if chained && i > 0 {
+				in = fmt.Sprint("t", i-1)
+			}
+			fmt.Fprintf(w, "  t%d: {in: [%s], out: o%d, run: [touch, \"{out}\"]}\n", i, in, i)
+		}
+	})
+}
+
+// A team is a repository and workers that wait for tasks in it.
+type team struct {
+	b       *bench
+	dir     string   // where the programs run
+	where   string   // the repository
+	env     []string // of the programs, besides this one's
+	workers []*exec.Cmd
+}
+
+// newTeam makes the repository in a new folder, and starts so many workers, which share the cores.
+func (b *bench) newTeam(dir, where string, env []string, workers int) (*team, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	t := &team{b: b, dir: dir, where: where, env: env}
+	if _, err := t.e3("init", where); err != nil {
+		return nil, err
+	}
+	for range workers {
+		if err := t.hire(max(1, runtime.NumCPU()/workers)); err != nil {
+			return nil, errors.Join(err, t.dismiss())
+		}
+	}
+	return t, nil
+}
+
+func (t *team) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(t.b.e3, args...)
+	cmd.Dir, cmd.Env = t.dir, append(os.Environ(), t.env...)
+	return cmd
+}
+
+// e3 runs a command and returns how much of the processors it has taken, with all that it has waited for.
+func (t *team) e3(args ...string) (time.Duration, error) {
+	cmd := t.command(args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("e3 %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+}
+
+// hire starts a worker, and returns when it waits for tasks.
+func (t *team) hire(cores int) error {
+	cmd := t.command("worker", t.where, "--concurrency", strconv.Itoa(cores))
+	out, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewReader(out)
+	first, err := lines.ReadString('\n')
+	if err != nil || !strings.HasPrefix(first, "Waiting for tasks") {
+		rest, _ := io.ReadAll(lines)
+		return fmt.Errorf("a worker said %q (%v), then ended: %w", first+string(rest), err, cmd.Wait())
+	}
+	go io.Copy(io.Discard, lines) // until it ends
+	t.workers = append(t.workers, cmd)
+	return nil
+}
+
+// dismiss ends the workers.
+func (t *team) dismiss() (err error) {
+	for _, cmd := range t.workers {
+		err = errors.Join(err, cmd.Process.Signal(syscall.SIGTERM))
+	}
+	for _, cmd := range t.workers {
+		err = errors.Join(err, cmd.Wait())
+	}
+	return err
+}
+
+// start runs the package file.
+func (t *team) start(args ...string) (took, processors time.Duration, err error) {
+	began := time.Now()
+	processors, err = t.e3(append([]string{"start", t.where, "-f", "e3.yaml", "--progress", "none"}, args...)...)
+	return time.Since(began), processors, err
+}
+
+// queueLatency is how long a task that is ready waits until a worker that has nothing else to do has claimed it, with another that
+// wants it too.
+func (b *bench) queueLatency() error {
+	const n = 300
+	var waits []time.Duration
+	for r := range min(b.rounds, 3) {
+		dir := filepath.Join(b.dir, "latency", strconv.Itoa(r))
+		if err := noops(dir, n, true); err != nil {
+			return err
+		}
+		t, err := b.newTeam(dir, ".", nil, 2)
+		if err != nil {
+			return err
+		}
+		_, _, err = t.start("--workers")
+		if err = errors.Join(err, t.dismiss()); err != nil {
+			return err
+		}
+		jobs, err := finishedJobs(dir)
+		if err != nil {
+			return err
+		}
+		if len(jobs) != n {
+			return fmt.Errorf("%d jobs have finished, want %d", len(jobs), n)
+		}
+		for _, j := range jobs {
+			waits = append(waits, j.Claimed.Sub(j.Created))
+		}
+	}
+	slices.Sort(waits)
+	row("queue latency, ready to claimed", median(waits), 0, 0,
+		fmt.Sprintf("target: under 5 ms; 95 %%: %s, most: %s", show(waits[len(waits)*95/100]), show(waits[len(waits)-1])))
+	return nil
+}
+
+// finishedJobs reads the jobs that have finished in the repository of a folder.
+func finishedJobs(dir string) (jobs []queue.Job, err error) {
+	ctx := context.Background()
+	store, err := fs.Open(filepath.Join(dir, ".e3"), fs.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	q := queue.New(store, nil, queue.Options{Now: time.Now}) // nobody's session is asked for
+	runs := queue.Kind + "/" + queue.DefaultQueue + "/finished"
+	for r, err := range store.List(ctx, refstore.Query{Partition: runs}) {
+		if err != nil {
+			return nil, err
+		}
+		for j, err := range q.Finished(ctx, queue.DefaultQueue, r.Key.Sort) {
+			if err != nil {
+				return nil, err
+			}
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}
+
+// queueThroughput compares a cold run by two workers on this machine with one in its own process, with as many commands at a time.
+func (b *bench) queueThroughput() error {
+	var took, used [2][]time.Duration // by workers, in-process
+	var starts, workers []time.Duration
+	round := func(r, how int) error {
+		dir := filepath.Join(b.dir, "throughput", strconv.Itoa(r), strconv.Itoa(how))
+		if err := noops(dir, b.jobs, false); err != nil {
+			return err
+		}
+		before := processorsOfChildren()
+		count, args := 2, []string{"--workers"}
+		if how == 1 {
+			count, args = 0, nil
+		}
+		t, err := b.newTeam(dir, ".", nil, count)
+		if err != nil {
+			return err
+		}
+		d, start, err := t.start(args...)
+		if err = errors.Join(err, t.dismiss()); err != nil {
+			return err
+		}
+		reapOrphans()
+		took[how], used[how] = append(took[how], d), append(used[how], processorsOfChildren()-before)
+		if how == 0 {
+			var sum time.Duration
+			for _, w := range t.workers {
+				sum += w.ProcessState.UserTime() + w.ProcessState.SystemTime()
+			}
+			starts, workers = append(starts, start), append(workers, sum)
+		}
+		return os.RemoveAll(dir)
+	}
+	for r := range min(b.rounds, 3) {
+		for _, how := range [2]int{r % 2, 1 - r%2} {
+			if err := round(r, how); err != nil {
+				return err
+			}
+		}
+	}
+	row(fmt.Sprintf("queue throughput, %d (in-process)", b.jobs), median(took[0]), median(took[1]), 2,
+		fmt.Sprintf("2 workers; %.0f tasks a second", float64(b.jobs)/median(took[0]).Seconds()))
+	row("  processor time of all", median(used[0]), median(used[1]), 0,
+		fmt.Sprintf("start %s, workers with their commands %s", show(median(starts)), show(median(workers))))
+	return nil
+}
+
+// queueCalls counts what a task costs in DynamoDB and S3: in a run by a worker, and in a run without. Runs of two sizes differ by what is
+// paid for each task.
+func (b *bench) queueCalls() error {
+	tb := &servers{dir: b.dir}
+	defer tb.stop()
+	var mu sync.Mutex
+	calls := map[string]int{}
+	watch := func(c testserver.Call) {
+		mu.Lock()
+		defer mu.Unlock()
+		calls[strings.TrimSpace(c.Operation+" "+subject(c))]++
+	}
+	records, objects := testserver.NewProxy(tb, testserver.Minidyn(tb)), testserver.NewProxy(tb, testserver.GoFakeS3(tb))
+	records.Watch(watch)
+	objects.Watch(watch)
+	name := testserver.Name()
+	// One run of n tasks, and what it has cost.
+	count := func(n int, workers bool) (map[string]int, error) {
+		kind := map[bool]string{true: "workers", false: "local"}[workers]
+		dir := filepath.Join(b.dir, "calls", kind+strconv.Itoa(n))
+		if err := noops(dir, n, false); err != nil {
+			return nil, err
+		}
+		where := fmt.Sprintf("dynamodb://%s/%s%d?lease=10m&endpoint=%s&bucket=%s&s3-endpoint=%s", name, kind, n,
+			url.QueryEscape(records.URL()), name, url.QueryEscape(objects.URL()))
+		env := append(testserver.Env(), "E3_CACHE_DIR="+filepath.Join(dir, "cache"), "E3_STATE_DIR="+filepath.Join(dir, "state"))
+		t, err := b.newTeam(dir, where, env, map[bool]int{true: 1}[workers])
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		clear(calls)
+		mu.Unlock()
+		args := map[bool][]string{true: {"--workers"}}[workers]
+		_, _, err = t.start(args...)
+		mu.Lock()
+		sum := maps.Clone(calls)
+		mu.Unlock()
+		return sum, errors.Join(err, t.dismiss())
+	}
+	const few, many = 50, 250
+	perTask := func(workers bool) (map[string]float64, error) {
+		small, err := count(few, workers)
+		if err != nil {
+			return nil, err
+		}
+		large, err := count(many, workers)
+		if err != nil {
+			return nil, err
+		}
+		cost := map[string]float64{}
+		for kind := range large {
+			cost[kind] = float64(large[kind]-small[kind]) / (many - few)
+		}
+		return cost, nil
+	}
+	ours, err := perTask(true)
+	if err != nil {
+		return err
+	}
+	local, err := perTask(false)
+	if err != nil {
+		return err
+	}
+	sum := func(cost map[string]float64, of func(kind string) bool) (total float64) {
+		for kind, n := range cost {
+			if of(kind) {
+				total += n
+			}
+		}
+		return total
+	}
+	all := func(string) bool { return true }
+	ofQueue := func(kind string) bool { return strings.Contains(kind, " "+queue.Kind+"/") }
+	fmt.Printf("%-34s %12.1f %12.1f %8.2f %8s  minidyn; of the queue: %.1f\n", "queue calls per task (in-process)",
+		sum(ours, all), sum(local, all), sum(ours, all)/sum(local, all), "", sum(ours, ofQueue))
+	for _, kind := range slices.SortedFunc(maps.Keys(ours), func(a, b string) int { return cmp.Compare(ours[b], ours[a]) }) {
+		if ours[kind] >= 0.05 {
+			fmt.Printf("  %-32s %12.1f %12.1f\n", kind, ours[kind], local[kind])
+		}
+	}
+	return nil
+}
+
+// subject is the kind of record or object that a call was about, and of a queue's records which.
+func subject(c testserver.Call) string {
+	parts := strings.Split(c.Subject, "/")
+	switch {
+	case parts[0] == queue.Kind && len(parts) > 3: // the repository, the queue
+		return parts[0] + "/" + parts[3]
+	case len(parts) > 2 && strings.Contains(c.Operation, "Object"): // the table, the repository
+		return parts[2]
+	}
+	return parts[0]
+}

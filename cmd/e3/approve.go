@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/block"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+func newApprove(a *app) *cobra.Command {
+	var note string
+	cmd := &cobra.Command{
+		Use:   "approve [repo] <workspace>.<task>",
+		Short: "Let a task go on that waits for approval",
+		Long: `Let a task go on that waits for somebody to approve: one that is declared with "approve: true" and has to run, or one whose
+command has suspended itself, by ending with its "suspend" code. The run that waits, in another terminal or elsewhere, hears of
+it and goes on. See what waits with: e3 status
+
+To approve again changes nothing. What was rejected, or whose run has ended, cannot be approved any more: the next start asks
+again. Exit code 2 says that the task does not wait, 1 that it was decided otherwise. Reject with: e3 reject <workspace>.<task>`,
+		Example: `  e3 approve . prod.release
+  e3 approve . prod.release --note "checked the figures"`,
+		ValidArgsFunction: a.completeDeferred,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
+			if err != nil {
+				return err
+			}
+			ws, path, err := dataset(rest[0])
+			if err != nil || path.Entry != "" {
+				return usagef("%q is not <workspace>.<task>", rest[0])
+			}
+			return a.decide(cmd.Context(), location, ws, path.Name, block.Resolution{Approve: true, Note: note})
+		},
+	}
+	cmd.Flags().StringVar(&note, "note", "", "why, for those who look at the run")
+	return cmd
+}
+
+// decidedJSON is a decision, for programs.
+type decidedJSON struct {
+	Workspace string  `json:"workspace"`
+	Task      string  `json:"task"`
+	Run       string  `json:"run"`
+	Block     string  `json:"block"`
+	Type      string  `json:"type"`
+	Status    string  `json:"status"`
+	Changed   bool    `json:"changed"`
+	By        string  `json:"by,omitempty"`
+	At        *string `json:"at"`
+	Note      string  `json:"note,omitempty"`
+}
+
+// decide resolves the block of a task.
+func (a *app) decide(ctx context.Context, location, ws, task string, res block.Resolution) error {
+	r, err := a.open(ctx, location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	res.By = repo.UserAtHost()
+	b, changed, err := r.Workspaces.Resolve(ctx, ws, task, res)
+	if err != nil {
+		return err
+	}
+	doc := decidedJSON{
+		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: changed, By: b.By, At: moment(b.At), Note: b.Note,
+	}
+	return a.reply(doc, func(w io.Writer) {
+		name := printable(ws+"."+task, false)
+		switch {
+		case !changed:
+			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, printable(cmp.Or(b.By, "somebody"), false))
+		case b.Status == block.Approved:
+			fmt.Fprintf(w, "Approved %s: run %s goes on with it\n", name, short(b.Run))
+		default:
+			fmt.Fprintf(w, "Rejected %s: it fails in run %s, and what depends on it is skipped\n", name, short(b.Run))
+		}
+	})
+}
+
+// deferredJSON is a task that waits for somebody to approve.
+type deferredJSON struct {
+	Task      string  `json:"task"`
+	Type      string  `json:"type"` // review, or suspend
+	Block     string  `json:"block"`
+	Step      string  `json:"step,omitempty"`
+	Execution string  `json:"execution,omitempty"` // that has suspended itself
+	Since     *string `json:"since"`
+}
+
+func deferredOf(list []block.Block) []deferredJSON {
+	var docs []deferredJSON
+	for i := range list {
+		b := &list[i]
+		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Step: b.Step, Execution: b.Execution, Since: moment(b.Created)})
+	}
+	return docs
+}
+
+// askFor says what to type when a task waits for approval.
+func askFor(location, ws, task string) string {
+	name := quoted(ws + "." + task)
+	return fmt.Sprintf("%s waits for approval; type: e3 approve %s %s, or: e3 reject %s %s", printable(ws+"."+task, false), quoted(location), name, quoted(location), name)
+}
+
+// completeDeferred completes tasks that wait for approval.
+func (a *app) completeDeferred(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, word string) []cobra.Completion {
+		if len(args) > 0 {
+			return nil
+		}
+		names := workspaces(ctx, r)
+		if ws, _, inside := strings.Cut(word, "."); inside {
+			names = []string{ws}
+		}
+		var list []cobra.Completion
+		for _, ws := range names {
+			waiting, err := r.Workspaces.Deferred(ctx, ws)
+			if err != nil {
+				continue
+			}
+			for i := range waiting {
+				list = append(list, ws+"."+waiting[i].Task)
+			}
+		}
+		return list
+	})
+}
+
+// waitsHint says what to do about a task that does not wait.
+func waitsHint(err error) string {
+	var idle *workspace.NotWaitingError
+	if errors.As(err, &idle) && len(idle.Others) == 0 {
+		return "see how the workspace stands with: e3 status <repo> " + quoted(idle.Workspace)
+	}
+	return ""
+}

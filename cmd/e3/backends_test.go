@@ -1,0 +1,173 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"e3/internal/repo"
+	"e3/internal/testserver"
+)
+
+// A backend is a kind of repository that the scripts are played on.
+type backend struct {
+	name     string
+	t        testing.TB // its servers end with it
+	dynamodb string     // the server of all scripts, if it has one
+	// locate tells where a repository of a script is, by its name, "" for the script's own.
+	locate func(s *stage, name string) place
+}
+
+// A stage is where one script is played.
+type stage struct {
+	script       string
+	work         string
+	dynamodb, s3 string       // endpoints; "" where there is none
+	ahead        atomic.Int64 // nanoseconds that the clock of s3 is ahead
+}
+
+// stageKey is the key of a script's stage among its values.
+type stageKey struct{}
+
+// A place is where a script's repository is.
+type place struct {
+	location string   // the argument that commands take
+	init     []string // the arguments of e3 init
+	shown    string   // the location in advice
+	root     string   // what the repository calls itself
+	objects  string   // the URL of the objects where they are not in files
+}
+
+// allBackends are the repositories of doc/design.md §15, by the conditions that scripts have for them.
+var allBackends = []string{"folder", "shared", "objects"}
+
+// backends returns those that E3_TEST_BACKENDS names, or else all; with -short only folders.
+func backends(t *testing.T) []*backend {
+	names := allBackends
+	if list := os.Getenv("E3_TEST_BACKENDS"); list != "" {
+		names = strings.Split(list, ",")
+	} else if testing.Short() {
+		names = allBackends[:1]
+	}
+	var list []*backend
+	for _, name := range names {
+		b := &backend{name: name, t: t}
+		switch name {
+		case "folder":
+			b.locate = folder
+		case "shared":
+			b.locate, b.dynamodb = shared, testserver.Minidyn(t)
+		case "objects":
+			b.locate = folderWithBucket
+		default:
+			t.Fatalf("E3_TEST_BACKENDS has %q; there are %s", name, strings.Join(allBackends, ", "))
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// folder is a repository in the folder of its name.
+func folder(s *stage, name string) place {
+	location := cmp.Or(name, ".")
+	return place{location: location, init: []string{location}, shown: location, root: filepath.Join(s.work, name, repo.DirName)}
+}
+
+// folderWithBucket is a repository in a folder whose objects are in S3.
+func folderWithBucket(s *stage, name string) place {
+	p := folder(s, name)
+	prefix := "scripts/" + cmp.Or(name, "main")
+	query := url.Values{"endpoint": {s.s3}, "region": {testserver.Region}}
+	p.init = append(p.init, "--objects", "s3://e3-objects/"+prefix+"?"+query.Encode())
+	p.objects = s.s3 + "/e3-objects/" + prefix + "/objects"
+	return p
+}
+
+// shared is a repository in DynamoDB and S3. Those of a script have a table for themselves, because minidyn goes over the whole
+// table for each query.
+func shared(s *stage, name string) place {
+	path := "e3-" + s.script + "/" + cmp.Or(name, "main")
+	// The lease is long: many scripts run at a time, and a process that has ended on this machine is known to have.
+	query := url.Values{"endpoint": {s.dynamodb}, "region": {testserver.Region}, "lease": {"2m"}}
+	p := place{root: "dynamodb://" + path, objects: s.s3 + "/e3-shared/" + path + "/objects"}
+	p.location = p.root + "?" + query.Encode()
+	p.shown = quoted(p.location)
+	query.Set("bucket", "e3-shared")
+	query.Set("s3-endpoint", s.s3)
+	p.init = []string{p.root + "?" + query.Encode()}
+	return p
+}
+
+// setup gives a script its surroundings: the variables of its repository, and which that is for commands that name none.
+func (b *backend) setup(env *testscript.Env) error {
+	s := &stage{work: env.WorkDir, script: strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), dynamodb: b.dynamodb}
+	env.Values[stageKey{}] = s
+	if b.name != "folder" {
+		s.s3 = testserver.GoFakeS3At(b.t, func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) })
+		for _, v := range testserver.Env() {
+			name, value, _ := strings.Cut(v, "=")
+			env.Setenv(name, value)
+		}
+	}
+	p := b.locate(s, "")
+	env.Setenv(repo.CacheDirVariable, filepath.Join(s.work, ".cache"))
+	env.Setenv(repo.StateDirVariable, filepath.Join(s.work, ".state"))
+	env.Setenv("E3_REPO", "")
+	if b.name == "shared" {
+		env.Setenv("E3_REPO", p.location)
+	}
+	p.describe(env.Setenv, "REPO", "SHOWN", "PLACE")
+	env.Setenv("OBJECTS", p.objects)
+	return nil
+}
+
+// describe sets the variables by which scripts mean a repository; all but the first are regular expressions.
+func (p place) describe(set func(name, value string), location, shown, root string) {
+	set(location, p.location)
+	set(shown, regexp.QuoteMeta(p.shown))
+	set(root, regexp.QuoteMeta(p.root))
+}
+
+// newRepo is the command newrepo: e3 init, with what the backend needs.
+func (b *backend) newRepo(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) > 1 {
+		ts.Fatalf("usage: newrepo [name]")
+	}
+	s := ts.Value(stageKey{}).(*stage)
+	p := b.locate(s, "")
+	if len(args) == 1 {
+		p = b.locate(s, args[0])
+		p.describe(ts.Setenv, args[0], args[0]+"_shown", args[0]+"_place")
+	}
+	if err := ts.Exec("e3", append([]string{"init"}, p.init...)...); (err != nil) != neg {
+		ts.Fatalf("e3 init %s: %v", strings.Join(p.init, " "), err)
+	}
+}
+
+// elapse is the command of this name.
+func elapse(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: elapse <duration>")
+	}
+	d, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	ts.Value(stageKey{}).(*stage).ahead.Add(int64(d))
+}
+
+// is answers the conditions of scripts.
+func (b *backend) is(condition string) (bool, error) {
+	if !slices.Contains(allBackends, condition) {
+		return false, fmt.Errorf("unknown condition %q", condition)
+	}
+	return condition == b.name, nil
+}

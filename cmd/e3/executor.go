@@ -1,0 +1,201 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/dispatch"
+	"e3/internal/queue"
+	"e3/internal/repo"
+	"e3/internal/settings"
+	"e3/internal/slurm"
+	"e3/workspace"
+)
+
+// outstanding is how many executions of a run are out at a time.
+const outstanding = 1000
+
+// slurmQueue is the queue of what is submitted to Slurm: other workers are to leave it alone.
+const slurmQueue = "slurm"
+
+// runsOptions say where the tasks of a run are executed.
+type runsOptions struct {
+	executor string
+	queue    string
+	workers  bool
+
+	slurmArgs, slurmResources []string
+	slurmProgram              string
+}
+
+func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
+	f := cmd.Flags()
+	f.StringVar(&o.executor, "executor", "", "who executes tasks: local (this process), workers or slurm (default: the setting \"executor\", else local)")
+	f.BoolVar(&o.workers, "workers", false, "have tasks executed by workers: e3 worker; the same as --executor workers")
+	f.StringVar(&o.queue, "queue", "", "where workers find the tasks that name no queue (default: the setting \"queue\", else "+queue.DefaultQueue+")")
+	f.StringArrayVar(&o.slurmArgs, "slurm-args", nil, "further arguments of sbatch, as '--partition=long --account=me' (repeatable)")
+	f.StringArrayVar(&o.slurmResources, "slurm-resource", nil, "what Slurm calls a resource of tasks, as gpu=gpu:a100; gpu= does not ask for it (repeatable)")
+	f.StringVar(&o.slurmProgram, "slurm-program", "", "where Slurm's nodes find e3 (default: the path of this program)")
+	fromEnvironment(f, "executor", "queue", "slurm-args", "slurm-resource", "slurm-program")
+	fixedValues(cmd, "executor", settings.Executors()...)
+	a.completeQueues(cmd, "queue")
+}
+
+// chooseRuns finds out where the tasks of a workspace are executed: what the command line says, else the settings.
+func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOptions) (settings.Runs, error) {
+	if o.workers && o.executor != "" && o.executor != settings.Workers {
+		return settings.Runs{}, usagef("--workers and --executor %s exclude each other", o.executor)
+	}
+	said := settings.Runs{Executor: o.executor, Queue: o.queue}
+	if o.workers {
+		said.Executor = settings.Workers
+	}
+	if said.Executor != "" {
+		if err := oneOf("executor", said.Executor, settings.Executors()...); err != nil {
+			return said, err
+		}
+	}
+	if said.Queue != "" {
+		if err := queue.ValidName(said.Queue); err != nil {
+			return said, usagef("--queue: %v", err)
+		}
+	}
+	if said.Executor == settings.Local || said.Executor == settings.Slurm || said.Executor != "" && said.Queue != "" {
+		return said, nil
+	}
+	s, err := settings.Get(ctx, r.Records)
+	var damaged *settings.DamagedError
+	switch {
+	case errors.As(err, &damaged): // to be mended by who knows what it said; runs go on as if nothing had been said
+		a.notef("warning: %s; who executes tasks is not known: this process does, unless --executor says otherwise", printable(err.Error(), false))
+		s = &settings.Settings{}
+	case err != nil:
+		return said, err
+	}
+	set := s.RunsOf(ws)
+	return settings.Runs{Executor: cmp.Or(said.Executor, set.Executor), Queue: cmp.Or(said.Queue, set.Queue)}, nil
+}
+
+// chooseExecutor makes what executes the tasks of a run. done ends it.
+func (a *app) chooseExecutor(ctx context.Context, r *repo.Repo, location, ws string, o *startOptions, s *workspace.StartOptions) (done func(), err error) {
+	runs, err := a.chooseRuns(ctx, r, ws, &o.runs)
+	if err != nil {
+		return nil, err
+	}
+	e := repo.ExecutorOptions{Grace: o.grace, Full: s.Durability == workspace.Full}
+	var ends []func() error
+	done = func() {
+		for _, end := range slices.Backward(ends) {
+			if err := end(); err != nil {
+				a.notef("warning: %s", printable(err.Error(), false))
+			}
+		}
+	}
+	d := dispatch.Options{
+		Queue:      runs.Queue,
+		Fault:      func(err error) { a.notef("warning: %s", printable(err.Error(), false)) },
+		Unattended: func(j *queue.Job) { a.unattended(location, j) },
+	}
+	switch runs.Executor {
+	case settings.Slurm:
+		submitter, err := a.slurm(ctx, r, o)
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, submitter.Close)
+		d.Submitter, d.Queue = submitter, slurmQueue
+		fallthrough
+	case settings.Workers:
+		dispatcher := r.Dispatcher(d)
+		ends = append(ends, dispatcher.Close)
+		e.Remote, s.Outstanding = dispatcher, outstanding
+	}
+	if s.Executor, err = r.Executor(e); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// unattended says what to type where nobody takes a task.
+func (a *app) unattended(location string, j *queue.Job) {
+	words := []string{"e3", "worker", quoted(location)}
+	if j.Queue != queue.DefaultQueue {
+		words = append(words, "--queue", j.Queue)
+	}
+	if len(j.Labels) > 0 {
+		words = append(words, "--labels", quoted(strings.Join(j.Labels, ",")))
+	}
+	of, beside := "the tasks of queue "+j.Queue, ""
+	if asks := demandsText(j); asks != "" {
+		of = fmt.Sprintf("tasks of queue %s that ask for %s, as %s does", j.Queue, printable(asks, false), printable(jobName(j), false))
+	}
+	if j.Policy.Memory > 0 || len(j.Policy.Resources) > 0 {
+		beside = " (where it is given --memory or --resource, with as much)"
+	}
+	a.notef("No worker takes %s; start one with: %s%s", of, strings.Join(words, " "), beside)
+}
+
+// demandsText is what a job asks of its worker beside cores.
+func demandsText(j *queue.Job) string {
+	words := slices.Clone(j.Labels)
+	if j.Policy.Memory > 0 {
+		words = append(words, "memory="+size(j.Policy.Memory))
+	}
+	for _, a := range j.Policy.Resources {
+		words = append(words, a.Name+"="+strconv.FormatFloat(a.Value, 'g', -1, 64))
+	}
+	return strings.Join(words, ", ")
+}
+
+// slurm has Slurm start workers. These find the program and the repository where they are here.
+func (a *app) slurm(ctx context.Context, r *repo.Repo, o *startOptions) (*slurm.Submitter, error) {
+	program, err := o.runs.slurmProgram, error(nil)
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("find the program that Slurm is to start: %w", err)
+		}
+	}
+	so := slurm.Options{
+		Program: program, Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Resources: map[string]string{},
+		Warn: func(text string) { a.notef("warning: %s", printable(text, false)) },
+		// The worker's queue is its job's.
+		Env: slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "E3_QUEUE=") }),
+	}
+	for _, list := range o.runs.slurmArgs {
+		args, err := slurm.SplitArgs(list)
+		if err != nil {
+			return nil, usagef("--slurm-args: %v", err)
+		}
+		so.Args = append(so.Args, args...)
+	}
+	for _, text := range o.runs.slurmResources {
+		name, called, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, usagef("--slurm-resource is name=gres, not %q", text)
+		}
+		so.Resources[name] = called
+	}
+	if !repo.IsURL(r.Location) {
+		if so.Repo, err = repo.Find(r.Location); err != nil {
+			return nil, err
+		}
+	}
+	if !repo.IsURL(so.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
+		so.Logs = filepath.Join(so.Repo, "tmp", "slurm")
+	} else if cache := a.getenv(repo.CacheDirVariable); cache != "" {
+		so.Logs = filepath.Join(cache, "slurm")
+	} else if cache, err := os.UserCacheDir(); err == nil { // in most clusters they share the home
+		so.Logs = filepath.Join(cache, "e3", "slurm")
+	}
+	return slurm.New(ctx, so)
+}

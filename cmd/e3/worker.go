@@ -1,0 +1,381 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/manifest"
+	"e3/internal/queue"
+	"e3/internal/repo"
+	"e3/internal/worker"
+)
+
+type workerOptions struct {
+	queues, labels []string
+	limits         limitOptions
+	grace, lease   time.Duration
+	duration, idle time.Duration
+	metrics, job   string
+}
+
+func newWorker(a *app) *cobra.Command {
+	var o workerOptions
+	cmd := &cobra.Command{
+		Use:   "worker [repo]",
+		Short: "Execute the tasks of runs that ask for workers",
+		Long: `Execute what "e3 start --workers" wants executed, on this machine or another, until told to stop. A worker needs the
+repository, the programs that tasks call, and the variables that they are passed (pass_env, secrets): these are its own, not those of
+who starts the run. It executes what those want who can write to the repository.
+
+Ctrl-C, or TERM, ends it when what it runs has ended; a second one stops that too, and another worker does it again. A
+worker that is killed is missed: one that begins on the same machine within a lease goes on with its commands, otherwise they are
+stopped and done again elsewhere.
+
+It takes as many tasks at a time as fit into its cores, its memory and its resources (cpu, memory and resources of a task). A task
+with more cpu than there is gets all of it. A task that asks for more memory, or more of a resource, than was stated here is left to
+others, and so is one with labels that this worker lacks.`,
+		Example: `  e3 worker .
+  e3 worker . --queue gpu --labels a100 --resource gpu=2
+  e3 worker . --idle 10m --for 8h`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, _, err := a.positional(cmd, args, 0)
+			if err != nil {
+				return err
+			}
+			options, err := o.parse()
+			if err != nil {
+				return err
+			}
+			return a.worker(cmd.Context(), location, options, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.queues, "queue", nil, "take the tasks of this queue (repeatable, or with commas; default: "+queue.DefaultQueue+")")
+	f.StringSliceVar(&o.labels, "labels", nil, "what this worker has, for tasks that ask for it: gpu,avx512")
+	o.limits.flags(f)
+	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
+	f.DurationVar(&o.lease, "lease", 0, "after how long without a sign of life others take over (default: what the location says, or 15s)")
+	f.DurationVar(&o.duration, "for", 0, "take nothing more after this time, as 8h, and end")
+	f.DurationVar(&o.idle, "idle", 0, "end after so long without anything to do, as 10m")
+	f.StringVar(&o.metrics, "metrics-addr", "", "serve /metrics and /healthz at this port of this machine, or at host:port")
+	f.StringVar(&o.job, "job", "", "execute this job, <queue>/<id>, and end")
+	_ = f.MarkHidden("job") // it exists
+	fromEnvironment(f, "queue", "labels", "grace", "lease", "metrics-addr")
+	a.completeQueues(cmd, "queue")
+	return cmd
+}
+
+// parse turns the flags into what they mean.
+func (o *workerOptions) parse() (repo.WorkerOptions, error) {
+	l, err := o.limits.parse()
+	w := repo.WorkerOptions{Grace: o.grace, Options: worker.Options{
+		Queues: o.queues, Labels: o.labels, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Grace: o.grace,
+		For: o.duration, Idle: o.idle,
+	}}
+	if err != nil {
+		return w, err
+	}
+	for name, d := range map[string]time.Duration{"grace": o.grace, "for": o.duration, "idle": o.idle, "lease": o.lease} {
+		if d < 0 {
+			return w, usagef("--%s must not be negative", name)
+		}
+	}
+	if o.lease != 0 && (o.lease < repo.MinLease || o.lease > repo.MaxLease) {
+		return w, usagef("--lease is a time from %v to %v", repo.MinLease, repo.MaxLease)
+	}
+	if o.job != "" {
+		if len(o.queues) > 0 {
+			return w, usagef("--job and --queue exclude each other: the job names its queue")
+		}
+		name, id, err := queue.ParseRef(o.job)
+		if err != nil {
+			return w, usagef("--job: %v", err)
+		}
+		w.Queues, w.Job = []string{name}, id
+	}
+	if len(w.Queues) == 0 {
+		w.Queues = []string{queue.DefaultQueue}
+	}
+	for _, name := range w.Queues {
+		if err := queue.ValidName(name); err != nil {
+			return w, usagef("--queue: %v", err)
+		}
+	}
+	for _, label := range w.Labels {
+		if !manifest.ValidName(label) { // no task could ask for it
+			return w, usagef("--labels: %q is not a label: a letter, digit or '_', then letters, digits, '_' and '-', at most 64", label)
+		}
+	}
+	return w, nil
+}
+
+// worker works until it is told to stop. Where the lease is lost, because the store could not be reached or this process stood still, it begins
+// anew.
+func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions, flags *workerOptions) error {
+	drain, stop, end := heedSignals(ctx, o.Job != "")
+	defer end()
+	ctx = stop
+	o.Metrics = worker.NewMetrics()
+	if flags.metrics != "" {
+		s, err := worker.ServeMetrics(ctx, o.Metrics, flags.metrics)
+		if err != nil {
+			return usagef("--metrics-addr: %w", err)
+		}
+		defer s.Close()
+		a.workerSays(workerJSON{Type: "worker.metrics", Address: s.Addr}, "Metrics at http://"+s.Addr+"/metrics")
+	}
+	r := &reporter{a: a}
+	o.Report, o.Renew = r.event, renewSession
+	began, again := a.now(), false
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		if flags.duration > 0 {
+			if o.For = flags.duration - a.now().Sub(began); o.For <= 0 {
+				return nil
+			}
+		}
+		err := a.workOnce(ctx, drain, location, o, flags.lease, func() {
+			again, pause = true, time.Second
+			r.ready(&o)
+		})
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, worker.ErrRenew):
+			continue
+		case errors.Is(err, worker.ErrStopped):
+			return errInterrupted
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !again:
+			return err
+		}
+		r.is = false
+		a.workerSays(workerJSON{Type: "worker.lost", Message: err.Error()}, printable(err.Error(), false)+"; trying again")
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-drain:
+			t.Stop()
+			return nil
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// workOnce opens the repository and works for as long as the lease is held.
+func (a *app) workOnce(ctx context.Context, drain <-chan struct{}, location string, o repo.WorkerOptions, lease time.Duration, begun func()) error {
+	r, err := a.openFor(ctx, location, lease)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := r.Sweep(ctx); err != nil {
+		return fmt.Errorf("clean up after dead processes: %w", err)
+	}
+	w, err := r.Worker(o)
+	if err != nil {
+		return err
+	}
+	begun()
+	runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4)) // the cores are the commands'
+	return w.Run(ctx, drain)
+}
+
+// heedSignals tells of the first signal by closing drain, and of the second by ending the context; with atOnce of the first, too. A third kills
+// this process.
+func heedSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop context.Context, end func()) {
+	ended := make(chan struct{})
+	drained := make(chan struct{})
+	stop, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(signals)
+		n, done := 0, ctx.Done()
+		if ctx.Err() != nil {
+			n = 1
+		}
+		for told := false; ; {
+			if n > 0 && !told {
+				told = true
+				close(drained)
+			}
+			if n > 1 || n > 0 && atOnce {
+				cancel(errInterrupted)
+				return
+			}
+			select {
+			case <-signals:
+				n++
+			case <-done:
+				done = nil
+				if !errors.Is(context.Cause(ctx), errInterrupted) { // else it was the same signal
+					n++
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return drained, stop, func() {
+		close(ended)
+		cancel(nil)
+	}
+}
+
+// workerJSON is what a worker tells programs, a line each.
+type workerJSON struct {
+	Type    string   `json:"type"`
+	Time    *string  `json:"time"`
+	Queues  []string `json:"queues,omitempty"`
+	Labels  []string `json:"labels,omitempty"`
+	Cores   int      `json:"cores,omitempty"`
+	Address string   `json:"address,omitempty"`
+	Running int      `json:"running,omitempty"`
+	Message string   `json:"message,omitempty"`
+
+	Job       string  `json:"job,omitempty"`
+	Run       string  `json:"run,omitempty"`
+	Workspace string  `json:"workspace,omitempty"`
+	Task      string  `json:"task,omitempty"`
+	Step      string  `json:"step,omitempty"`
+	Attempt   int64   `json:"attempt,omitempty"` // of the command in its run
+	Claim     int64   `json:"claim,omitempty"`   // of the job: greater than 1 where workers were lost
+	Execution string  `json:"execution,omitempty"`
+	State     string  `json:"state,omitempty"`
+	Reason    string  `json:"reason,omitempty"`
+	ExitCode  int64   `json:"exitCode,omitempty"`
+	Duration  int64   `json:"ms,omitempty"`
+	Again     *string `json:"again,omitempty"`
+}
+
+// workerSays says something to a program, or to the person.
+func (a *app) workerSays(doc workerJSON, text string) {
+	if !a.json {
+		a.notef("%s", text)
+		return
+	}
+	if doc.Time == nil {
+		doc.Time = moment(a.now())
+	}
+	if err := a.document(doc, false); err != nil {
+		a.notef("e3: %s", printable(err.Error(), false))
+	}
+}
+
+// renewSession is after how long a worker that has nothing to do begins a new session.
+const renewSession = time.Hour
+
+// reporter tells what a worker does.
+type reporter struct {
+	a  *app
+	is bool // ready, and has said so
+}
+
+// ready says that a worker waits for tasks, unless that was said and nothing has happened since.
+func (r *reporter) ready(o *repo.WorkerOptions) {
+	if r.is {
+		return
+	}
+	r.is = true
+	text := fmt.Sprintf("Waiting for tasks of %s %s, %s", map[bool]string{true: "queue", false: "queues"}[len(o.Queues) == 1], strings.Join(o.Queues, ", "), plural(int64(o.Concurrency), "core"))
+	if len(o.Labels) > 0 {
+		text += ", " + printable(strings.Join(o.Labels, ", "), false)
+	}
+	r.a.workerSays(workerJSON{Type: "worker.ready", Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
+}
+
+func (r *reporter) event(e worker.Event) {
+	doc := workerJSON{Type: string(e.Type), Time: moment(e.Time), Message: e.Message, Running: e.Running, Again: moment(e.Again)}
+	switch e.Type {
+	case worker.Draining:
+		doc.Type = "worker.draining"
+	case worker.Fault:
+		doc.Type = "worker.fault"
+	}
+	if j := &e.Job; j.ID != "" {
+		doc.Job, doc.Run, doc.Workspace, doc.Task, doc.Step = j.Ref(), j.Run, j.Workspace, j.Task, j.Step
+		doc.Attempt, doc.Claim, doc.Execution = j.Attempt, j.Attempts, j.Execution
+	}
+	if e.Type == worker.JobEnded {
+		doc.State, doc.Reason, doc.ExitCode, doc.Duration = e.Result.State.String(), string(e.Result.Reason), e.Result.ExitCode, e.Result.Duration.Milliseconds()
+		doc.Message = cmp.Or(doc.Message, e.Result.Message)
+	}
+	r.a.workerSays(doc, workerText(&e))
+}
+
+// workerText is the line for a person.
+func workerText(e *worker.Event) string {
+	name := ""
+	if j := &e.Job; j.ID != "" {
+		name = printable(j.Workspace+"."+j.Task, false) + "  "
+	}
+	message := printable(e.Message, false)
+	switch e.Type {
+	case worker.JobBegun:
+		return name + "begun" + ofClaim(&e.Job)
+	case worker.JobAdopted:
+		return name + "goes on here; it was begun by " + message
+	case worker.JobEnded:
+		return name + endedText(e)
+	case worker.JobGiven:
+		return name + "given back: " + message
+	case worker.JobLost:
+		return name + "lost: " + message
+	case worker.Draining:
+		if e.Running == 0 {
+			return "Ending"
+		}
+		return fmt.Sprintf("Taking nothing more; waiting for %s. Again to stop now", plural(int64(e.Running), "task"))
+	}
+	return "warning: " + name + message
+}
+
+// ofClaim says how often a job was begun before, if it was.
+func ofClaim(j *queue.Job) string {
+	if j.Attempts > 1 {
+		return fmt.Sprintf(", for the %s time", ordinal(j.Attempts))
+	}
+	return ""
+}
+
+func ordinal(n int64) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprintf("%d%s", n, suffix)
+}
+
+func endedText(e *worker.Event) string {
+	res := &e.Result
+	switch {
+	case e.Succeeded():
+		return "succeeded in " + elapsed(res.Duration)
+	case e.Cancelled:
+		return "cancelled"
+	case res.Message != "":
+		return "failed: " + printable(res.Message, false)
+	}
+	return fmt.Sprintf("failed with exit code %d after %s", res.ExitCode, elapsed(res.Duration))
+}

@@ -1,0 +1,83 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"e3/internal/queue"
+	"e3/objectstore"
+)
+
+// JobRoots enumerates what the jobs of queues need that are not finished: the task object, and the inputs with their content. Any of it may
+// be missing: then the job fails. The run that has put a job there may be gone.
+func (s *Stores) JobRoots(ctx context.Context, sink Sink) error {
+	shapes := map[objectstore.Hash]TaskShape{} // runs have many jobs of few tasks, or few jobs
+	q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
+	for j, err := range q.Unfinished(ctx) {
+		if errors.Is(err, queue.ErrMalformed) {
+			err = sink.RecordFault(&Fault{Owner: Owner{Kind: AJob}, Err: &RecordError{Record: "of a job", Err: err}})
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.jobRoots(ctx, &j, shapes, sink); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxShapes bounds how many tasks are remembered.
+const maxShapes = 1 << 12
+
+func (s *Stores) jobRoots(ctx context.Context, j *queue.Job, shapes map[objectstore.Hash]TaskShape, sink Sink) error {
+	owner := Owner{Kind: AJob, Name: j.Workspace, ID: j.Ref(), Role: "task"}
+	malformed := func(err error) error {
+		return sink.RecordFault(&Fault{Owner: owner, Err: &RecordError{Record: "of job " + j.Ref(), Err: err}})
+	}
+	task, err := objectstore.ParseHash(j.TaskHash)
+	if err != nil {
+		return malformed(err)
+	}
+	shape, known := shapes[task]
+	if !known {
+		if shape, err = TaskShapeOf(ctx, s.Objects, task); err != nil {
+			return err
+		}
+		if len(shapes) >= maxShapes {
+			clear(shapes)
+		}
+		shapes[task] = shape
+	}
+	if err := sink.Root(Root{Ref: Ref{Task, task}, Weak: true, Owner: owner, followed: shape.leaf}); err != nil {
+		return err
+	}
+	owner.Role = "input"
+	for i, text := range j.Inputs {
+		h, err := objectstore.ParseHash(text)
+		if err != nil {
+			return malformed(err)
+		}
+		if err := sink.Root(Root{Ref: Ref{shape.input(i), h}, Weak: true, Owner: owner}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// input is the kind of an input with its content.
+func (s *TaskShape) input(i int) Kind {
+	if !s.leaf {
+		return FileOrDir // nobody knows
+	}
+	for _, dir := range s.Dirs {
+		if dir == i {
+			return Dir
+		}
+	}
+	return File
+}
