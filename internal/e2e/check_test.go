@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/block"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/internal/repo"
@@ -26,6 +27,7 @@ import (
 	"e3/internal/settings"
 	"e3/internal/value"
 	"e3/objectstore"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -58,6 +60,8 @@ type tolerated struct {
 	// Processes were killed, and nobody has cleaned up after them: runs and executions have no end, files that they
 	// were making are left.
 	killed bool
+	// Processes have lost their leases: there are executions of which only is known that they can have no success any more.
+	fenced bool
 }
 
 // check fails the test if the repository is not whole.
@@ -84,7 +88,7 @@ func checkBut(t testing.TB, root string, but tolerated) (objects, reached map[st
 }
 
 func (c *checker) run() error {
-	r, err := repo.Open(c.root, repo.Options{})
+	r, err := repo.Open(context.Background(), c.root, repo.Options{})
 	if err != nil {
 		return err
 	}
@@ -101,6 +105,7 @@ func (c *checker) run() error {
 	c.events()
 	c.pins()
 	c.cancels()
+	c.blocks()
 	c.settings()
 	c.index()
 	if !c.killed {
@@ -118,7 +123,7 @@ func (c *checker) folders() {
 	if err != nil {
 		c.fault("%v", err)
 	}
-	known := []string{"format.json", "objects", "packages", "workspaces", "executions", "dataflows", "events", "settings", "tombstones", "pins", "cancels", "index", "locks", "tmp"}
+	known := []string{"format.json", "objects", "packages", "workspaces", "executions", "dataflows", "events", "settings", "tombstones", "pins", "cancels", "blocks", "queue", "index", "locks", "tmp"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
 			c.fault("%s is no part of a repository", e.Name())
@@ -353,6 +358,9 @@ func (c *checker) packages() {
 
 func (c *checker) workspaces() {
 	c.files("workspaces", func(rel string, _ fs.FileInfo) {
+		if strings.Contains(rel, "~/") {
+			return // what a shared one says of its deployment
+		}
 		where := "workspace " + strings.TrimSuffix(rel, ".beast2")
 		ws, err := record.DecodeWorkspaceState(c.readFile("workspaces", rel))
 		if err != nil {
@@ -424,7 +432,7 @@ func (c *checker) executions() {
 
 // executionFiles are the files that an execution may have.
 var executionFiles = []string{
-	"status.beast2", "output", "stdout.txt", "stderr.txt", "detail.beast2", "rejected.beast2", "metadata.beast2", "provenance.beast2", "log~",
+	"status.beast2", "output", "stdout.txt", "stderr.txt", "detail.beast2", "rejected.beast2", "metadata.beast2", "provenance.beast2", "log~", "job",
 }
 
 func (c *checker) execution(rel string) {
@@ -464,7 +472,9 @@ func (c *checker) execution(rel string) {
 	if executions.InputsHash(hashes).String() != inputs {
 		c.fault("%s: its inputs do not hash to its folder", where)
 	}
-	if d, err := record.DecodeDetail(c.readFile("executions", rel+"/detail.beast2")); err != nil {
+	if c.fenced && s.State == record.Error && (strings.HasSuffix(s.Message, "(stale execution)") && !has["detail.beast2"] || c.gaveUp(rel)) {
+		// nobody knows what it was about to be
+	} else if d, err := record.DecodeDetail(c.readFile("executions", rel+"/detail.beast2")); err != nil {
 		if !c.torn {
 			c.fault("%s: %v", where, err)
 		}
@@ -494,6 +504,16 @@ func (c *checker) execution(rel string) {
 		}
 	}
 	// An output beside anything else is left of a success for whose record there was no room.
+}
+
+// gaveUp tells whether somebody has given up an execution of which there was no record yet.
+func (c *checker) gaveUp(rel string) bool {
+	data, err := os.ReadFile(filepath.Join(c.root, "executions", rel, "detail.beast2"))
+	if err != nil {
+		return false
+	}
+	d, err := record.DecodeDetail(data)
+	return err == nil && d.Attempt == 0 && d.Reason != ""
 }
 
 // output looks at what an execution of a task has made.
@@ -576,6 +596,19 @@ func (c *checker) cancels() {
 	c.files("cancels", func(rel string, _ fs.FileInfo) {
 		if _, err := record.DecodeCancellation(c.readFile("cancels", rel)); err != nil || !strings.HasSuffix(rel, ".rec") {
 			c.fault("cancels/%s: %v", rel, err)
+		}
+	})
+}
+
+// blocks demands that nobody is waited for, as nothing runs.
+func (c *checker) blocks() {
+	c.files("blocks", func(rel string, _ fs.FileInfo) {
+		ws, name, _ := strings.Cut(strings.TrimSuffix(rel, ".rec"), "/")
+		b, err := block.Decode(refstore.Record{
+			Key: refstore.Key{Partition: "BLOCK/" + ws, Sort: strings.ReplaceAll(name, "%2F", "/")}, Value: c.readFile("blocks", rel),
+		})
+		if err != nil || !strings.HasSuffix(rel, ".rec") || b.Status == block.Pending && !c.killed {
+			c.fault("blocks/%s: %s, %v", rel, b.Status, err)
 		}
 	})
 }

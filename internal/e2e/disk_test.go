@@ -74,6 +74,7 @@ func (f filler) free() {
 func TestFullDisk(t *testing.T) {
 	for _, kind := range []string{"tmpfs", "ext4"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			v := newVolume(t, kind, "16")
 			rnd := random(t)
 			rounds := 20

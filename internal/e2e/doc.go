@@ -6,5 +6,6 @@
 // say so when they skip. E3_E2E_KILLS is how many kill points TestKillAnywhere and TestKillArchives try,
 // E3_E2E_TORTURE how long TestTorture lasts, E3_E2E_ENTRIES how many entries TestZipBombs makes, E3_E2E_SEED repeats their random
 // choices, E3_E2E_KEEP keeps the folders of
-// tests that fail, and E3_E2E_PROGRAM tests a program that is built already.
+// tests that fail, and E3_E2E_PROGRAM tests a program that is built already. E3_TEST_SCHEDULES is how many
+// schedules TestFaultSchedules plays (50; nightly 1000), E3_TEST_SEED repeats their choices, and E3_E2E_NAMESPACES=0 has machines be processes for root too.
 package e2e

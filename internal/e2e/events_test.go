@@ -184,6 +184,23 @@ func notified(pid int) bool {
 	return false
 }
 
+// killedRun kills a start of the quick graph once its events are written, which makes it the n-th run of ws.
+func (p *project) killedRun(ws string, n int, command ...string) {
+	p.t.Helper()
+	p.write("e3.yaml", strings.Replace(quickGraph, "run: '", "run: 'sleep 30; ", 1))
+	x := p.spawn(command...)
+	x.waitLine("task.started")
+	eventually(p.t, patience, "the events are written", func() string {
+		if runs, lines := p.logs(ws); len(runs) < n || len(lines[runs[n-1]]) < 4 {
+			return "they are not"
+		}
+		return ""
+	})
+	x.kill(true)
+	noStrays(p.t, p.dir, x.cmd.Process.Pid)
+	p.write("e3.yaml", quickGraph)
+}
+
 // TestFollowers has many followers, some of them without file notification, beside runs that complete, fail, are cancelled and
 // are killed, with torn lines left behind: each gets every line of the logs once, in order and soon.
 func TestFollowers(t *testing.T) {
@@ -478,18 +495,7 @@ func TestDamagedLogs(t *testing.T) {
 				p.write("a.txt", "beta\n")
 				p.start(0)
 				if which == "killed" {
-					p.write("e3.yaml", strings.Replace(quickGraph, "run: '", "run: 'sleep 30; ", 1))
-					x := p.spawn("start", ".", "flow", "--json")
-					x.waitLine("task.started")
-					eventually(t, patience, "the events are written", func() string {
-						if runs, lines := p.logs("flow"); len(runs) < 3 || len(lines[runs[2]]) < 4 {
-							return "they are not"
-						}
-						return ""
-					})
-					x.kill(true)
-					noStrays(t, p.dir, x.cmd.Process.Pid)
-					p.write("e3.yaml", quickGraph)
+					p.killedRun("flow", 3, "start", ".", "flow", "--json")
 				}
 				runs, lines := p.logs("flow")
 				run := runs[len(runs)-1]
@@ -695,18 +701,7 @@ func TestRetention(t *testing.T) {
 	f.sees(t, all)
 
 	// A run that is killed has not ended: its events are needed.
-	p.write("e3.yaml", strings.Replace(quickGraph, "run: '", "run: 'sleep 30; ", 1))
-	x := p.spawn("start", "-f", "e3.yaml", "--json", "third")
-	x.waitLine("task.started")
-	eventually(t, patience, "the events are written", func() string {
-		if runs, lines := p.logs("third"); len(runs) < 1 || len(lines[runs[0]]) < 4 {
-			return "they are not"
-		}
-		return ""
-	})
-	x.kill(true)
-	noStrays(t, p.dir, x.cmd.Process.Pid)
-	p.write("e3.yaml", quickGraph)
+	p.killedRun("third", 1, "start", "-f", "e3.yaml", "--json", "third")
 	killed, _ := p.logs("third")
 
 	yesterday()

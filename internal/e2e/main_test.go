@@ -7,9 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"e3/internal/runner"
+	"e3/internal/testserver"
 )
 
 // program is the e3 binary under test, built once by TestMain.
@@ -25,7 +29,13 @@ var lookAtSources = sync.OnceFunc(func() {
 	}
 })
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+func TestMain(m *testing.M) {
+	runner.Main() // in the process that runs the tasks of tests that execute some themselves, this never returns
+	if ahead := os.Getenv(aheadVariable); ahead != "" {
+		os.Exit(skewedProcess(ahead, os.Args[1:]))
+	}
+	os.Exit(buildAndRun(m))
+}
 
 func buildAndRun(m *testing.M) int {
 	// Tasks and other users must be able to reach what the tests make.
@@ -39,6 +49,10 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	for _, v := range testserver.Env() { // for shared repositories that these tests open themselves
+		name, value, _ := strings.Cut(v, "=")
+		os.Setenv(name, value)
+	}
 	if program = os.Getenv("E3_E2E_PROGRAM"); program != "" {
 		return m.Run()
 	}

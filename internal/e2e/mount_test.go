@@ -90,7 +90,19 @@ func (v *volume) cutPower(journal bool) {
 func (v *volume) restore() {
 	v.t.Helper()
 	v.unmount()
-	v.run("mount", "-o", "loop", v.image, v.dir)
+	// Mount namespaces that others have made meanwhile keep the file system alive, as it was cut off: then its successor is on
+	// another device.
+	if out, err := exec.Command("losetup", "--associated", v.image).Output(); err != nil || len(out) > 0 {
+		old := v.image
+		v.image += "+"
+		v.run("cp", "--sparse=always", old, v.image)
+		v.run("rm", old)
+	}
+	options := "loop"
+	if v.kind == "xfs" {
+		options += ",nouuid"
+	}
+	v.run("mount", "-o", options, v.image, v.dir)
 }
 
 // remount changes how the volume is mounted: "ro" or "rw".

@@ -46,6 +46,7 @@ func powerCuts(t *testing.T, test func(t *testing.T, v *volume, journal bool)) {
 				if _, err := exec.LookPath("xfs_io"); err != nil {
 					t.Skip("install xfsprogs: power is cut with xfs_io")
 				}
+				t.Parallel() // most of the time nothing is computed
 				test(t, newVolume(t, kind, "320"), journal)
 			})
 		}

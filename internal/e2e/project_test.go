@@ -5,14 +5,17 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,6 +44,9 @@ type project struct {
 	dir string
 	env []string
 	uid int // whom e3 runs as; 0: whoever runs the tests
+
+	enter    []string // the command by which e3 gets to a machine of its own; none: it runs on this one
+	location string   // where the repository is, as this process reaches it; "": beside the package file
 }
 
 // newProject makes a project in a folder of its own, which everybody can enter.
@@ -152,16 +158,20 @@ type process struct {
 	stderr bytes.Buffer
 	lines  chan string // of standard output; closed at its end
 	ended  chan struct{}
+	inner  bool // e3 is the child of what was started
 
 	mu     sync.Mutex
 	stdout []string
 	err    error
+	over   time.Time // when it had ended
 }
 
 // spawn starts e3 in the project's folder.
 func (p *project) spawn(args ...string) *process {
 	p.t.Helper()
-	return p.spawnCommand(append([]string{program}, args...)...)
+	x := p.spawnCommand(slices.Concat(p.enter, []string{program}, args)...)
+	x.inner = len(p.enter) > 0
+	return x
 }
 
 // spawnCommand starts a command in the project's folder: e3, or what becomes it.
@@ -204,17 +214,36 @@ func (x *process) collect(out io.Reader) {
 	close(x.lines)
 	err := x.cmd.Wait()
 	x.mu.Lock()
-	x.err = err
+	x.err, x.over = err, time.Now()
 	x.mu.Unlock()
 	close(x.ended)
+}
+
+// pid is the process of e3 itself. Of one that is entered it is known once it is there.
+func (x *process) pid() int {
+	pid := x.cmd.Process.Pid
+	for x.inner {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil {
+			break // it has ended
+		}
+		if child, err := strconv.Atoi(strings.TrimSpace(string(children))); err == nil {
+			return child
+		}
+		select {
+		case <-x.ended:
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return pid
 }
 
 // kill ends e3, or its process group, at once, and waits until it is gone.
 func (x *process) kill(group bool) {
 	x.t.Helper()
-	pid := x.cmd.Process.Pid
+	pid := x.pid()
 	if group {
-		pid = -pid
+		pid = -x.cmd.Process.Pid
 	}
 	syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
 	x.wait()
@@ -244,19 +273,28 @@ func (x *process) waitLine(text string) {
 // wait returns how e3 ended.
 func (x *process) wait() result {
 	x.t.Helper()
-	select {
-	case <-x.ended:
-	case <-time.After(patience):
-		syscall.Kill(x.cmd.Process.Pid, syscall.SIGQUIT) // shows where it hangs
-		select {
-		case <-x.ended:
-		case <-time.After(10 * time.Second):
-			syscall.Kill(x.cmd.Process.Pid, syscall.SIGKILL)
-			<-x.ended
-		}
+	if !x.endsIn(patience) {
 		x.t.Fatalf("e3 did not end in %v:\n%s", patience, x.result().text())
 	}
 	return x.result()
+}
+
+// endsIn waits for the end of e3, and makes one in time, which shows where it hangs.
+func (x *process) endsIn(limit time.Duration) bool {
+	select {
+	case <-x.ended:
+		return true
+	case <-time.After(limit):
+	}
+	pid := x.pid()
+	syscall.Kill(pid, syscall.SIGQUIT)
+	select {
+	case <-x.ended:
+	case <-time.After(10 * time.Second):
+		syscall.Kill(pid, syscall.SIGKILL)
+		<-x.ended
+	}
+	return false
 }
 
 // A result is how an e3 ended and what it said.
@@ -342,10 +380,19 @@ func (p *project) start(want int, args ...string) result {
 	return r
 }
 
+// getenv is the environment in which this process opens the repository: what it keeps of a shared one is its own.
+func (p *project) getenv(name string) string {
+	switch name {
+	case repo.CacheDirVariable, repo.StateDirVariable:
+		return p.path("looker")
+	}
+	return os.Getenv(name)
+}
+
 // open opens the repository for looking.
 func (p *project) open() *repo.Repo {
 	p.t.Helper()
-	r, err := repo.Open(p.repository(), repo.Options{})
+	r, err := repo.Open(context.Background(), cmp.Or(p.location, p.repository()), repo.Options{Getenv: p.getenv})
 	if err != nil {
 		p.t.Fatal(err)
 	}
