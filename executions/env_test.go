@@ -100,12 +100,14 @@ func TestEnvironment(t *testing.T) {
 func TestEnvironmentOverrides(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Path = "/usr/bin:/bin" })
 	l.env["TZ"], l.env["LANG"], l.env["E3_EXECUTION"] = "Europe/Berlin", "de_DE.UTF-8", "another's"
+	l.env["E3_STEP"] = "another's"
 	task := printEnv()
 	task.Env = []record.EnvVar{{Name: "LANG", Value: "fr_FR.UTF-8"}, {Name: "PATH", Value: "/bin:/usr/bin"}, {Name: "HOME", Value: "/nowhere"}}
 	req := l.request(task)
-	req.Policy = &record.Policy{PassEnv: []string{"TZ", "LANG", "E3_EXECUTION"}}
+	req.Policy = &record.Policy{PassEnv: []string{"TZ", "LANG", "E3_EXECUTION", "E3_STEP"}}
+	req.Step = "resume:b"
 	got := environment(t, l, req)
-	want := []string{"E3_EXECUTION=(id)", "HOME=/nowhere", "LANG=fr_FR.UTF-8", "PATH=/bin:/usr/bin", "TMPDIR=(private)", "TZ=Europe/Berlin", "out=d"}
+	want := []string{"E3_EXECUTION=(id)", "E3_STEP=resume:b", "HOME=/nowhere", "LANG=fr_FR.UTF-8", "PATH=/bin:/usr/bin", "TMPDIR=(private)", "TZ=Europe/Berlin", "out=d"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

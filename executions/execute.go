@@ -105,6 +105,7 @@ type Request struct {
 	RunID      string // for the record, as the next two
 	Workspace  string
 	Name       string
+	Step       string  // of the task: "", or "resume:<block>", which its command finds in E3_STEP: somebody has approved it
 	Force      bool    // run even if the answer is known, and wait for nobody
 	Looked     *Answer // what a lookup of the key has found, without a hit, since there was any attempt of the caller's; nil: none was made
 	// Admit, if set, is asked before the command starts and released when it has ended, and
@@ -116,7 +117,6 @@ type Request struct {
 
 	// What follows is for executions that are made for a job of a queue: Remote makes jobs of requests, Make and Adopt work on them.
 
-	Step     string // of the task: "", or "resume:<block>"
 	Job      string // "<queue>/<job>" that this is made for, kept with the record of a command that lives long
 	Identity string // of this attempt at the job, by which the supervisor of a worker that has died names it
 	Host     string // of the run's process; "" where that is this one

@@ -46,6 +46,9 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 		}
 		env = append(env, out.Name+"="+out.Path)
 	}
+	if a.req.Step != "" {
+		env = append(env, "E3_STEP="+a.req.Step)
+	}
 	return lastOfEach(append(env, marker(a.id))), a.box.ready()
 }
 

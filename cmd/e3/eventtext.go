@@ -138,7 +138,7 @@ func eventWords(e *events.Event) string {
 		}
 		return attempt + "failed: " + why + took
 	case events.TaskRetryScheduled:
-		text := fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)))
+		text := followingAttempt(d)
 		if d.Memory > 0 {
 			text += " with " + size(d.Memory) + " of memory"
 		}
@@ -195,4 +195,12 @@ func endWords(t events.Type, d *events.Data) string {
 		text += ": " + counts(record.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped})
 	}
 	return text
+}
+
+// followingAttempt says of a retry that is scheduled which attempt it is, and when.
+func followingAttempt(d *events.Data) string {
+	if d.DelayMs == 0 {
+		return fmt.Sprintf("attempt %d at once", d.Attempt)
+	}
+	return fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)))
 }

@@ -49,7 +49,7 @@ func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
 			}
 		case events.TaskRetryScheduled:
 			if e.Data.Attempt >= from {
-				l.a.notef("[attempt %d in %s]", e.Data.Attempt, elapsed(events.Milliseconds(e.Data.DelayMs)))
+				l.a.notef("[%s]", followingAttempt(e.Data))
 			}
 		case events.TaskDeferred:
 			if e.Execution != "" {

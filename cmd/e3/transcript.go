@@ -115,7 +115,7 @@ func (t *transcript) event(e events.Event) {
 		if d.Memory > 0 {
 			more = " with " + size(d.Memory) + " of memory"
 		}
-		t.task("retry", t.style.yellow, e.Task, fmt.Sprintf(" (attempt %d in %s%s)", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)), more))
+		t.task("retry", t.style.yellow, e.Task, " ("+followingAttempt(d)+more+")")
 	case events.TaskSkipped:
 		t.ended(e.Task)
 		t.task("skip", t.style.dim, e.Task, fmt.Sprintf(" (%s failed)", printable(d.Because, false)))

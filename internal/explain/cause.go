@@ -46,6 +46,7 @@ const (
 // How an execution ended.
 const (
 	ExitCode  Kind = "exit code"
+	Suspended Kind = "suspended" // and nobody has approved it since
 	Signal    Kind = "signal"
 	TimedOut  Kind = "timeout"
 	Cancelled Kind = "cancelled"

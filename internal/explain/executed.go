@@ -454,6 +454,8 @@ func (x *explaining) failureOf(a *history.Attempt) *Failure {
 	switch {
 	case a.Status == history.Running:
 		f.Kind, f.Text = RunsNow, "has not ended"
+	case a.Status == history.Failed && a.Reason == string(executions.ReasonSuspended):
+		f.Kind, f.Text = Suspended, fmt.Sprintf("suspended itself with exit code %d, for somebody to approve", a.ExitCode)
 	case a.Status == history.Failed:
 		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
 	case a.Status == history.Interrupted, a.Status == history.Unfinished, a.Reason == "crashed", strings.Contains(a.Message, "no longer running (stale execution)"):
