@@ -6,7 +6,7 @@
 //	go run ./bench -run null   only measurements whose name contains "null"
 //
 // Each figure is a median of interleaved rounds, so that both sides see the same
-// machine. A ratio says more than a time: see doc/design.md for the targets.
+// machine. A ratio says more than a time: see CHANGELOG.md for the targets.
 package main
 
 import (

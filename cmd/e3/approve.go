@@ -24,8 +24,8 @@ func newApprove(a *app) *cobra.Command {
 command has suspended itself, by ending with its "suspend" code. The run that waits, in another terminal or elsewhere, hears of
 it and goes on. See what waits with: e3 status
 
-To approve again changes nothing. What was rejected, or whose run has ended, cannot be approved any more: the next start asks
-again. Exit code 2 says that the task does not wait, 1 that it was decided otherwise. Reject with: e3 reject <workspace>.<task>`,
+To approve again changes nothing. A task that was rejected, or whose run has ended, can no longer be approved: the next start
+asks again. Exit code 2: it does not wait; 1: it was rejected, or its run has ended. Reject with: e3 reject <workspace>.<task>`,
 		Example: `  e3 approve . prod.release
   e3 approve . prod.release --note "checked the figures"`,
 		ValidArgsFunction: a.completeDeferred,
@@ -41,7 +41,7 @@ again. Exit code 2 says that the task does not wait, 1 that it was decided other
 			return a.decide(cmd.Context(), location, ws, path.Name, block.Resolution{Approve: true, Note: note})
 		},
 	}
-	cmd.Flags().StringVar(&note, "note", "", "why, for those who look at the run")
+	whyFlags(cmd.Flags(), &note, "note", "reason", "the run")
 	return cmd
 }
 

@@ -56,7 +56,7 @@ request stands, and a process that was only stopped ends its run when it goes on
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.reason, "reason", "", "why, for those who look at the run")
+	whyFlags(f, &o.reason, "reason", "note", "the run")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until the run has ended")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for the end of the run; 0: for ever")
 	return cmd

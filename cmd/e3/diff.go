@@ -33,13 +33,13 @@ and how they ended, outputs, metrics (outputs marked "kind: metrics", compared b
 With one side, a run is compared with its workspace as it is now, and a workspace's latest run with what the next start would
 see. In B the workspace may be left out where it is that of A: @, @-1, @next.
 
-Durations are shown, but are no difference; nor is whether a result came from the cache. What was kept of neither side any more,
-or cannot be known before it is run, is said where it stands. Nothing is written. With --exit-code the exit code is 1 where
+Durations are shown, but are no difference; nor is whether a result came from the cache. What neither side has kept, or nobody can
+know before a run, is marked as such. Nothing is written. With --exit-code the exit code is 1 where
 something differs or cannot be compared, as that of "git diff".`,
-		Example: `  e3 diff . prod                 the latest run, and what the next start would see
-  e3 diff . prod@-1 @            the latest run and the one before
-  e3 diff . prod@018f prod       a run and the workspace now
-  e3 diff . prod staging         two workspaces
+		Example: `  e3 diff . prod                 # the latest run, and what the next start would see
+  e3 diff . prod@-1 @            # the latest run and the one before
+  e3 diff . prod@018f prod       # a run and the workspace now
+  e3 diff . prod staging         # two workspaces
   e3 diff . prod@ --exit-code && echo unchanged since`,
 		ValidArgsFunction: a.completeWorkspace,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -168,8 +168,10 @@ func (a *app) slurm(ctx context.Context, r *repo.Repo, o *startOptions) (*slurm.
 	so := slurm.Options{
 		Program: program, Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Resources: map[string]string{},
 		Warn: func(text string) { a.notef("warning: %s", printable(text, false)) },
-		// The worker's queue is its job's.
-		Env: slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "E3_QUEUE=") }),
+		// The worker's queue is its job's, and several on a node cannot serve one address.
+		Env: slices.DeleteFunc(os.Environ(), func(v string) bool {
+			return strings.HasPrefix(v, "E3_QUEUE=") || strings.HasPrefix(v, "E3_METRICS_ADDR=")
+		}),
 	}
 	for _, list := range o.runs.slurmArgs {
 		args, err := slurm.SplitArgs(list)

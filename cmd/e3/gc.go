@@ -12,6 +12,7 @@ import (
 
 	"e3/gc"
 	"e3/internal/human"
+	"e3/internal/queue"
 	"e3/internal/repo"
 	"e3/objectstore"
 )
@@ -94,6 +95,11 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 	}
 	if err := r.OwnsObjects(ctx); err != nil {
 		return nil, err
+	}
+	if !o.DryRun {
+		if _, err := r.Queue().Clean(ctx, a.now().Add(-queue.Keep)); err != nil {
+			return nil, err
+		}
 	}
 	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
 	return gc.Collect(ctx, s, o)

@@ -10,10 +10,10 @@ func topics() []*cobra.Command {
     0  done
     1  a task failed, or an error that has no code of its own
     2  a mistake in the command line or in the package file
-   10  no repository
-   11  busy: another process runs or changes the workspace
-   12  integrity: an object or record is damaged or gone, an export is not signed as it must be
-  124  the first task that failed ran into its timeout
+   10  no repository, or one of a newer e3
+   11  busy: another process holds the workspace or collects garbage, or has taken over from this one
+   12  integrity: something in the repository or a zip is damaged, gone, or not signed as it has to be
+  124  the first failure was a timeout, or e3 cancel waited in vain
   130  cancelled
 
 With --json the last line on standard output tells an error:
@@ -24,9 +24,12 @@ With --json the last line on standard output tells an error:
   E3_COLOR         --color
   E3_CONCURRENCY   --concurrency of start, likewise
   E3_MEMORY, E3_RESOURCE, E3_FAIL_FAST, E3_PUBLISH, E3_DURABILITY, E3_PROGRESS, E3_GRACE
-  E3_EXECUTOR, E3_QUEUE, E3_SLURM_ARGS
+  E3_EXECUTOR, E3_QUEUE, E3_SLURM_ARGS, E3_SLURM_RESOURCE, E3_SLURM_PROGRAM
   E3_LABELS        --labels of worker, likewise E3_LEASE, E3_METRICS_ADDR, and those above that it has
   E3_KEY           the file of the key that exports are signed with
+  E3_CACHE_DIR     where copies of a shared repository's objects lie (default: the user's cache folder)
+  E3_CACHE_SIZE    how much they may take (default: 20GiB)
+  E3_STATE_DIR     where this machine keeps what else it knows of a shared repository
   NO_COLOR         no colours, whatever its value
   FORCE_COLOR      colours also where the output is no terminal
 
@@ -38,7 +41,8 @@ OpenTelemetry spans of a run and its executions are sent where the standard vari
   TRACEPARENT, TRACESTATE       the span that the run belongs to
 
 What the command line says wins over the environment, the environment over the default. Commands of
-tasks see none of these: see pass_env and secrets in the package file.`},
+tasks see none of these: see pass_env and secrets in the package file. They see E3_EXECUTION, the id of
+their execution, and, once somebody has approved the task, E3_STEP.`},
 		{Use: "datasets", Short: "How datasets are named", Long: `A dataset is named <workspace>.<name>, where the name is that of an input or of a task:
 
   prod.sales                     an input

@@ -31,14 +31,15 @@ A repository that a team shares is in DynamoDB, with its objects in S3, or whate
 Table and bucket are made if they are not there; a table serves many repositories, which cannot see each other.
 Credentials and region are those of the AWS tools (AWS_PROFILE, AWS_REGION, …). More parameters: region, endpoint (of
 DynamoDB), prefix (in the bucket), s3-region, s3-endpoint, lease (how long a machine that is not heard of keeps what it
-holds; 15s), settle (for how long what it sent may still arrive, which a gc waits for; 15m). Once it is made, dynamodb://<table>/<repository> is enough, with region and endpoint where need be.
+holds; 15s), settle (for how long what it sent may still arrive, which a gc waits for; 15m). Once the repository is made,
+dynamodb://<table>/<repository> is enough, with region and endpoint where need be.
 
 With --at, the folder .e3 stands for a shared repository, so that "." means it in this project. With --objects, the
 repository is a folder, and its objects are in S3.`,
 		Example: `  e3 init
   e3 init /srv/pipelines
   e3 init 'dynamodb://acme/forecast?region=eu-west-1&bucket=acme-e3'
-  e3 init --at dynamodb://acme/forecast?region=eu-west-1
+  e3 init --at 'dynamodb://acme/forecast?region=eu-west-1'
   e3 init /mnt/team/e3 --objects s3://acme-e3/forecast`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -49,7 +49,7 @@ func newPinAdd(a *app) *cobra.Command {
 			return a.replyPin(e.ExecutionID, " of "+taskOf(e), true, changed)
 		}),
 	}
-	cmd.Flags().StringVar(&note, "note", "", "why, for those who look at it later")
+	whyFlags(cmd.Flags(), &note, "note", "reason", "it later")
 	return cmd
 }
 

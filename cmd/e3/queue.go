@@ -22,7 +22,7 @@ func newQueue(a *app) *cobra.Command {
 		Use:   "queue [repo] [queue]",
 		Short: "Show or change what waits for workers",
 		Long: `Show how the queues of a repository stand, or one of them: how many tasks wait and since when, what runs and where, and what has
-failed in the last days.`,
+failed in the last week.`,
 		Example: `  e3 queue .
   e3 queue list . gpu
   e3 queue cancel . prod.train
@@ -125,8 +125,8 @@ type jobJSON struct {
 	CPU         float64            `json:"cpu,omitempty"`
 	Memory      int64              `json:"memory,omitempty"` // bytes
 	Resources   map[string]float64 `json:"resources,omitempty"`
-	Claims      int64              `json:"claims"`
-	MaxClaims   int64              `json:"maxClaims"`
+	Executions  int64              `json:"executions"` // begun for it: more than 1 where workers were lost
+	MaxExecs    int64              `json:"maxExecutions"`
 	Worker      string             `json:"worker,omitempty"`
 	Execution   string             `json:"execution,omitempty"`
 	Reason      string             `json:"reason,omitempty"`
@@ -142,7 +142,7 @@ type jobJSON struct {
 func jobOf(j *queue.Job) jobJSON {
 	doc := jobJSON{
 		ID: j.ID, Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, Status: string(j.Status),
-		Orphaned: j.Orphaned(), Priority: j.Priority, Labels: j.Labels, CPU: j.Policy.CPU, Memory: j.Policy.Memory, Claims: j.Attempts, MaxClaims: j.MaxAttempts, Worker: j.Worker,
+		Orphaned: j.Orphaned(), Priority: j.Priority, Labels: j.Labels, CPU: j.Policy.CPU, Memory: j.Policy.Memory, Executions: j.Attempts, MaxExecs: j.MaxAttempts, Worker: j.Worker,
 		Execution: j.Execution, Message: j.LastError, CreatedAt: moment(j.Created), AvailableAt: moment(j.AvailableAt), ClaimedAt: moment(j.Claimed),
 		StartedAt: moment(j.Started), FinishedAt: moment(j.Finished),
 	}
@@ -271,7 +271,7 @@ func (a *app) writeOverview(w io.Writer, o *queue.Overview) {
 func workerState(w *queue.Work) string {
 	switch {
 	case w.Over || w.Job.Orphaned():
-		return "lost; another worker takes over"
+		return "orphaned; another worker takes over"
 	case w.Pending > 0:
 		return fmt.Sprintf("not heard of; known within %s", elapsed(w.Pending))
 	}
@@ -495,7 +495,7 @@ func newQueueCancel(a *app) *cobra.Command {
 	cmd.RunE = a.onJobs(false, "Cancelled", []string{"<task>"}, func(ctx context.Context, r *repo.Repo, j *queue.Job, _ []string) (queue.Job, error) {
 		return r.Queue().Cancel(ctx, j.Queue, j.ID, repo.UserAtHost(), why)
 	})
-	cmd.Flags().StringVar(&why, "reason", "", "why, for those who look at the run")
+	whyFlags(cmd.Flags(), &why, "reason", "note", "the run")
 	return cmd
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 
 func newReject(a *app) *cobra.Command {
 	var undo bool
-	var reason, note string
+	var why string
 	cmd := &cobra.Command{
 		Use:   "reject [repo] <execution>|<workspace>.<task>",
 		Short: "Retire a success that is wrong, or refuse a task that waits for approval",
@@ -47,18 +46,17 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			case arg.id == "" && undo:
 				return usagef("--undo takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", quoted(rest[0]+"@<id>"), quoted(rest[0]))
 			case arg.id == "":
-				err := a.decide(cmd.Context(), location, arg.ws, arg.task, block.Resolution{Note: cmp.Or(note, reason)})
+				err := a.decide(cmd.Context(), location, arg.ws, arg.task, block.Resolution{Note: why})
 				if errors.Is(err, block.ErrNotFound) {
 					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, quoted(rest[0]+"@<id>"), quoted(rest[0]))
 				}
 				return err
 			}
-			return a.reject(cmd.Context(), location, arg, undo, cmp.Or(reason, note))
+			return a.reject(cmd.Context(), location, arg, undo, why)
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take a rejection back")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look at it later")
-	cmd.Flags().StringVar(&note, "note", "", "the same as --reason")
+	whyFlags(cmd.Flags(), &why, "reason", "note", "it later")
 	return cmd
 }
 

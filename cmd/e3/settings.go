@@ -24,6 +24,12 @@ func fromEnvironment(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
+// whyFlags lets somebody say why, for those who look at something. The command's usual word for it and the other one mean the same.
+func whyFlags(flags *pflag.FlagSet, why *string, name, other, at string) {
+	flags.StringVar(why, name, "", "why, for those who look at "+at)
+	flags.StringVar(why, other, "", "the same as --"+name)
+}
+
 // heedEnvironment gives the flags that are not on the command line what their variables say.
 func (a *app) heedEnvironment(cmd *cobra.Command) error {
 	var fault error

@@ -54,7 +54,7 @@ workspace has the package's name unless another is given.`,
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force
-  e3 start . prod --workers    with "e3 worker ." in another terminal`,
+  e3 start . prod --workers    # with "e3 worker ." in another terminal`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, ws, err := a.startArgs(cmd, args, o.file)
 			if err != nil {
@@ -135,7 +135,7 @@ type limitOptions struct {
 }
 
 func (o *limitOptions) flags(f *pflag.FlagSet) {
-	f.IntVarP(&o.concurrency, "concurrency", "j", 0, "commands at a time, in cores (default: the cores of this machine)")
+	f.IntVarP(&o.concurrency, "concurrency", "j", 0, "commands at a time here, in cores (default: the cores of this machine)")
 	f.StringVar(&o.memory, "memory", "", "what the declared memory of running tasks may add up to, as 8GiB (default: no limit)")
 	f.StringArrayVar(&o.resources, "resource", nil, "capacity of a named resource, as name=amount (repeatable)")
 	fromEnvironment(f, "concurrency", "memory", "resource")

@@ -35,7 +35,7 @@ func newWorker(a *app) *cobra.Command {
 		Short: "Execute the tasks of runs that ask for workers",
 		Long: `Execute what "e3 start --workers" wants executed, on this machine or another, until told to stop. A worker needs the
 repository, the programs that tasks call, and the variables that they are passed (pass_env, secrets): these are its own, not those of
-who starts the run. It executes what those want who can write to the repository.
+who starts the run. It runs whatever anybody with write access to the repository asks for.
 
 Ctrl-C, or TERM, ends it when what it runs has ended; a second one stops that too, and another worker does it again. A
 worker that is killed is missed: one that begins on the same machine within a lease goes on with its commands, otherwise they are

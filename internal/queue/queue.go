@@ -70,6 +70,9 @@ type Members interface {
 	Confirm(ctx context.Context) error
 }
 
+// Keep is for how long finished jobs are kept.
+const Keep = 7 * 24 * time.Hour
+
 // Options say how queues are used. Now is required.
 type Options struct {
 	Now func() time.Time
@@ -77,7 +80,7 @@ type Options struct {
 	Polled bool
 	// Pace is how long somebody who waits, and is not told of changes, lets pass between two looks, at first and at most. 0 is 100 ms and 2 s.
 	Pace, MostPace time.Duration
-	// Keep is how long Tend leaves finished jobs. 0 is a week.
+	// Keep is how long Tend leaves finished jobs. 0 is [Keep].
 	Keep time.Duration
 	// Patience is how long the execution of a lost worker is left to others who may take it up, before Working says that it is nobody's. 0 is a minute.
 	Patience time.Duration
@@ -110,7 +113,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 		o.MostPace = max(2*time.Second, o.Pace)
 	}
 	if o.Keep <= 0 {
-		o.Keep = 7 * 24 * time.Hour
+		o.Keep = Keep
 	}
 	if o.Patience <= 0 {
 		o.Patience = time.Minute
