@@ -322,11 +322,9 @@ func TestSameBytes(t *testing.T) {
 	s.write("images/large.bin", strings.Repeat("0123456789", 300_000))
 	s.start("prod")
 	var first []byte
-	zone := time.Local
-	defer func() { time.Local = zone }()
 	for _, workers := range []int{1, 2, 7} {
-		time.Local = time.FixedZone(fmt.Sprint("here", workers), workers*3600)
-		s.now = time.Now().Add(time.Duration(workers) * 1000 * time.Hour)
+		zone := time.FixedZone(fmt.Sprint("here", workers), workers*3600)
+		s.now = time.Now().Add(time.Duration(workers) * 1000 * time.Hour).In(zone)
 		path, _ := s.export("prod", exportimport.ExportOptions{Workers: workers})
 		data, err := os.ReadFile(path)
 		s.must(err)
