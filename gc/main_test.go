@@ -1,6 +1,7 @@
 package gc_test
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +14,9 @@ func TestMain(m *testing.M) {
 	for _, v := range testserver.Env() {
 		name, value, _ := strings.Cut(v, "=")
 		os.Setenv(name, value)
+	}
+	if os.Getenv("CI") != "" {
+		flag.Set("rapid.checks", "30") // each is a repository with a history; -rapid.checks says otherwise
 	}
 	os.Exit(m.Run())
 }
