@@ -13,9 +13,12 @@ import (
 type Want struct {
 	Queues []string // their names
 	Worker string   // who it is, in words
-	// Host is where its commands run, Grace how long an orphan whose execution was begun on another host is left to workers of that host.
+	// Host is where its commands run, Grace how long an orphan whose execution was begun on another host is left to workers of that host: until its
+	// command has certainly ended. It counts from when this process first saw the orphan.
 	Host  string
 	Grace time.Duration
+	// Beside says that another worker of Host may go on with commands that were begun there: their orphans are left to it for as long.
+	Beside bool
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes it, and may be asked at the same time as others.
 	Fits func(*Job) bool
 	// NewExecution draws the id of the execution that will be made for a job that is not adopted.
@@ -102,31 +105,54 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 	if err != nil {
 		return nil, err
 	}
+	q.claiming(session, s.Ref())
+	l, doubtful, err := q.lock(ctx, s, session, want)
+	q.claimed(s.Ref(), l, s.version, doubtful)
+	return l, err
+}
+
+// lock is take, by a session. doubtful says that the job may be locked nevertheless, or will be.
+func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) (l *Lease, doubtful bool, err error) {
 	now := q.now()
 	err = q.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: clip(want.Worker), Since: nanos(now)}))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	j, adopted := s.Job, s.Orphaned()
 	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, clip(want.Worker), now, time.Time{}
 	j.Token++
 	if !adopted {
 		if j.Execution, err = want.NewExecution(); err != nil {
-			return nil, fmt.Errorf("draw an execution's id: %w", err)
+			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
 		}
 		j.Attempts++
 		j.Maker, j.MakerHost, j.Started = j.Worker, clip(want.Host), time.Time{}
 	}
 	next, err := q.swap(ctx, s.version, &j)
 	if err != nil {
-		return nil, err
+		return nil, !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInvalid), err
 	}
-	l := &Lease{q: q, adopted: adopted, session: session, is: next, cancelled: make(chan struct{})}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.leases[j.Ref()] = l
-	q.progress++
-	return l, nil
+	return &Lease{q: q, adopted: adopted, session: session, is: next, cancelled: make(chan struct{})}, false, nil
+}
+
+// Orphans returns jobs whose workers were lost, some of the first if there are many: what who cannot claim just now may want to know.
+func (q *Queue) Orphans(ctx context.Context, queues ...string) ([]Job, error) {
+	const most = 64
+	var found []Job
+	for _, queue := range queues {
+		if err := ValidName(queue); err != nil {
+			return nil, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
+		}
+		for r, err := range q.store.List(ctx, refstore.Query{Partition: partition(queue, "ready"), Prefix: orphanOrder, Limit: most}) {
+			if err != nil {
+				return nil, fmt.Errorf("look for orphans in queue %s: %w", queue, err)
+			}
+			if e, err := decodeEntry(r); err == nil { // Repair tells of what cannot be read
+				found = append(found, e.job)
+			}
+		}
+	}
+	return found, nil
 }
 
 // Only takes this job, whatever is before it. It returns nil while it cannot be claimed: its worker lives, it is available later, or it does not fit.

@@ -119,6 +119,7 @@ var edges = map[string]func(ctx context.Context, s *situation) error{
 	"end as queued":            func(ctx context.Context, s *situation) error { return s.end(ctx, queue.Queued) },
 	"again":                    func(ctx context.Context, s *situation) error { _, err := s.lease.Again(ctx, "lost", 0); return err },
 	"release":                  func(ctx context.Context, s *situation) error { return s.lease.Release(ctx) },
+	"revoke":                   func(ctx context.Context, s *situation) error { return s.lease.Revoke(ctx) },
 	"expire, its worker alive": func(ctx context.Context, s *situation) error { return s.front.Reap(ctx, s.job.Queue) },
 	"expire, its worker killed": func(ctx context.Context, s *situation) error {
 		s.w.kill(s.worker)
@@ -147,15 +148,15 @@ var diagram = map[string]map[string]string{
 	"none":   {"enqueue": "queued"},
 	"queued": {"claim": "running", "only": "running", "cancel": "cancelled"},
 	"running": {
-		"succeed": "succeeded", "fail": "failed", "time out": "timed_out", "end as cancelled": "cancelled", "again": "queued", "release": "queued",
+		"succeed": "succeeded", "fail": "failed", "time out": "timed_out", "end as cancelled": "cancelled", "again": "queued", "release": "queued", "revoke": "queued",
 		"expire, its worker killed": "orphan",
 	},
 	"running, no attempts left": {
-		"succeed": "succeeded", "fail": "failed", "time out": "timed_out", "end as cancelled": "cancelled", "again": "failed", "release": "queued",
+		"succeed": "succeeded", "fail": "failed", "time out": "timed_out", "end as cancelled": "cancelled", "again": "failed", "release": "queued", "revoke": "queued",
 		"expire, its worker killed": "orphan",
 	},
 	"adopted": {
-		"succeed": "succeeded", "fail": "failed", "time out": "timed_out", "end as cancelled": "cancelled", "again": "queued", "release": "orphan",
+		"succeed": "succeeded", "fail": "failed", "time out": "timed_out", "end as cancelled": "cancelled", "again": "queued", "release": "orphan", "revoke": "queued",
 		"expire, its worker killed": "orphan",
 	},
 	"orphan":    {"claim": "running", "only": "running", "cancel": "cancelled"},
@@ -177,7 +178,7 @@ var silent = map[string][]string{
 }
 
 // byHolder are the operations of who has, or had, the job.
-var byHolder = []string{"start", "succeed", "fail", "time out", "end as cancelled", "end as no state", "end as queued", "again", "release"}
+var byHolder = []string{"start", "succeed", "fail", "time out", "end as cancelled", "end as no state", "end as queued", "again", "release", "revoke"}
 
 // TestDiagram walks every edge of the diagram, and shows that there is no other: by whoever has the job, and by whoever had it.
 func TestDiagram(t *testing.T) {

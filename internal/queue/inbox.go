@@ -38,6 +38,7 @@ type seen struct {
 	token   uint64
 	lost    int
 	started bool
+	runs    bool
 	orphan  bool
 }
 
@@ -79,6 +80,14 @@ func (b *Inbox) takeFresh() []string {
 	return fresh
 }
 
+// putBack has the next look at what is fresh begin with these.
+func (b *Inbox) putBack(ids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fresh = append(ids, b.fresh...)
+	signal(b.more)
+}
+
 const (
 	// lookPace is how often a run looks at jobs that are not finished where it is told of those that are.
 	lookPace = time.Second
@@ -88,8 +97,8 @@ const (
 	maxRestTold = 500 * time.Millisecond
 )
 
-// Next waits for expected jobs to change, and returns them as they stand: those that have finished as soon as can be, those that were claimed, have started, or
-// were lost, within a second or so. One that is nowhere to be found, or cannot be read, is returned without a status: whoever needs it enqueues it again.
+// Next waits for expected jobs to change, and returns them as they stand: those that have finished as soon as can be, those that were claimed, have started, were
+// lost, or given back, within a second or so. One that is nowhere to be found, or cannot be read, is returned without a status: whoever needs it enqueues it again.
 // It returns the context's error when that of Next, or that of the inbox, ends.
 func (b *Inbox) Next(ctx context.Context) ([]Job, error) {
 	jobs, err := b.next(ctx)
@@ -126,15 +135,17 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 			most = maxRestTold
 		}
 		b.until = now.Add(min(restraint*now.Sub(began), most))
-		if err != nil {
-			return nil, err
-		}
-		if len(jobs) > 0 {
+		if len(jobs) > 0 { // also after an error, which the next look meets again: one that has finished is looked for no more
 			b.pace = b.q.o.Pace
 			return jobs, nil
 		}
+		if err != nil {
+			return nil, err
+		}
 	}
 }
+
+// Looks return what they have found also where they fail.
 
 // await waits until there is something to look at, and returns how; nil when it was woken by the end of a context.
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
@@ -165,7 +176,8 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 
 // lookFresh looks at what is expected since a moment ago.
 func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
-	for _, id := range b.takeFresh() {
+	fresh := b.takeFresh()
+	for i, id := range fresh {
 		s, err := b.q.load(ctx, b.queue, id)
 		if isNotFound(err) {
 			s, err = b.q.loadFinished(ctx, b.queue, id)
@@ -173,8 +185,8 @@ func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 		if err == nil {
 			jobs, err = b.tell(ctx, jobs, s)
 		}
-		if err != nil && !isNotFound(err) {
-			signal(b.more)
+		if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) { // the look at all misses it
+			b.putBack(fresh[i:])
 			return jobs, err
 		}
 	}
@@ -189,7 +201,7 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 		finished := make(map[string]bool)
 		for r, err := range b.q.store.List(ctx, refstore.Query{Partition: finishedPartition(b.queue, b.run), KeysOnly: true}) {
 			if err != nil {
-				return nil, err
+				return jobs, err
 			}
 			finished[r.Key.Sort] = true
 		}
@@ -205,7 +217,7 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 			jobs, err = b.tell(ctx, jobs, s)
 		}
 		if err != nil && !errors.Is(err, ErrMalformed) { // the look at all misses it
-			return nil, err
+			return jobs, err
 		}
 	}
 	return jobs, nil
@@ -226,7 +238,7 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 			jobs, err = b.tell(ctx, jobs, s)
 		}
 		if err != nil && !errors.Is(err, ErrMalformed) {
-			return nil, err
+			return jobs, err
 		}
 	}
 	missed := make(map[string]bool)
@@ -238,10 +250,10 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 		switch {
 		case err == nil:
 			if jobs, err = b.tell(ctx, jobs, s); err != nil {
-				return nil, err
+				return jobs, err
 			}
 		case !isNotFound(err) && !errors.Is(err, ErrMalformed):
-			return nil, err
+			return jobs, err
 		case b.missed[id]:
 			jobs = append(jobs, Job{ID: id, Queue: b.queue, Run: b.run})
 		default:
@@ -252,7 +264,7 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// tell adds a job to what the run is told if it does not know this of it.
+// tell adds a job to what the run is told if it does not know this of it. One that has ended is told also where it cannot be moved now: Repair does that.
 func (b *Inbox) tell(ctx context.Context, jobs []Job, s stored) ([]Job, error) {
 	b.mu.Lock()
 	was, ok := b.expected[s.ID]
@@ -261,15 +273,14 @@ func (b *Inbox) tell(ctx context.Context, jobs []Job, s stored) ([]Job, error) {
 		return jobs, nil
 	}
 	if s.Status.Terminal() {
+		var err error
 		if s.unmoved {
-			if err := b.q.move(ctx, s); err != nil {
-				return nil, err
-			}
+			err = b.q.move(ctx, s)
 		}
 		b.Forget(s.ID)
-		return append(jobs, s.Job), nil
+		return append(jobs, s.Job), err
 	}
-	now := seen{s.Token, len(s.Lost), !s.Started.IsZero(), s.Orphaned()}
+	now := seen{s.Token, len(s.Lost), !s.Started.IsZero(), s.Status == Running, s.Orphaned()}
 	if now == was {
 		return jobs, nil
 	}

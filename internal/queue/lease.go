@@ -11,7 +11,7 @@ import (
 	"e3/refstore"
 )
 
-// Lease is a job that this process has claimed. It is safe for concurrent use. It ends with Finish, Again or Release, or when the process's session is lost.
+// Lease is a job that this process has claimed. It is safe for concurrent use. It ends with Finish, Again, Release or Revoke, or when the process's session is lost.
 // Those that fail with anything but refstore.ErrLost or a *TransitionError can be tried again.
 type Lease struct {
 	q       *Queue
@@ -38,7 +38,7 @@ func (l *Lease) Job() Job {
 // and then finishes the job, or asks for another attempt (Again).
 func (l *Lease) Adopted() bool { return l.adopted }
 
-// CancelRequested is closed when somebody wants the job to end. It takes a [Queue.Tend] that runs.
+// CancelRequested is closed when somebody wants the job to end. It takes a [Queue.Tend], or [Queue.FollowCancels], that runs.
 func (l *Lease) CancelRequested() <-chan struct{} { return l.cancelled }
 
 // Cancellation says who wants the job to end, and why, once CancelRequested is closed.
@@ -197,15 +197,32 @@ func (j *Job) requeue() {
 
 // Release gives back a job that was not begun. One that was adopted is an orphan again. refstore.ErrLost.
 func (l *Lease) Release(ctx context.Context) error {
-	was := l.Job()
-	s, err := l.change(ctx, "release", true, func(j *Job) {
+	return l.giveBack(ctx, "release", func(j *Job) {
 		if l.adopted {
 			j.LockedBy = ""
 			return
 		}
 		j.requeue()
 		j.Attempts--
-	}, func(j *Job) bool { return j.LockedBy == "" && j.Outcome == nil && len(j.Lost) == len(was.Lost) })
+	})
+}
+
+// Revoke gives an attempt up, as Again does, but counts it neither as lost nor against the job's attempts: it was stopped by somebody who knows
+// what it ended of, and is going to say it. refstore.ErrLost.
+func (l *Lease) Revoke(ctx context.Context) error {
+	return l.giveBack(ctx, "revoke", func(j *Job) {
+		j.requeue()
+		j.MaxAttempts++
+	})
+}
+
+func (l *Lease) giveBack(ctx context.Context, op string, edit func(*Job)) error {
+	was := l.Job()
+	after := was
+	edit(&after)
+	s, err := l.change(ctx, op, true, edit, func(j *Job) bool {
+		return j.LockedBy == "" && j.Status == after.Status && len(j.Lost) == len(was.Lost)
+	})
 	if err != nil {
 		return err
 	}

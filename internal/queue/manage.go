@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"e3/refstore"
@@ -101,6 +103,30 @@ func (q *Queue) cancels(ctx context.Context, queue string) error {
 			return err
 		}
 		if err := q.follow(ctx, queue, r); err != nil && !errors.Is(err, refstore.ErrConflict) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ownCancels is cancels, for the jobs that this process has.
+func (q *Queue) ownCancels(ctx context.Context) error {
+	q.mu.Lock()
+	held := slices.Collect(maps.Values(q.leases))
+	q.mu.Unlock()
+	var errs []error
+	for _, l := range held {
+		select {
+		case <-l.cancelled:
+			continue // it knows
+		default:
+		}
+		j := l.Job()
+		r, err := q.store.Get(ctx, cancelKey(j.Queue, j.ID))
+		if err == nil {
+			err = q.follow(ctx, j.Queue, r)
+		}
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
 			errs = append(errs, err)
 		}
 	}

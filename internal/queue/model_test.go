@@ -75,13 +75,15 @@ func (m *model) held(t *rapid.T) *modelJob {
 	return j
 }
 
-// faulty has a process do something, in which a call may fail before or after it takes effect. It tells whether one did.
+// faulty has a process do something, in which a call may fail before or after it takes effect, and maybe the next one, which would tell. It tells whether
+// one did.
 func (m *model) faulty(t *rapid.T, p *process, do func() error) (failed bool, err error) {
 	at := rapid.SampledFrom([]int{0, 0, 0, 0, 1, 2, 3, 4, 5, 6}).Draw(t, "fails at")
 	late := rapid.Bool().Draw(t, "after it took effect")
+	next := rapid.Bool().Draw(t, "and the next")
 	if at > 0 {
 		p.wire.hook(func(n int, after bool, op string) error {
-			if n == at && after == late && op[:4] != "list" {
+			if (n == at && after == late || next && failed && n == at+1) && op[:4] != "list" {
 				failed = true
 				return errFault
 			}
@@ -179,15 +181,26 @@ func (m *model) Claim(t *rapid.T) {
 		if !failed {
 			t.Fatal(err)
 		}
-		// It may have claimed any of them, and does not know: until its session is over nobody else has it.
-		for _, j := range claimable {
+		// It may have claimed any of them, and does not know: until it finds out, or its session is over, nobody else has it.
+		for _, j := range append(claimable, m.astray(p)...) {
 			was := j.Job
-			m.learn(t, was.ID, was, func(now *queue.Job) bool { return now.Status == queue.Running && now.Token == was.Token+1 })
+			m.learn(t, was.ID, was, func(now *queue.Job) bool {
+				return now.Status == queue.Running && now.Token == was.Token+1 || now.Orphaned() && now.Token == was.Token
+			})
 			if j.LockedBy != "" {
 				j.by = p
 			}
 		}
 		return
+	}
+	for _, j := range m.astray(p) { // one may be the one that it has got
+		was := j.Job
+		if l != nil && was.ID == l.Job().ID {
+			j.LockedBy, j.by = "", nil
+			claimable = append([]*modelJob{j}, claimable...)
+			continue
+		}
+		m.found(t, j)
 	}
 	if l == nil {
 		if len(claimable) > 0 && !m.torn {
@@ -212,6 +225,33 @@ func (m *model) Claim(t *rapid.T) {
 		t.Fatalf("got %+v of %+v", got, j.Job)
 	}
 	j.Job, j.by, j.lease = got, p, l
+}
+
+// astray are the jobs that a worker has claimed and does not know of.
+func (m *model) astray(p *process) (jobs []*modelJob) {
+	for _, j := range m.jobs {
+		if j.by == p && j.lease == nil {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// found makes the model agree with the store about a job that its worker may have found out about.
+func (m *model) found(t *rapid.T, j *modelJob) {
+	was := j.Job
+	m.learn(t, was.ID, was, func(now *queue.Job) bool { return now.Orphaned() && now.Token == was.Token })
+}
+
+// Resolve has a worker find out which jobs it has claimed without knowing it.
+func (m *model) Resolve(t *rapid.T) {
+	p := rapid.SampledFrom(m.holders).Draw(t, "worker")
+	p.reap(m.t)
+	for _, j := range m.astray(p) {
+		if m.found(t, j); j.by != nil {
+			t.Fatalf("job %s is still that of a worker that does not work on it", j.Task)
+		}
+	}
 }
 
 func (m *model) Finish(t *rapid.T) {

@@ -155,6 +155,19 @@ func (q *Queue) Overview(ctx context.Context, queue string) (Overview, error) {
 	return o, nil
 }
 
+// AtWork lists the jobs of a queue that run, the longest first. It reads the jobs that are not finished.
+func (q *Queue) AtWork(ctx context.Context, queue string) ([]Work, error) {
+	o := Overview{Queue: queue}
+	err := ValidName(queue)
+	if err == nil {
+		err = q.work(ctx, &o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("queue %.100s: %w", queue, err)
+	}
+	return o.Running, nil
+}
+
 // Depth counts the jobs that may be claimed, now or later. It reads their keys only.
 func (q *Queue) Depth(ctx context.Context, queue string) (int, error) {
 	o := Overview{Queue: queue}

@@ -36,7 +36,8 @@ type page struct {
 	size       int    // how many are listed at a time
 	woken      bool   // something may have changed since
 	suspects   map[string]refstore.Version
-	races      int // lost lately
+	unreadable map[string]sighting // entries that could not be decoded, when they were compared with their jobs last
+	races      int                 // lost lately
 
 	looked time.Time // at what is delayed
 	due    time.Time // when the next of that is; zero if there was none
@@ -66,7 +67,7 @@ func (q *Queue) page(queue string) *page {
 		if len(q.pages) >= maxRemembered {
 			clear(q.pages)
 		}
-		p = &page{listing: make(chan struct{}, 1), size: minPage, suspects: make(map[string]refstore.Version)}
+		p = &page{listing: make(chan struct{}, 1), size: minPage, suspects: make(map[string]refstore.Version), unreadable: make(map[string]sighting)}
 		q.pages[queue] = p
 	}
 	return p
@@ -188,13 +189,13 @@ func (q *Queue) choose(candidates []*candidate, raced bool, want *Want) *candida
 	return candidates[i]
 }
 
-// fits tells whether a candidate can be taken: an orphan may have to be left to its host for a while, counted from when this process saw it first.
+// fits tells whether a candidate can be taken: an orphan may have to be left to others for a while, counted from when this process saw it first.
 func (q *Queue) fits(c *candidate, want *Want) bool {
 	j := &c.job
 	if want.Fits != nil && !want.Fits(j) {
 		return false
 	}
-	if !j.Orphaned() || want.Host == "" || j.MakerHost == want.Host || want.Grace <= 0 {
+	if !j.Orphaned() || want.Host == "" || j.MakerHost == want.Host && !want.Beside || want.Grace <= 0 {
 		return true
 	}
 	now, name := q.o.Now(), j.Ref()+"#"+string(c.entry.version)
@@ -312,8 +313,8 @@ func (q *Queue) list(ctx context.Context, queue string, p *page, want *Want) err
 	return nil
 }
 
-// read lists entries behind a sort key, up to a number and a size. What this process was too late for is compared with its job. What cannot be read is
-// passed over; Repair tells of it.
+// read lists entries behind a sort key, up to a number and a size. What this process was too late for, and what cannot be decoded, is compared with its job;
+// a job that cannot be read is passed over: Repair tells of it.
 func (q *Queue) read(ctx context.Context, p *page, partition, after string, limit int, suspects map[string]refstore.Version) (found []*candidate, last string, more bool, err error) {
 	last = after
 	var doubtful []*candidate
@@ -325,13 +326,16 @@ func (q *Queue) read(ctx context.Context, p *page, partition, after string, limi
 		n++
 		size += len(r.Value)
 		last, more = r.Key.Sort, n == limit || size >= maxBytes
-		if e, err := decodeEntry(r); err == nil {
-			c := newCandidate(r.Key, r.Version, e)
-			if suspects[r.Key.Sort] == r.Version {
-				doubtful = append(doubtful, c)
-			} else {
-				found = append(found, c)
+		e, err := decodeEntry(r)
+		switch {
+		case err != nil:
+			if q.isDue(p, r) {
+				doubtful = append(doubtful, &candidate{key: r.Key, version: r.Version})
 			}
+		case suspects[r.Key.Sort] == r.Version:
+			doubtful = append(doubtful, newCandidate(r.Key, r.Version, e))
+		default:
+			found = append(found, newCandidate(r.Key, r.Version, e))
 		}
 		if more {
 			break
@@ -351,6 +355,22 @@ func (q *Queue) read(ctx context.Context, p *page, partition, after string, limi
 		}
 	}
 	return found, last, more, nil
+}
+
+// isDue tells whether it is time to compare an entry that cannot be decoded with its job: at once, and then as often as queues are repaired, in
+// case it could not be replaced.
+func (q *Queue) isDue(p *page, r refstore.Record) bool {
+	now := q.o.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if seen, ok := p.unreadable[r.Key.Sort]; ok && seen.version == r.Version && now.Sub(seen.at) < repairPace {
+		return false
+	}
+	if len(p.unreadable) >= maxPage {
+		clear(p.unreadable)
+	}
+	p.unreadable[r.Key.Sort] = sighting{r.Version, now}
+	return true
 }
 
 // readDelayed lists what is due of the delayed entries, and tells when the next one is.

@@ -12,11 +12,13 @@
 //
 // A job that is running names the session of its worker. A session that is over ([Members]) makes its jobs orphans: nobody's, but
 // running. A claim prefers them, keeps their execution and says so ([Lease.Adopted]). Each claim changes the job's record, and so
-// a worker that has lost a job can write nothing into it any more.
+// a worker that has lost a job can write nothing into it any more. A job that names a session which lives, but does not work on it because
+// the answer to its claim was lost, is made an orphan by the process whose session that is.
 //
 //	(none) ─enqueue→ queued ─claim→ running ─finish→ succeeded, failed, timed_out, cancelled
 //	running ─expire→ orphan ─claim→ running            orphan, queued ─cancel→ cancelled
 //	running ─release→ queued, or orphan if it was adopted
+//	running ─revoke→ queued
 //	running ─again→ queued, or failed if its attempts are used up
 //	failed, timed_out ─retry→ queued
 //
@@ -97,7 +99,8 @@ type Queue struct {
 	mu       sync.Mutex
 	entered  map[refstore.Key]time.Time // records that say that there are others, and when they were put
 	pages    map[string]*page
-	leases   map[string]*Lease    // of this process, by Job.Ref
+	leases   map[string]*Lease // of this process, by Job.Ref
+	claims   claims
 	orphans  map[string]time.Time // when an orphan was seen first, by Job.Ref and token
 	turns    map[refstore.Key]sighting
 	progress uint64 // counts what shows that there is work
@@ -123,6 +126,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 		entered: make(map[refstore.Key]time.Time),
 		pages:   make(map[string]*page),
 		leases:  make(map[string]*Lease),
+		claims:  claims{underWay: make(map[string]int), doubtful: make(map[string]refstore.Version)},
 		orphans: make(map[string]time.Time),
 		turns:   make(map[refstore.Key]sighting),
 	}

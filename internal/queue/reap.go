@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,12 @@ import (
 // watched is how many holders of a queue a process looks after: all of few, some of many, as others look after the rest.
 const watched = 8
 
-// Reap makes orphans of the jobs of workers that were lost. It lists jobs only where one was.
+// Reap makes orphans of the jobs of workers that were lost, and of those that this process has claimed without being told so. It lists jobs only where a
+// worker was lost.
 func (q *Queue) Reap(ctx context.Context, queues ...string) error {
 	var errs []error
 	for _, queue := range queues {
-		if err := q.reap(ctx, queue); err != nil {
+		if err := errors.Join(q.reap(ctx, queue), q.resolve(ctx, queue)); err != nil {
 			errs = append(errs, fmt.Errorf("look after the workers of queue %s: %w", queue, err))
 		}
 	}
@@ -30,20 +32,20 @@ func (q *Queue) reap(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
-	var holders []refstore.Record
-	for r, err := range q.store.List(ctx, refstore.Query{Partition: partition(queue, "holders")}) {
+	var holders []string
+	for r, err := range q.store.List(ctx, refstore.Query{Partition: partition(queue, "holders"), KeysOnly: true}) {
 		if err != nil {
 			return err
 		}
 		if r.Key.Sort != own {
-			holders = append(holders, r)
+			holders = append(holders, r.Key.Sort)
 		}
 	}
 	var errs []error
-	for _, r := range q.ward(own, holders) {
-		over, _, err := q.members.Over(ctx, r.Key.Sort)
+	for _, session := range q.ward(own, holders) {
+		over, _, err := q.members.Over(ctx, session)
 		if err == nil && over {
-			err = q.bury(ctx, queue, own, r)
+			err = q.bury(ctx, queue, own, session)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -53,30 +55,29 @@ func (q *Queue) reap(ctx context.Context, queue string) error {
 }
 
 // ward chooses the holders that this process looks after. It changes with each ten minutes, so that nobody is left out for good.
-func (q *Queue) ward(own string, holders []refstore.Record) []refstore.Record {
+func (q *Queue) ward(own string, holders []string) []string {
 	if len(holders) <= watched {
 		return holders
 	}
 	term := q.o.Now().Unix() / 600
-	weight := func(r refstore.Record) uint64 {
+	weight := func(session string) uint64 {
 		h := fnv.New64a()
-		fmt.Fprintf(h, "%s %s %d", own, r.Key.Sort, term)
+		fmt.Fprintf(h, "%s %s %d", own, session, term)
 		return h.Sum64()
 	}
-	slices.SortFunc(holders, func(a, b refstore.Record) int {
-		switch x, y := weight(a), weight(b); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(holders, func(a, b string) int { return cmp.Compare(weight(a), weight(b)) })
 	return holders[:watched]
 }
 
 // bury makes orphans of all jobs of a session that is over, and then forgets it. Of several processes that find it, one does so.
-func (q *Queue) bury(ctx context.Context, queue, own string, r refstore.Record) error {
+func (q *Queue) bury(ctx context.Context, queue, own, session string) error {
+	r, err := q.store.Get(ctx, holderKey(queue, session))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	var rec holderRecord
 	if err := decode(r.Value, &rec); err != nil {
 		return fmt.Errorf("record %q is not what this version of e3 writes: %w", r.Key, err)
@@ -104,7 +105,7 @@ func (q *Queue) bury(ctx context.Context, queue, own string, r refstore.Record) 
 			continue
 		case err != nil:
 			return err
-		case s.Status == Running && s.LockedBy == r.Key.Sort:
+		case s.Status == Running && s.LockedBy == session:
 			_, err = q.orphan(ctx, s)
 		case s.Orphaned(): // perhaps by one who died here
 			_, err = q.mend(ctx, s)
@@ -131,11 +132,13 @@ func (q *Queue) orphan(ctx context.Context, s stored) (stored, error) {
 	return s, err
 }
 
-// expire is orphan, if the job's worker was lost. Otherwise the job is returned as it is.
+// expire is orphan, if the job's worker was lost, or is this process and does not know it. Otherwise the job is returned as it is.
 func (q *Queue) expire(ctx context.Context, s stored) (stored, error) {
-	over, _, err := q.members.Over(ctx, s.LockedBy)
-	if err != nil || !over {
-		return s, err
+	if !q.astray(&s.Job) {
+		over, _, err := q.members.Over(ctx, s.LockedBy)
+		if err != nil || !over {
+			return s, err
+		}
 	}
 	orphan, err := q.orphan(ctx, s)
 	if errors.Is(err, refstore.ErrConflict) { // somebody else has done so, or it has ended
@@ -213,7 +216,7 @@ func (q *Queue) repair(ctx context.Context, s stored, over map[string]bool) erro
 			}
 			over[s.LockedBy] = is
 		}
-		if is {
+		if is || q.astray(&s.Job) {
 			_, err := q.orphan(ctx, s)
 			return err
 		}

@@ -62,6 +62,9 @@ func turnKey(queue, work string) refstore.Key {
 	return refstore.Key{Partition: partition(queue, "turns"), Sort: work}
 }
 
+// orphanOrder begins the order of an orphan.
+const orphanOrder = "0."
+
 // order sorts jobs that may be claimed: orphans first, then the greater priority, then the older. Two jobs in a queue have different ones.
 func (j *Job) order() string {
 	class := 1

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +14,13 @@ import (
 )
 
 // tend has a process look after the default queue until the test ends, or what it returns is called.
-func (p *process) tend(t *testing.T) (stop func()) {
+func (p *process) tend(t *testing.T) (stop func()) { return p.tending(t, p.Tend) }
+
+// tending is tend, with Tend or FollowCancels.
+func (p *process) tending(t *testing.T, look func(context.Context, []string, func(error)) error) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- p.Tend(ctx, []string{queue.DefaultQueue}, func(err error) { t.Error(err) }) }()
+	go func() { ended <- look(ctx, []string{queue.DefaultQueue}, func(err error) { t.Error(err) }) }()
 	return func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -226,6 +230,118 @@ func TestWokenInTime(t *testing.T) {
 				for range wake {
 				}
 			})
+		})
+	}
+}
+
+// An entry that cannot be decoded keeps no job waiting: whoever lists it puts it right by its job, or removes it. Where that fails it is not tried
+// again with each listing.
+func TestMalformedEntries(t *testing.T) {
+	spoil := func(t *testing.T, w *world, what, id string) {
+		t.Helper()
+		for _, sort := range w.sorts(t, what) {
+			if !strings.HasSuffix(sort, id) {
+				continue
+			}
+			r, err := w.store.Get(t.Context(), refstore.Key{Partition: "QUEUE/default/" + what, Sort: sort})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Value = []byte("{")
+			if _, err := w.store.Put(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		t.Fatalf("job %s has no entry in %s", id, what)
+	}
+	for name, tt := range map[string]struct {
+		edit   func(w *world) func(*queue.Job)
+		what   string
+		orphan bool
+	}{
+		"ready":  {func(*world) func(*queue.Job) { return priority(0) }, "ready", false},
+		"orphan": {func(*world) func(*queue.Job) { return priority(0) }, "ready", true},
+		"delayed": {func(w *world) func(*queue.Job) {
+			return func(j *queue.Job) { j.AvailableAt = w.now().Add(time.Second) }
+		}, "delayed", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			front, worker := w.on("front"), w.on("back")
+			j := front.enqueue(t, job(1, tt.edit(w)))
+			if tt.orphan {
+				gone := w.on("back")
+				gone.claim(t)
+				w.kill(gone)
+				front.reap(t)
+			}
+			spoil(t, w, tt.what, j.ID)
+			front.repair(t) // it sees that there is one
+			w.pass(3 * time.Second)
+			l := worker.claim(t)
+			want(t, "task", l.Job().Task, "task-1")
+			worker.finish(t, l)
+			w.empty(t)
+		})
+	}
+	t.Run("of no job", func(t *testing.T) {
+		w := newWorld(t)
+		front, worker := w.on("front"), w.on("back")
+		j := front.enqueue(t, job(1))
+		spoil(t, w, "ready", j.ID)
+		r, err := w.store.Get(t.Context(), refstore.Key{Partition: "QUEUE/default/jobs", Sort: j.ID})
+		if err == nil {
+			err = w.store.Delete(t.Context(), r.Key, r.Version)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker.claimNone(t)
+		w.empty(t)
+	})
+	for name, fails := range map[string]bool{"it cannot be replaced": true, "its job cannot be read either": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			front, worker := w.on("front"), w.on("back")
+			j := front.enqueue(t, job(1))
+			spoil(t, w, "ready", j.ID)
+			front.enqueue(t, job(2))
+			if fails {
+				worker.wire.hook(func(_ int, after bool, op string) error {
+					if op == "put ready" {
+						return errFault
+					}
+					return nil
+				})
+				if _, err := worker.Claim(t.Context(), worker.want()); !errors.Is(err, errFault) {
+					t.Errorf("got %v, want to be told that the entry cannot be replaced", err)
+				}
+			} else {
+				r, err := w.store.Get(t.Context(), refstore.Key{Partition: "QUEUE/default/jobs", Sort: j.ID})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Value = []byte("{")
+				if _, err := w.store.Put(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := worker.claim(t)
+			want(t, "task", l.Job().Task, "task-2")
+			worker.finish(t, l)
+			worker.wire.counted()
+			for range 10 {
+				worker.claimNone(t)
+			}
+			if calls := worker.wire.counted(); calls["get jobs"] > 0 || calls["list ready"] < 5 {
+				t.Errorf("got %v, want listings, and no other look at the job", calls)
+			}
+			if fails {
+				worker.wire.hook(nil)
+				w.pass(2 * time.Minute)
+				want(t, "later", worker.claim(t).Job().Task, "task-1")
+			}
 		})
 	}
 }

@@ -143,26 +143,15 @@ const (
 )
 
 // Tend does what everybody who uses queues owes them, until ctx ends, or the session is lost (refstore.ErrLost): it makes orphans of the jobs of lost workers, makes good what
-// crashes have left, removes what has finished long ago, and tells leases of this process that their jobs are to end. fault is told of what has failed and will be tried again.
+// crashes have left, removes what has finished long ago, and tells leases of this process that their jobs are to end. At the end, if this process has no
+// jobs then, nobody has to look after it any more. fault is told of what has failed and will be tried again.
 func (q *Queue) Tend(ctx context.Context, queues []string, fault func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	told := make(chan struct{}, 1)
-	for _, queue := range queues {
-		if err := ValidName(queue); err != nil {
-			return fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
-		}
-		c, err := q.notified(ctx, partition(queue, "cancel"))
-		if err != nil {
-			return fmt.Errorf("watch queue %s: %w", queue, err)
-		}
-		if c != nil {
-			go func() {
-				for range c {
-					signal(told)
-				}
-			}()
-		}
+	defer q.leave(ctx)
+	told, err := q.toldToCancel(ctx, queues)
+	if err != nil {
+		return err
 	}
 	reap := reapPace
 	if q.watcher == nil {
@@ -179,17 +168,13 @@ func (q *Queue) Tend(ctx context.Context, queues []string, fault func(error)) er
 			}
 		}
 	}
-	do(func(queue string) error { return errors.Join(q.reap(ctx, queue), q.Repair(ctx, queue)) })
+	do(func(queue string) error { return errors.Join(q.Reap(ctx, queue), q.Repair(ctx, queue)) })
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-q.members.Lost():
-			_, err := q.members.Session(ctx)
-			if err == nil || !errors.Is(err, refstore.ErrLost) {
-				err = errors.Join(refstore.ErrLost, err)
-			}
-			return err
+			return q.lost(ctx)
 		case <-told:
 			do(func(queue string) error { return q.cancels(ctx, queue) })
 		case <-looks.C:
@@ -203,6 +188,65 @@ func (q *Queue) Tend(ctx context.Context, queues []string, fault func(error)) er
 			repairs.Reset()
 		}
 	}
+}
+
+// FollowCancels does of [Queue.Tend] what this process's own jobs need, and no more, where others tend the queues: it tells leases of this process, of
+// whichever queue, that their jobs are to end; in these queues at once, where the store tells. It ends as Tend does.
+func (q *Queue) FollowCancels(ctx context.Context, queues []string, fault func(error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer q.leave(ctx)
+	told, err := q.toldToCancel(ctx, queues)
+	if err != nil {
+		return err
+	}
+	looks := newPacer(q.o.MostPace)
+	defer looks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-q.members.Lost():
+			return q.lost(ctx)
+		case <-told:
+		case <-looks.C:
+			looks.Reset()
+		}
+		if err := q.ownCancels(ctx); err != nil && ctx.Err() == nil {
+			fault(err)
+		}
+	}
+}
+
+// lost is why the session is.
+func (q *Queue) lost(ctx context.Context) error {
+	_, err := q.members.Session(ctx)
+	if err == nil || !errors.Is(err, refstore.ErrLost) {
+		err = errors.Join(refstore.ErrLost, err)
+	}
+	return err
+}
+
+// toldToCancel returns a channel that receives when somebody may want a job of these queues to end; it never does if the store does not tell.
+func (q *Queue) toldToCancel(ctx context.Context, queues []string) (<-chan struct{}, error) {
+	told := make(chan struct{}, 1)
+	for _, queue := range queues {
+		if err := ValidName(queue); err != nil {
+			return nil, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
+		}
+		c, err := q.notified(ctx, partition(queue, "cancel"))
+		if err != nil {
+			return nil, fmt.Errorf("watch queue %s: %w", queue, err)
+		}
+		if c != nil {
+			go func() {
+				for range c {
+					signal(told)
+				}
+			}()
+		}
+	}
+	return told, nil
 }
 
 // upkeep repairs and cleans a queue, if that is on this process.

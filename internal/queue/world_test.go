@@ -28,7 +28,9 @@ type wire struct {
 
 	mu    sync.Mutex
 	calls map[string]int // by operation and partition: "put jobs"
-	n     int
+	// listed is how a partition was listed last.
+	listed map[string]refstore.Query
+	n      int
 	// at, if set, is asked at each call, with its number from 1, before and after it takes effect.
 	at func(n int, after bool, op string) error
 }
@@ -119,14 +121,25 @@ func (w *wire) Delete(ctx context.Context, key refstore.Key, v refstore.Version)
 func (w *wire) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
 	return func(yield func(refstore.Record, error) bool) {
 		after, err := w.enter("list", q.Partition)
-		if err == nil {
-			err = after()
-		}
 		if err != nil {
 			yield(refstore.Record{}, err)
 			return
 		}
-		w.Store.List(ctx, q)(yield)
+		w.mu.Lock()
+		if w.listed == nil {
+			w.listed = make(map[string]refstore.Query)
+		}
+		w.listed[q.Partition[strings.LastIndex(q.Partition, "/")+1:]] = q
+		w.mu.Unlock()
+		goes := true
+		for r, err := range w.Store.List(ctx, q) {
+			if goes = yield(r, err); !goes {
+				break
+			}
+		}
+		if err := after(); err != nil && goes { // a later page
+			yield(refstore.Record{}, err)
+		}
 	}
 }
 
