@@ -80,7 +80,7 @@ others, and so is one with labels that this worker lacks.`,
 func (o *workerOptions) parse() (repo.WorkerOptions, error) {
 	l, err := o.limits.parse()
 	w := repo.WorkerOptions{Grace: o.grace, Options: worker.Options{
-		Queues: o.queues, Labels: o.labels, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Grace: o.grace,
+		Queues: o.queues, Labels: o.labels, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 		For: o.duration, Idle: o.idle,
 	}}
 	if err != nil {

@@ -57,6 +57,8 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 		_ = os.Remove(dir) // unless another worker has something there
 		return nil
 	})
+	// So long a command may run elsewhere after its worker was last heard of, if its lease is as this one's.
+	o.Patience = leases.Limit() + o.Grace
 	o.Name, o.Host, o.Now = fmt.Sprintf("%s (process %d)", r.user(), os.Getpid()), self().Host, r.opts.Now
 	opts := r.executorOptions(o.Grace)
 	opts.Sync = r.Records.Sync // for runs on other hosts

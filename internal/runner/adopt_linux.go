@@ -33,6 +33,7 @@ var errNoAnswer = errors.New("it does not answer")
 
 // adoption is a supervisor process that this process has adopted.
 type adoption struct {
+	name  string // of its socket
 	conn  *net.UnixConn
 	gone  func(*adoption) // called once, when it has ended
 	ready chan struct{}   // closed when all orphans are known
@@ -44,11 +45,13 @@ type adoption struct {
 	process  handover
 	orphans  map[uint64]*Orphan // not released
 	complete bool               // all are known
+	taken    bool               // they are another's
 	closing  bool
 }
 
-// adoptFrom adopts every supervisor in the folder that can be, except own.
-func adoptFrom(ctx context.Context, path, own string, gone func(*adoption)) ([]*adoption, error) {
+// adoptFrom adopts every supervisor in the folder that can be, except own. The error is ErrAdopted
+// if others have some, and nothing else is in the way.
+func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(*adoption)) ([]*adoption, error) {
 	dir, err := openPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -64,10 +67,11 @@ func adoptFrom(ctx context.Context, path, own string, gone func(*adoption)) ([]*
 	var mu sync.Mutex
 	var adopted []*adoption
 	var failed []error
+	taken := false
 	var group sync.WaitGroup
 	room := make(chan struct{}, 16)
 	for _, name := range names {
-		if name == own || !strings.HasPrefix(name, socketPrefix) && !strings.HasPrefix(name, newPrefix) {
+		if own[name] || !strings.HasPrefix(name, socketPrefix) && !strings.HasPrefix(name, newPrefix) {
 			continue
 		}
 		room <- struct{}{}
@@ -76,7 +80,10 @@ func adoptFrom(ctx context.Context, path, own string, gone func(*adoption)) ([]*
 			a, err := adoptOne(ctx, dir, name, gone)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
+			switch {
+			case errors.Is(err, ErrAdopted):
+				taken = true
+			case err != nil:
 				failed = append(failed, fmt.Errorf("runner: adopt from %s/%s: %w", path, name, err))
 			}
 			if a != nil {
@@ -85,10 +92,13 @@ func adoptFrom(ctx context.Context, path, own string, gone func(*adoption)) ([]*
 		})
 	}
 	group.Wait()
+	if taken && len(failed) == 0 {
+		return adopted, ErrAdopted
+	}
 	return adopted, errors.Join(failed...)
 }
 
-// adoptOne returns nil if the supervisor is gone or another's.
+// adoptOne returns nil if the supervisor is gone, or its client is there; ErrAdopted if another has it.
 func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoption)) (*adoption, error) {
 	conn, err := dial(dir, name)
 	if conn == nil || err != nil {
@@ -99,6 +109,7 @@ func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoptio
 		return nil, errors.New("it belongs to another user")
 	}
 	a := &adoption{
+		name:    name,
 		conn:    conn,
 		gone:    gone,
 		ready:   make(chan struct{}),
@@ -116,8 +127,11 @@ func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoptio
 		case <-a.ready: // and over already
 			return a, nil
 		default:
-			return nil, nil
 		}
+		if a.refused() {
+			return nil, ErrAdopted
+		}
+		return nil, nil
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timer.C:
@@ -231,6 +245,8 @@ func (a *adoption) take(kind messageKind, body []byte) error {
 			a.complete = true
 			close(a.ready)
 		}
+	case kind == kindTaken && a.process.pid == 0:
+		a.taken = true
 	case kind == kindEnded && a.complete:
 		r, err := decodeReply(kind, body)
 		if err != nil {
@@ -291,6 +307,15 @@ func (a *adoption) all() []*Orphan {
 	}
 	return all
 }
+
+// refused reports whether the supervisor has said that it is another's.
+func (a *adoption) refused() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.taken
+}
+
+func (a *adoption) socketName() string { return a.name }
 
 // over reports whether the supervisor is gone.
 func (a *adoption) over() bool {

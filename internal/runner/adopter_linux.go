@@ -47,7 +47,13 @@ func (k *keeper) meet() {
 			return
 		case err != nil: // too many open files, say
 			time.Sleep(20 * time.Millisecond)
-		case !sameUser(conn) || !hasGone(k.gone, firstLane) || !k.predecessorGone() || !k.handOver(conn):
+		case !sameUser(conn) || !hasGone(k.gone, firstLane):
+			conn.Close()
+		case !k.predecessorGone():
+			_ = conn.SetWriteDeadline(time.Now().Add(leaveLimit))
+			_, _ = conn.Write(appendTaken(nil))
+			conn.Close()
+		case !k.handOver(conn):
 			conn.Close()
 		}
 	}

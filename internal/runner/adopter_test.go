@@ -55,8 +55,8 @@ func TestAdoptersRace(t *testing.T) {
 			group.Go(func() {
 				<-start
 				orphans, err := s.Adopt(t.Context())
-				if err != nil {
-					t.Error(err)
+				if (len(orphans) > 0) != (err == nil) || err != nil && !errors.Is(err, runner.ErrAdopted) {
+					t.Errorf("%d orphans, %v; want some, or ErrAdopted", len(orphans), err)
 				}
 				found.Add(int32(len(orphans)))
 			})
@@ -85,13 +85,17 @@ func TestAdopterKilled(t *testing.T) {
 		if count != 2 {
 			t.Fatalf("%d adopted, want 2", count)
 		}
-		if orphans, err := outliving(t, sockets, time.Hour).Adopt(t.Context()); len(orphans) != 0 || err != nil {
-			t.Errorf("while the adopter runs %d orphans, %v; want none", len(orphans), err)
+		if orphans, err := outliving(t, sockets, time.Hour).Adopt(t.Context()); len(orphans) != 0 || !errors.Is(err, runner.ErrAdopted) {
+			t.Errorf("while the adopter runs %d orphans, %v; want ErrAdopted", len(orphans), err)
 		}
 		touch(t, ended, "go")
 		kill(t, adopter)
 	}
-	orphans := adopt(t, outliving(t, sockets, time.Hour))
+	s := outliving(t, sockets, time.Hour)
+	orphans := adopt(t, s)
+	if again, err := s.Adopt(t.Context()); len(again) != 0 || err != nil {
+		t.Errorf("the adopter adopts %d again, %v; want none", len(again), err)
+	}
 	touch(t, running, "go")
 	for name, want := range map[string]int{"running": 4, "ended": 5} {
 		if got, err := orphans[name].Wait(t.Context()); err != nil || got.ExitCode != want {
@@ -275,6 +279,9 @@ func dialRaw(t *testing.T, sockets string) net.Conn {
 	return conn
 }
 
+// kindHandover is the first kind of frame that an adopter gets.
+const kindHandover = 9
+
 // Whoever sends nonsense is dropped, and leaves everything as it was.
 func TestHostileAdopter(t *testing.T) {
 	sockets, supervisor := orphaned(t, workerCommand{Identity: "a/1", Script: untilGo + "exit 6"})
@@ -299,8 +306,9 @@ func TestHostileAdopter(t *testing.T) {
 			var conn net.Conn
 			waitFor(t, 20*time.Second, "the supervisor takes an adopter", func() bool {
 				conn = dialRaw(t, sockets)
-				n, _ := conn.Read(make([]byte, 1))
-				return n == 1 // the end of the one before may not be noticed yet
+				var head [5]byte
+				_, err := io.ReadFull(conn, head[:])
+				return err == nil && head[4] == kindHandover // the end of the one before may not be noticed yet
 			})
 			if _, err := io.WriteString(conn, bytes); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 				t.Error(err)

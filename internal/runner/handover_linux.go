@@ -69,6 +69,11 @@ func appendClose(b []byte) []byte {
 	return finishFrame(appendFrame(b, kindClose), start)
 }
 
+func appendTaken(b []byte) []byte {
+	start := len(b)
+	return finishFrame(appendFrame(b, kindTaken), start)
+}
+
 func appendHandover(b []byte, h *handover) []byte {
 	start := len(b)
 	b = appendFrame(b, kindHandover)

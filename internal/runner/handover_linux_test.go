@@ -29,6 +29,7 @@ func TestHandoverRoundTrip(t *testing.T) {
 	stream = appendRelease(stream, "job/1")
 	stream = appendRelease(stream, string(make([]byte, 100<<10)))
 	stream = appendClose(stream)
+	stream = appendTaken(stream)
 	var got []any
 	take := func(kind messageKind, body []byte) error {
 		var value any
@@ -48,7 +49,7 @@ func TestHandoverRoundTrip(t *testing.T) {
 		got = append(got, value)
 		return err
 	}
-	want := []any{exampleHandover(), exampleOrphan(), extension{until: time.Hour, most: -1}, "job/1", string(make([]byte, 100<<10)), kindClose}
+	want := []any{exampleHandover(), exampleOrphan(), extension{until: time.Hour, most: -1}, "job/1", string(make([]byte, 100<<10)), kindClose, kindTaken}
 	for name, r := range map[string]io.Reader{
 		"at once":      bytes.NewReader(stream),
 		"byte by byte": iotest.OneByteReader(bytes.NewReader(stream)),

@@ -22,6 +22,9 @@ const (
 // had extended its supervisor in time. The command is gone; what it did may not be relied on.
 var ErrExpired = errors.New("runner: the time for which commands may run without word from their owner was over; they were killed")
 
+// ErrAdopted is returned by Adopt when another process has adopted what a dead one has left.
+var ErrAdopted = errors.New("runner: another process has adopted commands that a dead one has left")
+
 // Outlive makes the supervisor process outlive this process, so that another one can adopt its
 // commands. Only commands with an Identity take part. On systems other than Linux nothing outlives
 // this process, and there is nothing to adopt.
@@ -106,15 +109,19 @@ func (s *Supervisor) Release(identity string) {
 // extends them, and Close kills them. Who may not go on with one of them must Release it at once.
 //
 // The error, which may come together with orphans, is of supervisors that could not be asked; dead
-// ones are cleaned up in silence.
+// ones are cleaned up in silence. It is ErrAdopted if all could, and others have adopted some: commands
+// of theirs may run.
 func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
 	if s.options.Outlive == nil {
 		return nil, nil
 	}
 	s.mu.Lock()
-	closed, own := s.closed, ""
+	closed, own := s.closed, make(map[string]bool) // names of sockets
 	if s.backend != nil {
-		own = s.backend.socketName()
+		own[s.backend.socketName()] = true
+	}
+	for a := range s.adopted {
+		own[a.socketName()] = true
 	}
 	s.mu.Unlock()
 	if closed {

@@ -23,7 +23,7 @@ func (b *backend) socketName() string { return "" }
 
 type adoption struct{}
 
-func adoptFrom(ctx context.Context, dir, own string, gone func(*adoption)) ([]*adoption, error) {
+func adoptFrom(ctx context.Context, dir string, own map[string]bool, gone func(*adoption)) ([]*adoption, error) {
 	return nil, ctx.Err()
 }
 
@@ -33,5 +33,6 @@ func (a *adoption) release(o *Orphan)                {}
 func (a *adoption) all() []*Orphan                   { return nil }
 func (a *adoption) over() bool                       { return true }
 func (a *adoption) close()                           {}
+func (a *adoption) socketName() string               { return "" }
 
 const masksInSupervisor = false

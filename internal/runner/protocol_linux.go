@@ -35,6 +35,7 @@ const (
 	kindClose    // client: kill everything and end
 	kindHandover // supervisor: who it is, and how many commands follow
 	kindOrphan   // supervisor: one of them
+	kindTaken    // supervisor: another adopter has them
 )
 
 // Flags of a spawn request.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,12 +45,16 @@ func (l *loop) run() error {
 	if err != nil {
 		return fmt.Errorf("watch the queues: %w", err)
 	}
+	look := w.s.Queue.Tend
+	if w.o.Job != "" { // the run whose job it is tends the queue; there may be as many of these workers as jobs
+		look = w.s.Queue.FollowCancels
+	}
 	beside.Go(func() {
-		_ = w.s.Queue.Tend(ctx, w.o.Queues, func(err error) { l.complain(ctx, err) }) // it ends with ctx or the lease
+		_ = look(ctx, w.o.Queues, func(err error) { l.complain(ctx, err) }) // it ends with ctx or the lease
 	})
 	beside.Go(func() { l.sweep(ctx) })
 	if w.o.Job == "" {
-		l.takeOver() // what a worker of this host has left goes on before it is missed
+		l.takeOver(nil) // what a worker of this host has left goes on before it is missed
 	}
 	stopped := l.jobs.Done()
 	for {
@@ -89,7 +95,10 @@ func (l *loop) cause() error {
 // over tells whether there is nothing left to do.
 func (l *loop) over() bool {
 	w := l.w
-	if len(w.running) > 0 {
+	if l.jobs.Err() != nil {
+		l.abandon()
+	}
+	if len(w.running)+len(w.orphans) > 0 {
 		l.busy = w.o.Now()
 		return false
 	}
@@ -140,34 +149,85 @@ func (l *loop) mayClaim() bool {
 	return true
 }
 
-// claim takes what there is room for.
+// claim takes what there is room for, and first what dead workers of this host have left.
 func (l *loop) claim() {
 	w := l.w
+	l.takeUp()
+	if w.beside && w.o.Now().Sub(w.looked) >= idlePause || len(w.sought) > maxSought {
+		clear(w.sought) // what was another's may be to be had by now
+	}
 	if w.o.Job != "" {
 		l.claimOne()
 		return
 	}
-	for l.mayClaim() && !w.room.full() {
-		orphaned := false
-		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool {
-			if j.Orphaned() && !w.looked { // somebody's who is gone: its command may be here
-				orphaned = true
-				return false
-			}
-			return w.has(j.Labels) && w.room.fits(&j.Policy)
-		}))
-		switch {
-		case err != nil:
-			l.fault(err)
-			return
-		case lease != nil:
-			l.begin(lease, nil)
-		case orphaned:
-			l.takeOver()
-		default:
-			w.looked = false // of the next that turns up
+	for l.mayClaim() {
+		if w.room.full() {
+			l.glance()
 			return
 		}
+		left := orphans{}
+		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool {
+			return !l.isLeft(j, left) && w.has(j.Labels) && w.room.fits(&j.Policy)
+		}))
+		if err != nil {
+			l.fault(err)
+			return
+		}
+		if lease != nil {
+			l.begin(lease, nil)
+		}
+		if len(left) > 0 {
+			l.takeOver(left)
+		} else if lease == nil {
+			return
+		}
+	}
+}
+
+// orphans are jobs whose workers were lost, each as its latest holder has left it.
+type orphans map[string]bool
+
+// maxSought bounds what is remembered of orphans.
+const maxSought = 1 << 12
+
+// isLeft tells whether a job is to be left for the command that a lost worker has begun for it here: it was taken over already, or was
+// not looked for yet. Of the latter, the job is put to the others.
+func (l *loop) isLeft(j *queue.Job, left orphans) bool {
+	w := l.w
+	if !j.Orphaned() {
+		return false
+	}
+	if own := identity(j); slices.ContainsFunc(w.orphans, func(o *runner.Orphan) bool { return o.Identity == own }) {
+		return true
+	}
+	name := fmt.Sprintf("%s#%d", j.Ref(), j.Token)
+	if j.MakerHost != w.o.Host || w.sought[name] {
+		return false
+	}
+	left[name] = true
+	return true
+}
+
+// glance looks now and then for what dead workers of this host have left while there is no room for anything else: nobody but
+// the workers of this host can go on with it, and they for a while only.
+func (l *loop) glance() {
+	w := l.w
+	now := w.o.Now()
+	if now.Sub(w.glanced) < idlePause {
+		return
+	}
+	w.glanced = now
+	jobs, err := w.s.Queue.Orphans(l.held, w.o.Queues...)
+	if err != nil {
+		l.fault(err)
+		return
+	}
+	left := orphans{}
+	for i := range jobs {
+		l.isLeft(&jobs[i], left)
+	}
+	if len(left) > 0 {
+		l.takeOver(left)
 	}
 }
 
@@ -187,19 +247,22 @@ func (l *loop) claimOne() {
 		l.fault(err)
 		return
 	}
-	if job.Status == queue.Running && !w.looked {
-		if l.takeOver(); w.running[name+"/"+id] != nil {
-			return
+	for {
+		left := orphans{}
+		lease, err := w.s.Queue.Only(l.held, name, id, l.want(func(j *queue.Job) bool { return !l.isLeft(j, left) }))
+		switch {
+		case isOver(err):
+			l.finished = true
+		case err != nil:
+			l.fault(err)
+		case lease != nil:
+			l.begin(lease, nil)
+		case len(left) > 0:
+			if l.takeOver(left); w.running[name+"/"+id] == nil {
+				continue
+			}
 		}
-	}
-	lease, err := w.s.Queue.Only(l.held, name, id, l.want(nil))
-	switch {
-	case isOver(err):
-		l.finished = true
-	case err != nil:
-		l.fault(err)
-	case lease != nil:
-		l.begin(lease, nil)
+		return
 	}
 }
 
@@ -212,52 +275,94 @@ func isOver(err error) bool {
 func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
 	o := &l.w.o
 	return queue.Want{
-		Queues: o.Queues, Worker: o.Name, Host: o.Host, Grace: o.Grace, Fits: fits, NewExecution: executions.NewID,
+		Queues: o.Queues, Worker: o.Name, Host: o.Host, Grace: o.Patience, Beside: l.w.beside, Fits: fits, NewExecution: executions.NewID,
 	}
 }
 
 // takeOver looks for commands of this host whose worker has died, and claims their jobs, of whichever queue: there is room for them, as they
-// run already, and who has asked for them is the one to go on with them.
-func (l *loop) takeOver() {
+// run already, and who has asked for them is the one to go on with them. left is why.
+func (l *loop) takeOver(left orphans) {
 	w := l.w
-	w.looked = true
-	orphans, err := w.s.Supervisor.Adopt(l.jobs)
-	if err != nil && l.jobs.Err() == nil {
+	found, err := w.s.Supervisor.Adopt(l.jobs)
+	if err != nil && !errors.Is(err, runner.ErrAdopted) && l.jobs.Err() == nil {
 		w.report(Event{Type: Fault, Message: "look for commands that a dead worker has left here: " + err.Error()})
 	}
-	for _, o := range orphans {
-		if !l.takeOverOne(o) {
+	// What another has, or may have, is its own for as long as it may take to claim it.
+	w.beside, w.looked = err != nil, w.o.Now()
+	maps.Copy(w.sought, left)
+	w.orphans = append(w.orphans, found...)
+	l.takeUp()
+}
+
+// takeUp claims the jobs of the commands that were taken over. Those about which that cannot be decided now are kept: they run on.
+func (l *loop) takeUp() {
+	w := l.w
+	if l.jobs.Err() != nil || w.paused.After(w.o.Now()) {
+		return
+	}
+	var kept []*runner.Orphan
+	for i, o := range w.orphans {
+		fate, err := l.takeUpOne(o)
+		switch {
+		case err != nil:
+			l.fault(err)
+			w.orphans = append(kept, w.orphans[i:]...)
+			return
+		case fate == undecided:
+			kept = append(kept, o)
+		case fate == nobodys:
 			o.Release()
 		}
 	}
+	w.orphans = kept
 }
 
-// takeOverOne returns false of a command that is nobody's any more.
-func (l *loop) takeOverOne(o *runner.Orphan) bool {
+// abandon stops the commands that were taken over and are not worked on.
+func (l *loop) abandon() {
+	for _, o := range l.w.orphans {
+		o.Release()
+	}
+	l.w.orphans = nil
+}
+
+// What becomes of a command that was taken over.
+const (
+	nobodys   = iota // nobody asks for it any more
+	undecided        // its job is still that of whoever has left it, or may be
+	taken            // its job is worked on
+)
+
+// takeUpOne claims the job of a command. After an error, which is the store's, nothing is known.
+func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	w := l.w
 	name, id, attempt, ok := parseIdentity(o.Identity)
-	if !ok || l.jobs.Err() != nil {
-		return false
+	if !ok {
+		return nobodys, nil
 	}
-	lease, err := w.s.Queue.Only(l.held, name, id, l.want(nil))
-	if err != nil && !isOver(err) {
-		l.fault(err)
-	}
-	if err != nil || lease == nil {
-		return false
+	want := l.want(nil)
+	want.Beside = false // it is here
+	lease, err := w.s.Queue.Only(l.held, name, id, want)
+	var job queue.Job
+	if err == nil && lease == nil {
+		job, err = w.s.Queue.Job(l.held, name, id)
 	}
 	switch {
-	case !lease.Adopted(): // given up elsewhere, and nobody's yet
+	case isOver(err), errors.Is(err, queue.ErrMalformed):
+		return nobodys, nil
+	case err != nil:
+		return undecided, err
+	case lease == nil && job.Status == queue.Running && job.Attempts == attempt: // it is not known yet that its worker is gone
+		return undecided, nil
+	case lease == nil:
+		return nobodys, nil
+	case !lease.Adopted() || lease.Job().Attempts != attempt: // given up elsewhere; it is claimed like any other
 		if err := w.insist(l.held, lease.Release); err != nil {
 			l.fault(err)
 		}
-	case lease.Job().Attempts == attempt:
-		l.begin(lease, o)
-		return true
-	default:
-		l.begin(lease, nil)
+		return nobodys, nil
 	}
-	return false
+	l.begin(lease, o)
+	return taken, nil
 }
 
 // begin works on a job that was claimed.

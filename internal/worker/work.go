@@ -152,10 +152,13 @@ func (s *started) stop() {
 // conclude puts on record what came of an execution. ctx is that of its command.
 func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executions.Request, key executions.Key, res executions.Result, err error) {
 	cause := context.Cause(ctx)
+	h.revoked = w.o.Job != "" && errors.Is(cause, ErrStopped)
 	switch {
-	case l.held.Err() != nil, errors.Is(err, refstore.ErrLost):
+	case l.held.Err() != nil, errors.Is(err, refstore.ErrLost) && w.lost() != nil:
 		// Others have given the execution up, or will.
 		w.report(Event{Type: JobLost, Job: h.job, Message: lostMessage(l.held, err)})
+	case errors.Is(err, refstore.ErrLost): // somebody has settled the execution, though the job is still this worker's
+		w.settle(l.held, h, key, req.Inputs, dispatch.Clip(err.Error()))
 	case err == nil && res.Reason == executions.ReasonCancelled && errors.Is(cause, ErrStopped):
 		w.again(l.held, h, w.o.Name+" was stopped", 0)
 	case err == nil:
@@ -229,6 +232,14 @@ const againAfter = time.Second
 
 // again has a job tried once more, by anybody, unless its attempts are used up.
 func (w *Worker) again(ctx context.Context, h *holding, message string, backoff time.Duration) {
+	if h.revoked {
+		if err := w.insist(ctx, h.lease.Revoke); err != nil {
+			w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
+			return
+		}
+		w.report(Event{Type: JobGiven, Job: h.job, Message: message, Again: w.o.Now()})
+		return
+	}
 	var job queue.Job
 	err := w.insist(ctx, func(ctx context.Context) (err error) {
 		job, err = h.lease.Again(ctx, message, backoff)

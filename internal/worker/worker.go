@@ -58,11 +58,13 @@ type Options struct {
 	Concurrency int      // commands at a time, in cores
 	Memory      int64    // bytes that demands may add up to; 0: no limit
 	Capacities  map[string]float64
-	Name        string        // for people: "me@host"
-	Host        string        // this one, as others are told from it
-	Grace       time.Duration // how long what was begun on another host is left to workers of that host
-	For         time.Duration // after which nothing is claimed any more; 0: for ever
-	Idle        time.Duration // the worker ends when it had nothing to do for so long; 0: it waits
+	Name        string // for people: "me@host"
+	Host        string // this one, as others are told from it
+	// Patience is how long a job whose worker was lost is left to others while its command may go on: elsewhere, or under another worker
+	// of this host.
+	Patience time.Duration
+	For      time.Duration // after which nothing is claimed any more; 0: for ever
+	Idle     time.Duration // the worker ends when it had nothing to do for so long; 0: it waits
 	// Job is the one that the worker is for, in the first of Queues: it ends once that is settled, by whomever. What the job asks for is
 	// taken as there.
 	Job string
@@ -92,7 +94,11 @@ type Worker struct {
 
 	room    *capacity           // of the loop
 	running map[string]*holding // jobs by reference; of the loop
-	looked  bool                // since an orphaned job was seen, this host was searched for its command; of the loop
+	orphans []*runner.Orphan    // were taken over, and their jobs are to be claimed; of the loop
+	sought  map[string]bool     // orphaned jobs that were begun here, and whose commands were looked for here; of the loop
+	looked  time.Time           // when that was last done; of the loop
+	beside  bool                // another worker of this host goes on with commands of dead ones; of the loop
+	glanced time.Time           // when there was last a look at what is orphaned while there was no room; of the loop
 	faults  int                 // of this machine or the stores, one after the other; of the loop
 	paused  time.Time           // until when nothing is claimed because of faults; of the loop
 	done    chan *holding
@@ -104,13 +110,15 @@ type holding struct {
 	lease *queue.Lease
 	job   queue.Job
 	fault bool // the attempt could not be made, for reasons that are not the command's
+	// revoked says that the attempt was stopped by a scheduler, which tells the run why: it does not count.
+	revoked bool
 }
 
 // New returns a worker. It does nothing yet.
 func New(s Stores, o Options) *Worker {
 	w := &Worker{
 		s: s, o: o, labels: map[string]bool{}, metrics: o.Metrics, room: newCapacity(&o),
-		running: map[string]*holding{}, done: make(chan *holding),
+		running: map[string]*holding{}, sought: map[string]bool{}, done: make(chan *holding),
 	}
 	for _, l := range o.Labels {
 		w.labels[l] = true

@@ -1,0 +1,47 @@
+package worker_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"e3/executions"
+	"e3/internal/queue"
+	"e3/internal/repo"
+	"e3/internal/worker"
+	"e3/refstore"
+)
+
+// A worker for one job is told when that is cancelled, leaves the rest of the queue to its run, and nothing of its own behind.
+func TestOneJobIsCancelled(t *testing.T) {
+	r := newRig(t)
+	begun := filepath.Join(t.TempDir(), "begun")
+	j := r.enqueue("echo > "+begun+"; sleep 100", nil)
+	gone := r.open(repo.Options{})
+	other := r.enqueue("echo > $out", nil)
+	if l, err := gone.Queue().Only(t.Context(), other.Queue, other.ID, queue.Want{Worker: "gone", NewExecution: executions.NewID}); err != nil || l == nil {
+		t.Fatalf("claim: got %v, %v", l, err)
+	}
+	r.must(gone.Close())
+	w := r.work(0, worker.Options{Job: j.ID})
+	r.file(begun)
+	if _, err := r.Queue().Cancel(t.Context(), j.Queue, j.ID, "me", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.end(); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if got := r.ended(j); got.Status != queue.Cancelled {
+		t.Errorf("it ended as %s, want cancelled", got.Status)
+	}
+	if got, err := r.Queue().Job(t.Context(), other.Queue, other.ID); err != nil || got.Status != queue.Running || got.Orphaned() {
+		t.Errorf("another job of the queue: got %s, orphaned: %v, %v, want it left alone", got.Status, got.Orphaned(), err)
+	}
+	n := 0
+	for _, err := range r.Records.List(t.Context(), refstore.Query{Partition: "QUEUE/default/holders", KeysOnly: true}) {
+		r.must(err)
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d holders are left, want the one that nobody looked after", n)
+	}
+}
