@@ -19,7 +19,8 @@ import (
 type Blocks interface {
 	// Create makes the block of a step, once.
 	Create(ctx context.Context, b block.Block) (block.Block, error)
-	// Watch yields the blocks of a run once they are decided, until ctx ends.
+	// Watch yields the blocks of a run once they are decided, until ctx ends. An error says that the block beside it, of which only the task
+	// is known, cannot be read.
 	Watch(ctx context.Context, ws, run string) iter.Seq2[block.Block, error]
 	// Close closes what is not decided of a run that ends.
 	Close(ctx context.Context, ws, run string) error
@@ -30,12 +31,12 @@ const ReasonRejected = "rejected"
 
 // deferral is what the scheduler knows of tasks that wait for a person. It is owned by the scheduler's goroutine.
 type deferral struct {
-	making  int               // blocks that are being made
-	made    chan madeBlock    // they come back
-	pending map[string]int32  // by id of the block, the tasks that are deferred
-	decided chan decidedBlock // by somebody, or an error of the watch
-	early   []block.Block     // decided before they came back as made
-	some    bool              // blocks may have been made
+	making  int              // blocks that are being made
+	made    chan madeBlock   // they come back
+	pending map[string]int32 // by id of the block, the tasks that are deferred
+	decided chan decidedBlock
+	early   []decidedBlock // before they came back as made
+	some    bool           // blocks may have been made
 	unwatch context.CancelFunc
 	watcher sync.WaitGroup
 }
@@ -47,6 +48,7 @@ type madeBlock struct {
 	err   error
 }
 
+// decidedBlock is one that somebody has decided, or that cannot be read, so that nobody can.
 type decidedBlock struct {
 	block block.Block
 	err   error
@@ -118,9 +120,9 @@ func (s *scheduler) blockMade(m madeBlock) {
 	}
 	d.pending[m.block.ID] = i
 	s.watchBlocks()
-	for _, b := range slices.Concat(early, []block.Block{m.block}) { // it may have been decided before it came back
-		if b.ID == m.block.ID {
-			s.blockDecided(decidedBlock{block: b})
+	for _, e := range slices.Concat(early, []decidedBlock{{block: m.block}}) { // it may have been decided before it came back
+		if e.block.ID == m.block.ID || e.err != nil && e.block.Task == m.block.Task {
+			s.blockDecided(e)
 		}
 	}
 }
@@ -139,7 +141,7 @@ func (s *scheduler) notDeferred(m madeBlock) {
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(m.c.task), Execution: m.c.result.ExecutionID, Worker: m.c.worker, Data: &events.Data{
 		Key: m.c.key, Attempt: m.c.attempt, Reason: reason, Message: m.err.Error(), Duration: m.c.result.Duration.Milliseconds()}})
 	s.failed(m.c.task, m.err.Error())
-	if !cancelled && !errors.Is(m.err, errNobodyToAsk) {
+	if !cancelled && !errors.Is(m.err, errNobodyToAsk) && !errors.Is(m.err, block.ErrMalformed) {
 		s.fail(m.err)
 	}
 }
@@ -173,27 +175,28 @@ func (d *deferral) rest() {
 
 // blockDecided moves a deferred task on.
 func (s *scheduler) blockDecided(m decidedBlock) {
-	d := &s.deferral
+	d, b := &s.deferral, &m.block
+	if m.err == nil && b.Status != block.Approved && b.Status != block.Rejected { // closed by whoever has taken the run for dead
+		return
+	}
+	id := b.ID
 	if m.err != nil {
-		if s.ctx.Err() == nil {
-			s.fail(m.err)
-		}
-		return
+		id = s.pendingOf(b.Task)
 	}
-	b := &m.block
-	if b.Status != block.Approved && b.Status != block.Rejected { // closed by whoever has taken the run for dead
-		return
-	}
-	i, ok := d.pending[b.ID]
+	i, ok := d.pending[id]
 	if !ok { // of before, or nobody has said yet that it was made
 		if d.making > 0 {
-			d.early = append(d.early, *b)
+			d.early = append(d.early, m)
 		}
 		return
 	}
-	delete(d.pending, b.ID)
+	delete(d.pending, id)
 	defer d.rest()
-	if b.Status == block.Rejected {
+	switch {
+	case m.err != nil:
+		s.undecidable(i, id, m.err)
+		return
+	case b.Status == block.Rejected:
 		s.rejected(i, b)
 		return
 	}
@@ -206,6 +209,23 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 	s.emit(events.Event{Type: events.TaskResumed, Task: s.g.Name(i), Data: &events.Data{
 		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.attempts[i] + 1}})
 	s.ready.push(i)
+}
+
+// pendingOf returns the block for which a task waits; "" if it waits for none.
+func (s *scheduler) pendingOf(task string) string {
+	for id, i := range s.deferral.pending {
+		if s.g.Name(i) == task {
+			return id
+		}
+	}
+	return ""
+}
+
+// undecidable settles a task whose block cannot be read any more.
+func (s *scheduler) undecidable(i int32, id string, err error) {
+	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: s.results[i].ExecutionID, Data: &events.Data{
+		Block: id, Attempt: max(s.attempts[i], 1), Reason: "e3", Message: err.Error()}})
+	s.failed(i, err.Error())
 }
 
 // rejected settles a task that somebody has rejected: it has failed, and no attempt follows.

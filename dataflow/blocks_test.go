@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"e3/internal/block"
 	"e3/internal/events"
 	"e3/internal/record"
+	"e3/refstore"
 	"e3/refstore/mem"
 )
 
@@ -356,41 +356,85 @@ func TestNobodyToAsk(t *testing.T) {
 	})
 }
 
-// brokenBlocks are kept in a store that fails.
+// brokenBlocks cannot be made.
 type brokenBlocks struct {
 	*block.Blocks
-	create bool // when they are made, else when they are looked for
+	err error
+}
+
+func (b *brokenBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
+	return block.Block{}, b.err
 }
 
 var errGone = errors.New("the store is gone")
 
-func (b *brokenBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
-	if b.create {
-		return block.Block{}, errGone
-	}
-	return b.Blocks.Create(ctx, want)
-}
-
-func (b *brokenBlocks) Watch(context.Context, string, string) iter.Seq2[block.Block, error] {
-	return func(yield func(block.Block, error) bool) { yield(block.Block{}, errGone) }
-}
-
-// Blocks that cannot be kept or read are a fault of the stores, which ends the run.
+// Blocks that cannot be kept are a fault of the stores, which ends the run.
 func TestBlocksAtFault(t *testing.T) {
-	for name, broken := range map[string]*brokenBlocks{"create": {create: true}, "watch": {}} {
+	synctest.Test(t, func(t *testing.T) {
+		pkg := flow("release", "train")
+		policy(pkg, "release", record.Policy{Approve: true})
+		policy(pkg, "train", record.Policy{Suspend: suspendCode})
+		g := graph(t, pkg)
+		w, log := newWorld(), &emitted{}
+		w.behave = func(task string, _ int64) behaviour { return behaviour{suspends: task == "train"} }
+		out, err := dataflow.Run(t.Context(), g, w.objects, w, dataflow.Options{
+			RunID: "r", Workspace: "ws", Inputs: oneInput, Concurrency: 2, Emit: log.emit,
+			Blocks: &brokenBlocks{block.New(mem.New(), block.Options{Now: time.Now}), errGone}})
+		if err == nil || !strings.Contains(err.Error(), "the store is gone") || out.State != record.RunFailed {
+			t.Errorf("the run is %v with %v", out.State, err)
+		}
+		if err := log.walk(out, map[events.Edge]int{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A block that nobody can read fails the task that waits for it, and harms no other.
+func TestMalformedBlock(t *testing.T) {
+	spoil := func(t *testing.T, s *mem.Store, task string) {
+		r := refstore.Record{Key: refstore.Key{Partition: "BLOCK/ws", Sort: "r/" + task}, Value: []byte("nonsense")}
+		if there, err := s.Get(t.Context(), r.Key); err == nil {
+			r.Version = there.Version
+		}
+		if _, err := s.Put(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		before bool // it is made
+		slow   bool // it comes back late
+	}{"waited for": {}, "not told of yet": {slow: true}, "before it is made": {before: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pkg := flow("release", "train")
+				pkg := flow("bad", "after: bad", "release", "b")
+				policy(pkg, "bad", record.Policy{Approve: true})
 				policy(pkg, "release", record.Policy{Approve: true})
-				policy(pkg, "train", record.Policy{Suspend: suspendCode})
 				g := graph(t, pkg)
-				w, log := newWorld(), &emitted{}
-				w.behave = func(task string, _ int64) behaviour { return behaviour{suspends: task == "train"} }
-				broken.Blocks = block.New(mem.New(), block.Options{Now: time.Now})
-				out, err := dataflow.Run(t.Context(), g, w.objects, w, dataflow.Options{
-					RunID: "r", Workspace: "ws", Inputs: oneInput, Concurrency: 2, Emit: log.emit, Blocks: broken})
-				if err == nil || !strings.Contains(err.Error(), "the store is gone") || out.State != record.RunFailed {
-					t.Errorf("the run is %v with %v", out.State, err)
+				w, log, s := newWorld(), &emitted{}, mem.New()
+				asked := newPeople(t, func(b block.Block) decision {
+					if b.Task == "bad" {
+						if !test.slow {
+							time.Sleep(time.Minute)
+						}
+						spoil(t, s, b.Task)
+						return decision{after: never}
+					}
+					return decision{after: time.Hour}
+				})
+				asked.Blocks = block.New(s, block.Options{Now: time.Now})
+				defer asked.leave()
+				spoil(t, s, "another")
+				var blocks dataflow.Blocks = asked
+				if test.before {
+					spoil(t, s, "bad")
+				}
+				if test.slow {
+					blocks = &slowBlocks{asked}
+				}
+				out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks, o.Concurrency = log.emit, blocks, 4 })
+				wantStates(t, g, out, "bad=failed after=skipped release=succeeded b=succeeded")
+				if !strings.Contains(out.Error, "r/bad") {
+					t.Errorf("it failed of %q, want which record it is", out.Error)
 				}
 				if err := log.walk(out, map[events.Edge]int{}); err != nil {
 					t.Error(err)

@@ -81,6 +81,7 @@ type Stores struct {
 	Holder   func() string // describes this process, as LockState.Holder
 	User     func() string // who deploys, as user@host; nil: not known
 	Sweep    func(context.Context) error
+	Warn     func(error) // is told what goes wrong, stops nothing and is tried again; nil: nobody is
 }
 
 // Workspaces are the workspaces and packages of a repository. All methods are safe for
@@ -100,7 +101,7 @@ func New(s Stores) *Workspaces {
 	}
 	return &Workspaces{
 		Stores: s, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
-		blocks: block.New(s.Records, block.Options{Now: s.Now}),
+		blocks: block.New(s.Records, block.Options{Now: s.Now, Fault: s.Warn}),
 	}
 }
 

@@ -12,11 +12,13 @@
 package block
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,6 +94,7 @@ type Blocks struct {
 	records refstore.Store
 	now     func() time.Time
 	pace    time.Duration
+	fault   func(error)
 }
 
 // Options say how blocks are kept.
@@ -99,6 +102,8 @@ type Options struct {
 	Now func() time.Time // required
 	// Pace is how long a waiter lets pass between two looks where the store does not tell of changes; default 1 s.
 	Pace time.Duration
+	// Fault is told when a waiter cannot look, once until he can again: he tries again; nil: nobody is.
+	Fault func(error)
 }
 
 // New returns the blocks of a repository.
@@ -106,7 +111,10 @@ func New(records refstore.Store, o Options) *Blocks {
 	if o.Pace <= 0 {
 		o.Pace = time.Second
 	}
-	return &Blocks{records: records, now: o.Now, pace: o.Pace}
+	if o.Fault == nil {
+		o.Fault = func(error) {}
+	}
+	return &Blocks{records: records, now: o.Now, pace: o.Pace, fault: o.Fault}
 }
 
 // Create makes a block of the workspace, run, task, step, type and execution of b and returns it. To do it again for the same step changes
@@ -217,13 +225,16 @@ func (b *Blocks) move(ctx context.Context, block *Block, version refstore.Versio
 }
 
 // List yields the latest block of each task of a run, or of all runs for "", in the order of runs and names. One that cannot be read
-// is an error that does not end the iteration: errors.Is ErrMalformed.
+// is an error that does not end the iteration, beside the workspace, run and task that its key names: errors.Is ErrMalformed.
 func (b *Blocks) List(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), Prefix: prefix(run)}) {
 			var found Block
 			if err == nil {
-				found, err = Decode(rec)
+				if found, err = Decode(rec); err != nil {
+					found.Workspace = ws
+					found.Run, found.Task, _ = strings.Cut(rec.Key.Sort, "/")
+				}
 			}
 			if !yield(found, err) || err != nil && !errors.Is(err, ErrMalformed) {
 				return
@@ -282,8 +293,11 @@ func (b *Blocks) Remove(ctx context.Context, ws, before string) error {
 	return nil
 }
 
-// Watch yields each block of a run as soon as it is decided, once, those included that were decided before. It ends with ctx, or with
-// an error: what cannot be read is one.
+// maxPause bounds the pause between two looks that fail.
+const maxPause = 30 * time.Second
+
+// Watch yields each block of a run as soon as it is decided, once, those included that were decided before. One that cannot be read is yielded once as well, as by
+// List: nobody can decide it any more. It ends with ctx; a look that fails is repeated (Options.Fault).
 func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -292,56 +306,86 @@ func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, err
 		if s, ok := b.records.(refstore.Watcher); ok {
 			changed, _ = s.Watch(ctx, partition(ws)) // without it the pace serves
 		}
-		told := map[string]bool{}
+		told := told{decided: map[string]bool{}, malformed: map[string]bool{}}
+		again := time.Duration(0) // the pause after a look that has failed
 		for {
-			decided, err := b.decided(ctx, ws, run, told)
+			news, err := b.look(ctx, ws, run, &told)
 			if ctx.Err() != nil {
 				return
 			}
-			if err != nil {
-				yield(Block{}, err)
-				return
-			}
-			for _, d := range decided {
-				told[d.ID] = true
-				if !yield(d, nil) {
+			for _, n := range news {
+				if !yield(n.block, n.err) {
 					return
 				}
 			}
-			if !b.pause(ctx, &changed) {
+			switch {
+			case err == nil:
+				again = 0
+			case again == 0:
+				b.fault(fmt.Errorf("look for what was approved in run %s, which goes on as soon as that succeeds: %w", run, err))
+				again = b.pace
+			default:
+				again = min(2*again, max(maxPause, b.pace))
+			}
+			if !b.pause(ctx, &changed, again) {
 				return
 			}
 		}
 	}
 }
 
-// decided are the blocks of a run that are decided and were not told. They are gathered first: who is told may take
-// long, and a list under way should not.
-func (b *Blocks) decided(ctx context.Context, ws, run string, told map[string]bool) (decided []Block, err error) {
-	for found, err := range b.List(ctx, ws, run) {
-		if err != nil {
-			return nil, fmt.Errorf("look for what was approved: %w", err)
-		}
-		if found.Status != Pending && !told[found.ID] {
-			decided = append(decided, found)
-		}
-	}
-	slices.SortFunc(decided, func(a, b Block) int { return a.At.Compare(b.At) })
-	return decided, nil
+// news is a block that was decided, or that cannot be read.
+type news struct {
+	block Block
+	err   error
 }
 
-// pause waits for a change, or for as long as the pace says where the store does not tell of any.
-func (b *Blocks) pause(ctx context.Context, changed *<-chan struct{}) bool {
+// told is what a watcher knows.
+type told struct {
+	decided   map[string]bool // by id
+	malformed map[string]bool // tasks whose block could not be read when it was looked at last
+}
+
+// look returns what is decided of the blocks of a run, or cannot be read, and was not told. That is gathered first: who is told may take
+// long, and a list under way should not.
+func (b *Blocks) look(ctx context.Context, ws, run string, told *told) (found []news, err error) {
+	malformed := map[string]bool{}
+	for got, err := range b.List(ctx, ws, run) {
+		switch {
+		case errors.Is(err, ErrMalformed):
+			if malformed[got.Task] = true; !told.malformed[got.Task] {
+				found = append(found, news{got, err})
+			}
+		case err != nil:
+			return nil, err
+		case got.Status != Pending && !told.decided[got.ID]:
+			found = append(found, news{block: got})
+		}
+	}
+	told.malformed = malformed
+	for i := range found {
+		told.decided[found[i].block.ID] = true
+	}
+	slices.SortStableFunc(found, func(a, b news) int { return a.block.At.Compare(b.block.At) })
+	return found, nil
+}
+
+// pause waits for a change, or for as long as the pace says where the store does not tell of any; or, after a look that has failed, so long.
+func (b *Blocks) pause(ctx context.Context, changed *<-chan struct{}, failed time.Duration) bool {
 	var again <-chan time.Time
-	if *changed == nil {
-		t := time.NewTimer(b.pace)
+	told := *changed
+	if failed > 0 || told == nil {
+		t := time.NewTimer(cmp.Or(failed, b.pace))
 		defer t.Stop()
 		again = t.C
+	}
+	if failed > 0 {
+		told = nil
 	}
 	select {
 	case <-ctx.Done():
 		return false
-	case _, open := <-*changed:
+	case _, open := <-told:
 		if !open {
 			*changed = nil
 		}

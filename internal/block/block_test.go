@@ -7,9 +7,11 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -271,10 +273,26 @@ func TestMalformed(t *testing.T) {
 	if good != 1 || bad != 1 {
 		t.Errorf("%d are listed and %d are malformed, want one of each", good, bad)
 	}
-	for _, err := range b.Watch(t.Context(), "prod", run1) {
-		if !errors.Is(err, block.ErrMalformed) {
-			t.Errorf("who waits is told %v", err)
+	if _, _, err := b.Resolve(t.Context(), "prod", run1, "a", "", block.Resolution{Approve: true}); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for d, err := range b.Watch(ctx, "prod", run1) {
+		told = append(told, fmt.Sprint(d.Run == run1, " ", d.Task, " ", errors.Is(err, block.ErrMalformed)))
+		if len(told) == 2 {
+			create(t, b, run1, "c", "")
+			if _, _, err := b.Resolve(t.Context(), "prod", run1, "c", "", block.Resolution{}); err != nil {
+				t.Fatal(err)
+			}
 		}
+		if len(told) == 3 {
+			break
+		}
+	}
+	if want := []string{"true b true", "true a false", "true c false"}; !slices.Equal(told, want) {
+		t.Errorf("who waits is told %q, want %q", told, want)
 	}
 	if _, _, err := b.Resolve(t.Context(), "prod", run1, "b", "", block.Resolution{}); !errors.Is(err, block.ErrMalformed) {
 		t.Errorf("it is decided: %v", err)
@@ -288,6 +306,75 @@ func TestMalformed(t *testing.T) {
 	for _, err := range b.List(t.Context(), "prod", "") {
 		t.Errorf("something is left: %v", err)
 	}
+}
+
+// outages is a store of which no list can be had at times.
+type outages struct {
+	refstore.Store
+	mu    sync.Mutex
+	away  bool
+	looks []time.Time
+}
+
+var errAway = errors.New("the store is away")
+
+func (o *outages) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.looks = append(o.looks, time.Now()); o.away {
+		return func(yield func(refstore.Record, error) bool) { yield(refstore.Record{}, errAway) }
+	}
+	return o.Store.List(ctx, q)
+}
+
+// is changes whether it is away, and returns how often it was asked before.
+func (o *outages) is(away bool) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(o.looks)
+	o.away, o.looks = away, nil
+	return n
+}
+
+// Whoever waits for days meets a store that is away at times: he goes on looking, less and less often, and says so once each time.
+func TestWatchOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &outages{Store: mem.New()}
+		var faults []error
+		b := block.New(s, block.Options{Now: time.Now, Fault: func(err error) { faults = append(faults, err) }})
+		create(t, b, run1, "a", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		var got []string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for d, err := range b.Watch(ctx, "prod", run1) {
+				got = append(got, fmt.Sprint(d.Task, err))
+			}
+		}()
+		for range 2 {
+			time.Sleep(time.Minute)
+			s.is(true)
+			time.Sleep(time.Hour)
+			if n := s.is(false); n < 60 || n > 150 {
+				t.Errorf("in an hour of outage it has looked %d times", n)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(got) != 0 || len(faults) != 2 || !errors.Is(faults[0], errAway) {
+			t.Errorf("of two outages it was told %q, and the faults were %q", got, faults)
+		}
+		if _, _, err := b.Resolve(t.Context(), "prod", run1, "a", "", block.Resolution{Approve: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		if want := []string{"a<nil>"}; !slices.Equal(got, want) {
+			t.Errorf("after the outages it was told %q, want %q", got, want)
+		}
+	})
 }
 
 // What is too long or no block is not written.

@@ -93,12 +93,17 @@ func (d *Dispatcher) Close() error {
 	return nil
 }
 
-// errClosed says that the process is about to end.
-var errClosed = errors.New("the dispatcher is closed")
+var (
+	// errClosed says that the process is about to end,
+	errClosed = errors.New("the dispatcher is closed")
+	// errOverdue that a job goes on which was cancelled.
+	errOverdue = errors.New("was told to end, and has not done so")
+)
 
 // Execute implements executions.Remote. A ctx that is done cancels the job, and its end is waited for as long as Options.Patience says. Where
 // this process has lost its lease, the job goes on.
 func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error) {
+	began := d.o.Now()
 	if _, err := req.Load(ctx); err != nil { // it also puts in place what is made of several outputs
 		return executions.Result{}, err
 	}
@@ -112,31 +117,40 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	if err != nil {
 		return executions.Result{}, err
 	}
-	left, err := r.left(ctx, &job)
+	left, fresh, err := r.left(ctx, &job, began)
 	if err != nil {
 		return executions.Result{}, fmt.Errorf("task %s: %w", req.Name, err)
 	}
 	for i := range left {
-		if res, ok, err := d.inherit(ctx, key, req, &left[i]); ok || err != nil {
+		if res, ok, err := d.inherit(ctx, key, req, &left[i], fresh); ok || err != nil {
 			return res, err
 		}
 	}
 	w := r.expect(job.ID, key, req)
 	defer r.forget(job.ID)
-	job, err = d.q.Enqueue(ctx, &job)
-	if err != nil {
-		return executions.Result{}, fmt.Errorf("task %s: enqueue: %w", req.Name, err)
+	job, err = d.order(ctx, &job)
+	if err == nil {
+		job, err = d.await(ctx, w, job)
 	}
-	if !job.Status.Terminal() && d.submit != nil {
-		if err := d.o.Submitter.Submit(ctx, []queue.Job{job}); err != nil {
-			return executions.Result{}, fmt.Errorf("task %s: submit: %w", req.Name, err)
-		}
+	if errors.Is(err, queue.ErrMalformed) && ctx.Err() == nil { // it is this job that cannot be made, and no other
+		return d.settle(ctx, w, w.claimed, executions.ReasonNone, Clip(err.Error()))
 	}
-	job, err = d.await(ctx, w, job)
 	if err != nil {
 		return executions.Result{}, err
 	}
 	return d.result(ctx, w, &job)
+}
+
+// order enqueues a job, and has a worker started for it.
+func (d *Dispatcher) order(ctx context.Context, want *queue.Job) (queue.Job, error) {
+	job, err := d.q.Enqueue(ctx, want)
+	if err != nil || job.Status.Terminal() || d.submit == nil {
+		return job, err
+	}
+	if err := d.o.Submitter.Submit(ctx, []queue.Job{job}); err != nil {
+		return job, fmt.Errorf("submit task %s: %w", job.Task, err)
+	}
+	return job, nil
 }
 
 // await waits for the end of a job, and tells its request what becomes known on the way.
@@ -152,8 +166,11 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 		case news := <-w.news:
 			if news.Status == "" { // somebody has removed it, or spoilt it
 				err := context.Cause(ctx)
-				if err == nil {
-					news, err = d.q.Enqueue(ctx, &job)
+				switch {
+				case w.idle != nil:
+					err = queue.ErrNotFound
+				case err == nil:
+					news, err = d.order(ctx, &job)
 				}
 				if err != nil {
 					return job, fmt.Errorf("job %s is not in its queue any more: %w", job.Ref(), err)
@@ -162,11 +179,11 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			job = news
 			w.tell(&job)
 		case <-unattended.C:
-			if w.claimed == "" {
-				w.run.unattended(&job)
-				unattended.Reset(again)
-				again *= 2
+			if job.LockedBy == "" && !job.AvailableAt.After(d.o.Now()) {
+				w.run.unattended(job)
 			}
+			unattended.Reset(again)
+			again *= 2
 		case <-cancelled:
 			cancelled = nil
 			if cause := context.Cause(ctx); errors.Is(cause, refstore.ErrLost) {
@@ -181,7 +198,7 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			}
 			job = stands
 		case <-over:
-			return job, fmt.Errorf("%w; job %s was told to end, and has not done so in %v", context.Cause(ctx), job.Ref(), d.o.Patience)
+			return job, fmt.Errorf("%w; job %s %w in %v", context.Cause(ctx), job.Ref(), errOverdue, d.o.Patience)
 		case <-d.ctx.Done():
 			return job, errClosed
 		}
@@ -190,20 +207,21 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 	return job, nil
 }
 
-// callOff cancels a job and returns how it stands.
+// callOff cancels a job and returns how it stands. Its worker is ended beside that.
 func (d *Dispatcher) callOff(ctx context.Context, name, id string, cause error) (queue.Job, error) {
-	d.cancel <- struct{}{}
-	defer func() { <-d.cancel }()
+	select {
+	case d.cancel <- struct{}{}:
+		defer func() { <-d.cancel }()
+	case <-ctx.Done():
+		return queue.Job{}, ctx.Err()
+	}
 	job, err := d.q.Cancel(ctx, name, id, d.o.By, Clip(cause.Error()))
 	var moved *queue.TransitionError
 	if errors.As(err, &moved) { // it has ended
 		return moved.Job, nil
 	}
 	if err == nil && d.submit != nil {
-		select {
-		case d.submit.cancel <- id:
-		case <-d.ctx.Done():
-		}
+		d.submit.cancel(id)
 	}
 	return job, err
 }
@@ -222,19 +240,11 @@ func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (exe
 		return executions.Result{}, cause // nothing ran
 	}
 	// How it has ended is on the record of the execution. Where there is none, nothing ran: then that is what is on record.
-	id, reason := o.ExecutionID, executions.Reason(o.Reason)
-	if id == "" {
-		var err error
-		if id, err = executions.NewID(); err != nil {
-			return executions.Result{}, err
-		}
-	}
+	reason := executions.Reason(o.Reason)
 	if o.State == queue.Cancelled {
 		reason = executions.ReasonCancelled
 	}
-	bound, done := context.WithTimeout(context.WithoutCancel(ctx), d.o.Patience)
-	defer done()
-	res, err := d.settler.Settle(bound, w.key, w.req.Inputs, id, cmp.Or(reason, executions.ReasonLost), cmp.Or(o.Message, job.LastError, string(o.State)))
+	res, err := d.settle(ctx, w, o.ExecutionID, cmp.Or(reason, executions.ReasonLost), cmp.Or(o.Message, job.LastError, string(o.State)))
 	if err != nil {
 		return res, fmt.Errorf("job %s has ended as %s: %w", job.Ref(), o.State, err)
 	}
@@ -242,4 +252,16 @@ func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (exe
 		res.Message = cmp.Or(o.Message, res.Message)
 	}
 	return res, nil
+}
+
+// settle puts on record that an execution is an error, unless it has ended, and returns how it stands. Without an id nothing ran, and that gets one.
+func (d *Dispatcher) settle(ctx context.Context, w *waiter, id string, reason executions.Reason, message string) (res executions.Result, err error) {
+	if id == "" {
+		if id, err = executions.NewID(); err != nil {
+			return res, err
+		}
+	}
+	bound, done := context.WithTimeout(context.WithoutCancel(ctx), d.o.Patience)
+	defer done()
+	return d.settler.Settle(bound, w.key, w.req.Inputs, id, reason, message)
 }

@@ -5,34 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"e3/executions"
 	"e3/internal/queue"
+	"e3/internal/record"
 )
 
 // A run whose process has died leaves jobs, for which nobody waits any more. The next run of that workspace cancels those that have not begun. What
-// runs is the answer to whoever wants the same made: he holds the claim of the key, so it was somebody's who holds it no more.
+// runs is the answer to whoever wants the same made: he holds the claim of the key, so it was somebody's who holds it no more. For the same
+// reason what he finds queued is waited for by nobody, and is cancelled in favour of his own job: that one is made with what he asks for, and
+// where there is a Submitter he follows its worker.
 
-var errLeft = errors.New("the run that asked for it is dead")
+var (
+	errLeft  = errors.New("the run that asked for it is dead")
+	errTaken = errors.New("another run makes the same")
+)
 
-// left returns the jobs of other runs that make what j is to make. The queue is listed once for each run.
-func (r *run) left(ctx context.Context, j *queue.Job) ([]queue.Job, error) {
+// adoption is how long a job of another run whose worker was lost is left to whoever may go on with what that has begun.
+const adoption = time.Minute
+
+// left returns the jobs of other runs that make what j is to make. The queue is listed once for each run. since is when it was looked for an answer,
+// fresh tells whether the jobs had not ended then.
+func (r *run) left(ctx context.Context, j *queue.Job, since time.Time) (jobs []queue.Job, fresh bool, err error) {
 	if j.Force {
-		return nil, nil // that of another is no answer
+		return nil, false, nil // that of another is no answer
 	}
 	r.listing.Lock()
 	defer r.listing.Unlock()
 	if r.others == nil {
+		now := r.d.o.Now()
 		others, err := r.d.others(ctx, j)
 		if err != nil {
-			return nil, fmt.Errorf("look for jobs that dead runs have left: %w", err)
+			return nil, false, fmt.Errorf("look for jobs that dead runs have left: %w", err)
 		}
-		r.others = others
+		r.others, r.listed = others, now
 	}
 	key := made(j)
-	jobs := r.others[key]
+	jobs = r.others[key]
 	delete(r.others, key)
-	return jobs, nil
+	return jobs, !r.listed.Before(since), nil
 }
 
 // made names what a job makes.
@@ -54,7 +66,7 @@ func (d *Dispatcher) others(ctx context.Context, own *queue.Job) (map[string][]q
 		// Whoever has this workspace's lock knows that all its other runs are dead. What a person has asked for is waited for by nobody.
 		if j.Status == queue.Queued && j.Workspace == own.Workspace && j.Retried == 0 {
 			now, err := d.callOff(ctx, j.Queue, j.ID, errLeft)
-			if errors.Is(err, queue.ErrNotFound) {
+			if gone(err) {
 				continue
 			}
 			if err != nil {
@@ -71,8 +83,15 @@ func (d *Dispatcher) others(ctx context.Context, own *queue.Job) (map[string][]q
 	return others, nil
 }
 
-// inherit waits for the end of a job that another run has left, and returns false if it is no answer.
-func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *executions.Request, left *queue.Job) (executions.Result, bool, error) {
+// gone tells whether there is no such job, or none that can be read.
+func gone(err error) bool {
+	return errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrMalformed)
+}
+
+// inherit waits for a job that another run has left, for as long as somebody is at work on it, and returns false if it is no answer: it has not begun, or its
+// worker is gone (it is cancelled then), or an error was made of its execution. A success is an answer, and so is a command's failure. fresh
+// tells whether it had not ended when there was no answer on record; otherwise its end is one that was looked at, and passed over.
+func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *executions.Request, left *queue.Job, fresh bool) (executions.Result, bool, error) {
 	r, err := d.run(left.Queue, left.Run)
 	if err != nil {
 		return executions.Result{}, false, err
@@ -80,15 +99,27 @@ func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *execu
 	w := r.expect(left.ID, key, req)
 	defer r.forget(left.ID)
 	job, err := d.q.Job(ctx, left.Queue, left.ID)
-	if errors.Is(err, queue.ErrNotFound) {
+	if gone(err) || err == nil && job.Status.Terminal() && !fresh {
 		return executions.Result{}, false, nil
 	}
-	if err == nil {
-		job, err = d.await(ctx, w, job)
-	}
-	if err != nil || job.Outcome.State == queue.Cancelled && ctx.Err() == nil || job.Outcome.Reason == queue.ReasonLost {
+	if err != nil {
 		return executions.Result{}, false, err
 	}
+	bound, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	w.lost = len(job.Lost) // of which the other run was told
+	w.idle = time.AfterFunc(adoption, func() { giveUp(errTaken) })
+	defer w.idle.Stop()
+	job, err = d.await(bound, w, job)
+	if ctx.Err() == nil && (gone(err) || errors.Is(err, errOverdue)) {
+		return executions.Result{}, false, nil
+	}
+	if err != nil {
+		return executions.Result{}, false, err
+	}
+	if job.Outcome.ExecutionID == "" && ctx.Err() == nil {
+		return executions.Result{}, false, nil // nothing ran
+	}
 	res, err := d.result(ctx, w, &job)
-	return res, true, err
+	return res, err == nil && (res.State != record.Error || ctx.Err() != nil), err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,9 +25,12 @@ type run struct {
 	waiters  map[string]*waiter   // by job
 	attended map[string]time.Time // by the labels of jobs: when one of them was seen to be claimed last, or somebody to be at work on one
 	told     map[string]bool      // by all that jobs ask of a worker: the person was told that nobody takes these
+	asking   map[string]queue.Job // likewise, one that waits for such a worker and wants to know whether there is one
+	looking  bool                 // somebody finds that out
 
 	listing sync.Mutex
 	others  map[string][]queue.Job // of other runs, by what they make; nil before they are listed
+	listed  time.Time              // when that was begun
 }
 
 // waiter is a request whose job is out.
@@ -35,6 +39,7 @@ type waiter struct {
 	key  executions.Key
 	req  *executions.Request
 	news chan queue.Job // the latest
+	idle *time.Timer    // of another run's job: when nobody has been at work on it for too long. nil: it is the run's own
 
 	// What the request was told. It belongs to who waits.
 	claimed string // the execution
@@ -57,12 +62,21 @@ func (d *Dispatcher) run(name, id string) (*run, error) {
 	if r == nil {
 		r = &run{
 			d: d, queue: name, inbox: d.q.Inbox(d.ctx, name, id),
-			waiters: map[string]*waiter{}, attended: map[string]time.Time{}, told: map[string]bool{},
+			waiters: map[string]*waiter{}, attended: map[string]time.Time{}, told: map[string]bool{}, asking: map[string]queue.Job{},
 		}
 		d.runs[[2]string{name, id}] = r
 		d.beside.Go(r.deliver)
 	}
 	return r, nil
+}
+
+// begin does something beside the callers, unless the dispatcher ends.
+func (d *Dispatcher) begin(do func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.beside.Go(do)
+	}
 }
 
 func (d *Dispatcher) fault(err error) {
@@ -131,35 +145,59 @@ func (d *Dispatcher) sleep(pause time.Duration) bool {
 	}
 }
 
-// unattended tells the person, once, if nobody is at work on jobs like this one. There is no list of workers: one is known by what it does.
-func (r *run) unattended(j *queue.Job) {
-	labels := strings.Join(j.Labels, ",")
+// unattended has the person told, once, if nobody is at work on jobs like this one. There is no list of workers: one is known by what it does. All jobs of
+// a run that ask while somebody looks have his answer.
+func (r *run) unattended(j queue.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	asks := fmt.Sprint(j.Labels, j.Policy.Memory, j.Policy.Resources)
-	r.mu.Lock()
-	skip := r.d.submit != nil || r.told[asks] || r.d.o.Now().Sub(r.attended[labels]) < attendance
-	r.mu.Unlock()
-	if skip {
+	if r.d.submit != nil || r.told[asks] || r.isAttended(&j) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.d.ctx, attendance)
+	r.asking[asks] = j
+	if !r.looking {
+		r.looking = true
+		r.d.begin(r.look)
+	}
+}
+
+// lookPatience is how long a look at who is at work may take.
+const lookPatience = time.Minute
+
+// look finds out who is at work, and has the person told of those that ask and whom nobody takes. Where it fails they ask again.
+func (r *run) look() {
+	ctx, cancel := context.WithTimeout(r.d.ctx, lookPatience)
 	defer cancel()
-	o, err := r.d.q.Overview(ctx, r.queue)
-	if err != nil {
-		return
-	}
-	for i := range o.Running {
-		if w := &o.Running[i]; !w.Over && slices.Equal(w.Job.Labels, j.Labels) {
-			r.attends(j) // who asks in the next seconds need not look
-			return
-		}
-	}
+	working, err := r.d.q.AtWork(ctx, r.queue)
+	var alone []queue.Job
 	r.mu.Lock()
-	told := r.told[asks]
-	r.told[asks] = true
-	r.mu.Unlock()
-	if !told {
-		r.d.o.Unattended(j)
+	r.looking = false
+	if err == nil {
+		for i := range working {
+			if w := &working[i]; !w.Over {
+				r.attended[strings.Join(w.Job.Labels, ",")] = r.d.o.Now() // who asks in the next seconds need not look
+			}
+		}
+		for _, asks := range slices.Sorted(maps.Keys(r.asking)) {
+			if j := r.asking[asks]; !r.isAttended(&j) {
+				r.told[asks] = true
+				alone = append(alone, j)
+			}
+		}
+		clear(r.asking)
 	}
+	r.mu.Unlock()
+	if err != nil {
+		r.d.fault(fmt.Errorf("find out who is at work: %w", err))
+	}
+	for i := range alone {
+		r.d.o.Unattended(&alone[i])
+	}
+}
+
+// isAttended tells whether somebody was at work on jobs with such labels a moment ago. The caller holds the lock.
+func (r *run) isAttended(j *queue.Job) bool {
+	return r.d.o.Now().Sub(r.attended[strings.Join(j.Labels, ",")]) < attendance
 }
 
 // attends takes note that somebody has claimed a job.
@@ -171,6 +209,15 @@ func (r *run) attends(j *queue.Job) {
 
 // tell passes on what is new about a job.
 func (w *waiter) tell(j *queue.Job) {
+	if w.idle != nil {
+		w.idle.Stop()
+		switch {
+		case j.Status == queue.Queued:
+			w.idle.Reset(0)
+		case j.Orphaned():
+			w.idle.Reset(adoption)
+		}
+	}
 	for _, l := range j.Lost[min(w.lost, len(j.Lost)):] {
 		w.claim(j, l.Execution, l.Worker)
 		if w.req.Lost != nil && !j.Status.Terminal() {

@@ -34,40 +34,75 @@ type Gone struct {
 
 // submissions is what a Dispatcher has to do with a Submitter beside handing jobs over.
 type submissions struct {
-	d      *Dispatcher
-	cancel chan string // ids of jobs whose workers are to end
+	d    *Dispatcher
+	more chan struct{} // holds a signal when there are more ids
+
+	mu  sync.Mutex
+	ids []string // of jobs whose workers are to end
 }
 
 func newSubmissions(d *Dispatcher) *submissions {
-	s := &submissions{d: d, cancel: make(chan string)}
+	s := &submissions{d: d, more: make(chan struct{}, 1)}
 	d.beside.Go(s.callOff)
 	d.beside.Go(s.follow)
 	return s
 }
 
-// gather is for how long cancellations are gathered: a run that ends has many at a time.
-const gather = 100 * time.Millisecond
+// cancel has the worker of a job end soon. Nobody waits for that: the job is cancelled already, and its worker finds that out by itself.
+func (s *submissions) cancel(id string) {
+	s.mu.Lock()
+	s.ids = append(s.ids, id)
+	s.mu.Unlock()
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
 
-// callOff cancels workers, until the dispatcher ends. The jobs are cancelled already: what cannot be done here is done by the workers.
+func (s *submissions) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := s.ids
+	s.ids = nil
+	return ids
+}
+
+// A run that ends has many cancellations at a time. They are gathered until none has come for a while, and no longer than that of the first may wait.
+const (
+	gather     = 250 * time.Millisecond
+	gatherMost = 2 * time.Second
+)
+
+// callOff cancels workers, until the dispatcher ends: what is known by then it cancels as well.
 func (s *submissions) callOff() {
-	for {
-		var ids []string
+	for open := true; open; {
 		select {
-		case id := <-s.cancel:
-			ids = append(ids, id)
+		case <-s.more:
+			s.gather()
 		case <-s.d.ctx.Done():
-			return
+			open = false
 		}
-		for t := time.After(gather); t != nil; {
-			select {
-			case id := <-s.cancel:
-				ids = append(ids, id)
-			case <-t:
-				t = nil
-			}
+		ids := s.take()
+		if len(ids) == 0 {
+			continue
 		}
 		if err := s.d.o.Submitter.Cancel(s.d.ctx, ids); err != nil {
 			s.d.fault(fmt.Errorf("cancel %d jobs: %w", len(ids), err))
+		}
+	}
+}
+
+func (s *submissions) gather() {
+	most := time.After(gatherMost)
+	for {
+		select {
+		case <-s.more:
+		case <-time.After(gather):
+			return
+		case <-most:
+			return
+		case <-s.d.ctx.Done():
+			return
 		}
 	}
 }
@@ -116,6 +151,9 @@ func (s *submissions) until(id string, do func() (done bool, err error)) {
 			return
 		case err != nil:
 			s.d.fault(fmt.Errorf("settle job %s: %w", id, err))
+		}
+		if errors.Is(err, queue.ErrMalformed) {
+			return // who waits for it finds that out
 		}
 		if !s.d.sleep(pause) {
 			return

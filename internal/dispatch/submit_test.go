@@ -2,8 +2,11 @@ package dispatch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +17,8 @@ import (
 	"e3/internal/queue"
 	"e3/internal/record"
 	"e3/objectstore"
+	"e3/refstore"
+	"e3/refstore/mem"
 )
 
 // cluster is a Submitter that is played by the test.
@@ -174,6 +179,186 @@ func TestSubmitterIsToldOfCancellations(t *testing.T) {
 	if !slices.Equal(c.cancelled, c.submitted) {
 		t.Errorf("cancelled were %q\nwant %q", c.cancelled, c.submitted)
 	}
+}
+
+// slow is a store whose answers take some time, and which counts the lists of the queue default as a whole.
+type slow struct {
+	*mem.Store
+
+	mu        sync.Mutex
+	put, list time.Duration  // of jobs
+	fails     bool           // lists of jobs
+	lists     map[string]int // by what is listed
+}
+
+func (s *slow) change(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *slow) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if r.Key.Partition == "QUEUE/default/jobs" {
+		s.mu.Lock()
+		put := s.put
+		s.mu.Unlock()
+		time.Sleep(put)
+	}
+	return s.Store.Put(ctx, r)
+}
+
+func (s *slow) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
+	what, _ := strings.CutPrefix(q.Partition, "QUEUE/default/")
+	if q.Prefix != "" || what != "jobs" && what != "dead" {
+		return s.Store.List(ctx, q)
+	}
+	s.mu.Lock()
+	if s.lists == nil {
+		s.lists = map[string]int{}
+	}
+	s.lists[what]++
+	fails, list := s.fails, s.list
+	s.mu.Unlock()
+	return func(yield func(refstore.Record, error) bool) {
+		select {
+		case <-time.After(list):
+		case <-ctx.Done():
+			yield(refstore.Record{}, ctx.Err())
+			return
+		}
+		if fails {
+			yield(refstore.Record{}, errors.New("the store is away"))
+			return
+		}
+		for r, err := range s.Store.List(ctx, q) {
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *slow) listed() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lists := s.lists
+	s.lists = nil
+	return lists
+}
+
+// A run with many jobs that is cancelled asks the cluster a few times, however long the queue takes over each.
+func TestCancellationsAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &countingCluster{cluster: &cluster{gone: make(chan dispatch.Gone), news: make(chan struct{}, 10000)}}
+		s := &slow{Store: mem.New()}
+		r := newRigOn(t, s, dispatch.Options{Submitter: c})
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []*asked
+		for i := range 500 {
+			all = append(all, r.ask(ctx, func(req *executions.Request) { req.Name = fmt.Sprint("t", i) }))
+		}
+		time.Sleep(10 * time.Second)
+		s.change(func() { s.put = 200 * time.Millisecond })
+		began := time.Now()
+		cancel()
+		for _, a := range all {
+			<-a.done
+		}
+		r.d.Close()
+		if submitted, cancelled := c.count(); submitted != 500 || cancelled != 500 {
+			t.Errorf("%d were submitted, and %d cancelled", submitted, cancelled)
+		}
+		if c.calls > 3 {
+			t.Errorf("the cluster was asked %d times", c.calls)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// countingCluster counts how often it is asked to cancel.
+type countingCluster struct {
+	*cluster
+	calls int
+}
+
+func (c *countingCluster) Cancel(ctx context.Context, ids []string) error {
+	c.calls++
+	return c.cluster.Cancel(ctx, ids)
+}
+
+// awayCluster does not answer when it is to cancel something, until it is asked no more.
+type awayCluster struct{ *cluster }
+
+func (c awayCluster) Cancel(ctx context.Context, ids []string) error {
+	<-ctx.Done()
+	return c.cluster.Cancel(ctx, ids)
+}
+
+// A cluster that does not answer keeps no run from its end.
+func TestCancelWhileTheClusterIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		r := newRig(t, dispatch.Options{Submitter: awayCluster{c}})
+		var all []*asked
+		for i := range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Duration(i+1)*time.Second, cancel)
+			all = append(all, r.ask(ctx, func(req *executions.Request) { req.Name = fmt.Sprint("t", i) }))
+		}
+		began := time.Now()
+		for _, a := range all {
+			<-a.done
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		r.d.Close()
+		if submitted, cancelled := c.count(); submitted != cancelled {
+			t.Errorf("%d were submitted, and the cluster was told of %d that are cancelled", submitted, cancelled)
+		}
+	})
+}
+
+// A run with many jobs that wait looks once for somebody who takes them, however long that takes.
+func TestUnattendedLooksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{Store: mem.New()}
+		told := make(chan string, 100)
+		var faults []error
+		r := newRigOn(t, s, dispatch.Options{
+			Unattended: func(j *queue.Job) { told <- fmt.Sprint(j.Labels) },
+			Fault:      func(err error) { faults = append(faults, err) },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for i := range 100 {
+			r.ask(ctx, func(req *executions.Request) {
+				req.Name, req.Policy = fmt.Sprint("t", i), &record.Policy{Labels: []string{fmt.Sprint(i % 2)}}
+			})
+		}
+		time.Sleep(time.Second)
+		s.listed()
+		s.change(func() { s.list, s.fails = 20*time.Second, true })
+		time.Sleep(25 * time.Second) // the first look has failed
+		synctest.Wait()
+		if got := s.listed(); got["jobs"] > 2 || got["dead"] > 0 || len(told) > 0 || len(faults) != 1 {
+			t.Errorf("it has listed %v; %d were told; faults %q", got, len(told), faults)
+		}
+		s.change(func() { s.fails = false })
+		time.Sleep(time.Minute)
+		var got []string
+		for len(told) > 0 {
+			got = append(got, <-told)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"[0]", "[1]"}) {
+			t.Errorf("told were %q, want each kind", got)
+		}
+		cancel()
+		r.d.Close()
+	})
 }
 
 // A person is told once where nobody takes jobs, by what these ask for.

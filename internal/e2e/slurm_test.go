@@ -151,6 +151,7 @@ func TestSlurm(t *testing.T) {
 				for name, test := range map[string]func(*slurmSite, *testing.T){
 					"scancel": (*slurmSite).scancelled, "time limit": (*slurmSite).timeLimit, "interrupted": (*slurmSite).interrupted,
 					"worker in an allocation": (*slurmSite).allocation, "no e3 there": (*slurmSite).noProgram, "killed": (*slurmSite).killed,
+					"retried": (*slurmSite).retried,
 				} {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()
@@ -265,6 +266,19 @@ func (s *slurmSite) killed(t *testing.T) {
 	s.left(t, "e3:killed")
 	r := s.ends(t, p.spawn(slurmStart...), 0)
 	wantRan(t, r, "last")
+	s.once(t, p, r)
+}
+
+// What a person has queued again is made by the next run: nobody else submits it.
+func (s *slurmSite) retried(t *testing.T) {
+	p := s.project(t, strings.ReplaceAll(strings.ReplaceAll(slurmLong, "name: long", "name: again"), "until [ -e \"$E2E_STATE/go\" ]; do sleep 0.1; done", "[ -e \"$E2E_STATE/go\" ]"))
+	s.ends(t, p.spawn(slurmStart...), 1)
+	if r := p.e3("queue", "retry", p.where(), "again.long"); r.code != 0 {
+		t.Fatalf("exit code %d\n%s", r.code, r.text())
+	}
+	p.write("state/go", "")
+	r := s.ends(t, p.spawn(slurmStart...), 0)
+	wantRan(t, r, "last", "long")
 	s.once(t, p, r)
 }
 
