@@ -33,7 +33,11 @@ type pumpedLog struct {
 	sent    int64 // so long is the stream
 	unsure  int   // so long was an append that failed and may have taken effect, in bytes; 0 if none did
 	shared  bool  // appends of the same file that another process has sent may still arrive
+	full    bool  // the store takes no more
 }
+
+// cutOff is the end of a log of which the store takes no more.
+const cutOff = "\n[e3: the log is cut off here: the repository cannot keep a longer one]\n"
 
 // startPump copies the logs from now on, each once in Options.LogEvery if it has grown. An adopted one goes on where the process that
 // began it has come to.
@@ -105,7 +109,7 @@ func (p *logPump) copy(ctx context.Context, l *pumpedLog) error {
 		return err
 	}
 	// A command that has cut its own log short has no more of it until it is longer again: what was sent stays.
-	for l.sent < info.Size() {
+	for l.sent < info.Size() && !l.full {
 		n := int(min(maxAppend, info.Size()-l.sent))
 		if l.unsure > 0 {
 			n = min(n, l.unsure) // the same again, to tell whether it is there
@@ -134,6 +138,10 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 	case err == nil:
 		l.sent += int64(len(data))
 		l.unsure = 0
+	case errors.Is(err, refstore.ErrFull): // which is no reason to lose the result
+		l.full = true
+		_ = l.streams.Append(ctx, l.key, l.sent, []byte(cutOff)) // if there is room for that
+		return nil
 	case !errors.Is(err, refstore.ErrConflict):
 		l.unsure = max(l.unsure, len(data))
 	case l.shared:

@@ -245,6 +245,49 @@ func TestLogFaults(t *testing.T) {
 	}
 }
 
+// narrow takes so many bytes of a log, and what is short besides.
+type narrow struct {
+	gatedRecords
+	room int64
+}
+
+func (n *narrow) Append(ctx context.Context, k refstore.Key, offset int64, data []byte) error {
+	if offset+int64(len(data)) > n.room && len(data) > 100 {
+		return fmt.Errorf("append: %w", refstore.ErrFull)
+	}
+	return n.gatedRecords.Append(ctx, k, offset, data)
+}
+
+// A log that is too long for its store is cut off, and says so. The command's result counts.
+func TestLogIsTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		req := s.request(t)
+		line := strings.Repeat("z", 199) + "\n"
+		command := announced(func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+			for range 6 {
+				time.Sleep(1100 * time.Millisecond)
+				fmt.Fprint(spec.Stdout, line)
+			}
+			return writes("x")(ctx, spec)
+		})
+		m := s.machine(t, "one", command)
+		m.Executor = executions.NewExecutor(executions.NewStore(&narrow{gatedRecords{s.records, m.gate}, 500}, s.objects), s.objects, m.lessee, command,
+			executions.Options{Path: "/bin", Now: time.Now, Scratch: scratch(t), Getenv: func(string) (string, bool) { return "", false }})
+		if res, err := m.Do(t.Context(), req); err != nil || res.State != record.Success {
+			t.Fatalf("got %+v, %v", res, err)
+		}
+		want := "said\n" + line + line
+		got := s.text(t, req, executions.Stdout)
+		if rest, ok := strings.CutPrefix(got, want); !ok || strings.Count(rest, "cut off here") != 1 {
+			t.Errorf("the log is %q, want %q and that it is cut off", got, want)
+		}
+		if info, err := s.stream(t, req, executions.Stdout); err != nil || !info.Sealed {
+			t.Errorf("the stream is %+v, %v, want it sealed", info, err)
+		}
+	})
+}
+
 // A command that cuts its own log short ends like any other. What was sent stays.
 func TestLogIsCutByCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

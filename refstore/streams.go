@@ -10,6 +10,9 @@ import (
 // ErrSealed reports a change to a stream that was sealed.
 var ErrSealed = errors.New("stream is sealed")
 
+// ErrFull reports that a stream is as long as the store can have it.
+var ErrFull = errors.New("stream is full")
+
 // StreamInfo describes a stream.
 type StreamInfo struct {
 	Size   int64 // bytes
@@ -25,7 +28,7 @@ type StreamInfo struct {
 type Streams interface {
 	// Append adds data if the stream has exactly offset bytes, and creates it at offset 0. Of several concurrent appends
 	// at one offset, exactly one succeeds. A failed append leaves the stream as it was, unless the process died.
-	// ErrConflict, ErrSealed.
+	// ErrConflict, ErrSealed, ErrFull.
 	Append(ctx context.Context, key Key, offset int64, data []byte) error
 
 	// Open reads what the stream holds from offset on; beyond its end there is nothing to read. ErrNotFound.

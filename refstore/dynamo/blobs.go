@@ -80,8 +80,12 @@ func parseBlobHeader(data []byte) (itemKey, bool) {
 
 // putBlob puts data with the header of its item.
 func (s *Store) putBlob(ctx context.Context, name string, k itemKey, data []byte) error {
-	header := blobHeader(k)
-	if err := s.o.Blobs.PutBlob(ctx, name, append(header, data...)); err != nil {
+	return s.putWhole(ctx, name, append(blobHeader(k), data...))
+}
+
+// putWhole puts a blob that has its header.
+func (s *Store) putWhole(ctx context.Context, name string, blob []byte) error {
+	if err := s.o.Blobs.PutBlob(ctx, name, blob); err != nil {
 		return fmt.Errorf("put %s: %w", name, err)
 	}
 	return nil
@@ -115,6 +119,19 @@ func (s *Store) readBlob(ctx context.Context, name string, k itemKey, size int64
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return data.Bytes(), nil
+}
+
+// readInto fills into with the beginning of a blob's data.
+func (s *Store) readInto(ctx context.Context, into []byte, name string, k itemKey) error {
+	r, err := s.openBlob(ctx, name, k, 0, int64(len(into)))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if n, err := io.ReadFull(r, into); err != nil {
+		return fmt.Errorf("read %s: %w: it has %d bytes of %d", name, err, n, len(into))
+	}
+	return nil
 }
 
 // cleanupTime bounds the deletion of blobs that nothing names any more.

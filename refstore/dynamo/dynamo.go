@@ -7,7 +7,8 @@
 // the writer draws at random, so none recurs. An item also holds the version that it replaced. A write whose answer got lost is
 // tried again; its condition then fails, and the item says whether it was the first try that won: its version is the one that was
 // written, or the one that it replaced is. Where somebody has written twice since, nothing can tell: the error says so, and is no
-// ErrConflict.
+// ErrConflict. A try without an answer may also arrive late, when the next has taken effect. Its condition fails then, unless it is a
+// creation and the record has been deleted, which it brings back: [Store.Create] says when that may be.
 //
 // What is large lies in a [Blobs], under names that are never used again, put before the item names it and deleted after
 // no item does. What crashes leave there is removed by [Store.RemoveLeftovers].
@@ -31,6 +32,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"golang.org/x/sync/semaphore"
 
 	"e3/refstore"
 )
@@ -71,6 +73,8 @@ type Store struct {
 	client *dynamodb.Client
 	o      Options
 	heard  atomic.Bool // the server has answered at least once
+
+	merging *semaphore.Weighted // mergeMemory, taken by those who merge parts of streams
 
 	mu      sync.Mutex
 	heads   map[refstore.Key]*head // of streams that this process appends to
@@ -121,7 +125,8 @@ func Open(o Options) (*Store, error) {
 	}
 	return &Store{
 		client: newClient(o.Config, o.Endpoint, guarded(o.Standing)), o: o,
-		heads: make(map[refstore.Key]*head), entered: make(map[itemKey]struct{}),
+		merging: semaphore.NewWeighted(mergeMemory),
+		heads:   make(map[refstore.Key]*head), entered: make(map[itemKey]struct{}),
 	}, nil
 }
 

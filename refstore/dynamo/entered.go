@@ -3,7 +3,6 @@ package dynamo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +20,11 @@ import (
 //
 // One whose last record went is not deleted at once: a process that has put it may be about to write what it stands for. It
 // gets a date of dying; putting it again takes the date away. RemoveLeftovers deletes it when all processes that lived at
-// that date are gone, and there is still nothing that it stands for.
+// that date are gone, and there is still nothing that it stands for. It dates as well what stands for nothing and has no date: a crash
+// came before the date, or before what was to follow.
+//
+// An item may be dated while a process that has put it is about to write what it stands for. It then keeps the date, which does no harm:
+// as long as that process lives, nothing is removed that has been dated since it began, and one that begins later puts the item again.
 
 // attrDying is when an item was first seen to stand for nothing, N: Unix milliseconds by some machine's clock.
 const attrDying = "y"
@@ -175,90 +178,4 @@ func (s *Store) dyingInputs(ctx context.Context, partition string) error {
 		return err
 	}
 	return s.dying(ctx, s.recordKey(above[len(above)-1]))
-}
-
-// dead yields the items of a partition key that have been dying for long enough: before everything that lives began.
-func (s *Store) dead(ctx context.Context, pk string, before time.Time, f func(k itemKey, since int64) error) error {
-	for item, err := range s.query(ctx, pk, refstore.Query{}, attrDying, nil) {
-		if err != nil {
-			return err
-		}
-		if item.attributes[attrDying] == nil {
-			continue
-		}
-		k := itemKey{pk, item.sk}
-		d := s.decode(k, item.attributes)
-		since := d.number(attrDying)
-		if d.err != nil {
-			return d.err
-		}
-		if before.Sub(time.UnixMilli(since)) < lastRites {
-			continue
-		}
-		if err := f(k, since); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeDead deletes what says that there is something, where there is nothing any more.
-func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, err error) {
-	count := func(gone bool, err error) error {
-		if gone {
-			removed++
-		}
-		return err
-	}
-	err = s.dead(ctx, s.pk(partitionPrefix, "LOG"), before, func(k itemKey, since int64) error {
-		execution, ok := loggedBy(k.sk)
-		if !ok {
-			return nil
-		}
-		item, err := s.getItem(ctx, s.recordKey(execution), attrVersion, nil)
-		if err != nil || item != nil {
-			return err
-		}
-		removed++
-		return s.removeStreams(ctx, k.sk)
-	})
-	if err != nil {
-		return removed, err
-	}
-	tasks := s.pk("", kindTasks)
-	for task, err := range s.query(ctx, tasks, refstore.Query{}, "", nil) {
-		if err != nil {
-			return removed, err
-		}
-		inputs := s.pk("", kindInputs+"/"+task.sk)
-		some := false
-		err = s.dead(ctx, inputs, before, func(k itemKey, since int64) error {
-			none, err := s.empty(ctx, s.pk("", "EXECUTION/"+task.sk+"/"+k.sk))
-			if err != nil || !none {
-				return err
-			}
-			some = true
-			return count(s.bury(ctx, k, since))
-		})
-		if err == nil && some {
-			var none bool
-			if none, err = s.empty(ctx, inputs); err == nil && none {
-				err = s.dying(ctx, itemKey{tasks, task.sk})
-			}
-		}
-		if err != nil {
-			return removed, err
-		}
-	}
-	err = s.dead(ctx, tasks, before, func(k itemKey, since int64) error {
-		none, err := s.empty(ctx, s.pk("", kindInputs+"/"+k.sk))
-		if err != nil || !none {
-			return err
-		}
-		return count(s.bury(ctx, k, since))
-	})
-	if err != nil {
-		return removed, fmt.Errorf("remove what stands for nothing: %w", err)
-	}
-	return removed, nil
 }

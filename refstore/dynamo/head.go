@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
 	"strconv"
@@ -42,6 +43,13 @@ type head struct {
 type streamPart struct {
 	id   [16]byte
 	size int64 // how much of the blob counts: a cut shortens it
+}
+
+// newPart draws a name for a part.
+func newPart(size int64) streamPart {
+	p := streamPart{size: size}
+	rand.Read(p.id[:]) // never fails
+	return p
 }
 
 // partSize is what a part takes in the head: its id, and its size, big-endian.

@@ -9,6 +9,7 @@ import (
 
 	"e3/internal/testserver"
 	"e3/refstore"
+	"e3/refstore/dynamo"
 )
 
 func TestBlobLeftovers(t *testing.T) {
@@ -140,8 +141,9 @@ func TestDyingLogs(t *testing.T) {
 	if _, err := s.Size(t.Context(), log); err != nil {
 		t.Errorf("soon after: %v", err)
 	}
-	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(25*time.Hour)); n != 1 || err != nil {
-		t.Errorf("a day after: removed %d, %v, want 1", n, err)
+	// The logs, and what says that there are executions.
+	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(25*time.Hour)); n != 2 || err != nil {
+		t.Errorf("a day after: removed %d, %v, want 2", n, err)
 	}
 	if _, err := s.Size(t.Context(), log); !errors.Is(err, refstore.ErrNotFound) {
 		t.Errorf("a day after: got error %v, want %v", err, refstore.ErrNotFound)
@@ -149,4 +151,103 @@ func TestDyingLogs(t *testing.T) {
 	if got := o.Blobs.(*blobs).names(); len(got) > 0 {
 		t.Errorf("a day after there are the blobs %q", got)
 	}
+}
+
+// daily returns a function that removes leftovers some time later, when all that lived before has gone, and says how much went.
+func daily(t *testing.T, o *dynamo.Options) (sweep func(s *dynamo.Store, after time.Duration) (int, error)) {
+	now := time.Now()
+	o.Now = func() time.Time { return now }
+	return func(s *dynamo.Store, after time.Duration) (int, error) {
+		now = now.Add(after)
+		return s.RemoveLeftovers(t.Context(), now)
+	}
+}
+
+// TestLogsWithoutRecord removes the logs of an execution whose process died before it had a record, and no others.
+func TestLogsWithoutRecord(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		o := srv.options(t)
+		sweep := daily(t, &o)
+		s := open(t, o)
+		dead, late := refstore.Key{Partition: "LOG/task/inputs/dead", Sort: "stdout.txt"}, refstore.Key{Partition: "LOG/task/inputs/id", Sort: "stdout.txt"}
+		want := func(when string, after time.Duration, n int, logs ...refstore.Key) {
+			t.Helper()
+			if got, err := sweep(s, after); got != n || err != nil {
+				t.Errorf("%s: removed %d, %v, want %d", when, got, err, n)
+			}
+			for _, log := range []refstore.Key{dead, late} {
+				_, err := s.Size(t.Context(), log)
+				if there := slices.Contains(logs, log); there && err != nil || !there && !errors.Is(err, refstore.ErrNotFound) {
+					t.Errorf("%s: %s: %v", when, log, err)
+				}
+			}
+		}
+		pieces(t, s, dead, nil, 3, 10<<10)
+		want("at first", 25*time.Hour, 0, dead)
+		pieces(t, s, late, nil, 3, 10<<10)
+		want("soon", time.Hour, 0, dead, late)
+		v := put(t, s, refstore.Record{Key: execution})
+		want("a day after", 25*time.Hour, 1, late)
+		want("another day after", 25*time.Hour, 0, late)
+		if err := s.Delete(t.Context(), execution, v); err != nil {
+			t.Fatal(err)
+		}
+		want("without the other", 0, 0)
+		if got := o.Blobs.(*blobs).names(); len(got) > 0 {
+			t.Errorf("there are the blobs %q", got)
+		}
+		for p, err := range s.ListPartitions(t.Context(), "LOG") {
+			t.Errorf("there is %s, %v", p, err)
+		}
+	})
+}
+
+// TestUndatedEnumerations removes what says that there are executions, or runs, where a crash came before its date.
+func TestUndatedEnumerations(t *testing.T) {
+	o := minidyn().options(t)
+	o.Patience = 50 * time.Millisecond
+	sweep := daily(t, &o)
+	s := open(t, o)
+	broken, p := behind(t, o)
+	want := func(when string, after time.Duration, tasks, inputs, runs []string) {
+		t.Helper()
+		if _, err := sweep(s, after); err != nil {
+			t.Fatal(err)
+		}
+		for partition, want := range map[string][]string{"TASKS": tasks, "INPUTS/task": inputs, "RUNS": runs} {
+			if got := sorts(t, s, partition); !slices.Equal(got, want) {
+				t.Errorf("%s: got the %s %q, want %q", when, partition, got, want)
+			}
+		}
+	}
+	task, inputs, run := []string{"task"}, []string{"inputs"}, []string{"w"}
+	record := refstore.Key{Partition: "DATAFLOW/w", Sort: "r"}
+	v, r := put(t, s, refstore.Record{Key: execution}), put(t, s, refstore.Record{Key: record})
+	pieces(t, s, events, nil, 1, 10)
+
+	p.Faults(1, testserver.Rule{Op: "Query", Skip: 1, Fault: testserver.DropBefore})
+	if err := broken.Delete(t.Context(), execution, v); err == nil {
+		t.Fatal("the deletion was to be cut off")
+	}
+	want("after the deletion was cut off", time.Hour, task, inputs, run)
+	p.Faults(1, testserver.Rule{Op: "UpdateItem", Fault: testserver.DropBefore})
+	if _, err := sweep(broken, 25*time.Hour); err == nil {
+		t.Fatal("the collection was to be cut off")
+	}
+	if err := s.Delete(t.Context(), record, r); err != nil {
+		t.Fatal(err)
+	}
+	want("after the collection was cut off", 0, task, nil, run)
+	want("a day after", 25*time.Hour, nil, nil, run) // it has events
+	if err := s.Remove(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	want("without events", 0, nil, nil, run)
+	r = put(t, open(t, o), refstore.Record{Key: record})
+	want("when there is a run again", 25*time.Hour, nil, nil, run)
+	if err := s.Delete(t.Context(), record, r); err != nil {
+		t.Fatal(err)
+	}
+	want("without runs", 0, nil, nil, run)
+	want("a day after that", 25*time.Hour, nil, nil, nil)
 }

@@ -129,7 +129,14 @@ func (s *Store) fetch(ctx context.Context, k itemKey, d *decoder, p *part) error
 
 // Put implements [refstore.Store]. It is atomic over value and fields.
 func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	err := check(ctx, r.Validate())
+	v, _, err := s.Create(ctx, r)
+	return v, err
+}
+
+// Create is Put, of a record that must not exist. late says that a try which had no answer may still arrive: where somebody has
+// deleted the record by then, it comes back, with its version. (A late try of any other write finds another version, and does nothing.)
+func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
+	err = check(ctx, r.Validate())
 	if err == nil && enumerates(r.Key.Partition) && (r.Version != refstore.Absent || len(r.Value) > 0 || len(r.Fields) > 0) {
 		err = fmt.Errorf("put %q: a record that stands for others has no value, no fields, and does not change: %w", r.Key, errors.ErrUnsupported)
 	}
@@ -138,23 +145,22 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 		above, err = standFor(r.Key.Partition)
 	}
 	if err != nil {
-		return refstore.Absent, err
+		return refstore.Absent, false, err
 	}
 	if r.Version == refstore.Absent {
 		err = s.enterRecords(ctx, r.Key, above)
 	}
-	var v refstore.Version
 	if err == nil {
-		v, err = s.put(ctx, r)
+		v, late, err = s.put(ctx, r)
 	}
 	if err != nil {
-		return refstore.Absent, fmt.Errorf("put %q: %w", r.Key, err)
+		return refstore.Absent, late, fmt.Errorf("put %q: %w", r.Key, err)
 	}
-	return v, nil
+	return v, late, nil
 }
 
 // put writes a record. What others have put in its item is not known: where it grows too large with that, more goes to blobs.
-func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version, err error) {
+func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version, doubt bool, err error) {
 	k := s.recordKey(r.Key)
 	for _, limit := range []int{maxItem, 1 << 10} {
 		version := newVersion()
@@ -165,24 +171,23 @@ func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 			names = append(names, name)
 			if err := s.putBlob(ctx, name, k, data); err != nil {
 				s.deleteBlobs(ctx, names)
-				return refstore.Absent, err
+				return refstore.Absent, false, err
 			}
 		}
 		var replaced []string
-		var nothing bool
-		replaced, nothing, err = s.write(ctx, k, parts, version, string(r.Version))
+		replaced, doubt, err = s.write(ctx, k, parts, version, string(r.Version))
 		if err == nil {
 			s.deleteBlobs(ctx, replaced)
-			return refstore.Version(version), nil
+			return refstore.Version(version), doubt, nil
 		}
-		if nothing {
+		if !doubt {
 			s.deleteBlobs(ctx, names)
 		}
 		if !tooLarge(err) {
 			break
 		}
 	}
-	return refstore.Absent, err
+	return refstore.Absent, doubt, err
 }
 
 // tooLarge tells whether an item was refused for its size.
@@ -195,9 +200,8 @@ func tooLarge(err error) bool {
 }
 
 // write writes parts as the given version of a record in place of another. It returns the blobs that the item does not
-// name any more and, with an error, whether nothing can have happened.
-func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, replaces string) (replaced []string, nothing bool, err error) {
-	var doubt bool
+// name any more, and whether there is a try of which nothing is known: it may still arrive and, with an error, may have happened.
+func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, replaces string) (replaced []string, doubt bool, err error) {
 	if replaces == string(refstore.Absent) {
 		item := k.attributes()
 		item[attrVersion] = &types.AttributeValueMemberS{Value: version}
@@ -228,12 +232,12 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 	}
 	if conditionFailed(err) {
 		if !doubt {
-			return nil, true, refstore.ErrConflict
+			return nil, false, refstore.ErrConflict
 		}
 		err = s.settle(ctx, k, version, replaces)
 		doubt = !errors.Is(err, refstore.ErrConflict)
 	}
-	return replaced, !doubt, err
+	return replaced, doubt, err
 }
 
 // settle finds out what became of a write of version in place of another, one try of which may have happened: nil if it

@@ -73,6 +73,40 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
+// TestLateCreation has the first try of a creation arrive once the record has been deleted: who created it was told that this may be.
+func TestLateCreation(t *testing.T) {
+	o := minidyn().options(t)
+	o.Attempt = 200 * time.Millisecond
+	s, p := behind(t, o)
+	other := open(t, o)
+	r := refstore.Record{Key: refstore.Key{Partition: "INDEX/a", Sort: "a"}}
+	v, late, err := s.Create(t.Context(), r)
+	if err != nil || late {
+		t.Fatalf("of a creation that was answered: %v, %v", late, err)
+	}
+	if err := s.Delete(t.Context(), r.Key, v); err != nil {
+		t.Fatal(err)
+	}
+	p.Faults(1, testserver.Rule{Op: "PutItem", Fault: testserver.Hang, Times: 1})
+	if v, late, err = s.Create(t.Context(), r); err != nil || !late {
+		t.Fatalf("of one whose first try was not answered: %v, %v", late, err)
+	}
+	if err := s.Delete(t.Context(), r.Key, v); err != nil {
+		t.Fatal(err)
+	}
+	p.Release()
+	for {
+		got, err := other.Get(t.Context(), r.Key)
+		if err == nil && got.Version == v {
+			return
+		}
+		if !errors.Is(err, refstore.ErrNotFound) {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		time.Sleep(time.Millisecond) // the proxy has no way to tell
+	}
+}
+
 // TestLostConflict loses the answer of a write, and others write before it is tried again.
 func TestLostConflict(t *testing.T) {
 	o := minidyn().options(t)

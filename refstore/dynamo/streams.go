@@ -1,9 +1,7 @@
 package dynamo
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -27,7 +25,7 @@ type change struct {
 	gone []streamPart // not in next any more; deleted once it is the head
 }
 
-// maxHeads bounds the heads that are remembered: 10 KiB each at most.
+// maxHeads bounds the heads that are remembered: 10 KiB each at most, for streams below 1 GiB.
 const maxHeads = 1024
 
 // remember keeps the head that this process has written last, so that the next append need not read it; nil forgets it.
@@ -166,7 +164,11 @@ func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error)
 	c.made = append(c.made, p)
 	next.parts = append(slices.Clone(next.parts), p)
 	next.tail = nil
-	if err := s.merge(ctx, k, &c); err != nil {
+	err = s.merge(ctx, k, &c)
+	if err == nil && len(next.parts) > maxTable {
+		err = fmt.Errorf("it has %d bytes in %d parts: %w", next.size, maxTable, refstore.ErrFull)
+	}
+	if err != nil {
 		s.deleteBlobs(ctx, blobNames(k, c.made))
 		return change{}, err
 	}
@@ -174,63 +176,8 @@ func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error)
 }
 
 func (s *Store) putPart(ctx context.Context, k itemKey, data []byte) (streamPart, error) {
-	p := streamPart{size: int64(len(data))}
-	rand.Read(p.id[:]) // never fails
+	p := newPart(int64(len(data)))
 	return p, s.putBlob(ctx, blobNames(k, []streamPart{p})[0], k, data)
-}
-
-const (
-	// maxParts is how many parts a head names, unless that would need parts larger than maxMerged.
-	maxParts = 64
-	// mergeRun is how many parts become one.
-	mergeRun = 16
-	// maxMerged bounds a part that is made of others, and so the memory that it takes.
-	maxMerged = 16 << 20
-)
-
-// merge makes one part of the run of parts with the fewest bytes where there are too many. So bytes are written again about
-// once for each factor of mergeRun in the length of the stream.
-func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
-	parts := c.next.parts
-	if len(parts) <= maxParts {
-		return nil
-	}
-	first, least := -1, int64(maxMerged)
-	for i := range len(parts) - mergeRun + 1 {
-		if sum := total(parts[i : i+mergeRun]); sum <= least {
-			first, least = i, sum
-		}
-	}
-	if first < 0 {
-		return nil
-	}
-	run := parts[first : first+mergeRun]
-	data := bytes.NewBuffer(make([]byte, 0, least))
-	for i, name := range blobNames(k, run) {
-		piece, err := s.readBlob(ctx, name, k, run[i].size)
-		if errors.Is(err, refstore.ErrNotFound) {
-			return nil // the head is old, as its write will show; or the part is lost, and no reason not to append
-		}
-		if err != nil {
-			return err
-		}
-		data.Write(piece)
-	}
-	p, err := s.putPart(ctx, k, data.Bytes())
-	if err != nil {
-		return err
-	}
-	c.made = append(c.made, p)
-	c.gone = append(c.gone, run...)
-	c.next.parts = slices.Concat(parts[:first], []streamPart{p}, parts[first+mergeRun:])
-	return nil
-}
-
-func total(parts []streamPart) (sum int64) {
-	for _, p := range parts {
-		sum += p.size
-	}
-	return sum
 }
 
 // Size implements [refstore.Streams].

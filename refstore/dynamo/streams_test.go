@@ -2,11 +2,15 @@ package dynamo_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"pgregory.net/rapid"
 
 	"e3/refstore"
@@ -77,6 +81,47 @@ func TestLongStream(t *testing.T) {
 			t.Errorf("after removal there are the blobs %q", got)
 		}
 	})
+}
+
+// TestLargePieces merges parts of a stream that grows by more than a mebibyte at a time.
+func TestLargePieces(t *testing.T) {
+	o := minidyn().options(t)
+	s := open(t, o)
+	data := pieces(t, s, events, nil, 150, 11<<20/10)
+	if n := len(o.Blobs.(*blobs).names()); n > 64 {
+		t.Errorf("%d bytes are %d parts, want at most 64", len(data), n)
+	}
+	if got := read(t, s, events, 0); !bytes.Equal(got, data) {
+		t.Errorf("got %d other bytes than the %d that were written", len(got), len(data))
+	}
+}
+
+// TestFullStream appends to a stream whose head has no room for another part, nor parts that could be merged.
+func TestFullStream(t *testing.T) {
+	o := minidyn().options(t)
+	s := open(t, o)
+	const parts, each = 16000, 47 << 20
+	var table []byte
+	for i := range parts {
+		table = binary.BigEndian.AppendUint64(append(table, fmt.Sprintf("%016d", i)...), each)
+	}
+	client := dynamodb.NewFromConfig(o.Config, func(c *dynamodb.Options) { c.BaseEndpoint = &o.Endpoint })
+	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &o.Table, Item: map[string]types.AttributeValue{
+		"PK": &types.AttributeValueMemberS{Value: "STREAM.EVENTS/" + o.Repository + "/w"}, "SK": &types.AttributeValueMemberS{Value: "r"},
+		"v": &types.AttributeValueMemberS{Value: "1"}, "i": &types.AttributeValueMemberS{Value: "1"},
+		"n": &types.AttributeValueMemberN{Value: fmt.Sprint(parts * each)}, "p": &types.AttributeValueMemberB{Value: table},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Append(t.Context(), events, parts*each, make([]byte, 8<<10+1)); !errors.Is(err, refstore.ErrFull) {
+		t.Errorf("append: got error %v, want %v", err, refstore.ErrFull)
+	}
+	if left := o.Blobs.(*blobs).names(); len(left) > 0 {
+		t.Errorf("what was not appended is left as %q", left)
+	}
+	if err := errors.Join(s.Append(t.Context(), events, parts*each, []byte("a last word")), s.Seal(t.Context(), events)); err != nil {
+		t.Errorf("append to the tail: %v", err)
+	}
 }
 
 // TestReadWhileMerging reads on in a stream whose parts are merged under the reader's hands.

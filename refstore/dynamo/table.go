@@ -79,6 +79,15 @@ func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
 	return d, err
 }
 
+// ARN asks for the name of the table among those of all accounts and regions. It is empty where the server has no such names.
+func (s *Store) ARN(ctx context.Context) (string, error) {
+	d, err := s.describe(ctx)
+	if err != nil {
+		return "", err
+	}
+	return aws.ToString(d.TableArn), nil
+}
+
 // createTable tells whether it was this call that made the table, as far as is known.
 func (s *Store) createTable(ctx context.Context) (bool, error) {
 	key := func(name string, role types.KeyType) types.KeySchemaElement {

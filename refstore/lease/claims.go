@@ -73,16 +73,16 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 					return nil, errors.New("too many processes have died that held it: gc forgets them once nothing of them may still arrive")
 				}
 			case rec.Nonce == h.nonce: // the write was made twice, by the store
-				h.version, h.previous = there.Version, rec.before()
+				h.version, h.previous, h.late = there.Version, rec.before(), true
 				return l.took(h)
 			default: // left of a write that was given up, or of a release that has not arrived
 				h.previous = rec.before()
 			}
 		}
 		value := encode(claimRecord{hold: hold{Session: s.id, Nonce: h.nonce, Text: text}, Before: h.previous})
-		v, err := l.store.Put(ctx, refstore.Record{Key: h.key, Value: value, Version: there.Version})
+		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: value, Version: there.Version})
 		if err == nil {
-			h.version = v
+			h.version, h.late = v, late
 			return l.took(h)
 		}
 		if !errors.Is(err, refstore.ErrConflict) {

@@ -97,6 +97,7 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 		return nil, nil, fmt.Errorf("%w: another list stands", refstore.ErrInvalid)
 	}
 	var version refstore.Version
+	var late bool
 	remove := func(ctx context.Context) error {
 		err := c.l.store.Delete(ctx, condemnedKey(shard), version)
 		if version == refstore.Absent || errors.Is(err, refstore.ErrConflict) {
@@ -105,15 +106,15 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 		if errors.Is(err, refstore.ErrNotFound) {
 			err = nil
 		}
-		if err != nil {
-			c.s.later(looseEnd{key: condemnedKey(shard), nonce: nonce})
+		if err != nil || late {
+			c.s.later(looseEnd{key: condemnedKey(shard), nonce: nonce, late: late})
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.lists, shard)
 		return err
 	}
-	version, err = c.write(ctx, condemnedKey(shard), encode(condemnedRecord{Session: c.s.id, Nonce: nonce, Names: flat(names)}))
+	version, late, err = c.write(ctx, condemnedKey(shard), encode(condemnedRecord{Session: c.s.id, Nonce: nonce, Names: flat(names)}))
 	if err == nil {
 		free, err = c.free(ctx, names)
 	}
@@ -147,26 +148,27 @@ func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byt
 	return free, c.l.Held()
 }
 
-// write puts a list where there is none, or one of this process whose removal did not get through.
-func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) (refstore.Version, error) {
+// write puts a list where there is none, or one of this process whose removal did not get through. late says that a list may
+// still arrive.
+func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) (v refstore.Version, late bool, err error) {
 	there := refstore.Record{Key: key}
 	for {
-		v, err := c.l.store.Put(ctx, refstore.Record{Key: key, Value: value, Version: there.Version})
+		v, late, err := c.l.put(ctx, refstore.Record{Key: key, Value: value, Version: there.Version})
 		if !errors.Is(err, refstore.ErrConflict) {
-			return v, err
+			return v, late || err != nil, err
 		}
 		if there, err = c.l.read(ctx, key); err != nil {
-			return v, err
+			return v, false, err
 		}
 		if there.Version == refstore.Absent {
 			continue
 		}
 		var rec condemnedRecord
 		if err := decode(there, &rec); err != nil {
-			return v, err
+			return v, false, err
 		}
 		if rec.Session != c.s.id {
-			return v, fmt.Errorf("a list of session %s stands: %w", rec.Session, refstore.ErrConflict)
+			return v, false, fmt.Errorf("a list of session %s stands: %w", rec.Session, refstore.ErrConflict)
 		}
 	}
 }

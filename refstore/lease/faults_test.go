@@ -84,6 +84,7 @@ type client struct {
 	id     int
 	random *rand.Rand
 	proxy  *testserver.Proxy
+	rules  []testserver.Rule // of the proxy
 	store  *dynamo.Store
 	life   int
 	leases *lease.Leases
@@ -96,15 +97,15 @@ func newClient(f *faults, id int, random *rand.Rand) *client {
 	return c
 }
 
-// connect gives the client a line of its own, as bad as chance has it. A creation that arrives late is not among the faults: where the
-// record was deleted meanwhile it cannot be told from a new one, and is held until its session ends.
+// connect gives the client a line of its own, as bad as chance has it.
 func (c *client) connect() {
 	c.proxy = testserver.NewProxy(c.t, c.server)
 	rules := testserver.Weather(c.random, c.random.Float64()*0.4, 30*time.Millisecond)
 	for _, op := range []string{"UpdateItem", "DeleteItem"} {
 		rules = append(rules, testserver.Rule{Op: op, Fault: testserver.Hang, Probability: c.random.Float64() * 0.02})
 	}
-	c.proxy.Faults(c.random.Uint64(), rules...)
+	c.rules = rules
+	c.proxy.Faults(c.random.Uint64(), c.rules...)
 	c.store = c.open(c.proxy.URL(), 60*time.Millisecond)
 }
 
@@ -142,9 +143,11 @@ func (c *client) work(ctx context.Context, stop <-chan struct{}) {
 		if c.leases != nil && (c.in(12) || c.leases.Held() != nil) {
 			c.end()
 		}
-		if c.leases == nil {
-			c.life++
-			c.leases = newLeases(c.store, c.process(), faultyTTL)
+		if c.leases == nil && !c.begin(ctx) {
+			continue
+		}
+		if c.in(4) {
+			c.proxy.Release()
 		}
 		name := []string{"lock", "claim"}[c.random.IntN(2)]
 		hold := fmt.Sprintf("<%s%d>", c.process(), n)
@@ -166,6 +169,21 @@ func (c *client) work(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
+// begin begins a session, whose record does not come late: once the session has ended, it would seem to live for a lease. Of all other
+// records the creation may.
+func (c *client) begin(ctx context.Context) bool {
+	c.life++
+	c.proxy.Faults(c.random.Uint64(), c.rules...)
+	c.leases = newLeases(c.store, c.process(), faultyTTL)
+	if _, err := c.leases.SessionBegan(ctx); err != nil {
+		c.end()
+		return false
+	}
+	late := testserver.Rule{Op: "PutItem", Fault: testserver.Hang, Probability: c.random.Float64() * 0.1}
+	c.proxy.Faults(c.random.Uint64(), append([]testserver.Rule{late}, c.rules...)...)
+	return true
+}
+
 // end says goodbye, as far as the line allows.
 func (c *client) end() {
 	if c.leases != nil {
@@ -185,6 +203,8 @@ func (c *client) kill() {
 type (
 	acquire struct{ Name, Hold string }
 	release struct{ Name, Hold string }
+	// arrive is a try to take one that may come when another has taken effect. Its output is how many there are.
+	arrive struct{ Name, Hold string }
 )
 
 // taken is the answer to who takes a lock or claim; Previous are those it was taken from.
@@ -199,6 +219,24 @@ const (
 
 func (c *client) take(ctx context.Context, name, hold string) (lock refstore.Lock) {
 	c.learn(ctx, name)
+	if c.proxy == nil {
+		lock = c.tryTake(ctx, name, hold)
+	} else {
+		c.h.Do(c.id, arrive{name, hold}, func() (any, bool) {
+			before := c.proxy.Struck()[testserver.Hang]
+			lock = c.tryTake(ctx, name, hold)
+			return c.proxy.Struck()[testserver.Hang] - before, true
+		})
+	}
+	if lock == nil {
+		return nil
+	}
+	c.learn(ctx, name)
+	c.mustBeDead(ctx, texts.FindAllString(string(lock.Previous()), -1), hold)
+	return lock
+}
+
+func (c *client) tryTake(ctx context.Context, name, hold string) (lock refstore.Lock) {
 	c.h.Do(c.id, acquire{name, hold}, func() (any, bool) {
 		ctx, cancel := context.WithTimeout(ctx, 2*faultyTTL)
 		defer cancel()
@@ -220,12 +258,21 @@ func (c *client) take(ctx context.Context, name, hold string) (lock refstore.Loc
 		}
 		return unknown, true
 	})
-	if lock == nil {
-		return nil
-	}
-	c.learn(ctx, name)
-	c.mustBeDead(ctx, texts.FindAllString(string(lock.Previous()), -1), hold)
 	return lock
+}
+
+// arrivals has each try that may arrive late among the operations, once.
+func arrivals(ops []porcupine.Operation) (all []porcupine.Operation) {
+	for _, op := range ops {
+		n := 1
+		if _, is := op.Input.(arrive); is {
+			n = op.Output.(int)
+		}
+		for range n {
+			all = append(all, op)
+		}
+	}
+	return all
 }
 
 var texts = regexp.MustCompile(`<p\d+\.\d+\.\d+>`)
@@ -371,6 +418,11 @@ var exclusive = porcupine.NondeterministicModel{
 	Step: func(state, input, output any) []any {
 		s := state.(holds)
 		switch in := input.(type) {
+		case arrive: // what is not observed, and released again, need not be told
+			if s == (holds{}) {
+				return []any{s, holds{in.Hold, in.Hold}}
+			}
+			return []any{s}
 		case release:
 			if s.holder != in.Hold {
 				return []any{s}
@@ -431,8 +483,11 @@ func TestHoldsUnderFaults(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		linear.Check(t, h.Operations(), model, func(input any) string {
-			if in, ok := input.(acquire); ok {
+		linear.Check(t, arrivals(h.Operations()), model, func(input any) string {
+			switch in := input.(type) {
+			case acquire:
+				return in.Name
+			case arrive:
 				return in.Name
 			}
 			return input.(release).Name

@@ -20,6 +20,10 @@
 // server have taken of it is carried out. Only what names or removes objects has to be waited for: locks and claims are free
 // at once, as who takes them fences off what is late.
 //
+// So may what a session has sent that lives: the creation of a hold that was tried again, and has been released since, brings back a hold
+// of which nobody knows. A store that tries again says so. The session then looks for the hold until that has settled, at least every two
+// leases, and removes it.
+//
 // # Collections
 //
 // [Leases.Quiesce] raises an epoch. A session creates its record before it looks for an epoch, and a collector raises the epoch

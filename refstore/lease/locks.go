@@ -24,6 +24,7 @@ type held struct {
 	nonce    uint64
 	version  refstore.Version // of the record when it was written
 	alone    bool             // it had no other hold
+	late     bool             // a try of the record's creation may still arrive, and make it again after the release
 	previous []byte
 	released atomic.Bool
 }
@@ -52,8 +53,8 @@ func (h *held) Unlock() error {
 	if !h.alone || errors.Is(err, refstore.ErrConflict) {
 		_, err = s.release(ctx, h.key, h.nonce, false)
 	}
-	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
-		s.later(looseEnd{key: h.key, nonce: h.nonce})
+	if h.late || err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		s.later(looseEnd{key: h.key, nonce: h.nonce, late: h.late})
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func (l *Leases) took(h *held) (refstore.Lock, error) {
 // gaveUp cleans up after a write whose outcome is not known.
 func (l *Leases) gaveUp(s *session, h *held) {
 	l.forget(h.claim, h.nonce)
-	s.later(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil})
+	s.later(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil, late: true})
 }
 
 // maxRefused bounds for how many locks and claims it is remembered that they were held.
@@ -133,6 +134,21 @@ func (l *Leases) read(ctx context.Context, key refstore.Key) (refstore.Record, e
 		return refstore.Record{Key: key}, nil
 	}
 	return r, err
+}
+
+// creator is a store that makes another try where an answer does not come, and tells so: of the creation of a record late says that the
+// one before may still arrive. After the record's deletion it makes it again.
+type creator interface {
+	Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error)
+}
+
+// put writes the record of a hold. late is as for a creator.
+func (l *Leases) put(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
+	if s, ok := l.store.(creator); ok && r.Version == refstore.Absent {
+		return s.Create(ctx, r)
+	}
+	v, err = l.store.Put(ctx, r)
+	return v, false, err
 }
 
 // TryLock implements [refstore.Locker].
@@ -197,9 +213,9 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 			}
 		}
 		rec.Holders = append(rec.Holders, hold{Session: s.id, Nonce: h.nonce, Text: text})
-		v, err := l.store.Put(ctx, refstore.Record{Key: h.key, Value: encode(rec), Version: there.Version})
+		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: encode(rec), Version: there.Version})
 		if err == nil {
-			h.version, h.alone = v, len(rec.Holders) == 1
+			h.version, h.alone, h.late = v, len(rec.Holders) == 1, late
 			return l.took(h)
 		}
 		if !errors.Is(err, refstore.ErrConflict) {
@@ -215,6 +231,7 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 			return nil, err
 		}
 		if s.among(there, h.nonce) { // the write was made twice, by the store
+			h.late = true
 			return l.took(h)
 		}
 	}
@@ -272,7 +289,7 @@ func (l *Leases) resolve(ctx context.Context, s *session, h *held, err error) (r
 	if ctx.Err() == nil {
 		there, getErr := l.read(ctx, h.key)
 		if getErr == nil && s.among(there, h.nonce) {
-			h.version = there.Version
+			h.version, h.late = there.Version, true
 			return l.took(h)
 		}
 	}

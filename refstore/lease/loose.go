@@ -14,6 +14,7 @@ type looseEnd struct {
 	nonce uint64 // of the hold
 	whole bool   // the record as such is to go
 	owed  bool   // the hold was taken over from a dead holder, see release
+	late  bool   // once it was removed it may come again
 	after uint64 // not before the session's record was written that often
 
 	due, wait, until time.Duration // next try, by Options.Elapsed; the pause after it; when to give up
@@ -33,8 +34,8 @@ func (s *session) later(e looseEnd) {
 	}
 }
 
-// tidy tries the loose ends that are due. One that was found, and removed, is done with; one that is not there may
-// still arrive until what was sent has settled.
+// tidy tries the loose ends that are due. One that was found, and removed, is done with, unless it may come again; one that is not
+// there may still arrive until what was sent has settled. Others wait meanwhile, so it is looked for every two leases at least.
 func (s *session) tidy(ctx context.Context) {
 	s.mu.Lock()
 	now, written := s.l.o.Elapsed(), s.written
@@ -57,10 +58,10 @@ func (s *session) tidy(ctx context.Context) {
 		default:
 			was, err = s.release(ctx, e.key, e.nonce, e.owed)
 		}
-		if err == nil && was || now >= e.until {
+		if err == nil && was && !e.late || now >= e.until {
 			continue
 		}
-		e.due, e.wait = now+e.wait, 2*e.wait
+		e.due, e.wait = now+e.wait, min(2*e.wait, 2*s.l.o.TTL)
 		s.mu.Lock()
 		s.loose = append(s.loose, e)
 		s.mu.Unlock()

@@ -97,6 +97,16 @@ func (l *late) Put(ctx context.Context, r refstore.Record) (refstore.Version, er
 	return l.Store.Put(ctx, r)
 }
 
+// Create is Put, of which another try may be under way.
+func (l *late) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
+	v, err = l.Put(ctx, r)
+	if err == nil && l.chance.in(l.calls) {
+		time.AfterFunc(l.chance.upTo(time.Minute), func() { _, _ = l.Store.Put(context.Background(), r) })
+		late = true
+	}
+	return v, late, err
+}
+
 func (l *late) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	if l.chance.in(l.calls) {
 		time.AfterFunc(l.chance.upTo(time.Minute), func() { _ = l.Store.Delete(context.Background(), key, v) })

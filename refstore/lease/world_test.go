@@ -113,6 +113,26 @@ func (w *wire) Put(ctx context.Context, r refstore.Record) (refstore.Version, er
 	return v, err
 }
 
+// Create is that of the store, where it has one.
+func (w *wire) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
+	s, ok := w.Store.(interface {
+		Create(context.Context, refstore.Record) (refstore.Version, bool, error)
+	})
+	if !ok {
+		v, err = w.Put(ctx, r)
+		return v, false, err
+	}
+	after, err := w.enter(ctx, "put", r.Key)
+	if err != nil {
+		return "", false, err
+	}
+	v, late, err = s.Create(ctx, r)
+	if fault := after(); fault != nil {
+		return "", late, fault
+	}
+	return v, late, err
+}
+
 func (w *wire) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	after, err := w.enter(ctx, "delete", key)
 	if err != nil {

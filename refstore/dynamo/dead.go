@@ -1,0 +1,117 @@
+package dynamo
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/refstore"
+)
+
+// sweepers is how many items of a kind are looked at at a time.
+const sweepers = 8
+
+// sweep looks for the items of a partition key that stand for nothing. Those that have no date get one, those that have been dying for
+// long enough, before everything that lives began, are removed. left is how many items there are then.
+func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing func(ctx context.Context, sk string) (bool, error), remove func(ctx context.Context, k itemKey, since int64) (bool, error)) (left int64, err error) {
+	var gone atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(sweepers)
+	for item, err := range s.query(ctx, pk, refstore.Query{}, attrDying, nil) {
+		if err != nil {
+			g.Go(func() error { return err })
+			break
+		}
+		left++
+		k, dated := itemKey{pk, item.sk}, item.attributes[attrDying] != nil
+		d := s.decode(k, item.attributes)
+		since := d.number(attrDying)
+		if d.err != nil {
+			g.Go(func() error { return d.err })
+			break
+		}
+		if dated && before.Sub(time.UnixMilli(since)) < lastRites {
+			continue
+		}
+		g.Go(func() error {
+			none, err := nothing(ctx, k.sk)
+			if err != nil || !none {
+				return err
+			}
+			if !dated {
+				return s.dying(ctx, k)
+			}
+			removed, err := remove(ctx, k, since)
+			if removed {
+				gone.Add(1)
+			}
+			return err
+		})
+	}
+	err = g.Wait()
+	return left - gone.Load(), err
+}
+
+// removeDead deletes what says that there is something, where there has been nothing for long enough, and logs of executions
+// that have no record. It takes a read for each item, and for each task.
+func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, err error) {
+	var count atomic.Int64
+	bury := func(ctx context.Context, k itemKey, since int64) (bool, error) {
+		gone, err := s.bury(ctx, k, since)
+		if gone {
+			count.Add(1)
+		}
+		return gone, err
+	}
+	// A record comes at the latest when the command has ended and its logs are sent: in the session of whoever sends them.
+	unrecorded := func(ctx context.Context, partition string) (bool, error) {
+		execution, ok := loggedBy(partition)
+		if !ok {
+			return false, nil
+		}
+		item, err := s.getItem(ctx, s.recordKey(execution), attrVersion, nil)
+		return item == nil, err
+	}
+	removeLogs := func(ctx context.Context, k itemKey, _ int64) (bool, error) {
+		err := s.removeStreams(ctx, k.sk)
+		if err == nil {
+			count.Add(1)
+		}
+		return err == nil, err
+	}
+	unused := func(ctx context.Context, task string) (bool, error) {
+		inputs := s.pk("", kindInputs+"/"+task)
+		left, err := s.sweep(ctx, inputs, before, func(ctx context.Context, sk string) (bool, error) {
+			return s.empty(ctx, s.pk("", "EXECUTION/"+task+"/"+sk))
+		}, bury)
+		if err != nil || left > 0 {
+			return false, err
+		}
+		return s.empty(ctx, inputs)
+	}
+	// The events of a workspace may outlive the records of its runs.
+	unrun := func(ctx context.Context, workspace string) (bool, error) {
+		none, err := s.empty(ctx, s.pk("", "DATAFLOW/"+workspace))
+		if err != nil || !none {
+			return false, err
+		}
+		return s.empty(ctx, s.pk(streamPrefix, "EVENTS/"+workspace))
+	}
+	for _, kind := range []struct {
+		pk      string
+		nothing func(context.Context, string) (bool, error)
+		remove  func(context.Context, itemKey, int64) (bool, error)
+	}{
+		{s.pk(partitionPrefix, "LOG"), unrecorded, removeLogs},
+		{s.pk("", kindTasks), unused, bury},
+		{s.pk("", kindRuns), unrun, bury},
+	} {
+		if _, err := s.sweep(ctx, kind.pk, before, kind.nothing, kind.remove); err != nil {
+			return int(count.Load()), fmt.Errorf("remove what stands for nothing: %w", err)
+		}
+	}
+	return int(count.Load()), nil
+}
