@@ -19,6 +19,7 @@ type Curator struct {
 	*Store
 	claims     refstore.Locker
 	leased     refstore.Leased // claims, if they are leases; else nil
+	lessee     refstore.Lessee // the same, or what else must be renewed for what is stored to stay; nil if nothing must
 	generation *Generation
 	now        func() time.Time
 }
@@ -27,6 +28,7 @@ type Curator struct {
 func NewCurator(store *Store, locks refstore.Locker, now func() time.Time) *Curator {
 	c := &Curator{Store: store, claims: locks, generation: NewGeneration(store.records, locks), now: now}
 	c.leased, _ = locks.(refstore.Leased)
+	c.lessee, _ = locks.(refstore.Lessee)
 	return c
 }
 

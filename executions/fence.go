@@ -138,10 +138,10 @@ func hexes(hashes []objectstore.Hash) []string {
 	return list
 }
 
-// bound returns a context that ends besides, with the cause, when this process loses its lease. Where claims are the kernel's it
-// is ctx itself.
+// bound returns a context that ends besides, with the cause, when this process loses its lease. Where it needs none it is ctx
+// itself.
 func (c *Curator) bound(ctx context.Context) (context.Context, func()) {
-	if c.leased == nil {
+	if c.lessee == nil {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -151,7 +151,7 @@ func (c *Curator) bound(ctx context.Context) (context.Context, func()) {
 	}
 	go func() {
 		select {
-		case <-c.leased.Lost():
+		case <-c.lessee.Lost():
 			cancel(c.lost(context.Background()))
 		case <-ctx.Done():
 		}
@@ -164,18 +164,11 @@ func (c *Curator) lost(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, refstore.ErrLost) {
 		return cause
 	}
-	if c.leased == nil {
+	if c.lessee == nil {
 		return nil
 	}
-	if l, ok := c.leased.(interface{ Held() error }); ok { // by the clock, whether or not anybody else has had a turn since the process woke up
-		if err := l.Held(); errors.Is(err, refstore.ErrLost) {
-			return err
-		}
+	if err := c.lessee.Held(); errors.Is(err, refstore.ErrLost) {
+		return err
 	}
-	select {
-	case <-c.leased.Lost():
-		return refstore.ErrLost
-	default:
-		return nil
-	}
+	return nil
 }

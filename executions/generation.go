@@ -30,7 +30,11 @@ func NewGeneration(records refstore.Store, locks refstore.Locker) *Generation {
 	return &Generation{records: records, locks: locks}
 }
 
-var generationKey = refstore.Key{Partition: "INDEX/state", Sort: "generation"}
+// GenerationPartition is where the generation lies. Who has lost its lease may write there still: a new value makes no proof,
+// it only ends some, and a process that wakes up within a batch has to give one (see Begin).
+const GenerationPartition = "INDEX/state"
+
+var generationKey = refstore.Key{Partition: GenerationPartition, Sort: "generation"}
 
 const generationLock = "generation"
 

@@ -213,3 +213,40 @@ func TestGenerationOverLeases(t *testing.T) {
 		}
 	})
 }
+
+// A tenant is a machine whose locks are the kernel's, and whose objects stay only as long as it renews a session.
+type tenant struct {
+	refstore.Locker
+	lost chan struct{}
+}
+
+func (t tenant) Lost() <-chan struct{} { return t.lost }
+
+func (t tenant) Held() error { return heldUntil(t.lost) }
+
+// What a machine makes that has lost its session would be of no use: its command ends, though its claim stands.
+func TestLostBesideLocksOfKernel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		me := tenant{s.records, make(chan struct{})}
+		began := make(chan struct{})
+		command := commands(func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+			close(began)
+			<-ctx.Done()
+			return runner.Result{}, nil
+		})
+		x := executions.NewExecutor(executions.NewStore(s.records, s.objects), s.objects, me, command, executions.Options{
+			Path: "/bin", Now: time.Now, Scratch: scratch(t), Getenv: func(string) (string, bool) { return "", false },
+		})
+		req := s.request(t)
+		done := (&machine{Executor: x}).begin(t.Context(), req)
+		<-began
+		close(me.lost)
+		if o := <-done; !errors.Is(o.err, refstore.ErrLost) {
+			t.Errorf("got %+v, %v, want ErrLost", o.res, o.err)
+		}
+		if got := s.successes(t, req); len(got) > 0 {
+			t.Errorf("successes are %v, want none", got)
+		}
+	})
+}

@@ -75,6 +75,18 @@ func (l *lessee) tell() { close(l.lost) }
 
 func (l *lessee) Lost() <-chan struct{} { return l.lost }
 
+func (l *lessee) Held() error { return heldUntil(l.lost) }
+
+// heldUntil is what a lessee says of itself who finds out by a channel only.
+func heldUntil(lost <-chan struct{}) error {
+	select {
+	case <-lost:
+		return refstore.ErrLost
+	default:
+		return nil
+	}
+}
+
 func (l *lessee) Confirm(ctx context.Context) error {
 	l.site.mu.Lock()
 	defer l.site.mu.Unlock()

@@ -44,6 +44,10 @@ type Store interface {
 // ErrNotFound says that no object has the name.
 var ErrNotFound = errors.New("object not found")
 
+// ErrUnanswered says that objects were removed, but that an earlier try to do so was not answered: it may still arrive, and remove
+// what somebody has put anew since.
+var ErrUnanswered = errors.New("removed, but a try before was not answered and may still arrive")
+
 // A CorruptError says that the bytes kept under a name are not the bytes it names.
 type CorruptError struct {
 	Want Hash // the name

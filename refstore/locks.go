@@ -72,13 +72,22 @@ type Lock interface {
 	Previous() []byte
 }
 
-// Leased is what a Locker is besides if what it hands out are leases.
-type Leased interface {
-	Locker
-
+// Lessee is what a store is besides if this process may go on with what it does there only for as long as it renews a lease:
+// its locks and claims may be leases (then it is [Leased]), or only the session that keeps from collections what it has stored.
+type Lessee interface {
 	// Lost is closed once this process cannot be sure any more that what it holds is its own: it has not renewed in time, by
 	// its own clock, or was told. It then stops what it does. A process that held nothing yet loses nothing.
 	Lost() <-chan struct{}
+
+	// Held returns [ErrLost] from that moment on, whether or not anybody had a turn since who could close Lost: it looks at the
+	// clock, and asks nobody.
+	Held() error
+}
+
+// Leased is what a Locker is besides if what it hands out are leases.
+type Leased interface {
+	Locker
+	Lessee
 
 	// Confirm asks the store whether what this process holds is its own. ErrLost.
 	Confirm(ctx context.Context) error

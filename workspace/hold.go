@@ -51,19 +51,10 @@ func (w *Workspaces) confirm(ctx context.Context, ws string) error {
 // asked too: his session keeps what he has stored, and is about to name, from collections. It ends with the lease, and what
 // he sent before that is waited for by the collector.
 func (w *Workspaces) standing(ws string) error {
-	l, ok := w.Locks.(refstore.Leased)
-	if !ok {
-		return nil
-	}
-	if l, ok := l.(interface{ Held() error }); ok && errors.Is(l.Held(), refstore.ErrLost) { // by the clock, now
+	if l, ok := w.Locks.(refstore.Lessee); ok && errors.Is(l.Held(), refstore.ErrLost) {
 		return &LostError{ws}
 	}
-	select {
-	case <-l.Lost():
-		return &LostError{ws}
-	default:
-		return nil
-	}
+	return nil
 }
 
 // hold is the workspace's lock while it is held, and what its holder says of itself.
@@ -100,11 +91,11 @@ func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation, b
 	}
 	h := &hold{Lock: lock, w: w, ws: ws, state: *state, known: before}
 	h.lasting, h.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	if leased, ok := w.Locks.(refstore.Leased); ok {
+	if lessee, ok := w.Locks.(refstore.Lessee); ok {
 		inner, cancel := context.WithCancelCause(ctx)
 		go func() {
 			select {
-			case <-leased.Lost():
+			case <-lessee.Lost():
 				lost := &LostError{ws}
 				h.end(lost)
 				cancel(lost)

@@ -65,6 +65,15 @@ func (s *leaseSession) holds(name string) bool {
 
 func (s *leaseSession) Lost() <-chan struct{} { return s.lost }
 
+func (s *leaseSession) Held() error {
+	select {
+	case <-s.lost:
+		return refstore.ErrLost
+	default:
+		return nil
+	}
+}
+
 func (s *leaseSession) Pace() (first, most time.Duration) {
 	return 100 * time.Millisecond, time.Second
 }

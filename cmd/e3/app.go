@@ -81,17 +81,14 @@ func (a *app) openFor(ctx context.Context, location string, lease time.Duration)
 // heedLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of others, and a
 // store that cannot be reached is tried for minutes.
 func (a *app) heedLease(ctx context.Context, r *repo.Repo) {
-	leased, ok := r.Records.(interface {
-		refstore.Leased
-		Held() error
-	})
+	lessee, ok := r.Records.(refstore.Lessee)
 	if !ok || a.lose == nil {
 		return
 	}
 	go func() {
 		select {
-		case <-leased.Lost():
-			a.lose(leased.Held())
+		case <-lessee.Lost():
+			a.lose(lessee.Held())
 		case <-ctx.Done():
 		}
 	}()

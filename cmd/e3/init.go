@@ -35,7 +35,8 @@ holds; 15s), settle (for how long what it sent may still arrive, which a gc wait
 dynamodb://<table>/<repository> is enough, with region and endpoint where need be.
 
 With --at, the folder .e3 stands for a shared repository, so that "." means it in this project. With --objects, the
-repository is a folder, and its objects are in S3.`,
+repository is a folder, and its objects are in S3. If that folder is on a network mount that hangs for more than a
+quarter of an hour, a record may arrive after a gc has removed what it names; e3 verify finds that.`,
 		Example: `  e3 init
   e3 init /srv/pipelines
   e3 init 'dynamodb://acme/forecast?region=eu-west-1&bucket=acme-e3'

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +27,7 @@ import (
 
 	"e3/internal/repo"
 	"e3/internal/testserver"
+	"e3/objectstore/s3"
 )
 
 // A world is a repository in DynamoDB and S3, and the machines that share it.
@@ -90,6 +92,25 @@ func newProxiedWorld(t testing.TB, lease time.Duration) *world {
 	w := &world{t: t, dynamodb: testserver.Minidyn(t), s3: testserver.GoFakeS3(t), table: testserver.Name(), lease: lease, proxied: true}
 	query := url.Values{"endpoint": {w.dynamodb}, "s3-endpoint": {w.s3}, "region": {testserver.Region}, "bucket": {"e3-team"}}
 	if _, err := repo.Init(context.Background(), "dynamodb://"+w.table+"/team?"+query.Encode(), ""); err != nil {
+		t.Fatal(err)
+	}
+	// Each machine has another name for the servers, by which the table cannot be told from a copy.
+	bucket := s3.Open(s3.Options{Config: testserver.Config(), Endpoint: w.s3, Bucket: "e3-team", Prefix: w.table + "/team", PathStyle: true})
+	r, err := bucket.OpenBlob(context.Background(), "repository.json", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var owner map[string]string
+	if err := json.NewDecoder(r).Decode(&owner); err != nil {
+		t.Fatal(err)
+	}
+	delete(owner, "table")
+	text, err := json.Marshal(owner)
+	if err == nil {
+		err = bucket.PutBlob(context.Background(), "repository.json", text)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -130,7 +130,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	if err != nil {
 		return nil, err
 	}
-	r.place = &place{bucket, f.Objects.String(), f.ID}
+	r.place = &place{bucket: bucket, at: f.Objects.String(), id: f.ID, folder: folderNumber(root), warn: r.warn}
 	sessions = lease.New(records, r.leaseOptions(bucket, 0, 0))
 	r.onClose(sessions.Close)
 	s.leases = sessions
@@ -148,9 +148,16 @@ type folderRecords struct {
 }
 
 var _ interface {
+	refstore.Lessee
 	refstore.Barrier
 	refstore.SessionClock
 } = (*folderRecords)(nil)
+
+// Lost implements [refstore.Lessee]: without its session what this process stores may be collected, whoever holds the locks.
+func (f *folderRecords) Lost() <-chan struct{} { return f.sessions.Lost() }
+
+// Held implements [refstore.Lessee].
+func (f *folderRecords) Held() error { return f.sessions.Held() }
 
 // Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
 func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"e3/internal/testserver"
 )
@@ -76,54 +75,5 @@ func TestInitTogether(t *testing.T) {
 	}
 	if made != 1 {
 		t.Errorf("got %d repositories at one place, want 1", made)
-	}
-}
-
-// A table that was restored under another name says the same of itself as the first: what only that one names must not be collected.
-func TestOwnsObjects(t *testing.T) {
-	credentials(t)
-	dynamo, s3, ctx := testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
-	open := func(name string) *Repo {
-		r, err := Open(ctx, shared(name, dynamo, s3, "one"), Options{Getenv: func(name string) string {
-			if name == CacheSizeVariable {
-				return ""
-			}
-			return t.TempDir()
-		}, Settle: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { r.Close() })
-		return r
-	}
-	for _, name := range []string{"first", "copy"} {
-		if _, err := Init(ctx, shared(name, dynamo, s3, "one"), ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first, restored := open("first"), open("copy")
-	if err := first.OwnsObjects(ctx); err != nil {
-		t.Errorf("the first: %v", err)
-	}
-	theirs, err := first.Records.Get(ctx, formatKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, err := restored.Records.Get(ctx, formatKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs.Version = ours.Version
-	if _, err := restored.Records.Put(ctx, theirs); err != nil {
-		t.Fatal(err)
-	}
-	if err := open("copy").OwnsObjects(ctx); err == nil || !strings.Contains(err.Error(), `those of "dynamodb://team/first"`) {
-		t.Errorf("the one that says the same: got error %v, want one that names the first", err)
-	}
-	if err := first.place.bucket.DeleteBlob(ctx, ownerBlob); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.OwnsObjects(ctx); err == nil || !strings.Contains(err.Error(), ownerBlob) {
-		t.Errorf("without word of whose they are: got error %v, want one that names %s", err, ownerBlob)
 	}
 }

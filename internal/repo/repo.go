@@ -134,7 +134,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep,
+		Sweep: r.sweep, Warn: opts.Warn,
 	})
 	return r, nil
 }
@@ -163,6 +163,13 @@ func (r *Repo) connect(ctx context.Context, location string) (*stores, error) {
 	}
 	r.Root = l.String()
 	return r.openShared(ctx, l)
+}
+
+// warn tells of what goes wrong and stops nothing.
+func (r *Repo) warn(err error) {
+	if r.opts.Warn != nil {
+		r.opts.Warn(err)
+	}
 }
 
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/smithy-go/logging"
 
+	"e3/executions"
 	"e3/internal/manifest"
 	"e3/internal/runner"
 	"e3/objectstore"
@@ -71,11 +72,18 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	r.place = &place{bucket, where.String(), f.ID}
-	records, err := dynamo.Open(dynamo.Options{
-		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket},
+	var records *dynamo.Store
+	r.place = &place{bucket: bucket, at: where.String(), id: f.ID, shared: r.Root, warn: r.warn, table: func(ctx context.Context) (string, error) {
+		arn, err := records.ARN(ctx)
+		return tableName(l.endpoint, arn, cfg.Region), err
+	}}
+	records, err = dynamo.Open(dynamo.Options{
+		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place},
 		Standing: func(partition string) error {
-			if strings.HasPrefix(partition, lease.Kind+"/") { // what they say of themselves holds by its versions
+			switch {
+			case strings.HasPrefix(partition, lease.Kind+"/"): // what they say of themselves holds by its versions
+				return nil
+			case partition == executions.GenerationPartition:
 				return nil
 			}
 			return leases.Held()

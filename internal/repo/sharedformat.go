@@ -1,16 +1,14 @@
 package repo
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"os"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/google/uuid"
 
 	"e3/objectstore"
 	"e3/objectstore/s3"
@@ -20,18 +18,6 @@ import (
 
 // formatKey is the record that says of a shared repository what format.json says of a folder.
 var formatKey = refstore.Key{Partition: "FORMAT", Sort: "repository"}
-
-// ownerBlob says whose the objects beside it are. Two repositories must never share a place: one's collection would
-// remove what the other's records name.
-const ownerBlob = "repository.json"
-
-// owner is what ownerBlob holds.
-type owner struct {
-	E3    string `json:"e3"`
-	ID    string `json:"id"`
-	Of    string `json:"of"`              // the repository's location, for people
-	Table string `json:"table,omitempty"` // which of all tables of that name; empty where the repository is in a folder
-}
 
 // readSharedFormat reads what a shared repository says of itself.
 func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation) (*format, error) {
@@ -97,7 +83,11 @@ func Init(ctx context.Context, location, objects string) (*Created, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.ID, err = claimPlace(ctx, bucket, l, owner{Of: UserAtHost() + ":" + location}); err != nil {
+		if err := os.MkdirAll(location, 0o755); err != nil { // it is part of the claim which folder that is
+			return nil, fmt.Errorf("create repository: %w", err)
+		}
+		if f.ID, err = claimPlace(ctx, bucket, l, owner{Of: UserAtHost() + ":" + location, Folder: folderNumber(location)}); err != nil {
+			_ = os.Remove(location) // if it is empty
 			return nil, err
 		}
 		f.Objects, c.Objects, c.Advice = l, l.String(), bucketAdvice
@@ -145,7 +135,7 @@ func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket}}
+	opts := dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket: bucket}}
 	table, err := dynamo.CreateTable(ctx, opts)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
@@ -154,7 +144,7 @@ func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := claimPlace(ctx, bucket, &place, owner{Of: l.String(), Table: cmp.Or(l.endpoint, table.ARN, cfg.Region)})
+	id, err := claimPlace(ctx, bucket, &place, owner{Of: l.String(), Table: tableName(l.endpoint, table.ARN, cfg.Region)})
 	if err != nil {
 		return nil, err
 	}
@@ -169,12 +159,22 @@ func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	c := &Created{Repository: l.String(), Objects: place.String(), Advice: bucketAdvice}
-	if table.Recoverable != nil && !*table.Recoverable {
-		c.Advice = append([]string{"turn on point-in-time recovery of the table: aws dynamodb update-continuous-backups --table-name " + l.table +
-			" --point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"}, c.Advice...)
+	return &Created{Repository: l.String(), Objects: place.String(), Advice: append(backupAdvice(l, place.Bucket, table.Recoverable), bucketAdvice...)}, nil
+}
+
+// backupAdvice says what it takes to set a repository back to a point in time, where the server can. What a table names as it was
+// may have been deleted from the bucket since.
+func backupAdvice(l *sharedLocation, bucket string, recoverable *bool) []string {
+	if recoverable == nil {
+		return nil
 	}
-	return c, nil
+	advice := []string{"beside point-in-time recovery of the table, turn on versioning of the bucket, since what a record replaces is deleted there: " +
+		"aws s3api put-bucket-versioning --bucket " + bucket + " --versioning-configuration Status=Enabled; and a lifecycle that expires noncurrent versions after as many days"}
+	if !*recoverable {
+		advice = append([]string{"turn on point-in-time recovery of the table: aws dynamodb update-continuous-backups --table-name " + l.table +
+			" --point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"}, advice...)
+	}
+	return advice
 }
 
 // makeBucket makes the bucket if need be. It fills in the region where that is known from elsewhere: others need not live in it.
@@ -196,85 +196,11 @@ func makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
 	return bucket, nil
 }
 
-// claimPlace makes a place for objects that of one repository, and returns the id by which it is known. A place that was
-// claimed for the same shared repository, by an init that was cut off, is the same again.
-func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of owner) (string, error) {
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return "", err
-	}
-	of.E3, of.ID = "objects", id.String()
-	text, err := json.Marshal(of)
-	if err != nil {
-		return "", err
-	}
-	created, err := bucket.CreateBlob(ctx, ownerBlob, append(text, '\n'))
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("create %s: %w", l, err)
-	case created:
-		return of.ID, nil
-	}
-	there, err := readOwner(ctx, bucket)
-	if err != nil {
-		return "", fmt.Errorf("create %s: %w", l, err)
-	}
-	if dynamo.ValidRepository(there.ID) {
-		again := of.Table != "" && there.Of == of.Of && there.Table == of.Table
-		if again || there.ID == of.ID { // the answer to our own request got lost
-			return there.ID, nil
-		}
-	}
-	whose := fmt.Sprintf("%q", there.Of)
-	if there.Table != "" {
-		whose += fmt.Sprintf(" (%q)", there.Table)
-	}
-	return "", fmt.Errorf("%w at %s: the objects there are those of %s; choose another prefix", ErrExists, l, whose)
-}
-
-// readOwner reads whose a place is; what says nothing is nobody's.
-func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
-	r, err := bucket.OpenBlob(ctx, ownerBlob, 0)
-	if err != nil {
-		return owner{}, err
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, 64<<10))
-	if err != nil {
-		return owner{}, err
-	}
-	var o owner
-	_ = json.Unmarshal(data, &o)
-	return o, nil
-}
-
-// OwnsObjects returns why no objects may be removed here, nil if they may: those in S3 must be this repository's alone. A table that was
-// restored under another name says the same of itself as the first, and its collection would take what only the first one names.
-func (r *Repo) OwnsObjects(ctx context.Context) error {
-	if r.place == nil {
-		return nil
-	}
-	o, err := readOwner(ctx, r.place.bucket)
-	switch {
-	case errors.Is(err, objectstore.ErrNotFound):
-		return fmt.Errorf("nothing is removed: %s at %s is gone, which says whose the objects are", ownerBlob, r.place.at)
-	case err != nil:
-		return err
-	case o.ID != r.place.id || o.Table != "" && o.Of != r.Root:
-		return fmt.Errorf("nothing is removed: the objects at %s are those of %q, by %s there; if that is given up for good, put %q in its place", r.place.at, o.Of, ownerBlob, r.Root)
-	}
-	return nil
-}
-
-// place is where the objects of a repository are, if not in its folder.
-type place struct {
-	bucket *s3.Bucket
-	at     string // its location
-	id     string // of the repository
-}
-
 // blobs keep what is too large for DynamoDB in a bucket. Without one they only serve to read where it is.
-type blobs struct{ bucket *s3.Bucket }
+type blobs struct {
+	bucket *s3.Bucket
+	place  *place // asked before the first is deleted; nil while a repository is made
+}
 
 func (b blobs) PutBlob(ctx context.Context, name string, data []byte) error {
 	return b.bucket.PutBlob(ctx, name, data)
@@ -288,7 +214,13 @@ func (b blobs) OpenBlob(ctx context.Context, name string, offset int64) (io.Read
 	return r, blobError(err)
 }
 
+// DeleteBlob deletes nothing that may be another's: a table that was restored under another name names the same blobs as the first.
 func (b blobs) DeleteBlob(ctx context.Context, name string) error {
+	if b.place != nil {
+		if err := b.place.ours(ctx); err != nil {
+			return err
+		}
+	}
 	return blobError(b.bucket.DeleteBlob(ctx, name))
 }
 

@@ -47,7 +47,8 @@ type Remote interface {
 	// List yields the objects whose names begin with a byte, in order.
 	List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error]
 
-	// Delete removes objects. Those that are absent count as removed.
+	// Delete removes objects. Those that are absent count as removed. objectstore.ErrUnanswered says that they were, and may be
+	// removed once more.
 	Delete(ctx context.Context, hs []objectstore.Hash) error
 }
 
@@ -77,7 +78,8 @@ type Options struct {
 	Grace    time.Duration // how much older than the cut-off of a sweep an object must be; 0: 5 minutes
 	Parallel int           // how many uploads, and how many fetches, run at a time; 0: 16
 
-	// Warn is told, once, that the cache cannot be used and reading goes on without it. nil: nobody is.
+	// Warn is told, once each, that the cache cannot be used and reading goes on without it, and that a deletion may still
+	// arrive, for which others wait. nil: nobody is.
 	Warn func(error)
 
 	Now    func() time.Time // by the clock that dates the cache's files; nil: time.Now
@@ -111,6 +113,7 @@ type Store struct {
 	sweeping [objectstore.Shards]atomic.Pointer[objectstore.Entry]
 
 	warned   sync.Once
+	warnLate sync.Once
 	trimming sync.Mutex
 	trims    sync.WaitGroup
 }

@@ -48,19 +48,21 @@ func (s *Store) WalkShard(ctx context.Context, first byte) iter.Seq2[objectstore
 // SweepShard removes those objects with names that begin with a byte that were put before cutoff, less a
 // grace, unless keep wants them or somebody relies on them, and tells removed of each. It can be
 // cut off at any point and begun anew. While keep is asked about an object, Stat of it costs
-// nothing. Several shards may be swept at the same time, each once.
+// nothing. Several shards may be swept at the same time, each once. Where a deletion may still arrive, the rest of the
+// shard is spared: its list stands.
 func (s *Store) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error {
 	cutoff = cutoff.Add(-s.o.Grace)
 	var old []objectstore.Entry
+	late := false
 	for e, err := range s.remote.List(ctx, first) {
 		if err != nil {
 			return fmt.Errorf("sweep objects: %w", err)
 		}
-		if s.keeps(e, keep) || !e.Time.Before(cutoff) {
+		if s.keeps(e, keep) || !e.Time.Before(cutoff) || late {
 			continue
 		}
 		if old = append(old, e); len(old) == condemned {
-			if err := s.sweepSome(ctx, old, removed); err != nil {
+			if late, err = s.sweepSome(ctx, old, removed); err != nil {
 				return fmt.Errorf("sweep objects: %w", err)
 			}
 			old = old[:0]
@@ -69,7 +71,7 @@ func (s *Store) SweepShard(ctx context.Context, first byte, cutoff time.Time, ke
 	if len(old) == 0 {
 		return nil
 	}
-	if err := s.sweepSome(ctx, old, removed); err != nil {
+	if _, err := s.sweepSome(ctx, old, removed); err != nil {
 		return fmt.Errorf("sweep objects: %w", err)
 	}
 	return nil
@@ -82,13 +84,18 @@ func (s *Store) keeps(e objectstore.Entry, keep func(objectstore.Hash) bool) boo
 	return keep(e.Hash)
 }
 
-// sweepSome removes those of old, of one shard, on which nobody relies.
-func (s *Store) sweepSome(ctx context.Context, old []objectstore.Entry, removed func(objectstore.Entry)) error {
+// sweepSome removes those of old, of one shard, on which nobody relies. late tells that the list stands, as a deletion may still
+// arrive.
+func (s *Store) sweepSome(ctx context.Context, old []objectstore.Entry, removed func(objectstore.Entry)) (late bool, err error) {
 	shard := old[0].Hash[0]
-	return s.condemning[shard].with(ctx, func() error { return s.sweepList(ctx, shard, old, removed) })
+	err = s.condemning[shard].with(ctx, func() (err error) {
+		late, err = s.sweepList(ctx, shard, old, removed)
+		return err
+	})
+	return late, err
 }
 
-func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Entry, removed func(objectstore.Entry)) error {
+func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Entry, removed func(objectstore.Entry)) (late bool, err error) {
 	entries := make(map[objectstore.Hash]objectstore.Entry, len(old))
 	names := make([]objectstore.Hash, len(old))
 	for i, e := range old {
@@ -96,7 +103,7 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 	}
 	free, done, err := s.guard.Condemn(ctx, shard, names)
 	if err != nil {
-		return err
+		return false, err
 	}
 	free = slices.DeleteFunc(free, func(h objectstore.Hash) bool {
 		_, ok := entries[h]
@@ -104,26 +111,28 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 	})
 	for some := range slices.Chunk(free, deleted) {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(err, settle(ctx, done))
+			return late, errors.Join(err, settle(ctx, late, done))
 		}
-		// After an error what was sent may still take effect, on an object that a writer has put
-		// anew: done is not called, and nobody relies on the names before that cannot be any more.
-		if err := s.deleteRemote(ctx, some); err != nil {
-			return err
+		again, err := s.deleteRemote(ctx, some)
+		if err != nil {
+			return true, err
 		}
+		late = late || again
 		for _, h := range some {
 			s.dropCopy(ctx, h)
 			removed(entries[h])
 		}
 	}
-	return settle(ctx, done)
+	return late, settle(ctx, late, done)
 }
 
 // deleteRemote deletes what is condemned, if it still is for others. A request that was begun gets some time when ctx ends: where
-// nobody knows what became of it others have to wait for long.
-func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) error {
+// nobody knows what became of it others have to wait for long. After an error, and if late, what was sent may still take effect, on
+// an object that a writer has put anew: the caller does not end the agreement, so nobody relies on the names before
+// that cannot be any more.
+func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late bool, err error) {
 	if err := errors.Join(s.guard.Held(), ctx.Err()); err != nil {
-		return err
+		return false, err
 	}
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -137,11 +146,21 @@ func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) error {
 		}
 	})
 	defer stop()
-	return s.remote.Delete(patient, hs)
+	err = s.remote.Delete(patient, hs)
+	if errors.Is(err, objectstore.ErrUnanswered) {
+		s.warnLate.Do(func() {
+			s.o.Warn(fmt.Errorf("who stores any of these objects anew, and the next gc, has to wait until that has settled: %w", err))
+		})
+		return true, nil
+	}
+	return false, err
 }
 
-// settle ends the agreement, which must not outlive the caller's patience.
-func settle(ctx context.Context, done func(context.Context) error) error {
+// settle ends the agreement, which must not outlive the caller's patience, unless a deletion may be late.
+func settle(ctx context.Context, late bool, done func(context.Context) error) error {
+	if late {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	return done(ctx)
@@ -206,11 +225,12 @@ func (s *Store) deleteOne(ctx context.Context, h objectstore.Hash, want func(ctx
 	}
 	yes, err := want(ctx, slices.Contains(free, h))
 	if err != nil || !yes {
-		return false, errors.Join(err, settle(ctx, done))
+		return false, errors.Join(err, settle(ctx, false, done))
 	}
-	if err := s.deleteRemote(ctx, []objectstore.Hash{h}); err != nil {
-		return false, err // without done: see sweepList
+	late, err := s.deleteRemote(ctx, []objectstore.Hash{h})
+	if err != nil {
+		return false, err
 	}
 	s.dropCopy(ctx, h)
-	return true, settle(ctx, done)
+	return true, settle(ctx, late, done)
 }

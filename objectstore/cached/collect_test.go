@@ -211,6 +211,58 @@ func TestSweepFaults(t *testing.T) {
 	}
 }
 
+// TestSweepUnanswered: what was removed is told, while the list of a deletion stands that may still arrive. The rest of the shard is
+// left to another sweep: there is one list at a time.
+func TestSweepUnanswered(t *testing.T) {
+	far, p := newFar(), newPact()
+	far.now = func() time.Time { return time.Now().Add(-time.Hour) }
+	s := open(t, far, p, nil)
+	hs := shardNames(7500)
+	for _, h := range hs {
+		far.set(h, nil)
+	}
+	n := 0
+	far.before = func(_ context.Context, op string, _ ...objectstore.Hash) error {
+		if op == "delete" {
+			if n++; n == 2 {
+				return fmt.Errorf("delete: %w", objectstore.ErrUnanswered)
+			}
+		}
+		return nil
+	}
+	asked := 0
+	gone, err := sweep(t.Context(), s, time.Now(), func(objectstore.Hash) bool { asked++; return false })
+	if err != nil || !slices.Equal(gone, hs[:5000]) || !slices.Equal(names(far), hs[5000:]) || asked != len(hs) {
+		t.Errorf("got %d removed, %d left, asked about %d, %v; want 5000 removed of 7500", len(gone), len(names(far)), asked, err)
+	}
+	if len(p.condemned) != 5000 {
+		t.Errorf("%d names are condemned, want the 5000 that were", len(p.condemned))
+	}
+	if len(s.warns) != 1 || !errors.Is(s.warns[0], objectstore.ErrUnanswered) {
+		t.Errorf("warned of %v, want once of what may still arrive", s.warns)
+	}
+}
+
+func TestDeleteUnanswered(t *testing.T) {
+	far, p := newFar(), newPact()
+	s := open(t, far, p, nil)
+	hs := shardNames(1)
+	far.set(hs[0], nil)
+	far.before = func(_ context.Context, op string, _ ...objectstore.Hash) error {
+		if op == "delete" {
+			return objectstore.ErrUnanswered
+		}
+		return nil
+	}
+	gone, err := s.DeleteBefore(t.Context(), hs[0], time.Now().Add(time.Hour))
+	if !gone || err != nil || len(names(far)) > 0 {
+		t.Errorf("got %v, %v, %d left, want it removed", gone, err, len(names(far)))
+	}
+	if len(p.condemned) != 1 {
+		t.Errorf("%d names are condemned, want the one that was removed", len(p.condemned))
+	}
+}
+
 // TestSweepWithoutLease: who has lost its lease deletes nothing.
 func TestSweepWithoutLease(t *testing.T) {
 	ctx := t.Context()

@@ -76,7 +76,8 @@ func (b *Bucket) OpenBlob(ctx context.Context, name string, offset int64) (io.Re
 	return r, nil
 }
 
-// DeleteBlob removes a blob. Removing what is absent succeeds.
+// DeleteBlob removes a blob. Removing what is absent succeeds. A try that got no answer may still arrive later, so the name should
+// not be used again.
 func (b *Bucket) DeleteBlob(ctx context.Context, name string) error {
 	key, err := b.blobKey(name)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -118,9 +119,11 @@ func listed(o types.Object, encoding types.EncodingType) (keyInfo, bool) {
 }
 
 // Delete removes objects, up to 1000 with a request. Removing what is absent succeeds. It goes on
-// after an error; the error tells of the first few.
+// after an error; the error tells of the first few. It wraps objectstore.ErrUnanswered if all were
+// removed, but a try got no answer.
 func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	var failures []error
+	anyLate := false
 	for len(hs) > 0 && ctx.Err() == nil {
 		n := min(len(hs), b.o.PageSize)
 		keys := make([]string, n)
@@ -128,7 +131,9 @@ func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 			keys[i] = b.key(h)
 		}
 		hs = hs[n:]
-		failures = append(failures, b.deleteKeys(ctx, keys)...)
+		late, failed := b.deleteKeys(ctx, keys)
+		failures = append(failures, failed...)
+		anyLate = anyLate || late
 	}
 	if err := ctx.Err(); err != nil {
 		return b.failed("delete from", "", context.Cause(ctx))
@@ -137,22 +142,32 @@ func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	if len(failures) > shown {
 		failures = append(failures[:shown:shown], fmt.Errorf("and %d more", len(failures)-shown))
 	}
+	if len(failures) == 0 && anyLate {
+		return b.failed("delete from", "", objectstore.ErrUnanswered)
+	}
 	return errors.Join(failures...)
 }
 
-// deleteKeys removes keys with one request, and those again that the server had no time for.
-func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (failures []error) {
+// deleteKeys removes keys of objects with one request, and those again that the server had no time for. late tells that a try
+// got no answer.
+func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (late bool, failures []error) {
 	for attempt := 1; len(keys) > 0; attempt++ {
 		in := &s3.DeleteObjectsInput{Bucket: &b.o.Bucket, Delete: &types.Delete{Quiet: aws.Bool(true)}}
 		for _, k := range keys {
 			in.Delete.Objects = append(in.Delete.Objects, types.ObjectIdentifier{Key: aws.String(k)})
 		}
-		out, err := b.client.DeleteObjects(ctx, in)
+		var out *s3.DeleteObjectsOutput
+		again, err := b.answered(ctx, func(options ...func(*s3.Options)) (err error) {
+			out, err = b.client.DeleteObjects(ctx, in, options...)
+			return err
+		})
+		late = late || again
 		switch {
 		case err != nil && unsupported(err):
-			return append(failures, b.deleteEach(ctx, keys)...)
+			again, failed := b.deleteEach(ctx, keys)
+			return late || again, append(failures, failed...)
 		case err != nil:
-			return append(failures, b.failed("delete", keys[0], err))
+			return late, append(failures, b.failed("delete", keys[0], err))
 		}
 		keys = nil
 		for _, e := range out.Errors {
@@ -170,37 +185,41 @@ func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (failures []erro
 		}
 		if len(keys) > 0 {
 			if err := b.pause(ctx, attempt); err != nil {
-				return append(failures, b.failed("delete", keys[0], err))
+				return late, append(failures, b.failed("delete", keys[0], err))
 			}
 		}
 	}
-	return failures
+	return late, failures
 }
 
-// deleteEach is for servers that take one key at a time.
-func (b *Bucket) deleteEach(ctx context.Context, keys []string) []error {
+// deleteEach is deleteKeys for servers that take one key at a time.
+func (b *Bucket) deleteEach(ctx context.Context, keys []string) (late bool, failures []error) {
 	errs := make([]error, len(keys))
+	var anyLate atomic.Bool
 	var g errgroup.Group
 	g.SetLimit(b.o.Concurrency)
 	for i, key := range keys {
 		g.Go(func() error {
-			errs[i] = b.deleteKey(ctx, key)
+			again, err := b.answered(ctx, func(options ...func(*s3.Options)) error { return b.deleteKey(ctx, key, options...) })
+			if again {
+				anyLate.Store(true)
+			}
+			errs[i] = err
 			return nil
 		})
 	}
 	_ = g.Wait() // the errors are in errs
-	var failures []error
 	for _, err := range errs {
 		if err != nil {
 			failures = append(failures, err)
 		}
 	}
-	return failures
+	return anyLate.Load(), failures
 }
 
 // deleteKey removes one key, absent or not.
-func (b *Bucket) deleteKey(ctx context.Context, key string) error {
-	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.o.Bucket, Key: &key})
+func (b *Bucket) deleteKey(ctx context.Context, key string, options ...func(*s3.Options)) error {
+	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.o.Bucket, Key: &key}, options...)
 	if err != nil && !absent(err) {
 		return b.failed("delete", key, err)
 	}

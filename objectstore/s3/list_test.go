@@ -169,6 +169,74 @@ func TestDeleteOneByOne(t *testing.T) {
 	}
 }
 
+// A deletion that was sent and not answered may still arrive, whatever became of later tries.
+func TestDeleteUnanswered(t *testing.T) {
+	for _, way := range []string{"DeleteObjects", "DeleteObject"} {
+		for _, row := range []struct {
+			fault testserver.Fault
+			late  bool
+		}{
+			{testserver.Throttle, false}, {testserver.Fail, false},
+			{testserver.DropBefore, true}, {testserver.DropAfter, true}, {testserver.Hang, true},
+		} {
+			t.Run(way+" "+row.fault.String(), func(t *testing.T) {
+				t.Parallel()
+				o := options(testserver.GoFakeS3(t))
+				o.Patience, o.Attempts = 200*time.Millisecond, 3
+				create(t, o)
+				proxy := testserver.NewProxy(t, o.Endpoint)
+				o.Endpoint = proxy.URL()
+				if way == "DeleteObject" {
+					o.Endpoint = tamper(t, o.Endpoint, func(w http.ResponseWriter, r *http.Request) bool {
+						return r.Method == http.MethodPost && refuse(w, r, http.StatusNotImplemented, "NotImplemented")
+					})
+				}
+				b := s3.Open(o)
+				h := put(t, b, []byte("data"))
+				proxy.Faults(1, testserver.Rule{Op: way, Fault: row.fault, Times: 1})
+				err := b.Delete(t.Context(), []objectstore.Hash{h})
+				if late := errors.Is(err, objectstore.ErrUnanswered); late != row.late || !late && err != nil {
+					t.Errorf("Delete: got %v, want ErrUnanswered: %v", err, row.late)
+				}
+				if n := proxy.Calls()[way]; n != 2 {
+					t.Errorf("%d requests, want 2", n)
+				}
+				absent(t, b, h)
+				if row.fault == testserver.Hang { // this is what may happen
+					put(t, b, []byte("data"))
+					proxy.Release()
+					gone := func() bool { _, err := b.Stat(t.Context(), h); return errors.Is(err, objectstore.ErrNotFound) }
+					for deadline := time.Now().Add(20 * time.Second); !gone(); {
+						if time.Now().After(deadline) {
+							t.Fatal("the first try did not arrive")
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// Where no try succeeds, the error is that of the last, and nothing is said to be removed.
+func TestDeleteNeverAnswered(t *testing.T) {
+	o, proxy := faulty(t)
+	o.Attempts = 3
+	b := s3.Open(o)
+	h := put(t, b, []byte("data"))
+	proxy.Faults(1, testserver.Rule{Op: "DeleteObjects", Fault: testserver.DropBefore})
+	if err := b.Delete(t.Context(), []objectstore.Hash{h}); err == nil || errors.Is(err, objectstore.ErrUnanswered) {
+		t.Errorf("Delete: got %v, want an error that says nothing of having removed it", err)
+	}
+	if n := proxy.Calls()["DeleteObjects"]; n != 3 {
+		t.Errorf("%d requests, want 3", n)
+	}
+	// What was never sent needs no answer.
+	o.Endpoint = "http://127.0.0.1:1"
+	if err := s3.Open(o).Delete(t.Context(), []objectstore.Hash{h}); err == nil || errors.Is(err, objectstore.ErrUnanswered) {
+		t.Errorf("Delete where nobody listens: got %v, want an error", err)
+	}
+}
+
 func TestDeleteErrors(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	hs := inShard(t, create(t, o), 1, 9)

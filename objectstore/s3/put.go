@@ -71,7 +71,7 @@ func (b *Bucket) putWhole(ctx context.Context, h objectstore.Hash, src *source) 
 			return false, nil
 		case ctx.Err() != nil:
 			return false, b.failed("put", key, err)
-		case unsent(err) && attempt < b.o.Attempts:
+		case unanswered(err) && attempt < b.o.Attempts:
 			switch _, err := b.Stat(ctx, h); {
 			case err == nil:
 				return false, nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -64,13 +66,37 @@ func broken(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &stall)
 }
 
-// unsent reports whether there was no answer to a request, so that nobody knows if it took effect.
-func unsent(err error) bool {
-	send := (*smithyhttp.RequestSendError)(nil)
-	return errors.As(err, &send)
+// unanswered reports whether a request was sent that got no answer, so that nobody knows if, or when, it takes effect. To say that
+// something failed, or that there is too much to do, is an answer, but not that of a gateway which got none itself.
+func unanswered(err error) bool {
+	send, op := (*smithyhttp.RequestSendError)(nil), (*net.OpError)(nil)
+	if errors.As(err, &send) {
+		return !(errors.As(err, &op) && op.Op == "dial")
+	}
+	switch s := status(err); {
+	case s == http.StatusBadGateway, s == http.StatusGatewayTimeout:
+		return true
+	case s != 0:
+		return s < http.StatusMultipleChoices // the rest of the answer is missing
+	}
+	return broken(err)
 }
 
-// sendOnce is for a request that is not to be sent again blindly when the connection broke.
+// answered makes a request until it has an answer, and reports whether a try before that was left without one.
+func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)) error) (late bool, err error) {
+	for attempt := 1; ; attempt++ {
+		err = request(sendOnce)
+		if !unanswered(err) || attempt >= b.o.Attempts || ctx.Err() != nil {
+			return late, err
+		}
+		late = true
+		if pauseErr := b.pause(ctx, attempt); pauseErr != nil {
+			return late, errors.Join(pauseErr, err)
+		}
+	}
+}
+
+// sendOnce is for a request that is not to be sent again blindly when no answer came.
 func sendOnce(o *s3.Options) {
 	if r, ok := o.Retryer.(aws.RetryerV2); ok {
 		o.Retryer = once{r}
@@ -80,7 +106,7 @@ func sendOnce(o *s3.Options) {
 type once struct{ aws.RetryerV2 }
 
 func (r once) IsErrorRetryable(err error) bool {
-	return !unsent(err) && r.RetryerV2.IsErrorRetryable(err)
+	return !unanswered(err) && r.RetryerV2.IsErrorRetryable(err)
 }
 
 // jitter is how long to wait after so many attempts.

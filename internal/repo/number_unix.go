@@ -1,0 +1,22 @@
+//go:build unix
+
+package repo
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// folderNumber tells a folder from its copies: it is the inode, which it keeps when it is renamed or mounted anew, elsewhere or on other
+// machines. A copy of the whole file system has the same. "" where it is not known.
+func folderNumber(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Ino != 0 {
+		return strconv.FormatUint(uint64(s.Ino), 10)
+	}
+	return ""
+}
