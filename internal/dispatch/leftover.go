@@ -65,22 +65,28 @@ func (d *Dispatcher) others(ctx context.Context, own *queue.Job) (map[string][]q
 		}
 		// Whoever has this workspace's lock knows that all its other runs are dead. What a person has asked for is waited for by nobody.
 		if j.Status == queue.Queued && j.Workspace == own.Workspace && j.Retried == 0 {
-			now, err := d.callOff(ctx, j.Queue, j.ID, errLeft)
-			if gone(err) {
+			now, err := d.withdraw(ctx, &j)
+			if gone(err) || err == nil && now.Status == queue.Cancelled {
 				continue
 			}
 			if err != nil {
 				return nil, err
 			}
-			if now.Status.Terminal() {
-				continue
-			}
-			j = now // it was faster, and is told to end
+			j = now // a worker was faster
 		}
 		key := made(&j)
 		others[key] = append(others[key], queue.Job{Queue: j.Queue, ID: j.ID, Run: j.Run})
 	}
 	return others, nil
+}
+
+// withdraw cancels a job of a dead run unless a worker has it, and returns how it stands.
+func (d *Dispatcher) withdraw(ctx context.Context, j *queue.Job) (queue.Job, error) {
+	now, err := d.q.Withdraw(ctx, j.Queue, j.ID, d.o.By, errLeft.Error())
+	if err == nil && now.Status == queue.Cancelled && d.submit != nil {
+		d.submit.cancel(j.ID)
+	}
+	return now, err
 }
 
 // gone tells whether there is no such job, or none that can be read.
@@ -99,6 +105,9 @@ func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *execu
 	w := r.expect(left.ID, key, req)
 	defer r.forget(left.ID)
 	job, err := d.q.Job(ctx, left.Queue, left.ID)
+	if err == nil && job.Status == queue.Queued {
+		job, err = d.withdraw(ctx, &job)
+	}
 	if gone(err) || err == nil && job.Status.Terminal() && !fresh {
 		return executions.Result{}, false, nil
 	}

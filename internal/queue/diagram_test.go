@@ -129,6 +129,10 @@ var edges = map[string]func(ctx context.Context, s *situation) error{
 		_, err := s.front.Cancel(ctx, s.job.Queue, s.job.ID, "me", "")
 		return err
 	},
+	"withdraw": func(ctx context.Context, s *situation) error {
+		_, err := s.front.Withdraw(ctx, s.job.Queue, s.job.ID, "me", "")
+		return err
+	},
 	"retry": func(ctx context.Context, s *situation) error {
 		_, err := s.front.Retry(ctx, s.job.Queue, s.job.ID)
 		return err
@@ -146,7 +150,7 @@ func (s *situation) end(ctx context.Context, state queue.Status) error {
 // diagram is where each operation leads from each state. What is not in it is refused, or changes nothing.
 var diagram = map[string]map[string]string{
 	"none":   {"enqueue": "queued"},
-	"queued": {"claim": "running", "only": "running", "cancel": "cancelled"},
+	"queued": {"claim": "running", "only": "running", "cancel": "cancelled", "withdraw": "cancelled"},
 	"running": {
 		"succeed": "succeeded", "fail": "failed", "time out": "timed_out", "end as cancelled": "cancelled", "again": "queued", "release": "queued", "revoke": "queued",
 		"expire, its worker killed": "orphan",
@@ -173,6 +177,7 @@ var silent = map[string][]string{
 	"expire, its worker killed": {"none", "queued", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"start":                     {"running", "running, no attempts left", "adopted"},
 	"cancel":                    {"running", "running, no attempts left", "adopted", "cancelled"}, // who runs it is told
+	"withdraw":                  {"running", "running, no attempts left", "adopted", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"reprioritise":              {"queued", "orphan"},
 	"release":                   {"orphan"}, // it is what an adopter's release would make of it
 }

@@ -55,6 +55,26 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 	}
 }
 
+// Withdraw ends a job that nobody has begun, as Cancel does, and leaves any other as it is. It returns the job as it then stands: cancelled, unless
+// somebody was faster. ErrNotFound.
+func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, error) {
+	rec := cancelRecord{By: clip(by), Why: clip(why), At: nanos(q.now())}
+	for {
+		s, err := q.find(ctx, queue, id)
+		j := s.Job
+		if err == nil && s.Status == Queued {
+			j, err = q.cancelNow(ctx, s, rec)
+		}
+		if errors.Is(err, refstore.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return Job{}, fmt.Errorf("withdraw job %.100s/%.200s: %w", queue, id, err)
+		}
+		return j, nil
+	}
+}
+
 // cancelNow ends a job that nobody runs.
 func (q *Queue) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job, error) {
 	message := "cancelled"
