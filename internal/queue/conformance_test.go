@@ -700,8 +700,9 @@ func overview(t *testing.T, w *world, on func(string) *process) {
 		t.Fatal(err)
 	}
 	want(t, "ready, delayed", []int{o.Ready, o.Delayed}, []int{2, 1})
-	if waiting := o.Waiting.Sub(since); waiting < 3*time.Second || waiting > 60*time.Second {
-		t.Errorf("waiting since: got %v after the first, want some 3 s", waiting)
+	// The last claim may have met what gone had claimed already, and then have taken any of the others.
+	if waiting := o.Waiting.Sub(since); waiting < 2*time.Second || waiting > 60*time.Second {
+		t.Errorf("waiting since: got %v after the first, want some 2 or 3 s", waiting)
 	}
 	if len(o.Running) != 2 || len(o.Dead) != 1 {
 		t.Fatalf("got %d running and %d dead, want 2 and 1", len(o.Running), len(o.Dead))
