@@ -155,23 +155,12 @@ type noBlobs struct{ dynamo.Blobs }
 // serveDynamoDB starts a server in a process of its own, and says how many keys it can cope with.
 func serveDynamoDB(dir string) (name, url string, keys int, stop func(), err error) {
 	tb := &servers{dir: dir}
-	defer func() {
-		if fault := recover(); fault != nil {
-			tb.stop()
-			ended, ok := fault.(serverFault)
-			if !ok {
-				panic(fault)
-			}
-			if ended.fatal {
-				err = ended.err
-				return
-			}
-			fmt.Printf("%-34s %v\n", "", ended.err)
-			name, keys = "minidyn", 200 // it goes over the whole table for each query
-			url, stop, err = minidynElsewhere()
-		}
-	}()
-	return "dynalite", testserver.Dynalite(tb), 10_000, tb.stop, nil
+	url, missing, err := tb.try(testserver.Dynalite)
+	if missing == nil {
+		return "dynalite", url, 10_000, tb.stop, err
+	}
+	url, stop, err = minidynElsewhere()
+	return "minidyn", url, 200, stop, err // it goes over the whole table for each query
 }
 
 // minidynElsewhere starts this program again, as the server.

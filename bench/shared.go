@@ -134,9 +134,24 @@ func (b *bench) uploaded(dir string) (*os.File, objectstore.Hash, error) {
 // that keeps them in memory.
 func serveS3(dir string) (name, url string, stop func(), err error) {
 	tb := &servers{dir: dir}
+	url, missing, err := tb.try(testserver.VersityGW)
+	if missing == nil {
+		return "versitygw", url, tb.stop, err
+	}
+	return "gofakes3", testserver.GoFakeS3(tb), tb.stop, nil
+}
+
+// servers is to the servers what a test would be.
+type servers struct {
+	dir      string
+	cleanups []func()
+}
+
+// try starts a server. missing says why it cannot be had here, which is printed: another one has to do.
+func (s *servers) try(start func(testserver.TB) string) (url string, missing, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			tb.stop()
+			s.stop()
 			ended, ok := fault.(serverFault)
 			if !ok {
 				panic(fault)
@@ -145,17 +160,11 @@ func serveS3(dir string) (name, url string, stop func(), err error) {
 				err = ended.err
 				return
 			}
-			fmt.Printf("%-34s %v\n", "", ended.err)
-			name, url, stop, err = "gofakes3", testserver.GoFakeS3(tb), tb.stop, nil
+			missing = ended.err
+			fmt.Printf("%-34s %v\n", "", missing)
 		}
 	}()
-	return "versitygw", testserver.VersityGW(tb), tb.stop, nil
-}
-
-// servers is to the servers what a test would be.
-type servers struct {
-	dir      string
-	cleanups []func()
+	return start(s), nil, nil
 }
 
 // A serverFault is why there is no server.

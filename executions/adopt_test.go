@@ -133,7 +133,7 @@ type estate struct {
 func beginWork(t *testing.T, o *order, text string) *estate {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("commands outlive their worker on Linux only")
+		t.Skip("commands outlive their worker on Linux only: run this there")
 	}
 	var err error
 	if o.Sockets, err = os.MkdirTemp("", "e3"); err != nil { // short, as names of sockets must be

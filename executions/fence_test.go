@@ -369,9 +369,10 @@ func TestAnnounceFails(t *testing.T) {
 func TestSingleFlightAmongMachines(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
+	asked := make(chan struct{})
 	command := func(name string) commands {
 		return func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
-			time.Sleep(20 * time.Millisecond)
+			<-asked
 			return writes(name)(ctx, spec)
 		}
 	}
@@ -380,6 +381,7 @@ func TestSingleFlightAmongMachines(t *testing.T) {
 	for i := range 8 {
 		all = append(all, machines[i%2].begin(t.Context(), req))
 	}
+	close(asked)
 	cached := 0
 	for _, done := range all {
 		o := <-done

@@ -620,12 +620,12 @@ func (c *costs) firstItem(n int) string {
 // TestCostOfCommands lists how many requests commands make, whatever the workspace, and for each of its tasks.
 func TestCostOfCommands(t *testing.T) {
 	if raceBuild {
-		t.Skip("the race detector makes the program so slow that what is done each second outweighs the rest")
+		t.Skip("run without -race: it makes the program so slow that what is done each second outweighs the rest")
 	}
 	doc := openCostDoc(t)
 	c := newCosts(t, map[string]string{"b.txt": "b\n"})
 	if !c.exact {
-		t.Skip("needs dynalite: the other server goes over its whole table for each query, and what is done each second outweighs the rest")
+		t.Skip("needs dynalite (install npm): the other server goes over its whole table for each query, and what is done each second outweighs the rest")
 	}
 	want := doc.rows(t, "commands")
 	var rows [][]string

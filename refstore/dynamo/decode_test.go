@@ -60,7 +60,7 @@ func FuzzItems(f *testing.F) {
 		d.UseNumber()
 		var fields map[string]any
 		if d.Decode(&fields) != nil {
-			t.Skip()
+			t.Skip("no JSON object")
 		}
 		item := attribute(fields).(*types.AttributeValueMemberM).Value
 		names := func(err error) {
