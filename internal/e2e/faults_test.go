@@ -48,16 +48,15 @@ func faultsAll(a, x string) string {
 	return b.String()
 }
 
-// TestFaultSchedules has several machines at work in one repository, each behind a bad network of its own, stopped, killed and cut off
-// at random. E3_TEST_SCHEDULES is how many such schedules are played; E3_TEST_SEED repeats the first, and the others in their order.
-func TestFaultSchedules(t *testing.T) {
-	t.Parallel()
-	n, seed := 50, uint64(time.Now().UnixNano())
+// schedules says how many random schedules are played, and the seed of the first: $E3_TEST_SCHEDULES and $E3_TEST_SEED, else 50, so many in short
+// tests and at most so many under the race detector, where each process takes five times as long.
+func schedules(t *testing.T, short, raced int) (n int, seed uint64) {
+	n, seed = 50, uint64(time.Now().UnixNano())
 	if testing.Short() {
-		n = 5
+		n = short
 	}
 	if raceBuild {
-		n = min(n, 15) // each process takes five times as long
+		n = min(n, raced)
 	}
 	for name, set := range map[string]func(uint64){
 		"E3_TEST_SCHEDULES": func(v uint64) { n = int(v) },
@@ -71,6 +70,14 @@ func TestFaultSchedules(t *testing.T) {
 			set(v)
 		}
 	}
+	return n, seed
+}
+
+// TestFaultSchedules has several machines at work in one repository, each behind a bad network of its own, stopped, killed and cut off
+// at random. E3_TEST_SCHEDULES is how many such schedules are played; E3_TEST_SEED repeats the first, and the others in their order.
+func TestFaultSchedules(t *testing.T) {
+	t.Parallel()
+	n, seed := schedules(t, 5, 15)
 	var list []scenario
 	for i := range n {
 		seed := seed + uint64(i)

@@ -63,25 +63,7 @@ func scheduleAll(a string) string {
 // others in their order. They are by turns on a folder and on DynamoDB.
 func TestWorkerSchedules(t *testing.T) {
 	t.Parallel()
-	n, seed := 50, uint64(time.Now().UnixNano())
-	if testing.Short() {
-		n = 6
-	}
-	if raceBuild {
-		n = min(n, 10) // each process takes five times as long
-	}
-	for name, set := range map[string]func(uint64){
-		"E3_TEST_SCHEDULES": func(v uint64) { n = int(v) },
-		"E3_TEST_SEED":      func(v uint64) { seed = v },
-	} {
-		if text := os.Getenv(name); text != "" {
-			v, err := strconv.ParseUint(text, 10, 63)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			set(v)
-		}
-	}
+	n, seed := schedules(t, 6, 10)
 	if !apart() {
 		t.Log("not as root: all machines are this one, whose kernel says who is alive; leases run out only where the network is cut")
 	}
