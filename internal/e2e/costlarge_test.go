@@ -19,8 +19,8 @@ import (
 	"e3/refstore"
 )
 
-// execute puts an execution of each task of a workspace on record, as if somebody had run them.
-func (c *costs) execute(ws string) {
+// open opens the repository without being counted.
+func (c *costs) open() *repo.Repo {
 	c.t.Helper()
 	for _, v := range testserver.Env() {
 		name, value, _ := strings.Cut(v, "=")
@@ -37,6 +37,13 @@ func (c *costs) execute(ws string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	return r
+}
+
+// execute puts an execution of each task of a workspace on record, as if somebody had run them.
+func (c *costs) execute(ws string) {
+	c.t.Helper()
+	r := c.open()
 	defer func() {
 		if err := r.Close(); err != nil {
 			c.t.Error(err)
