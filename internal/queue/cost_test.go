@@ -58,6 +58,31 @@ func TestCalls(t *testing.T) {
 	calls("reap", front, map[string]int{"list holders": 1})
 }
 
+// TestRepairLeavesWhatIsBeingMade has a process look for what was left undone while it is enqueuing.
+func TestRepairLeavesWhatIsBeingMade(t *testing.T) {
+	w := newWorld(t)
+	front := w.on("front")
+	repairing := false
+	front.wire.hook(func(_ int, after bool, op string) error {
+		if op == "put ready" && !after && !repairing {
+			repairing = true
+			front.repair(t)
+		}
+		return nil
+	})
+	front.enqueue(t, job(1))
+	got := front.wire.counted()
+	if !repairing {
+		t.Fatal("the entry of the job was not put")
+	}
+	for call, n := range map[string]int{"put ready": 1, "get finished/": 2, "get jobs": 0} {
+		if got[call] != n {
+			t.Errorf("enqueuing with a repair meanwhile takes %d × %q, want %d", got[call], call, n)
+		}
+	}
+	w.sound(t)
+}
+
 // TestManyJobsAreListedSeldom has a worker take many jobs: it lists the queue for many of them at a time.
 func TestManyJobsAreListedSeldom(t *testing.T) {
 	const jobs = 2000

@@ -101,6 +101,7 @@ type Queue struct {
 	pages    map[string]*page
 	leases   map[string]*Lease // of this process, by Job.Ref
 	claims   claims
+	making   map[string]int       // jobs that this process is about to put into the index, by Job.Ref
 	orphans  map[string]time.Time // when an orphan was seen first, by Job.Ref and token
 	turns    map[refstore.Key]sighting
 	progress uint64 // counts what shows that there is work
@@ -126,6 +127,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 		entered: make(map[refstore.Key]time.Time),
 		pages:   make(map[string]*page),
 		leases:  make(map[string]*Lease),
+		making:  make(map[string]int),
 		claims:  claims{underWay: make(map[string]int), doubtful: make(map[string]refstore.Version)},
 		orphans: make(map[string]time.Time),
 		turns:   make(map[refstore.Key]sighting),
@@ -391,6 +393,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job) (Job, error) {
 	if !isNotFound(err) {
 		return before.Job, err
 	}
+	defer q.makes(want.Ref())()
 	s, err := q.swap(ctx, refstore.Absent, want)
 	if errors.Is(err, refstore.ErrConflict) {
 		return q.enqueued(ctx, want)
@@ -408,6 +411,26 @@ func (q *Queue) enqueue(ctx context.Context, want *Job) (Job, error) {
 	}
 	_, err = q.index(ctx, s)
 	return s.Job, err
+}
+
+// makes has the Repair of this process leave a job alone until made is called.
+func (q *Queue) makes(ref string) (made func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.making[ref]++
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.making[ref]--; q.making[ref] == 0 {
+			delete(q.making, ref)
+		}
+	}
+}
+
+func (q *Queue) isMaking(ref string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.making[ref] > 0
 }
 
 // enqueued returns a job that somebody has enqueued before, and makes good what he may not have got to.

@@ -223,6 +223,9 @@ func (q *Queue) repair(ctx context.Context, s stored, over map[string]bool) erro
 		return nil
 	}
 	if !s.Status.Terminal() { // who has just written it may be about to write its entry
+		if q.isMaking(s.Ref()) {
+			return nil
+		}
 		now, err := q.load(ctx, s.Queue, s.ID)
 		if isNotFound(err) || err == nil && now.version != s.version {
 			return nil
