@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,58 +30,13 @@ func TestCostOfJobs(t *testing.T) {
 	defer r.Close()
 	w := c.spawn("worker", c.location, "--json", "-j", "20")
 	w.waitLine(`"type":"worker.ready"`)
-	want := doc.rows(t, "jobs")
-	rows := make([][]string, len(jobKinds))
-	for i, kind := range jobKinds {
-		rows[i] = []string{"`" + kind[0] + "`", kind[1]}
-	}
-	for k, test := range []executedCase{executedCases[0], executedCases[3]} {
-		var got []string
-		var each counts
-		var err error
-		var two [2]counts
-		for range tries {
-			for i, n := range []int{executedSizes.few, executedSizes.many} {
-				ws := c.name()
-				c.manifest("e3.yaml", n, test.run)
-				c.must("workspace", "create", "@", ws)
-				c.must("workspace", "deploy", "@", ws, "e3.yaml")
-				c.take()
-				c.project.must("start", c.location, ws, "--publish=final", "--workers")
-				jobsEnd(t, r.Queue())
-				two[i] = least(two[i], c.take().ofJobs())
-			}
-			if each, err = per(executedSizes, two[0], two[1]); err != nil {
-				continue
-			}
-			got = nil
-			for _, kind := range jobKinds {
-				got = append(got, cell(each[kind[0]].requests))
-			}
-			var documented []string
-			for _, row := range want {
-				if k+2 < len(row) {
-					documented = append(documented, row[k+2])
-				}
-			}
-			if *updateCosts || slices.Equal(documented, got) {
-				break
-			}
-		}
-		if err != nil {
-			t.Errorf("%s: %v", test.name, err)
-			return
-		}
-		t.Logf("%s:\n%s", test.name, each)
-		for kind := range each {
-			if !slices.ContainsFunc(jobKinds, func(k [2]string) bool { return k[0] == kind }) {
-				t.Errorf("%s: the table has no row for %s", test.name, kind)
-			}
-		}
-		for i := range rows {
-			rows[i] = append(rows[i], got[i])
-		}
-	}
+	short, long := executedCases[0], executedCases[3]
+	rows, _ := c.perTask(t, doc.rows(t, "jobs"), jobKinds, []executedCase{short, long}, func(_ executedCase, ws string) counts {
+		c.take()
+		c.project.must("start", c.location, ws, "--publish=final", "--workers")
+		jobsEnd(t, r.Queue())
+		return c.take().ofJobs()
+	})
 	doc.hold(t, "jobs", rows, nil)
 	w.kill(true)
 }
@@ -103,23 +57,6 @@ func jobsEnd(t *testing.T, q *queue.Queue) {
 		}
 		return ""
 	})
-}
-
-// least is what was asked at any rate: the more of one time are of somebody who was slow, and of whoever made good what seemed to be left undone.
-func least(a, b counts) counts {
-	if a == nil {
-		return b
-	}
-	both := counts{}
-	for kind, n := range a {
-		if b[kind].requests < n.requests {
-			n = b[kind]
-		}
-		if n.requests > 0 {
-			both[kind] = n
-		}
-	}
-	return both
 }
 
 // ofJobs are the requests about jobs. Looking for some, at whom others hold, and whose turn something is, goes by time.
