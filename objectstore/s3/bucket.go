@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -58,10 +59,14 @@ type Options struct {
 	// Default 1 min.
 	Patience time.Duration
 
-	// Standing, if it is not nil, is asked with each attempt to delete something, once the request is signed: what it
-	// refuses is not sent, and fails with its error. A process may be stopped at any point; what it has signed before
-	// the server refuses when it comes too late.
-	Standing func() error
+	// Standing, if it is not nil, is asked with each attempt to delete something, once the request is signed, and for the
+	// date of that: what it refuses is not sent, and fails with its error. A process may be stopped at any point; what it
+	// has signed before the server refuses when it comes too late.
+	Standing func(ctx context.Context, signed time.Time) error
+
+	// Trying, if it is not nil, is told of an attempt that got no answer, once none has got one for 2 s, by several goroutines at once.
+	// It must not block.
+	Trying func(error)
 
 	// PageSize is how many keys are listed, or deleted, in one request. Default, and most, 1000.
 	PageSize int
@@ -81,10 +86,13 @@ const (
 // same time.
 type Bucket struct {
 	client *s3.Client
-	o      Options
-	prefix string        // of all keys: empty, or with a slash at its end
-	parts  chan struct{} // holds a token for each part that is on its way
-	bufs   sync.Pool     // of *[]byte, copyBuffer long
+	// deletes is for deletions and what asks for the time. A client dates what it signs by what answers say of the server's
+	// clock, and takes half of the time that one took for a difference of the clocks: that of an upload may be minutes.
+	deletes *s3.Client
+	o       Options
+	prefix  string        // of all keys: empty, or with a slash at its end
+	parts   chan struct{} // holds a token for each part that is on its way
+	bufs    sync.Pool     // of *[]byte, copyBuffer long
 }
 
 // copyBuffer is how many bytes are copied or hashed at a time.
@@ -101,13 +109,15 @@ func Open(o Options) *Bucket {
 		buf := make([]byte, copyBuffer)
 		return &buf
 	}
-	b.client = s3.NewFromConfig(o.Config, func(c *s3.Options) {
+	heard := new(atomic.Bool)
+	httpClient, retryer := newHTTPClient(o, heard), newRetryer(o, heard)
+	options := func(c *s3.Options) {
 		if o.Endpoint != "" {
 			c.BaseEndpoint = aws.String(o.Endpoint)
 		}
 		c.UsePathStyle = o.PathStyle
-		c.HTTPClient = newHTTPClient(o)
-		c.Retryer = newRetryer(o)
+		c.HTTPClient = httpClient
+		c.Retryer = retryer
 		// Checksums are given to each request that needs one, as headers: many servers do not
 		// know the trailers that the SDK would make of them. What is read is checked by name.
 		c.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
@@ -116,7 +126,8 @@ func Open(o Options) *Bucket {
 		if o.Standing != nil {
 			c.APIOptions = append(c.APIOptions, guardDeletes(o.Standing))
 		}
-	})
+	}
+	b.client, b.deletes = s3.NewFromConfig(o.Config, options), s3.NewFromConfig(o.Config, options)
 	return b
 }
 
@@ -200,7 +211,7 @@ func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
 
 // Now returns the time by the server's clock, which is that of Entry.Time. It is in whole seconds.
 func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
-	out, err := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	out, err := b.deletes.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
 	if err != nil {
 		return time.Time{}, b.failed("ask for the time of", "", err)
 	}

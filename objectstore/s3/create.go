@@ -21,25 +21,26 @@ var ErrUnconditional = errors.New("the server overwrites what it was asked not t
 
 // Create makes the bucket, if it is not there and the credentials allow it, and proves with a
 // blob under "probes" that it keeps what is put, that conditions hold, and that absence is told
-// from refusal. The blob is removed again.
-func (b *Bucket) Create(ctx context.Context) error {
+// from refusal. The blob is removed again. created tells whether the bucket was made by this call, as far as is known, also where the
+// proof fails.
+func (b *Bucket) Create(ctx context.Context) (created bool, err error) {
 	if err := b.o.Check(); err != nil {
-		return err
+		return false, err
 	}
 	if err := b.credentials(ctx); err != nil {
-		return err
+		return false, err
 	}
-	_, err := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	_, err = b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
 	switch {
 	case err == nil:
 	case absent(err):
-		if err := b.createBucket(ctx); err != nil {
-			return err
+		if created, err = b.createBucket(ctx); err != nil {
+			return false, err
 		}
 	default:
-		return b.failed("look for", "", err)
+		return false, b.failed("look for", "", err)
 	}
-	return b.probe(ctx)
+	return created, b.probe(ctx)
 }
 
 // credentials proves that requests can be signed.
@@ -56,23 +57,23 @@ func (b *Bucket) credentials(ctx context.Context) error {
 	return nil
 }
 
-func (b *Bucket) createBucket(ctx context.Context) error {
+func (b *Bucket) createBucket(ctx context.Context) (created bool, err error) {
 	in := &s3.CreateBucketInput{Bucket: &b.o.Bucket}
 	// The oldest region must not be named. Other servers than that of AWS may know no regions.
 	if region := b.o.Config.Region; region != "" && region != "us-east-1" && b.o.Endpoint == "" {
 		in.CreateBucketConfiguration = &types.CreateBucketConfiguration{LocationConstraint: types.BucketLocationConstraint(region)}
 	}
-	_, err := b.client.CreateBucket(ctx, in)
+	_, err = b.client.CreateBucket(ctx, in)
 	if owned := (*types.BucketAlreadyOwnedByYou)(nil); err == nil || errors.As(err, &owned) {
-		return nil // another may have made it meanwhile
+		return err == nil, nil // another may have made it meanwhile
 	}
 	if taken := (*types.BucketAlreadyExists)(nil); errors.As(err, &taken) {
 		// Servers other than that of AWS say so of one's own, too.
 		if _, headErr := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket}); headErr == nil {
-			return nil
+			return false, nil
 		}
 	}
-	return b.failed("create", "", err)
+	return false, b.failed("create", "", err)
 }
 
 func (b *Bucket) probe(ctx context.Context) (err error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,10 +43,10 @@ func TestCreateRefuses(t *testing.T) {
 		{"a bad prefix", func(o *s3.Options) { o.Prefix = "a/../b" }, nil, []string{`"a/../b"`}},
 		{"denied", nil, func(w http.ResponseWriter, r *http.Request) bool {
 			return refuse(w, r, http.StatusForbidden, "AccessDenied")
-		}, []string{"s3:ListBucket"}},
+		}, []string{"s3:ListBucket ", "s3:ListBucketMultipartUploads", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}},
 		{"no such bucket, and it may not be made", nil, func(w http.ResponseWriter, r *http.Request) bool {
 			return r.Method == http.MethodPut && bucketRequest(r) && refuse(w, r, http.StatusForbidden, "AccessDenied")
-		}, []string{"create s3://", "AccessDenied", "said the test", "request 17", "credentials need"}},
+		}, []string{"create s3://", "AccessDenied", "said the test", "request 17", "credentials need s3:CreateBucket", "s3:ListBucket "}},
 		{"a bucket of somebody else", nil, func(w http.ResponseWriter, r *http.Request) bool {
 			return r.Method == http.MethodPut && bucketRequest(r) && refuse(w, r, http.StatusConflict, "BucketAlreadyExists")
 		}, []string{"BucketAlreadyExists"}},
@@ -84,7 +85,7 @@ func TestCreateRefuses(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&o)
 			}
-			err := s3.Open(o).Create(t.Context())
+			_, err := s3.Open(o).Create(t.Context())
 			if err == nil {
 				t.Fatal("it succeeded")
 			}
@@ -134,11 +135,21 @@ func TestCreateTogether(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	o.Bucket = testserver.Name()
 	var g errgroup.Group
+	var made atomic.Int32
 	for range 8 {
-		g.Go(func() error { return s3.Open(o).Create(t.Context()) })
+		g.Go(func() error {
+			created, err := s3.Open(o).Create(t.Context())
+			if created {
+				made.Add(1)
+			}
+			return err
+		})
 	}
 	if err := g.Wait(); err != nil {
 		t.Error(err)
+	}
+	if n := made.Load(); n != 1 {
+		t.Errorf("%d of them have made it, want 1", n)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"unicode"
 
@@ -35,6 +36,13 @@ func (e *Error) Error() string {
 		s.WriteString("/" + e.Key)
 	}
 	s.WriteString(": ")
+	if e.Code == codeNoSuchBucket { // whatever the server calls it, and of a HEAD it says nothing at all
+		fmt.Fprintf(&s, "the bucket %s does not exist (%s)", e.Bucket, e.Code)
+		if e.Advice != "" {
+			s.WriteString("; " + e.Advice)
+		}
+		return s.String()
+	}
 	if e.Code != "" {
 		s.WriteString(printable(e.Code) + ": ")
 	}
@@ -68,6 +76,9 @@ func message(err error) string {
 		err = send.Err
 	} else if op := (*smithy.OperationError)(nil); errors.As(err, &op) {
 		err = op.Err
+	}
+	if sent := (*url.Error)(nil); errors.As(err, &sent) { // its URL says no more than the bucket and the key do
+		err = sent.Err
 	}
 	return err.Error()
 }
@@ -158,7 +169,7 @@ func unsupported(err error) bool {
 func advice(e *Error, region string) string {
 	switch e.Code {
 	case codeNoSuchBucket:
-		return "there is no such bucket for these credentials and this endpoint: create it, or correct its name"
+		return "create it, or correct its name, or the endpoint or the account that is asked"
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "ExpiredTokenException":
 		return "renew the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a login)"
 	case "RequestTimeTooSkewed":
@@ -177,7 +188,10 @@ func advice(e *Error, region string) string {
 			return "the server may be of another region (AWS_REGION), or the credentials may have expired"
 		}
 	case http.StatusForbidden, http.StatusUnauthorized:
-		need := "the credentials need s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on its objects"
+		need := "the credentials need " + permissions
+		if e.Op == "create" {
+			need = "the credentials need s3:CreateBucket, unless somebody else makes it, and then " + permissions
+		}
 		if e.Code == "Forbidden" { // a HEAD has no body that could say more
 			need = "if they are the right ones, " + need
 		}
@@ -189,6 +203,10 @@ func advice(e *Error, region string) string {
 	}
 	return ""
 }
+
+// permissions are those for all requests that are made of a bucket which is there; doc/dynamodb.yaml has the same.
+const permissions = "s3:ListBucket and s3:ListBucketMultipartUploads on the bucket, " +
+	"and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on its objects"
 
 const credentialsAdvice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in"
 

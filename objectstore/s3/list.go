@@ -158,7 +158,7 @@ func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (late bool, fail
 		}
 		var out *s3.DeleteObjectsOutput
 		again, err := b.answered(ctx, func(options ...func(*s3.Options)) (err error) {
-			out, err = b.client.DeleteObjects(ctx, in, options...)
+			out, err = b.deletes.DeleteObjects(ctx, in, options...)
 			return err
 		})
 		late = late || again
@@ -219,7 +219,7 @@ func (b *Bucket) deleteEach(ctx context.Context, keys []string) (late bool, fail
 
 // deleteKey removes one key, absent or not.
 func (b *Bucket) deleteKey(ctx context.Context, key string, options ...func(*s3.Options)) error {
-	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.o.Bucket, Key: &key}, options...)
+	_, err := b.deletes.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.o.Bucket, Key: &key}, options...)
 	if err != nil && !absent(err) {
 		return b.failed("delete", key, err)
 	}

@@ -79,7 +79,7 @@ func each(t *testing.T, f func(t *testing.T, o s3.Options)) {
 func create(t *testing.T, o s3.Options) *s3.Bucket {
 	t.Helper()
 	b := s3.Open(o)
-	if err := b.Create(t.Context()); err != nil {
+	if _, err := b.Create(t.Context()); err != nil {
 		t.Fatalf("Create: %v", err)
 	}
 	return b

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -35,8 +36,9 @@ const (
 )
 
 // newRetryer returns the SDK's standard retryer with our waits. It has no bucket of tokens: that
-// would let calls fail because others did, where the back-off is enough.
-func newRetryer(o Options) aws.Retryer {
+// would let calls fail because others did, where the back-off is enough. heard says that the server has answered before: then a
+// name that is not known for now is not a wrong one.
+func newRetryer(o Options, heard *atomic.Bool) aws.Retryer {
 	throttles := retry.IsErrorThrottles(retry.DefaultThrottles)
 	return retry.NewStandard(func(s *retry.StandardOptions) {
 		s.MaxAttempts = o.Attempts
@@ -48,7 +50,13 @@ func newRetryer(o Options) aws.Retryer {
 			}
 			return jitter(base, attempt), nil
 		})
-		s.Retryables = append(s.Retryables,
+		unknown := retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			if dns := (*net.DNSError)(nil); errors.As(err, &dns) && dns.IsNotFound && heard.Load() {
+				return aws.TrueTernary
+			}
+			return aws.UnknownTernary
+		})
+		s.Retryables = append(append([]retry.IsErrorRetryable{unknown}, s.Retryables...),
 			retry.RetryableErrorCode{Codes: map[string]struct{}{codeConflict: {}, codeAborted: {}, "InternalError": {}}},
 			retry.RetryableHTTPStatusCode{Codes: map[int]struct{}{408: {}, 429: {}}},
 			retry.IsErrorRetryableFunc(func(err error) aws.Ternary {

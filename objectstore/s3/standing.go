@@ -3,17 +3,19 @@ package s3
 import (
 	"context"
 	"fmt"
+	"time"
 
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
 // guardDeletes has a client ask before it sends a deletion, each time that it does.
-func guardDeletes(standing func() error) func(*middleware.Stack) error {
+func guardDeletes(standing func(ctx context.Context, signed time.Time) error) func(*middleware.Stack) error {
 	ask := middleware.FinalizeMiddlewareFunc("Standing", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		switch awsmiddleware.GetOperationName(ctx) {
 		case "DeleteObject", "DeleteObjects":
-			if err := standing(); err != nil {
+			if err := standing(ctx, signed(in.Request)); err != nil {
 				return middleware.FinalizeOutput{}, middleware.Metadata{}, fmt.Errorf("not sent: %w", err)
 			}
 		}
@@ -22,4 +24,14 @@ func guardDeletes(standing func() error) func(*middleware.Stack) error {
 	return func(stack *middleware.Stack) error {
 		return stack.Finalize.Insert(ask, "Signing", middleware.After)
 	}
+}
+
+// signed is the date that a request has been given with its signature.
+func signed(request any) time.Time {
+	if r, ok := request.(*smithyhttp.Request); ok {
+		if date, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date")); err == nil {
+			return date
+		}
+	}
+	return time.Now() // without credentials there is none
 }

@@ -1,9 +1,16 @@
 package s3_test
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"e3/internal/testserver"
 	"e3/objectstore"
@@ -18,7 +25,7 @@ func TestStanding(t *testing.T) {
 		o.Endpoint = proxy.URL()
 		var refuse atomic.Bool
 		asked := 0
-		o.Standing = func() error {
+		o.Standing = func(context.Context, time.Time) error {
 			if asked++; refuse.Load() || asked > 1 { // the second attempt
 				return lost
 			}
@@ -40,6 +47,126 @@ func TestStanding(t *testing.T) {
 		}
 		if _, err := b.Stat(t.Context(), h); err != nil {
 			t.Errorf("the object: %v", err)
+		}
+	})
+}
+
+// answered are options of a bucket whose requests f answers with a status and an error's code, in a bubble of testing/synctest. The
+// server's clock is ahead by what late points to.
+func answered(late *time.Duration, f func(r *http.Request) (status int, code string, err error)) s3.Options {
+	o := options("http://s3.test")
+	o.Patience = time.Minute
+	o.Config.HTTPClient = clientFunc(func(r *http.Request) (*http.Response, error) {
+		status, code, err := f(r)
+		if err != nil {
+			return nil, err
+		}
+		w := httptest.NewRecorder()
+		w.Header().Set("Date", time.Now().Add(*late).UTC().Format(http.TimeFormat))
+		w.WriteHeader(status)
+		if code != "" {
+			io.WriteString(w, "<Error><Code>"+code+"</Code></Error>")
+		}
+		return w.Result(), nil
+	})
+	return o
+}
+
+// dated is the date that a request is signed with.
+func dated(t *testing.T, r *http.Request) time.Time {
+	date, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	if err != nil {
+		t.Error(err)
+	}
+	return date
+}
+
+// TestSignedAnew: a deletion that the server has refused as too old is sent again under a date that Standing is told.
+func TestSignedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late time.Duration // is the machine's clock, since it was suspended
+		deleted := 0
+		o := answered(&late, func(r *http.Request) (int, string, error) {
+			if time.Now().Add(late).Sub(dated(t, r)) > 15*time.Minute {
+				return http.StatusForbidden, "RequestTimeTooSkewed", nil
+			}
+			if r.Method == http.MethodDelete {
+				deleted++
+				return http.StatusNoContent, "", nil
+			}
+			return http.StatusOK, "", nil
+		})
+		lost := errors.New("lost")
+		o.Standing = func(_ context.Context, signed time.Time) error {
+			if signed.After(time.Now().Add(time.Minute)) {
+				return lost
+			}
+			return nil
+		}
+		b := s3.Open(o)
+		if err := b.DeleteBlob(t.Context(), "records/a"); err != nil || deleted != 1 {
+			t.Fatalf("before: %v, %d deletions", err, deleted)
+		}
+		late, deleted = 2*time.Hour, 0
+		for _, what := range []string{"at first", "once the time is known"} {
+			if err := b.DeleteBlob(t.Context(), "records/b"); !errors.Is(err, lost) || deleted != 0 {
+				t.Errorf("after, %s: got %v, %d deletions, want what Standing says of one two hours later", what, err, deleted)
+			}
+		}
+	})
+}
+
+// TestDateAfterSlowUpload: what an upload takes says nothing about the clocks. A deletion that was dated ahead would be taken for longer than others wait.
+func TestDateAfterSlowUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead time.Duration
+		o := answered(new(time.Duration), func(r *http.Request) (int, string, error) {
+			ahead = time.Until(dated(t, r))
+			switch r.Method {
+			case http.MethodPut: // over a slow line
+				for b := make([]byte, 1); ; time.Sleep(30 * time.Second) {
+					if _, err := r.Body.Read(b); err != nil {
+						return http.StatusOK, "", nil
+					}
+				}
+			case http.MethodDelete:
+				return http.StatusNoContent, "", nil
+			}
+			return http.StatusOK, "", nil
+		})
+		b := s3.Open(o)
+		if _, err := b.PutBytes(t.Context(), make([]byte, 20)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.DeleteBlob(t.Context(), "records/a"); err != nil || ahead > time.Second {
+			t.Errorf("delete: %v, signed as of %v from now, want now", err, ahead)
+		}
+	})
+}
+
+// TestUnknownName: a name that nobody knows ends a request at once, unless its server has answered before.
+func TestUnknownName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries, unknown := 0, 0 // for so many requests
+		b := s3.Open(answered(new(time.Duration), func(*http.Request) (int, string, error) {
+			if tries++; tries <= unknown {
+				return 0, "", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "s3.test", IsNotFound: true}}
+			}
+			return http.StatusOK, "", nil
+		}))
+		now := func(times int) (int, error) {
+			tries, unknown = 0, times
+			_, err := b.Now(t.Context())
+			return tries, err
+		}
+		if tries, err := now(3); tries != 1 || err == nil {
+			t.Errorf("at first: got %v after %d tries, want an error after one", err, tries)
+		}
+		if _, err := now(0); err != nil {
+			t.Fatal(err)
+		}
+		if tries, err := now(3); tries != 4 || err != nil {
+			t.Errorf("after an answer: got %v after %d tries, want the fourth to succeed", err, tries)
 		}
 	})
 }

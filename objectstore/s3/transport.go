@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -26,8 +27,8 @@ func (e *StallError) Error() string {
 func (e *StallError) Timeout() bool { return true }
 
 // newHTTPClient returns the client of the configuration, watched. That of the SDK, which may have
-// been given certificates or a proxy, gets room for the concurrency.
-func newHTTPClient(o Options) aws.HTTPClient {
+// been given certificates or a proxy, gets room for the concurrency. heard becomes true with the first answer.
+func newHTTPClient(o Options, heard *atomic.Bool) aws.HTTPClient {
 	client := o.Config.HTTPClient
 	buildable, ok := client.(*awshttp.BuildableClient)
 	if client == nil {
@@ -42,7 +43,7 @@ func newHTTPClient(o Options) aws.HTTPClient {
 			onlyHTTP1(t)
 		}).Freeze()
 	}
-	return &watchedClient{client, o.Patience}
+	return &watchedClient{client: client, patience: o.Patience, heard: heard, trying: o.Trying}
 }
 
 // onlyHTTP1 keeps parts from sharing a connection, and so its window and its fate.
@@ -70,6 +71,20 @@ func patient(ctx context.Context, d time.Duration) context.Context {
 type watchedClient struct {
 	client   aws.HTTPClient
 	patience time.Duration
+	heard    *atomic.Bool // an answer has come
+	trying   func(error)  // Options.Trying
+	silent   atomic.Int64 // when the first of the attempts began that got no answer since one did, in Unix nanoseconds; 0: the last got one
+}
+
+// quiet is how long nothing is answered before Options.Trying is told.
+const quiet = 2 * time.Second
+
+// unheard takes note of an attempt that got no answer.
+func (c *watchedClient) unheard(began time.Time, err error) {
+	c.silent.CompareAndSwap(0, began.UnixNano())
+	if since := c.silent.Load(); c.trying != nil && since != 0 && time.Since(time.Unix(0, since)) >= quiet {
+		c.trying(err)
+	}
 }
 
 func (c *watchedClient) Do(req *http.Request) (*http.Response, error) {
@@ -77,20 +92,27 @@ func (c *watchedClient) Do(req *http.Request) (*http.Response, error) {
 	if d, ok := req.Context().Value(patienceKey{}).(time.Duration); ok {
 		patience = max(patience, d)
 	}
-	ctx, cancel := context.WithCancelCause(req.Context())
+	outer := req.Context()
+	ctx, cancel := context.WithCancelCause(outer)
 	w := &watchdog{patience: patience, cancel: cancel}
 	w.timer = time.AfterFunc(patience, func() { cancel(&StallError{patience}) })
 	req = req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = &sentBody{req.Body, w}
 	}
+	began := time.Now()
 	resp, err := c.client.Do(req)
 	w.answered()
 	if err != nil {
 		err = stalled(ctx, err)
+		if outer.Err() == nil {
+			c.unheard(began, err)
+		}
 		cancel(nil)
 		return nil, err
 	}
+	c.heard.Store(true)
+	c.silent.Store(0)
 	resp.Body = &receivedBody{body: resp.Body, w: w, ctx: ctx}
 	return resp, nil
 }

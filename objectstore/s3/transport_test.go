@@ -3,18 +3,24 @@ package s3_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 
 	"e3/internal/testserver"
+	"e3/objectstore/s3"
 )
 
 // Over TLS too, a body is signed by its SHA-256 and sent as it is: without trailers, which many
@@ -94,3 +100,33 @@ func TestOwnClient(t *testing.T) {
 type clientFunc func(*http.Request) (*http.Response, error)
 
 func (f clientFunc) Do(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestTrying: while no attempt is answered somebody is told why, from 2 s on.
+func TestTrying(t *testing.T) {
+	var told []error
+	down := true
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		o := options("http://127.0.0.1:1")
+		o.Backoff, o.Attempts = time.Second, 20
+		o.Config.HTTPClient = clientFunc(func(*http.Request) (*http.Response, error) {
+			if down {
+				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			}
+			return &http.Response{StatusCode: 200, Header: http.Header{"Date": {time.Now().Format(http.TimeFormat)}}, Body: http.NoBody}, nil
+		})
+		o.Trying = func(err error) {
+			told = append(told, err)
+			if since := time.Since(began); since < 2*time.Second {
+				t.Errorf("told after %v, want after 2 s at the earliest", since)
+			}
+			down = false
+		}
+		if _, err := s3.Open(o).Now(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(told) != 1 || !errors.Is(told[0], syscall.ECONNREFUSED) {
+		t.Errorf("told %v, want once that the connection is refused", told)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
+	"net/url"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,11 +34,12 @@ const (
 	final   fate = iota // trying again would fail again
 	refused             // it did not happen, another try may
 	unknown             // it may have happened
-	skewed              // refused for our clock's sake; the SDK has corrected it by the answer
+	skewed              // refused for our clock's sake; the SDK has corrected it by the answer, and a write asks Options.Standing anew
 )
 
-// judge says what an error of a request means that was not ours to end.
-func judge(err error) fate {
+// judge says what an error of a request means that was not ours to end. heard says that the server has answered before: then a name that is not
+// known for now is not a wrong one.
+func judge(err error, heard bool) fate {
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		code := api.ErrorCode()
@@ -61,7 +63,7 @@ func judge(err error) fate {
 	var dial *net.OpError
 	var dns *net.DNSError
 	switch {
-	case errors.As(err, &dns) && dns.IsNotFound:
+	case errors.As(err, &dns) && dns.IsNotFound && !heard:
 		return final
 	case dns != nil, errors.As(err, &dial) && dial.Op == "dial":
 		return refused
@@ -74,6 +76,9 @@ func judge(err error) fate {
 	return final
 }
 
+// quiet is how long a request is tried again before Options.Trying is told.
+const quiet = 2 * time.Second
+
 // unheard is how long a server that never answered is tried: a wrong address should show soon.
 const unheard = 10 * time.Second
 
@@ -83,8 +88,12 @@ func do[Out any](ctx context.Context, s *Store, operation string, request func(c
 	begin := time.Now()
 	limit := s.o.Backoff
 	corrected := false
+	var before error // that the last try failed with
 	for try := 1; ; try++ {
-		if err := ctx.Err(); err != nil {
+		if ctx.Err() != nil {
+			if before != nil {
+				return out, doubt, fmt.Errorf("%w; the last try: %w", context.Cause(ctx), before)
+			}
 			return out, doubt, context.Cause(ctx)
 		}
 		one, cancel := context.WithTimeout(ctx, s.o.Attempt)
@@ -101,9 +110,12 @@ func do[Out any](ctx context.Context, s *Store, operation string, request func(c
 		}
 		err = &requestError{err}
 		if ctx.Err() != nil {
+			if before != nil {
+				return out, true, fmt.Errorf("table %s: %s: %w; the try before: %w", s.o.Table, operation, context.Cause(ctx), before)
+			}
 			return out, true, fmt.Errorf("table %s: %s: %w", s.o.Table, operation, context.Cause(ctx))
 		}
-		why := judge(err)
+		why := judge(err, s.heard.Load())
 		if late {
 			why = unknown
 			err = fmt.Errorf("no answer within %v: %w", s.o.Attempt, err)
@@ -131,6 +143,10 @@ func do[Out any](ctx context.Context, s *Store, operation string, request func(c
 		if spent := time.Since(begin); spent+pause > patience {
 			return out, doubt, s.failed(operation, fmt.Errorf("gave up after %d tries in %v: %w", try, spent.Round(time.Millisecond), err))
 		}
+		if s.o.Trying != nil && why != skewed && time.Since(begin) >= quiet {
+			s.o.Trying(s.failed(operation, err))
+		}
+		before = err
 		wait(ctx, pause)
 	}
 }
@@ -163,6 +179,10 @@ func (e *requestError) Error() string {
 		err = send.Err
 	case errors.As(err, &operation):
 		err = operation.Err
+	}
+	var sent *url.Error
+	if errors.As(err, &sent) {
+		err = sent.Err // the table is named where it failed
 	}
 	return err.Error()
 }

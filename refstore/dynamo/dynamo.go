@@ -16,7 +16,7 @@
 // # Faults
 //
 // Throttling, faults of the server and broken connections are tried again with exponential back-off and full jitter, within
-// the context and [Options.Patience]. The SDK's own retries are off: they do not tell whether a failed try may have happened.
+// the context and [Options.Patience]; a name that is not known, once the server has answered under it. The SDK's own retries are off: they do not tell whether a failed try may have happened.
 package dynamo
 
 import (
@@ -58,8 +58,12 @@ type Options struct {
 	// Now dates what is dying (see RemoveLeftovers), roughly: a day's error does no harm. nil is time.Now.
 	Now func() time.Time
 	// Standing, which may be nil, is asked with each try of a write, once it is signed, for the partition of the records or
-	// streams: what it refuses is not sent, and fails with its error.
-	Standing func(partition string) error
+	// streams and the date of the signature: what it refuses is not sent, and fails with its error, but is tried again where that is of
+	// a request which would be.
+	Standing func(ctx context.Context, partition string, signed time.Time) error
+	// Trying, which may be nil, is told of a try that got no answer, or a fault of the server, and is made again, once a request has been
+	// at it for 2 s, by several goroutines at once. It must not block.
+	Trying func(error)
 	// Observe, which may be nil, is called after each request, failed ones included, with the capacity units that the server
 	// says it took, by several goroutines at once. Servers only say so when asked, which this does.
 	Observe func(operation string, units float64)

@@ -61,7 +61,7 @@ func startServers(t *testing.T, tables func(testserver.TB) string) faultyServers
 	t.Helper()
 	s := faultyServers{tables: tables(t), objects: testserver.GoFakeS3(t), bucket: testserver.Name()}
 	b := s3.Open(s3.Options{Config: testserver.Config(), Endpoint: s.objects, Bucket: s.bucket, PathStyle: true})
-	if err := b.Create(t.Context()); err != nil {
+	if _, err := b.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s

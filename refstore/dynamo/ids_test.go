@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"e3/refstore"
 	"e3/refstore/dynamo"
@@ -83,7 +84,7 @@ func TestStanding(t *testing.T) {
 		lost := errors.New("lost")
 		var asked []string
 		var refuse bool
-		o.Standing = func(partition string) error {
+		o.Standing = func(_ context.Context, partition string, _ time.Time) error {
 			asked = append(asked, partition)
 			if refuse && partition != "LEASE/sessions" {
 				return lost

@@ -3,8 +3,10 @@ package dynamo
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -12,7 +14,7 @@ import (
 
 // A process may be stopped at any point, also between its last look at the clock and the moment at which a request leaves it. So a
 // write asks [Options.Standing] with each try, after it was signed: what was signed while the answer was yes is
-// refused by the server when it comes too late.
+// refused by the server when it comes too late. It is told the date, as a try that is signed by a corrected clock is not too late.
 
 // writes is the key in a context of the partition that is written to.
 type writes struct{}
@@ -28,10 +30,10 @@ func (s *Store) writing(ctx context.Context, item attributes) context.Context {
 }
 
 // guarded has a client ask before it sends a write.
-func guarded(standing func(partition string) error) func(*dynamodb.Options) {
+func guarded(standing func(ctx context.Context, partition string, signed time.Time) error) func(*dynamodb.Options) {
 	ask := middleware.FinalizeMiddlewareFunc("Standing", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		if partition, ok := ctx.Value(writes{}).(string); ok {
-			if err := standing(partition); err != nil {
+			if err := standing(ctx, partition, signed(in.Request)); err != nil {
 				return middleware.FinalizeOutput{}, middleware.Metadata{}, fmt.Errorf("not sent: %w", err)
 			}
 		}
@@ -42,4 +44,14 @@ func guarded(standing func(partition string) error) func(*dynamodb.Options) {
 			return stack.Finalize.Insert(ask, "Signing", middleware.After)
 		})
 	}
+}
+
+// signed is the date that a request has been given with its signature.
+func signed(request any) time.Time {
+	if r, ok := request.(*smithyhttp.Request); ok {
+		if date, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date")); err == nil {
+			return date
+		}
+	}
+	return time.Now() // without credentials there is none
 }

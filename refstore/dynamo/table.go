@@ -12,10 +12,20 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
+// Identity is by what servers tell a table from others of its name. What is empty the server does not say.
+type Identity struct {
+	ARN string // names it among those of all accounts and regions; servers other than AWS may call all alike
+	ID  string // drawn when it was created
+}
+
+func identity(d *types.TableDescription) Identity {
+	return Identity{aws.ToString(d.TableArn), aws.ToString(d.TableId)}
+}
+
 // Table says how CreateTable has left a table.
 type Table struct {
-	Created bool   // it was not there before
-	ARN     string // names it among those of all accounts and regions; empty where the server has no such names
+	Created bool // it was not there before
+	Identity
 	// Recoverable tells whether the table can be set back to a point in time; nil where that cannot be found out. Without it
 	// what is deleted by mistake is lost.
 	Recoverable *bool
@@ -35,29 +45,39 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	s := &Store{client: newClient(o.Config, o.Endpoint), o: o}
 	var t Table
 	d, err := s.describe(ctx)
+	made := false // by this call or another: it is there, or will be
 	if errors.Is(err, ErrNoTable) {
 		if t.Created, err = s.createTable(ctx); err == nil {
+			made = true
 			d, err = s.describe(ctx)
 		}
 	}
-	for begin := time.Now(); err == nil && !usable(d.TableStatus); {
-		if d.TableStatus != types.TableStatusCreating {
-			return t, fmt.Errorf("table %s is %s: it cannot be used", o.Table, d.TableStatus)
-		}
+	for begin := time.Now(); creating(d, err, made); {
 		if time.Since(begin) > o.Patience {
 			return t, fmt.Errorf("table %s is still being created after %v: try again later", o.Table, o.Patience)
 		}
 		wait(ctx, min(time.Second, o.Patience/20))
 		d, err = s.describe(ctx)
 	}
+	if err == nil && !usable(d.TableStatus) {
+		err = fmt.Errorf("table %s is %s: it cannot be used", o.Table, d.TableStatus)
+	}
 	if err == nil {
 		err = checkSchema(o.Table, d)
 	}
 	if err == nil {
-		t.ARN = aws.ToString(d.TableArn)
+		t.Identity = identity(d)
 		t.Recoverable = s.recoverable(ctx)
 	}
 	return t, err
+}
+
+// creating tells whether an answer of describe is about a table that is still being created. One that was made just now it may not know yet.
+func creating(d *types.TableDescription, err error, made bool) bool {
+	if err != nil {
+		return made && errors.Is(err, ErrNoTable)
+	}
+	return d.TableStatus == types.TableStatusCreating
 }
 
 // usable tells whether a table in a state can be read and written. Not every server says what state it is in.
@@ -79,13 +99,13 @@ func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
 	return d, err
 }
 
-// ARN asks for the name of the table among those of all accounts and regions. It is empty where the server has no such names.
-func (s *Store) ARN(ctx context.Context) (string, error) {
+// Identity asks which table this is.
+func (s *Store) Identity(ctx context.Context) (Identity, error) {
 	d, err := s.describe(ctx)
 	if err != nil {
-		return "", err
+		return Identity{}, err
 	}
-	return aws.ToString(d.TableArn), nil
+	return identity(d), nil
 }
 
 // createTable tells whether it was this call that made the table, as far as is known.
