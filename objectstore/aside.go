@@ -137,9 +137,14 @@ func (d *Dir) publish(w *writer, a aside, info Info) error {
 	return d.name(w, a, info)
 }
 
-// name is publish, but leaves a open.
+// name is publish, but leaves a open if it has no name of its own.
 func (d *Dir) name(w *writer, a aside, info Info) error {
-	if err := d.finish(w, a); err != nil {
+	err := d.finish(w, a)
+	if err == nil && a.named {
+		// A network file system may send on no sooner than this: what has its name is there, and what could not be sent is an error.
+		err = a.Close()
+	}
+	if err != nil {
 		return objectError(info.Hash, err)
 	}
 	if err := d.link(w, a, info); err != nil {

@@ -2,10 +2,12 @@ package objectstore_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -379,5 +381,57 @@ func TestTreeSpecialFiles(t *testing.T) {
 	var rule *objectstore.TreeError
 	if _, _, err := objectstore.PutTree(t.Context(), d, dir, objectstore.TreeOptions{}); !errors.As(err, &rule) || rule.Path != "sub/"+bad {
 		t.Errorf("PutTree of a name that is not UTF-8: got %v, want *TreeError", err)
+	}
+}
+
+// What has a name aside is closed before it gets its object's: where data is sent no later than with the close (NFS), it is there before
+// anybody can see the name, and what cannot be sent is the put's error.
+func TestClosedBeforeNamed(t *testing.T) {
+	for name, store := range map[string]func(d *objectstore.Dir, b []byte) error{
+		"PutBytes": func(d *objectstore.Dir, b []byte) error { _, err := d.PutBytes(t.Context(), b); return err },
+		"Put":      func(d *objectstore.Dir, b []byte) error { _, err := d.Put(t.Context(), bytes.NewReader(b)); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			d := newDirIn(t, base)
+			d.ForceNamed()
+			put(t, d, []byte("so that the store is open"))
+			data := bytes.Repeat([]byte("data"), objectstore.ChunkSize)
+			path := d.File(objectstore.Sum(data))
+			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+			if err != nil {
+				t.Skipf("needs file notification: %v", err)
+			}
+			defer unix.Close(fd)
+			for _, dir := range []string{filepath.Dir(path), filepath.Join(base, "scratch")} {
+				if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_CLOSE_WRITE); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := store(d, data); err != nil {
+				t.Fatal(err)
+			}
+			buf := make([]byte, 4096)
+			n, err := unix.Read(fd, buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for buf = buf[:n]; len(buf) > 0; {
+				mask, size := binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint32(buf[12:]) // of struct inotify_event
+				what := map[uint32]string{unix.IN_CREATE: "create", unix.IN_CLOSE_WRITE: "close"}[mask]
+				buf = buf[unix.SizeofInotifyEvent:]
+				if string(bytes.TrimRight(buf[:size], "\x00")) == filepath.Base(path) {
+					what = "name"
+				}
+				got, buf = append(got, what), buf[size:]
+			}
+			if want := []string{"create", "close", "name"}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -111,3 +111,25 @@ func Confirm(ctx context.Context, l Locker) error {
 	}
 	return nil
 }
+
+// Heard is when a process on another host last said that it lives, for people: nobody decides anything by it, as the clocks of two hosts are
+// never compared. The zero value says nothing: the process is known to live, or nobody keeps such times.
+type Heard struct {
+	At    time.Time     // by its own clock
+	Lease time.Duration // whoever has watched it for so long and heard nothing takes it for dead
+}
+
+// Hearing is what a Locker is besides if its holders may be on other hosts.
+type Hearing interface {
+	// HeldBy is Holder, and when the holder was last heard of.
+	HeldBy(ctx context.Context, name string) (holder []byte, heard Heard, held bool, err error)
+}
+
+// HeldBy tells whether the named lock of l is held, what its holder wrote, and when that was last heard of if it is on another host.
+func HeldBy(ctx context.Context, l Locker, name string) (holder []byte, heard Heard, held bool, err error) {
+	if l, ok := l.(Hearing); ok {
+		return l.HeldBy(ctx, name)
+	}
+	holder, held, err = l.Holder(ctx, name)
+	return holder, Heard{}, held, err
+}

@@ -27,7 +27,7 @@ func BenchmarkUpload(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(size)
 			bucket := s3.Open(s3.Options{Config: testserver.Config(), Endpoint: endpoint, Bucket: testserver.Name(), PathStyle: true})
-			if err := bucket.Create(ctx); err != nil {
+			if _, err := bucket.Create(ctx); err != nil {
 				b.Fatal(err)
 			}
 			local, err := objectstore.OpenDir(b.TempDir(), objectstore.Options{})

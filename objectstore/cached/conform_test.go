@@ -39,7 +39,7 @@ func TestConformanceS3(t *testing.T) {
 			bucket := s3.Open(s3.Options{
 				Config: testserver.Config(), Endpoint: endpoint, Bucket: testserver.Name(), Prefix: "team", PathStyle: true,
 			})
-			if err := bucket.Create(t.Context()); err != nil {
+			if _, err := bucket.Create(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			local, err := objectstore.OpenDir(t.TempDir(), objectstore.Options{})

@@ -30,6 +30,9 @@
 // time below the new floor; for a version to recur then, the clock must have been set back in between, and time, inode
 // and size must all be those of an earlier version.
 //
+// Where the file system is one on a network, versions are compared by an open file, and what is not found is looked for again
+// (network.go): its client remembers attributes and free names.
+//
 // # Durability
 //
 // [Store.Put] syncs nothing: what it wrote survives the death of the process, not of the machine. [Store.PutSync] and
@@ -72,6 +75,7 @@ type Store struct {
 	now    func() time.Time
 	poll   time.Duration
 	notify *notifier // nil without file notification
+	looks  looks
 	claims claimTable
 	boot   func() string
 	mend   func(ctx context.Context, since time.Time) error
@@ -100,7 +104,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{root: root, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend}
+	s := &Store{root: root, dir: f, looks: looksAt(f), now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend}
 	if s.now == nil {
 		s.now = time.Now
 	}

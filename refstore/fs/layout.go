@@ -40,6 +40,12 @@ import (
 // Beside these, locks/records/ holds the lock files of records, locks/named/ the locks, locks/claims the claims, and
 // tmp/ the sessions.
 
+// What is new has these modes less the umask, so that a group can share a repository if its members want that.
+const (
+	newFile   = 0o666
+	newFolder = 0o777
+)
+
 const (
 	executionValue = "status.beast2"
 	otherLogs      = "log~"

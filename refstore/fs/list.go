@@ -40,6 +40,9 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 		var sorts []string
 		if err == nil {
 			sorts, err = p.sorts()
+			if err == nil && len(sorts) == 0 && s.looks.network && s.refresh(p.dir) {
+				sorts, err = p.sorts()
+			}
 		}
 		if err != nil {
 			fail(err)
@@ -53,7 +56,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			}
 			path, _ := p.path(sort) // it was found
 			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
-			r, err := sl.list(q)
+			r, err := s.list(sl, q)
 			if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, errNotRegular) {
 				continue // gone, or never a record
 			}
@@ -72,15 +75,15 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 }
 
 // list reads as much of a record as q asks for.
-func (s slot) list(q refstore.Query) (refstore.Record, error) {
+func (s *Store) list(sl slot, q refstore.Query) (refstore.Record, error) {
 	if !q.KeysOnly {
-		return s.read(q.Fields)
+		return s.record(sl, q.Fields)
 	}
 	var err error
-	if s.shape == dirShape { // a folder without a value is no record
-		_, err = statFile(s.value())
+	if sl.shape == dirShape { // a folder without a value is no record
+		_, err = s.stat(sl.value())
 	}
-	return refstore.Record{Key: s.key}, err
+	return refstore.Record{Key: sl.key}, err
 }
 
 // sorts returns the sort keys for which there is a file or folder in the partition. Names that this package does not

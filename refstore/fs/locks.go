@@ -105,7 +105,7 @@ func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	f, err := openStream(path, os.O_RDONLY)
+	f, err := s.openThere(path, os.O_RDONLY)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil, false, nil
 	}

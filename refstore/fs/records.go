@@ -20,7 +20,7 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	}
 	var r refstore.Record
 	if err == nil {
-		r, err = sl.read(fields)
+		r, err = s.record(sl, fields)
 	}
 	if err != nil {
 		return refstore.Record{}, fmt.Errorf("get %q: %w", key, notFound(err))
@@ -28,20 +28,20 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	return r, nil
 }
 
-// read reads the value and then the fields: a writer goes the other way.
-func (s slot) read(fields []string) (refstore.Record, error) {
-	r := refstore.Record{Key: s.key}
-	if s.shape == virtualShape {
+// record reads the value and then the fields: a writer goes the other way.
+func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
+	r := refstore.Record{Key: sl.key}
+	if sl.shape == virtualShape {
 		r.Version = virtualVersion
-		return r, isFolder(s.path)
+		return r, s.again(sl.path, func() error { return isFolder(sl.path) })
 	}
-	value, st, err := readFile(s.value())
+	value, st, err := s.read(sl.value())
 	if err != nil {
 		return refstore.Record{}, err
 	}
 	r.Value, r.Version = value, st.version()
 	for _, name := range fields {
-		value, _, err := readFile(s.field(name))
+		value, _, err := s.read(sl.field(name))
 		switch {
 		case err == nil:
 			r.Fields = append(r.Fields, refstore.Field{Name: name, Value: value})
@@ -193,7 +193,7 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 	if _, err := os.Lstat(value); err == nil {
 		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
 	}
-	if _, err := os.Lstat(w.slot.path); errors.Is(err, iofs.ErrNotExist) {
+	if err := w.store.exists(w.slot.path); errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", errFolderGone, err)
 	}
 	for _, f := range w.record.Fields {
@@ -220,7 +220,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	if _, err := os.Lstat(w.slot.path); err == nil {
 		return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 	}
-	if _, err := os.Lstat(w.slot.fields()); err == nil || len(w.record.Fields) > 0 {
+	if len(w.record.Fields) > 0 || w.store.exists(w.slot.fields()) == nil {
 		sh, err := w.store.lockShard(ctx, w.slot.key)
 		if err != nil {
 			return refstore.Absent, err
@@ -278,7 +278,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 		return refstore.Absent, err
 	}
 	defer sh.Close() // only deletions write to it, and check
-	old, err := w.slot.expect(w.record.Version)
+	old, err := w.store.expect(w.slot, w.record.Version)
 	if errors.Is(err, iofs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", refstore.ErrConflict, err)
 	}
@@ -321,9 +321,9 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	return st.version(), nil
 }
 
-// expect returns the stamp of the value if its version is v.
-func (s slot) expect(v refstore.Version) (stamp, error) {
-	st, err := statFile(s.value())
+// expect returns the stamp of the value if its version is v. It needs the shard's lock.
+func (s *Store) expect(sl slot, v refstore.Version) (stamp, error) {
+	st, err := s.stat(sl.value())
 	if err == nil && st.version() != v {
 		err = refstore.ErrConflict
 	}
@@ -397,14 +397,14 @@ func (s slot) removeVirtual(v refstore.Version) error {
 }
 
 func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
-	if _, err := statFile(sl.value()); err != nil { // without a lock file for what is not there
+	if _, err := s.stat(sl.value()); err != nil { // without a lock file for what is not there
 		return err
 	}
 	sh, err := s.lockShard(ctx, sl.key)
 	if err != nil {
 		return err
 	}
-	st, err := sl.expect(v)
+	st, err := s.expect(sl, v)
 	if err == nil {
 		err = s.raiseFloor(sh, sl.key, st.mtime)
 	}
@@ -423,7 +423,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 
 // removeDir removes a folder at once, as seen by others, and then what was in it.
 func (s *Store) removeDir(dir string) error {
-	if _, err := os.Lstat(dir); err != nil {
+	if err := s.exists(dir); err != nil {
 		return err
 	}
 	return s.aside(func(path string) error {

@@ -251,6 +251,9 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		err := d.remove()
 		switch {
 		case errors.Is(err, iofs.ErrPermission):
+			if d.lock != nil && !lost.IsZero() { // it stays, but what it lost is mended
+				_ = writeHolder(d.lock, []byte(s.boot()))
+			}
 		case err != nil:
 			errs = append(errs, fmt.Errorf("sweep: %w", err))
 		default:

@@ -48,7 +48,7 @@ func (s *Store) Open(ctx context.Context, key refstore.Key, offset int64) (io.Re
 	path, err := s.checkStream(ctx, key, offset)
 	var f *os.File
 	if err == nil {
-		f, err = openStream(path, os.O_RDONLY)
+		f, err = s.openThere(path, os.O_RDONLY)
 	}
 	if err == nil && offset > 0 {
 		if _, err = f.Seek(offset, io.SeekStart); err != nil {
@@ -98,7 +98,13 @@ func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 func (s *Store) Seal(ctx context.Context, key refstore.Key) error {
 	path, err := s.checkStream(ctx, key, 0)
 	if err == nil {
-		err = s.change(ctx, path, true, func(f *os.File, _ int64) error { return f.Chmod(0o444) })
+		err = s.change(ctx, path, true, func(f *os.File, _ int64) error {
+			info, err := f.Stat()
+			if err == nil {
+				err = f.Chmod(info.Mode().Perm() &^ 0o222)
+			}
+			return err
+		})
 		if errors.Is(err, refstore.ErrSealed) {
 			err = nil
 		}
@@ -234,7 +240,7 @@ func sealed(info iofs.FileInfo) bool { return info.Mode().Perm()&0o222 == 0 }
 // change runs f on a stream's file, with its size, under its lock. It makes the file if create says so.
 func (s *Store) change(ctx context.Context, path string, create bool, f func(file *os.File, size int64) error) error {
 	for {
-		file, err := openStream(path, os.O_RDWR)
+		file, err := s.openThere(path, os.O_RDWR)
 		if create && errors.Is(err, iofs.ErrNotExist) {
 			err = s.inParent(path, func() (err error) {
 				file, err = openStream(path, os.O_RDWR|os.O_CREATE)

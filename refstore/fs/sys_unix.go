@@ -82,6 +82,16 @@ func statFile(path string) (stamp, error) {
 	return regular(&st, path)
 }
 
+// statOpen is statFile, asked of the open file.
+func statOpen(path string) (stamp, error) {
+	fd, err := open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return stamp{}, openError(path, err)
+	}
+	defer unix.Close(fd)
+	return fstat(fd, path)
+}
+
 func fstat(fd int, path string) (stamp, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -99,7 +109,7 @@ func regular(st *unix.Stat_t, path string) (stamp, error) {
 
 func open(path string, flags int) (int, error) {
 	for {
-		fd, err := unix.Open(path, flags, 0o644)
+		fd, err := unix.Open(path, flags, newFile)
 		if !errors.Is(err, unix.EINTR) {
 			return fd, err
 		}
@@ -134,7 +144,7 @@ func openDir(path string) (*os.File, error) {
 }
 
 func mkdir(path string) error {
-	if err := unix.Mkdir(path, 0o755); err != nil {
+	if err := unix.Mkdir(path, newFolder); err != nil {
 		return &iofs.PathError{Op: "mkdir", Path: path, Err: err}
 	}
 	return nil

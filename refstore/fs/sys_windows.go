@@ -13,7 +13,7 @@ import (
 )
 
 func createFile(path string, data []byte, durable bool) (st stamp, err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, newFile)
 	if err != nil {
 		return stamp{}, err
 	}
@@ -63,6 +63,20 @@ func statFile(path string) (stamp, error) {
 	return stampOf(info, path)
 }
 
+// statOpen is statFile, asked of the open file.
+func statOpen(path string) (stamp, error) {
+	f, err := openStream(path, os.O_RDONLY)
+	if err != nil {
+		return stamp{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return stamp{}, err
+	}
+	return stampOf(info, path)
+}
+
 // stampOf leaves the inode out: the time alone tells versions apart here.
 func stampOf(info iofs.FileInfo, path string) (stamp, error) {
 	if !info.Mode().IsRegular() {
@@ -75,7 +89,7 @@ func openStream(path string, flags int) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &iofs.PathError{Op: "open", Path: path, Err: errNotRegular}
 	}
-	return os.OpenFile(path, flags, 0o644)
+	return os.OpenFile(path, flags, newFile)
 }
 
 func openDir(path string) (*os.File, error) {
@@ -93,7 +107,7 @@ func openDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-func mkdir(path string) error { return os.Mkdir(path, 0o755) }
+func mkdir(path string) error { return os.Mkdir(path, newFolder) }
 
 func rename(from, to string) error { return os.Rename(from, to) }
 

@@ -117,7 +117,7 @@ func waitLock(ctx context.Context, f *os.File) error {
 
 // floor reads a shard's floor. It needs no lock; a file that does not exist or says nothing is no floor.
 func (s *Store) floor(key refstore.Key) (int64, error) {
-	data, _, err := readFile(s.shardPath(key))
+	data, _, err := s.read(s.shardPath(key))
 	if err != nil {
 		if errors.Is(err, iofs.ErrNotExist) {
 			return 0, nil

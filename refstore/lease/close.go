@@ -42,6 +42,7 @@ func (l *Leases) Close() error {
 	if s == nil {
 		return nil
 	}
+	defer openSessions.Delete(s.id) // whether or not the store is told: see left
 	s.end()
 	stopped := make(chan struct{})
 	go func() {
@@ -100,7 +101,7 @@ func (s *session) goodbye(ctx context.Context, lost bool) error {
 		var err error
 		switch {
 		case lost || littered:
-			err = s.entomb(ctx)
+			_, err = s.l.entomb(ctx, s.id)
 		case epoch != 0 && s.said == epoch:
 			rec := s.record()
 			rec.State, rec.Epoch, rec.Parts, rec.Relied = ended, s.said, s.parts, flat(s.tail[:s.public])
@@ -134,22 +135,33 @@ func (s *session) goodbye(ctx context.Context, lost bool) error {
 	return s.l.removeParts(ctx, s.id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
-// entomb marks the own session dead, so that nobody has to wait for that, and says that nothing more comes of it.
-func (s *session) entomb(ctx context.Context) error {
-	v, err := s.l.lookNow(ctx, s.id)
-	if err == nil && !v.over {
-		v.gone = false
-		v, err = s.l.mark(ctx, s.id, v)
+// openSessions has the ids of this process's sessions that are not closed, of all of its Leases.
+var openSessions sync.Map
+
+// left tells whether a session is one of this process's that was closed, or never began, without the store having been told. Only
+// this process knows that it is not in the way any more, and it may go on for long in a new session.
+func (l *Leases) left(id string, v view) bool {
+	_, open := openSessions.Load(id)
+	return !open && v.lives && v.rec.Owner.process() == l.own.process()
+}
+
+// entomb marks a session of this process dead, so that nobody has to wait for that, and says that nothing more comes of it.
+func (l *Leases) entomb(ctx context.Context, id string) (view, error) {
+	for {
+		v, err := l.lookNow(ctx, id)
+		if err == nil && !v.over {
+			v.gone = false
+			v, err = l.mark(ctx, id, v)
+		}
+		if err != nil || v.rec.State != dead || v.rec.Death.Closed {
+			return v, err
+		}
+		death := *v.rec.Death
+		death.Closed = true
+		v.rec.Death = &death
+		_, err = l.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
+		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) { // dated or swept by others
+			return v, err
+		}
 	}
-	if err != nil || v.rec.State != dead || v.rec.Death.Closed {
-		return err
-	}
-	death := *v.rec.Death
-	death.Closed = true
-	v.rec.Death = &death
-	_, err = s.l.store.Put(ctx, refstore.Record{Key: sessionKey(s.id), Value: encode(v.rec), Version: v.version})
-	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrNotFound) {
-		return nil // somebody has dated the death, or swept it: its process ends with it
-	}
-	return err
 }

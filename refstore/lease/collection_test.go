@@ -419,31 +419,6 @@ func TestReleasedDuringCollection(t *testing.T) {
 	}
 }
 
-// TestStoppedWriter: a process of this host that lost its lease and is still there stands in the way for as long as it is; one that
-// has found out and has stopped what it did, as long as what it sent may arrive.
-func TestStoppedWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		a, here := w.on("a"), w.on("a")
-		a.rely(t, name(0))
-		a.wire.cut()
-		time.Sleep(ttl + settle)
-		var unsettled *refstore.UnsettledError
-		for range 2 {
-			if _, err := here.Quiesce(t.Context()); !errors.As(err, &unsettled) || unsettled.PID != a.pid {
-				t.Fatalf("got %v, want an UnsettledError about process %d", err, a.pid)
-			}
-			time.Sleep(2 * settle)
-		}
-		t.Log(unsettled)
-		a.wire.mend()
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
-		here.quiesce(t)()
-	})
-}
-
 // TestCollectorDies: its list keeps others waiting until what it sent has settled; then the epoch is over for all.
 func TestCollectorDies(t *testing.T) {
 	for _, local := range []bool{true, false} {

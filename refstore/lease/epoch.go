@@ -270,8 +270,7 @@ func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, err
 		return true, nil
 	case !v.over:
 		return false, nil
-	case v.lives && !v.rec.Death.Closed:
-		// It is stopped, or hangs. What it does when it wakes up it does before it finds out.
+	case v.stands():
 		return false, &refstore.UnsettledError{Session: v.rec.Owner.words(), PID: v.rec.Owner.PID}
 	}
 	wait, err := c.l.settled(ctx, id, v)

@@ -20,6 +20,9 @@
 // server have taken of it is carried out. Only what names or removes objects has to be waited for: locks and claims are free
 // at once, as who takes them fences off what is late.
 //
+// A process of this host that was lost and is still there is stopped, or hangs: what it was about to do it does when it goes on. So
+// its session stands in the way of collections here, and is swept by nobody here, until it has said itself that it is over, or its process is gone.
+//
 // So may what a session has sent that lives: the creation of a hold that was tried again, and has been released since, brings back a hold
 // of which nobody knows. A store that tries again says so. The session then looks for the hold until that has settled, at least every two
 // leases, and removes it.
@@ -61,7 +64,7 @@ type Options struct {
 	// and the session's.
 	TTL time.Duration
 	// Settle is for how long what a lost session has sent may still arrive. 0 is 5 min. Who deletes, and who writes
-	// what names objects, asks Held once the request is signed: so it is for how long servers take a signature.
+	// what names objects, asks Sending once the request is signed: so it is for how long servers take a signature, and a minute more.
 	Settle time.Duration
 	// Owner says who this is. Without a process it is this one.
 	Owner Owner
@@ -96,6 +99,7 @@ type Leases struct {
 	joining chan struct{} // holds a token while a collection is joined or left by Condemn
 	session atomic.Pointer[session]
 	nonces  atomic.Uint64
+	failure atomic.Pointer[error] // of the last try to renew the session; nil if that succeeded
 
 	mu      sync.Mutex
 	lostErr error
@@ -112,6 +116,7 @@ type Leases struct {
 
 var (
 	_ refstore.Leased   = (*Leases)(nil)
+	_ refstore.Hearing  = (*Leases)(nil)
 	_ refstore.Sessions = (*Leases)(nil)
 	_ refstore.Barrier  = (*Leases)(nil)
 
@@ -212,10 +217,25 @@ func (l *Leases) lose(why string) {
 	if l.lostErr != nil {
 		return
 	}
-	l.lostErr = fmt.Errorf("%w: session of %s, a lease of %v: %s; what it did not finish may be done by others now: start it again",
+	err := fmt.Errorf("%w: session of %s, a lease of %v: %s; what it did not finish may be done by others now: start it again",
 		refstore.ErrLost, l.own.words(), l.o.TTL, why)
+	if failure := l.failure.Load(); failure != nil {
+		err = &unrenewedError{err, *failure}
+	}
+	l.lostErr = err
 	close(l.lost)
 }
+
+// unrenewedError is a lost lease whose last renewal failed.
+type unrenewedError struct{ err, last error }
+
+func (e *unrenewedError) Error() string { return e.err.Error() }
+
+// Unwrap returns what wraps refstore.ErrLost.
+func (e *unrenewedError) Unwrap() error { return e.err }
+
+// Unrenewed is what the last try to renew the lease failed with.
+func (e *unrenewedError) Unrenewed() error { return e.last }
 
 // Confirm implements [refstore.Leased].
 func (l *Leases) Confirm(ctx context.Context) error {
@@ -300,7 +320,7 @@ func (l *Leases) detached(ctx context.Context) (context.Context, context.CancelF
 func (l *Leases) now(ctx context.Context) (time.Time, error) {
 	t, err := l.o.Clock(ctx)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("ask the objects' clock: %w", err)
+		return time.Time{}, err // which says whose clock it is
 	}
 	return t, nil
 }

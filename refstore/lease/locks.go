@@ -379,33 +379,39 @@ func nobodys(r refstore.Record, rec *lockRecord) []byte {
 // Holder implements [refstore.Locker]. It writes nothing, and takes a holder that is not known to be dead for alive: who asks again
 // and again learns that it died within a lease.
 func (l *Leases) Holder(ctx context.Context, name string) (holder []byte, isHeld bool, err error) {
+	holder, _, isHeld, err = l.HeldBy(ctx, name)
+	return holder, isHeld, err
+}
+
+// HeldBy implements [refstore.Hearing], for the price of Holder.
+func (l *Leases) HeldBy(ctx context.Context, name string) (holder []byte, heard refstore.Heard, isHeld bool, err error) {
 	key := lockKey(name)
 	if err := errors.Join(key.Validate(), ctx.Err()); err != nil {
-		return nil, false, fmt.Errorf("lock %.100q: %w", name, err)
+		return nil, heard, false, fmt.Errorf("lock %.100q: %w", name, err)
 	}
 	there, err := l.read(ctx, key)
 	if err != nil || there.Version == refstore.Absent {
-		return nil, false, err
+		return nil, heard, false, err
 	}
 	var rec lockRecord
 	if err := decode(there, &rec); err != nil {
-		return nil, false, err
+		return nil, heard, false, err
 	}
 	s := l.session.Load()
 	for _, h := range slices.Backward(rec.Holders) {
 		if s != nil && h.Session == s.id {
 			if l.has(h.Nonce) {
-				return h.text(), true, nil
+				return h.text(), heard, true, nil
 			}
 			continue
 		}
 		v, err := l.look(ctx, h.Session)
 		if err != nil {
-			return nil, false, err
+			return nil, heard, false, err
 		}
 		if !v.over && !v.expired {
-			return h.text(), true, nil
+			return h.text(), v.heard(), true, nil
 		}
 	}
-	return nil, false, nil
+	return nil, heard, false, nil
 }

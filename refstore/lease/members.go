@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"e3/refstore"
 )
 
 // Session returns the id of this process's session, and begins it if need be: who writes it into a record of his own says that he has what the
@@ -33,4 +35,17 @@ func (l *Leases) Over(ctx context.Context, id string) (over bool, pending time.D
 		return false, 0, err
 	}
 	return v.over, v.pending, nil
+}
+
+// Heard tells when a session was last heard of, for people; nothing of one that is over, or whose process this host knows to live. It writes nothing, and costs
+// as much as [Leases.Over], after which it costs nothing.
+func (l *Leases) Heard(ctx context.Context, id string) (refstore.Heard, error) {
+	if err := validSession(id); err != nil {
+		return refstore.Heard{}, fmt.Errorf("when was it heard of: %w", err)
+	}
+	if s := l.session.Load(); s != nil && s.id == id {
+		return refstore.Heard{}, nil
+	}
+	v, err := l.look(ctx, id)
+	return v.heard(), err
 }

@@ -28,8 +28,20 @@ type view struct {
 	over    bool             // what it holds is free for all: it is marked, has ended, or is absent
 	expired bool             // it may be marked: it is gone, or was not renewed for a lease
 	gone    bool             // its process is known to have ended
-	lives   bool             // its process is known to be there; it may be stopped
+	lives   bool             // its process is known to be there, and it has not ended; it may be stopped
 	pending time.Duration    // until it is known at the latest whether it lives; 0 if it does
+}
+
+// stands tells whether a session that was lost stands in the way of collections for as long as its process does, which is stopped,
+// or hangs: what it does when it wakes up it does before it finds out.
+func (v view) stands() bool { return v.over && v.lives && !v.rec.Death.Closed }
+
+// heard is when a session was heard of that may have died; nothing of one whose process this machine's kernel knows, or that is over.
+func (v view) heard() refstore.Heard {
+	if v.over || v.lives || v.gone || v.rec.At == 0 {
+		return refstore.Heard{}
+	}
+	return refstore.Heard{At: time.Unix(0, v.rec.At), Lease: v.rec.ttl()}
 }
 
 // look says what is known of a session, and writes nothing. It reads the record no more often than is of use.

@@ -75,6 +75,7 @@ type sessionRecord struct {
 	Began     int64        `json:"began"` // by the objects' clock, nanoseconds since 1970
 	TTL       int64        `json:"ttl"`   // milliseconds
 	Beat      uint64       `json:"beat"`  // counts this record's writes
+	At        int64        `json:"at"`    // when it was written, by its own clock, nanoseconds since 1970: for people, nothing is decided by it
 	State     string       `json:"state"`
 	Death     *deathRecord `json:"death,omitempty"`
 	Epoch     uint64       `json:"epoch,omitempty"`     // the last collection that it has answered

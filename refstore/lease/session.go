@@ -22,7 +22,8 @@ type session struct {
 	l     *Leases
 	id    string
 	began time.Time
-	sent  atomic.Int64 // when the last renewal that succeeded was sent, by Options.Elapsed
+	ahead time.Duration // of the lease's clock, when it began: this machine's, see Sending
+	sent  atomic.Int64  // when the last renewal that succeeded was sent, by Options.Elapsed
 
 	ctx  context.Context // ends with the session
 	end  context.CancelFunc
@@ -74,17 +75,19 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		l: l, id: id.String(), began: began,
+		l: l, id: id.String(), began: began, ahead: l.ahead(time.Now()),
 		wake: make(chan struct{}, 1), look: make(chan struct{}, 1), progress: make(chan struct{}),
 		protects: make(map[*protection]struct{}), relied: make(map[[32]byte]reliance),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
+	openSessions.Store(s.id, nil)
 	err = s.write(ctx)
 	if err == nil {
 		err = s.follow(ctx)
 	}
 	if err != nil {
 		s.end()
+		openSessions.Delete(s.id)
 		// A record that arrives late is that of a session which never renews it.
 		ctx, cancel := l.detached(ctx)
 		defer cancel()
@@ -143,9 +146,11 @@ func (s *session) beats() {
 		err := s.write(ctx)
 		cancel()
 		if err != nil {
+			s.l.failure.Store(&err)
 			failed++
 			continue
 		}
+		s.l.failure.Store(nil)
 		failed = 0
 		if now := s.l.o.Elapsed(); now-looked >= s.l.o.TTL/4 { // not with each write in between
 			looked = now
@@ -232,7 +237,7 @@ func (s *session) write(ctx context.Context) error {
 
 // record is what the session's record always says.
 func (s *session) record() sessionRecord {
-	return sessionRecord{Owner: s.l.own, Began: s.began.UnixNano(), TTL: s.l.o.TTL.Milliseconds(), State: alive}
+	return sessionRecord{Owner: s.l.own, Began: s.began.UnixNano(), TTL: s.l.o.TTL.Milliseconds(), At: time.Now().UnixNano(), State: alive}
 }
 
 // Names that a session relies on are in its record up to maxTail, and up to maxPart in each record beside it: the record

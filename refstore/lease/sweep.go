@@ -46,8 +46,11 @@ func (l *Leases) Sweep(ctx context.Context) (int, error) {
 // sweepable tells whether a session is dead, or has ended, and nothing of it may still arrive.
 func (l *Leases) sweepable(ctx context.Context, r refstore.Record) (view, bool, error) {
 	v, err := l.sight(r)
+	if err == nil && l.left(r.Key.Sort, v) {
+		v, err = l.entomb(ctx, r.Key.Sort)
+	}
 	v, err = l.bury(ctx, r.Key.Sort, v, err)
-	if err != nil || !v.over || v.version == refstore.Absent {
+	if err != nil || !v.over || v.version == refstore.Absent || v.stands() {
 		return v, false, err
 	}
 	wait, err := l.settled(ctx, r.Key.Sort, v)
