@@ -54,7 +54,7 @@ func (b *bench) uploads() (err error) {
 	ctx := context.Background()
 	size := b.mib << 20
 	bucket := s3.Open(s3.Options{Config: testserver.Config(), Endpoint: endpoint, Bucket: testserver.Name(), PathStyle: true})
-	if err := bucket.Create(ctx); err != nil {
+	if _, err := bucket.Create(ctx); err != nil {
 		return err
 	}
 	plain := awss3.NewFromConfig(testserver.Config(), func(o *awss3.Options) {

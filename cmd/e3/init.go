@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,8 +13,10 @@ import (
 )
 
 type initOptions struct {
-	objects string
-	at      string
+	objects  string
+	at       string
+	takeOver bool
+	anyName  bool
 }
 
 func newInit(a *app) *cobra.Command {
@@ -28,25 +31,42 @@ A repository that a team shares is in DynamoDB, with its objects in S3, or whate
 
   dynamodb://<table>/<repository>?bucket=<bucket>
 
-Table and bucket are made if they are not there; a table serves many repositories, which cannot see each other.
+Table and bucket are made if they are not there, and it says which were; a table serves many repositories, which cannot see each other.
 Credentials and region are those of the AWS tools (AWS_PROFILE, AWS_REGION, …). More parameters: region, endpoint (of
 DynamoDB), prefix (in the bucket), s3-region, s3-endpoint, lease (how long a machine that is not heard of keeps what it
-holds; 15s), settle (for how long what it sent may still arrive, which a gc waits for; 15m). Once the repository is made,
+holds; 15s), settle (for how long what it sent may still arrive, which a gc waits for; 16m). Once the repository is made,
 dynamodb://<table>/<repository> is enough, with region and endpoint where need be.
 
 With --at, the folder .e3 stands for a shared repository, so that "." means it in this project. With --objects, the
 repository is a folder, and its objects are in S3. If that folder is on a network mount that hangs for more than a
-quarter of an hour, a record may arrive after a gc has removed what it names; e3 verify finds that.`,
+quarter of an hour, a record may arrive after a gc has removed what it names; e3 verify finds that.
+
+Objects in S3 are those of one repository. A copy of it, as a table that was restored or a folder that was copied, can be
+read, and exported from, but nothing is written there: the first one's gc would remove it. Make another repository, and
+import there. With --take-over the objects become those of the repository at the location, which is there already: when
+the first one is given up for good, or was moved here. The first one can then be read, and nothing is written there;
+end what still runs in it before. Add --any-name where the repository is no copy, but cannot be told from one: a table on a
+server of your own that machines reach by several names, or a folder whose inode changes with each mount.`,
 		Example: `  e3 init
   e3 init /srv/pipelines
   e3 init 'dynamodb://acme/forecast?region=eu-west-1&bucket=acme-e3'
   e3 init --at 'dynamodb://acme/forecast?region=eu-west-1'
-  e3 init /mnt/team/e3 --objects s3://acme-e3/forecast`,
+  e3 init /mnt/team/e3 --objects s3://acme-e3/forecast
+  e3 init --take-over 'dynamodb://restored/forecast?region=eu-west-1'`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, _, err := a.positional(cmd, args, 0)
 			if err != nil {
 				return err
+			}
+			if err := o.exclude(); err != nil {
+				return err
+			}
+			if o.anyName && !o.takeOver {
+				return usagef("--any-name is for --take-over")
+			}
+			if o.takeOver {
+				return a.takeOver(cmd.Context(), location, o.anyName)
 			}
 			return a.init(cmd.Context(), location, o)
 		},
@@ -54,13 +74,35 @@ quarter of an hour, a record may arrive after a gc has removed what it names; e3
 	f := cmd.Flags()
 	f.StringVar(&o.objects, "objects", "", "keep the objects of a repository in a folder at `s3://bucket/prefix`, with ?region= and ?endpoint=")
 	f.StringVar(&o.at, "at", "", "let the folder stand for the shared repository at `location`")
-	cmd.MarkFlagsMutuallyExclusive("objects", "at")
+	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, which is a copy of theirs")
+	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not tell the repository from copies of it")
 	return cmd
+}
+
+// exclude refuses flags that ask for different things.
+func (o *initOptions) exclude() error {
+	var given []string
+	if o.objects != "" {
+		given = append(given, "--objects")
+	}
+	if o.at != "" {
+		given = append(given, "--at")
+	}
+	if o.takeOver {
+		given = append(given, "--take-over")
+	}
+	if len(given) > 1 {
+		return usagef("%s exclude each other", strings.Join(given, " and "))
+	}
+	return nil
 }
 
 func (a *app) init(ctx context.Context, location string, o *initOptions) error {
 	if repo.IsURL(location) && o.at != "" {
 		return usagef("--at is for a folder that stands for a shared repository; to make one: e3 init %s", quoted(location))
+	}
+	if err := repo.CheckFolder(location); err != nil { // before .e3 is added
+		return err
 	}
 	if !repo.IsURL(location) && filepath.Base(location) != repo.DirName {
 		location = filepath.Join(location, repo.DirName)
@@ -86,8 +128,10 @@ func (a *app) init(ctx context.Context, location string, o *initOptions) error {
 		Repository string   `json:"repository"`
 		At         string   `json:"at,omitempty"`
 		Objects    string   `json:"objects,omitempty"`
+		Table      string   `json:"createdTable,omitempty"`
+		Bucket     string   `json:"createdBucket,omitempty"`
 		Advice     []string `json:"advice,omitempty"`
-	}{made.Repository, o.at, made.Objects, made.Advice}
+	}{made.Repository, o.at, made.Objects, made.Table, made.Bucket, made.Advice}
 	return a.reply(document, func(w io.Writer) {
 		switch {
 		case o.at != "":
@@ -97,8 +141,36 @@ func (a *app) init(ctx context.Context, location string, o *initOptions) error {
 		default:
 			fmt.Fprintf(w, "Created repository %s\n", printable(made.Repository, false))
 		}
+		if also := made.Made(); also != "" {
+			fmt.Fprintf(w, "  Created %s for it\n", printable(also, false))
+		}
 		for _, advice := range made.Advice {
 			fmt.Fprintf(w, "  Consider: %s\n", advice)
 		}
+	})
+}
+
+// takeOver makes objects in S3 those of the repository at a location.
+func (a *app) takeOver(ctx context.Context, location string, anyName bool) error {
+	r, err := a.open(ctx, location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	objects, from, err := r.TakeObjects(ctx, anyName)
+	if err != nil {
+		return fmt.Errorf("take over the objects of %s: %w", r.Root, err)
+	}
+	document := struct {
+		Repository string `json:"repository"`
+		Objects    string `json:"objects"`
+		From       string `json:"from,omitempty"`
+	}{r.Root, objects, from}
+	return a.reply(document, func(w io.Writer) {
+		fmt.Fprintf(w, "The objects at %s are those of %s now", printable(objects, false), printable(r.Root, false))
+		if from != "" {
+			fmt.Fprintf(w, "; they were those of %s", printable(from, false))
+		}
+		fmt.Fprintln(w)
 	})
 }

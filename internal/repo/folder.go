@@ -30,7 +30,7 @@ func createFolder(dir string, f *format) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
+	if err := os.MkdirAll(root, 0o777); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
 	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
@@ -38,7 +38,7 @@ func createFolder(dir string, f *format) (string, error) {
 		folders = []string{"tmp"}
 	}
 	for _, sub := range folders {
-		if err := os.MkdirAll(filepath.Join(root, sub), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(root, sub), 0o777); err != nil {
 			return "", fmt.Errorf("create repository: %w", err)
 		}
 	}
@@ -63,7 +63,7 @@ func createFolder(dir string, f *format) (string, error) {
 // writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of
 // power must not leave a repository that nobody can open.
 func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}
@@ -74,6 +74,9 @@ func writeSynced(path string, data []byte) error {
 // Find returns the root of the repository that the location of a folder means: "." is the .e3 folder
 // here or in a folder above; any other location is a repository or a folder with one in it.
 func Find(location string) (string, error) {
+	if err := CheckFolder(location); err != nil {
+		return "", err
+	}
 	dir, err := filepath.Abs(location)
 	if err != nil {
 		return "", err
@@ -121,21 +124,23 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	}
 	s := &stores{records: records, objects: objects, local: records, here: records}
 	if f.Objects == nil {
-		s.leases, s.plain = lease.New(records, r.leaseOptions(nil, 0, 0)), true
-		r.onClose(s.leases.Close)
+		s.plain = newMembers(func() *lease.Leases { return lease.New(records, r.leaseOptions(nil, 0, 0)) })
+		s.leases = s.plain.leases()
+		r.onClose(s.plain.Close)
 		return s, nil
 	}
-	var sessions *lease.Leases
-	bucket, err := r.bucket(ctx, f.Objects, func() error { return sessions.Held() })
+	var sendsDeletions sending
+	bucket, err := r.bucket(ctx, f.Objects, &sendsDeletions)
 	if err != nil {
 		return nil, err
 	}
-	r.place = &place{bucket: bucket, at: f.Objects.String(), id: f.ID, folder: folderNumber(root), warn: r.warn}
-	sessions = lease.New(records, r.leaseOptions(bucket, 0, 0))
+	r.place = &place{bucket: bucket, at: f.Objects.String(), id: f.ID, command: r.takeCommand(), root: root, folder: folderNumber(root), warn: r.warn}
+	sessions := lease.New(records, r.leaseOptions(bucket, 0, 0))
+	sendsDeletions = sessions.Sending()
 	r.onClose(sessions.Close)
 	s.leases = sessions
-	s.records = &folderRecords{records, sessions, bucket}
-	s.objects, err = r.cached(objects, bucket, sessions, 0)
+	s.records = &folderRecords{records, sessions, bucket, r.warn}
+	s.objects, err = r.cached(objects, bucket, guard{sessions, r.place}, 0)
 	return s, err
 }
 
@@ -145,6 +150,7 @@ type folderRecords struct {
 	*reffs.Store
 	sessions *lease.Leases
 	bucket   *s3.Bucket
+	warn     func(error)
 }
 
 var _ interface {
@@ -175,6 +181,46 @@ func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstor
 	return f.Store.PutSync(ctx, r)
 }
 
+// Delete implements [refstore.Store]: what was lost removes nothing either, here or in streams.
+func (f *folderRecords) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
+	if err := f.standing(key.Partition); err != nil {
+		return err
+	}
+	return f.Store.Delete(ctx, key, v)
+}
+
+// Append implements [refstore.Streams].
+func (f *folderRecords) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
+	if err := f.standing(key.Partition); err != nil {
+		return err
+	}
+	return f.Store.Append(ctx, key, offset, data)
+}
+
+// Cut implements [refstore.Streams].
+func (f *folderRecords) Cut(ctx context.Context, key refstore.Key, size int64) error {
+	if err := f.standing(key.Partition); err != nil {
+		return err
+	}
+	return f.Store.Cut(ctx, key, size)
+}
+
+// Seal implements [refstore.Streams].
+func (f *folderRecords) Seal(ctx context.Context, key refstore.Key) error {
+	if err := f.standing(key.Partition); err != nil {
+		return err
+	}
+	return f.Store.Seal(ctx, key)
+}
+
+// Remove implements [refstore.Streams].
+func (f *folderRecords) Remove(ctx context.Context, key refstore.Key) error {
+	if err := f.standing(key.Partition); err != nil {
+		return err
+	}
+	return f.Store.Remove(ctx, key)
+}
+
 func (f *folderRecords) standing(partition string) error {
 	if err := f.sessions.Held(); errors.Is(err, refstore.ErrLost) {
 		return fmt.Errorf("write to %s: %w", partition, err)
@@ -193,12 +239,10 @@ func (f *folderRecords) RemoveLeftovers(ctx context.Context, before time.Time) (
 	if err != nil {
 		return 0, err
 	}
-	n, err := f.Store.RemoveLeftovers(ctx, here.Add(before.Sub(there)))
-	if err != nil {
-		return n, err
-	}
-	m, err := f.bucket.RemoveUploads(ctx, before.Add(-longUpload))
-	return n + m, err
+	return removeEach(
+		func() (int, error) { return f.Store.RemoveLeftovers(ctx, here.Add(before.Sub(there))) },
+		func() (int, error) { return removeUploads(ctx, f.bucket, before, f.warn) },
+	)
 }
 
 // SessionNow implements [refstore.SessionClock].

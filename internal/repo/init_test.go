@@ -39,6 +39,43 @@ func TestInitElsewhere(t *testing.T) {
 	}
 }
 
+// An init says which table and which bucket it has made, also where it fails after that.
+func TestInitMade(t *testing.T) {
+	credentials(t)
+	here, there, s3, ctx := testserver.Minidyn(t), testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
+	for _, c := range []struct {
+		location, made string
+		fails          bool
+	}{
+		{shared("a", here, s3, "one"), "table team, bucket one", false},
+		{shared("b", here, s3, "one"), "", false},
+		{shared("c", here, s3, "two"), "bucket two", false},
+		{shared("a", there, s3, "one"), "table team", true}, // the place is taken
+		{shared("a", there, s3, "one"), "", true},
+	} {
+		made, err := Init(ctx, c.location, "")
+		switch {
+		case !c.fails && err != nil:
+			t.Fatal(err)
+		case !c.fails && made.Made() != c.made:
+			t.Errorf("%s: made %q, want %q", c.location, made.Made(), c.made)
+		case c.fails && (!errors.Is(err, ErrExists) || strings.Contains(err.Error(), "; made by then, and left there: "+c.made) != (c.made != "")):
+			t.Errorf("%s: got error %v, want an ErrExists that says %q was made", c.location, err, c.made)
+		}
+	}
+
+	t.Chdir(t.TempDir())
+	objects := "s3://three/place?region=us-east-1&endpoint=" + s3
+	if made, err := Init(ctx, "first", objects); err != nil || made.Made() != "bucket three" {
+		t.Errorf("made %+v, %v, want the bucket three", made, err)
+	}
+	if here, err := filepath.Abs("first"); err != nil {
+		t.Error(err)
+	} else if _, err := Init(ctx, "second", objects); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), ":"+here+`"`) {
+		t.Errorf("got error %v, want an ErrExists that names %s", err, here)
+	}
+}
+
 func TestInitAgain(t *testing.T) {
 	credentials(t)
 	dynamo, s3, ctx := testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()

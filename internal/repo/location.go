@@ -25,6 +25,18 @@ const (
 // IsURL tells whether a location is that of a shared repository rather than a folder.
 func IsURL(location string) bool { return strings.Contains(location, "://") }
 
+// CheckFolder refuses what was meant for a location and would be taken for the path of a folder: "dynamodb:/table/repository".
+func CheckFolder(location string) error {
+	for scheme, meant := range map[string]string{
+		dynamoScheme: dynamoScheme + "://%s", s3Scheme: "a folder, and for its objects --objects " + s3Scheme + "://%s",
+	} {
+		if rest, ok := strings.CutPrefix(location, scheme+":"); ok && !strings.HasPrefix(rest, "//") {
+			return badLocation(location, "what is meant is probably "+meant+" (a folder of that name is ./%s)", strings.TrimLeft(rest, "/"), location)
+		}
+	}
+	return nil
+}
+
 // sharedLocation is dynamodb://<table>/<repository>?…
 type sharedLocation struct {
 	table, repository string
@@ -143,6 +155,9 @@ func checkEndpoint(location, endpoint string) error {
 
 // parseURL splits a location and allows only the given parameters, each once.
 func parseURL(location, scheme string, known ...string) (*url.URL, map[string]string, error) {
+	if err := CheckFolder(location); err != nil && scheme == dynamoScheme {
+		return nil, nil, err
+	}
 	u, err := url.Parse(location)
 	if err != nil || u.Scheme != scheme || u.User != nil || u.Fragment != "" || u.Opaque != "" {
 		return nil, nil, badLocation(location, "it should be %s://…", scheme)

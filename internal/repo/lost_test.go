@@ -115,13 +115,41 @@ func TestFolderLosesSession(t *testing.T) {
 	if err := lessee.Held(); err != nil {
 		t.Fatal(err)
 	}
-	endSessions(t, r.Records)
+	record, stream := refstore.Key{Partition: "INDEX/other", Sort: "x"}, refstore.Key{Partition: "EVENTS/ws", Sort: "run"}
+	version, err := r.Records.Put(ctx, refstore.Record{Key: record})
+	if err == nil {
+		err = r.Records.Append(ctx, stream, 0, []byte("one"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	endSessions(t, r.stores.local)
 	if err := r.stores.leases.Confirm(ctx); !errors.Is(err, refstore.ErrLost) { // what the next renewal finds
 		t.Errorf("got error %v, want ErrLost", err)
 	}
 	<-lessee.Lost()
 	if err := lessee.Held(); !errors.Is(err, refstore.ErrLost) {
 		t.Errorf("got error %v, want ErrLost", err)
+	}
+	put := func(_ refstore.Version, err error) error { return err }
+	for name, err := range map[string]error{
+		"put":      put(r.Records.Put(ctx, refstore.Record{Key: record, Version: version})),
+		"put sync": put(r.Records.PutSync(ctx, refstore.Record{Key: record, Version: version})),
+		"append":   r.Records.Append(ctx, stream, 3, []byte("two")),
+		"cut":      r.Records.Cut(ctx, stream, 1),
+		"seal":     r.Records.Seal(ctx, stream),
+		"remove":   r.Records.Remove(ctx, stream),
+		"delete":   r.Records.Delete(ctx, record, version),
+	} {
+		if !errors.Is(err, refstore.ErrLost) {
+			t.Errorf("%s: got error %v, want ErrLost", name, err)
+		}
+	}
+	if rec, err := r.Records.Get(ctx, record); err != nil || rec.Version != version {
+		t.Errorf("the record: version %q, %v, want %q", rec.Version, err, version)
+	}
+	if info, err := r.Records.Size(ctx, stream); err != nil || info != (refstore.StreamInfo{Size: 3}) {
+		t.Errorf("the stream: %+v, %v, want it as it was", info, err)
 	}
 }
 
@@ -150,7 +178,7 @@ func TestLateDeletion(t *testing.T) {
 	bucket := s3.Open(s3.Options{
 		Config: testserver.Config(), Endpoint: proxy.URL(), Bucket: testserver.Name(), PathStyle: true, Backoff: time.Millisecond, Patience: 300 * time.Millisecond,
 	})
-	if err := bucket.Create(t.Context()); err != nil {
+	if _, err := bucket.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	records := mem.New()
@@ -164,7 +192,7 @@ func TestLateDeletion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := cached.Open(cached.Options{Local: local, Remote: bucket, Guard: guard{leases}})
+		s, err := cached.Open(cached.Options{Local: local, Remote: bucket, Guard: guard{leases, nil}})
 		if err != nil {
 			t.Fatal(err)
 		}

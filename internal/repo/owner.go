@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/google/uuid"
@@ -28,23 +31,34 @@ const ownerBlob = "repository.json"
 type owner struct {
 	E3     string `json:"e3"`
 	ID     string `json:"id"`
-	Of     string `json:"of"`               // the repository's location; of a folder, where it was made, for people
+	Of     string `json:"of"`               // the repository's location; of a folder, where it was made or moved, for people
 	Table  string `json:"table,omitempty"`  // which of all tables of that name; of a shared repository
 	Folder string `json:"folder,omitempty"` // which of all folders; of a repository in one
 }
 
-// tableName tells a table from all others of its name: by what AWS calls it, through whichever endpoint; or, as servers of one's own
-// call all alike, by the server.
-func tableName(endpoint, name, region string) string {
-	if a, err := arn.Parse(name); err == nil && strings.Trim(a.AccountID, "0") != "" {
-		return name
+// ownerOfFolder is a repository in a folder.
+func ownerOfFolder(root string) owner {
+	return owner{Of: UserAtHost() + ":" + root, Folder: folderNumber(root)}
+}
+
+func (o owner) encode() ([]byte, error) {
+	o.E3 = "objects"
+	text, err := json.Marshal(o)
+	return append(text, '\n'), err
+}
+
+// tableName tells a table from all others of its name, through whichever endpoint: by what AWS calls it; or, as servers of one's own may
+// call all alike, by what was drawn for it; or else by the server.
+func tableName(endpoint string, is dynamo.Identity, region string) string {
+	if a, err := arn.Parse(is.ARN); err == nil && strings.Trim(a.AccountID, "0") != "" {
+		return is.ARN
 	}
 	u, err := url.Parse(endpoint)
 	if err == nil {
 		u.Host = strings.ToLower(u.Host)
 		endpoint = strings.TrimRight(u.String(), "/")
 	}
-	return cmp.Or(endpoint, name, region)
+	return cmp.Or(is.ID, endpoint, is.ARN, region)
 }
 
 // claimPlace makes a place for objects that of one repository, and returns the id by which it is known. A place that was
@@ -54,12 +68,12 @@ func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of ow
 	if err != nil {
 		return "", err
 	}
-	of.E3, of.ID = "objects", id.String()
-	text, err := json.Marshal(of)
+	of.ID = id.String()
+	text, err := of.encode()
 	if err != nil {
 		return "", err
 	}
-	created, err := bucket.CreateBlob(ctx, ownerBlob, append(text, '\n'))
+	created, err := bucket.CreateBlob(ctx, ownerBlob, text)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("create %s: %w", l, err)
@@ -76,11 +90,7 @@ func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of ow
 			return there.ID, nil
 		}
 	}
-	whose := fmt.Sprintf("%q", there.Of)
-	if there.Table != "" {
-		whose += fmt.Sprintf(" (%q)", there.Table)
-	}
-	return "", fmt.Errorf("%w at %s: the objects there are those of %s; choose another prefix", ErrExists, l, whose)
+	return "", fmt.Errorf("%w at %s: the objects there are those of %s; choose another prefix", ErrExists, l, there.name())
 }
 
 // readOwner reads whose a place is; what says nothing is nobody's.
@@ -99,26 +109,33 @@ func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
 	return o, nil
 }
 
-// place is where the objects of a repository are, if not in its folder.
+// place is where the objects of a repository are, if not in its folder. The methods of a nil place know nothing to say against it.
 type place struct {
-	bucket *s3.Bucket
-	at     string // its location
-	id     string // of the repository
+	bucket  *s3.Bucket
+	at      string // its location
+	id      string // of the repository
+	command string // takes the objects over
 
 	shared string                                    // the location of the repository; "" if it is in a folder
 	table  func(ctx context.Context) (string, error) // its tableName
+	root   string                                    // the folder of a repository in one
 	folder string                                    // its folderNumber
 
 	warn func(error)
 	once sync.Once // for warn
 
-	mu    sync.Mutex
-	asked bool  // the answer is known
-	err   error // the answer
+	asking sync.Mutex
+	asked  atomic.Pointer[answer] // nil until it is known
 }
 
+// answer is whether a place is ours.
+type answer struct{ err error }
+
 // errNotOurs says that what is in S3 may be another's.
-var errNotOurs = errors.New("nothing is removed")
+var errNotOurs = errors.New("its objects may be another's")
+
+// errNothingElsewhere says that there is no place.
+var errNothingElsewhere = errors.New("the objects are in the repository's folder, and so its own")
 
 // OwnsObjects returns why no objects may be removed here, nil if they may: those in S3 must be this repository's alone. A table that was
 // restored, or a folder that was copied, says the same of itself as the first, and its collection would take what only the first one names.
@@ -126,43 +143,127 @@ func (r *Repo) OwnsObjects(ctx context.Context) error {
 	if r.place == nil {
 		return nil
 	}
-	return r.place.ask(ctx)
+	return refusal("removed", r.place.ask(ctx))
+}
+
+// TakeObjects makes the objects in S3 those of this repository, and returns where they are and the location of the one from which they
+// were taken, "" if none is known. It is for what has moved, or was restored in the place of what is no more: two that take them turn by
+// turn lose them to each other. anyName leaves out what tells it from its copies: for a table that goes by several names, and a folder
+// that has another number with each mount.
+func (r *Repo) TakeObjects(ctx context.Context, anyName bool) (objects, from string, err error) {
+	p := r.place
+	if p == nil {
+		return "", "", errNothingElsewhere
+	}
+	was, err := readOwner(ctx, p.bucket)
+	if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+		return "", "", err
+	}
+	now := ownerOfFolder(p.root)
+	if p.shared != "" {
+		now = owner{Of: p.shared}
+		if now.Table, err = p.table(ctx); err != nil {
+			return "", "", err
+		}
+	}
+	if anyName {
+		now.Table, now.Folder = "", ""
+	}
+	now.ID = p.id
+	text, err := now.encode()
+	if err == nil {
+		err = p.bucket.PutBlob(ctx, ownerBlob, text)
+	}
+	if err != nil {
+		return "", "", err
+	}
+	p.asked.Store(&answer{})
+	return p.at, was.Of, nil
+}
+
+// takeCommand is what a person types for TakeObjects.
+func (r *Repo) takeCommand() string {
+	location := r.Location
+	if strings.ContainsFunc(location, func(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune(`?&;'"$*()\|<>`, c) }) {
+		location = "'" + strings.ReplaceAll(location, "'", `'\''`) + "'"
+	}
+	return "e3 init --take-over " + location
+}
+
+// name is whose objects they are, in words.
+func (o *owner) name() string {
+	switch {
+	case o.Of == "":
+		return "another repository"
+	case o.Table == "":
+		return strconv.Quote(o.Of)
+	}
+	return fmt.Sprintf("%q in the table %q", o.Of, o.Table)
+}
+
+// writes returns why nothing may be written here. Whose objects they are would remove what only this repository names, which would not
+// notice: all that is on record is presumed to be there.
+func (p *place) writes(ctx context.Context) error { return refusal("written", p.ours(ctx)) }
+
+// removes returns why nothing may be removed here.
+func (p *place) removes(ctx context.Context) error { return refusal("removed", p.ours(ctx)) }
+
+// replaces is removes where that stops nothing: what has been replaced stays.
+func (p *place) replaces(ctx context.Context) error {
+	err := p.ours(ctx)
+	if errors.Is(err, errNotOurs) {
+		p.once.Do(func() { p.warn(fmt.Errorf("what is replaced stays in S3: %w", err)) })
+	}
+	return err
+}
+
+func refusal(done string, err error) error {
+	if errors.Is(err, errNotOurs) {
+		return fmt.Errorf("nothing is %s: %w", done, err)
+	}
+	return err
 }
 
 // ours is ask, once for a process.
 func (p *place) ours(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.asked {
-		err := p.ask(ctx)
-		if err != nil && !errors.Is(err, errNotOurs) {
-			return err
-		}
-		p.asked, p.err = true, err
+	if p == nil {
+		return nil
 	}
-	if p.err != nil {
-		p.once.Do(func() { p.warn(fmt.Errorf("what is replaced stays in S3: %w", p.err)) })
+	if known := p.asked.Load(); known != nil {
+		return known.err
 	}
-	return p.err
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	if known := p.asked.Load(); known != nil {
+		return known.err
+	}
+	return p.ask(ctx)
 }
 
+// ask asks S3, and keeps the answer for ours.
 func (p *place) ask(ctx context.Context) error {
+	err := p.look(ctx)
+	if err == nil || errors.Is(err, errNotOurs) {
+		p.asked.Store(&answer{err})
+	}
+	return err
+}
+
+func (p *place) look(ctx context.Context) error {
 	o, err := readOwner(ctx, p.bucket)
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
-		return fmt.Errorf("%w: %s at %s is gone, which says whose the objects are", errNotOurs, ownerBlob, p.at)
+		return fmt.Errorf("%w: %s at %s is gone, which says whose they are; if they are this one's alone, say so: %s", errNotOurs, ownerBlob, p.at, p.command)
 	case err != nil:
-		return err
-	case p.shared == "" && o.ID != p.id:
-		return fmt.Errorf("%w: the objects at %s are those of %q, by %s there; if that is given up for good, put the id %q in its place", errNotOurs, p.at, o.Of, ownerBlob, p.id)
+		return fmt.Errorf("whose are the objects at %s: %w", p.at, err)
+	case o.ID != p.id:
+		return p.others(&o, p.root+p.shared)
 	case p.shared == "" && o.Folder != "" && p.folder != "" && o.Folder != p.folder:
-		return fmt.Errorf(`%w: the objects at %s are those of the repository that was made as %q, and this seems to be a copy of it; `+
-			`if that one is given up for good, or was moved here, put "folder":%q into %s there, or no "folder" where folders get another number with each mount`,
-			errNotOurs, p.at, o.Of, p.folder, ownerBlob)
+		return p.others(&o, "a copy of it, the folder "+p.root)
 	case p.shared == "":
 		return nil
-	case o.ID != p.id || o.Of != p.shared:
-		return fmt.Errorf("%w: the objects at %s are those of %q, by %s there; if that is given up for good, put %q in its place", errNotOurs, p.at, o.Of, ownerBlob, p.shared)
+	case o.Of != p.shared:
+		return p.others(&o, "a copy of it, "+p.shared)
 	case o.Table == "":
 		return nil
 	}
@@ -170,10 +271,15 @@ func (p *place) ask(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("whose are the objects at %s: %w", p.at, err)
 	}
-	if table != tableName(o.Table, "", "") {
-		return fmt.Errorf(`%w: the objects at %s are those of %s in the table %q, by %s there, and this one is in %q; `+
-			`if that one is given up for good, put this in its place, or no "table" where one table goes by several names`,
-			errNotOurs, p.at, o.Of, o.Table, ownerBlob, table)
+	if table != o.Table {
+		return p.others(&o, "a copy of it, in the table "+table+" (or the same by another name: then add --any-name to the last of these)")
 	}
 	return nil
+}
+
+// others says whose the objects are if not this one's, and what a person can do.
+func (p *place) others(o *owner, this string) error {
+	return fmt.Errorf("%w: those at %s are the objects of %s, whose gc removes what it does not know, and this is %s; for a repository of its own, "+
+		"make one with e3 init, and take in there what e3 workspace export and e3 package export write here; if that one is given up for good, or was moved here: %s",
+		errNotOurs, p.at, o.name(), this, p.command)
 }

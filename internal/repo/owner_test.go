@@ -15,6 +15,7 @@ import (
 
 	"e3/internal/testserver"
 	"e3/refstore"
+	"e3/refstore/dynamo"
 )
 
 // A table that was restored under another name says the same of itself as the first: what only that one names must not be collected.
@@ -55,7 +56,7 @@ func TestOwnsObjects(t *testing.T) {
 	if _, err := restored.Records.Put(ctx, theirs); err != nil {
 		t.Fatal(err)
 	}
-	if err := open("copy").OwnsObjects(ctx); err == nil || !strings.Contains(err.Error(), `those of "dynamodb://team/first"`) {
+	if err := open("copy").OwnsObjects(ctx); err == nil || !strings.Contains(err.Error(), `objects of "dynamodb://team/first" in the table `) {
 		t.Errorf("the one that says the same: got error %v, want one that names the first", err)
 	}
 	if err := first.place.bucket.DeleteBlob(ctx, ownerBlob); err != nil {
@@ -98,8 +99,9 @@ func client(endpoint string) *dynamodb.Client {
 	return dynamodb.NewFromConfig(testserver.Config(), func(o *dynamodb.Options) { o.BaseEndpoint = &endpoint })
 }
 
-// What a restored table's records name is what the original's records name: writing through it deletes nothing of that.
-func TestRestoredTableDeletesNothing(t *testing.T) {
+// What a restored table's records name is what the original's records name: writing through it deletes nothing of that. It puts nothing
+// beside it either, since the original's gc would remove that.
+func TestRestoredTable(t *testing.T) {
 	credentials(t)
 	here, there, s3, ctx := testserver.Minidyn(t), testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
 	location := shared("a", here, s3, "one")
@@ -108,13 +110,18 @@ func TestRestoredTableDeletesNothing(t *testing.T) {
 	}
 	first := visit(t, location, Options{})
 	key := refstore.Key{Partition: "WORKSPACE/w", Sort: "state"}
-	put := func(r *Repo, text string) {
+	try := func(r *Repo, text string, times int) error {
 		t.Helper()
 		rec, err := r.Records.Get(ctx, key)
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 			t.Fatal(err)
 		}
-		if _, err := r.Records.Put(ctx, refstore.Record{Key: key, Value: []byte(strings.Repeat(text, 100_000)), Version: rec.Version}); err != nil {
+		_, err = r.Records.Put(ctx, refstore.Record{Key: key, Value: []byte(strings.Repeat(text, times)), Version: rec.Version})
+		return err
+	}
+	put := func(r *Repo, text string) {
+		t.Helper()
+		if err := try(r, text, 100_000); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,10 +151,16 @@ func TestRestoredTableDeletesNothing(t *testing.T) {
 				warned = append(warned, err)
 			}})
 			before := count()
-			put(r, "b")
-			put(r, "c")
-			if n := count(); n != before+2 {
-				t.Errorf("%d blobs, want the %d that there were and two more", n, before)
+			if err := try(r, "b", 100_000); err == nil || !strings.Contains(err.Error(), "nothing is written") || !strings.Contains(err.Error(), `objects of "dynamodb://team/a"`) {
+				t.Errorf("put what goes to S3: got error %v, want one that says that nothing is written and whose they are", err)
+			}
+			for range 2 {
+				if err := try(r, "c", 1); err != nil {
+					t.Errorf("put what stays in the table: %v", err)
+				}
+			}
+			if n := count(); n != before {
+				t.Errorf("%d blobs, want the %d that there were", n, before)
 			}
 			if rec, err := first.Records.Get(ctx, key); err != nil || !strings.HasPrefix(string(rec.Value), "a") {
 				t.Errorf("the original's record: got error %v, want it whole", err)
@@ -214,15 +227,24 @@ func changeOwner(t *testing.T, r *Repo, change func(*owner)) {
 
 // On AWS there is no endpoint: a table is told by its ARN.
 func TestTableName(t *testing.T) {
-	const arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/team"
-	for _, row := range [][4]string{
-		{"", arn, "eu-west-1", arn}, {"", "", "eu-west-1", "eu-west-1"},
-		{"https://vpce-1.dynamodb.eu-west-1.vpce.amazonaws.com", arn, "eu-west-1", arn},
-		{"http://Server:8000/", "arn:aws:dynamodb:ddblocal:000000000000:table/team", "eu-west-1", "http://server:8000"},
-		{"http://Server:8000/", "", "eu-west-1", "http://server:8000"}, {arn, "", "", arn}, {"eu-west-1", "", "", "eu-west-1"},
+	const (
+		arn, local = "arn:aws:dynamodb:eu-west-1:123456789012:table/team", "arn:aws:dynamodb:ddblocal:000000000000:table/team"
+		id, region = "5bd3b6c5-9a4c-4d2b-8f2e-0d6f6c1f7f60", "eu-west-1"
+		own        = "http://server:8000"
+	)
+	for _, row := range []struct {
+		endpoint string
+		is       dynamo.Identity
+		want     string
+	}{
+		{"", dynamo.Identity{ARN: arn, ID: id}, arn}, {"", dynamo.Identity{}, region},
+		{"https://vpce-1.dynamodb.eu-west-1.vpce.amazonaws.com", dynamo.Identity{ARN: arn}, arn},
+		{"http://Server:8000/", dynamo.Identity{ARN: local, ID: id}, id},
+		{"http://Server:8000/", dynamo.Identity{ARN: local}, own},
+		{"http://Server:8000/", dynamo.Identity{}, own},
 	} {
-		if got := tableName(row[0], row[1], row[2]); got != row[3] {
-			t.Errorf("tableName(%q, %q, %q) = %q, want %q", row[0], row[1], row[2], got, row[3])
+		if got := tableName(row.endpoint, row.is, region); got != row.want {
+			t.Errorf("tableName(%q, %+v, %q) = %q, want %q", row.endpoint, row.is, region, got, row.want)
 		}
 	}
 }
@@ -249,7 +271,7 @@ func TestOwnsObjectsOfFolder(t *testing.T) {
 		t.Errorf("the first, which was moved: %v", err)
 	}
 	err := second.OwnsObjects(ctx)
-	if err == nil || !strings.Contains(err.Error(), root) || !strings.Contains(err.Error(), `"folder":"`+folderNumber(copied)+`"`) {
+	if err == nil || !strings.Contains(err.Error(), root) || !strings.Contains(err.Error(), "e3 init --take-over "+copied) {
 		t.Errorf("the copy: got error %v, want one that names the first and says what to do", err)
 	}
 	changeOwner(t, first, func(o *owner) { o.Folder = folderNumber(copied) })

@@ -105,7 +105,7 @@ type stores struct {
 	here    here            // what this process leaves on this machine
 	leases  *lease.Leases   // by which processes hold jobs, and where far is set everything
 	lookups int             // how many tasks are looked up at a time; 0: as many as this machine can
-	plain   bool            // records.Sweep knows nothing of leases
+	plain   *members        // where nothing else is held by leases, and records.Sweep knows nothing of them; else nil
 	far     bool            // others who use them may be on other machines
 }
 
@@ -129,12 +129,19 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		return nil, errors.Join(err, r.closeStores())
 	}
 	r.stores, r.Records, r.Objects = s, s.records, s.objects
-	r.queue = queue.New(s.records, s.leases, queue.Options{Now: opts.Now, Polled: s.far})
+	var at queue.Members = s.leases
+	if s.plain != nil {
+		at = s.plain
+	}
+	r.queue = queue.New(s.records, at, queue.Options{Now: opts.Now, Polled: s.far})
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working)
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
 		Sweep: r.sweep, Warn: opts.Warn,
+		Withdraw: func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
+			return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
+		},
 	})
 	return r, nil
 }
@@ -178,8 +185,8 @@ func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
 // sweep removes what dead processes have left.
 func (r *Repo) sweep(ctx context.Context) error {
 	_, err := r.stores.records.Sweep(ctx)
-	if err == nil && r.stores.plain {
-		_, err = r.stores.leases.Sweep(ctx)
+	if err == nil && r.stores.plain != nil {
+		_, err = r.stores.plain.leases().Sweep(ctx)
 	}
 	return err
 }

@@ -40,9 +40,10 @@ const (
 // defaultCache bounds the copies of objects on this machine, in bytes.
 const defaultCache = 20 << 30
 
-// settle is for how long a request that was sent may still take effect: S3 refuses signatures that are older, and DynamoDB
-// does sooner.
-const settle = 15 * time.Minute
+// settle is for how long a request that was sent may still take effect: S3 refuses signatures that are older than 15 minutes, and
+// DynamoDB does sooner. A signature may be dated ahead, by half a minute where an answer that was waited for for a minute told the time, and
+// by what a lease's clock may miss unnoticed (see lease.Leases.Sending).
+const settle = 16 * time.Minute
 
 // settling is how long nobody is heard of before what he sent is certain not to arrive.
 func (r *Repo) settling(l time.Duration) time.Duration { return cmp.Or(l, r.opts.Settle, settle) }
@@ -53,7 +54,8 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
-	f, err := readSharedFormat(ctx, cfg, l)
+	tries := trying("DynamoDB", l.endpoint, cfg, r.warn)
+	f, err := readSharedFormat(ctx, cfg, l, tries)
 	if err != nil {
 		return nil, err
 	}
@@ -67,32 +69,33 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if where.Region == "" {
 		where.Region = l.objects.Region
 	}
-	var leases *lease.Leases
-	bucket, err := r.bucket(ctx, &where, func() error { return leases.Held() })
+	var sendsRecords, sendsDeletions sending
+	bucket, err := r.bucket(ctx, &where, &sendsDeletions)
 	if err != nil {
 		return nil, err
 	}
 	var records *dynamo.Store
-	r.place = &place{bucket: bucket, at: where.String(), id: f.ID, shared: r.Root, warn: r.warn, table: func(ctx context.Context) (string, error) {
-		arn, err := records.ARN(ctx)
-		return tableName(l.endpoint, arn, cfg.Region), err
+	r.place = &place{bucket: bucket, at: where.String(), id: f.ID, command: r.takeCommand(), shared: r.Root, warn: r.warn, table: func(ctx context.Context) (string, error) {
+		is, err := records.Identity(ctx)
+		return tableName(l.endpoint, is, cfg.Region), err
 	}}
 	records, err = dynamo.Open(dynamo.Options{
-		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place},
-		Standing: func(partition string) error {
+		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
+		Standing: func(ctx context.Context, partition string, signed time.Time) error {
 			switch {
 			case strings.HasPrefix(partition, lease.Kind+"/"): // what they say of themselves holds by its versions
 				return nil
 			case partition == executions.GenerationPartition:
 				return nil
 			}
-			return leases.Held()
+			return sendsRecords(ctx, signed)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	leases = lease.New(records, r.leaseOptions(bucket, l.lease, l.settle))
+	leases := lease.New(records, r.leaseOptions(bucket, l.lease, l.settle))
+	sendsRecords, sendsDeletions = leases.Sending(), leases.Sending()
 	r.onClose(leases.Close)
 
 	here := l.here(f.ID, cfg.Region)
@@ -109,9 +112,9 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 		return nil, err
 	}
 	s := &stores{local: links, here: copies, leases: leases, lookups: 64, far: true}
-	shared := &sharedRecords{Store: records, Leases: leases, bucket: bucket, here: copies}
+	shared := &sharedRecords{Store: records, Leases: leases, bucket: bucket, here: copies, warn: r.warn}
 	s.records, s.derived = shared, shared
-	s.objects, err = r.cached(dir, bucket, leases, l.settle)
+	s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle)
 	return s, err
 }
 
@@ -144,13 +147,20 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 	return cfg, nil
 }
 
-// bucket is the place of a repository's objects. standing, which may be nil, is asked before something is deleted.
-func (r *Repo) bucket(ctx context.Context, l *bucketLocation, standing func() error) (*s3.Bucket, error) {
+// sending says whether a request may be sent, see lease.Leases.Sending.
+type sending func(ctx context.Context, signed time.Time) error
+
+// bucket is the place of a repository's objects. deletions, where they need leave, is what gives it, set before the first of them.
+func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending) (*s3.Bucket, error) {
 	cfg, err := awsConfig(ctx, l.Region, l.Endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
-	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "", Standing: standing}
+	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "",
+		Trying: trying("S3", l.Endpoint, cfg, r.warn)}
+	if deletions != nil {
+		o.Standing = func(ctx context.Context, signed time.Time) error { return (*deletions)(ctx, signed) }
+	}
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -158,7 +168,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, standing func() er
 }
 
 // cached puts a store of copies on this machine before objects in S3.
-func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, leases *lease.Leases, settle time.Duration) (*cached.Store, error) {
+func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle time.Duration) (*cached.Store, error) {
 	size := int64(defaultCache)
 	if text := r.opts.Getenv(CacheSizeVariable); text != "" {
 		var err error
@@ -167,7 +177,7 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, leases *lease.L
 		}
 	}
 	store, err := cached.Open(cached.Options{
-		Local: local, Remote: bucket, Guard: guard{leases}, MaxBytes: size, Warn: r.opts.Warn,
+		Local: local, Remote: bucket, Guard: g, MaxBytes: size, Warn: r.opts.Warn,
 		Grace: min(cached.DefaultGrace, r.settling(settle)), // where requests settle sooner, clocks differ by less
 	})
 	if err != nil {
@@ -248,6 +258,7 @@ type sharedRecords struct {
 	*lease.Leases
 	bucket *s3.Bucket
 	here   *localStore // what processes on this machine leave here
+	warn   func(error)
 }
 
 var _ interface {
@@ -275,16 +286,34 @@ const longUpload = 24 * time.Hour
 
 // RemoveLeftovers removes what crashes have left in S3, and claims of the dead.
 func (s *sharedRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
-	n, err := s.Store.RemoveLeftovers(ctx, before.Add(-late))
-	if err != nil {
-		return n, err
+	return removeEach(
+		func() (int, error) { return s.Store.RemoveLeftovers(ctx, before.Add(-late)) },
+		func() (int, error) { return s.Leases.SweepClaims(ctx) },
+		func() (int, error) { return removeUploads(ctx, s.bucket, before, s.warn) },
+	)
+}
+
+// removeEach does what counts what it removes. One that fails does not keep the others from it.
+func removeEach(removals ...func() (int, error)) (n int, err error) {
+	for _, remove := range removals {
+		m, failed := remove()
+		n += m
+		if err = errors.Join(err, failed); errors.Is(failed, context.Canceled) {
+			break
+		}
 	}
-	m, err := s.bucket.RemoveUploads(ctx, before.Add(-longUpload))
-	if n += m; err != nil {
-		return n, err
+	return n, err
+}
+
+// removeUploads removes the parts of large objects that nobody has put together. Where that is forbidden it says so, and no more: a
+// rule of the bucket does it as well.
+func removeUploads(ctx context.Context, bucket *s3.Bucket, before time.Time, warn func(error)) (int, error) {
+	n, err := bucket.RemoveUploads(ctx, before.Add(-longUpload))
+	if refused := (*s3.Error)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+		warn(fmt.Errorf("what crashes have left of large uploads stays: %w", err))
+		return n, nil
 	}
-	m, err = s.Leases.SweepClaims(ctx)
-	return n + m, err
+	return n, err
 }
 
 // Sweep removes what dead processes left, in the repository and on this machine.
@@ -297,14 +326,26 @@ func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
 	return n + m, err
 }
 
-// guard has writers and collectors of a bucket agree by leases.
-type guard struct{ leases *lease.Leases }
+// guard has writers and collectors of a bucket agree by leases. Those of another repository they would not meet, so whose the place
+// is comes first.
+type guard struct {
+	leases *lease.Leases
+	place  *place
+}
 
-func (g guard) Rely(ctx context.Context, h objectstore.Hash) error { return g.leases.Rely(ctx, h) }
+func (g guard) Rely(ctx context.Context, h objectstore.Hash) error {
+	if err := g.place.writes(ctx); err != nil {
+		return err
+	}
+	return g.leases.Rely(ctx, h)
+}
 
 func (g guard) Held() error { return g.leases.Held() }
 
 func (g guard) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) ([]objectstore.Hash, func(context.Context) error, error) {
+	if err := g.place.removes(ctx); err != nil {
+		return nil, nil, err
+	}
 	names := make([][32]byte, len(hs))
 	for i, h := range hs {
 		names[i] = h

@@ -7,6 +7,8 @@ import (
 	"io"
 	"iter"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
@@ -20,8 +22,8 @@ import (
 var formatKey = refstore.Key{Partition: "FORMAT", Sort: "repository"}
 
 // readSharedFormat reads what a shared repository says of itself.
-func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation) (*format, error) {
-	records, err := dynamo.Open(dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}})
+func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, trying func(error)) (*format, error) {
+	records, err := dynamo.Open(dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}, Trying: trying})
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +55,37 @@ func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation) (*
 type Created struct {
 	Repository string // its folder or location
 	Objects    string // where its objects are; "" if in the folder
+	Table      string // that was made for it; "" if it was there
+	Bucket     string // likewise
 	Advice     []string
+}
+
+// Made is what was made beside the repository, in words; "" if nothing was.
+func (c *Created) Made() string {
+	var made []string
+	if c.Table != "" {
+		made = append(made, "table "+c.Table)
+	}
+	if c.Bucket != "" {
+		made = append(made, "bucket "+c.Bucket)
+	}
+	return strings.Join(made, ", ")
+}
+
+// failed says of an init that fails what it has made by then: another one finds it there.
+func (c *Created) failed(err error) error {
+	if made := c.Made(); err != nil && made != "" {
+		return fmt.Errorf("%w; made by then, and left there: %s", err, made)
+	}
+	return err
 }
 
 // Init makes an empty repository at a location: in a folder, in one with its objects at an s3:// location, or in DynamoDB and S3
 // with what tables and buckets they need.
-func Init(ctx context.Context, location, objects string) (*Created, error) {
+func Init(ctx context.Context, location, objects string) (_ *Created, err error) {
+	if err := CheckFolder(location); err != nil {
+		return nil, err
+	}
 	if IsURL(location) {
 		if objects != "" {
 			return nil, fmt.Errorf("%q: %w: the bucket of a shared repository is a parameter: bucket=<bucket>", objects, ErrLocation)
@@ -71,23 +98,28 @@ func Init(ctx context.Context, location, objects string) (*Created, error) {
 	}
 	f := &format{}
 	c := &Created{}
+	defer func() { err = c.failed(err) }()
 	if objects != "" {
 		l, err := parseBucket(objects)
 		if err != nil {
 			return nil, err
 		}
-		if isRepository(location) { // before anything is made that only the repository would name
-			return nil, fmt.Errorf("%w in %s", ErrExists, location)
+		root, err := filepath.Abs(location)
+		if err != nil {
+			return nil, fmt.Errorf("create repository: %w", err)
 		}
-		bucket, err := makeBucket(ctx, l)
+		if isRepository(root) { // before anything is made that only the repository would name
+			return nil, fmt.Errorf("%w in %s", ErrExists, root)
+		}
+		bucket, err := c.makeBucket(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(location, 0o755); err != nil { // it is part of the claim which folder that is
+		if err := os.MkdirAll(root, 0o777); err != nil { // it is part of the claim which folder that is
 			return nil, fmt.Errorf("create repository: %w", err)
 		}
-		if f.ID, err = claimPlace(ctx, bucket, l, owner{Of: UserAtHost() + ":" + location, Folder: folderNumber(location)}); err != nil {
-			_ = os.Remove(location) // if it is empty
+		if f.ID, err = claimPlace(ctx, bucket, l, ownerOfFolder(root)); err != nil {
+			_ = os.Remove(root) // if it is empty
 			return nil, err
 		}
 		f.Objects, c.Objects, c.Advice = l, l.String(), bucketAdvice
@@ -111,7 +143,7 @@ var bucketAdvice = []string{
 }
 
 // initShared makes the table, the bucket and the repository as far as they are not there. It can be done again where it was cut off.
-func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
+func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) {
 	if l.objects.Bucket == "" {
 		return nil, badLocation(l.String(), "a new repository needs a bucket: %s", l.initCommand())
 	}
@@ -120,7 +152,7 @@ func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
 	// First, as a wrong name or region should not make a bucket.
-	f, err := readSharedFormat(ctx, cfg, l)
+	f, err := readSharedFormat(ctx, cfg, l, nil)
 	switch {
 	case err == nil:
 		return nil, fmt.Errorf("%w at %s, with its objects at %s", ErrExists, l, f.Objects)
@@ -131,12 +163,17 @@ func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
 	if place.Endpoint == "" {
 		place.Endpoint = l.endpoint // one server for both
 	}
-	bucket, err := makeBucket(ctx, &place)
+	c := &Created{Repository: l.String(), Objects: place.String()}
+	defer func() { err = c.failed(err) }()
+	bucket, err := c.makeBucket(ctx, &place)
 	if err != nil {
 		return nil, err
 	}
 	opts := dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket: bucket}}
 	table, err := dynamo.CreateTable(ctx, opts)
+	if table.Created {
+		c.Table = l.table
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
@@ -144,7 +181,7 @@ func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := claimPlace(ctx, bucket, &place, owner{Of: l.String(), Table: tableName(l.endpoint, table.ARN, cfg.Region)})
+	id, err := claimPlace(ctx, bucket, &place, owner{Of: l.String(), Table: tableName(l.endpoint, table.Identity, cfg.Region)})
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +196,8 @@ func initShared(ctx context.Context, l *sharedLocation) (*Created, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
-	return &Created{Repository: l.String(), Objects: place.String(), Advice: append(backupAdvice(l, place.Bucket, table.Recoverable), bucketAdvice...)}, nil
+	c.Advice = append(backupAdvice(l, place.Bucket, table.Recoverable), bucketAdvice...)
+	return c, nil
 }
 
 // backupAdvice says what it takes to set a repository back to a point in time, where the server can. What a table names as it was
@@ -178,7 +216,7 @@ func backupAdvice(l *sharedLocation, bucket string, recoverable *bool) []string 
 }
 
 // makeBucket makes the bucket if need be. It fills in the region where that is known from elsewhere: others need not live in it.
-func makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
+func (c *Created) makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
 	if l.Region == "" && l.Endpoint == "" {
 		cfg, err := awsConfig(ctx, "", "")
 		if err != nil {
@@ -187,8 +225,12 @@ func makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
 		l.Region = cfg.Region
 	}
 	bucket, err := (&Repo{}).bucket(ctx, l, nil)
+	created := false
 	if err == nil {
-		err = bucket.Create(ctx)
+		created, err = bucket.Create(ctx)
+	}
+	if created {
+		c.Bucket = l.Bucket
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", l, err)
@@ -199,10 +241,13 @@ func makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
 // blobs keep what is too large for DynamoDB in a bucket. Without one they only serve to read where it is.
 type blobs struct {
 	bucket *s3.Bucket
-	place  *place // asked before the first is deleted; nil while a repository is made
+	place  *place // asked before the first is put or deleted; nil while a repository is made
 }
 
 func (b blobs) PutBlob(ctx context.Context, name string, data []byte) error {
+	if err := b.place.writes(ctx); err != nil {
+		return err
+	}
 	return b.bucket.PutBlob(ctx, name, data)
 }
 
@@ -216,10 +261,8 @@ func (b blobs) OpenBlob(ctx context.Context, name string, offset int64) (io.Read
 
 // DeleteBlob deletes nothing that may be another's: a table that was restored under another name names the same blobs as the first.
 func (b blobs) DeleteBlob(ctx context.Context, name string) error {
-	if b.place != nil {
-		if err := b.place.ours(ctx); err != nil {
-			return err
-		}
+	if err := b.place.replaces(ctx); err != nil {
+		return err
 	}
 	return blobError(b.bucket.DeleteBlob(ctx, name))
 }

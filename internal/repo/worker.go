@@ -22,6 +22,9 @@ func (r *Repo) Queue() *queue.Queue { return r.queue }
 // Dispatcher returns what has workers make the executions of a run. It is to be closed.
 func (r *Repo) Dispatcher(o dispatch.Options) *dispatch.Dispatcher {
 	o.Host, o.By, o.Now = self().Host, r.user(), r.opts.Now
+	if r.stores.plain != nil {
+		o.Renew = r.stores.plain.renew
+	}
 	curator := executions.NewCurator(r.Executions, r.Records, r.opts.Now)
 	return dispatch.New(r.queue, curator, o)
 }

@@ -1,0 +1,59 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"e3/refstore"
+	"e3/refstore/lease"
+)
+
+// members are the leases by which the queue of a plain folder knows who is at work. Nothing else there depends on them: locks and claims are the
+// kernel's. So a run that stood still for longer than a lease goes on, as one without workers does, once it has renewed them. A worker
+// does not: it stops its commands and opens the repository anew.
+type members struct {
+	begin func() *lease.Leases
+
+	mu  sync.Mutex
+	now *lease.Leases
+}
+
+func newMembers(begin func() *lease.Leases) *members { return &members{begin: begin, now: begin()} }
+
+func (m *members) leases() *lease.Leases {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now
+}
+
+// Session implements queue.Members, as do those that follow.
+func (m *members) Session(ctx context.Context) (string, error) { return m.leases().Session(ctx) }
+
+func (m *members) Over(ctx context.Context, id string) (bool, time.Duration, error) {
+	return m.leases().Over(ctx, id)
+}
+
+func (m *members) Heard(ctx context.Context, id string) (refstore.Heard, error) {
+	return m.leases().Heard(ctx, id)
+}
+
+func (m *members) Lost() <-chan struct{} { return m.leases().Lost() }
+
+func (m *members) Confirm(ctx context.Context) error { return m.leases().Confirm(ctx) }
+
+// renew has the next call begin another session, if this one was lost. Who had something by it has to take it again.
+func (m *members) renew() {
+	m.mu.Lock()
+	lost := m.now
+	if !errors.Is(lost.Held(), refstore.ErrLost) { // somebody else has renewed it
+		m.mu.Unlock()
+		return
+	}
+	m.now = m.begin()
+	m.mu.Unlock()
+	_ = lost.Close() // it marks the old session dead; where it cannot, others find that out
+}
+
+func (m *members) Close() error { return m.leases().Close() }

@@ -1,0 +1,47 @@
+package repo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+)
+
+// Because says in a few words why a service did not answer: what the network said, without all that was tried.
+func Because(err error) string {
+	var number syscall.Errno
+	var name *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &number):
+		return number.Error()
+	case errors.As(err, &name):
+		return name.Err + ": " + name.Name
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection was broken off"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "no answer in time"
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text
+}
+
+// trying tells once that a service does not answer, while it is tried again.
+func trying(service, endpoint string, cfg aws.Config, warn func(error)) func(error) {
+	var once sync.Once
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		endpoint = u.Host
+	}
+	where := cmp.Or(endpoint, cfg.Region)
+	return func(err error) {
+		once.Do(func() { warn(fmt.Errorf("no answer from %s at %s: %s; trying again", service, where, Because(err))) })
+	}
+}
