@@ -138,6 +138,9 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if a.req.Started != nil {
 		a.req.Started(a.id)
 	}
+	if err := a.unset(); err != nil {
+		return runner.Result{}, err
+	}
 	a.box.logsUsed = true // until they are seen to be empty
 	res, err := a.x.runner.Run(ctx, spec)
 	if announceErr != nil {
@@ -273,9 +276,12 @@ type verdict struct {
 // judge decides what the end of the command means; outputs are taken only after exit 0.
 func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) verdict {
 	var start *runner.StartError
+	var unset *unsetError
 	switch {
 	case errors.As(runErr, &start):
 		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
+	case errors.As(runErr, &unset):
+		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
 	case a.req.Job != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
 		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
 	case runErr != nil && !res.Cancelled:

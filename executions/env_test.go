@@ -95,6 +95,72 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// Without a secret that it declares a command does not start: what it made would answer everybody who has the secret. What is passed
+// on is optional, a secret that is empty is set, and what is known needs none.
+func TestSecretNotSet(t *testing.T) {
+	l := newLab(t, func(o *executions.Options) { o.Worker = "me@host" })
+	mark := filepath.Join(t.TempDir(), "ran")
+	for _, test := range []struct {
+		name    string
+		policy  record.Policy
+		job     string
+		message string // "" of a success
+	}{
+		{"secret", record.Policy{Secrets: []string{"ABSENT"}}, "",
+			"secret ABSENT is not set in the environment of e3 (me@host): set it, or take it from the task's secrets"},
+		{"several", record.Policy{Secrets: []string{"ABSENT", "EMPTY", "GONE"}}, "",
+			"secrets ABSENT, GONE are not set in the environment of e3 (me@host): set them, or take them from the task's secrets"},
+		{"worker", record.Policy{Secrets: []string{"ABSENT"}}, "default/x",
+			"secret ABSENT is not set in the environment of the worker me@host: set it, or take it from the task's secrets"},
+		{"empty", record.Policy{Secrets: []string{"EMPTY"}}, "", ""},
+		{"passed", record.Policy{PassEnv: []string{"ABSENT"}}, "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l.env["EMPTY"] = ""
+			task := script("touch " + mark + "; echo x > out")
+			task.Version = test.name
+			req := l.request(task)
+			req.Policy, req.Job = &test.policy, test.job
+			started := 0
+			req.Started = func(string) { started++ }
+			for range 2 { // it is no hit
+				os.Remove(mark)
+				res, err := l.Make(t.Context(), req, newID(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if test.message == "" {
+					if res.State != record.Success {
+						t.Errorf("got %+v, want a success", res)
+					}
+					continue
+				}
+				if res.State != record.Error || res.Reason != executions.ReasonStart || res.Message != test.message {
+					t.Errorf("got %v %q: %q, want %v %q: %q", res.State, res.Reason, res.Message, record.Error, executions.ReasonStart, test.message)
+				}
+				if exists(mark) || !res.Output.IsZero() {
+					t.Errorf("the command ran: %+v", res)
+				}
+			}
+			if started != 2 {
+				t.Errorf("heard of %d starts, want 2", started)
+			}
+			a, err := l.Lookup(t.Context(), keyOf(req))
+			if err != nil || (a.Hit != nil) != (test.message == "") {
+				t.Errorf("the lookup found %+v, %v", a, err)
+			}
+		})
+	}
+	t.Run("hit", func(t *testing.T) {
+		req := l.request(script("echo hit > out"))
+		l.do(t, req)
+		req.Policy = &record.Policy{Secrets: []string{"ABSENT"}}
+		if res := l.do(t, req); !res.Cached || res.State != record.Success {
+			t.Errorf("got %+v, want the hit", res)
+		}
+	})
+}
+
 // A declaration takes the place of what every command gets: a name never comes twice, as
 // programs differ in which of two they believe.
 func TestEnvironmentOverrides(t *testing.T) {

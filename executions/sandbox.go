@@ -26,6 +26,7 @@ type sandbox struct {
 	root, work, home, tmp string
 	homeTime, tmpTime     time.Time // as they were made: any change shows
 	dirMode               FileMode  // of folders that are made for a command, with the umask
+	group                 FileMode  // ModeSetgid if what is made in the repository is of its group: so are the logs then
 	stdout, stderr        *os.File  // opened for appending
 	logsUsed              bool      // something was printed
 	logsTaken             bool      // the files were moved to the execution's record
@@ -83,7 +84,8 @@ func (p *sandboxes) release(box *sandbox) {
 	p.free = append(p.free, box)
 }
 
-// make makes the sandbox's own folder and finds out what the umask does.
+// make makes the sandbox's own folder and finds out what the umask does. Nobody but this user gets in: what leads to the repository is moved
+// out of it.
 func (b *sandbox) make() error {
 	if err := os.Mkdir(b.root, 0o755); err != nil {
 		return err
@@ -92,8 +94,17 @@ func (b *sandbox) make() error {
 	if err != nil {
 		return err
 	}
-	b.dirMode = info.Mode().Perm()
-	return os.Chmod(b.root, 0o700)
+	b.dirMode, b.group = info.Mode().Perm(), info.Mode()&fs.ModeSetgid
+	return os.Chmod(b.root, 0o700|b.group)
+}
+
+// folder makes a folder that a command finds, the same in every repository.
+func (b *sandbox) folder(path string) error {
+	err := os.Mkdir(path, 0o700)
+	if err == nil && b.group != 0 {
+		err = os.Chmod(path, 0o700)
+	}
+	return err
 }
 
 // renew makes whatever is missing or was touched since it was made.
@@ -102,7 +113,7 @@ func (b *sandbox) renew(fresh bool) error {
 		if err := atomicfile.RemoveAll(b.work); err != nil {
 			return err
 		}
-		if err := os.Mkdir(b.work, 0o700); err != nil {
+		if err := b.folder(b.work); err != nil {
 			return err
 		}
 		b.spare = map[string]bool{}
@@ -127,7 +138,7 @@ func (b *sandbox) renew(fresh bool) error {
 				return err
 			}
 		}
-		if err := os.Mkdir(d.path, 0o700); err != nil {
+		if err := b.folder(d.path); err != nil {
 			return err
 		}
 		info, err := os.Lstat(d.path)
@@ -147,7 +158,7 @@ func (b *sandbox) renew(fresh bool) error {
 			return err
 		}
 		var err error
-		if *f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND, 0o644); err != nil {
+		if *f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND, 0o666); err != nil {
 			return err
 		}
 	}

@@ -110,6 +110,43 @@ func (a *attempt) secrets() []string {
 	return values
 }
 
+// unsetError says which secrets of a task are not set, so that it does not start.
+type unsetError struct {
+	names []string
+	where string // whose environment it is
+}
+
+func (e *unsetError) Error() string {
+	one, verb, them := "secret", "is", "it"
+	if len(e.names) > 1 {
+		one, verb, them = "secrets", "are", "them"
+	}
+	return fmt.Sprintf("%s %s %s not set in the environment of %s: set %s, or take %s from the task's secrets",
+		one, strings.Join(e.names, ", "), verb, e.where, them, them)
+}
+
+// unset returns an *unsetError if the task declares a secret that this process does not have; one that is empty is set. A secret is no part
+// of the key: what a command makes without it would answer those who have it.
+func (a *attempt) unset() error {
+	if a.req.Policy == nil {
+		return nil
+	}
+	var names []string
+	for _, name := range a.req.Policy.Secrets {
+		if _, ok := a.x.opts.Getenv(name); !ok {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	where := fmt.Sprintf("e3 (%s)", a.x.opts.Worker)
+	if a.req.Job != "" {
+		where = "the worker " + a.x.opts.Worker
+	}
+	return &unsetError{names, where}
+}
+
 // stageInput puts one input in its place and returns what the command calls it by.
 func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore.Hash) (string, error) {
 	if in.Kind == record.KindValue {
