@@ -500,7 +500,7 @@ func TestLostWorkers(t *testing.T) {
 	}
 }
 
-// So many executions are out as may be, whatever they ask for.
+// So many executions of a kind are out as may be, whatever they ask for.
 func TestOutstanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("a", "b", "c", "d", "e", "f", "g")
@@ -518,4 +518,60 @@ func TestOutstanding(t *testing.T) {
 			t.Errorf("%d are out at a time, want 5", most)
 		}
 	})
+}
+
+// However many tasks wait for workers that there are not, those for others are out, and of each kind the best first.
+func TestOutstandingOfAnotherKind(t *testing.T) {
+	const unattended, others = 100, 10
+	for name, absent := range map[string]record.Policy{"queue": {Queue: "gpu"}, "label": {Labels: []string{"gpu"}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lines []string
+				for i := range unattended {
+					lines = append(lines, fmt.Sprint("u", i))
+				}
+				for i := range others {
+					lines = append(lines, fmt.Sprint("o", i))
+				}
+				pkg := flow(lines...)
+				for i := range unattended {
+					pkg.Tasks[i].Policy = absent
+					pkg.Tasks[i].Policy.Priority = int64(1 + i/10)
+				}
+				w := newWorld()
+				w.workers = true
+				w.behave = func(task string, _ int64) behaviour {
+					if strings.HasPrefix(task, "u") { // in an hour there is a worker
+						return behaviour{takes: time.Hour}
+					}
+					return behaviour{takes: time.Minute}
+				}
+				most := map[string]int{}
+				w.watch = func(live map[string]*record.Policy) {
+					now := map[string]int{}
+					for task := range live {
+						now[task[:1]]++
+						most[task[:1]] = max(most[task[:1]], now[task[:1]])
+					}
+				}
+				began := time.Now()
+				out := run(t.Context(), t, graph(t, pkg), w, func(o *dataflow.Options) { o.Outstanding = 2 })
+				if out.Summary.Completed != unattended+others {
+					t.Fatalf("%d have completed, want all", out.Summary.Completed)
+				}
+				for _, st := range w.ran {
+					var i int
+					switch _, err := fmt.Sscanf(st.task, "u%d", &i); {
+					case err != nil && st.end.Sub(began) > 10*time.Minute:
+						t.Errorf("%s ends after %v, behind those for which nobody is there", st.task, st.end.Sub(began))
+					case err == nil && st.start.Sub(began) > time.Duration(10-i/10)*5*(time.Hour+time.Minute):
+						t.Errorf("%s begins after %v, behind others of less priority", st.task, st.start.Sub(began))
+					}
+				}
+				if most["u"] != 2 || most["o"] != 2 {
+					t.Errorf("out at a time are %v, want 2 of each kind", most)
+				}
+			})
+		})
+	}
 }

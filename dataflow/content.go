@@ -9,9 +9,9 @@ import (
 	"e3/objectstore"
 )
 
-// A LackingError says that a task must run and cannot: an input of the package is known by its hash only. Its content
-// has stayed where the workspace was exported (design.md, "What goes"). It is the task's fault, not the store's:
-// what reads nothing of it goes on.
+// A LackingError says that a task must run and cannot: an input of the package that exports may leave out is known by its hash only. Its
+// content has stayed where the workspace was exported (design.md, "What goes"), or is gone: nothing on record tells which. It is the
+// task's fault, not the store's: what reads nothing of it goes on.
 type LackingError struct {
 	Workspace, Input string
 	Kind             record.LeafKind
@@ -22,7 +22,7 @@ func (e *LackingError) Error() string {
 	if e.Kind == record.LeafValue {
 		what = "<value>"
 	}
-	return fmt.Sprintf("the content of input %s is not here: it was exported without; set it with: e3 set <repo> %s.%s %s", e.Input, e.Workspace, e.Input, what)
+	return fmt.Sprintf("the content of input %s is not here: an export has left it out, or else it is gone, and e3 verify tells what else is; set it with: e3 set <repo> %s.%s %s", e.Input, e.Workspace, e.Input, what)
 }
 
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -21,6 +22,9 @@ type ready struct {
 	tasks []int32
 	// overtaken counts how many tasks have passed one that waits for room.
 	overtaken map[int32]int
+	// parked are tasks of which as many as may be are out at workers of their kind, by it. They are not among tasks, as there may be any
+	// number of them before one that others wait for.
+	parked map[kind]*ready
 }
 
 func (r *ready) Len() int { return len(r.tasks) }
@@ -50,9 +54,8 @@ func (r *ready) Pop() any {
 // push adds a task.
 func (r *ready) push(i int32) { heap.Push(r, i) }
 
-// lookahead is how many tasks may be passed over because they do not fit just now, and how
-// many may pass one that waits for cores or memory.
-const lookahead = 32
+// lookahead is how many tasks may be passed over because they do not fit just now.
+const lookahead = record.MostPassed
 
 // fit says whether a task may be launched now.
 type fit int
@@ -61,13 +64,24 @@ const (
 	fitsNow    fit = iota
 	noRoom         // cores or memory are taken: others that pass it keep it waiting
 	noResource     // a named resource is taken: others do it no harm
+	noWorker       // as many of its kind are out as may be
 )
 
+// kind is what tells which workers take a task: its queue, and the labels that it asks for.
+type kind struct{ queue, labels string }
+
+func kindOf(p *record.Policy) kind { return kind{p.Queue, strings.Join(p.Labels, ",")} }
+
 // pop removes the best task that fits. Tasks that do not fit keep their place; when
-// lookahead others have passed one for which there is no room, nothing passes it any more,
+// record.MostPassed others have passed one for which there is no room, nothing passes it any more,
 // so that a large task gets its turn.
 func (r *ready) pop(check func(int32) fit) (int32, bool) {
 	var passed, kept []int32
+	for _, p := range r.parked { // the best of each kind takes part again
+		if len(p.tasks) > 0 && check(p.tasks[0]) == fitsNow {
+			r.push(heap.Pop(p).(int32))
+		}
+	}
 	defer func() {
 		for _, i := range kept {
 			r.push(i)
@@ -82,15 +96,30 @@ func (r *ready) pop(check func(int32) fit) (int32, bool) {
 			}
 			delete(r.overtaken, i)
 			return i, true
+		case noWorker:
+			r.park(i)
+			continue
 		case noRoom:
 			passed = append(passed, i)
 		}
 		kept = append(kept, i)
-		if r.overtaken[i] >= lookahead {
+		if r.overtaken[i] >= record.MostPassed {
 			break
 		}
 	}
 	return 0, false
+}
+
+// park puts a task aside until another one of its kind comes back.
+func (r *ready) park(i int32) {
+	k := kindOf(&r.g.Package.Tasks[i].Policy)
+	if r.parked == nil {
+		r.parked = map[kind]*ready{}
+	}
+	if r.parked[k] == nil {
+		r.parked[k] = &ready{g: r.g, rank: r.rank}
+	}
+	r.parked[k].push(i)
 }
 
 // estimates returns for each task how long it is expected to take, and whether that is from history. A task
@@ -144,7 +173,8 @@ type budget struct {
 	named    map[string]float64
 	capacity map[string]float64
 
-	most, out int // how many tasks may be out, where they run elsewhere and nothing else is asked; and are
+	most int          // how many tasks of a kind may be out, where they run elsewhere and nothing else is asked; 0: they run here
+	out  map[kind]int // are
 }
 
 type limits struct {
@@ -155,7 +185,7 @@ type limits struct {
 // newBudget sets the limits. A named resource without a stated capacity has that of the
 // greatest single demand: such tasks run one at a time, and none is stuck.
 func newBudget(g *Graph, opts *Options) *budget {
-	b := &budget{limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, most: opts.Outstanding, named: map[string]float64{}, capacity: map[string]float64{}}
+	b := &budget{limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, most: opts.Outstanding, out: map[kind]int{}, named: map[string]float64{}, capacity: map[string]float64{}}
 	for i := range g.Package.Tasks {
 		for _, a := range g.Package.Tasks[i].Policy.Resources {
 			c, stated := opts.Capacities[a.Name]
@@ -183,6 +213,9 @@ func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
 
 func (b *budget) fits(p *record.Policy) fit {
 	if b.most > 0 {
+		if b.out[kindOf(p)] >= b.most {
+			return noWorker
+		}
 		return fitsNow
 	}
 	cpu, memory := b.demand(p)
@@ -199,14 +232,14 @@ func (b *budget) fits(p *record.Policy) fit {
 
 // full tells whether there is no core left for any task: no need to look for one that fits.
 func (b *budget) full() bool {
-	if b.most > 0 {
-		return b.out >= b.most
-	}
-	return b.cpu+1e-9 >= 2*b.limits.cpu
+	return b.most == 0 && b.cpu+1e-9 >= 2*b.limits.cpu
 }
 
 func (b *budget) claim(p *record.Policy, sign float64) {
-	b.out += int(sign)
+	if b.most > 0 {
+		b.out[kindOf(p)] += int(sign)
+		return
+	}
 	cpu, memory := b.demand(p)
 	b.cpu += sign * cpu
 	b.memory += int64(sign) * memory

@@ -64,7 +64,7 @@ type Options struct {
 	// claims anything of what commands share. 0: a task is looked up when it is launched.
 	Lookups int
 
-	// Outstanding is how many executions may be out at a time where the executor has them made elsewhere: what commands take there is not this
+	// Outstanding is how many executions may be out at a time, of each queue and set of labels, where the executor has them made elsewhere: what commands take there is not this
 	// process's to share out, so its own limits are not asked. 0: they are made here.
 	Outstanding int
 	// Blocks is where tasks that wait for approval are put on record. nil: nobody can be asked, and such a task fails.

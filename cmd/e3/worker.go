@@ -35,7 +35,7 @@ func newWorker(a *app) *cobra.Command {
 		Short: "Execute the tasks of runs that ask for workers",
 		Long: `Execute what "e3 start --workers" wants executed, on this machine or another, until told to stop. A worker needs the
 repository, the programs that tasks call, and the variables that they are passed (pass_env, secrets): these are its own, not those of
-who starts the run. It runs whatever anybody with write access to the repository asks for.
+who starts the run, and a task fails whose secret is not among them. It runs whatever anybody with write access to the repository asks for.
 
 Ctrl-C, or TERM, ends it when what it runs has ended; a second one stops that too, and another worker does it again. A
 worker that is killed is missed: one that begins on the same machine within a lease goes on with its commands, otherwise they are
@@ -126,6 +126,9 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 	drain, stop, end := heedSignals(ctx, o.Job != "")
 	defer end()
 	ctx = stop
+	if o.Job != "" {
+		drain = nil // the first signal stops it, and that is how it is to end
+	}
 	o.Metrics = worker.NewMetrics()
 	if flags.metrics != "" {
 		s, err := worker.ServeMetrics(ctx, o.Metrics, flags.metrics)
@@ -138,14 +141,21 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 	r := &reporter{a: a}
 	o.Report, o.Renew = r.event, renewSession
 	began, again := a.now(), false
+	said, at := "", time.Time{} // why it could not work, and when that was last said
 	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		select {
+		case <-drain:
+			r.event(worker.Event{Type: worker.Draining, Time: a.now()})
+			return nil
+		default:
+		}
 		if flags.duration > 0 {
 			if o.For = flags.duration - a.now().Sub(began); o.For <= 0 {
 				return nil
 			}
 		}
 		err := a.workOnce(ctx, drain, location, o, flags.lease, func() {
-			again, pause = true, time.Second
+			again, pause, said = true, time.Second, ""
 			r.ready(&o)
 		})
 		switch {
@@ -153,6 +163,8 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 			return nil
 		case errors.Is(err, worker.ErrRenew):
 			continue
+		case o.Job != "" && errors.Is(err, queue.ErrMalformed):
+			return err
 		case errors.Is(err, worker.ErrStopped):
 			return errInterrupted
 		case ctx.Err() != nil:
@@ -161,7 +173,10 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 			return err
 		}
 		r.is = false
-		a.workerSays(workerJSON{Type: "worker.lost", Message: err.Error()}, printable(err.Error(), false)+"; trying again")
+		if text := err.Error(); text != said || a.now().Sub(at) >= saysAgain {
+			said, at = text, a.now()
+			a.workerSays(workerJSON{Type: "worker.lost", Message: text}, printable(text, false)+"; trying again")
+		}
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
@@ -279,6 +294,9 @@ func (a *app) workerSays(doc workerJSON, text string) {
 // renewSession is after how long a worker that has nothing to do begins a new session.
 const renewSession = time.Hour
 
+// saysAgain is how often a worker says that it still cannot work, for the same reason.
+const saysAgain = time.Minute
+
 // reporter tells what a worker does.
 type reporter struct {
 	a  *app
@@ -374,6 +392,8 @@ func endedText(e *worker.Event) string {
 		return "succeeded in " + elapsed(res.Duration)
 	case e.Cancelled:
 		return "cancelled"
+	case e.Suspended():
+		return "suspended itself after " + elapsed(res.Duration) + "; waits for approval"
 	case res.Message != "":
 		return "failed: " + printable(res.Message, false)
 	}

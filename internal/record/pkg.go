@@ -94,6 +94,9 @@ type Policy struct {
 	OutputKinds []EnvVar      // entry name → metrics, plot or report
 }
 
+// MostPassed is how many tasks that come after it may pass one that waits for cores or memory, in a run of its own and on each worker.
+const MostPassed = 32
+
 // Escalation is how a demand grows from one attempt to the next.
 type Escalation struct {
 	Factor float64 // of the demand before; 0: it stays

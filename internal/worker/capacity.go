@@ -39,10 +39,18 @@ func (c *capacity) cpu(p *record.Policy) float64 {
 	return math.Min(p.CPU, c.cores)
 }
 
-// fits tells whether there is room for a job now.
-func (c *capacity) fits(p *record.Policy) bool {
-	if c.usedCores+c.cpu(p) > c.cores+slack || c.memory > 0 && c.usedMemory+p.Memory > c.memory {
-		return false
+// fit says whether a job can be taken now.
+type fit int
+
+const (
+	fitsNow    fit = iota
+	noRoom         // cores or memory are taken: whatever else is taken keeps it waiting
+	noResource     // a named resource is taken, or it asks for more than there is of something: others do it no harm
+)
+
+func (c *capacity) check(p *record.Policy) fit {
+	if c.memory > 0 && p.Memory > c.memory {
+		return noResource
 	}
 	for _, a := range p.Resources {
 		have, stated := c.named[a.Name]
@@ -50,10 +58,13 @@ func (c *capacity) fits(p *record.Policy) bool {
 			have = math.Max(a.Value, c.most[a.Name])
 		}
 		if c.usedNamed[a.Name]+a.Value > have+slack {
-			return false
+			return noResource
 		}
 	}
-	return true
+	if c.usedCores+c.cpu(p) > c.cores+slack || c.memory > 0 && c.usedMemory+p.Memory > c.memory {
+		return noRoom
+	}
+	return fitsNow
 }
 
 // full tells whether there is no room for any job.

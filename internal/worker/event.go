@@ -34,6 +34,11 @@ type Event struct {
 	Running   int       // of Draining: jobs that are waited for
 }
 
+// Suspended tells whether the command of a job has suspended itself: the job has failed, and its run waits for a person.
+func (e *Event) Suspended() bool {
+	return e.Type == JobEnded && e.Result.Reason == executions.ReasonSuspended
+}
+
 // Succeeded tells whether a job has ended well.
 func (e *Event) Succeeded() bool { return e.Type == JobEnded && e.Result.State == record.Success }
 

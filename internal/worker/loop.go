@@ -25,8 +25,9 @@ type loop struct {
 	drain <-chan struct{}
 
 	draining bool
-	finished bool // the job that the worker is for is settled
-	old      bool // the session is
+	finished bool  // the job that the worker is for is settled
+	refused  error // or is none that this version of e3 could settle
+	old      bool  // the session is
 	began    time.Time
 	busy     time.Time // when there was last something to do
 }
@@ -53,7 +54,7 @@ func (l *loop) run() error {
 		_ = look(ctx, w.o.Queues, func(err error) { l.complain(ctx, err) }) // it ends with ctx or the lease
 	})
 	beside.Go(func() { l.sweep(ctx) })
-	if w.o.Job == "" {
+	if w.o.Job == "" && l.mayClaim() {
 		l.takeOver(nil) // what a worker of this host has left goes on before it is missed
 	}
 	stopped := l.jobs.Done()
@@ -83,7 +84,7 @@ func (l *loop) run() error {
 func (l *loop) cause() error {
 	switch {
 	case l.finished:
-		return nil
+		return l.refused
 	case l.jobs.Err() != nil:
 		return context.Cause(l.jobs)
 	case l.old:
@@ -106,11 +107,30 @@ func (l *loop) over() bool {
 		return true
 	}
 	now := w.o.Now()
-	if w.o.For > 0 && now.Sub(l.began) >= w.o.For || w.o.Idle > 0 && now.Sub(l.busy) >= w.o.Idle {
+	if w.o.For > 0 && now.Sub(l.began) >= w.o.For || w.o.Idle > 0 && now.Sub(l.busy) >= w.o.Idle && !l.awaited() {
 		l.draining = true
 	}
 	l.old = !l.draining && w.o.Renew > 0 && w.o.Idle == 0 && now.Sub(l.began) >= w.o.Renew
 	return l.draining || l.old
+}
+
+// awaited tells whether somebody may have been lost in whose place this worker would be wanted. Then it is not idle yet.
+func (l *loop) awaited() bool {
+	w := l.w
+	for _, name := range w.o.Queues {
+		works, err := w.s.Queue.AtWork(l.held, name)
+		if err != nil { // it cannot work either
+			l.complain(l.held, err)
+			continue
+		}
+		for i := range works {
+			if j := &works[i].Job; (works[i].Over || works[i].Pending > 0) && w.has(j.Labels) && w.room.check(&j.Policy) != noResource {
+				l.busy = w.o.Now()
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (l *loop) stopClaiming() {
@@ -139,6 +159,12 @@ func (l *loop) pause() time.Duration {
 // mayClaim tells whether there is room, and no reason to leave jobs to others.
 func (l *loop) mayClaim() bool {
 	w := l.w
+	select {
+	case <-l.drain:
+		l.drain = nil
+		l.stopClaiming()
+	default:
+	}
 	if l.draining || l.finished || l.jobs.Err() != nil || w.paused.After(w.o.Now()) {
 		return false
 	}
@@ -165,15 +191,19 @@ func (l *loop) claim() {
 			l.glance()
 			return
 		}
+		if err := l.takeTurn(); err != nil {
+			l.fault(err)
+			return
+		}
 		left := orphans{}
-		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool {
-			return !l.isLeft(j, left) && w.has(j.Labels) && w.room.fits(&j.Policy)
-		}))
+		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool { return !l.isLeft(j, left) && l.takes(j) }))
 		if err != nil {
 			l.fault(err)
 			return
 		}
 		if lease != nil {
+			job := lease.Job()
+			w.turn.took(&job)
 			l.begin(lease, nil)
 		}
 		if len(left) > 0 {
@@ -235,13 +265,13 @@ func (l *loop) glance() {
 func (l *loop) claimOne() {
 	w := l.w
 	name, id := w.o.Queues[0], w.o.Job
-	if !l.mayClaim() || w.running[name+"/"+id] != nil {
+	if !l.mayClaim() || w.worksOn(name, id) {
 		return
 	}
 	job, err := w.s.Queue.Job(l.held, name, id)
 	switch {
-	case errors.Is(err, queue.ErrNotFound), err == nil && job.Status.Terminal():
-		l.finished = true
+	case isOver(err), err == nil && job.Status.Terminal():
+		l.settled(err)
 		return
 	case err != nil:
 		l.fault(err)
@@ -252,13 +282,13 @@ func (l *loop) claimOne() {
 		lease, err := w.s.Queue.Only(l.held, name, id, l.want(func(j *queue.Job) bool { return !l.isLeft(j, left) }))
 		switch {
 		case isOver(err):
-			l.finished = true
+			l.settled(err)
 		case err != nil:
 			l.fault(err)
 		case lease != nil:
 			l.begin(lease, nil)
 		case len(left) > 0:
-			if l.takeOver(left); w.running[name+"/"+id] == nil {
+			if l.takeOver(left); !w.worksOn(name, id) {
 				continue
 			}
 		}
@@ -266,10 +296,18 @@ func (l *loop) claimOne() {
 	}
 }
 
-// isOver tells whether an error says that a job has finished, or is gone.
+// settled ends a worker for one job. One that this version of e3 cannot read stays so: whoever has started the worker is told, who may have a newer one.
+func (l *loop) settled(err error) {
+	l.finished = true
+	if errors.Is(err, queue.ErrMalformed) {
+		l.refused = fmt.Errorf("%w; is e3 older here than where the run was started?", err)
+	}
+}
+
+// isOver tells whether an error says that a job has finished, is gone, or is none that this version of e3 understands.
 func isOver(err error) bool {
 	var moved *queue.TransitionError
-	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound)
+	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrMalformed)
 }
 
 func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
@@ -347,7 +385,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 		job, err = w.s.Queue.Job(l.held, name, id)
 	}
 	switch {
-	case isOver(err), errors.Is(err, queue.ErrMalformed):
+	case isOver(err):
 		return nobodys, nil
 	case err != nil:
 		return undecided, err
@@ -370,7 +408,7 @@ func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
 	w := l.w
 	h := &holding{lease: lease, job: lease.Job()}
 	w.room.take(&h.job.Policy)
-	w.running[h.job.Queue+"/"+h.job.ID] = h
+	w.running[h] = true
 	w.metrics.running.Store(int64(len(w.running)))
 	go func() {
 		w.work(l, h, o)
@@ -381,7 +419,7 @@ func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
 // ended takes a job off the worker.
 func (l *loop) ended(h *holding) {
 	w := l.w
-	delete(w.running, h.job.Queue+"/"+h.job.ID)
+	delete(w.running, h)
 	w.room.give(&h.job.Policy)
 	w.metrics.running.Store(int64(len(w.running)))
 	l.busy = w.o.Now()

@@ -25,6 +25,7 @@ type Metrics struct {
 	wait      *metrics.Summary
 	attempts  *metrics.Counter
 	succeeded *metrics.Counter
+	suspended *metrics.Counter // commands that wait for a person: no failure
 	losses    *metrics.Counter
 	adoptions *metrics.Counter
 	depth     atomic.Pointer[func(context.Context) (map[string]int, error)]
@@ -37,6 +38,7 @@ func NewMetrics() *Metrics {
 	m.wait = m.set.NewSummary("e3_job_wait_seconds")
 	m.attempts = m.set.NewCounter("e3_attempts_total")
 	m.succeeded = m.set.NewCounter("e3_jobs_succeeded_total")
+	m.suspended = m.set.NewCounter("e3_jobs_suspended_total")
 	m.losses = m.set.NewCounter("e3_lease_losses_total")
 	m.adoptions = m.set.NewCounter("e3_adoptions_total")
 	return m
@@ -64,6 +66,9 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
+// depthPatience is how long an answer waits for the store: less than whoever asks, who would do without all the rest.
+const depthPatience = 2 * time.Second
+
 // A MetricsServer serves /metrics and /healthz.
 type MetricsServer struct {
 	Addr   string // where it listens
@@ -86,7 +91,7 @@ func ServeMetrics(ctx context.Context, m *Metrics, addr string) (*MetricsServer,
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), depthPatience)
 		defer cancel()
 		var text strings.Builder
 		if err := m.Write(ctx, &text); err != nil {

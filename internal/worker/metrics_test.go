@@ -35,9 +35,11 @@ func TestMetrics(t *testing.T) {
 	defer s.Close()
 	w := r.work(0, worker.Options{Metrics: m})
 	good, bad := r.enqueue(`touch "$out"`, nil), r.enqueue(`exit 2`, nil)
+	asks := r.enqueue(`exit 75`, func(j *queue.Job) { j.Policy.Suspend = 75 })
 	other := r.enqueue(`true`, func(j *queue.Job) { j.Policy.Labels = []string{"none"} })
 	r.ended(good)
 	r.ended(bad)
+	r.ended(asks)
 	close(w.drain)
 	if err := w.end(); err != nil {
 		t.Fatal(err)
@@ -47,18 +49,21 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("code %d: %s", code, text)
 	}
 	for _, line := range []string{
-		`e3_queue_depth{queue="` + other.Queue + `"} 1`, "e3_queue_running 0", "e3_attempts_total 2", "e3_jobs_succeeded_total 1",
-		`e3_jobs_failed_total{reason="exit"} 1`, "e3_lease_losses_total 0", "e3_adoptions_total 0", "e3_job_wait_seconds_count 2",
+		`e3_queue_depth{queue="` + other.Queue + `"} 1`, "e3_queue_running 0", "e3_attempts_total 3", "e3_jobs_suspended_total 1", "e3_jobs_succeeded_total 1",
+		`e3_jobs_failed_total{reason="exit"} 1`, "e3_lease_losses_total 0", "e3_adoptions_total 0", "e3_job_wait_seconds_count 3",
 	} {
 		if !strings.Contains("\n"+text, "\n"+line+"\n") {
 			t.Errorf("there is no line %q in\n%s", line, text)
 		}
 	}
+	if strings.Contains(text, `reason="suspended"`) {
+		t.Errorf("a command that waits for a person is counted as a failure:\n%s", text)
+	}
 	// What the worker has counted is told also where the store does not answer.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var counted strings.Builder
-	if err := m.Write(ctx, &counted); err != nil || strings.Contains(counted.String(), "e3_queue_depth") || !strings.Contains(counted.String(), "e3_attempts_total 2\n") {
+	if err := m.Write(ctx, &counted); err != nil || strings.Contains(counted.String(), "e3_queue_depth") || !strings.Contains(counted.String(), "e3_attempts_total 3\n") {
 		t.Errorf("without a store: got %v\n%s", err, counted.String())
 	}
 	if code, text := get(t, "http://"+s.Addr+"/healthz"); code != http.StatusOK || text != "ok\n" {

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -43,5 +44,40 @@ func TestOneJobIsCancelled(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d holders are left, want the one that nobody looked after", n)
+	}
+}
+
+// A worker for one job whose record it cannot read, as the run's e3 is newer, ends and says so: it would wait for ever.
+func TestOneJobIsNotUnderstood(t *testing.T) {
+	for name, spoilt := range map[string]bool{"before": true, "while it waits": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			j := r.enqueue("echo > $out", nil)
+			spoil := func() {
+				rec, err := r.Records.Get(t.Context(), refstore.Key{Partition: "QUEUE/default/jobs", Sort: j.ID})
+				r.must(err)
+				rec.Value = append([]byte(`{"ofTomorrow":1,`), rec.Value[1:]...)
+				_, err = r.Records.Put(t.Context(), rec)
+				r.must(err)
+			}
+			if spoilt {
+				spoil()
+			} else { // somebody else has the job
+				l, err := r.open(repo.Options{}).Queue().Only(t.Context(), j.Queue, j.ID, queue.Want{Worker: "other", NewExecution: executions.NewID})
+				if err != nil || l == nil {
+					t.Fatalf("claim: got %v, %v", l, err)
+				}
+			}
+			w := r.work(0, worker.Options{Job: j.ID})
+			if !spoilt {
+				spoil()
+			}
+			if err := w.end(); !errors.Is(err, queue.ErrMalformed) {
+				t.Errorf("it ended with %v, want ErrMalformed", err)
+			}
+			if n := w.count(worker.Fault, ""); n > 0 {
+				t.Errorf("%d faults, want none", n)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 		w.report(Event{Type: JobAdopted, Job: h.job, Message: h.before()})
 	} else {
 		w.metrics.attempts.Inc()
-		w.metrics.wait.Update(max(h.job.Claimed.Sub(later(h.job.Created, h.job.AvailableAt)).Seconds(), 0))
+		w.metrics.wait.Update(max(h.job.Claimed.Sub(h.lease.WaitingSince()).Seconds(), 0))
 		w.report(Event{Type: JobBegun, Job: h.job})
 	}
 	begun := w.noteStart(l.held, h)
@@ -72,13 +73,6 @@ func (h *holding) before() string {
 		return h.job.Maker
 	}
 	return "its worker"
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // stoppedTogether is how long a worker that is told to end may take to hear of it.
@@ -264,14 +258,13 @@ func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res ex
 		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
 		return
 	}
-	if o.State == queue.Succeeded {
+	switch {
+	case o.State == queue.Succeeded:
 		w.metrics.succeeded.Inc()
-	} else {
-		reason := o.Reason
-		if reason == "" {
-			reason = "exit"
-		}
-		w.metrics.failed(reason)
+	case o.Reason == queue.ReasonSuspended:
+		w.metrics.suspended.Inc()
+	default:
+		w.metrics.failed(cmp.Or(o.Reason, "exit"))
 	}
 	w.report(Event{Type: JobEnded, Job: h.job, Result: res, Cancelled: o.State == queue.Cancelled})
 }

@@ -64,7 +64,7 @@ type Options struct {
 	// of this host.
 	Patience time.Duration
 	For      time.Duration // after which nothing is claimed any more; 0: for ever
-	Idle     time.Duration // the worker ends when it had nothing to do for so long; 0: it waits
+	Idle     time.Duration // the worker ends when it had nothing to do for so long, and nobody may have been lost whose job it could take; 0: it waits
 	// Job is the one that the worker is for, in the first of Queues: it ends once that is settled, by whomever. What the job asks for is
 	// taken as there.
 	Job string
@@ -92,15 +92,16 @@ type Worker struct {
 	labels  map[string]bool
 	metrics *Metrics
 
-	room    *capacity           // of the loop
-	running map[string]*holding // jobs by reference; of the loop
-	orphans []*runner.Orphan    // were taken over, and their jobs are to be claimed; of the loop
-	sought  map[string]bool     // orphaned jobs that were begun here, and whose commands were looked for here; of the loop
-	looked  time.Time           // when that was last done; of the loop
-	beside  bool                // another worker of this host goes on with commands of dead ones; of the loop
-	glanced time.Time           // when there was last a look at what is orphaned while there was no room; of the loop
-	faults  int                 // of this machine or the stores, one after the other; of the loop
-	paused  time.Time           // until when nothing is claimed because of faults; of the loop
+	room    *capacity         // of the loop
+	turn    turn              // of the loop
+	running map[*holding]bool // of the loop
+	orphans []*runner.Orphan  // were taken over, and their jobs are to be claimed; of the loop
+	sought  map[string]bool   // orphaned jobs that were begun here, and whose commands were looked for here; of the loop
+	looked  time.Time         // when that was last done; of the loop
+	beside  bool              // another worker of this host goes on with commands of dead ones; of the loop
+	glanced time.Time         // when there was last a look at what is orphaned while there was no room; of the loop
+	faults  int               // of this machine or the stores, one after the other; of the loop
+	paused  time.Time         // until when nothing is claimed because of faults; of the loop
 	done    chan *holding
 	reports sync.Mutex
 }
@@ -118,7 +119,7 @@ type holding struct {
 func New(s Stores, o Options) *Worker {
 	w := &Worker{
 		s: s, o: o, labels: map[string]bool{}, metrics: o.Metrics, room: newCapacity(&o),
-		running: map[string]*holding{}, sought: map[string]bool{}, done: make(chan *holding),
+		running: map[*holding]bool{}, sought: map[string]bool{}, done: make(chan *holding),
 	}
 	for _, l := range o.Labels {
 		w.labels[l] = true
@@ -190,6 +191,16 @@ func (w *Worker) lost() error {
 		return fmt.Errorf("%w: %w", refstore.ErrLost, err)
 	}
 	return err
+}
+
+// worksOn tells whether a job is held. It may be so twice for a moment: one that was given back can be claimed again before the loop hears of that.
+func (w *Worker) worksOn(name, id string) bool {
+	for h := range w.running {
+		if h.job.Queue == name && h.job.ID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // has tells whether the worker has all labels that a job asks for.

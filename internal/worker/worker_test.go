@@ -411,6 +411,25 @@ func TestOneJob(t *testing.T) {
 	}
 }
 
+// A worker that is told to end before it begins takes nothing.
+func TestDrainedBeforeItBegins(t *testing.T) {
+	r := newRig(t)
+	j := r.enqueue("echo > $out", nil)
+	w := &working{rig: r, drain: make(chan struct{})}
+	close(w.drain)
+	made, err := r.open(repo.Options{}).Worker(repo.WorkerOptions{Options: worker.Options{
+		Queues: []string{queue.DefaultQueue}, Concurrency: 4, Report: func(e worker.Event) { w.events = append(w.events, e) },
+	}})
+	r.must(err)
+	r.must(made.Run(t.Context(), w.drain))
+	if now, err := r.Queue().Job(t.Context(), j.Queue, j.ID); err != nil || now.Status != queue.Queued || now.Attempts > 0 {
+		t.Errorf("the job is %s after %d attempts, %v; want it left alone", now.Status, now.Attempts, err)
+	}
+	if w.count(worker.Draining, "") != 1 || len(w.events) != 1 {
+		t.Errorf("events: %+v, want that it ends", w.events)
+	}
+}
+
 // A session that is old is given up when there is nothing to do: it protects all that was stored since it began.
 func TestRenew(t *testing.T) {
 	r := newRig(t)
