@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/record"
 	"e3/refstore"
@@ -163,6 +164,7 @@ type CancelOptions struct {
 	// OnWait is told once, after Patience, who holds the workspace still. nil: nobody wants to know.
 	OnWait   func(*BusyError)
 	Patience time.Duration
+	Curator  *executions.Curator // closes a run whose process is gone; nil: that is left to the next start
 }
 
 // CancelStatus is what came of a request.
@@ -185,6 +187,9 @@ type Cancelled struct {
 	RunID  string // "" where the run had no id yet, or there is none
 	By     string // who it was cancelled by: an earlier request, or a signal (""), may have come first
 	Reason string
+	Closed bool // the run was interrupted, and is closed
+	// Withdrawn is how many tasks dead runs of an idle workspace had queued for workers, and nobody had begun.
+	Withdrawn int
 }
 
 // UnresponsiveError says that a run was asked to stop and has not.
@@ -199,17 +204,27 @@ func (e *UnresponsiveError) Error() string {
 
 // Cancel asks whoever runs a workspace to stop, and waits for that. A workspace that nobody runs is a result, not an error;
 // one that is held for something else is a BusyError. Several may cancel at a time: the first request is the one
-// that counts. Where ctx ends, or the timeout, the request stands.
+// that counts. Where ctx ends, or the timeout, the request stands. What dead runs have queued for workers, and nobody has begun, is withdrawn.
 func (w *Workspaces) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cancelled, error) {
 	if _, err := w.State(ctx, ws); err != nil {
 		return nil, err
 	}
-	holder, err := w.holder(ctx, ws)
-	if err != nil {
-		return nil, err
-	}
-	if holder == nil {
-		return &Cancelled{Status: CancelIdle}, nil
+	var holder *record.LockState
+	for {
+		var err error
+		if holder, err = w.holder(ctx, ws); err != nil {
+			return nil, err
+		}
+		if holder != nil {
+			break
+		}
+		n, err := w.withdrawIdle(ctx, ws)
+		if err == nil {
+			return &Cancelled{Status: CancelIdle, Withdrawn: n}, nil
+		}
+		if !errors.Is(err, errBegun) {
+			return nil, err
+		}
 	}
 	if holder.Operation != record.Dataflow {
 		return nil, busyAs(ws, holder)
@@ -225,6 +240,20 @@ func (w *Workspaces) Cancel(ctx context.Context, ws string, o CancelOptions) (*C
 		return nil, err
 	}
 	return c.outcome(ctx)
+}
+
+// errBegun says that somebody holds a workspace now which nobody held.
+var errBegun = errors.New("the workspace is held now")
+
+// withdrawIdle withdraws what dead runs have queued of a workspace that nobody holds: what was listed before nobody did is a dead run's. errBegun.
+func (w *Workspaces) withdrawIdle(ctx context.Context, ws string) (int, error) {
+	return w.withdrawLeft(ctx, ws, "", func(ctx context.Context) error {
+		_, held, err := w.Locks.Holder(ctx, lockName(ws))
+		if err == nil && held {
+			err = errBegun
+		}
+		return err
+	})
 }
 
 // holder returns what the holder of the workspace's lock says of itself, nil if there is none.
@@ -323,7 +352,7 @@ func (c *canceller) wait(ctx context.Context) error {
 	// then found interrupted. Whoever takes over from it ends the wait as well.
 	first, most := refstore.Pace(c.w.Locks)
 	for nap := max(first, 2*time.Millisecond); ; nap = min(2*nap, max(most, 100*time.Millisecond)) {
-		text, held, err := c.w.Locks.Holder(ctx, lockName(c.ws))
+		text, heard, held, err := refstore.HeldBy(ctx, c.w.Locks, lockName(c.ws))
 		if err != nil {
 			return err
 		}
@@ -345,7 +374,9 @@ func (c *canceller) wait(ctx context.Context) error {
 		}
 		if !told && waited >= c.o.Patience {
 			told = true
-			c.o.OnWait(busyAs(c.ws, c.holder))
+			busy := busyAs(c.ws, c.holder)
+			busy.Heard = heard
+			c.o.OnWait(busy)
 		}
 		if err := pause(ctx, nap); err != nil {
 			return err
@@ -374,6 +405,12 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	switch {
 	case end == nil:
 		res.Status = CancelInterrupted
+		if c.o.Curator != nil {
+			res.Closed, err = c.bury(ctx)
+		}
+		return res, err
+	case end.Data != nil && end.Data.Reason == crashed: // somebody was faster
+		res.Status, res.Closed = CancelInterrupted, true
 	case end.Type == events.RunCompleted:
 		res.Status = CancelCompleted
 	case end.Type == events.RunFailed:
@@ -385,6 +422,25 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 		}
 	}
 	return res, nil
+}
+
+// bury closes the run, whose process is gone, as the next start would. Where somebody else has taken the workspace it returns false: who
+// runs it closes what he finds.
+func (c *canceller) bury(ctx context.Context) (closed bool, err error) {
+	ctx, lock, err := c.w.lockExisting(ctx, c.ws, record.Dataflow)
+	var busy *BusyError
+	if errors.As(err, &busy) || errors.Is(err, ErrNotFound) { // or has removed it
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Unlock()
+	s, err := lock.read(ctx)
+	if err == nil {
+		_, _, err = c.w.closeDead(ctx, lock, s.CurrentRunID, c.o.Curator)
+	}
+	return err == nil, lock.explain(ctx, err)
 }
 
 // find looks for the run of a hold that is over among the logs: it is the first that began in it.

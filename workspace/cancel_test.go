@@ -400,6 +400,61 @@ func TestCancelWhileWaitingForAnother(t *testing.T) {
 	})
 }
 
+// What dead runs have queued for workers is withdrawn by whoever finds that they are dead, and asks anew once it is known what there is: a run that has begun
+// meanwhile is not dead, and is the one to be cancelled.
+func TestWithdrawn(t *testing.T) {
+	onStage(t, slow, func(t *testing.T, st *stage) {
+		var run *started
+		var calls []string
+		ws := func(a *actor, meanwhile func()) *workspace.Workspaces {
+			a.ws.Withdraw = func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
+				if run != "" {
+					run = "its run"
+				}
+				calls = append(calls, ws+" "+run)
+				meanwhile()
+				if dead != nil {
+					if err := dead(ctx); err != nil {
+						return 0, err
+					}
+				}
+				return 6, nil
+			}
+			return a.ws
+		}
+		nothing := func() {}
+		if c, err := ws(st.process(), nothing).Cancel(t.Context(), "w0", workspace.CancelOptions{}); err != nil || c.Status != workspace.CancelIdle || c.Withdrawn != 6 {
+			t.Errorf("an idle workspace: %+v, %v", c, err)
+		}
+		c, err := ws(st.process(), func() {
+			run = st.begin("w0", nil)
+			time.Sleep(time.Second)
+		}).Cancel(t.Context(), "w0", workspace.CancelOptions{By: "me"})
+		if err != nil || c.Status != workspace.CancelDone || c.Withdrawn != 0 {
+			t.Errorf("one that is begun meanwhile: %+v, %v", c, err)
+		}
+		if got := run.state(); got != "cancelled" {
+			t.Errorf("the run that has begun meanwhile is %s", got)
+		}
+
+		// A run whose process dies; the next start closes it, which executes its tasks itself.
+		var dead *actor
+		run = st.begin("w0", func(a *actor, _ *workspace.StartOptions) { dead = a })
+		time.Sleep(time.Second)
+		dead.dead.Store(true)
+		<-run.done
+		if again := st.begin("w0", func(a *actor, _ *workspace.StartOptions) { ws(a, nothing) }); again.state() != "completed" {
+			t.Errorf("the next run is %s", again.state())
+		}
+		if err := ws(st.process(), nothing).Remove(t.Context(), "w0"); err != nil {
+			t.Error(err)
+		}
+		if got, want := strings.Join(calls, ", "), "w0 , w0 , w0 its run, w0 "; got != want {
+			t.Errorf("withdrawn were %q, want %q", got, want)
+		}
+	})
+}
+
 // A store that does not tell of changes is looked at every second.
 func TestCancelByPolling(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {

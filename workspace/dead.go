@@ -20,11 +20,17 @@ const (
 	crashedError   = crashed + ": " + crashedMessage // in the record of such a run
 )
 
+// burier ends executions that have died, and knows what became of others. An *executions.Curator does, and so an Executor.
+type burier interface {
+	Bury(ctx context.Context, key executions.Key, id string) (bool, error)
+	Get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error)
+}
+
 // closeDead closes what a predecessor left that did not end: under the dataflow lock, a run on record as running has no
-// process any more. Its running executions become errors, its log gets the events that are missing, and its record is made
-// from them (doc/design.md, "Crashes"). current is the run that the state names; the one that it names now is returned, and all
-// runs that are on record.
-func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, x *executions.Executor) (string, []oldRun, error) {
+// process any more. What it has queued for workers, and nobody has begun, is withdrawn; its running executions become errors, its log gets
+// the events that are missing, and its record is made from them (doc/design.md, "Crashes"). current is the run that the state names; the one that
+// it names now is returned, and all runs that are on record.
+func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, x burier) (string, []oldRun, error) {
 	ws := lock.ws
 	var old []oldRun
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
@@ -58,7 +64,7 @@ func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, 
 // closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: what it
 // had begun to write may come until the log has its end. Whoever comes second conflicts, and if that is this process it looks
 // again at what there is.
-func (w *Workspaces) closeRun(ctx context.Context, lock *hold, id, current string, x *executions.Executor) (string, error) {
+func (w *Workspaces) closeRun(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
 	const tries = 20 // what comes late is what one process had under way
 	for try := 1; ; try++ {
 		now, err := w.closeOnce(ctx, lock, id, current, x)
@@ -73,7 +79,7 @@ func (w *Workspaces) closeRun(ctx context.Context, lock *hold, id, current strin
 
 // closeOnce does it, or fails with ErrConflict. The end comes last: cut off before it, closing begins anew, and what was
 // emitted already is not missing any more.
-func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current string, x *executions.Executor) (string, error) {
+func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
 	ws := lock.ws
 	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -101,6 +107,9 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 		return current, nil
 	}
 	if err := w.blocks.Close(ctx, ws, id); err != nil {
+		return current, err
+	}
+	if _, err := w.withdrawLeft(ctx, ws, id, nil); err != nil {
 		return current, err
 	}
 	c := &closing{w: w, x: x, log: log, f: f}
@@ -136,6 +145,14 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 	}
 	c.emit(end)
 	return current, log.Close()
+}
+
+// withdrawLeft is Stores.Withdraw.
+func (w *Workspaces) withdrawLeft(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
+	if w.Withdraw == nil {
+		return 0, nil
+	}
+	return w.Withdraw(ctx, ws, run, dead)
 }
 
 // started says of a run that had no event yet what its record, which may be nil, tells.
@@ -179,7 +196,7 @@ func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (boo
 // closing is a dead run while it is closed.
 type closing struct {
 	w   *Workspaces
-	x   *executions.Executor
+	x   burier
 	log *events.Log
 	f   *Fold
 }

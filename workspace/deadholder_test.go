@@ -107,7 +107,8 @@ func TestHolderOfALease(t *testing.T) {
 	})
 }
 
-// Whoever cancels a run whose process has died learns within a lease that it was interrupted.
+// Whoever cancels a run whose process has died learns within a lease that it was interrupted, and closes it. Until then a look says when it
+// was heard of last.
 func TestCancelDeadHolder(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		first, second := st.distant(), st.distant()
@@ -116,10 +117,24 @@ func TestCancelDeadHolder(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		kill()
 		<-run.done
+		time.Sleep(4 * leaseTTL)
+		looker := st.distant()
+		defer looker.close()
+		status, err := looker.ws.Status(t.Context(), "w0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, b := status.LastRun, status.Busy; r.Status() != "running" || b == nil || b.Heard != r.Heard || r.Heard.Lease != leaseTTL || time.Since(r.Heard.At) < 4*leaseTTL {
+			t.Errorf("the status of a dead run: %s, heard of %+v, held by %+v, want one that was last heard of %v ago", r.Status(), r.Heard, b, 4*leaseTTL)
+		}
 		began := time.Now()
-		c, err := second.ws.Cancel(t.Context(), "w0", workspace.CancelOptions{By: "ann@there", Timeout: time.Hour})
-		if err != nil || c.Status != workspace.CancelInterrupted {
-			t.Errorf("cancelling a dead run: %+v, %v", c, err)
+		c, err := second.ws.Cancel(t.Context(), "w0", workspace.CancelOptions{By: "ann@there", Timeout: time.Hour, Curator: second.executor.Curator})
+		if err != nil || c.Status != workspace.CancelInterrupted || !c.Closed {
+			t.Errorf("cancelling a dead run: %+v, %v, want it interrupted and closed", c, err)
+		}
+		status, err = st.distant().ws.Status(t.Context(), "w0")
+		if err != nil || status.LastRun.Status() != "crashed" || status.LastRun.RunID != c.RunID || status.Busy != nil {
+			t.Errorf("afterwards: %+v, busy %+v, %v, want it crashed, and nobody there", status.LastRun, status.Busy, err)
 		}
 		if took := time.Since(began); took > leaseTTL+3*time.Second {
 			t.Errorf("it took %v", took)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"e3/internal/record"
+	"e3/refstore"
 )
 
 // timeFormat is for moments that people read.
@@ -19,6 +20,7 @@ type BusyError struct {
 	Operation record.Operation
 	Holder    string // of the process, in words
 	Since     time.Time
+	Heard     refstore.Heard // as Busy tells, and who waits for the end of a run
 }
 
 func (e *BusyError) Error() string {
@@ -117,9 +119,11 @@ func quotedField(text, name string) (value, rest string) {
 
 // Busy tells who holds the workspace now, nil if nobody does. It disturbs nobody.
 func (w *Workspaces) Busy(ctx context.Context, ws string) (*BusyError, error) {
-	holder, held, err := w.Locks.Holder(ctx, lockName(ws))
+	holder, heard, held, err := refstore.HeldBy(ctx, w.Locks, lockName(ws))
 	if err != nil || !held {
 		return nil, err
 	}
-	return busy(ws, holder), nil
+	b := busy(ws, holder)
+	b.Heard = heard
+	return b, nil
 }

@@ -26,8 +26,9 @@ type RunReport struct {
 	// Live says that the run's process is at work. A run on record as running that is not
 	// live was interrupted: the next start closes it.
 	Live  bool
-	Done  int64 // tasks that have come to an end
-	Total int64 // tasks of the run, as far as is known
+	Heard refstore.Heard // when the process of a live run on another host was last heard of
+	Done  int64          // tasks that have come to an end
+	Total int64          // tasks of the run, as far as is known
 	Tasks []TaskReport
 	// Unnamed is how many more tasks an earlier run answered that nothing names any more.
 	Unnamed int64
@@ -109,6 +110,7 @@ func (w *Workspaces) summary(ctx context.Context, ws, id string) (*RunReport, er
 			return nil, err
 		}
 		if r.Live = busy.runs(r.Run); r.Live {
+			r.Heard = busy.Heard
 			return r, nil
 		}
 		// It may have ended between the two looks.

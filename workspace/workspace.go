@@ -77,6 +77,9 @@ type Stores struct {
 	Waiting func(*BusyError, time.Duration)
 	// Sessions make known what a run works from. nil: nobody collects garbage.
 	Sessions refstore.Sessions
+	// Withdraw withdraws what runs of a workspace, or one of them, have queued for workers and nobody has begun, and returns how many tasks
+	// that were. Once it knows what there is it asks dead, unless that is nil, whether the runs are dead, and returns its error. nil: nothing is queued.
+	Withdraw func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error)
 	Now      func() time.Time
 	Holder   func() string // describes this process, as LockState.Holder
 	User     func() string // who deploys, as user@host; nil: not known
@@ -215,6 +218,10 @@ func (w *Workspaces) Remove(ctx context.Context, name string) error {
 }
 
 func (w *Workspaces) remove(ctx context.Context, lock *hold) error {
+	confirm := func(ctx context.Context) error { return w.confirm(ctx, lock.ws) }
+	if _, err := w.withdrawLeft(ctx, lock.ws, "", confirm); err != nil {
+		return err
+	}
 	// What this machine remembers goes first: a crash may leave the workspace without it, but
 	// never it for another workspace of that name.
 	if err := w.forgetDerived(ctx, lock.ws); err != nil {

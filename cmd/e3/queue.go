@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"e3/internal/events"
+	"e3/internal/manifest"
 	"e3/internal/queue"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -22,15 +25,15 @@ func newQueue(a *app) *cobra.Command {
 		Use:   "queue [repo] [queue]",
 		Short: "Show or change what waits for workers",
 		Long: `Show how the queues of a repository stand, or one of them: how many tasks wait and since when, what runs and where, and what has
-failed in the last week.`,
+failed in the last week. Tasks that wait although the run that asked for them is over are told apart.`,
 		Example: `  e3 queue .
   e3 queue list . gpu
-  e3 queue cancel . prod.train
+  e3 queue cancel . prod.train 'test.*'
   e3 queue reprioritise . prod.train 10`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: a.completeQueue,
-		RunE: a.onQueue(func(ctx context.Context, r *repo.Repo, names []string) error {
-			return a.queueOverview(ctx, r, names)
+		RunE: a.onQueue(func(ctx context.Context, location string, r *repo.Repo, names []string) error {
+			return a.queueOverview(ctx, location, r, names)
 		}),
 	}
 	cmd.AddCommand(newQueueList(a), newQueueCancel(a), newQueueRetry(a), newQueueReprioritise(a))
@@ -42,17 +45,20 @@ func newQueueList(a *app) *cobra.Command {
 		Use:   "list [repo] [queue]",
 		Short: "List the tasks that wait or run",
 		Long: `List the tasks that wait for a worker, or run, in the order in which they are to be taken. The first column is the id by which
-other commands take them, in short.`,
+other commands take them, in short; of one that runs, or ran, the worker is named behind since when.`,
 		ValidArgsFunction: a.completeQueue,
-		RunE: a.onQueue(func(ctx context.Context, r *repo.Repo, names []string) error {
+		RunE: a.onQueue(func(ctx context.Context, _ string, r *repo.Repo, names []string) error {
 			return a.queueList(ctx, r, names)
 		}),
 	}
 }
 
 // onQueue makes a command whose only argument is a queue, which may be left out: then it is about all.
-func (a *app) onQueue(do func(ctx context.Context, r *repo.Repo, names []string) error) func(*cobra.Command, []string) error {
+func (a *app) onQueue(do func(ctx context.Context, location string, r *repo.Repo, names []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		if err := mistyped(cmd, args); err != nil {
+			return err
+		}
 		location, rest, err := a.positional(cmd, args, 1, "<queue>")
 		if err != nil {
 			return err
@@ -68,15 +74,33 @@ func (a *app) onQueue(do func(ctx context.Context, r *repo.Repo, names []string)
 		}
 		if rest[0] != "" {
 			if !slices.Contains(names, rest[0]) {
-				for _, sub := range cmd.Commands() {
-					names = append(names, sub.Name())
-				}
-				return &workspace.UnknownError{What: "queue", Name: rest[0], Known: names}
+				return &workspace.UnknownError{What: "queue", Name: rest[0], Known: append(names, commandsBelow(cmd)...)}
 			}
 			names = rest
 		}
-		return do(cmd.Context(), r, names)
+		return do(cmd.Context(), location, r, names)
 	}
+}
+
+// commandsBelow are the words for the commands below one.
+func commandsBelow(cmd *cobra.Command) []string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(append(names, sub.Name()), sub.Aliases...)
+	}
+	return names
+}
+
+// mistyped refuses what looks like a command below one, although that does something by itself: a word where a repository should be, with one after it.
+func mistyped(cmd *cobra.Command, args []string) error {
+	if !cmd.HasSubCommands() || len(args) < 2 || isLocation(args[0]) {
+		return nil
+	}
+	names := commandsBelow(cmd)
+	if manifest.Nearest(args[0], names) == "" && !isLocation(args[1]) {
+		return nil
+	}
+	return noCommand(cmd, args[0], names)
 }
 
 // completeQueue completes the name of a queue as an argument, completeQueues as the value of a flag.
@@ -181,10 +205,18 @@ type queueJSON struct {
 	Queue   string     `json:"queue"`
 	Ready   int        `json:"ready"`
 	Delayed int        `json:"delayed"`
-	Since   *string    `json:"since"` // when the job was put there that has waited longest of those that are ready
+	Since   *string    `json:"since"`          // since when the job has waited that has waited longest of those that are ready
+	Over    []overJSON `json:"over,omitempty"` // runs that are over, for which jobs wait all the same
 	Running []workJSON `json:"running"`
 	Failed  []jobJSON  `json:"failed"`
 	Faults  []string   `json:"faults,omitempty"` // records that cannot be read
+}
+
+// overJSON is a run that is over, and has left jobs that nobody has begun.
+type overJSON struct {
+	Workspace string `json:"workspace"`
+	Run       string `json:"run"`
+	Waiting   int    `json:"waiting"`
 }
 
 // workJSON is a job that runs, and what is known of its worker.
@@ -192,13 +224,34 @@ type workJSON struct {
 	jobJSON
 	Lost    bool    `json:"lost"`              // its worker is
 	Unheard float64 `json:"unheard,omitempty"` // the worker was not heard of lately: within so many seconds it is known whether it lives
+	Heard   *string `json:"heard,omitempty"`   // when one on another host was last heard of, by its own clock
 }
 
-func (a *app) queueOverview(ctx context.Context, r *repo.Repo, names []string) error {
+// runsOver returns what tells whether a run is over: it has ended, or its process is known to be gone. It looks once for each run.
+func runsOver(r *repo.Repo) func(context.Context, queue.RunJobs) (bool, error) {
+	known := map[[2]string]bool{}
+	return func(ctx context.Context, run queue.RunJobs) (bool, error) {
+		key := [2]string{run.Workspace, run.Run}
+		if over, looked := known[key]; looked {
+			return over, nil
+		}
+		over, err := events.Ended(ctx, r.Records, run.Workspace, run.Run)
+		if err == nil && !over {
+			var busy *workspace.BusyError
+			busy, err = r.Workspaces.Busy(ctx, run.Workspace)
+			over = err == nil && busy == nil
+		}
+		known[key] = over
+		return over, err
+	}
+}
+
+func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, names []string) error {
 	doc := struct {
 		Queues []queueJSON `json:"queues"`
 	}{[]queueJSON{}}
 	var all []queue.Overview
+	over := runsOver(r)
 	for _, name := range names {
 		o, err := r.Queue().Overview(ctx, name)
 		if err != nil {
@@ -206,9 +259,18 @@ func (a *app) queueOverview(ctx context.Context, r *repo.Repo, names []string) e
 		}
 		all = append(all, o)
 		q := queueJSON{Queue: o.Queue, Ready: o.Ready, Delayed: o.Delayed, Since: moment(o.Waiting), Running: []workJSON{}, Failed: []jobJSON{}}
+		for _, run := range o.Runs {
+			is, err := over(ctx, run)
+			if err != nil {
+				return err
+			}
+			if is {
+				q.Over = append(q.Over, overJSON{run.Workspace, run.Run, run.Jobs})
+			}
+		}
 		for i := range o.Running {
 			w := &o.Running[i]
-			q.Running = append(q.Running, workJSON{jobOf(&w.Job), w.Over, w.Pending.Seconds()})
+			q.Running = append(q.Running, workJSON{jobOf(&w.Job), w.Over, w.Pending.Seconds(), moment(w.Heard.At)})
 		}
 		for i := range o.Dead {
 			q.Failed = append(q.Failed, jobOf(&o.Dead[i]))
@@ -228,7 +290,7 @@ func (a *app) queueOverview(ctx context.Context, r *repo.Repo, names []string) e
 			fmt.Fprintln(w, "Nothing was ever queued here; have tasks executed by workers with: e3 start <repo> <workspace> --workers")
 		}
 		for i := range all {
-			a.writeOverview(w, &all[i])
+			a.writeOverview(w, &all[i], doc.Queues[i].Over, quoted(shown(location, r)))
 		}
 	})
 }
@@ -236,7 +298,7 @@ func (a *app) queueOverview(ctx context.Context, r *repo.Repo, names []string) e
 // mostFailed is how many failures a person is shown.
 const mostFailed = 10
 
-func (a *app) writeOverview(w io.Writer, o *queue.Overview) {
+func (a *app) writeOverview(w io.Writer, o *queue.Overview, over []overJSON, at string) {
 	now := a.now()
 	waiting := fmt.Sprintf("%d waiting", o.Ready)
 	if o.Ready > 0 && !o.Waiting.IsZero() {
@@ -246,11 +308,14 @@ func (a *app) writeOverview(w io.Writer, o *queue.Overview) {
 		waiting += fmt.Sprintf(", %d later", o.Delayed)
 	}
 	fmt.Fprintf(w, "Queue %s: %s, %d running, %d failed\n", printable(o.Queue, false), waiting, len(o.Running), len(o.Dead))
+	for _, run := range over {
+		fmt.Fprintf(w, "  %d of run %s of %s, which is over: e3 queue cancel %s %s\n", run.Waiting, short(run.Run), printable(run.Workspace, false), at, short(run.Run))
+	}
 	t := &table{}
 	for i := range o.Running {
 		work := &o.Running[i]
 		j := &work.Job
-		t.row(shortJob(j.ID), jobName(j), "for "+elapsed(max(now.Sub(j.Claimed), 0)), cmp.Or(j.Worker, j.Maker), workerState(work))
+		t.row(shortJob(j.ID), jobName(j), "for "+elapsed(max(now.Sub(j.Claimed), 0)), cmp.Or(j.Worker, j.Maker), workerState(work, now))
 	}
 	t.write(w, "  ")
 	t = &table{}
@@ -268,14 +333,11 @@ func (a *app) writeOverview(w io.Writer, o *queue.Overview) {
 }
 
 // workerState says whether the worker of a job is alive, where that is in question.
-func workerState(w *queue.Work) string {
-	switch {
-	case w.Over || w.Job.Orphaned():
+func workerState(w *queue.Work, now time.Time) string {
+	if w.Over || w.Job.Orphaned() {
 		return "orphaned; another worker takes over"
-	case w.Pending > 0:
-		return fmt.Sprintf("not heard of; known within %s", elapsed(w.Pending))
 	}
-	return ""
+	return heardOf(w.Heard, now)
 }
 
 func failureOf(j *queue.Job) string {
@@ -314,6 +376,9 @@ func (a *app) queueList(ctx context.Context, r *repo.Repo, names []string) error
 	}
 	return a.reply(doc, func(w io.Writer) {
 		now, t := a.now(), &table{}
+		if len(jobs) > 0 {
+			a.heading(t, "ID", "TASK", "QUEUE", "STATE", "FOR", "WORKER", "PRIORITY", "ASKS FOR")
+		}
 		for i := range jobs {
 			j := &jobs[i]
 			state, since := "waiting", j.Created
@@ -325,10 +390,18 @@ func (a *app) queueList(ctx context.Context, r *repo.Repo, names []string) error
 			case j.AvailableAt.After(now):
 				state = "again in " + elapsed(j.AvailableAt.Sub(now))
 			}
-			t.row(shortJob(j.ID), jobName(j), j.Queue, state, elapsed(max(now.Sub(since), 0)), priorityText(j.Priority), demandsText(j))
+			t.row(shortJob(j.ID), jobName(j), j.Queue, state, elapsed(max(now.Sub(since), 0)), workerOf(j), priorityText(j.Priority), demandsText(j))
 		}
 		t.write(w, "")
 	})
+}
+
+// workerOf is the worker that has a job, or has lost it.
+func workerOf(j *queue.Job) string {
+	if j.Status != queue.Running {
+		return ""
+	}
+	return cmp.Or(j.Worker, j.Maker)
 }
 
 // malformedJob tells of a record that is passed over, so that it does not hide the others.
@@ -355,200 +428,4 @@ func inTurn(a, b queue.Job) int {
 		return 2
 	}
 	return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(rank(&a), rank(&b)), cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
-}
-
-// jobArgument is said of every command that takes one.
-const jobArgument = `A task is named <workspace>.<task>; that means all that is queued of it. Or by the beginning of its id in "e3 queue list".`
-
-// shortestID is how much of an id means one: a slip should not cancel the only job there is.
-const shortestID = 4
-
-// sameWork tells whether two jobs of a task make the same execution.
-func sameWork(a, b *queue.Job) bool {
-	return a.Queue == b.Queue && a.TaskHash == b.TaskHash && slices.Equal(a.Inputs, b.Inputs)
-}
-
-// findJobs finds the jobs that an argument means, among those that are not finished or, with dead, those that have failed.
-func findJobs(ctx context.Context, r *repo.Repo, arg string, dead bool) ([]queue.Job, error) {
-	if arg == "" { // of a script's variable that is not set
-		return nil, usagef("<task> is empty")
-	}
-	names, err := r.Queue().Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var byName, byID []queue.Job
-	var known []string
-	consider := func(j queue.Job) {
-		name := j.Workspace + "." + j.Task
-		known = append(known, name)
-		switch {
-		case name == arg:
-			// One that has failed several times is made once, and would be queued again under the latest attempt.
-			if !dead || !slices.ContainsFunc(byName, func(other queue.Job) bool { return sameWork(&other, &j) }) {
-				byName = append(byName, j)
-			}
-		case len(arg) >= shortestID && (strings.HasPrefix(j.ID, arg) || strings.HasPrefix(j.ID[strings.IndexByte(j.ID, '.')+1:], arg)),
-			strings.HasPrefix(j.Ref(), arg) && len(arg) >= len(j.Queue+"/")+shortestID:
-			byID = append(byID, j)
-		}
-	}
-	for _, name := range names {
-		if dead {
-			o, err := r.Queue().Overview(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			for _, j := range o.Dead { // the latest first
-				consider(j)
-			}
-			continue
-		}
-		for j, err := range r.Queue().Jobs(ctx, name) {
-			if errors.Is(err, queue.ErrMalformed) {
-				continue // the queue's overview tells of it
-			}
-			if err != nil {
-				return nil, err
-			}
-			consider(j)
-		}
-	}
-	switch {
-	case len(byName) > 0:
-		return byName, nil
-	case len(byID) > 1:
-		return nil, usagef("%q is the beginning of the ids of %d tasks; give more of it", arg, len(byID))
-	case len(byID) == 1:
-		return byID, nil
-	}
-	what := "queued task"
-	if dead {
-		what = "failed task in a queue"
-	}
-	return nil, &workspace.UnknownError{What: what, Name: arg, Known: known}
-}
-
-// onJobs makes a command whose first argument means jobs, and does something to each of them. A job that has meanwhile gone where it cannot be
-// done any more is told, and the exit code is 1 if it could be done to none.
-func (a *app) onJobs(dead bool, did string, names []string, do func(ctx context.Context, r *repo.Repo, j *queue.Job, rest []string) (queue.Job, error)) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		location, rest, err := a.positional(cmd, args, 0, names...)
-		if err != nil {
-			return err
-		}
-		ctx := cmd.Context()
-		r, err := a.open(ctx, location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		jobs, err := findJobs(ctx, r, rest[0], dead)
-		if err != nil {
-			return err
-		}
-		doc := struct {
-			Jobs []jobJSON `json:"jobs"`
-		}{[]jobJSON{}}
-		var text strings.Builder
-		for i := range jobs {
-			j, err := do(ctx, r, &jobs[i], rest[1:])
-			var moved *queue.TransitionError
-			switch {
-			case errors.As(err, &moved), errors.Is(err, queue.ErrNotFound):
-				a.notef("e3: %s", printable(err.Error(), false))
-				continue
-			case err != nil:
-				return err
-			}
-			doc.Jobs = append(doc.Jobs, jobOf(&j))
-			fmt.Fprintf(&text, "%s %s (%s)%s\n", did, printable(jobName(&j), false), shortJob(j.ID), stillRuns(&j, dead))
-		}
-		if err := a.reply(doc, func(w io.Writer) { _, _ = io.WriteString(w, text.String()) }); err != nil {
-			return err
-		}
-		if len(doc.Jobs) == 0 {
-			return &exitError{exitFailed}
-		}
-		return nil
-	}
-}
-
-// stillRuns says that a worker is to be told first.
-func stillRuns(j *queue.Job, dead bool) string {
-	if dead || j.Status != queue.Running {
-		return ""
-	}
-	return ": its worker is told"
-}
-
-func newQueueCancel(a *app) *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
-		Use:   "cancel [repo] <task>",
-		Short: "Take a task out of its queue, or stop it",
-		Long: `Take a task out of its queue; one that runs is stopped. For its run it has been cancelled, and what depends on it is skipped.
-
-` + jobArgument,
-		ValidArgsFunction: a.completeJobs(false),
-	}
-	cmd.RunE = a.onJobs(false, "Cancelled", []string{"<task>"}, func(ctx context.Context, r *repo.Repo, j *queue.Job, _ []string) (queue.Job, error) {
-		return r.Queue().Cancel(ctx, j.Queue, j.ID, repo.UserAtHost(), why)
-	})
-	whyFlags(cmd.Flags(), &why, "reason", "note", "the run")
-	return cmd
-}
-
-func newQueueRetry(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "retry [repo] <task>",
-		Short: "Queue a task again that has failed",
-		Long: `Queue a task again that has failed, so that its result is there when its workspace is started the next time. Its run is over for the
-task, or altogether, and does not go on with it.
-
-` + jobArgument,
-		ValidArgsFunction: a.completeJobs(true),
-		RunE: a.onJobs(true, "Queued again", []string{"<task>"}, func(ctx context.Context, r *repo.Repo, j *queue.Job, _ []string) (queue.Job, error) {
-			return r.Queue().Retry(ctx, j.Queue, j.ID)
-		}),
-	}
-}
-
-func newQueueReprioritise(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "reprioritise [repo] <task> <priority>",
-		Aliases: []string{"reprioritize"},
-		Short:   "Change the priority of a task that waits",
-		Long: `Change the priority of a task that waits for a worker: greater goes first. 0 is that of tasks that say nothing.
-
-` + jobArgument,
-		Example:           `  e3 queue reprioritise . prod.train 10`,
-		ValidArgsFunction: a.completeJobs(false),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := int64(0), error(nil)
-			if len(args) > 0 {
-				if n, err = strconv.ParseInt(args[len(args)-1], 10, 64); err != nil {
-					return usagef("%s needs <task> and <priority>, a whole number; see: %[1]s --help", cmd.CommandPath())
-				}
-			}
-			// A negative number looks like a flag to who comes first; after -- it is none.
-			return a.onJobs(false, fmt.Sprintf("Priority is %d now:", n), []string{"<task>", "<priority>"}, func(ctx context.Context, r *repo.Repo, j *queue.Job, _ []string) (queue.Job, error) {
-				return r.Queue().Reprioritise(ctx, j.Queue, j.ID, n)
-			})(cmd, args)
-		},
-	}
-}
-
-// completeJobs completes the tasks that are queued, or with dead those that have failed.
-func (a *app) completeJobs(dead bool) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
-			var unknown *workspace.UnknownError
-			if _, err := findJobs(ctx, r, "\x00", dead); len(args) > 0 || !errors.As(err, &unknown) {
-				return nil
-			}
-			slices.Sort(unknown.Known)
-			return slices.Compact(unknown.Known)
-		})
-	}
 }

@@ -132,7 +132,7 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	if err != nil {
 		return nil, !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInvalid), err
 	}
-	return &Lease{q: q, adopted: adopted, session: session, is: next, cancelled: make(chan struct{})}, false, nil
+	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), is: next, cancelled: make(chan struct{})}, false, nil
 }
 
 // Orphans returns jobs whose workers were lost, some of the first if there are many: what who cannot claim just now may want to know.

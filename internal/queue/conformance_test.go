@@ -115,6 +115,7 @@ var conformance = []struct {
 	{"released", released},
 	{"only", onlyOne},
 	{"cancelled", cancelled},
+	{"left by the dead", leftByTheDead},
 	{"retried", retried},
 	{"reprioritised", reprioritised},
 	{"several queues", severalQueues},
@@ -521,6 +522,14 @@ func cancelled(t *testing.T, w *world, on func(string) *process) {
 	want(t, "execution", got.Outcome.ExecutionID, got.Execution)
 	w.empty(t)
 
+	// One whose worker is gone is nobody's, whether or not anybody looks after the queue.
+	worker = on("back")
+	j = front.enqueue(t, job(6))
+	worker.claim(t)
+	w.kill(worker)
+	want(t, "status", cancel(j.ID).Status, queue.Cancelled)
+	w.empty(t)
+
 	// What was given back while somebody asked for its end has ended.
 	worker = on("back")
 	j = front.enqueue(t, job(4))
@@ -542,6 +551,58 @@ func cancelled(t *testing.T, w *world, on func(string) *process) {
 	if _, err := front.Cancel(t.Context(), queue.DefaultQueue, run+"."+strings.Repeat("0", 32), "", ""); !errors.Is(err, queue.ErrNotFound) {
 		t.Errorf("another job: got %v, want ErrNotFound", err)
 	}
+}
+
+// What dead runs of a workspace have left is withdrawn, of one run or of all, in every queue, but not what somebody has begun, and not what a person has
+// asked for again. Whether they are dead is asked once it is known what there is, and only then.
+func leftByTheDead(t *testing.T, w *world, on func(string) *process) {
+	front, worker := on("front"), on("back")
+	failed := front.enqueue(t, job(0))
+	if err := worker.claim(t).Finish(t.Context(), queue.Outcome{State: queue.Failed, ExecutionID: "e", ExitCode: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := front.Retry(t.Context(), failed.Queue, failed.ID); err != nil {
+		t.Fatal(err)
+	}
+	begun := front.enqueue(t, job(1, priority(9)))
+	worker.claim(t)
+	jobs := map[string]queue.Job{
+		"asked for again":  failed,
+		"begun":            begun,
+		"waits":            front.enqueue(t, job(2)),
+		"another queue":    front.enqueue(t, job(3, func(j *queue.Job) { j.Queue = "gpu" })),
+		"another run":      front.enqueue(t, job(4, func(j *queue.Job) { j.Run = "another" })),
+		"another's":        front.enqueue(t, job(5, func(j *queue.Job) { j.Workspace = "dev" })),
+		"of a longer name": front.enqueue(t, job(6, func(j *queue.Job) { j.Run += "-2" })),
+	}
+	asked := 0
+	withdraw := func(of string, answer error, wantN int, cancelled ...string) {
+		t.Helper()
+		before := asked
+		n, err := front.WithdrawLeft(t.Context(), "prod", of, "me@here", func(context.Context) error { asked++; return answer })
+		if !errors.Is(err, answer) || n != wantN {
+			t.Errorf("run %q: got %d, %v, want %d, %v", of, n, err, wantN, answer)
+		}
+		if left := wantN > 0 || answer != nil; asked-before > 1 || left != (asked > before) {
+			t.Errorf("run %q: asked %d times whether it is dead", of, asked-before)
+		}
+		for name, j := range jobs {
+			got, err := front.Job(t.Context(), j.Queue, j.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is := got.Status == queue.Cancelled; is != slices.Contains(cancelled, name) {
+				t.Errorf("run %q: the job %q is %s", of, name, got.Status)
+			}
+			if o := got.Outcome; o != nil && o.Message != "cancelled by me@here: "+queue.ReasonLeft {
+				t.Errorf("run %q: the job %q: %q", of, name, o.Message)
+			}
+		}
+	}
+	withdraw(run, errGone, 0)
+	withdraw(run, nil, 2, "waits", "another queue")
+	withdraw(run, nil, 0, "waits", "another queue")
+	withdraw("", nil, 2, "waits", "another queue", "another run", "of a longer name")
 }
 
 func retried(t *testing.T, w *world, on func(string) *process) {
@@ -700,6 +761,7 @@ func overview(t *testing.T, w *world, on func(string) *process) {
 		t.Fatal(err)
 	}
 	want(t, "ready, delayed", []int{o.Ready, o.Delayed}, []int{2, 1})
+	want(t, "of runs", o.Runs, []queue.RunJobs{{Workspace: "prod", Run: run, Jobs: 3}})
 	// The last claim may have met what gone had claimed already, and then have taken any of the others.
 	if waiting := o.Waiting.Sub(since); waiting < 2*time.Second || waiting > 60*time.Second {
 		t.Errorf("waiting since: got %v after the first, want some 2 or 3 s", waiting)

@@ -80,8 +80,29 @@ type Job struct {
 // Orphaned tells whether the job's worker was lost: whoever claims it adopts what there is of it.
 func (j *Job) Orphaned() bool { return j.Status == Running && j.LockedBy == "" }
 
+// ReasonSuspended is the reason of a job whose command has suspended itself: for the queue it has failed, for people it waits for one of them.
+const ReasonSuspended = "suspended"
+
 // isDead tells whether the job is one that a person may want to try again.
-func (j *Job) isDead() bool { return j.Status == Failed || j.Status == TimedOut }
+func (j *Job) isDead() bool {
+	return j.Status == Failed && !j.isSuspended() || j.Status == TimedOut
+}
+
+func (j *Job) isSuspended() bool {
+	return j.Status == Failed && j.Outcome != nil && j.Outcome.Reason == ReasonSuspended
+}
+
+// waitingSince is since when a job that can be claimed could be: also one that was claimed before, and was given back or is an orphan.
+func (j *Job) waitingSince() time.Time {
+	since := j.Created
+	if !j.Claimed.IsZero() {
+		since = j.Updated
+	}
+	if j.AvailableAt.After(since) {
+		return j.AvailableAt
+	}
+	return since
+}
 
 // Ref names the job in its repository: "<queue>/<id>".
 func (j *Job) Ref() string { return j.Queue + "/" + j.ID }

@@ -17,6 +17,7 @@ type Lease struct {
 	q       *Queue
 	adopted bool
 	session string
+	waiting time.Time // since when the job was there to be claimed
 
 	calling sync.Mutex // one change of the job at a time
 	mu      sync.Mutex
@@ -37,6 +38,10 @@ func (l *Lease) Job() Job {
 // Adopted tells whether the job's execution was begun by a worker that was lost. Whoever has adopted a job settles that execution first,
 // and then finishes the job, or asks for another attempt (Again).
 func (l *Lease) Adopted() bool { return l.adopted }
+
+// WaitingSince is since when the job was there to be claimed by whom this lease is: it had been enqueued, given back, or found lost, and its time had
+// come. It is by the clock of who wrote that.
+func (l *Lease) WaitingSince() time.Time { return l.waiting }
 
 // CancelRequested is closed when somebody wants the job to end. It takes a [Queue.Tend], or [Queue.FollowCancels], that runs.
 func (l *Lease) CancelRequested() <-chan struct{} { return l.cancelled }

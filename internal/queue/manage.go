@@ -14,7 +14,8 @@ import (
 // ReasonCancelled is the reason of a job that was cancelled while nobody ran it.
 const ReasonCancelled = "cancelled"
 
-// Cancel ends a job: at once if nobody runs it; otherwise its worker is told, and it is returned as it runs. Cancelling a job again changes nothing.
+// Cancel ends a job: at once if nobody runs it, or who does is known to be gone; otherwise its worker is told, and it is returned as it runs. Cancelling a
+// job again changes nothing.
 // ErrNotFound, *TransitionError if it has ended otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
 	rec := cancelRecord{By: clip(by), Why: clip(why), At: nanos(q.now())}
@@ -24,6 +25,12 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 	var told *refstore.Version // of the job when its worker was told
 	for {
 		s, err := q.find(ctx, queue, id)
+		if err == nil && told == nil && s.Status == Running && s.LockedBy != "" {
+			// Where this fails its worker is told, and whoever finds that it is gone ends the job.
+			if now, err := q.expire(ctx, s); err == nil {
+				s = now
+			}
+		}
 		switch {
 		case err != nil:
 			return fail(err)
@@ -73,6 +80,51 @@ func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, e
 		}
 		return j, nil
 	}
+}
+
+// ReasonLeft is why a job is withdrawn for which nobody waits.
+const ReasonLeft = "the run that asked for it is dead"
+
+// WithdrawLeft withdraws, as Withdraw does, the jobs that dead runs of a workspace have left in any queue: of one run, or with "" of all. It lists them
+// first, and then asks dead, which may be nil, whether the runs of what there was are dead; an error of dead is returned as it is. What a person has asked
+// for again is left, and so is what cannot be read. It returns how many it has ended. Where it fails some may have been: it is to be done again.
+func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dead func(context.Context) error) (n int, err error) {
+	queues, err := q.Queues(ctx)
+	if err != nil {
+		return 0, err
+	}
+	prefix := ""
+	if run != "" {
+		prefix = run + "."
+	}
+	var left []Job
+	for _, queue := range queues {
+		for s, err := range q.jobs(ctx, queue, prefix) {
+			switch {
+			case errors.Is(err, ErrMalformed):
+			case err != nil:
+				return 0, fmt.Errorf("look for jobs that dead runs of workspace %s have left: %w", workspace, err)
+			case s.Workspace == workspace && s.Status == Queued && s.Retried == 0:
+				left = append(left, Job{Queue: s.Queue, ID: s.ID})
+			}
+		}
+	}
+	if len(left) > 0 && dead != nil {
+		if err := dead(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for i := range left {
+		j, err := q.Withdraw(ctx, left[i].Queue, left[i].ID, by, ReasonLeft)
+		switch {
+		case isNotFound(err), errors.Is(err, ErrMalformed): // it has ended, or somebody has spoilt it
+		case err != nil:
+			return n, err
+		case j.Status == Cancelled:
+			n++
+		}
+	}
+	return n, nil
 }
 
 // cancelNow ends a job that nobody runs.
@@ -184,7 +236,7 @@ func (q *Queue) holds(ref string) bool {
 	return q.leases[ref] != nil
 }
 
-// Retry queues a job again that has failed or timed out, with as many attempts as at first. ErrNotFound, *TransitionError.
+// Retry queues a job again that has failed or timed out, and is not suspended, with as many attempts as at first. ErrNotFound, *TransitionError.
 func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("retry job %.100s/%.200s: %w", queue, id, err)
@@ -193,7 +245,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if s.Status != Failed && s.Status != TimedOut {
+	if !s.isDead() {
 		return Job{}, &TransitionError{"retry", s.Job}
 	}
 	if err := q.move(ctx, s); err != nil { // unless it was

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,19 +122,27 @@ func (q *Queue) Working(ctx context.Context, ref, execution string) (bool, error
 // Overview is how a queue stands.
 type Overview struct {
 	Queue   string
-	Ready   int       // jobs that may be claimed
+	Ready   int       // jobs that may be claimed, without the orphans, which are among those that run
 	Delayed int       // jobs that may be claimed later
-	Waiting time.Time // since when the oldest job has waited that may be claimed; zero if there is none
+	Waiting time.Time // since when the one of the ready jobs has waited that was put there, or could be claimed, first; zero if there is none
 	Running []Work    // the longest first
-	Dead    []Job     // that have failed or timed out and had no other attempt in their run, the latest first
+	Runs    []RunJobs // that have asked for jobs which nobody has begun, in the order of their ids
+	Dead    []Job     // that have failed or timed out, had no other attempt in their run and do not wait for a person, the latest first
 	Faults  []error   // records that cannot be read: ErrMalformed
+}
+
+// RunJobs counts the jobs of a run that nobody has begun, without those that a person has asked for again.
+type RunJobs struct {
+	Workspace, Run string
+	Jobs           int
 }
 
 // Work is a job that runs, or is an orphan.
 type Work struct {
 	Job     Job
-	Over    bool          // its worker was lost
-	Pending time.Duration // its worker was not heard of lately: within this time it is known whether it lives; 0 if it does
+	Over    bool           // its worker was lost
+	Pending time.Duration  // its worker was not heard of lately: within this time it is known whether it lives; 0 if it does
+	Heard   refstore.Heard // when its worker was last heard of, if that is on another host and not known to be lost
 }
 
 // Overview tells how a queue stands. It reads the jobs that are not finished, and those that failed.
@@ -141,7 +150,7 @@ func (q *Queue) Overview(ctx context.Context, queue string) (Overview, error) {
 	o := Overview{Queue: queue}
 	err := ValidName(queue)
 	if err == nil {
-		err = q.depths(ctx, &o)
+		_, err = q.depths(ctx, &o)
 	}
 	if err == nil {
 		err = q.work(ctx, &o)
@@ -168,48 +177,61 @@ func (q *Queue) AtWork(ctx context.Context, queue string) ([]Work, error) {
 	return o.Running, nil
 }
 
-// Depth counts the jobs that may be claimed, now or later. It reads their keys only.
+// Depth counts the jobs that may be claimed, now or later, orphans too. It reads their keys only.
 func (q *Queue) Depth(ctx context.Context, queue string) (int, error) {
 	o := Overview{Queue: queue}
 	err := ValidName(queue)
+	orphans := 0
 	if err == nil {
-		err = q.depths(ctx, &o)
+		orphans, err = q.depths(ctx, &o)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("queue %.100s: %w", queue, err)
 	}
-	return o.Ready + o.Delayed, nil
+	return orphans + o.Ready + o.Delayed, nil
 }
 
-// depths counts the index.
-func (q *Queue) depths(ctx context.Context, o *Overview) error {
-	for r, err := range q.store.List(ctx, refstore.Query{Partition: partition(o.Queue, "ready"), KeysOnly: true}) {
-		if err != nil {
-			return err
-		}
-		if _, ok := indexed(r.Key); !ok {
-			continue
-		}
-		o.Ready++
-		n, _ := strconv.ParseInt(strings.Split(r.Key.Sort, ".")[2], 16, 64)
-		if since := moment(n); o.Waiting.IsZero() || since.Before(o.Waiting) {
-			o.Waiting = since
+// depths counts the index, by its keys.
+func (q *Queue) depths(ctx context.Context, o *Overview) (orphans int, err error) {
+	now := q.now()
+	for _, index := range []string{"ready", "delayed"} {
+		for r, err := range q.store.List(ctx, refstore.Query{Partition: partition(o.Queue, index), KeysOnly: true}) {
+			if err != nil {
+				return 0, err
+			}
+			if _, ok := indexed(r.Key); !ok {
+				continue
+			}
+			since := readySince(r.Key)
+			switch {
+			case index == "ready" && strings.HasPrefix(r.Key.Sort, orphanOrder):
+				orphans++
+				continue
+			case index == "delayed" && since.After(now):
+				o.Delayed++
+				continue
+			}
+			if o.Ready++; o.Waiting.IsZero() || since.Before(o.Waiting) {
+				o.Waiting = since
+			}
 		}
 	}
-	for r, err := range q.store.List(ctx, refstore.Query{Partition: partition(o.Queue, "delayed"), KeysOnly: true}) {
-		if err != nil {
-			return err
-		}
-		if _, ok := indexed(r.Key); ok {
-			o.Delayed++
-		}
+	return orphans, nil
+}
+
+// readySince is the time in the key of an entry: from when on a delayed job may be claimed, when any other was enqueued.
+func readySince(key refstore.Key) time.Time {
+	field := 2
+	if strings.HasSuffix(key.Partition, "/delayed") {
+		field = 0
 	}
-	return nil
+	n, _ := strconv.ParseInt(strings.Split(key.Sort, ".")[field], 16, 64)
+	return moment(n)
 }
 
 // work lists what runs.
 func (q *Queue) work(ctx context.Context, o *Overview) error {
-	sessions := make(map[string]Work)
+	sessions, waits := make(map[string]Work), make(map[RunJobs]int)
 	for j, err := range q.Jobs(ctx, o.Queue) {
 		if errors.Is(err, ErrMalformed) {
 			o.Faults = append(o.Faults, err)
@@ -217,6 +239,9 @@ func (q *Queue) work(ctx context.Context, o *Overview) error {
 		}
 		if err != nil {
 			return err
+		}
+		if j.Status == Queued && j.Retried == 0 {
+			waits[RunJobs{Workspace: j.Workspace, Run: j.Run}]++
 		}
 		if j.Status != Running {
 			continue
@@ -228,11 +253,21 @@ func (q *Queue) work(ctx context.Context, o *Overview) error {
 			if w.Over, w.Pending, err = q.members.Over(ctx, j.LockedBy); err != nil {
 				return err
 			}
+			if w.Heard, err = q.members.Heard(ctx, j.LockedBy); err != nil {
+				return err
+			}
 			sessions[j.LockedBy] = w
 		}
 		w.Job = j
 		o.Running = append(o.Running, w)
 	}
+	for r, n := range waits {
+		r.Jobs = n
+		o.Runs = append(o.Runs, r)
+	}
+	slices.SortFunc(o.Runs, func(a, b RunJobs) int {
+		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.Workspace, b.Workspace))
+	})
 	slices.SortStableFunc(o.Running, func(a, b Work) int { return a.Job.Claimed.Compare(b.Job.Claimed) })
 	return nil
 }
@@ -247,13 +282,15 @@ func (q *Queue) dead(ctx context.Context, o *Overview) error {
 			continue
 		}
 		s, err := q.loadFinished(ctx, o.Queue, r.Key.Sort)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case isNotFound(err):
+		case errors.Is(err, ErrMalformed):
+			o.Faults = append(o.Faults, err)
+		case err != nil:
 			return err
+		case s.isDead():
+			o.Dead = append(o.Dead, s.Job)
 		}
-		o.Dead = append(o.Dead, s.Job)
 	}
 	if err := q.dropAttempts(ctx, o); err != nil {
 		return err
@@ -268,21 +305,25 @@ func (q *Queue) dropAttempts(ctx context.Context, o *Overview) error {
 	for i := range o.Dead {
 		dead[o.Dead[i].ID] = true
 	}
-	next := func(j Job) string {
-		j.Attempt++
-		return Identity(&j)
-	}
 	var fault error
 	o.Dead = slices.DeleteFunc(o.Dead, func(j Job) bool {
-		id := next(j)
-		if dead[id] || fault != nil {
-			return true
+		// Whoever counts the attempts has counted those that the job has lost: each of its executions, at most.
+		executions := min(max(j.Attempts, int64(len(j.Lost))+1), maxLost)
+		for range executions {
+			j.Attempt++
+			id := Identity(&j)
+			if dead[id] || fault != nil {
+				return true
+			}
+			_, err := q.find(ctx, o.Queue, id)
+			if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) {
+				fault = err
+			}
+			if !isNotFound(err) {
+				return true
+			}
 		}
-		_, err := q.find(ctx, o.Queue, id)
-		if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) {
-			fault = err
-		}
-		return !isNotFound(err)
+		return false
 	})
 	return fault
 }

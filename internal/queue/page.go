@@ -31,17 +31,20 @@ type page struct {
 	candidates []*candidate // in order
 	listed     time.Time    // when, zero: never
 	cost       time.Duration
-	more       bool   // there were more
-	deep       string // how far back it has looked for something that fits; "" is nowhere
-	size       int    // how many are listed at a time
-	woken      bool   // something may have changed since
+	more       bool  // there were more
+	deep       place // how far back it has looked for something that fits
+	size       int   // how many are listed at a time
+	woken      bool  // something may have changed since
 	suspects   map[string]refstore.Version
 	unreadable map[string]sighting // entries that could not be decoded, when they were compared with their jobs last
 	races      int                 // lost lately
 
 	looked time.Time // at what is delayed
-	due    time.Time // when the next of that is; zero if there was none
+	due    time.Time // when the next of that is; zero if there was none, or whoever waits was told
 }
+
+// place is how far entries were looked through, by their sort keys: "" is nowhere.
+type place struct{ ready, delayed string }
 
 // Sizes of a page: it grows while it is used up, so that listing a long queue costs little for each job.
 const (
@@ -214,8 +217,11 @@ func (q *Queue) fits(c *candidate, want *Want) bool {
 
 // old tells whether what is known has to be listed before anything is taken of it.
 func (p *page) old(now time.Time) bool {
-	return p.listed.IsZero() || now.Sub(p.listed) >= min(restraint*p.cost, maxAge) || !p.due.IsZero() && !now.Before(p.due)
+	return p.listed.IsZero() || now.Sub(p.listed) >= min(restraint*p.cost, maxAge) || p.dueBy(now)
 }
+
+// dueBy tells whether the time of something has come that was known to be later.
+func (p *page) dueBy(now time.Time) bool { return !p.due.IsZero() && !now.Before(p.due) }
 
 // short tells whether listing may find something where nothing that is known fits.
 func (p *page) short(time.Time) bool { return p.woken || p.more }
@@ -251,7 +257,7 @@ func (q *Queue) fill(ctx context.Context, want *Want, due func(*page, time.Time)
 	return nil
 }
 
-// list reads a queue's first entries, and, if none of them fits, some of those behind. The caller holds the token.
+// list reads a queue's first entries, and, if none of them fits, some of those behind, each time from where it came to. The caller holds the token.
 func (q *Queue) list(ctx context.Context, queue string, p *page, want *Want) error {
 	began := q.o.Now()
 	q.mu.Lock()
@@ -265,35 +271,31 @@ func (q *Queue) list(ctx context.Context, queue string, p *page, want *Want) err
 	p.woken = false
 	size, deep, suspects, offers := p.size, p.deep, p.suspects, q.offers
 	p.suspects = make(map[string]refstore.Version)
-	look := p.looked.IsZero() || began.Sub(p.looked) >= delayedPace || !p.due.IsZero() && !began.Before(p.due)
+	look := p.looked.IsZero() || began.Sub(p.looked) >= delayedPace || p.dueBy(began)
 	q.mu.Unlock()
 
 	ready := partition(queue, "ready")
 	found, last, more, err := q.read(ctx, p, ready, "", size, suspects)
-	var due time.Time
-	if err == nil && look {
-		var some []*candidate
-		some, due, err = q.readDelayed(ctx, p, queue, suspects)
-		found = append(found, some...)
-	}
 	fits := func(c *candidate) bool { return q.fits(c, want) }
 	some := slices.ContainsFunc(found, fits)
-	deep = max(deep, last)
-	beyond := more
-	for scanned := 0; err == nil && !some && beyond && scanned < maxScan; scanned += lookBack {
+	var due time.Time
+	if err == nil && look {
+		var delayed []*candidate
+		delayed, due, deep.delayed, err = q.readDelayed(ctx, p, queue, suspects, fits, some, deep.delayed)
+		found = append(found, delayed...)
+		some = some || slices.ContainsFunc(delayed, fits)
+	}
+	switch {
+	case !more:
+		deep.ready = ""
+	case err == nil && !some:
 		var behind []*candidate
-		if behind, deep, beyond, err = q.read(ctx, p, ready, deep, lookBack, suspects); err == nil {
-			behind = slices.DeleteFunc(behind, func(c *candidate) bool { return !fits(c) })
-			found = append(found, behind...)
-			some = len(behind) > 0
-		}
+		behind, deep.ready, err = q.behind(ctx, p, ready, max(deep.ready, last), "", suspects, fits)
+		found = append(found, behind...)
 	}
 	if err != nil {
 		q.wake(queue)
 		return err
-	}
-	if !beyond {
-		deep = "" // from the start
 	}
 	slices.SortFunc(found, func(a, b *candidate) int { return strings.Compare(a.order, b.order) })
 
@@ -302,10 +304,7 @@ func (q *Queue) list(ctx context.Context, queue string, p *page, want *Want) err
 	defer q.mu.Unlock()
 	p.candidates, p.listed, p.cost, p.more = found, now, now.Sub(began), more
 	p.woken = p.woken || q.offers != offers // what was offered may not have been there yet
-	p.deep = ""
-	if more && (!some || deep != last) {
-		p.deep = deep
-	}
+	p.deep = deep
 	p.races /= 2
 	if look {
 		p.looked, p.due = now, due
@@ -357,6 +356,28 @@ func (q *Queue) read(ctx context.Context, p *page, partition, after string, limi
 	return found, last, more, nil
 }
 
+// behind looks through entries behind a sort key, and before another one unless that is "", until it finds some that can be taken, or has read so many. It
+// returns these, and how far it came: "" if that was the end.
+func (q *Queue) behind(ctx context.Context, p *page, partition, after, before string, suspects map[string]refstore.Version, can func(*candidate) bool) ([]*candidate, string, error) {
+	for scanned := 0; scanned < maxScan; scanned += lookBack {
+		if before != "" && after >= before {
+			return nil, "", nil
+		}
+		found, last, more, err := q.read(ctx, p, partition, after, lookBack, suspects)
+		if err != nil {
+			return nil, "", err
+		}
+		found = slices.DeleteFunc(found, func(c *candidate) bool { return !can(c) })
+		if !more {
+			return found, "", nil
+		}
+		if after = last; len(found) > 0 {
+			return found, after, nil
+		}
+	}
+	return nil, after, nil
+}
+
 // isDue tells whether it is time to compare an entry that cannot be decoded with its job: at once, and then as often as queues are repaired, in
 // case it could not be replaced.
 func (q *Queue) isDue(p *page, r refstore.Record) bool {
@@ -373,19 +394,34 @@ func (q *Queue) isDue(p *page, r refstore.Record) bool {
 	return true
 }
 
-// readDelayed lists what is due of the delayed entries, and tells when the next one is.
-func (q *Queue) readDelayed(ctx context.Context, p *page, queue string, suspects map[string]refstore.Version) (found []*candidate, next time.Time, err error) {
-	some, _, _, err := q.read(ctx, p, partition(queue, "delayed"), "", maxPage, suspects)
+// readDelayed lists what is due of the first delayed entries, and, if some says that nothing is known yet that fits, and none of these does, what is due
+// and fits of some of those behind. It tells when the next one is, if it came so far, and where to go on.
+func (q *Queue) readDelayed(
+	ctx context.Context, p *page, queue string, suspects map[string]refstore.Version, fits func(*candidate) bool, some bool, deep string,
+) (found []*candidate, next time.Time, _ string, err error) {
+	delayed := partition(queue, "delayed")
+	found, last, more, err := q.read(ctx, p, delayed, "", maxPage, suspects)
 	now := q.now()
-	for _, c := range some {
-		switch at := q.due(&c.job, c.entry.version); {
-		case !at.After(now):
-			found = append(found, c)
-		case next.IsZero() || at.Before(next):
+	due := func(c *candidate) bool {
+		at := q.due(&c.job, c.entry.version)
+		if !at.After(now) {
+			return true
+		}
+		if next.IsZero() || at.Before(next) {
 			next = at
 		}
+		return false
 	}
-	return found, next, err
+	found = slices.DeleteFunc(found, func(c *candidate) bool { return !due(c) })
+	switch {
+	case !more:
+		deep = ""
+	case err == nil && !some && !slices.ContainsFunc(found, fits):
+		var behind []*candidate
+		behind, deep, err = q.behind(ctx, p, delayed, max(deep, last), delayedOrder(now.Add(1)), suspects, func(c *candidate) bool { return due(c) && fits(c) })
+		found = append(found, behind...)
+	}
+	return found, next, deep, err
 }
 
 // confirm compares an entry with its job, and removes it, or replaces it, if the job does not confirm it. It returns what there is of it then; nil if nothing is.

@@ -53,8 +53,11 @@ type TransitionError struct {
 
 func (e *TransitionError) Error() string {
 	state := string(e.Job.Status)
-	if e.Job.Status == Running && e.Job.Worker != "" {
+	switch {
+	case e.Job.Status == Running && e.Job.Worker != "":
 		state += ", by " + clip(e.Job.Worker)
+	case e.Job.isSuspended():
+		state = ReasonSuspended
 	}
 	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), clip(e.Job.Task), state)
 }
@@ -66,6 +69,8 @@ type Members interface {
 	// Over tells whether what a session holds is free, and if not, how long it may still take until that is known of one that
 	// has not been heard of lately.
 	Over(ctx context.Context, id string) (over bool, pending time.Duration, err error)
+	// Heard tells when a session of another host was last heard of, for people.
+	Heard(ctx context.Context, id string) (refstore.Heard, error)
 	// Lost is closed once what this process holds may be another's.
 	Lost() <-chan struct{}
 	// Confirm asks the store whether what this process holds is its own. refstore.ErrLost.

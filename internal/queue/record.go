@@ -81,12 +81,15 @@ func rank(order string) string { return order[:min(len(order), len("0.")+12)] }
 func (j *Job) indexKey() (refstore.Key, bool) {
 	switch {
 	case j.Status == Queued && !j.AvailableAt.IsZero():
-		return refstore.Key{Partition: partition(j.Queue, "delayed"), Sort: fmt.Sprintf("%016x.%s", nanos(j.AvailableAt), j.order())}, true
+		return refstore.Key{Partition: partition(j.Queue, "delayed"), Sort: delayedOrder(j.AvailableAt) + j.order()}, true
 	case j.Status == Queued || j.Orphaned():
 		return refstore.Key{Partition: partition(j.Queue, "ready"), Sort: j.order()}, true
 	}
 	return refstore.Key{}, false
 }
+
+// delayedOrder begins the order of what may be claimed from a time on.
+func delayedOrder(at time.Time) string { return fmt.Sprintf("%016x.", nanos(at)) }
 
 // indexed returns the id of the job that an entry is about, by its sort key.
 func indexed(key refstore.Key) (id string, ok bool) {

@@ -101,6 +101,9 @@ func (q *Queue) watch(ctx context.Context, queue string, ready, delayed <-chan s
 		q.mu.Lock()
 		p := q.page(queue)
 		p.woken = true
+		if p.dueBy(q.o.Now()) { // that is told once: who claims nothing, for whatever reason, does not list either
+			p.due, changed = time.Time{}, true
+		}
 		if changed {
 			p.looked = time.Time{}
 		}

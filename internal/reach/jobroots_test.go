@@ -9,6 +9,7 @@ import (
 	"e3/internal/queue"
 	"e3/internal/record"
 	"e3/objectstore"
+	"e3/refstore"
 )
 
 // members is one session that lives.
@@ -20,8 +21,9 @@ func (members) Session(context.Context) (string, error) {
 func (members) Over(context.Context, string) (bool, time.Duration, error) {
 	return false, 0, nil
 }
-func (members) Lost() <-chan struct{}         { return nil }
-func (members) Confirm(context.Context) error { return nil }
+func (members) Heard(context.Context, string) (refstore.Heard, error) { return refstore.Heard{}, nil }
+func (members) Lost() <-chan struct{}                                 { return nil }
+func (members) Confirm(context.Context) error                         { return nil }
 
 func (r *rig) job(task objectstore.Hash, name string, inputs ...objectstore.Hash) queue.Job {
 	r.Helper()

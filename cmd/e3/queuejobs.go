@@ -1,0 +1,471 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"e3/internal/events"
+	"e3/internal/manifest"
+	"e3/internal/queue"
+	"e3/internal/repo"
+	"e3/workspace"
+)
+
+// jobsArgument is said of every command that does something to jobs.
+const jobsArgument = `A task is named <workspace>.<task>, a matrix for all its items, or by a pattern of * and ?. A workspace means all its tasks,
+the id of a run all that it has asked for; the beginning of an id in "e3 queue list" means that one. --all means all there are.`
+
+// jobsCommand is a command that does something to each of the jobs that its arguments mean.
+type jobsCommand struct {
+	dead  bool // of those that have failed; else of those that are not finished
+	all   bool // --all
+	did   string
+	do    func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error)
+	after func(done []queue.Job) string // what is said once, nil: nothing
+}
+
+func (c *jobsCommand) flags(cmd *cobra.Command) {
+	what := "all tasks of all queues that wait or run"
+	if c.dead {
+		what = "all tasks of all queues that have failed"
+	}
+	cmd.Flags().BoolVar(&c.all, "all", false, what)
+}
+
+func newQueueCancel(a *app) *cobra.Command {
+	var why string
+	c := &jobsCommand{did: "Cancelled"}
+	c.do = func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error) {
+		return q.Cancel(ctx, j.Queue, j.ID, repo.UserAtHost(), why)
+	}
+	cmd := &cobra.Command{
+		Use:   "cancel [repo] <task>...",
+		Short: "Take tasks out of their queue, or stop them",
+		Long: `Take tasks out of their queue; those that run are stopped. For their run they have been cancelled, and what depends on them is skipped.
+
+` + jobsArgument,
+		Example: `  e3 queue cancel . prod.train 'prod.test*'
+  e3 queue cancel . prod --reason "wrong input"
+  e3 queue cancel . --all`,
+		ValidArgsFunction: a.completeJobs(false),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.changeJobs(cmd, args, c) },
+	}
+	whyFlags(cmd.Flags(), &why, "reason", "note", "the run")
+	c.flags(cmd)
+	return cmd
+}
+
+func newQueueRetry(a *app) *cobra.Command {
+	c := &jobsCommand{dead: true, did: "Queued again", after: countedAsFailed}
+	c.do = func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error) {
+		return q.Retry(ctx, j.Queue, j.ID)
+	}
+	cmd := &cobra.Command{
+		Use:   "retry [repo] <task>...",
+		Short: "Queue tasks again that have failed",
+		Long: `Queue tasks again that have failed, so that their results are there when their workspace is started the next time. Their run has
+counted them as failed, also where it is still at work, and does not go on with them. What was cancelled has not failed: e3 start makes it.
+
+` + jobsArgument,
+		ValidArgsFunction: a.completeJobs(true),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.changeJobs(cmd, args, c) },
+	}
+	c.flags(cmd)
+	return cmd
+}
+
+func newQueueReprioritise(a *app) *cobra.Command {
+	c := &jobsCommand{}
+	cmd := &cobra.Command{
+		Use:     "reprioritise [repo] <task>... <priority>",
+		Aliases: []string{"reprioritize"},
+		Short:   "Change the priority of tasks that wait",
+		Long: `Change the priority of tasks that wait for a worker: greater goes first. 0 is that of tasks that say nothing.
+
+` + jobsArgument,
+		Example: `  e3 queue reprioritise . prod.train 10
+  e3 queue reprioritise . prod -- -1`,
+		ValidArgsFunction: a.completeJobs(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("%s needs <task> and <priority>; see: %[1]s --help", cmd.CommandPath())
+			}
+			// A negative number looks like a flag to who comes first; after -- it is none.
+			last := len(args) - 1
+			n, err := strconv.ParseInt(args[last], 10, 64)
+			if err != nil {
+				return usagef("%s needs <task> and <priority>, a whole number; see: %[1]s --help", cmd.CommandPath())
+			}
+			c.did = fmt.Sprintf("Priority is %d now:", n)
+			c.do = func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error) {
+				return q.Reprioritise(ctx, j.Queue, j.ID, n)
+			}
+			return a.changeJobs(cmd, args[:last], c)
+		},
+	}
+	c.flags(cmd)
+	return cmd
+}
+
+// jobArguments splits arguments into the repository, which may be left out, and the names of jobs, which are none with --all.
+func (a *app) jobArguments(cmd *cobra.Command, args []string, all bool) (location string, names []string, err error) {
+	path := cmd.CommandPath()
+	switch {
+	case slices.Contains(args, ""): // of a script's variable that is not set
+		return "", nil, usagef("<task> is empty")
+	case all && (len(args) > 1 || len(args) == 1 && !isLocation(args[0])):
+		return "", nil, usagef("--all and <task> exclude each other")
+	case all && len(args) == 1:
+		return args[0], nil, nil
+	case all:
+		return a.location(), nil, nil
+	case len(args) == 0:
+		return "", nil, usagef("%s needs <task>, or --all; see: %s --help", path, path)
+	case len(args) == 1 && (strings.Trim(args[0], "./") == "" || repo.IsURL(args[0])):
+		return "", nil, usagef("%s needs <task> after the repository, or --all; see: %s --help", path, path)
+	case len(args) > 1 && isLocation(args[0]):
+		return args[0], args[1:], nil
+	}
+	return a.location(), args, nil
+}
+
+const (
+	// mostChanged is how many jobs a person is told of one by one.
+	mostChanged = 20
+	// changedAtOnce is how many are changed at a time: a store that is far answers each after a while.
+	changedAtOnce = 16
+)
+
+// changeJobs does what a command does to each job that its arguments mean. A job that has meanwhile gone where that cannot be done any more is told,
+// and the exit code is 1 if it could be done to none.
+func (a *app) changeJobs(cmd *cobra.Command, args []string, c *jobsCommand) error {
+	location, names, err := a.jobArguments(cmd, args, c.all)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	r, err := a.open(ctx, location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	s := &jobSearch{r: r, at: quoted(shown(location, r)), dead: c.dead}
+	jobs, err := s.find(ctx, names)
+	if err != nil {
+		return err
+	}
+	done, missed, fault := c.change(ctx, r.Queue(), jobs)
+	for _, err := range missed[:min(len(missed), mostChanged)] {
+		a.notef("e3: %s", printable(err.Error(), false))
+	}
+	if n := len(missed) - mostChanged; n > 0 {
+		a.notef("e3: and so for %s", plural(int64(n), "other task"))
+	}
+	doc := struct {
+		Jobs []jobJSON `json:"jobs"`
+	}{[]jobJSON{}}
+	for i := range done {
+		doc.Jobs = append(doc.Jobs, jobOf(&done[i]))
+	}
+	if fault == nil || len(done) > 0 {
+		fault = errors.Join(fault, a.reply(doc, func(w io.Writer) { c.write(w, done) }))
+	}
+	if fault == nil && len(done) == 0 {
+		return &exitError{exitFailed}
+	}
+	return fault
+}
+
+// change does it to several at a time, and tells what came of it in their order. missed are those that have gone on meanwhile; after a fault no other
+// is begun.
+func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
+	now, errs := make([]queue.Job, len(jobs)), make([]error, len(jobs))
+	var next, failed int // under mu: the next to be taken, and how many have failed
+	var mu sync.Mutex
+	take := func() (int, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(jobs) || failed > 0 {
+			return 0, false
+		}
+		next++
+		return next - 1, true
+	}
+	var all sync.WaitGroup
+	for range min(changedAtOnce, len(jobs)) {
+		all.Go(func() {
+			for i, more := take(); more; i, more = take() {
+				if now[i], errs[i] = c.do(ctx, q, &jobs[i]); errs[i] != nil && !gone(errs[i]) {
+					mu.Lock()
+					failed++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range jobs[:next] {
+		switch err := errs[i]; {
+		case err == nil:
+			done = append(done, now[i])
+		case gone(err):
+			missed = append(missed, err)
+		case fault == nil:
+			fault = err
+		}
+	}
+	return done, missed, fault
+}
+
+// gone tells whether a job is where a change is not possible any more.
+func gone(err error) bool {
+	var moved *queue.TransitionError
+	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound)
+}
+
+func (c *jobsCommand) write(w io.Writer, done []queue.Job) {
+	for i := range done[:min(len(done), mostChanged)] {
+		j := &done[i]
+		fmt.Fprintf(w, "%s %s (%s)%s\n", c.did, printable(jobName(j), false), shortJob(j.ID), stillRuns(j, c.dead))
+	}
+	if n := len(done) - mostChanged; n > 0 {
+		fmt.Fprintf(w, "… and %d more: %s in all\n", n, plural(int64(len(done)), "task"))
+	}
+	if c.after != nil && len(done) > 0 {
+		fmt.Fprintln(w, c.after(done))
+	}
+}
+
+// countedAsFailed says that runs do not go on with what is queued again.
+func countedAsFailed(done []queue.Job) string {
+	who := "Run " + short(done[0].Run) + " has"
+	for i := range done {
+		if done[i].Run != done[0].Run {
+			who = "Their runs have"
+		}
+	}
+	if len(done) == 1 {
+		return who + " counted it as failed: once it is made, e3 start takes its result"
+	}
+	return who + " counted them as failed: once they are made, e3 start takes their results"
+}
+
+// stillRuns says that a worker is to be told first.
+func stillRuns(j *queue.Job, dead bool) string {
+	if dead || j.Status != queue.Running || j.Orphaned() {
+		return ""
+	}
+	return ": its worker is told"
+}
+
+// jobSearch finds jobs by what people call them.
+type jobSearch struct {
+	r    *repo.Repo
+	at   string // the repository in advice
+	dead bool   // among those that have failed; else among those that are not finished
+}
+
+// jobTask is how people name the task of a job.
+func jobTask(j *queue.Job) string { return j.Workspace + "." + j.Task }
+
+// named tells whether a name means a job: it is that of its task, a matrix, a workspace, a run, or a pattern of tasks.
+func named(j *queue.Job, name string) bool {
+	task := jobTask(j)
+	return name == task || strings.HasPrefix(task, name+"[") || name == j.Workspace || name == j.Run || name == short(j.Run) ||
+		events.IsPattern(name) && events.Match(name, task)
+}
+
+// shortestID is how much of an id means one: a slip should not cancel the only job there is.
+const shortestID = 4
+
+// hasID tells whether a text is the beginning of a job's id, with its run, or with its queue, or without.
+func hasID(j *queue.Job, text string) bool {
+	return len(text) >= shortestID && (strings.HasPrefix(j.ID, text) || strings.HasPrefix(j.ID[strings.IndexByte(j.ID, '.')+1:], text)) ||
+		strings.HasPrefix(j.Ref(), text) && len(text) >= len(j.Queue+"/")+shortestID
+}
+
+// find finds the jobs that names mean, each once; all without names. That a name means none is an error.
+func (s *jobSearch) find(ctx context.Context, names []string) ([]queue.Job, error) {
+	known, err := s.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chosen := make([]bool, len(known))
+	for _, name := range names {
+		var byName, byID []int
+		for i := range known {
+			switch {
+			case named(&known[i], name):
+				byName = append(byName, i)
+			case hasID(&known[i], name):
+				byID = append(byID, i)
+			}
+		}
+		switch {
+		case len(byName) > 0:
+		case len(byID) > 1:
+			return nil, usagef("%q is the beginning of the ids of %d tasks; give more of it", name, len(byID))
+		case len(byID) == 0:
+			return nil, s.unknown(ctx, name, known)
+		default:
+			byName = byID
+		}
+		for _, i := range byName {
+			chosen[i] = true
+		}
+	}
+	var jobs []queue.Job
+	// One that has failed several times is made once, and would be queued again under the latest attempt, which comes first.
+	again := map[string]bool{}
+	for i := range known {
+		j := &known[i]
+		work := strings.Join(append([]string{j.Queue, jobTask(j), j.TaskHash}, j.Inputs...), " ")
+		if len(names) > 0 && !chosen[i] || s.dead && again[work] {
+			continue
+		}
+		again[work] = true
+		jobs = append(jobs, *j)
+	}
+	switch {
+	case len(jobs) > 0:
+	case s.dead:
+		return nil, errors.New("there is nothing that has failed")
+	default:
+		return nil, errors.New("there is nothing queued")
+	}
+	slices.SortStableFunc(jobs, func(a, b queue.Job) int {
+		return cmp.Or(cmp.Compare(jobTask(&a), jobTask(&b)), a.Created.Compare(b.Created))
+	})
+	return jobs, nil
+}
+
+// known lists what can be named; of what has failed the latest comes first, in each queue.
+func (s *jobSearch) known(ctx context.Context) (jobs []queue.Job, err error) {
+	if !s.dead {
+		return s.unfinished(ctx, func(*queue.Job) bool { return true })
+	}
+	queues, err := s.r.Queue().Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range queues {
+		o, err := s.r.Queue().Overview(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, o.Dead...)
+	}
+	return jobs, nil
+}
+
+// unfinished lists the jobs that are wanted, without those that cannot be read: the queue's overview tells of them.
+func (s *jobSearch) unfinished(ctx context.Context, wanted func(*queue.Job) bool) (jobs []queue.Job, err error) {
+	for j, err := range s.r.Queue().Unfinished(ctx) {
+		switch {
+		case errors.Is(err, queue.ErrMalformed):
+		case err != nil:
+			return nil, err
+		case wanted(&j):
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}
+
+// unknown says that a name means nothing, and what there is.
+func (s *jobSearch) unknown(ctx context.Context, name string, known []queue.Job) error {
+	e := &workspace.UnknownError{What: "queued task", Name: name, Known: tasksOf(known)}
+	are, none := "queued are", "nothing is queued"
+	if s.dead {
+		e.What, are, none = "failed task in a queue", "failed have", "nothing has failed"
+		if why := s.notFailed(ctx, name); why != "" {
+			return fmt.Errorf("%w: %s", e, why)
+		}
+	}
+	switch {
+	case len(known) == 0:
+		return fmt.Errorf("%w: %s", e, none)
+	case manifest.Nearest(name, e.Known) != "": // which is said of every such error
+		return e
+	}
+	return fmt.Errorf("%w; %s: %s", e, are, few(e.Known))
+}
+
+// tasksOf are the names of jobs' tasks, in order.
+func tasksOf(jobs []queue.Job) []string {
+	names := make([]string, len(jobs))
+	for i := range jobs {
+		names[i] = jobTask(&jobs[i])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// notFailed says what has become of jobs that somebody takes for failed, "" if that is not known: those that are not finished, and those of their
+// workspace's latest run.
+func (s *jobSearch) notFailed(ctx context.Context, name string) string {
+	waiting, err := s.unfinished(ctx, func(j *queue.Job) bool { return named(j, name) })
+	if err == nil && len(waiting) > 0 {
+		if slices.ContainsFunc(waiting, func(j queue.Job) bool { return j.Status == queue.Running }) {
+			return "it runs, or is about to"
+		}
+		return "it waits in its queue already"
+	}
+	ws, _, _ := strings.Cut(name, ".")
+	run, err := s.r.Workspaces.Run(ctx, ws, "")
+	if err != nil {
+		return ""
+	}
+	queues, err := s.r.Queue().Queues(ctx)
+	if err != nil {
+		return ""
+	}
+	cancelled, suspended, succeeded := 0, 0, 0
+	for _, q := range queues {
+		for j, err := range s.r.Queue().Finished(ctx, q, run.RunID) {
+			switch {
+			case err != nil || !named(&j, name):
+			case j.Status == queue.Cancelled:
+				cancelled++
+			case j.Status == queue.Succeeded:
+				succeeded++
+			case j.Outcome != nil && j.Outcome.Reason == queue.ReasonSuspended:
+				suspended++
+			}
+		}
+	}
+	start := fmt.Sprintf("e3 start %s %s", s.at, quoted(ws))
+	switch {
+	case cancelled == 1:
+		return "it was cancelled in the latest run, and is not queued again; make it with: " + start
+	case cancelled > 1:
+		return fmt.Sprintf("%d tasks of it were cancelled in the latest run, and are not queued again; make them with: %s", cancelled, start)
+	case suspended > 0:
+		return "it has suspended itself, and waits for approval; see: e3 run " + s.at + " " + quoted(ws)
+	case succeeded > 0:
+		return "it has succeeded in the latest run"
+	}
+	return ""
+}
+
+// completeJobs completes the tasks that are queued, or with dead those that have failed.
+func (a *app) completeJobs(dead bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+			known, err := (&jobSearch{r: r, dead: dead}).known(ctx)
+			if err != nil {
+				return nil
+			}
+			return slices.DeleteFunc(tasksOf(known), func(name string) bool { return slices.Contains(args, name) })
+		})
+	}
+}
