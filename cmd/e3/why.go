@@ -11,6 +11,7 @@ import (
 
 	"e3/internal/explain"
 	"e3/internal/history"
+	"e3/internal/queue"
 	"e3/internal/repo"
 )
 
@@ -67,8 +68,28 @@ func (a *app) why(ctx context.Context, location string, arg executionArg) error 
 func newExplainer(r *repo.Repo, objects explain.Objects) *explain.Explainer {
 	return explain.New(explain.Stores{
 		Stores:  history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces},
-		Objects: objects,
+		Objects: objects, Queued: queuedIn(r.Queue()),
 	})
+}
+
+// queuedIn finds the jobs of tasks that runs have put in queues.
+func queuedIn(q *queue.Queue) func(ctx context.Context, ws, run, task string) (*explain.Wait, error) {
+	return func(ctx context.Context, ws, run, task string) (*explain.Wait, error) {
+		for j, err := range q.Unfinished(ctx) {
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return nil, err
+			case err != nil: // of another job: e3 verify tells of it
+			case j.Workspace == ws && j.Run == run && j.Task == task:
+				at := &explain.Wait{Queue: j.Queue, Labels: j.Labels, Memory: j.Policy.Memory}
+				if j.Status != queue.Queued && !j.Orphaned() {
+					at.Worker = j.Worker
+				}
+				return at, nil
+			}
+		}
+		return nil, nil
+	}
 }
 
 // whyPrinter writes an explanation for people. All of it comes from names, records and logs, so all of it is made printable.
@@ -124,7 +145,7 @@ func whyColor(st style, s explain.State) string {
 		return st.green
 	case explain.Failed, explain.Skipped, explain.Stuck:
 		return st.red
-	case explain.WouldRun, explain.Waits, explain.Running:
+	case explain.WouldRun, explain.Waits, explain.Running, explain.Queued:
 		return st.yellow
 	}
 	return ""

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -456,6 +457,10 @@ func (x *explaining) failureOf(a *history.Attempt) *Failure {
 		f.Kind, f.Text = RunsNow, "has not ended"
 	case a.Status == history.Failed && a.Reason == string(executions.ReasonSuspended):
 		f.Kind, f.Text = Suspended, fmt.Sprintf("suspended itself with exit code %d, for somebody to approve", a.ExitCode)
+		if a.Refused != nil {
+			f.Kind = Rejected
+			f.Text += ", and was " + clip(a.Refused.Text, maxText)
+		}
 	case a.Status == history.Failed:
 		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
 	case a.Status == history.Interrupted, a.Status == history.Unfinished, a.Reason == "crashed", strings.Contains(a.Message, "no longer running (stale execution)"):
@@ -463,7 +468,7 @@ func (x *explaining) failureOf(a *history.Attempt) *Failure {
 	case a.Reason == string(executions.ReasonTimeout):
 		f.Kind, f.Text = TimedOut, clip(a.Message, maxText)
 	case a.Reason == string(executions.ReasonCancelled):
-		f.Kind, f.Text = Cancelled, "was cancelled"
+		f.Kind, f.Text = Cancelled, "was "+clip(cmp.Or(a.Message, "cancelled"), maxText) // by whom, and why, where that is known
 	case a.Reason == string(executions.ReasonSignal):
 		f.Kind, f.Text = Signal, "was "+clip(a.Message, maxText)
 	case a.Reason == string(executions.ReasonOutput):

@@ -47,6 +47,9 @@ type Objects interface {
 type Stores struct {
 	history.Stores
 	Objects Objects
+	// Queued finds the job of a task that a run has put in a queue: For, Run and Since of the answer are not its matter. nil, and a nil
+	// answer: there is none.
+	Queued func(ctx context.Context, ws, run, task string) (*Wait, error)
 }
 
 // An Explainer remembers what it has read: one serves one command. It is safe for concurrent use.
@@ -83,6 +86,7 @@ const (
 	Failed   State = "failed"    // it has failed, and nothing has changed since
 	Skipped  State = "skipped"   // something upstream has failed, and nothing has changed since
 	Running  State = "running"   // now
+	Queued   State = "queued"    // the run that is at work is about to run it: it waits for a worker, or for its turn
 	Stuck    State = "stuck"     // it cannot run
 	Removed  State = "removed"   // no package has it any more: its latest execution is explained
 	Gone     State = "gone"      // of the execution no record is left
@@ -107,12 +111,33 @@ type Explanation struct {
 	// Failure is how it failed, or how that failed because of which it was skipped; Changed is what has changed since it last worked.
 	Failure *Failure `json:"failure,omitempty"`
 	Changed []Cause  `json:"changed,omitempty"`
+	// Waiting is what the run that is at work waits for before it runs it; nil where it does not.
+	Waiting *Wait `json:"waiting,omitempty"`
 	// Downstream are the tasks that the root concerns besides.
 	Downstream *Downstream `json:"downstream,omitempty"`
 	Notes      []string    `json:"notes,omitempty"`
 
-	blockers int // tasks that it waits for
+	blockers int    // tasks that it waits for
+	refused  string // how the latest run ended it without running it
 }
+
+// A Wait is what a task waits for in a run that is at work.
+type Wait struct {
+	For    string    `json:"for"` // approval, worker, or turn: what the run may have at work at a time is
+	Run    string    `json:"run"`
+	Queue  string    `json:"queue,omitempty"`
+	Labels []string  `json:"labels,omitempty"` // that a worker must have
+	Memory int64     `json:"memory,omitempty"` // bytes, likewise
+	Worker string    `json:"worker,omitempty"` // that has taken it; the run has not heard yet that it began
+	Since  time.Time `json:"since"`
+}
+
+// What is waited for.
+const (
+	forApproval = "approval"
+	forWorker   = "worker"
+	forTurn     = "turn"
+)
 
 // A Ref names an execution, with what is worth knowing of it.
 type Ref struct {

@@ -24,7 +24,7 @@ func (w *Explanation) because() string {
 	text := w.Root.clause()
 	if w.Root.Kind == NeverRan {
 		switch {
-		case w.State == WouldRun || w.State == Waits || w.State == Running:
+		case w.State == WouldRun || w.State == Waits || w.State == Running || w.State == Queued:
 			text = "it has never run"
 		case text == "never ran before":
 			text = "it had never run before"
@@ -67,6 +67,11 @@ func (w *Explanation) say() {
 		w.Sentence = with("is current: execution "+w.execution()+" answers it", "; that ran because ")
 	case WouldRun:
 		w.Sentence = with("would run", " because ")
+		if w.refused != "" {
+			w.Sentence += "; in its latest run it was " + clip(w.refused, maxText)
+		}
+	case Queued:
+		w.Sentence = with(w.Waiting.text(), "; it is to run because ")
 	case Ran:
 		w.Sentence = with("ran", " because ")
 	case Running:
@@ -99,6 +104,29 @@ func (w *Explanation) say() {
 	case Gone:
 		w.Sentence = with("ran as execution "+w.execution()+", of which no record is left", "; it ran because ")
 	}
+}
+
+// text says what is waited for in a run.
+func (w *Wait) text() string {
+	since := " (since " + moment(w.Since) + ")"
+	switch {
+	case w.For == forTurn:
+		return "waits for its turn in the run that is at work" + since
+	case w.Worker != "":
+		return "was taken from queue " + w.Queue + " by " + clip(w.Worker, maxText) + ", and is about to begin" + since
+	}
+	text := "waits in queue " + w.Queue + " for a worker"
+	var needs []string
+	if len(w.Labels) > 0 {
+		needs = append(needs, "labels "+clip(strings.Join(w.Labels, ", "), maxText))
+	}
+	if w.Memory > 0 {
+		needs = append(needs, human.Bytes(w.Memory)+" of memory")
+	}
+	if len(needs) > 0 {
+		text += " with " + strings.Join(needs, " and ")
+	}
+	return text + since
 }
 
 func (w *Explanation) execution() string {

@@ -5,12 +5,14 @@ import (
 	"slices"
 
 	"e3/dataflow"
+	"e3/executions"
 	"e3/internal/history"
 	"e3/workspace"
 )
 
 // current explains a task that an execution answers.
 func (x *explaining) current(w *Explanation, i int32, report *workspace.TaskReport) error {
+	w.Waiting = nil // the run finds the answer as well
 	p := &x.next.plan.Tasks[i]
 	a, err := x.attempt(w.Workspace, w.Task, p.ExecutionID)
 	if err != nil {
@@ -61,6 +63,12 @@ func (x *explaining) wouldRun(w *Explanation, i int32, report *workspace.TaskRep
 		}
 	}
 	w.State = WouldRun
+	switch {
+	case w.Waiting != nil && w.Waiting.For != forApproval:
+		w.State = Queued
+	case report != nil && report.ExecutionID == "" && (report.Reason == dataflow.ReasonRejected || report.Reason == string(executions.ReasonCancelled)):
+		w.refused = report.Message
+	}
 	if x.next.Package.Tasks[i].Policy.Approve && (report == nil || report.State != workspace.TaskDeferred) {
 		w.Notes = append(w.Notes, "somebody has to approve before it runs")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/history"
 	"e3/internal/human"
 	"e3/workspace"
@@ -145,6 +146,9 @@ func (x *explaining) failed(w *Explanation, a *history.Attempt) (err error) {
 		return err
 	}
 	w.Root = Cause{Kind: w.Failure.Kind, Workspace: w.Workspace, Task: w.Task, Execution: a.ExecutionID, At: a.At(), Text: "it " + w.Failure.Text}
+	if r := a.Refused; r != nil && w.Root.Kind == Rejected {
+		w.Root.By, w.Root.At, w.Root.Reason = r.By, r.At, r.Reason()
+	}
 	w.Roots = []Cause{w.Root}
 	return x.follows(w, a.MadeBy)
 }
@@ -203,7 +207,13 @@ func (x *explaining) standing(w *Explanation) error {
 		case workspace.TaskRunning, workspace.TaskClaimed:
 			return x.running(w, te)
 		case workspace.TaskDeferred:
-			w.Notes = append(w.Notes, "it waits for somebody to approve, in run "+te.Run.RunID+", since "+te.Task.Since.UTC().Format(time.RFC3339))
+			w.Waiting = &Wait{For: forApproval, Run: te.Run.RunID, Since: te.Task.Since.UTC()}
+			w.Notes = append(w.Notes, "it waits for somebody to approve, in run "+te.Run.RunID+", since "+moment(te.Task.Since))
+		}
+	}
+	if missing == nil && te.Run != nil && te.Run.Live && (te.Task == nil || te.Task.State == workspace.TaskRetrying) {
+		if w.Waiting, err = x.queued(w, te.Run.RunID); err != nil {
+			return err
 		}
 	}
 	if next == nil || next.plan == nil {
@@ -249,6 +259,44 @@ func (x *explaining) standing(w *Explanation) error {
 		return x.waits(w, i, report)
 	}
 }
+
+// queued finds out whether a run that is at work has all that a task reads and has not begun with it.
+func (x *explaining) queued(w *Explanation, run string) (*Wait, error) {
+	var since time.Time
+	for e, err := range events.Query(x.ctx, x.Records, events.Filter{Workspace: w.Workspace, Run: run, Task: w.Task}) {
+		if err != nil {
+			if x.ctx.Err() != nil {
+				return nil, context.Cause(x.ctx)
+			}
+			return nil, nil // what can be read of the log does not tell
+		}
+		switch e.Type {
+		case events.TaskMarkedReady, events.TaskRetryScheduled, events.TaskResumed:
+			since = e.Time
+		default:
+			since = time.Time{}
+		}
+	}
+	if since.IsZero() {
+		return nil, nil
+	}
+	at := &Wait{For: forTurn}
+	if x.Queued != nil {
+		job, err := x.Queued(x.ctx, w.Workspace, run, w.Task)
+		if err != nil {
+			return nil, err
+		}
+		if job != nil {
+			at = job
+			at.For = forWorker
+		}
+	}
+	at.Run, at.Since = run, since.UTC()
+	return at, nil
+}
+
+// moment is a time as people read it.
+func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 // latest explains the latest execution of a task that no package here has any more.
 func (x *explaining) latest(w *Explanation, te *workspace.TaskExecutions) error {

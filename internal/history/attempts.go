@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/executions"
@@ -56,6 +57,8 @@ type Attempt struct {
 	// EndedAs is what the event said that ended it, "" where there is none.
 	EndedAs events.Type
 	EndedAt time.Time
+	// Refused is who rejected it while it waited for somebody to approve; nil where nobody did.
+	Refused *Refusal
 
 	Status    Status
 	Number    int64 // of the attempts of its run, from 1; 0 where nothing tells it
@@ -69,6 +72,19 @@ type Attempt struct {
 	Message  string
 	Output   string // hash of the output of a success
 	Worker   string // user@host
+}
+
+// A Refusal is what somebody said who rejected a task that waited for that.
+type Refusal struct {
+	By   string
+	At   time.Time
+	Text string // all of it: who, and why if that was said
+}
+
+// Reason is why, "" where that was not said.
+func (r *Refusal) Reason() string {
+	_, why, _ := strings.Cut(r.Text, r.By+": ")
+	return why
 }
 
 // Answered returns the runs of the workspace that it was the answer for without being made by them, earliest first.

@@ -294,6 +294,7 @@ func (f *finder) settle() error {
 
 // recorded takes over what the record of an attempt says.
 func (at *Attempt) recorded(e *executions.Execution) {
+	said := at.Message
 	at.StartedAt, at.ExitCode, at.Message, at.Output = e.StartedAt, e.ExitCode, e.Message, e.OutputHash
 	at.Timed = e.State != record.Running
 	switch e.State {
@@ -314,6 +315,10 @@ func (at *Attempt) recorded(e *executions.Execution) {
 		if d.RunID != "" {
 			at.MadeBy = d.RunID
 		}
+	}
+	// Who made the execution does not know who has cancelled it, and why: the run does.
+	if at.Reason == string(executions.ReasonCancelled) && strings.HasPrefix(said, at.Message) {
+		at.Message = said
 	}
 }
 
