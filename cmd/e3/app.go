@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +38,8 @@ type app struct {
 
 	warned map[string]bool // what was said already
 
-	lose context.CancelCauseFunc // ends the command
+	lose   context.CancelCauseFunc // ends the command
+	lessee refstore.Lessee         // whose lease it heeds; nil where it has none
 }
 
 func newApp() *app {
@@ -69,13 +71,17 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 
 // openFor opens a repository for a command that sees by itself to the loss of its lease, which lasts so long; 0 is the default.
 func (a *app) openFor(ctx context.Context, location string, lease time.Duration) (*repo.Repo, error) {
-	return repo.Open(ctx, location, repo.Options{
+	r, err := repo.Open(ctx, location, repo.Options{
 		Version: a.version(), Now: a.now, Getenv: a.getenv, Lease: lease,
 		Warn: func(err error) { a.notef("warning: %s", printable(err.Error(), false)) },
 		Waiting: func(e *workspace.BusyError, most time.Duration) {
 			a.notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), printable(e.Holder, false))
 		},
 	})
+	if other := a.getenv("E3_REPO"); location == "." && other != "" && other != "." && errors.Is(err, repo.ErrNoRepository) {
+		err = fmt.Errorf("%w; the . on the command line hides E3_REPO, which is %s: leave it out to mean that", err, other)
+	}
+	return r, err
 }
 
 // heedLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of others, and a
@@ -85,6 +91,7 @@ func (a *app) heedLease(ctx context.Context, r *repo.Repo) {
 	if !ok || a.lose == nil {
 		return
 	}
+	a.lessee = lessee
 	go func() {
 		select {
 		case <-lessee.Lost():

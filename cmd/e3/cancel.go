@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/executions"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -30,10 +31,13 @@ func newCancel(a *app) *cobra.Command {
 Ctrl-C there: commands get TERM, and KILL after that start's --grace; what was running is recorded as cancelled, what had
 ended is kept, and the start exits with 130 and says who cancelled it.
 
+What a run that is dead has queued for workers, and nobody has begun, is withdrawn.
+
 The exit code is 0 once nothing runs the workspace: also where nothing did, or where the run came to its end by itself. What it
 was is said, and told by "status" with --json: cancelled, completed, failed, interrupted, idle, "not begun"; with --no-wait
-requested. A workspace that is being deployed or removed is busy: exit code 11. After --timeout the exit code is 124; the
-request stands, and a process that was only stopped ends its run when it goes on.`,
+requested. A run whose process turns out to be gone was interrupted; it is closed, as the next start would do it. A workspace
+that is being deployed or removed is busy: exit code 11. After --timeout the exit code is 124; the request stands, and a
+process that was only stopped ends its run when it goes on.`,
 		Example: `  e3 cancel . prod
   e3 cancel . prod --reason "wrong input"
   e3 cancel . prod --no-wait`,
@@ -69,7 +73,9 @@ func (a *app) cancelling(o cancelOptions) (workspace.CancelOptions, error) {
 	}
 	return workspace.CancelOptions{
 		By: repo.UserAtHost(), Reason: o.reason, NoWait: o.noWait, Timeout: o.timeout, Patience: cancelPatience,
-		OnWait: func(e *workspace.BusyError) { a.notef("%s; still waiting for it to stop", printable(e.Error(), false)) },
+		OnWait: func(e *workspace.BusyError) {
+			a.notef("%s%s; still waiting for it to stop", printable(e.Error(), false), also(unheard(e.Heard, a.now())))
+		},
 	}, nil
 }
 
@@ -80,14 +86,17 @@ type cancelledJSON struct {
 	Run       string                 `json:"run,omitempty"`
 	By        string                 `json:"by,omitempty"`
 	Reason    string                 `json:"reason,omitempty"`
+	Closed    bool                   `json:"closed,omitempty"`    // it was interrupted, and is closed
+	Withdrawn int                    `json:"withdrawn,omitempty"` // tasks that dead runs had queued
 }
 
 func (a *app) cancel(ctx context.Context, r *repo.Repo, ws string, o workspace.CancelOptions) error {
+	o.Curator = executions.NewCurator(r.Executions, r.Records, a.now)
 	c, err := r.Workspaces.Cancel(ctx, ws, o)
 	if err != nil {
 		return err
 	}
-	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason}
+	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason, Closed: c.Closed, Withdrawn: c.Withdrawn}
 	return a.reply(doc, func(w io.Writer) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
 }
 
@@ -100,6 +109,9 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 	}
 	switch c.Status {
 	case workspace.CancelIdle:
+		if c.Withdrawn > 0 {
+			return fmt.Sprintf("Workspace %s is not being run; withdrew %s that a dead run had queued, and nobody had begun", ws, plural(int64(c.Withdrawn), "task"))
+		}
 		return fmt.Sprintf("Workspace %s is not being run: there is nothing to cancel", ws)
 	case workspace.CancelRequested:
 		return fmt.Sprintf("Asked %s to stop", run)
@@ -108,6 +120,9 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 	case workspace.CancelCompleted, workspace.CancelFailed:
 		return fmt.Sprintf("Nothing was cancelled: %s had already %s", run, c.Status)
 	case workspace.CancelInterrupted:
+		if c.Closed {
+			return fmt.Sprintf("Run %s of workspace %s had been left by a process that is gone; it is closed now", short(c.RunID), ws)
+		}
 		return fmt.Sprintf("Nothing was cancelled: the process of %s has ended without finishing it", run)
 	}
 	text := "Cancelled " + run

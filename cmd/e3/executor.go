@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// outstanding is how many executions of a run are out at a time.
+// outstanding is how many executions of a run are out at a time, for each queue and set of labels.
 const outstanding = 1000
 
 // slurmQueue is the queue of what is submitted to Slurm: other workers are to leave it alone.
@@ -66,7 +66,14 @@ func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOp
 	}
 	if said.Queue != "" {
 		if err := queue.ValidName(said.Queue); err != nil {
-			return said, usagef("--queue: %v", err)
+			what := "--queue"
+			if said.Queue == a.getenv("E3_QUEUE") {
+				what = "E3_QUEUE"
+			}
+			if strings.Contains(said.Queue, ",") {
+				return said, usagef("%s: %v; a run has one queue for its tasks, while a worker may take from several", what, err)
+			}
+			return said, usagef("%s: %v", what, err)
 		}
 	}
 	if said.Executor == settings.Local || said.Executor == settings.Slurm || said.Executor != "" && said.Queue != "" {

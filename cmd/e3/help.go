@@ -42,7 +42,8 @@ OpenTelemetry spans of a run and its executions are sent where the standard vari
 
 What the command line says wins over the environment, the environment over the default. Commands of
 tasks see none of these: see pass_env and secrets in the package file. They see E3_EXECUTION, the id of
-their execution, and, once somebody has approved the task, E3_STEP.`},
+their execution, and, once somebody has approved the task, E3_STEP. What pass_env names is left out where
+it is not set; a task with a secret that is not set does not start.`},
 		{Use: "datasets", Short: "How datasets are named", Long: `A dataset is named <workspace>.<name>, where the name is that of an input or of a task:
 
   prod.sales                     an input

@@ -105,6 +105,9 @@ func (a *app) runRow(t *table, r *workspace.RunReport) {
 		long = seconds(runTook(r, a.now())) + "…"
 	}
 	var notes []string
+	if text := unheard(r.Heard, a.now()); text != "" {
+		notes = append(notes, text)
+	}
 	if text := cancelledBy(r); text != "" && r.By != "" {
 		notes = append(notes, "cancelled "+text)
 	} else if text != "" {

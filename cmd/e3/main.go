@@ -7,11 +7,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
 
+	"e3/internal/repo"
 	"e3/internal/runner"
 	"e3/refstore"
 )
@@ -33,6 +35,10 @@ func run(ctx context.Context, args []string, a *app) int {
 	err := root.ExecuteContext(ctx)
 	if lost := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(lost, refstore.ErrLost) {
 		err = lost
+	}
+	var unrenewed interface{ Unrenewed() error }
+	if a.lessee != nil && errors.Is(err, refstore.ErrLost) && errors.As(a.lessee.Held(), &unrenewed) {
+		err = fmt.Errorf("%w; the last try to renew the lease failed: %s", err, repo.Because(unrenewed.Unrenewed()))
 	}
 	if err != nil && !a.parsed { // cobra's own, all about the command line
 		err = &usageError{err}

@@ -129,7 +129,7 @@ func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) err
 	if err := a.explainPlan(ctx, r.Repo, p, list); err != nil {
 		return err
 	}
-	if err := a.reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.styleFor(a.stdout)) }); err != nil {
+	if err := a.reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.now(), a.styleFor(a.stdout)) }); err != nil {
 		return err
 	}
 	if o.exitCode && p.Runs+p.Waits+p.Stuck > 0 {
@@ -286,9 +286,7 @@ func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 		File: p.File, Edited: p.Edited, Elsewhere: elsewhereOf(p.Elsewhere), Hits: p.Hits, Run: p.Runs, Waits: p.Waits, Stuck: p.Stuck, Concurrency: cores,
 		Tasks: make([]planTaskJSON, 0, len(list)),
 	}
-	if b := p.Busy; b != nil {
-		doc.Busy = &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: moment(b.Since)}
-	}
+	doc.Busy = busyOf(p.Busy)
 	if p.History {
 		doc.Expected = &expectedJSON{
 			Least: p.Least.Milliseconds(), Most: p.Most.Milliseconds(), WithoutHistory: p.Unknown,
@@ -318,7 +316,7 @@ func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 	return doc
 }
 
-func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bool, st style) {
+func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bool, now time.Time, st style) {
 	fmt.Fprintf(w, "Workspace %s", p.Workspace)
 	if p.New {
 		fmt.Fprint(w, " (nothing is deployed in it yet)")
@@ -329,7 +327,8 @@ func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bo
 	}
 	fmt.Fprintln(w)
 	if b := p.Busy; b != nil {
-		fmt.Fprintf(w, "It is %s by %s: what is finished meanwhile turns into hits\n", b.Doing(), printable(cmp.Or(b.Holder, "another process"), false))
+		fmt.Fprintf(w, "It is %s by %s%s: what is finished meanwhile turns into hits\n", b.Doing(), printable(cmp.Or(b.Holder, "another process"), false),
+			also(unheard(b.Heard, now)))
 	}
 	names, times := 0, 0
 	for i := range list {

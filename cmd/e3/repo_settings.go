@@ -15,6 +15,7 @@ import (
 	"e3/internal/queue"
 	"e3/internal/repo"
 	"e3/internal/settings"
+	"e3/workspace"
 )
 
 // A repoSetting is one thing that a repository can be told.
@@ -24,6 +25,7 @@ type repoSetting struct {
 	get   func(*settings.Settings) any // for programs; its usual text is for people
 	set   func(*settings.Settings, string) error
 	of    func(workspace string) repoSetting // the same of one workspace; nil where it is of all
+	ws    string                             // whose it is; "" where it is of all
 }
 
 // repoSettings are in the order in which they are listed.
@@ -154,6 +156,11 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 		return err
 	}
 	defer r.Close()
+	if one != nil && one.ws != "" {
+		if err := a.checkSettable(ctx, r, one, value); err != nil {
+			return err
+		}
+	}
 	if value != "" {
 		s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
 			if err := one.set(s, value); err != nil {
@@ -188,6 +195,23 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
 }
 
+// checkSettable refuses a setting of a workspace that is not here: it would wait for one of that name. What was said of one that has gone
+// since can be read, and taken back.
+func (a *app) checkSettable(ctx context.Context, r *repo.Repo, one *repoSetting, value string) error {
+	names, err := r.Workspaces.List(ctx)
+	if err != nil || slices.Contains(names, one.ws) {
+		return err
+	}
+	s, err := settings.Get(ctx, r.Records)
+	if err != nil {
+		return err
+	}
+	if _, said := s.Workspaces[one.ws]; said && (value == "" || value == byDefault) {
+		return nil
+	}
+	return &workspace.UnknownError{What: "workspace", Name: one.ws, Known: names}
+}
+
 // ofWorkspaces are the settings of which something is said for one workspace.
 func ofWorkspaces(s *settings.Settings) []repoSetting {
 	var list []repoSetting
@@ -217,7 +241,7 @@ func findSetting(name string, all []repoSetting) (*repoSetting, error) {
 				return nil, err
 			}
 			of := one.of(ws)
-			of.name = name
+			of.name, of.ws = name, ws
 			return &of, nil
 		case ofOne && one.name == rest:
 			return nil, usagef("%s is a setting of the repository, not of a workspace: e3 settings <repo> %[1]s", rest)

@@ -82,17 +82,22 @@ func family(cmd *cobra.Command) *cobra.Command {
 		}
 		switch {
 		case len(args) > 0:
-			err := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
-			if guess := manifest.Nearest(args[0], names); guess != "" {
-				return usagef("%s; did you mean %q?", err, guess)
-			}
-			return usagef("%s; see: %s --help", err, cmd.CommandPath())
+			return noCommand(cmd, args[0], names)
 		case cmd.HasParent():
 			return usagef("%s needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
 		}
 		return cmd.Help()
 	}
 	return cmd
+}
+
+// noCommand says that there is no such command below one, and which of them might be meant.
+func noCommand(cmd *cobra.Command, word string, names []string) error {
+	err := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+word)
+	if guess := manifest.Nearest(word, names); guess != "" {
+		return usagef("%s; did you mean %q?", err, guess)
+	}
+	return usagef("%s; see: %s --help", err, cmd.CommandPath())
 }
 
 // usage prints how a command is called.

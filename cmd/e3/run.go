@@ -78,6 +78,7 @@ type runJSON struct {
 	Workspace      string         `json:"workspace"`
 	Package        string         `json:"package"`
 	Status         string         `json:"status"`
+	Heard          *string        `json:"heard,omitempty"` // when the process of one that runs on another host was last heard of, by its own clock
 	StartedAt      *string        `json:"startedAt"`
 	CompletedAt    *string        `json:"completedAt"`
 	FailedTask     string         `json:"failedTask,omitempty"`
@@ -138,7 +139,7 @@ func (a *app) showRun(ctx context.Context, r *repo.Repo, ws string, o *runOption
 func runOf(r *workspace.RunReport) runJSON {
 	s := r.Summary
 	doc := runJSON{
-		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(),
+		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: moment(r.Heard.At),
 		StartedAt: moment(r.StartedAt), CompletedAt: moment(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
@@ -172,7 +173,7 @@ func runOf(r *workspace.RunReport) runJSON {
 // writeRun prints a run as seed 003 shows it.
 func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 	fmt.Fprintf(w, "Run %s\n", r.RunID)
-	fmt.Fprintf(w, "  Status:    %s\n", r.Status())
+	fmt.Fprintf(w, "  Status:    %s%s\n", r.Status(), also(unheard(r.Heard, now)))
 	fmt.Fprintf(w, "  Started:   %s\n", stamp(r.StartedAt))
 	switch {
 	case r.Crashed():

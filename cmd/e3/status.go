@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"e3/dataflow"
 	"e3/internal/record"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -53,6 +55,45 @@ type busyJSON struct {
 	Operation string  `json:"operation"`
 	Holder    string  `json:"holder"`
 	Since     *string `json:"since"`
+	Heard     *string `json:"heard,omitempty"` // when a holder on another host was last heard of, by its own clock
+}
+
+// busyOf is nil where nobody holds the workspace.
+func busyOf(b *workspace.BusyError) *busyJSON {
+	if b == nil {
+		return nil
+	}
+	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: moment(b.Since), Heard: moment(b.Heard.At)}
+}
+
+// heardOf says when a process on another host was last heard of. That is by its own clock, so what is said is only what the clocks show. "" is
+// of a process that is known to live.
+func heardOf(h refstore.Heard, now time.Time) string {
+	if h.At.IsZero() {
+		return ""
+	}
+	ago := max(now.Sub(h.At), 0)
+	text := fmt.Sprintf("heard of %s ago", seconds(ago))
+	if ago > h.Lease {
+		return fmt.Sprintf("last %s, lost as far as its lease of %s goes", text, seconds(h.Lease))
+	}
+	return text
+}
+
+// unheard is heardOf a process that has missed a beat: it tells three times in a lease that it lives.
+func unheard(h refstore.Heard, now time.Time) string {
+	if now.Sub(h.At) <= h.Lease*2/3 {
+		return ""
+	}
+	return heardOf(h, now)
+}
+
+// also adds to a text what may be nothing.
+func also(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ", " + text
 }
 
 func (a *app) status(ctx context.Context, location, ws string) error {
@@ -91,7 +132,7 @@ func (a *app) status(ctx context.Context, location, ws string) error {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			writeStatus(w, st)
+			writeStatus(w, st, a.now())
 		}
 	})
 }
@@ -111,9 +152,7 @@ func statusOf(st *workspace.Status) statusJSON {
 		doc.LastRun = &run
 	}
 	doc.Deferred = deferredOf(st.Deferred)
-	if b := st.Busy; b != nil {
-		doc.Busy = &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: moment(b.Since)}
-	}
+	doc.Busy = busyOf(st.Busy)
 	for _, f := range st.Faults {
 		doc.Faults = append(doc.Faults, f.Error())
 	}
@@ -123,7 +162,7 @@ func statusOf(st *workspace.Status) statusJSON {
 	return doc
 }
 
-func writeStatus(w io.Writer, st *workspace.Status) {
+func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	fmt.Fprintf(w, "Workspace %s\n", printable(st.Workspace, false))
 	line := func(label, format string, args ...any) {
 		fmt.Fprintf(w, "  %-10s %s\n", label+":", printable(fmt.Sprintf(format, args...), false))
@@ -161,7 +200,7 @@ func writeStatus(w io.Writer, st *workspace.Status) {
 		line("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, stamp(b.Created), quoted(st.Workspace+"."+b.Task))
 	}
 	if b := st.Busy; b != nil {
-		line("Busy", "%s by %s since %s", b.Doing(), cmp.Or(b.Holder, "another process"), stamp(b.Since))
+		line("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), stamp(b.Since), also(unheard(b.Heard, now)))
 	}
 	for _, f := range st.Faults {
 		for text := range strings.Lines(f.Error()) {

@@ -188,7 +188,8 @@ func newWorkspaceRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove [repo] <workspace>",
 		Short: "Remove a workspace",
-		Long: `Remove a workspace with its datasets and run records. Executions and events stay: whatever was computed is still cached.
+		Long: `Remove a workspace with its datasets and run records. Executions and events stay: whatever was computed is still cached. What a dead
+run of it has queued for workers, and nobody has begun, is withdrawn.
 
 A workspace that is being run is not removed, unless --force cancels the run first (e3 cancel). One that is being deployed is never.
 

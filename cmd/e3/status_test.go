@@ -1,0 +1,34 @@
+package main
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"e3/refstore"
+)
+
+// TestHeardOf: what is said of a process on another host is what the clocks show, whatever they show, and never that of the future.
+func TestHeardOf(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		ago            time.Duration
+		heard, unheard string
+	}{
+		{-time.Hour, "heard of 0s ago", ""},
+		{3 * time.Second, "heard of 3s ago", ""},
+		{10 * time.Second, "heard of 10s ago", ""},
+		{11 * time.Second, "heard of 11s ago", "heard of 11s ago"},
+		{15 * time.Second, "heard of 15s ago", "heard of 15s ago"},
+		{61 * time.Second, "last heard of 1m01s ago, lost as far as its lease of 15s goes", "last heard of 1m01s ago, lost as far as its lease of 15s goes"},
+		{math.MaxInt64, "last heard of 2562047h47m ago, lost as far as its lease of 15s goes", "last heard of 2562047h47m ago, lost as far as its lease of 15s goes"},
+	} {
+		h := refstore.Heard{At: now.Add(-tt.ago), Lease: 15 * time.Second}
+		if heard, late := heardOf(h, now), unheard(h, now); heard != tt.heard || late != tt.unheard {
+			t.Errorf("%v ago: got %q and %q, want %q and %q", tt.ago, heard, late, tt.heard, tt.unheard)
+		}
+	}
+	if heard, late := heardOf(refstore.Heard{}, now), unheard(refstore.Heard{}, now); heard != "" || late != "" {
+		t.Errorf("nothing is known: got %q and %q, want nothing", heard, late)
+	}
+}
