@@ -31,6 +31,9 @@ type Options struct {
 	// seconds while one waits. It gets that one.
 	Unattended func(*queue.Job)
 	Fault      func(error) // is told of what fails and is tried again
+	// Renew has this process begin another session where its last was lost, because it stood still or the store did. nil: who has lost it has
+	// lost more than that, and the contexts of what is asked for end by it.
+	Renew func()
 
 	Host     string           // of this process
 	By       string           // who cancels, in words
@@ -53,12 +56,13 @@ type Dispatcher struct {
 
 	ctx    context.Context // ends with the Dispatcher
 	end    context.CancelFunc
+	held   context.Context // likewise, and when nothing more can be followed; its cause says why
+	lose   context.CancelCauseFunc
 	beside sync.WaitGroup
 	cancel chan struct{} // a token for each job that is being cancelled
 	submit *submissions  // nil without a Submitter
 
-	mu     sync.Mutex
-	closed bool
+	mu     sync.Mutex      // nothing is begun beside the callers but under it, while held lasts
 	tended map[string]bool // queues
 	runs   map[[2]string]*run
 }
@@ -77,6 +81,7 @@ func New(q *queue.Queue, settler Settler, o Options) *Dispatcher {
 	}
 	d := &Dispatcher{q: q, settler: settler, o: o, cancel: make(chan struct{}, 64), tended: map[string]bool{}, runs: map[[2]string]*run{}}
 	d.ctx, d.end = context.WithCancel(context.Background())
+	d.held, d.lose = context.WithCancelCause(d.ctx)
 	if o.Submitter != nil {
 		d.submit = newSubmissions(d)
 	}
@@ -86,7 +91,7 @@ func New(q *queue.Queue, settler Settler, o Options) *Dispatcher {
 // Close ends what the Dispatcher does beside its callers, who have all returned. Jobs that are out stay as they are.
 func (d *Dispatcher) Close() error {
 	d.mu.Lock()
-	d.closed = true
+	d.lose(errClosed)
 	d.mu.Unlock()
 	d.end()
 	d.beside.Wait()
@@ -101,7 +106,7 @@ var (
 )
 
 // Execute implements executions.Remote. A ctx that is done cancels the job, and its end is waited for as long as Options.Patience says. Where
-// this process has lost its lease, the job goes on.
+// this process has lost its lease for good, the job goes on, and the error wraps refstore.ErrLost.
 func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error) {
 	began := d.o.Now()
 	if _, err := req.Load(ctx); err != nil { // it also puts in place what is made of several outputs
@@ -199,8 +204,8 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			job = stands
 		case <-over:
 			return job, fmt.Errorf("%w; job %s %w in %v", context.Cause(ctx), job.Ref(), errOverdue, d.o.Patience)
-		case <-d.ctx.Done():
-			return job, errClosed
+		case <-d.held.Done():
+			return job, context.Cause(d.held)
 		}
 	}
 	w.tell(&job)

@@ -18,7 +18,7 @@ import (
 // where there is a Submitter he follows its worker.
 
 var (
-	errLeft  = errors.New("the run that asked for it is dead")
+	errLeft  = errors.New(queue.ReasonLeft)
 	errTaken = errors.New("another run makes the same")
 )
 

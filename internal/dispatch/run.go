@@ -51,12 +51,12 @@ type waiter struct {
 func (d *Dispatcher) run(name, id string) (*run, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return nil, errClosed
+	if d.held.Err() != nil {
+		return nil, context.Cause(d.held)
 	}
 	if !d.tended[name] {
 		d.tended[name] = true
-		d.beside.Go(func() { _ = d.q.Tend(d.ctx, []string{name}, d.fault) }) // it ends with ctx or the lease
+		d.beside.Go(func() { d.tend(name) })
 	}
 	r := d.runs[[2]string{name, id}]
 	if r == nil {
@@ -70,11 +70,36 @@ func (d *Dispatcher) run(name, id string) (*run, error) {
 	return r, nil
 }
 
+// tend looks after a queue until the dispatcher ends, also when this process's session does not last as long.
+func (d *Dispatcher) tend(name string) {
+	for pause := 100 * time.Millisecond; ; {
+		err := d.q.Tend(d.ctx, []string{name}, d.fault)
+		switch {
+		case d.ctx.Err() != nil:
+			return
+		case !errors.Is(err, refstore.ErrLost):
+			d.fault(fmt.Errorf("look after queue %s: %w", name, err))
+			pause = min(2*pause, 30*time.Second)
+		case d.o.Renew != nil:
+			d.o.Renew()
+			pause = 100 * time.Millisecond
+		default: // what runs is about to end by the same loss, and says so better; if not, nobody is to wait for what nobody looks after
+			if d.sleep(d.o.Patience) {
+				d.lose(err)
+			}
+			return
+		}
+		if !d.sleep(pause) {
+			return
+		}
+	}
+}
+
 // begin does something beside the callers, unless the dispatcher ends.
 func (d *Dispatcher) begin(do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.closed {
+	if d.held.Err() == nil {
 		d.beside.Go(do)
 	}
 }

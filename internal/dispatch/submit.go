@@ -126,28 +126,31 @@ func (s *submissions) settle(g Gone) {
 	d := s.d
 	var lease *queue.Lease
 	s.until(g.ID, func() (done bool, err error) {
-		job, err := d.q.Job(d.ctx, d.o.Queue, g.ID)
-		if err != nil || job.Status.Terminal() {
-			return err == nil, err
+		if lease == nil {
+			job, err := d.q.Job(d.ctx, d.o.Queue, g.ID)
+			if err != nil || job.Status.Terminal() {
+				return err == nil, err
+			}
+			lease, err = d.q.Only(d.ctx, d.o.Queue, g.ID, queue.Want{Worker: d.o.By, Host: d.o.Host, NewExecution: executions.NewID})
+			if lease == nil {
+				return false, err
+			}
 		}
-		lease, err = d.q.Only(d.ctx, d.o.Queue, g.ID, queue.Want{Worker: d.o.By, Host: d.o.Host, NewExecution: executions.NewID})
-		return lease != nil, err
+		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(Clip(g.Message), "the cluster has ended its worker"))
+		if errors.Is(err, refstore.ErrLost) { // the claim is not this process's any more, and perhaps nobody's
+			lease = nil
+		}
+		return err == nil, err
 	})
-	if lease != nil {
-		s.until(g.ID, func() (done bool, err error) {
-			err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(Clip(g.Message), "the cluster has ended its worker"))
-			return err == nil, err
-		})
-	}
 }
 
-// until does something until it is done, somebody else has done it, or the dispatcher ends.
+// until does something until it is done, somebody else has done it, or the dispatcher ends. While this process has no session it waits for the next one.
 func (s *submissions) until(id string, do func() (done bool, err error)) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		done, err := do()
 		var moved *queue.TransitionError
 		switch {
-		case done, errors.As(err, &moved), errors.Is(err, queue.ErrNotFound), errors.Is(err, refstore.ErrLost):
+		case done, errors.As(err, &moved), errors.Is(err, queue.ErrNotFound):
 			return
 		case err != nil:
 			s.d.fault(fmt.Errorf("settle job %s: %w", id, err))

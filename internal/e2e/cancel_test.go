@@ -193,8 +193,11 @@ func TestCancelKilled(t *testing.T) {
 		t.Errorf("exit code %d\n%s", r.code, r.text())
 	}
 	x.kill(false)
-	if got := cancelStatus(t, c.wait()); got != "interrupted" {
-		t.Errorf("who waited was told: %s", got)
+	if r := c.wait(); cancelStatus(t, r) != "interrupted" || !strings.Contains(r.stdout, `"closed":true`) {
+		t.Errorf("who waited was told: %s, want that it was interrupted and is closed", r.stdout)
+	}
+	if r := p.e3("run", ".", "stub"); !strings.Contains(r.stdout, "Status:    crashed") {
+		t.Errorf("afterwards:\n%s", r.text())
 	}
 	p.write("state/go", "")
 	p.start(0)

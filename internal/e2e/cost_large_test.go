@@ -19,15 +19,15 @@ import (
 	"e3/refstore"
 )
 
-// open opens the repository without being counted.
-func (c *costs) open() *repo.Repo {
+// open opens the repository at one of its locations: c.direct is to read from without being counted.
+func (c *costs) open(location string) *repo.Repo {
 	c.t.Helper()
 	for _, v := range testserver.Env() {
 		name, value, _ := strings.Cut(v, "=")
 		c.t.(*testing.T).Setenv(name, value)
 	}
 	local := c.path("elsewhere")
-	r, err := repo.Open(c.t.Context(), c.direct, repo.Options{Getenv: func(name string) string {
+	r, err := repo.Open(c.t.Context(), location, repo.Options{Getenv: func(name string) string {
 		switch name {
 		case repo.CacheDirVariable, repo.StateDirVariable:
 			return local
@@ -43,7 +43,7 @@ func (c *costs) open() *repo.Repo {
 // execute puts an execution of each task of a workspace on record, as if somebody had run them.
 func (c *costs) execute(ws string) {
 	c.t.Helper()
-	r := c.open()
+	r := c.open(c.location)
 	defer func() {
 		if err := r.Close(); err != nil {
 			c.t.Error(err)

@@ -71,7 +71,7 @@ func classOf(kind string) class {
 		return dynamoWrites
 	case "GetObject", "HeadObject", "HeadBucket":
 		return s3Reads
-	case "DeleteObject", "DeleteObjects", "AbortMultipartUpload":
+	case "DeleteObject", "DeleteObjects", "AbortMultipartUpload", "DescribeTable":
 		return free
 	}
 	return s3Writes
@@ -115,8 +115,8 @@ func (c counts) String() string {
 type costs struct {
 	*project
 	location string
-	exact    bool // the server says what capacity requests take
-	direct   string
+	exact    bool   // the server says what capacity requests take
+	direct   string // the location past the proxies, where it is taken for a copy
 	s3       string // where the objects are, with the proxy in front
 	machines int
 	names    int

@@ -26,7 +26,7 @@ var jobKinds = [][2]string{
 func TestCostOfJobs(t *testing.T) {
 	doc := openCostDoc(t)
 	c := newCosts(t, nil)
-	r := c.open()
+	r := c.open(c.direct)
 	defer r.Close()
 	w := c.spawn("worker", c.location, "--json", "-j", "20")
 	w.waitLine(`"type":"worker.ready"`)

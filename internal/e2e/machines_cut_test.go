@@ -151,6 +151,38 @@ func machineKilled(where string) func(*testing.T) {
 	}
 }
 
+// Who looks from elsewhere at a run whose process was killed is told when that was heard of last, and who cancels it closes it.
+func machineCancelsDead(t *testing.T) {
+	w, a, b := team(t)
+	x := a.atWork()
+	x.kill(false)
+	noStrays(t, a.dir, 0)
+	if !w.proxied { // else it is known at once that the process is gone
+		for _, args := range [][]string{{"status"}, {"run", "team"}, {"history", "team"}, {"plan", "team"}} {
+			eventually(t, patience, "e3 "+args[0], func() string {
+				if r := b.expect(0, args...); strings.Count(r.stdout, "s ago, lost as far as its lease of 3s goes") != 1 {
+					return r.text()
+				}
+				return ""
+			})
+		}
+		if r := b.expect(0, "status", "--json"); strings.Count(r.stdout, `"heard":"20`) != 2 {
+			t.Errorf("status, when the lease is over:\n%s", r.text())
+		}
+		if r := b.expect(0, "cancel", "team"); !strings.Contains(r.stdout, "had been left by a process that is gone; it is closed now") {
+			t.Errorf("cancel:\n%s", r.text())
+		}
+		if r := b.expect(0, "status"); !strings.Contains(r.stdout, "crashed") || strings.Contains(r.stdout, "Busy:") {
+			t.Errorf("status, when the run is closed:\n%s", r.text())
+		}
+		b.crashed()
+	}
+	b.let()
+	wantRan(t, b.start(0), "last", "long[1]", "long[2]", "long[3]")
+	b.hasLast()
+	b.mended()
+}
+
 // A machine loses its power.
 func machineOff(t *testing.T) {
 	if !apart() {

@@ -63,6 +63,7 @@ func TestTwoMachines(t *testing.T) {
 		{"cut_off_shortly", machineCutOffShortly},
 		{"killed_here", machineKilled("here")},
 		{"killed_elsewhere", machineKilled("elsewhere")},
+		{"cancelled_when_dead", machineCancelsDead},
 		{"off", machineOff},
 	}
 	rnd := random(t)

@@ -107,39 +107,58 @@ func (c *collected) gc() (removed int64) {
 }
 
 // TestSharedGCStopped stops a collector between its tries to delete, until its lease is gone: meanwhile somebody stores the same again,
-// and others collect. When it wakes up it deletes nothing.
+// and others collect who cannot know that it is there. When it wakes up it deletes nothing.
 func TestSharedGCStopped(t *testing.T) {
 	t.Parallel()
-	c := newCollected(t)
-	c.set("word", "wanted\n")
-	c.set("word", "second\n") // what was wanted is garbage
-	c.gc()                    // the first inputs stay: the package has them
-	c.set("word", "wanted\n")
-	c.set("word", "third\n")
-	<-time.After(gcSettle + 2*time.Second)
-	c.objects.Faults(1, testserver.Rule{Op: "DeleteObjects", Fault: testserver.Throttle})
-	x := c.machine("two").spawn("gc", c.repo)
-	eventually(t, patience, "it deletes", func() string {
-		if c.objects.Struck()[testserver.Throttle] < 2 {
-			return "it does not"
-		}
-		return ""
-	})
-	if err := syscall.Kill(x.pid(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Kill(x.pid(), syscall.SIGCONT)
-	c.objects.Faults(0)
-	c.set("word", "wanted\n") // waits until nothing of the collector can come
-	c.gc()
-	c.sound()
-	syscall.Kill(x.pid(), syscall.SIGCONT)
-	if r := x.wait(); r.code != 11 || !strings.Contains(r.stderr, "the lease was lost") {
-		t.Errorf("the collector: exit code %d, want 11 and a word about its lease\n%s", r.code, r.text())
-	}
-	c.sound()
-	if got := c.must("get", c.repo, "w.word").stdout; got != "wanted\n" {
-		t.Errorf("got %q, want what was stored", got)
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(fmt.Sprintf("elsewhere %v", elsewhere), func(t *testing.T) {
+			if elsewhere && os.Geteuid() != 0 {
+				t.Skip("be root: a collector gets a process namespace of its own, as if it were on another machine")
+			}
+			t.Parallel()
+			c := newCollected(t)
+			c.set("word", "wanted\n")
+			c.set("word", "second\n") // what was wanted is garbage
+			c.gc()                    // the first inputs stay: the package has them
+			c.set("word", "wanted\n")
+			c.set("word", "third\n")
+			<-time.After(gcSettle + 2*time.Second)
+			c.objects.Faults(1, testserver.Rule{Op: "DeleteObjects", Fault: testserver.Throttle})
+			two := c.machine("two")
+			if elsewhere {
+				two.enter = []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
+			}
+			x := two.spawn("gc", c.repo)
+			eventually(t, patience, "it deletes", func() string {
+				if c.objects.Struck()[testserver.Throttle] < 2 {
+					return "it does not"
+				}
+				return ""
+			})
+			pid := x.pid()
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Kill(pid, syscall.SIGCONT)
+			c.objects.Faults(0)
+			c.set("word", "wanted\n") // waits until nothing of the collector can come
+			if elsewhere {
+				c.gc()
+			} else if r := c.e3("gc", c.repo); r.code != 11 || !strings.Contains(r.stderr, "it is still there: it is stopped, or hangs") {
+				t.Errorf("gc: exit code %d, want 11 and who stands in the way\n%s", r.code, r.text())
+			}
+			c.sound()
+			syscall.Kill(pid, syscall.SIGCONT)
+			if r := x.wait(); r.code != 11 || !strings.Contains(r.stderr, "the lease was lost") {
+				t.Errorf("the collector: exit code %d, want 11 and a word about its lease\n%s", r.code, r.text())
+			}
+			c.sound()
+			if got := c.must("get", c.repo, "w.word").stdout; got != "wanted\n" {
+				t.Errorf("got %q, want what was stored", got)
+			}
+			c.gc()
+			c.sound()
+		})
 	}
 }
 

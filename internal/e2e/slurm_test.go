@@ -151,7 +151,7 @@ func TestSlurm(t *testing.T) {
 				for name, test := range map[string]func(*slurmSite, *testing.T){
 					"scancel": (*slurmSite).scancelled, "time limit": (*slurmSite).timeLimit, "interrupted": (*slurmSite).interrupted,
 					"worker in an allocation": (*slurmSite).allocation, "no e3 there": (*slurmSite).noProgram, "killed": (*slurmSite).killed,
-					"retried": (*slurmSite).retried,
+					"retried": (*slurmSite).retried, "stands still": (*slurmSite).standsStill,
 				} {
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()

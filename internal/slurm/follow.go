@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -121,28 +120,28 @@ func (s *Submitter) poll(ctx context.Context) error {
 	if err := s.scancel(ctx, doubles); err != nil {
 		return err
 	}
-	var again, explain []*submission
+	unclear := make(map[*submission][]*job) // what has become of them, scontrol says
 	var cancel []string
 	s.mu.Lock()
 	for _, x := range s.submissions {
 		if x.id == "" || !x.since.Before(began) {
 			continue
 		}
-		missing, failed, cancelled := false, false, false
+		cancelled := false
 		for _, j := range x.jobs {
 			if j == nil {
 				continue
 			}
 			l, ok := seen[j]
 			if !ok {
-				missing = true
+				unclear[x] = append(unclear[x], j)
 				continue
 			}
 			j.missing = false
 			reason, how := ended(l.state)
 			switch {
 			case l.state == "FAILED":
-				failed = true
+				unclear[x] = append(unclear[x], j)
 			case reason != "":
 				s.over(j, reason, how, l.nodes)
 			case j.cancelled:
@@ -153,19 +152,13 @@ func (s *Submitter) poll(ctx context.Context) error {
 					j.target(), x.named, l.reason, x.id))
 			}
 		}
-		if missing {
-			again = append(again, x)
-		}
-		if failed {
-			explain = append(explain, x)
-		}
 		if cancelled {
 			cancel = append(cancel, x.cancelled()...)
 		}
 	}
 	s.mu.Unlock()
-	for _, x := range slices.Concat(again, explain) {
-		if err := s.explain(ctx, x); err != nil {
+	for x, jobs := range unclear {
+		if err := s.explain(ctx, x, jobs); err != nil {
 			return err
 		}
 	}
@@ -186,17 +179,19 @@ func (s *Submitter) over(j *job, reason executions.Reason, how, node string) {
 	s.end(j, reason, message)
 }
 
-// explain asks for the jobs of a submission that have failed, or that squeue does not list any more.
-func (s *Submitter) explain(ctx context.Context, x *submission) error {
+// explain asks for jobs of a submission that have failed, or that the last poll did not list any more. Each poll does so once for all of them.
+func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job) error {
+	s.mu.Lock()
+	id, most := x.id, len(x.jobs)
+	s.mu.Unlock()
 	known := make(map[int]shown)
 	lines := &lines{visit: func(line string) {
 		if show, ok := parseShown(line); ok {
-			known[show.index] = show
+			for _, i := range show.indexes(most) {
+				known[i] = show
+			}
 		}
 	}}
-	s.mu.Lock()
-	id := x.id
-	s.mu.Unlock()
 	err := s.c.stream(ctx, lines, "", "scontrol", "--all", "--oneliner", "show", "job", id)
 	lines.end()
 	if err != nil && !isInvalidJob(err) {
@@ -204,14 +199,14 @@ func (s *Submitter) explain(ctx context.Context, x *submission) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, j := range x.jobs {
-		if j == nil {
-			continue
+	for _, j := range jobs {
+		if x.jobs[j.index] != j {
+			continue // it has ended meanwhile
 		}
 		show, ok := known[j.index]
 		switch reason, how := ended(show.state); {
 		case !ok && !j.missing:
-			j.missing = true // of an array it may be one of those that scontrol shows together: the next poll tells
+			j.missing = true // it may be one of many that wait, of which scontrol names some only: the next poll tells
 		case !ok:
 			s.over(j, executions.ReasonLost, "is not known to Slurm any more", "")
 		case show.state == "FAILED":

@@ -25,7 +25,7 @@ func openLogs(parent string, now time.Time) (*logs, error) {
 	if !filepath.IsAbs(parent) {
 		return nil, fmt.Errorf("%s is not absolute", parent)
 	}
-	if err := os.MkdirAll(parent, 0o700); err != nil {
+	if err := os.MkdirAll(parent, 0o777); err != nil { // a group may share it; what is in it is each one's own
 		return nil, err
 	}
 	old, err := os.ReadDir(parent)

@@ -44,9 +44,9 @@ func parseListed(line string) (l listed, ok bool) {
 	return l, l.state != ""
 }
 
-// shown is a job as "scontrol --oneliner show job" prints it.
+// shown is a job as "scontrol --oneliner show job" prints it, or those tasks of an array that are pending and have nothing of their own yet.
 type shown struct {
-	index  int
+	tasks  string // of an array: "3", or "0,2-9%4"; "" of none
 	state  string
 	reason string
 	node   string
@@ -63,15 +63,37 @@ func parseShown(line string) (x shown, ok bool) {
 			fields[name] = value
 		}
 	}
-	x = shown{state: fields["JobState"], reason: fields["Reason"], node: fields["BatchHost"], exit: fields["ExitCode"]}
-	if text, array := fields["ArrayTaskId"]; array {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return x, false // several that are pending
-		}
-		x.index = n
-	}
+	x = shown{tasks: fields["ArrayTaskId"], state: fields["JobState"], reason: fields["Reason"], node: fields["BatchHost"], exit: fields["ExitCode"]}
 	return x, isNumber(fields["JobId"]) && x.state != ""
+}
+
+// indexes lists the tasks of an array, of which there are n, that a line is about; of a job in none it is the first. What cannot be read is left out: of
+// many Slurm writes some only, and then "...".
+func (x *shown) indexes(n int) (list []int) {
+	if x.tasks == "" {
+		return []int{0}
+	}
+	tasks, _, _ := strings.Cut(x.tasks, "%") // how many may run at a time
+	for part := range strings.SplitSeq(tasks, ",") {
+		span, by, stepped := strings.Cut(part, ":")
+		from, to, several := strings.Cut(span, "-")
+		if !several {
+			to = from
+		}
+		first, err := strconv.Atoi(from)
+		last, errLast := strconv.Atoi(to)
+		step, errStep := 1, error(nil)
+		if stepped {
+			step, errStep = strconv.Atoi(by)
+		}
+		if err != nil || errLast != nil || errStep != nil || first < 0 || step < 1 {
+			continue
+		}
+		for i := first; i <= min(last, n-1); i += min(step, n) {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // maxArraySize reads the bound of an array's indexes from "scontrol show config"; 1 if there are no arrays.

@@ -54,20 +54,33 @@ func TestParseShown(t *testing.T) {
 			got = append(got, x)
 		}
 	}
-	want := []shown{ // without those of several pending tasks
-		{1, "CANCELLED", "None", "n2", "0:15"},
-		{0, "RUNNING", "None", "n1", "0:0"},
-		{0, "FAILED", "NonZeroExitCode", "n2", "3:0"},
-		{0, "FAILED", "NonZeroExitCode", "n2", "127:0"},
-		{1, "PENDING", "Priority", "", "0:0"},
-		{0, "FAILED", "JobLaunchFailure", "n2", "0:9"},
-		{0, "FAILED", "None", "n2", "0:0"}, // a name that lies, which none of ours can
-		{0, "PENDING", "JobHeldUser", "", "0:0"},
-		{0, "FAILED", "BadConstraints", "", "0:1"},
-		{0, "PENDING", "Resources", "", "0:0"},
+	want := []shown{
+		{"2-3", "PENDING", "Priority", "", "0:0"},
+		{"1", "CANCELLED", "None", "n2", "0:15"},
+		{"0", "RUNNING", "None", "n1", "0:0"},
+		{"", "FAILED", "NonZeroExitCode", "n2", "3:0"},
+		{"", "FAILED", "NonZeroExitCode", "n2", "127:0"},
+		{"1", "PENDING", "Priority", "", "0:0"},
+		{"0", "FAILED", "JobLaunchFailure", "n2", "0:9"},
+		{"", "FAILED", "None", "n2", "0:0"}, // a name that lies, which none of ours can
+		{"", "PENDING", "JobHeldUser", "", "0:0"},
+		{"", "FAILED", "BadConstraints", "", "0:1"},
+		{"", "PENDING", "Resources", "", "0:0"},
+		{"0-2", "PENDING", "BeginTime", "", "0:0"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
+func TestShownTasks(t *testing.T) {
+	for text, want := range map[string][]int{
+		"": {0}, "3": {3}, "2-3": {2, 3}, "0,2-4%4": {0, 2, 3, 4}, "1-5:2": {1, 3, 5}, "4,6-99": {4, 6, 7, 8, 9}, "10": nil,
+		"1,3-...": {1}, "x": nil, "-1": nil, "1-3:0": nil, "0-9:9223372036854775807": {0},
+	} {
+		if got := (&shown{tasks: text}).indexes(10); !slices.Equal(got, want) {
+			t.Errorf("tasks %q of 10: got %v, want %v", text, got, want)
+		}
 	}
 }
 
@@ -89,8 +102,11 @@ func FuzzParseShown(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		x, ok := parseShown(line)
-		if ok && (x.index < 0 || x.state == "") {
+		if ok && x.state == "" {
 			t.Errorf("parseShown(%q): got %+v", line, x)
+		}
+		if list := x.indexes(10); slices.ContainsFunc(list, func(i int) bool { return i < 0 || i >= 10 }) {
+			t.Errorf("parseShown(%q): tasks %v of 10", line, list)
 		}
 		if reason, how := failure(x.exit); reason == "" || how == "" {
 			t.Errorf("failure(%q): got %q, %q", x.exit, reason, how)

@@ -1,0 +1,65 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stoodStill is longer than the four fifths of a lease for which a start in a folder, which has the default of 15 s, relies on a renewal.
+const stoodStill = 13 * time.Second
+
+// The process of the run stands still for longer than its lease, and somebody cancels its job. In a folder nothing was lost by that, and the run is told; elsewhere
+// it has lost the workspace, and says so.
+func (s *slurmSite) standsStill(t *testing.T) {
+	p := s.project(t, strings.ReplaceAll(slurmLong, "name: long", "name: still"))
+	x := p.spawn(slurmStart...)
+	id := s.queued(t, "RUNNING", "e3:still.long")
+	p.begun(1)
+	syscall.Kill(x.cmd.Process.Pid, syscall.SIGSTOP) // as Ctrl-Z does, and a laptop that sleeps
+	time.Sleep(stoodStill)
+	syscall.Kill(x.cmd.Process.Pid, syscall.SIGCONT)
+	if s.w != nil {
+		if r := s.ends(t, x, 11); !strings.Contains(r.stderr, "the lease was lost") {
+			t.Errorf("want a word about the lease that was lost\n%s", r.text())
+		}
+		p.write("state/go", "")
+		s.left(t, "e3:still")
+		s.once(t, p, s.ends(t, p.spawn(slurmStart...), 0))
+		return
+	}
+	s.cluster.Run("scancel", id)
+	r := s.ends(t, x, 1)
+	if failure := r.failed(t, "long"); !strings.Contains(failure, "Slurm's job "+id) || !strings.Contains(failure, "cancelled") {
+		t.Errorf("the task has failed by %q, want a word about Slurm's job %s", failure, id)
+	}
+	s.once(t, p, r)
+}
+
+// The same with workers in a folder: what is approved goes on, and what is cancelled ends, though its worker is gone and nobody but the run looks after that.
+func TestStartStandsStill(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "folder", fleetLease, 1, map[string]string{"e3.yaml": fleetGraph + askedTask})
+	a := f.machines[0]
+	w := a.worker()
+	x := f.atLong(a)
+	f.announced()
+	a.stop(x)
+	time.Sleep(stoodStill)
+	a.wake(x)
+	if r := a.e3("approve", "w.asked"); r.code != 0 {
+		t.Fatalf("approve: exit code %d\n%s", r.code, r.text())
+	}
+	f.begins("asked", 1)
+	w.kill(true)
+	syscall.Kill(x.pid(), syscall.SIGINT)
+	if !x.endsIn(20 * time.Second) {
+		t.Fatalf("it has not ended 20 s after it was told to\n%s", x.result().text())
+	}
+	if r := x.result(); r.code != 130 || strings.Contains(r.stderr, "was told to end") {
+		t.Errorf("exit code %d, want 130 and no word of a job that goes on\n%s", r.code, r.text())
+	}
+}
