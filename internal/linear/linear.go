@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,17 +30,23 @@ const schedules = 50
 // beside is how many run at a time: they mostly wait.
 const beside = 4
 
-// checkLimit is how long the check of one history may take.
-const checkLimit = 3 * time.Minute
+// checkLimit is how long the check of one history may take. That takes longer the more operations may have happened late, or never: of few
+// histories there are too many orders to try all.
+const checkLimit = 15 * time.Second
+
+// unchecked counts the histories that were given up.
+var unchecked atomic.Int64
 
 // Schedules runs one in every so many of the random schedules, a few at a time, each with its own source of chance and history.
-// One that takes longer than limit fails and says what it waits for, also where its operations do not heed their context.
+// One that takes longer than limit fails and says what it waits for, also where its operations do not heed their context. That one history in five
+// could not be checked is a failure, too.
 func Schedules(t *testing.T, every uint64, limit time.Duration, run func(t *testing.T, ctx context.Context, random *rand.Rand, h *History)) {
 	t.Helper()
 	count, first := setting(t, "E3_TEST_SCHEDULES", schedules), setting(t, "E3_TEST_SEED", 1)
 	if testing.Short() {
 		count = min(count, 5)
 	}
+	before := unchecked.Load()
 	seeds := make(chan uint64)
 	var all sync.WaitGroup
 	for range beside {
@@ -54,6 +61,9 @@ func Schedules(t *testing.T, every uint64, limit time.Duration, run func(t *test
 	}
 	close(seeds)
 	all.Wait()
+	if n := unchecked.Load() - before; n > max(1, int64(count/every)/5) {
+		t.Errorf("%d histories of %d schedules could not be checked within %v", n, count/every, checkLimit)
+	}
 }
 
 func schedule(t *testing.T, seed uint64, limit time.Duration, run func(t *testing.T, ctx context.Context, random *rand.Rand, h *History)) {
@@ -142,7 +152,7 @@ func (h *History) Operations() []porcupine.Operation {
 	return ops
 }
 
-// Check reports operations that no order explains. part says which of the objects, that have nothing to do with each other, one
+// Check reports operations that no order explains, and gives up what has too many orders (see Schedules). part says which of the objects, that have nothing to do with each other, one
 // is about.
 func Check(t *testing.T, ops []porcupine.Operation, model porcupine.Model, part func(input any) string) {
 	t.Helper()
@@ -156,7 +166,8 @@ func Check(t *testing.T, ops []porcupine.Operation, model porcupine.Model, part 
 		case porcupine.Illegal:
 			t.Errorf("%s: the history is not linearizable:\n%s", name, describe(ops))
 		case porcupine.Unknown:
-			t.Errorf("%s: not checked within %v: %d operations", name, checkLimit, len(ops))
+			unchecked.Add(1)
+			t.Logf("%s: not checked within %v: %d operations", name, checkLimit, len(ops))
 		}
 	}
 }
