@@ -67,8 +67,8 @@ type Lock interface {
 	// Unlock releases it. Further calls do nothing.
 	Unlock() error
 	// Previous is what the holder wrote from whom this was taken because its lease ran out, nil if it was free. It may wake and
-	// write what it has begun: whoever takes over first makes sure that such writes fail. A claim tells of everybody who has held it
-	// since it was released last, the latest first, with a line feed between.
+	// write what it has begun: whoever takes over first makes sure that such writes fail. It tells of everybody who has held it since it
+	// was released last, the latest first, with a line feed between; a lock of no more than the latest 64 KiB of that.
 	Previous() []byte
 }
 

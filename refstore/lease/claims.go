@@ -79,7 +79,7 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 				h.previous = rec.before()
 			}
 		}
-		value := encode(claimRecord{hold: hold{Session: s.id, Nonce: h.nonce, Text: text}, Before: h.previous})
+		value := encode(claimRecord{hold{Session: s.id, Nonce: h.nonce, Text: text, Before: h.previous}})
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: value, Version: there.Version})
 		if err == nil {
 			h.version, h.late = v, late

@@ -212,7 +212,7 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 				h.previous = previous
 			}
 		}
-		rec.Holders = append(rec.Holders, hold{Session: s.id, Nonce: h.nonce, Text: text})
+		rec.Holders = append(rec.Holders, hold{Session: s.id, Nonce: h.nonce, Text: text, Before: h.previous})
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: encode(rec), Version: there.Version})
 		if err == nil {
 			h.version, h.alone, h.late = v, len(rec.Holders) == 1, late
@@ -243,14 +243,16 @@ func backoff(ttl time.Duration, try int) time.Duration {
 	return most/2 + rand.N(most/2+1)
 }
 
-// living returns the holders of a lock that are not known to be dead, and what a dead one wrote, nil if there was none.
+// living returns the holders of a lock that are not known to be dead, and what the dead ones wrote, the latest first, nil if there was
+// none. Of more than maxText of that it is the latest: a lock, unlike a claim, must not stay locked because many have died.
 func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (living []hold, previous []byte, err error) {
+	var dead [][]byte
 	for _, h := range rec.Holders {
 		if h.Session == s.id {
 			if l.has(h.Nonce) {
 				living = append(living, h)
-			} else if previous == nil { // it may have been taken over from a dead one
-				previous = h.text()
+			} else if before := h.before(); before != nil { // what is left of a write that was given up
+				dead = slices.Insert(dead, 0, before)
 			}
 			continue
 		}
@@ -259,12 +261,16 @@ func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (livin
 			return nil, nil, err
 		}
 		if v.over {
-			previous = h.text()
+			dead = slices.Insert(dead, 0, h.chain())
 		} else {
 			living = append(living, h)
 		}
 	}
-	return living, previous, nil
+	if dead == nil {
+		return living, nil, nil
+	}
+	previous = bytes.Join(dead, []byte("\n"))
+	return living, previous[:min(len(previous), maxText)], nil
 }
 
 // locked says who holds a lock. One holder that is known to live is enough.
@@ -365,15 +371,11 @@ func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, o
 
 // nobodys is a lock or claim that has one holder, as it is when that is nobody.
 func nobodys(r refstore.Record, rec *lockRecord) []byte {
-	h := hold{Session: nobody, Text: rec.Holders[0].Text}
-	var claim claimRecord
+	h := hold{Session: nobody, Text: rec.Holders[0].chain()}
 	if r.Key.Partition == locksPartition {
 		return encode(&lockRecord{Holders: []hold{h}})
 	}
-	if decode(r, &claim) == nil { // as it did for release
-		h.Text = claim.chain()
-	}
-	return encode(claimRecord{hold: h})
+	return encode(claimRecord{h})
 }
 
 // Holder implements [refstore.Locker]. It writes nothing, and takes a holder that is not known to be dead for alive: who asks again

@@ -69,12 +69,33 @@ func newProcess(t *testing.T, store *mem.Store) *process {
 	return p
 }
 
-// take takes a claim for a holder, waiting for the leases of others, and checks what it is told of those.
-func (p *process) take(t *testing.T, key [32]byte, holder, previous string) refstore.Lock {
+// try tries once to take a claim, if that is what is asked for, or a lock.
+func (p *process) try(t *testing.T, what, holder string) (refstore.Lock, error) {
+	if what == "claim" {
+		return p.TryClaim(t.Context(), [32]byte{7}, []byte(holder))
+	}
+	return p.TryLock(t.Context(), what, refstore.Exclusive, []byte(holder))
+}
+
+// isTaken tells whether another has it.
+func isTaken(err error) bool {
+	locked, ok := errors.AsType[*refstore.LockedError](err)
+	return errors.Is(err, refstore.ErrClaimed) || ok && locked.Holder != nil
+}
+
+// eachHold runs a test for a claim and for a lock.
+func eachHold(t *testing.T, test func(t *testing.T, what string)) {
+	for _, what := range []string{"claim", "lock"} {
+		t.Run(what, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, what) }) })
+	}
+}
+
+// take takes a claim or lock for a holder, waiting for the leases of others, and checks what it is told of those.
+func (p *process) take(t *testing.T, what, holder, previous string) refstore.Lock {
 	t.Helper()
 	for range 1000 {
-		lock, err := p.TryClaim(t.Context(), key, []byte(holder))
-		if errors.Is(err, refstore.ErrClaimed) {
+		lock, err := p.try(t, what, holder)
+		if isTaken(err) {
 			time.Sleep(ttl / 50)
 			continue
 		}
@@ -86,67 +107,64 @@ func (p *process) take(t *testing.T, key [32]byte, holder, previous string) refs
 		}
 		return lock
 	}
-	t.Fatalf("%s does not get the claim", holder)
+	t.Fatalf("%s does not get the %s", holder, what)
 	return nil
 }
 
-// Who takes a claim over is told of everybody who held it since it was released last.
+// Who takes a claim or lock over is told of everybody who held it since it was released last.
 func TestPreviousOfTakersWhoDied(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachHold(t, func(t *testing.T, what string) {
 		store := mem.New()
-		key := [32]byte{7}
 		a, b, c, d := newProcess(t, store), newProcess(t, store), newProcess(t, store), newProcess(t, store)
-		a.take(t, key, "a", "")
+		a.take(t, what, "a", "")
 		a.line.cut.Store(true)
-		b.take(t, key, "b", "a")
+		b.take(t, what, "b", "a")
 		b.line.cut.Store(true)
-		lock := c.take(t, key, "c", "b\na")
+		lock := c.take(t, what, "c", "b\na")
 		if err := lock.Unlock(); err != nil {
 			t.Fatal(err)
 		}
-		d.take(t, key, "d", "")
+		d.take(t, what, "d", "")
 	})
 }
 
 // A taker who ends in good order, and has not released what it took over, leaves it to the next.
 func TestPreviousOfTakerWhoLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachHold(t, func(t *testing.T, what string) {
 		store := mem.New()
-		key := [32]byte{7}
 		a, b, c := newProcess(t, store), newProcess(t, store), newProcess(t, store)
-		a.take(t, key, "a", "")
+		a.take(t, what, "a", "")
 		a.line.cut.Store(true)
-		b.take(t, key, "b", "a")
+		b.take(t, what, "b", "a")
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := c.SweepClaims(t.Context()); err != nil {
 			t.Errorf("swept %d, %v", n, err)
 		}
-		c.take(t, key, "c", "b\na")
+		c.take(t, what, "c", "b\na")
 	})
 }
 
-// A taker who does not know whether it has taken a claim gives it back: to itself, or to others, with what they are to know.
+// A taker who does not know whether it has taken it gives it back: to itself, or to others, with what they are to know.
 func TestPreviousOfTakerWhoGaveUp(t *testing.T) {
 	for _, next := range []string{"itself", "itself, later", "another"} {
 		t.Run(next, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			eachHold(t, func(t *testing.T, what string) {
 				store := mem.New()
-				key := [32]byte{7}
 				a, b, c := newProcess(t, store), newProcess(t, store), newProcess(t, store)
-				a.take(t, key, "a", "")
+				a.take(t, what, "a", "")
 				a.line.cut.Store(true)
 				time.Sleep(ttl / 2)
 				for { // until the lease of a has run out for b
-					_, err := b.TryClaim(t.Context(), key, []byte("b"))
+					_, err := b.try(t, what, "b")
 					if errors.Is(err, errCut) {
 						break
 					}
-					if !errors.Is(err, refstore.ErrClaimed) {
+					if !isTaken(err) {
 						t.Fatal(err)
 					}
-					if v, err := c.TryClaim(t.Context(), key, []byte("c")); !errors.Is(err, refstore.ErrClaimed) {
+					if v, err := c.try(t, what, "c"); !isTaken(err) {
 						t.Fatalf("the third got %v, %v", v, err)
 					}
 					time.Sleep(ttl / 50)
@@ -155,12 +173,12 @@ func TestPreviousOfTakerWhoGaveUp(t *testing.T) {
 				b.line.cut.Store(false)
 				switch next {
 				case "itself":
-					b.take(t, key, "b again", "a")
+					b.take(t, what, "b again", "a")
 				case "itself, later":
 					time.Sleep(ttl)
-					b.take(t, key, "b again", "b\na")
+					b.take(t, what, "b again", "b\na")
 				default:
-					c.take(t, key, "c", "b\na")
+					c.take(t, what, "c", "b\na")
 				}
 			})
 		})

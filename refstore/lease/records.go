@@ -167,15 +167,34 @@ type lockRecord struct {
 	Holders []hold `json:"holders"`
 }
 
-// hold is one hold of a lock or claim. Nonces tell the holds of a session apart.
+// hold is one hold of a lock or claim. Nonces tell the holds of a session apart. Before is what its dead holders wrote, the latest
+// first, joined by line feeds, from whom it was taken over without having been released since: a taker may die as well before he has
+// dealt with them, and the next must know.
 type hold struct {
 	Session string `json:"session"`
 	Nonce   uint64 `json:"nonce"`
 	Text    []byte `json:"text,omitempty"`
+	Before  []byte `json:"before,omitempty"`
 }
 
 // text is never nil.
 func (h hold) text() []byte { return append([]byte{}, h.Text...) }
+
+// before is nil if what is held was free when it was taken.
+func (h hold) before() []byte {
+	if len(h.Before) == 0 {
+		return nil
+	}
+	return h.Before
+}
+
+// chain is what whoever takes over from this holder is told.
+func (h hold) chain() []byte {
+	if len(h.Before) == 0 {
+		return h.text()
+	}
+	return slices.Concat(h.Text, []byte("\n"), h.Before)
+}
 
 func (h hold) validate() error {
 	return validSession(h.Session)
@@ -217,28 +236,8 @@ func (r *lockRecord) without(session string, nonce uint64) (left *lockRecord, wa
 	return &lockRecord{Shared: r.Shared, Holders: slices.Concat(r.Holders[:i], r.Holders[i+1:])}, true
 }
 
-// claimRecord is a claim that is held. Before is what its dead holders wrote, the latest first, joined by line feeds, from whom it was taken
-// over without having been released since: a taker may die as well before he has dealt with them, and the next must know.
-type claimRecord struct {
-	hold
-	Before []byte `json:"before,omitempty"`
-}
-
-// before is nil if the claim was free when it was taken.
-func (r *claimRecord) before() []byte {
-	if len(r.Before) == 0 {
-		return nil
-	}
-	return r.Before
-}
-
-// chain is what whoever takes the claim over is told.
-func (r *claimRecord) chain() []byte {
-	if len(r.Before) == 0 {
-		return r.text()
-	}
-	return slices.Concat(r.Text, []byte("\n"), r.Before)
-}
+// claimRecord is a claim that is held.
+type claimRecord struct{ hold }
 
 // epochRecord says whether a collection is under way.
 type epochRecord struct {
