@@ -21,9 +21,8 @@ import (
 
 // A backend is a kind of repository that the scripts are played on.
 type backend struct {
-	name     string
-	t        testing.TB // its servers end with it
-	dynamodb string     // the server of all scripts, if it has one
+	name string
+	t    testing.TB // its servers end with it
 	// locate tells where a repository of a script is, by its name, "" for the script's own.
 	locate func(s *stage, name string) place
 }
@@ -66,7 +65,7 @@ func backends(t *testing.T) []*backend {
 		case "folder":
 			b.locate = folder
 		case "shared":
-			b.locate, b.dynamodb = shared, testserver.Minidyn(t)
+			b.locate = shared
 		case "objects":
 			b.locate = folderWithBucket
 		default:
@@ -93,8 +92,8 @@ func folderWithBucket(s *stage, name string) place {
 	return p
 }
 
-// shared is a repository in DynamoDB and S3. Those of a script have a table for themselves, because minidyn goes over the whole
-// table for each query.
+// shared is a repository in DynamoDB and S3. Each script has servers of its own, because minidyn answers one request at a time, and
+// those of a script have a table for themselves, because it goes over the whole table for each query.
 func shared(s *stage, name string) place {
 	path := "e3-" + s.script + "/" + cmp.Or(name, "main")
 	// The lease is long: many scripts run at a time, and a process that has ended on this machine is known to have.
@@ -110,7 +109,7 @@ func shared(s *stage, name string) place {
 
 // setup gives a script its surroundings: the variables of its repository, and which that is for commands that name none.
 func (b *backend) setup(env *testscript.Env) error {
-	s := &stage{work: env.WorkDir, script: strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), dynamodb: b.dynamodb}
+	s := &stage{work: env.WorkDir, script: strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")}
 	env.Values[stageKey{}] = s
 	if b.name != "folder" {
 		s.s3 = testserver.GoFakeS3At(b.t, func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) })
@@ -118,6 +117,9 @@ func (b *backend) setup(env *testscript.Env) error {
 			name, value, _ := strings.Cut(v, "=")
 			env.Setenv(name, value)
 		}
+	}
+	if b.name == "shared" {
+		s.dynamodb = testserver.Minidyn(b.t)
 	}
 	p := b.locate(s, "")
 	env.Setenv(repo.CacheDirVariable, filepath.Join(s.work, ".cache"))

@@ -9,10 +9,12 @@
 package testserver
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -80,14 +82,25 @@ func Minidyn(tb TB) string {
 	minidyn := server.NewServer()
 	var tables sync.RWMutex // it looks tables up without regard to whoever makes one
 	return serve(tb, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), "Table") {
-			tables.Lock()
-			defer tables.Unlock()
-		} else {
-			tables.RLock()
-			defer tables.RUnlock()
+		// A client that stops half-way keeps nobody waiting: it is read, and answered, without the lock.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // it is gone
 		}
-		minidyn.ServeHTTP(w, r)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		answer := httptest.NewRecorder()
+		lock, unlock := tables.RLock, tables.RUnlock
+		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), "Table") {
+			lock, unlock = tables.Lock, tables.Unlock
+		}
+		func() {
+			lock()
+			defer unlock()
+			minidyn.ServeHTTP(answer, r)
+		}()
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = answer.Body.WriteTo(w)
 	}))
 }
 

@@ -109,6 +109,8 @@ func TestScheduleOfCollections(t *testing.T) {
 			}
 		})
 		all.Wait()
+		b.mu.Lock() // deletions may still arrive
+		defer b.mu.Unlock()
 		t.Logf("%d collections, %d objects deleted", collections, b.deleted)
 	})
 }
