@@ -137,7 +137,7 @@ func (w *Workspaces) take(ctx context.Context, ws string, op record.Operation) (
 		case err == nil:
 			return lock, state, nil
 		case !errors.As(err, &locked):
-			return nil, nil, fmt.Errorf("lock workspace %s: %w", ws, err)
+			return nil, nil, fmt.Errorf("workspace %s: %w", ws, err)
 		}
 		if first == nil {
 			first = locked.Holder

@@ -16,7 +16,7 @@ import (
 // TestLostLeaseSaysWhy: a run that ends because the store was away says what kept it from renewing its lease.
 func TestLostLeaseSaysWhy(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it needs servers")
+		t.Skip("waits until a lease is lost; run without -short")
 	}
 	for _, v := range testserver.Env() {
 		name, value, _ := strings.Cut(v, "=")

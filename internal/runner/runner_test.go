@@ -337,16 +337,19 @@ func TestLargeArguments(t *testing.T) {
 func TestChildrenDieWithCommand(t *testing.T) {
 	s := newSupervisor(t)
 	dir := t.TempDir()
-	started := strings.Replace(family, "wait\n\tsleep 1000",
-		"until [[ -s background && -s session && -s twice && -s unmarked ]]; do sleep 0.01; done; sleep 0.3", 1)
-	var members map[string]runner.Process
-	var once sync.WaitGroup
-	once.Go(func() { members = familyMembers(t, dir, familyNames...) })
-	result, err := s.Run(t.Context(), shell(t, started, dir))
+	script := strings.Replace(family, "wait\n\tsleep 1000", "until [[ -e seen ]]; do sleep 0.01; done", 1)
+	var result runner.Result
+	var err error
+	var command sync.WaitGroup
+	command.Go(func() { result, err = s.Run(t.Context(), shell(t, script, dir)) })
+	members := familyMembers(t, dir, familyNames...)
+	if err := os.WriteFile(filepath.Join(dir, "seen"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command.Wait()
 	if err != nil || !result.Success() {
 		t.Fatalf("%+v, %v", result, err)
 	}
-	once.Wait()
 	for _, name := range []string{"background", "session", "twice", "main"} {
 		if alive, known := runner.Alive(members[name]); alive || !known {
 			t.Errorf("%s: alive = %v, known = %v; want false, true", name, alive, known)

@@ -74,7 +74,7 @@ func (r *rig) once(l *left) {
 func (r *rig) victim() (l *left, kill func()) {
 	r.Helper()
 	if runtime.GOOS != "linux" {
-		r.Skip("commands outlive their worker on Linux only")
+		r.Skip("commands outlive their worker on Linux only: run this there")
 	}
 	l = r.gated("left")
 	self, err := os.Executable()

@@ -141,7 +141,7 @@ func do[Out any](ctx context.Context, s *Store, operation string, request func(c
 			patience = min(patience, unheard)
 		}
 		if spent := time.Since(begin); spent+pause > patience {
-			return out, doubt, s.failed(operation, fmt.Errorf("gave up after %d tries in %v: %w", try, spent.Round(time.Millisecond), err))
+			return out, doubt, s.failed(operation, fmt.Errorf("gave up after %v, at try %d: %w", spent.Round(time.Millisecond), try, err))
 		}
 		if s.o.Trying != nil && why != skewed && time.Since(begin) >= quiet {
 			s.o.Trying(s.failed(operation, err))
