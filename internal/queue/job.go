@@ -141,12 +141,13 @@ const DefaultQueue = "default"
 
 // Limits of what a job may say, in bytes unless said otherwise.
 const (
-	maxName     = 64
-	maxText     = 4 << 10
-	maxInputs   = 1 << 16 // inputs
-	maxLost     = 1 << 10 // attempts
-	maxPriority = 1 << 40
-	maxList     = 1 << 12 // labels, secrets, and so on
+	maxName      = 64
+	maxWorkspace = 255
+	maxText      = 4 << 10
+	maxInputs    = 1 << 16 // inputs
+	maxLost      = 1 << 10 // attempts
+	maxPriority  = 1 << 40
+	maxList      = 1 << 12 // labels, secrets, and so on
 )
 
 // Identity returns the id of a job: of its run, and a hash over all that tells it apart from others of the run. The same execution for the same
@@ -234,6 +235,9 @@ func (j *Job) validate() error {
 	switch {
 	case j.Task == "" || j.TaskHash == "" || j.Workspace == "":
 		return errors.New("it has no workspace, task or task hash")
+	case len(j.Workspace) > maxWorkspace || len(j.LockedBy) > maxName: // nobody could be asked about those
+		return fmt.Errorf("the name of a workspace has %d bytes, that of a session %d; at most %d and %d are allowed",
+			len(j.Workspace), len(j.LockedBy), maxWorkspace, maxName)
 	case j.Attempt < 1:
 		return fmt.Errorf("attempt %d", j.Attempt)
 	case len(j.Inputs) > maxInputs:

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,6 +102,36 @@ func FuzzRecord(f *testing.F) {
 			t.Errorf("got %s, %v, want %s", twice, err, again)
 		}
 	})
+}
+
+// A job of which nobody could be asked something is damaged; the others are told of all the same.
+func TestSenselessJob(t *testing.T) {
+	w := newWorld(t)
+	p := w.on("host")
+	ctx := t.Context()
+	long := strings.Repeat("x", 300)
+	if _, err := p.Enqueue(ctx, job(1, func(j *queue.Job) { j.Workspace = long })); err == nil {
+		t.Error("a workspace with a name of 300 bytes was accepted")
+	}
+	for i := 1; i <= 2; i++ {
+		if _, err := p.Enqueue(ctx, job(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := p.claim(t).Job()
+	key := refstore.Key{Partition: "QUEUE/default/jobs", Sort: running.ID}
+	r, err := w.store.Get(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Value = bytes.Replace(r.Value, []byte(running.LockedBy), []byte(long), 1)
+	if _, err := w.store.Put(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	o, err := p.Overview(ctx, "default")
+	if err != nil || len(o.Faults) != 1 || !errors.Is(o.Faults[0], queue.ErrMalformed) || o.Ready != 1 {
+		t.Errorf("got %d ready, faults %v, error %v; want 1 ready, and one fault", o.Ready, o.Faults, err)
+	}
 }
 
 // Everything that reads the store bears whatever is there.

@@ -99,12 +99,14 @@ func TestCopyWritesNothing(t *testing.T) {
 					t.Errorf("collect: %v", err)
 				}
 			}
-			copied := visit(t, two, Options{})
+			copied, running := visit(t, two, Options{}), visit(t, two, Options{})
 			refused(copied, first.owner().Of)
+			refused(running, first.owner().Of)
 			if _, from, err := copied.TakeObjects(ctx, false); err != nil || from != first.owner().Of {
 				t.Fatalf("take them: got %q, error %v, want that they were those of %s", from, err, first.owner().Of)
 			}
 			allowed(copied)
+			allowed(running) // a worker, which was refused a job before
 			allowed(visit(t, two, Options{}))
 			refused(visit(t, one, Options{}), copied.owner().Of)
 

@@ -139,7 +139,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	sendsDeletions = sessions.Sending()
 	r.onClose(sessions.Close)
 	s.leases = sessions
-	s.records = &folderRecords{records, sessions, bucket, r.warn}
+	s.records = &folderRecords{records, sessions, sessions.Sending(), r.opts.Now, bucket, r.warn}
 	s.objects, err = r.cached(objects, bucket, guard{sessions, r.place}, 0)
 	return s, err
 }
@@ -149,6 +149,8 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 type folderRecords struct {
 	*reffs.Store
 	sessions *lease.Leases
+	sending  sending
+	now      func() time.Time
 	bucket   *s3.Bucket
 	warn     func(error)
 }
@@ -167,7 +169,7 @@ func (f *folderRecords) Held() error { return f.sessions.Held() }
 
 // Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
 func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	if err := f.standing(r.Key.Partition); err != nil {
+	if err := f.standing(ctx, r.Key.Partition); err != nil {
 		return refstore.Absent, err
 	}
 	return f.Store.Put(ctx, r)
@@ -175,7 +177,7 @@ func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Ve
 
 // PutSync is Put, durable when it returns.
 func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	if err := f.standing(r.Key.Partition); err != nil {
+	if err := f.standing(ctx, r.Key.Partition); err != nil {
 		return refstore.Absent, err
 	}
 	return f.Store.PutSync(ctx, r)
@@ -183,7 +185,7 @@ func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstor
 
 // Delete implements [refstore.Store]: what was lost removes nothing either, here or in streams.
 func (f *folderRecords) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
-	if err := f.standing(key.Partition); err != nil {
+	if err := f.standing(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Delete(ctx, key, v)
@@ -191,7 +193,7 @@ func (f *folderRecords) Delete(ctx context.Context, key refstore.Key, v refstore
 
 // Append implements [refstore.Streams].
 func (f *folderRecords) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
-	if err := f.standing(key.Partition); err != nil {
+	if err := f.standing(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Append(ctx, key, offset, data)
@@ -199,7 +201,7 @@ func (f *folderRecords) Append(ctx context.Context, key refstore.Key, offset int
 
 // Cut implements [refstore.Streams].
 func (f *folderRecords) Cut(ctx context.Context, key refstore.Key, size int64) error {
-	if err := f.standing(key.Partition); err != nil {
+	if err := f.standing(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Cut(ctx, key, size)
@@ -207,7 +209,7 @@ func (f *folderRecords) Cut(ctx context.Context, key refstore.Key, size int64) e
 
 // Seal implements [refstore.Streams].
 func (f *folderRecords) Seal(ctx context.Context, key refstore.Key) error {
-	if err := f.standing(key.Partition); err != nil {
+	if err := f.standing(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Seal(ctx, key)
@@ -215,14 +217,16 @@ func (f *folderRecords) Seal(ctx context.Context, key refstore.Key) error {
 
 // Remove implements [refstore.Streams].
 func (f *folderRecords) Remove(ctx context.Context, key refstore.Key) error {
-	if err := f.standing(key.Partition); err != nil {
+	if err := f.standing(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Remove(ctx, key)
 }
 
-func (f *folderRecords) standing(partition string) error {
-	if err := f.sessions.Held(); errors.Is(err, refstore.ErrLost) {
+// standing says why nothing is written any more. A machine that slept, or was suspended, may not know by the lease's clock, but by that
+// of the day once it has been set right.
+func (f *folderRecords) standing(ctx context.Context, partition string) error {
+	if err := f.sending(ctx, f.now()); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return fmt.Errorf("write to %s: %w", partition, err)
 	}
 	return nil

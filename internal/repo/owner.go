@@ -125,11 +125,8 @@ type place struct {
 	once sync.Once // for warn
 
 	asking sync.Mutex
-	asked  atomic.Pointer[answer] // nil until it is known
+	asked  atomic.Bool // it is ours
 }
-
-// answer is whether a place is ours.
-type answer struct{ err error }
 
 // errNotOurs says that what is in S3 may be another's.
 var errNotOurs = errors.New("its objects may be another's")
@@ -177,7 +174,7 @@ func (r *Repo) TakeObjects(ctx context.Context, anyName bool) (objects, from str
 	if err != nil {
 		return "", "", err
 	}
-	p.asked.Store(&answer{})
+	p.asked.Store(true)
 	return p.at, was.Of, nil
 }
 
@@ -224,18 +221,18 @@ func refusal(done string, err error) error {
 	return err
 }
 
-// ours is ask, once for a process.
+// ours is ask, once for a process if they are: a refusal may be dealt with while it goes on.
 func (p *place) ours(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	if known := p.asked.Load(); known != nil {
-		return known.err
+	if p.asked.Load() {
+		return nil
 	}
 	p.asking.Lock()
 	defer p.asking.Unlock()
-	if known := p.asked.Load(); known != nil {
-		return known.err
+	if p.asked.Load() {
+		return nil
 	}
 	return p.ask(ctx)
 }
@@ -243,8 +240,8 @@ func (p *place) ours(ctx context.Context) error {
 // ask asks S3, and keeps the answer for ours.
 func (p *place) ask(ctx context.Context) error {
 	err := p.look(ctx)
-	if err == nil || errors.Is(err, errNotOurs) {
-		p.asked.Store(&answer{err})
+	if err == nil {
+		p.asked.Store(true)
 	}
 	return err
 }
@@ -259,7 +256,7 @@ func (p *place) look(ctx context.Context) error {
 	case o.ID != p.id:
 		return p.others(&o, p.root+p.shared)
 	case p.shared == "" && o.Folder != "" && p.folder != "" && o.Folder != p.folder:
-		return p.others(&o, "a copy of it, the folder "+p.root)
+		return p.others(&o, "a copy of it, the folder "+p.root+" (or the same, whose number is another on each host, as on some network file systems: then add --any-name to the last of these)")
 	case p.shared == "":
 		return nil
 	case o.Of != p.shared:

@@ -39,7 +39,7 @@ type Options struct {
 	Getenv  func(string) string // nil: os.Getenv
 	// Warn is told what goes wrong and stops nothing; nil: nobody is.
 	Warn func(error)
-	// Settle is for how long what a lost process has sent may still arrive; 0: 15 minutes, as long as S3 takes a signature. A
+	// Settle is for how long what a lost process has sent may still arrive; 0: 16 minutes, as S3 takes no signature of more than 15. A
 	// location may say it too. It is for servers of one's own that are known to answer sooner.
 	Settle time.Duration
 	// Lease is how long a process that executes jobs, or holds anything by a lease, is taken to live when it is not heard of; 0: what

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,5 +103,44 @@ func TestSuspendedMachine(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A machine sleeps for two hours beside a folder with objects in S3, and its lease's clock with it: what it writes when it wakes up names
+// objects that may have been collected, unless its session lives.
+func TestSleepOverFolder(t *testing.T) {
+	credentials(t)
+	key := refstore.Key{Partition: "INDEX/other", Sort: "x"}
+	for _, dead := range []bool{true, false} {
+		t.Run(fmt.Sprintf("dead %v", dead), func(t *testing.T) {
+			ctx := t.Context()
+			var ahead atomic.Int64
+			now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			location := filepath.Join(t.TempDir(), DirName)
+			if _, err := Init(ctx, location, "s3://one/place?region=us-east-1&endpoint="+testserver.GoFakeS3(t)); err != nil {
+				t.Fatal(err)
+			}
+			sleeper, other := visit(t, location, Options{Now: now}), visit(t, location, Options{})
+			records := sleeper.Records.(*folderRecords)
+			if _, err := records.SessionBegan(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := records.Put(ctx, refstore.Record{Key: key, Value: []byte("before")}); err != nil {
+				t.Fatal(err)
+			}
+			if dead {
+				endSessions(t, other.Records)
+			}
+			ahead.Store(int64(2 * time.Hour))
+			if err := records.Held(); err != nil {
+				t.Fatalf("its clock has stood still: %v", err)
+			}
+			key.Sort = "y"
+			_, err := records.Put(ctx, refstore.Record{Key: key, Value: []byte("late")})
+			_, absent := other.Records.Get(ctx, key)
+			if errors.Is(err, refstore.ErrLost) != dead || (absent != nil) != dead {
+				t.Errorf("got error %v, and of the record %v", err, absent)
+			}
+		})
 	}
 }

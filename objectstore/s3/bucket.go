@@ -211,7 +211,9 @@ func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
 
 // Now returns the time by the server's clock, which is that of Entry.Time. It is in whole seconds.
 func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
-	out, err := b.deletes.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	out, err := head(func() (*s3.HeadBucketOutput, error) {
+		return b.deletes.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	})
 	if err != nil {
 		return time.Time{}, b.failed("ask for the time of", "", err)
 	}

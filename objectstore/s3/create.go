@@ -30,7 +30,9 @@ func (b *Bucket) Create(ctx context.Context) (created bool, err error) {
 	if err := b.credentials(ctx); err != nil {
 		return false, err
 	}
-	_, err = b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	_, err = head(func() (*s3.HeadBucketOutput, error) {
+		return b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	})
 	switch {
 	case err == nil:
 	case absent(err):

@@ -34,7 +34,9 @@ type keyInfo struct {
 }
 
 func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
-	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key})
+	out, err := head(func() (*s3.HeadObjectOutput, error) {
+		return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key})
+	})
 	if err != nil {
 		return keyInfo{}, b.failed("look for", key, err)
 	}

@@ -104,6 +104,16 @@ func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)
 	}
 }
 
+// head makes a HEAD request, and once more where it is refused: the answer has no body, so the SDK cannot know that the date was what the
+// server refused, but it has taken the server's for the next.
+func head[T any](request func() (T, error)) (T, error) {
+	out, err := request()
+	if status(err) == http.StatusForbidden {
+		return request()
+	}
+	return out, err
+}
+
 // sendOnce is for a request that is not to be sent again blindly when no answer came.
 func sendOnce(o *s3.Options) {
 	if r, ok := o.Retryer.(aws.RetryerV2); ok {

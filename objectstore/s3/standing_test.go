@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -114,6 +115,39 @@ func TestSignedAnew(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWrongClock: the first that a machine asks may be a HEAD, whose refusal does not say that its clock is wrong.
+func TestWrongClock(t *testing.T) {
+	for _, late := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
+		for what, ask := range map[string]func(context.Context, *s3.Bucket) error{
+			"the time": func(ctx context.Context, b *s3.Bucket) error { _, err := b.Now(ctx); return err },
+			"an object": func(ctx context.Context, b *s3.Bucket) error {
+				_, err := b.Stat(ctx, objectstore.Sum([]byte("x")))
+				if errors.Is(err, objectstore.ErrNotFound) {
+					return nil
+				}
+				return err
+			},
+		} {
+			t.Run(what+" by a clock that is off by "+late.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := answered(&late, func(r *http.Request) (int, string, error) {
+						switch off := time.Now().Add(late).Sub(dated(t, r)).Abs(); {
+						case off > 15*time.Minute:
+							return http.StatusForbidden, "", nil
+						case strings.Contains(r.URL.Path, "/objects/"):
+							return http.StatusNotFound, "", nil
+						}
+						return http.StatusOK, "", nil
+					})
+					if err := ask(t.Context(), s3.Open(o)); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestDateAfterSlowUpload: what an upload takes says nothing about the clocks. A deletion that was dated ahead would be taken for longer than others wait.

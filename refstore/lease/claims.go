@@ -69,9 +69,7 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 					l.refuse(h.key)
 					return nil, refstore.ErrClaimed
 				}
-				if h.previous = rec.chain(); len(h.previous) > maxText {
-					return nil, errors.New("too many processes have died that held it: gc forgets them once nothing of them may still arrive")
-				}
+				h.previous = latest(rec.chain())
 			case rec.Nonce == h.nonce: // the write was made twice, by the store
 				h.version, h.previous, h.late = there.Version, rec.before(), true
 				return l.took(h)

@@ -243,8 +243,17 @@ func backoff(ttl time.Duration, try int) time.Duration {
 	return most/2 + rand.N(most/2+1)
 }
 
+// latest is as much of what dead holders wrote as is kept: nothing stays locked because many have died. Of a claim that is more than a
+// thousand of them, each of whom has dealt with those before, or died in less time than it takes to run anything.
+func latest(previous []byte) []byte {
+	if len(previous) <= maxText {
+		return previous
+	}
+	return previous[:max(bytes.LastIndexByte(previous[:maxText+1], '\n'), 0)]
+}
+
 // living returns the holders of a lock that are not known to be dead, and what the dead ones wrote, the latest first, nil if there was
-// none. Of more than maxText of that it is the latest: a lock, unlike a claim, must not stay locked because many have died.
+// none.
 func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (living []hold, previous []byte, err error) {
 	var dead [][]byte
 	for _, h := range rec.Holders {
@@ -269,8 +278,7 @@ func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (livin
 	if dead == nil {
 		return living, nil, nil
 	}
-	previous = bytes.Join(dead, []byte("\n"))
-	return living, previous[:min(len(previous), maxText)], nil
+	return living, latest(bytes.Join(dead, []byte("\n"))), nil
 }
 
 // locked says who holds a lock. One holder that is known to live is enough.

@@ -3,6 +3,9 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -183,4 +186,20 @@ func TestPreviousOfTakerWhoGaveUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// However many have died, the next gets what they held, and is told of the latest of them.
+func TestPreviousOfMany(t *testing.T) {
+	eachHold(t, func(t *testing.T, what string) {
+		store := mem.New()
+		text := func(i int) string { return fmt.Sprint(i, " ", strings.Repeat("x", 20<<10)) }
+		var told []string
+		for i := range 8 {
+			p := newProcess(t, store)
+			p.take(t, what, text(i), strings.Join(told, "\n"))
+			p.line.cut.Store(true)
+			told = slices.Insert(told, 0, text(i))
+			told = told[:min(len(told), 3)] // of 20 KiB, in 64
+		}
+	})
 }
