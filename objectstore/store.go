@@ -48,6 +48,9 @@ var ErrNotFound = errors.New("object not found")
 // what somebody has put anew since.
 var ErrUnanswered = errors.New("removed, but a try before was not answered and may still arrive")
 
+// ErrRefused says that some objects were not removed, and that nothing of the tries to do so may still arrive: each was answered.
+var ErrRefused = errors.New("not removed")
+
 // A CorruptError says that the bytes kept under a name are not the bytes it names.
 type CorruptError struct {
 	Want Hash // the name

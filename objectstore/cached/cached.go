@@ -48,7 +48,7 @@ type Remote interface {
 	List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error]
 
 	// Delete removes objects. Those that are absent count as removed. objectstore.ErrUnanswered says that they were, and may be
-	// removed once more.
+	// removed once more; objectstore.ErrRefused, that some were not, and will not be either.
 	Delete(ctx context.Context, hs []objectstore.Hash) error
 }
 

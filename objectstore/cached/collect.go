@@ -114,6 +114,12 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 			return late, errors.Join(err, settle(ctx, late, done))
 		}
 		again, err := s.deleteRemote(ctx, some)
+		if errors.Is(err, objectstore.ErrRefused) { // some may be gone
+			for _, h := range some {
+				s.dropCopy(ctx, h)
+			}
+			return late, errors.Join(err, settle(ctx, late, done))
+		}
 		if err != nil {
 			return true, err
 		}
@@ -127,9 +133,9 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 }
 
 // deleteRemote deletes what is condemned, if it still is for others. A request that was begun gets some time when ctx ends: where
-// nobody knows what became of it others have to wait for long. After an error, and if late, what was sent may still take effect, on
-// an object that a writer has put anew: the caller does not end the agreement, so nobody relies on the names before
-// that cannot be any more.
+// nobody knows what became of it others have to wait for long. After an error but objectstore.ErrRefused, and if late, what was sent may
+// still take effect, on an object that a writer has put anew: the caller does not end the agreement, so nobody relies on the names
+// before that cannot be any more.
 func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late bool, err error) {
 	if err := errors.Join(s.guard.Held(), ctx.Err()); err != nil {
 		return false, err
@@ -228,6 +234,9 @@ func (s *Store) deleteOne(ctx context.Context, h objectstore.Hash, want func(ctx
 		return false, errors.Join(err, settle(ctx, false, done))
 	}
 	late, err := s.deleteRemote(ctx, []objectstore.Hash{h})
+	if errors.Is(err, objectstore.ErrRefused) {
+		return false, errors.Join(err, settle(ctx, false, done))
+	}
 	if err != nil {
 		return false, err
 	}

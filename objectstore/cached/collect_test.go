@@ -165,6 +165,7 @@ func TestSweepFaults(t *testing.T) {
 	}{
 		"listing fails":              {op: "list", nth: 1, fault: errors.New("no")},
 		"the first deletion fails":   {op: "delete", nth: 1, fault: errors.New("no"), bound: true},
+		"a deletion is refused":      {op: "delete", nth: 1, fault: fmt.Errorf("%w: no rights", objectstore.ErrRefused)},
 		"the second deletion is cut": {op: "delete", nth: 2, fault: lost{}, bound: true},
 		"cancelled between":          {op: "delete", nth: 2, stop: true},
 	} {

@@ -122,7 +122,7 @@ func listed(o types.Object, encoding types.EncodingType) (keyInfo, bool) {
 
 // Delete removes objects, up to 1000 with a request. Removing what is absent succeeds. It goes on
 // after an error; the error tells of the first few. It wraps objectstore.ErrUnanswered if all were
-// removed, but a try got no answer.
+// removed, but a try got no answer, and objectstore.ErrRefused if some were not, and all tries got one.
 func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	var failures []error
 	anyLate := false
@@ -144,8 +144,11 @@ func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	if len(failures) > shown {
 		failures = append(failures[:shown:shown], fmt.Errorf("and %d more", len(failures)-shown))
 	}
-	if len(failures) == 0 && anyLate {
+	switch {
+	case len(failures) == 0 && anyLate:
 		return b.failed("delete from", "", objectstore.ErrUnanswered)
+	case len(failures) > 0 && !anyLate:
+		return fmt.Errorf("%w: %w", objectstore.ErrRefused, errors.Join(failures...))
 	}
 	return errors.Join(failures...)
 }
@@ -169,7 +172,7 @@ func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (late bool, fail
 			again, failed := b.deleteEach(ctx, keys)
 			return late || again, append(failures, failed...)
 		case err != nil:
-			return late, append(failures, b.failed("delete", keys[0], err))
+			return late || unanswered(err), append(failures, b.failed("delete", keys[0], err))
 		}
 		keys = nil
 		for _, e := range out.Errors {
@@ -203,7 +206,7 @@ func (b *Bucket) deleteEach(ctx context.Context, keys []string) (late bool, fail
 	for i, key := range keys {
 		g.Go(func() error {
 			again, err := b.answered(ctx, func(options ...func(*s3.Options)) error { return b.deleteKey(ctx, key, options...) })
-			if again {
+			if again || unanswered(err) {
 				anyLate.Store(true)
 			}
 			errs[i] = err

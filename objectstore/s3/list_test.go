@@ -217,6 +217,27 @@ func TestDeleteUnanswered(t *testing.T) {
 	}
 }
 
+// Who may not delete is told so, and that nothing will be removed later, whichever request the server takes.
+func TestDeleteRefused(t *testing.T) {
+	for _, way := range []string{"DeleteObjects", "DeleteObject"} {
+		t.Run(way, func(t *testing.T) {
+			o, _ := faulty(t)
+			h := put(t, s3.Open(o), []byte("data"))
+			o.Endpoint = tamper(t, o.Endpoint, func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPost && way == "DeleteObject" {
+					return refuse(w, r, http.StatusNotImplemented, "NotImplemented")
+				}
+				return (r.Method == http.MethodPost || r.Method == http.MethodDelete) && refuse(w, r, http.StatusForbidden, "AccessDenied")
+			})
+			b := s3.Open(o)
+			if err := b.Delete(t.Context(), []objectstore.Hash{h}); !errors.Is(err, objectstore.ErrRefused) || !strings.Contains(err.Error(), "AccessDenied") {
+				t.Errorf("got %v, want ErrRefused with what the server said", err)
+			}
+			check(t, b, h, []byte("data"))
+		})
+	}
+}
+
 // Where no try succeeds, the error is that of the last, and nothing is said to be removed.
 func TestDeleteNeverAnswered(t *testing.T) {
 	o, proxy := faulty(t)
@@ -224,8 +245,8 @@ func TestDeleteNeverAnswered(t *testing.T) {
 	b := s3.Open(o)
 	h := put(t, b, []byte("data"))
 	proxy.Faults(1, testserver.Rule{Op: "DeleteObjects", Fault: testserver.DropBefore})
-	if err := b.Delete(t.Context(), []objectstore.Hash{h}); err == nil || errors.Is(err, objectstore.ErrUnanswered) {
-		t.Errorf("Delete: got %v, want an error that says nothing of having removed it", err)
+	if err := b.Delete(t.Context(), []objectstore.Hash{h}); err == nil || errors.Is(err, objectstore.ErrUnanswered) || errors.Is(err, objectstore.ErrRefused) {
+		t.Errorf("Delete: got %v, want an error that says nothing of having removed it, or not", err)
 	}
 	if n := proxy.Calls()["DeleteObjects"]; n != 3 {
 		t.Errorf("%d requests, want 3", n)
