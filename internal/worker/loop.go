@@ -30,6 +30,9 @@ type loop struct {
 	old      bool  // the session is
 	began    time.Time
 	busy     time.Time // when there was last something to do
+
+	undecided map[string]bool // sessions of which it is not known yet whether they live, and was not when the worker might have ended first
+	again     time.Time       // when that is looked at next
 }
 
 // idlePause is how often a loop looks though nobody wakes it.
@@ -67,7 +70,10 @@ func (l *loop) run() error {
 		select {
 		case h := <-w.done:
 			l.ended(h)
-		case <-wake:
+		case _, ok := <-wake:
+			if !ok { // the lease has ended, and nothing more is to be claimed
+				wake = nil
+			}
 		case <-timer.C:
 		case <-l.drain:
 			l.drain = nil
@@ -100,7 +106,7 @@ func (l *loop) over() bool {
 		l.abandon()
 	}
 	if len(w.running)+len(w.orphans) > 0 {
-		l.busy = w.o.Now()
+		l.occupied()
 		return false
 	}
 	if l.draining || l.finished {
@@ -110,13 +116,25 @@ func (l *loop) over() bool {
 	if w.o.For > 0 && now.Sub(l.began) >= w.o.For || w.o.Idle > 0 && now.Sub(l.busy) >= w.o.Idle && !l.awaited() {
 		l.draining = true
 	}
-	l.old = !l.draining && w.o.Renew > 0 && w.o.Idle == 0 && now.Sub(l.began) >= w.o.Renew
+	// One that ends when it is idle renews right after it had something to do: else it would be idle from the beginning again.
+	l.old = !l.draining && w.o.Renew > 0 && now.Sub(l.began) >= w.o.Renew && (w.o.Idle == 0 || now.Sub(l.busy) < idlePause)
 	return l.draining || l.old
 }
 
-// awaited tells whether somebody may have been lost in whose place this worker would be wanted. Then it is not idle yet.
+// occupied says that there is something to do now.
+func (l *loop) occupied() {
+	l.busy, l.undecided, l.again = l.w.o.Now(), nil, time.Time{}
+}
+
+// awaited tells whether somebody may have been lost in whose place this worker would be wanted. Then it is not idle yet. Of most sessions it reads here
+// for the first time, and of such a one it is known only after another look, at the latest after its lease, whether it lives. So it looks again until that
+// is known of all that it found at first; whoever it finds later lived when it had been idle for long enough.
 func (l *loop) awaited() bool {
-	w := l.w
+	w, now := l.w, l.w.o.Now()
+	if now.Before(l.again) {
+		return true
+	}
+	undecided, pending := map[string]bool{}, time.Duration(0)
 	for _, name := range w.o.Queues {
 		works, err := w.s.Queue.AtWork(l.held, name)
 		if err != nil { // it cannot work either
@@ -124,13 +142,21 @@ func (l *loop) awaited() bool {
 			continue
 		}
 		for i := range works {
-			if j := &works[i].Job; (works[i].Over || works[i].Pending > 0) && w.has(j.Labels) && w.room.check(&j.Policy) != noResource {
-				l.busy = w.o.Now()
+			j := &works[i].Job
+			switch {
+			case !w.has(j.Labels) || w.room.check(&j.Policy) == noResource:
+			case works[i].Over:
+				l.occupied()
 				return true
+			case works[i].Pending > 0 && (l.undecided == nil || l.undecided[j.LockedBy]):
+				undecided[j.LockedBy] = true
+				pending = max(pending, works[i].Pending)
 			}
 		}
 	}
-	return false
+	// Who lives renews twice and more in a lease, and two looks must be less than one apart to tell.
+	l.undecided, l.again = undecided, now.Add(max(pending/2, min(pending, idlePause)))
+	return len(undecided) > 0
 }
 
 func (l *loop) stopClaiming() {
@@ -151,7 +177,7 @@ func (l *loop) pause() time.Duration {
 		d = min(d, max(w.o.For-now.Sub(l.began), 0))
 	}
 	if w.o.Idle > 0 && len(w.running) == 0 {
-		d = min(d, max(w.o.Idle-now.Sub(l.busy), 0))
+		d = min(d, max(w.o.Idle-now.Sub(l.busy), l.again.Sub(now), 0))
 	}
 	return max(d, time.Millisecond)
 }

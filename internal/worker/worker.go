@@ -73,7 +73,7 @@ type Options struct {
 	Metrics *Metrics    // nil: nobody asks
 	Now     func() time.Time
 	// Renew is after how long a worker that has nothing to do returns ErrRenew: its session protects from collections all that was stored
-	// since it began. 0: never. A worker that ends when it is idle needs none.
+	// since it began. 0: never. With Idle it does so only within two seconds of a job's end, as who begins anew has not been idle yet.
 	Renew time.Duration
 	Sweep time.Duration // how often what dead processes have left is removed; 0: hourly
 	Begun time.Duration // after which it is put on record that a command runs; 0: 300 ms
