@@ -21,8 +21,29 @@ type Want struct {
 	Beside bool
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes it, and may be asked at the same time as others.
 	Fits func(*Job) bool
+	// Until, if set, is the last job in order that Claim may take: it does not read the queue beyond it, or beyond the orphans if it is one, to find others.
+	Until *Job
 	// NewExecution draws the id of the execution that will be made for a job that is not adopted.
 	NewExecution func() (string, error)
+}
+
+// orphansEnd is behind the order of each orphan, and before that of any other job.
+const orphansEnd = "1."
+
+// bound is the order behind which nothing is taken: "" if there is none.
+func (w *Want) bound() string {
+	if w.Until == nil {
+		return ""
+	}
+	return w.Until.order()
+}
+
+// horizon is the order behind which nothing is to be read. All orphans are before it: Fits may have to know of them, taken or not.
+func (w *Want) horizon() string {
+	if w.Until == nil {
+		return ""
+	}
+	return max(w.bound(), orphansEnd)
 }
 
 func (w *Want) validate() error {

@@ -166,3 +166,67 @@ func TestManyWorkers(t *testing.T) {
 	}
 	w.sound(t)
 }
+
+// TestNothingIsReadBehindUntil: while nothing may be taken behind a job, a long queue behind it is not read; then it is at once.
+func TestNothingIsReadBehindUntil(t *testing.T) {
+	const jobs = 600 // some more than a page, and than are looked through at once
+	w := newWorld(t)
+	front, worker := w.on("front"), w.on("back")
+	waits := front.enqueue(t, job(0, priority(1)))
+	for n := range jobs {
+		front.enqueue(t, job(1+n))
+	}
+	asks := worker.want()
+	asks.Fits = func(j *queue.Job) bool { return j.Task != "task-0" }
+	asks.Until = &waits
+	for _, when := range []string{"first", "when it is old"} {
+		if l, err := worker.Claim(t.Context(), asks); l != nil || err != nil {
+			t.Fatalf("%s: got %v, %v, want nothing, as all that fits is behind", when, l, err)
+		}
+		if n := worker.wire.counted()["list ready"]; n != 1 {
+			t.Errorf("%s: it took %d listings, want 1", when, n)
+		}
+		w.pass(3 * time.Second)
+	}
+	urgent := front.enqueue(t, job(jobs+1, priority(2)))
+	w.pass(3 * time.Second)
+	want(t, "before it", worker.claimAs(t, asks).Job().Task, urgent.Task)
+
+	asks.Until, asks.Fits = nil, func(j *queue.Job) bool { return j.Task == "task-500" }
+	l, err := worker.Claim(t.Context(), asks)
+	if l == nil || err != nil {
+		t.Errorf("got %v, %v at the end of it, want what is far behind at once", l, err)
+	}
+}
+
+// TestOrphansBehindUntilAreShown: who waits for an orphan hears of all others, however many there are, and takes none.
+func TestOrphansBehindUntilAreShown(t *testing.T) {
+	const jobs = 40 // more than a page
+	w := newWorld(t)
+	front, lost, worker := w.on("front"), w.on("lost"), w.on("back")
+	for n := range jobs {
+		front.enqueue(t, job(n))
+	}
+	for range jobs {
+		lost.claim(t)
+	}
+	w.kill(lost)
+	front.reap(t)
+	orphans, err := front.Orphans(t.Context(), queue.DefaultQueue)
+	if err != nil || len(orphans) != jobs {
+		t.Fatalf("%d orphans, %v, want %d", len(orphans), err, jobs)
+	}
+	shown := make(map[string]bool)
+	asks := worker.want()
+	asks.Until = &orphans[0]
+	asks.Fits = func(j *queue.Job) bool {
+		shown[j.ID] = true
+		return j.ID != orphans[0].ID
+	}
+	if l, err := worker.Claim(t.Context(), asks); l != nil || err != nil {
+		t.Errorf("got %v, %v, want nothing", l, err)
+	}
+	if len(shown) != jobs {
+		t.Errorf("%d orphans were shown, want all %d", len(shown), jobs)
+	}
+}

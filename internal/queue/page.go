@@ -31,10 +31,11 @@ type page struct {
 	candidates []*candidate // in order
 	listed     time.Time    // when, zero: never
 	cost       time.Duration
-	more       bool  // there were more
-	deep       place // how far back it has looked for something that fits
-	size       int   // how many are listed at a time
-	woken      bool  // something may have changed since
+	more       bool   // there were more
+	last       string // the order of the last that was read, where there were more
+	deep       place  // how far back it has looked for something that fits
+	size       int    // how many are listed at a time
+	woken      bool   // something may have changed since
 	suspects   map[string]refstore.Version
 	unreadable map[string]sighting // entries that could not be decoded, when they were compared with their jobs last
 	races      int                 // lost lately
@@ -107,7 +108,10 @@ func (q *Queue) offer(c *candidate) {
 	}
 	p.candidates = slices.Insert(p.candidates, i, c)
 	if len(p.candidates) > 2*maxPage {
-		p.candidates, p.more = slices.Delete(p.candidates, maxPage, len(p.candidates)), true
+		p.candidates = slices.Delete(p.candidates, maxPage, len(p.candidates))
+		if last := p.candidates[maxPage-1].order; !p.more || last < p.last {
+			p.more, p.last = true, last
+		}
 	}
 }
 
@@ -129,6 +133,8 @@ func (q *Queue) next(ctx context.Context, want *Want) (*candidate, error) {
 	if err := q.fill(ctx, want, (*page).old); err != nil {
 		return nil, err
 	}
+	horizon := want.horizon()
+	short := func(p *page, _ time.Time) bool { return p.short(horizon) }
 	for again := false; ; again = true {
 		for {
 			c, of := q.best(want)
@@ -142,7 +148,7 @@ func (q *Queue) next(ctx context.Context, want *Want) (*candidate, error) {
 		if again {
 			return nil, nil
 		}
-		if err := q.fill(ctx, want, (*page).short); err != nil {
+		if err := q.fill(ctx, want, short); err != nil {
 			return nil, err
 		}
 	}
@@ -198,6 +204,9 @@ func (q *Queue) fits(c *candidate, want *Want) bool {
 	if want.Fits != nil && !want.Fits(j) {
 		return false
 	}
+	if bound := want.bound(); bound != "" && c.order > bound {
+		return false
+	}
 	if !j.Orphaned() || want.Host == "" || j.MakerHost == want.Host && !want.Beside || want.Grace <= 0 {
 		return true
 	}
@@ -223,8 +232,10 @@ func (p *page) old(now time.Time) bool {
 // dueBy tells whether the time of something has come that was known to be later.
 func (p *page) dueBy(now time.Time) bool { return !p.due.IsZero() && !now.Before(p.due) }
 
-// short tells whether listing may find something where nothing that is known fits.
-func (p *page) short(time.Time) bool { return p.woken || p.more }
+// short tells whether listing may find something where nothing that is known fits, up to an order unless that is "".
+func (p *page) short(horizon string) bool {
+	return p.woken || p.more && (horizon == "" || p.last < horizon)
+}
 
 // fill lists the queues that are wanted for which that is due.
 func (q *Queue) fill(ctx context.Context, want *Want, due func(*page, time.Time) bool) error {
@@ -257,7 +268,8 @@ func (q *Queue) fill(ctx context.Context, want *Want, due func(*page, time.Time)
 	return nil
 }
 
-// list reads a queue's first entries, and, if none of them fits, some of those behind, each time from where it came to. The caller holds the token.
+// list reads a queue's first entries, and, if none of them fits, some of those behind that are wanted, each time from where it came to. The caller holds
+// the token.
 func (q *Queue) list(ctx context.Context, queue string, p *page, want *Want) error {
 	began := q.o.Now()
 	q.mu.Lock()
@@ -290,7 +302,7 @@ func (q *Queue) list(ctx context.Context, queue string, p *page, want *Want) err
 		deep.ready = ""
 	case err == nil && !some:
 		var behind []*candidate
-		behind, deep.ready, err = q.behind(ctx, p, ready, max(deep.ready, last), "", suspects, fits)
+		behind, deep.ready, err = q.behind(ctx, p, ready, max(deep.ready, last), want.horizon(), suspects, fits)
 		found = append(found, behind...)
 	}
 	if err != nil {
@@ -302,7 +314,7 @@ func (q *Queue) list(ctx context.Context, queue string, p *page, want *Want) err
 	now := q.o.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p.candidates, p.listed, p.cost, p.more = found, now, now.Sub(began), more
+	p.candidates, p.listed, p.cost, p.more, p.last = found, now, now.Sub(began), more, last
 	p.woken = p.woken || q.offers != offers // what was offered may not have been there yet
 	p.deep = deep
 	p.races /= 2

@@ -339,7 +339,8 @@ func isOver(err error) bool {
 func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
 	o := &l.w.o
 	return queue.Want{
-		Queues: o.Queues, Worker: o.Name, Host: o.Host, Grace: o.Patience, Beside: l.w.beside, Fits: fits, NewExecution: executions.NewID,
+		Queues: o.Queues, Worker: o.Name, Host: o.Host, Grace: o.Patience, Beside: l.w.beside, Fits: fits, Until: l.w.turn.until(),
+		NewExecution: executions.NewID,
 	}
 }
 

@@ -321,6 +321,47 @@ func TestTurnEnds(t *testing.T) {
 	})
 }
 
+// While a large job has its turn, a long queue behind it is not read, and listing takes a small part of the time. Once the turn is over what is behind goes on.
+func TestTurnReadsLittle(t *testing.T) {
+	inHall(t, func(h *hall) {
+		h.takes["long"] = time.Hour
+		h.enqueue("long", record.Policy{CPU: 1, Priority: 200})
+		h.supply(3000)
+		large := h.enqueue("large", record.Policy{CPU: 2, Priority: 100})
+		var lists, entries, spent atomic.Int64
+		at := func(q refstore.Query) { // a store that is far away
+			if strings.HasSuffix(q.Partition, "/ready") {
+				cost := 20*time.Millisecond + time.Duration(q.Limit)*100*time.Microsecond
+				lists.Add(1)
+				entries.Add(int64(q.Limit))
+				spent.Add(int64(cost))
+				time.Sleep(cost)
+			}
+		}
+		h.store.at.Store(&at)
+		h.work("w", worker.Options{})
+		time.Sleep(100 * time.Second)
+		begun := len(h.order())
+		lists.Store(0)
+		entries.Store(0)
+		spent.Store(0)
+		time.Sleep(100 * time.Second)
+		if n := len(h.order()); n != begun || n != 1+record.MostPassed {
+			t.Fatalf("%d jobs have begun, %d of them before the large one has its turn; want %d", n, begun, 1+record.MostPassed)
+		}
+		if s := time.Duration(spent.Load()); s > 100*time.Second/20 {
+			t.Errorf("in 100 s, %d lists of %d entries took %s, want a twentieth of the time", lists.Load(), entries.Load(), s)
+		}
+		if _, err := h.front.Cancel(context.Background(), large.Queue, large.ID, "me", "enough"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(h.order()); n < begun+2 {
+			t.Errorf("%d jobs have begun 5 s after the turn is over, want some of those behind", n-begun)
+		}
+	})
+}
+
 // While a large job has its turn, what comes before it goes on.
 func TestTurnLetsEarlierOnesGo(t *testing.T) {
 	inHall(t, func(h *hall) {
@@ -442,6 +483,27 @@ func TestTurnsFollowEachOther(t *testing.T) {
 		one, two := h.before("large-1", "small-"), h.before("large-2", "small-")
 		if one < 0 || one > most || two < one || two > one+most {
 			t.Errorf("%d small jobs have begun before the first, %d before the second, want at most %d before each", one, two, most)
+		}
+	})
+}
+
+// Large jobs whose records cannot be read, while their entries can, do not keep the turn from the sound one after them.
+func TestTurnAfterUnreadableOnes(t *testing.T) {
+	inHall(t, func(h *hall) {
+		h.supply(2, func(j *queue.Job) { j.Priority = 200 })
+		h.work("w", worker.Options{})
+		time.Sleep(500 * time.Millisecond)
+		for range 2 {
+			h.spoil(h.enqueue("bad", record.Policy{CPU: 2, Priority: 100}))
+		}
+		h.enqueue("large", record.Policy{CPU: 2, Priority: 90})
+		h.supply(120)
+		time.Sleep(4 * time.Minute)
+		if n := h.before("large", "small-"); n < 0 || n > most {
+			t.Errorf("%d small jobs have begun before the sound one, want at most %d", n, most)
+		}
+		if n := len(h.order()); n != 123 {
+			t.Errorf("%d jobs have begun, want all 123 but the spoilt ones", n)
 		}
 	})
 }
