@@ -152,8 +152,8 @@ func (h *History) Operations() []porcupine.Operation {
 	return ops
 }
 
-// Check reports operations that no order explains, and gives up what has too many orders (see Schedules). part says which of the objects, that have nothing to do with each other, one
-// is about.
+// Check reports operations that no order explains, and gives up what has too many orders (see Schedules). part says which of the
+// objects, that have nothing to do with each other, one is about.
 func Check(t *testing.T, ops []porcupine.Operation, model porcupine.Model, part func(input any) string) {
 	t.Helper()
 	parts := map[string][]porcupine.Operation{}

@@ -50,6 +50,18 @@ func strict(t *testing.T, target string, now func() time.Time) string {
 	return s.URL
 }
 
+// standStill has two hours pass of which the lease's clock of a machine knows nothing; whether its session dies in them is told.
+func standStill(t *testing.T, machine refstore.Lessee, other *Repo, ahead *atomic.Int64, dies bool) {
+	t.Helper()
+	if dies {
+		endSessions(t, other.Records)
+	}
+	ahead.Store(int64(2 * time.Hour))
+	if err := machine.Held(); err != nil {
+		t.Fatalf("its clock has stood still: %v", err)
+	}
+}
+
 // A virtual machine is suspended for two hours, and no clock of its goes on meanwhile: the lease's says that it has just been renewed. What it
 // writes or deletes when it goes on is refused for its date, and may be dated anew only if the session lives.
 func TestSuspendedMachine(t *testing.T) {
@@ -73,13 +85,7 @@ func TestSuspendedMachine(t *testing.T) {
 				if err := records.bucket.PutBlob(ctx, "records/x", []byte("data")); err != nil {
 					t.Fatal(err)
 				}
-				if dead {
-					endSessions(t, other.Records)
-				}
-				ahead.Store(int64(2 * time.Hour))
-				if err := records.Held(); err != nil {
-					t.Fatalf("its clock has stood still: %v", err)
-				}
+				standStill(t, records, other, &ahead, dead)
 
 				var err error
 				there := func() bool { // what was to be written, or deleted
@@ -128,13 +134,7 @@ func TestSleepOverFolder(t *testing.T) {
 			if _, err := records.Put(ctx, refstore.Record{Key: key, Value: []byte("before")}); err != nil {
 				t.Fatal(err)
 			}
-			if dead {
-				endSessions(t, other.Records)
-			}
-			ahead.Store(int64(2 * time.Hour))
-			if err := records.Held(); err != nil {
-				t.Fatalf("its clock has stood still: %v", err)
-			}
+			standStill(t, records, other, &ahead, dead)
 			key.Sort = "y"
 			_, err := records.Put(ctx, refstore.Record{Key: key, Value: []byte("late")})
 			_, absent := other.Records.Get(ctx, key)

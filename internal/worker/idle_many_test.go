@@ -56,18 +56,7 @@ func (h *hall) workFar(store refstore.Store, o worker.Options) <-chan error {
 			h.begun = append(h.begun, e.Job.Task)
 		}
 	}
-	w := worker.New(worker.Stores{Queue: q, Executor: h, Supervisor: noCommands{}, Session: l, Sweep: func(context.Context) error { return nil }}, o)
-	ctx, stop := context.WithCancel(context.Background())
-	ended, over := make(chan error, 1), make(chan struct{})
-	go func() {
-		ended <- w.Run(ctx, nil)
-		close(over)
-	}()
-	h.stops = append(h.stops, func() {
-		stop()
-		<-over
-	})
-	return ended
+	return h.run(q, l, o)
 }
 
 // A worker that is idle ends among however many that are at work elsewhere: it reads of most of them then for the first time, and once more within a lease.

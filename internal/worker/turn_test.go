@@ -130,6 +130,11 @@ func (h *hall) work(name string, o worker.Options) <-chan error {
 			h.mu.Unlock()
 		}
 	}
+	return h.run(q, l, o)
+}
+
+// run starts a worker that has a queue and a session; it is stopped with the hall.
+func (h *hall) run(q *queue.Queue, l *lease.Leases, o worker.Options) <-chan error {
 	w := worker.New(worker.Stores{
 		Queue: q, Executor: h, Supervisor: noCommands{}, Session: l, Sweep: func(context.Context) error { return nil },
 	}, o)
