@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/testserver"
+	"e3/internal/format/record"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/dynamo"

@@ -20,8 +20,8 @@ import (
 	"syscall"
 	"time"
 
-	"e3/internal/queue"
-	"e3/internal/testserver"
+	"e3/internal/jobs/queue"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/fs"
 )

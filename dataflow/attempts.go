@@ -7,7 +7,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // history is what the scheduler remembers of a task that does not simply run once or a few times. Most tasks have none.
@@ -16,6 +16,7 @@ type history struct {
 	lost   int64          // attempts whose worker was lost
 	policy *record.Policy // with what the next attempt asks for; nil: the package's
 	step   string         // that follows an approval; "" until there was one
+	after  string         // an execution whose output is lost: neither it nor any before it is an answer
 }
 
 func (s *scheduler) history(i int32) history { return s.histories[i] }
@@ -41,6 +42,7 @@ type attempt struct {
 	last   bool // if its command ends without success, no other follows
 	policy *record.Policy
 	step   string
+	after  string
 }
 
 // next counts another attempt of a task and says how it is made.
@@ -48,7 +50,7 @@ func (s *scheduler) next(i int32) attempt {
 	s.attempts[i]++
 	h := s.history(i)
 	p := s.policy(i)
-	return attempt{number: s.attempts[i], last: s.attempts[i]-h.free > p.Retries && p.Suspend == 0, policy: p, step: h.step}
+	return attempt{number: s.attempts[i], last: s.attempts[i]-h.free > p.Retries && p.Suspend == 0, policy: p, step: h.step, after: h.after}
 }
 
 // again decides whether a failed attempt is followed by another, and when.

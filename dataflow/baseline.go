@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -52,14 +52,14 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 			changed[name] = true
 		}
 	}
-	for _, i := range g.topo {
+	for _, i := range g.Order() {
 		t := &g.Package.Tasks[i]
 		leaf, ok := base.Outputs.Get(t.Name)
 		p.outputs[i] = leaf
 		p.same[i] = ok && p.ids[i] != "" && (base.Package == g.Package || sameTask(old[t.Name], t))
 		p.dirty[i] = !p.same[i] ||
 			slices.ContainsFunc(t.Wiring, func(w record.Wire) bool { return w.Kind == record.WireInput && changed[w.Name] }) ||
-			slices.ContainsFunc(g.deps[i], func(d int32) bool { return p.dirty[d] })
+			slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] })
 	}
 	return p
 }

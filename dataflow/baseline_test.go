@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/dataflow"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -215,7 +215,7 @@ func checkBaseline(t *rapid.T) {
 			pkg = base.Package // read once, as where nothing was edited
 			inputs = base.Inputs
 		}
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		run1 := func(w *world, base *dataflow.Baseline) *dataflow.Outcome {
 			w.calls = nil
 			w.behave = p.behaviour

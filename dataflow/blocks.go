@@ -10,18 +10,18 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/block"
 	"e3/internal/events"
+	"e3/internal/jobs/approval"
 	"e3/refstore"
 )
 
-// Blocks is where a run says which tasks wait for a person, and learns what was decided; *block.Blocks does it.
+// Blocks is where a run says which tasks wait for a person, and learns what was decided; *approval.Blocks does it.
 type Blocks interface {
 	// Create makes the block of a step, once.
-	Create(ctx context.Context, b block.Block) (block.Block, error)
+	Create(ctx context.Context, b approval.Block) (approval.Block, error)
 	// Watch yields the blocks of a run once they are decided, until ctx ends. An error says that the block beside it, of which only the task
 	// is known, cannot be read.
-	Watch(ctx context.Context, ws, run string) iter.Seq2[block.Block, error]
+	Watch(ctx context.Context, ws, run string) iter.Seq2[approval.Block, error]
 	// Close closes what is not decided of a run that ends.
 	Close(ctx context.Context, ws, run string) error
 }
@@ -44,13 +44,13 @@ type deferral struct {
 // madeBlock is a block that was to be made.
 type madeBlock struct {
 	c     completion // of what has suspended itself; of a review only the task
-	block block.Block
+	block approval.Block
 	err   error
 }
 
 // decidedBlock is one that somebody has decided, or that cannot be read, so that nobody can.
 type decidedBlock struct {
-	block block.Block
+	block approval.Block
 	err   error
 }
 
@@ -71,19 +71,20 @@ func (s *scheduler) suspended(c completion) {
 	if c.result.Cached { // that of another run, which waits for its own approval
 		s.attempts[i]--
 		if !s.stopping {
-			s.ready.push(i)
+			s.push(i)
 		}
 		return
 	}
 	s.results[i] = TaskResult{ExecutionID: c.result.ExecutionID, Duration: c.result.Duration}
-	s.stopStep(c, block.Suspend)
+	s.stopStep(c, approval.Suspend)
 }
 
 // stopStep makes the block of the step at which a task stands.
-func (s *scheduler) stopStep(c completion, typ block.Type) {
-	want := block.Block{
+func (s *scheduler) stopStep(c completion, typ approval.Type) {
+	want := approval.Block{
 		Workspace: s.opts.Workspace, Run: s.opts.RunID, Task: s.g.Name(c.task), Step: s.history(c.task).step, Type: typ, Execution: c.result.ExecutionID,
 	}
+	s.out[c.task] = true
 	s.deferral.making++
 	s.deferral.some = s.opts.Blocks != nil
 	go func() {
@@ -141,7 +142,7 @@ func (s *scheduler) notDeferred(m madeBlock) {
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(m.c.task), Execution: m.c.result.ExecutionID, Worker: m.c.worker, Data: &events.Data{
 		Key: m.c.key, Attempt: m.c.attempt, Reason: reason, Message: m.err.Error(), Duration: m.c.result.Duration.Milliseconds()}})
 	s.failed(m.c.task, m.err.Error())
-	if !cancelled && !errors.Is(m.err, errNobodyToAsk) && !errors.Is(m.err, block.ErrMalformed) {
+	if !cancelled && !errors.Is(m.err, errNobodyToAsk) && !errors.Is(m.err, approval.ErrMalformed) {
 		s.fail(m.err)
 	}
 }
@@ -176,7 +177,7 @@ func (d *deferral) rest() {
 // blockDecided moves a deferred task on.
 func (s *scheduler) blockDecided(m decidedBlock) {
 	d, b := &s.deferral, &m.block
-	if m.err == nil && b.Status != block.Approved && b.Status != block.Rejected { // closed by whoever has taken the run for dead
+	if m.err == nil && b.Status != approval.Approved && b.Status != approval.Rejected { // closed by a process that took the run for dead
 		return
 	}
 	id := b.ID
@@ -196,19 +197,19 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 	case m.err != nil:
 		s.undecidable(i, id, m.err)
 		return
-	case b.Status == block.Rejected:
+	case b.Status == approval.Rejected:
 		s.rejected(i, b)
 		return
 	}
 	s.remember(i, func(h *history) {
 		h.step = b.Resume()
-		if b.Type == block.Suspend {
+		if b.Type == approval.Suspend {
 			h.free++
 		}
 	})
 	s.emit(events.Event{Type: events.TaskResumed, Task: s.g.Name(i), Data: &events.Data{
 		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.attempts[i] + 1}})
-	s.ready.push(i)
+	s.push(i)
 }
 
 // pendingOf returns the block for which a task waits; "" if it waits for none.
@@ -229,7 +230,7 @@ func (s *scheduler) undecidable(i int32, id string, err error) {
 }
 
 // rejected settles a task that somebody has rejected: it has failed, and no attempt follows.
-func (s *scheduler) rejected(i int32, b *block.Block) {
+func (s *scheduler) rejected(i int32, b *approval.Block) {
 	text := "rejected by " + cmp.Or(b.By, "somebody")
 	if b.Note != "" {
 		text += ": " + b.Note

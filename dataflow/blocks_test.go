@@ -13,25 +13,25 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/block"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 	"e3/refstore"
 	"e3/refstore/mem"
 )
 
 // people decide about blocks that a run makes, each some time after it was made.
 type people struct {
-	*block.Blocks
+	*approval.Blocks
 	t      *testing.T
 	ctx    context.Context
 	cancel context.CancelFunc
-	decide func(block.Block) decision
+	decide func(approval.Block) decision
 	work   sync.WaitGroup
 }
 
-func newPeople(t *testing.T, decide func(block.Block) decision) *people {
-	p := &people{Blocks: block.New(mem.New(), block.Options{Now: time.Now}), t: t, decide: decide}
+func newPeople(t *testing.T, decide func(approval.Block) decision) *people {
+	p := &people{Blocks: approval.New(mem.New(), approval.Options{Now: time.Now}), t: t, decide: decide}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -39,7 +39,7 @@ func newPeople(t *testing.T, decide func(block.Block) decision) *people {
 // never is longer than any run here.
 const never = 1000 * time.Hour
 
-func (p *people) Create(ctx context.Context, b block.Block) (block.Block, error) {
+func (p *people) Create(ctx context.Context, b approval.Block) (approval.Block, error) {
 	made, err := p.Blocks.Create(ctx, b)
 	if err != nil {
 		return made, err
@@ -51,8 +51,8 @@ func (p *people) Create(ctx context.Context, b block.Block) (block.Block, error)
 		case <-p.ctx.Done():
 			return
 		}
-		_, _, err := p.Resolve(p.ctx, made.Workspace, made.Run, made.Task, made.ID, block.Resolution{Approve: !d.rejects, By: "ann@desk", Note: "so be it"})
-		if closed := (*block.ResolvedError)(nil); err != nil && p.ctx.Err() == nil && !errors.As(err, &closed) {
+		_, _, err := p.Resolve(p.ctx, made.Workspace, made.Run, made.Task, made.ID, approval.Resolution{Approve: !d.rejects, By: "ann@desk", Note: "so be it"})
+		if closed := (*approval.ResolvedError)(nil); err != nil && p.ctx.Err() == nil && !errors.As(err, &closed) {
 			p.t.Errorf("decide about %s: %v", made.Task, err)
 		}
 	})
@@ -72,7 +72,7 @@ func (p *people) left() string {
 		if err != nil {
 			return err.Error()
 		}
-		if b.Status == block.Pending {
+		if b.Status == approval.Pending {
 			left = append(left, b.Task)
 		}
 	}
@@ -96,12 +96,12 @@ func TestApprove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			pkg := flow("release", "b", "c: b", "after: release")
 			policy(pkg, "release", record.Policy{Approve: true, Priority: 5, Retries: 1})
-			g := graph(t, pkg)
+			g := graphOf(t, pkg)
 			w, log := newWorld(), &emitted{}
 			w.behave = func(task string, attempt int64) behaviour {
 				return behaviour{takes: time.Minute, fails: task == "release" && attempt == 1}
 			}
-			asked := newPeople(t, func(block.Block) decision { return decision{after: time.Hour} })
+			asked := newPeople(t, func(approval.Block) decision { return decision{after: time.Hour} })
 			began := time.Now()
 			out := run(t.Context(), t, g, w, func(o *dataflow.Options) {
 				o.Concurrency, o.Emit, o.Blocks, o.Lookups = 1, log.emit, asked, lookups
@@ -116,7 +116,7 @@ func TestApprove(t *testing.T) {
 				}
 			}
 			made, err := asked.Get(t.Context(), "ws", "r", "release")
-			if err != nil || made.Type != block.Review || made.Status != block.Approved {
+			if err != nil || made.Type != approval.Review || made.Status != approval.Approved {
 				t.Fatalf("the block is %+v, %v", made, err)
 			}
 			for _, r := range w.requests {
@@ -140,18 +140,18 @@ func TestApproveAsksNobodyForHits(t *testing.T) {
 	for _, lookups := range []int{0, 4} {
 		synctest.Test(t, func(t *testing.T) {
 			pkg := flow("release", "after: release")
-			g := graph(t, pkg)
+			g := graphOf(t, pkg)
 			w, log := newWorld(), &emitted{}
 			run(t.Context(), t, g, w, nil)
 			policy(pkg, "release", record.Policy{Approve: true})
-			asked := newPeople(t, func(b block.Block) decision {
+			asked := newPeople(t, func(b approval.Block) decision {
 				t.Errorf("somebody is asked about %s", b.Task)
 				return decision{}
 			})
 			out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks, o.Lookups = log.emit, asked, lookups })
 			wantStates(t, g, out, "release=cached after=cached")
 
-			asked = newPeople(t, func(block.Block) decision { return decision{} })
+			asked = newPeople(t, func(approval.Block) decision { return decision{} })
 			out = run(t.Context(), t, g, w, func(o *dataflow.Options) {
 				o.Emit, o.Blocks, o.Lookups, o.Force = log.emit, asked, lookups, true
 			})
@@ -168,12 +168,12 @@ func TestSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("train", "after: train")
 		policy(pkg, "train", record.Policy{Suspend: suspendCode, Retries: 1})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w, log := newWorld(), &emitted{}
 		w.behave = func(task string, attempt int64) behaviour {
 			return behaviour{takes: time.Second, suspends: task == "train" && attempt <= 2, fails: task == "train" && attempt == 3}
 		}
-		asked := newPeople(t, func(block.Block) decision { return decision{after: time.Minute} })
+		asked := newPeople(t, func(approval.Block) decision { return decision{after: time.Minute} })
 		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks = log.emit, asked })
 		wantStates(t, g, out, "train=succeeded after=succeeded")
 		want := "marked_ready started deferred resumed started deferred resumed started failed retry_scheduled started completed"
@@ -189,7 +189,7 @@ func TestSuspend(t *testing.T) {
 		}
 		for _, e := range log.list {
 			if e.Type == events.TaskDeferred {
-				blocks = append(blocks, block.ResumeStep(e.Data.Block))
+				blocks = append(blocks, approval.ResumeStep(e.Data.Block))
 				if e.Data.BlockType != "suspend" || e.Execution == "" || e.Data.ExitCode != suspendCode {
 					t.Errorf("deferred as %+v, execution %q", e.Data, e.Execution)
 				}
@@ -214,10 +214,10 @@ func TestRejected(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pkg := flow("release", "after: release", "b")
 				policy(pkg, "release", test.policy)
-				g := graph(t, pkg)
+				g := graphOf(t, pkg)
 				w, log := newWorld(), &emitted{}
 				w.behave = func(task string, _ int64) behaviour { return behaviour{suspends: task == "release"} }
-				asked := newPeople(t, func(block.Block) decision { return decision{after: time.Hour, rejects: true} })
+				asked := newPeople(t, func(approval.Block) decision { return decision{after: time.Hour, rejects: true} })
 				out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks = log.emit, asked })
 				wantStates(t, g, out, "release=failed after=skipped b=succeeded")
 				if got := typesOf(log.of("release")); got != test.want {
@@ -252,7 +252,7 @@ func TestEndWhileDeferred(t *testing.T) {
 				pkg := flow("release", "train", "bad", "after: release train")
 				policy(pkg, "release", record.Policy{Approve: true})
 				policy(pkg, "train", record.Policy{Suspend: suspendCode})
-				g := graph(t, pkg)
+				g := graphOf(t, pkg)
 				w, log := newWorld(), &emitted{}
 				w.behave = func(task string, _ int64) behaviour {
 					if task == "bad" {
@@ -260,7 +260,7 @@ func TestEndWhileDeferred(t *testing.T) {
 					}
 					return behaviour{suspends: true}
 				}
-				asked := newPeople(t, func(block.Block) decision { return decision{after: never} })
+				asked := newPeople(t, func(approval.Block) decision { return decision{after: never} })
 				defer asked.leave()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -273,7 +273,7 @@ func TestEndWhileDeferred(t *testing.T) {
 					t.Errorf("the run is %v, want %v", out.State, test.state)
 				}
 				for _, task := range []string{"release", "train"} {
-					if b, err := asked.Get(t.Context(), "ws", "r", task); err != nil || b.Status != block.Closed {
+					if b, err := asked.Get(t.Context(), "ws", "r", task); err != nil || b.Status != approval.Closed {
 						t.Errorf("the block of %s is %+v, %v; want it closed", task, b, err)
 					}
 				}
@@ -290,7 +290,7 @@ func TestSuspendedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("train")
 		policy(pkg, "train", record.Policy{Suspend: suspendCode})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w, log := newWorld(), &emitted{}
 		calls := 0
 		w.behave = func(string, int64) behaviour {
@@ -301,7 +301,7 @@ func TestSuspendedElsewhere(t *testing.T) {
 			}
 			return b
 		}
-		asked := newPeople(t, func(block.Block) decision { return decision{} })
+		asked := newPeople(t, func(approval.Block) decision { return decision{} })
 		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks = log.emit, asked })
 		wantStates(t, g, out, "train=succeeded")
 		if got, want := typesOf(log.of("train")), "marked_ready started deferred resumed started completed"; got != want {
@@ -313,7 +313,7 @@ func TestSuspendedElsewhere(t *testing.T) {
 // slowBlocks come back a second after they were made, when somebody may have decided already.
 type slowBlocks struct{ *people }
 
-func (b *slowBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
+func (b *slowBlocks) Create(ctx context.Context, want approval.Block) (approval.Block, error) {
 	made, err := b.people.Create(ctx, want)
 	time.Sleep(time.Second)
 	return made, err
@@ -325,10 +325,10 @@ func TestDecidedEarly(t *testing.T) {
 		pkg := flow("first", "c", "second: c")
 		policy(pkg, "first", record.Policy{Approve: true})
 		policy(pkg, "second", record.Policy{Approve: true})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w := newWorld()
 		w.behave = func(string, int64) behaviour { return behaviour{takes: time.Minute} }
-		asked := newPeople(t, func(b block.Block) decision {
+		asked := newPeople(t, func(b approval.Block) decision {
 			return decision{after: map[bool]time.Duration{true: time.Hour}[b.Task == "first"]}
 		})
 		began := time.Now()
@@ -347,7 +347,7 @@ func TestNobodyToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("release", "b")
 		policy(pkg, "release", record.Policy{Approve: true})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		out := run(t.Context(), t, g, newWorld(), nil)
 		wantStates(t, g, out, "release=failed b=succeeded")
 		if !strings.Contains(out.Error, "can ask nobody") {
@@ -358,12 +358,12 @@ func TestNobodyToAsk(t *testing.T) {
 
 // brokenBlocks cannot be made.
 type brokenBlocks struct {
-	*block.Blocks
+	*approval.Blocks
 	err error
 }
 
-func (b *brokenBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
-	return block.Block{}, b.err
+func (b *brokenBlocks) Create(ctx context.Context, want approval.Block) (approval.Block, error) {
+	return approval.Block{}, b.err
 }
 
 var errGone = errors.New("the store is gone")
@@ -374,12 +374,12 @@ func TestBlocksAtFault(t *testing.T) {
 		pkg := flow("release", "train")
 		policy(pkg, "release", record.Policy{Approve: true})
 		policy(pkg, "train", record.Policy{Suspend: suspendCode})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w, log := newWorld(), &emitted{}
 		w.behave = func(task string, _ int64) behaviour { return behaviour{suspends: task == "train"} }
 		out, err := dataflow.Run(t.Context(), g, w.objects, w, dataflow.Options{
 			RunID: "r", Workspace: "ws", Inputs: oneInput, Concurrency: 2, Emit: log.emit,
-			Blocks: &brokenBlocks{block.New(mem.New(), block.Options{Now: time.Now}), errGone}})
+			Blocks: &brokenBlocks{approval.New(mem.New(), approval.Options{Now: time.Now}), errGone}})
 		if err == nil || !strings.Contains(err.Error(), "the store is gone") || out.State != record.RunFailed {
 			t.Errorf("the run is %v with %v", out.State, err)
 		}
@@ -409,9 +409,9 @@ func TestMalformedBlock(t *testing.T) {
 				pkg := flow("bad", "after: bad", "release", "b")
 				policy(pkg, "bad", record.Policy{Approve: true})
 				policy(pkg, "release", record.Policy{Approve: true})
-				g := graph(t, pkg)
+				g := graphOf(t, pkg)
 				w, log, s := newWorld(), &emitted{}, mem.New()
-				asked := newPeople(t, func(b block.Block) decision {
+				asked := newPeople(t, func(b approval.Block) decision {
 					if b.Task == "bad" {
 						if !test.slow {
 							time.Sleep(time.Minute)
@@ -421,7 +421,7 @@ func TestMalformedBlock(t *testing.T) {
 					}
 					return decision{after: time.Hour}
 				})
-				asked.Blocks = block.New(s, block.Options{Now: time.Now})
+				asked.Blocks = approval.New(s, approval.Options{Now: time.Now})
 				defer asked.leave()
 				spoil(t, s, "another")
 				var blocks dataflow.Blocks = asked
@@ -461,7 +461,7 @@ func TestLostWorkers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pkg := flow("a")
 				policy(pkg, "a", test.policy)
-				g := graph(t, pkg)
+				g := graphOf(t, pkg)
 				w, log := newWorld(), &emitted{}
 				w.workers = true
 				first := true
@@ -507,7 +507,7 @@ func TestOutstanding(t *testing.T) {
 		for i := range pkg.Tasks {
 			pkg.Tasks[i].Policy = record.Policy{CPU: 64, Memory: 1 << 40, Resources: []record.Amount{{Name: "gpu", Value: 8}}}
 		}
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w := newWorld()
 		w.workers = true
 		w.behave = func(string, int64) behaviour { return behaviour{takes: time.Minute} }
@@ -555,7 +555,7 @@ func TestOutstandingOfAnotherKind(t *testing.T) {
 					}
 				}
 				began := time.Now()
-				out := run(t.Context(), t, graph(t, pkg), w, func(o *dataflow.Options) { o.Outstanding = 2 })
+				out := run(t.Context(), t, graphOf(t, pkg), w, func(o *dataflow.Options) { o.Outstanding = 2 })
 				if out.Summary.Completed != unattended+others {
 					t.Fatalf("%d have completed, want all", out.Summary.Completed)
 				}

@@ -11,7 +11,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 func TestCancel(t *testing.T) {
@@ -34,7 +34,7 @@ func TestCancel(t *testing.T) {
 				} else {
 					time.AfterFunc(test.after, func() { cancel(why) })
 				}
-				g := graph(t, flow("a", "b: a", "c: b"))
+				g := graphOf(t, flow("a", "b: a", "c: b"))
 				policy(g.Package, "b", record.Policy{Retries: 5})
 				w := newWorld()
 				w.behave = func(string, int64) behaviour { return behaviour{takes: time.Minute} }
@@ -59,7 +59,7 @@ func TestCancelDuringBackoff(t *testing.T) {
 		time.AfterFunc(time.Minute, cancel)
 		pkg := flow("a", "b: a")
 		policy(pkg, "a", record.Policy{Retries: 1, Backoff: time.Hour})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w := newWorld()
 		w.behave = func(string, int64) behaviour { return behaviour{fails: true} }
 		began := time.Now()
@@ -79,7 +79,7 @@ func TestCancelErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			g := graph(t, flow("a", "b"))
+			g := graphOf(t, flow("a", "b"))
 			x := doFunc(func(ctx context.Context, req *executions.Request) (executions.Result, error) {
 				cancel(errors.New("interrupted"))
 				<-ctx.Done()
@@ -104,7 +104,7 @@ func (f doFunc) Do(ctx context.Context, req *executions.Request) (executions.Res
 func TestCancelAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newWorld()
-	g := graph(t, flow("a"))
+	g := graphOf(t, flow("a"))
 	out := run(ctx, t, g, w, func(o *dataflow.Options) {
 		o.Emit = func(e events.Event) events.Event {
 			if e.Type == events.TaskCompleted {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -30,15 +30,15 @@ func (e *LackingError) Unwrap() error { return objectstore.ErrNotFound }
 
 // contents checks that the content of the inputs is there that a task is about to read, as far as exports may leave it
 // out. All other content is known to be there before a run begins.
-func (s *scheduler) contents(i int32) error {
-	if len(s.marked) == 0 {
+func (r *reader) contents(i int32) error {
+	if len(r.marked) == 0 {
 		return nil
 	}
-	for _, w := range s.g.Package.Tasks[i].Wiring {
-		if w.Kind != record.WireInput || !s.marked[w.Name] {
+	for _, w := range r.g.Package.Tasks[i].Wiring {
+		if w.Kind != record.WireInput || !r.marked[w.Name] {
 			continue
 		}
-		once, _ := s.present.LoadOrStore(w.Name, sync.OnceValue(func() error { return s.content(w.Name) }))
+		once, _ := r.present.LoadOrStore(w.Name, sync.OnceValue(func() error { return r.content(w.Name) }))
 		if err := once.(func() error)(); err != nil {
 			return err
 		}
@@ -61,16 +61,16 @@ func marked(pkg *record.Package) map[string]bool {
 }
 
 // content looks for the objects of an input: of a directory all that are below it.
-func (s *scheduler) content(name string) error {
-	leaf, _ := s.opts.Inputs.Get(name)
+func (r *reader) content(name string) error {
+	leaf, _ := r.opts.Inputs.Get(name)
 	h, err := objectstore.ParseHash(leaf.Hash)
 	if err != nil {
 		return fmt.Errorf("input %s: %w", name, err)
 	}
-	lacking := &LackingError{Workspace: s.opts.Workspace, Input: name, Kind: leaf.Kind}
+	lacking := &LackingError{Workspace: r.opts.Workspace, Input: name, Kind: leaf.Kind}
 	look := []objectstore.Hash{h}
 	flush := func() error {
-		gone, err := s.objects.Missing(s.ctx, look)
+		gone, err := r.objects.Missing(r.ctx, look)
 		look = look[:0]
 		if err == nil && len(gone) > 0 {
 			return lacking
@@ -81,7 +81,7 @@ func (s *scheduler) content(name string) error {
 		return flush()
 	}
 	look = look[:0]
-	err = objectstore.WalkTree(s.ctx, s.objects, h, func(_ string, e objectstore.TreeEntry) error {
+	err = objectstore.WalkTree(r.ctx, r.objects, h, func(_ string, e objectstore.TreeEntry) error {
 		if e.Kind != objectstore.KindFile {
 			return nil
 		}

@@ -7,8 +7,8 @@ func Order(g *Graph, expected func(string) time.Duration) []string {
 	own, _ := estimates(g, expected)
 	r := ready{g: g, rank: ranks(g, own), overtaken: map[int32]int{}}
 	waiting := make([]int, g.Len())
-	for i, deps := range g.deps {
-		if waiting[i] = len(deps); waiting[i] == 0 {
+	for i := range waiting {
+		if waiting[i] = len(g.Dependencies(int32(i))); waiting[i] == 0 {
 			r.push(int32(i))
 		}
 	}
@@ -19,7 +19,7 @@ func Order(g *Graph, expected func(string) time.Duration) []string {
 			return names
 		}
 		names = append(names, g.Name(i))
-		for _, d := range g.dependents[i] {
+		for _, d := range g.Dependents(i) {
 			if waiting[d]--; waiting[d] == 0 {
 				r.push(d)
 			}

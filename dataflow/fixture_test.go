@@ -2,6 +2,7 @@ package dataflow_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,26 +10,17 @@ import (
 	"time"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
+	"e3/dataflow/graph/graphtest"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 )
 
-// flow makes a package from lines "name: dependency …". Every task also reads the input x.
-func flow(lines ...string) *record.Package {
-	pkg := &record.Package{Name: "flow", Version: "1", Inputs: []record.PackageInput{{Name: "x", Source: record.FromValue}}}
-	for _, line := range lines {
-		name, deps, _ := strings.Cut(line, ":")
-		t := record.PackageTask{Name: name, Task: sum("task " + name), Output: record.KindFile, Wiring: []record.Wire{{Kind: record.WireInput, Name: "x"}}}
-		for _, d := range strings.Fields(deps) {
-			t.Wiring = append(t.Wiring, record.Wire{Kind: record.WireOutput, Name: d})
-		}
-		pkg.Tasks = append(pkg.Tasks, t)
-	}
-	return pkg
-}
+// flow returns a package of tasks that read the input x and each other.
+func flow(lines ...string) *record.Package { return graphtest.Flow(lines...) }
 
 func sum(text string) string { return objectstore.Sum([]byte(text)).String() }
 
@@ -46,9 +38,9 @@ type failer interface {
 	Fatal(...any)
 }
 
-func graph(t failer, pkg *record.Package) *dataflow.Graph {
+func graphOf(t failer, pkg *record.Package) *dataflow.Graph {
 	t.Helper()
-	g, err := dataflow.NewGraph(pkg)
+	g, err := graph.New(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +72,18 @@ type world struct {
 	// workers says that executions are made elsewhere, where nobody asks for admission.
 	workers  bool
 	requests []executions.Request
+	// reads says that what a task reads must be there. Of a made output spoil says whether it is lost at once.
+	reads bool
+	spoil func(task string) bool
+}
+
+// store puts what tasks of a flow read beside each other's outputs, and their objects.
+func (w *world) store(pkg *record.Package) {
+	w.objects.Set(objectstore.Sum([]byte("x")), []byte("x"))
+	for i := range pkg.Tasks {
+		text := "task " + pkg.Tasks[i].Name
+		w.objects.Set(objectstore.Sum([]byte(text)), []byte(text))
+	}
 }
 
 type behaviour struct {
@@ -115,7 +119,7 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 	w.calls, w.requests = append(w.calls, req.Name), append(w.requests, *req)
 	hit, ok := w.cache[key]
 	w.mu.Unlock()
-	if ok && !req.Force {
+	if ok && !req.Force && (req.Without == "" || hit.ExecutionID != req.Without) {
 		hit.Cached = true
 		return hit, nil
 	}
@@ -128,6 +132,11 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 	}
 	if b.other != 0 {
 		return w.others(req, key, b)
+	}
+	if w.reads {
+		if res, err := w.stage(req, key); err != nil || res.State != 0 {
+			return res, err
+		}
 	}
 	release := func(bool) {}
 	if req.Admit != nil {
@@ -191,8 +200,34 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 		res.State = record.Success
 		res.Output, res.Size = w.compute(req, key)
 		w.cache[key] = res
+		if w.spoil != nil && w.spoil(req.Name) {
+			w.objects.Set(res.Output, []byte("damaged"))
+		}
 	}
 	return res, nil
+}
+
+// stage fails if something is not there that a task reads.
+func (w *world) stage(req *executions.Request, key executions.Key) (executions.Result, error) {
+	_, err := req.Load(context.Background())
+	if err != nil && !errors.Is(err, record.ErrType) {
+		return executions.Result{}, fmt.Errorf("stage inputs: %w", err)
+	}
+	for _, h := range req.Inputs {
+		err := objectstore.Check(context.Background(), w.objects, h)
+		if err == nil {
+			continue
+		}
+		if !w.workers {
+			return executions.Result{}, fmt.Errorf("stage inputs: %w", err)
+		}
+		id, n := w.newID(key)
+		if n%2 == 0 {
+			req.Claimed(id, "worker")
+		}
+		return executions.Result{ExecutionID: id, State: record.Error, Reason: executions.ReasonInput, Message: err.Error()}, nil
+	}
+	return executions.Result{}, nil
 }
 
 const suspendCode = 75

@@ -57,13 +57,13 @@ func (f *Forecast) critical(g *Graph, tasks []TaskPlan) {
 	length := make([]time.Duration, g.Len())
 	before := make([]int32, g.Len())
 	last := int32(-1)
-	for _, i := range g.topo {
+	for _, i := range g.Order() {
 		before[i] = -1
 		cost := f.cost(tasks, i)
 		if cost == 0 {
 			continue
 		}
-		for _, d := range g.deps[i] {
+		for _, d := range g.Dependencies(i) {
 			if length[d] > length[i] {
 				length[i], before[i] = length[d], d
 			}
@@ -147,7 +147,7 @@ func (s *simulation) settle(i int32) {
 	for len(stack) > 0 {
 		i := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, list := range [][]int32{s.g.dependents[i], s.twins[i]} {
+		for _, list := range [][]int32{s.g.Dependents(i), s.twins[i]} {
 			for _, d := range list {
 				if s.waiting[d] <= 0 {
 					continue

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -24,20 +24,20 @@ type Produced struct {
 // producer whose output is unknown or gone. visit returns what the task produced, nil if that is
 // not known. Nothing is stored. As many are visited at a time as lookups says; 0: as there are processors.
 func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, lookups int, visit func(i int32, key *executions.Key) (*Produced, error)) error {
-	s := &scheduler{ctx: ctx, g: g, objects: objects, dirs: unstored{Store: objects}, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
+	r := newReader(ctx, g, objects, unstored{Store: objects}, &Options{Inputs: inputs})
 	known := make([]bool, g.Len())
-	return g.visit(ctx, lookups, func(_ context.Context, i int32) error {
-		made, err := visit(i, s.key(i, known))
+	return each(ctx, g, lookups, func(_ context.Context, i int32) error {
+		made, err := visit(i, r.key(i, known))
 		if made != nil {
-			s.results[i], known[i] = TaskResult{Output: made.Output, Size: made.Size}, true
+			r.results[i], known[i] = TaskResult{Output: made.Output, Size: made.Size}, true
 		}
 		return err
 	})
 }
 
-// visit calls fn once for each task, after all that it reads, for several tasks at a time, until one fails.
-func (g *Graph) visit(ctx context.Context, lookups int, fn func(ctx context.Context, i int32) error) error {
-	for _, level := range g.levels() {
+// each calls fn once for each task, after all that it reads, for several tasks at a time, until one fails.
+func each(ctx context.Context, g *Graph, lookups int, fn func(ctx context.Context, i int32) error) error {
+	for _, level := range g.Levels() {
 		eg, ctx := errgroup.WithContext(ctx)
 		eg.SetLimit(cmp.Or(lookups, runtime.GOMAXPROCS(0)))
 		for _, i := range level {
@@ -56,34 +56,18 @@ func (g *Graph) visit(ctx context.Context, lookups int, fn func(ctx context.Cont
 }
 
 // key returns the key of a task whose producers have been visited.
-func (s *scheduler) key(i int32, known []bool) *executions.Key {
-	for _, d := range s.g.deps[i] {
+func (r *reader) key(i int32, known []bool) *executions.Key {
+	for _, d := range r.g.Dependencies(i) {
 		if !known[d] {
 			return nil
 		}
 	}
-	inputs, _, err := s.resolve(i)
+	inputs, _, err := r.resolve(i)
 	if err != nil {
 		return nil
 	}
-	key := executions.NewKey(s.g.Hashes[i], inputs)
+	key := executions.NewKey(r.g.Hashes[i], inputs)
 	return &key
-}
-
-// levels groups the tasks such that each reads only tasks of earlier groups.
-func (g *Graph) levels() [][]int32 {
-	depth := make([]int, g.Len())
-	var levels [][]int32
-	for _, i := range g.topo {
-		for _, d := range g.deps[i] {
-			depth[i] = max(depth[i], depth[d]+1)
-		}
-		if depth[i] == len(levels) {
-			levels = append(levels, nil)
-		}
-		levels[depth[i]] = append(levels[depth[i]], i)
-	}
-	return levels
 }
 
 // unstored is a store whose puts only name the bytes, or go elsewhere.

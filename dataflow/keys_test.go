@@ -9,7 +9,7 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 )
@@ -36,7 +36,7 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := graph(t, pkg)
+	g := graphOf(t, pkg)
 	find := func(unknown string, inputs record.Node) map[string]*executions.Key {
 		t.Helper()
 		var mu sync.Mutex

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"e3/executions"
-	"e3/internal/block"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 	"e3/objectstore"
 )
 
@@ -42,6 +42,13 @@ func (l *looks) take(i int32) *looked {
 	return found
 }
 
+// forget drops what was found.
+func (l *looks) forget(i int32) {
+	if l != nil {
+		delete(l.missed, i)
+	}
+}
+
 // better tells whether a task that may go before the best of the ready ones is being looked up. Only lookups count that were under
 // way already when that one was known to have no answer: so it waits for no more than one.
 func (l *looks) better(r *ready) bool {
@@ -69,19 +76,28 @@ func (s *scheduler) look() {
 	}
 	for !s.stopping && len(l.flying) < l.most && len(l.queue.tasks) > 0 {
 		i := heap.Pop(&l.queue).(int32)
+		if s.results[i].State != Pending {
+			continue
+		}
+		if s.waiting[i] > 0 {
+			s.hold(i)
+			continue
+		}
+		s.out[i] = true
 		l.flying[i] = l.number
 		l.number++
-		go func() { s.done <- s.lookUp(i) }()
+		go func(v *reader) { s.done <- s.lookUp(v, i) }(s.view())
 	}
 }
 
 // lookUp looks for the answer of a task. It runs beside the scheduler, as work does.
-func (s *scheduler) lookUp(i int32) completion {
-	c := completion{task: i, unclaimed: true}
-	l, err := s.know(i)
+func (s *scheduler) lookUp(v *reader, i int32) completion {
+	c := completion{task: i, unclaimed: true, view: v}
+	l, err := s.know(v, i, "")
 	switch {
 	case err != nil:
 		c.err = fmt.Errorf("task %s: %w", s.g.Name(i), err)
+		s.findLosses(&c)
 		return c
 	case l == nil:
 		c.result, c.proven = s.proof.answer(i), true
@@ -109,7 +125,7 @@ func (s *scheduler) lookUp(i int32) completion {
 func (s *scheduler) lookedUp(c completion) {
 	delete(s.looks.flying, c.task)
 	if c.looked == nil {
-		if c.err != nil {
+		if c.err != nil && c.losses == nil {
 			s.attempts[c.task] = 1 // it was to be the first
 		}
 		s.complete(c)
@@ -118,10 +134,12 @@ func (s *scheduler) lookedUp(c completion) {
 	switch {
 	case s.stopping:
 	case s.asks(c.task): // what was found counts no more when somebody has approved
-		s.stopStep(completion{task: c.task}, block.Review)
+		s.stopStep(completion{task: c.task}, approval.Review)
 	default:
-		c.looked.before = s.looks.number
-		s.looks.missed[c.task] = c.looked
-		s.ready.push(c.task)
+		if s.outdated(&c) < 0 {
+			c.looked.before = s.looks.number
+			s.looks.missed[c.task] = c.looked
+		}
+		s.push(c.task)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // gauge counts lookups that take a while.
@@ -38,7 +38,7 @@ func TestLookupsOverlap(t *testing.T) {
 	for i := range 400 {
 		lines = append(lines, fmt.Sprintf("a%d:", i), fmt.Sprintf("b%d: a%d", i, i))
 	}
-	g := graph(t, flow(lines...))
+	g := graphOf(t, flow(lines...))
 	for _, known := range []bool{true, false} {
 		t.Run(fmt.Sprint("known ", known), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestLookupsKeepOrder(t *testing.T) {
 	for i := range lines {
 		policy(pkg, lines[i], record.Policy{Priority: int64(-i)})
 	}
-	g := graph(t, pkg)
+	g := graphOf(t, pkg)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		look := &gauge{takes: func(key executions.Key) time.Duration { return time.Duration(key.Task[0]%16) * time.Millisecond }}

@@ -2,7 +2,9 @@ package dataflow_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,9 +16,10 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/block"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
+	"e3/objectstore"
 )
 
 // scenario is a graph with how each task behaves, drawn before the clock is faked.
@@ -41,6 +44,11 @@ type scenario struct {
 	lost        map[string]int               // how many workers are lost before one makes the first attempt
 	reason      map[string]executions.Reason // of its errors
 	outstanding int                          // 0: executions are made here
+
+	losses bool            // what follows counts, and what a task reads must be there
+	gone   map[string]bool // the output of the run before is gone
+	spoilt map[string]int  // how many outputs that a task makes are damaged at once
+	varies map[string]bool // its outputs differ
 }
 
 // decision is what a person does each time when asked about a task.
@@ -66,6 +74,7 @@ func (s scenario) String() string {
 		fmt.Fprintf(&b, "; good %d, takes %v, retries %d on %q, lost %d, approve %v; ", s.good[t.Name], s.takes[t.Name], t.Policy.Retries, t.Policy.RetryOn, t.Policy.Lost, t.Policy.Approve)
 	}
 	fmt.Fprintf(&b, "suspends %v people %v lost %v reasons %v outstanding %d; ", s.suspends, s.people, s.lost, s.reason, s.outstanding)
+	fmt.Fprintf(&b, "losses %v gone %v spoilt %v varies %v; ", s.losses, s.gone, s.spoilt, s.varies)
 	fmt.Fprintf(&b, "cores %d memory %d failfast %v force %v filter %q cancel %v late %v others %v lookups %d",
 		s.cores, s.memory, s.failFast, s.force, s.filter, s.cancel, s.late, s.other, s.lookups)
 	return b.String()
@@ -123,6 +132,17 @@ var scenarios = rapid.Custom(func(t *rapid.T) scenario {
 		}
 	}
 	s.late = rapid.Bool().Draw(t, "late")
+	if s.losses = rapid.IntRange(0, 2).Draw(t, "losses") == 0; s.losses {
+		s.gone, s.spoilt, s.varies = map[string]bool{}, map[string]int{}, map[string]bool{}
+		for i := range s.pkg.Tasks {
+			name := s.pkg.Tasks[i].Name
+			s.gone[name] = rapid.IntRange(0, 2).Draw(t, "gone") == 0
+			s.varies[name] = rapid.IntRange(0, 3).Draw(t, "varies") == 0
+			if rapid.IntRange(0, 9).Draw(t, "spoils") == 0 {
+				s.spoilt[name] = rapid.IntRange(1, 2).Draw(t, "spoilt")
+			}
+		}
+	}
 	s.lookups = rapid.IntRange(0, 4).Draw(t, "lookups")
 	return s
 })
@@ -265,21 +285,26 @@ func TestSchedulerModel(t *testing.T) {
 // check runs the scenario and returns the rules that it breaks.
 func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	g := graph(t, s.pkg)
+	g := graphOf(t, s.pkg)
 	w, log := newWorld(), &emitted{}
 	// What is known was found by an earlier run in which all went well.
-	before := newPeople(t, func(block.Block) decision { return decision{} })
+	before := newPeople(t, func(approval.Block) decision { return decision{} })
 	run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Blocks = before })
 	before.leave()
-	for key := range w.cache {
+	for key, res := range w.cache {
 		i := slices.IndexFunc(s.pkg.Tasks, func(p record.PackageTask) bool { return p.Task == key.Task.String() })
 		if name := s.pkg.Tasks[i].Name; !s.known[name] {
 			delete(w.cache, key)
+		} else if s.gone[name] {
+			w.objects.Delete(res.Output)
 		}
+	}
+	if s.losses {
+		s.lose(w)
 	}
 	w.ran, w.calls, w.requests = nil, nil, nil
 	w.behave, w.workers = s.behaviour(), s.outstanding > 0
-	asked := newPeople(t, func(b block.Block) decision { return s.people[b.Task] })
+	asked := newPeople(t, func(b approval.Block) decision { return s.people[b.Task] })
 	w.watch = func(live map[string]*record.Policy) {
 		if text := s.overload(live); text != "" {
 			fault("%s", text)
@@ -291,11 +316,24 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 	if s.cancel > 0 {
 		time.AfterFunc(s.cancel, cancel)
 	}
-	out := run(ctx, t, g, w, func(o *dataflow.Options) {
+	out, err := s.start(ctx, g, w, func(o *dataflow.Options) {
 		o.Concurrency, o.Memory, o.FailFast, o.Force, o.Filter, o.Emit = s.cores, s.memory, s.failFast, s.force, s.filter, log.emit
 		o.Lookups, o.Outstanding, o.Blocks = s.lookups, s.outstanding, asked
 	})
 	asked.leave()
+	var again *dataflow.LostAgainError
+	if err != nil && !(s.losses && errors.As(err, &again)) {
+		t.Fatal(err)
+	}
+	if s.losses {
+		for _, text := range s.consistent(t, g, w, out, log, walked) {
+			fault("%s", text)
+		}
+		if text := asked.left(); text != "" {
+			fault("%s", text)
+		}
+		return faults
+	}
 	early := s.failFast && out.Summary.Failed > 0 || s.cancel > 0 && time.Since(began) >= s.cancel
 
 	selected, named := make([]bool, g.Len()), make([]bool, g.Len())
@@ -406,6 +444,58 @@ func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []stri
 	return faults
 }
 
+// lose makes a world of one that forgets.
+func (s scenario) lose(w *world) {
+	w.store(s.pkg)
+	left := maps.Clone(s.spoilt)
+	w.reads = true
+	w.spoil = func(task string) bool {
+		left[task]--
+		return left[task] >= 0
+	}
+	w.vary = func(task objectstore.Hash) bool {
+		return slices.ContainsFunc(s.pkg.Tasks, func(p record.PackageTask) bool { return p.Task == task.String() && s.varies[p.Name] })
+	}
+}
+
+// start is a run that may end in an error.
+func (s scenario) start(ctx context.Context, g *dataflow.Graph, w *world, change func(*dataflow.Options)) (*dataflow.Outcome, error) {
+	opts := dataflow.Options{RunID: "r", Workspace: "ws", Inputs: oneInput, Concurrency: 2}
+	change(&opts)
+	return dataflow.Run(ctx, g, w.objects, w, opts)
+}
+
+// consistent holds a run that met losses to what remains of the rules: the log fits the diagram and the outcome, and what has come to a good end
+// stands for what a lookup of now finds, where all upstream of it has.
+func (s scenario) consistent(t *testing.T, g *dataflow.Graph, w *world, out *dataflow.Outcome, log *emitted, walked map[events.Edge]int) (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if err := log.walk(out, walked); err != nil {
+		fault("%v", err)
+	}
+	for i := range out.Tasks {
+		r := &out.Tasks[i]
+		name, good := g.Name(int32(i)), r.State == dataflow.Cached || r.State == dataflow.Succeeded
+		if want, got := states[r.State], log.state(name); want != got && r.State != dataflow.Pending {
+			fault("%s is %s; its events are %v", name, stateNames[r.State], log.of(name))
+		}
+		if !good || r.ExecutionID == "other" || out.State != record.RunCompleted {
+			continue
+		}
+		inputs, known, err := dataflow.Reads(t.Context(), g, w.objects, oneInput, int32(i), func(d int32) (dataflow.Produced, bool) {
+			up := &out.Tasks[d]
+			return dataflow.Produced{Output: up.Output, Size: up.Size}, up.State == dataflow.Cached || up.State == dataflow.Succeeded
+		})
+		if err != nil || !known {
+			fault("%s has come to a good end without what it reads: %v", name, err)
+			continue
+		}
+		if now := w.cache[executions.NewKey(g.Hashes[i], inputs)]; now.Output != r.Output {
+			fault("%s has left %s, and what answers it now %s", name, r.Output, now.Output)
+		}
+	}
+	return faults
+}
+
 // overload says which limit the commands that run together exceed.
 func (s scenario) overload(live map[string]*record.Policy) string {
 	if s.outstanding > 0 {
@@ -451,7 +541,7 @@ func (e *emitted) state(task string) events.State {
 		return events.Abandoned
 	}
 	return map[events.Type]events.State{
-		events.TaskMarkedReady: events.Abandoned, events.TaskDeferred: events.Abandoned, events.TaskResumed: events.Abandoned, events.TaskCached: events.Cached, events.TaskCompleted: events.Success,
+		events.TaskMarkedReady: events.Abandoned, events.TaskDeferred: events.Abandoned, events.TaskResumed: events.Abandoned, events.TaskReopened: events.Abandoned, events.TaskCached: events.Cached, events.TaskCompleted: events.Success,
 		events.TaskFailed: events.Failed, events.TaskSkipped: events.Skipped,
 	}[list[len(list)-1]]
 }

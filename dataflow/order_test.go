@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"e3/dataflow"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -21,7 +21,7 @@ func order(t *testing.T, pkg *record.Package, expected map[string]time.Duration)
 	if expected != nil {
 		history = func(task string) time.Duration { return expected[task] }
 	}
-	return strings.Join(dataflow.Order(graph(t, pkg), history), " ")
+	return strings.Join(dataflow.Order(graphOf(t, pkg), history), " ")
 }
 
 func TestOrderDeclared(t *testing.T) {
@@ -132,7 +132,7 @@ func TestLimits(t *testing.T) {
 					}
 				}
 				began := time.Now()
-				out := run(t.Context(), t, graph(t, pkg), w, func(o *dataflow.Options) {
+				out := run(t.Context(), t, graphOf(t, pkg), w, func(o *dataflow.Options) {
 					o.Concurrency = 3
 					if test.options != nil {
 						test.options(o)
@@ -167,7 +167,7 @@ func TestLargeTaskGetsItsTurn(t *testing.T) {
 		w.behave = func(task string, _ int64) behaviour { // hardly ever do two end together
 			return behaviour{takes: time.Second + time.Duration(objectstore.Sum([]byte(task))[0])*time.Millisecond}
 		}
-		run(t.Context(), t, graph(t, pkg), w, func(o *dataflow.Options) { o.Concurrency = 4 })
+		run(t.Context(), t, graphOf(t, pkg), w, func(o *dataflow.Options) { o.Concurrency = 4 })
 		for i, s := range w.ran {
 			if s.task == "large" {
 				if i > 60 {

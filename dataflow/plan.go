@@ -5,7 +5,7 @@ import (
 	"maps"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -65,6 +65,10 @@ type PlanOptions struct {
 	Options
 	// Fresh are inputs whose content would be stored before the run, so that it need not be there.
 	Fresh map[string]bool
+	// Stored tells of an object whether the start would store it before it looks anything up. It may be nil.
+	Stored func(objectstore.Hash) bool
+	// Linked says that the package file is at hand, so that a task object which is lost is stored anew.
+	Linked bool
 	// Gathered is where the directories of fan-ins are put, for whoever wants to look at them; nil: nowhere.
 	Gathered objectstore.Store
 }
@@ -76,19 +80,18 @@ type Lookup interface {
 
 // Plan tells what Run would do with these options now: which tasks are answered, which are executed, and which wait for
 // what those leave behind. Nothing is executed and nothing is stored. Equal keys in one graph answer each other, and
-// which of them runs is chance. An error means that the records cannot be read.
+// which of them runs is chance. What a task that runs would read is looked for, and in a store on this machine read: whatever has left
+// something that is lost runs too. An error means that the records cannot be read.
 func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts PlanOptions) (*Planned, error) {
-	s := &scheduler{ctx: ctx, g: g, objects: objects, dirs: unstored{objects, opts.Gathered}, opts: &opts.Options, results: make([]TaskResult, g.Len()), marked: marked(g.Package)}
+	s := &scheduler{reader: newReader(ctx, g, objects, unstored{objects, opts.Gathered}, &opts.Options)}
+	s.marked = marked(g.Package)
 	s.choose()
 	maps.DeleteFunc(s.marked, func(name string, _ bool) bool { return opts.Fresh[name] })
-	p := &planner{scheduler: s, x: x, tasks: make([]TaskPlan, g.Len())}
-	for i := range p.tasks {
-		if i := int32(i); s.wants(i) && s.proven(i) {
-			p.hit(i, s.proof.result(i))
+	p := &planner{scheduler: s, x: x, o: &opts, losses: newPlanLosses(g)}
+	for more := true; more; more = p.losses.more() {
+		if err := p.all(ctx); err != nil {
+			return nil, err
 		}
-	}
-	if err := g.visit(ctx, opts.Lookups, p.plan); err != nil {
-		return nil, err
 	}
 	p.twins()
 	planned := &Planned{Tasks: p.tasks}
@@ -111,8 +114,21 @@ func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, op
 // planner goes over the graph as a scheduler would in which every task without an answer goes on for ever.
 type planner struct {
 	*scheduler
-	x     Lookup
-	tasks []TaskPlan
+	x      Lookup
+	o      *PlanOptions
+	tasks  []TaskPlan
+	losses *planLosses
+}
+
+// all goes over the graph once.
+func (p *planner) all(ctx context.Context) error {
+	p.tasks, p.results = make([]TaskPlan, p.g.Len()), make([]TaskResult, p.g.Len())
+	for i := range p.tasks {
+		if i := int32(i); p.wants(i) && p.proven(i) && !p.losses.below[i] {
+			p.hit(i, p.proof.result(i))
+		}
+	}
+	return each(ctx, p.g, p.opts.Lookups, p.plan)
 }
 
 func (p *planner) hit(i int32, r TaskResult) {
@@ -128,7 +144,7 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 	}
 	t.Forced = p.forces(i)
 	var stuck []int32
-	for _, d := range p.g.deps[i] {
+	for _, d := range p.g.Dependencies(i) {
 		switch p.tasks[d].Step {
 		case StepHit:
 		case StepStuck:
@@ -142,12 +158,13 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 		t.Step, t.Waits = StepStuck, stuck
 		return nil
 	case len(t.Waits) > 0:
-		return p.waiting(i)
+		return p.waiting(ctx, i)
 	}
-	if p.proof != nil && p.proof.same[i] && !t.Forced {
+	after := p.losses.after[i]
+	if p.proof != nil && p.proof.same[i] && !t.Forced && after == "" {
 		same, err := p.sameInputs(i)
 		if err != nil {
-			return p.stuck(t, err)
+			return p.unread(ctx, i, err)
 		}
 		if same { // early cut-off, as work has it
 			p.hit(i, p.proof.result(i))
@@ -156,7 +173,7 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 	}
 	inputs, _, err := p.resolve(i)
 	if err != nil {
-		return p.stuck(t, err)
+		return p.unread(ctx, i, err)
 	}
 	key := executions.NewKey(p.g.Hashes[i], inputs)
 	t.Key, t.Inputs = &key, inputs
@@ -165,6 +182,7 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 		if err != nil {
 			return err
 		}
+		a = a.Without(after)
 		if h := a.Hit; h != nil {
 			p.hit(i, TaskResult{ExecutionID: h.ExecutionID, Output: h.Output, Size: h.Size})
 			return nil
@@ -175,11 +193,11 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 		return p.stuck(t, err)
 	}
 	t.Step = StepRun
-	return nil
+	return p.reads(ctx, i)
 }
 
 // waiting settles a task that reads what is not known yet. A forced one runs whatever that will be.
-func (p *planner) waiting(i int32) error {
+func (p *planner) waiting(ctx context.Context, i int32) error {
 	t := &p.tasks[i]
 	for _, w := range p.g.Package.Tasks[i].Wiring {
 		if w.Kind == record.WireInput {
@@ -194,6 +212,7 @@ func (p *planner) waiting(i int32) error {
 		return p.stuck(t, err)
 	case t.Forced:
 		t.Step = StepRun
+		return p.reads(ctx, i)
 	default:
 		t.Step, t.Err = StepWait, err
 	}

@@ -9,13 +9,13 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
 // proven is the baseline of a run of the package in a world of its own.
 func proven(t failer, pkg *record.Package) (*dataflow.Graph, *world, *dataflow.Baseline) {
-	g, w := graph(t, pkg), newWorld()
+	g, w := graphOf(t, pkg), newWorld()
 	base := baseline(g, run(context.Background(), t, g, w, nil), oneInput)
 	w.calls = nil
 	return g, w, base
@@ -67,7 +67,7 @@ func TestEarlyCutOff(t *testing.T) {
 			break
 		}
 	}
-	g = graph(t, &pkg)
+	g = graphOf(t, &pkg)
 	out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Baseline = base })
 	wantStates(t, g, out, "clean=succeeded train=cached report=cached apart=cached")
 	if want := []string{"clean"}; !slices.Equal(w.calls, want) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"e3/dataflow"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // update is a call of Publish.
@@ -30,7 +30,7 @@ func published(t *testing.T, n int, takes, publishing time.Duration) (updates []
 		}
 		lines = append(lines, line)
 	}
-	g := graph(t, flow(lines...))
+	g := graphOf(t, flow(lines...))
 	w := newWorld()
 	w.behave = func(string, int64) behaviour { return behaviour{takes: takes} }
 	began := time.Now()
@@ -108,7 +108,7 @@ func TestPublishFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				broken := errors.New("disk full")
-				g := graph(t, flow("a", "b", "c: b"))
+				g := graphOf(t, flow("a", "b", "c: b"))
 				w := newWorld()
 				w.behave = func(task string, _ int64) behaviour {
 					if task == "b" {
@@ -143,7 +143,7 @@ func TestPublishOutlivesCancel(t *testing.T) {
 			return behaviour{}
 		}
 		finished := false
-		run(ctx, t, graph(t, flow("a", "b")), w, func(o *dataflow.Options) {
+		run(ctx, t, graphOf(t, flow("a", "b")), w, func(o *dataflow.Options) {
 			o.Publish = func(ctx context.Context, _ []dataflow.Change) error {
 				cancel()
 				time.Sleep(time.Minute)

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // ready is the tasks whose inputs are known, best first: greater priority, then the
@@ -154,8 +154,8 @@ func estimates(g *Graph, expected func(string) time.Duration) (own []time.Durati
 // longest path below it.
 func ranks(g *Graph, own []time.Duration) []time.Duration {
 	rank := make([]time.Duration, g.Len())
-	for _, i := range slices.Backward(g.topo) {
-		for _, d := range g.dependents[i] {
+	for _, i := range slices.Backward(g.Order()) {
+		for _, d := range g.Dependents(i) {
 			rank[i] = max(rank[i], rank[d])
 		}
 		rank[i] += own[i]

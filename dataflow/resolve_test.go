@@ -10,7 +10,7 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 )
@@ -28,7 +28,7 @@ func asked(t *testing.T, pkg *record.Package, inputs record.Node, objects *objec
 		res.State, res.ExecutionID = record.Success, "id of "+req.Name
 		return res, nil
 	})
-	_, err := dataflow.Run(t.Context(), graph(t, pkg), objects, x, dataflow.Options{RunID: "r7", Workspace: "prod", Inputs: inputs, Concurrency: 2})
+	_, err := dataflow.Run(t.Context(), graphOf(t, pkg), objects, x, dataflow.Options{RunID: "r7", Workspace: "prod", Inputs: inputs, Concurrency: 2})
 	return requests, err
 }
 
@@ -126,13 +126,14 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}{
 		{"entry that is not there", dir, record.Wire{Kind: record.WireOutput, Name: "a", Entry: "metrics"}, `no entry "metrics"`},
 		{"entry in a fan-in", dir, record.Wire{Kind: record.WireFanIn, Items: []record.FanItem{{Label: "1", Task: "a", Entry: "metrics"}}}, `no entry "metrics"`},
-		{"directory that is gone", gone, record.Wire{Kind: record.WireOutput, Name: "a", Entry: "model"}, "not found"},
+		{"directory that is gone", gone, record.Wire{Kind: record.WireOutput, Name: "a", Entry: "model"}, "damaged again"},
 		{"label twice", dir, record.Wire{Kind: record.WireFanIn, Items: []record.FanItem{{Label: "1", Task: "a"}, {Label: "1", Task: "a"}}}, `"1"`},
 		{"label that is no name", dir, record.Wire{Kind: record.WireFanIn, Items: []record.FanItem{{Label: "../x", Task: "a"}}}, `"../x"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pkg := flow("a", "b: a")
 			pkg.Tasks[0].Output = record.KindDir
+			put(t, objects, []byte("task b"))
 			pkg.Tasks[1].Wiring = []record.Wire{test.wire}
 			requests, err := asked(t, pkg, oneInput, objects, map[string]executions.Result{"a": {Output: test.output}})
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "task b") {

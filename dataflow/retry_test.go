@@ -9,7 +9,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // Each attempt is one of its own; the pauses between double.
@@ -35,7 +35,7 @@ func TestRetries(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pkg := flow("a", "b: a")
 				policy(pkg, "a", test.policy)
-				g := graph(t, pkg)
+				g := graphOf(t, pkg)
 				w, log := newWorld(), &emitted{}
 				w.behave = func(task string, attempt int64) behaviour {
 					return behaviour{fails: task == "a" && (test.good == 0 || attempt < test.good)}
@@ -101,7 +101,7 @@ func TestRetriesByReason(t *testing.T) {
 				policy(pkg, "a", record.Policy{Retries: 2, RetryOn: test.on})
 				w := newWorld()
 				w.behave = func(string, int64) behaviour { return test.how }
-				run(t.Context(), t, graph(t, pkg), w, nil)
+				run(t.Context(), t, graphOf(t, pkg), w, nil)
 				if len(w.ran) != test.want {
 					t.Errorf("there are %d attempts, want %d", len(w.ran), test.want)
 				}
@@ -147,7 +147,7 @@ func TestMoreMemory(t *testing.T) {
 						t.Errorf("%d bytes of 12 are taken", sum)
 					}
 				}
-				run(t.Context(), t, graph(t, pkg), w, func(o *dataflow.Options) { o.Memory, o.Emit = 12, log.emit })
+				run(t.Context(), t, graphOf(t, pkg), w, func(o *dataflow.Options) { o.Memory, o.Emit = 12, log.emit })
 				var got, told []int64
 				for _, r := range w.requests {
 					if r.Name == "a" {
@@ -177,7 +177,7 @@ func TestRetryThatNeverStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("flaky", "before", "bad: before", "after: flaky")
 		policy(pkg, "flaky", record.Policy{Retries: 1, Backoff: 5 * time.Second})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w := newWorld()
 		w.behave = func(task string, _ int64) behaviour {
 			switch task {
@@ -201,7 +201,7 @@ func TestRetryHoldsNoCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("flaky", "b", "c", "d")
 		policy(pkg, "flaky", record.Policy{Retries: 1, Backoff: time.Minute, Priority: 1})
-		g := graph(t, pkg)
+		g := graphOf(t, pkg)
 		w := newWorld()
 		w.behave = func(task string, attempt int64) behaviour {
 			return behaviour{takes: time.Second, fails: task == "flaky" && attempt == 1}

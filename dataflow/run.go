@@ -6,7 +6,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -73,6 +73,8 @@ type Options struct {
 	Expected func(task string) time.Duration // from history; nil: unknown
 	Emit     func(events.Event) events.Event
 	Publish  Publish // nil: nothing is published before the end
+	// Restore stores anew what the package file and its linked files hold, where something of it was lost. nil: there are none.
+	Restore func(ctx context.Context) error
 }
 
 // Outcome is a run that has ended.
@@ -116,7 +118,7 @@ func (o *Outcome) Results(g *Graph, proven bool) []Change {
 	var changes []Change
 	for i := range o.Tasks {
 		if t := &o.Tasks[i]; (t.State == Cached || t.State == Succeeded) && (proven || !t.Proven) {
-			changes = append(changes, Change{Task: g.Name(int32(i)), Leaf: g.leaf(int32(i), t.Output, t.Size)})
+			changes = append(changes, Change{Task: g.Name(int32(i)), Leaf: leafOf(g, int32(i), t.Output, t.Size)})
 		}
 	}
 	return changes

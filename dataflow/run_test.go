@@ -12,12 +12,12 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
 func TestRun(t *testing.T) {
-	g := graph(t, flow("report: train clean", "clean", "train: clean"))
+	g := graphOf(t, flow("report: train clean", "clean", "train: clean"))
 	w, log := newWorld(), &emitted{}
 	out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit = log.emit })
 	wantStates(t, g, out, "report=succeeded clean=succeeded train=succeeded")
@@ -55,7 +55,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestEmptyGraph(t *testing.T) {
-	out := run(t.Context(), t, graph(t, &record.Package{Name: "none"}), newWorld(), nil)
+	out := run(t.Context(), t, graphOf(t, &record.Package{Name: "none"}), newWorld(), nil)
 	if out.State != record.RunCompleted || out.Summary != (record.Summary{}) {
 		t.Errorf("outcome is %+v", out)
 	}
@@ -68,7 +68,7 @@ func TestLeaves(t *testing.T) {
 	for i := range pkg.Tasks {
 		pkg.Tasks[i].Task = taskHash(i, pkg.Tasks[i].Output == record.KindDir)
 	}
-	g := graph(t, pkg)
+	g := graphOf(t, pkg)
 	out := run(t.Context(), t, g, newWorld(), nil)
 	leaves := map[string]record.Leaf{}
 	for _, c := range out.Results(g, true) {
@@ -98,7 +98,7 @@ func taskHash(n int, dir bool) string {
 
 // A failure skips what is downstream of it and nothing else.
 func TestFailureSkips(t *testing.T) {
-	g := graph(t, flow("a", "bad: a", "x: bad", "y: x other", "other", "z: other"))
+	g := graphOf(t, flow("a", "bad: a", "x: bad", "y: x other", "other", "z: other"))
 	w, log := newWorld(), &emitted{}
 	w.behave = func(task string, _ int64) behaviour { return behaviour{fails: task == "bad"} }
 	out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit = log.emit })
@@ -134,7 +134,7 @@ func TestFirstFailure(t *testing.T) {
 			}
 			return behaviour{takes: time.Second, error: executions.ReasonOutput}
 		}
-		out := run(t.Context(), t, graph(t, flow("late", "early")), w, nil)
+		out := run(t.Context(), t, graphOf(t, flow("late", "early")), w, nil)
 		if out.FailedTask != "early" || out.Error != "output" || out.Summary.Failed != 2 {
 			t.Errorf("the run failed in %q: %q", out.FailedTask, out.Error)
 		}
@@ -153,7 +153,7 @@ func TestErrorText(t *testing.T) {
 	} {
 		w := newWorld()
 		w.behave = func(string, int64) behaviour { return test.b }
-		out := run(t.Context(), t, graph(t, flow("a")), w, nil)
+		out := run(t.Context(), t, graphOf(t, flow("a")), w, nil)
 		if out.Error != test.error || out.TimedOut != test.timed || out.FailedTask != "a" {
 			t.Errorf("%+v: error is %q, timed out %v, want %q, %v", test.b, out.Error, out.TimedOut, test.error, test.timed)
 		}
@@ -164,7 +164,7 @@ func TestErrorText(t *testing.T) {
 func TestFailFast(t *testing.T) {
 	for _, cores := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			g := graph(t, flow("bad", "slow", "c", "d", "after: slow"))
+			g := graphOf(t, flow("bad", "slow", "c", "d", "after: slow"))
 			w, log := newWorld(), &emitted{}
 			w.behave = func(task string, _ int64) behaviour {
 				if task == "bad" {
@@ -203,7 +203,7 @@ func TestFailFast(t *testing.T) {
 func TestFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("disk gone")
-		g := graph(t, flow("a", "b", "c: b", "d"))
+		g := graphOf(t, flow("a", "b", "c: b", "d"))
 		w := newWorld()
 		w.behave = func(task string, _ int64) behaviour {
 			if task == "a" {
@@ -225,7 +225,7 @@ func TestFault(t *testing.T) {
 }
 
 func TestInputWithoutValue(t *testing.T) {
-	g := graph(t, flow("a"))
+	g := graphOf(t, flow("a"))
 	w := newWorld()
 	for name, inputs := range map[string]record.Node{"absent": nil, "unassigned": {{Name: "x", Leaf: record.Leaf{Kind: record.LeafUnassigned}}}} {
 		_, err := dataflow.Run(t.Context(), g, w.objects, w, dataflow.Options{Workspace: "prod", Inputs: inputs, Concurrency: 1})
@@ -236,7 +236,7 @@ func TestInputWithoutValue(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
-	g := graph(t, flow("clean", "train[4]: clean", "train[8]: clean", "report: train[4] train[8]", "apart"))
+	g := graphOf(t, flow("clean", "train[4]: clean", "train[8]: clean", "report: train[4] train[8]", "apart"))
 	w := newWorld()
 	out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Filter = "train[4]" })
 	wantStates(t, g, out, "clean=succeeded train[4]=succeeded train[8]=pending report=pending apart=pending")
@@ -247,7 +247,7 @@ func TestFilter(t *testing.T) {
 
 // Forced tasks run though the answer is known; what is upstream of them does not.
 func TestForce(t *testing.T) {
-	g := graph(t, flow("clean", "train: clean", "report: train"))
+	g := graphOf(t, flow("clean", "train: clean", "report: train"))
 	w := newWorld()
 	run(t.Context(), t, g, w, nil)
 	for _, test := range []struct{ filter, want string }{

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"sync"
 	"time"
 
 	"e3/executions"
-	"e3/internal/block"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -26,22 +25,17 @@ import (
 //	Pending, deferred ─run ends early──→ Abandoned
 //	waits ───run ends early────────────→ Failed
 //	deferred ─rejected─────────────────→ Failed
+//	Cached, Succeeded ─something of the output is lost, or of what was read made anew→ Pending
+//	launched ─cannot read something────→ Pending, after what has left that
 type scheduler struct {
-	ctx     context.Context
-	g       *Graph
-	objects objectstore.Store
-	dirs    objectstore.Store // where the directories of fan-ins get their names
-	exec    Executor
-	opts    *Options
-	proof   *proof // nil without a baseline
-	trees   sync.Map
-	marked  map[string]bool // inputs whose content may not be here
-	present sync.Map        // by name of such an input, func() error that tells whether it is
+	*reader
+	exec Executor
 
-	results  []TaskResult
-	selected []bool // nil: all
-	named    []bool // nil: all; what --force means
-	waiting  []int32
+	selected []bool  // nil: all
+	named    []bool  // nil: all; what --force means
+	waiting  []int32 // for so many directly upstream that have not come to an end
+	told     []bool  // has been said to be ready, since it was reopened if it was
+	out      []bool  // is at work, looked up, or waits for a person
 	attempts []int64
 	ready    ready
 	looks    *looks // nil: a task is looked up when it is launched
@@ -50,6 +44,7 @@ type scheduler struct {
 
 	histories map[int32]history
 	deferral  deferral
+	heals     heals
 
 	running   int
 	retrying  map[int32]*time.Timer
@@ -83,19 +78,22 @@ type completion struct {
 	proven    bool    // the baseline's answer: inputs turned out to be the same
 	looked    *looked // it was only looked up, and has no answer
 	unclaimed bool    // it was looked up, and claims nothing
+	view      *reader // what it was launched on
+	losses    *losses // why it has no result: something that it reads is lost
 	err       error
 }
 
 func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts *Options) *scheduler {
 	s := &scheduler{
-		ctx: ctx, g: g, objects: objects, dirs: unstored{Store: objects}, exec: exec, opts: opts,
-		results: make([]TaskResult, g.Len()), waiting: make([]int32, g.Len()), attempts: make([]int64, g.Len()),
+		reader: newReader(ctx, g, objects, unstored{Store: objects}, opts), exec: exec,
+		waiting: make([]int32, g.Len()), told: make([]bool, g.Len()), out: make([]bool, g.Len()), attempts: make([]int64, g.Len()),
 		budget: newBudget(g, opts), retrying: map[int32]*time.Timer{}, tried: map[int32]events.Event{},
 		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
-		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)}, marked: marked(g.Package),
-		histories: map[int32]history{}, deferral: newDeferral(),
+		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
+		histories: map[int32]history{}, deferral: newDeferral(), heals: newHeals(),
 	}
-	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || g.asks()) {
+	s.marked = marked(g.Package)
+	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || asks(g)) {
 		s.looks = &looks{Lookup: l, most: max(opts.Lookups, 1), flying: map[int32]int{}, missed: map[int32]*looked{}}
 	}
 	s.gate = newGate(ctx, s.budget)
@@ -142,8 +140,8 @@ func (s *scheduler) run() error {
 			s.complete(c)
 		case i := <-s.retry:
 			delete(s.retrying, i)
-			if !s.stopping {
-				s.ready.push(i)
+			if !s.stopping && s.results[i].State == Pending {
+				s.push(i)
 			}
 		case m := <-s.deferral.made:
 			s.blockMade(m)
@@ -205,7 +203,7 @@ func (s *scheduler) begin() {
 		if !s.wants(i) || s.results[i].State != Pending {
 			continue
 		}
-		for _, d := range s.g.deps[i] {
+		for _, d := range s.g.Dependencies(i) {
 			if s.results[d].State == Pending {
 				s.waiting[i]++
 			}
@@ -229,11 +227,11 @@ func (s *scheduler) dirtyByForce(i int32) bool {
 	}
 	if !s.proof.forced {
 		s.proof.forced = true
-		for _, j := range s.g.topo {
+		for _, j := range s.g.Order() {
 			if s.wants(j) && s.forces(j) {
 				s.proof.dirty[j] = true
 			}
-			for _, d := range s.g.deps[j] {
+			for _, d := range s.g.Dependencies(j) {
 				if s.proof.dirty[d] {
 					s.proof.dirty[j] = true
 				}
@@ -244,13 +242,14 @@ func (s *scheduler) dirtyByForce(i int32) bool {
 }
 
 func (s *scheduler) markReady(i int32) {
+	s.told[i] = true
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
 	asks := s.asks(i)
 	switch {
-	case s.looks != nil && !s.forces(i) && (s.opts.Lookups > 0 || asks): // what the cache answers asks nobody
+	case s.looks != nil && !s.forces(i) && s.history(i).after == "" && (s.opts.Lookups > 0 || asks): // what the cache answers asks nobody
 		s.looks.queue.push(i)
 	case asks:
-		s.stopStep(completion{task: i}, block.Review)
+		s.stopStep(completion{task: i}, approval.Review)
 	default:
 		s.ready.push(i)
 	}
@@ -264,16 +263,25 @@ func (s *scheduler) launch() {
 		if !ok {
 			return
 		}
+		if s.results[i].State != Pending {
+			continue
+		}
+		if s.waiting[i] > 0 {
+			s.hold(i)
+			continue
+		}
+		s.out[i] = true
 		a := s.next(i)
 		s.budget.claim(a.policy, 1)
 		s.running++
-		go func(l *looked) { s.done <- s.work(i, a, l) }(s.looks.take(i))
+		go func(v *reader, l *looked) { s.done <- s.work(v, i, a, l) }(s.view(), s.looks.take(i))
 	}
 }
 
 // complete takes a task back and settles it, or has it tried again.
 func (s *scheduler) complete(c completion) {
 	i, r := c.task, c.result
+	s.out[i] = false
 	if c.err == nil {
 		s.catchUp(&c)
 	}
@@ -288,6 +296,9 @@ func (s *scheduler) complete(c completion) {
 			s.fault(c, string(executions.ReasonCancelled), "cancelled before the command ran")
 		}
 		return // else nothing ran and nothing was recorded: abandoned, unless it had failed before
+	case c.losses != nil:
+		s.heal(c)
+		return
 	case errors.As(c.err, &lacking):
 		s.fault(c, "input", lacking.Error())
 		return
@@ -306,12 +317,18 @@ func (s *scheduler) complete(c completion) {
 		e.Type, result.State = events.TaskCompleted, Succeeded
 		if r.Cached {
 			e.Type, result.State = events.TaskCached, Cached
+			if c.policy != nil && !c.begun && !c.claimed { // no attempt was made
+				s.attempts[i]--
+			}
 		} else {
 			e.Data.Attempt = s.attempts[i]
 		}
 		e.Data.Output = r.Output.String()
 		s.emit(e)
 		s.settle(i, result)
+		if d := s.outdated(&c); d >= 0 {
+			s.reopen(i, d, changedInput)
+		}
 		return
 	}
 	e.Type = events.TaskFailed
@@ -363,15 +380,16 @@ const notRetried = "not tried again: the run is ending"
 // settle records an answer and readies those who waited for it.
 func (s *scheduler) settle(i int32, r TaskResult) {
 	s.results[i] = r
-	s.publisher.add(Change{Task: s.g.Name(i), Leaf: s.g.leaf(i, r.Output, r.Size)})
-	for _, d := range s.g.dependents[i] {
-		if !s.wants(d) || s.results[d].State != Pending {
+	s.publisher.add(Change{Task: s.g.Name(i), Leaf: leafOf(s.g, i, r.Output, r.Size)})
+	for _, d := range s.g.Dependents(i) {
+		if !s.wants(d) {
 			continue
 		}
-		if s.waiting[d]--; s.waiting[d] == 0 {
-			s.markReady(d)
+		if s.waiting[d]--; s.waiting[d] == 0 && s.results[d].State == Pending && !s.out[d] {
+			s.wake(d)
 		}
 	}
+	s.changed(i)
 }
 
 // failed settles a failure and skips everything downstream.
@@ -380,16 +398,7 @@ func (s *scheduler) failed(i int32, text string) {
 	if s.firstFailed < 0 {
 		s.firstFailed, s.firstError = i, text
 	}
-	stack := append([]int32(nil), s.g.dependents[i]...)
-	for len(stack) > 0 {
-		d := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		if s.wants(d) && s.results[d].State == Pending {
-			s.results[d].State = Skipped
-			s.emit(events.Event{Type: events.TaskSkipped, Task: s.g.Name(d), Data: &events.Data{Because: s.g.Name(i)}})
-			stack = append(stack, s.g.dependents[d]...)
-		}
-	}
+	s.skipBelow(i, i)
 	if s.opts.FailFast {
 		s.stop()
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -33,16 +33,16 @@ func (s Standing) String() string {
 // run may still find it unchanged by early cut-off. Nothing is written, given objects
 // whose Put keeps nothing. lookups is as for Keys.
 func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Standing, error) {
-	s := &scheduler{ctx: ctx, g: g, objects: objects, dirs: objects, opts: &Options{Inputs: inputs}, results: make([]TaskResult, g.Len())}
+	r := newReader(ctx, g, objects, objects, &Options{Inputs: inputs})
 	standings := make([]Standing, g.Len())
-	err := g.visit(ctx, lookups, func(_ context.Context, i int32) error {
+	err := each(ctx, g, lookups, func(_ context.Context, i int32) error {
 		leaf, _ := outputs.Get(g.Name(i))
 		h, err := objectstore.ParseHash(leaf.Hash)
 		if err != nil {
 			return nil // unassigned
 		}
-		s.results[i] = TaskResult{Output: h, Size: leaf.Size}
-		standings[i], err = s.standing(i, standings, x)
+		r.results[i] = TaskResult{Output: h, Size: leaf.Size}
+		standings[i], err = r.standing(i, standings, x)
 		return err
 	})
 	if err != nil {
@@ -52,21 +52,21 @@ func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *exec
 }
 
 // standing compares what task i has with the answer for what it would read.
-func (s *scheduler) standing(i int32, known []Standing, x *executions.Store) (Standing, error) {
-	for _, d := range s.g.deps[i] {
+func (r *reader) standing(i int32, known []Standing, x *executions.Store) (Standing, error) {
+	for _, d := range r.g.Dependencies(i) {
 		if known[d] != Current {
 			return Stale, nil
 		}
 	}
-	inputs, _, err := s.resolve(i)
+	inputs, _, err := r.resolve(i)
 	if err != nil {
-		if s.ctx.Err() != nil {
-			return Stale, context.Cause(s.ctx)
+		if r.ctx.Err() != nil {
+			return Stale, context.Cause(r.ctx)
 		}
 		return Stale, nil // an input without a value, an object that is gone: a run would say so
 	}
-	a, err := x.Lookup(s.ctx, executions.NewKey(s.g.Hashes[i], inputs))
-	if err != nil || a.Hit == nil || a.Hit.Output != s.results[i].Output {
+	a, err := x.Lookup(r.ctx, executions.NewKey(r.g.Hashes[i], inputs))
+	if err != nil || a.Hit == nil || a.Hit.Output != r.results[i].Output {
 		return Stale, err
 	}
 	return Current, nil

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -15,13 +15,14 @@ const maxTask = 16 << 20
 
 // work answers one task. It runs beside the scheduler and reads only results that were
 // settled before the launch.
-func (s *scheduler) work(i int32, a attempt, l *looked) (c completion) {
-	c.task, c.attempt, c.policy = i, a.number, a.policy
+func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion) {
+	c.task, c.attempt, c.policy, c.view = i, a.number, a.policy, v
 	t := &s.g.Package.Tasks[i]
 	if l == nil {
 		var err error
-		if l, err = s.know(i); err != nil {
+		if l, err = s.know(v, i, a.after); err != nil {
 			c.err = fmt.Errorf("task %s: %w", t.Name, err)
+			s.findLosses(&c)
 			return c
 		}
 		if l == nil {
@@ -34,15 +35,15 @@ func (s *scheduler) work(i int32, a attempt, l *looked) (c completion) {
 	req := &executions.Request{
 		Task: s.g.Hashes[i], Inputs: l.inputs, InputBytes: l.size, Policy: a.policy, Looked: l.answer,
 		Load: func(ctx context.Context) (*record.Task, error) {
-			if err := s.contents(i); err != nil {
+			if err := v.contents(i); err != nil {
 				return nil, err
 			}
-			if err := s.gather(i); err != nil {
+			if err := v.gather(i); err != nil {
 				return nil, err
 			}
-			return s.load(ctx, s.g.Hashes[i])
+			return v.load(ctx, s.g.Hashes[i])
 		},
-		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: s.forces(i),
+		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: s.forces(i), Without: a.after,
 		Started: func(id string) { s.started(&c, id) },
 		Claimed: func(id, worker string) { s.claimed(&c, id, worker) },
 		Lost:    func(id, message string, again time.Time) { s.lost(&c, id, message, again) },
@@ -54,23 +55,37 @@ func (s *scheduler) work(i int32, a attempt, l *looked) (c completion) {
 	if err != nil {
 		c.err = fmt.Errorf("task %s: %w", t.Name, err)
 	}
+	s.findLosses(&c)
 	return c
+}
+
+// findLosses finds out what a task could not read, if that is why it comes back without a result.
+func (s *scheduler) findLosses(c *completion) {
+	if s.ctx.Err() != nil || !missesInput(&c.result, c.err) {
+		return
+	}
+	l, err := c.view.losses(s.ctx, c.task)
+	if err != nil {
+		c.err = fmt.Errorf("task %s: look for what it reads: %w", s.g.Name(c.task), err)
+		return
+	}
+	c.losses = l
 }
 
 // know finds out what a task is looked up under. nil says that it needs no look: early cut-off, as what changed upstream made no
 // difference here.
-func (s *scheduler) know(i int32) (*looked, error) {
-	if s.proof != nil && s.proof.same[i] && !s.forces(i) {
-		if same, err := s.sameInputs(i); same || err != nil {
+func (s *scheduler) know(v *reader, i int32, after string) (*looked, error) {
+	if v.proof != nil && v.proof.same[i] && !s.forces(i) && after == "" {
+		if same, err := v.sameInputs(i); same || err != nil {
 			return nil, err
 		}
 	}
-	inputs, size, err := s.resolve(i)
+	inputs, size, err := v.resolve(i)
 	return &looked{inputs: inputs, size: size}, err
 }
 
-func (s *scheduler) load(ctx context.Context, h objectstore.Hash) (*record.Task, error) {
-	data, err := objectstore.ReadAll(ctx, s.objects, h, maxTask)
+func (r *reader) load(ctx context.Context, h objectstore.Hash) (*record.Task, error) {
+	data, err := objectstore.ReadAll(ctx, r.objects, h, maxTask)
 	if err != nil {
 		return nil, fmt.Errorf("task object %s: %w", h, err)
 	}
@@ -79,8 +94,8 @@ func (s *scheduler) load(ctx context.Context, h objectstore.Hash) (*record.Task,
 
 // resolve returns the hash of everything that the task reads, in declared order, and the
 // size of its file inputs.
-func (s *scheduler) resolve(i int32) ([]objectstore.Hash, int64, error) {
-	wires := s.g.Package.Tasks[i].Wiring
+func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
+	wires := r.g.Package.Tasks[i].Wiring
 	hashes := make([]objectstore.Hash, len(wires))
 	var size int64
 	for j := range wires {
@@ -89,11 +104,11 @@ func (s *scheduler) resolve(i int32) ([]objectstore.Hash, int64, error) {
 		var err error
 		switch w.Kind {
 		case record.WireInput:
-			e, err = s.input(w.Name)
+			e, err = r.input(w.Name)
 		case record.WireOutput:
-			e, err = s.output(w.Name, w.Entry)
+			e, err = r.output(w.Name, w.Entry)
 		default:
-			e.Hash, err = s.fanIn(s.dirs, w.Items)
+			e.Hash, err = r.fanIn(r.dirs, w.Items)
 		}
 		if err != nil {
 			return nil, 0, err
@@ -104,21 +119,21 @@ func (s *scheduler) resolve(i int32) ([]objectstore.Hash, int64, error) {
 	return hashes, size, nil
 }
 
-func (s *scheduler) input(name string) (objectstore.TreeEntry, error) {
-	leaf, ok := s.opts.Inputs.Get(name)
+func (r *reader) input(name string) (objectstore.TreeEntry, error) {
+	leaf, ok := r.opts.Inputs.Get(name)
 	if !ok || leaf.Kind == record.LeafUnassigned {
-		return objectstore.TreeEntry{}, fmt.Errorf("input %s has no value; set it with: e3 set <repo> %s.%s <value>", name, s.opts.Workspace, name)
+		return objectstore.TreeEntry{}, fmt.Errorf("input %s has no value; set it with: e3 set <repo> %s.%s <value>", name, r.opts.Workspace, name)
 	}
 	h, err := objectstore.ParseHash(leaf.Hash)
 	return objectstore.TreeEntry{Hash: h, Size: leaf.Size}, err
 }
 
 // output is a producer's dataset, or one entry of it: only what is read enters the key.
-func (s *scheduler) output(task, entry string) (objectstore.TreeEntry, error) {
-	d, _ := s.g.Find(task) // NewGraph has checked the name
-	r := &s.results[d]
-	e := objectstore.TreeEntry{Kind: objectstore.KindFile, Hash: r.Output, Size: r.Size}
-	switch s.g.Package.Tasks[d].Output {
+func (r *reader) output(task, entry string) (objectstore.TreeEntry, error) {
+	d, _ := r.g.Find(task) // graph.New has checked the name
+	made := &r.results[d]
+	e := objectstore.TreeEntry{Kind: objectstore.KindFile, Hash: made.Output, Size: made.Size}
+	switch r.g.Package.Tasks[d].Output {
 	case record.KindDir:
 		e.Kind = objectstore.KindDir
 	case record.KindExecutable:
@@ -127,11 +142,11 @@ func (s *scheduler) output(task, entry string) (objectstore.TreeEntry, error) {
 	if entry == "" {
 		return e, nil
 	}
-	return s.entry(task, r.Output, entry)
+	return r.entry(task, made.Output, entry)
 }
 
-func (s *scheduler) entry(task string, dir objectstore.Hash, name string) (objectstore.TreeEntry, error) {
-	tree, err := s.tree(dir)
+func (r *reader) entry(task string, dir objectstore.Hash, name string) (objectstore.TreeEntry, error) {
+	tree, err := r.tree(dir)
 	if err != nil {
 		return objectstore.TreeEntry{}, fmt.Errorf("output of %s: %w", task, err)
 	}
@@ -142,24 +157,24 @@ func (s *scheduler) entry(task string, dir objectstore.Hash, name string) (objec
 	return e, nil
 }
 
-func (s *scheduler) tree(h objectstore.Hash) (objectstore.Tree, error) {
-	if t, ok := s.trees.Load(h); ok {
+func (r *reader) tree(h objectstore.Hash) (objectstore.Tree, error) {
+	if t, ok := r.trees.Load(h); ok {
 		return t.(objectstore.Tree), nil
 	}
-	t, err := objectstore.ReadTree(s.ctx, s.objects, h)
+	t, err := objectstore.ReadTree(r.ctx, r.objects, h)
 	if err != nil {
 		return nil, err
 	}
-	s.trees.Store(h, t)
+	r.trees.Store(h, t)
 	return t, nil
 }
 
 // gather stores the directories that a task reads which is about to run. Where it is a hit nobody needs them anew: they are named
 // by the execution that answers.
-func (s *scheduler) gather(i int32) error {
-	for _, w := range s.g.Package.Tasks[i].Wiring {
+func (r *reader) gather(i int32) error {
+	for _, w := range r.g.Package.Tasks[i].Wiring {
 		if w.Kind == record.WireFanIn {
-			if _, err := s.fanIn(s.objects, w.Items); err != nil {
+			if _, err := r.fanIn(r.objects, w.Items); err != nil {
 				return err
 			}
 		}
@@ -168,10 +183,10 @@ func (s *scheduler) gather(i int32) error {
 }
 
 // fanIn puts the directory that gathers one entry from each of many tasks.
-func (s *scheduler) fanIn(into objectstore.Store, items []record.FanItem) (objectstore.Hash, error) {
+func (r *reader) fanIn(into objectstore.Store, items []record.FanItem) (objectstore.Hash, error) {
 	tree := make(objectstore.Tree, len(items))
 	for k, it := range items {
-		e, err := s.output(it.Task, it.Entry)
+		e, err := r.output(it.Task, it.Entry)
 		if err != nil {
 			return objectstore.Hash{}, err
 		}
@@ -183,24 +198,24 @@ func (s *scheduler) fanIn(into objectstore.Store, items []record.FanItem) (objec
 	if err != nil {
 		return objectstore.Hash{}, err
 	}
-	return objectstore.PutBytes(s.ctx, into, data)
+	return objectstore.PutBytes(r.ctx, into, data)
 }
 
 // sameInputs tells whether the task reads exactly what it read in the baseline.
-func (s *scheduler) sameInputs(i int32) (bool, error) {
-	for _, w := range s.g.Package.Tasks[i].Wiring {
+func (r *reader) sameInputs(i int32) (bool, error) {
+	for _, w := range r.g.Package.Tasks[i].Wiring {
 		same := true
 		var err error
 		switch w.Kind {
 		case record.WireInput:
-			was, _ := s.proof.base.Inputs.Get(w.Name)
-			is, _ := s.opts.Inputs.Get(w.Name)
+			was, _ := r.proof.base.Inputs.Get(w.Name)
+			is, _ := r.opts.Inputs.Get(w.Name)
 			same = was.Kind == is.Kind && was.Hash == is.Hash && is.Hash != ""
 		case record.WireOutput:
-			same, err = s.sameOutput(w.Name, w.Entry)
+			same, err = r.sameOutput(w.Name, w.Entry)
 		case record.WireFanIn:
 			for k := 0; k < len(w.Items) && same && err == nil; k++ {
-				same, err = s.sameOutput(w.Items[k].Task, w.Items[k].Entry)
+				same, err = r.sameOutput(w.Items[k].Task, w.Items[k].Entry)
 			}
 		}
 		if !same || err != nil {
@@ -212,9 +227,9 @@ func (s *scheduler) sameInputs(i int32) (bool, error) {
 
 // sameOutput tells whether a dataset, or one entry of it, is what it was in the baseline:
 // its content, and what a fan-in keeps beside it.
-func (s *scheduler) sameOutput(task, entry string) (bool, error) {
-	d, _ := s.g.Find(task)
-	was, is := s.proof.outputs[d], s.g.leaf(d, s.results[d].Output, s.results[d].Size)
+func (r *reader) sameOutput(task, entry string) (bool, error) {
+	d, _ := r.g.Find(task)
+	was, is := r.proof.outputs[d], leafOf(r.g, d, r.results[d].Output, r.results[d].Size)
 	switch {
 	case was.Hash == is.Hash:
 		return was.Kind == is.Kind && was.Executable == is.Executable, nil
@@ -225,10 +240,10 @@ func (s *scheduler) sameOutput(task, entry string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	before, err := s.entry(task, h, entry)
+	before, err := r.entry(task, h, entry)
 	if err != nil {
 		return false, nil // what was read then is gone: look it up
 	}
-	now, err := s.entry(task, s.results[d].Output, entry)
+	now, err := r.entry(task, r.results[d].Output, entry)
 	return err == nil && before == now, err
 }

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/beast2"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/beast2"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore"
 )
@@ -49,9 +49,11 @@ func samples(t *testing.T) map[string][]byte {
 		"PackageMarked":     (&record.Package{Inputs: []record.PackageInput{{NoExport: true}}}).Encode(),
 		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
 		"Task":              (&record.Task{}).Encode(),
+		"TaskKeyed":         (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),
 		"Node":              record.Node{}.Encode(),
 		"Directory":         tree,
 		"Link":              (&record.Link{}).Encode(),
+		"LinkAt":            (&record.Link{Home: "/"}).Encode(),
 		"Proof":             (&record.Proof{}).Encode(),
 		"Durations":         record.Durations{}.Encode(nil),
 
@@ -224,7 +226,7 @@ func TestEventFields(t *testing.T) {
 }
 
 func TestVersionIsCurrent(t *testing.T) {
-	want := fmt.Sprintf(`{"e3":"repository","version":%d}`, repo.LayoutVersion)
+	want := strings.TrimSpace(read(t, fmt.Sprintf("../testdata/format/v%d/basic/format.json", repo.LayoutVersion)))
 	if !strings.Contains(read(t, "format.md"), want) {
 		t.Errorf("format.md does not show %s", want)
 	}

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
 )
 
-// TestReadmeCommands compares the table of commands with the program.
-func TestReadmeCommands(t *testing.T) {
+// build compiles e3 and returns the program's path.
+func build(t *testing.T) string {
+	t.Helper()
 	if _, err := os.ReadDir("../cmd/e3"); err != nil { // for the cache of go test
 		t.Fatal(err)
 	}
@@ -22,6 +23,12 @@ func TestReadmeCommands(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "e3/cmd/e3").CombinedOutput(); err != nil {
 		t.Fatalf("build e3: %v\n%s", err, out)
 	}
+	return program
+}
+
+// TestReadmeCommands compares the table of commands with the program.
+func TestReadmeCommands(t *testing.T) {
+	program := build(t)
 	usage := func(args ...string) string {
 		out, err := exec.Command(program, append(args, "--help")...).CombinedOutput()
 		if err != nil {
@@ -94,19 +101,8 @@ func TestReadmeTasks(t *testing.T) {
 	}
 }
 
-// TestReadmePackageFile finds every line of the package file that README.md shows in the
-// example that it is taken from.
-func TestReadmePackageFile(t *testing.T) {
-	_, shown, _ := strings.Cut(read(t, "../README.md"), "```yaml\n")
-	shown, _, found := strings.Cut(shown, "```")
-	if !found {
-		t.Fatal("README.md shows no package file")
-	}
-	file := strings.Split(read(t, "../examples/forecast/e3.yaml"), "\n")
-	for line := range strings.Lines(shown) {
-		line, _, _ = strings.Cut(strings.TrimRight(line, "\n"), "  #")
-		if line = strings.TrimRight(line, " "); strings.TrimSpace(line) != "…" && !slices.Contains(file, line) {
-			t.Errorf("README.md shows %q, which is not in examples/forecast/e3.yaml", line)
-		}
-	}
+// TestReadmeExample makes the pipeline that README.md begins with, and runs its commands.
+func TestReadmeExample(t *testing.T) {
+	text, _, _ := strings.Cut(read(t, "../README.md"), "\n## The ideas\n")
+	follow(t, text, "bash", "python3")
 }

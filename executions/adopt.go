@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"e3/internal/atomicfile"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/atomicfile"
+	"e3/internal/host/runner"
 	"e3/refstore"
 )
 
@@ -24,17 +24,14 @@ type handover struct {
 	Started   int64  `json:"started"` // Unix time in ms
 	Stdout    uint64 `json:"stdout"`  // of the log file: its number in the file system, by which it is known under its name
 	Stderr    uint64 `json:"stderr"`
+	Checked   bool   `json:"checked"` // what its command reads was checked
 }
 
 // handover returns what is needed to finish the attempt.
 func (a *attempt) handover() ([]byte, error) {
-	h := handover{Execution: a.id, Key: a.key.String(), Sandbox: a.box.root, Started: a.startedAt.UnixMilli()}
-	for file, number := range map[*os.File]*uint64{a.box.stdout: &h.Stdout, a.box.stderr: &h.Stderr} {
-		info, err := file.Stat()
-		if err != nil {
-			return nil, err
-		}
-		*number = fileNumber(info)
+	h := handover{
+		Execution: a.id, Key: a.key.String(), Sandbox: a.box.root, Started: a.startedAt.UnixMilli(), Checked: a.checked,
+		Stdout: a.box.numbers[0], Stderr: a.box.numbers[1],
 	}
 	return json.Marshal(h)
 }
@@ -74,7 +71,9 @@ func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner
 	return res, x.calledOff(bound, err)
 }
 
-func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, o *runner.Orphan) (Result, error) {
+func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
+	var a *attempt
+	defer func() { err = a.maskError(err) }()
 	stop := func() { // of one whose end does not count: it still writes
 		stopped, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -85,7 +84,7 @@ func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, 
 	if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: what its supervisor kept is not what was left with it: %w", id, err)
 	}
-	a := &attempt{x: x, key: key, req: req, id: id, adopted: true, startedAt: time.UnixMilli(h.Started)}
+	a = &attempt{x: x, key: key, req: req, id: id, adopted: true, checked: h.Checked, startedAt: time.UnixMilli(h.Started)}
 	there, err := a.reopen(h)
 	if err != nil {
 		return Result{}, err
@@ -180,10 +179,10 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return Result{}, false, nil
 	}
-	if err != nil {
+	e, err := opened(a.key, rec, err)
+	if bad := (*RecordError)(nil); err != nil && !errors.As(err, &bad) {
 		return Result{}, false, fmt.Errorf("execution %s: %w", a.id, err)
 	}
-	e, err := decode(a.key, rec)
 	if err != nil || e.State != record.Running {
 		res, err := a.x.standing(ctx, a.key, a.id)
 		return res, true, err

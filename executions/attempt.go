@@ -9,9 +9,10 @@ import (
 	"syscall"
 	"time"
 
+	"e3/internal/format/record"
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
 	"e3/internal/human"
-	"e3/internal/record"
-	"e3/internal/runner"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -36,7 +37,7 @@ func (x *Executor) calledOff(ctx context.Context, err error) error {
 }
 
 // attempt stages, runs, collects, records.
-func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string) (Result, error) {
+func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string) (_ Result, err error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, context.Cause(ctx)
 	}
@@ -56,11 +57,13 @@ func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string
 	a := &attempt{x: x, key: key, req: req, spec: spec, id: id, box: box}
 	defer a.dealtWith() // before another command has the sandbox
 	defer a.close()
+	defer func() { err = a.maskError(err) }()
 
 	env, err := a.stage(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("stage inputs: %w", err)
 	}
+	a.checked = true
 	release := func(bool) {}
 	if req.Admit != nil {
 		if release, err = req.Admit(ctx); err != nil {
@@ -84,10 +87,36 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
 	out := a.judge(ctx, res, runErr)
-	if out.err != nil {
+	switch {
+	case errors.Is(out.err, errNotRun), errors.Is(out.err, runner.ErrNotStarted):
+		a.settled()
+		return Result{}, out.err
+	case out.err != nil:
+		a.writeOff(ctx, res, out.err)
 		return Result{}, out.err
 	}
-	return a.finish(ctx, out, res)
+	end, err := a.finish(ctx, out, res)
+	if err != nil {
+		a.writeOff(ctx, res, err)
+		return Result{}, err
+	}
+	a.settled()
+	return end, nil
+}
+
+// errNotRun is wrapped where nothing has run, and nothing is to be recorded.
+var errNotRun = errors.New("the command was not started")
+
+// writeOff puts a command on record that has run, and whose end could not be told for a fault of ours. If that fails as well, the note
+// stays, and the next start does it.
+func (a *attempt) writeOff(ctx context.Context, res runner.Result, fault error) {
+	if errors.Is(fault, refstore.ErrLost) {
+		return // it is another's to say
+	}
+	v := verdict{state: record.Error, message: fmt.Sprintf("e3 could not go on: %v", fault)}
+	if _, err := a.finish(ctx, v, res); err == nil {
+		a.settled()
+	}
 }
 
 // attempt is one execution while it is being made, by one goroutine.
@@ -103,8 +132,10 @@ type attempt struct {
 	announced bool
 	version   refstore.Version
 	claim     refstore.Lock
-	pump      *logPump // nil where the store takes log files over
-	adopted   bool     // another process, which is gone, has begun it
+	pump      *logPump  // nil where the store takes log files over
+	adopted   bool      // another process, which is gone, has begun it
+	left      *leftover // what is known of one that is closed for a dead process; else nil
+	checked   bool      // what its command reads was checked when it was staged
 }
 
 // run starts the command and waits for it.
@@ -114,9 +145,9 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	defer cancel()
 	spec := runner.Spec{
 		Argv: a.argv(), Env: env, Dir: a.box.work,
-		Stdout: a.box.stdout, Stderr: a.box.stderr,
+		Stdout: a.box.stdout, Stderr: a.box.stderr, Room: a.box.root,
 		Marker: marker(a.id), Grace: a.x.opts.Grace, Mask: a.secrets(),
-		OnStart: func(p runner.Process) {
+		OnStart: func(p process.ID) {
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))
 			defer stop()
 			if announceErr = a.announce(bound, p); announceErr != nil {
@@ -135,14 +166,18 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 		spec.Identity = a.req.Identity
 	}
-	if a.req.Started != nil {
+	a.box.logsUsed = true // until they are seen to be empty
+	if err := a.note(); err != nil {
+		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+	}
+	if a.req.Started != nil { // from here on it is on record, whatever is killed
 		a.req.Started(a.id)
 	}
 	if err := a.unset(); err != nil {
 		return runner.Result{}, err
 	}
-	a.box.logsUsed = true // until they are seen to be empty
 	res, err := a.x.runner.Run(ctx, spec)
+	a.box.inhabited = res.Left || err != nil
 	if announceErr != nil {
 		return runner.Result{}, announceErr
 	}
@@ -169,7 +204,7 @@ func (a *attempt) dealtWith() {
 
 // announce puts a command that lives long enough to be seen on record, with its logs in
 // place so that they can be followed. Until then it leaves nothing to clean up.
-func (a *attempt) announce(ctx context.Context, p runner.Process) error {
+func (a *attempt) announce(ctx context.Context, p process.ID) error {
 	if err := a.hold(ctx); err != nil {
 		return err
 	}
@@ -257,10 +292,13 @@ func (a *attempt) status(state record.State) *record.Status {
 }
 
 func (a *attempt) detail(res runner.Result) *record.Detail {
+	if a.left != nil {
+		return a.left.detail
+	}
 	return &record.Detail{
 		Attempt: a.req.Attempt, Worker: a.x.opts.Worker, RunID: a.req.RunID, Workspace: a.req.Workspace, Task: a.req.Name,
 		UserCPU: res.UserCPU, SystemCPU: res.SystemCPU, PeakRSS: res.PeakRSS, BytesIn: a.req.InputBytes,
-		Signal: signalName(res.Signal), Version: a.x.opts.Version,
+		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked,
 	}
 }
 
@@ -284,6 +322,8 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
 	case a.req.Job != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
 		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
+	case errors.Is(runErr, runner.ErrSupervisorLost): // which has killed it, or did not get to start it
+		return verdict{state: record.Error, reason: ReasonSignal, message: runErr.Error()}
 	case runErr != nil && !res.Cancelled:
 		return verdict{err: runErr}
 	case res.Cancelled:
@@ -308,6 +348,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 // finish writes the record. A short, quiet execution costs one directory made aside and
 // renamed into place; one that was announced is compared and swapped.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
+	v.message = a.mask(v.message)
 	status := a.status(v.state)
 	status.CompletedAt = a.x.opts.Now().Truncate(time.Millisecond)
 	status.Message = v.message
@@ -316,7 +357,12 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	}
 	detail := a.detail(res)
 	detail.Reason, detail.BytesOut = string(v.reason), v.output.Size
-	fields := []refstore.Field{{Name: fieldDetail, Value: detail.Encode()}}
+	logs, err := a.keepLogs(ctx, res)
+	if err != nil {
+		return Result{}, err
+	}
+	detail.Logs = a.logsOf(ctx, logs)
+	fields := append(logs, refstore.Field{Name: fieldDetail, Value: detail.Encode()})
 	if v.state == record.Success {
 		status.OutputHash = v.output.Hash.String()
 		fields = append(fields, outputField(status))
@@ -327,11 +373,6 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 			}).Encode()})
 		}
 	}
-	logs, err := a.keepLogs(ctx, res)
-	if err != nil {
-		return Result{}, err
-	}
-	fields = append(fields, logs...)
 	// A lost lease fences the record only if somebody has taken the claim. If nobody has, a collection may have come by, to which
 	// the outputs of a session that is gone are garbage.
 	if lost := a.x.lost(ctx); lost != nil {
@@ -386,7 +427,7 @@ func (a *attempt) keepLogs(ctx context.Context, res runner.Result) ([]refstore.F
 		switch {
 		case err != nil || fields != nil:
 		case files: // folders of executions without a record are leftovers, so that comes first
-			return nil, a.announce(ctx, runner.Process{PID: res.PID})
+			return nil, a.announce(ctx, process.ID{PID: res.PID})
 		default:
 			err = a.startPump(ctx)
 		}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -154,10 +154,7 @@ func (c *Curator) bury(ctx context.Context, key Key, id string) (bool, error) {
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	e, err := decode(key, rec)
+	e, err := opened(key, rec, err)
 	if err != nil {
 		return false, err
 	}

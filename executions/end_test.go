@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // How a command may end, other than well.

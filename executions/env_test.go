@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -69,6 +69,16 @@ func TestEnvironment(t *testing.T) {
 			return nil
 		}, nil, with("EMPTY=", "ODD=a=b\nc", "OMP_NUM_THREADS=2")},
 		{"passed and secret", nil, &record.Policy{PassEnv: []string{"PASSED", "ABSENT"}, Secrets: []string{"SECRET"}}, with("PASSED=p", "SECRET=***")},
+		{"passed by the task object", func(task *record.Task) []objectstore.Hash {
+			task.Passed = record.Passed{Env: []string{"ABSENT", "PASSED"}, Secrets: []string{"SECRET"}}
+			return nil
+		}, &record.Policy{PassEnv: []string{"TOKEN"}}, with("PASSED=p", "SECRET=***")},
+		{"variables", func(task *record.Task) []objectstore.Hash {
+			task.Inputs = []record.Input{
+				{Name: "PASSED", Kind: record.KindVariable}, {Name: "EMPTY", Kind: record.KindVariable}, {Name: "UNDECLARED", Kind: record.KindVariable},
+			}
+			return []objectstore.Hash{putValue(t, l, "as the run has it"), putValue(t, l, ""), putValue(t, l, nil)}
+		}, nil, with("PASSED=as the run has it", "EMPTY=")},
 		{"inputs", func(task *record.Task) []objectstore.Hash {
 			task.Inputs = []record.Input{{Name: "table", Path: "data/t.csv", Kind: record.KindFile}, {Name: "n", Kind: record.KindValue}}
 			return []objectstore.Hash{l.put(t, "x"), putValue(t, l, int64(7))}

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/modes"
+	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -38,6 +39,7 @@ type Options struct {
 	Path     string                      // PATH of the tasks
 	Getenv   func(string) (string, bool) // where pass_env and secrets come from
 	Scratch  func() (string, error)      // a directory of this process on the object store's filesystem
+	Modes    modes.Modes                 // of the logs, which become the repository's
 	Grace    time.Duration               // between TERM and KILL
 	Announce time.Duration               // after this long a running execution is put on record; default 200 ms
 	LogEvery time.Duration               // how often the log of a running one is sent where it cannot be taken over as a file; default 1 s
@@ -76,7 +78,7 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	}
 	return &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
-		sandboxes: sandboxes{scratch: opts.Scratch},
+		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
 		shell:     sync.OnceValue(func() string { return findShell(opts.Path) }),
 	}
 }
@@ -108,6 +110,7 @@ type Request struct {
 	Step       string  // of the task: "", or "resume:<block>", which its command finds in E3_STEP: somebody has approved it
 	Force      bool    // run even if the answer is known, and wait for nobody
 	Looked     *Answer // what a lookup of the key has found, without a hit, since there was any attempt of the caller's; nil: none was made
+	Without    string  // an execution of the key whose output is lost: neither it nor any before it is an answer. "": none is lost
 	// Admit, if set, is asked before the command starts and released when it has ended, and
 	// told then whether it has failed: staging and recording need no turn. Its error ends the
 	// attempt without a record.
@@ -127,6 +130,8 @@ type Request struct {
 	Claimed func(executionID, worker string)
 	// Lost is told that what a worker had begun is given up, and when another attempt can begin at the earliest.
 	Lost func(executionID, message string, again time.Time)
+
+	After string // the greatest id under the key that is known: that of what a worker makes is greater
 
 	against *Hit // a success with another output than this one's is rejected as it is recorded
 }
@@ -158,6 +163,7 @@ const (
 	ReasonOOM       Reason = "oom"       // ended by the kernel because memory was used up
 	ReasonLost      Reason = "lost"      // with the worker that ran it
 	ReasonSuspended Reason = "suspended" // not an error but a failure: the command asks a person (record.Policy.Suspend)
+	ReasonInput     Reason = "input"     // an object that it reads is gone or damaged: the command did not start
 )
 
 // Do answers the request. A command that fails is a result, not an error: an error means
@@ -177,16 +183,20 @@ const (
 func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	key := NewKey(req.Task, req.Inputs)
 	if req.Force {
-		end, err := x.generation.Begin(ctx)
+		end, err := x.beginForced(ctx, req)
 		if err != nil {
 			return Result{}, err
 		}
 		defer end()
-		id, err := NewID()
+		greatest, err := x.greatest(ctx, key)
 		if err != nil {
 			return Result{}, err
 		}
-		return x.begin(ctx, key, req, id)
+		id, err := NewIDAfter(greatest)
+		if err != nil {
+			return Result{}, err
+		}
+		return x.begin(ctx, key, req, id, greatest)
 	}
 
 	before := req.Looked
@@ -195,22 +205,24 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
+		a = a.Without(req.Without)
 		before = &a
 	}
 	if before.Hit != nil {
 		return hit(before.Hit), nil
 	}
-	flight, waited, err := x.takeOff(ctx, key, req.Inputs)
+	flight, waited, err := x.takeOff(ctx, key, req.Inputs, before.greatest)
 	if err != nil {
 		return Result{}, err
 	}
-	defer flight.lock.Unlock()
+	defer func() { flight.lock.Unlock() }()
 	for {
 		// Another process may have answered between the look and the claim.
 		now, err := x.Lookup(ctx, key)
 		if err != nil {
 			return Result{}, err
 		}
+		now = now.Without(req.Without)
 		if now.Hit != nil {
 			return hit(now.Hit), nil
 		}
@@ -232,7 +244,17 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 			}
 			defer end()
 		}
-		return x.begin(ctx, key, req, flight.id)
+		if now.greatest >= flight.id { // of a clock that is ahead, since the claim was taken: it names what is made under it
+			flight.lock.Unlock()
+			next, again, err := x.takeOff(ctx, key, req.Inputs, now.greatest)
+			if err != nil {
+				flight.lock = released{}
+				return Result{}, err
+			}
+			flight, waited = next, waited || again
+			continue
+		}
+		return x.begin(ctx, key, req, flight.id, now.greatest)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -22,10 +22,15 @@ type flight struct {
 	id   string
 }
 
-// takeOff takes the claim on a key for a new execution, waiting for its holder. One that is made elsewhere is not named in the claim:
+// released is a lock that was given back already.
+type released struct{ refstore.Lock }
+
+func (released) Unlock() error { return nil }
+
+// takeOff takes the claim on a key for a new execution, whose id is greater than after, waiting for its holder. One that is made elsewhere is not named in the claim:
 // there is nothing of this process to make fail but the wait for its job. What dead holders have begun cannot become a
 // success any more when it returns.
-func (x *Executor) takeOff(ctx context.Context, key Key, inputs []objectstore.Hash) (f *flight, waited bool, err error) {
+func (x *Executor) takeOff(ctx context.Context, key Key, inputs []objectstore.Hash, after string) (f *flight, waited bool, err error) {
 	claim := key.claim()
 	_, waited, err = x.await(ctx, func() (refstore.Lock, error) {
 		if x.leased != nil {
@@ -34,7 +39,7 @@ func (x *Executor) takeOff(ctx context.Context, key Key, inputs []objectstore.Ha
 				return f.lock, nil
 			}
 		}
-		id, err := NewID() // anew for each try: the latest is the greatest
+		id, err := NewIDAfter(after) // anew for each try: the latest is the greatest
 		if err != nil {
 			return nil, err
 		}
@@ -98,6 +103,13 @@ func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash
 				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
 				Message: "Process lost its lease and is taken for no longer running (stale execution)",
 			}, nil)
+		case errors.Is(err, refstore.ErrDamaged): // nothing of it is kept
+			now := c.now()
+			put.Version, put.Fields = rec.Version, []refstore.Field{{Name: fieldDetail, Value: (&record.Detail{}).Encode()}}
+			put.Value = (&record.Status{
+				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
+				Message: "its record was damaged while it ran, and is written anew",
+			}).Encode()
 		case err != nil:
 			return err
 		default:

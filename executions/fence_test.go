@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
 	"e3/refstore"
 )
 

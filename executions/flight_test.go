@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // counted is a script that leaves a line in a file for each time it runs.

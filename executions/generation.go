@@ -81,7 +81,7 @@ func (g *Generation) change(ctx context.Context) error {
 	}
 	for {
 		old, err := g.records.Get(ctx, generationKey)
-		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 			return fmt.Errorf("change generation: %w", err)
 		}
 		_, err = g.records.Put(ctx, refstore.Record{Key: generationKey, Value: []byte(id.String() + "\n"), Version: old.Version})
@@ -99,9 +99,22 @@ func (g *Generation) change(ctx context.Context) error {
 // disturbs what they saw before changes the value before it does. Peek has this moment, at its look at the lock: a batch that
 // had begun by then and changed the value after the first look shows in the second, one that changed it before is open and shows
 // in the lock, or has ended.
+//
+// One that is damaged is changed: any proof ends.
 func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err error) {
+	value, quiet, err = g.read(ctx)
+	if !errors.Is(err, refstore.ErrDamaged) {
+		return value, quiet, err
+	}
+	if err := g.change(ctx); err != nil {
+		return "", false, err
+	}
+	return g.read(ctx)
+}
+
+func (g *Generation) read(ctx context.Context) (value string, quiet bool, err error) {
 	if _, leased := g.locks.(refstore.Leased); leased {
-		return g.Peek(ctx)
+		return g.peek(ctx)
 	}
 	lock, err := g.locks.TryLock(ctx, generationLock, refstore.Exclusive, nil)
 	var locked *refstore.LockedError
@@ -123,8 +136,16 @@ func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err er
 }
 
 // Peek is Read without any lock, for those who only look: what it returns as quiet was so
-// at some moment of the call. A holder that may be dead, of whom that is not known yet, is one.
+// at some moment of the call. A holder that may be dead, of whom that is not known yet, is one. A value that is damaged is not quiet.
 func (g *Generation) Peek(ctx context.Context) (value string, quiet bool, err error) {
+	value, quiet, err = g.peek(ctx)
+	if errors.Is(err, refstore.ErrDamaged) {
+		return "", false, nil
+	}
+	return value, quiet, err
+}
+
+func (g *Generation) peek(ctx context.Context) (value string, quiet bool, err error) {
 	get := func() (string, error) {
 		rec, err := g.records.Get(ctx, generationKey)
 		if errors.Is(err, refstore.ErrNotFound) {

@@ -10,6 +10,7 @@ package executions
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"time"
@@ -80,6 +81,30 @@ func NewID() (string, error) {
 		return "", fmt.Errorf("make execution id: %w", err)
 	}
 	return id.String(), nil
+}
+
+// NewIDAfter returns a fresh UUIDv7 that is greater than another id, "" for none: where that was drawn by a clock which is ahead, the
+// other's time and counter plus one, with random bits of its own. So a new execution is the latest of its key whatever the clocks
+// say; when it began is in its record.
+func NewIDAfter(after string) (string, error) {
+	id, err := NewID()
+	if err != nil || id > after {
+		return id, err
+	}
+	next, err := uuid.Parse(after)
+	if err != nil {
+		return "", fmt.Errorf("make an execution id after %q: %w", after, err)
+	}
+	random := uuid.MustParse(id) // its last eight bytes are random
+	copy(next[8:], random[8:])
+	// The 48 bits of the time and the 12 after the version are one number.
+	n := binary.BigEndian.Uint64(next[:8])
+	n = n>>16<<12 | n&0xfff
+	if n++; n>>60 != 0 {
+		return "", fmt.Errorf("make an execution id after %s: there is none; prune that execution", after)
+	}
+	binary.BigEndian.PutUint64(next[:8], n>>12<<16|7<<12|n&0xfff)
+	return next.String(), nil
 }
 
 // ParseID checks that s is a UUIDv7 in its canonical lower-case form and returns the

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -122,6 +122,9 @@ func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) 
 	rec, err := c.records.Get(ctx, recordKey(k, id), append([]string{fieldJob}, sideFields...)...)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return onRecord{}, nil
+	}
+	if errors.Is(err, refstore.ErrDamaged) {
+		return onRecord{there: true, malformed: true, version: rec.Version}, nil
 	}
 	if err != nil {
 		return onRecord{}, err

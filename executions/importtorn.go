@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // torn tells whether what is here is the incoming execution itself, come by the same way, with a log that a loss of power has cut

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -31,7 +31,7 @@ func (s *Store) WithJobs(working Working) *Store {
 // that is not there.
 func (s *Store) Job(ctx context.Context, k Key, id string) (job string, running bool, err error) {
 	rec, err := s.records.Get(ctx, recordKey(k, id), fieldJob)
-	if errors.Is(err, refstore.ErrNotFound) {
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return "", false, nil
 	}
 	if err != nil {
@@ -89,14 +89,16 @@ func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (e
 	return ended, nil
 }
 
-// begin makes a new execution of a key: here, or elsewhere. One that is compared with another is made here, by whom compares.
-func (x *Executor) begin(ctx context.Context, key Key, req *Request, id string) (Result, error) {
+// begin makes a new execution of a key: here, or elsewhere, where it gets an id of its own that is greater than the greatest. One that is compared with another is made here, by whom compares.
+func (x *Executor) begin(ctx context.Context, key Key, req *Request, id, greatest string) (Result, error) {
 	if x.opts.Remote == nil || req.against != nil {
 		return x.execute(ctx, key, req, id)
 	}
 	bound, stop := x.bound(ctx)
 	defer stop()
-	res, err := x.opts.Remote.Execute(bound, key, req)
+	asked := *req
+	asked.After = greatest
+	res, err := x.opts.Remote.Execute(bound, key, &asked)
 	if err != nil {
 		return res, err
 	}
@@ -134,8 +136,25 @@ func (x *Executor) beginForced(ctx context.Context, req *Request) (end func(), e
 	if !req.Force {
 		return func() {}, nil
 	}
-	return x.generation.Begin(ctx)
+	d, ok := x.objects.(distruster)
+	if !ok {
+		return x.generation.Begin(ctx)
+	}
+	trust := d.Distrust()
+	settle, err := x.generation.Begin(ctx)
+	if err != nil {
+		trust()
+		return nil, err
+	}
+	return func() {
+		trust()
+		settle()
+	}, nil
 }
+
+// distruster is an object store that remembers what it has seen elsewhere, and believes what that says. What is made anew may have
+// been lost there, or damaged.
+type distruster interface{ Distrust() (end func()) }
 
 // Settle makes an execution an error, with this reason and message, unless it has ended, and returns how it stands then. From then on
 // whatever somebody may still record of it conflicts.

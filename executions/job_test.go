@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
@@ -123,7 +123,7 @@ func TestRemote(t *testing.T) {
 	}{
 		{"success", false, executions.Result{ExecutionID: "a", State: record.Success}, []string{"list EXECUTION", "claim", "list EXECUTION", "elsewhere", "release"}},
 		{"failure", false, executions.Result{ExecutionID: "a", State: record.Failed, ExitCode: 3}, []string{"list EXECUTION", "claim", "list EXECUTION", "elsewhere", "release"}},
-		{"forced", true, executions.Result{ExecutionID: "a", State: record.Success}, []string{"get INDEX", "put INDEX", "elsewhere", "confirm"}},
+		{"forced", true, executions.Result{ExecutionID: "a", State: record.Success}, []string{"get INDEX", "put INDEX", "list keys of EXECUTION", "elsewhere", "confirm"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSite(t)
@@ -132,7 +132,7 @@ func TestRemote(t *testing.T) {
 			var m *machine
 			synced := 0
 			m = s.machine(t, "one", nobody(t), by(func(_ context.Context, key executions.Key, got *executions.Request) (executions.Result, error) {
-				if key != keyOf(req) || got != req {
+				if key != keyOf(req) || got.Task != req.Task || got.Name != req.Name || got.RunID != req.RunID || got.Force != req.Force || got.After != "" {
 					t.Errorf("asked for %v, %+v", key, got)
 				}
 				for _, h := range s.leases.claims {
@@ -605,21 +605,21 @@ func TestReasonsOfJobs(t *testing.T) {
 		err    error
 		policy *record.Policy
 		want   executions.Result // State, Reason, ExitCode and part of Message
-		fault  error             // of a command that has no job
+		local  executions.Reason // of a command that has no job, where it is another
 	}{
 		{"memory used up", runner.Result{OOM: true, Signal: 9, ExitCode: -1, PeakRSS: 3 << 30}, nil, nil,
-			executions.Result{State: record.Error, Reason: executions.ReasonOOM, Message: "memory was used up (the largest process had 3.0 GiB)"}, nil},
+			executions.Result{State: record.Error, Reason: executions.ReasonOOM, Message: "memory was used up (the largest process had 3.0 GiB)"}, ""},
 		{"memory of a child used up", runner.Result{OOM: true, ExitCode: 137}, nil, nil,
-			executions.Result{State: record.Error, Reason: executions.ReasonOOM, Message: "memory was used up"}, nil},
+			executions.Result{State: record.Error, Reason: executions.ReasonOOM, Message: "memory was used up"}, ""},
 		{"timed out, while memory was used up", runner.Result{OOM: true, TimedOut: true, Signal: 9}, nil, &record.Policy{Timeout: time.Second},
-			executions.Result{State: record.Error, Reason: executions.ReasonTimeout, Message: "timed out"}, nil},
-		{"suspended", runner.Result{ExitCode: 75}, nil, &record.Policy{Suspend: 75}, executions.Result{State: record.Failed, Reason: executions.ReasonSuspended, ExitCode: 75}, nil},
-		{"another code", runner.Result{ExitCode: 76}, nil, &record.Policy{Suspend: 75}, executions.Result{State: record.Failed, ExitCode: 76}, nil},
-		{"no code to suspend with", runner.Result{ExitCode: 76}, nil, &record.Policy{}, executions.Result{State: record.Failed, ExitCode: 76}, nil},
+			executions.Result{State: record.Error, Reason: executions.ReasonTimeout, Message: "timed out"}, ""},
+		{"suspended", runner.Result{ExitCode: 75}, nil, &record.Policy{Suspend: 75}, executions.Result{State: record.Failed, Reason: executions.ReasonSuspended, ExitCode: 75}, ""},
+		{"another code", runner.Result{ExitCode: 76}, nil, &record.Policy{Suspend: 75}, executions.Result{State: record.Failed, ExitCode: 76}, ""},
+		{"no code to suspend with", runner.Result{ExitCode: 76}, nil, &record.Policy{}, executions.Result{State: record.Failed, ExitCode: 76}, ""},
 		{"nobody extended it", runner.Result{Cancelled: true}, runner.ErrExpired, nil,
-			executions.Result{State: record.Error, Reason: executions.ReasonLost, Message: "without word from their owner"}, nil},
+			executions.Result{State: record.Error, Reason: executions.ReasonLost, Message: "without word from their owner"}, ""},
 		{"the supervisor was killed", runner.Result{}, runner.ErrSupervisorLost, nil,
-			executions.Result{State: record.Error, Reason: executions.ReasonLost, Message: "supervisor"}, runner.ErrSupervisorLost},
+			executions.Result{State: record.Error, Reason: executions.ReasonLost, Message: "supervisor"}, executions.ReasonSignal},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSite(t)
@@ -635,11 +635,11 @@ func TestReasonsOfJobs(t *testing.T) {
 			if e, err := m.Get(t.Context(), keyOf(req), id); err != nil || e.Detail == nil || e.Detail.Reason != string(test.want.Reason) {
 				t.Errorf("on record is %+v, %v", e, err)
 			}
-			if test.fault == nil {
+			if test.local == "" {
 				return
 			}
 			req.Job = ""
-			if got, err := m.Make(t.Context(), req, newID(t)); !errors.Is(err, test.fault) {
+			if got, err := m.Make(t.Context(), req, newID(t)); err != nil || got.State != test.want.State || got.Reason != test.local {
 				t.Errorf("without a job: %+v, %v", got, err)
 			}
 		})

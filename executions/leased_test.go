@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
 	"e3/refstore"
 	"e3/refstore/lease"
 )
@@ -60,7 +61,7 @@ func (s *site) lessor(t *testing.T, c commands) *lessor {
 	l := &lessor{beats: &beats{Store: s.records}, gate: &gate{stopped: make(chan struct{}), resume: make(chan struct{})}}
 	leases := lease.New(l.beats, lease.Options{
 		TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
-		Alive: func(runner.Process) (alive, known bool) { return false, false },
+		Alive: func(process.ID) (alive, known bool) { return false, false },
 	})
 	t.Cleanup(func() { leases.Close() }) // one that was cut off says so
 	l.Executor = executions.NewExecutor(executions.NewStore(gatedRecords{s.records, l.gate}, s.objects), s.objects, leases, c, executions.Options{
@@ -181,7 +182,7 @@ func TestGenerationOverLeases(t *testing.T) {
 		join := func(b *beats) *lease.Leases {
 			l := lease.New(b, lease.Options{
 				TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
-				Alive: func(runner.Process) (alive, known bool) { return false, false },
+				Alive: func(process.ID) (alive, known bool) { return false, false },
 			})
 			t.Cleanup(func() { l.Close() })
 			return l

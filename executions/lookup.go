@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -33,33 +34,39 @@ type Answer struct {
 	Running []string
 	Latest  *record.Status // the latest execution, whatever its state
 
-	lost bool // a success is, or may be, among those that were passed over
+	greatest string // the id of the latest execution on record, readable or not
+	lost     bool   // a success is, or may be, among those that were passed over
 }
 
 // Lookup descends from the latest execution of the key to the first success that is not
-// rejected and whose output object exists. A later failure never hides an earlier success. Records that cannot
-// be decoded and objects that are gone are reasons for a miss, not errors; a
+// rejected and whose output exists: of a directory everything that is below it. A later failure never hides an earlier
+// success. Records that cannot be decoded and objects that are gone are reasons for a miss, not errors; a
 // store that cannot be read is an error.
 //
-// On an object store that presumes (Presumes) the object is taken to be there, with the size on record.
-func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
-	var a Answer
-	q := refstore.Query{Partition: partition(k), Descending: true, Fields: []string{fieldRejected}}
-	if s.presumes {
-		q.Fields = append(q.Fields, fieldDetail)
-	}
+// On an object store that presumes (Presumes) the output is taken to be there, with the size on record.
+func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
+	defer func() {
+		if log := slog.Default(); log.Enabled(ctx, slog.LevelDebug) {
+			log.DebugContext(ctx, "lookup", "topic", "lookups", "key", k, "hit", a.Hit != nil, "passed", a.Passed, "error", err)
+		}
+	}()
+	q := refstore.Query{Partition: partition(k), Descending: true, Fields: []string{fieldRejected, fieldDetail}}
 	for rec, err := range s.records.List(ctx, q) {
-		if err != nil {
+		bad := err
+		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 			return a, fmt.Errorf("look up %s: %w", k, err)
 		}
 		id := rec.Key.Sort
 		if _, err := ParseID(id); err != nil {
 			continue
 		}
+		if a.greatest == "" {
+			a.greatest = id
+		}
 		pass := func(format string, args ...any) {
 			a.Passed = append(a.Passed, Passed{ExecutionID: id, Reason: fmt.Sprintf(format, args...)})
 		}
-		e, err := decode(k, rec)
+		e, err := opened(k, rec, bad)
 		if err != nil {
 			pass("%v", err)
 			a.lost = true
@@ -91,9 +98,9 @@ func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 			a.lost = true
 			continue
 		}
-		size, err := s.outputSize(ctx, e, h)
-		if errors.Is(err, objectstore.ErrNotFound) {
-			pass("its output object %s is gone", h)
+		size, err := s.whole(ctx, e, h)
+		if gone := (*lostError)(nil); errors.As(err, &gone) {
+			pass("%v", gone)
 			a.lost = true
 			continue
 		}
@@ -104,6 +111,30 @@ func (s *Store) Lookup(ctx context.Context, k Key) (Answer, error) {
 		return a, nil
 	}
 	return a, nil
+}
+
+// greatest returns the greatest id on record under a key, "" for none.
+func (s *Store) greatest(ctx context.Context, k Key) (string, error) {
+	for rec, err := range s.records.List(ctx, refstore.Query{Partition: partition(k), Descending: true, KeysOnly: true}) {
+		if err != nil {
+			return "", fmt.Errorf("look up %s: %w", k, err)
+		}
+		if _, err := ParseID(rec.Key.Sort); err == nil {
+			return rec.Key.Sort, nil
+		}
+	}
+	return "", nil
+}
+
+// Without is the answer without the execution of this id, and without all before it: its output turned out to be lost, which a lookup
+// may not see.
+func (a Answer) Without(id string) Answer {
+	if id == "" || a.Hit == nil || a.Hit.ExecutionID > id {
+		return a
+	}
+	a.Passed = append(a.Passed, Passed{ExecutionID: a.Hit.ExecutionID, Reason: "its output is damaged or gone"})
+	a.Hit, a.lost = nil, true
+	return a
 }
 
 // outputSize returns the size of an execution's output, or objectstore.ErrNotFound.

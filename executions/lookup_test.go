@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 	"e3/refstore"

@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
@@ -344,7 +345,7 @@ func writes(text string) commands {
 // announced is a command that is seen to run, and prints something, before it does what c does.
 func announced(c commands) commands {
 	return func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
-		spec.OnStart(runner.Process{PID: 4711, StartTime: 1, BootID: "boot"})
+		spec.OnStart(process.ID{PID: 4711, StartTime: 1, BootID: "boot"})
 		_, err := spec.Stdout.WriteString("said\n")
 		res, runErr := c(ctx, spec)
 		return res, errors.Join(err, runErr)

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -67,13 +67,16 @@ func (s *Store) Mend(ctx context.Context, objects StoredObjects, generation *Gen
 // for has gone with the power.
 func (s *Store) mendTombstones(ctx context.Context) error {
 	for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {
-		if err != nil {
+		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 			return err
 		}
-		if _, err := record.DecodeTombstones(rec.Value); err == nil {
+		if err == nil {
+			_, err = record.DecodeTombstones(rec.Value)
+		}
+		if err == nil {
 			continue
 		}
-		err := s.records.Delete(ctx, rec.Key, rec.Version)
+		err = s.records.Delete(ctx, rec.Key, rec.Version)
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
 			return err
 		}
@@ -97,15 +100,15 @@ func removeTorn(ctx context.Context, objects StoredObjects, h objectstore.Hash) 
 func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since time.Time) error {
 	since = since.Add(-idSkew)
 	q := refstore.Query{Partition: partition(k), Fields: append([]string{fieldOutput}, sideFields...)}
-	for rec, err := range s.records.List(ctx, q) {
-		if err != nil {
-			return err
+	for rec, bad := range s.records.List(ctx, q) {
+		if bad != nil && !errors.Is(bad, refstore.ErrDamaged) {
+			return bad
 		}
 		made, err := ParseID(rec.Key.Sort)
 		if err != nil {
 			continue
 		}
-		e, err := decode(k, rec)
+		e, err := opened(k, rec, bad)
 		torn := err != nil
 		if made.Before(since) && (torn || e.Metadata == nil || e.Metadata.ImportedAt.Before(since)) {
 			continue // synced; a record of an import that is torn is a miss until it is imported again

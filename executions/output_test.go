@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 

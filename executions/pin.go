@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -27,21 +27,24 @@ type Pin struct {
 func (s *Store) Pins(ctx context.Context) iter.Seq2[Pin, error] {
 	return func(yield func(Pin, error) bool) {
 		for rec, err := range s.records.List(ctx, refstore.Query{Partition: pins}) {
-			if err != nil {
+			if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 				yield(Pin{}, err)
 				return
 			}
-			p, err := decodePin(rec)
-			if !yield(p, err) {
+			if !yield(decodePin(rec, err)) {
 				return
 			}
 		}
 	}
 }
 
-func decodePin(rec refstore.Record) (Pin, error) {
+// decodePin decodes a pin, or passes on that it is damaged.
+func decodePin(rec refstore.Record, err error) (Pin, error) {
 	p := Pin{ExecutionID: rec.Key.Sort}
-	value, err := record.DecodePin(rec.Value)
+	var value *record.Pin
+	if err == nil {
+		value, err = record.DecodePin(rec.Value)
+	}
 	if err == nil {
 		p.Pin = *value
 		p.Key.Task, err = objectstore.ParseHash(value.Task)
@@ -74,10 +77,10 @@ func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed 
 		rec, err := c.records.Get(ctx, pinKey(id))
 		switch {
 		case err == nil:
-			if old, err := decodePin(rec); err == nil && old.Key == k && (note == "" || note == old.Note) {
+			if old, err := decodePin(rec, nil); err == nil && old.Key == k && (note == "" || note == old.Note) {
 				return false, nil
 			}
-		case !errors.Is(err, refstore.ErrNotFound):
+		case !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged):
 			return false, err
 		}
 		_, err = put(ctx, refstore.Record{Key: pinKey(id), Value: pin.Encode(), Version: rec.Version})
@@ -91,7 +94,7 @@ func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed 
 func (c *Curator) Unpin(ctx context.Context, id string) (changed bool, err error) {
 	for {
 		rec, err := c.records.Get(ctx, pinKey(id))
-		if err == nil {
+		if err == nil || errors.Is(err, refstore.ErrDamaged) {
 			err = c.records.Delete(ctx, rec.Key, rec.Version)
 		}
 		switch {

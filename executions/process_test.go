@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
 // helpers are what the test binary does as another process.
 var helpers = map[string]func(dir string) error{
-	"ask":  ask,
-	"work": work,
+	"ask":   ask,
+	"hurry": hurry,
+	"work":  work,
 }
 
 // taskFile is where a test leaves the task object for its helpers, in the repository's folder.

@@ -122,7 +122,7 @@ func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) erro
 	if !pinned {
 		_, err = c.records.Get(ctx, pinKey(v.ExecutionID))
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, refstore.ErrDamaged):
 			return errSpared
 		case !errors.Is(err, refstore.ErrNotFound):
 			return err

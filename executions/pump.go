@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"sync"
 	"time"
 
+	"e3/internal/format/record"
 	"e3/refstore"
 )
+
+var errUnknownSum = errors.New("not all of the log was sent by this process")
 
 // maxAppend bounds one append to a log, in bytes.
 const maxAppend = 4 << 20
@@ -34,6 +38,8 @@ type pumpedLog struct {
 	unsure  int   // so long was an append that failed and may have taken effect, in bytes; 0 if none did
 	shared  bool  // appends of the same file that another process has sent may still arrive
 	full    bool  // the store takes no more
+	sum     uint32
+	unknown bool // the sum: another process has sent some of it
 }
 
 // cutOff is the end of a log of which the store takes no more.
@@ -52,7 +58,7 @@ func (a *attempt) startPump(ctx context.Context) error {
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 			return fmt.Errorf("%s of execution %s: %w", log.stream, a.id, err)
 		}
-		p.logs[i].sent = info.Size
+		p.logs[i].sent, p.logs[i].unknown = info.Size, true
 	}
 	bound, stop := a.x.bound(context.Background())
 	bound, cancel := context.WithCancel(bound)
@@ -138,8 +144,9 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 	case err == nil:
 		l.sent += int64(len(data))
 		l.unsure = 0
+		l.sum = crc32.Update(l.sum, castagnoli, data)
 	case errors.Is(err, refstore.ErrFull): // which is no reason to lose the result
-		l.full = true
+		l.full, l.unknown = true, true
 		_ = l.streams.Append(ctx, l.key, l.sent, []byte(cutOff)) // if there is room for that
 		return nil
 	case !errors.Is(err, refstore.ErrConflict):
@@ -152,7 +159,7 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 		if info.Size <= l.sent {
 			return err
 		}
-		l.sent, l.unsure = info.Size, 0
+		l.sent, l.unsure, l.unknown = info.Size, 0, true
 		return nil
 	case l.unsure > 0:
 		info, sizeErr := l.streams.Size(ctx, l.key)
@@ -162,8 +169,21 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 		if info.Size != l.sent+int64(l.unsure) {
 			return fmt.Errorf("somebody else writes to it: %w", err)
 		}
+		l.sum = crc32.Update(l.sum, castagnoli, data[:min(len(data), l.unsure)])
 		l.sent, l.unsure = info.Size, 0
 		return nil
 	}
 	return err
+}
+
+// sum is that of a stream that is complete.
+func (p *logPump) sum(stream Stream) (record.LogSum, error) {
+	l := &p.logs[0]
+	if stream == Stderr {
+		l = &p.logs[1]
+	}
+	if l.unknown {
+		return record.LogSum{}, errUnknownSum
+	}
+	return record.LogSum{Size: l.sent, Sum: l.sum}, nil
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -73,12 +73,9 @@ func (c *Curator) Discard(ctx context.Context, k Key, id, by string) (bool, erro
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("execution %s: %w", id, err)
-	}
-	_, bad := decode(k, rec)
-	if bad == nil {
-		return false, nil
+	_, bad := opened(k, rec, err)
+	if unreadable := (*RecordError)(nil); bad == nil || !errors.As(bad, &unreadable) {
+		return false, bad
 	}
 	v := Victim{Inputs: k.Inputs, ExecutionID: id, version: rec.Version}
 	if status, err := record.DecodeStatus(rec.Value); err == nil && status.State == record.Success {

@@ -9,8 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
@@ -44,7 +45,7 @@ func TestRequests(t *testing.T) {
 			"put EXECUTION success", "list keys of EXECUTION", "release", "release",
 		}},
 		{"forced", []commands{writes("x")}, true, []string{
-			"get INDEX", "put INDEX", "store output", "put EXECUTION success", "confirm",
+			"get INDEX", "put INDEX", "list keys of EXECUTION", "store output", "put EXECUTION success", "confirm",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestRequests(t *testing.T) {
 // quiet is announced for a command that prints nothing.
 func quiet(c commands) commands {
 	return func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
-		spec.OnStart(runner.Process{PID: 4711})
+		spec.OnStart(process.ID{PID: 4711})
 		return c(ctx, spec)
 	}
 }

@@ -9,10 +9,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"e3/internal/atomicfile"
+	"e3/internal/host/atomicfile"
+	"e3/internal/host/modes"
+	"e3/internal/host/runner"
+	"e3/internal/host/stamp"
 )
 
 // FileMode is fs.FileMode.
@@ -20,17 +25,23 @@ type FileMode = fs.FileMode
 
 // A sandbox is where one command runs: an empty directory of its own, a private
 // HOME and TMPDIR beside it, and the two files that take its output. Sandboxes are
-// reused, which saves a command of a millisecond a tenth of its cost; what the last command
-// touched is made anew.
+// reused, which saves a command of a millisecond a tenth of its cost or more; what the last command
+// touched is made anew. None is used again in which a process may have something open.
 type sandbox struct {
 	root, work, home, tmp string
 	homeTime, tmpTime     time.Time // as they were made: any change shows
-	dirMode               FileMode  // of folders that are made for a command, with the umask
+	strips                bool      // this process's umask takes bits that what is staged has
 	group                 FileMode  // ModeSetgid if what is made in the repository is of its group: so are the logs then
 	stdout, stderr        *os.File  // opened for appending
 	logsUsed              bool      // something was printed
 	logsTaken             bool      // the files were moved to the execution's record
 	consumed              bool      // it is marked: outputs are taken out of it
+	numbers               [2]uint64 // of the log files in the file system
+	begun                 *os.File  // see note
+	noted                 bool      // it holds a note
+	inhabited             bool      // something that descends from the command may be alive
+	text                  []byte    // of the latest note, for its memory
+	modes                 modes.Modes
 
 	// Below work: the folders that are there, empty, from the last command, and what has
 	// been made for the present one. Paths are as declared.
@@ -39,72 +50,137 @@ type sandbox struct {
 	files []string
 }
 
+// maxUsed bounds how many sandboxes wait for a look at who is in them: each has three files open.
+const maxUsed = 64
+
 // sandboxes is a pool. All of them lie in a directory that belongs to this process and
 // is swept after its death.
+//
+// A sandbox in which a process works, or has a folder open, is never used again: what that process writes would be in the way of another
+// command, or in its outputs. Of what descends from a command the runner says whether it is gone. Anything else, such as somebody's
+// shell, is looked for among all processes of the machine, for many sandboxes at a time: a look may cost as much as some sandboxes, so
+// that no more time is spent on looking than on making them.
 type sandboxes struct {
-	scratch func() (string, error)
-	mu      sync.Mutex
-	free    []*sandbox
-	made    int
+	scratch         func() (string, error)
+	modes           modes.Modes
+	mu              sync.Mutex
+	free            []*sandbox // clean, and known to be empty of processes
+	used            []*sandbox // clean
+	made            int
+	making, looking time.Duration // spent so far
+
+	unfinished atomic.Bool // a sandbox with a note was dropped
 }
 
 func (p *sandboxes) acquire() (*sandbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.free) == 0 && len(p.used) > 0 && (p.looking <= p.making || len(p.used) >= maxUsed) {
+		p.look()
+	}
 	if n := len(p.free); n > 0 {
 		box := p.free[n-1]
 		p.free = p.free[:n-1]
 		return box, nil
 	}
-	dir, err := p.scratch()
+	began := time.Now()
+	box, err := p.make()
+	p.making += time.Since(began)
 	if err != nil {
-		return nil, fmt.Errorf("make sandbox: %w", err)
-	}
-	p.made++
-	root := filepath.Join(dir, "w"+strconv.Itoa(p.made))
-	box := &sandbox{root: root, work: filepath.Join(root, "work"), home: filepath.Join(root, "home"), tmp: filepath.Join(root, "tmp")}
-	if err := box.make(); err != nil {
-		return nil, fmt.Errorf("make sandbox: %w", err)
-	}
-	if err := box.renew(true); err != nil {
 		return nil, fmt.Errorf("make sandbox: %w", err)
 	}
 	return box, nil
 }
 
-// release cleans the sandbox and keeps it for the next command. One that cannot be
-// cleaned is dropped: its remains lie in this process's scratch and go with it.
+// look sets those of the used sandboxes free that no process is in, and leaves the others alone.
+func (p *sandboxes) look() {
+	began := time.Now()
+	defer func() { p.looking += time.Since(began) }()
+	occupied, known := runner.Occupied(filepath.Dir(p.used[0].root))
+	for _, box := range p.used {
+		if known && !occupied[filepath.Base(box.root)] {
+			p.free = append(p.free, box)
+		} else {
+			box.drop()
+		}
+	}
+	p.used = p.used[:0]
+}
+
+func (p *sandboxes) make() (*sandbox, error) {
+	dir, err := p.scratch()
+	if err != nil {
+		return nil, err
+	}
+	p.made++
+	root := filepath.Join(dir, "w"+strconv.Itoa(p.made))
+	box := &sandbox{root: root, work: filepath.Join(root, "work"), home: filepath.Join(root, "home"), tmp: filepath.Join(root, "tmp"), modes: p.modes}
+	err = box.make()
+	if err == nil {
+		err = box.renew(true)
+	}
+	if err != nil {
+		box.drop()
+		return nil, err
+	}
+	return box, nil
+}
+
+// release cleans the sandbox and keeps it for other commands. One that cannot be cleaned, or may have
+// processes in it, is dropped: what is in it lies in this process's scratch and goes with that.
 func (p *sandboxes) release(box *sandbox) {
-	if err := box.renew(false); err != nil {
-		box.closeLogs()
+	if box.noted {
+		p.unfinished.Store(true)
+	}
+	if box.noted || box.inhabited || box.renew(false) != nil {
+		box.drop()
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, box)
+	p.used = append(p.used, box)
 }
+
+// The modes of what a command finds, whatever the umask: they are no part of the key.
+const (
+	stagedDir        FileMode = 0o755
+	stagedFile       FileMode = 0o644
+	stagedExecutable FileMode = 0o755
+)
 
 // make makes the sandbox's own folder and finds out what the umask does. Nobody but this user gets in: what leads to the repository is moved
 // out of it.
 func (b *sandbox) make() error {
-	if err := os.Mkdir(b.root, 0o755); err != nil {
+	if err := os.Mkdir(b.root, stagedDir); err != nil {
+		return err
+	}
+	var err error
+	if b.begun, err = os.OpenFile(filepath.Join(b.root, noteFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
 		return err
 	}
 	info, err := os.Lstat(b.root)
 	if err != nil {
 		return err
 	}
-	b.dirMode, b.group = info.Mode().Perm(), info.Mode()&fs.ModeSetgid
+	b.strips, b.group = info.Mode().Perm() != stagedDir, info.Mode()&fs.ModeSetgid
 	return os.Chmod(b.root, 0o700|b.group)
 }
 
 // folder makes a folder that a command finds, the same in every repository.
 func (b *sandbox) folder(path string) error {
 	err := os.Mkdir(path, 0o700)
-	if err == nil && b.group != 0 {
+	if err == nil && (b.group != 0 || b.strips) {
 		err = os.Chmod(path, 0o700)
 	}
 	return err
+}
+
+// fix gives what was staged at path the mode that it was made with, where the umask has taken bits of it.
+func (b *sandbox) fix(path string, mode FileMode) error {
+	if !b.strips {
+		return nil
+	}
+	return os.Chmod(path, mode)
 }
 
 // renew makes whatever is missing or was touched since it was made.
@@ -130,8 +206,8 @@ func (b *sandbox) renew(fresh bool) error {
 		made *time.Time
 	}{{b.home, &b.homeTime}, {b.tmp, &b.tmpTime}} {
 		if !fresh {
-			// Its stamp shows what was there and went, unless that was within one tick.
-			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) && hasEntries(d.path, 0) {
+			// Its stamp shows what was there and went, unless that was within one tick; on file systems with coarser stamps it shows nothing.
+			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) && stamp.Step(d.made.UnixNano()) == 0 && hasEntries(d.path, 0) {
 				continue
 			}
 			if err := atomicfile.RemoveAll(d.path); err != nil {
@@ -151,16 +227,27 @@ func (b *sandbox) renew(fresh bool) error {
 		return nil
 	}
 	b.closeLogs()
-	for name, f := range map[string]**os.File{"stdout": &b.stdout, "stderr": &b.stderr} {
+	for i, log := range []struct {
+		name string
+		file **os.File
+	}{{"stdout", &b.stdout}, {"stderr", &b.stderr}} {
 		// The old file is unlinked, not truncated: a child that escaped may hold it.
-		path := filepath.Join(b.root, name)
+		path := filepath.Join(b.root, log.name)
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		var err error
-		if *f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND, 0o666); err != nil {
+		if *log.file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND, b.modes.File()); err != nil {
 			return err
 		}
+		if err := b.modes.Fix(*log.file, b.modes.File()); err != nil {
+			return err
+		}
+		info, err := (*log.file).Stat()
+		if err != nil {
+			return err
+		}
+		b.numbers[i] = fileNumber(info)
 	}
 	b.logsUsed, b.logsTaken = false, false
 	return nil
@@ -193,13 +280,34 @@ func (b *sandbox) mkdir(rel string) error {
 		delete(b.spare, rel)
 		return nil
 	}
-	err := os.Mkdir(filepath.Join(b.work, rel), 0o755)
+	path := filepath.Join(b.work, rel)
+	err := os.Mkdir(path, stagedDir)
 	if errors.Is(err, fs.ErrExist) { // a directory input has brought it
-		if info, e := os.Lstat(filepath.Join(b.work, rel)); e == nil && info.IsDir() {
+		if info, e := os.Lstat(path); e == nil && info.IsDir() {
 			return nil
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return b.fix(path, stagedDir)
+}
+
+// file makes room for a file that is staged: the folder that it lies in, and no folder of an earlier command at its place.
+func (b *sandbox) file(rel string) error {
+	if err := b.mkdir(filepath.Dir(rel)); err != nil {
+		return err
+	}
+	b.files = append(b.files, rel)
+	if !b.spare[rel] {
+		return nil
+	}
+	for other := range b.spare {
+		if other == rel || strings.HasPrefix(other, rel+string(filepath.Separator)) {
+			delete(b.spare, other)
+		}
+	}
+	return atomicfile.RemoveAll(filepath.Join(b.work, rel))
 }
 
 // ready removes the folders of earlier commands that this one did not ask for.
@@ -220,12 +328,12 @@ func (b *sandbox) ready() error {
 // of its own, or changed a folder. No path is used before every folder on it is known to be
 // one: the command may have put a link in its place.
 func (b *sandbox) tidy() bool {
-	if !isDir(b.work, b.dirMode&0o700) {
+	if !isDir(b.work, 0o700) {
 		return false
 	}
 	children := map[string]int{".": 0}
 	for _, rel := range b.dirs {
-		if !isDir(filepath.Join(b.work, rel), b.dirMode) {
+		if !isDir(filepath.Join(b.work, rel), stagedDir) {
 			return false
 		}
 		children[rel] += 0
@@ -265,6 +373,15 @@ func hasEntries(dir string, n int) bool {
 	defer f.Close()
 	names, err := f.Readdirnames(n + 1)
 	return len(names) == n && (err == nil || err == io.EOF)
+}
+
+// drop leaves the sandbox as it is.
+func (b *sandbox) drop() {
+	b.closeLogs()
+	if b.begun != nil {
+		b.begun.Close()
+		b.begun = nil
+	}
 }
 
 func (b *sandbox) closeLogs() {

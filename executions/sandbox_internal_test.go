@@ -48,3 +48,30 @@ func TestSandboxWithoutScratch(t *testing.T) {
 		t.Errorf("got %+v", box)
 	}
 }
+
+// Where a command had a folder, the next one may have a file.
+func TestSandboxFileInPlaceOfFolder(t *testing.T) {
+	dir := t.TempDir()
+	pool := sandboxes{scratch: func() (string, error) { return dir, nil }}
+	box, err := pool.acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.drop()
+	if err := box.mkdir(filepath.Join("in", "deep")); err != nil {
+		t.Fatal(err)
+	}
+	pool.release(box)
+	if len(pool.used) != 1 {
+		t.Fatal("the sandbox is not kept")
+	}
+	if err := box.file("in"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(box.work, "in"), nil, 0o644); err != nil {
+		t.Error(err)
+	}
+	if err := box.ready(); err != nil || len(box.spare) != 0 {
+		t.Errorf("left are %v, %v", box.spare, err)
+	}
+}

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"e3/internal/record"
-	"e3/internal/value"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/objectstore"
 )
 
@@ -25,12 +25,14 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 	}
 	env := a.baseEnv()
 	for i, in := range spec.Inputs {
-		text, err := a.stageInput(ctx, in, a.req.Inputs[i])
+		text, set, err := a.stageInput(ctx, in, a.req.Inputs[i])
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", in.Name, err)
 		}
 		a.texts = append(a.texts, text)
-		env = append(env, in.Name+"="+text)
+		if set {
+			env = append(env, in.Name+"="+text)
+		}
 	}
 	for _, out := range spec.Output.Entries {
 		dir, err := local(out.Path) // a directory that is to be filled is there already
@@ -82,12 +84,11 @@ func (a *attempt) baseEnv() []string {
 		"LANG=C.UTF-8",
 		"TZ=UTC",
 	)
-	if p := a.req.Policy; p != nil {
-		for _, names := range [][]string{p.PassEnv, p.Secrets} {
-			for _, name := range names {
-				if v, ok := a.x.opts.Getenv(name); ok {
-					env = append(env, name+"="+v)
-				}
+	passed := a.passed()
+	for _, names := range [][]string{passed.Env, passed.Secrets} {
+		for _, name := range names {
+			if v, ok := a.x.opts.Getenv(name); ok {
+				env = append(env, name+"="+v)
 			}
 		}
 	}
@@ -97,14 +98,21 @@ func (a *attempt) baseEnv() []string {
 	return env
 }
 
+// passed are the variables that the command is given of this process's environment: what the key says, or, of a package from before the
+// key did, its policy.
+func (a *attempt) passed() record.Passed {
+	if p := a.req.Policy; p != nil && a.spec.Passed.None() {
+		return record.Passed{Env: p.PassEnv, Secrets: p.Secrets}
+	}
+	return a.spec.Passed
+}
+
 // secrets are the values to mask in the logs.
 func (a *attempt) secrets() []string {
 	var values []string
-	if a.req.Policy != nil {
-		for _, name := range a.req.Policy.Secrets {
-			if v, ok := a.x.opts.Getenv(name); ok && v != "" {
-				values = append(values, v)
-			}
+	for _, name := range a.passed().Secrets {
+		if v, ok := a.x.opts.Getenv(name); ok && v != "" {
+			values = append(values, v)
 		}
 	}
 	return values
@@ -128,11 +136,8 @@ func (e *unsetError) Error() string {
 // unset returns an *unsetError if the task declares a secret that this process does not have; one that is empty is set. A secret is no part
 // of the key: what a command makes without it would answer those who have it.
 func (a *attempt) unset() error {
-	if a.req.Policy == nil {
-		return nil
-	}
 	var names []string
-	for _, name := range a.req.Policy.Secrets {
+	for _, name := range a.passed().Secrets {
 		if _, ok := a.x.opts.Getenv(name); !ok {
 			names = append(names, name)
 		}
@@ -147,11 +152,34 @@ func (a *attempt) unset() error {
 	return &unsetError{names, where}
 }
 
-// stageInput puts one input in its place and returns what the command calls it by.
-func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore.Hash) (string, error) {
-	if in.Kind == record.KindValue {
-		return a.stageValue(ctx, in, h)
+// stageInput puts one input in its place and returns what the command calls it by; false of a variable that is not to be set.
+func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
+	switch in.Kind {
+	case record.KindVariable:
+		return a.variable(ctx, h)
+	case record.KindValue:
+		text, err = a.stageValue(ctx, in, h)
+	default:
+		text, err = a.stagePath(ctx, in, h)
 	}
+	return text, true, err
+}
+
+// variable is the text of an environment variable as the run has taken it, on whatever machine that was.
+func (a *attempt) variable(ctx context.Context, h objectstore.Hash) (text string, set bool, err error) {
+	v, err := a.readValue(ctx, h)
+	if err != nil || v.IsNull() {
+		return "", false, err
+	}
+	text, ok := v.Text()
+	if !ok || strings.ContainsRune(text, 0) {
+		return "", false, fmt.Errorf("the value is no text that an environment can carry")
+	}
+	return text, true, nil
+}
+
+// stagePath puts a file or a directory in its place.
+func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.Hash) (string, error) {
 	rel, err := local(in.Path)
 	if err != nil {
 		return "", err
@@ -161,18 +189,20 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 		if err := a.box.mkdir(rel); err != nil {
 			return "", err
 		}
-		_, err := objectstore.CheckoutTree(ctx, a.x.objects, h, path, objectstore.CheckoutOptions{Merge: true})
+		_, err := objectstore.CheckoutTree(ctx, a.x.objects, h, path, objectstore.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
 		return in.Path, err
 	}
-	if err := a.box.mkdir(filepath.Dir(rel)); err != nil {
+	if err := a.box.file(rel); err != nil {
 		return "", err
 	}
-	a.box.files = append(a.box.files, rel)
-	perm := FileMode(0o644)
+	perm := stagedFile
 	if in.Kind == record.KindExecutable {
-		perm = 0o755
+		perm = stagedExecutable
 	}
 	err = a.x.objects.Materialize(ctx, h, path, perm)
+	if err == nil {
+		return in.Path, a.box.fix(path, perm)
+	}
 	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, path, h) {
 		// A glob has brought the same file; it is executable if any of them says so.
 		err = nil
@@ -185,11 +215,7 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 
 // stageValue gives a scalar as text; what is not one lies in a JSON file.
 func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore.Hash) (string, error) {
-	data, err := objectstore.ReadAll(ctx, a.x.objects, h, value.MaxBytes)
-	if err != nil {
-		return "", err
-	}
-	v, err := value.Decode(data)
+	v, err := a.readValue(ctx, h)
 	if err != nil {
 		return "", err
 	}
@@ -207,11 +233,22 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 	if err != nil {
 		return "", err
 	}
-	if err := a.box.mkdir(filepath.Dir(path)); err != nil {
+	if err := a.box.file(path); err != nil {
 		return "", err
 	}
-	a.box.files = append(a.box.files, path)
-	return rel, writeJSON(filepath.Join(a.box.work, path), v)
+	path = filepath.Join(a.box.work, path)
+	if err := writeJSON(path, v); err != nil {
+		return "", err
+	}
+	return rel, a.box.fix(path, stagedFile)
+}
+
+func (a *attempt) readValue(ctx context.Context, h objectstore.Hash) (*value.Value, error) {
+	data, err := objectstore.ReadAll(ctx, a.x.objects, h, value.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return value.Decode(data)
 }
 
 // local is a declared path as this system writes it; task objects come from anywhere.
@@ -238,6 +275,9 @@ func (a *attempt) argv() []string {
 		pairs = append(pairs, "{"+e.Name+"}", e.Value)
 	}
 	for i, in := range spec.Inputs {
+		if in.Kind == record.KindVariable {
+			continue // like those of pass_env: one that is not set has no text
+		}
 		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])
 	}
 	for _, out := range spec.Output.Entries {
@@ -256,5 +296,5 @@ func writeJSON(path string, v *value.Value) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
+	return os.WriteFile(path, append(data, '\n'), stagedFile)
 }

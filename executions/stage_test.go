@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/beast2"
-	"e3/internal/manifest"
-	"e3/internal/record"
-	"e3/internal/value"
+	"e3/internal/format/beast2"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/objectstore"
 )
 
@@ -176,6 +176,12 @@ func TestValuesThatNoTaskCanBeGiven(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for name, data := range map[string]any{"a NUL": "a\x00b", "a number": int64(7), "a list": []any{"a"}} {
+		variable := &record.Task{Argv: []string{"env"}, Inputs: []record.Input{{Name: "V", Kind: record.KindVariable}}, Output: script("").Output}
+		if res, err := l.Do(t.Context(), l.request(variable, putValue(t, l, data))); err == nil {
+			t.Errorf("%s as a variable: got %+v", name, res)
+		}
+	}
 	for name, data := range map[string][]byte{"a NUL": nul, "a value that contains itself": cyclic, "bytes that are none": []byte("x")} {
 		if res, err := l.Do(t.Context(), l.request(task, l.put(t, string(data)))); err == nil {
 			t.Errorf("%s: got %+v", name, res)
@@ -189,18 +195,18 @@ func TestPlaceholders(t *testing.T) {
 	l.env["SECRET"] = "hidden"
 	task := &record.Task{
 		Argv: []string{"bash", "-c", `printf '%s\n' "$@"; echo x > out`, "{in}",
-			"{in}", "--x={in}:{n}", "{out}", "{depth}", "{PATH}", "{SECRET}", "{unknown}", "{}", "{{in}}", "{ in }", "{in", "in}", "$in", "{a}{b}"},
+			"{in}", "--x={in}:{n}", "{out}", "{depth}", "{PATH}", "{SECRET}", "{MODE}", "{unknown}", "{}", "{{in}}", "{ in }", "{in", "in}", "$in", "{a}{b}"},
 		Env: []record.EnvVar{{Name: "depth", Value: "4"}},
 		Inputs: []record.Input{
 			{Name: "in", Path: "data/in.csv", Kind: record.KindFile}, {Name: "n", Kind: record.KindValue},
-			{Name: "a", Kind: record.KindValue}, {Name: "b", Kind: record.KindValue}},
+			{Name: "a", Kind: record.KindValue}, {Name: "b", Kind: record.KindValue}, {Name: "MODE", Kind: record.KindVariable}},
 		Output: script("").Output,
 	}
-	req := l.request(task, l.put(t, "x"), putValue(t, l, int64(3)), putValue(t, l, "{b}"), putValue(t, l, "{out}"))
+	req := l.request(task, l.put(t, "x"), putValue(t, l, int64(3)), putValue(t, l, "{b}"), putValue(t, l, "{out}"), putValue(t, l, "fast"))
 	req.Policy = &record.Policy{Secrets: []string{"SECRET"}}
 	res := l.do(t, req)
 	got := strings.Split(l.log(t, req, res.ExecutionID, "stdout.txt"), "\n")
-	want := []string{"data/in.csv", "--x=data/in.csv:3", "out", "4", "{PATH}", "{SECRET}", "{unknown}", "{}", "{data/in.csv}", "{ in }", "{in", "in}", "$in", "{b}{out}", ""}
+	want := []string{"data/in.csv", "--x=data/in.csv:3", "out", "4", "{PATH}", "{SECRET}", "{MODE}", "{unknown}", "{}", "{data/in.csv}", "{ in }", "{in", "in}", "$in", "{b}{out}", ""}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // A worker that was stopped until its commands were killed wakes up: what it records counts only if nobody has settled the execution, and

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -60,6 +60,7 @@ type Store struct {
 	presumes bool
 	parallel int     // how many keys are read at a time
 	working  Working // nil: jobs keep nothing alive
+	kinds    *kinds
 }
 
 // presumer is an object store that knows of what it holds that it stays: only collections remove objects, and never what a
@@ -69,7 +70,7 @@ type presumer interface{ Presumes() bool }
 // NewStore returns a reader of the executions in records whose outputs are in objects.
 func NewStore(records Records, objects Objects) *Store {
 	p, ok := objects.(presumer)
-	s := &Store{records: records, objects: objects, presumes: ok && p.Presumes(), parallel: 1}
+	s := &Store{records: records, objects: objects, presumes: ok && p.Presumes(), parallel: 1, kinds: &kinds{}}
 	if far, ok := objects.(interface{ Parallel() int }); ok { // so are the records, mostly
 		s.parallel = far.Parallel()
 	}
@@ -128,8 +129,20 @@ func (s *Store) Get(ctx context.Context, k Key, id string) (*Execution, error) {
 		return nil, fmt.Errorf("execution %.40q: %w", id, ErrNotFound)
 	}
 	rec, err := s.records.Get(ctx, recordKey(k, id), sideFields...)
-	if err != nil {
+	e, err := opened(k, rec, err)
+	if bad := (*RecordError)(nil); err != nil && !errors.As(err, &bad) {
 		return nil, fmt.Errorf("execution %s: %w", id, err)
+	}
+	return e, err
+}
+
+// opened decodes a record, or passes on why it could not be read. One that is damaged comes with a RecordError.
+func opened(k Key, rec refstore.Record, err error) (*Execution, error) {
+	switch {
+	case errors.Is(err, refstore.ErrDamaged):
+		return nil, &RecordError{Key: k, ExecutionID: rec.Key.Sort, Err: err}
+	case err != nil:
+		return nil, err
 	}
 	return decode(k, rec)
 }
@@ -179,14 +192,12 @@ func (s *Store) Statuses(ctx context.Context, k Key) iter.Seq2[*Execution, error
 func (s *Store) list(ctx context.Context, q refstore.Query, k Key) iter.Seq2[*Execution, error] {
 	return func(yield func(*Execution, error) bool) {
 		for rec, err := range s.records.List(ctx, q) {
-			var e *Execution
-			if err == nil {
+			if err == nil || errors.Is(err, refstore.ErrDamaged) {
 				if _, bad := ParseID(rec.Key.Sort); bad != nil {
 					continue // a stray file in the folder is nobody's execution
 				}
-				e, err = decode(k, rec)
 			}
-			if !yield(e, err) {
+			if !yield(opened(k, rec, err)) {
 				return
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/format/record"
 	"e3/internal/human"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -70,7 +70,7 @@ func (c *Curator) mark(ctx context.Context, task objectstore.Hash, add record.To
 	key := tombstoneKey(task)
 	for {
 		rec, err := c.records.Get(ctx, key)
-		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 			return fmt.Errorf("tombstones of task %s: %w", task, err)
 		}
 		var old record.Tombstones
@@ -122,7 +122,7 @@ func mergeTombstones(old, add record.Tombstones, drop map[string]bool, now time.
 // TaskTombstones returns what was pruned of a task and is remembered. There is nothing where the record cannot be read.
 func (s *Store) TaskTombstones(ctx context.Context, task objectstore.Hash) (record.Tombstones, error) {
 	rec, err := s.records.Get(ctx, tombstoneKey(task))
-	if errors.Is(err, refstore.ErrNotFound) {
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
 	if err != nil {
@@ -169,15 +169,18 @@ func (s *Store) prunedTask(ctx context.Context, task objectstore.Hash, prefix st
 func (s *Store) Tombstones(ctx context.Context) iter.Seq2[Pruned, error] {
 	return func(yield func(Pruned, error) bool) {
 		for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {
-			if err != nil {
+			if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 				yield(Pruned{}, err)
 				return
 			}
-			task, err := objectstore.ParseHash(rec.Key.Sort)
-			if err != nil {
+			task, stray := objectstore.ParseHash(rec.Key.Sort)
+			if stray != nil {
 				continue // a stray file
 			}
-			list, err := record.DecodeTombstones(rec.Value)
+			var list record.Tombstones
+			if err == nil {
+				list, err = record.DecodeTombstones(rec.Value)
+			}
 			if err != nil && !yield(Pruned{Key: Key{Task: task}}, fmt.Errorf("tombstones of task %s: %w: %w", task, ErrMalformed, err)) {
 				return
 			}

@@ -5,22 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"runtime"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"e3/dataflow"
 	"e3/executions"
-	"e3/internal/eastref"
 	"e3/internal/events"
-	"e3/internal/reach"
-	"e3/internal/record"
-	"e3/internal/zipfile"
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -35,7 +29,7 @@ func (m *importer) apply(ctx context.Context) error {
 	if _, err := m.repo.Records.SessionBegan(ctx); err != nil {
 		return err
 	}
-	if err := m.storeObjects(ctx); err != nil {
+	if err := m.objects(ctx, m.storeObject); err != nil {
 		return err
 	}
 	if m.renamedPackage != nil {
@@ -43,7 +37,7 @@ func (m *importer) apply(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.closure(ctx); err != nil {
+	if err := m.closure(ctx, m.repo.Objects); err != nil {
 		return err
 	}
 	if err := m.repo.Records.Sync(ctx); err != nil {
@@ -74,251 +68,6 @@ func (m *importer) apply(ctx context.Context) error {
 		return m.newWorkspace(ctx)
 	}
 	return nil
-}
-
-// storeObjects stores the objects, several at a time. What is here with its size is made safe from collections; all else
-// must hash to its name.
-func (m *importer) storeObjects(ctx context.Context) error {
-	workers := m.opts.Workers
-	if workers <= 0 {
-		workers = max(runtime.GOMAXPROCS(0), m.repo.Workspaces.Lookups)
-	}
-	var done, added atomic.Int64
-	advance := func(n int64) {
-		if sum := done.Add(n); m.opts.Progress != nil {
-			m.opts.Progress(sum, m.stored)
-		}
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	entries := make(chan objectEntry, 16*workers)
-	for range workers {
-		g.Go(func() error {
-			for o := range entries {
-				isNew, err := m.storeObject(ctx, o, advance)
-				if err != nil {
-					return err
-				}
-				if isNew {
-					added.Add(1)
-				}
-			}
-			return nil
-		})
-	}
-	g.Go(func() error {
-		defer close(entries)
-		var seen objectstore.HashSet
-		for e, err := range m.zip.Entries() {
-			if err != nil {
-				return err
-			}
-			n, err := parseName(e.Name)
-			if err != nil || n.part != objectPart {
-				continue
-			}
-			if !seen.Add(n.object) {
-				advance(e.Size)
-				continue
-			}
-			select {
-			case entries <- objectEntry{e, n.object}:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-		return nil
-	})
-	err := g.Wait()
-	m.res.ObjectsAdded = int(added.Load())
-	return err
-}
-
-type objectEntry struct {
-	entry zipfile.Entry
-	hash  objectstore.Hash
-}
-
-// storeObject tells advance of the bytes that it has seen to.
-func (m *importer) storeObject(ctx context.Context, o objectEntry, advance func(int64)) (isNew bool, err error) {
-	size, err := m.repo.Objects.Stat(ctx, o.hash)
-	if err == nil && size == o.entry.Size {
-		there, err := m.repo.Objects.Refresh(ctx, o.hash)
-		if err != nil {
-			return false, err
-		}
-		if there {
-			advance(size)
-			return false, nil
-		}
-	} else if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
-		return false, err
-	}
-	r, err := m.open(o.entry)
-	if err != nil {
-		return false, err
-	}
-	defer r.Close()
-	info, err := m.repo.Objects.Put(ctx, &countingReader{r, advance})
-	if err != nil {
-		return false, err
-	}
-	if info.Hash != o.hash {
-		return false, refused(o.entry.Name, "%w", &objectstore.CorruptError{Want: o.hash, Got: info.Hash, Size: info.Size})
-	}
-	return true, nil
-}
-
-// A countingReader tells how many bytes were read, as they are.
-type countingReader struct {
-	r     io.Reader
-	count func(int64)
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.count(int64(n))
-	return n, err
-}
-
-// closure checks that all that is about to be referred to is here, and makes what was here before the zip safe from
-// collections.
-func (m *importer) closure(ctx context.Context) error {
-	s := &snapshot{workspace: m.stateOf, run: m.run, state: record.WorkspaceState{
-		PackageName: m.pkg.Name, PackageVersion: m.pkg.Version, PackageHash: m.pkg.Hash}}
-	g := &gatherer{objects: m.repo.Objects, tasks: &tasks{objects: m.repo.Objects}, s: s, present: m.present}
-	g.each = func(ctx context.Context, yield func(*taken) error) error {
-		return m.eachExecution(ctx, func(in *incoming) error {
-			if in.Status.State == record.Running {
-				return nil
-			}
-			t, err := in.taken()
-			if err != nil {
-				return refused("", "execution %s: %w", in.id, err)
-			}
-			t.inputs = in.Status.InputHashes
-			return yield(t)
-		})
-	}
-	g.inputs = func(_ context.Context, t *taken) ([]string, error) { return t.inputs, nil }
-	data, err := m.structure(ctx, m.pkg.Hash)
-	if err != nil {
-		return lacking("package "+m.pkg.String(), err)
-	}
-	if s.pkg, err = record.DecodePackageWithin(data, maxPackageMemory); err != nil && !errors.Is(err, record.ErrType) {
-		return refused("", "package %s: %w", m.pkg, err)
-	}
-	if s.pkg != nil {
-		if _, err := dataflow.NewGraph(s.pkg); err != nil {
-			return refused("", "%w", err)
-		}
-	}
-	if m.state != nil {
-		s.state = *m.state
-		if s.pkg != nil {
-			if err := m.tree(ctx, s); err != nil {
-				return err
-			}
-		}
-	} else {
-		s.workspace = ""
-	}
-	// Two at a time: what is read is as large as whoever made the zip has chosen.
-	err = g.walk(ctx, reach.Options{Workers: 2})
-	for _, input := range slices.Sorted(maps.Keys(g.lacking)) {
-		m.note("the content of input %s is not in the zip; tasks that read it can be hits, and run once it is set", input)
-	}
-	var missing *MissingError
-	if errors.As(err, &missing) {
-		return lacking(missing.What, missing.Err)
-	}
-	return err
-}
-
-func lacking(what string, err error) error {
-	if lost(err) {
-		return refused("", "%s: %w", what, err)
-	}
-	return err
-}
-
-// present is asked for each object that is met, before it is read.
-func (m *importer) present(ctx context.Context, r reach.Ref) (int64, error) {
-	there, err := m.repo.Objects.Refresh(ctx, r.Hash)
-	if err != nil {
-		return 0, err
-	}
-	if !there {
-		return 0, fmt.Errorf("object %s: %w", r.Hash, objectstore.ErrNotFound)
-	}
-	size, err := m.repo.Objects.Stat(ctx, r.Hash)
-	if err == nil {
-		err = bounded(r, size)
-	}
-	return size, err
-}
-
-// structure reads an object that refers to others.
-func (m *importer) structure(ctx context.Context, hash string) ([]byte, error) {
-	h, err := objectstore.ParseHash(hash)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := m.present(ctx, reach.Ref{Kind: reach.Package, Hash: h}); err != nil {
-		return nil, err
-	}
-	return objectstore.ReadAll(ctx, m.repo.Objects, h, maxStructure)
-}
-
-// tree reads the nodes of the exported workspace. They have the datasets of its package, and no others.
-func (m *importer) tree(ctx context.Context, s *snapshot) error {
-	top, err := m.node(ctx, s.state.RootHash, 2)
-	if err != nil {
-		return err
-	}
-	for _, part := range []struct {
-		what string // of its datasets
-		to   *record.Node
-		n    int
-		name func(int) string
-	}{
-		{"input", &s.inputs, len(s.pkg.Inputs), func(i int) string { return s.pkg.Inputs[i].Name }},
-		{"task", &s.tasks, len(s.pkg.Tasks), func(i int) string { return s.pkg.Tasks[i].Name }},
-	} {
-		leaf, ok := top.Get(part.what + "s")
-		if !ok || leaf.Kind != record.LeafNode {
-			return refused("", "the tree of workspace %s has no %ss", m.stateOf, part.what)
-		}
-		if *part.to, err = m.node(ctx, leaf.Hash, part.n); err != nil {
-			return err
-		}
-		for i := range part.n { // names of a package differ from each other
-			if _, ok := part.to.Get(part.name(i)); !ok {
-				return refused("", "the tree of workspace %s has no %s %q, its package has", m.stateOf, part.what, clip(part.name(i)))
-			}
-		}
-	}
-	return nil
-}
-
-// node reads a node with a known number of entries.
-func (m *importer) node(ctx context.Context, hash string, want int) (record.Node, error) {
-	data, err := m.structure(ctx, hash)
-	if err != nil {
-		return nil, lacking("the tree of workspace "+m.stateOf, err)
-	}
-	n, got := make(record.Node, 0, want), 0
-	err = record.EachEntry(data, func(e *record.NodeEntry) {
-		if got++; got <= want {
-			n = append(n, *e)
-		}
-	})
-	if err == nil && got != want {
-		err = fmt.Errorf("node %.8s has %d entries, not %d", hash, got, want)
-	}
-	if err != nil {
-		return nil, refused("", "the tree of workspace %s: %w", m.stateOf, err)
-	}
-	return n, nil
 }
 
 // executions takes the executions in, several at a time.
@@ -412,7 +161,7 @@ func (m *importer) importRun(ctx context.Context) error {
 	key := runKey(run.WorkspaceName, run.RunID)
 	here, err := m.repo.Records.Get(ctx, key, fieldProvenance)
 	switch {
-	case errors.Is(err, refstore.ErrNotFound):
+	case errors.Is(err, refstore.ErrNotFound), errors.Is(err, refstore.ErrDamaged):
 		m.res.RunAdded = true
 	case err != nil:
 		return err
@@ -517,7 +266,7 @@ func (m *importer) sameEvents(ctx context.Context, key refstore.Key) (same bool,
 func (m *importer) newWorkspace(ctx context.Context) error {
 	name := m.res.Workspace
 	if m.state == nil {
-		data, err := m.structure(ctx, m.pkg.Hash)
+		data, err := incomingObjects{m.repo.Objects}.structure(ctx, m.pkg.Hash)
 		if err != nil {
 			return err
 		}

@@ -4,16 +4,18 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"io"
 	"slices"
+	"time"
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
+	"e3/internal/format/zipfile"
 	"e3/internal/settings"
-	"e3/internal/signature"
-	"e3/internal/zipfile"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -32,7 +34,14 @@ func (m *importer) check(ctx context.Context) error {
 	if m.pkg.Name == "" {
 		return refused("", "it holds no package, so it is no export of e3")
 	}
+	if err := m.consistent(); err != nil {
+		return err
+	}
+	succeeded := m.succeeded()
 	err := m.eachExecution(ctx, func(in *incoming) error {
+		if st := in.Status.State; succeeded[in.id] && st != record.Success && st != record.Running {
+			return refused(in.entry(), "the run %s says that it was a success, and it is on record as %s", m.run.RunID, st)
+		}
 		if in.Status.State == record.Running {
 			m.note("execution %s had not ended when it was exported", in.id)
 		}
@@ -84,6 +93,9 @@ func (m *importer) directory(ctx context.Context) error {
 		if err != nil {
 			return refused(e.Name, "%w", err)
 		}
+		if err := notAhead(n.id); err != nil {
+			return refused(e.Name, "%w", err)
+		}
 		m.res.Content += e.Size
 		switch n.part {
 		case objectPart:
@@ -106,6 +118,22 @@ func (m *importer) directory(ctx context.Context) error {
 		return err
 	}
 	return m.scattered(&groups)
+}
+
+// mostAhead is how far the clock that has drawn an id may be ahead of this one.
+const mostAhead = 24 * time.Hour
+
+// notAhead refuses an id, if there is one, of a moment that is far in the future: all that is made until then would be older than it, and
+// e3 goes by the latest. Ids are drawn by the system's clock.
+func notAhead(id string) error {
+	if id == "" {
+		return nil
+	}
+	at, err := executions.ParseID(id)
+	if ahead := time.Until(at); err == nil && ahead > mostAhead {
+		return fmt.Errorf("the id %s was drawn by a clock that is %d hours ahead of this one; more than a day is refused", id, int64(ahead/time.Hour))
+	}
+	return nil
 }
 
 // groups are the executions of a zip, one for each row of files of one of them: 8 bytes each.
@@ -274,7 +302,7 @@ func (m *importer) checkState(n *entryName, e zipfile.Entry) error {
 			return refused(e.Name, "%w", err)
 		}
 	}
-	if err := errors.Join(checkName("package", state.PackageName), checkName("version", state.PackageVersion)); err != nil {
+	if err := checkPackage(state.PackageName, state.PackageVersion); err != nil {
 		return refused(e.Name, "%w", err)
 	}
 	if state.CurrentRunID != "" {
@@ -323,6 +351,7 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 	}
 	defer r.Close()
 	lines := bufio.NewReaderSize(r, maxLine)
+	m.fold = workspace.NewFold()
 	for seq := int64(1); ; seq++ {
 		line, err := lines.ReadSlice('\n')
 		switch {
@@ -344,30 +373,27 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 		case event.Run != n.id:
 			return refused(e.Name, "line %d is of run %q", seq, clip(event.Run))
 		}
+		m.told(event)
 	}
 }
 
-// vouch finds out who signed the zip and whether that will do.
+// vouch finds out who signed the zip and whether that will do, and whether all that it lists is as it says.
 func (m *importer) vouch(ctx context.Context) error {
-	list := signature.NewManifest()
-	var sig *signature.Signature
-	for e, err := range m.zip.Entries() {
-		if err != nil {
-			return err
-		}
-		if e.Name != signature.EntryName {
-			continue
-		}
-		data, err := m.read(e, signature.MaxSize)
-		if err != nil {
-			return err
-		}
-		if sig, err = signature.Decode(data); err != nil {
-			return err
-		}
+	digest := signature.NewManifest()
+	sig, listed, err := m.vouchers()
+	if err != nil {
+		return err
 	}
-	if sig != nil { // otherwise there is nothing to compare the list with
-		if err := m.list(ctx, list); err != nil {
+	lines := newLines()
+	if sig != nil || listed != nil { // otherwise there is nothing to compare the list with
+		err := m.list(ctx, func(e *zipfile.Entry, content objectstore.Hash) error {
+			digest.Add(e.Name, content)
+			if !e.IsDir() && e.Name != sumsEntry {
+				lines.add(e.Name, content)
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -375,9 +401,14 @@ func (m *importer) vouch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.res.Verdict, err = have.Decide(sig, list.Sum(), m.opts.RequireSigned)
+	m.res.Verdict, err = have.Decide(sig, digest.Sum(), m.opts.RequireSigned)
 	if err != nil {
 		return err
+	}
+	if listed != nil {
+		if err := m.compareSums(ctx, listed, lines); err != nil {
+			return err
+		}
 	}
 	if sig == nil && len(have.TrustedKeys) > 0 {
 		m.note("it is not signed: nobody knows who made it")
@@ -390,9 +421,31 @@ func (m *importer) vouch(ctx context.Context) error {
 	return nil
 }
 
-// list makes the list that is signed. The content of objects is named by their names: that it is theirs is seen when
-// they are stored, and nothing refers to them before.
-func (m *importer) list(ctx context.Context, list *signature.Manifest) error {
+// vouchers are the entries that say what the others are, nil where there is none.
+func (m *importer) vouchers() (sig *signature.Signature, listed *zipfile.Entry, err error) {
+	for e, err := range m.zip.Entries() {
+		if err != nil {
+			return nil, nil, err
+		}
+		switch e.Name {
+		case sumsEntry:
+			listed = &e
+		case signature.EntryName:
+			data, err := m.read(e, signature.MaxSize)
+			if err != nil {
+				return nil, nil, err
+			}
+			if sig, err = signature.Decode(data); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return sig, listed, nil
+}
+
+// list yields all entries but the signature with the SHA-256 of each. The content of objects is named by their names: that it is
+// theirs is seen when they are stored, and nothing refers to them before.
+func (m *importer) list(ctx context.Context, yield func(*zipfile.Entry, objectstore.Hash) error) error {
 	for e, err := range m.zip.Entries() {
 		if err == nil {
 			err = ctx.Err()
@@ -404,15 +457,14 @@ func (m *importer) list(ctx context.Context, list *signature.Manifest) error {
 			continue
 		}
 		n, err := parseName(e.Name)
-		if err == nil && n.part == objectPart && e.Name == n.String() {
-			list.Add(e.Name, n.object)
-			continue
+		if err != nil || n.part != objectPart || e.Name != n.String() {
+			if n.object, err = m.hash(e); err != nil {
+				return err
+			}
 		}
-		h, err := m.hash(e)
-		if err != nil {
+		if err := yield(&e, n.object); err != nil {
 			return err
 		}
-		list.Add(e.Name, h)
 	}
 	return nil
 }

@@ -13,8 +13,9 @@ import (
 	"sync/atomic"
 
 	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/pkgref"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 )
 
@@ -131,6 +132,10 @@ type gatherer struct {
 	inputs func(ctx context.Context, t *taken) ([]string, error)
 	// present returns the size of an object, or objectstore.ErrNotFound.
 	present func(ctx context.Context, r reach.Ref) (int64, error)
+	// size returns the size of an object, or objectstore.ErrNotFound.
+	size func(ctx context.Context, h objectstore.Hash) (int64, error)
+	// damaged, if it is not nil, tells whether an object that has another size than a directory says is told of by others.
+	damaged func(ctx context.Context, h objectstore.Hash) bool
 	// partial says that executions whose output is not whole are told of rather than refused.
 	partial bool
 
@@ -141,7 +146,11 @@ type gatherer struct {
 
 func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
 	return &gatherer{
-		objects: x.objects, tasks: &x.tasks, s: s, noData: x.opts.NoData, partial: true,
+		objects: x.objects, tasks: &x.tasks, s: s, noData: x.opts.NoData, partial: true, size: x.objects.Stat,
+		damaged: func(ctx context.Context, h objectstore.Hash) bool { // it is, when it is read for the zip
+			_, err := objectstore.Copy(ctx, io.Discard, x.objects, h)
+			return err != nil
+		},
 		each: func(_ context.Context, yield func(*taken) error) error {
 			for _, t := range list {
 				if err := yield(t); err != nil {
@@ -179,6 +188,10 @@ func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 		o.Fault = g.fault
 	}
 	g.lacking = map[string]bool{}
+	if o.Dirs == nil {
+		o.Dirs = reach.NewDirChecker(g.objects, maxStructure, g.size)
+		o.Dirs.Damaged = g.damaged
+	}
 	w := reach.NewWalker(ctx, g.objects, o)
 	g.closure.met = w.Met()
 	// What may be missing comes last: what is met as a part of something else has to be there.
@@ -207,10 +220,10 @@ func bounded(r reach.Ref, size int64) error {
 }
 
 // visit counts an object.
-func (g *gatherer) visit(ctx context.Context, r reach.Ref) error {
+func (g *gatherer) visit(ctx context.Context, r reach.Ref) (int64, error) {
 	size, err := g.present(ctx, r)
 	g.closure.bytes.Add(size)
-	return err
+	return size, err
 }
 
 // Roles of roots.
@@ -285,7 +298,7 @@ func (g *gatherer) required(ctx context.Context, w *reach.Walker) error {
 	s := g.s
 	owner := reach.Owner{Kind: reach.AWorkspace, Name: s.workspace}
 	if s.workspace == "" {
-		owner = reach.Owner{Kind: reach.APackage, Name: s.state.PackageName + "/" + s.state.PackageVersion}
+		owner = reach.Owner{Kind: reach.APackage, Name: pkgref.Key(s.state.PackageName, s.state.PackageVersion)}
 	}
 	root := func(k reach.Kind, hash, role, id string, weak bool) error {
 		h, err := objectstore.ParseHash(hash)

@@ -1,6 +1,7 @@
 package exportimport
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"e3/internal/atomicfile"
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
+	"e3/internal/format/zipfile"
+	"e3/internal/host/atomicfile"
 	"e3/internal/reach"
-	"e3/internal/record"
-	"e3/internal/signature"
-	"e3/internal/zipfile"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -62,8 +63,8 @@ func (r *Repository) exporter(o ExportOptions) *exporter {
 // ErrFileExists is wrapped where the file of an export exists.
 var ErrFileExists = errors.New("the file exists")
 
-// ExportWorkspace writes a workspace with its latest run that has ended, and the executions that answer it, to a zip at
-// path. The zip is there whole or not at all.
+// ExportWorkspace writes a workspace with its latest run that has ended, all executions of that, and those that answer what the
+// workspace holds, whichever run has made them, to a zip at path. The zip is there whole or not at all.
 func (r *Repository) ExportWorkspace(ctx context.Context, ws, path string, o ExportOptions) (*Exported, error) {
 	x := r.exporter(o)
 	return x.to(ctx, path, func(ctx context.Context, out *os.File) (*Exported, error) {
@@ -153,6 +154,14 @@ func (x *exporter) tryWorkspace(ctx context.Context, ws string, out *os.File) (*
 		if err := f.run(ctx, ws, s.run, s.deployed); err != nil {
 			return nil, err
 		}
+		if err := f.attempts(ctx, ws, s.run); err != nil {
+			return nil, err
+		}
+	}
+	if s.pkg != nil {
+		if err := f.answers(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	if x.opts.AllHistory {
 		hashes, err := x.taskHashes(ctx, s)
@@ -222,8 +231,13 @@ func (x *exporter) write(ctx context.Context, s *snapshot, list []*taken, out *o
 		return nil, fmt.Errorf("export: %w", err)
 	}
 	defer spool.Discard() // nothing of it is kept
+	lines, err := atomicfile.NewScratch(x.dir, x.name+".sums")
+	if err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	defer lines.Discard()
 	w := &zipWriter{
-		x: x, s: s, manifest: signature.NewManifest(),
+		x: x, s: s, manifest: signature.NewManifest(), lines: bufio.NewWriter(lines), written: lines.File,
 		zip: zipfile.NewWriter(ctx, &atomicfile.Early{File: out}, spool, zipfile.Options{Workers: x.opts.Workers}),
 	}
 	defer w.zip.Abort()

@@ -15,7 +15,7 @@ import (
 
 	"e3/executions"
 	"e3/exportimport"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -38,7 +38,7 @@ func TestLayout(t *testing.T) {
 		"executions/H/H/I/detail.beast2", "executions/H/H/I/output", "executions/H/H/I/status.beast2", "executions/H/H/I/stdout.txt",
 		"executions/H/H/I/detail.beast2", "executions/H/H/I/output", "executions/H/H/I/status.beast2",
 		"executions/H/H/I/detail.beast2", "executions/H/H/I/output", "executions/H/H/I/status.beast2",
-		"dataflows/prod/I.beast2", "events/prod/I.ndjson", "packages/flow/1.0.0", "workspaces/prod.beast2", "provenance.beast2",
+		"dataflows/prod/I.beast2", "events/prod/I.ndjson", "packages/flow/1.0.0", "workspaces/prod.beast2", "provenance.beast2", "SHA256SUMS",
 	}, "\n")
 	sorted := func(s string) string { // which execution has the log depends on hashes
 		lines := strings.Split(s, "\n")

@@ -12,9 +12,10 @@ import (
 	"sync"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -22,6 +23,7 @@ import (
 type taken struct {
 	key    executions.Key
 	id     string
+	task   string // that it was made for, "" where nothing tells
 	state  record.State
 	output objectstore.Hash // of a success
 	steps  string           // the bytes of its provenance; "" where it was made here
@@ -46,6 +48,9 @@ func newFinder(repo *Repository) *finder { return &finder{repo: repo, found: map
 // add takes an execution in. It returns what it produced, nil if it is no success.
 func (f *finder) add(e *executions.Execution) {
 	t := &taken{key: e.Key, id: e.ExecutionID, state: e.State}
+	if e.Detail != nil {
+		t.task = e.Detail.Task
+	}
 	if e.Provenance != nil {
 		t.steps = string(e.Provenance.Encode())
 	}
@@ -143,7 +148,7 @@ func (f *finder) graph(ctx context.Context, ws string, run *record.Run, deployed
 	if err != nil {
 		return nil, nil, context.Cause(ctx)
 	}
-	graph, err := dataflow.NewGraph(pkg)
+	graph, err := graph.New(pkg)
 	if err != nil {
 		return nil, nil, nil
 	}

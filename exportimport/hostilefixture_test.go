@@ -20,9 +20,9 @@ import (
 
 	"e3/executions"
 	"e3/exportimport"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
 	"e3/internal/settings"
-	"e3/internal/signature"
 	"e3/internal/verify"
 	"e3/objectstore"
 	"e3/workspace"

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/zipfile"
 	"e3/internal/settings"
-	"e3/internal/zipfile"
 	"e3/workspace"
 )
 
@@ -135,9 +136,11 @@ type importer struct {
 	pkg     workspace.PackageRef // as the zip has it
 	run     *record.Run
 	events  *zipfile.Entry
+	fold    *workspace.Fold // of the events; nil where they are too many to be compared
 	state   *record.WorkspaceState
 	stateOf string         // the name of the exported workspace
 	stored  int64          // bytes of objects, by the directory
+	done    atomic.Int64   // of these that were seen to
 	sums    *sums          // of what was read
 	checked bool           // all was read once
 	noted   map[string]int // how many notes of a kind there were

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/zipfile"
+	"e3/internal/format/record"
+	"e3/internal/format/zipfile"
 	"e3/objectstore"
 )
 
@@ -114,7 +114,37 @@ func (m *importer) incoming(key executions.Key, id string, files []zipfile.Entry
 	if err := in.agree(); err != nil {
 		return nil, refused(status, "%w", err)
 	}
+	if !m.checked {
+		if err := in.checkLogs(); err != nil {
+			return nil, refused(status, "%w", err)
+		}
+	}
 	return in, nil
+}
+
+// checkLogs compares the logs that are there with the sums in the execution's detail.
+func (in *incoming) checkLogs() error {
+	detail, err := record.DecodeDetail(in.Detail)
+	if err != nil || in.Detail == nil {
+		return nil // Check has seen to it that what is there can be read
+	}
+	for _, l := range []struct {
+		stream executions.Stream
+		open   func() (io.ReadCloser, int64, error)
+	}{{executions.Stdout, in.Stdout}, {executions.Stderr, in.Stderr}} {
+		if l.open == nil {
+			continue // it is absent, or empty
+		}
+		r, _, err := l.open()
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, executions.CheckLog(r, detail, in.id, l.stream))
+		if err = errors.Join(err, r.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hashText is the length of a hash as text.
@@ -162,3 +192,8 @@ func (in *incoming) taken() (*taken, error) {
 
 // errScattered is why executions are refused whose files do not follow each other.
 var errScattered = errors.New("the files of its execution do not follow each other")
+
+// entry is the name of the record.
+func (in *incoming) entry() string {
+	return (&entryName{part: executionPart, key: in.Key, id: in.id, file: fileStatus}).String()
+}

@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 
 	"e3/executions"
-	"e3/internal/manifest"
-	"e3/internal/signature"
+	"e3/internal/format/manifest"
+	"e3/internal/format/signature"
+	"e3/internal/pkgref"
 	"e3/objectstore"
 )
 
@@ -24,6 +25,7 @@ const (
 	packagePart
 	workspacePart
 	provenancePart
+	sumsPart
 	signaturePart
 	unknownPart
 )
@@ -39,6 +41,9 @@ const (
 )
 
 const provenanceEntry = "provenance.beast2"
+
+// sumsEntry lists what is in the zip, as sha256sum would.
+const sumsEntry = "SHA256SUMS"
 
 // Bounds of what is read into memory, in bytes (doc/format.md, "The zip").
 const (
@@ -69,6 +74,8 @@ func parseName(name string) (entryName, error) {
 	switch {
 	case name == provenanceEntry:
 		return entryName{part: provenancePart}, nil
+	case name == sumsEntry:
+		return entryName{part: sumsPart}, nil
 	case name == signature.EntryName:
 		return entryName{part: signaturePart}, nil
 	case top == "objects" && len(segments) == 2:
@@ -84,11 +91,8 @@ func parseName(name string) (entryName, error) {
 		return parseRun(runPart, segments, ".beast2")
 	case top == "events" && len(segments) == 2:
 		return parseRun(eventsPart, segments, ".ndjson")
-	case top == "packages" && len(segments) == 2:
-		if err := errors.Join(checkName("package", segments[0]), checkName("version", segments[1])); err != nil {
-			return entryName{}, err
-		}
-		return entryName{part: packagePart, pkg: segments[0], version: segments[1]}, nil
+	case top == "packages" && (len(segments) == 2 || len(segments) == 3 && strings.HasPrefix(segments[0], "@")):
+		return parsePackage(rest)
 	case top == "workspaces" && len(segments) == 1:
 		ws, ok := strings.CutSuffix(rest, ".beast2")
 		if !ok {
@@ -97,6 +101,15 @@ func parseName(name string) (entryName, error) {
 		return entryName{part: workspacePart, workspace: ws}, checkName("workspace", ws)
 	}
 	return entryName{part: unknownPart}, nil
+}
+
+// parsePackage reads <name>/<version>. A name of the reference may have a scope, @acme/err, which makes it two folders.
+func parsePackage(rest string) (entryName, error) {
+	name, version, _ := pkgref.SplitKey(rest)
+	if err := checkPackage(name, version); err != nil {
+		return entryName{}, err
+	}
+	return entryName{part: packagePart, pkg: name, version: version}, nil
 }
 
 func parseExecution(segments []string) (entryName, error) {
@@ -144,10 +157,21 @@ func (n *entryName) String() string {
 		return "workspaces/" + n.workspace + ".beast2"
 	case provenancePart:
 		return provenanceEntry
+	case sumsPart:
+		return sumsEntry
 	case signaturePart:
 		return signature.EntryName
 	}
 	return ""
+}
+
+// checkPackage refuses what can be no package's name and version.
+func checkPackage(name, version string) error {
+	scope, rest, scoped := strings.Cut(name, "/")
+	if !scoped || !strings.HasPrefix(scope, "@") {
+		scope, rest = "@", name
+	}
+	return errors.Join(checkName("scope", scope), checkName("package", rest), checkName("version", version))
 }
 
 // maxForeign is the length of a name that only the reference could have given.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -14,7 +14,7 @@ func FuzzParseName(f *testing.F) {
 	id := "01a1fb7b-91d6-7b50-a8fb-f5f218c62fbe"
 	for _, name := range []string{
 		"objects/01/" + hash[2:], "objects/01/" + hash[2:] + ".beast2", "executions/" + hash + "/" + hash + "/" + id + "/status.beast2",
-		"dataflows/prod/" + id + ".beast2", "events/prod/" + id + ".ndjson", "packages/flow/1.0.0+01234567", "workspaces/prod.beast2",
+		"dataflows/prod/" + id + ".beast2", "events/prod/" + id + ".ndjson", "packages/flow/1.0.0+01234567", "packages/@acme/err/1.0.0", "packages/@acme/../1", "packages/@/@/@", "packages/acme/err/1.0.0", "workspaces/prod.beast2",
 		"provenance.beast2", "signature.json", "executions/../../x", "workspaces/..beast2", "packages//", "objects/" + hash + "/", "x",
 	} {
 		f.Add(name)
@@ -27,7 +27,7 @@ func FuzzParseName(f *testing.F) {
 		if got := n.String(); got != strings.TrimSuffix(name, ".beast2") && got != name {
 			t.Errorf("%q is read as %q", name, got)
 		}
-		for _, segment := range []string{n.workspace, n.pkg, n.version, n.id} {
+		for _, segment := range []string{n.workspace, strings.Replace(n.pkg, "/", "", strings.Count(n.pkg[:min(1, len(n.pkg))], "@")), n.version, n.id} {
 			if strings.ContainsAny(segment, "/\\\x00") || segment == ".." {
 				t.Errorf("%q has a segment %q", name, segment)
 			}
@@ -52,8 +52,8 @@ func TestWithDefaults(t *testing.T) {
 	if again := withDefaults(withDefaults(b, node("c")), node("b")); again.Version != b.Version {
 		t.Errorf("there and back it is %s, was %s", again.Version, b.Version)
 	}
-	pkg.Version = strings.Repeat("1", maxVersion)
-	if long := withDefaults(pkg, node("b")); len(long.Version) != maxVersion || checkName("version", long.Version) != nil {
+	pkg.Version = strings.Repeat("1", 64)
+	if long := withDefaults(pkg, node("b")); len(long.Version) != 64 || checkName("version", long.Version) != nil {
 		t.Errorf("a long version becomes %q", long.Version)
 	}
 }

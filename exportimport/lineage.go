@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
 	"e3/internal/settings"
-	"e3/internal/signature"
 )
 
 // An origin is where the content of a zip comes from: the steps that each execution and run has behind it, and

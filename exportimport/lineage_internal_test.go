@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // What a zip says of earlier signers is shown beside results, so it must be what a signer can be.

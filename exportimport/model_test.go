@@ -13,7 +13,7 @@ import (
 
 	"e3/executions"
 	"e3/exportimport"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"e3/internal/eastref"
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/eastref"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 	"e3/objectstore"
-	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -171,43 +170,3 @@ type NameError struct{ Err error }
 func (e *NameError) Error() string { return e.Err.Error() }
 
 func (e *NameError) Unwrap() error { return e.Err }
-
-// foresee tells what an import would do.
-func (m *importer) foresee(ctx context.Context) error {
-	var seen objectstore.HashSet
-	for e, err := range m.zip.Entries() {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
-		n, err := parseName(e.Name)
-		if err != nil || n.part != objectPart || !seen.Add(n.object) {
-			continue
-		}
-		_, err = m.repo.Objects.Stat(ctx, n.object)
-		if errors.Is(err, objectstore.ErrNotFound) {
-			m.res.ObjectsAdded++
-			err = nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if m.run != nil {
-		_, err := m.repo.Records.Get(ctx, runKey(m.runWorkspace(), m.run.RunID))
-		if m.res.RunAdded = errors.Is(err, refstore.ErrNotFound); !m.res.RunAdded && err != nil {
-			return err
-		}
-	}
-	return m.eachExecution(ctx, func(in *incoming) error {
-		out, err := m.repo.Curator.Decide(ctx, &in.Incoming)
-		if err != nil {
-			return err
-		}
-		retired, err := m.retiredThere(ctx, in, out)
-		m.settle(in, out, retired)
-		return err
-	})
-}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"e3/exportimport"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // A rejection does not change what stands here already, but it is told of, on both sides.

@@ -7,7 +7,7 @@ import (
 
 	"e3/executions"
 	"e3/exportimport"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // A workspace that is imported into an empty repository starts with hits only, and its export is the same but for

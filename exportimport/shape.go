@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 )
 

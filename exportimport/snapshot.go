@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -205,12 +204,6 @@ func (x *exporter) readNode(ctx context.Context, hash string) (record.Node, erro
 	return record.DecodeNode(data)
 }
 
-// derived is the end of a version that withDefaults has given.
-var derived = regexp.MustCompile(`\+[0-9a-f]{8}$`)
-
-// maxVersion is the length of a version.
-const maxVersion = 64
-
 // withDefaults returns the package with the given datasets as the defaults of its inputs. If that makes it another
 // one, its version says so by a "+" and the beginning of its hash; the same datasets give the same version, from
 // whichever of them one comes.
@@ -220,6 +213,9 @@ func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
 	same := true
 	for i := range changed.Inputs {
 		in := &changed.Inputs[i]
+		if in.Source == record.FromVariable {
+			continue // every start takes it from its own environment
+		}
 		if leaf, ok := inputs.Get(in.Name); ok && leaf != in.Default {
 			in.Default, same = leaf, false
 		}
@@ -227,8 +223,6 @@ func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
 	if same {
 		return pkg
 	}
-	changed.Version = derived.ReplaceAllString(pkg.Version, "")
-	suffix := "+" + objectstore.Sum(changed.Encode()).String()[:8]
-	changed.Version = changed.Version[:min(len(changed.Version), maxVersion-len(suffix))] + suffix
+	changed.Version = workspace.SnapshotVersion(&changed)
 	return &changed
 }

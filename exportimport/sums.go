@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"e3/internal/zipfile"
+	"e3/internal/format/zipfile"
 )
 
 // errChanged reports a zip that was written to while it was imported: what was checked is not what is there.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"e3/exportimport"
+	"e3/internal/format/signature"
 	"e3/internal/settings"
-	"e3/internal/signature"
 )
 
 // A swapped zip is another one for some of its reads, and then what it was.

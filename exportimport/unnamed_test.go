@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"e3/exportimport"
-	"e3/internal/atomicfile"
+	"e3/internal/host/atomicfile"
 )
 
 // While an export is written, nothing of it can be seen where that can be, so that a kill leaves nothing.

@@ -1,6 +1,7 @@
 package exportimport
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,10 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
+	"e3/internal/format/zipfile"
 	"e3/internal/reach"
-	"e3/internal/record"
-	"e3/internal/signature"
-	"e3/internal/zipfile"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -27,6 +28,10 @@ type zipWriter struct {
 	zip *zipfile.Writer
 
 	manifest *signature.Manifest
+	lines    *bufio.Writer  // what the manifest digests, to written
+	written  io.ReaderAt    // the lines that were flushed
+	size     int64          // bytes of all lines
+	line     []byte         // reused
 	pending  []pendingEntry // added, and not yet in the manifest
 	done     atomic.Int64   // bytes read
 	total    int64
@@ -86,6 +91,9 @@ func (w *zipWriter) entries(ctx context.Context, c *closure, list []*taken) erro
 	if err := w.bytes(entryName{part: provenancePart}, w.provenance(list).Encode()); err != nil {
 		return err
 	}
+	if err := w.sums(); err != nil {
+		return err
+	}
 	if err := w.sign(); err != nil {
 		return err
 	}
@@ -108,12 +116,7 @@ func (w *zipWriter) object(ctx context.Context, h objectstore.Hash) error {
 		if err != nil {
 			return nil, err
 		}
-		return &hashingReader{w: w, r: r, hasher: objectstore.NewHasher(), end: func(got objectstore.Hash, n int64) error {
-			if got != h {
-				return &objectstore.CorruptError{Want: h, Got: got, Size: n}
-			}
-			return nil
-		}}, nil
+		return counted{w, objectstore.Checking(h, r, objectstore.UnknownSize)}, nil
 	})
 }
 
@@ -166,9 +169,48 @@ func (w *zipWriter) drain() error {
 	}
 	for _, p := range w.pending {
 		w.manifest.Add(p.name, *p.hash)
+		w.line = signature.AppendLine(w.line[:0], p.name, *p.hash)
+		w.size += int64(len(w.line))
+		if _, err := w.lines.Write(w.line); err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
 	}
 	w.pending = w.pending[:0]
 	return nil
+}
+
+// checkLogs notes which logs of an execution are damaged, and returns its detail. Damaged logs go as they are, without the sums that
+// contradict them, so that the zip can be imported.
+func (w *zipWriter) checkLogs(ctx context.Context, t *taken, rec refstore.Record) ([]byte, error) {
+	data, _ := rec.Field(fileDetail)
+	detail, err := record.DecodeDetail(data)
+	if err != nil || !detail.Logs.Known {
+		return data, ctx.Err() // nothing is known of them
+	}
+	for _, stream := range []executions.Stream{executions.Stdout, executions.Stderr} {
+		sum := detail.Logs.Stdout
+		if stream == executions.Stderr {
+			sum = detail.Logs.Stderr
+		}
+		if sum.Size == 0 {
+			continue // a silent command is not asked for twice
+		}
+		in, err := w.x.repo.Executions.OpenLog(ctx, t.key, t.id, stream, 0)
+		if err != nil {
+			return nil, fmt.Errorf("log of execution %s: %w", t.id, err)
+		}
+		in = executions.CheckLog(in, detail, t.id, stream)
+		_, err = io.Copy(io.Discard, in)
+		if err = errors.Join(err, in.Close()); errors.Is(err, executions.ErrLogDamaged) {
+			w.s.notes = append(w.s.notes, err.Error())
+			without := *detail
+			without.Logs = record.Logs{}
+			data = without.Encode()
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
 }
 
 // execution adds the files of an execution.
@@ -180,12 +222,16 @@ func (w *zipWriter) execution(ctx context.Context, t *taken) error {
 	if err != nil {
 		return fmt.Errorf("execution %s: %w", t.id, err)
 	}
+	detail, err := w.checkLogs(ctx, t, rec)
+	if err != nil {
+		return err
+	}
 	n := entryName{part: executionPart, key: t.key, id: t.id}
 	file := func(name string, content []byte) error {
 		n.file = name
 		return w.bytes(n, content)
 	}
-	if detail, ok := rec.Field(fileDetail); ok {
+	if _, ok := rec.Field(fileDetail); ok {
 		if err := file(fileDetail, detail); err != nil {
 			return err
 		}
@@ -316,6 +362,23 @@ func (w *zipWriter) provenance(list []*taken) *record.Export {
 	return e
 }
 
+// sums adds the list of all that was added. The manifest is its digest, since it digests these lines.
+func (w *zipWriter) sums() error {
+	if err := w.drain(); err != nil {
+		return err
+	}
+	if err := w.lines.Flush(); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	size, sum := w.size, objectstore.Hash(w.manifest.Sum())
+	if err := w.list(sumsEntry, &sum); err != nil {
+		return err
+	}
+	return w.zip.Add(sumsEntry, size, func() (io.ReadCloser, error) {
+		return counted{w, io.NopCloser(io.NewSectionReader(w.written, 0, size))}, nil
+	})
+}
+
 // sign adds the signature, if there is a key.
 func (w *zipWriter) sign() error {
 	if err := w.drain(); err != nil {
@@ -338,11 +401,11 @@ func (w *zipWriter) explain(ctx context.Context, list []*taken, err error) error
 	found := errors.New("found")
 	what := ""
 	walk := w.x.gatherer(w.s, list).walk(ctx, reach.Options{
-		Visit: func(_ context.Context, r reach.Ref) error {
+		Visit: func(_ context.Context, r reach.Ref) (int64, error) {
 			if r.Hash == corrupt.Want {
-				return found
+				return -1, found
 			}
-			return nil
+			return -1, nil
 		},
 		Fault: func(f *reach.Fault) error {
 			if errors.Is(f.Err, found) && what == "" {
@@ -355,6 +418,25 @@ func (w *zipWriter) explain(ctx context.Context, list []*taken, err error) error
 		return err
 	}
 	return &MissingError{What: what, Err: corrupt}
+}
+
+// counted counts what is read.
+type counted struct {
+	w *zipWriter
+	io.ReadCloser
+}
+
+func (r counted) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.w.count(n)
+	return n, err
+}
+
+// count adds to what was read, and tells it.
+func (w *zipWriter) count(n int) {
+	if done := w.done.Add(int64(n)); w.x.opts.Progress != nil && n > 0 {
+		w.x.opts.Progress(min(done, w.total), w.total)
+	}
 }
 
 // A hashingReader hashes what is read and counts it. At the end it tells the hash, and an error then is one of reading.
@@ -371,9 +453,7 @@ func (r *hashingReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.hasher.Write(p[:n])
 	r.n += int64(n)
-	if done := r.w.done.Add(int64(n)); r.w.x.opts.Progress != nil && n > 0 {
-		r.w.x.opts.Progress(min(done, r.w.total), r.w.total)
-	}
+	r.w.count(n)
 	if errors.Is(err, io.EOF) && !r.ended {
 		r.ended = true
 		if bad := r.end(r.hasher.Hash(), r.n); bad != nil {

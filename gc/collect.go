@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"

@@ -16,9 +16,9 @@ import (
 	"e3/executions"
 	"e3/gc"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
 	"e3/internal/repo"
-	"e3/internal/runner"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -146,16 +146,19 @@ func (h *house) deploy(ws string, lines ...string) {
 
 func (h *house) start(ws string) *workspace.RunResult {
 	h.Helper()
+	res, err := h.Workspaces.Start(h.Context(), ws, h.options())
+	h.must(err)
+	return res
+}
+
+// options are those of a start in this visit.
+func (h *house) options() workspace.StartOptions {
 	if h.executor == nil {
 		h.executor = executions.NewExecutor(h.Executions, h.Objects, h.Records, commands{}, executions.Options{
 			Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: h.Scratch, Now: time.Now,
 		})
 	}
-	res, err := h.Workspaces.Start(h.Context(), ws, workspace.StartOptions{
-		Concurrency: 2, Durability: workspace.None, Process: &events.Process{PID: 1}, Executor: h.executor,
-	})
-	h.must(err)
-	return res
+	return workspace.StartOptions{Concurrency: 2, Durability: workspace.None, Process: &events.Process{PID: 1}, Executor: h.executor}
 }
 
 // commands understands "fail", and "make <output> <text>", where an output that ends with a slash becomes a directory

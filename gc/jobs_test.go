@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"e3/gc"
-	"e3/internal/queue"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 )
 

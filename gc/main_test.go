@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 )
 
 // The credentials of the servers for tests are in the environment, as those of others are.

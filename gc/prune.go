@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -47,7 +47,8 @@ type Pruned struct {
 	Bytes      int64        // of these objects
 	Held       int64        // bytes that only the cache holds now; -1 without MaxSize
 	Protected  [numberOfShields]int64
-	Unreadable []string // executions whose records cannot be read: nobody knows what the rules say about them
+	Snapshots  []workspace.PackageRef // that were taken out of the register
+	Unreadable []string               // executions whose records cannot be read: nobody knows what the rules say about them
 }
 
 // PrunedTask is how many executions of a task went.
@@ -67,6 +68,14 @@ func Prune(ctx context.Context, s PruneStores, o PruneOptions) (*Pruned, error) 
 		return nil, err
 	}
 	p := &pruner{PruneStores: s, PruneOptions: o, report: &Pruned{Held: -1}}
+	if o.Snapshots {
+		if err := p.snapshots(ctx); err != nil {
+			return nil, fmt.Errorf("prune: snapshots: %w", err)
+		}
+		if !o.ofExecutions() {
+			return p.report, nil
+		}
+	}
 	if err := p.protect(ctx); err != nil {
 		return nil, fmt.Errorf("prune: find out what is needed: %w", err)
 	}
@@ -125,6 +134,47 @@ func (p *pruner) protect(ctx context.Context) error {
 	return nil
 }
 
+// snapshots takes what exports have made of workspaces out of the register, but for what a workspace has. One that is deployed meanwhile is
+// kept by that.
+func (p *pruner) snapshots(ctx context.Context) error {
+	packages, err := p.Workspaces.Packages(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := p.Workspaces.List(ctx)
+	if err != nil {
+		return err
+	}
+	deployed := map[string]bool{}
+	for _, ws := range names {
+		s, err := p.Workspaces.State(ctx, ws)
+		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
+			return err
+		}
+		deployed[s.PackageHash] = true
+	}
+	for _, ref := range packages {
+		if deployed[ref.Hash] {
+			continue
+		}
+		snapshot, err := p.Workspaces.IsSnapshot(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if !snapshot {
+			continue
+		}
+		if !p.DryRun {
+			_, err = p.Workspaces.RemovePackage(ctx, ref.Name, ref.Version)
+		}
+		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
+			return err
+		}
+		p.report.Snapshots = append(p.report.Snapshots, ref)
+	}
+	return nil
+}
+
 func (p *pruner) pins(ctx context.Context) error {
 	for rec, err := range p.Records.List(ctx, refstore.Query{Partition: "PIN", KeysOnly: true}) {
 		if err != nil {
@@ -154,6 +204,9 @@ func (p *pruner) starts(ctx context.Context) error {
 		return err
 	}
 	for _, ref := range packages {
+		if slices.Contains(p.report.Snapshots, ref) {
+			continue // it would be gone, were this no dry run
+		}
 		err := p.Workspaces.PackageHits(ctx, ref, found)
 		if err == nil {
 			continue

@@ -19,7 +19,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/gc"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/refstore"

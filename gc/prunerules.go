@@ -22,7 +22,13 @@ type Rules struct {
 	KeepLast int64
 	// MaxSize takes out the oldest until the objects that only the cache holds have so many bytes at most. 0: no such rule.
 	MaxSize int64
+	// Snapshots takes packages out of the register that exports have made of workspaces and that no workspace here has. They hold no
+	// executions back any more then.
+	Snapshots bool
 }
+
+// ofExecutions tells whether there is a rule for executions.
+func (r *Rules) ofExecutions() bool { return r.OlderThan > 0 || r.KeepLast > 0 || r.MaxSize > 0 }
 
 // Validate says what of the rules makes no sense.
 func (r *Rules) Validate() error {

@@ -31,7 +31,7 @@ func (p *pruner) measure(ctx context.Context) error {
 	}
 	sizes := reach.NewSizes(p.Objects)
 	s.walk = reach.NewWalker(ctx, p.Objects, reach.Options{
-		Visit: func(ctx context.Context, r reach.Ref) error { return s.visit(ctx, sizes, r) },
+		Visit: func(ctx context.Context, r reach.Ref) (int64, error) { return -1, s.visit(ctx, sizes, r) },
 		// What is missing or damaged is for verify to say. It takes up no room, and keeps nothing.
 		Fault: func(f *reach.Fault) error {
 			if errors.Is(f.Err, errStore) {

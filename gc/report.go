@@ -34,6 +34,7 @@ type Report struct {
 	Sessions     int // live ones of other processes
 	DeadSessions int // that were removed with what they left
 	Leftovers    int // folders without a record, and other things that crashes left, that were removed
+	ImportedRuns int // that whoever collects has retired before
 
 	Missing int // objects that something refers to and that are gone
 	// Warnings are references that could not be followed but keep nobody from collecting, at most MaxWarnings;

@@ -20,7 +20,7 @@ import (
 	"e3/gc"
 	"e3/internal/events"
 	"e3/internal/repo"
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/internal/verify"
 	"e3/objectstore"
 	"e3/refstore"
@@ -44,7 +44,7 @@ func newTeam(t *testing.T, lease, settle time.Duration) *team {
 	m := &team{T: t, records: testserver.NewProxy(t, testserver.Minidyn(t)), objects: testserver.NewProxy(t, testserver.GoFakeS3(t))}
 	m.location = "dynamodb://e3-gc/team?settle=" + settle.String() + "&lease=" + lease.String() +
 		"&endpoint=" + url.QueryEscape(m.records.URL()) + "&s3-endpoint=" + url.QueryEscape(m.objects.URL())
-	_, err := repo.Init(t.Context(), m.location+"&bucket="+testserver.Name(), "")
+	_, err := repo.Init(t.Context(), m.location+"&bucket="+testserver.Name(), repo.InitOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,8 @@ tasks:
 }
 
 // TestSharedModel has members of a team do this and that, on machines of their own, while garbage is collected all the time, over a
-// good line and a bad one: what anything names is there, whenever one looks; what nothing names is gone in the end.
+// good line and a bad one: what anything names is there, whenever one looks; what nothing names is gone in the end. On a good line
+// they go on until something was collected beside them, for as many rounds as a busy machine takes.
 func TestSharedModel(t *testing.T) {
 	for _, bad := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bad line %v", bad), func(t *testing.T) {
@@ -254,7 +255,7 @@ func TestSharedModel(t *testing.T) {
 			}
 			dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 			var collected, leases atomic.Int64
-			for round := range rounds {
+			for round := 0; round < rounds || !bad && collected.Load() == 0 && round < 20*rounds; round++ {
 				if bad {
 					weather := testserver.Weather(rand.New(rand.NewPCG(seed, uint64(round))), 0.05, 50*time.Millisecond)
 					m.records.Faults(seed, weather...)
@@ -338,7 +339,7 @@ func TestSharedModel(t *testing.T) {
 			m.clean()
 			m.sound()
 			t.Logf("%d objects were collected meanwhile, %d leases lost", collected.Load(), leases.Load())
-			if collected.Load() == 0 {
+			if collected.Load() == 0 && !bad { // on a bad line a collection need not get through
 				t.Error("nothing was collected while others were at work")
 			}
 		})

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"e3/internal/atomicfile"
+	"e3/internal/host/atomicfile"
 )
 
 // Adopt stores the regular file at path, which a task has made and nobody needs any more,
@@ -25,14 +25,14 @@ import (
 //   - The file must have one name, and that is taken from it: the object is linked from the
 //     open descriptor, so that it is the very file that was hashed whatever path names by
 //     now, then path is removed and the count of names is checked again.
-//   - The mode becomes 0444 before the lease ends. Before the link and after the removal the
+//   - The mode becomes that of objects, without a write bit, before the lease ends. Before the link and after the removal the
 //     lease must stand with nobody waiting: an open for writing that began before the
 //     change of mode would otherwise go through when the lease ends.
 //
 // Whatever cannot be shown is answered by a copy: on other file systems and systems, for
 // hard-linked files, for files of other users and for those that a process left behind still
 // writes. Then a change during the copy is a *ChangedError. Should this process die between the
-// link and the removal, the object keeps a second name, of mode 0444, until the caller's
+// link and the removal, the object keeps a second name, of the same mode, until the caller's
 // directory is removed.
 func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) { return Adopt(ctx, d, path) }
 
@@ -73,7 +73,7 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 	if err != nil {
 		return Kept{}, true, err
 	}
-	if f.Chmod(objectMode) != nil {
+	if d.modes.Take(f) != nil || f.Chmod(d.modes.Object()) != nil {
 		return Kept{}, false, nil
 	}
 	if now := w.now(); st.mtime < w.began || st.mtime > now.Add(time.Second).UnixNano() {
@@ -89,13 +89,13 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 	path := d.file(info.Hash)
 	err = atomicfile.LinkOpen(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		if err := d.modes.MkdirAll(filepath.Dir(path)); err != nil {
 			return Kept{}, true, err
 		}
 		err = atomicfile.LinkOpen(f, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
-		found, err := d.look(w, path, info.Size)
+		found, err := d.taken(ctx, w, info, nil)
 		return Kept{Info: info}, found == present, err
 	}
 	if err != nil {
@@ -104,7 +104,7 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 	d.grown.Add(occupied(info.Size))
 	if remove() == nil {
 		if now, err := fstat(f); err == nil && now.links == 1 && leaseHeld(f) {
-			return Kept{Info: info, File: f, borrowed: true}, true, nil
+			return Kept{Info: info, File: f, borrowed: true, hashed: now}, true, nil
 		}
 	}
 	// Someone else holds on to the file. The lease still keeps its bytes as they were

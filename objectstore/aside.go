@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"e3/internal/atomicfile"
+	"e3/internal/host/atomicfile"
 )
 
 // A stat is what the store asks about a file.
@@ -56,7 +57,7 @@ func (d *Dir) open() (*writer, error) {
 	if w := d.writer.Load(); w != nil {
 		return w, nil
 	}
-	if err := os.MkdirAll(d.path, 0o777); err != nil {
+	if err := d.modes.MkdirAll(d.path); err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
 	w := &writer{scratch: d.path}
@@ -87,7 +88,7 @@ func (d *Dir) open() (*writer, error) {
 		w.began = st.mtime
 	}
 	w.dev = st.dev
-	w.chmod = st.perm != objectMode
+	w.chmod = st.perm != d.modes.Object()
 	w.skew = time.Until(time.Unix(0, st.mtime))
 	d.writer.Store(w)
 	return w, nil
@@ -96,7 +97,7 @@ func (d *Dir) open() (*writer, error) {
 // create opens a new file in dir, which must exist.
 func (d *Dir) create(w *writer, dir string) (aside, error) {
 	if !d.named.Load() {
-		f, err := atomicfile.CreateUnnamed(dir, objectMode)
+		f, err := atomicfile.CreateUnnamed(dir, d.modes.Object())
 		if err == nil {
 			return aside{File: f}, nil
 		}
@@ -116,7 +117,7 @@ func (d *Dir) create(w *writer, dir string) (aside, error) {
 // before the session's beginning only if somebody has set the clock back.
 func (d *Dir) finish(w *writer, a aside) error {
 	if a.named || w.chmod {
-		if err := a.Chmod(objectMode); err != nil {
+		if err := a.Chmod(d.modes.Object()); err != nil {
 			return err
 		}
 	}
@@ -130,15 +131,15 @@ func (d *Dir) finish(w *writer, a aside) error {
 	return touchOpen(a.File, w.now())
 }
 
-// publish gives a the name of its object and closes it. If the object is there already that
+// publish gives a the name of its object and closes it. If the object is there already, and whole, that
 // is as good. After an error nothing is left of a.
-func (d *Dir) publish(w *writer, a aside, info Info) error {
+func (d *Dir) publish(ctx context.Context, w *writer, a aside, info Info) error {
 	defer a.discard()
-	return d.name(w, a, info)
+	return d.name(ctx, w, a, info)
 }
 
 // name is publish, but leaves a open if it has no name of its own.
-func (d *Dir) name(w *writer, a aside, info Info) error {
+func (d *Dir) name(ctx context.Context, w *writer, a aside, info Info) error {
 	err := d.finish(w, a)
 	if err == nil && a.named {
 		// A network file system may send on no sooner than this: what has its name is there, and what could not be sent is an error.
@@ -147,7 +148,7 @@ func (d *Dir) name(w *writer, a aside, info Info) error {
 	if err != nil {
 		return objectError(info.Hash, err)
 	}
-	if err := d.link(w, a, info); err != nil {
+	if err := d.link(ctx, w, a, info); err != nil {
 		// Not objectError: what is absent here is a directory.
 		return fmt.Errorf("store object %s: %w", info.Hash, err)
 	}
@@ -155,7 +156,7 @@ func (d *Dir) name(w *writer, a aside, info Info) error {
 }
 
 // link gives a the name of its object.
-func (d *Dir) link(w *writer, a aside, info Info) error {
+func (d *Dir) link(ctx context.Context, w *writer, a aside, info Info) error {
 	path := d.file(info.Hash)
 	madeShard := false
 	for {
@@ -165,12 +166,12 @@ func (d *Dir) link(w *writer, a aside, info Info) error {
 			d.grown.Add(occupied(info.Size))
 			return nil
 		case errors.Is(err, fs.ErrNotExist) && !madeShard:
-			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			if err := d.modes.MkdirAll(filepath.Dir(path)); err != nil {
 				return err
 			}
 			madeShard = true
 		case errors.Is(err, fs.ErrExist):
-			switch found, err := d.look(w, path, info.Size); {
+			switch found, err := d.taken(ctx, w, info, nil); {
 			case err != nil:
 				return err
 			case found == present:

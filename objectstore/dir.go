@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"e3/internal/format/digest"
+	"e3/internal/host/modes"
 )
 
 // Options adjust a Dir. The zero value is usable.
@@ -29,21 +32,26 @@ type Options struct {
 	// Everything that is put or refreshed has a time from then on not before that moment: no
 	// collector that spares what is younger than the oldest live session takes it.
 	Session func() (dir string, began time.Time, err error)
+	// Modes are those of the repository that the store is of. The zero value makes objects with mode 0444, and folders as the umask says.
+	Modes modes.Modes
 }
 
-// A Dir keeps objects as files of mode 0444, <2 hex>/<62 hex> under one directory. An object
+// A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object
 // appears under its name whole or not at all: it is written without a name, or aside,
 // and then linked to its name, which fails if the name is taken. Nothing is synced here;
 // whoever writes a reference syncs the file system first. After a loss of power without that,
-// an object may have lost its end; a put of the same bytes notices the size and replaces it.
+// an object may have lost its end; a put of the same bytes notices and replaces it.
 type Dir struct {
 	path    string
+	modes   modes.Modes
 	session func() (dir string, began time.Time, err error)
 
 	writerMu  sync.Mutex
 	writer    atomic.Pointer[writer]
 	named     atomic.Bool // the file system cannot make files without a name
 	noReflink atomic.Bool // it cannot share extents between files
+	share     func(dst, src *os.File) error
+	checked   stamps // of files that were found to be what their names say
 
 	grown atomic.Int64 // what new objects occupy since the last Trim
 }
@@ -53,12 +61,9 @@ type writer struct {
 	scratch string
 	began   int64         // of the session, in the file system's nanoseconds since 1970
 	dev     uint64        // the file system's number
-	chmod   bool          // the umask takes bits from 0444
+	chmod   bool          // the umask takes bits from the mode of objects
 	skew    time.Duration // the file system's clock minus ours
 }
-
-// objectMode is the mode of every object.
-const objectMode fs.FileMode = 0o444
 
 // OpenDir opens the store in path, the objects folder of a repository. A folder that does
 // not exist is an empty store; the first put makes it.
@@ -74,7 +79,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	case !fi.IsDir():
 		return nil, fmt.Errorf("open object store: %s is not a directory", path)
 	}
-	return &Dir{path: path, session: o.Session}, nil
+	return &Dir{path: path, modes: o.Modes, session: o.Session, share: reflink}, nil
 }
 
 // Path returns the store's directory.
@@ -82,7 +87,7 @@ func (d *Dir) Path() string { return d.path }
 
 // file returns the path of the object h.
 func (d *Dir) file(h Hash) string {
-	b := make([]byte, 0, len(d.path)+hashText+2)
+	b := make([]byte, 0, len(d.path)+digest.TextLen+2)
 	b = append(b, d.path...)
 	b = append(b, filepath.Separator)
 	b = hex.AppendEncode(b, h[:1])
@@ -90,7 +95,8 @@ func (d *Dir) file(h Hash) string {
 	return string(hex.AppendEncode(b, h[1:]))
 }
 
-// OpenFile opens the file of h for reading. It must not be changed.
+// OpenFile opens the file of h for reading. It must not be changed, and its bytes are not
+// checked.
 func (d *Dir) OpenFile(h Hash) (*os.File, error) {
 	f, err := os.OpenFile(d.file(h), openFlags, 0)
 	if err != nil {
@@ -99,7 +105,7 @@ func (d *Dir) OpenFile(h Hash) (*os.File, error) {
 	return f, nil
 }
 
-// Open is OpenFile for a Store.
+// Open opens the object h for reading, which checks it.
 func (d *Dir) Open(ctx context.Context, h Hash) (io.ReadCloser, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -108,7 +114,17 @@ func (d *Dir) Open(ctx context.Context, h Hash) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err // not f: a nil *os.File is no nil ReadCloser
 	}
-	return f, nil
+	return CheckingFile(h, f)
+}
+
+// CheckingFile is Checking for the file of an object.
+func CheckingFile(h Hash, f *os.File) (io.ReadCloser, error) {
+	st, err := fstat(f)
+	if err != nil {
+		f.Close()
+		return nil, objectError(h, err)
+	}
+	return Checking(h, f, st.size), nil
 }
 
 // objectError names the object in err, and makes absence ErrNotFound.
@@ -141,18 +157,19 @@ func (d *Dir) ReadAll(ctx context.Context, h Hash, limit int64) ([]byte, error) 
 		return nil, err
 	}
 	defer f.Close()
-	fi, err := f.Stat()
+	return ReadFile(h, f, limit)
+}
+
+// ReadFile is ReadAll for the file of an object.
+func ReadFile(h Hash, f *os.File, limit int64) ([]byte, error) {
+	st, err := fstat(f)
 	if err != nil {
 		return nil, objectError(h, err)
 	}
-	if fi.Size() > limit {
+	if st.size > limit {
 		return nil, &TooLargeError{Hash: h, Limit: limit}
 	}
-	b := make([]byte, fi.Size())
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, fmt.Errorf("read object %s: %w", h, err)
-	}
-	return checkBytes(h, b, limit)
+	return readObject(h, f, make([]byte, st.size))
 }
 
 // Missing asks for each object once, on all cores.
@@ -200,12 +217,5 @@ func (d *Dir) Verify(ctx context.Context, h Hash) error {
 		return err
 	}
 	defer f.Close()
-	info, err := HashReader(ctx, f)
-	if err != nil {
-		return fmt.Errorf("verify object %s: %w", h, err)
-	}
-	if info.Hash != h {
-		return &CorruptError{Want: h, Got: info.Hash, Size: info.Size}
-	}
-	return nil
+	return CheckReader(ctx, h, f)
 }

@@ -1,5 +1,10 @@
 package objectstore
 
+import (
+	"io"
+	"os"
+)
+
 // What tests see of the internals.
 
 const (
@@ -12,6 +17,20 @@ func (d *Dir) ForceNamed() { d.named.Store(true) }
 
 // ForceNoReflink makes d behave as on a file system that cannot share extents.
 func (d *Dir) ForceNoReflink() { d.noReflink.Store(true) }
+
+// FakeReflink makes d clone files by copying them.
+func (d *Dir) FakeReflink() {
+	d.share = func(dst, src *os.File) error {
+		_, err := io.Copy(dst, fromStart(src))
+		return err
+	}
+}
+
+// Knows tells whether the file of h, as it is, was checked.
+func (d *Dir) Knows(h Hash) bool {
+	st, err := lstat(d.file(h))
+	return err == nil && d.checked.has(h, st)
+}
 
 // File returns the path of an object.
 func (d *Dir) File(h Hash) string { return d.file(h) }

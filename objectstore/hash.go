@@ -1,95 +1,18 @@
 package objectstore
 
-import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"hash"
-)
+import "e3/internal/format/digest"
 
 // A Hash names an object: the SHA-256 of its bytes. Its text is 64 lower-case hex digits.
-type Hash [sha256.Size]byte
-
-// hashText is the length of a hash as text.
-const hashText = 2 * sha256.Size
-
-// Sum returns the name of b.
-func Sum(b []byte) Hash { return sha256.Sum256(b) }
-
-// ParseHash reads the text of a hash. Upper-case digits are refused: a name has one spelling.
-func ParseHash(s string) (Hash, error) {
-	var h Hash
-	if len(s) != hashText {
-		return Hash{}, fmt.Errorf("hash %.80q has %d characters, want %d lower-case hex digits", s, len(s), hashText)
-	}
-	for i := range h {
-		hi, lo := nibble(s[2*i]), nibble(s[2*i+1])
-		if hi|lo > 15 {
-			return Hash{}, fmt.Errorf("hash %q has a character that is no lower-case hex digit", s)
-		}
-		h[i] = hi<<4 | lo
-	}
-	return h, nil
-}
-
-// nibble returns the value of a lower-case hex digit, or 0xff.
-func nibble(c byte) byte { return nibbles[c] }
-
-var nibbles = func() (t [256]byte) {
-	for c := range t {
-		t[c] = 0xff
-	}
-	for i, c := range []byte("0123456789abcdef") {
-		t[c] = byte(i)
-	}
-	return t
-}()
-
-// String returns the 64 hex digits.
-func (h Hash) String() string {
-	var text [hashText]byte
-	hex.Encode(text[:], h[:])
-	return string(text[:])
-}
-
-// IsZero reports whether h is the zero value, which stands for "no object".
-func (h Hash) IsZero() bool { return h == Hash{} }
-
-// Compare orders hashes as their texts are ordered.
-func (h Hash) Compare(other Hash) int { return bytes.Compare(h[:], other[:]) }
-
-// AppendText appends the 64 hex digits.
-func (h Hash) AppendText(b []byte) ([]byte, error) { return hex.AppendEncode(b, h[:]), nil }
-
-// MarshalText returns the 64 hex digits.
-func (h Hash) MarshalText() ([]byte, error) { return h.AppendText(nil) }
-
-// UnmarshalText is ParseHash for encoders.
-func (h *Hash) UnmarshalText(text []byte) error {
-	parsed, err := ParseHash(string(text))
-	if err != nil {
-		return err
-	}
-	*h = parsed
-	return nil
-}
+type Hash = digest.Hash
 
 // A Hasher computes the name of bytes that arrive in pieces.
-type Hasher struct{ state hash.Hash }
+type Hasher = digest.Hasher
+
+// Sum returns the name of b.
+func Sum(b []byte) Hash { return digest.Sum(b) }
+
+// ParseHash reads the text of a hash. Upper-case digits are refused: a name has one spelling.
+func ParseHash(s string) (Hash, error) { return digest.Parse(s) }
 
 // NewHasher returns a Hasher that has seen nothing.
-func NewHasher() *Hasher { return &Hasher{sha256.New()} }
-
-// Write adds p. It never fails.
-func (h *Hasher) Write(p []byte) (int, error) { return h.state.Write(p) }
-
-// Hash returns the name of what was written so far; more may follow.
-func (h *Hasher) Hash() Hash {
-	var sum Hash
-	h.state.Sum(sum[:0])
-	return sum
-}
-
-// Reset forgets what was written.
-func (h *Hasher) Reset() { h.state.Reset() }
+func NewHasher() *Hasher { return digest.New() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 // Kept is an object that was just put into a Dir, with its bytes at hand: what a store needs that
@@ -19,11 +20,12 @@ type Kept struct {
 	Bytes []byte
 
 	// File, if it is not nil, is open for reading and holds the very bytes that were hashed, as
-	// long as it is open. Without it they are to be opened by their name, and checked: a put
-	// that finds the name taken compares nothing but the size.
+	// long as it is open. Without it they are to be opened by their name, and checked: the file
+	// may have changed since the put compared it.
 	File *os.File
 
 	borrowed bool // File is the caller's
+	hashed   stat // what File looked like when it was known to hold the bytes
 }
 
 // Close closes the file.
@@ -34,15 +36,20 @@ func (k Kept) Close() {
 }
 
 // keep gives a the name of its object and keeps it open if that leaves nothing behind in a crash.
-func (d *Dir) keep(w *writer, a aside, info Info) (Kept, error) {
+func (d *Dir) keep(ctx context.Context, w *writer, a aside, info Info) (Kept, error) {
 	if a.named {
-		return Kept{Info: info}, d.publish(w, a, info)
+		return Kept{Info: info}, d.publish(ctx, w, a, info)
 	}
-	if err := d.name(w, a, info); err != nil {
+	if err := d.name(ctx, w, a, info); err != nil {
 		a.discard()
 		return Kept{}, err
 	}
-	return Kept{Info: info, File: a.File}, nil
+	st, err := fstat(a.File)
+	if err != nil {
+		a.Close()
+		return Kept{}, objectError(info.Hash, err)
+	}
+	return Kept{Info: info, File: a.File, hashed: st}, nil
 }
 
 // KeepStream is Put. Bytes or File is set, unless the system cannot make files without a name.
@@ -115,14 +122,14 @@ func (d *Dir) Insert(ctx context.Context, h Hash, write func(*os.File) error) (*
 		return nil, err
 	}
 	info, err := HashReader(ctx, fromStart(a.File))
-	if err == nil && info.Hash != h {
-		err = &CorruptError{Want: h, Got: info.Hash, Size: info.Size}
+	if err == nil {
+		err = info.Check(h)
 	}
 	if err != nil {
 		a.discard()
 		return nil, err
 	}
-	k, err := d.keep(w, a, info)
+	k, err := d.keep(ctx, w, a, info)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +149,53 @@ func (k Kept) ReaderAt() io.ReaderAt {
 	case k.Bytes != nil:
 		return bytes.NewReader(k.Bytes)
 	case k.File != nil:
-		return k.File
+		return &steady{name: k.Hash, f: k.File, seen: k.hashed}
 	}
+	return nil
+}
+
+// steady reads a file that holds the object of that name, as long as it does: when the system tells of a change, the file is
+// hashed again before what was read counts. Somebody may only have dated it.
+type steady struct {
+	name Hash
+	f    *os.File
+
+	mu   sync.Mutex
+	seen stat
+}
+
+// Steady returns a reader of f that fails with a *CorruptError once f does not hold the object h any more. The caller checks that it
+// does now.
+func Steady(h Hash, f *os.File) (io.ReaderAt, error) {
+	st, err := fstat(f)
+	if err != nil {
+		return nil, objectError(h, err)
+	}
+	return &steady{name: h, f: f, seen: st}, nil
+}
+
+func (s *steady) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.f.ReadAt(p, off)
+	if same := s.same(); same != nil {
+		return 0, same
+	}
+	return n, err
+}
+
+// same tells whether the file holds the object still.
+func (s *steady) same() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := fstat(s.f)
+	if err != nil {
+		return err
+	}
+	if now.sameContent(s.seen) {
+		return nil
+	}
+	if err := CheckReader(context.Background(), s.name, fromStart(s.f)); err != nil {
+		return err
+	}
+	s.seen = now
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 
 // Materialize makes dst, which must not exist, a file with the bytes of h and the mode perm
 // as the umask leaves it. The file is the caller's: it shares extents with the object where
-// the file system can do that, and is a copy elsewhere, never a link. After an error dst does
-// not exist. The bytes are not checked against h.
+// the file system can do that, and is a copy elsewhere, never a link. The bytes are checked
+// against h: others are a *CorruptError. After an error dst does not exist.
 func (d *Dir) Materialize(ctx context.Context, h Hash, dst string, perm fs.FileMode) error {
 	_, err := d.materialize(ctx, h, perm, pathTarget(dst))
 	return err
@@ -36,6 +36,22 @@ func rootTarget(root *os.Root, name string) target {
 		create: func(perm fs.FileMode) (*os.File, error) { return root.OpenFile(name, createFlags, perm) },
 		remove: func() error { return root.Remove(name) },
 	}
+}
+
+// exact is the target, whose file has the mode that it is created with whatever the umask is.
+func (t target) exact() target {
+	create := t.create
+	t.create = func(perm fs.FileMode) (*os.File, error) {
+		f, err := create(perm)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.Chmod(perm); err != nil {
+			return nil, errors.Join(err, f.Close(), t.remove())
+		}
+		return f, nil
+	}
+	return t
 }
 
 // fill creates the target and has write write it; when that fails the target is removed.
@@ -67,17 +83,21 @@ func (d *Dir) materialize(ctx context.Context, h Hash, perm fs.FileMode, t targe
 	return d.copyOut(ctx, h, src, perm, t)
 }
 
-// copyOut writes the object h, which is open as src, to a target and returns the size.
+// copyOut writes the object h, which is open as src, to a target and returns the size. It is
+// the one way of an object's bytes out of a Dir into a file, and checks them.
 func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMode, t target) (int64, error) {
 	st, err := fstat(src)
 	if err != nil {
 		return 0, err
 	}
 	n, err := t.fill(perm, func(dst *os.File) (int64, error) {
-		if st.size > chunkSize {
-			return d.copyLarge(ctx, dst, src, st.size)
+		if st.size <= chunkSize {
+			return copySmall(h, dst, src, st.size)
 		}
-		return copySmall(dst, src, int(st.size))
+		if done, err := d.clone(ctx, h, dst, src, st); done {
+			return st.size, err
+		}
+		return copyLarge(ctx, h, dst, src, st.size)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("write object %s out: %w", h, err)
@@ -85,50 +105,73 @@ func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMod
 	return n, nil
 }
 
-// copySmall copies with one read and one write.
-func copySmall(dst, src *os.File, size int) (int64, error) {
+// copySmall copies with one read and one write, between which it checks the bytes.
+func copySmall(h Hash, dst, src *os.File, size int64) (int64, error) {
 	buf := getBuffer()
 	defer putBuffer(buf)
-	n, err := io.ReadFull(src, (*buf)[:size])
+	b, err := readObject(h, src, (*buf)[:size])
 	if err != nil {
 		return 0, err
 	}
-	if n > 0 {
-		n, err = dst.Write((*buf)[:n])
+	if len(b) == 0 {
+		return 0, nil
 	}
+	n, err := dst.Write(b)
 	return int64(n), err
 }
 
-// copyLarge clones, or else copies inside the kernel where it can: io.CopyN uses
-// copy_file_range for files. It does so in steps, so that it can be cancelled.
-func (d *Dir) copyLarge(ctx context.Context, dst, src *os.File, size int64) (int64, error) {
-	if !d.noReflink.Load() {
-		err := reflink(dst, src)
-		if err == nil {
-			return size, nil
-		}
+// readObject fills b, which has the object's size, from f and checks it. A file that has lost
+// its end since it was measured is corrupt like any other.
+func readObject(h Hash, f *os.File, b []byte) ([]byte, error) {
+	n, err := io.ReadFull(f, b)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, fmt.Errorf("read object %s: %w", h, err)
+	}
+	if err := (Info{Sum(b[:n]), int64(n)}).Check(h); err != nil {
+		return nil, err
+	}
+	return b[:n], nil
+}
+
+// copyLarge hashes what it copies.
+func copyLarge(ctx context.Context, h Hash, dst, src *os.File, size int64) (int64, error) {
+	info, err := pump(ctx, io.NewSectionReader(src, 0, size), dst, nil)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size, info.Check(h)
+}
+
+// clone makes dst share the extents of src, which is as st says. The clone, which nothing else can reach, is hashed, unless
+// the file was checked before and has not changed since. It reports false where the file system cannot clone.
+func (d *Dir) clone(ctx context.Context, h Hash, dst, src *os.File, st stat) (bool, error) {
+	if d.noReflink.Load() {
+		return false, nil
+	}
+	known, seen := d.checked.has(h, st), d.clock()
+	if err := d.share(dst, src); err != nil {
 		d.noReflink.CompareAndSwap(false, reflinkNever(err))
+		return false, nil
 	}
-	const step = 64 << 20
-	var done int64
-	for done < size {
-		if err := ctx.Err(); err != nil {
-			return done, err
-		}
-		n, err := io.CopyN(dst, src, min(step, size-done))
-		done += n
-		if err != nil {
-			return done, err
+	if known {
+		if now, err := fstat(src); err == nil && now.sameContent(st) {
+			return true, nil
 		}
 	}
-	return done, nil
+	if err := CheckReader(ctx, h, fromStart(dst)); err != nil {
+		return true, err
+	}
+	d.remember(h, src, st, seen)
+	return true, nil
 }
 
 // A cacher is a store that keeps copies of its objects in a Dir.
 type cacher interface {
-	// Cached opens the checked copy of h that lies in the Dir, after making it if need be. The file is
+	// Cached opens the copy of h that lies in the Dir, after making it if need be. The file is
 	// nil if no copy can be made here, while the store has the object.
 	Cached(ctx context.Context, h Hash) (*Dir, *os.File, error)
+	// Uncache removes a copy that was found to be damaged: the next one is fetched.
+	Uncache(ctx context.Context, h Hash) error
 }
 
 // Materialize makes dst a file with the bytes of h, as Dir.Materialize does, from any store.
@@ -137,21 +180,35 @@ func Materialize(ctx context.Context, s Store, h Hash, dst string, perm fs.FileM
 	return err
 }
 
-// writeOut is materialize for any store. Bytes from a store that keeps nothing here may have come
-// a long way: they are checked.
+// writeOut is materialize for any store.
 func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t target) (int64, error) {
 	switch s := s.(type) {
 	case *Dir:
 		return s.materialize(ctx, h, perm, t)
 	case cacher:
-		d, src, err := s.Cached(ctx, h)
-		if err != nil {
-			return 0, err
-		}
-		if src != nil {
-			defer src.Close()
-			return d.copyOut(ctx, h, src, perm, t)
+		if n, done, err := copyOutCached(ctx, s, h, perm, t); done {
+			return n, err
 		}
 	}
 	return t.fill(perm, func(dst *os.File) (int64, error) { return Copy(ctx, dst, s, h) })
+}
+
+// copyOutCached writes the copy of h out, and a second one if the first is damaged: a copy says
+// nothing about the object. It reports false where no copy can be made.
+func copyOutCached(ctx context.Context, s cacher, h Hash, perm fs.FileMode, t target) (int64, bool, error) {
+	for attempt := 1; ; attempt++ {
+		d, src, err := s.Cached(ctx, h)
+		if err != nil || src == nil {
+			return 0, err != nil, err
+		}
+		n, err := d.copyOut(ctx, h, src, perm, t)
+		src.Close()
+		var corrupt *CorruptError
+		if attempt > 1 || !errors.As(err, &corrupt) {
+			return n, true, err
+		}
+		if err := s.Uncache(ctx, h); err != nil {
+			return 0, true, err
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Put stores what r yields.
@@ -31,7 +32,7 @@ func (d *Dir) put(ctx context.Context, r io.Reader, small func(b []byte)) (Kept,
 		defer putBuffer(buf)
 		b := (*buf)[:n]
 		info := Info{Sum(b), int64(n)}
-		if err := d.putNamed(info, b); err != nil {
+		if err := d.putNamed(ctx, info, b); err != nil {
 			return Kept{}, err
 		}
 		if small != nil {
@@ -44,26 +45,26 @@ func (d *Dir) put(ctx context.Context, r io.Reader, small func(b []byte)) (Kept,
 	}
 }
 
-// PutBytes stores b. For bytes that are there it costs one system call.
+// PutBytes stores b. Bytes that are there are read and compared.
 func (d *Dir) PutBytes(ctx context.Context, b []byte) (Hash, error) {
 	if err := ctx.Err(); err != nil {
 		return Hash{}, err
 	}
 	info := Info{Sum(b), int64(len(b))}
-	if err := d.putNamed(info, b); err != nil {
+	if err := d.putNamed(ctx, info, b); err != nil {
 		return Hash{}, err
 	}
 	return info.Hash, nil
 }
 
 // putNamed stores b, whose name is known.
-func (d *Dir) putNamed(info Info, b []byte) error {
+func (d *Dir) putNamed(ctx context.Context, info Info, b []byte) error {
 	w, err := d.open()
 	if err != nil {
 		return err
 	}
 	path := d.file(info.Hash)
-	switch found, err := d.look(w, path, info.Size); {
+	switch found, err := d.taken(ctx, w, info, b); {
 	case err != nil:
 		return objectError(info.Hash, err)
 	case found == present:
@@ -72,7 +73,7 @@ func (d *Dir) putNamed(info Info, b []byte) error {
 	// In the shard itself, as renames and links between directories cost several times more.
 	a, err := d.create(w, filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(filepath.Dir(path), 0o777); err == nil {
+		if err = d.modes.MkdirAll(filepath.Dir(path)); err == nil {
 			a, err = d.create(w, filepath.Dir(path))
 		}
 	}
@@ -83,7 +84,7 @@ func (d *Dir) putNamed(info Info, b []byte) error {
 		a.discard()
 		return fmt.Errorf("store object %s: %w", info.Hash, err)
 	}
-	return d.publish(w, a, info)
+	return d.publish(ctx, w, a, info)
 }
 
 // putStream stores what r yields after head, or all of it if head is nil. It takes head over.
@@ -101,7 +102,7 @@ func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, e
 		a.discard()
 		return Kept{}, fmt.Errorf("store object: %w", err)
 	}
-	return d.keep(w, a, info)
+	return d.keep(ctx, w, a, info)
 }
 
 // FileOptions adjust PutFile.
@@ -140,6 +141,24 @@ func (e *SpecialFileError) Error() string {
 		kind = "a symbolic link"
 	}
 	return fmt.Sprintf("%s is %s and cannot be stored", e.Path, kind)
+}
+
+// OpenFile opens a file for reading, also through symbolic links. A pipe, socket or device is a *SpecialFileError at once: to open
+// a pipe would wait for its writer, which no signal interrupts.
+func OpenFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = &SpecialFileError{Path: path, Mode: fi.Mode()}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 type filePutter interface {
@@ -202,7 +221,7 @@ func (d *Dir) PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, err
 
 func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOptions) (Kept, error) {
 	if before.size <= chunkSize {
-		info, err := d.putSmall(f, before)
+		info, err := d.putSmall(ctx, f, before)
 		return Kept{Info: info}, err
 	}
 	if o.Probe {
@@ -217,7 +236,7 @@ func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOption
 		if err != nil {
 			return Kept{}, err
 		}
-		found, err := d.look(w, d.file(info.Hash), info.Size)
+		found, err := d.taken(ctx, w, info, nil)
 		if err != nil || found == present {
 			return Kept{Info: info}, err
 		}
@@ -237,7 +256,7 @@ func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOption
 }
 
 // putSmall stores a file that fits in one chunk: read it, see that it stood still, store it.
-func (d *Dir) putSmall(f *os.File, before stat) (Info, error) {
+func (d *Dir) putSmall(ctx context.Context, f *os.File, before stat) (Info, error) {
 	buf := getBuffer()
 	defer putBuffer(buf)
 	// One byte at least, as some files of the kernel's say 0 and have more.
@@ -250,7 +269,7 @@ func (d *Dir) putSmall(f *os.File, before stat) (Info, error) {
 		return Info{}, err
 	}
 	info := Info{Sum(b[:n]), int64(n)}
-	return info, d.putNamed(info, b[:n])
+	return info, d.putNamed(ctx, info, b[:n])
 }
 
 // putClone stores a file by sharing its extents: what is hashed is the clone, which nobody
@@ -267,7 +286,7 @@ func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool
 	if err != nil {
 		return Kept{}, true, err
 	}
-	if err := reflink(a.File, f); err != nil {
+	if err := d.share(a.File, f); err != nil {
 		a.discard()
 		d.noReflink.CompareAndSwap(false, reflinkNever(err))
 		return Kept{}, false, nil
@@ -280,6 +299,6 @@ func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool
 		a.discard()
 		return Kept{}, true, err
 	}
-	k, err := d.keep(w, a, info)
+	k, err := d.keep(ctx, w, a, info)
 	return k, true, err
 }

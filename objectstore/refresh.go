@@ -28,9 +28,8 @@ const anySize = -1
 
 // look finds out whether an object is there with its size and refreshes it: one that is older
 // than the session gets the present as its time. One that is not has been put, or refreshed, by
-// this session or one beside it, and costs one system call. look trusts the size and not the
-// bytes: a name is only ever given to whole objects, and what a loss of power takes from a file
-// that was not synced is its end.
+// this session or one beside it, and costs one system call. look compares the size and not the
+// bytes: a put does that next, see taken.
 func (d *Dir) look(w *writer, path string, size int64) (presence, error) {
 	st, err := lstat(path)
 	switch {
@@ -106,8 +105,8 @@ func (d *Dir) takeCopy(ctx context.Context, w *writer, h Hash) (bool, error) {
 	}
 	defer a.discard()
 	info, err := pump(ctx, fromStart(f), a, nil)
-	if err == nil && info.Hash != h {
-		err = &CorruptError{Want: h, Got: info.Hash, Size: info.Size}
+	if err == nil {
+		err = info.Check(h)
 	}
 	if err == nil {
 		err = d.finish(w, a)

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 )
 
 // Info names stored bytes and says how many there are.
@@ -32,8 +31,8 @@ type Store interface {
 	// collection that is under way.
 	Put(ctx context.Context, r io.Reader) (Info, error)
 
-	// Open returns the bytes of h; the caller closes them. They are not checked against
-	// the name (ReadAll and Copy do that). An absent object is ErrNotFound.
+	// Open returns the bytes of h, which are checked while they are read, as Checking has
+	// it; the caller closes them. An absent object is ErrNotFound.
 	Open(ctx context.Context, h Hash) (io.ReadCloser, error)
 
 	// Missing returns those of hs that are absent, each once, in the order of their
@@ -105,42 +104,24 @@ func ReadAll(ctx context.Context, s Store, h Hash, limit int64) ([]byte, error) 
 		return nil, err
 	}
 	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, min(limit, math.MaxInt64-1)+1))
-	if err != nil {
-		return nil, fmt.Errorf("read object %s: %w", h, err)
-	}
-	return checkBytes(h, b, limit)
-}
-
-// checkBytes returns b if it is what h names and within limit.
-func checkBytes(h Hash, b []byte, limit int64) ([]byte, error) {
-	if int64(len(b)) > limit {
-		return nil, &TooLargeError{Hash: h, Limit: limit}
-	}
-	if got := Sum(b); got != h {
-		return nil, &CorruptError{Want: h, Got: got, Size: int64(len(b))}
-	}
-	return b, nil
+	return ReadStream(h, r, limit)
 }
 
 // Copy writes the bytes of h to w and returns their number. Bytes that are not what h
-// names give a *CorruptError, but only after they were written: w must be something that
-// the caller can take back.
+// names give a *CorruptError, but only after they were written, if not all of them: w must be
+// something that the caller can take back. CopyChecked is for other writers.
 func Copy(ctx context.Context, w io.Writer, s Store, h Hash) (int64, error) {
 	r, err := s.Open(ctx, h)
 	if err != nil {
 		return 0, err
 	}
 	defer r.Close()
-	hasher := NewHasher()
+	r = Checking(h, r, UnknownSize)
 	buf := getBuffer()
 	defer putBuffer(buf)
-	n, err := io.CopyBuffer(io.MultiWriter(w, hasher), contextReader{ctx, r}, *buf)
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, contextReader{ctx, r}, *buf)
 	if err != nil {
 		return n, fmt.Errorf("copy object %s: %w", h, err)
-	}
-	if got := hasher.Hash(); got != h {
-		return n, &CorruptError{Want: h, Got: got, Size: n}
 	}
 	return n, nil
 }

@@ -43,5 +43,5 @@ func tryLockDir(string) (func(), bool, error) { return func() {}, true, nil }
 
 const (
 	openFlags   = os.O_RDONLY
-	createFlags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	createFlags = os.O_RDWR | os.O_CREATE | os.O_EXCL
 )

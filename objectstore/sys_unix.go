@@ -110,5 +110,5 @@ func retryEINTR(call func() error) error {
 // system calls on every file.
 const (
 	openFlags   = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	createFlags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NONBLOCK
+	createFlags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NONBLOCK
 )

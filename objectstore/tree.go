@@ -6,7 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"e3/internal/beast2"
+	"e3/internal/format/beast2"
+	"e3/internal/format/digest"
 )
 
 // A Tree is one level of a directory: its entries in beast2 key order (beast2.CompareStrings). It is
@@ -137,7 +138,7 @@ func checkTarget(target string) string {
 func EncodeTree(t Tree) ([]byte, error) {
 	size := len(treeHeader) + 12
 	for i := range t {
-		size += len(t[i].Name) + len(t[i].Target) + hashText + 16
+		size += len(t[i].Name) + len(t[i].Target) + digest.TextLen + 16
 	}
 	b := make([]byte, 0, size)
 	b = append(b, treeHeader...)
@@ -172,7 +173,7 @@ func EncodeTree(t Tree) ([]byte, error) {
 }
 
 func appendHash(b []byte, h Hash) []byte {
-	b = beast2.AppendVarint(b, hashText)
+	b = beast2.AppendVarint(b, digest.TextLen)
 	b, _ = h.AppendText(b)
 	return b
 }

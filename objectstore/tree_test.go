@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"e3/internal/beast2"
+	"e3/internal/format/beast2"
 	"e3/objectstore"
 )
 

@@ -25,15 +25,31 @@ type CheckoutOptions struct {
 	// executable bit: trees that overlap can be written into one directory.
 	Merge bool
 
+	// Fixed gives directories and executables the mode 0755 and other files 0644, whatever the umask is. Where that takes bits of
+	// these, Strips must say so: they are set again.
+	Fixed, Strips bool
+
 	// Workers is how many files are written at a time; 0 means two for each core, or as many as
 	// a store that is far away asks for.
 	Workers int
 }
 
+// perm is the mode that a directory or an executable, or any other file, is made with.
+func (o *CheckoutOptions) perm(executable bool) fs.FileMode {
+	perm := fs.FileMode(0o666)
+	if executable {
+		perm = 0o777
+	}
+	if o.Fixed {
+		perm &= 0o755
+	}
+	return perm
+}
+
 // CheckoutTree writes the tree h into the directory dst, which is made if it does not exist. What
 // is there already stays: directories are merged, and anything else in the way is an error that
 // wraps fs.ErrExist and names it. Files are the caller's own, as Dir.Materialize makes them;
-// modes are 0777 for directories and executables and 0666 for other files, less the umask.
+// modes are 0777 for directories and executables and 0666 for other files, less the umask, unless they are Fixed.
 //
 // A tree may come from anyone. Nothing is written outside dst and no link is followed: names
 // are checked when they are decoded, everything is created below open directories, and links
@@ -51,14 +67,18 @@ func checkoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOp
 	if o.MaxEntries == 0 {
 		o.MaxEntries = 10_000_000
 	}
-	if err := os.Mkdir(dst, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return TreeStats{}, err
+	made := os.Mkdir(dst, o.perm(true))
+	if made == nil && o.Strips {
+		made = os.Chmod(dst, o.perm(true))
+	}
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return TreeStats{}, made
 	}
 	root, err := os.OpenRoot(dst)
 	if err != nil {
 		return TreeStats{}, err
 	}
-	top := &outDir{root: root}
+	top := &outDir{root: root, o: &o}
 	g, groupCtx := errgroup.WithContext(ctx)
 	g.SetLimit(workers(o.Workers, s))
 	c := &checkout{ctx: groupCtx, store: s, o: o, group: g, links: links{}}
@@ -105,6 +125,7 @@ type outDir struct {
 	root  *os.Root
 	rel   string
 	depth int
+	o     *CheckoutOptions
 	users atomic.Int64 // files to come, and one while the walk is here
 }
 
@@ -165,8 +186,11 @@ func (c *checkout) walk(d *outDir, h Hash) error {
 
 // mkdir makes a directory in d or enters the one that is there.
 func (d *outDir) mkdir(name string) (*outDir, error) {
-	sub := &outDir{rel: path.Join(d.rel, name), depth: d.depth + 1}
-	err := d.root.Mkdir(name, 0o777)
+	sub := &outDir{rel: path.Join(d.rel, name), depth: d.depth + 1, o: d.o}
+	err := d.root.Mkdir(name, d.o.perm(true))
+	if err == nil && d.o.Strips {
+		err = d.root.Chmod(name, d.o.perm(true))
+	}
 	if errors.Is(err, fs.ErrExist) {
 		// A link to a directory is in the way like any other file.
 		if fi, statErr := d.root.Lstat(name); statErr == nil && fi.IsDir() {
@@ -185,12 +209,11 @@ func (d *outDir) mkdir(name string) (*outDir, error) {
 
 // file writes one file and compares its size with what the tree says.
 func (c *checkout) file(d *outDir, e TreeEntry) error {
-	perm := fs.FileMode(0o666)
-	if e.Executable {
-		perm = 0o777
-	}
 	target := rootTarget(d.root, e.Name)
-	n, err := writeOut(c.ctx, c.store, e.Hash, perm, target)
+	if c.o.Strips {
+		target = target.exact()
+	}
+	n, err := writeOut(c.ctx, c.store, e.Hash, c.o.perm(e.Executable), target)
 	if c.o.Merge && errors.Is(err, fs.ErrExist) && d.holds(c.ctx, e) {
 		return nil
 	}

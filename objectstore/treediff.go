@@ -6,7 +6,7 @@ import (
 	"iter"
 	"path"
 
-	"e3/internal/beast2"
+	"e3/internal/format/beast2"
 )
 
 // A TreeChange is an entry that is not the same in two directories: Was is nil for one that was added, Is for one that

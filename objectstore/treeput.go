@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"e3/internal/beast2"
+	"e3/internal/format/beast2"
 )
 
 // TreeOptions adjust PutTree. The functions are called from several goroutines; rel is the

@@ -87,7 +87,11 @@ func (d *Dir) readSize() (size int64, counted time.Time, ok bool) {
 
 // writeSize writes in place: a torn file is as good as none.
 func (d *Dir) writeSize(size int64, counted time.Time) error {
-	return os.WriteFile(filepath.Join(d.path, sizeFile), fmt.Appendf(nil, "%d %d\n", size, counted.Unix()), 0o666)
+	path := filepath.Join(d.path, sizeFile)
+	if err := d.modes.Create(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.WriteFile(path, fmt.Appendf(nil, "%d %d\n", size, counted.Unix()), d.modes.File())
 }
 
 // ages returns the room that objects take by the minute of their last use, and in all.

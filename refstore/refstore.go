@@ -15,7 +15,7 @@
 //
 // # Errors
 //
-// Backends return errors that match [ErrNotFound], [ErrConflict], [ErrSealed], [ErrClaimed] and [ErrInvalid] with
+// Backends return errors that match [ErrNotFound], [ErrConflict], [ErrDamaged], [ErrSealed], [ErrClaimed] and [ErrInvalid] with
 // [errors.Is], and [*LockedError] with [errors.As]. Anything else is a failure of the storage and names what failed.
 // All methods are safe for concurrent use, by goroutines and by processes that share the repository. Byte slices
 // passed in are not kept; byte slices handed out belong to the caller.
@@ -41,7 +41,20 @@ var (
 	ErrInDoubt = errors.New("the answer was lost, and others have written since: it may have happened")
 	// ErrInvalid reports a key, query or field that no backend would take.
 	ErrInvalid = errors.New("invalid")
+	// ErrDamaged reports a record that is there, and is not what was written. With the error comes a record that has the key, what is whole and, where
+	// there is one, the version, by which it can be deleted or replaced.
+	ErrDamaged = errors.New("damaged")
 )
+
+// SumField is the side field that holds the sum of a record whose value has no room for one (package checked). A backend in which a
+// crash can come between value and field writes it before a value that it replaces, and after one that is new or replaces an empty one. It
+// need not survive power loss: one that is missing or torn says nothing.
+const SumField = "sum"
+
+// WitnessField is a side field that says nothing but that there is a record. A backend that keeps fields apart from values writes it
+// after the value and removes it before the value; its bytes are the same for ever. Get and List report a record of which only SumField or
+// WitnessField is left as ErrDamaged.
+const WitnessField = "witness"
 
 // Limits on names, in bytes. They leave room for the prefix that a shared table needs.
 const (
@@ -163,7 +176,8 @@ type Store interface {
 
 	// List yields the records of one partition in the order of their sort keys. Everything written before the iteration
 	// begins is seen; what is written or deleted during it may or may not be. A deleted record is left out, never an
-	// error. An error ends the iteration.
+	// error. An error ends the iteration, unless it wraps ErrDamaged: that is about one record, which comes with it, and the
+	// others follow.
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 }
 

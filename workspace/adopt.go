@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // Adopt makes a workspace with a state that comes from elsewhere, or gives that state to one that is empty. It follows no
@@ -52,8 +52,32 @@ func (w *Workspaces) adopt(ctx context.Context, lock *hold, state *record.Worksp
 		w.deployedFrom(now, from, nil, nil)
 		return nil
 	})
-	if same {
-		return nil
+	if err != nil && !same || w.shared {
+		if same {
+			return nil
+		}
+		return err
 	}
-	return err
+	return w.endAdopted(ctx, name, state)
+}
+
+// endAdopted notes that a workspace that comes from elsewhere follows no file here.
+func (w *Workspaces) endAdopted(ctx context.Context, name string, state *record.WorkspaceState) error {
+	pkg, err := w.LoadPackage(ctx, state.PackageHash)
+	if errors.Is(err, record.ErrType) {
+		return nil // the reference's, of which nothing is set
+	}
+	if err != nil {
+		return err
+	}
+	t, err := w.readTree(ctx, state.RootHash, inputsPart)
+	if err != nil {
+		return err
+	}
+	set := map[string]bool{}
+	for i := range t.inputs {
+		e := &t.inputs[i]
+		set[e.Name] = e.Leaf != defaultOf(pkg, e.Name)
+	}
+	return w.endLink(ctx, name, pkg, set)
 }

@@ -8,21 +8,21 @@ import (
 	"strings"
 	"sync"
 
-	"e3/internal/block"
+	"e3/internal/jobs/approval"
 )
 
 // runBlocks are the blocks of a run, which holds the workspace. Those of the runs before it go with its first one: nobody waits for them, and
 // a run without any pays for none.
 type runBlocks struct {
-	*block.Blocks
+	*approval.Blocks
 	mu      sync.Mutex
 	cleaned bool
 }
 
 // Create makes a block.
-func (b *runBlocks) Create(ctx context.Context, want block.Block) (block.Block, error) {
+func (b *runBlocks) Create(ctx context.Context, want approval.Block) (approval.Block, error) {
 	if err := b.clean(ctx, want.Workspace, want.Run); err != nil {
-		return block.Block{}, err
+		return approval.Block{}, err
 	}
 	return b.Blocks.Create(ctx, want)
 }
@@ -39,7 +39,7 @@ func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
 }
 
 // Deferred returns what waits for somebody to approve in the run of a workspace that is at work. It is empty where none is.
-func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]block.Block, error) {
+func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
 	r, err := w.RunSummary(ctx, ws)
 	if errors.Is(err, ErrNoRun) {
 		_, err = w.State(ctx, ws)
@@ -52,19 +52,19 @@ func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]block.Block, er
 }
 
 // deferred is that of a run.
-func (w *Workspaces) deferred(ctx context.Context, ws string, r *RunReport) ([]block.Block, error) {
+func (w *Workspaces) deferred(ctx context.Context, ws string, r *RunReport) ([]approval.Block, error) {
 	if r == nil || !r.Live {
 		return nil, nil
 	}
-	var waiting []block.Block
+	var waiting []approval.Block
 	for b, err := range w.blocks.List(ctx, ws, r.RunID) {
-		if errors.Is(err, block.ErrMalformed) {
+		if errors.Is(err, approval.ErrMalformed) {
 			continue // the run finds that out by itself
 		}
 		if err != nil {
 			return nil, fmt.Errorf("look for what waits for approval: %w", err)
 		}
-		if b.Status == block.Pending {
+		if b.Status == approval.Pending {
 			waiting = append(waiting, b)
 		}
 	}
@@ -90,29 +90,29 @@ func (e *NotWaitingError) Error() string {
 	return text + ", and nothing else does"
 }
 
-// Unwrap makes errors.Is(err, block.ErrNotFound) true.
-func (e *NotWaitingError) Unwrap() error { return block.ErrNotFound }
+// Unwrap makes errors.Is(err, approval.ErrNotFound) true.
+func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 
 // Resolve decides about a task that waits for approval in the workspace's latest run. Changed is false where that was decided already in
-// that run. Errors are an *UnknownError, a *NotWaitingError, and a *block.ResolvedError where it was decided otherwise.
-func (w *Workspaces) Resolve(ctx context.Context, ws, task string, res block.Resolution) (b block.Block, changed bool, err error) {
+// that run. Errors are an *UnknownError, a *NotWaitingError, and a *approval.ResolvedError where it was decided otherwise.
+func (w *Workspaces) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (b approval.Block, changed bool, err error) {
 	r, err := w.RunSummary(ctx, ws)
 	if err != nil && !errors.Is(err, ErrNoRun) {
-		return block.Block{}, false, err
+		return approval.Block{}, false, err
 	}
 	if err != nil { // of a workspace that is not here either
-		return block.Block{}, false, w.notWaiting(ctx, ws, task, nil)
+		return approval.Block{}, false, w.notWaiting(ctx, ws, task, nil)
 	}
 	b, err = w.blocks.Get(ctx, ws, r.RunID, task)
-	if errors.Is(err, block.ErrNotFound) || err == nil && b.Status == block.Pending && !r.Live {
-		return block.Block{}, false, w.notWaiting(ctx, ws, task, r)
+	if errors.Is(err, approval.ErrNotFound) || err == nil && b.Status == approval.Pending && !r.Live {
+		return approval.Block{}, false, w.notWaiting(ctx, ws, task, r)
 	}
 	if err != nil {
-		return block.Block{}, false, err
+		return approval.Block{}, false, err
 	}
 	b, changed, err = w.blocks.Resolve(ctx, ws, r.RunID, task, b.ID, res)
-	if errors.Is(err, block.ErrNotFound) { // it was approved, and something later waits already
-		return block.Block{}, false, w.notWaiting(ctx, ws, task, r)
+	if errors.Is(err, approval.ErrNotFound) { // it was approved, and something later waits already
+		return approval.Block{}, false, w.notWaiting(ctx, ws, task, r)
 	}
 	return b, changed, err
 }

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"e3/internal/block"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -58,7 +58,7 @@ func onDeferred(p *place, do func(task string)) (change func(*workspace.StartOpt
 }
 
 func (p *place) decide(task string, approve bool) {
-	_, changed, err := p.ws.Resolve(context.Background(), "w", task, block.Resolution{Approve: approve, By: "ann@desk"})
+	_, changed, err := p.ws.Resolve(context.Background(), "w", task, approval.Resolution{Approve: approve, By: "ann@desk"})
 	if err != nil || !changed {
 		p.t.Errorf("decide about %s: %v, %v", task, changed, err)
 	}
@@ -132,8 +132,8 @@ func TestBlocksOfRuns(t *testing.T) {
 			if n := res.Run.Tasks.Len(); n < test.mapped {
 				t.Errorf("%d tasks have executions on record, want %d", n, test.mapped)
 			}
-			for b, err := range block.New(p.repo.Records, block.Options{}).List(p.ctx, "w", res.Run.RunID) {
-				if err != nil || (b.Status == block.Closed) != test.closed || b.Status == block.Pending {
+			for b, err := range approval.New(p.repo.Records, approval.Options{}).List(p.ctx, "w", res.Run.RunID) {
+				if err != nil || (b.Status == approval.Closed) != test.closed || b.Status == approval.Pending {
 					t.Errorf("a block is %+v, %v", b, err)
 				}
 			}
@@ -159,16 +159,16 @@ func TestResolve(t *testing.T) {
 	p := newPlace(t)
 	p.deploySuspending(0)
 	resolve := func(ws, task string, approve bool) error {
-		_, _, err := p.ws.Resolve(p.ctx, ws, task, block.Resolution{Approve: approve, By: "ann@desk"})
+		_, _, err := p.ws.Resolve(p.ctx, ws, task, approval.Resolution{Approve: approve, By: "ann@desk"})
 		return err
 	}
 	var idle *workspace.NotWaitingError
-	if err := resolve("w", "release", true); !errors.As(err, &idle) || idle.Run != "" || !errors.Is(err, block.ErrNotFound) {
+	if err := resolve("w", "release", true); !errors.As(err, &idle) || idle.Run != "" || !errors.Is(err, approval.ErrNotFound) {
 		t.Errorf("before the first run: %v", err)
 	}
 	change, wait := onDeferred(p, func(string) {
 		waiting, err := p.ws.Deferred(p.ctx, "w")
-		if err != nil || len(waiting) != 1 || waiting[0].Task != "release" || waiting[0].Type != block.Review {
+		if err != nil || len(waiting) != 1 || waiting[0].Task != "release" || waiting[0].Type != approval.Review {
 			t.Errorf("%+v waits, %v", waiting, err)
 		}
 		if st, err := p.ws.Status(p.ctx, "w"); err != nil || len(st.Deferred) != 1 {
@@ -191,7 +191,7 @@ func TestResolve(t *testing.T) {
 	if err := resolve("w", "release", true); err != nil {
 		t.Errorf("approved again: %v", err)
 	}
-	var decided *block.ResolvedError
+	var decided *approval.ResolvedError
 	if err := resolve("w", "release", false); !errors.As(err, &decided) {
 		t.Errorf("rejected after that: %v", err)
 	}
@@ -205,7 +205,7 @@ func TestResolve(t *testing.T) {
 	last := p.start(change).Run.RunID
 	wait()
 	blocks := 0
-	for b, err := range block.New(p.repo.Records, block.Options{}).List(p.ctx, "w", "") {
+	for b, err := range approval.New(p.repo.Records, approval.Options{}).List(p.ctx, "w", "") {
 		if blocks++; err != nil || b.Run != last {
 			t.Errorf("left is %+v, %v", b, err)
 		}

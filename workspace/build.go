@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"e3/internal/manifest"
-	"e3/internal/record"
-	"e3/internal/value"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/objectstore"
 )
 
@@ -21,14 +21,16 @@ type Built struct {
 	Hash     string
 	Link     *record.Link
 	Warnings []manifest.Warning
-	Over     *Elsewhere // what it was deployed over; nil: nothing, or what this machine had deployed
+	Over     *Elsewhere // what it was deployed over; nil: nothing, or what followed the same file
+	Instead  *Elsewhere // what has the workspace of the package's name, which was not given; nil: nothing else
+	Renamed  string     // the name that the package of the same file had before; "" where that is not another
 }
 
 // Build reads a package file, takes its inputs in and stores its tasks and the package
 // object. Nothing refers to the package yet. before, which may be nil, is what is
 // remembered of the same file: inputs that did not change are not read again.
 func (w *Workspaces) Build(ctx context.Context, file string, before *record.Link) (*Built, error) {
-	file, err := filepath.Abs(file)
+	file, err := clonePath(file)
 	if err != nil {
 		return nil, err
 	}
@@ -44,6 +46,24 @@ func (w *Workspaces) Build(ctx context.Context, file string, before *record.Link
 	stat := fileStat(info)
 	stat.Seen = seen
 	return w.build(ctx, def, &record.Link{File: file, Stat: stat}, before)
+}
+
+// CheckFile says what is wrong with a package file, as far as that can be known before there is a repository to take its inputs in.
+func CheckFile(file string) error {
+	def, err := manifest.ParseFile(file)
+	if err != nil {
+		return err
+	}
+	for i := range def.Inputs {
+		in := &def.Inputs[i]
+		if in.Kind != manifest.FileInput && in.Kind != manifest.DirInput {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(in.Path))); err != nil {
+			return &InputError{Input: in.Name, Err: err}
+		}
+	}
+	return nil
 }
 
 // BuildDefinition is Build for a definition that was read already and may lie in no
@@ -128,7 +148,7 @@ func (w *Workspaces) packageInputs(ctx context.Context, def *manifest.Definition
 			p.Executable = *in.Executable
 		}
 	}
-	return list, nil
+	return append(list, variableInputs(def)...), nil
 }
 
 func (w *Workspaces) putValue(ctx context.Context, v any) (record.Leaf, error) {
@@ -166,10 +186,14 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	obj := &record.Task{Argv: t.Command.Argv, Shell: t.Command.Shell, Version: t.Version}
 	if t.Env != nil {
 		obj.Env = appendEnv(obj.Env, t.Env.Set)
+		obj.Passed = record.Passed{Env: record.Names(t.Env.Pass), Secrets: record.Names(t.Env.Secrets)}
 	}
 	obj.Env = appendEnv(obj.Env, t.Items)
 	for _, in := range t.Inputs {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: in.Name, Path: in.Path, Kind: inputKind(def, inputs, &in)})
+	}
+	for _, name := range keyed(t) {
+		obj.Inputs = append(obj.Inputs, record.Input{Name: name, Kind: record.KindVariable})
 	}
 	obj.Output.Multi = t.Several
 	for i := range t.Outputs {
@@ -243,6 +267,9 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 			wires[i] = w
 		}
 	}
+	for _, name := range keyed(t) {
+		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.VariableInput(name)})
+	}
 	return wires
 }
 
@@ -250,9 +277,6 @@ var roles = map[manifest.Role]string{manifest.Metrics: "metrics", manifest.Plot:
 
 func policy(t *manifest.Task) record.Policy {
 	p := record.Policy{}
-	if t.Env != nil {
-		p.PassEnv, p.Secrets = t.Env.Pass, t.Env.Secrets
-	}
 	if m := t.Policy; m != nil {
 		p.Description, p.Timeout, p.Priority = m.Description, m.Timeout, int64(m.Priority)
 		p.Retries, p.Backoff, p.RetryOn, p.Lost = int64(m.Retries.Max), m.Retries.Backoff, m.Retries.On, int64(m.Retries.Lost)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -117,7 +117,7 @@ func TestBuild(t *testing.T) {
 			{Kind: record.WireInput, Name: "tool"}, {Kind: record.WireInput, Name: "images"}},
 		Policy: record.Policy{
 			Timeout: 30 * time.Minute, Retries: 2, Backoff: 5 * time.Second, CPU: 2, Memory: 2 << 30, Priority: 3,
-			Resources: []record.Amount{{Name: "gpu", Value: 1}}, PassEnv: []string{"CUDA_HOME"}, Secrets: []string{"TOKEN"},
+			Resources:   []record.Amount{{Name: "gpu", Value: 1}},
 			OutputKinds: []record.EnvVar{{Name: "metrics", Value: "metrics"}},
 			RetryOn:     []string{"timeout", "oom", "lost", "75"}, Lost: 1, OOM: record.Escalation{Factor: 1.5, Max: 8 << 30},
 			Approve: true, Suspend: 76, Queue: "gpus", Labels: []string{"gpu", "big"},
@@ -178,7 +178,7 @@ func TestTaskObjects(t *testing.T) {
 			Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "clean.csv", Kind: record.KindFile}}},
 		},
 		"train[8]": {
-			Shell: "train \"$table\"\n", Version: "7",
+			Shell: "train \"$table\"\n", Version: "7", Passed: record.Passed{Env: []string{"CUDA_HOME"}, Secrets: []string{"TOKEN"}},
 			Env: []record.EnvVar{{Name: "OMP_NUM_THREADS", Value: "2"}, {Name: "depth", Value: "8"}},
 			Inputs: []record.Input{
 				{Name: "table", Path: "clean.csv", Kind: record.KindFile}, {Name: "horizon", Kind: record.KindValue},
@@ -227,8 +227,8 @@ func TestTaskHash(t *testing.T) {
 		{"workers", "env: {A: b}", "env: {A: b}, queue: q, labels: [gpu]", true},
 		{"resources", "env: {A: b}", "env: {A: b}, resources: {cpu: 2}", true},
 		{"priority", "env: {A: b}", "env: {A: b}, priority: 9", true},
-		{"pass_env", "env: {A: b}", "env: {A: b}, pass_env: [X]", true},
-		{"secrets", "env: {A: b}", "env: {A: b}, secrets: [X]", true},
+		{"pass_env", "env: {A: b}", "env: {A: b}, pass_env: [X]", false},
+		{"secrets", "env: {A: b}", "env: {A: b}, secrets: [X]", false},
 		{"other tasks", "tasks:\n", "tasks:\n  zero: {out: z, run: cat}\n", true},
 		{"package version", "inputs:", "version: 2.0.0\ninputs:", true},
 		{"where the value of an input comes from", "file: data/sales.csv}", "file: data/sales.csv, executable: false}", true},
@@ -268,5 +268,29 @@ func TestBuildMissingInputs(t *testing.T) {
 	var input *workspace.InputError
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "input a") || !strings.Contains(err.Error(), "input b") {
 		t.Errorf("error is %v, want both inputs", err)
+	}
+}
+
+// The names of variables that are passed are part of what a task is; their order is not.
+func TestPassedNamesAreInTheKey(t *testing.T) {
+	p := newPlace(t)
+	key := func(declared string) string {
+		return p.build("tasks:\n  t:\n    out: o\n    " + declared + "\n    run: echo x >$out\n").Package.Tasks[0].Task
+	}
+	seen := map[string]string{}
+	for _, declared := range []string{
+		"description: none", "pass_env: [A]", "pass_env: [B]", "pass_env: [A, B]", "secrets: [A]", "secrets: [A, B]", "pass_env: [A]\n    secrets: [B]",
+	} {
+		h := key(declared)
+		if other, ok := seen[h]; ok {
+			t.Errorf("%q has the key of %q", declared, other)
+		}
+		seen[h] = declared
+	}
+	if key("pass_env: [A, B]") != key("pass_env: [B, A]") {
+		t.Error("another order of the names is another key")
+	}
+	if key("description: none") != key("pass_env: []") {
+		t.Error("a task to which nothing is passed has another key")
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -91,14 +91,14 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, refstore.ErrDamaged) { // one that is damaged means nothing
 			return fmt.Errorf("look for a request to cancel the run: %w", err)
 		}
 		id := ""
 		if p := r.id.Load(); p != nil {
 			id = *p
 		}
-		if c, err := record.DecodeCancellation(rec.Value); err == nil && means(c, &lock.state, id) {
+		if c, bad := record.DecodeCancellation(rec.Value); err == nil && bad == nil && means(c, &lock.state, id) {
 			heeded.Store(&rec)
 			cancel(&CancelledError{By: c.By, Reason: c.Reason, At: c.At})
 			return nil
@@ -305,7 +305,7 @@ type canceller struct {
 func (c *canceller) request(ctx context.Context) error {
 	for {
 		rec, err := c.w.Records.Get(ctx, cancelKey(c.ws))
-		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 			return fmt.Errorf("cancel workspace %s: %w", c.ws, err)
 		}
 		if err == nil {

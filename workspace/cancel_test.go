@@ -14,7 +14,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"e3/internal/eastref"
-	"e3/internal/record"
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -102,6 +101,9 @@ func (e *UnassignedError) Error() string {
 	}
 	if e.Output {
 		return fmt.Sprintf("task %s of workspace %s has no output yet; make it with: e3 start <repo> %s", e.Name, e.Workspace, e.Workspace)
+	}
+	if variable, ok := record.VariableOf(e.Name); ok {
+		return fmt.Sprintf("input %s of workspace %s has no value yet; a start takes it from the environment: %s=<value> e3 start <repo> %s", e.Name, e.Workspace, variable, e.Workspace)
 	}
 	return fmt.Sprintf("input %s of workspace %s has no value; set it with: e3 set <repo> %s.%s <value>", e.Name, e.Workspace, e.Workspace, e.Name)
 }
@@ -226,7 +228,7 @@ func (w *Workspaces) deployed(ctx context.Context, ws string) (*State, error) {
 	return s, nil
 }
 
-// Input returns the declaration of an input of the deployed package.
+// Input returns the declaration of an input of the deployed package that can be set; ErrVariable of a variable.
 func (w *Workspaces) Input(ctx context.Context, ws, name string) (in *record.PackageInput, err error) {
 	err = w.steady(ctx, ws, func(s *State) (err error) {
 		if !s.Deployed {
@@ -245,8 +247,13 @@ func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.
 	}
 	unknown := &UnknownError{What: "input", Name: name}
 	for i := range pkg.Inputs {
-		if pkg.Inputs[i].Name == name {
-			return &pkg.Inputs[i], nil
+		switch in := &pkg.Inputs[i]; {
+		case in.Source == record.FromVariable && in.Name == name:
+			return nil, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
+		case in.Source == record.FromVariable:
+			continue
+		case in.Name == name:
+			return in, nil
 		}
 		unknown.Known = append(unknown.Known, pkg.Inputs[i].Name)
 	}
@@ -255,6 +262,57 @@ func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.
 		return nil, fmt.Errorf("%w: a task makes it, and only inputs can be set", unknown)
 	}
 	return nil, unknown
+}
+
+// FitValue returns a value as one of the kind that an input has: that of its default or of its present value. A mistyped number would
+// otherwise reach the tasks as a text. text is what a person wrote for it, "" if that was JSON: where a string is wanted, a number or
+// a boolean is its own text. An input whose default is null has no kind. Else the error wraps a *value.KindError.
+func (w *Workspaces) FitValue(ctx context.Context, ws string, in *record.PackageInput, v any, text string) (any, error) {
+	def, err := w.valueOf(ctx, in.Default)
+	if err != nil || def == nil || def.IsNull() {
+		return v, err
+	}
+	fitted, refused := def.Fit(v, text)
+	if refused == nil {
+		return fitted, nil
+	}
+	now, err := w.Dataset(ctx, ws, DatasetPath{Name: in.Name})
+	var none *UnassignedError
+	if errors.As(err, &none) {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, err
+	}
+	present, err := w.valueOf(ctx, now.Leaf)
+	if err != nil {
+		return nil, err
+	}
+	if present != nil && !present.IsNull() {
+		if fitted, err := present.Fit(v, text); err == nil {
+			return fitted, nil
+		}
+	}
+	return nil, refused
+}
+
+// valueOf reads a value dataset; nil where it is none, or its object is gone.
+func (w *Workspaces) valueOf(ctx context.Context, leaf record.Leaf) (*value.Value, error) {
+	if leaf.Kind != record.LeafValue {
+		return nil, nil
+	}
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return nil, err
+	}
+	data, err := objectstore.ReadAll(ctx, w.Objects, h, value.MaxBytes)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return value.Decode(data)
 }
 
 // PutValue stores a plain value as a dataset.
@@ -272,7 +330,7 @@ func (w *Workspaces) PutPath(ctx context.Context, source record.InputSource, pat
 }
 
 func (w *Workspaces) putFile(ctx context.Context, path string) (record.Leaf, error) {
-	f, err := os.Open(filepath.Clean(path))
+	f, err := objectstore.OpenFile(path)
 	if err != nil {
 		return record.Leaf{}, err
 	}
@@ -303,7 +361,8 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 	// The mark comes first: a run that brings linked inputs up to date reads the marks for
 	// every attempt to write the tree, so one of the two sees the other. Where the state has the marks they go with the tree.
 	marked, err := w.markSet(ctx, ws, name, true)
-	if err != nil {
+	badLink := err
+	if err != nil && !errors.Is(err, errBadLink) {
 		return err
 	}
 	// A lock would keep nobody out here: what is stored is named by a swap, and one that succeeds has lost nothing. That
@@ -315,6 +374,9 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 		}
 		if want := leafKinds[in.Source]; leaf.Kind != want {
 			return fmt.Errorf("input %s of workspace %s is a %s now, not a %s", name, ws, want, leaf.Kind)
+		}
+		if badLink != nil && in.Source != record.FromValue {
+			return badLink // without a mark it would be taken for what its file has held
 		}
 		s.mark(name, true)
 		t.inputs = t.inputs.Set(name, leaf)
@@ -331,7 +393,7 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 // It returns false where the input was not set.
 func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
 	unmarked, err := w.markSet(ctx, ws, name, false)
-	if err != nil {
+	if err = ignoreBadLink(err); err != nil {
 		return false, err
 	}
 	var changed bool
@@ -355,7 +417,7 @@ func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
 // unsetLeaf is what an input is when it is not set, refreshed unless the workspace has it.
 func (w *Workspaces) unsetLeaf(ctx context.Context, ws string, s *State, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
 	link, err := w.link(ctx, ws, s)
-	if err != nil {
+	if err = ignoreBadLink(err); err != nil {
 		return record.Leaf{}, err
 	}
 	if link != nil {
@@ -381,6 +443,9 @@ func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bo
 		rec, err := w.Local.Get(ctx, linkKey(ws))
 		if errors.Is(err, refstore.ErrNotFound) {
 			return false, nil
+		}
+		if errors.Is(err, refstore.ErrDamaged) {
+			return false, fmt.Errorf("link of workspace %s: %w; %w", ws, err, errBadLink)
 		}
 		if err != nil {
 			return false, fmt.Errorf("link of workspace %s: %w", ws, err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/workspace"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -24,6 +24,8 @@ const (
 type burier interface {
 	Bury(ctx context.Context, key executions.Key, id string) (bool, error)
 	Get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error)
+	LeftOf(ctx context.Context, ws, run string) ([]executions.Left, error)
+	DropLeft(ctx context.Context, ws, run string) error
 }
 
 // closeDead closes what a predecessor left that did not end: under the dataflow lock, a run on record as running has no
@@ -85,15 +87,18 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 	if errors.Is(err, refstore.ErrNotFound) {
 		return current, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 		return current, err
 	}
 	if imported(rec) {
 		return current, nil // it came as it was
 	}
-	run, err := record.DecodeRun(rec.Value)
+	var run *record.Run
+	if err == nil {
+		run, err = record.DecodeRun(rec.Value)
+	}
 	if err != nil {
-		// Its bytes were lost with the power, so it was never synced: it had not finished.
+		// Its bytes were lost with the power, so it was never synced: it had not finished. Or they are damaged: the events tell.
 		run = nil
 	}
 	f := NewFold()
@@ -115,6 +120,15 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 	c := &closing{w: w, x: x, log: log, f: f}
 	if log.Empty() {
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
+	}
+	left, err := x.LeftOf(ctx, ws, id)
+	if err != nil {
+		return current, err
+	}
+	for i := range left {
+		if err := c.begin(ctx, &left[i]); err != nil {
+			return current, err
+		}
 	}
 	if err := c.executions(ctx); err != nil {
 		return current, err
@@ -141,6 +155,9 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 		end = endOf(run)
 	}
 	if current, err = w.name(ctx, lock, id, current); err != nil {
+		return current, err
+	}
+	if err := x.DropLeft(ctx, ws, id); err != nil {
 		return current, err
 	}
 	c.emit(end)
@@ -187,8 +204,8 @@ func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (boo
 		return true, nil
 	}
 	rec, err := w.Records.Get(ctx, runKey(ws, current), fieldProvenance)
-	if errors.Is(err, refstore.ErrNotFound) {
-		return false, nil
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
+		return imported(rec), nil
 	}
 	return imported(rec), err
 }
@@ -204,6 +221,40 @@ type closing struct {
 func (c *closing) emit(e events.Event) {
 	e = c.log.Emit(e)
 	c.f.Add(&e)
+}
+
+// begin tells of an execution that the run's process had begun, if it died before it could: events are written in batches.
+func (c *closing) begin(ctx context.Context, l *executions.Left) error {
+	if i, named := c.f.index[l.Task]; !named {
+		if c.f.unnamed() <= 0 {
+			c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: crashed}})
+		}
+		c.emit(events.Event{Type: events.TaskMarkedReady, Task: l.Task, Data: &events.Data{Reason: crashed}})
+	} else if t := &c.f.tasks[i]; t.ExecutionID >= l.ExecutionID {
+		return nil // they are told
+	} else if t.State == TaskRunning {
+		e, err := c.execution(ctx, &t.TaskReport)
+		if err != nil {
+			return err
+		}
+		c.emit(e)
+	}
+	t := &c.f.tasks[c.f.index[l.Task]]
+	due := max(t.Attempt, 1)
+	for retry := t.State == TaskFailed || t.State == TaskError; retry || due < l.Attempt; retry = false {
+		if t.State == taskReady || t.State == TaskRetrying {
+			c.emit(events.Event{Type: events.TaskFailed, Task: l.Task, Data: &events.Data{Attempt: due, Reason: crashed, NoRecord: true,
+				Message: "the process of this run ended before it could tell of this attempt"}})
+		} else if !retry {
+			break
+		}
+		due++
+		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: l.Task, Data: &events.Data{Attempt: due, Reason: crashed}})
+	}
+	if t.State == taskReady || t.State == TaskRetrying {
+		c.emit(events.Event{Type: events.TaskStarted, Task: l.Task, Execution: l.ExecutionID, Data: &events.Data{Key: l.Key, Attempt: due, Reason: crashed}})
+	}
+	return nil
 }
 
 // executions brings the tasks to an end that were running, or waited for another attempt.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/process"
 	"e3/refstore"
 	"e3/refstore/lease"
 	"e3/workspace"
@@ -30,7 +30,7 @@ func (st *stage) distant() *distant {
 	epoch := time.Now()
 	d.leases = lease.New(d.actor, lease.Options{
 		TTL: leaseTTL, Elapsed: func() time.Duration { return time.Since(epoch) },
-		Alive: func(runner.Process) (alive, known bool) { return false, false },
+		Alive: func(process.ID) (alive, known bool) { return false, false },
 	})
 	st.mu.Lock()
 	st.pids++

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"e3/dataflow"
-	"e3/internal/eastref"
-	"e3/internal/record"
+	"e3/dataflow/graph"
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -31,7 +31,7 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 		return fmt.Errorf("package %s: %w", ref, err)
 	}
 	if east == nil {
-		if _, err := dataflow.NewGraph(pkg); err != nil {
+		if _, err := graph.New(pkg); err != nil {
 			return err
 		}
 	}
@@ -74,15 +74,24 @@ func (w *Workspaces) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg
 			}
 		}
 	}
+	var set map[string]bool
 	if east != nil {
 		err = w.installEast(ctx, lock, ref, east, from)
 	} else {
-		_, err = w.install(ctx, lock, pkg, ref.Hash, from, true)
+		set, err = w.install(ctx, lock, pkg, ref.Hash, from, true)
 	}
 	if err != nil {
 		return err
 	}
-	return w.forgetLink(ctx, ws)
+	return w.endLink(ctx, ws, pkg, set)
+}
+
+// endLink notes that a workspace follows no file, and which of its inputs are set. Where its state says that, nothing is remembered.
+func (w *Workspaces) endLink(ctx context.Context, ws string, pkg *record.Package, set map[string]bool) error {
+	if w.shared || pkg == nil {
+		return w.forgetLink(ctx, ws)
+	}
+	return w.saveLink(ctx, ws, &record.Link{}, true, func(marked []string) []string { return keptMarks(pkg, marked, set) })
 }
 
 // DeployFile deploys a package file: the workspace follows the file and its inputs from
@@ -93,7 +102,11 @@ func (w *Workspaces) DeployFile(ctx context.Context, ws, file string) (*Built, e
 		return nil, err
 	}
 	defer lock.Unlock()
-	built, err := w.deployFile(ctx, lock, file, true)
+	// Nothing is taken for known by its times: a stored input may be damaged, and this command is how it is taken in again.
+	built, err := w.Build(ctx, file, nil)
+	if err == nil {
+		err = w.deployBuilt(ctx, lock, built, true)
+	}
 	return built, lock.explain(ctx, err)
 }
 
@@ -113,15 +126,18 @@ func (w *Workspaces) deployFile(ctx context.Context, lock *hold, file string, du
 // deployBuilt installs a package that was built from a file and remembers the link.
 func (w *Workspaces) deployBuilt(ctx context.Context, lock *hold, built *Built, durable bool) error {
 	ws := lock.ws
-	if _, err := dataflow.NewGraph(built.Package); err != nil {
+	if _, err := graph.New(built.Package); err != nil {
 		return err
 	}
 	s, err := w.State(ctx, ws)
 	if err != nil {
 		return err
 	}
-	if built.Over, err = w.elsewhere(ctx, ws, s); err != nil {
+	if built.Over, err = w.heldBy(ctx, ws, s, built.Link.File); err != nil {
 		return err
+	}
+	if s.Deployed && built.Over == nil && s.PackageName != built.Package.Name {
+		built.Renamed = s.PackageName
 	}
 	from, err := w.origin(ctx, ws, s, built.Link.File, durable)
 	if err != nil {
@@ -171,24 +187,23 @@ func (w *Workspaces) install(ctx context.Context, lock *hold, pkg *record.Packag
 	ws := lock.ws
 	_, err = w.update(ctx, lock, ws, durable, func(s *State) error {
 		set = map[string]bool{}
-		old := &tree{}
-		wasSet := func(string, record.Leaf) bool { return false }
-		if s.Deployed {
-			var err error
-			if old, err = w.treeOf(ctx, ws, s, bothParts); errors.Is(err, errStale) || err != nil && !lost(err) && !errors.Is(err, record.ErrType) {
-				return err
-			} else if err != nil {
-				old = &tree{} // nothing can be kept: it is gone, or the reference's
-			}
-			if wasSet, err = w.setValues(ctx, ws, s); err != nil {
-				return err
-			}
+		old, err := w.holdings(ctx, ws, s, pkg)
+		if err == nil && old.lossy {
+			err = w.discardParts(ctx, ws, s)
+		}
+		if err != nil {
+			return err
 		}
 		t := &tree{inputs: make(record.Node, 0, len(pkg.Inputs)), tasks: make(record.Node, 0, len(pkg.Tasks))}
 		for i := range pkg.Inputs {
 			in := &pkg.Inputs[i]
 			leaf := in.Default
-			if have, ok := old.inputs.Get(in.Name); ok && wasSet(in.Name, have) {
+			have, ok := old.inputs.Get(in.Name)
+			switch {
+			case !ok:
+			case in.Source == record.FromVariable:
+				leaf = have // until the next start takes it anew
+			case old.set[in.Name]:
 				if set[in.Name] = have.Kind == leaf.Kind; set[in.Name] {
 					leaf = have
 				}
@@ -228,31 +243,21 @@ func lost(err error) bool {
 	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt)
 }
 
-// setValues tells which inputs hold a value that "e3 set" gave them: those that are marked, or
-// where no file is followed those that differ from the package's default.
-func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(string, record.Leaf) bool, error) {
+// setValues tells, for people, which inputs hold a value that "e3 set" gave them: those that are marked, or where no file is followed
+// those that differ from the default of the package that is deployed. What a deployment keeps, holdings says.
+func (w *Workspaces) setValues(ctx context.Context, ws string, s *State, pkg *record.Package) (func(string, record.Leaf) bool, error) {
 	marks, marked, err := w.marked(ctx, ws, s)
-	if errors.Is(err, errBadLink) {
-		// What was set is not known any more. The linked files win: a value that is kept by
-		// mistake would be stale for ever.
-		return func(string, record.Leaf) bool { return false }, nil
-	}
 	if err != nil {
 		return nil, err
 	}
 	if marked {
 		return func(name string, _ record.Leaf) bool { return slices.Contains(marks, name) }, nil
 	}
-	pkg, err := w.LoadPackage(ctx, s.PackageHash)
-	if errors.Is(err, record.ErrType) || lost(err) {
-		return func(string, record.Leaf) bool { return false }, nil // made by the reference, or gone
-	}
-	if err != nil {
-		return nil, err
-	}
 	defaults := make(map[string]record.Leaf, len(pkg.Inputs))
 	for i := range pkg.Inputs {
-		defaults[pkg.Inputs[i].Name] = pkg.Inputs[i].Default
+		if in := &pkg.Inputs[i]; in.Source != record.FromVariable {
+			defaults[in.Name] = in.Default
+		}
 	}
 	return func(name string, have record.Leaf) bool {
 		d, ok := defaults[name]
@@ -260,51 +265,54 @@ func (w *Workspaces) setValues(ctx context.Context, ws string, s *State) (func(s
 	}, nil
 }
 
-// follow brings a linked workspace up to date with its package file and its inputs. It is
-// called under the lock. It returns the package when it was built anew; work is told before that.
-func (w *Workspaces) follow(ctx context.Context, lock *hold, s *State, durable bool, work func()) (*Built, error) {
-	ws := lock.ws
-	link, err := w.link(ctx, ws, s)
-	if err != nil || link == nil {
-		return nil, err
+// follow brings a linked workspace up to date with its package file, its inputs and the environment. It is
+// called under the lock. It returns the package when it was built anew; work is told before that. taken says that the variables
+// of key_env were looked at, as they are where the tree is read anyway.
+func (w *Workspaces) follow(ctx context.Context, lock *hold, s *State, link *record.Link, durable bool, work func()) (built *Built, taken bool, err error) {
+	if link == nil || left(link.File) {
+		return nil, false, nil
 	}
-	info, err := statLinked(ws, link.File)
+	info, err := statLinked(lock.ws, link.File)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if !link.Stat.Proves(fileStat(info)) || link.Package != s.PackageHash {
+	if !proves(link.Stat, fileStat(info)) || link.Package != s.PackageHash {
 		work()
-		return w.deployFile(ctx, lock, link.File, durable)
+		built, err = w.deployFile(ctx, lock, link.File, durable)
+		return built, false, err
 	}
 	scan := &scan{w: w, base: filepath.Dir(link.File)}
 	executable := executables(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	touched := scan.touched.Load()
+	touched := scan.touched.Load() || link.Home != w.home() // an older e3 has written it, or somewhere else
 	if executable == executables(link) {
-		behind := scan.changed.Load()
-		if !behind {
-			if behind, err = w.behind(ctx, s, link); err != nil {
-				return nil, err
-			}
+		reread, err := w.catchUp(ctx, lock, s, link, scan.changed.Load(), durable)
+		if err != nil {
+			return nil, false, err
 		}
-		if behind {
-			reread, err := w.assignLinked(ctx, lock, link, durable)
-			if err != nil {
-				return nil, err
-			}
-			touched = touched || reread
-		}
+		touched = touched || reread
 	}
 	if executable != executables(link) {
 		work()
-		return w.deployFile(ctx, lock, link.File, durable) // how an input is staged is part of the task
+		built, err = w.deployFile(ctx, lock, link.File, durable) // how an input is staged is part of the task
+		return built, false, err
 	}
 	if touched {
-		return nil, w.saveLink(ctx, ws, link, durable, nil)
+		err = w.saveLink(ctx, lock.ws, link, durable, nil)
 	}
-	return nil, nil
+	return nil, true, err
+}
+
+// catchUp gives the tree what the link remembers, where that is, or may be, something else; reread is that of assignLinked.
+func (w *Workspaces) catchUp(ctx context.Context, lock *hold, s *State, link *record.Link, changed, durable bool) (reread bool, err error) {
+	if !changed {
+		if changed, err = w.behind(ctx, s, link); err != nil || !changed {
+			return false, err
+		}
+	}
+	return w.assignLinked(ctx, lock, link, durable)
 }
 
 // statLinked looks at the package file that a workspace follows.
@@ -317,7 +325,7 @@ func statLinked(ws, file string) (os.FileInfo, error) {
 }
 
 // behind tells whether a linked input that is not set has another dataset in the tree than
-// its link: an unset that failed half-way leaves that.
+// its link: an unset that failed half-way leaves that. It tells of variables with another value, too.
 func (w *Workspaces) behind(ctx context.Context, s *State, link *record.Link) (bool, error) {
 	t, err := w.readTree(ctx, s.RootHash, inputsPart)
 	if err != nil {
@@ -329,14 +337,14 @@ func (w *Workspaces) behind(ctx context.Context, s *State, link *record.Link) (b
 			return true, nil
 		}
 	}
-	return false, nil
+	return w.outdated(t)
 }
 
 // restore takes linked inputs in again whose content is gone from the store.
 func (w *Workspaces) restore(ctx context.Context, lock *hold, s *State, durable bool) error {
 	ws := lock.ws
 	link, err := w.link(ctx, ws, s)
-	if err != nil || link == nil {
+	if err != nil || link == nil || left(link.File) {
 		return err
 	}
 	scan := &scan{w: w, base: filepath.Dir(link.File), verify: true}
@@ -351,7 +359,7 @@ func (w *Workspaces) restore(ctx context.Context, lock *hold, s *State, durable 
 	return w.saveLink(ctx, ws, link, durable, nil)
 }
 
-// assignLinked gives the tree what the link remembers of the inputs that are not set. What the tree does not hold may have been
+// assignLinked gives the tree what the link remembers of the inputs that are not set, and the variables of now. What the tree does not hold may have been
 // collected since it was read: it is refreshed, or read again, which reread tells.
 func (w *Workspaces) assignLinked(ctx context.Context, lock *hold, link *record.Link, durable bool) (reread bool, err error) {
 	ws := lock.ws
@@ -377,7 +385,7 @@ func (w *Workspaces) assignLinked(ctx context.Context, lock *hold, link *record.
 			}
 			t.inputs = t.inputs.Set(in.Name, in.Leaf)
 		}
-		return nil
+		return w.setVariables(ctx, t)
 	})
 	return reread, err
 }

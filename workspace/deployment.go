@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -38,7 +38,7 @@ func (w *Workspaces) readState(ctx context.Context, ws string) (refstore.Record,
 // decodeDeployment takes up what the state's record says of the deployment.
 func (s *State) decodeDeployment(ws string, rec refstore.Record) {
 	data, ok := rec.Field(FieldDeployment)
-	if !ok || !s.Deployed { // what an emptied state had means nothing
+	if !ok || len(data) == 0 || !s.Deployed { // what an emptied state had means nothing, and Restore empties what is damaged
 		return
 	}
 	d, err := record.DecodeWorkspaceDeployment(data)
@@ -118,6 +118,8 @@ func (w *Workspaces) followed(ctx context.Context, ws string, s *State) (string,
 	switch {
 	case errors.Is(err, refstore.ErrNotFound):
 		return "", nil
+	case errors.Is(err, refstore.ErrDamaged):
+		return "", fmt.Errorf("link of workspace %s: %w; %w", ws, err, errBadLink)
 	case err != nil:
 		return "", fmt.Errorf("link of workspace %s: %w", ws, err)
 	case len(rec.Value) == 0: // lost with the power
@@ -140,7 +142,7 @@ func (w *Workspaces) link(ctx context.Context, ws string, s *State) (*record.Lin
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
-	if link == nil || link.File != file {
+	if link == nil || !sameFile(link.File, file) {
 		link = &record.Link{File: file} // a deploy was cut off before it saved more: it looks like a file that has changed
 	}
 	return link, nil
@@ -168,7 +170,7 @@ func (w *Workspaces) origin(ctx context.Context, ws string, s *State, file strin
 	}
 	if file != "" {
 		known, err := w.followed(ctx, ws, s)
-		if err == nil && known == file {
+		if err == nil && sameFile(known, file) {
 			return origin{s.deployment.ID, file}, nil
 		}
 		if err != nil && !errors.Is(err, errBadLink) {
@@ -236,10 +238,13 @@ func (w *Workspaces) forgetNotes(ctx context.Context, ws, except string) error {
 	return nil
 }
 
-// Elsewhere says who decides what is deployed in a shared workspace that follows no package file of this machine.
+// Elsewhere says who decides what is deployed in a workspace, if not the clone that is asked about.
 type Elsewhere struct {
 	By      string // user@host; "" if that is not known
-	File    string // name of the package file there; "" of a registered package
+	File    string // name of the package file there, or here its path; "" of a registered package
+	Here    bool   // it is another clone of this machine
+	Gone    bool   // which is not there any more
+	Unknown bool   // it is one of which nothing tells any more where it is
 	Package string // name@version
 	Since   time.Time
 	// Mine is the package file that this machine had deployed before, if it is still there; else "".
@@ -248,6 +253,14 @@ type Elsewhere struct {
 
 // String says it in words that go behind the workspace's name: "follows ann@lab's e3.yaml since 2026-11-21 06:43:00".
 func (e *Elsewhere) String() string {
+	switch {
+	case e.Unknown:
+		return "was deployed from a package file, and nothing tells any more from which"
+	case e.Gone:
+		return "followed " + e.File + ", which is gone"
+	case e.Here:
+		return "follows " + e.File
+	}
 	since := e.Since.Local().Format(timeFormat)
 	if e.File != "" {
 		return fmt.Sprintf("follows %s's %s since %s", cmp.Or(e.By, "somebody"), e.File, since)
@@ -261,7 +274,14 @@ func (e *Elsewhere) String() string {
 
 // elsewhere returns who decides what a state has; nil if it is this machine, or nobody else could.
 func (w *Workspaces) elsewhere(ctx context.Context, ws string, s *State) (*Elsewhere, error) {
-	if !w.shared || !s.Deployed {
+	if !w.shared {
+		gone, err := w.lostLink(ctx, ws, s)
+		if err != nil || !gone {
+			return nil, err
+		}
+		return &Elsewhere{Unknown: true, Package: s.PackageName + "@" + s.PackageVersion, Since: s.DeployedAt}, nil
+	}
+	if !s.Deployed {
 		return nil, nil
 	}
 	if file, err := w.followed(ctx, ws, s); err != nil && !errors.Is(err, errBadLink) || file != "" {

@@ -5,25 +5,25 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"e3/internal/repo"
 	"e3/refstore"
-	reffs "e3/refstore/fs"
 	"e3/workspace"
 )
 
 // syncing counts what is made durable.
 type syncing struct {
-	*reffs.Store
+	repo.Records
 	all, one *atomic.Int64 // Sync and PutSync
 }
 
 func (s syncing) Sync(ctx context.Context) error {
 	s.all.Add(1)
-	return s.Store.Sync(ctx)
+	return s.Records.Sync(ctx)
 }
 
 func (s syncing) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
 	s.one.Add(1)
-	return s.Store.PutSync(ctx, r)
+	return s.Records.PutSync(ctx, r)
 }
 
 // A run syncs in groups, whatever its size, and not at all where durability is none.
@@ -38,7 +38,7 @@ func TestDurability(t *testing.T) {
 			p.write("a.txt", "a")
 			p.write("b.txt", "b")
 			p.deploy(twoInputs)
-			r := syncing{p.repo.Records.(*reffs.Store), new(atomic.Int64), new(atomic.Int64)}
+			r := syncing{p.repo.Records, new(atomic.Int64), new(atomic.Int64)}
 			p.ws = workspace.New(workspace.Stores{
 				Records: r, Locks: r, Objects: p.repo.Objects, Local: r, Now: p.ws.Now, Holder: p.ws.Holder, Sweep: p.ws.Sweep,
 			})

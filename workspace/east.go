@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"e3/dataflow"
-	"e3/internal/eastref"
-	"e3/internal/record"
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 

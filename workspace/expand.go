@@ -4,8 +4,9 @@ import (
 	"context"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // expand adds to a fold the tasks that bulk events stand for: those of the run that they name, and where that had them from
@@ -58,7 +59,7 @@ func (f *Fold) provenBy(g *dataflow.Graph) []string {
 	for i := range f.tasks {
 		if n, ok := g.Find(f.tasks[i].Task); ok {
 			looked[n] = true
-			if f.tasks[i].own {
+			if f.tasks[i].own && !f.tasks[i].shared {
 				stack = append(stack, n)
 			}
 		}
@@ -102,7 +103,7 @@ func (w *Workspaces) graphOf(ctx context.Context, hash string) (*dataflow.Graph,
 	if err != nil {
 		return nil, ctx.Err()
 	}
-	g, err := dataflow.NewGraph(pkg)
+	g, err := graph.New(pkg)
 	if err != nil {
 		return nil, nil
 	}

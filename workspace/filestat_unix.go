@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"syscall"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // fileStat is what a file looks like now; Seen is left to who reads it.

@@ -3,7 +3,7 @@ package workspace
 import (
 	"io/fs"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // fileStat has no change time and no inode here: size and modification time must do.

@@ -3,12 +3,13 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"e3/dataflow"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // A Fold makes of the events of a run, taken one after the other, what has become of it: nothing else does, be the run
@@ -24,12 +25,14 @@ type Fold struct {
 	named   int64 // proven, with an event of their own
 	proven  int64 // proven, without
 	gone    int64 // abandoned
+	lost    int64 // events that were damaged, and are not there any more
 }
 
 // foldedTask is a task that an event names.
 type foldedTask struct {
 	TaskReport
 	own      bool   // among those that were announced: not proven
+	shared   bool   // proven by an event that stands for many, and settled anew since
 	ended    string // the execution that ended last and is on record, or that answers it
 	failedBy int64  // the number of the event by which it failed last
 }
@@ -60,6 +63,8 @@ func (f *Fold) Add(e *events.Event) {
 	}
 	tasks := min(max(int64(d.Tasks), 0), maxTasks)
 	switch e.Type {
+	case events.EventLost:
+		f.lost++
 	case events.RunStarted:
 		f.started = e
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
@@ -76,9 +81,15 @@ func (f *Fold) Add(e *events.Event) {
 		}
 		fallthrough
 	default:
-		if e.Task != "" {
-			f.transition(f.task(e.Task), e, d)
+		if e.Task == "" {
+			return
 		}
+		if _, known := f.index[e.Task]; e.Type == events.TaskReopened && !known && len(f.bulk) > 0 && f.bulk[len(f.bulk)-1].n > 0 {
+			f.task(e.Task).shared = true
+			f.proven, f.created = f.proven-1, f.created+1
+			f.bulk[len(f.bulk)-1].n--
+		}
+		f.transition(f.task(e.Task), e, d)
 	}
 }
 
@@ -116,6 +127,9 @@ func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
 		t.State, t.Since = TaskDeferred, e.Time
 	case events.TaskResumed:
 		t.State = taskReady
+		return
+	case events.TaskReopened:
+		t.State, t.ended = "", ""
 		return
 	case events.TaskRetryScheduled:
 		t.State, t.Attempt = TaskRetrying, d.Attempt
@@ -171,6 +185,17 @@ func (f *Fold) Summary() record.Summary {
 		}
 	}
 	return s
+}
+
+// unnamed is how many tasks were announced that no event has named.
+func (f *Fold) unnamed() int64 {
+	n := f.created
+	for i := range f.tasks {
+		if f.tasks[i].own {
+			n--
+		}
+	}
+	return n
 }
 
 // Waiting is how many tasks have not come to an end and are not at work: their inputs are not known, they had no turn yet, or somebody has
@@ -276,6 +301,9 @@ func (w *Workspaces) fold(ctx context.Context, ws, run string) (f *Fold, damage,
 		if end != nil {
 			f.Add(end)
 		}
+	}
+	if damage == nil && f.lost > 0 {
+		damage = fmt.Errorf("events of run %s: %d of them were damaged, and are lost", run, f.lost)
 	}
 	return f, damage, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -52,6 +52,11 @@ func mapOf(run *record.Run) map[string]record.TaskExecution {
 // wantTold demands that a run is told from its events alone as its record told it, but for tasks that have no name.
 func (p *place) wantTold(want *record.Run, unnamed int64) {
 	p.t.Helper()
+	if stored, err := p.ws.Run(p.ctx, "w", want.RunID); err == nil {
+		if fault := p.foldOf(want.RunID).Contradicts(stored); fault != "" {
+			p.t.Errorf("run %s: %s\n%s", want.RunID, fault, p.logOf(want.RunID))
+		}
+	}
 	r, err := p.ws.Report(p.ctx, "w", want.RunID)
 	if err != nil {
 		p.t.Fatal(err)
@@ -84,6 +89,9 @@ func (p *place) wantFolded(run *record.Run) {
 	if f.Summary() != run.Summary || f.State() != run.State || failed != run.FailedTask || f.Waiting() != 0 {
 		p.t.Errorf("run %s: folded are %+v, %v, first failed %q, %d wait; on record %+v, %v, %q\n%s",
 			run.RunID, f.Summary(), f.State(), failed, f.Waiting(), run.Summary, run.State, run.FailedTask, p.logOf(run.RunID))
+	}
+	if fault := f.Contradicts(run); fault != "" { // an import would refuse it
+		p.t.Errorf("run %s: %s\n%s", run.RunID, fault, p.logOf(run.RunID))
 	}
 }
 

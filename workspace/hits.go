@@ -6,8 +6,9 @@ import (
 	"fmt"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -80,7 +81,7 @@ func defaults(pkg *record.Package) record.Node {
 }
 
 func (w *Workspaces) hits(ctx context.Context, pkg *record.Package, inputs record.Node, visit func(string, executions.Key, string) error) error {
-	g, err := dataflow.NewGraph(pkg)
+	g, err := graph.New(pkg)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 

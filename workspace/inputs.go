@@ -2,20 +2,21 @@ package workspace
 
 import (
 	"context"
-	"fmt"
-	"slices"
+	"errors"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
-// checkInputs makes sure that the content of the inputs is there before commands are
-// started on it; what a linked workspace has lost is taken in again. What an export may have
-// left out is no fault yet: the tasks that must run and read it say so.
-func (r *run) checkInputs(ctx context.Context, pkg *record.Package, inputs record.Node) (record.Node, error) {
-	missing, err := r.w.missingInputs(ctx, inputs)
-	if err != nil || len(missing) == 0 {
+// checkInputs looks for the content of the inputs before commands are started on it, and takes in again what a linked workspace has
+// lost. What cannot be had again is no fault yet: the tasks that must run and read it fail, and name it.
+func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node, error) {
+	missing, err := r.w.missesInputs(ctx, inputs)
+	if err != nil || !missing {
 		return inputs, err
+	}
+	if err := r.w.storeVariables(ctx, inputs); err != nil {
+		return nil, err
 	}
 	if err := r.w.restore(ctx, r.lock, r.state, r.durable); err != nil {
 		return nil, err
@@ -28,45 +29,35 @@ func (r *run) checkInputs(ctx context.Context, pkg *record.Package, inputs recor
 		return nil, err
 	}
 	r.inputs = t.inputsHash
-	if r.rec.InputSnapshot, err = r.w.writeRoot(ctx, r.inputs, ""); err != nil {
-		return nil, err
-	}
-	if missing, err = r.w.missingInputs(ctx, t.inputs); err != nil {
-		return nil, err
-	}
-	return t.inputs, missed(r.ws, pkg, missing)
+	return t.inputs, r.snapInputs(ctx, r.inputs, "")
 }
 
-// missed is a MissingError unless an export may have left all that is missing out.
-func missed(ws string, pkg *record.Package, missing []string) error {
-	missing = slices.DeleteFunc(missing, func(name string) bool {
-		return slices.ContainsFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name && in.NoExport })
-	})
-	if len(missing) == 0 {
+// restored stores anew what the package file, its linked inputs and the environment hold. The state stays as it is: where a file holds something
+// else by now, what was lost stays lost, and the next start follows the file.
+func (r *run) restored(ctx context.Context) error {
+	r.restoring.Lock()
+	defer r.restoring.Unlock()
+	if err := r.restoreVariables(ctx); err != nil {
+		return err
+	}
+	link, err := r.w.link(ctx, r.ws, r.state)
+	if errors.Is(err, errBadLink) || err == nil && link == nil {
 		return nil
 	}
-	return &MissingError{Workspace: ws, Inputs: missing}
+	if err != nil {
+		return err
+	}
+	if _, err := r.w.Build(ctx, link.File, nil); err != nil {
+		return context.Cause(ctx) // what cannot be read is lost
+	}
+	return nil
 }
 
-// MissingError says that datasets name objects that are not in the store.
-type MissingError struct {
-	Workspace string
-	Inputs    []string
-}
-
-func (e *MissingError) Error() string {
-	return fmt.Sprintf("the content of %d inputs of workspace %s is gone from the store, first %s; set them again, or deploy again",
-		len(e.Inputs), e.Workspace, e.Inputs[0])
-}
-
-// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
-func (e *MissingError) Unwrap() error { return objectstore.ErrNotFound }
-
-// missingInputs looks for the content of inputs. Where the object store presumes there is nothing to look for: they are named by
-// the state. Of what an export may leave out, tasks that must run make sure themselves.
-func (w *Workspaces) missingInputs(ctx context.Context, inputs record.Node) ([]string, error) {
+// missesInputs tells whether content of inputs is gone. Where the object store presumes there is nothing to look for: they are named by
+// the state, and tasks that must run make sure themselves.
+func (w *Workspaces) missesInputs(ctx context.Context, inputs record.Node) (bool, error) {
 	if w.presumes() {
-		return nil, nil
+		return false, nil
 	}
 	var hashes []objectstore.Hash
 	for i := range inputs {
@@ -75,18 +66,5 @@ func (w *Workspaces) missingInputs(ctx context.Context, inputs record.Node) ([]s
 		}
 	}
 	gone, err := w.Objects.Missing(ctx, hashes)
-	if err != nil || len(gone) == 0 {
-		return nil, err
-	}
-	set := make(map[string]bool, len(gone))
-	for _, h := range gone {
-		set[h.String()] = true
-	}
-	var names []string
-	for i := range inputs {
-		if set[inputs[i].Hash] {
-			names = append(names, inputs[i].Name)
-		}
-	}
-	return names, nil
+	return len(gone) > 0, err
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -215,10 +215,13 @@ func TestDeployNew(t *testing.T) {
 	if name, err := p.ws.MadeFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("the default is %q, %v", name, err)
 	}
-	// A workspace of the package's name that holds something else is not taken over.
+	// A workspace of the package's name that holds something else is not taken over: the file gets one of its own.
 	p.write("other.yaml", "e3: 1\nname: forecast\ntasks: {y: {out: o, run: cat}}\n")
-	if _, _, err := p.ws.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml")); !errors.Is(err, workspace.ErrExists) || !strings.Contains(err.Error(), file) {
-		t.Errorf("another file of that name: %v, want what holds the workspace", err)
+	for range 2 {
+		name, built, err = p.ws.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml"))
+		if err != nil || name != "forecast-2" || built.Instead == nil || built.Instead.File != file {
+			t.Errorf("another file of that name: %q, %+v, %v", name, built, err)
+		}
 	}
 	if err := p.ws.Remove(p.ctx, "forecast"); err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -40,14 +40,17 @@ func (w *Workspaces) anyLink(ctx context.Context, ws string) (*record.Link, erro
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, nil
 	}
+	if errors.Is(err, refstore.ErrDamaged) {
+		return nil, fmt.Errorf("link of workspace %s: %w; %w", ws, err, errBadLink)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("link of workspace %s: %w", ws, err)
 	}
-	return decodeLink(ws, rec.Value)
+	return w.readLink(ws, rec.Value)
 }
 
 // errBadLink is wrapped when a link is there and cannot be read: a run that synced nothing
-// and a loss of power leave that. Deploying the file again mends it.
+// and a loss of power leave that, or damage. Deploying the file again mends it.
 var errBadLink = errors.New("deploy the package file again")
 
 func decodeLink(ws string, data []byte) (*record.Link, error) {
@@ -71,7 +74,7 @@ func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, du
 		rec, err := w.Local.Get(ctx, linkKey(ws))
 		l.Set = nil
 		switch {
-		case errors.Is(err, refstore.ErrNotFound):
+		case errors.Is(err, refstore.ErrNotFound), errors.Is(err, refstore.ErrDamaged):
 		case err != nil:
 			return fmt.Errorf("link of workspace %s: %w", ws, err)
 		default:
@@ -82,7 +85,7 @@ func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, du
 		if marks != nil {
 			l.Set = marks(l.Set)
 		}
-		_, err = put(ctx, refstore.Record{Key: linkKey(ws), Value: l.Encode(), Version: rec.Version})
+		_, err = put(ctx, refstore.Record{Key: linkKey(ws), Value: w.writeLink(l), Version: rec.Version})
 		if err == nil {
 			return nil
 		}
@@ -121,84 +124,53 @@ func (w *Workspaces) LinkedTo(ctx context.Context, ws string) (string, error) {
 	return l.File, nil
 }
 
-func fileKey(file string) refstore.Key {
-	return refstore.Key{Partition: "INDEX/files", Sort: objectstore.Sum([]byte(file)).String()}
-}
-
-// MadeFor returns the workspace that "start -f" made for a package file before, "" if there
-// is none any more: a large file is not read for its name every time.
-func (w *Workspaces) MadeFor(ctx context.Context, file string) (string, error) {
-	rec, err := w.Local.Get(ctx, fileKey(file))
-	if errors.Is(err, refstore.ErrNotFound) || err == nil && len(rec.Value) == 0 { // empty: lost with the power
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	linked, err := w.LinkedTo(ctx, string(rec.Value))
-	if err != nil || linked != file {
-		return "", err
-	}
-	return string(rec.Value), nil
-}
-
-// DeployNew builds a package file and deploys it in the workspace of that name, which is made
-// if need be. Without a name it is the package's, unless that workspace holds something
-// else: nothing is taken over that was not named.
+// DeployNew builds a package file and deploys it in the workspace of that name, which is made if need be. Without a name it is the
+// package's, or the first of that name and a number that no other clone follows: nothing is taken over that was not named.
 func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
 	built, err := w.Build(ctx, file, nil)
 	if err != nil {
 		return "", nil, err
 	}
-	if ws == "" {
-		ws = built.Package.Name
-		if err := w.takenBy(ctx, ws, built); err != nil {
+	if ws != "" {
+		return ws, built, w.deployNamed(ctx, ws, built, func(context.Context) error { return nil })
+	}
+	for {
+		if ws, built.Instead, err = w.ownName(ctx, built.Package.Name, built.Link.File); err != nil {
 			return "", nil, err
 		}
-		if err := w.overwrite(ctx, w.Local, fileKey(built.Link.File), []byte(ws)); err != nil {
+		if err := w.overwrite(ctx, w.Local, fileKey(w.noted(built.Link.File)), []byte(ws)); err != nil {
 			return "", nil, err
+		}
+		err := w.deployNamed(ctx, ws, built, func(ctx context.Context) error {
+			taken, err := w.takenBy(ctx, ws, built.Link.File)
+			if err == nil && taken != nil {
+				err = errTaken
+			}
+			return err
+		})
+		if !errors.Is(err, errTaken) {
+			return ws, built, err
 		}
 	}
+}
+
+// errTaken says that another clone was faster.
+var errTaken = errors.New("another clone has the workspace")
+
+// deployNamed deploys in a workspace that is made if need be, if it is still free, as its holder sees it.
+func (w *Workspaces) deployNamed(ctx context.Context, ws string, built *Built, free func(context.Context) error) error {
 	if err := w.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
-		return "", nil, err
+		return err
 	}
 	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
-		return "", nil, err
+		return err
 	}
 	defer lock.Unlock()
-	return ws, built, lock.explain(ctx, w.deployBuilt(ctx, lock, built, true))
-}
-
-// takenBy says what holds a workspace that a file would be deployed in, nil if nothing
-// else does.
-func (w *Workspaces) takenBy(ctx context.Context, ws string, built *Built) error {
-	s, err := w.State(ctx, ws)
-	if errors.Is(err, ErrNotFound) {
-		return nil
+	if err := free(ctx); err != nil {
+		return lock.explain(ctx, err)
 	}
-	if err != nil || !s.Deployed || s.PackageHash == built.Hash {
-		return err
-	}
-	l, err := w.link(ctx, ws, s)
-	switch {
-	case errors.Is(err, errBadLink), err == nil && l != nil && l.File == built.Link.File:
-		return nil
-	case err != nil:
-		return err
-	}
-	other, err := w.elsewhere(ctx, ws, s)
-	switch {
-	case err != nil:
-		return err
-	case other != nil && other.File != "" && other.Mine == built.Link.File:
-		return nil // it has followed this file before
-	case other != nil:
-		return fmt.Errorf("workspace %s %s: %w; name it, or another one, after the file", ws, other, ErrExists)
-	case l == nil:
-		return fmt.Errorf("workspace %s holds the package %s@%s: %w; name another one after the file", ws, s.PackageName, s.PackageVersion, ErrExists)
-	}
-	return fmt.Errorf("workspace %s follows %s: %w; name another one after the file", ws, l.File, ErrExists)
+	return lock.explain(ctx, w.deployBuilt(ctx, lock, built, true))
 }
 
 // A scan takes linked inputs in: what looks as it did when it was last read is not read
@@ -290,7 +262,7 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 	if err != nil {
 		return record.Leaf{}, err
 	}
-	if len(in.Files) == 1 && in.Files[0].Stat.Proves(fileStat(info)) {
+	if len(in.Files) == 1 && proves(in.Files[0].Stat, fileStat(info)) {
 		f := &in.Files[0]
 		if !s.verify || s.refresh(ctx, f.Hash) {
 			return fileLeaf(info, objectstore.Info{Hash: f.Hash, Size: info.Size()}), nil
@@ -322,7 +294,7 @@ func fileLeaf(info fs.FileInfo, stored objectstore.Info) record.Leaf {
 
 // read stores a file's content and returns what the file looked like when it was read.
 func (s *scan) read(ctx context.Context, path string) (fs.FileInfo, objectstore.Info, error) {
-	f, err := os.Open(path)
+	f, err := objectstore.OpenFile(path)
 	if err != nil {
 		return nil, objectstore.Info{}, err
 	}
@@ -364,7 +336,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 	opts.Known = func(rel string, info fs.FileInfo) (objectstore.Info, bool) {
 		f := known[rel]
 		stat := fileStat(info)
-		if f == nil || !f.Stat.Proves(stat) || s.verify && !s.refresh(ctx, f.Hash) {
+		if f == nil || !proves(f.Stat, stat) || s.verify && !s.refresh(ctx, f.Hash) {
 			return objectstore.Info{}, false
 		}
 		keep(rel, info, f.Stat, f.Hash)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 

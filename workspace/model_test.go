@@ -18,10 +18,11 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/executions"
-	"e3/internal/block"
 	"e3/internal/events"
-	"e3/internal/record"
-	"e3/internal/runner"
+	"e3/internal/format/record"
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
+	"e3/internal/jobs/approval"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
@@ -159,7 +160,8 @@ func TestEventsModel(t *testing.T) {
 		}
 	}
 	play(saga{wide: true, rounds: make([]sagaRound, 2)}, t.Fatalf)
-	untrodden := func(e events.Edge) bool { return walked[e] == 0 }
+	// Nothing is lost here: the scheduler's model goes the ways of what is made again.
+	untrodden := func(e events.Edge) bool { return walked[e] == 0 && e.Type != events.TaskReopened }
 	for range 20 { // some ways are rare: there are more sagas until each has been gone
 		rapid.Check(t, func(rt *rapid.T) { play(sagas.Draw(rt, "saga"), rt.Fatalf) })
 		if t.Failed() || !slices.ContainsFunc(events.Diagram(), untrodden) {
@@ -168,7 +170,7 @@ func TestEventsModel(t *testing.T) {
 	}
 	for _, e := range events.Diagram() {
 		t.Logf("%6d × %v", walked[e], e)
-		if walked[e] == 0 {
+		if untrodden(e) {
 			t.Errorf("no run has gone this way: %v", e)
 		}
 	}
@@ -413,9 +415,9 @@ func (st *stage) decide(ctx context.Context, name, task string) {
 	case <-ctx.Done():
 		return
 	}
-	_, changed, err := st.process().ws.Resolve(context.WithoutCancel(ctx), name, task, block.Resolution{Approve: !t.rejects, By: "ann@there", Note: "in " + name})
-	var decided *block.ResolvedError
-	if err != nil && !errors.Is(err, block.ErrNotFound) && !errors.As(err, &decided) || err == nil && !changed {
+	_, changed, err := st.process().ws.Resolve(context.WithoutCancel(ctx), name, task, approval.Resolution{Approve: !t.rejects, By: "ann@there", Note: "in " + name})
+	var decided *approval.ResolvedError
+	if err != nil && !errors.Is(err, approval.ErrNotFound) && !errors.As(err, &decided) || err == nil && !changed {
 		st.fault("decide about %s.%s: %v, %v", name, task, changed, err)
 	}
 }
@@ -527,7 +529,7 @@ func (st *stage) Run(ctx context.Context, spec runner.Spec) (runner.Result, erro
 			return runner.Result{Cancelled: true, ExitCode: 1}, nil
 		}
 		if i == 0 && call.takes >= spec.OnStartAfter && spec.OnStart != nil {
-			spec.OnStart(runner.Process{PID: 4711})
+			spec.OnStart(process.ID{PID: 4711})
 		}
 	}
 	switch {
@@ -587,8 +589,8 @@ func (st *stage) check(ctx context.Context, walked map[events.Edge]int) {
 				st.fault("run %s of %s has no end\n%s", key.Sort, ws, log.Bytes())
 			}
 		}
-		for b, err := range block.New(st.records, block.Options{Now: time.Now}).List(ctx, ws, "") {
-			if err != nil || b.Status == block.Pending {
+		for b, err := range approval.New(st.records, approval.Options{Now: time.Now}).List(ctx, ws, "") {
+			if err != nil || b.Status == approval.Pending {
 				st.fault("after the end of all runs somebody is waited for: %+v, %v", b, err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -49,12 +49,8 @@ func (w *Workspaces) nextOf(ctx context.Context, ws string, s *State) (*Next, er
 	if !s.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
-	t, err := w.readTree(ctx, s.RootHash, bothParts)
-	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
-	}
 	objects := newKeeping(w.Objects)
-	p, err := w.previewWith(ctx, ws, s, t, objects)
+	p, t, err := w.previewStart(ctx, ws, s, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +141,12 @@ func (s *keeping) get(h objectstore.Hash) (keptObject, bool) {
 	defer s.mu.Unlock()
 	k, ok := s.kept[h]
 	return k, ok
+}
+
+// stores tells whether the start would store an object before it looks anything up.
+func (s *keeping) stores(h objectstore.Hash) bool {
+	_, ok := s.get(h)
+	return ok
 }
 
 // Open implements objectstore.Store.

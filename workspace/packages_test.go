@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -110,43 +109,6 @@ func TestDeployRegistered(t *testing.T) {
 	}
 }
 
-func TestCompareVersions(t *testing.T) {
-	ascending := []string{"", "0.9", "1", "1.2", "1.2.0", "1.9", "1.10", "1.10.1-1", "1.10.1-rc2", "1.10.1-rc10", "1.10.1-rc10+b",
-		"1.10.1", "1.10.1+a", "1.100", "2", "10", "2024", "2024-01-02", "2024-01-10", "a", "a1", "a2", "a10", "b"}
-	for i, a := range ascending {
-		for j, b := range ascending {
-			got := workspace.CompareVersions(a, b)
-			if (got < 0) != (i < j) || (got > 0) != (i > j) {
-				t.Errorf("compare %q with %q: %d", a, b, got)
-			}
-		}
-	}
-	for _, same := range [][2]string{{"1.01", "1.1"}, {"007", "7"}} {
-		if got := workspace.CompareVersions(same[0], same[1]); got != 0 {
-			t.Errorf("compare %q with %q: %d, want 0", same[0], same[1], got)
-		}
-	}
-}
-
-// It is an order: whatever versions are called, the greatest does not depend on the list's order.
-func TestCompareVersionsIsAnOrder(t *testing.T) {
-	version := rapid.StringOfN(rapid.RuneFrom([]rune("01293.-+ab")), 0, 6, -1)
-	sign := func(n int) int { return max(-1, min(1, n)) }
-	rapid.Check(t, func(t *rapid.T) {
-		a, b, c := version.Draw(t, "a"), version.Draw(t, "b"), version.Draw(t, "c")
-		compare := workspace.CompareVersions
-		if sign(compare(a, b)) != -sign(compare(b, a)) {
-			t.Fatalf("%q with %q: %d, and back: %d", a, b, compare(a, b), compare(b, a))
-		}
-		if compare(a, a) != 0 {
-			t.Fatalf("%q is not equal to itself", a)
-		}
-		if compare(a, b) <= 0 && compare(b, c) <= 0 && compare(a, c) > 0 {
-			t.Fatalf("%q ≤ %q ≤ %q, but %q > %q", a, b, c, a, c)
-		}
-	})
-}
-
 // A file that is built and registered as a package is what a deploy of the file gives.
 func TestBuildIsDeterministic(t *testing.T) {
 	p := newPlace(t)
@@ -162,5 +124,46 @@ func TestBuildIsDeterministic(t *testing.T) {
 		if err != nil || built.Hash != s.PackageHash {
 			t.Errorf("built %v, %v, want %s", built.Hash, err, s.PackageHash)
 		}
+	}
+}
+
+// What a name means does not depend on what exports have left in the register.
+func TestSnapshotsAreNotMeant(t *testing.T) {
+	p := newPlace(t)
+	register := func(pkg record.Package) workspace.PackageRef {
+		t.Helper()
+		h, err := p.repo.Objects.PutBytes(p.ctx, pkg.Encode())
+		r := workspace.PackageRef{Name: pkg.Name, Version: pkg.Version, Hash: h.String()}
+		if err == nil {
+			err = p.ws.Register(p.ctx, r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	input := func(text string) []record.PackageInput {
+		return []record.PackageInput{{Name: "x", Default: record.Leaf{Kind: record.LeafValue, Hash: objectstore.Sum([]byte(text)).String()}}}
+	}
+	release := record.Package{Name: "q", Version: "1.0.0+12345678", Inputs: input("a")}
+	snapshot := record.Package{Name: "q", Version: "2.0.0", Inputs: input("b")}
+	snapshot.Version = workspace.SnapshotVersion(&snapshot)
+	gone := ref("q", "3.0.0+01234567", "never stored")
+	if err := p.ws.Register(p.ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	refs := map[workspace.PackageRef]bool{register(release): false, register(snapshot): true, gone: true}
+	for r, want := range refs {
+		if is, err := p.ws.IsSnapshot(p.ctx, r); err != nil || is != want {
+			t.Errorf("%s is a snapshot: %v, %v, want %v", r, is, err, want)
+		}
+	}
+	if got, err := p.ws.Package(p.ctx, "q", ""); err != nil || got.Version != release.Version {
+		t.Errorf("q is %v, %v, want the release", got, err)
+	}
+	again := snapshot
+	again.Inputs = input("c")
+	if again.Version = workspace.SnapshotVersion(&again); !strings.HasPrefix(again.Version, "2.0.0+") || again.Version == snapshot.Version {
+		t.Errorf("the snapshot of a snapshot is %s", again.Version)
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
 	"e3/internal/repo"
-	"e3/internal/runner"
 	"e3/workspace"
 )
 
@@ -45,7 +45,14 @@ func newPlace(t *testing.T) *place {
 			t.Errorf("close: %v", err)
 		}
 	})
-	p := &place{t: t, ctx: t.Context(), repo: r, ws: r.Workspaces, dir: dir, run: shell}
+	p := placeIn(r)
+	p.t, p.ctx, p.dir = t, t.Context(), dir
+	return p
+}
+
+// placeIn is an open repository with the runner.
+func placeIn(r *repo.Repo) *place {
+	p := &place{repo: r, ws: r.Workspaces, run: shell}
 	p.executor = executions.NewExecutor(r.Executions, r.Objects, r.Records, p, executions.Options{
 		Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: r.Scratch, Now: time.Now,
 	})

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/manifest"
 )
 
 // PlanOptions are the options of a start that is only planned.
@@ -20,6 +19,7 @@ type PlanOptions struct {
 	Capacities  map[string]float64
 	Force       bool
 	Filter      string
+	FileNamed   bool // as of StartOptions
 }
 
 // Plan is what a start would do now. Nothing was written and no lock was taken to learn it.
@@ -52,12 +52,17 @@ func (w *Workspaces) planOf(ctx context.Context, ws string, s *State, o *PlanOpt
 	if !s.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
-	t, err := w.readTree(ctx, s.RootHash, bothParts)
-	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
+	if !o.FileNamed {
+		link, err := w.link(ctx, ws, s)
+		if err != nil {
+			return nil, err
+		}
+		if other, err := w.unfollowed(ctx, ws, s, link); err != nil || other != nil {
+			return nil, either(other, err)
+		}
 	}
 	objects := newKeeping(w.Objects)
-	next, err := w.previewWith(ctx, ws, s, t, objects)
+	next, _, err := w.previewStart(ctx, ws, s, objects)
 	if err == nil {
 		err = errors.Join(next.faults...)
 	}
@@ -76,27 +81,29 @@ func (w *Workspaces) PlanFile(ctx context.Context, ws, file string, o PlanOption
 		return nil, err
 	}
 	if ws == "" {
-		ws = built.Package.Name
-		if err := w.takenBy(ctx, ws, built); err != nil {
+		if ws, _, err = w.ownName(ctx, built.Package.Name, built.Link.File); err != nil {
 			return nil, err
 		}
 	}
-	next := &preview{
-		file: built.Link.File, pkg: built.Package, pkgHash: built.Hash, built: true, warnings: built.Warnings, set: map[string]bool{},
-	}
+	next := previewBuilt(built)
 	deployed := false
+	assign := func(t *tree) error {
+		next.assign(t, built.Link)
+		return w.over(objects).previewVariables(ctx, next)
+	}
 	err = w.steady(ctx, ws, func(s *State) error {
 		deployed = s.Deployed
 		t, err := w.kept(ctx, ws, s, next)
 		if err == nil {
-			next.assign(t, built.Link)
+			err = assign(t)
 		}
 		return err
 	})
 	var unknown *UnknownError
 	if errors.As(err, &unknown) && unknown.What == "workspace" {
-		next.assign(&tree{}, built.Link)
-	} else if err != nil {
+		err = assign(&tree{})
+	}
+	if err != nil {
 		return nil, err
 	}
 	plan, err := w.plan(ctx, ws, next, objects, &o)
@@ -111,21 +118,61 @@ func (w *Workspaces) kept(ctx context.Context, ws string, s *State, next *previe
 	if !s.Deployed {
 		return &tree{}, nil
 	}
-	t, err := w.treeOf(ctx, ws, s, bothParts)
-	if !errors.Is(err, errStale) && (lost(err) || errors.Is(err, record.ErrType)) {
-		return &tree{}, nil // nothing can be kept: it is gone, or the reference's
-	}
+	h, err := w.holdings(ctx, ws, s, next.pkg)
 	if err != nil {
 		return nil, err
 	}
-	wasSet, err := w.setValues(ctx, ws, s)
+	for name, set := range h.set {
+		next.set[name] = set
+	}
+	return &h.tree, nil
+}
+
+// previewStart previews what the next start would run on. What is lost of the tree and of the package is made again in memory, as
+// the start would make it in the repository.
+func (w *Workspaces) previewStart(ctx context.Context, ws string, s *State, objects *keeping) (*preview, *tree, error) {
+	t, err := w.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
+	} else {
+		var next *preview
+		if next, err = w.previewWith(ctx, ws, s, t, objects); err == nil {
+			return next, t, nil
+		}
 	}
-	for i := range t.inputs {
-		next.set[t.inputs[i].Name] = wasSet(t.inputs[i].Name, t.inputs[i].Leaf)
+	var part *PartError
+	if !errors.As(err, &part) {
+		return nil, nil, err
 	}
-	return t, nil
+	link, linkErr := w.link(ctx, ws, s)
+	if linkErr != nil {
+		return nil, nil, linkErr
+	}
+	if link == nil || left(link.File) {
+		pkg, pkgErr := w.LoadPackage(ctx, s.PackageHash)
+		if pkgErr != nil {
+			return nil, nil, err
+		}
+		if t, err = w.rebuilt(ctx, ws, s, pkg); err != nil {
+			return nil, nil, err
+		}
+		next, err := w.previewWith(ctx, ws, s, t, objects)
+		return next, t, err
+	}
+	built, err := w.over(objects).Build(ctx, link.File, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	next := previewBuilt(built)
+	if t, err = w.kept(ctx, ws, s, next); err == nil {
+		next.assign(t, built.Link)
+	}
+	return next, t, err
+}
+
+// previewBuilt is what a deployment of a package begins with.
+func previewBuilt(b *Built) *preview {
+	return &preview{file: b.Link.File, pkg: b.Package, pkgHash: b.Hash, built: true, warnings: b.Warnings, set: map[string]bool{}}
 }
 
 // plan plans a run on what was previewed.
@@ -142,11 +189,11 @@ func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects
 	if err != nil {
 		return nil, err
 	}
-	proof, err := w.proof(ctx, ws, generation, quiet)
+	proof, err := w.proof(ctx, ws, generation, quiet, nil)
 	if err != nil {
 		return nil, err
 	}
-	if p.Graph, err = dataflow.NewGraph(next.pkg); err != nil {
+	if p.Graph, err = graph.New(next.pkg); err != nil {
 		return nil, err
 	}
 	if err := checkFilter(p.Graph, o.Filter); err != nil {
@@ -160,29 +207,20 @@ func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects
 			Expected: func(task string) time.Duration { return durations[task] },
 		},
 		Fresh:    next.fresh,
+		Linked:   next.file != "",
 		Gathered: objects,
 	}
-	if proof == nil {
-		err = w.checkPlanned(ctx, ws, next)
-	} else {
-		opts.Baseline, err = w.baseline(ctx, proof, next.pkgHash, next.pkg)
+	if k, ok := objects.(*keeping); ok {
+		opts.Stored = k.stores
 	}
-	if err != nil {
-		return nil, err
+	if proof != nil {
+		if opts.Baseline, err = w.baseline(ctx, proof, next.pkgHash, next.pkg); err != nil {
+			return nil, err
+		}
 	}
 	x := executions.NewStore(w.Records, w.Objects)
 	if p.Planned, err = dataflow.Plan(ctx, p.Graph, w.Objects, x, opts); err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
 	return p, nil
-}
-
-// checkPlanned finds inputs whose content is gone, as a start does it.
-func (w *Workspaces) checkPlanned(ctx context.Context, ws string, next *preview) error {
-	stored := slices.DeleteFunc(slices.Clone(next.inputs), func(e record.NodeEntry) bool { return next.fresh[e.Name] })
-	missing, err := w.missingInputs(ctx, stored)
-	if err != nil {
-		return err
-	}
-	return missed(ws, next.pkg, missing)
 }

@@ -21,7 +21,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/refstore"
@@ -137,8 +137,8 @@ func TestPlanFile(t *testing.T) {
 	}
 	// Nothing is taken over that was not named.
 	p.write("new.yaml", "e3: 1\nname: w\n"+strings.Replace(chain, "value: 1", "value: 5", 1)+"\n")
-	if _, err := p.reader().PlanFile(p.ctx, "", file, workspace.PlanOptions{}); !errors.Is(err, workspace.ErrExists) {
-		t.Errorf("a workspace that follows another file: %v", err)
+	if plan, err := p.reader().PlanFile(p.ctx, "", file, workspace.PlanOptions{Concurrency: 1}); err != nil || plan.Workspace != "w-2" {
+		t.Errorf("a workspace that follows another file: %v, %v", plan, err)
 	}
 }
 
@@ -208,11 +208,9 @@ func TestPlanMissingInputs(t *testing.T) {
 		t.Errorf("without the content of a linked input: %s", steps(plan))
 	}
 	lose("b")
-	var missing *workspace.MissingError
-	_, err := p.reader().Plan(p.ctx, "w", workspace.PlanOptions{})
-	_, startErr := p.ws.Start(p.ctx, "w", startOptions(p, ""))
-	if !errors.As(err, &missing) || startErr == nil || err.Error() != startErr.Error() {
-		t.Errorf("without the content of an input that was set the plan says %v, the start %v", err, startErr)
+	plan, res := p.plan(), p.start()
+	if steps(plan) != "t stuck" || !strings.Contains(res.Run.Error, "input b is gone") {
+		t.Errorf("without the content of an input that was set the plan says %s, the start %q", steps(plan), res.Run.Error)
 	}
 }
 
@@ -264,7 +262,7 @@ type draftTask struct {
 	name  string
 	seed  int
 	mode  string // ok, fail, flaky, vary
-	two   bool   // two outputs
+	two   bool   // several outputs, one of which is a directory
 	reads []string
 }
 
@@ -275,7 +273,7 @@ func (d *draft) sources() []string {
 	for i := range d.tasks {
 		names = append(names, d.tasks[i].name)
 		if d.tasks[i].two {
-			names = append(names, d.tasks[i].name+".odd")
+			names = append(names, d.tasks[i].name+".odd", d.tasks[i].name+".w")
 		}
 	}
 	if len(d.labels) > 0 {
@@ -314,13 +312,13 @@ func (d *draft) text() string {
 		}
 		out, vars := task.name+".txt", "$out"
 		if task.two {
-			out, vars = fmt.Sprintf("{odd: %s.odd, even: %s.even}", task.name, task.name), "$odd $even"
+			out, vars = fmt.Sprintf("{odd: %[1]s.odd, even: %[1]s.even, w: %[1]s.w/}", task.name), "$odd $even $w"
 		}
 		b += fmt.Sprintf("  %s: {in: {%s}, out: %s, retries: %d, run: make %d %s %s -- %s}\n",
 			task.name, strings.Join(in, ", "), out, map[bool]int{true: 1}[task.mode == "flaky"], task.seed, task.mode, vars, strings.Join(args, " "))
 		known = append(known, task.name)
 		if task.two {
-			known = append(known, task.name+".odd")
+			known = append(known, task.name+".odd", task.name+".w")
 		}
 	}
 	return b
@@ -355,18 +353,27 @@ func (d *draft) make(_ context.Context, script, dir string) int {
 	h := sum.Sum(nil)
 	for k, out := range outputs {
 		text := fmt.Sprint("content ", h[k]%3)
+		if k > 0 { // else a part would often be what another task has left
+			text = fmt.Sprint(text, " of ", k, " of ", outputs[0])
+		}
 		if mode == "vary" {
 			text += fmt.Sprint(" ", n%2)
 		}
-		if os.WriteFile(filepath.Join(dir, out), []byte(text), 0o644) != nil {
-			return 9
+		files := []string{filepath.Join(dir, out)}
+		if fi, err := os.Stat(files[0]); err == nil && fi.IsDir() {
+			files = []string{filepath.Join(files[0], "f"), filepath.Join(files[0], "g")}
+		}
+		for _, file := range files {
+			if os.WriteFile(file, []byte(text+filepath.Base(file)[:1]), 0o644) != nil {
+				return 9
+			}
 		}
 	}
 	return 0
 }
 
 var draftEdits = []string{
-	"input", "input", "value", "seed", "seed", "mode", "add", "remove", "outputs", "matrix", "set", "unset", "lose", "reject", "prune", "remove file", "broken", "deploy",
+	"input", "input", "value", "seed", "seed", "mode", "add", "remove", "outputs", "matrix", "set", "unset", "lose", "damage", "damage", "damage", "reject", "prune", "remove file", "broken", "deploy",
 }
 
 // edit changes the project, or what is on record, in one way.
@@ -405,7 +412,7 @@ func (d *draft) edit(t *rapid.T) {
 		_ = p.ws.Set(p.ctx, "w", "a", p.file(fmt.Sprint("text ", at%3)))
 	case "unset":
 		_, _ = p.ws.Unset(p.ctx, "w", "a")
-	case "lose", "reject", "prune":
+	case "lose", "damage", "reject", "prune":
 		d.spoil(t, what)
 	}
 	p.write("e3.yaml", d.text())
@@ -430,11 +437,8 @@ func (d *draft) spoil(t *rapid.T, how string) {
 	e := list[rapid.IntRange(0, 99).Draw(t, "which")%len(list)]
 	var err error
 	switch how {
-	case "lose":
-		if err = os.Remove(filepath.Join(filepath.Join(p.repo.Root, "objects"), e.OutputHash[:2], e.OutputHash[2:])); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		d.lost[e.OutputHash] = true
+	case "lose", "damage":
+		err = d.lose(t, e, how == "damage")
 	case "reject":
 		_, err = p.curator().Reject(p.ctx, e.Key, e.ExecutionID, &record.Rejection{Rejected: true, At: e.CompletedAt})
 	case "prune":
@@ -494,6 +498,10 @@ func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*works
 		t.Fatal(err)
 	}
 	defer r.Close()
+	maps.DeleteFunc(d.lost, func(text string, _ bool) bool {
+		h, err := objectstore.ParseHash(text)
+		return err == nil && d.whole(h)
+	})
 	before := p.print()
 	plan, planErr := makePlan(r.Workspaces)
 	if after := p.print(); !maps.Equal(before, after) {
@@ -511,9 +519,6 @@ func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*works
 	}
 	res, err := start(o)
 	if planErr != nil || err != nil {
-		if planErr == nil && plan.Runs+plan.Waits > 0 && errors.Is(err, objectstore.ErrNotFound) && d.names(err) {
-			return // it was within a directory that answers: nobody looks there before it is staged
-		}
 		if planErr == nil || err == nil || planErr.Error() != err.Error() {
 			t.Fatalf("planning says %v, the start %v", planErr, err)
 		}
@@ -534,9 +539,10 @@ func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*works
 			fine = !hit && !executed[name]
 			total--
 		case dataflow.StepHit:
-			fine = fine || answer == task.ExecutionID && !executed[name]
+			fine = fine || answer == task.ExecutionID && !executed[name] || executed[name] && d.needed(plan, int32(i))
 		case dataflow.StepRun:
-			fine = fine || executed[name] || len(task.Waits) > 0 && !hit && res.Run.State == record.RunFailed
+			failed := res.Run.State == record.RunFailed
+			fine = fine || executed[name] || len(task.Waits) > 0 && !hit && failed || hit && failed && d.unread(plan, int32(i), answer, executed)
 		case dataflow.StepWait:
 			fine = len(task.Waits) > 0 && !(hit && executed[name]) && (hit || executed[name] || res.Run.State == record.RunFailed)
 		}
@@ -550,21 +556,81 @@ func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*works
 	}
 }
 
-// names tells whether an error is about an object that was taken away.
-func (d *draft) names(err error) bool {
-	for hash := range d.lost {
-		if strings.Contains(err.Error(), hash) {
-			return true
-		}
-	}
-	return false
+// needed tells whether the output of a hit may turn out to be lost: by a task that waits, and that may turn out to run.
+func (d *draft) needed(plan *workspace.Plan, i int32) bool {
+	return len(d.lost) > 0 && slices.ContainsFunc(plan.Graph.Dependents(i), func(k int32) bool { return plan.Tasks[k].Step == dataflow.StepWait })
 }
 
-// back tells whether an execution answers a task now that was passed over when it was planned, because its output was gone.
+// lose removes, or damages, one of the objects that the output of an execution is made of.
+func (d *draft) lose(t *rapid.T, e *executions.Execution, stays bool) error {
+	top, err := objectstore.ParseHash(e.OutputHash)
+	if err != nil {
+		return err
+	}
+	h := rapid.SampledFrom(d.parts(top)).Draw(t, "part").String()
+	d.lost[h] = true
+	file := filepath.Join(d.p.repo.Root, "objects", h[:2], h[2:])
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return ignoreNotExist(err)
+	}
+	if err := os.Remove(file); err != nil || !stays && rapid.Bool().Draw(t, "gone") || len(data) == 0 {
+		return err
+	}
+	data[rapid.IntRange(0, len(data)-1).Draw(t, "byte")] ^= 1
+	return os.WriteFile(file, data, 0o444)
+}
+
+func ignoreNotExist(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// unread tells whether what is lost of the output of an execution was not missed by the run, since none of the tasks that read it had its
+// turn: the run had failed before.
+func (d *draft) unread(plan *workspace.Plan, i int32, answer string, executed map[string]bool) bool {
+	if slices.ContainsFunc(plan.Graph.Dependents(i), func(k int32) bool { return executed[plan.Graph.Name(k)] }) {
+		return false
+	}
+	e, err := d.p.repo.Executions.Get(d.p.ctx, *plan.Tasks[i].Key, answer)
+	if err != nil {
+		return false
+	}
+	top, err := objectstore.ParseHash(e.OutputHash)
+	return err == nil && slices.ContainsFunc(d.parts(top), func(h objectstore.Hash) bool { return d.lost[h.String()] && !d.whole(h) })
+}
+
+// back tells whether an execution answers a task now that was passed over when it was planned, because something of its output was lost:
+// another task has left the same since, so that it is whole.
 func (d *draft) back(task *dataflow.TaskPlan, answer string) bool {
 	if task.Key == nil || answer == "" {
 		return false
 	}
 	e, err := d.p.repo.Executions.Get(d.p.ctx, *task.Key, answer)
-	return err == nil && e.State == record.Success && d.lost[e.OutputHash]
+	if err != nil || e.State != record.Success {
+		return false
+	}
+	top, err := objectstore.ParseHash(e.OutputHash)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(d.parts(top), func(h objectstore.Hash) bool { return d.lost[h.String()] && d.whole(h) })
+}
+
+// whole tells whether an object can be read.
+func (d *draft) whole(h objectstore.Hash) bool {
+	return objectstore.Check(d.p.ctx, d.p.repo.Objects, h) == nil
+}
+
+// parts are the objects that an output is made of, as far as they can be read.
+func (d *draft) parts(top objectstore.Hash) []objectstore.Hash {
+	parts := []objectstore.Hash{top}
+	if tree, err := objectstore.ReadTree(d.p.ctx, d.p.repo.Objects, top); err == nil {
+		for i := range tree {
+			parts = append(parts, d.parts(tree[i].Hash)...)
+		}
+	}
+	return parts
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/refstore"
 	"e3/workspace"

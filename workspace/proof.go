@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"e3/dataflow"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/host/stamp"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -17,9 +19,6 @@ func proofKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/pr
 func durationsKey(ws string) refstore.Key {
 	return refstore.Key{Partition: "INDEX/durations", Sort: ws}
 }
-
-// shardTick is more than the resolution of a folder's modification time.
-const shardTick = int64(20 * time.Millisecond)
 
 // provenRun is a completed run whose answers stand now.
 type provenRun struct {
@@ -32,10 +31,10 @@ type provenRun struct {
 // proof returns the workspace's proven run, nil if there is none that can be relied on.
 // Whatever is odd about it means that there is none: it is derived from the records and
 // will be again. Objects in folders that changed since they were last looked at are looked
-// at, all others are known to be there.
-func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet bool) (*provenRun, error) {
+// at, all others are known to be there. look is a look at the folders that was taken before; nil: there was none.
+func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet bool, look *folderLook) (*provenRun, error) {
 	rec, err := w.Derived.Get(ctx, proofKey(ws))
-	if errors.Is(err, refstore.ErrNotFound) {
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
 	if err != nil {
@@ -46,7 +45,7 @@ func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet boo
 		return nil, nil
 	}
 	rec, err = w.Records.Get(ctx, runKey(ws, p.RunID), fieldProvenance)
-	if errors.Is(err, refstore.ErrNotFound) {
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
 	if err != nil {
@@ -60,55 +59,97 @@ func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet boo
 		return nil, nil
 	}
 	proven := &provenRun{Proof: *p, run: run, version: rec.Version}
-	there, err := w.stillThere(ctx, proven)
+	there, err := w.stillThere(ctx, proven, look)
 	if err != nil || !there {
 		return nil, err
 	}
 	return proven, nil
 }
 
+// A folderLook is what the object folders were like at a moment.
+type folderLook struct {
+	at    int64 // when the look began, ns
+	times [256]int64
+}
+
+func lookAtFolders(objects Objects, now time.Time) (*folderLook, error) {
+	times, err := objects.ShardTimes()
+	return &folderLook{at: now.UnixNano(), times: times}, err
+}
+
 // stillThere checks that every output that the proof relies on exists, and renews its
 // memory of the object folders. Where the object store presumes, its outputs are named by records, which only a change of the
 // generation takes out: nothing is looked at, and the folders' times, which mean nothing there, stay as they are. So a proof
 // is as good on another machine as on the one that made it: all else in it is of the records that they share.
-func (w *Workspaces) stillThere(ctx context.Context, p *provenRun) (bool, error) {
+func (w *Workspaces) stillThere(ctx context.Context, p *provenRun, look *folderLook) (bool, error) {
 	if w.presumes() {
 		return true, nil
 	}
-	now := w.Now().UnixNano()
-	times, err := w.Objects.ShardTimes()
-	if err != nil {
-		return false, err
+	if look == nil {
+		var err error
+		if look, err = lookAtFolders(w.Objects, w.Now()); err != nil {
+			return false, err
+		}
 	}
 	var doubtful [256]bool
 	doubt := false
-	for i, t := range times {
-		if len(p.Shards) != len(times) || t != p.Shards[i] || t+shardTick >= p.CheckedAt {
+	for i, t := range look.times {
+		if len(p.Shards) != len(look.times) || t != p.Shards[i] || !stamp.Settled(p.CheckedAt, t, 0) {
 			doubtful[i], doubt = true, true
 		}
 	}
 	if !doubt {
 		return true, nil
 	}
+	var err error
 	if p.tasks, err = w.readNode(ctx, p.Tasks); err != nil {
-		return false, ignoreMissing(err)
+		return false, ignoreLost(err)
 	}
-	var look []objectstore.Hash
+	var outputs []objectstore.Hash
 	for i := range p.tasks {
 		h, err := objectstore.ParseHash(p.tasks[i].Hash)
 		if err != nil {
 			return false, nil // a task without an output: nothing is proven
 		}
 		if doubtful[h[0]] {
-			look = append(look, h)
+			outputs = append(outputs, h)
 		}
 	}
-	missing, err := w.Objects.Missing(ctx, look)
+	missing, err := w.Objects.Missing(ctx, outputs)
 	if err != nil || len(missing) > 0 {
 		return false, err
 	}
-	p.Shards, p.CheckedAt = times[:], now
+	if whole, err := w.partsThere(ctx, p.tasks, &doubtful); err != nil || !whole {
+		return false, err
+	}
+	p.Shards, p.CheckedAt = look.times[:], look.at
 	return true, nil
+}
+
+// partsThere checks that what lies in directories among outputs exists, as far as it is doubtful.
+func (w *Workspaces) partsThere(ctx context.Context, outputs record.Node, doubtful *[256]bool) (bool, error) {
+	look := func(ctx context.Context, h objectstore.Hash) (bool, error) {
+		if !doubtful[h[0]] {
+			return false, nil
+		}
+		_, err := w.Objects.Stat(ctx, h)
+		return objectstore.IsLost(err)
+	}
+	var gone atomic.Bool
+	err := w.each(ctx, len(outputs), func(ctx context.Context, i int) error {
+		h, err := objectstore.ParseHash(outputs[i].Hash)
+		if err != nil || outputs[i].Kind != record.LeafDir || gone.Load() {
+			return err
+		}
+		lost, err := objectstore.FindLost(ctx, w.Objects, h, true, look)
+		var malformed *objectstore.TreeError
+		if len(lost) > 0 || errors.As(err, &malformed) {
+			gone.Store(true)
+			return nil
+		}
+		return err
+	})
+	return !gone.Load(), err
 }
 
 // presumes tells whether what a record names is there without looking: only collections remove objects, and never what is
@@ -120,8 +161,9 @@ func presumes(objects Objects) bool {
 	return ok && p.Presumes()
 }
 
-func ignoreMissing(err error) error {
-	if errors.Is(err, objectstore.ErrNotFound) {
+// ignoreLost is err unless that says that an object is lost.
+func ignoreLost(err error) error {
+	if lost(err) {
 		return nil
 	}
 	return err
@@ -153,15 +195,15 @@ func (w *Workspaces) baseline(ctx context.Context, p *provenRun, hash string, pk
 	var err error
 	if p.Package != hash {
 		if b.Package, err = w.LoadPackage(ctx, p.Package); err != nil {
-			return nil, ignoreMissing(err)
+			return nil, ignoreLost(err)
 		}
 	}
 	if b.Inputs, err = w.readNode(ctx, p.Inputs); err != nil {
-		return nil, ignoreMissing(err)
+		return nil, ignoreLost(err)
 	}
 	if b.Outputs == nil {
 		if b.Outputs, err = w.readNode(ctx, p.Tasks); err != nil {
-			return nil, ignoreMissing(err)
+			return nil, ignoreLost(err)
 		}
 	}
 	return b, nil

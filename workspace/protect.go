@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -122,17 +122,22 @@ var errStale = errors.New("the workspace has changed meanwhile")
 // is errStale.
 func (w *Workspaces) treeOf(ctx context.Context, name string, s *State, want parts) (*tree, error) {
 	t, err := w.readTree(ctx, s.RootHash, want)
+	return t, w.staleOr(ctx, name, s, err)
+}
+
+// staleOr is err, or errStale where err says that something is lost and the state is no more.
+func (w *Workspaces) staleOr(ctx context.Context, name string, s *State, err error) error {
 	if !lost(err) {
-		return t, err
+		return err
 	}
 	now, nowErr := w.State(ctx, name)
 	if nowErr != nil {
-		return nil, errors.Join(err, nowErr)
+		return errors.Join(err, nowErr)
 	}
 	if now.version != s.version {
-		return nil, fmt.Errorf("workspace %s: %w: %w", name, errStale, err)
+		return fmt.Errorf("workspace %s: %w: %w", name, errStale, err)
 	}
-	return nil, err
+	return err
 }
 
 // steady calls read with the state of a workspace, again where the state was replaced, and what it named collected, while

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"

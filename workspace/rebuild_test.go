@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -52,7 +52,7 @@ func (c *crashSite) close() *record.Run {
 	return run
 }
 
-var eventTime = regexp.MustCompile(`"time":"[^"]*"`)
+var eventTime = regexp.MustCompile(`"(time|sum)":"[^"]*"`)
 
 func timeless(log []byte) string { return eventTime.ReplaceAllString(string(log), "") }
 

@@ -2,13 +2,10 @@ package workspace
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	"e3/internal/events"
-	"e3/internal/record"
-	"e3/refstore"
+	"e3/internal/format/record"
 )
 
 // Unassign takes outputs off a workspace whose content is lost: tasks maps names to the hashes that are lost. What has
@@ -29,43 +26,25 @@ func (w *Workspaces) Unassign(ctx context.Context, ws string, tasks map[string]s
 	return gone, err
 }
 
-// Reset makes a workspace empty whose state cannot be read, so that a package can be deployed in it. It returns false
-// if the state can be read.
-func (w *Workspaces) Reset(ctx context.Context, ws string) (bool, error) {
-	ctx, lock, err := w.lock(ctx, ws, record.Deployment, nil)
+// MendEvents puts the events of a run right that were damaged, and returns how many are lost. Nobody may be at work in the workspace.
+func (w *Workspaces) MendEvents(ctx context.Context, ws, run string) (lost int, err error) {
+	ctx, lock, err := w.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer lock.Unlock()
-	rec, err := w.Records.Get(ctx, stateKey(ws))
-	if errors.Is(err, refstore.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("workspace %s: %w", ws, err)
-	}
-	if _, err := record.DecodeWorkspaceState(rec.Value); err == nil {
-		return false, nil
-	}
-	rec.Value = nil
-	if err = w.confirm(ctx, ws); err == nil {
-		_, err = w.Records.PutSync(ctx, rec)
-	}
-	return err == nil, lock.explain(ctx, err)
+	lost, err = events.Mend(ctx, w.Records, ws, run)
+	return lost, lock.explain(ctx, err)
 }
 
-// CutEvents cuts the events of a run where they cannot be read any more. Nobody may be at work in the workspace.
-func (w *Workspaces) CutEvents(ctx context.Context, ws, run string) error {
+// UnsealEvents makes the events of a run of this repository writable. Nobody may be at work in the workspace.
+func (w *Workspaces) UnsealEvents(ctx context.Context, ws, run string) error {
 	ctx, lock, err := w.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock()
-	log, err := events.Resume(ctx, w.Records, ws, run, w.Now, nil)
-	if err == nil {
-		err = log.Close()
-	}
-	return lock.explain(ctx, err)
+	return lock.explain(ctx, events.Unseal(ctx, w.Records, ws, run))
 }
 
 // LinkedInputs returns, for the inputs of a workspace that follow its package file, or a file beside it, that package file. An

@@ -7,7 +7,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -32,7 +32,8 @@ type RunReport struct {
 	Tasks []TaskReport
 	// Unnamed is how many more tasks an earlier run answered that nothing names any more.
 	Unnamed int64
-	// Damage says which line of the events cannot be read, nor what follows it; nil where all can. Report tells it.
+	// Damage says which line of the events cannot be read, nor what follows it, or how many events are lost; nil where all is known.
+	// Report tells it.
 	Damage error
 
 	unrecorded bool // there is no record that can be read, or it is one of a dead run that was closed

@@ -13,7 +13,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
 )

@@ -9,8 +9,9 @@ import (
 	"strings"
 
 	"e3/executions"
-	"e3/internal/eastref"
-	"e3/internal/record"
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
+	"e3/internal/pkgref"
 	"e3/objectstore"
 )
 
@@ -154,7 +155,7 @@ func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pk
 		if err != nil {
 			return nil, err
 		}
-		name, _, _ := strings.Cut(r.PackageRef, "@")
+		name, _ := pkgref.Split(r.PackageRef)
 		for _, p := range all {
 			if p.Name == name {
 				add(p.Hash)
@@ -269,7 +270,7 @@ func (w *Workspaces) tasksOf(ctx context.Context, hash string) (map[string]*reco
 			}
 		}
 	}
-	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, record.ErrType) {
+	if lost(err) || errors.Is(err, record.ErrType) {
 		return nil, nil
 	}
 	if err != nil {

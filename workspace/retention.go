@@ -17,18 +17,25 @@ const cleanEvery = 24 * time.Hour
 func stampKey() refstore.Key { return refstore.Key{Partition: "INDEX/state", Sort: "events-cleaned"} }
 
 // CleanEvents removes the events of runs that ended before a moment, of one workspace or with "" of all. Those of the run that a
-// workspace shows stay, and of each that its state names or that has not ended. It returns the runs, also with an error.
+// workspace shows stay, of each that its state names or that has not ended, and of imported runs as long as their records do. It returns the runs, also with an error.
 func (w *Workspaces) CleanEvents(ctx context.Context, ws string, before time.Time, dryRun bool) ([]events.CleanedRun, error) {
 	return events.Clean(ctx, w.Records, events.CleanOptions{Workspace: ws, Before: before, Keep: w.showsEvents, DryRun: dryRun})
 }
 
-// showsEvents tells whether a run is one that people look at without asking for it.
+// showsEvents tells whether a run is one that people look at without asking for it, or an imported one that is on record.
 func (w *Workspaces) showsEvents(ctx context.Context, run events.RunRef) (bool, error) {
 	s, err := w.State(ctx, run.Workspace)
 	if err == nil && s.CurrentRunID == run.Run {
 		return true, nil
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
+		return false, err
+	}
+	rec, err := w.runRecord(ctx, run.Workspace, run.Run)
+	if err == nil && imported(rec) {
+		return true, nil
+	}
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return false, err
 	}
 	shown, err := w.shownRun(ctx, run.Workspace)
@@ -38,12 +45,12 @@ func (w *Workspaces) showsEvents(ctx context.Context, run events.RunRef) (bool, 
 	return err == nil && shown.Key.Sort == run.Run, err
 }
 
-// Retire removes old events if nobody has for a day. What the day costs otherwise is to read one small record.
+// Retire removes old events, and imported runs that are too many and old, if nobody has for a day. What the day costs otherwise is to read one small record.
 // retention says how long events are kept; 0 is for ever.
 func (w *Workspaces) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
 	now := w.Now()
 	rec, err := w.Derived.Get(ctx, stampKey())
-	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}
 	// A time to come is that of a clock that was wrong, and a text that is none means nothing.
@@ -58,6 +65,9 @@ func (w *Workspaces) Retire(ctx context.Context, retention func(context.Context)
 	}
 	keep, err := retention(ctx)
 	if err != nil || keep == 0 {
+		return nil, err
+	}
+	if _, err := w.RetireImported(ctx, now.Add(-keep), false); err != nil {
 		return nil, err
 	}
 	return w.CleanEvents(ctx, "", now.Add(-keep), false)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/parallel"
-	"e3/internal/record"
 	"e3/refstore"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -35,6 +35,9 @@ type storedRun struct {
 func decodeRun(rec refstore.Record) (*storedRun, error) {
 	r := &storedRun{}
 	var err error
+	if len(rec.Value) == 0 {
+		return nil, fmt.Errorf("run %s: its record is %w", rec.Key.Sort, refstore.ErrDamaged)
+	}
 	if r.Run, err = record.DecodeRun(rec.Value); err != nil {
 		return nil, fmt.Errorf("run %s: %w", rec.Key.Sort, err)
 	}
@@ -69,18 +72,26 @@ func (w *Workspaces) runRecord(ctx context.Context, ws, id string) (refstore.Rec
 	if id == "" {
 		return w.shownRun(ctx, ws)
 	}
-	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
+	rec, err := unread(w.Records.Get(ctx, runKey(ws, id), fieldProvenance))
 	if err != nil {
 		return rec, fmt.Errorf("run %s: %w", id, err)
 	}
 	return rec, nil
 }
 
+// unread passes on a record that is damaged as one that cannot be read: its events may tell of the run.
+func unread(rec refstore.Record, err error) (refstore.Record, error) {
+	if errors.Is(err, refstore.ErrDamaged) {
+		rec.Value, err = nil, nil
+	}
+	return rec, err
+}
+
 func (w *Workspaces) shownRun(ctx context.Context, ws string) (refstore.Record, error) {
 	var found []refstore.Record // imported, greatest first
 	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{fieldProvenance}}
 	for rec, err := range w.Records.List(ctx, q) {
-		if err != nil {
+		if rec, err = unread(rec, err); err != nil {
 			return rec, fmt.Errorf("runs of workspace %s: %w", ws, err)
 		}
 		if !imported(rec) {
@@ -233,6 +244,9 @@ func (w *Workspaces) deleteRun(ctx context.Context, ws string, o *oldRun) error 
 	for {
 		if !o.goes {
 			rec, err := w.Records.Get(ctx, runKey(ws, o.id), fieldProvenance)
+			if errors.Is(err, refstore.ErrDamaged) {
+				return nil // verify tells of it
+			}
 			if err != nil || imported(rec) {
 				return err
 			}

@@ -17,8 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/executions"
-	"e3/internal/record"
-	"e3/internal/value"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
@@ -282,7 +282,8 @@ func (p *colleagueProcess) marked(ctx context.Context) (names []string, err erro
 type teamModel struct {
 	owner    string                       // whose package file is followed; "" where it is a registered package
 	defaults map[string]string            // of the package that is deployed
-	taken    map[string]string            // what the owner's files held when they were last looked at
+	linked   map[string]string            // what the owner's files held when they were last looked at
+	taken    map[string]string            // what inputs that are not set hold: that, or the default after an unset elsewhere
 	set      map[string]string            // what was set, and to what
 	files    map[string]map[string]string // what the machines have on disk
 	deployed map[string]bool              // machines that have deployed a file, and no package after it
@@ -296,7 +297,7 @@ func (m *teamModel) inputs() map[string]string {
 
 // deploy is also what a start of the owner does whose package file has changed.
 func (m *teamModel) deploy(who string) {
-	m.owner, m.defaults, m.taken = who, maps.Clone(m.files[who]), maps.Clone(m.files[who])
+	m.owner, m.defaults, m.linked, m.taken = who, maps.Clone(m.files[who]), maps.Clone(m.files[who]), maps.Clone(m.files[who])
 	m.deployed[who] = true
 }
 
@@ -319,13 +320,15 @@ func (m *teamModel) start(who string) {
 	case files["n"] != m.defaults["n"]:
 		m.deploy(who)
 	default:
-		m.taken = maps.Clone(files)
+		m.linked, m.taken = maps.Clone(files), maps.Clone(files)
 	}
 }
 
 func (m *teamModel) unset(who, name string) {
-	if _, ok := m.set[name]; ok && m.owner != who {
-		m.taken[name] = m.defaults[name] // until the owner starts again
+	if m.owner == who {
+		m.taken[name] = m.linked[name]
+	} else {
+		m.taken[name] = m.defaults[name] // until the owner starts again, or unsets it
 	}
 	delete(m.set, name)
 }
@@ -404,12 +407,8 @@ func TestTeam(t *testing.T) {
 				m.unset(who, name)
 				changed, err := machines[who].process(nil).ws.Unset(ctx, "w", name)
 				must(err)
-				if !was && m.owner != who {
-					m.taken[name] = m.defaults[name]
-					was = m.defaults[name] != before
-				}
-				if changed != was {
-					rt.Fatalf("unset of %s says %v, want %v", name, changed, was)
+				if want := was || m.inputs()[name] != before; changed != want {
+					rt.Fatalf("unset of %s says %v, want %v", name, changed, want)
 				}
 			},
 			"start": func(rt *rapid.T) {
@@ -417,7 +416,7 @@ func TestTeam(t *testing.T) {
 				info, err := machines[who].process(nil).start(ctx)
 				must(err)
 				m.start(who)
-				if told := info.Elsewhere != nil; told != (m.owner != who && m.deployed[who]) {
+				if told := info.Elsewhere != nil; told != (m.owner != who && (m.deployed[who] || m.owner != "")) {
 					rt.Fatalf("%s, who has deployed: %v, is told %v; the workspace is %q's", who, m.deployed[who], info.Elsewhere, m.owner)
 				}
 			},

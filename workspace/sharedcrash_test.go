@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -208,7 +208,7 @@ func TestTeamAdopt(t *testing.T) {
 	}
 }
 
-// A name that was not given is taken over only by whom it was before.
+// A name that was not given is not taken over, not even by its former holder.
 func TestTeamDeployNew(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
@@ -225,8 +225,8 @@ func TestTeamDeployNew(t *testing.T) {
 	if ws, built, err := deploy(ann, ""); ws != "p" || err != nil || built.Over != nil {
 		t.Fatalf("ann deploys in %q, %+v, %v", ws, built, err)
 	}
-	if _, _, err := deploy(bob, ""); !errors.Is(err, workspace.ErrExists) || !strings.Contains(err.Error(), "follows ann@ann's ann.yaml") {
-		t.Errorf("bob deploys without a name: %v, want who has it", err)
+	if ws, built, err := deploy(bob, ""); ws != "p-2" || err != nil || built.Instead == nil || built.Instead.By != "ann@ann" {
+		t.Errorf("bob deploys without a name in %q, %+v, %v, want one of his own", ws, built, err)
 	}
 	began := time.Now()
 	if ws, built, err := deploy(bob, "p"); ws != "p" || err != nil || built.Over == nil || built.Over.By != "ann@ann" || built.Over.Since.Before(began) {
@@ -235,7 +235,10 @@ func TestTeamDeployNew(t *testing.T) {
 	if ws, err := ann.process(nil).ws.MadeFor(ctx, ann.file()); ws != "" || err != nil {
 		t.Errorf("made for ann's file is %q, %v", ws, err)
 	}
-	if ws, built, err := deploy(ann, ""); ws != "p" || err != nil || built.Over == nil || built.Over.By != "bob@bob" {
+	if ws, built, err := deploy(ann, ""); ws != "p-3" || err != nil || built.Instead == nil || built.Instead.By != "bob@bob" {
+		t.Errorf("ann deploys without a name in %q, %+v, %v", ws, built, err)
+	}
+	if ws, built, err := deploy(ann, "p"); ws != "p" || err != nil || built.Over == nil || built.Over.By != "bob@bob" {
 		t.Errorf("ann deploys again in %q, %+v, %v", ws, built, err)
 	}
 	if file, err := bob.process(nil).ws.LinkedTo(ctx, "p"); file != "" || err != nil {
@@ -252,7 +255,7 @@ func TestTeamDeployNew(t *testing.T) {
 	before := since()
 	tm.later += time.Minute
 	ann.project("edited")
-	if _, _, err := deploy(ann, ""); err != nil {
+	if _, _, err := deploy(ann, "p"); err != nil {
 		t.Fatal(err)
 	}
 	if now := since(); !now.Equal(before) {
@@ -292,7 +295,20 @@ func TestTeamUnreadable(t *testing.T) {
 				t.Errorf("%s: %s sets: %v", name, c.name, err)
 			}
 		}
-		if _, err := ann.process(nil).deploy(ctx); err != nil {
+		_, err = ann.process(nil).deploy(ctx)
+		var values *workspace.LostValuesError
+		if errors.As(err, &values) { // what was set is not known any more
+			if !slices.Contains(values.Inputs, "a") {
+				t.Errorf("%s: deployed again: %v, want a to be named", name, err)
+			}
+			for _, input := range values.Inputs {
+				if _, err := ann.process(nil).ws.Unset(ctx, "w", input); err != nil {
+					t.Errorf("%s: unset %s: %v", name, input, err)
+				}
+			}
+			_, err = ann.process(nil).deploy(ctx)
+		}
+		if err != nil {
 			t.Errorf("%s: deployed again: %v", name, err)
 		}
 		if file, err := ann.process(nil).ws.LinkedTo(ctx, "w"); file != ann.file() || err != nil {

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -36,6 +38,7 @@ type StartOptions struct {
 	FailFast    bool
 	Publish     Publishing
 	Durability  Durability
+	FileNamed   bool               // the package file that the workspace follows was named: where the person stands says nothing
 	Process     *events.Process    // who runs, for the history
 	OnEvent     func(events.Event) // is told every event as it is made; called by several goroutines
 	OnStart     func(*RunInfo)     // is told of the run before its first event
@@ -49,9 +52,10 @@ type RunInfo struct {
 	RunID    string
 	Package  *record.Package // nil where the run is proven current without reading it
 	Warnings []manifest.Warning
-	// Elsewhere says who decides what is run, where this machine has deployed another package file before that is not followed
-	// any more; else nil.
+	// Elsewhere says who decides what is run, where that is a package file which was not looked at; else nil.
 	Elsewhere *Elsewhere
+	Renamed   string // as of Built, and then the package file
+	File      string
 }
 
 // RunResult is a run that has ended.
@@ -99,6 +103,12 @@ func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*Run
 		return nil, lock.explain(ctx, err)
 	}
 	res, err := r.start(ctx)
+	if part := new(PartError); errors.As(err, &part) && r.version == "" { // nothing is written yet
+		if _, err = r.w.heal(ctx, lock, part, r.durable); err == nil {
+			r.snapshots = snapshots{}
+			res, err = r.start(ctx)
+		}
+	}
 	if err == nil {
 		return res, nil
 	}
@@ -125,6 +135,8 @@ type run struct {
 	durable bool
 	heeding
 
+	restoring sync.Mutex
+
 	state   *State
 	held    []func() // releases what was protected
 	rec     *record.Run
@@ -133,12 +145,12 @@ type run struct {
 	log     *events.Log
 	began   time.Time
 	inputs  string // hash of the inputs node
-	shown   bool   // the workspace has what is proven
-	current string // generation at the beginning
-	quiet   bool   // nothing was disturbing it then
-	// The object folders before the first lookup.
-	shards    [256]int64
-	checkedAt int64
+	tasks   string // hash of the tasks node at the beginning
+	snapshots
+	shown   bool        // the workspace has what is proven
+	current string      // generation at the beginning
+	quiet   bool        // nothing was disturbing it then
+	folders *folderLook // before the first lookup
 }
 
 func (r *run) start(ctx context.Context) (*RunResult, error) {
@@ -148,23 +160,35 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if !r.state.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
 	}
-	built, err := r.w.follow(ctx, r.lock, r.state, r.durable, r.work)
+	link, err := r.w.link(ctx, r.ws, r.state)
+	if err != nil {
+		return nil, err
+	}
+	if !r.o.FileNamed {
+		if other, err := r.w.unfollowed(ctx, r.ws, r.state, link); err != nil || other != nil {
+			return nil, either(other, err)
+		}
+	}
+	built, taken, err := r.w.follow(ctx, r.lock, r.state, link, r.durable, r.work)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
+	if !taken {
+		if err := r.takeVariables(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if r.state.CurrentRunID, r.old, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
 		return nil, err
 	}
 	info := &RunInfo{}
 	if built != nil {
-		info.Package, info.Warnings = built.Package, built.Warnings
-	} else if e, err := r.w.elsewhere(ctx, r.ws, r.state); err != nil {
+		info.Package, info.Warnings, info.Renamed, info.File = built.Package, built.Warnings, built.Renamed, built.Link.File
+	} else if info.Elsewhere, err = r.w.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
 		return nil, err
-	} else if e != nil && e.Mine != "" {
-		info.Elsewhere = e
 	}
 	if r.current, r.quiet, err = r.w.generation.Read(ctx); err != nil {
 		return nil, err
@@ -173,11 +197,11 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
 	}
-	r.inputs, r.checkedAt = inputs, r.w.Now().UnixNano()
-	if r.shards, err = r.w.Objects.ShardTimes(); err != nil {
+	r.inputs, r.tasks = inputs, tasks
+	if r.folders, err = lookAtFolders(r.w.Objects, r.w.Now()); err != nil {
 		return nil, err
 	}
-	proof, err := r.w.proof(ctx, r.ws, r.current, r.quiet)
+	proof, err := r.w.proof(ctx, r.ws, r.current, r.quiet, r.folders)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +211,13 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	r.shown = proof != nil && proof.Tasks == tasks
 	unchanged := proof != nil && !r.o.Force && r.o.Filter == "" &&
 		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
+	if unchanged {
+		for _, node := range []string{inputs, tasks} {
+			if err := r.w.checkNode(ctx, node); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if err := r.begin(ctx, inputs, proof); err != nil {
 		return nil, err
 	}
@@ -208,17 +239,15 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 	}
 	snapshot := ""
 	if proof != nil && proof.Inputs == inputs {
-		snapshot = proof.run.InputSnapshot // its record names it until this one's does
-	}
-	if snapshot == "" {
-		if snapshot, err = r.w.writeRoot(ctx, inputs, ""); err != nil {
-			return err
-		}
+		snapshot = proof.run.InputSnapshot
 	}
 	r.began = r.w.Now()
 	r.rec = &record.Run{
 		RunID: id, WorkspaceName: r.ws, PackageRef: r.state.PackageName + "@" + r.state.PackageVersion,
-		StartedAt: r.began, State: record.RunRunning, InputSnapshot: snapshot,
+		StartedAt: r.began, State: record.RunRunning,
+	}
+	if err := r.snapInputs(ctx, inputs, snapshot); err != nil {
+		return err
 	}
 	r.log = events.Create(r.w.Records, r.ws, id, r.w.Now)
 	context.AfterFunc(r.lock.lasting, func() { r.log.Stop(context.Cause(r.lock.lasting)) })
@@ -245,7 +274,7 @@ func (r *run) emit(e events.Event) events.Event {
 
 func (r *run) emitStarted() {
 	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
-		Filter: r.o.Filter, Force: r.o.Force}})
+		Filter: r.o.Filter, Force: r.o.Force, After: r.state.CurrentRunID}})
 }
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
@@ -259,7 +288,8 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	n := int64(p.run.Tasks.Len())
 	r.rec.Tasks = p.run.Tasks.AllCached()
 	r.rec.Summary = record.Summary{Total: n, Completed: n, Cached: n}
-	r.rec.State, r.rec.OutputSnapshot = record.RunCompleted, r.state.RootHash
+	r.rec.State = record.RunCompleted
+	r.snapOutputs(r.state.RootHash, r.inputs, r.tasks)
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -293,7 +323,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		}
 		info.Package = pkg
 	}
-	graph, err := dataflow.NewGraph(pkg)
+	graph, err := graph.New(pkg)
 	if err != nil {
 		return nil, err
 	}
@@ -309,8 +339,11 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if opts.Inputs, err = r.w.readNode(ctx, inputs); err != nil {
 		return nil, err
 	}
+	if err := missingValues(r.ws, pkg, opts.Inputs); err != nil {
+		return nil, err
+	}
 	if proof == nil {
-		if opts.Inputs, err = r.checkInputs(ctx, pkg, opts.Inputs); err != nil {
+		if opts.Inputs, err = r.checkInputs(ctx, opts.Inputs); err != nil {
 			return nil, err
 		}
 	} else if opts.Baseline, err = r.w.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
@@ -318,6 +351,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	}
 	durations := r.w.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
+	opts.Restore = r.restored
 	if r.o.Publish == Always {
 		opts.Publish = func(_ context.Context, changes []dataflow.Change) error {
 			_, err := r.w.edit(r.lock.lasting, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
@@ -395,15 +429,16 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	var after *tree
 	if r.o.Publish != Never {
-		state, err := r.w.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
-			t.assign(out.Results(g, !r.shown))
+		state, err := r.w.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
+			t.assign(out.Results(g, !r.shown || t.rebuilt))
 			after = t
-			return nil
+			// The inputs are those of this state, which may be replaced before the run's record names them.
+			return r.w.staleOr(ctx, r.ws, s, r.keepNode(ctx, t.inputsHash))
 		})
 		if err != nil {
 			return err
 		}
-		r.rec.OutputSnapshot = state.RootHash
+		r.snapOutputs(state.RootHash, after.inputsHash, after.tasksHash)
 	} else if r.durable {
 		if err := r.w.Records.Sync(ctx); err != nil {
 			return err
@@ -422,7 +457,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	return r.w.prove(ctx, r.ws, &record.Proof{
 		RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.current,
-		Shards: r.shards[:], CheckedAt: r.checkedAt, Durable: r.durable,
+		Shards: r.folders.times[:], CheckedAt: r.folders.at, Durable: r.durable,
 	})
 }
 
@@ -437,7 +472,10 @@ func (r *run) write(ctx context.Context) error {
 
 // put writes the run's record, over none but its own last one: whoever has closed the run meanwhile has taken it over.
 func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record) (refstore.Version, error)) error {
-	err := r.w.standing(r.ws)
+	err := r.keepSnapshots(ctx)
+	if err == nil {
+		err = r.w.standing(r.ws)
+	}
 	if err == nil {
 		r.version, err = put(ctx, refstore.Record{Key: runKey(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
 	}

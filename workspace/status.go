@@ -10,10 +10,11 @@ import (
 	"slices"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
-	"e3/internal/block"
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 	"e3/objectstore"
 )
 
@@ -21,16 +22,16 @@ import (
 type Status struct {
 	Workspace string
 	State     *State
-	File      string          // the package file that it follows, "" without one
-	Edited    bool            // the file says something else than what is deployed
-	Elsewhere *Elsewhere      // who decides what is deployed, if that is not this machine
-	Busy      *BusyError      // who holds the workspace; nil: nobody
-	LastRun   *RunReport      // without its tasks; nil before the first
-	Deferred  []block.Block   // what waits in it for somebody to approve, while it is at work
-	Faults    []error         // why the package file or its inputs cannot be taken in
-	Datasets  []DatasetRow    // inputs in the package's order, then outputs
-	Package   *record.Package // what the next start would run; nil where nothing can be started
-	East      bool            // the package was made by the reference: it cannot be started, so no dataset is stale
+	File      string           // the package file that it follows, "" without one
+	Edited    bool             // the file says something else than what is deployed
+	Elsewhere *Elsewhere       // who decides what is deployed, if that is not this machine
+	Busy      *BusyError       // who holds the workspace; nil: nobody
+	LastRun   *RunReport       // without its tasks; nil before the first
+	Deferred  []approval.Block // what waits in it for somebody to approve, while it is at work
+	Faults    []error          // why the package file or its inputs cannot be taken in
+	Datasets  []DatasetRow     // inputs in the package's order, then outputs
+	Package   *record.Package  // what the next start would run; nil where nothing can be started
+	East      bool             // the package was made by the reference: it cannot be started, so no dataset is stale
 }
 
 // DatasetRow is a dataset with what the package says of it and how it stands.
@@ -87,6 +88,9 @@ func (w *Workspaces) statusOf(ctx context.Context, ws string, s *State) (st *Sta
 		return nil, err
 	}
 	st.File, st.Edited, st.Faults, st.Package = next.file, next.edited, next.faults, next.pkg
+	if st.Elsewhere == nil {
+		st.Elsewhere = next.elsewhere // a clone that has gone
+	}
 	standings, err := w.standings(ctx, ws, t, next)
 	if err != nil {
 		return nil, err
@@ -105,7 +109,7 @@ func rows(t *tree, next *preview, standings map[string]dataflow.Standing) []Data
 			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
 		switch is, _ := next.inputs.Get(in.Name); {
-		case row.Kind == record.LeafUnassigned:
+		case row.Kind == record.LeafUnassigned && in.Source != record.FromVariable: // which a start gives a value
 			row.Standing = dataflow.Absent
 		case is != row.Leaf:
 			row.Standing = dataflow.Stale
@@ -146,23 +150,45 @@ func (w *Workspaces) preview(ctx context.Context, ws string, s *State, t *tree) 
 
 // previewWith reads into a store that keeps nothing for good.
 func (w *Workspaces) previewWith(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
+	p, err := w.previewFile(ctx, ws, s, t, objects)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.over(objects).previewVariables(ctx, p); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		p.faults = append(p.faults, err)
+	}
+	return p, nil
+}
+
+// previewFile previews the package file and its linked inputs.
+func (w *Workspaces) previewFile(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
 	pkg, err := w.LoadPackage(ctx, s.PackageHash)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
 	}
 	p := &preview{pkg: pkg, pkgHash: s.PackageHash, inputs: t.inputs, set: map[string]bool{}}
-	wasSet, err := w.setValues(ctx, ws, s)
+	wasSet, err := w.setValues(ctx, ws, s, pkg)
 	if err != nil {
 		return nil, err
 	}
 	for i := range t.inputs {
 		p.set[t.inputs[i].Name] = wasSet(t.inputs[i].Name, t.inputs[i].Leaf)
 	}
-	link, err := w.link(ctx, ws, s)
-	if err == nil && link == nil {
-		p.elsewhere, err = w.elsewhere(ctx, ws, s)
+	if err := missingValues(ws, pkg, t.inputs); err != nil {
+		p.faults = append(p.faults, err)
+		return p, nil
 	}
-	if err != nil || link == nil {
+	link, err := w.link(ctx, ws, s)
+	switch {
+	case err == nil && link == nil:
+		p.elsewhere, err = w.elsewhere(ctx, ws, s)
+	case err == nil && left(link.File):
+		p.elsewhere = s.here(link)
+	}
+	if err != nil || link == nil || p.elsewhere != nil {
 		return p, err
 	}
 	p.file = link.File
@@ -184,7 +210,7 @@ func (p *preview) follow(ctx context.Context, dry *Workspaces, ws string, link *
 		return err
 	}
 	before := executables(link)
-	if link.Stat.Proves(fileStat(info)) && link.Package == s.PackageHash {
+	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
 		scan := &scan{w: dry, base: filepath.Dir(link.File)}
 		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == before {
 			return err
@@ -242,7 +268,7 @@ func (w *Workspaces) standings(ctx context.Context, ws string, t *tree, next *pr
 	if err != nil {
 		return nil, err
 	}
-	proof, err := w.proof(ctx, ws, generation, quiet)
+	proof, err := w.proof(ctx, ws, generation, quiet, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +279,7 @@ func (w *Workspaces) standings(ctx context.Context, ws string, t *tree, next *pr
 		}
 		return standings, nil
 	}
-	g, err := dataflow.NewGraph(next.pkg)
+	g, err := graph.New(next.pkg)
 	if err != nil {
 		return nil, err
 	}

@@ -11,11 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"e3/executions"
-	"e3/internal/block"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -25,6 +26,8 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrExists      = errors.New("exists already")
 	ErrNotDeployed = errors.New("no package is deployed")
+	// ErrVariable is wrapped where an input is to be set, or unset, that holds an environment variable.
+	ErrVariable = errors.New("each start takes it from its own environment")
 )
 
 // Records are the stores of a repository's records and streams.
@@ -80,11 +83,16 @@ type Stores struct {
 	// Withdraw withdraws what runs of a workspace, or one of them, have queued for workers and nobody has begun, and returns how many tasks
 	// that were. Once it knows what there is it asks dead, unless that is nil, whether the runs are dead, and returns its error. nil: nothing is queued.
 	Withdraw func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error)
-	Now      func() time.Time
-	Holder   func() string // describes this process, as LockState.Holder
-	User     func() string // who deploys, as user@host; nil: not known
-	Sweep    func(context.Context) error
-	Warn     func(error) // is told what goes wrong, stops nothing and is tried again; nil: nobody is
+	// Folder is that of the repository, without symbolic links; "" where machines share it.
+	Folder string
+	// From is the folder in which the person stands; "" where nobody does.
+	From   string
+	Getenv func(string) (string, bool) // where key_env comes from; nil: the environment of this process
+	Now    func() time.Time
+	Holder func() string // describes this process, as LockState.Holder
+	User   func() string // who deploys, as user@host; nil: not known
+	Sweep  func(context.Context) error
+	Warn   func(error) // is told what goes wrong, stops nothing and is tried again; nil: nobody is
 }
 
 // Workspaces are the workspaces and packages of a repository. All methods are safe for
@@ -92,7 +100,7 @@ type Stores struct {
 type Workspaces struct {
 	Stores
 	generation *executions.Generation
-	blocks     *block.Blocks
+	blocks     *approval.Blocks
 	shared     bool // other machines have links of their own
 }
 
@@ -102,9 +110,12 @@ func New(s Stores) *Workspaces {
 	if !shared {
 		s.Derived = s.Local
 	}
+	if s.Getenv == nil {
+		s.Getenv = os.LookupEnv
+	}
 	return &Workspaces{
 		Stores: s, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
-		blocks: block.New(s.Records, block.Options{Now: s.Now, Fault: s.Warn}),
+		blocks: approval.New(s.Records, approval.Options{Now: s.Now, Fault: s.Warn}),
 	}
 }
 
@@ -254,7 +265,7 @@ func (w *Workspaces) forgetDerived(ctx context.Context, name string) error {
 func (w *Workspaces) forget(ctx context.Context, s refstore.Store, key refstore.Key) error {
 	for {
 		rec, err := s.Get(ctx, key)
-		if err == nil {
+		if err == nil || errors.Is(err, refstore.ErrDamaged) {
 			err = refstore.Confirm(ctx, w.Locks)
 		}
 		if err == nil {
@@ -274,7 +285,7 @@ func (w *Workspaces) forget(ctx context.Context, s refstore.Store, key refstore.
 func (w *Workspaces) overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte) error {
 	for {
 		rec, err := s.Get(ctx, key)
-		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 			return err
 		}
 		_, err = s.Put(ctx, refstore.Record{Key: key, Value: value, Version: rec.Version})
@@ -326,6 +337,7 @@ func (w *Workspaces) update(ctx context.Context, lock *hold, name string, durabl
 type tree struct {
 	inputs, tasks         record.Node
 	inputsHash, tasksHash string
+	rebuilt               bool // the outputs were lost
 }
 
 // maxNode bounds a node object that is read into memory.
@@ -379,7 +391,7 @@ func (w *Workspaces) readNode(ctx context.Context, hash string) (record.Node, er
 	}
 	data, err := objectstore.ReadAll(ctx, w.Objects, h, maxNode)
 	if err != nil {
-		return nil, fmt.Errorf("workspace node: %w", err)
+		return nil, partError("workspace node", err)
 	}
 	return record.DecodeNode(data)
 }
@@ -410,11 +422,15 @@ func (w *Workspaces) writeNode(ctx context.Context, n record.Node) (string, erro
 
 // writeRoot stores a root node; without tasks it is the snapshot of the inputs.
 func (w *Workspaces) writeRoot(ctx context.Context, inputs, tasks string) (string, error) {
+	return w.writeNode(ctx, rootNode(inputs, tasks))
+}
+
+func rootNode(inputs, tasks string) record.Node {
 	root := record.Node{{Name: "inputs", Leaf: record.Leaf{Kind: record.LeafNode, Hash: inputs}}}
 	if tasks != "" {
 		root = append(root, record.NodeEntry{Name: "tasks", Leaf: record.Leaf{Kind: record.LeafNode, Hash: tasks}})
 	}
-	return w.writeNode(ctx, root)
+	return root
 }
 
 // edit changes datasets of a workspace and leaves all others as they are, whoever writes
@@ -425,13 +441,18 @@ func (w *Workspaces) edit(ctx context.Context, lock *hold, name string, durable 
 			return fmt.Errorf("workspace %s: %w", name, ErrNotDeployed)
 		}
 		t, err := w.treeOf(ctx, name, s, want)
+		have := want
+		if part := new(PartError); errors.As(err, &part) && !errors.Is(err, errStale) {
+			t, err = w.treeAnew(ctx, name, s, want, err)
+			have = bothParts
+		}
 		if err != nil {
 			return fmt.Errorf("workspace %s: %w", name, w.notRunnable(ctx, s, err))
 		}
 		if err := fn(s, t); err != nil {
 			return err
 		}
-		root, err := w.writeTree(ctx, t, want)
+		root, err := w.writeTree(ctx, t, have)
 		if err != nil {
 			return err
 		}

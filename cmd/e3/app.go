@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
 	"e3/internal/repo"
 	"e3/refstore"
 	"e3/workspace"
@@ -71,8 +71,9 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 
 // openFor opens a repository for a command that sees by itself to the loss of its lease, which lasts so long; 0 is the default.
 func (a *app) openFor(ctx context.Context, location string, lease time.Duration) (*repo.Repo, error) {
+	from, _ := os.Getwd() // a folder that was removed is in no clone
 	r, err := repo.Open(ctx, location, repo.Options{
-		Version: a.version(), Now: a.now, Getenv: a.getenv, Lease: lease,
+		Version: a.version(), Now: a.now, Getenv: a.getenv, Lease: lease, From: from,
 		Warn: func(err error) { a.notef("warning: %s", printable(err.Error(), false)) },
 		Waiting: func(e *workspace.BusyError, most time.Duration) {
 			a.notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), printable(e.Holder, false))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/block"
+	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -38,7 +38,7 @@ asks again. Exit code 2: it does not wait; 1: it was rejected, or its run has en
 			if err != nil || path.Entry != "" {
 				return usagef("%q is not <workspace>.<task>", rest[0])
 			}
-			return a.decide(cmd.Context(), location, ws, path.Name, block.Resolution{Approve: true, Note: note})
+			return a.decide(cmd.Context(), location, ws, path.Name, approval.Resolution{Approve: true, Note: note})
 		},
 	}
 	whyFlags(cmd.Flags(), &note, "note", "reason", "the run")
@@ -60,7 +60,7 @@ type decidedJSON struct {
 }
 
 // decide resolves the block of a task.
-func (a *app) decide(ctx context.Context, location, ws, task string, res block.Resolution) error {
+func (a *app) decide(ctx context.Context, location, ws, task string, res approval.Resolution) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (a *app) decide(ctx context.Context, location, ws, task string, res block.R
 		switch {
 		case !changed:
 			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, printable(cmp.Or(b.By, "somebody"), false))
-		case b.Status == block.Approved:
+		case b.Status == approval.Approved:
 			fmt.Fprintf(w, "Approved %s: run %s goes on with it\n", name, short(b.Run))
 		default:
 			fmt.Fprintf(w, "Rejected %s: it fails in run %s, and what depends on it is skipped\n", name, short(b.Run))
@@ -97,7 +97,7 @@ type deferredJSON struct {
 	Since     *string `json:"since"`
 }
 
-func deferredOf(list []block.Block) []deferredJSON {
+func deferredOf(list []approval.Block) []deferredJSON {
 	var docs []deferredJSON
 	for i := range list {
 		b := &list[i]

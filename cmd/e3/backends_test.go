@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"e3/internal/repo"
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 )
 
 // A backend is a kind of repository that the scripts are played on.
@@ -168,6 +168,9 @@ func elapse(ts *testscript.TestScript, neg bool, args []string) {
 
 // is answers the conditions of scripts.
 func (b *backend) is(condition string) (bool, error) {
+	if condition == "root" {
+		return os.Geteuid() == 0, nil
+	}
 	if !slices.Contains(allBackends, condition) {
 		return false, fmt.Errorf("unknown condition %q", condition)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -81,7 +82,7 @@ func (a *app) completeTask(cmd *cobra.Command, args []string, word string) ([]co
 
 func (a *app) completeInput(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) string {
-		if d.Output {
+		if _, variable := record.VariableOf(d.Name); d.Output || variable {
 			return ""
 		}
 		return d.Name

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/atomicfile"
-	"e3/internal/beast2"
+	"e3/internal/format/beast2"
+	"e3/internal/host/atomicfile"
 )
 
 type convertOptions struct{ from, to, out string }

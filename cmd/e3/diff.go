@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/compare"
+	"e3/internal/insight/compare"
 	"e3/internal/repo"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/compare"
+	"e3/internal/insight/compare"
 )
 
 // The document of a diff is read by a program as it is meant.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/compare"
+	"e3/internal/insight/compare"
 )
 
 // diffText writes a difference for people.

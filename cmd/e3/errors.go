@@ -9,15 +9,16 @@ import (
 	"syscall"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/exportimport"
 	"e3/gc"
-	"e3/internal/block"
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
+	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/internal/settings"
-	"e3/internal/signature"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -56,7 +57,7 @@ func exitCode(err error) int {
 		usage    *usageError
 		busy     *workspace.BusyError
 		corrupt  *objectstore.CorruptError
-		cycle    *dataflow.CycleError
+		cycle    *graph.CycleError
 		defs     manifest.Errors
 		syntax   *manifest.Error
 		unknown  *workspace.UnknownError
@@ -66,6 +67,7 @@ func exitCode(err error) int {
 		busyGC   *gc.BusyError
 		unsafe   *gc.UnsafeError
 		pruned   *executions.PrunedError
+		unclear  *workspace.AmbiguousError
 		export   *exportimport.MissingError
 		unheard  *workspace.UnresponsiveError
 
@@ -78,19 +80,19 @@ func exitCode(err error) int {
 		return exit.code
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return exitCancelled
-	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrTooNew):
+	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrTooNew), errors.Is(err, repo.ErrForeign):
 		return exitNoRepository
 	case errors.As(err, &unheard):
 		return exitTimeout
 	case errors.As(err, &busy), errors.As(err, &busyGC), errors.As(err, &unsettled), errors.Is(err, refstore.ErrLost):
 		return exitBusy
-	case errors.As(err, &unsafe), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
+	case errors.As(err, &unsafe), errors.Is(err, refstore.ErrDamaged), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
 		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
 		return exitIntegrity
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown),
-		errors.As(err, &foreign), errors.As(err, &pruned), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
+		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
 		return exitUsage
-	case errors.Is(err, block.ErrNotFound), errors.Is(err, workspace.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
+	case errors.Is(err, approval.ErrNotFound), errors.Is(err, workspace.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
 		return exitUsage
 	}
 	return exitFailed
@@ -132,10 +134,16 @@ func (a *app) report(err error) int {
 func hint(err error) string {
 	var (
 		unknown *workspace.UnknownError
-		missing *workspace.MissingError // says it itself
+		part    *workspace.PartError
+		values  *workspace.LostValuesError // says it itself
+		again   *dataflow.LostAgainError
+		corrupt *objectstore.CorruptError
 		unsafe  *gc.UnsafeError
+		foreign *repo.ForeignError
 	)
 	switch {
+	case errors.As(err, &foreign):
+		return fmt.Sprintf("to use it once, name it instead of the dot: %s; to trust it from now on: e3 settings --user safe-repository %[1]s; to make your own here: e3 init", quoted(foreign.Root))
 	case errors.As(err, &unsafe):
 		return "what it leads to may be needed; see what can be done with: e3 verify"
 	case errors.As(err, &unknown):
@@ -151,15 +159,23 @@ func hint(err error) string {
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
 		}
-	case errors.Is(err, block.ErrNotFound):
+	case errors.Is(err, workspace.ErrVariable):
+		return "give it another value with: VARIABLE=<value> e3 start <repo> <workspace>"
+	case errors.Is(err, approval.ErrNotFound):
 		return waitsHint(err)
 	case errors.Is(err, workspace.ErrNoRun):
 		return "run it with: e3 start <repo> <workspace>"
 	case errors.Is(err, workspace.ErrNotDeployed):
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
-	case errors.As(err, &missing), errors.Is(err, exportimport.ErrIntegrity): // of something that is not here
+	case errors.As(err, &values), errors.As(err, &again), errors.Is(err, exportimport.ErrIntegrity): // of something that is not here
+	case errors.Is(err, refstore.ErrDamaged):
+		return "what can be restored is restored by: e3 verify --repair"
+	case errors.As(err, &part):
+		return "what is lost of a workspace is made again by: e3 start <repo> <workspace>; where that finds nothing to do, by: e3 verify <repo> --repair"
+	case errors.As(err, &corrupt):
+		return "e3 verify --repair takes what is damaged away; then an output is made again by: e3 start, and an input comes back when it is set or deployed again"
 	case errors.Is(err, objectstore.ErrNotFound):
-		return "an output that is gone is made again by: e3 start; an input comes back when it is set or deployed again"
+		return "an output that is gone is made again by: e3 start (where that says it is cached, after: e3 verify --repair); an input comes back when it is set or deployed again"
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk is full; nothing that was recorded is lost: free some space and do it again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):

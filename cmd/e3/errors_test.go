@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"e3/internal/format/signature"
 	"e3/internal/settings"
-	"e3/internal/signature"
 )
 
 // What may not come in is told from other failures by the exit code.

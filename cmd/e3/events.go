@@ -14,7 +14,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
 	"e3/internal/repo"
 	"e3/workspace"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/internal/events"
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
 	"e3/internal/repo"
 	"e3/internal/settings"
 )

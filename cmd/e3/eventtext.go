@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"e3/internal/block"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 )
 
 // An eventTable writes events one a line, in columns. It gathers lines to find out how wide a column must be, but not many;
@@ -71,11 +71,11 @@ func (t *eventTable) flush(w *bufio.Writer, st style) error {
 
 func eventColor(st style, t events.Type) string {
 	switch t {
-	case events.TaskFailed, events.RunFailed:
+	case events.TaskFailed, events.RunFailed, events.EventLost:
 		return st.red
 	case events.TaskCompleted, events.RunCompleted:
 		return st.green
-	case events.TaskRetryScheduled, events.TaskDeferred, events.RunCancelled:
+	case events.TaskRetryScheduled, events.TaskReopened, events.TaskDeferred, events.RunCancelled:
 		return st.yellow
 	case events.TaskClaimed, events.TaskResumed, events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
 		return st.dim
@@ -98,6 +98,8 @@ func eventWords(e *events.Event) string {
 		attempt = fmt.Sprintf("attempt %d ", d.Attempt)
 	}
 	switch e.Type {
+	case events.EventLost:
+		return "was damaged, and is lost"
 	case events.RunStarted:
 		return startWords(d)
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
@@ -113,7 +115,7 @@ func eventWords(e *events.Event) string {
 	case events.TaskStarted:
 		return attempt + "started" + byWorker(e)
 	case events.TaskDeferred:
-		if d.BlockType == string(block.Suspend) {
+		if d.BlockType == string(approval.Suspend) {
 			return attempt + "suspended itself: waits for approval" + took
 		}
 		return "waits for approval"
@@ -143,6 +145,8 @@ func eventWords(e *events.Event) string {
 			text += " with " + size(d.Memory) + " of memory"
 		}
 		return text
+	case events.TaskReopened:
+		return "settled anew for " + d.Because + ": " + d.Message
 	case events.TaskSkipped:
 		return "skipped: " + d.Because + " failed"
 	case events.TaskCached:

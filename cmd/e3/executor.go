@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/dispatch"
-	"e3/internal/queue"
+	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/slurm"
 	"e3/internal/repo"
 	"e3/internal/settings"
-	"e3/internal/slurm"
 	"e3/workspace"
 )
 
@@ -50,8 +50,8 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	a.completeQueues(cmd, "queue")
 }
 
-// chooseRuns finds out where the tasks of a workspace are executed: what the command line says, else the settings.
-func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOptions) (settings.Runs, error) {
+// saidRuns is who executes tasks as far as the command line and its environment say.
+func (a *app) saidRuns(o *runsOptions) (settings.Runs, error) {
 	if o.workers && o.executor != "" && o.executor != settings.Workers {
 		return settings.Runs{}, usagef("--workers and --executor %s exclude each other", o.executor)
 	}
@@ -75,6 +75,15 @@ func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOp
 			}
 			return said, usagef("%s: %v", what, err)
 		}
+	}
+	return said, nil
+}
+
+// chooseRuns finds out where the tasks of a workspace are executed: what the command line says, else the settings.
+func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOptions) (settings.Runs, error) {
+	said, err := a.saidRuns(o)
+	if err != nil {
+		return said, err
 	}
 	if said.Executor == settings.Local || said.Executor == settings.Slurm || said.Executor != "" && said.Queue != "" {
 		return said, nil
@@ -200,7 +209,7 @@ func (a *app) slurm(ctx context.Context, r *repo.Repo, o *startOptions) (*slurm.
 		}
 	}
 	if !repo.IsURL(so.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
-		so.Logs = filepath.Join(so.Repo, "tmp", "slurm")
+		so.Logs, so.Modes = filepath.Join(so.Repo, "tmp", "slurm"), r.Modes()
 	} else if cache := a.getenv(repo.CacheDirVariable); cache != "" {
 		so.Logs = filepath.Join(cache, "slurm")
 	} else if cache, err := os.UserCacheDir(); err == nil { // in most clusters they share the home

@@ -7,15 +7,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
 	"e3/executions"
 	"e3/exportimport"
+	"e3/internal/format/signature"
+	"e3/internal/pkgref"
 	"e3/internal/repo"
-	"e3/internal/signature"
+	"e3/internal/settings"
 	"e3/workspace"
 )
 
@@ -33,8 +34,9 @@ func newWorkspaceExport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [repo] <workspace> <out.zip>",
 		Short: "Write a workspace with its latest run to a zip",
-		Long: `Write a workspace to a zip: its package, its datasets, and the executions of its latest run that has ended, with their
-logs and outputs. Where it is imported, a start has nothing to do.
+		Long: `Write a workspace to a zip: its package, its datasets, its latest run that has ended with all its attempts, and the executions
+that answer what the workspace holds, whichever run has made them, with their logs and outputs. Where it is imported, a start has
+nothing to do that it would not have to do here. Of which task there is nothing, and why, is said.
 
 The zip is there whole or not at all. The same state gives the same bytes, but for the entry that says who exported. Who has a
 key (e3 key) signs the zip.`,
@@ -61,8 +63,8 @@ func newPackageExport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [repo] <name[@version]> <out.zip>",
 		Short: "Write a registered package to a zip",
-		Long: `Write a registered package to a zip: its tasks and the datasets that it comes with. Without a version the greatest is
-taken. Results are exported with their workspace: e3 workspace export.`,
+		Long: `Write a registered package to a zip: its tasks and the datasets that it comes with. Without a version the greatest release
+is taken. Results are exported with their workspace: e3 workspace export.`,
 		Example: `  e3 package export . forecast@1.0.0 forecast.zip`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<name[@version]>", "<out.zip>")
@@ -70,7 +72,7 @@ taken. Results are exported with their workspace: e3 workspace export.`,
 				return err
 			}
 			return a.exportZip(cmd.Context(), location, rest[1], &o, func(ctx context.Context, r *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
-				name, version, _ := strings.Cut(rest[0], "@")
+				name, version := pkgref.Split(rest[0])
 				ref, err := r.Workspaces.Package(ctx, name, version)
 				if err != nil {
 					return nil, err
@@ -103,7 +105,7 @@ func (a *app) exportZip(ctx context.Context, location, file string, o *exportimp
 		return err
 	}
 	defer r.Close()
-	if o.Key, err = signature.Find(a.getenv); err != nil && !errors.Is(err, signature.ErrNoKey) {
+	if o.Key, err = settings.FindKey(a.getenv); err != nil && !errors.Is(err, settings.ErrNoKey) {
 		return err
 	}
 	frugal()

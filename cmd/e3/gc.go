@@ -12,7 +12,7 @@ import (
 
 	"e3/gc"
 	"e3/internal/human"
-	"e3/internal/queue"
+	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/objectstore"
 )
@@ -101,8 +101,26 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 			return nil, err
 		}
 	}
+	runs, err := a.retireImported(ctx, r, o.DryRun)
+	if err != nil {
+		return nil, err
+	}
 	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
-	return gc.Collect(ctx, s, o)
+	report, err := gc.Collect(ctx, s, o)
+	if report != nil {
+		report.ImportedRuns = runs
+	}
+	return report, err
+}
+
+// retireImported removes imported runs as old events go: what only they hold is garbage then. It returns how many.
+func (a *app) retireImported(ctx context.Context, r *repo.Repo, dryRun bool) (int, error) {
+	keep, err := retention(r)(ctx)
+	if err != nil || keep == 0 {
+		return 0, err
+	}
+	runs, err := r.Workspaces.RetireImported(ctx, a.now().Add(-keep), dryRun)
+	return len(runs), err
 }
 
 // amountJSON is a number of objects in answers for programs.
@@ -119,6 +137,7 @@ type gcJSON struct {
 	Sessions      int        `json:"sessions"`
 	OldestSession *string    `json:"oldestSession"`
 	Leftovers     int        `json:"leftovers"`
+	ImportedRuns  int        `json:"importedRuns,omitempty"`
 	Missing       int        `json:"missing"`
 	Warnings      []string   `json:"warnings"`
 }
@@ -126,7 +145,7 @@ type gcJSON struct {
 func gcDocument(r *gc.Report) gcJSON {
 	doc := gcJSON{
 		DryRun: r.DryRun, Removed: amountJSON(r.Collected), Kept: amountJSON(r.Live), Young: amountJSON(r.Young),
-		Sessions: r.Sessions, OldestSession: moment(r.OldestSession), Leftovers: r.Leftovers, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
+		Sessions: r.Sessions, OldestSession: moment(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
 	}
 	for i, w := range r.Warnings {
 		doc.Warnings[i] = w.Error()
@@ -165,6 +184,9 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 		fmt.Fprintf(w, "; %s %s too young: %s", amount(r.Young, ""), are, why)
 	}
 	fmt.Fprintln(w)
+	if r.ImportedRuns > 0 {
+		fmt.Fprintf(w, "%s %s, of those beyond the latest 20 of a workspace\n", removed, plural(int64(r.ImportedRuns), "old imported run"))
+	}
 	switch {
 	case r.Leftovers > 0 && r.Grace > 0:
 		fmt.Fprintf(w, "Removed %s that crashes had left\n", plural(int64(r.Leftovers), "thing"))

@@ -13,10 +13,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"e3/internal/atomicfile"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
+	"e3/internal/host/atomicfile"
 	"e3/internal/repo"
-	"e3/internal/value"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -96,7 +96,7 @@ func (a *app) get(ctx context.Context, location, name string, o *getOptions) err
 		return a.describe(ctx, r, name, d)
 	}
 	return a.raw(func(w io.Writer) error {
-		_, err := objectstore.Copy(ctx, w, r.Objects, h)
+		_, err := objectstore.CopyChecked(ctx, w, r.Objects, h)
 		return err
 	})
 }
@@ -198,8 +198,7 @@ func (a *app) export(r *repo.Repo, folder bool, o *getOptions, write func(aside 
 // checkout writes a dataset of ours. The bytes are checked on the way.
 func checkout(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, path string) error {
 	if d.Kind == record.LeafDir {
-		// The store is wrapped so that it is read, and checked, rather than cloned.
-		_, err := objectstore.CheckoutTree(ctx, struct{ objectstore.Store }{r.Objects}, h, path, objectstore.CheckoutOptions{})
+		_, err := objectstore.CheckoutTree(ctx, r.Objects, h, path, objectstore.CheckoutOptions{})
 		return err
 	}
 	return writeAside(path, d.Executable, func(f io.Writer) error {

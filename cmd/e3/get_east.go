@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 
-	"e3/internal/beast2"
-	"e3/internal/record"
+	"e3/internal/format/beast2"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/internal/repo"
-	"e3/internal/value"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -93,7 +93,7 @@ func readEast(ctx context.Context, r *repo.Repo, d *workspace.Dataset) (*eastVal
 		return nil, err
 	}
 	raw := &eastValue{copy: func(w io.Writer) error {
-		_, err := objectstore.Copy(ctx, w, r.Objects, h)
+		_, err := objectstore.CopyChecked(ctx, w, r.Objects, h)
 		return err
 	}}
 	n, err := r.Objects.Stat(ctx, h)

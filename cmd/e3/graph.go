@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/dataflow"
-	"e3/internal/diagram"
-	"e3/internal/record"
+	"e3/dataflow/graph"
+	"e3/internal/format/record"
+	"e3/internal/insight/diagram"
+	"e3/internal/insight/report"
 	"e3/internal/repo"
-	"e3/internal/report"
 	"e3/workspace"
 )
 
@@ -169,6 +170,7 @@ func (a *app) graphOf(ctx context.Context, r *repo.Repo, ws string, o *graphOpti
 		}
 		return pkg, rep.RunID, lookOfRun(rep), err
 	}
+	a.standsElsewhere(ctx, r, ws)
 	st, err := r.Workspaces.Status(ctx, ws)
 	switch {
 	case err != nil:
@@ -231,7 +233,7 @@ func kept(pkg *record.Package, filter string) (func(task string) bool, error) {
 	if filter == "" {
 		return nil, nil
 	}
-	g, err := dataflow.NewGraph(pkg)
+	g, err := graph.New(pkg)
 	if err != nil {
 		return nil, err
 	}

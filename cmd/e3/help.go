@@ -30,6 +30,8 @@ With --json the last line on standard output tells an error:
   E3_CACHE_DIR     where copies of a shared repository's objects lie (default: the user's cache folder)
   E3_CACHE_SIZE    how much they may take (default: 20GiB)
   E3_STATE_DIR     where this machine keeps what else it knows of a shared repository
+  E3_DEBUG         what to tell on standard error: leases, lookups, requests (to DynamoDB and S3), or all
+  E3_PROFILE       profiles to write, as cpu:FILE, memory:FILE or trace:FILE; several with commas
   NO_COLOR         no colours, whatever its value
   FORCE_COLOR      colours also where the output is no terminal
 
@@ -43,7 +45,8 @@ OpenTelemetry spans of a run and its executions are sent where the standard vari
 What the command line says wins over the environment, the environment over the default. Commands of
 tasks see none of these: see pass_env and secrets in the package file. They see E3_EXECUTION, the id of
 their execution, and, once somebody has approved the task, E3_STEP. What pass_env names is left out where
-it is not set; a task with a secret that is not set does not start.`},
+it is not set; a task with a secret that is not set does not start. What key_env names is part of the key:
+a start takes it from its own environment, and another value makes another result.`},
 		{Use: "datasets", Short: "How datasets are named", Long: `A dataset is named <workspace>.<name>, where the name is that of an input or of a task:
 
   prod.sales                     an input

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/history"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/insight/history"
 	"e3/internal/repo"
 	"e3/workspace"
 )

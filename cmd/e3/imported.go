@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // stepJSON is a step on the way of something imported, for programs.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 )
 
 // Only the signature of the last step was seen to hold here: of the others whoever exported last says so.

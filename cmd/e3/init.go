@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/internal/host/modes"
 	"e3/internal/repo"
 )
 
@@ -17,6 +19,7 @@ type initOptions struct {
 	at       string
 	takeOver bool
 	anyName  bool
+	shared   string
 }
 
 func newInit(a *app) *cobra.Command {
@@ -25,7 +28,10 @@ func newInit(a *app) *cobra.Command {
 		Use:   "init [location]",
 		Short: "Make an empty repository",
 		Long: `Make an empty repository: the folder .e3 in the given folder, by default in this one. A path that ends in
-.e3 is the repository itself.
+.e3 is the repository itself. It is private: nobody but you gets in. With --shared, the group of the folder can read and
+write, in whatever is made there, by whoever and under whatever umask (--shared=group, or --shared alone); with
+--shared=world everybody can read as well. Each of the others names the repository by its path, or trusts it once:
+e3 settings --user safe-repository <folder>. That is decided when the repository is made.
 
 A repository that a team shares is in DynamoDB, with its objects in S3, or whatever has the same interfaces:
 
@@ -48,7 +54,7 @@ the first one is given up for good, or was moved here. The first one can then be
 end what still runs in it before. Add --any-name where the repository is no copy, but cannot be told from one: a table on a
 server of your own that machines reach by several names, or a folder whose inode changes with each mount.`,
 		Example: `  e3 init
-  e3 init /srv/pipelines
+  e3 init /srv/pipelines --shared
   e3 init 'dynamodb://acme/forecast?region=eu-west-1&bucket=acme-e3'
   e3 init --at 'dynamodb://acme/forecast?region=eu-west-1'
   e3 init /mnt/team/e3 --objects s3://acme-e3/forecast
@@ -68,12 +74,14 @@ server of your own that machines reach by several names, or a folder whose inode
 			if o.takeOver {
 				return a.takeOver(cmd.Context(), location, o.anyName)
 			}
-			return a.init(cmd.Context(), location, o)
+			return a.init(cmd.Context(), location, o, cmd.Flags().Changed("shared"))
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.objects, "objects", "", "keep the objects of a repository in a folder at `s3://bucket/prefix`, with ?region= and ?endpoint=")
 	f.StringVar(&o.at, "at", "", "let the folder stand for the shared repository at `location`")
+	f.StringVar(&o.shared, "shared", "", "who else gets in: `group` (the default of --shared) can write, and with world everybody can read")
+	f.Lookup("shared").NoOptDefVal = string(modes.Group)
 	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, which is a copy of theirs")
 	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not tell the repository from copies of it")
 	return cmd
@@ -97,7 +105,17 @@ func (o *initOptions) exclude() error {
 	return nil
 }
 
-func (a *app) init(ctx context.Context, location string, o *initOptions) error {
+func (a *app) init(ctx context.Context, location string, o *initOptions, shared bool) error {
+	if repo.IsURL(location) && shared {
+		return usagef("--shared is for a folder; who can use a repository in DynamoDB and S3 is decided there")
+	}
+	access, err := repo.ParseAccess(o.shared)
+	if err == nil && shared && o.shared == "" {
+		err = errors.New("it needs group or world")
+	}
+	if err != nil {
+		return usagef("--shared: %v", err)
+	}
 	if repo.IsURL(location) && o.at != "" {
 		return usagef("--at is for a folder that stands for a shared repository; to make one: e3 init %s", quoted(location))
 	}
@@ -108,7 +126,6 @@ func (a *app) init(ctx context.Context, location string, o *initOptions) error {
 		location = filepath.Join(location, repo.DirName)
 	}
 	var made *repo.Created
-	var err error
 	if o.at != "" {
 		r, openErr := a.open(ctx, o.at) // what stands for nothing helps nobody
 		if openErr != nil {
@@ -117,9 +134,9 @@ func (a *app) init(ctx context.Context, location string, o *initOptions) error {
 		if err := r.Close(); err != nil {
 			return err
 		}
-		made, err = repo.InitLink(location, o.at)
+		made, err = repo.InitLink(location, o.at, access)
 	} else {
-		made, err = repo.Init(ctx, location, o.objects)
+		made, err = repo.Init(ctx, location, repo.InitOptions{Objects: o.objects, Access: access})
 	}
 	if err != nil {
 		return err
@@ -128,10 +145,11 @@ func (a *app) init(ctx context.Context, location string, o *initOptions) error {
 		Repository string   `json:"repository"`
 		At         string   `json:"at,omitempty"`
 		Objects    string   `json:"objects,omitempty"`
+		Access     string   `json:"access,omitempty"`
 		Table      string   `json:"createdTable,omitempty"`
 		Bucket     string   `json:"createdBucket,omitempty"`
 		Advice     []string `json:"advice,omitempty"`
-	}{made.Repository, o.at, made.Objects, made.Table, made.Bucket, made.Advice}
+	}{made.Repository, o.at, made.Objects, string(made.Access), made.Table, made.Bucket, made.Advice}
 	return a.reply(document, func(w io.Writer) {
 		switch {
 		case o.at != "":
@@ -140,6 +158,15 @@ func (a *app) init(ctx context.Context, location string, o *initOptions) error {
 			fmt.Fprintf(w, "Created repository %s with its objects at %s\n", printable(made.Repository, false), printable(made.Objects, false))
 		default:
 			fmt.Fprintf(w, "Created repository %s\n", printable(made.Repository, false))
+		}
+		switch {
+		case made.Group != "":
+			fmt.Fprintf(w, "  The group %s can read and write\n", printable(made.Group, false))
+			if access == modes.World {
+				fmt.Fprintln(w, "  Everybody can read")
+			}
+		case made.Access != "" && o.at == "":
+			fmt.Fprintln(w, "  Nobody else gets in; a group does with e3 init --shared")
 		}
 		if also := made.Made(); also != "" {
 			fmt.Fprintf(w, "  Created %s for it\n", printable(also, false))

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/internal/format/signature"
 	"e3/internal/repo"
 	"e3/internal/settings"
-	"e3/internal/signature"
 	"e3/workspace"
 )
 
@@ -65,7 +65,7 @@ you are to whoever has never seen the key.`,
 }
 
 func (a *app) keyGenerate(name string, force bool) error {
-	path, err := signature.Path(a.getenv)
+	path, err := settings.KeyPath(a.getenv)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *app) keyGenerate(name string, force bool) error {
 	if err != nil {
 		return err
 	}
-	if err := k.Save(path, force); errors.Is(err, fs.ErrExist) {
+	if err := settings.SaveKey(k, path, force); errors.Is(err, fs.ErrExist) {
 		return usagef("there is something at %s already; if it is a key that nobody trusts, replace it with --force", path)
 	} else if err != nil {
 		return err
@@ -108,11 +108,11 @@ what it is called, its fingerprint and its file go to standard error.`,
   e3 key trust . "$(ssh builder e3 key show)" --name builder`,
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			path, err := signature.Path(a.getenv)
+			path, err := settings.KeyPath(a.getenv)
 			if err != nil {
 				return err
 			}
-			k, err := signature.Load(path)
+			k, err := settings.LoadKey(path)
 			if err != nil {
 				return err
 			}

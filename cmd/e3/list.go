@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/workspace"
@@ -65,6 +65,7 @@ type datasetJSON struct {
 
 var sourceNames = map[record.InputSource]string{
 	record.FromFile: "file", record.FromDir: "dir", record.FromGlob: "glob", record.FromValue: "value",
+	record.FromVariable: "variable",
 }
 
 func datasetOf(d *workspace.DatasetRow) datasetJSON {
@@ -104,6 +105,8 @@ func (a *app) listDatasets(ctx context.Context, r *repo.Repo, ws string) error {
 		case d.Set:
 			state = "set"
 		case d.Output:
+		case d.Source == record.FromVariable:
+			state += ", environment"
 		case d.Location != "":
 			state += ", " + d.Location
 		}

@@ -190,7 +190,7 @@ func (l *logs) print(ctx context.Context, e *executions.Execution) error {
 	out := l.a.newLogOutput(e)
 	for _, s := range l.streams {
 		if err := l.copy(ctx, out, e, s, 0); err != nil {
-			return err
+			return errors.Join(out.close(), err)
 		}
 	}
 	if err := out.close(); err != nil || len(l.streams) > 1 || out.written > 0 {
@@ -200,15 +200,24 @@ func (l *logs) print(ctx context.Context, e *executions.Execution) error {
 	if l.streams[0] == executions.Stderr {
 		other = executions.Stdout
 	}
-	if n, err := l.r.Executions.LogSize(ctx, e.Key, e.ExecutionID, other); err == nil && n > 0 {
+	in, err := l.r.Executions.CheckedLog(ctx, e, other)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, in)
+	if n > 0 {
 		l.a.notef("(nothing there; --%s has %s)", streamName(other), size(n))
 	}
-	return nil
+	return errors.Join(err, in.Close())
 }
 
 // copy writes a log from an offset on.
 func (l *logs) copy(ctx context.Context, out *logOutput, e *executions.Execution, s executions.Stream, offset int64) error {
-	in, err := l.r.Executions.OpenLog(ctx, e.Key, e.ExecutionID, s, offset)
+	open := func() (io.ReadCloser, error) { return l.r.Executions.OpenLog(ctx, e.Key, e.ExecutionID, s, offset) }
+	if offset == 0 {
+		open = func() (io.ReadCloser, error) { return l.r.Executions.CheckedLog(ctx, e, s) }
+	}
+	in, err := open()
 	if err != nil {
 		return err
 	}
@@ -218,6 +227,7 @@ func (l *logs) copy(ctx context.Context, out *logOutput, e *executions.Execution
 }
 
 // executionJSON is an execution for programs.
+// Fields: each is a key of the JSON answer.
 type executionJSON struct {
 	Type        string  `json:"type,omitempty"`
 	Execution   string  `json:"execution"`

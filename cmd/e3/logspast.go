@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"e3/executions"
-	"e3/internal/history"
+	"e3/internal/insight/history"
 	"e3/workspace"
 )
 

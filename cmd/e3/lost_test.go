@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"e3/internal/repo"
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 )
 
 // TestLostLeaseSaysWhy: a run that ends because the store was away says what kept it from renewing its lease.

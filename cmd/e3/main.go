@@ -13,8 +13,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"e3/internal/host/runner"
 	"e3/internal/repo"
-	"e3/internal/runner"
 	"e3/refstore"
 )
 
@@ -26,13 +26,20 @@ func main() {
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, a *app) int {
+	finish, err := a.diagnose()
+	if err != nil {
+		return a.report(err)
+	}
 	ctx, stop := cancelOnSignal(ctx)
 	defer stop()
 	ctx, a.lose = context.WithCancelCause(ctx)
 	defer a.lose(nil)
 	root := newRoot(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err = root.ExecuteContext(ctx)
+	if fault := finish(); fault != nil {
+		a.notef("warning: E3_PROFILE: %v", fault)
+	}
 	if lost := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(lost, refstore.ErrLost) {
 		err = lost
 	}

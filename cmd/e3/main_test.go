@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"e3/internal/runner"
+	"e3/internal/host/runner"
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 //	lines <n> <pattern>         so many lines of stdout match
 //	exec tamper …               damages a repository
 //
-// and the conditions folder, shared and objects, of which one holds. A repository is the folder . or <name>, or shared and then
+// and the conditions root, of who plays them, and folder, shared and objects, of which one holds. A repository is the folder . or <name>, or shared and then
 // E3_REPO too; patterns write $SHOWN or $name_shown where advice has its location, and $PLACE or $name_place where it says
 // what it is. $REFERENCE is the folder of the zips that the TypeScript e3 has written.
 func TestScripts(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"e3/internal/atomicfile"
+	"e3/internal/host/atomicfile"
 )
 
 func newMan(a *app) *cobra.Command {

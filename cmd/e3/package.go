@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
+	"e3/internal/pkgref"
 	"e3/workspace"
 )
 
@@ -103,7 +103,7 @@ func splitAs(as string) (name, version string, err error) {
 	if as == "" {
 		return "", "", nil
 	}
-	name, version, _ = strings.Cut(as, "@")
+	name, version = pkgref.Split(as)
 	if !manifest.ValidName(name) || !manifest.ValidVersion(version) {
 		return "", "", usagef("--as is name@version, not %q", as)
 	}
@@ -171,22 +171,7 @@ func (a *app) packageRemove(ctx context.Context, location, ref string) error {
 		return err
 	}
 	defer r.Close()
-	name, version, _ := strings.Cut(ref, "@")
-	if version == "" {
-		all, err := r.Workspaces.Packages(ctx)
-		if err != nil {
-			return err
-		}
-		var known []string
-		for _, p := range all {
-			if p.Name == name {
-				known = append(known, p.String())
-			}
-		}
-		if len(known) > 1 {
-			return usagef("package %s has %d versions; say which: %s", name, len(known), strings.Join(known, ", "))
-		}
-	}
+	name, version := pkgref.Split(ref)
 	p, err := r.Workspaces.RemovePackage(ctx, name, version)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/dataflow"
-	"e3/internal/explain"
-	"e3/internal/history"
+	"e3/internal/insight/explain"
+	"e3/internal/insight/history"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -118,10 +118,10 @@ func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) err
 	}
 	defer r.Close()
 	frugal()
-	opts := workspace.PlanOptions{Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter}
+	opts := workspace.PlanOptions{Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter, FileNamed: o.file != ""}
 	p, err := a.planned(ctx, r.Repo, ws, o.file, opts)
 	if err != nil {
-		return err
+		return unfollowed(shown(location, r.Repo), err)
 	}
 	a.warn(p.Warnings)
 	a.elsewhere(shown(location, r.Repo), p.Workspace, p.Elsewhere)
@@ -243,6 +243,9 @@ func (a *app) explainPlan(ctx context.Context, r *repo.Repo, p *workspace.Plan, 
 			var err error
 			if row.cause, err = x.Miss(ctx, p.Workspace, p.Graph.Name(row.task), *t.Key, t.Inputs); err != nil {
 				return err
+			}
+			if n := len(t.Answer.Passed); n > 0 && row.cause.Kind == explain.Unknown {
+				row.cause.Kind, row.cause.Text = explain.OutputGone, t.Answer.Passed[n-1].Reason
 			}
 			row.reason = row.cause.String()
 		case t.Step == dataflow.StepRun:

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"e3/dataflow"
-	"e3/internal/record"
+	"e3/dataflow/graph"
+	"e3/internal/format/record"
 	"e3/workspace"
 )
 
@@ -41,7 +42,7 @@ func TestWritePlan(t *testing.T) {
 	for _, name := range []string{"a\x1b[31m", "b", "c"} {
 		pkg.Tasks = append(pkg.Tasks, record.PackageTask{Name: name, Task: strings.Repeat("0", 64)})
 	}
-	g, err := dataflow.NewGraph(pkg)
+	g, err := graph.New(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"e3/executions"
 	"e3/gc"
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
 	"e3/internal/repo"
 )
 
@@ -18,6 +18,7 @@ type pruneOptions struct {
 	olderThan, maxSize string
 	keepLast           int64
 	dryRun, noGC       bool
+	snapshots          bool
 }
 
 func newPrune(a *app) *cobra.Command {
@@ -30,10 +31,14 @@ it is asked for; e3 logs says then that it was pruned.
 
 Never taken out are executions that run, that the current run of a workspace names, that would answer a start of a
 workspace or of a registered package, and those that are pinned. Imported runs that are no workspace's current one protect
-nothing. It may run beside anything else.`,
+nothing. It may run beside anything else.
+
+With --snapshots, packages go that exports have made of workspaces, as forecast@1.0.0+1a2b3c4d, and that no workspace here has. Imports bring
+them, and nothing else removes them but e3 package remove.`,
 		Example: `  e3 prune . --older-than 30d
   e3 prune . --keep-last 5 --dry-run
-  e3 prune . --max-size 10GB`,
+  e3 prune . --max-size 10GB
+  e3 prune . --snapshots --dry-run`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, _, err := a.positional(cmd, args, 0)
@@ -51,6 +56,7 @@ nothing. It may run beside anything else.`,
 	f.StringVar(&o.olderThan, "older-than", "", "take out what was made, or imported, longer ago than this: 12h, 30d, 8w")
 	f.Int64Var(&o.keepLast, "keep-last", 0, "leave so many of the latest successes of each task, and what came after them")
 	f.StringVar(&o.maxSize, "max-size", "", "take out the oldest until what only the cache holds has this size at most: 10GB, 512MiB")
+	f.BoolVar(&o.snapshots, "snapshots", false, "take packages out that exports have made of workspaces and no workspace has")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be taken out")
 	f.BoolVar(&o.noGC, "no-gc", false, "leave the objects for a later e3 gc")
 	return cmd
@@ -80,8 +86,9 @@ func (o *pruneOptions) rules(cmd *cobra.Command) (gc.Rules, error) {
 	if r.KeepLast = o.keepLast; f.Changed("keep-last") && r.KeepLast < 1 {
 		return r, usagef("--keep-last counts from 1")
 	}
+	r.Snapshots = o.snapshots
 	if r == (gc.Rules{}) {
-		return r, usagef("e3 prune needs a rule: --older-than, --keep-last or --max-size; see: e3 prune --help")
+		return r, usagef("e3 prune needs a rule: --older-than, --keep-last, --max-size or --snapshots; see: e3 prune --help")
 	}
 	return r, nil
 }
@@ -98,6 +105,7 @@ type prunedJSON struct {
 	Held       *int64           `json:"held,omitempty"`
 	Protected  map[string]int64 `json:"protected"`
 	Unreadable []string         `json:"unreadable"`
+	Snapshots  []packageJSON    `json:"snapshots,omitempty"`
 	Freed      *freedJSON       `json:"freed,omitempty"`
 }
 
@@ -118,9 +126,9 @@ func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pru
 		return err
 	}
 	var freed *gc.Report
-	if !o.dryRun && !o.noGC && pruned.Executions > 0 {
+	if !o.dryRun && !o.noGC && (pruned.Executions > 0 || len(pruned.Snapshots) > 0) {
 		if freed, err = a.collectAfter(ctx, location); err != nil {
-			a.notef("e3: the executions are pruned; their objects are not removed yet: e3 gc does that")
+			a.notef("e3: the rules are applied; the objects are not removed yet: e3 gc does that")
 			return err
 		}
 	}
@@ -134,6 +142,9 @@ func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pru
 	}
 	for _, t := range pruned.Tasks {
 		doc.Tasks = append(doc.Tasks, prunedTaskJSON{t.Task, t.N})
+	}
+	for _, p := range pruned.Snapshots {
+		doc.Snapshots = append(doc.Snapshots, packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash})
 	}
 	if pruned.Held >= 0 {
 		doc.Held = &pruned.Held
@@ -173,6 +184,21 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 	if o.dryRun {
 		verb, free = "Would prune", "Would free"
 	}
+	switch {
+	case len(p.Snapshots) > 0:
+		fmt.Fprintf(w, "%s %s of workspaces that no workspace has\n", verb, plural(int64(len(p.Snapshots)), "snapshot"))
+		t := &table{}
+		for _, s := range p.Snapshots {
+			t.row(s.String())
+		}
+		t.write(w, "  ")
+	case o.snapshots:
+		fmt.Fprintln(w, "No snapshot to prune: workspaces have all that there are")
+	}
+	if o.snapshots && o.olderThan == "" && o.maxSize == "" && o.keepLast == 0 {
+		writeFreed(w, p, freed, o, free)
+		return
+	}
 	if p.Executions == 0 {
 		fmt.Fprintf(w, "Nothing to prune: the rules take out none of %s\n", plural(p.Total, "execution"))
 	} else {
@@ -202,19 +228,27 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 	if p.Held >= 0 {
 		fmt.Fprintf(w, "What only the cache holds: %s\n", size(p.Held))
 	}
+	writeFreed(w, p, freed, o, free)
+	if n := len(p.Unreadable); n > 0 {
+		fmt.Fprintf(w, "%s cannot be read; see: e3 verify\n", plural(int64(n), "execution"))
+	}
+}
+
+// writeFreed says what became of the objects, or would.
+func writeFreed(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions, free string) {
 	switch {
-	case p.Executions == 0:
+	case p.Executions == 0 && len(p.Snapshots) == 0:
 	case freed != nil:
 		fmt.Fprintf(w, "%s %s (%s)\n", free, size(freed.Collected.Bytes), plural(freed.Collected.Objects, "object"))
 		if freed.Young.Objects > 0 {
 			fmt.Fprintf(w, "Spared %s (%s) because somebody is at work; e3 gc removes them later\n", size(freed.Young.Bytes), plural(freed.Young.Objects, "object"))
 		}
+	case o.dryRun && p.Executions == 0: // what packages alone hold is not measured
 	case o.dryRun:
 		fmt.Fprintf(w, "%s %s (%s)\n", free, size(p.Bytes), plural(p.Objects, "object"))
+	case p.Executions == 0:
+		fmt.Fprintln(w, "e3 gc will free what only they held")
 	default:
 		fmt.Fprintf(w, "e3 gc will free %s (%s)\n", size(p.Bytes), plural(p.Objects, "object"))
-	}
-	if n := len(p.Unreadable); n > 0 {
-		fmt.Fprintf(w, "%s cannot be read; see: e3 verify\n", plural(int64(n), "execution"))
 	}
 }

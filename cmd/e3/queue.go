@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/internal/events"
-	"e3/internal/manifest"
-	"e3/internal/queue"
+	"e3/internal/format/manifest"
+	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -134,6 +134,7 @@ func (a *app) completeQueues(cmd *cobra.Command, flag string) {
 }
 
 // jobJSON is a job for programs.
+// Fields: each is a key of the JSON answer.
 type jobJSON struct {
 	ID          string             `json:"id"`
 	Queue       string             `json:"queue"`

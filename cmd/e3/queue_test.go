@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"e3/executions"
-	"e3/internal/queue"
+	"e3/internal/jobs/queue"
 )
 
 // TestStillRuns: a person is told that a worker hears of a change only where there is one.

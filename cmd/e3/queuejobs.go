@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/internal/events"
-	"e3/internal/manifest"
-	"e3/internal/queue"
+	"e3/internal/format/manifest"
+	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/workspace"
 )

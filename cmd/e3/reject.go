@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/executions"
-	"e3/internal/block"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 )
 
@@ -46,8 +46,8 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			case arg.id == "" && undo:
 				return usagef("--undo takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", quoted(rest[0]+"@<id>"), quoted(rest[0]))
 			case arg.id == "":
-				err := a.decide(cmd.Context(), location, arg.ws, arg.task, block.Resolution{Note: why})
-				if errors.Is(err, block.ErrNotFound) {
+				err := a.decide(cmd.Context(), location, arg.ws, arg.task, approval.Resolution{Note: why})
+				if errors.Is(err, approval.ErrNotFound) {
 					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, quoted(rest[0]+"@<id>"), quoted(rest[0]))
 				}
 				return err

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/manifest"
-	"e3/internal/queue"
+	"e3/internal/format/manifest"
+	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/workspace"
@@ -101,17 +101,28 @@ func newSettings(a *app) *cobra.Command {
 		t.row(s.name, s.about)
 	}
 	t.write(&about, "  ")
-	return &cobra.Command{
+	var user, unset bool
+	cmd := &cobra.Command{
 		Use:   "settings [repo] [name [value]]",
 		Short: "Show or change the settings of a repository",
 		Long: "Show the settings of a repository, show one, or change it. Whoever works with the repository is bound by them.\n\nSettings:\n" + strings.TrimRight(about.String(), "\n") + `
 
-executor and queue can be said of one workspace too, as <workspace>.executor; "default" takes that back.`,
+executor and queue can be said of one workspace too, as <workspace>.executor; "default" takes that back.
+
+With --user it is about your own settings, which hold for all repositories: safe-repository lists the repositories of
+other users that are used where they are found in a folder above, without being named.`,
 		Example: `  e3 settings .
   e3 settings . require-signed true
   e3 settings . events-retention 30d
-  e3 settings . prod.executor workers`,
+  e3 settings . prod.executor workers
+  e3 settings --user safe-repository /srv/team`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if user {
+				return a.userSettings(args, unset)
+			}
+			if unset {
+				return usagef("--unset is for --user; a setting of the repository is given another value")
+			}
 			location, rest, err := a.positional(cmd, args, 2, "<name>", "<value>")
 			if err != nil {
 				return err
@@ -127,6 +138,9 @@ executor and queue can be said of one workspace too, as <workspace>.executor; "d
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&user, "user", false, "your own settings instead of the repository's")
+	cmd.Flags().BoolVar(&unset, "unset", false, "with --user: take the value out again")
+	return cmd
 }
 
 func settingNames(all []repoSetting) []string {

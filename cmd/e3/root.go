@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
 )
 
 func newRoot(a *app) *cobra.Command {

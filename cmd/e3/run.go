@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -73,6 +73,7 @@ waited for, and what took no time.`,
 }
 
 // runJSON is a run for programs.
+// Fields: each is a key of the JSON answer.
 type runJSON struct {
 	Run            string         `json:"run"`
 	Workspace      string         `json:"workspace"`

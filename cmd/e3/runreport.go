@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
+	"e3/internal/insight/report"
 	"e3/internal/repo"
-	"e3/internal/report"
 	"e3/workspace"
 )
 

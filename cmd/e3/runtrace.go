@@ -4,8 +4,8 @@ import (
 	"context"
 	"io"
 
+	"e3/internal/insight/trace"
 	"e3/internal/repo"
-	"e3/internal/trace"
 	"e3/workspace"
 )
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,14 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/internal/repo"
-	"e3/internal/value"
+	"e3/objectstore"
 	"e3/workspace"
 )
 
 func newSet(a *app) *cobra.Command {
-	var asJSON bool
+	var o setOptions
 	cmd := &cobra.Command{
 		Use:   "set [repo] <workspace>.<input> <value|@path>",
 		Short: "Give an input of a workspace a value",
@@ -25,7 +27,11 @@ func newSet(a *app) *cobra.Command {
 and also after a redeploy, until "e3 unset". Runs that are under way keep what they began with.
 
 An input that is a value takes JSON; what is not JSON is a string. "@file" reads JSON from a file. An input that is a
-file or a directory takes "@path". "@-" is standard input.`,
+file or a directory takes "@path". "@-" is standard input.
+
+A value keeps its kind: null, boolean, integer, float, string, list or mapping. Another kind is refused, as it is most often a
+mistake (2O for 20), unless --change-kind asks for it. For a string a number stands for its text; an input whose default
+is null takes any kind.`,
 		Example: `  e3 set . prod.horizon 24
   e3 set . prod.regions '["eu", "us"]'
   e3 set . prod.sales @new-sales.csv
@@ -37,10 +43,11 @@ file or a directory takes "@path". "@-" is standard input.`,
 			if err != nil {
 				return err
 			}
-			return a.set(cmd.Context(), location, rest[0], rest[1], asJSON)
+			return a.set(cmd.Context(), location, rest[0], rest[1], o)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json-value", false, "the value must be JSON: a text that is not is a mistake, no string")
+	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON: a text that is not is a mistake, no string")
+	cmd.Flags().BoolVar(&o.changeKind, "change-kind", false, "accept a value of another kind, such as a list for a number")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; a value that begins with - goes after --: e3 set <repo> <workspace>.<input> -- -3", err)
 	})
@@ -58,7 +65,10 @@ func inputOf(ctx context.Context, r *repo.Repo, arg, ws string, path workspace.D
 	return path.Name, nil
 }
 
-func (a *app) set(ctx context.Context, location, name, text string, asJSON bool) error {
+// setOptions are the flags of set.
+type setOptions struct{ asJSON, changeKind bool }
+
+func (a *app) set(ctx context.Context, location, name, text string, o setOptions) error {
 	ws, path, err := dataset(name)
 	if err != nil {
 		return err
@@ -76,7 +86,11 @@ func (a *app) set(ctx context.Context, location, name, text string, asJSON bool)
 	if err != nil {
 		return err
 	}
-	leaf, err := a.takeIn(ctx, r, decl, text, asJSON)
+	leaf, err := a.takeIn(ctx, r, ws, decl, text, o)
+	var kind *value.KindError
+	if errors.As(err, &kind) {
+		return usagef("input %s: %v; a value of another kind needs --change-kind", input, kind)
+	}
 	if err != nil {
 		return fmt.Errorf("input %s: %w", input, err)
 	}
@@ -88,10 +102,16 @@ func (a *app) set(ctx context.Context, location, name, text string, asJSON bool)
 }
 
 // takeIn stores what an argument means for an input of its kind.
-func (a *app) takeIn(ctx context.Context, r *repo.Repo, decl *record.PackageInput, text string, asJSON bool) (record.Leaf, error) {
+func (a *app) takeIn(ctx context.Context, r *repo.Repo, ws string, decl *record.PackageInput, text string, o setOptions) (record.Leaf, error) {
 	path, isPath := strings.CutPrefix(text, "@")
 	if decl.Source == record.FromValue {
-		v, err := a.parseValue(path, isPath, text, asJSON)
+		v, err := a.parseValue(path, isPath, text, o.asJSON)
+		if err == nil && !o.changeKind {
+			if isPath || o.asJSON {
+				text = ""
+			}
+			v, err = r.Workspaces.FitValue(ctx, ws, decl, v, text)
+		}
 		if err != nil {
 			return record.Leaf{}, err
 		}
@@ -99,7 +119,9 @@ func (a *app) takeIn(ctx context.Context, r *repo.Repo, decl *record.PackageInpu
 	}
 	what := map[bool]string{true: "file", false: "directory"}[decl.Source == record.FromFile]
 	switch {
-	case !isPath || asJSON:
+	case o.changeKind:
+		return record.Leaf{}, usagef("it is a %s, which has no other kind: leave --change-kind out", what)
+	case !isPath || o.asJSON:
 		return record.Leaf{}, usagef("it is a %s: give it as @path", what)
 	case path == "-" && decl.Source == record.FromFile:
 		return r.Workspaces.PutStream(ctx, a.stdin)
@@ -108,6 +130,8 @@ func (a *app) takeIn(ctx context.Context, r *repo.Repo, decl *record.PackageInpu
 	switch {
 	case err != nil:
 		return record.Leaf{}, usagef("%v", err)
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return record.Leaf{}, usagef("%v; what a pipe has is read with @-", &objectstore.SpecialFileError{Path: path, Mode: info.Mode()})
 	case info.IsDir() != (decl.Source != record.FromFile):
 		return record.Leaf{}, usagef("it is a %s, and %s is not", what, path)
 	}
@@ -127,9 +151,9 @@ func (a *app) parseValue(path string, isPath bool, text string, asJSON bool) (an
 	}
 	in := a.stdin
 	if path != "-" {
-		f, err := os.Open(path)
+		f, err := objectstore.OpenFile(path)
 		if err != nil {
-			return nil, usagef("%v", err)
+			return nil, usagef("%v; what a pipe has is read with @-", err)
 		}
 		defer f.Close()
 		in = f

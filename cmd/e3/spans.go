@@ -2,7 +2,7 @@ package main
 
 import (
 	"e3/internal/events"
-	"e3/internal/telemetry"
+	"e3/internal/insight/telemetry"
 )
 
 // spans makes OpenTelemetry spans of a run if the environment asks for them; nil if not.

@@ -22,8 +22,8 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -182,6 +182,15 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	if o.file != "" {
+		// A faulty command line leaves no repository behind.
+		if _, err := a.saidRuns(&o.runs); err != nil {
+			return err
+		}
+		if ws != "" {
+			if err := checkName("workspace", ws); err != nil {
+				return err
+			}
+		}
 		if location, err = a.repositoryFor(location, o.file); err != nil {
 			return err
 		}
@@ -203,7 +212,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	defer done()
-	settings.Process, settings.OnWork = r.Process(), frugal
+	settings.Process, settings.OnWork, settings.FileNamed = r.Process(), frugal, o.file != ""
 	if spans := a.spans(); spans != nil {
 		defer spans.Close()
 		settings.OnEvent = spans.Event
@@ -214,6 +223,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else {
 		err = a.startText(ctx, r, shown(location, r), ws, settings, o.progress)
 	}
+	err = unfollowed(shown(location, r), err)
 	var ended *exitError
 	if err == nil || errors.As(err, &ended) {
 		a.retireEvents(ctx, r)
@@ -228,6 +238,9 @@ func (a *app) repositoryFor(location, file string) (string, error) {
 	if location != "" || err != nil {
 		return location, err
 	}
+	if err := workspace.CheckFile(file); err != nil { // it leaves nothing behind
+		return "", err
+	}
 	root, err = repo.Create(root)
 	if errors.Is(err, repo.ErrExists) {
 		return root, nil // another process was faster
@@ -240,29 +253,29 @@ func (a *app) repositoryFor(location, file string) (string, error) {
 
 // findRepository finds the repository of a package file, or else where one would be made.
 func (a *app) findRepository(location, file string) (found, wanted string, err error) {
-	if location != "" {
+	hides := false
+	if location == "." { // means none that does not exist yet, any more than no location does
+		_, err := repo.Find(location)
+		hides = errors.Is(err, repo.ErrNoRepository)
+	}
+	if location != "" && !hides {
 		return location, "", nil
 	}
 	if _, err := os.Stat(file); err != nil {
 		return "", "", usagef("package file: %v", err)
 	}
-	if r := a.getenv("E3_REPO"); r != "" {
+	if r := a.getenv("E3_REPO"); r != "" && !hides {
 		return r, "", nil
 	}
 	dir, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
 		return "", "", err
 	}
-	for d := dir; ; d = filepath.Dir(d) {
-		root := filepath.Join(d, repo.DirName)
-		if _, err := repo.Find(root); err == nil {
-			return root, "", nil
-		}
-		if d == filepath.Dir(d) {
-			break
-		}
+	root, err := repo.FindAbove(dir)
+	if errors.Is(err, repo.ErrNoRepository) {
+		return "", filepath.Join(dir, repo.DirName), nil
 	}
-	return "", filepath.Join(dir, repo.DirName), nil
+	return root, "", err
 }
 
 // deployShort makes the workspace of "start -f" and links it to the file, unless it is.
@@ -277,55 +290,20 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 		return "", err
 	}
 	a.warn(built.Warnings)
-	a.tookOver(ws, built)
+	a.deployedFile(shown(r.Location, r), ws, built)
 	return ws, nil
-}
-
-// tookOver says whose deployment a package file has replaced, where that was another's.
-func (a *app) tookOver(ws string, built *workspace.Built) {
-	if built.Over != nil {
-		a.notef("Workspace %s %s; from now on it follows yours", printable(ws, false), printable(built.Over.String(), false))
-	}
-}
-
-// elsewhere says that a package file of this machine is not followed any more.
-func (a *app) elsewhere(location, ws string, e *workspace.Elsewhere) {
-	if e != nil && e.Mine != "" {
-		a.notef("Workspace %s %s; deploy yours again with: e3 start -f %s %s %s",
-			printable(ws, false), printable(e.String(), false), quoted(e.Mine), quoted(location), quoted(ws))
-	}
-}
-
-// elsewhereJSON is who decides what is deployed, for programs.
-type elsewhereJSON struct {
-	By    string  `json:"by,omitempty"`
-	File  string  `json:"file,omitempty"` // of another machine, without its folder
-	Since *string `json:"since"`
-	Mine  string  `json:"mine,omitempty"` // which this machine had deployed before
-}
-
-func elsewhereOf(e *workspace.Elsewhere) *elsewhereJSON {
-	if e == nil {
-		return nil
-	}
-	return &elsewhereJSON{By: e.By, File: e.File, Since: moment(e.Since), Mine: e.Mine}
 }
 
 // linkedTo returns the workspace that follows the file already: the named one, or the one that was made for the file; "" if it
 // does not.
 func (a *app) linkedTo(ctx context.Context, r *repo.Repo, ws, file string) (string, error) {
-	abs, err := filepath.Abs(file)
-	if err != nil {
-		return "", err
-	}
 	if ws == "" {
-		return r.Workspaces.MadeFor(ctx, abs) // which looks at the link
+		return r.Workspaces.MadeFor(ctx, file) // which looks at the link
 	}
 	if err := checkName("workspace", ws); err != nil {
 		return "", err
 	}
-	linked, err := r.Workspaces.LinkedTo(ctx, ws)
-	if err != nil || linked != abs {
+	if follows, err := r.Workspaces.Follows(ctx, ws, file); err != nil || !follows {
 		return "", err
 	}
 	return ws, nil
@@ -337,6 +315,9 @@ func (a *app) linkedTo(ctx context.Context, r *repo.Repo, ws, file string) (stri
 func (a *app) began(location, ws string, info *workspace.RunInfo) {
 	a.warn(info.Warnings)
 	a.elsewhere(location, ws, info.Elsewhere)
+	if info.Package != nil {
+		a.renamed(location, ws, info.File, info.Renamed, info.Package.Name)
+	}
 	if info.Package != nil {
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4))
 	}

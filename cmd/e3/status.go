@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/dataflow"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -121,6 +121,9 @@ func (a *app) status(ctx context.Context, location, ws string) error {
 		if err != nil {
 			return err
 		}
+		if ws != "" {
+			a.standsElsewhere(ctx, r, ws)
+		}
 		all = append(all, st)
 		doc.Workspaces = append(doc.Workspaces, statusOf(st))
 	}
@@ -180,7 +183,11 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	}
 	if e := st.Elsewhere; e != nil {
 		text := map[bool]string{true: "; not " + e.Mine}[e.Mine != ""]
-		if e.File != "" {
+		if e.Unknown {
+			line("File", "%s", "one of which nothing tells any more where it is")
+		} else if e.Here {
+			line("File", "%s, which is gone", e.File)
+		} else if e.File != "" {
 			line("File", "%s's %s, since %s%s", cmp.Or(e.By, "somebody"), e.File, stamp(e.Since), text)
 		} else if e.By != "" || text != "" {
 			line("Deployed", "by %s%s", cmp.Or(e.By, "somebody"), text)

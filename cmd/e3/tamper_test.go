@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/refstore"
@@ -24,6 +25,8 @@ import (
 //	tamper <repo> stream rm <partition> [<sort>]            remove one stream of a partition, or all
 //	tamper <repo> object put <hash> <file>                  spoil an object
 //	tamper <repo> object rm <hash>                          lose an object
+//	tamper <repo> part root|inputs|outputs|package <ws>     the hash of a part of a workspace
+//	tamper <repo> execution unchecked <task>                make executions of a task those of an e3 that checked no reads
 func tamper() {
 	if err := runTamper(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "tamper: %v\n", err)
@@ -54,6 +57,12 @@ func runTamper(ctx context.Context, args []string) error {
 		return err
 	}
 	defer r.Close()
+	if args[1] == "part" {
+		return printPart(ctx, r, args[2], names[0])
+	}
+	if what == "execution unchecked" {
+		return uncheck(ctx, r, names[0])
+	}
 	key := refstore.Key{Partition: names[0]}
 	if len(names) > 1 {
 		key.Sort = names[1]
@@ -65,6 +74,29 @@ func runTamper(ctx context.Context, args []string) error {
 		return tamperStream(ctx, r.Records, args[2], key, data)
 	}
 	return fmt.Errorf("unknown: %s", what)
+}
+
+// uncheck takes the mark off the executions of a task which says that their reads were checked.
+func uncheck(ctx context.Context, r *repo.Repo, task string) error {
+	for e, err := range r.Executions.All(ctx) {
+		if err != nil {
+			return err
+		}
+		if e.Detail.Task != task {
+			continue
+		}
+		key := refstore.Key{Partition: "EXECUTION/" + e.Key.String(), Sort: e.ExecutionID}
+		rec, err := r.Records.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		e.Detail.Checked = false
+		rec.Fields = []refstore.Field{{Name: "detail.beast2", Value: e.Detail.Encode()}}
+		if _, err := r.Records.Put(ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func tamperRecord(ctx context.Context, records refstore.Store, do string, key refstore.Key, data []byte) error {
@@ -170,4 +202,31 @@ func request(method, url string, body []byte) error {
 		err = fmt.Errorf("%s %s: %s", method, url, resp.Status)
 	}
 	return cmp.Or(err, resp.Body.Close())
+}
+
+// printPart prints the hash of a node of a workspace's tree, or of its package.
+func printPart(ctx context.Context, r *repo.Repo, part, ws string) error {
+	s, err := r.Workspaces.State(ctx, ws)
+	if err != nil {
+		return err
+	}
+	hash := map[string]string{"root": s.RootHash, "package": s.PackageHash}[part]
+	if hash == "" {
+		h, err := objectstore.ParseHash(s.RootHash)
+		if err != nil {
+			return err
+		}
+		data, err := objectstore.ReadAll(ctx, r.Objects, h, 1<<20)
+		if err != nil {
+			return err
+		}
+		root, err := record.DecodeNode(data)
+		if err != nil {
+			return err
+		}
+		leaf, _ := root.Get(map[string]string{"inputs": "inputs", "outputs": "tasks"}[part])
+		hash = leaf.Hash
+	}
+	fmt.Println(hash)
+	return nil
 }

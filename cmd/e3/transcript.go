@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"e3/executions"
-	"e3/internal/block"
 	"e3/internal/events"
+	"e3/internal/jobs/approval"
 )
 
 // A transcript prints what a run does, a line for each task, in the manner of seed 003.
@@ -78,7 +78,7 @@ func (t *transcript) event(e events.Event) {
 			t.live.wait(1)
 		}
 		t.waits[e.Task] = true
-		t.task("wait", t.style.yellow, e.Task, map[bool]string{true: " (it suspended itself; waits for approval)", false: " (waits for approval)"}[d.BlockType == string(block.Suspend)])
+		t.task("wait", t.style.yellow, e.Task, map[bool]string{true: " (it suspended itself; waits for approval)", false: " (waits for approval)"}[d.BlockType == string(approval.Suspend)])
 		t.say(e.Task)
 	case events.TaskResumed:
 		t.waitsNoMore(e.Task)
@@ -116,6 +116,8 @@ func (t *transcript) event(e events.Event) {
 			more = " with " + size(d.Memory) + " of memory"
 		}
 		t.task("retry", t.style.yellow, e.Task, " ("+followingAttempt(d)+more+")")
+	case events.TaskReopened:
+		t.reopened(e, d)
 	case events.TaskSkipped:
 		t.ended(e.Task)
 		t.task("skip", t.style.dim, e.Task, fmt.Sprintf(" (%s failed)", printable(d.Because, false)))
@@ -141,6 +143,16 @@ func (t *transcript) cached(e events.Event, d *events.Data) {
 	}
 	t.ended(e.Task)
 	t.task("cached", t.style.dim, e.Task, "")
+}
+
+// reopened takes back a task that had come to its end. One that had not waits again, which needs no line.
+func (t *transcript) reopened(e events.Event, d *events.Data) {
+	if e.Execution == "" {
+		return
+	}
+	t.done--
+	t.progress()
+	t.task("again", t.style.yellow, e.Task, fmt.Sprintf(" (%s)", printable(d.Message, false)))
 }
 
 // say tells what to do about a task that waits for approval, above the live line.

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/internal/verify"
 )
@@ -33,7 +33,8 @@ was not repaired.
 
 --repair removes what is corrupt, rejects the successes that have lost a part of their output, and removes records that
 cannot be read; the tasks concerned run again at the next start. What was put in from outside cannot be made again: it
-says which inputs must be set or deployed again.
+says which inputs must be set or deployed again. Executions that an earlier e3 recorded, which checked no reads, are rejected
+if they may have read what is corrupt; "e3 reject --undo" takes that back.
 
 --rerun executes tasks again, in the same way and on the same inputs as the executions that their outputs come from, and
 compares what they make. The exit code is 1 if it differs. Nothing else changes: the new execution is kept, but answers
@@ -163,7 +164,13 @@ func (a *app) check(ctx context.Context, r *repo.Repo, o verify.Options) (*verif
 	}
 	return verify.Verify(ctx, verify.Stores{
 		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, a.now),
-		Workspaces: r.Workspaces, Now: a.now,
+		Workspaces: r.Workspaces, Now: a.now, Place: r.OwnsObjects, Format: func(ctx context.Context) (faults []verify.FormatFault, err error) {
+			found, err := r.FormatFaults(ctx)
+			for _, f := range found {
+				faults = append(faults, verify.FormatFault(f))
+			}
+			return faults, err
+		},
 	}, o)
 }
 

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"e3/internal/manifest"
+	"e3/internal/format/manifest"
 )
 
 // when reads a moment: a length of time before now, or a date with or without a time, local unless it says where. "" is none.

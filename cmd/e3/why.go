@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/explain"
-	"e3/internal/history"
-	"e3/internal/queue"
+	"e3/internal/insight/explain"
+	"e3/internal/insight/history"
+	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 )
 
@@ -54,6 +54,7 @@ func (a *app) why(ctx context.Context, location string, arg executionArg) error 
 		return err
 	}
 	defer r.Close()
+	a.standsElsewhere(ctx, r, arg.ws)
 	w, err := newExplainer(r, r.Objects).Why(ctx, arg.ws, arg.task, arg.id)
 	if err != nil {
 		return err

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/manifest"
-	"e3/internal/queue"
+	"e3/internal/format/manifest"
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/worker"
 	"e3/internal/repo"
-	"e3/internal/worker"
 )
 
 type workerOptions struct {
@@ -252,6 +252,7 @@ func heedSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop 
 }
 
 // workerJSON is what a worker tells programs, a line each.
+// Fields: each is a key of the line.
 type workerJSON struct {
 	Type    string   `json:"type"`
 	Time    *string  `json:"time"`

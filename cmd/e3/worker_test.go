@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/queue"
-	"e3/internal/record"
-	"e3/internal/worker"
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/worker"
 )
 
 // How a task has ended, in the words of its worker.

@@ -13,9 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/manifest"
-	"e3/internal/record"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/pkgref"
 	"e3/internal/repo"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -67,7 +69,7 @@ func newWorkspaceDeploy(a *app) *cobra.Command {
 		Use:   "deploy [repo] <workspace> <package|file>",
 		Short: "Put a package into a workspace",
 		Long: `Put a package into a workspace: a registered one by name[@version], or a package file by its path. Without a version
-the greatest is taken. Values that were set stay where name and kind of the input remain.`,
+the greatest release is taken, or pre-release if there is no release; never what an export has made of a workspace. Values that were set stay where name and kind of the input remain.`,
 		Example: `  e3 workspace deploy . prod forecast@1.0.0
   e3 workspace deploy . dev ./e3.yaml`,
 		ValidArgsFunction: a.completeDeploy,
@@ -88,6 +90,9 @@ the greatest is taken. Values that were set stay where name and kind of the inpu
 
 // isFile tells whether the argument of deploy is a path rather than the name of a package.
 func isFile(s string) bool {
+	if strings.HasPrefix(s, "@") {
+		return false // a scope; the file is ./@…
+	}
 	return strings.ContainsAny(s, `/\`) || slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(s)))
 }
 
@@ -101,11 +106,11 @@ func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
 			return missingFile(err)
 		}
 		a.warn(built.Warnings)
-		a.tookOver(ws, built)
+		a.deployedFile(shown(r.Location, r), ws, built)
 		ref = workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
 		doc["file"] = built.Link.File
 	} else {
-		name, version, _ := strings.Cut(what, "@")
+		name, version := pkgref.Split(what)
 		var err error
 		ref, err = r.Workspaces.Package(ctx, name, version)
 		if _, statErr := os.Stat(what); err != nil && statErr == nil {
@@ -158,10 +163,15 @@ func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
 		Workspaces []workspaceJSON `json:"workspaces"`
 	}{[]workspaceJSON{}}
 	t := &table{}
+	var bad error
 	for _, name := range names {
 		s, err := r.Workspaces.State(ctx, name)
 		if errors.Is(err, workspace.ErrNotFound) {
 			continue // removed since
+		}
+		if errors.Is(err, refstore.ErrDamaged) { // the others are listed all the same
+			bad = errors.Join(bad, err)
+			continue
 		}
 		if err != nil {
 			return err
@@ -179,7 +189,10 @@ func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
 		}
 		doc.Workspaces = append(doc.Workspaces, item)
 	}
-	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+	if bad != nil && a.json {
+		return bad
+	}
+	return errors.Join(bad, a.reply(doc, func(w io.Writer) { t.write(w, "") }))
 }
 
 func newWorkspaceRemove(a *app) *cobra.Command {

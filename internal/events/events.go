@@ -32,9 +32,12 @@ const (
 	TaskRetryScheduled Type = "task.retry_scheduled" // another attempt follows after Data.DelayMs
 	TaskDeferred       Type = "task.deferred"        // it waits for somebody to approve: before it runs, or as its command has suspended itself
 	TaskResumed        Type = "task.resumed"         // somebody has approved
+	TaskReopened       Type = "task.reopened"        // it is settled anew, as something of its output, or of what it reads, is lost or was made again; with the execution that answered it, if one had
 	TaskSkipped        Type = "task.skipped"         // something upstream failed
 	TaskAbandoned      Type = "task.abandoned"       // the run ended before its turn; bulk
 	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
+
+	EventLost Type = "event.lost" // in the place of a line that was damaged: "e3 verify --repair" has put it there
 )
 
 // Event is one fact about a run or a task in it.
@@ -51,6 +54,7 @@ type Event struct {
 }
 
 // Data is what some types say beyond the common fields. Durations are milliseconds.
+// Fields: each is a key of a stored line; one type of event uses a few.
 type Data struct {
 	Package     string   `json:"package,omitempty"`     // run.started: name@version
 	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object
@@ -58,6 +62,7 @@ type Data struct {
 	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
 	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks of this pattern and what is upstream
 	Force       bool     `json:"force,omitempty"`       // run.started: what the filter names was run whatever was known
+	After       string   `json:"after,omitempty"`       // run.started: the workspace's run before, whose events are here as long as events are kept
 	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of what the workspace holds then
 	By          string   `json:"by,omitempty"`          // run.cancelled: user@host who asked for it; task.resumed, task.failed: who decided about the block
 	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
@@ -75,7 +80,7 @@ type Data struct {
 	Output      string   `json:"output,omitempty"`      // task.completed, task.cached: hash of the output
 	DelayMs     int64    `json:"delayMs,omitempty"`     // task.retry_scheduled
 	Memory      int64    `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, where that is more than before
-	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed
+	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the one for whose sake
 	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
 	Shared      bool     `json:"shared,omitempty"`      // another run's execution, waited for
 	Summary     *Summary `json:"summary,omitempty"`     // the end of a run

@@ -36,7 +36,7 @@ type Filter struct {
 // Types are all types that this program writes, in the order in which they may come.
 func Types() []Type {
 	return []Type{
-		RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskStarted, TaskCompleted, TaskFailed, TaskRetryScheduled, TaskSkipped,
+		RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskStarted, TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped,
 		TaskAbandoned, RunCompleted, RunFailed, RunCancelled,
 	}
 }

@@ -92,11 +92,22 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 	if err != nil {
 		return nil, fmt.Errorf("resume events of run %s: %w", run, err)
 	}
-	whole, _, err := readable(ctx, streams, workspace, run, each)
+	ended := false
+	whole, _, err := readable(ctx, streams, workspace, run, func(e *Event) {
+		ended = ended || e.Type.Ends()
+		if each != nil {
+			each(e)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	l.seq, l.off = whole.seq, whole.off
+	if info.Sealed && !ended { // not by an import: its log would have an end
+		if err := Unseal(ctx, streams, workspace, run); err != nil {
+			return nil, err
+		}
+	}
 	if info.Size > l.off {
 		if err := streams.Cut(ctx, l.key, l.off); err != nil {
 			return nil, fmt.Errorf("resume events of run %s: %w", run, err)
@@ -124,7 +135,7 @@ func (l *Log) Emit(e Event) Event {
 		d.Message = strings.ToValidUTF8(d.Message[:maxMessage], "") + "…"
 		e.Data = &d
 	}
-	buf, err := Append(l.buf, &e)
+	buf, err := appendSummed(l.buf, &e)
 	if err != nil {
 		l.fail(err)
 		return e

@@ -54,6 +54,7 @@ var diagram = []Edge{
 	{From: Ready, Type: TaskStarted, To: Running},
 	{From: Ready, Type: TaskDeferred, To: Deferred},
 	{From: Ready, Type: TaskFailed, To: Failed},
+	{From: Ready, Type: TaskReopened, To: Pending},
 	{From: Ready, Type: TaskAbandoned, To: Abandoned, Bulk: true},
 	{From: Claimed, Type: TaskClaimed, To: Claimed},
 	{From: Claimed, Type: TaskStarted, To: Running},
@@ -61,6 +62,8 @@ var diagram = []Edge{
 	{From: Running, Type: TaskCompleted, To: Success},
 	{From: Running, Type: TaskFailed, To: Failed},
 	{From: Running, Type: TaskDeferred, To: Deferred},
+	{From: Cached, Type: TaskReopened, To: Pending},
+	{From: Success, Type: TaskReopened, To: Pending},
 	{From: Deferred, Type: TaskResumed, To: Ready},
 	{From: Deferred, Type: TaskFailed, To: Failed},
 	{From: Deferred, Type: TaskAbandoned, To: Abandoned, Bulk: true},
@@ -85,6 +88,7 @@ type Machine struct {
 	ended   Type
 	tasks   map[string]*machineTask
 	pending int // announced tasks that no event has named yet
+	shared  int // cached tasks that no event has named yet
 	counts  map[State]int
 }
 
@@ -136,6 +140,7 @@ func (m *Machine) next(e *Event) error {
 			if d.Tasks < 1 || d.As == "" {
 				return fmt.Errorf("it stands for %d tasks of run %q", d.Tasks, d.As)
 			}
+			m.shared += d.Tasks
 			m.walk(Edge{Unnamed, TaskCached, Cached, true}, d.Tasks)
 			return nil
 		}
@@ -151,16 +156,16 @@ func (m *Machine) many(typ Type, n int) error {
 		return nil
 	}
 	// Which ones it does not say: it is all that had no turn.
-	ready, deferred := m.counts[Ready], m.counts[Deferred]
-	if n != m.pending+ready+deferred {
-		return fmt.Errorf("%d tasks are abandoned, and %d are pending, %d ready and %d deferred", n, m.pending, ready, deferred)
+	pending, ready, deferred := m.counts[Pending], m.counts[Ready], m.counts[Deferred]
+	if n != pending+ready+deferred {
+		return fmt.Errorf("%d tasks are abandoned, and %d are pending, %d ready and %d deferred", n, pending, ready, deferred)
 	}
 	for _, t := range m.tasks {
-		if t.state == Ready || t.state == Deferred {
+		if t.state == Pending || t.state == Ready || t.state == Deferred {
 			t.state = Abandoned
 		}
 	}
-	m.walk(Edge{Pending, typ, Abandoned, true}, m.pending)
+	m.walk(Edge{Pending, typ, Abandoned, true}, pending)
 	m.walk(Edge{Ready, typ, Abandoned, true}, ready)
 	m.walk(Edge{Deferred, typ, Abandoned, true}, deferred)
 	m.pending = 0
@@ -175,10 +180,14 @@ func (m *Machine) one(e *Event, d *Data) error {
 	t := m.tasks[e.Task]
 	if t == nil {
 		t = &machineTask{state: Unnamed}
-		if !proven(e, d) {
-			if m.pending == 0 {
-				return fmt.Errorf("%q is none of the tasks that were announced", e.Task)
-			}
+		switch {
+		case proven(e, d):
+		case e.Type == TaskReopened && m.shared > 0:
+			t.state = Cached
+			m.shared--
+		case m.pending == 0:
+			return fmt.Errorf("%q is none of the tasks that were announced", e.Task)
+		default:
 			t.state = Pending
 			m.pending--
 		}
@@ -216,6 +225,11 @@ func (t *machineTask) attempted(e *Event, d *Data) error {
 			return fmt.Errorf("execution %q begins, and %q is claimed", e.Execution, t.execution)
 		}
 		t.execution = e.Execution
+		return nil
+	case TaskReopened:
+		if t.state == Success { // the next attempt is another one
+			t.attempt, t.execution = t.attempt+1, ""
+		}
 		return nil
 	case TaskResumed:
 		if d.Block != t.block {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"e3/internal/queue"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 )
 

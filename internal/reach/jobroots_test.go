@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/queue"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/refstore"
 )

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/pkgref"
 )
 
 // An OwnerKind says what sort of thing makes an object a root.
@@ -38,7 +39,7 @@ type Owner struct {
 func (o Owner) String() string {
 	switch o.Kind {
 	case APackage:
-		return "package " + strings.Replace(o.Name, "/", "@", 1)
+		return "package " + pkgref.OfKey(o.Name)
 	case AWorkspace:
 		return "workspace " + o.Name
 	case AnExecution:

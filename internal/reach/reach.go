@@ -17,8 +17,8 @@ import (
 	"io"
 	"strings"
 
-	"e3/internal/eastref"
-	"e3/internal/record"
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -77,13 +77,17 @@ func ParseRef(s string) (Ref, error) {
 }
 
 // A MalformedError says that an object is there, but is not what a reference takes it for: its bytes are not
-// those of its name, or they do not decode.
+// those of its name, they do not decode, or they are of a directory that cannot be (DirChecker).
 type MalformedError struct {
 	Ref Ref
 	Err error
 }
 
 func (e *MalformedError) Error() string {
+	var tree *objectstore.TreeError
+	if errors.As(e.Err, &tree) {
+		return fmt.Sprintf("%s %s is not in order: %v", e.Ref.Kind.words(), e.Ref.Hash, e.Err)
+	}
 	return fmt.Sprintf("%s %s cannot be read: %v", e.Ref.Kind.words(), e.Ref.Hash, e.Err)
 }
 
@@ -100,6 +104,7 @@ const (
 type Child struct {
 	Ref
 	Name string // in the object: of a file, a dataset, a task
+	size int64  // that a directory says a file has; -1 of all else
 }
 
 // Refs returns the references in the object of r, in the order of the object. An absent object is
@@ -162,14 +167,14 @@ func beginsLikeDir(ctx context.Context, s objectstore.Store, h objectstore.Hash)
 	}
 	defer r.Close() // nothing was written
 	begin := make([]byte, len(header))
-	_, err = io.ReadFull(r, begin)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	n, err := io.ReadFull(r, begin)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return false, nil
-	}
-	if err != nil {
+	case err != nil && !damaged(err): // a short file that is damaged is told so at once; nothing follows from its content
 		return false, fmt.Errorf("read object %s: %w", h, err)
 	}
-	return bytes.Equal(begin, header), nil
+	return bytes.Equal(begin[:n], header), nil
 }
 
 func limit(k Kind) int64 {
@@ -192,9 +197,9 @@ func eachInDir(data []byte, k Kind, yield func(Child)) error {
 	return objectstore.EachEntry(data, func(e *objectstore.TreeEntry) {
 		switch {
 		case e.Kind == objectstore.KindDir:
-			yield(Child{Ref{below, e.Hash}, e.Name})
+			yield(Child{Ref{below, e.Hash}, e.Name, -1})
 		case e.Kind == objectstore.KindFile && k != Dirs:
-			yield(Child{Ref{File, e.Hash}, e.Name})
+			yield(Child{Ref{File, e.Hash}, e.Name, e.Size})
 		}
 	})
 }
@@ -233,7 +238,7 @@ func leaf(name string, l *record.Leaf, k Kind, yield func(Child)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	yield(Child{Ref{below, h}, name})
+	yield(Child{Ref{below, h}, name, -1})
 	return nil
 }
 
@@ -246,9 +251,9 @@ func eachInReferenceTree(data []byte, k Kind, yield func(Child)) error {
 	for _, e := range entries {
 		switch {
 		case e.Kind == eastref.Tree:
-			yield(Child{Ref{k, e.Hash}, e.Name})
+			yield(Child{Ref{k, e.Hash}, e.Name, -1})
 		case e.Kind == eastref.Value && k != Nodes:
-			yield(Child{Ref{File, e.Hash}, e.Name})
+			yield(Child{Ref{File, e.Hash}, e.Name, -1})
 		}
 	}
 	return nil
@@ -263,7 +268,7 @@ func eachInTask(data []byte, _ Kind, yield func(Child)) error {
 	if err != nil {
 		return err
 	}
-	yield(Child{Ref{File, task.Command}, "command"})
+	yield(Child{Ref{File, task.Command}, "command", -1})
 	return nil
 }
 
@@ -281,7 +286,7 @@ func eachInPackage(data []byte, _ Kind, yield func(Child)) error {
 		if err != nil {
 			return fmt.Errorf("task %s: %w", t.Name, err)
 		}
-		yield(Child{Ref{Task, h}, t.Name})
+		yield(Child{Ref{Task, h}, t.Name, -1})
 	}
 	for i := range pkg.Inputs {
 		if err := leaf(pkg.Inputs[i].Name, &pkg.Inputs[i].Default, Package, yield); err != nil {
@@ -297,8 +302,8 @@ func eachInReferencePackage(data []byte, yield func(Child)) error {
 		return err
 	}
 	for _, t := range pkg.Tasks {
-		yield(Child{Ref{Task, t.Task}, t.Name})
+		yield(Child{Ref{Task, t.Task}, t.Name, -1})
 	}
-	yield(Child{Ref{Node, pkg.Root}, "data"})
+	yield(Child{Ref{Node, pkg.Root}, "data", -1})
 	return nil
 }

@@ -2,13 +2,14 @@ package reach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
 	"time"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -63,9 +64,12 @@ func (s *Stores) References(ctx context.Context, sink Sink) error {
 
 // PackageRoots enumerates the registered packages.
 func (s *Stores) PackageRoots(ctx context.Context, sink Sink) error {
-	return s.list(ctx, "PACKAGE", func(rec refstore.Record) error {
+	return s.list(ctx, "PACKAGE", func(rec refstore.Record, err error) error {
 		owner := Owner{Kind: APackage, Name: rec.Key.Sort}
-		h, err := objectstore.ParseHash(strings.TrimSuffix(string(rec.Value), "\n"))
+		var h objectstore.Hash
+		if err == nil {
+			h, err = objectstore.ParseHash(strings.TrimSuffix(string(rec.Value), "\n"))
+		}
 		if err != nil {
 			return sink.RecordFault(recordFault(owner, rec.Key, err))
 		}
@@ -75,9 +79,12 @@ func (s *Stores) PackageRoots(ctx context.Context, sink Sink) error {
 
 // WorkspaceRoots enumerates the packages and trees of the workspaces.
 func (s *Stores) WorkspaceRoots(ctx context.Context, sink Sink) error {
-	return s.list(ctx, "WORKSPACE", func(rec refstore.Record) error {
+	return s.list(ctx, "WORKSPACE", func(rec refstore.Record, err error) error {
 		owner := Owner{Kind: AWorkspace, Name: rec.Key.Sort}
-		state, err := record.DecodeWorkspaceState(rec.Value)
+		var state *record.WorkspaceState
+		if err == nil {
+			state, err = record.DecodeWorkspaceState(rec.Value)
+		}
 		if err != nil {
 			return sink.RecordFault(recordFault(owner, rec.Key, err))
 		}
@@ -107,9 +114,12 @@ func (s *Stores) RunRoots(ctx context.Context, sink Sink) error {
 		if err != nil {
 			return err
 		}
-		err := s.list(ctx, "DATAFLOW/"+ws.Key.Sort, func(rec refstore.Record) error {
+		err := s.list(ctx, "DATAFLOW/"+ws.Key.Sort, func(rec refstore.Record, err error) error {
 			owner := Owner{Kind: ARun, Name: ws.Key.Sort, ID: rec.Key.Sort}
-			run, err := record.DecodeRun(rec.Value)
+			var run *record.Run
+			if err == nil {
+				run, err = record.DecodeRun(rec.Value)
+			}
 			if err != nil {
 				return sink.RecordFault(recordFault(owner, rec.Key, err))
 			}
@@ -127,9 +137,12 @@ func (s *Stores) RunRoots(ctx context.Context, sink Sink) error {
 
 // PinRoots enumerates the tasks of pinned executions. What else a pin keeps, its execution does.
 func (s *Stores) PinRoots(ctx context.Context, sink Sink) error {
-	return s.list(ctx, "PIN", func(rec refstore.Record) error {
+	return s.list(ctx, "PIN", func(rec refstore.Record, err error) error {
 		owner := Owner{Kind: APin, ID: rec.Key.Sort, Role: "task"}
-		pin, err := record.DecodePin(rec.Value)
+		var pin *record.Pin
+		if err == nil {
+			pin, err = record.DecodePin(rec.Value)
+		}
 		var h objectstore.Hash
 		if err == nil {
 			h, err = objectstore.ParseHash(pin.Task)
@@ -144,9 +157,12 @@ func (s *Stores) PinRoots(ctx context.Context, sink Sink) error {
 // Tombstones enumerates what was pruned at a moment or later: somebody who was at work then may have found it. The moment is
 // by the clock of whoever pruned, who is given as user@host. Tombstones are kept to the millisecond.
 func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time, sink Sink) error {
-	return s.list(ctx, "TOMBSTONE", func(rec refstore.Record) error {
+	return s.list(ctx, "TOMBSTONE", func(rec refstore.Record, err error) error {
 		owner := Owner{Kind: ATombstone}
-		task, err := objectstore.ParseHash(rec.Key.Sort)
+		var task objectstore.Hash
+		if err == nil {
+			task, err = objectstore.ParseHash(rec.Key.Sort)
+		}
 		var stones record.Tombstones
 		if err == nil {
 			stones, err = record.DecodeTombstones(rec.Value)
@@ -203,11 +219,11 @@ func Protected(sessions []refstore.SessionInfo, sink Sink) error {
 	return nil
 }
 
-// list calls f for every record of a partition.
-func (s *Stores) list(ctx context.Context, partition string, f func(refstore.Record) error) error {
+// list calls f for every record of a partition, with why it is damaged, if it is.
+func (s *Stores) list(ctx context.Context, partition string, f func(refstore.Record, error) error) error {
 	for rec, err := range s.Records.List(ctx, refstore.Query{Partition: partition}) {
-		if err == nil {
-			err = f(rec)
+		if err == nil || errors.Is(err, refstore.ErrDamaged) {
+			err = f(rec, err)
 		}
 		if err != nil {
 			return err

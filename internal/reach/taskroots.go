@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"e3/internal/eastref"
-	"e3/internal/record"
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 

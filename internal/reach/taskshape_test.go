@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 )

@@ -2,6 +2,7 @@ package reach
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,11 +15,14 @@ type Options struct {
 	// Workers is how many objects are read at a time; 0 is as many as is good for the store.
 	Workers int
 	// Visit is called once for each object that is met, before it is read, by several goroutines; twice for one that
-	// is met as different kinds. An error makes the reference a Fault.
-	Visit func(ctx context.Context, r Ref) error
+	// is met as different kinds. It returns the size of the object, or -1. An error makes the reference a Fault.
+	Visit func(ctx context.Context, r Ref) (size int64, err error)
 	// Fault is called for each reference that cannot be followed and each record that cannot be read, one call at a
 	// time. An error ends the walk and is what Wait returns. Without Fault the first one ends the walk.
 	Fault func(f *Fault) error
+	// Dirs, if it is not nil, checks the sizes of files in directories, and once all was followed each directory that something
+	// else than a directory names.
+	Dirs *DirChecker
 }
 
 // A Walker follows references. Roots may be added by several goroutines, and after Wait again. Memory is that of the
@@ -35,6 +39,8 @@ type Walker struct {
 	pending []item    // to be read; the last one first, so that few are waiting
 	running int
 	err     error
+	tops    []item // directories that are to be checked
+	checked *Set
 }
 
 // item is an object that is to be read.
@@ -70,7 +76,7 @@ func NewWalker(ctx context.Context, objects objectstore.Store, o Options) *Walke
 	if o.Workers <= 0 {
 		o.Workers = Workers(objects)
 	}
-	w := &Walker{ctx: ctx, objects: objects, opts: o, set: NewSet()}
+	w := &Walker{ctx: ctx, objects: objects, opts: o, set: NewSet(), checked: NewSet()}
 	w.idle.L = &w.mu
 	return w
 }
@@ -80,6 +86,10 @@ func (w *Walker) Met() *Set { return w.set }
 
 // Root adds a root, and may read objects before it returns. An error means that the walk has ended.
 func (w *Walker) Root(r Root) error {
+	if w.isTop(r.Ref) {
+		owner := r.Owner
+		w.top(item{ref: r.Ref, weak: r.Weak, from: &trail{owner: &owner}})
+	}
 	if !w.set.Add(r.Ref) {
 		return w.failure()
 	}
@@ -90,7 +100,7 @@ func (w *Walker) Root(r Root) error {
 	}
 	owner := r.Owner
 	it.from = &trail{owner: &owner}
-	if !w.visit(it) || leaf {
+	if _, ok := w.visit(it); !ok || leaf {
 		return w.failure()
 	}
 	if w.behind() {
@@ -109,6 +119,24 @@ func (w *Walker) RecordFault(f *Fault) error {
 
 // Wait returns once everything was followed, or the walk has ended with an error.
 func (w *Walker) Wait() error {
+	for _, it := range w.settled() {
+		if w.failure() != nil {
+			break
+		}
+		err := w.opts.Dirs.Check(w.ctx, it.ref.Hash)
+		var tree *objectstore.TreeError
+		if errors.As(err, &tree) {
+			err = &MalformedError{Ref: it.ref, Err: err}
+		}
+		if err != nil {
+			w.faultAt(it, err)
+		}
+	}
+	return w.failure()
+}
+
+// settled returns the directories that are to be checked, once everything was followed.
+func (w *Walker) settled() []item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.running > 0 {
@@ -117,7 +145,20 @@ func (w *Walker) Wait() error {
 	if w.err == nil {
 		w.err = w.ctx.Err()
 	}
-	return w.err
+	tops := w.tops
+	w.tops = nil
+	return tops
+}
+
+// isTop tells whether a reference that is in no directory leads to a directory that is to be checked.
+func (w *Walker) isTop(r Ref) bool { return w.opts.Dirs != nil && (r.Kind == Dir || r.Kind == Dirs) }
+
+func (w *Walker) top(it item) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.checked.Add(it.ref) {
+		w.tops = append(w.tops, it)
+	}
 }
 
 func (w *Walker) failure() error {
@@ -185,15 +226,26 @@ func (w *Walker) expand(it item) {
 	}
 	var below []item
 	var from *trail
+	inDir := it.ref.Kind == Dir || it.ref.Kind == Dirs || it.ref.Kind == FileOrDir
 	err := each(w.ctx, w.objects, it.ref, func(c Child) {
-		if !w.set.Add(c.Ref) || c.Kind == File && w.opts.Visit == nil {
+		if !inDir && w.isTop(c.Ref) {
+			w.top(item{ref: c.Ref, weak: it.weak, name: c.Name, from: &trail{up: it.from, name: it.name}})
+		}
+		met := !w.set.Add(c.Ref)
+		if met || c.Kind == File && w.opts.Visit == nil {
+			w.listed(it, &c, -1)
 			return
 		}
 		if from == nil {
 			from = &trail{up: it.from, name: it.name}
 		}
 		child := item{ref: c.Ref, weak: it.weak, name: c.Name, from: from}
-		if w.visit(child) && c.Kind != File {
+		size, ok := w.visit(child)
+		switch {
+		case !ok:
+		case c.Kind == File:
+			w.listed(it, &c, size)
+		default:
 			below = append(below, child)
 		}
 	})
@@ -204,15 +256,41 @@ func (w *Walker) expand(it item) {
 }
 
 // visit calls Visit and tells whether the object is to be read.
-func (w *Walker) visit(it item) bool {
+func (w *Walker) visit(it item) (size int64, ok bool) {
 	if w.opts.Visit == nil {
-		return true
+		return -1, true
 	}
-	if err := w.opts.Visit(w.ctx, it.ref); err != nil {
+	size, err := w.opts.Visit(w.ctx, it.ref)
+	if err != nil {
 		w.faultAt(it, err)
-		return false
+		return 0, false
 	}
-	return true
+	return size, true
+}
+
+// listed checks a file that a directory lists; size is that of the file, or -1 where it is not known yet.
+func (w *Walker) listed(dir item, c *Child, size int64) {
+	dirs := w.opts.Dirs
+	if dirs == nil || c.size < 0 {
+		return
+	}
+	var err error
+	if size < 0 {
+		size, err = dirs.Size(w.ctx, c.Hash)
+	}
+	if errors.Is(err, objectstore.ErrNotFound) { // told of where it was met first
+		return
+	}
+	if err == nil {
+		err = dirs.file(w.ctx, c, size)
+	}
+	var tree *objectstore.TreeError
+	if errors.As(err, &tree) {
+		err = &MalformedError{Ref: dir.ref, Err: err}
+	}
+	if err != nil {
+		w.faultAt(dir, err)
+	}
 }
 
 func (w *Walker) faultAt(it item, err error) {

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 )
@@ -77,11 +77,11 @@ func TestWalkVisitsOnce(t *testing.T) {
 	var mu sync.Mutex
 	visits := map[objectstore.Hash]int{}
 	counting := &objectstoretest.Faulty{Store: &s}
-	w := reach.NewWalker(t.Context(), counting, reach.Options{Workers: 4, Visit: func(_ context.Context, r reach.Ref) error {
+	w := reach.NewWalker(t.Context(), counting, reach.Options{Workers: 4, Visit: func(_ context.Context, r reach.Ref) (int64, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		visits[r.Hash]++
-		return nil
+		return -1, nil
 	}})
 	var wg sync.WaitGroup
 	for range 4 {
@@ -184,7 +184,7 @@ func TestWalkEnds(t *testing.T) {
 	})
 	t.Run("when a visit fails", func(t *testing.T) {
 		stop := errors.New("stop")
-		w := reach.NewWalker(t.Context(), &s, reach.Options{Visit: func(context.Context, reach.Ref) error { return stop }})
+		w := reach.NewWalker(t.Context(), &s, reach.Options{Visit: func(context.Context, reach.Ref) (int64, error) { return -1, stop }})
 		if err := add(w); !errors.Is(err, stop) {
 			t.Errorf("got %v, want %v", err, stop)
 		}

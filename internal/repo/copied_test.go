@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 )
 
@@ -21,7 +21,7 @@ var kinds = map[string]twins{
 	"table": func(t *testing.T, s3 string) (first, second string) {
 		here := testserver.Minidyn(t)
 		first = shared("a", here, s3, "one")
-		if _, err := Init(t.Context(), first, ""); err != nil {
+		if _, err := Init(t.Context(), first, InitOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		restore(t, client(here), client(here), "team", "restored")
@@ -30,7 +30,7 @@ var kinds = map[string]twins{
 	"table on another server": func(t *testing.T, s3 string) (first, second string) {
 		here, there := testserver.Minidyn(t), testserver.Minidyn(t)
 		first = shared("a", here, s3, "one")
-		if _, err := Init(t.Context(), first, ""); err != nil {
+		if _, err := Init(t.Context(), first, InitOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		restore(t, client(here), client(there), "team", "team")
@@ -42,7 +42,7 @@ var kinds = map[string]twins{
 			t.Skip("folders have no inodes on this system; run on Linux or macOS")
 		}
 		first, second = filepath.Join(dir, DirName), filepath.Join(dir, "copy")
-		if _, err := Init(t.Context(), first, "s3://one/place?region=us-east-1&endpoint="+s3); err != nil {
+		if _, err := Init(t.Context(), first, InitOptions{Objects: "s3://one/place?region=us-east-1&endpoint=" + s3}); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.CopyFS(second, os.DirFS(first)); err != nil {
@@ -134,7 +134,7 @@ func (r *Repo) owner() owner {
 func TestTakeObjectsOfNobody(t *testing.T) {
 	credentials(t)
 	root, ctx := filepath.Join(t.TempDir(), DirName), t.Context()
-	if _, err := Init(ctx, root, "s3://one/place?region=us-east-1&endpoint="+testserver.GoFakeS3(t)); err != nil {
+	if _, err := Init(ctx, root, InitOptions{Objects: "s3://one/place?region=us-east-1&endpoint=" + testserver.GoFakeS3(t)}); err != nil {
 		t.Fatal(err)
 	}
 	r := visit(t, root, Options{})
@@ -164,7 +164,7 @@ func TestAsksOnceWhoseTheyAre(t *testing.T) {
 	credentials(t)
 	tables, objects, ctx := testserver.NewProxy(t, testserver.Minidyn(t)), testserver.NewProxy(t, testserver.GoFakeS3(t)), t.Context()
 	location := shared("a", tables.URL(), objects.URL(), "one")
-	if _, err := Init(ctx, location, ""); err != nil {
+	if _, err := Init(ctx, location, InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r := visit(t, location, Options{})

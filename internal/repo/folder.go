@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/host/modes"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 	"e3/refstore"
+	"e3/refstore/checked"
 	reffs "e3/refstore/fs"
 	"e3/refstore/lease"
 )
@@ -22,27 +24,30 @@ import (
 // DirName is the folder of a repository in a project.
 const DirName = ".e3"
 
-// Create makes an empty repository in dir, which is made if need be, and returns its path.
-func Create(dir string) (string, error) { return createFolder(dir, &format{}) }
+// Create makes an empty repository in dir, which is made if need be, and returns its path. It is private.
+func Create(dir string) (string, error) { return createFolder(dir, &format{Access: modes.Private}) }
 
 func createFolder(dir string, f *format) (string, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(root, 0o777); err != nil {
+	if isRepository(root) {
+		return root, fmt.Errorf("%w in %s", ErrExists, root)
+	}
+	if err := makeRoot(root, f.Access); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
+	m := modes.Of(f.Access, root)
 	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
 	if f.Location != "" {
 		folders = []string{"tmp"}
 	}
 	for _, sub := range folders {
-		if err := os.MkdirAll(filepath.Join(root, sub), 0o777); err != nil {
+		if err := m.MkdirAll(filepath.Join(root, sub)); err != nil {
 			return "", fmt.Errorf("create repository: %w", err)
 		}
 	}
-	// The last step, and exclusive: a folder with this file is a whole repository.
 	text, err := f.encode()
 	if err != nil {
 		return "", err
@@ -50,29 +55,35 @@ func createFolder(dir string, f *format) (string, error) {
 	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
 	aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-%d", os.Getpid()))
 	defer os.Remove(aside)
-	if err := writeSynced(aside, text); err != nil {
+	if err := writeSynced(aside, text, m); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
+	// Exclusive: a folder with this file is a whole repository. What a crash leaves out is the copy, which verify makes.
 	err = os.Link(aside, filepath.Join(root, formatFile))
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // another's sweep came by
 		return root, fmt.Errorf("%w in %s", ErrExists, root)
 	}
-	return root, err
+	if err != nil {
+		return root, err
+	}
+	return root, folderFormat(root).write(context.Background(), 1, text)
 }
 
 // writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of
 // power must not leave a repository that nobody can open.
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+func writeSynced(path string, data []byte, m modes.Modes) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, m.File())
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	if err = m.Fix(f, m.File()); err == nil {
+		_, err = f.Write(data)
+	}
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // Find returns the root of the repository that the location of a folder means: "." is the .e3 folder
-// here or in a folder above; any other location is a repository or a folder with one in it.
+// here or in a folder above, which must be this user's or trusted; any other location is a repository or a folder with one in it.
 func Find(location string) (string, error) {
 	if err := CheckFolder(location); err != nil {
 		return "", err
@@ -86,43 +97,53 @@ func Find(location string) (string, error) {
 			if isRepository(root) {
 				return root, nil
 			}
+			if err := closedTo(root); err != nil {
+				return "", err
+			}
 		}
 		return "", fmt.Errorf("%w at %s; make one with: e3 init %s", ErrNoRepository, location, location)
 	}
-	for d := dir; ; d = filepath.Dir(d) {
-		if root := filepath.Join(d, DirName); isRepository(root) {
-			return root, nil
-		}
-		if isRepository(d) {
-			return d, nil
-		}
-		if d == filepath.Dir(d) {
-			return "", fmt.Errorf("%w here or in a folder above; make one with: e3 init", ErrNoRepository)
-		}
+	root, err := FindAbove(dir)
+	if errors.Is(err, ErrNoRepository) {
+		err = fmt.Errorf("%w here or in a folder above; make one with: e3 init", err)
 	}
+	if err != nil {
+		return "", err
+	}
+	return root, nil
 }
 
 func isRepository(dir string) bool {
-	info, err := os.Lstat(filepath.Join(dir, formatFile))
-	return err == nil && info.Mode().IsRegular()
+	_, ok := formatPath(dir)
+	return ok
 }
 
 // openFolder opens a repository in a folder, whose objects may be elsewhere.
 func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores, error) {
+	m := modes.Of(f.Access, root)
 	records, err := reffs.Open(root, reffs.Options{
-		Now:  r.opts.Now,
-		Mend: func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
-		Boot: sync.OnceValue(func() string { return boot(root) }),
+		Modes: m,
+		Now:   r.opts.Now,
+		Mend:  func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
+		Boot:  sync.OnceValue(func() string { return boot(root) }),
+		Left:  r.closeLeft,
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.onClose(records.Close)
-	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session})
+	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session, Modes: m})
 	if err != nil {
 		return nil, err
 	}
-	s := &stores{records: records, objects: objects, local: records, here: records}
+	s := &stores{records: records, objects: objects, local: records, here: records, folder: root, modes: m}
+	if f.summed() {
+		sums := checked.New(records, false)
+		s.records, s.local = &summedFolder{sums, folderBelow{records}}, sums
+	}
+	if real, err := filepath.EvalSymlinks(root); err == nil {
+		s.folder = real
+	}
 	if f.Objects == nil {
 		s.plain = newMembers(func() *lease.Leases { return lease.New(records, r.leaseOptions(nil, 0, 0)) })
 		s.leases = s.plain.leases()
@@ -139,7 +160,11 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	sendsDeletions = sessions.Sending()
 	r.onClose(sessions.Close)
 	s.leases = sessions
-	s.records = &folderRecords{records, sessions, sessions.Sending(), r.opts.Now, bucket, r.warn}
+	both := &folderRecords{records, sessions, sessions.Sending(), r.opts.Now, bucket, r.warn}
+	s.records = both
+	if f.summed() {
+		s.records = &summedBeside{checked.New(both, false), besideBelow{both}}
+	}
 	s.objects, err = r.cached(objects, bucket, guard{sessions, r.place}, 0)
 	return s, err
 }

@@ -1,24 +1,33 @@
 package repo
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 
+	"e3/internal/host/modes"
+	"e3/refstore"
 	"e3/refstore/dynamo"
 )
 
-// formatFile says that a folder is a repository and which layout it has (doc/format.md). A shared repository has the same text
-// as a record.
-const formatFile = "format.json"
-
-// Versions of repositories that this program reads and writes.
+// formatFile says that a folder is a repository and which layout it has (doc/format.md), and so does its copy. A shared repository has the
+// same texts as records.
 const (
-	LayoutVersion = 1 // of a folder with everything in it
-	remoteVersion = 2 // of whatever has its objects, or everything, elsewhere
+	formatFile = "format.json"
+	formatCopy = "format.copy"
 )
+
+// LayoutVersion is that of repositories that this program makes, and the greatest that it reads and writes.
+const LayoutVersion = 4
+
+// summedVersion is the first whose records, and whose format, have sums.
+const summedVersion = 4
 
 // format is what a repository says of itself.
 type format struct {
@@ -30,16 +39,39 @@ type format struct {
 	Objects *bucketLocation `json:"objects,omitempty"`
 	// Location is the shared repository that a folder stands for.
 	Location string `json:"location,omitempty"`
+	// Access is who can get into a folder; none in repositories that go by the umask. An older program that passes over it does no harm in
+	// a private one: nobody gets into its folder.
+	Access modes.Access `json:"access,omitempty"`
+	// Sum is that of the JSON without it, as encoded; in later layouts too.
+	Sum string `json:"sum,omitempty"`
 }
 
+// summed tells whether the records of the repository have sums.
+func (f *format) summed() bool { return f.Version >= summedVersion }
+
 func (f *format) encode() ([]byte, error) {
-	f.E3, f.Version = "repository", LayoutVersion
-	if f.Objects != nil || f.Location != "" {
-		f.Version = remoteVersion
-	}
+	f.E3, f.Version, f.Sum = "repository", LayoutVersion, ""
 	text, err := json.Marshal(f)
-	return append(text, '\n'), err
+	return append(withSum(text), '\n'), err
 }
+
+// withSum adds the member sum to a JSON object, as the last.
+func withSum(text []byte) []byte {
+	sum := crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli))
+	return fmt.Appendf(text[:len(text)-1:len(text)-1], `,"sum":"%08x"}`, sum)
+}
+
+// sumHolds tells whether the text is as it was encoded.
+func sumHolds(data []byte) bool {
+	end := len(data) - len(`,"sum":"01234567"}`+"\n")
+	if end < 0 {
+		return false
+	}
+	return bytes.Equal(data, append(withSum(append(bytes.Clone(data[:end]), '}')), '\n'))
+}
+
+// errFormatDamaged reports a text that is not what it was.
+var errFormatDamaged = errors.New("it is damaged")
 
 // decodeFormat reads what a repository says of itself; where is its place, for errors.
 func decodeFormat(data []byte, where string) (*format, error) {
@@ -47,8 +79,14 @@ func decodeFormat(data []byte, where string) (*format, error) {
 	if err := json.Unmarshal(data, &f); err != nil || f.E3 != "repository" || f.Version < 1 {
 		return nil, fmt.Errorf("open repository: %s does not describe a repository", where)
 	}
-	if f.Version > remoteVersion {
-		return nil, fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, where, f.Version, remoteVersion)
+	if (f.Sum != "" || f.Version == summedVersion) && !sumHolds(data) {
+		return nil, fmt.Errorf("open repository: %s: %w", where, errFormatDamaged)
+	}
+	if f.Version > LayoutVersion {
+		return nil, fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, where, f.Version, LayoutVersion)
+	}
+	if !f.Access.Known() {
+		return nil, fmt.Errorf("%w: %s says that its access is %q, which this program does not know; use a newer e3", ErrTooNew, where, f.Access)
 	}
 	if f.Objects != nil {
 		if err := errors.Join(f.Objects.check(where), needID(f.ID)); err != nil {
@@ -65,12 +103,120 @@ func needID(id string) error {
 	return nil
 }
 
-// readFormat reads the format of the repository in a folder.
-func readFormat(root string) (*format, error) {
-	path := filepath.Join(root, formatFile)
-	data, err := os.ReadFile(path)
+// formatTexts are the two places in which a repository says what it is. Those of before layout 4 have the first only.
+type formatTexts struct {
+	where [2]string // for people
+	read  func(ctx context.Context, i int) ([]byte, error)
+	write func(ctx context.Context, i int, text []byte) error
+}
+
+// load reads the first text that is whole. warn is told of one that is not.
+func (t *formatTexts) load(ctx context.Context, warn func(error)) (*format, error) {
+	f, err := t.decode(ctx, 0)
+	if err == nil || errors.Is(err, ErrTooNew) || ctx.Err() != nil {
+		return f, err
+	}
+	f, failed := t.decode(ctx, 1)
+	if failed != nil {
+		return nil, err
+	}
+	warn(fmt.Errorf("%s is damaged: %w; its copy %s counts. Mend it with: e3 verify --repair", t.where[0], err, t.where[1]))
+	return f, nil
+}
+
+func (t *formatTexts) decode(ctx context.Context, i int) (*format, error) {
+	data, err := t.read(ctx, i)
 	if err != nil {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
-	return decodeFormat(data, path)
+	return decodeFormat(data, t.where[i])
+}
+
+// A FormatFault is a text by which a repository is known, and that is damaged or gone.
+type FormatFault struct {
+	Where string
+	Err   error
+	// Missing tells that it is the copy, and not there: what was cut off while it made the repository leaves none.
+	Missing bool
+	Mend    func(context.Context) error // writes it again after the other one
+}
+
+// FormatFaults looks at the texts by which the repository is known.
+func (r *Repo) FormatFaults(ctx context.Context) ([]FormatFault, error) {
+	var faults []FormatFault
+	for _, t := range r.formats {
+		for i := range t.where {
+			_, err := t.decode(ctx, i)
+			if err == nil {
+				continue
+			}
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			other, failed := t.read(ctx, 1-i)
+			if f, bad := decodeFormat(other, t.where[1-i]); failed != nil || bad != nil || !f.summed() {
+				continue // nothing can be told from the other; an older one has no copy
+			}
+			missing := i == 1 && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, refstore.ErrNotFound))
+			faults = append(faults, FormatFault{t.where[i], err, missing, func(ctx context.Context) error { return t.write(ctx, i, other) }})
+		}
+	}
+	return faults, nil
+}
+
+// folderFormat are the texts of the repository in a folder.
+func folderFormat(root string) *formatTexts {
+	paths := [2]string{filepath.Join(root, formatFile), filepath.Join(root, formatCopy)}
+	return &formatTexts{
+		where: paths,
+		read:  func(_ context.Context, i int) ([]byte, error) { return os.ReadFile(paths[i]) },
+		write: func(_ context.Context, i int, text []byte) error {
+			f, err := decodeFormat(text, paths[i])
+			if err != nil {
+				return err
+			}
+			// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
+			aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-copy-%d", os.Getpid()))
+			defer os.Remove(aside)
+			if err := writeSynced(aside, text, modes.Of(f.Access, root)); err != nil {
+				return err
+			}
+			return os.Rename(aside, paths[i])
+		},
+	}
+}
+
+// formatPath is that of a text by which a folder is a repository.
+func formatPath(root string) (string, bool) {
+	for _, name := range []string{formatFile, formatCopy} {
+		path := filepath.Join(root, name)
+		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+			return path, true
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return "", false
+}
+
+// formatKeys are the records that say of a shared repository what the files say of a folder.
+var formatKeys = [2]refstore.Key{{Partition: "FORMAT", Sort: "repository"}, {Partition: "FORMAT", Sort: "copy"}}
+
+// sharedFormat are the texts of a shared repository.
+func sharedFormat(records refstore.Store, location string) *formatTexts {
+	return &formatTexts{
+		where: [2]string{location, location + " (" + formatKeys[1].String() + ")"},
+		read: func(ctx context.Context, i int) ([]byte, error) {
+			rec, err := records.Get(ctx, formatKeys[i])
+			return rec.Value, err
+		},
+		write: func(ctx context.Context, i int, text []byte) error {
+			rec, err := records.Get(ctx, formatKeys[i])
+			if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+				return err
+			}
+			_, err = records.Put(ctx, refstore.Record{Key: formatKeys[i], Value: text, Version: rec.Version})
+			return err
+		},
+	}
 }

@@ -15,10 +15,10 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
 	"e3/internal/repo"
 	"e3/internal/settings"
-	"e3/internal/value"
 	"e3/objectstore"
 	"e3/workspace"
 )

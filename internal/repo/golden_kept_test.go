@@ -14,10 +14,10 @@ import (
 	"e3/executions"
 	"e3/exportimport"
 	"e3/gc"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
 	"e3/internal/repo"
 	"e3/internal/settings"
-	"e3/internal/signature"
 	"e3/workspace"
 )
 
@@ -26,7 +26,7 @@ const keyFile = golden + "/v1/test-key-trust-nowhere.pem"
 
 func testKey(t *testing.T) *signature.Key {
 	t.Helper()
-	data, err := os.ReadFile(keyFile) // by hand: signature.Load refuses what others can read
+	data, err := os.ReadFile(keyFile) // by hand: settings.LoadKey refuses what others can read
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
 	"e3/internal/repo"
-	"e3/internal/runner"
 	"e3/internal/verify"
 	"e3/workspace"
 )

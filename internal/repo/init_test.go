@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 )
 
 // credentials are those of the test servers.
@@ -30,10 +30,10 @@ func shared(name, dynamo, s3, bucket string) string {
 func TestInitElsewhere(t *testing.T) {
 	credentials(t)
 	here, there, s3, ctx := testserver.Minidyn(t), testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
-	if _, err := Init(ctx, shared("a", here, s3, "one"), ""); err != nil {
+	if _, err := Init(ctx, shared("a", here, s3, "one"), InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Init(ctx, shared("a", there, s3, "one"), "")
+	_, err := Init(ctx, shared("a", there, s3, "one"), InitOptions{})
 	if !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), here) {
 		t.Errorf("the same place for a repository on another server: got error %v, want an ErrExists that names %s", err, here)
 	}
@@ -53,7 +53,7 @@ func TestInitMade(t *testing.T) {
 		{shared("a", there, s3, "one"), "table team", true}, // the place is taken
 		{shared("a", there, s3, "one"), "", true},
 	} {
-		made, err := Init(ctx, c.location, "")
+		made, err := Init(ctx, c.location, InitOptions{})
 		switch {
 		case !c.fails && err != nil:
 			t.Fatal(err)
@@ -66,12 +66,12 @@ func TestInitMade(t *testing.T) {
 
 	t.Chdir(t.TempDir())
 	objects := "s3://three/place?region=us-east-1&endpoint=" + s3
-	if made, err := Init(ctx, "first", objects); err != nil || made.Made() != "bucket three" {
+	if made, err := Init(ctx, "first", InitOptions{Objects: objects}); err != nil || made.Made() != "bucket three" {
 		t.Errorf("made %+v, %v, want the bucket three", made, err)
 	}
 	if here, err := filepath.Abs("first"); err != nil {
 		t.Error(err)
-	} else if _, err := Init(ctx, "second", objects); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), ":"+here+`"`) {
+	} else if _, err := Init(ctx, "second", InitOptions{Objects: objects}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), ":"+here+`"`) {
 		t.Errorf("got error %v, want an ErrExists that names %s", err, here)
 	}
 }
@@ -79,10 +79,10 @@ func TestInitMade(t *testing.T) {
 func TestInitAgain(t *testing.T) {
 	credentials(t)
 	dynamo, s3, ctx := testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
-	if _, err := Init(ctx, shared("a", dynamo, s3, "one"), ""); err != nil {
+	if _, err := Init(ctx, shared("a", dynamo, s3, "one"), InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Init(ctx, shared("a", dynamo, s3, "two"), ""); !errors.Is(err, ErrExists) {
+	if _, err := Init(ctx, shared("a", dynamo, s3, "two"), InitOptions{}); !errors.Is(err, ErrExists) {
 		t.Errorf("again, with another bucket: got error %v, want ErrExists", err)
 	}
 	_, err := Open(ctx, shared("b", dynamo, s3, "two"), Options{Getenv: os.Getenv})
@@ -98,7 +98,9 @@ func TestInitTogether(t *testing.T) {
 	errs := make([]error, 8)
 	var all sync.WaitGroup
 	for i := range errs {
-		all.Go(func() { _, errs[i] = Init(t.Context(), filepath.Join(dir, string(rune('a'+i))), location) })
+		all.Go(func() {
+			_, errs[i] = Init(t.Context(), filepath.Join(dir, string(rune('a'+i))), InitOptions{Objects: location})
+		})
 	}
 	all.Wait()
 	made := 0

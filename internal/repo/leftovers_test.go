@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/lease"
 )
@@ -50,10 +50,10 @@ func TestLeftoversWithoutUploads(t *testing.T) {
 			credentials(t)
 			tables, objects, ctx := testserver.Minidyn(t), withoutUploads(t, testserver.GoFakeS3(t), row.status, row.code), t.Context()
 			table, folder := shared("a", tables, objects, "one"), filepath.Join(t.TempDir(), DirName)
-			if _, err := Init(ctx, table, ""); err != nil {
+			if _, err := Init(ctx, table, InitOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Init(ctx, folder, "s3://one/place?region=us-east-1&endpoint="+objects); err != nil {
+			if _, err := Init(ctx, folder, InitOptions{Objects: "s3://one/place?region=us-east-1&endpoint=" + objects}); err != nil {
 				t.Fatal(err)
 			}
 			claims := func(r *Repo) (n int) {

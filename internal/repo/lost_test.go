@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/runner"
-	"e3/internal/testserver"
+	"e3/internal/host/process"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/s3"
@@ -65,7 +65,7 @@ func TestBatchOfWhoWasLost(t *testing.T) {
 	credentials(t)
 	dynamo, s3, ctx := testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
 	location := shared("a", dynamo, s3, "one")
-	if _, err := Init(ctx, location, ""); err != nil {
+	if _, err := Init(ctx, location, InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	sleeper, other := visit(t, location, Options{Lease: 5 * time.Minute}), visit(t, location, Options{Lease: 5 * time.Minute})
@@ -98,7 +98,7 @@ func TestBatchOfWhoWasLost(t *testing.T) {
 func TestFolderLosesSession(t *testing.T) {
 	credentials(t)
 	root, ctx := filepath.Join(t.TempDir(), DirName), t.Context()
-	if _, err := Init(ctx, root, "s3://one/place?region=us-east-1&endpoint="+testserver.GoFakeS3(t)); err != nil {
+	if _, err := Init(ctx, root, InitOptions{Objects: "s3://one/place?region=us-east-1&endpoint=" + testserver.GoFakeS3(t)}); err != nil {
 		t.Fatal(err)
 	}
 	r := visit(t, root, Options{Lease: 5 * time.Minute})
@@ -185,7 +185,7 @@ func TestLateDeletion(t *testing.T) {
 	process := func(records refstore.Store) (*cached.Store, *lease.Leases) {
 		t.Helper()
 		leases := lease.New(records, lease.Options{
-			TTL: 5 * time.Minute, Settle: settle, Clock: bucket.Now, Alive: func(runner.Process) (alive, known bool) { return false, false },
+			TTL: 5 * time.Minute, Settle: settle, Clock: bucket.Now, Alive: func(process.ID) (alive, known bool) { return false, false },
 		})
 		t.Cleanup(func() { leases.Close() })
 		local, err := objectstore.OpenDir(filepath.Join(t.TempDir(), "objects"), objectstore.Options{})

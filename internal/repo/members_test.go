@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"e3/executions"
-	"e3/internal/queue"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -15,7 +15,7 @@ import (
 // Who has lost the session by which he holds jobs in a plain folder begins another, and what he held is nobody's.
 func TestFolderRenewsSession(t *testing.T) {
 	root, ctx := filepath.Join(t.TempDir(), DirName), t.Context()
-	if _, err := Init(ctx, root, ""); err != nil {
+	if _, err := Init(ctx, root, InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r := visit(t, root, Options{})
@@ -34,7 +34,7 @@ func TestFolderRenewsSession(t *testing.T) {
 	if _, err := r.Queue().Enqueue(ctx, &job); err != nil {
 		t.Fatal(err)
 	}
-	want := queue.Want{Queues: []string{queue.DefaultQueue}, Worker: "me", NewExecution: executions.NewID}
+	want := queue.Want{Queues: []string{queue.DefaultQueue}, Worker: "me", NewExecution: executions.NewIDAfter}
 	take := func() (*queue.Lease, error) { return r.Queue().Only(ctx, queue.DefaultQueue, job.ID, want) }
 	if l, err := take(); l == nil || err != nil {
 		t.Fatal(l, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
 )
@@ -36,7 +36,7 @@ func TestOwnsObjects(t *testing.T) {
 		return r
 	}
 	for _, name := range []string{"first", "copy"} {
-		if _, err := Init(ctx, shared(name, dynamo, s3, "one"), ""); err != nil {
+		if _, err := Init(ctx, shared(name, dynamo, s3, "one"), InitOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,11 +44,11 @@ func TestOwnsObjects(t *testing.T) {
 	if err := first.OwnsObjects(ctx); err != nil {
 		t.Errorf("the first: %v", err)
 	}
-	theirs, err := first.Records.Get(ctx, formatKey)
+	theirs, err := first.Records.Get(ctx, formatKeys[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := restored.Records.Get(ctx, formatKey)
+	ours, err := restored.Records.Get(ctx, formatKeys[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestRestoredTable(t *testing.T) {
 	credentials(t)
 	here, there, s3, ctx := testserver.Minidyn(t), testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
 	location := shared("a", here, s3, "one")
-	if _, err := Init(ctx, location, ""); err != nil {
+	if _, err := Init(ctx, location, InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	first := visit(t, location, Options{})
@@ -182,7 +182,7 @@ func TestOwnsObjectsElsewhere(t *testing.T) {
 	credentials(t)
 	here, there, s3, ctx := testserver.Minidyn(t), testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
 	location := shared("a", here, s3, "one")
-	if _, err := Init(ctx, location, ""); err != nil {
+	if _, err := Init(ctx, location, InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	restore(t, client(here), client(there), "team", "team")
@@ -257,7 +257,7 @@ func TestOwnsObjectsOfFolder(t *testing.T) {
 		t.Skip("folders have no inodes on this system; run on Linux or macOS")
 	}
 	root, copied, moved := filepath.Join(dir, "a", DirName), filepath.Join(dir, "b"), filepath.Join(dir, "c")
-	if _, err := Init(ctx, root, "s3://one/place?region=us-east-1&endpoint="+testserver.GoFakeS3(t)); err != nil {
+	if _, err := Init(ctx, root, InitOptions{Objects: "s3://one/place?region=us-east-1&endpoint=" + testserver.GoFakeS3(t)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.CopyFS(copied, os.DirFS(root)); err != nil {

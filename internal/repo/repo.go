@@ -17,8 +17,10 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/queue"
-	"e3/internal/runner"
+	"e3/internal/host/modes"
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/lease"
@@ -37,6 +39,8 @@ type Options struct {
 	Version string              // of e3, for the records
 	Now     func() time.Time    // nil: time.Now
 	Getenv  func(string) string // nil: os.Getenv
+	// From is the folder in which the person stands; "": nobody does.
+	From string
 	// Warn is told what goes wrong and stops nothing; nil: nobody is.
 	Warn func(error)
 	// Settle is for how long what a lost process has sent may still arrive; 0: 16 minutes, as S3 takes no signature of more than 15. A
@@ -91,9 +95,11 @@ type Repo struct {
 	user    func() string
 	stores  *stores
 	place   *place // nil where the objects are in the folder
+	formats []*formatTexts
 	queue   *queue.Queue
 	runner  atomic.Pointer[runner.Supervisor]
-	closers []func() error // in the order of opening
+	makes   atomic.Pointer[executions.Executor] // of this process; nil where it makes none
+	closers []func() error                      // in the order of opening
 }
 
 // stores are what a repository of some kind is made of.
@@ -104,6 +110,8 @@ type stores struct {
 	derived workspace.Local // what can be derived again, and serves all who share the repository
 	here    here            // what this process leaves on this machine
 	leases  *lease.Leases   // by which processes hold jobs, and where far is set everything
+	folder  string          // of a repository in one, without symbolic links
+	modes   modes.Modes     // of what this process leaves on this machine
 	lookups int             // how many tasks are looked up at a time; 0: as many as this machine can
 	plain   *members        // where nothing else is held by leases, and records.Sweep knows nothing of them; else nil
 	far     bool            // others who use them may be on other machines
@@ -113,6 +121,7 @@ type stores struct {
 type here interface {
 	SessionDir() (string, error)
 	SessionLock() (*os.File, error)
+	KeepSession()
 }
 
 // Open opens the repository that location means. It writes nothing into it.
@@ -138,7 +147,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From,
 		Withdraw: func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 			return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
 		},
@@ -154,7 +163,9 @@ func (r *Repo) connect(ctx context.Context, location string) (*stores, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := readFormat(root)
+		texts := folderFormat(root)
+		r.formats = append(r.formats, texts)
+		f, err := texts.load(ctx, r.warn)
 		switch {
 		case err != nil:
 			return nil, err
@@ -182,6 +193,9 @@ func (r *Repo) warn(err error) {
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.
 func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
 
+// Modes are those of what this process leaves on this machine.
+func (r *Repo) Modes() modes.Modes { return r.stores.modes }
+
 // sweep removes what dead processes have left.
 func (r *Repo) sweep(ctx context.Context) error {
 	_, err := r.stores.records.Sweep(ctx)
@@ -203,11 +217,22 @@ func (r *Repo) closeStores() error {
 	return err
 }
 
+// closeLeftWithin is how long Close tries to put on record what this process could not.
+const closeLeftWithin = 2 * time.Second
+
 // Close ends whatever still runs and releases what this process holds.
 func (r *Repo) Close() error {
 	var err error
 	if sup := r.runner.Load(); sup != nil {
 		err = sup.Close()
+	}
+	if x := r.makes.Load(); x != nil && x.Unfinished() {
+		// A store that does not answer keeps nothing from its end: the next start can close them, or says why not.
+		ctx, stop := context.WithTimeout(context.Background(), closeLeftWithin)
+		defer stop()
+		if dir, e := r.Scratch(); e != nil || x.CloseLeft(ctx, dir) != nil {
+			r.stores.here.KeepSession()
+		}
 	}
 	return errors.Join(err, r.closeStores())
 }
@@ -232,13 +257,20 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	if o.Full {
 		opts.Sync = r.Records.Sync
 	}
-	return executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts), nil
+	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
+	r.makes.Store(x)
+	return x, nil
+}
+
+// closeLeft puts on record what a dead process of this machine has begun, whose folder dir was.
+func (r *Repo) closeLeft(ctx context.Context, dir string) error {
+	return executions.NewExecutor(r.Executions, r.Objects, r.Records, nil, r.executorOptions(0)).CloseLeft(ctx, dir)
 }
 
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv,
-		Scratch: r.Scratch, Grace: grace, Now: r.opts.Now,
+		Scratch: r.Scratch, Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 	}
 }
 
@@ -258,8 +290,8 @@ func (r *Repo) Process() *events.Process {
 }
 
 // self identifies this process; where the system tells nothing, by its pid alone.
-func self() runner.Process {
-	p, err := runner.Self()
+func self() process.ID {
+	p, err := process.Self()
 	if err != nil {
 		p.PID = os.Getpid()
 	}

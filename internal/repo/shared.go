@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,14 +18,17 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
 
 	"e3/executions"
-	"e3/internal/manifest"
-	"e3/internal/runner"
+	"e3/internal/format/manifest"
+	"e3/internal/host/modes"
+	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/s3"
 	"e3/refstore"
+	"e3/refstore/checked"
 	"e3/refstore/dynamo"
 	reffs "e3/refstore/fs"
 	"e3/refstore/lease"
@@ -55,7 +59,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
 	tries := trying("DynamoDB", l.endpoint, cfg, r.warn)
-	f, err := readSharedFormat(ctx, cfg, l, tries)
+	f, err := readSharedFormat(ctx, cfg, l, tries, r.warn)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +111,18 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	dir, err := objectstore.OpenDir(filepath.Join(copies.path, "objects"), objectstore.Options{Session: copies.Session})
+	dir, err := objectstore.OpenDir(filepath.Join(copies.path, "objects"), objectstore.Options{Session: copies.Session, Modes: modes.Of(modes.Private, copies.path)})
 	if err != nil {
 		return nil, err
 	}
-	s := &stores{local: links, here: copies, leases: leases, lookups: 64, far: true}
+	s := &stores{local: links, here: copies, modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: 64, far: true}
 	shared := &sharedRecords{Store: records, Leases: leases, bucket: bucket, here: copies, warn: r.warn}
 	s.records, s.derived = shared, shared
+	r.formats = append(r.formats, sharedFormat(records, l.String()))
+	if f.summed() {
+		summed := &summedShared{checked.New(shared, true), sharedBelow{shared}}
+		s.records, s.derived, s.local = summed, summed, checked.New(links, false)
+	}
 	s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle)
 	return s, err
 }
@@ -130,6 +139,9 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 	}
 	if region != "" {
 		opts = append(opts, config.WithRegion(region))
+	}
+	if slog.Default().Enabled(ctx, slog.LevelDebug) {
+		opts = append(opts, config.WithAPIOptions([]func(*middleware.Stack) error{tellRequests}))
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, opts...)
 	switch {
@@ -231,7 +243,7 @@ func (r *Repo) localStore(variable string, base func() (string, error), name str
 	}
 	var s *reffs.Store
 	if err == nil {
-		s, err = reffs.Open(path, reffs.Options{Now: r.opts.Now, Boot: sync.OnceValue(func() string { return boot(path) })})
+		s, err = reffs.Open(path, reffs.Options{Now: r.opts.Now, Modes: modes.Of(modes.Private, path), Boot: sync.OnceValue(func() string { return boot(path) }), Left: r.closeLeft})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the folder for what this machine keeps of the repository: %w; %s names another", err, variable)

@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,22 +13,20 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"e3/internal/host/modes"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 	"e3/refstore"
 	"e3/refstore/dynamo"
 )
 
-// formatKey is the record that says of a shared repository what format.json says of a folder.
-var formatKey = refstore.Key{Partition: "FORMAT", Sort: "repository"}
-
-// readSharedFormat reads what a shared repository says of itself.
-func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, trying func(error)) (*format, error) {
+// readSharedFormat reads what a shared repository says of itself, and tells warn of what is damaged.
+func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, trying, warn func(error)) (*format, error) {
 	records, err := dynamo.Open(dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}, Trying: trying})
 	if err != nil {
 		return nil, err
 	}
-	rec, err := records.Get(ctx, formatKey)
+	f, err := sharedFormat(records, l.String()).load(ctx, warn)
 	if none := errors.Is(err, dynamo.ErrNoTable); none || errors.Is(err, refstore.ErrNotFound) {
 		where := "in the region " + cfg.Region
 		if l.endpoint != "" {
@@ -41,10 +40,6 @@ func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, tr
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
-	f, err := decodeFormat(rec.Value, l.String())
-	if err != nil {
-		return nil, err
-	}
 	if f.Objects == nil || f.Objects.Bucket == "" {
 		return nil, fmt.Errorf("open repository: %s does not say where its objects are", l)
 	}
@@ -53,10 +48,12 @@ func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, tr
 
 // Created is a repository that was made, and what its owner should know.
 type Created struct {
-	Repository string // its folder or location
-	Objects    string // where its objects are; "" if in the folder
-	Table      string // that was made for it; "" if it was there
-	Bucket     string // likewise
+	Repository string       // its folder or location
+	Objects    string       // where its objects are; "" if in the folder
+	Table      string       // that was made for it; "" if it was there
+	Bucket     string       // likewise
+	Access     modes.Access // to a folder; "" where there is none
+	Group      string       // of a folder that is shared
 	Advice     []string
 }
 
@@ -80,9 +77,16 @@ func (c *Created) failed(err error) error {
 	return err
 }
 
+// InitOptions say what is made, where a location alone does not.
+type InitOptions struct {
+	Objects string       // where the objects of a repository in a folder are, if not in it
+	Access  modes.Access // to a folder; none: its user's
+}
+
 // Init makes an empty repository at a location: in a folder, in one with its objects at an s3:// location, or in DynamoDB and S3
 // with what tables and buckets they need.
-func Init(ctx context.Context, location, objects string) (_ *Created, err error) {
+func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err error) {
+	objects := o.Objects
 	if err := CheckFolder(location); err != nil {
 		return nil, err
 	}
@@ -96,7 +100,7 @@ func Init(ctx context.Context, location, objects string) (_ *Created, err error)
 		}
 		return initShared(ctx, l)
 	}
-	f := &format{}
+	f := &format{Access: cmp.Or(o.Access, modes.Private)}
 	c := &Created{}
 	defer func() { err = c.failed(err) }()
 	if objects != "" {
@@ -115,7 +119,7 @@ func Init(ctx context.Context, location, objects string) (_ *Created, err error)
 		if err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(root, 0o777); err != nil { // it is part of the claim which folder that is
+		if err := makeRoot(root, f.Access); err != nil { // it is part of the claim which folder that is
 			return nil, fmt.Errorf("create repository: %w", err)
 		}
 		if f.ID, err = claimPlace(ctx, bucket, l, ownerOfFolder(root)); err != nil {
@@ -125,17 +129,24 @@ func Init(ctx context.Context, location, objects string) (_ *Created, err error)
 		f.Objects, c.Objects, c.Advice = l, l.String(), bucketAdvice
 	}
 	root, err := createFolder(location, f)
-	c.Repository = root
+	if err == nil {
+		c.made(root, f.Access)
+	}
 	return c, err
 }
 
 // InitLink makes a folder that stands for a shared repository.
-func InitLink(dir, location string) (*Created, error) {
+func InitLink(dir, location string, access modes.Access) (*Created, error) {
 	if _, err := parseShared(location); err != nil {
 		return nil, err
 	}
-	root, err := createFolder(dir, &format{Location: location})
-	return &Created{Repository: root, Objects: ""}, err
+	f := &format{Location: location, Access: cmp.Or(access, modes.Private)}
+	root, err := createFolder(dir, f)
+	c := &Created{}
+	if err == nil {
+		c.made(root, f.Access)
+	}
+	return c, err
 }
 
 var bucketAdvice = []string{
@@ -152,7 +163,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 		return nil, fmt.Errorf("create %s: %w", l, err)
 	}
 	// First, as a wrong name or region should not make a bucket.
-	f, err := readSharedFormat(ctx, cfg, l, nil)
+	f, err := readSharedFormat(ctx, cfg, l, nil, func(error) {})
 	switch {
 	case err == nil:
 		return nil, fmt.Errorf("%w at %s, with its objects at %s", ErrExists, l, f.Objects)
@@ -189,7 +200,10 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, err
 	}
-	_, err = records.Put(ctx, refstore.Record{Key: formatKey, Value: text})
+	_, err = records.Put(ctx, refstore.Record{Key: formatKeys[0], Value: text})
+	if err == nil { // what a crash leaves out is the copy, which verify makes
+		_, err = records.Put(ctx, refstore.Record{Key: formatKeys[1], Value: text})
+	}
 	if errors.Is(err, refstore.ErrConflict) {
 		return nil, fmt.Errorf("%w at %s", ErrExists, l)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 )
 
@@ -74,11 +74,11 @@ func TestSuspendedMachine(t *testing.T) {
 				var ahead atomic.Int64
 				now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 				location := shared("a", strict(t, testserver.Minidyn(t), now), strict(t, testserver.GoFakeS3(t), now), "one")
-				if _, err := Init(ctx, location, ""); err != nil {
+				if _, err := Init(ctx, location, InitOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				suspended, other := visit(t, location, Options{Lease: 5 * time.Minute}), visit(t, location, Options{Lease: 5 * time.Minute})
-				records := suspended.Records.(*sharedRecords)
+				records := suspended.Records.(*summedShared)
 				if _, err := records.Session(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -97,7 +97,7 @@ func TestSuspendedMachine(t *testing.T) {
 				} else {
 					err = records.bucket.DeleteBlob(ctx, "records/x")
 					there = func() bool {
-						r, err := other.Records.(*sharedRecords).bucket.OpenBlob(ctx, "records/x", 0)
+						r, err := other.Records.(*summedShared).bucket.OpenBlob(ctx, "records/x", 0)
 						if err == nil {
 							r.Close()
 						}
@@ -123,11 +123,11 @@ func TestSleepOverFolder(t *testing.T) {
 			var ahead atomic.Int64
 			now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 			location := filepath.Join(t.TempDir(), DirName)
-			if _, err := Init(ctx, location, "s3://one/place?region=us-east-1&endpoint="+testserver.GoFakeS3(t)); err != nil {
+			if _, err := Init(ctx, location, InitOptions{Objects: "s3://one/place?region=us-east-1&endpoint=" + testserver.GoFakeS3(t)}); err != nil {
 				t.Fatal(err)
 			}
 			sleeper, other := visit(t, location, Options{Now: now}), visit(t, location, Options{})
-			records := sleeper.Records.(*folderRecords)
+			records := sleeper.Records.(*summedBeside)
 			if _, err := records.SessionBegan(ctx); err != nil {
 				t.Fatal(err)
 			}

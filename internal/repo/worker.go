@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/dispatch"
-	"e3/internal/queue"
-	"e3/internal/runner"
-	"e3/internal/worker"
+	"e3/internal/host/runner"
+	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/worker"
 )
 
 // Queue returns the queues of the repository.
@@ -65,9 +65,11 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	o.Name, o.Host, o.Now = fmt.Sprintf("%s (process %d)", r.user(), os.Getpid()), self().Host, r.opts.Now
 	opts := r.executorOptions(o.Grace)
 	opts.Sync = r.Records.Sync // for runs on other hosts
+	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
+	r.makes.Store(x)
 	return worker.New(worker.Stores{
 		Queue: r.queue, Supervisor: sup, Session: leases, Objects: r.Objects, Sweep: r.sweep,
-		Executor: executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts),
+		Executor: x,
 	}, o.Options), nil
 }
 

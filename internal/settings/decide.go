@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"e3/internal/signature"
+	"e3/internal/format/signature"
 )
 
 // Why an export is not taken in. A third reason is [signature.ErrBadSignature].

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"e3/internal/signature"
+	"e3/internal/format/signature"
 )
 
 // A member is one entry of a JSON object. Those that this e3 does not know are kept as they are.

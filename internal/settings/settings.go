@@ -1,5 +1,5 @@
 // Package settings keeps what a repository is told about itself: whose exports it takes in, to begin with. It is one
-// record, which every process reads when it needs it and changes by compare-and-swap.
+// record, which every process reads when it needs it and changes by compare-and-swap. The user's signing key is a file beside it.
 package settings
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/manifest"
-	"e3/internal/signature"
+	"e3/internal/format/manifest"
+	"e3/internal/format/signature"
 	"e3/refstore"
 )
 
@@ -145,6 +145,9 @@ func read(ctx context.Context, store refstore.Store) (*Settings, refstore.Versio
 	rec, err := store.Get(ctx, key())
 	if errors.Is(err, refstore.ErrNotFound) {
 		return &Settings{}, refstore.Absent, nil
+	}
+	if errors.Is(err, refstore.ErrDamaged) {
+		return nil, "", &DamagedError{err}
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("read the repository's settings: %w", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"e3/internal/format/signature"
 	"e3/internal/settings"
-	"e3/internal/signature"
 	"e3/refstore"
 	"e3/refstore/mem"
 )

@@ -14,7 +14,7 @@ import (
 	"e3/executions"
 	"e3/gc"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/internal/verify"
 	"e3/objectstore"
@@ -126,7 +126,7 @@ func TestWhatMayBeMissing(t *testing.T) {
 	}
 }
 
-// Nor are the nodes that only events name: they may be gone, or be anything.
+// Nor are the nodes that only events name: they may be gone, or be anything. That is noted.
 func TestWhatEventsNameMayBeMissing(t *testing.T) {
 	s := newSite(t)
 	s.write("data.txt", "data")
@@ -138,8 +138,8 @@ func TestWhatEventsNameMayBeMissing(t *testing.T) {
 	log.Emit(events.Event{Type: events.RunStarted, Data: &events.Data{Inputs: odd.String()}})
 	log.Emit(events.Event{Type: events.RunCompleted, Data: &events.Data{Outputs: strings.Repeat("0", 64)}})
 	s.must(log.Close())
-	if r := s.verify(verify.Options{}); len(r.Faults) > 0 || len(r.Notes) > 0 {
-		t.Errorf("got\n%snotes %q, want no faults and no notes", list(r), r.Notes)
+	if r := s.verify(verify.Options{}); len(r.Faults) > 0 || len(r.Notes) != 2 {
+		t.Errorf("got\n%snotes %q, want no faults and a note on each snapshot", list(r), r.Notes)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/pkgref"
 	"e3/internal/reach"
 	"e3/objectstore"
 )
@@ -37,6 +38,7 @@ const (
 	needsDeployed                     // something of the package of a workspace
 	needsPackage                      // something of a registered package
 	needsExportedPart                 // an input whose content an export may leave out
+	needsSnapshot                     // of what a run has read or left; name says which
 )
 
 // concern is who needs what is broken, by object.
@@ -69,6 +71,8 @@ func (n *need) String() string {
 		return "tree of workspace " + n.workspace + path
 	case needsDeployed:
 		return inside(n.name, "the package of workspace "+n.workspace) + path
+	case needsSnapshot:
+		return n.name + " of run " + n.execution + " of workspace " + n.workspace + path
 	}
 	return inside(n.name, "package "+n.pkg) + path
 }
@@ -91,7 +95,9 @@ func (n *need) advice() string {
 		}
 		return fmt.Sprintf("set it again: e3 set <repo> %s.%s <value>", n.workspace, n.name)
 	case needsTree, needsDeployed:
-		return fmt.Sprintf("deploy again: e3 workspace deploy <repo> %s <package or e3.yaml>", n.workspace)
+		return fmt.Sprintf("it is made again with --repair, or by: e3 start <repo> %s", n.workspace)
+	case needsSnapshot:
+		return "with --repair the run's record does not name them any more: that run cannot be compared with others"
 	case needsPackage:
 		return "register package " + n.pkg + " again, with e3 package build or import"
 	}
@@ -102,7 +108,7 @@ func (n *need) advice() string {
 func (t *tracer) owner(r reach.Root) error {
 	switch r.Owner.Kind {
 	case reach.APackage:
-		return t.pkg(r.Ref, need{kind: needsPackage, pkg: atVersion(r.Owner.Name)})
+		return t.pkg(r.Ref, need{kind: needsPackage, pkg: pkgref.OfKey(r.Owner.Name)})
 	case reach.AWorkspace:
 		if r.Kind == reach.Package {
 			return t.pkg(r.Ref, need{kind: needsDeployed, workspace: r.Owner.Name})
@@ -112,6 +118,8 @@ func (t *tracer) owner(r reach.Root) error {
 		return t.execution(r)
 	case reach.ATask:
 		return t.task(r)
+	case reach.ARun:
+		return t.snapshot(r)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -41,11 +41,13 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 			return err
 		default:
 			id = e.ExecutionID
+			v.suspect(e)
 			if err = v.check(ctx, e); err == nil {
 				err = v.logs(ctx, e)
 			}
 		}
 		v.count(&v.report.Executions)
+		v.met(id)
 		if err == nil {
 			continue
 		}
@@ -86,7 +88,11 @@ func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string
 	if err := v.logs(ctx, e); ctx.Err() != nil {
 		return context.Cause(ctx)
 	} else if err != nil && !v.gone(ctx, k, id) {
-		f = Fault{Kind: BadLog, Where: executionPath(k, id), Problem: err.Error(), For: []string{describe(e)}, Advice: "look at the disk; nothing but the log is concerned"}
+		f = Fault{Kind: BadLog, Where: executionPath(k, id), Problem: err.Error(), For: []string{describe(e)}, Advice: "nothing but the log is concerned"}
+		f.mend = func(ctx context.Context) (string, bool, error) {
+			err := v.Curator.MendLogs(ctx, e)
+			return "kept what can be read, with a line that says so", err == nil, err
+		}
 		v.fault(f)
 	}
 	return nil
@@ -117,9 +123,15 @@ func malformed(err error) error {
 }
 
 // outputError says that the file output beside a status is not what the status says.
-type outputError struct{ got string }
+type outputError struct {
+	got    string
+	damage error // why it cannot be read; nil if it can
+}
 
 func (e *outputError) Error() string {
+	if e.damage != nil {
+		return e.damage.Error()
+	}
 	if e.got == "" {
 		return "the file is missing"
 	}
@@ -157,11 +169,14 @@ func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil // pruned meanwhile
 	}
+	if errors.Is(err, refstore.ErrDamaged) { // all else was read before
+		return &outputError{damage: err}
+	}
 	if err != nil {
 		return err
 	}
 	if text, _ := rec.Field(fieldOutput); string(text) != e.OutputHash+"\n" {
-		return &outputError{string(text)}
+		return &outputError{got: string(text)}
 	}
 	return nil
 }
@@ -169,7 +184,7 @@ func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
 // logs reads the logs of an execution.
 func (v *verifier) logs(ctx context.Context, e *executions.Execution) error {
 	for _, s := range []executions.Stream{executions.Stdout, executions.Stderr} {
-		r, err := v.Curator.OpenLog(ctx, e.Key, e.ExecutionID, s, 0)
+		r, err := v.Curator.CheckedLog(ctx, e, s)
 		if err == nil {
 			err = drain(ctx, r)
 		}

@@ -11,9 +11,9 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
 	"e3/internal/repo"
-	"e3/internal/runner"
 	"e3/internal/verify"
 	"e3/objectstore"
 	"e3/workspace"
@@ -25,11 +25,12 @@ type site struct {
 	dir, root string
 	*repo.Repo
 	executor *executions.Executor
+	lasting  workspace.Durability // of its runs
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{T: t, dir: t.TempDir()}
+	s := &site{T: t, dir: t.TempDir(), lasting: workspace.None}
 	var err error
 	s.root, err = repo.Create(filepath.Join(s.dir, repo.DirName))
 	s.must(err)
@@ -79,7 +80,7 @@ func (s *site) redeploy(ws string) {
 func (s *site) start(ws string) *workspace.RunResult {
 	s.Helper()
 	res, err := s.Workspaces.Start(s.Context(), ws, workspace.StartOptions{
-		Concurrency: 2, Durability: workspace.None, Process: &events.Process{PID: 1}, Executor: s.executor,
+		Concurrency: 2, Durability: s.lasting, Process: &events.Process{PID: 1}, Executor: s.executor,
 	})
 	s.must(err)
 	return res

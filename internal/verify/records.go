@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"e3/executions"
-	"e3/internal/block"
-	"e3/internal/events"
-	"e3/internal/queue"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/approval"
+	"e3/internal/jobs/queue"
+	"e3/internal/pkgref"
 	"e3/internal/settings"
 	"e3/objectstore"
 	"e3/refstore"
@@ -20,8 +20,14 @@ import (
 // records checks every record by itself: that it decodes, and that it says what its place says.
 func (v *verifier) records(ctx context.Context) error {
 	v.progress(Progress{Phase: Reading})
+	if err := v.expect(ctx); err != nil {
+		return fmt.Errorf("check runs: %w", err)
+	}
 	if err := v.executions(ctx); err != nil {
 		return fmt.Errorf("check executions: %w", err)
+	}
+	if err := v.unmet(ctx); err != nil {
+		return fmt.Errorf("check runs: %w", err)
 	}
 	for _, t := range v.tables() {
 		if err := v.table(ctx, t); err != nil {
@@ -43,10 +49,47 @@ func (v *verifier) records(ctx context.Context) error {
 			return fmt.Errorf("check events of workspace %s: %w", ws, err)
 		}
 	}
+	if err := v.listedEvents(ctx, names); err != nil {
+		return fmt.Errorf("check the list of events: %w", err)
+	}
 	if err := v.queues(ctx); err != nil {
 		return fmt.Errorf("check queues: %w", err)
 	}
 	return v.state(ctx)
+}
+
+// format checks the texts by which the repository is known: what opened it found one of them whole.
+func (v *verifier) format(ctx context.Context) error {
+	if v.Format == nil {
+		return nil
+	}
+	faults, err := v.Format(ctx)
+	for _, bad := range faults {
+		if bad.Missing {
+			if err := v.copyFormat(ctx, bad); err != nil {
+				return err
+			}
+			continue
+		}
+		v.fault(Fault{
+			Kind: BadRecord, Where: bad.Where, Problem: bad.Err.Error(), For: []string{"the repository"},
+			Advice: "with --repair it is written again after its copy",
+			mend: func(ctx context.Context) (string, bool, error) {
+				err := bad.Mend(ctx)
+				return "written again after its copy", err == nil, err
+			},
+		})
+	}
+	return err
+}
+
+func (v *verifier) copyFormat(ctx context.Context, f FormatFault) error {
+	if !v.Repair {
+		v.note("%s, a copy, is not there; with --repair it is made", f.Where)
+		return nil
+	}
+	v.note("%s, a copy, was not there and is made", f.Where)
+	return f.Mend(ctx)
 }
 
 // table is the records of a partition.
@@ -56,9 +99,11 @@ type table struct {
 	where     func(sort string) string // in the repository
 	count     *int64
 	check     func(rec refstore.Record) error
+	beside    bool // it is about a field: a record of which the value is empty, or damaged, has no fault here
 	owner     func(sort string) string
 	advice    string
 	mend      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // nil: it cannot be repaired
+	lost      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // of a record that is gone; nil: as mend
 }
 
 func (v *verifier) tables() []table {
@@ -68,9 +113,13 @@ func (v *verifier) tables() []table {
 	named := func(what string) func(string) string {
 		return func(sort string) string { return what + " " + sort }
 	}
+	restore := func(ctx context.Context, rec refstore.Record) (string, bool, error) {
+		remedy, err := v.Workspaces.Restore(ctx, rec.Key.Sort)
+		return remedy, err == nil, err
+	}
 	return []table{{
 		partition: "PACKAGE", where: file("packages", ""), count: &v.report.Packages,
-		owner: func(sort string) string { return "package " + atVersion(sort) },
+		owner: func(sort string) string { return "package " + pkgref.OfKey(sort) },
 		check: func(rec refstore.Record) error {
 			_, err := objectstore.ParseHash(strings.TrimSuffix(string(rec.Value), "\n"))
 			return err
@@ -82,21 +131,18 @@ func (v *verifier) tables() []table {
 			_, err := record.DecodeWorkspaceState(rec.Value)
 			return err
 		},
-		advice: "deploy its package again",
-		mend: func(ctx context.Context, rec refstore.Record) (string, bool, error) {
-			_, err := v.Workspaces.Reset(ctx, rec.Key.Sort)
-			return "the workspace is empty now: deploy its package again", true, err
-		},
+		advice: "with --repair it is as its latest run left it, as far as that is known",
+		mend:   restore,
 	}, {
 		partition: "WORKSPACE", fields: []string{workspace.FieldDeployment}, // of one that machines share
 		where: file("workspaces", ".beast2~/"+workspace.FieldDeployment), owner: named("workspace"),
-		check: func(rec refstore.Record) (err error) {
-			if data, ok := rec.Field(workspace.FieldDeployment); ok && len(rec.Value) > 0 {
+		beside: true, check: func(rec refstore.Record) (err error) {
+			if data, ok := rec.Field(workspace.FieldDeployment); ok && len(data) > 0 {
 				_, err = record.DecodeWorkspaceDeployment(data)
 			}
 			return err
 		},
-		advice: "deploy its package, or package file, again",
+		advice: "deploy its package, or package file, again", mend: restore,
 	}, {
 		partition: "PIN", where: file("pins", ".rec"), owner: named("the pin of execution"),
 		check: func(rec refstore.Record) error {
@@ -133,14 +179,15 @@ func (v *verifier) tables() []table {
 			_, err := settings.Decode(rec.Value)
 			return err
 		},
-		advice: "mend the file by hand, or remove it and make the settings again; until then nothing is imported",
+		advice: "mend it by hand: look over settings/repository.json and take off the line after the JSON; or remove it, verify with --repair, and make the settings again; until then nothing is imported",
+		lost:   v.remove("all settings are lost: make them again, the keys that exports must be signed with to begin with"),
 	}, {
 		partition: "INDEX/links", where: file("index/links", ".rec"), owner: named("workspace"),
 		check: func(rec refstore.Record) error {
 			_, err := record.DecodeLink(rec.Value)
 			return err
 		},
-		advice: "deploy the package file again",
+		advice: "deploy the package file again", mend: v.remove("removed: the workspace follows no package file any more; deploy it again to follow it"),
 	}, {
 		partition: "INDEX/proofs", where: file("index/proofs", ".rec"), owner: named("workspace"),
 		check: func(rec refstore.Record) error {
@@ -158,18 +205,16 @@ func (v *verifier) tables() []table {
 	}}
 }
 
-func atVersion(sort string) string { return strings.Replace(sort, "/", "@", 1) }
-
 // table checks the records of a partition.
 func (v *verifier) table(ctx context.Context, t table) error {
 	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: t.partition, Fields: t.fields}) {
-		if err != nil {
+		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 			return err
 		}
 		if t.count != nil {
 			*t.count++
 		}
-		if t.check(rec) == nil {
+		if err == nil && t.check(rec) == nil || t.beside && len(rec.Value) == 0 {
 			continue
 		}
 		rec, bad, err := v.again(ctx, rec.Key, t.fields, t.check)
@@ -180,8 +225,12 @@ func (v *verifier) table(ctx context.Context, t table) error {
 			continue
 		}
 		f := Fault{Kind: BadRecord, Where: t.where(rec.Key.Sort), Problem: bad.Error(), For: []string{t.owner(rec.Key.Sort)}, Advice: t.advice}
-		if t.mend != nil {
-			f.mend = func(ctx context.Context) (string, bool, error) { return t.mend(ctx, rec) }
+		mend := t.mend
+		if rec.Version == refstore.Absent && t.lost != nil {
+			mend = t.lost
+		}
+		if mend != nil {
+			f.mend = func(ctx context.Context) (string, bool, error) { return mend(ctx, rec) }
 		}
 		v.fault(f)
 	}
@@ -193,6 +242,9 @@ func (v *verifier) again(ctx context.Context, key refstore.Key, fields []string,
 	rec, err := v.Records.Get(ctx, key, fields...)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return rec, nil, nil
+	}
+	if errors.Is(err, refstore.ErrDamaged) {
+		return rec, err, nil
 	}
 	if err != nil {
 		return rec, nil, err
@@ -208,6 +260,17 @@ func (v *verifier) remove(remedy string) func(context.Context, refstore.Record) 
 			err = nil // somebody else has mended it
 		}
 		return remedy, err == nil, err
+	}
+}
+
+// replace writes a record again, of which the name is all.
+func (v *verifier) replace(value []byte) func(context.Context, refstore.Record) (string, bool, error) {
+	return func(ctx context.Context, rec refstore.Record) (string, bool, error) {
+		_, err := v.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: value, Version: rec.Version})
+		if errors.Is(err, refstore.ErrConflict) {
+			err = nil // somebody else has mended it
+		}
+		return "written again", err == nil, err
 	}
 }
 
@@ -236,7 +299,7 @@ func (v *verifier) blocks(ws string) table {
 		where:     func(sort string) string { return "blocks/" + ws + "/" + strings.ReplaceAll(sort, "/", "%2F") + ".rec" },
 		owner:     func(sort string) string { return "what waits for approval in workspace " + ws + ", " + sort },
 		check: func(rec refstore.Record) error {
-			_, err := block.Decode(rec)
+			_, err := approval.Decode(rec)
 			return err
 		},
 		advice: "a run that waits for it has to be cancelled and started again", mend: v.remove("removed: a run that waits for it has to be cancelled and started again"),
@@ -251,11 +314,15 @@ func (v *verifier) queues(ctx context.Context) error {
 	}
 	for _, partition := range partitions {
 		dir := strings.ToLower(queue.Kind) + strings.TrimPrefix(partition, queue.Kind)
+		mend := v.remove("removed: a run that waits for it queues it again")
+		if partition == queue.Names {
+			mend = v.replace([]byte("{}"))
+		}
 		err := v.table(ctx, table{
-			partition: partition, check: queue.Check,
+			partition: partition, check: queue.Check, mend: mend,
 			where:  func(sort string) string { return dir + "/" + sort + ".rec" },
 			owner:  func(sort string) string { return "queue " + strings.Split(dir, "/")[1] + ", " + sort },
-			advice: "remove it: a run that waits for it queues it again", mend: v.remove("removed: a run that waits for it queues it again"),
+			advice: "remove it: a run that waits for it queues it again",
 		})
 		if err != nil {
 			return err
@@ -282,13 +349,23 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 			}
 			return err
 		},
-		advice: "the next start makes another", mend: v.remove("removed: the next start makes another"),
+		advice: "with --repair it is made again from the events of the run, as far as these are whole",
+		mend: func(ctx context.Context, rec refstore.Record) (string, bool, error) {
+			again, err := v.Workspaces.RebuildRun(ctx, ws, rec.Key.Sort)
+			if err != nil || again {
+				return "made again from the events of the run", err == nil, err
+			}
+			return v.remove("removed: its events are not whole, and the next start makes another")(ctx, rec)
+		},
 	})
 }
 
 // state notes what of a workspace leads nowhere by itself: a start mends it.
 func (v *verifier) state(ctx context.Context) error {
 	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -297,7 +374,7 @@ func (v *verifier) state(ctx context.Context) error {
 			continue
 		}
 		if _, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + rec.Key.Sort, Sort: s.CurrentRunID}); !errors.Is(err, refstore.ErrNotFound) {
-			if err != nil {
+			if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 				return err
 			}
 			continue
@@ -316,43 +393,6 @@ func (v *verifier) state(ctx context.Context) error {
 		}
 		if _, err := v.Curator.Get(ctx, pin.Key, pin.ExecutionID); errors.Is(err, executions.ErrNotFound) {
 			v.note("the pin of execution %s keeps nothing: there is no such execution", pin.ExecutionID)
-		}
-	}
-	return nil
-}
-
-// events checks that the events of a workspace's runs can be read, without gaps. A last line that is torn is none.
-func (v *verifier) events(ctx context.Context, ws string) error {
-	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
-		if err != nil {
-			return err
-		}
-		bad := v.readEvents(ctx, ws, key.Sort)
-		if bad != nil { // a writer that died may have left a line that another has cut off meanwhile
-			bad = v.readEvents(ctx, ws, key.Sort)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if bad == nil {
-			continue
-		}
-		v.fault(Fault{
-			Kind: BadEvents, Where: "events/" + ws + "/" + key.Sort + ".ndjson", Problem: bad.Error(),
-			For: []string{"run " + key.Sort + " of workspace " + ws},
-			mend: func(ctx context.Context) (string, bool, error) {
-				err := v.Workspaces.CutEvents(ctx, ws, key.Sort)
-				return "cut off there; what comes before can be read again", err == nil, err
-			},
-		})
-	}
-	return nil
-}
-
-func (v *verifier) readEvents(ctx context.Context, ws, run string) error {
-	for _, err := range events.Read(ctx, v.Records, ws, run) {
-		if err != nil {
-			return err
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -60,13 +61,24 @@ func (v *verifier) broken(ctx context.Context) (*broken, error) {
 	b := &broken{objects: map[objectstore.Hash]damage{}, malformed: map[reach.Ref]string{}}
 	_, copies := v.Objects.(interface{ Parallel() int }) // what is far is read from copies, which prove nothing
 	sizes := reach.NewSizes(v.Objects)
+	dirs := reach.NewDirChecker(v.Objects, objectstore.MaxTreeBytes, sizes.Stat)
+	var mu sync.Mutex // of the damaged ones
+	damaged := map[objectstore.Hash]damage{}
+	dirs.Damaged = func(ctx context.Context, h objectstore.Hash) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		d, bad := v.damageOf(ctx, h)
+		if bad {
+			damaged[h] = d
+		}
+		return bad
+	}
 	w := reach.NewWalker(ctx, v.Objects, reach.Options{
-		Visit: func(ctx context.Context, r reach.Ref) error {
+		Visit: func(ctx context.Context, r reach.Ref) (int64, error) {
 			if r.Kind != reach.File && !copies { // others are read
-				return nil
+				return -1, nil
 			}
-			_, err := sizes.Stat(ctx, r.Hash)
-			return err
+			return sizes.Stat(ctx, r.Hash)
 		},
 		Fault: func(f *reach.Fault) error {
 			if !f.Record() { // those were checked
@@ -74,12 +86,22 @@ func (v *verifier) broken(ctx context.Context) (*broken, error) {
 			}
 			return nil
 		},
+		Dirs: dirs,
 	})
 	err := v.stores().References(ctx, w)
 	if walk := w.Wait(); walk != nil {
 		err = walk // the sink's error is the same
 	}
+	maps.Copy(b.objects, damaged)
 	return b, err
+}
+
+// damageOf looks at an object that has not its size.
+func (v *verifier) damageOf(ctx context.Context, h objectstore.Hash) (damage, bool) {
+	if d, known := v.corrupt[h]; known {
+		return d, true
+	}
+	return v.lookAgain(ctx, h)
 }
 
 // add takes in why a reference could not be followed.
@@ -146,7 +168,7 @@ func (t *tracer) RecordFault(*reach.Fault) error { return nil }
 
 // Root implements reach.Sink.
 func (t *tracer) Root(r reach.Root) error {
-	if r.Weak { // it may be gone, and what is below it too
+	if r.Weak && r.Owner.Kind != reach.ARun { // it may be gone, and what is below it too
 		return nil
 	}
 	t.mu.Lock()

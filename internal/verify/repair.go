@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/executions"
-	"e3/internal/record"
 	"e3/objectstore"
-	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -62,6 +61,19 @@ func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage)
 				outputs[n.workspace] = map[string]string{}
 			}
 			outputs[n.workspace][n.name] = n.top.String()
+		case needsSnapshot:
+			if err := v.dropSnapshot(ctx, n); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if text := "took the " + n.name + " off the record of run " + n.execution; !slices.Contains(done, text) { // its events name them too
+				done = append(done, text)
+			}
+		case needsTree, needsDeployed:
+			remedy, healed, err := v.heal(ctx, n, h)
+			if errs, whole = append(errs, err), whole && healed; remedy != "" && !slices.Contains(done, remedy) {
+				done = append(done, remedy)
+			}
 		case needsExportedPart:
 		default:
 			whole = false
@@ -84,6 +96,21 @@ func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage)
 		}
 	}
 	return strings.Join(done, ", "), whole, errors.Join(errs...)
+}
+
+// heal makes a workspace whole that has lost an object of its tree or its package.
+func (v *verifier) heal(ctx context.Context, n need, h objectstore.Hash) (remedy string, whole bool, err error) {
+	file, err := v.Workspaces.Heal(ctx, n.workspace)
+	switch {
+	case err != nil:
+		return "", false, err
+	case file != "":
+		return "deployed " + file + " in workspace " + n.workspace + " again", true, nil
+	case n.kind == needsTree:
+		return "the tree of workspace " + n.workspace + " was made again", true, nil
+	}
+	lost, err := objectstore.Lost(ctx, v.Objects, h)
+	return "", !lost, err
 }
 
 func (v *verifier) dropObject(ctx context.Context, h objectstore.Hash, d damage) error {
@@ -145,26 +172,13 @@ func (v *verifier) retiredInRuns(ctx context.Context) error {
 	if len(v.retired) == 0 {
 		return nil
 	}
-	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
-		if err != nil {
-			return err
-		}
-		s, err := record.DecodeWorkspaceState(rec.Value)
-		if err != nil || s == nil || s.CurrentRunID == "" {
-			continue
-		}
-		data, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + rec.Key.Sort, Sort: s.CurrentRunID})
-		if err != nil {
-			continue
-		}
-		run, err := record.DecodeRun(data.Value)
-		if err != nil {
-			continue
-		}
-		for t := range run.Tasks.All() {
-			if v.retired[t.ExecutionID] {
-				v.lostOutput(rec.Key.Sort, t.Task)
-			}
+	current, err := v.currentTasks(ctx)
+	if err != nil {
+		return err
+	}
+	for id := range v.retired {
+		for _, t := range current[id] {
+			v.lostOutput(t.workspace, t.task)
 		}
 	}
 	return nil

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"e3/dataflow"
 	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -88,7 +88,7 @@ func Rerun(ctx context.Context, s RerunStores, ws, pattern string, done func(*Ag
 	}
 	var chosen []workspace.DatasetRow
 	for _, row := range rows {
-		if row.Output && tasks[row.Name] != nil && dataflow.Match(pattern, row.Name) {
+		if row.Output && tasks[row.Name] != nil && events.Match(pattern, row.Name) {
 			chosen = append(chosen, row)
 		}
 	}

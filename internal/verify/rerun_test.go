@@ -14,7 +14,7 @@ import (
 
 	"e3/executions"
 	"e3/gc"
-	"e3/internal/record"
+	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/internal/verify"
 	"e3/objectstore"

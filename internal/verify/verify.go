@@ -21,8 +21,8 @@ import (
 	"unicode"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/reach"
-	"e3/internal/record"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -50,6 +50,18 @@ type Stores struct {
 	Curator    *executions.Curator
 	Workspaces *workspace.Workspaces
 	Now        func() time.Time
+	// Place says why the place of the objects is not this repository's, if they are elsewhere; nil where they are in its folder.
+	Place func(ctx context.Context) error
+	// Format returns what is wrong with the texts by which the repository is known. nil: nobody looks.
+	Format func(context.Context) ([]FormatFault, error)
+}
+
+// FormatFault is a text by which a repository is known, and that is damaged or gone.
+type FormatFault struct {
+	Where   string
+	Err     error
+	Missing bool // it is a copy that was never made, or has gone: a note
+	Mend    func(context.Context) error
 }
 
 // Sample is a part of the objects: the Part-th of Of parts of their names, counted from 1. The zero Sample is all of them.
@@ -147,6 +159,8 @@ const (
 	BadRecord        FaultKind = "badRecord"        // it does not decode, or says something else than its place
 	BadEvents        FaultKind = "badEvents"        // a line is damaged, or one is missing
 	BadLog           FaultKind = "badLog"           // the disk does not give it
+
+	DoubtfulExecution FaultKind = "doubtfulExecution" // its command may have read wrong bytes
 )
 
 // String parts the words: "corrupt object".
@@ -190,7 +204,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 		Stores: s, Options: o, report: &Report{Sample: o.Sample},
 		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
 	}
-	for _, step := range []func(context.Context) error{v.hash, v.records, v.references} {
+	for _, step := range []func(context.Context) error{v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -204,17 +218,39 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	return v.finish(), nil
 }
 
+// place checks that the objects lie where only this repository stores any. A start that finds something else writes nothing.
+func (v *verifier) place(ctx context.Context) error {
+	if v.Place == nil {
+		return nil
+	}
+	err := v.Place(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		v.fault(Fault{
+			Kind: BadRecord, Where: "repository.json", Problem: err.Error(), For: []string{"everything that is written here"},
+			Advice: "if the objects there are this repository's alone, take them: e3 init --take-over <repo>",
+		})
+	}
+	return nil
+}
+
 // verifier is one check.
 type verifier struct {
 	Stores
 	Options
 	corrupt map[objectstore.Hash]damage // objects that are not what their names say, or cannot be read
 	concern concern
+	current map[string][]currentTask   // see currentTasks
 	retired map[string]bool            // ids of executions that a repair has taken out
 	outputs map[string]map[string]bool // workspace → tasks whose output a repair has taken off
 
-	mu     sync.Mutex // of the report, and of calls of Progress
-	report *Report
+	promised map[string]promise // executions that the latest runs name and that were not met yet; under mu
+
+	mu       sync.Mutex // of the report, of suspects, and of calls of Progress
+	report   *Report
+	suspects map[objectstore.Hash]time.Time // objects that were damaged, and until when
 }
 
 func (v *verifier) progress(p Progress) {

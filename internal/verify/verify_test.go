@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/queue"
-	"e3/internal/record"
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
+	"e3/internal/reach"
 	"e3/internal/settings"
 	"e3/internal/verify"
 	"e3/objectstore"
@@ -128,6 +129,12 @@ func damages() []damage {
 		same := func(*site) string { return name }
 		return torn(same, same)
 	}
+	removedFile := func(name string) func(*site) string {
+		return func(s *site) string {
+			s.remove(name)
+			return name
+		}
+	}
 	status := executed("status.beast2")
 	return []damage{
 		{name: "corrupt output", do: corrupt(outputOf("one")), kind: verify.CorruptObject, concerns: []string{"output w.one", "output of execution"}, rerun: []string{"w.one"}},
@@ -145,31 +152,27 @@ func damages() []damage {
 			mend: func(s *site) { s.redeploy("w") }},
 		{name: "corrupt package", do: corrupt(pkg), kind: verify.CorruptObject, concerns: []string{"the package of workspace w", "package p@1"}, remains: true,
 			mend: func(s *site) { s.redeploy("w") }},
-		{name: "corrupt tree", do: corrupt(tree), kind: verify.CorruptObject, concerns: []string{"tree of workspace w"}, remains: true,
-			mend: func(s *site) { s.redeploy("w") }},
+		{name: "corrupt tree", do: corrupt(tree), kind: verify.CorruptObject, concerns: []string{"tree of workspace w"}},
 		{name: "missing task", do: missing(task), kind: verify.MissingObject, concerns: []string{"task one of the package of workspace w", "task one of package p@1"}, remains: true,
 			mend: func(s *site) { s.redeploy("w") }},
-		{name: "corrupt snapshot", do: corrupt(snapshot), kind: verify.CorruptObject},
+		{name: "corrupt snapshot", do: corrupt(snapshot), kind: verify.CorruptObject, concerns: []string{"inputs of run "}},
+		{name: "missing snapshot", do: missing(snapshot), kind: verify.MissingObject, concerns: []string{"inputs of run "}},
 		{name: "corrupt garbage", do: func(s *site) string {
 			h, err := s.Objects.PutBytes(s.Context(), []byte("nobody needs this"))
 			s.must(err)
 			s.tear(objectFile(h.String()), "torn")
 			return objectFile(h.String())
 		}, kind: verify.CorruptObject},
-		{name: "malformed directory", do: func(s *site) string { // an execution that names as a directory what is none
-			h, err := s.Objects.PutBytes(s.Context(), []byte("no directory"))
+		{name: "malformed directory", do: outputIs("two", func(*site) []byte { return []byte("no directory") }), // an execution names as a directory what is none
+			kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
+		{name: "link out of a directory", do: outputIs("two", func(s *site) []byte {
+			return s.tree(objectstore.TreeEntry{Name: "l", Kind: objectstore.KindLink, Target: "../x"})
+		}), kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
+		{name: "size in a directory", do: outputIs("two", func(s *site) []byte {
+			h, err := s.Objects.PutBytes(s.Context(), []byte("text"))
 			s.must(err)
-			e := s.execution("two")
-			key := refstore.Key{Partition: "EXECUTION/" + e.Key.String(), Sort: e.ExecutionID}
-			rec, err := s.Records.Get(s.Context(), key)
-			s.must(err)
-			status := e.Status
-			status.OutputHash = h.String()
-			rec.Value, rec.Fields = status.Encode(), []refstore.Field{{Name: "output", Value: []byte(status.OutputHash + "\n")}}
-			_, err = s.Records.Put(s.Context(), rec)
-			s.must(err)
-			return objectFile(h.String())
-		}, kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
+			return s.tree(objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: h, Size: 5})
+		}), kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
 
 		{name: "torn status", do: torn(status, folder(status)), kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.one"}},
 		{name: "torn detail", do: torn(executed("detail.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
@@ -193,7 +196,7 @@ func damages() []damage {
 			wrong += "/" + e.ExecutionID
 			s.must(os.Rename(s.path("executions/"+e.Key.String()+"/"+e.ExecutionID), s.path(wrong)))
 			return wrong
-		}, kind: verify.BadRecord, concerns: []string{"of w.three"}, rerun: []string{"w.three"}},
+		}, kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.three"}},
 		{name: "log that is a folder", do: func(s *site) string {
 			s.must(os.Mkdir(s.path(executed("stderr.txt")(s)), 0o755))
 			return folder(status)(s)
@@ -220,17 +223,17 @@ func damages() []damage {
 			s.tear(where, lines[0]+strings.Join(lines[2:], ""))
 			return where
 		}, kind: verify.BadEvents},
-		{name: "torn workspace", do: tornFile("workspaces/w.beast2"), kind: verify.BadRecord, concerns: []string{"workspace w"},
-			mend: func(s *site) { s.redeploy("w") }},
+		{name: "torn workspace", do: tornFile("workspaces/w.beast2"), kind: verify.BadRecord, concerns: []string{"workspace w"}},
 		{name: "torn package record", do: tornFile("packages/p/1"), kind: verify.BadRecord, concerns: []string{"package p@1"}},
 		{name: "torn pin", do: func(s *site) string { return tornFile("pins/" + s.execution("two").ExecutionID + ".rec")(s) }, kind: verify.BadRecord},
 		{name: "torn tombstones", do: func(s *site) string {
 			return tornFile("tombstones/" + s.execution("bad").Key.Task.String() + ".rec")(s)
 		}, kind: verify.BadRecord},
 		{name: "torn settings", do: tornFile("settings/repository.json"), kind: verify.BadRecord, remains: true,
-			mend: func(s *site) { s.remove("settings/repository.json") }},
-		{name: "torn link", do: tornFile("index/links/w.rec"), kind: verify.BadRecord, concerns: []string{"workspace w"}, remains: true,
-			mend: func(s *site) { s.redeploy("w") }},
+			mend: func(s *site) { s.remove("settings/repository.json"); s.verify(verify.Options{Repair: true}) }},
+		{name: "removed settings", do: removedFile("settings/repository.json"), kind: verify.BadRecord, concerns: []string{"settings"}},
+		{name: "removed link", do: removedFile("index/links/w.rec"), kind: verify.BadRecord, concerns: []string{"workspace w"}},
+		{name: "torn link", do: tornFile("index/links/w.rec"), kind: verify.BadRecord, concerns: []string{"workspace w"}},
 		{name: "torn job", do: func(s *site) string {
 			task := s.execution("one").Key.Task.String()
 			j, err := queue.New(s.Records, nil, queue.Options{Now: time.Now}).Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: task})
@@ -300,4 +303,74 @@ func list(r *verify.Report) string {
 		b.WriteString("  " + string(f.Kind) + " " + f.Where + ": " + f.Problem + "; for " + strings.Join(f.For, ", ") + "; " + f.Remedy + "\n")
 	}
 	return b.String()
+}
+
+// The nodes that only the record of a run names are missed, and noted once the record does not name them any more.
+func TestSnapshotThatOnlyARunHas(t *testing.T) {
+	s := furnished(t)
+	run, err := s.Workspaces.Run(s.Context(), "w", "")
+	s.must(err)
+	children, err := reach.Refs(s.Context(), s.Objects, reach.Ref{Kind: reach.Nodes, Hash: hashOf(t, run.InputSnapshot)})
+	s.must(err)
+	leaf, err := s.Workspaces.PutValue(s.Context(), []any{"another"})
+	s.must(err)
+	s.must(s.Workspaces.Set(s.Context(), "w", "n", leaf))
+	s.must(s.Objects.Delete(s.Context(), children[0].Hash))
+	r := s.verify(verify.Options{Repair: true})
+	if len(r.Faults) != 1 || !r.Faults[0].Repaired || !strings.Contains(list(r), "run "+run.RunID) {
+		t.Errorf("got\n%swant one fault of run %s, repaired", list(r), run.RunID)
+	}
+	r = s.verify(verify.Options{})
+	if len(r.Faults) > 0 || len(r.Notes) == 0 {
+		t.Errorf("after the repair: got\n%s%q\nwant notes of what events name", list(r), r.Notes)
+	}
+	s.start("w")
+}
+
+func hashOf(t *testing.T, s string) objectstore.Hash {
+	t.Helper()
+	h, err := objectstore.ParseHash(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// An execution that the latest run names, and that somebody has removed by hand, is told of.
+func TestExecutionThatOnlyARunNames(t *testing.T) {
+	s := furnished(t)
+	if r := s.verify(verify.Options{}); len(r.Notes) > 0 {
+		t.Fatalf("notes of a whole repository: %q", r.Notes)
+	}
+	e := s.execution("one")
+	s.must(os.RemoveAll(s.path("executions/" + e.Key.String() + "/" + e.ExecutionID)))
+	r := s.verify(verify.Options{})
+	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, e.ExecutionID+" of task one") }) {
+		t.Errorf("got notes %q, want one of execution %s", r.Notes, e.ExecutionID)
+	}
+}
+
+// tree is a directory object.
+func (s *site) tree(entries ...objectstore.TreeEntry) []byte {
+	data, err := objectstore.EncodeTree(entries)
+	s.must(err)
+	return data
+}
+
+// outputIs gives an execution another output.
+func outputIs(task string, content func(*site) []byte) func(*site) string {
+	return func(s *site) string {
+		h, err := s.Objects.PutBytes(s.Context(), content(s))
+		s.must(err)
+		e := s.execution(task)
+		key := refstore.Key{Partition: "EXECUTION/" + e.Key.String(), Sort: e.ExecutionID}
+		rec, err := s.Records.Get(s.Context(), key)
+		s.must(err)
+		status := e.Status
+		status.OutputHash = h.String()
+		rec.Value, rec.Fields = status.Encode(), []refstore.Field{{Name: "output", Value: []byte(status.OutputHash + "\n")}}
+		_, err = s.Records.Put(s.Context(), rec)
+		s.must(err)
+		return objectFile(h.String())
+	}
 }

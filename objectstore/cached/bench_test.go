@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/s3"

@@ -32,8 +32,11 @@ import (
 // A Remote is where the objects are. What is absent is objectstore.ErrNotFound.
 type Remote interface {
 	// Put stores the size bytes of body under h, of which they are known to be the content, unless
-	// something has that name; what has another size it may replace. It reports whether it stored them.
+	// something has that name; what has another size it may replace. It reports whether it stored them, and may say no when it did.
 	Put(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) (created bool, err error)
+
+	// Replace is Put in the place of what has the name.
+	Replace(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) error
 
 	// Open streams the bytes of h, unchecked.
 	Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error)
@@ -41,7 +44,8 @@ type Remote interface {
 	// Fetch writes the bytes of h to w, in any order, unchecked, and returns their number.
 	Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (size int64, err error)
 
-	// Stat returns the size of h and when it was put, by the remote store's clock.
+	// Stat returns the size of h and when it was put, by the remote store's clock. Entry.Hash is another than h if the remote store
+	// says that its bytes are.
 	Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error)
 
 	// List yields the objects whose names begin with a byte, in order.
@@ -101,6 +105,7 @@ type Store struct {
 	o      Options
 
 	known   names
+	doubts  atomic.Int32 // how many Distrust have not ended
 	uploads flights
 	fetches flights
 	sending slots // of uploads
@@ -233,6 +238,9 @@ func (n *names) add(h objectstore.Hash) {
 // forget empties the set if h is in it. That is rare.
 func (n *names) forget(h objectstore.Hash) {
 	if n.has(h) {
-		n.set.Store(new(objectstore.HashSet))
+		n.clear()
 	}
 }
+
+// clear empties the set.
+func (n *names) clear() { n.set.Store(new(objectstore.HashSet)) }

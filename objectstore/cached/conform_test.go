@@ -3,7 +3,7 @@ package cached_test
 import (
 	"testing"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/objectstoretest"

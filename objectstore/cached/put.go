@@ -15,6 +15,9 @@ import (
 // would take as long as sending it.
 const small = 512 << 10
 
+// compared is up to what size an object that is probably there is read, and not only asked for: that is one request as well.
+const compared = 64 << 10
+
 // Put stores what r yields.
 func (s *Store) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) {
 	k, err := s.local.KeepStream(ctx, r)
@@ -25,8 +28,8 @@ func (s *Store) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) 
 	return k.Info, s.send(ctx, k, nil)
 }
 
-// PutBytes stores b. Of what this machine has a copy of already, as of the tasks of a package file that was edited, the remote store
-// is asked first: that costs a tenth of sending it.
+// PutBytes stores b. What this machine has a copy of already, as of the tasks of a package file that was edited, is looked for in the
+// remote store first: that costs a tenth of sending it.
 func (s *Store) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error) {
 	_, err := s.local.Stat(ctx, objectstore.Sum(b))
 	likely := err == nil
@@ -87,8 +90,12 @@ func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.
 		}
 		copied, err := s.local.OpenFile(o.Hash)
 		if err == nil {
-			if err = verify(ctx, copied, o.Hash); err == nil {
-				return copied, func() { copied.Close() }, nil
+			var body io.ReaderAt
+			if body, err = objectstore.Steady(o.Hash, copied); err == nil {
+				err = objectstore.CheckReader(ctx, o.Hash, copied)
+			}
+			if err == nil {
+				return body, func() { copied.Close() }, nil
 			}
 			copied.Close()
 		}
@@ -113,18 +120,6 @@ func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.
 			return body, k.Close, nil
 		}
 	}
-}
-
-// verify hashes what r yields.
-func verify(ctx context.Context, r io.Reader, h objectstore.Hash) error {
-	info, err := objectstore.HashReader(ctx, r)
-	if err != nil {
-		return fmt.Errorf("verify object %s: %w", h, err)
-	}
-	if info.Hash != h {
-		return &objectstore.CorruptError{Want: h, Got: info.Hash, Size: info.Size}
-	}
-	return nil
 }
 
 // upload makes the remote store have an object, of which open gives the bytes; likely says that it may well have it. Many that
@@ -154,17 +149,15 @@ func (s *Store) uploadOne(ctx context.Context, o objectstore.Info, likely bool, 
 	if s.known.has(o.Hash) {
 		return nil
 	}
-	other := int64(-1) // the size of what has its name and is something else
 	if likely || o.Size > small {
-		there, err := s.remote.Stat(ctx, o.Hash)
-		switch {
-		case err == nil && there.Size == o.Size:
+		switch found, err := s.taken(ctx, o, o.Size <= compared); {
+		case err != nil:
+			return fmt.Errorf("store object %s: %w", o.Hash, err)
+		case found == present:
 			s.known.add(o.Hash)
 			return nil
-		case err == nil:
-			other = there.Size
-		case !errors.Is(err, objectstore.ErrNotFound):
-			return fmt.Errorf("store object %s: %w", o.Hash, err)
+		case found == unfit:
+			return s.replace(ctx, o, open)
 		}
 	}
 	body, closeBody, err := open()
@@ -173,11 +166,28 @@ func (s *Store) uploadOne(ctx context.Context, o objectstore.Info, likely bool, 
 	}
 	defer closeBody()
 	created, err := s.remote.Put(ctx, o.Hash, body, o.Size)
-	if err == nil && !created && other >= 0 {
-		err = fmt.Errorf("the shared store holds something else (e3 verify --repair removes it): %w", &objectstore.CorruptError{Want: o.Hash, Size: other})
+	if err == nil && !created {
+		var found presence
+		if found, err = s.taken(ctx, o, o.Size <= small); err == nil && found != present {
+			err = s.remote.Replace(ctx, o.Hash, body, o.Size)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("store object %s: %w", o.Hash, err)
+	}
+	s.known.add(o.Hash)
+	return nil
+}
+
+// replace uploads an object in the place of what has its name and is something else.
+func (s *Store) replace(ctx context.Context, o objectstore.Info, open func() (io.ReaderAt, func(), error)) error {
+	body, closeBody, err := open()
+	if err != nil {
+		return err
+	}
+	defer closeBody()
+	if err := s.remote.Replace(ctx, o.Hash, body, o.Size); err != nil {
+		return fmt.Errorf("replace object %s, which is damaged in the shared store: %w", o.Hash, err)
 	}
 	s.known.add(o.Hash)
 	return nil

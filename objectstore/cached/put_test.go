@@ -73,7 +73,7 @@ func TestRequests(t *testing.T) {
 	}
 	expectCalls(t, far, call("stat", g.Hash))
 	mustPut(t, other, little)
-	expectCalls(t, far, call("stat", h))
+	expectCalls(t, far, call("open", h)) // as many requests, and its bytes are compared
 	if _, err := other.Put(ctx, bytes.NewReader(random(3, 1000))); err != nil {
 		t.Fatal(err)
 	}
@@ -412,16 +412,78 @@ func TestTrimmedWhileUploading(t *testing.T) {
 	}
 }
 
-// TestOtherSize: what is under the name of an object cannot be it.
+// TestOtherSize: what is under the name of an object and cannot be it is replaced.
 func TestOtherSize(t *testing.T) {
 	far := newFar()
 	s := open(t, far, newPact(), nil)
 	b := random(1, 1<<20)
-	far.set(objectstore.Sum(b), b[:1000])
-	_, err := s.PutBytes(t.Context(), b)
-	var corrupt *objectstore.CorruptError
-	if !errors.As(err, &corrupt) || corrupt.Size != 1000 {
-		t.Errorf("got %v, want a *CorruptError of 1000 bytes", err)
+	h := objectstore.Sum(b)
+	far.set(h, b[:1000])
+	mustPut(t, s, b)
+	expectCalls(t, far, call("stat", h), call("replace", h))
+	if got, _ := far.get(h); !bytes.Equal(got, b) {
+		t.Errorf("got %d other bytes", len(got))
+	}
+}
+
+// TestTakenRequests: what a put asks about an object that is damaged in the remote store, and about one that is not.
+func TestTakenRequests(t *testing.T) {
+	for _, size := range []int{1000, 100_000, 1 << 20} {
+		for _, damaged := range []bool{false, true} {
+			for name, tt := range map[string]struct {
+				copied, sums, doubt bool
+				want, small         []string // before a replacement; small of what is small, where that differs
+				blind               bool     // the damage is not seen
+			}{
+				"new here":              {want: []string{"stat"}, small: []string{"put", "open"}, blind: size > 1<<19},
+				"new here, with sums":   {sums: true, want: []string{"stat"}, small: []string{"put", "open"}},
+				"copied here":           {copied: true, want: []string{"stat"}, small: []string{"open"}, blind: size > 1<<16},
+				"copied here, sums":     {copied: true, sums: true, want: []string{"stat"}, small: []string{"open"}},
+				"doubted":               {doubt: true, want: []string{"open"}, small: []string{"put", "open"}},
+				"copied here, doubted":  {copied: true, doubt: true, want: []string{"open"}},
+				"copied, sums, doubted": {copied: true, sums: true, doubt: true, want: []string{"open"}},
+			} {
+				t.Run(fmt.Sprintf("%s, %d, damaged %v", name, size, damaged), func(t *testing.T) {
+					far := newFar()
+					far.sums = tt.sums
+					b := random(1, size)
+					h := objectstore.Sum(b)
+					s := open(t, far, newPact(), nil)
+					if tt.copied {
+						if _, err := s.local.PutBytes(t.Context(), b); err != nil {
+							t.Fatal(err)
+						}
+					}
+					kept := bytes.Clone(b)
+					if damaged {
+						kept[size/2] ^= 1
+					}
+					far.set(h, kept)
+					if tt.doubt {
+						defer s.Distrust()()
+					}
+					mustPut(t, s, b)
+					want := tt.want
+					if tt.small != nil && (size <= 1<<16 || size <= 1<<19 && !tt.copied) {
+						want = tt.small
+					}
+					want = slices.Clone(want)
+					if damaged && !tt.blind {
+						if want[0] == "stat" {
+							want = append(want, "open")
+						}
+						want = append(want, "replace")
+					}
+					for i := range want {
+						want[i] = call(want[i], h)
+					}
+					expectCalls(t, far, want...)
+					if got, _ := far.get(h); bytes.Equal(got, b) == (damaged && tt.blind) {
+						t.Errorf("the remote store has the right bytes: %v", bytes.Equal(got, b))
+					}
+				})
+			}
+		}
 	}
 }
 

@@ -24,17 +24,45 @@ const (
 // errNoCopy says that the cache cannot take a copy, so that reading has to go on without.
 var errNoCopy = errors.New("the cache cannot be written")
 
-// Open returns the bytes of h: of the copy, which is made if there is none. Where no copy can be
-// made they come as a stream.
+// Open returns the bytes of h: of the copy, which is made if there is none and checked before
+// its first byte goes out, as another can be fetched then. Where no copy can be made they come as a stream.
 func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
-	f, err := s.file(ctx, h, noLimit)
+	var r io.ReadCloser
+	err := s.read(ctx, h, noLimit, func(f *os.File) error {
+		err := objectstore.CheckReader(ctx, h, io.NewSectionReader(f, 0, noLimit))
+		if err != nil {
+			f.Close()
+			return err
+		}
+		r, err = objectstore.CheckingFile(h, f)
+		return err
+	})
 	if errors.Is(err, errNoCopy) {
-		return s.remote.Open(ctx, h)
+		r, err = s.remote.Open(ctx, h)
+		if err == nil {
+			r = objectstore.Checking(h, r, objectstore.UnknownSize)
+		}
 	}
 	if err != nil {
-		return nil, err // not f: a nil *os.File is no nil ReadCloser
+		return nil, err
 	}
-	return f, nil
+	return r, nil
+}
+
+// read hands the copy of h to use, which owns it, and a second one if it says that the first was damaged.
+func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use func(*os.File) error) error {
+	for attempt := 1; ; attempt++ {
+		f, err := s.file(ctx, h, limit)
+		if err != nil {
+			return err
+		}
+		if err = use(f); !isDamage(err) || attempt > 1 {
+			return err
+		}
+		if err := s.Uncache(ctx, h); err != nil {
+			return err
+		}
+	}
 }
 
 // Cached opens the copy of h, which is made if there is none, and returns the Dir in which it
@@ -47,6 +75,9 @@ func (s *Store) Cached(ctx context.Context, h objectstore.Hash) (*objectstore.Di
 	return s.local, f, err
 }
 
+// Uncache removes a copy that was found to be damaged.
+func (s *Store) Uncache(ctx context.Context, h objectstore.Hash) error { return s.local.Delete(ctx, h) }
+
 // Materialize makes dst a file with the bytes of h, as Dir.Materialize.
 func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, dst string, perm fs.FileMode) error {
 	return objectstore.Materialize(ctx, s, h, dst, perm)
@@ -55,69 +86,27 @@ func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, dst string,
 // ReadAll reads an object that fits in limit bytes and checks it against its name. A copy
 // that is not what it should be is fetched again.
 func (s *Store) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
-	for attempt := 1; ; attempt++ {
-		f, err := s.file(ctx, h, limit)
-		if errors.Is(err, errNoCopy) {
-			return s.readStream(ctx, h, limit)
-		}
+	var b []byte
+	err := s.read(ctx, h, limit, func(f *os.File) (err error) {
+		defer f.Close()
+		b, err = objectstore.ReadFile(h, f, limit)
+		return err
+	})
+	if errors.Is(err, errNoCopy) {
+		r, err := s.remote.Open(ctx, h)
 		if err != nil {
 			return nil, err
 		}
-		b, err := readFile(f, h, limit)
-		f.Close()
-		if !isDamage(err) || attempt > 1 {
-			return b, err
-		}
-		if err := s.local.Delete(ctx, h); err != nil {
-			return nil, err
-		}
+		defer r.Close()
+		return objectstore.ReadStream(h, r, limit)
 	}
-}
-
-// readFile reads and checks all of f.
-func readFile(f *os.File, h objectstore.Hash, limit int64) ([]byte, error) {
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("read object %s: %w", h, err)
-	}
-	if fi.Size() > limit {
-		return nil, &objectstore.TooLargeError{Hash: h, Limit: limit}
-	}
-	b := make([]byte, fi.Size())
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, fmt.Errorf("read object %s: %w", h, err)
-	}
-	return b, check(h, b)
-}
-
-func check(h objectstore.Hash, b []byte) error {
-	if got := objectstore.Sum(b); got != h {
-		return &objectstore.CorruptError{Want: h, Got: got, Size: int64(len(b))}
-	}
-	return nil
+	return b, err
 }
 
 // isDamage reports whether err speaks of a copy and not of the system.
 func isDamage(err error) bool {
 	var corrupt *objectstore.CorruptError
-	return errors.As(err, &corrupt) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-// readStream is ReadAll without the cache.
-func (s *Store) readStream(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
-	r, err := s.remote.Open(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, min(limit, noLimit-1)+1))
-	if err != nil {
-		return nil, fmt.Errorf("read object %s: %w", h, err)
-	}
-	if int64(len(b)) > limit {
-		return nil, &objectstore.TooLargeError{Hash: h, Limit: limit}
-	}
-	return b, check(h, b)
+	return errors.As(err, &corrupt)
 }
 
 // file opens the copy of h at its start, after fetching it if need be, in which case it must fit in
@@ -171,7 +160,7 @@ func (s *Store) openCopy(ctx context.Context, h objectstore.Hash) (*os.File, err
 	}
 	now, used := s.o.Now(), fi.ModTime()
 	if used.Before(s.o.Booted) || used.After(now.Add(touchAfter)) {
-		err := verify(ctx, io.NewSectionReader(f, 0, noLimit), h)
+		err := objectstore.CheckReader(ctx, h, io.NewSectionReader(f, 0, noLimit))
 		if err != nil {
 			f.Close()
 		}
@@ -271,5 +260,5 @@ func (s *Store) Verify(ctx context.Context, h objectstore.Hash) error {
 		return err
 	}
 	defer r.Close()
-	return verify(ctx, r, h)
+	return objectstore.CheckReader(ctx, h, r)
 }

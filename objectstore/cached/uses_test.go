@@ -4,7 +4,7 @@ import (
 	"e3/executions"
 	"e3/exportimport"
 	"e3/gc"
-	"e3/internal/explain"
+	"e3/internal/insight/explain"
 	"e3/internal/verify"
 	"e3/objectstore"
 	"e3/objectstore/cached"

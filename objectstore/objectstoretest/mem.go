@@ -45,7 +45,7 @@ func (m *Mem) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, erro
 	if !ok {
 		return nil, fmt.Errorf("object %s: %w", h, objectstore.ErrNotFound)
 	}
-	return io.NopCloser(bytes.NewReader(b)), nil
+	return objectstore.Checking(h, io.NopCloser(bytes.NewReader(b)), int64(len(b))), nil
 }
 
 // Missing returns those of hs that are absent.

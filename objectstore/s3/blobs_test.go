@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 )

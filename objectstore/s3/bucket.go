@@ -1,7 +1,7 @@
 // Package s3 keeps objects, and blobs of other kinds, in a bucket of S3 or of a server with its API.
 //
 // An object lies at <prefix>/objects/<2 hex>/<62 hex> and is put on the condition that there is
-// none, so it appears whole or not at all and is never overwritten. What is read is not checked
+// none, so it appears whole or not at all. Only Replace overwrites one, with right bytes. What is read is not checked
 // against the name: the caller does that while it writes the bytes down, see objectstore/cached.
 // Blobs lie at <prefix>/<name>, under names that the caller gives.
 //

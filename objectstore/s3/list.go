@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
@@ -18,11 +19,15 @@ import (
 	"e3/objectstore"
 )
 
-// Stat looks for h. An absent object is objectstore.ErrNotFound.
+// Stat looks for h. An absent object is objectstore.ErrNotFound. Entry.Hash is what the server says that the bytes hash to, as far as it
+// keeps that: it does not say so of what was put in parts, and other servers than that of AWS may not know. Otherwise it is h.
 func (b *Bucket) Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error) {
 	s, err := b.stat(ctx, b.key(h))
 	if err != nil {
 		return objectstore.Entry{}, err
+	}
+	if s.sum != nil {
+		h = *s.sum
 	}
 	return objectstore.Entry{Info: objectstore.Info{Hash: h, Size: s.size}, Time: s.time}, nil
 }
@@ -31,11 +36,12 @@ type keyInfo struct {
 	key  string
 	size int64
 	time time.Time
+	sum  *objectstore.Hash // of the bytes, if the server says so; lists do not
 }
 
 func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
 	out, err := head(func() (*s3.HeadObjectOutput, error) {
-		return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key})
+		return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key, ChecksumMode: types.ChecksumModeEnabled})
 	})
 	if err != nil {
 		return keyInfo{}, b.failed("look for", key, err)
@@ -43,7 +49,17 @@ func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
 	if out.ContentLength == nil || *out.ContentLength < 0 {
 		return keyInfo{}, b.failed("look for", key, errors.New("the server does not say how many bytes there are"))
 	}
-	return keyInfo{key, *out.ContentLength, aws.ToTime(out.LastModified)}, nil
+	return keyInfo{key, *out.ContentLength, aws.ToTime(out.LastModified), wholeSum(out)}, nil
+}
+
+// wholeSum is the SHA-256 of the whole object, if an answer has it. That of parts is one of their sums, and is written with their number.
+func wholeSum(out *s3.HeadObjectOutput) *objectstore.Hash {
+	b, err := base64.StdEncoding.DecodeString(aws.ToString(out.ChecksumSHA256))
+	if err != nil || len(b) != len(objectstore.Hash{}) || out.ChecksumType == types.ChecksumTypeComposite {
+		return nil
+	}
+	sum := objectstore.Hash(b)
+	return &sum
 }
 
 // List yields the objects whose names begin with a byte, in the server's order, which is that of
@@ -117,7 +133,7 @@ func listed(o types.Object, encoding types.EncodingType) (keyInfo, bool) {
 			return keyInfo{}, false
 		}
 	}
-	return keyInfo{key, *o.Size, aws.ToTime(o.LastModified)}, true
+	return keyInfo{key: key, size: *o.Size, time: aws.ToTime(o.LastModified)}, true
 }
 
 // Delete removes objects, up to 1000 with a request. Removing what is absent succeeds. It goes on

@@ -15,7 +15,7 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"golang.org/x/sync/errgroup"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 )

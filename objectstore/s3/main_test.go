@@ -13,7 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/config"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 )

@@ -131,7 +131,7 @@ func (b *Bucket) uploadPart(ctx context.Context, key, id string, src *source, of
 	return nil
 }
 
-// complete makes an object of the parts, if there is none. It returns errConflict when the upload
+// complete makes an object of the parts, on a condition or in the place of what is there. It returns errConflict when the upload
 // has to be begun anew.
 func (b *Bucket) complete(ctx context.Context, key, id string, size int64, parts []types.CompletedPart, condition *string) (bool, error) {
 	_, err := b.client.CompleteMultipartUpload(patient(ctx, joining), &s3.CompleteMultipartUploadInput{
@@ -152,7 +152,7 @@ func (b *Bucket) complete(ctx context.Context, key, id string, size int64, parts
 	case code(err) == codeNoSuchUpload:
 		// An earlier attempt took effect, whose answer got lost; or somebody removed the upload.
 		switch e, statErr := b.stat(ctx, key); {
-		case statErr == nil && e.size == size:
+		case statErr == nil && e.size == size && condition != nil:
 			return true, nil
 		case errors.Is(statErr, objectstore.ErrNotFound) || statErr == nil:
 			return false, errConflict

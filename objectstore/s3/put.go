@@ -29,22 +29,52 @@ func (b *Bucket) Put(ctx context.Context, h objectstore.Hash, r io.ReaderAt, siz
 	if size < 0 {
 		return false, fmt.Errorf("put object %s: its size cannot be %d", h, size)
 	}
-	// A source that cannot be read ends the call, which the SDK would otherwise try again.
+	err = reading(ctx, h, r, size, func(ctx context.Context, src *source) (err error) {
+		if size <= b.o.PartSize {
+			created, err = b.putWhole(ctx, h, src)
+		} else {
+			created, err = b.putLarge(ctx, h, src)
+		}
+		return err
+	})
+	return created && err == nil, err
+}
+
+// Replace is Put, but in the place of what has the name, which the caller has found to be something else. As the server, or the
+// caller, has checked the bytes, it does no harm where another has replaced that already.
+func (b *Bucket) Replace(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64) error {
+	if size < 0 {
+		return fmt.Errorf("replace object %s: its size cannot be %d", h, size)
+	}
+	key := b.key(h)
+	return reading(ctx, h, r, size, func(ctx context.Context, src *source) error {
+		if size <= b.o.PartSize {
+			if err := b.putSum(ctx, key, h, src.section(0, size), size, nil); err != nil {
+				return b.failed("replace", key, err)
+			}
+			return nil
+		}
+		for attempt := 1; ; attempt++ {
+			_, err := b.upload(ctx, key, src, nil)
+			if !errors.Is(err, errConflict) || attempt == uploads {
+				return err
+			}
+			if err := b.pause(ctx, attempt); err != nil {
+				return b.failed("replace", key, err)
+			}
+		}
+	})
+}
+
+// reading calls f with a source, and ends it when that cannot be read: the SDK would try again.
+func reading(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64, f func(context.Context, *source) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	src := &source{r, size, cancel}
-	if size <= b.o.PartSize {
-		created, err = b.putWhole(ctx, h, src)
-	} else {
-		created, err = b.putLarge(ctx, h, src)
+	err := f(ctx, &source{r, size, cancel})
+	if read := (*sourceError)(nil); err != nil && errors.As(context.Cause(ctx), &read) {
+		return fmt.Errorf("put object %s: %w", h, read)
 	}
-	if err != nil {
-		if read := (*sourceError)(nil); errors.As(context.Cause(ctx), &read) {
-			err = fmt.Errorf("put object %s: %w", h, read)
-		}
-		return false, err
-	}
-	return created, nil
+	return err
 }
 
 // PutBytes stores data, unless it is there already, and returns its name.

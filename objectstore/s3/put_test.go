@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
 	"e3/objectstore"
 	"e3/objectstore/s3"
 )
@@ -44,6 +47,51 @@ func TestPutBytes(t *testing.T) {
 			}
 		}
 		check(t, b, objectstore.Sum(data), data)
+	})
+}
+
+// What has the name of an object and is something else is told by its hash, where the server keeps that, and replaced; what is right may
+// be replaced too.
+func TestReplace(t *testing.T) {
+	each(t, func(t *testing.T, o s3.Options) {
+		b := s3.Open(o)
+		for _, size := range []int64{0, 1000, o.PartSize + 1} {
+			data, other := random(int(size), 1), random(int(size)+1, 2)
+			h := objectstore.Sum(data)
+			key := o.Prefix + "/objects/" + h.String()[:2] + "/" + h.String()[2:]
+			client := awss3.NewFromConfig(o.Config, func(c *awss3.Options) {
+				c.BaseEndpoint, c.UsePathStyle = &o.Endpoint, o.PathStyle
+			})
+			_, err := client.PutObject(t.Context(), &awss3.PutObjectInput{
+				Bucket: &o.Bucket, Key: &key, Body: bytes.NewReader(other), ChecksumAlgorithm: types.ChecksumAlgorithmSha256,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := b.Stat(t.Context(), h)
+			if err != nil || e.Size != size+1 {
+				t.Errorf("%d bytes: got %+v, %v; want the size of the other", size, e, err)
+			}
+			if e.Hash != h && e.Hash != objectstore.Sum(other) {
+				t.Errorf("%d bytes: the server says that it holds %s", size, e.Hash)
+			}
+			if e.Hash == h && size <= o.PartSize && !strings.HasSuffix(t.Name(), "/gofakes3") { // which keeps no sums
+				t.Errorf("%d bytes: the server does not say that it holds something else", size)
+			}
+			for range 2 {
+				if err := b.Replace(t.Context(), h, bytes.NewReader(data), size); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := open(t.Context(), b, h); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%d bytes, replaced: got %d, %v", size, len(got), err)
+				}
+				// gofakes3 keeps the sum of what was there before it was put in parts.
+				e, err := b.Stat(t.Context(), h)
+				if err != nil || e.Size != size || e.Hash != h && e.Hash != objectstore.Sum(other) {
+					t.Errorf("%d bytes, replaced: got %+v, %v", size, e, err)
+				}
+			}
+		}
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 )

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
 )

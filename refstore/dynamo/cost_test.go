@@ -93,7 +93,7 @@ func TestCosts(t *testing.T) {
 				return fmt.Errorf("no conflict")
 			}
 			return nil
-		}, "PutItem 1, units 0"},
+		}, "GetItem 1, PutItem 1, units 1"},
 		{"update", small(key, &index), "UpdateItem 1, units 1"},
 		{"get", func() error { _, err := s.Get(ctx, key); return err }, "GetItem 1, units 1"},
 		{"get of nothing", func() error { s.Get(ctx, execution); return nil }, "GetItem 1, units 1"},

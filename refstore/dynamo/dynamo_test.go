@@ -20,8 +20,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"pgregory.net/rapid"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
+	"e3/refstore/checked"
 	"e3/refstore/dynamo"
 	"e3/refstore/internal/modeltest"
 	"e3/refstore/refstoretest"
@@ -164,6 +165,37 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	})
+}
+
+// withSums is the store with sums over it.
+type withSums struct {
+	*checked.Records
+	beneath
+}
+
+type beneath struct{ *dynamo.Store }
+
+func (b beneath) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	return b.Put(ctx, r)
+}
+
+func TestConformanceWithSums(t *testing.T) {
+	srv := minidyn()
+	for _, c := range refstoretest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {
+				b := beneath{open(t, srv.options(t))}
+				return withSums{checked.New(b, true), b}, nil
+			})
+			if errors.Is(err, errors.ErrUnsupported) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestModel(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"e3/internal/linear"
-	"e3/internal/testserver"
+	"e3/internal/testing/linear"
+	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 	"e3/refstore"

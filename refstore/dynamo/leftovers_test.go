@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
 )

@@ -180,7 +180,8 @@ func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 			s.deleteBlobs(ctx, replaced)
 			return refstore.Version(version), doubt, nil
 		}
-		if !doubt {
+		// A creation that was refused may be delivered once more when the record has been deleted: then it names these.
+		if created := r.Version == refstore.Absent && errors.Is(err, refstore.ErrConflict); !doubt && !created {
 			s.deleteBlobs(ctx, names)
 		}
 		if !tooLarge(err) {
@@ -231,13 +232,26 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 		}
 	}
 	if conditionFailed(err) {
-		if !doubt {
-			return nil, false, refstore.ErrConflict
-		}
-		err = s.settle(ctx, k, version, replaces)
-		doubt = !errors.Is(err, refstore.ErrConflict)
+		doubt, err = s.refused(ctx, k, version, replaces, doubt)
 	}
 	return replaced, doubt, err
+}
+
+// refused finds out whether a write of version in place of another, whose condition did not hold, has taken effect all the same: nil
+// if it has, ErrConflict if not. Even a write of which each try was answered may have: a proxy on the way that tries again by itself
+// delivers it twice, and passes on the second answer. doubt says that a try had no answer, and afterwards whether the write may
+// have happened, or may still.
+func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string, doubt bool) (bool, error) {
+	err := s.settle(ctx, k, version, replaces)
+	switch {
+	case err == nil:
+		return doubt, nil
+	case errors.Is(err, refstore.ErrConflict):
+		return false, err
+	case errors.Is(err, refstore.ErrInDoubt) && !doubt: // others have written since, as they do
+		return false, refstore.ErrConflict
+	}
+	return true, err
 }
 
 // settle finds out what became of a write of version in place of another, one try of which may have happened: nil if it
@@ -279,9 +293,11 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 			return fmt.Errorf("delete %q: %w", key, err)
 		}
 	}
-	if err := s.delete(ctx, s.recordKey(key), v); err != nil {
-		return fmt.Errorf("delete %q: %w", key, err)
+	deleted := s.delete(ctx, s.recordKey(key), v)
+	if deleted != nil && !errors.Is(deleted, refstore.ErrNotFound) {
+		return fmt.Errorf("delete %q: %w", key, deleted)
 	}
+	// What is not there may have been deleted by this very request, delivered twice; what lay beside it goes in any case.
 	err := finish()
 	if id, found := s.idItem(key); err == nil && found {
 		_, _, err = s.deleteItem(ctx, id, "attribute_exists("+partitionKey+")", nil)
@@ -294,6 +310,9 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	}
 	if err != nil {
 		return fmt.Errorf("delete %q: it is gone, but not all that lay beside it: %w", key, err)
+	}
+	if deleted != nil {
+		return fmt.Errorf("delete %q: %w", key, deleted)
 	}
 	return nil
 }

@@ -1,15 +1,17 @@
 package dynamo_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
+	"e3/refstore/refstoretest"
 )
 
 // behind returns a store whose requests go through a proxy.
@@ -235,4 +237,102 @@ func TestNoTable(t *testing.T) {
 			t.Errorf("put: got error %v, want %v", err, dynamo.ErrNoTable)
 		}
 	})
+}
+
+// TestDelivered has each write delivered twice, and the answer to the second try come: what took effect counts as done, and
+// nothing that it names is removed. The record and the stream are so large that both have parts in blobs.
+func TestDeliveredTwice(t *testing.T) {
+	o := minidyn().options(t)
+	s, p := behind(t, o)
+	other := open(t, o)
+	ctx := t.Context()
+	twice := func(op string) { p.Faults(1, testserver.Rule{Op: op, Fault: testserver.Double, Times: 1}) }
+	r := refstore.Record{Key: refstore.Key{Partition: "DATAFLOW/w", Sort: "a"}}
+	put(t, s, refstore.Record{Key: refstore.Key{Partition: "DATAFLOW/w", Sort: "b"}}) // so that what stands for both is there
+	check := func(what string) {
+		t.Helper()
+		for _, reader := range []*dynamo.Store{s, other} {
+			got, err := reader.Get(ctx, r.Key)
+			if err != nil || got.Version != r.Version || string(got.Value) != string(r.Value) {
+				t.Errorf("%s: got version %s with %d bytes, %v; want %s with %d", what, got.Version, len(got.Value), err, r.Version, len(r.Value))
+			}
+		}
+	}
+	for _, size := range []int{10, 100 << 10} {
+		r.Version, r.Value = refstore.Absent, bytes.Repeat([]byte("one "), size/4)
+		twice("PutItem")
+		r.Version = put(t, s, r)
+		check("create")
+		twice("UpdateItem")
+		r.Value = bytes.Repeat([]byte("two "), size/4)
+		r.Version = put(t, s, r)
+		check("update")
+		twice("PutItem")
+		if _, err := s.Put(ctx, refstore.Record{Key: r.Key, Value: r.Value}); !errors.Is(err, refstore.ErrConflict) {
+			t.Errorf("create what is there: got error %v, want %v", err, refstore.ErrConflict)
+		}
+		check("after a creation of what is there")
+		twice("UpdateItem")
+		if _, err := s.Put(ctx, refstore.Record{Key: r.Key, Value: r.Value, Version: "other"}); !errors.Is(err, refstore.ErrConflict) {
+			t.Errorf("update another version: got error %v, want %v", err, refstore.ErrConflict)
+		}
+		check("after an update of another version")
+		twice("DeleteItem")
+		if err := s.Delete(ctx, r.Key, r.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			t.Errorf("delete: %v", err)
+		}
+		if _, err := other.Get(ctx, r.Key); !errors.Is(err, refstore.ErrNotFound) {
+			t.Errorf("get after delete: got error %v, want %v", err, refstore.ErrNotFound)
+		}
+	}
+	var want []byte
+	for _, n := range []int{10, 10 << 10, 5, 20 << 10} {
+		twice("PutItem")
+		want = pieces(t, s, events, want, 1, n)
+		if got := read(t, other, events, 0); !bytes.Equal(got, want) {
+			t.Errorf("stream: got %d bytes, want %d", len(got), len(want))
+		}
+	}
+	twice("PutItem")
+	if err := s.Cut(ctx, events, 5); err != nil || !bytes.Equal(read(t, other, events, 0), want[:5]) {
+		t.Errorf("cut: %v", err)
+	}
+	twice("PutItem")
+	if err := s.Seal(ctx, events); err != nil {
+		t.Errorf("seal: %v", err)
+	}
+	twice("DeleteItem")
+	if err := s.Remove(ctx, events); err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		t.Errorf("remove: %v", err)
+	}
+}
+
+// TestDoubledConformance runs the conformance suite where one request of ten is delivered twice. Deletions are delivered once: of one
+// that finds nothing it cannot be told whose it was. Nor can it of a write that two others have followed: that is what the counter is about.
+func TestDoubledConformance(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for i, c := range refstoretest.Cases() {
+		if c.Name == "a counter loses no update" {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {
+				s, p := behind(t, minidyn().options(t))
+				var rules []testserver.Rule
+				for _, op := range []string{"PutItem", "UpdateItem", "BatchWriteItem", "GetItem", "Query"} {
+					rules = append(rules, testserver.Rule{Op: op, Fault: testserver.Double, Probability: 0.1})
+				}
+				p.Faults(seed+uint64(i), rules...)
+				return s, nil
+			})
+			if errors.Is(err, errors.ErrUnsupported) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

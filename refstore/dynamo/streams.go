@@ -85,7 +85,9 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 		if err != nil && doubt {
 			return err
 		}
-		s.deleteBlobs(ctx, blobNames(k, c.made))
+		if h != nil || err != nil { // a creation that was refused may be delivered once more, as a record's
+			s.deleteBlobs(ctx, blobNames(k, c.made))
+		}
 		if err != nil {
 			return err
 		}
@@ -112,10 +114,7 @@ func (s *Store) writeHead(ctx context.Context, key refstore.Key, h, next *head) 
 	}
 	doubt, err = s.putItem(ctx, next.item(k), condition, values)
 	if conditionFailed(err) {
-		if !doubt {
-			return false, false, nil
-		}
-		err = s.settle(ctx, k, next.version, next.replaced)
+		doubt, err = s.refused(ctx, k, next.version, next.replaced, doubt)
 		if errors.Is(err, refstore.ErrConflict) {
 			return false, false, nil
 		}
@@ -281,8 +280,9 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 		// Another stream that takes its place meanwhile is not meant.
 		old, doubt, err := s.deleteItem(ctx, k, attrStream+" = :i", attributes{":i": &types.AttributeValueMemberS{Value: h.stream}})
 		switch {
-		case conditionFailed(err) && doubt:
-			return nil // and the blobs are left over
+		case conditionFailed(err) && doubt: // the stream is gone, by this deletion or another
+			s.deleteBlobs(ctx, blobNames(k, h.parts)) // what was appended meanwhile is left over
+			return nil
 		case conditionFailed(err):
 			continue
 		case err != nil:

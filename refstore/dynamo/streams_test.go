@@ -8,11 +8,13 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"pgregory.net/rapid"
 
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
 )
@@ -162,6 +164,20 @@ func TestReadWhatIsRemoved(t *testing.T) {
 	}
 }
 
+// TestRemoveWithoutAnswer: a removal whose answer is lost leaves no part of the stream behind.
+func TestRemoveWithoutAnswer(t *testing.T) {
+	o := minidyn().options(t)
+	s, p := behind(t, o)
+	pieces(t, s, events, nil, 5, 10<<10)
+	p.Faults(1, testserver.Rule{Op: "DeleteItem", Fault: testserver.DropAfter, Times: 1})
+	if err := s.Remove(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.Blobs.(*blobs).names(); len(got) > 0 {
+		t.Errorf("after removal there are the blobs %q", got)
+	}
+}
+
 // TestTwoAppenders appends by turns from two processes, each of which remembers a head that is old.
 func TestTwoAppenders(t *testing.T) {
 	o := minidyn().options(t)
@@ -281,6 +297,9 @@ func TestStreamModel(t *testing.T) {
 					rt.Fatal(err)
 				}
 				want, exists = nil, false
+				if _, err := stores[0].RemoveLeftovers(t.Context(), time.Now().Add(time.Hour)); err != nil { // of creations that were refused
+					rt.Fatal(err)
+				}
 				if left := o.Blobs.(*blobs).names(); len(left) > 0 {
 					rt.Fatalf("after removal there are the blobs %q", left)
 				}

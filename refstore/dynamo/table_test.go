@@ -8,7 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore/dynamo"
 )
 

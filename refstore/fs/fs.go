@@ -49,6 +49,7 @@ import (
 	"sync"
 	"time"
 
+	"e3/internal/host/modes"
 	"e3/refstore"
 )
 
@@ -66,11 +67,17 @@ type Options struct {
 	Boot func() string
 	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: what was written since then, and not synced, may be torn. The session is removed once Mend has succeeded.
 	Mend func(ctx context.Context, since time.Time) error
+	// Left, which may be nil, is called by Sweep with the folder of a dead session before that is removed. If it fails, the session stays for the
+	// next Sweep.
+	Left func(ctx context.Context, dir string) error
+	// Modes are those of what is made. The zero value goes by the umask.
+	Modes modes.Modes
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
 type Store struct {
-	root   string   // absolute
+	root   string // absolute
+	modes  modes.Modes
 	dir    *os.File // of root; for syncfs
 	now    func() time.Time
 	poll   time.Duration
@@ -79,9 +86,11 @@ type Store struct {
 	claims claimTable
 	boot   func() string
 	mend   func(ctx context.Context, since time.Time) error
+	left   func(ctx context.Context, dir string) error
 
 	mu      sync.Mutex
-	session *session // begun by the first write
+	session *session  // begun by the first write
+	since   time.Time // when the one began that vanished before it, if one did
 	closed  bool
 }
 
@@ -104,7 +113,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{root: root, dir: f, looks: looksAt(f), now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend}
+	s := &Store{root: root, modes: o.Modes, dir: f, looks: looksAt(f), now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, left: o.Left}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -113,6 +122,9 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	if s.mend == nil {
 		s.mend = func(context.Context, time.Time) error { return nil }
+	}
+	if s.left == nil {
+		s.left = func(context.Context, string) error { return nil }
 	}
 	if s.poll <= 0 {
 		s.poll = 200 * time.Millisecond
@@ -166,12 +178,12 @@ func (s *Store) path(names ...string) string {
 
 // mkdirs makes a folder below the root and what is missing above it, but not the root.
 func (s *Store) mkdirs(dir string) error {
-	err := mkdir(dir)
+	err := s.mkdir(dir)
 	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) {
 		if err = s.mkdirs(filepath.Dir(dir)); err != nil {
 			return err
 		}
-		err = mkdir(dir)
+		err = s.mkdir(dir)
 	}
 	if errors.Is(err, iofs.ErrExist) {
 		return nil

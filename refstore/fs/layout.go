@@ -31,6 +31,8 @@ import (
 //	EVENTS/<workspace> · <run>          events/<workspace>/<run>.ndjson
 //	LOG/<task>/<inputs>/<id> · <name>   executions/<task>/<inputs>/<id>/<name>
 //
+// The sum of a record that is a file, refstore.SumField, or its witness, refstore.WitnessField, is the file "<file>~sum".
+//
 // The suffix .rec tells the record INDEX/a · b from the partition INDEX/a/b. Logs other than stdout.txt and stderr.txt
 // lie in the folder log~ of the execution. Logs go when the execution's record is deleted.
 //
@@ -40,14 +42,9 @@ import (
 // Beside these, locks/records/ holds the lock files of records, locks/named/ the locks, locks/claims the claims, and
 // tmp/ the sessions.
 
-// What is new has these modes less the umask, so that a group can share a repository if its members want that.
-const (
-	newFile   = 0o666
-	newFolder = 0o777
-)
-
 const (
 	executionValue = "status.beast2"
+	executionSums  = "detail.beast2" // a side field that has the sums of what lies beside it, if anything has
 	otherLogs      = "log~"
 	recordSuffix   = ".rec"
 )
@@ -194,6 +191,9 @@ func (s slot) fieldName(field string) string {
 }
 
 func (s slot) field(name string) string {
+	if s.shape == fileShape && (name == refstore.SumField || name == refstore.WitnessField) {
+		return s.path + sumSuffix
+	}
 	return s.fields() + string(filepath.Separator) + s.fieldName(name)
 }
 

@@ -16,15 +16,42 @@ import (
 // RemoveLeftovers removes what crashes have left that is no record: folders of executions with logs and no value, folders
 // of side fields whose record is not there, and folders of tasks and inputs with nothing in them. It returns how many
 // folders went. Whatever was changed at before or later stays; before is not after the beginning of any live session,
-// so that nothing goes that anybody is still filling. What other users have left, and this one may not remove, stays. It
-// may run at any time.
+// so that nothing goes that anybody is still filling. While the file system's clock is behind the beginning of this process's session, as
+// it was set back, nothing tells what is old, and all stays. What other users have left, and this one may not remove, stays. It may run at any time.
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (folders int, err error) {
+	_, began, err := s.Session()
+	if err != nil {
+		return 0, fmt.Errorf("remove leftovers: %w", err)
+	}
+	now, err := s.present()
+	if err != nil {
+		return 0, fmt.Errorf("remove leftovers: %w", err)
+	}
+	if now.Before(began) {
+		return 0, nil
+	}
 	l := &leftovers{store: s, ctx: ctx, before: before}
 	err = errors.Join(l.executions(), l.sideFields())
 	if err != nil {
 		err = fmt.Errorf("remove leftovers: %w", err)
 	}
 	return l.removed, err
+}
+
+// present is the file system's.
+func (s *Store) present() (now time.Time, err error) {
+	err = s.aside(func(path string) error {
+		if _, err := s.createFile(path, []byte{0}, false); err != nil {
+			return err
+		}
+		defer os.Remove(path) // it goes with the session at the latest
+		info, err := os.Lstat(path)
+		if err == nil {
+			now = info.ModTime()
+		}
+		return err
+	})
+	return now, err
 }
 
 type leftovers struct {

@@ -60,11 +60,13 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, errNotRegular) {
 				continue // gone, or never a record
 			}
-			if err != nil {
+			if errors.Is(err, refstore.ErrDamaged) {
+				err = fmt.Errorf("list %q: %w", q.Partition, err)
+			} else if err != nil {
 				fail(err)
 				return
 			}
-			if !yield(r, nil) {
+			if !yield(r, err) {
 				return
 			}
 			if n++; n == q.Limit {
@@ -91,8 +93,17 @@ func (s *Store) list(sl slot, q refstore.Query) (refstore.Record, error) {
 func (p place) sorts() ([]string, error) {
 	var sorts []string
 	add := func(dir, before, want string, kind entryKind) error {
-		return walk(dir, "", func(path string, e entry) error {
+		var sums []string
+		from := len(sorts)
+		err := walk(dir, "", func(path string, e entry) error {
+			path, sum := strings.CutSuffix(path, sumSuffix)
 			name, ok := strings.CutSuffix(path, want)
+			if ok && sum {
+				if segment, ok := unescape(name); ok && kind == isFile {
+					sums = append(sums, before+segment)
+				}
+				return nil
+			}
 			if !ok || !e.is(kind, filepath.Join(dir, path)) {
 				return nil
 			}
@@ -101,6 +112,8 @@ func (p place) sorts() ([]string, error) {
 			}
 			return nil
 		})
+		sorts = withSums(sorts, from, sums)
+		return err
 	}
 	if !p.paired {
 		kind := isDir

@@ -42,7 +42,7 @@ func (s *Store) Protect(ctx context.Context, names []string) (release func(), er
 	err = s.aside(func(path string) error {
 		dir, base := filepath.Split(path)
 		file = dir + protectPrefix + base
-		_, err := createFile(file, []byte(text.String()), false)
+		_, err := s.createFile(file, []byte(text.String()), false)
 		if err != nil {
 			err = errors.Join(err, removeIfThere(file))
 		}

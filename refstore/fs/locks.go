@@ -45,7 +45,7 @@ func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, ho
 	}
 	var f *os.File
 	err = s.inParent(path, func() (err error) {
-		f, err = openStream(path, os.O_RDWR|os.O_CREATE)
+		f, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
 		return err
 	})
 	if err != nil {

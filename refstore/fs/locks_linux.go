@@ -57,7 +57,7 @@ func (c *claimFiles) lock(s *Store, offset int64) error {
 	if c.file == nil {
 		path := s.claims.path
 		err := s.inParent(path, func() (err error) {
-			c.file, err = openStream(path, os.O_RDWR|os.O_CREATE)
+			c.file, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
 			return err
 		})
 		if err != nil {

@@ -34,7 +34,7 @@ func (c *claimFiles) lock(s *Store, offset int64) error {
 	path := s.path("locks", "claims", fmt.Sprintf("%02x", offset>>55), fmt.Sprintf("%016x", offset))
 	var f *os.File
 	err := s.inParent(path, func() (err error) {
-		f, err = openStream(path, os.O_RDWR|os.O_CREATE)
+		f, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
 		return err
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -128,7 +129,9 @@ func hold(ctx context.Context, s *fs.Store, _ string) error {
 		return err
 	}
 	fmt.Println(dir)
-	select {}
+	for { // not select {}, which the runtime may take for a deadlock
+		time.Sleep(time.Hour)
+	}
 }
 
 // putForever writes records of all sorts until it is killed.

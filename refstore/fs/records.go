@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"e3/internal/atomicfile"
+	"e3/internal/host/atomicfile"
 	"e3/refstore"
 )
 
@@ -21,6 +21,9 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	var r refstore.Record
 	if err == nil {
 		r, err = s.record(sl, fields)
+	}
+	if errors.Is(err, refstore.ErrDamaged) {
+		return r, fmt.Errorf("get %q: %w", key, err)
 	}
 	if err != nil {
 		return refstore.Record{}, fmt.Errorf("get %q: %w", key, notFound(err))
@@ -36,6 +39,9 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 		return r, s.again(sl.path, func() error { return isFolder(sl.path) })
 	}
 	value, st, err := s.read(sl.value())
+	if errors.Is(err, iofs.ErrNotExist) && s.gone(sl) {
+		return r, fmt.Errorf("%w: its file %s is gone", refstore.ErrDamaged, sl.path)
+	}
 	if err != nil {
 		return refstore.Record{}, err
 	}
@@ -91,6 +97,7 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 		return refstore.Absent, err
 	}
 	w := writer{store: s, slot: sl, record: r, durable: durable}
+	w.takeSum()
 	var v refstore.Version
 	switch {
 	case sl.shape == virtualShape:
@@ -116,6 +123,8 @@ type writer struct {
 	store   *Store
 	slot    slot
 	record  refstore.Record
+	sum     []byte // of a record that is a file, or its witness, to be written beside it; nil: none
+	witness bool   // sum is one
 	durable bool
 }
 
@@ -126,7 +135,7 @@ func (w *writer) makeVirtual() (refstore.Version, error) {
 	case len(w.record.Value) > 0 || len(w.record.Fields) > 0:
 		return refstore.Absent, fmt.Errorf("a record that is a folder has no value and no fields: %w", errors.ErrUnsupported)
 	}
-	err := w.store.inParent(w.slot.path, func() error { return mkdir(w.slot.path) })
+	err := w.store.inParent(w.slot.path, func() error { return w.store.mkdir(w.slot.path) })
 	return virtualVersion, exists(err)
 }
 
@@ -144,7 +153,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	var st stamp
 	err := w.store.aside(func(path string) error {
 		folder = path
-		if err := mkdir(path); err != nil {
+		if err := w.store.mkdir(path); err != nil {
 			return err
 		}
 		err := w.writeFields(path)
@@ -220,12 +229,15 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	if _, err := os.Lstat(w.slot.path); err == nil {
 		return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 	}
-	if len(w.record.Fields) > 0 || w.store.exists(w.slot.fields()) == nil {
+	fields := len(w.record.Fields) > 0 || w.store.exists(w.slot.fields()) == nil
+	if fields || w.sum != nil {
 		sh, err := w.store.lockShard(ctx, w.slot.key)
 		if err != nil {
 			return refstore.Absent, err
 		}
 		defer sh.Close() // only deletions write to it, and check
+	}
+	if fields {
 		if err := w.replaceFields(); err != nil {
 			return refstore.Absent, err
 		}
@@ -237,6 +249,9 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 		}
 		return w.discardOn(err, path)
 	})
+	if err == nil {
+		err = w.putSum()
+	}
 	if err != nil {
 		return refstore.Absent, exists(err)
 	}
@@ -257,7 +272,7 @@ func (w *writer) replaceFields() error {
 		return nil
 	}
 	return w.store.aside(func(path string) error {
-		err := mkdir(path)
+		err := w.store.mkdir(path)
 		if err == nil {
 			err = w.writeFields(path)
 		}
@@ -282,13 +297,16 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	if errors.Is(err, iofs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", refstore.ErrConflict, err)
 	}
+	if err == nil {
+		err = w.sumBefore(old)
+	}
 	if err != nil {
 		return refstore.Absent, err
 	}
 	for _, f := range w.record.Fields {
 		to := w.slot.field(f.Name)
 		err := w.store.aside(func(path string) error {
-			_, err := createFile(path, f.Value, w.durable)
+			_, err := w.store.createFile(path, f.Value, w.durable)
 			if err == nil {
 				err = w.store.inParent(to, func() error { return rename(path, to) })
 			}
@@ -305,7 +323,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	}
 	var st stamp
 	err = w.store.aside(func(path string) error {
-		_, err := createFile(path, w.record.Value, w.durable)
+		_, err := w.store.createFile(path, w.record.Value, w.durable)
 		if err == nil {
 			st, err = w.store.raise(path, old.mtime)
 		}
@@ -314,6 +332,9 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 		}
 		return w.discardOn(err, path)
 	})
+	if err == nil {
+		err = w.sumAfter(old)
+	}
 	if err != nil {
 		return refstore.Absent, err
 	}
@@ -332,7 +353,7 @@ func (s *Store) expect(sl slot, v refstore.Version) (stamp, error) {
 
 // writeNew writes the value of a record that does not exist, with a version that the key never had.
 func (w *writer) writeNew(path string) (stamp, error) {
-	st, err := createFile(path, w.record.Value, w.durable)
+	st, err := w.store.createFile(path, w.record.Value, w.durable)
 	if err != nil {
 		return stamp{}, err
 	}
@@ -345,7 +366,7 @@ func (w *writer) writeNew(path string) (stamp, error) {
 
 func (w *writer) writeFields(dir string) error {
 	for _, f := range w.record.Fields {
-		if _, err := createFile(dir+string(filepath.Separator)+w.slot.fieldName(f.Name), f.Value, w.durable); err != nil {
+		if _, err := w.store.createFile(dir+string(filepath.Separator)+w.slot.fieldName(f.Name), f.Value, w.durable); err != nil {
 			return err
 		}
 	}
@@ -397,6 +418,9 @@ func (s slot) removeVirtual(v refstore.Version) error {
 }
 
 func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
+	if v == refstore.Absent && s.gone(sl) {
+		return s.removeGone(ctx, sl)
+	}
 	if _, err := s.stat(sl.value()); err != nil { // without a lock file for what is not there
 		return err
 	}
@@ -411,7 +435,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 	if err == nil {
 		if sl.shape == dirShape {
 			err = s.removeDir(sl.path)
-		} else if err = os.Remove(sl.path); err == nil {
+		} else if err = sl.removeFile(); err == nil {
 			if err = s.removeDir(sl.fields()); errors.Is(err, iofs.ErrNotExist) {
 				err = nil
 			}

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"e3/internal/atomicfile"
+	"e3/internal/host/atomicfile"
 	"e3/refstore"
 )
 
@@ -28,6 +28,7 @@ type session struct {
 	lock  *os.File
 	began time.Time
 	count atomic.Uint64
+	keep  atomic.Bool // its end leaves the folder to the next Sweep
 }
 
 const (
@@ -43,6 +44,9 @@ func (t *session) next() string {
 
 // end removes the session.
 func (t *session) end() error {
+	if t.keep.Load() {
+		return t.lock.Close()
+	}
 	return errors.Join(atomicfile.RemoveAll(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
 }
 
@@ -74,6 +78,15 @@ func (s *Store) SessionLock() (*os.File, error) {
 	return t.lock, nil
 }
 
+// KeepSession has [Store.Close] leave the session's folder as that of a dead process, for the next [Store.Sweep].
+func (s *Store) KeepSession() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session != nil {
+		s.session.keep.Store(true)
+	}
+}
+
 // begin returns the session, and makes it if need be.
 func (s *Store) begin() (*session, error) {
 	s.mu.Lock()
@@ -82,7 +95,7 @@ func (s *Store) begin() (*session, error) {
 		return nil, fmt.Errorf("repository %s: %w", s.root, iofs.ErrClosed)
 	}
 	if s.session == nil {
-		t, err := s.newSession()
+		t, err := s.newSession(s.since)
 		if err != nil {
 			return nil, fmt.Errorf("begin a session in %s: %w", s.path("tmp"), readOnly(err))
 		}
@@ -91,13 +104,14 @@ func (s *Store) begin() (*session, error) {
 	return s.session, nil
 }
 
-func (s *Store) newSession() (*session, error) {
+// newSession begins a session; since is when the one began that it takes the place of, zero if there was none.
+func (s *Store) newSession(since time.Time) (*session, error) {
 	for {
 		name := fmt.Sprintf("%s%d-%08x", sessionPrefix, os.Getpid(), rand.Uint32())
 		dir := s.path("tmp", name)
 		var lock *os.File
 		err := s.inParent(dir, func() (err error) {
-			lock, err = openStream(dir+lockSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+			lock, err = s.makeStream(dir+lockSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 			return err
 		})
 		if errors.Is(err, iofs.ErrExist) {
@@ -113,10 +127,10 @@ func (s *Store) newSession() (*session, error) {
 		}
 		var began time.Time
 		if err == nil {
-			began, err = s.dateSession(lock)
+			began, err = s.dateSession(lock, since)
 		}
 		if err == nil {
-			err = mkdir(dir)
+			err = s.mkdir(dir)
 		}
 		if err == nil {
 			return &session{dir: dir, lock: lock, began: began}, nil
@@ -129,8 +143,9 @@ func (s *Store) newSession() (*session, error) {
 }
 
 // dateSession writes the boot into a lock file that is held, which gives it the file system's present, and returns
-// that. It comes after the lock: a collector that does not see this session has begun before it.
-func (s *Store) dateSession(lock *os.File) (time.Time, error) {
+// that. It comes after the lock: a collector that does not see this session has begun before it. A session that takes the place of
+// another has its date, if that is earlier: what was stored under the other is as young as it was.
+func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 	boot := s.boot()
 	_, err := lock.WriteString(boot)
 	if err == nil {
@@ -157,6 +172,9 @@ func (s *Store) dateSession(lock *os.File) (time.Time, error) {
 		}
 		return err
 	})
+	if !since.IsZero() && since.Before(latest) {
+		latest = since
+	}
 	if err != nil || latest.Equal(began) {
 		return began, err
 	}
@@ -175,7 +193,7 @@ func (s *Store) renew(old *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.session == old {
-		s.session = nil
+		s.session, s.since = nil, old.began
 		return old.lock.Close()
 	}
 	return nil
@@ -248,7 +266,10 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return swept, err
 		}
-		err := d.remove()
+		err := s.left(ctx, d.dir)
+		if err == nil {
+			err = d.remove()
+		}
 		switch {
 		case errors.Is(err, iofs.ErrPermission):
 			if d.lock != nil && !lost.IsZero() { // it stays, but what it lost is mended

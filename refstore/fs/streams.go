@@ -243,7 +243,7 @@ func (s *Store) change(ctx context.Context, path string, create bool, f func(fil
 		file, err := s.openThere(path, os.O_RDWR)
 		if create && errors.Is(err, iofs.ErrNotExist) {
 			err = s.inParent(path, func() (err error) {
-				file, err = openStream(path, os.O_RDWR|os.O_CREATE)
+				file, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
 				return err
 			})
 		}

@@ -11,14 +11,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"e3/internal/host/modes"
 	"e3/refstore"
 )
 
 // The calls below go past package os: it registers each file with the poller, which files do not need, and that is felt
 // at three files an execution.
 
-func createFile(path string, data []byte, durable bool) (st stamp, err error) {
-	fd, err := open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp, err error) {
+	fd, err := openWith(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(m.File()))
 	if err != nil {
 		return stamp{}, &iofs.PathError{Op: "create", Path: path, Err: err}
 	}
@@ -27,6 +28,11 @@ func createFile(path string, data []byte, durable bool) (st stamp, err error) {
 			err = &iofs.PathError{Op: "close", Path: path, Err: e}
 		}
 	}()
+	if m.Exact() {
+		if err := unix.Fchmod(fd, uint32(m.File())); err != nil {
+			return stamp{}, &iofs.PathError{Op: "chmod", Path: path, Err: err}
+		}
+	}
 	for len(data) > 0 {
 		n, err := unix.Write(fd, data)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -107,9 +113,12 @@ func regular(st *unix.Stat_t, path string) (stamp, error) {
 	return stamp{mtime: st.Mtim.Nano(), inode: uint64(st.Ino), size: st.Size}, nil
 }
 
-func open(path string, flags int) (int, error) {
+func open(path string, flags int) (int, error) { return openWith(path, flags, 0) }
+
+// openWith opens a file that may be made, with a mode less the umask.
+func openWith(path string, flags int, perm uint32) (int, error) {
 	for {
-		fd, err := unix.Open(path, flags, newFile)
+		fd, err := unix.Open(path, flags, perm)
 		if !errors.Is(err, unix.EINTR) {
 			return fd, err
 		}
@@ -123,9 +132,9 @@ func openError(path string, err error) error {
 	return &iofs.PathError{Op: "open", Path: path, Err: err}
 }
 
-// openStream opens a stream's file, which is not made anew unless flags say so.
-func openStream(path string, flags int) (*os.File, error) {
-	fd, err := open(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+// openFile opens the file of a stream or lock, which is not made anew unless flags say so.
+func openFile(path string, flags int, perm iofs.FileMode) (*os.File, error) {
+	fd, err := openWith(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, uint32(perm))
 	if err != nil {
 		return nil, openError(path, err)
 	}
@@ -141,13 +150,6 @@ func openDir(path string) (*os.File, error) {
 		return nil, &iofs.PathError{Op: "open", Path: path, Err: err}
 	}
 	return os.NewFile(uintptr(fd), path), nil
-}
-
-func mkdir(path string) error {
-	if err := unix.Mkdir(path, newFolder); err != nil {
-		return &iofs.PathError{Op: "mkdir", Path: path, Err: err}
-	}
-	return nil
 }
 
 // rename replaces a file, or an empty folder by a folder.

@@ -9,11 +9,12 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"e3/internal/host/modes"
 	"e3/refstore"
 )
 
-func createFile(path string, data []byte, durable bool) (st stamp, err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, newFile)
+func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp, err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.File())
 	if err != nil {
 		return stamp{}, err
 	}
@@ -85,11 +86,11 @@ func stampOf(info iofs.FileInfo, path string) (stamp, error) {
 	return stamp{mtime: info.ModTime().UnixNano(), size: info.Size()}, nil
 }
 
-func openStream(path string, flags int) (*os.File, error) {
+func openFile(path string, flags int, perm iofs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &iofs.PathError{Op: "open", Path: path, Err: errNotRegular}
 	}
-	return os.OpenFile(path, flags, newFile)
+	return os.OpenFile(path, flags, perm)
 }
 
 func openDir(path string) (*os.File, error) {
@@ -106,8 +107,6 @@ func openDir(path string) (*os.File, error) {
 	}
 	return f, nil
 }
-
-func mkdir(path string) error { return os.Mkdir(path, newFolder) }
 
 func rename(from, to string) error { return os.Rename(from, to) }
 

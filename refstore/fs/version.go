@@ -77,7 +77,7 @@ func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) 
 	path := s.shardPath(key)
 	var f *os.File
 	err := s.inParent(path, func() (err error) {
-		f, err = openStream(path, os.O_RDWR|os.O_CREATE)
+		f, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
 		return err
 	})
 	if err != nil {

@@ -3,8 +3,9 @@ package lease_test
 import (
 	"context"
 	"testing"
+	"time"
 
-	"e3/internal/testserver"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
 	"e3/refstore/fs"
@@ -23,7 +24,15 @@ func TestConformance(t *testing.T) {
 	stores := map[string]func(t *testing.T) refstore.Store{
 		"mem":    func(*testing.T) refstore.Store { return mem.New() },
 		"fs":     func(t *testing.T) refstore.Store { return openFS(t, t.TempDir()) },
-		"dynamo": openDynamo,
+		"dynamo": func(t *testing.T) refstore.Store { return openDynamo(t, testserver.Minidyn(t)) },
+		// One request of ten is delivered twice.
+		"dynamo behind a proxy that tries again": func(t *testing.T) refstore.Store {
+			proxy := testserver.NewProxy(t, testserver.Minidyn(t))
+			seed := uint64(time.Now().UnixNano())
+			t.Logf("seed %d", seed)
+			proxy.Faults(seed, testserver.Rule{Fault: testserver.Double, Probability: 0.1})
+			return openDynamo(t, proxy.URL())
+		},
 	}
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -50,9 +59,9 @@ func TestConformance(t *testing.T) {
 }
 
 // openDynamo opens a repository in a table of a server of its own.
-func openDynamo(t *testing.T) refstore.Store {
+func openDynamo(t *testing.T, endpoint string) refstore.Store {
 	o := dynamo.Options{
-		Config: testserver.Config(), Endpoint: testserver.Minidyn(t), Table: testserver.Name(), Repository: "repository", Blobs: noBlobs{},
+		Config: testserver.Config(), Endpoint: endpoint, Table: testserver.Name(), Repository: "repository", Blobs: noBlobs{},
 	}
 	if _, err := dynamo.CreateTable(t.Context(), o); err != nil {
 		t.Fatal(err)

@@ -17,9 +17,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"e3/internal/linear"
-	"e3/internal/runner"
-	"e3/internal/testserver"
+	"e3/internal/host/process"
+	"e3/internal/testing/linear"
+	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
 	"e3/refstore/lease"
@@ -126,8 +126,8 @@ func (c *client) process() string { return fmt.Sprintf("p%d.%d.", c.id, c.life) 
 // newLeases returns leases of a process that nobody knows to be alive but by its beats.
 func newLeases(store refstore.Store, words string, ttl time.Duration) *lease.Leases {
 	return lease.New(store, lease.Options{
-		TTL: ttl, Owner: lease.Owner{Process: runner.Process{Host: "host", PID: 1}, Words: words},
-		Alive: func(runner.Process) (alive, known bool) { return false, false },
+		TTL: ttl, Owner: lease.Owner{Process: process.ID{Host: "host", PID: 1}, Words: words},
+		Alive: func(process.ID) (alive, known bool) { return false, false },
 	})
 }
 

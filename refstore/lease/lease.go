@@ -49,12 +49,13 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"e3/internal/runner"
+	"e3/internal/host/process"
 	"e3/refstore"
 )
 
@@ -80,12 +81,12 @@ type Options struct {
 	// Elapsed is a clock that goes on while the machine sleeps, from any beginning. nil is the system's.
 	Elapsed func() time.Duration
 	// Alive tells whether a process runs, where that can be known. nil knows those of this boot and pid namespace.
-	Alive func(runner.Process) (alive, known bool)
+	Alive func(process.ID) (alive, known bool)
 }
 
 // Owner describes a process.
 type Owner struct {
-	Process runner.Process
+	Process process.ID
 	Words   string // for people: "me@host: e3 start . prod"
 }
 
@@ -132,8 +133,8 @@ func New(store refstore.Store, o Options) *Leases {
 	if o.Settle <= 0 {
 		o.Settle = 5 * time.Minute
 	}
-	if o.Owner.Process == (runner.Process{}) {
-		o.Owner.Process, _ = runner.Self() // what is not known proves nothing to others
+	if o.Owner.Process == (process.ID{}) {
+		o.Owner.Process, _ = process.Self() // what is not known proves nothing to others
 	}
 	if o.Clock == nil {
 		o.Clock = func(context.Context) (time.Time, error) { return time.Now(), nil }
@@ -149,12 +150,12 @@ func New(store refstore.Store, o Options) *Leases {
 	}
 	p := o.Owner.Process
 	if o.Alive == nil {
-		o.Alive = func(other runner.Process) (alive, known bool) {
+		o.Alive = func(other process.ID) (alive, known bool) {
 			// A host's name may be another's too, the id of a boot may not: only it proves that the kernel here knows.
 			if other.BootID == "" || other.BootID != p.BootID || other.PIDNamespace != p.PIDNamespace {
 				return false, false
 			}
-			return runner.Alive(other)
+			return process.Alive(other)
 		}
 	}
 	return &Leases{
@@ -222,6 +223,7 @@ func (l *Leases) lose(why string) {
 	if failure := l.failure.Load(); failure != nil {
 		err = &unrenewedError{err, *failure}
 	}
+	slog.Debug("lost", "topic", "leases", "error", err)
 	l.lostErr = err
 	close(l.lost)
 }

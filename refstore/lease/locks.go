@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -39,6 +40,7 @@ func (h *held) Unlock() error {
 	if h.released.Swap(true) {
 		return nil
 	}
+	slog.Debug("release", "topic", "leases", "record", h.key)
 	h.l.forget(h.claim, h.nonce)
 	if errors.Is(h.l.Held(), refstore.ErrLost) {
 		return nil // it is free for others without the session, whose end is on record or about to be
@@ -98,6 +100,7 @@ func (l *Leases) took(h *held) (refstore.Lock, error) {
 		l.forget(h.claim, h.nonce)
 		return nil, err
 	}
+	slog.Debug("took", "topic", "leases", "record", h.key)
 	return h, nil
 }
 

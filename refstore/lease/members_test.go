@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"e3/internal/runner"
+	"e3/internal/host/process"
 	"e3/refstore"
 	"e3/refstore/lease"
 )
@@ -108,7 +108,7 @@ func TestSessionThatWasNeverIsOver(t *testing.T) {
 func TestSessionThatHasEndedIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a := lease.New(w.store, lease.Options{TTL: ttl, Owner: lease.Owner{Process: runner.Process{PID: 9, StartTime: 1, Host: "here", BootID: "here"}}})
+		a := lease.New(w.store, lease.Options{TTL: ttl, Owner: lease.Owner{Process: process.ID{PID: 9, StartTime: 1, Host: "here", BootID: "here"}}})
 		id, err := a.Session(context.Background())
 		if err != nil {
 			t.Fatal(err)

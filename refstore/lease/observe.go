@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"e3/refstore"
@@ -156,6 +157,7 @@ func (l *Leases) bury(ctx context.Context, id string, v view, err error) (view, 
 // mark says for everybody that a session is dead, if its record is still the one that was judged.
 func (l *Leases) mark(ctx context.Context, id string, v view) (view, error) {
 	rec := v.rec
+	slog.DebugContext(ctx, "declare dead", "topic", "leases", "session", id, "holder", rec.Owner)
 	rec.State = dead
 	rec.Death = &deathRecord{By: l.own.words(), Gone: v.gone}
 	if now, err := l.now(ctx); err == nil { // else whoever asks whether it has settled dates it

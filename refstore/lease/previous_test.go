@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"e3/internal/runner"
+	"e3/internal/host/process"
 	"e3/refstore"
 	"e3/refstore/lease"
 	"e3/refstore/mem"
@@ -52,28 +52,28 @@ func (l *line) Delete(ctx context.Context, k refstore.Key, v refstore.Version) e
 	return l.Store.Delete(ctx, k, v)
 }
 
-// process is one that has leases in a store.
-type process struct {
+// peer is a process: one that has leases in a store.
+type peer struct {
 	*lease.Leases
 	line *line
 }
 
 const ttl = 15 * time.Second
 
-func newProcess(t *testing.T, store *mem.Store) *process {
+func newProcess(t *testing.T, store *mem.Store) *peer {
 	t.Helper()
 	start := time.Now()
-	p := &process{line: &line{Store: store}}
+	p := &peer{line: &line{Store: store}}
 	p.Leases = lease.New(p.line, lease.Options{
 		TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
-		Alive: func(runner.Process) (alive, known bool) { return false, false },
+		Alive: func(process.ID) (alive, known bool) { return false, false },
 	})
 	t.Cleanup(func() { p.Close() })
 	return p
 }
 
 // try tries once to take a claim, if that is what is asked for, or a lock.
-func (p *process) try(t *testing.T, what, holder string) (refstore.Lock, error) {
+func (p *peer) try(t *testing.T, what, holder string) (refstore.Lock, error) {
 	if what == "claim" {
 		return p.TryClaim(t.Context(), [32]byte{7}, []byte(holder))
 	}
@@ -94,7 +94,7 @@ func eachHold(t *testing.T, test func(t *testing.T, what string)) {
 }
 
 // take takes a claim or lock for a holder, waiting for the leases of others, and checks what it is told of those.
-func (p *process) take(t *testing.T, what, holder, previous string) refstore.Lock {
+func (p *peer) take(t *testing.T, what, holder, previous string) refstore.Lock {
 	t.Helper()
 	for range 1000 {
 		lock, err := p.try(t, what, holder)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/runner"
+	"e3/internal/host/process"
 	"e3/refstore"
 	"e3/refstore/fs"
 	"e3/refstore/lease"
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // foreign is what a process says of itself whose host is another.
 func foreign() lease.Owner {
-	return lease.Owner{Process: runner.Process{PID: os.Getpid(), StartTime: 1, Host: "elsewhere", BootID: "another"}, Words: "a stranger"}
+	return lease.Owner{Process: process.ID{PID: os.Getpid(), StartTime: 1, Host: "elsewhere", BootID: "another"}, Words: "a stranger"}
 }
 
 // hold takes a lock and a claim, says so, and then says when it has lost them, or when its input ends.
@@ -155,7 +155,7 @@ func neighbour(t *testing.T, dir string) *machine {
 
 // TestKill: what a killed process of this host held is free at once.
 func TestKill(t *testing.T) {
-	if self, err := runner.Self(); err != nil || self.BootID == "" {
+	if self, err := process.Self(); err != nil || self.BootID == "" {
 		t.Skip("liveness is not known on this system; run on Linux or macOS")
 	}
 	dir := t.TempDir()

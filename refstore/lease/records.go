@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/runner"
+	"e3/internal/host/process"
 	"e3/refstore"
 )
 
@@ -103,8 +103,8 @@ type ownerRecord struct {
 	Words        string `json:"words,omitempty"`
 }
 
-func (o ownerRecord) process() runner.Process {
-	return runner.Process{PID: o.PID, StartTime: o.Start, BootID: o.Boot, PIDNamespace: o.PIDNamespace, Host: o.Host}
+func (o ownerRecord) process() process.ID {
+	return process.ID{PID: o.PID, StartTime: o.Start, BootID: o.Boot, PIDNamespace: o.PIDNamespace, Host: o.Host}
 }
 
 // words describe the owner for people.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -145,6 +146,7 @@ func (s *session) beats() {
 		ctx, cancel := context.WithTimeout(s.ctx, min(s.renewed()+s.l.limit()-s.l.o.Elapsed(), s.l.o.TTL/4))
 		err := s.write(ctx)
 		cancel()
+		slog.Debug("renew", "topic", "leases", "session", s.id, "lease", s.l.o.TTL, "error", err)
 		if err != nil {
 			s.l.failure.Store(&err)
 			failed++

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/runner"
+	"e3/internal/host/process"
 	"e3/refstore"
 	"e3/refstore/lease"
 	"e3/refstore/mem"
@@ -186,7 +186,7 @@ func (w *world) on(host string, tune ...func(*lease.Options)) *machine {
 	m := &machine{wire: &wire{Store: w.store}, pid: w.pids}
 	o := lease.Options{
 		TTL:   ttl,
-		Owner: lease.Owner{Process: runner.Process{PID: m.pid, StartTime: 1, Host: host, BootID: host}, Words: fmt.Sprintf("process %d on %s", m.pid, host)},
+		Owner: lease.Owner{Process: process.ID{PID: m.pid, StartTime: 1, Host: host, BootID: host}, Words: fmt.Sprintf("process %d on %s", m.pid, host)},
 		Clock: func(context.Context) (time.Time, error) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *world) on(host string, tune ...func(*lease.Options)) *machine {
 			defer m.mu.Unlock()
 			return time.Since(w.start) + m.slept
 		},
-		Alive: func(p runner.Process) (alive, known bool) {
+		Alive: func(p process.ID) (alive, known bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return !w.dead[p.PID], p.Host == host

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"e3/internal/repo"
+)
+
+// safeRepository is the one setting of a user.
+const safeRepository = "safe-repository"
+
+// userSettings shows or changes what holds for this user in all repositories.
+func (a *app) userSettings(args []string, unset bool) error {
+	if len(args) > 0 && args[0] != safeRepository {
+		return usagef("there is no setting %q of a user; there is %s", args[0], safeRepository)
+	}
+	switch {
+	case len(args) > 2:
+		return usagef("e3 settings --user takes at most a name and a value, got %q", args[2])
+	case len(args) == 2:
+		root, err := repo.Trust(args[1], !unset)
+		if err != nil {
+			return err
+		}
+		text := "You trust %s\n"
+		if unset {
+			text = "You do not trust %s any more\n"
+		}
+		return a.reply(map[string]any{"repository": root, "trusted": !unset}, func(w io.Writer) { fmt.Fprintf(w, text, printable(root, false)) })
+	case unset:
+		return usagef("--unset needs the repository: e3 settings --user --unset %s <folder>", safeRepository)
+	}
+	list, err := repo.TrustedRepositories()
+	if err != nil {
+		return err
+	}
+	return a.reply(map[string]any{safeRepository: append([]string{}, list...)}, func(w io.Writer) {
+		for _, root := range list {
+			fmt.Fprintf(w, "%s  %s\n", safeRepository, printable(root, false))
+		}
+	})
+}

@@ -1,0 +1,30 @@
+// Package dataflow runs the tasks of a package in the order of their wiring: each is
+// answered from the cache or executed, as soon as what it reads is known.
+package dataflow
+
+import (
+	"slices"
+
+	"e3/dataflow/graph"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// Graph is what is run.
+type Graph = graph.Graph
+
+// leafOf is how the workspace holds the output of a task.
+func leafOf(g *Graph, i int32, h objectstore.Hash, size int64) record.Leaf {
+	switch g.Package.Tasks[i].Output {
+	case record.KindDir:
+		return record.Leaf{Kind: record.LeafDir, Hash: h.String()}
+	case record.KindExecutable:
+		return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size, Executable: true}
+	}
+	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size}
+}
+
+// asks tells whether any task has to be approved before it runs.
+func asks(g *Graph) bool {
+	return slices.ContainsFunc(g.Package.Tasks, func(t record.PackageTask) bool { return t.Policy.Approve })
+}

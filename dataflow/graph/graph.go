@@ -1,0 +1,233 @@
+// Package graph resolves the wires of a package's tasks: what reads what, and in which order. It runs nothing.
+package graph
+
+import (
+	"fmt"
+	"strings"
+
+	"e3/internal/events"
+	"e3/internal/format/digest"
+	"e3/internal/format/record"
+)
+
+// A Graph is the tasks of a package with their wires resolved to indices. It does
+// not change after New.
+type Graph struct {
+	Package *record.Package
+	Hashes  []digest.Hash // of the task objects, by index
+
+	index      map[string]int32 // task name → index
+	inputs     map[string]int32 // input name → index
+	deps       [][]int32        // what a task reads, without repeats
+	dependents [][]int32
+	topo       []int32 // each after what it reads
+}
+
+// A CycleError says that tasks wait for each other.
+type CycleError struct{ Tasks []string }
+
+func (e *CycleError) Error() string {
+	return "tasks wait for each other: " + strings.Join(e.Tasks, " → ")
+}
+
+// New checks the package's wiring and builds its graph.
+func New(pkg *record.Package) (*Graph, error) {
+	n := len(pkg.Tasks)
+	g := &Graph{
+		Package: pkg, Hashes: make([]digest.Hash, n),
+		index: make(map[string]int32, n), inputs: make(map[string]int32, len(pkg.Inputs)),
+		deps: make([][]int32, n), dependents: make([][]int32, n),
+	}
+	for i := range pkg.Inputs {
+		name := pkg.Inputs[i].Name
+		if _, dup := g.inputs[name]; dup {
+			return nil, fmt.Errorf("package %s: two inputs are named %q", pkg.Name, name)
+		}
+		g.inputs[name] = int32(i)
+	}
+	for i := range pkg.Tasks {
+		t := &pkg.Tasks[i]
+		if _, dup := g.index[t.Name]; dup {
+			return nil, fmt.Errorf("package %s: two tasks are named %q", pkg.Name, t.Name)
+		}
+		g.index[t.Name] = int32(i)
+		h, err := digest.Parse(t.Task)
+		if err != nil {
+			return nil, fmt.Errorf("package %s: task %s: %w", pkg.Name, t.Name, err)
+		}
+		g.Hashes[i] = h
+	}
+	l := linker{g: g, readers: make([]int32, n), last: make([]int32, n)}
+	for i := range pkg.Tasks {
+		if err := l.link(int32(i)); err != nil {
+			return nil, err
+		}
+	}
+	for i, c := range l.readers {
+		if c > 0 {
+			g.dependents[i] = make([]int32, 0, c)
+		}
+	}
+	for i, deps := range g.deps {
+		for _, d := range deps {
+			g.dependents[d] = append(g.dependents[d], int32(i))
+		}
+	}
+	g.topo = g.order()
+	if cycle := g.cycle(); cycle != nil {
+		return nil, &CycleError{Tasks: cycle}
+	}
+	return g, nil
+}
+
+// A linker resolves wires. last[d] is the task that read d last, plus one: it keeps a
+// fan-in of many thousand wires from being searched for repeats.
+type linker struct {
+	g             *Graph
+	readers, last []int32
+}
+
+func (l *linker) link(i int32) error {
+	g, t := l.g, &l.g.Package.Tasks[i]
+	for j := range t.Wiring {
+		switch w := &t.Wiring[j]; w.Kind {
+		case record.WireInput:
+			if _, ok := g.inputs[w.Name]; !ok {
+				return fmt.Errorf("package %s: task %s reads input %q, which does not exist", g.Package.Name, t.Name, w.Name)
+			}
+		case record.WireOutput:
+			if err := l.read(i, w.Name); err != nil {
+				return err
+			}
+		case record.WireFanIn:
+			for _, it := range w.Items {
+				if err := l.read(i, it.Task); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (l *linker) read(i int32, producer string) error {
+	d, ok := l.g.index[producer]
+	if !ok {
+		return fmt.Errorf("package %s: task %s reads task %q, which does not exist", l.g.Package.Name, l.g.Name(i), producer)
+	}
+	if l.last[d] != i+1 {
+		l.last[d] = i + 1
+		l.readers[d]++
+		l.g.deps[i] = append(l.g.deps[i], d)
+	}
+	return nil
+}
+
+// Len returns the number of tasks.
+func (g *Graph) Len() int { return len(g.Hashes) }
+
+// Name returns a task's name.
+func (g *Graph) Name(i int32) string { return g.Package.Tasks[i].Name }
+
+// Find returns the index of a task.
+func (g *Graph) Find(name string) (int32, bool) {
+	i, ok := g.index[name]
+	return i, ok
+}
+
+// Dependencies returns the tasks that i reads.
+func (g *Graph) Dependencies(i int32) []int32 { return g.deps[i] }
+
+// Dependents returns the tasks that read i.
+func (g *Graph) Dependents(i int32) []int32 { return g.dependents[i] }
+
+// Order returns the tasks such that each comes after what it reads. The list is not to be changed.
+func (g *Graph) Order() []int32 { return g.topo }
+
+// Levels groups the tasks such that each reads only tasks of earlier groups.
+func (g *Graph) Levels() [][]int32 {
+	depth := make([]int, g.Len())
+	var levels [][]int32
+	for _, i := range g.topo {
+		for _, d := range g.deps[i] {
+			depth[i] = max(depth[i], depth[d]+1)
+		}
+		if depth[i] == len(levels) {
+			levels = append(levels, nil)
+		}
+		levels[depth[i]] = append(levels[depth[i]], i)
+	}
+	return levels
+}
+
+// order returns the tasks such that each comes after what it reads; those on a
+// cycle are left out.
+func (g *Graph) order() []int32 {
+	waiting := make([]int32, g.Len())
+	order := make([]int32, 0, g.Len())
+	for i, deps := range g.deps {
+		if waiting[i] = int32(len(deps)); len(deps) == 0 {
+			order = append(order, int32(i))
+		}
+	}
+	for next := 0; next < len(order); next++ {
+		for _, d := range g.dependents[order[next]] {
+			if waiting[d]--; waiting[d] == 0 {
+				order = append(order, d)
+			}
+		}
+	}
+	return order
+}
+
+// cycle returns the names along one cycle, first and last the same, or nil.
+func (g *Graph) cycle() []string {
+	if len(g.topo) == g.Len() {
+		return nil
+	}
+	done := make([]bool, g.Len())
+	for _, i := range g.topo {
+		done[i] = true
+	}
+	at := int32(0)
+	for done[at] {
+		at++
+	}
+	// Every task left waits for another one left: walking up must come back.
+	seen := make(map[int32]int)
+	var path []string
+	for {
+		if from, ok := seen[at]; ok {
+			return append(path[from:], g.Name(at))
+		}
+		seen[at] = len(path)
+		path = append(path, g.Name(at))
+		for _, d := range g.deps[at] {
+			if !done[d] {
+				at = d
+				break
+			}
+		}
+	}
+}
+
+// Select returns which tasks a filter names, and those with everything upstream of
+// them. Patterns know * and ?; everything else stands for itself.
+func (g *Graph) Select(pattern string) (named, selected []bool) {
+	named, selected = make([]bool, g.Len()), make([]bool, g.Len())
+	var stack []int32
+	for i := range named {
+		if named[i] = events.Match(pattern, g.Name(int32(i))); named[i] {
+			stack = append(stack, int32(i))
+		}
+	}
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if !selected[i] {
+			selected[i] = true
+			stack = append(stack, g.deps[i]...)
+		}
+	}
+	return named, selected
+}

@@ -1,0 +1,195 @@
+package dataflow
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// losses are what a task could not read.
+type losses struct {
+	tasks  map[int32][]objectstore.Hash // those upstream of whose outputs something is lost
+	inputs []error                      // what is lost and cannot be had again
+	found  bool                         // something was lost
+}
+
+// A LostInputError says that a task must run and cannot: something that it reads is gone or damaged, and nothing makes it again. It is the
+// task's fault, not the store's: what reads nothing of it goes on.
+type LostInputError struct {
+	Workspace, Input string // Input is "" where it is the task's own object
+	Object           objectstore.Hash
+	Kind             record.LeafKind
+}
+
+func (e *LostInputError) Error() string {
+	if e.Input == "" {
+		return fmt.Sprintf("task object %s is gone or damaged; deploy the package again with: e3 workspace deploy <repo> %s <package or e3.yaml>", e.Object, e.Workspace)
+	}
+	what := "@<path>"
+	if e.Kind == record.LeafValue {
+		what = "<value>"
+	}
+	return fmt.Sprintf("object %s of input %s is gone or damaged, and no linked file holds it; set it with: e3 set <repo> %s.%s %s", e.Object, e.Input, e.Workspace, e.Input, what)
+}
+
+// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
+func (e *LostInputError) Unwrap() error { return objectstore.ErrNotFound }
+
+// missesInput tells whether an attempt has come to nothing because something that it reads is gone or damaged.
+func missesInput(res *executions.Result, err error) bool {
+	if err != nil {
+		lost, _ := objectstore.IsLost(err)
+		return lost
+	}
+	return res.Reason == executions.ReasonInput
+}
+
+// losses finds out what is lost of what a task reads: of each output all of it, also what this task does not read, so that making
+// it again puts right all there is. What is damaged is removed, and what a linked file holds is taken in again.
+func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
+	l := &losses{tasks: map[int32][]objectstore.Hash{}}
+	discard := func(ctx context.Context, h objectstore.Hash) (bool, error) {
+		return objectstore.Discard(ctx, r.objects, h)
+	}
+	for _, d := range producers(r.g, i) {
+		lost, err := r.lostOutput(ctx, d, discard)
+		if err != nil {
+			return nil, err
+		}
+		if len(lost) > 0 {
+			l.found, l.tasks[d] = true, lost
+		}
+	}
+	lost, err := r.lostInputs(ctx, i, discard)
+	if err != nil {
+		return nil, err
+	}
+	if len(lost) > 0 {
+		l.found = true
+		if r.opts.Restore != nil {
+			if err := r.opts.Restore(ctx); err != nil {
+				return nil, err
+			}
+			if lost, err = r.lostInputs(ctx, i, discard); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, e := range lost {
+		if r.marked[e.Input] { // an export may have left it out
+			l.inputs = append(l.inputs, &LackingError{Workspace: e.Workspace, Input: e.Input, Kind: e.Kind})
+			continue
+		}
+		l.inputs = append(l.inputs, e)
+	}
+	for _, w := range r.g.Package.Tasks[i].Wiring {
+		r.present.Delete(w.Name)
+		if w.Kind != record.WireFanIn || len(l.tasks) > 0 {
+			continue
+		}
+		h, err := r.fanIn(r.dirs, w.Items) // which is stored again before the task runs
+		if err != nil {
+			return nil, err
+		}
+		gone, err := discard(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		l.found = l.found || gone
+	}
+	return l, nil
+}
+
+// producers returns the tasks that a task reads from, each once.
+func producers(g *Graph, i int32) []int32 {
+	list := slices.Clone(g.Dependencies(i))
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// lostOutput returns what is lost of the output of a task that is settled.
+func (r *reader) lostOutput(ctx context.Context, d int32, look func(context.Context, objectstore.Hash) (bool, error)) ([]objectstore.Hash, error) {
+	lost, err := objectstore.FindLost(ctx, r.objects, r.results[d].Output, r.g.Package.Tasks[d].Output == record.KindDir, look)
+	if err != nil {
+		return nil, fmt.Errorf("output of %s: %w", r.g.Name(d), err)
+	}
+	return lost, nil
+}
+
+// lostInputs returns the inputs that a task reads of which something is lost; its own object is one of them.
+func (r *reader) lostInputs(ctx context.Context, i int32, look func(context.Context, objectstore.Hash) (bool, error)) ([]*LostInputError, error) {
+	var list []*LostInputError
+	find := func(e LostInputError, h objectstore.Hash) error {
+		lost, err := objectstore.FindLost(ctx, r.objects, h, e.Input != "" && e.Kind == record.LeafDir, look)
+		if err == nil && len(lost) > 0 {
+			e.Object = lost[0]
+			list = append(list, &e)
+		}
+		return err
+	}
+	if err := find(LostInputError{Workspace: r.opts.Workspace}, r.g.Hashes[i]); err != nil {
+		return nil, fmt.Errorf("task object: %w", err)
+	}
+	for _, w := range r.g.Package.Tasks[i].Wiring {
+		leaf, _ := r.opts.Inputs.Get(w.Name)
+		if w.Kind != record.WireInput || leaf.Kind == record.LeafUnassigned {
+			continue
+		}
+		h, err := objectstore.ParseHash(leaf.Hash)
+		if err == nil {
+			err = find(LostInputError{Workspace: r.opts.Workspace, Input: w.Name, Kind: leaf.Kind}, h)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", w.Name, err)
+		}
+	}
+	return list, nil
+}
+
+// A LostAgainError says that an output was made again, and that something of it is lost all the same.
+type LostAgainError struct {
+	Task   string
+	Object objectstore.Hash
+}
+
+func (e *LostAgainError) Error() string {
+	return fmt.Sprintf("object %s of the output of %s was made again in this run, and is gone or damaged again: look at the disk, or the store, with: e3 verify <repo>", e.Object, e.Task)
+}
+
+// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
+func (e *LostAgainError) Unwrap() error { return objectstore.ErrNotFound }
+
+// lostAgain returns an error if what a task could not read was made again in this run already.
+func (s *scheduler) lostAgain(c completion) error {
+	for d, lost := range c.losses.tasks {
+		for _, h := range lost {
+			if s.stands(d, c.view) && s.heals.lost[d][h] {
+				return fmt.Errorf("task %s: %w", s.g.Name(c.task), &LostAgainError{s.g.Name(d), h})
+			}
+		}
+	}
+	return nil
+}
+
+// lostWords says which objects are lost.
+func lostWords(lost []objectstore.Hash) string {
+	const most = 3
+	names := make([]string, 0, most)
+	for _, h := range lost[:min(len(lost), most)] {
+		names = append(names, h.String())
+	}
+	text, verb := "object ", " is"
+	if len(lost) > 1 {
+		text, verb = "objects ", " are"
+	}
+	text += strings.Join(names, ", ")
+	if n := len(lost) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text + verb + " gone or damaged"
+}

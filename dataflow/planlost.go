@@ -1,0 +1,154 @@
+package dataflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// planLosses are the tasks of a plan whose outputs are lost, as tasks that would run read them. A plan is made again until there are no more.
+type planLosses struct {
+	g     *Graph
+	looks sync.Map         // by object, func() (bool, error) that tells whether it is lost
+	after map[int32]string // by task, the execution that answers it no more
+	below []bool           // the task, or one upstream of it, is one of these
+
+	mu    sync.Mutex
+	found map[int32]string // of this pass
+}
+
+func newPlanLosses(g *Graph) *planLosses {
+	return &planLosses{g: g, after: map[int32]string{}, below: make([]bool, g.Len()), found: map[int32]string{}}
+}
+
+// more takes over what a pass has found, and tells whether that is anything.
+func (l *planLosses) more() bool {
+	if len(l.found) == 0 {
+		return false
+	}
+	for i, id := range l.found {
+		l.after[i], l.below[i] = id, true
+	}
+	clear(l.found)
+	for _, i := range l.g.Order() {
+		for _, d := range l.g.Dependencies(i) {
+			l.below[i] = l.below[i] || l.below[d]
+		}
+	}
+	return true
+}
+
+// look tells whether an object is lost. Each is looked at once for a plan.
+func (p *planner) look(_ context.Context, h objectstore.Hash) (bool, error) {
+	if p.o.Stored != nil && p.o.Stored(h) {
+		return false, nil
+	}
+	once, _ := p.losses.looks.LoadOrStore(h, sync.OnceValues(func() (bool, error) { return objectstore.Lost(p.ctx, p.objects, h) }))
+	return once.(func() (bool, error))()
+}
+
+// reads looks for what a task would read that runs, as far as it is known.
+func (p *planner) reads(ctx context.Context, i int32) error {
+	if lost, err := p.upstream(ctx, i); lost || err != nil {
+		return err // the next pass says more
+	}
+	inputs, err := p.lostInputs(ctx, i, p.look)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, e := range inputs {
+		if e.Input == "" && !p.o.Linked || e.Input != "" && !p.o.Fresh[e.Input] {
+			faults = append(faults, e)
+		}
+	}
+	if len(faults) > 0 {
+		return p.stuck(&p.tasks[i], errors.Join(faults...))
+	}
+	return nil
+}
+
+// upstream notes which of the tasks that a task reads from have left something that is lost, and tells whether any has. As in a run, that
+// is looked for only where the task itself could not be staged, and then in all of their outputs.
+func (p *planner) upstream(ctx context.Context, i int32) (lost bool, err error) {
+	if misses, err := p.misses(ctx, i); !misses || err != nil {
+		return false, err
+	}
+	for _, d := range producers(p.g, i) {
+		if p.tasks[d].Step != StepHit {
+			continue
+		}
+		gone, err := p.lostOutput(ctx, d, p.look)
+		if err != nil {
+			return false, err
+		}
+		if len(gone) > 0 {
+			lost = true
+			p.losses.mu.Lock()
+			p.losses.found[d] = p.tasks[d].ExecutionID
+			p.losses.mu.Unlock()
+		}
+	}
+	return lost, nil
+}
+
+// misses tells whether something is lost of the very parts that a task reads, as far as they are known.
+func (p *planner) misses(ctx context.Context, i int32) (bool, error) {
+	inputs, err := p.lostInputs(ctx, i, p.look)
+	if err != nil || len(inputs) > 0 {
+		return len(inputs) > 0, err
+	}
+	for _, w := range p.g.Package.Tasks[i].Wiring {
+		var items []record.FanItem
+		switch w.Kind {
+		case record.WireOutput:
+			items = []record.FanItem{{Task: w.Name, Entry: w.Entry}}
+		case record.WireFanIn:
+			items = w.Items
+		}
+		for k := range items {
+			if lost, err := p.lostPart(ctx, items[k].Task, items[k].Entry); lost || err != nil {
+				return lost, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// lostPart tells whether something is lost of an output that a hit has left, or of one entry of it.
+func (p *planner) lostPart(ctx context.Context, task, entry string) (bool, error) {
+	d, _ := p.g.Find(task)
+	if p.tasks[d].Step != StepHit {
+		return false, nil
+	}
+	if entry != "" { // the entry is found in the directory's own object
+		if lost, err := p.look(ctx, p.results[d].Output); lost || err != nil {
+			return lost, err
+		}
+	}
+	e, err := p.output(task, entry)
+	if err != nil {
+		return objectstore.IsLost(err)
+	}
+	lost, err := objectstore.FindLost(ctx, p.objects, e.Hash, e.Kind == objectstore.KindDir, p.look)
+	if err != nil {
+		return false, fmt.Errorf("output of %s: %w", task, err)
+	}
+	return len(lost) > 0, nil
+}
+
+// unread settles a task whose key cannot be known: if something is lost upstream, the next pass knows more.
+func (p *planner) unread(ctx context.Context, i int32, err error) error {
+	t := &p.tasks[i]
+	if lost, _ := objectstore.IsLost(err); lost {
+		if upstream, err := p.upstream(ctx, i); upstream || err != nil {
+			t.Step = StepWait
+			return err
+		}
+	}
+	return p.stuck(t, err)
+}

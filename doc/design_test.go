@@ -1,0 +1,56 @@
+package doc_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// maxWords is the length of a paragraph, or an item of a list, beyond which readers lose the thread.
+const maxWords = 120
+
+var item = regexp.MustCompile(`^(- |[0-9]+\. )`)
+
+// paragraphs returns the paragraphs and items of lists of a document by the number of their first line. Tables, headings, comments and what
+// stands in fences are none.
+func paragraphs(document string) map[int]string {
+	found := map[int]string{}
+	first, fenced := 0, false
+	for i, line := range strings.Split(document, "\n") {
+		if strings.HasPrefix(line, "```") {
+			fenced, first = !fenced, 0
+			continue
+		}
+		switch {
+		case fenced || strings.TrimSpace(line) == "" || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<!--"):
+			first = 0
+			continue
+		case first == 0 || item.MatchString(line):
+			first = i + 1
+		}
+		found[first] += line + " "
+	}
+	return found
+}
+
+// TestParagraphs holds the paragraphs of the design below a length at which they can be read once.
+func TestParagraphs(t *testing.T) {
+	for line, text := range paragraphs(read(t, "design.md")) {
+		if n := len(strings.Fields(text)); n > maxWords {
+			t.Errorf("design.md:%d: a paragraph of %d words, at most %d are allowed: split it", line, n, maxWords)
+		}
+	}
+}
+
+func TestParagraphsAreSeen(t *testing.T) {
+	got := paragraphs("# head\none\ntwo\n\n- three\n  four\n- five\n| no |\n```\nno\n```\nsix")
+	want := map[int]string{2: "one two ", 5: "- three   four ", 7: "- five ", 12: "six "}
+	if len(got) != len(want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+	for line, text := range want {
+		if got[line] != text {
+			t.Errorf("line %d: got %q, want %q", line, got[line], text)
+		}
+	}
+}

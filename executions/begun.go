@@ -1,0 +1,297 @@
+package executions
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// A note says which command has begun in a sandbox. It is written before the command starts and taken back once the execution is on
+// record as ended, in a file beside the sandbox that outlives the process: one write each, and no sync. Notes that a dead process has
+// left are the executions that it owes a record (doc/design.md, "Records of a command").
+
+const (
+	noteFile  = "begun" // in a sandbox's root
+	noteMagic = "e3begun\x01"
+	maxNote   = 64 << 20 // more than a task object allows
+)
+
+var noteSums = crc32.MakeTable(crc32.Castagnoli)
+
+// noteHeader is the magic, the length of what follows the header, and its sum.
+const noteHeader = len(noteMagic) + 4 + 4
+
+// note is the content of such a file: the record that the execution would have if it were announced, by the process that began it.
+type note struct {
+	key            Key
+	id             string
+	status         []byte
+	detail         []byte
+	job            string
+	stdout, stderr uint64 // numbers of the log files in the file system, by which they are known under their names
+}
+
+// encode appends the note to b.
+func (n *note) encode(b []byte) []byte {
+	start := len(b)
+	b = append(b, noteMagic...)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	b = append(b, n.key.Task[:]...)
+	b = append(b, n.key.Inputs[:]...)
+	b = binary.LittleEndian.AppendUint64(b, n.stdout)
+	b = binary.LittleEndian.AppendUint64(b, n.stderr)
+	for _, field := range [][]byte{[]byte(n.id), n.status, n.detail, []byte(n.job)} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(field)))
+		b = append(b, field...)
+	}
+	body := b[start+noteHeader:]
+	binary.LittleEndian.PutUint32(b[start+len(noteMagic):], uint32(len(body)))
+	binary.LittleEndian.PutUint32(b[start+len(noteMagic)+4:], crc32.Checksum(body, noteSums))
+	return b
+}
+
+// decodeNote returns nil unless b begins with a whole note: one that was taken back, or cut off as it was written, before its command
+// could start, is none.
+func decodeNote(b []byte) *note {
+	if len(b) < noteHeader || string(b[:len(noteMagic)]) != noteMagic {
+		return nil
+	}
+	length, sum := binary.LittleEndian.Uint32(b[len(noteMagic):]), binary.LittleEndian.Uint32(b[len(noteMagic)+4:])
+	body := b[noteHeader:]
+	if uint64(length) > uint64(len(body)) || crc32.Checksum(body[:length], noteSums) != sum {
+		return nil
+	}
+	body = body[:length]
+	var n note
+	take := func(size uint64) []byte {
+		if size > uint64(len(body)) {
+			size = uint64(len(body))
+		}
+		head := body[:size]
+		body = body[size:]
+		return head
+	}
+	number := func(size uint64) uint64 {
+		var wide [8]byte
+		copy(wide[:], take(size))
+		return binary.LittleEndian.Uint64(wide[:])
+	}
+	copy(n.key.Task[:], take(32))
+	copy(n.key.Inputs[:], take(32))
+	n.stdout, n.stderr = number(8), number(8)
+	n.id, n.status, n.detail, n.job = string(take(number(4))), take(number(4)), take(number(4)), string(take(number(4)))
+	if _, err := ParseID(n.id); err != nil {
+		return nil
+	}
+	return &n
+}
+
+// note writes down that the command is about to start.
+func (a *attempt) note() error {
+	status := a.status(record.Running)
+	status.PID = int64(os.Getpid())
+	n := note{
+		key: a.key, id: a.id, job: a.req.Job, status: status.Encode(), detail: a.detail(runner.Result{}).Encode(),
+		stdout: a.box.numbers[0], stderr: a.box.numbers[1],
+	}
+	a.box.text = n.encode(a.box.text[:0])
+	if _, err := a.box.begun.WriteAt(a.box.text, 0); err != nil {
+		return fmt.Errorf("note that execution %s begins: %w", a.id, err)
+	}
+	a.box.noted = true
+	return nil
+}
+
+// settled takes the note back: the execution has ended and is on record, or its command did not start. What cannot be taken back is
+// looked at by the next start, which finds the record.
+func (a *attempt) settled() {
+	if !a.box.noted {
+		return
+	}
+	if _, err := a.box.begun.WriteAt([]byte{0}, 0); err == nil {
+		a.box.noted = false
+	}
+}
+
+// Unfinished tells whether this process has begun executions of which it could not say how they ended.
+func (x *Executor) Unfinished() bool { return x.sandboxes.unfinished.Load() }
+
+// CloseLeft puts on record what a process that is dead has left under way: dir was its scratch folder, and is this process's alone now. An
+// execution that is not on record becomes an error, with what its command had printed, and one that is on record as
+// running is closed (Bury). The run that an execution belonged to is told by a record of its own (Left), which the process that closes the run
+// takes up. Processes that are left of the commands are killed first.
+func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "w*", noteFile))
+	if err != nil {
+		return err
+	}
+	var left []*attempt
+	var markers []string
+	for _, file := range files {
+		a, err := x.leftBehind(file)
+		if err != nil {
+			return fmt.Errorf("close what a dead process has begun: %w", err)
+		}
+		if a != nil {
+			left, markers = append(left, a), append(markers, marker(a.id))
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	runner.KillMarked(markers)
+	for _, a := range left {
+		if err := a.closeLeft(ctx); err != nil {
+			return fmt.Errorf("close execution %s, which a dead process has begun: %w", a.id, err)
+		}
+	}
+	return nil
+}
+
+// leftBehind is the attempt that a note is of; nil if it is of none.
+func (x *Executor) leftBehind(file string) (*attempt, error) {
+	info, err := os.Lstat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxNote {
+		return nil, nil // the command can reach it
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := decodeNote(text)
+	if n == nil {
+		return nil, nil
+	}
+	status, err := record.DecodeStatus(n.status)
+	if err != nil {
+		return nil, nil // of a newer e3, which closes it
+	}
+	detail, err := record.DecodeDetail(n.detail)
+	if err != nil {
+		return nil, nil
+	}
+	inputs := make([]objectstore.Hash, len(status.InputHashes))
+	for i, h := range status.InputHashes {
+		if inputs[i], err = objectstore.ParseHash(h); err != nil {
+			return nil, nil
+		}
+	}
+	root := filepath.Dir(file)
+	return &attempt{
+		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, left: &leftover{status, detail, n}, adopted: true,
+		req: &Request{Job: n.job, Task: n.key.Task, Inputs: inputs, RunID: detail.RunID, Workspace: detail.Workspace, Name: detail.Task, Attempt: detail.Attempt},
+		box: &sandbox{root: root, work: filepath.Join(root, "work")},
+	}, nil
+}
+
+// leftover is what an attempt is known by that a dead process has begun.
+type leftover struct {
+	status *record.Status
+	detail *record.Detail
+	note   *note
+}
+
+// closeLeft closes an attempt of a dead process.
+func (a *attempt) closeLeft(ctx context.Context) error {
+	if err := a.tellRun(ctx); err != nil {
+		return err
+	}
+	_, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
+	if err == nil {
+		_, err = a.x.Bury(ctx, a.key, a.id)
+		if errors.Is(err, ErrMalformed) {
+			err = nil // it is no answer to anybody
+		}
+		return err
+	}
+	if errors.Is(err, refstore.ErrDamaged) {
+		return nil // likewise
+	}
+	if !errors.Is(err, refstore.ErrNotFound) {
+		return err
+	}
+	a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.left.note.stdout)
+	a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.left.note.stderr)
+	defer a.box.closeLogs()
+	defer a.close()
+	v := verdict{state: record.Error, message: a.x.stale(*a.left.status).Message}
+	if a.req.Job != "" {
+		v.reason = ReasonLost
+	}
+	_, err = a.finish(ctx, v, runner.Result{})
+	if errors.Is(err, refstore.ErrConflict) {
+		err = nil // somebody else has closed it meanwhile
+	}
+	return err
+}
+
+// A Left is an execution that a dead process had begun for a run, kept for the process that closes that run: its log may lack it.
+type Left struct {
+	ExecutionID string `json:"-"`
+	Task        string `json:"task"`
+	Key         string `json:"key"`
+	Attempt     int64  `json:"attempt"`
+}
+
+func leftPartition(ws, run string) string { return "INDEX/left/" + ws + "/" + run }
+
+// tellRun writes a Left. An execution for a job is followed by its run.
+func (a *attempt) tellRun(ctx context.Context) error {
+	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job != "" {
+		return nil
+	}
+	text, err := json.Marshal(&Left{Task: a.req.Name, Key: a.key.String(), Attempt: a.req.Attempt})
+	if err != nil {
+		return err
+	}
+	_, err = a.x.records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: leftPartition(a.req.Workspace, a.req.RunID), Sort: a.id}, Value: text})
+	if errors.Is(err, refstore.ErrConflict) {
+		err = nil // it is there
+	}
+	return err
+}
+
+// LeftOf returns what dead processes had begun for a run, in the order of the executions' ids.
+func (s *Store) LeftOf(ctx context.Context, ws, run string) ([]Left, error) {
+	var all []Left
+	for rec, err := range s.records.List(ctx, refstore.Query{Partition: leftPartition(ws, run)}) {
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue // a hint is all that is lost
+		}
+		if err != nil {
+			return nil, fmt.Errorf("what was begun for run %s: %w", run, err)
+		}
+		l := Left{ExecutionID: rec.Key.Sort}
+		if json.Unmarshal(rec.Value, &l) == nil && l.Task != "" {
+			all = append(all, l)
+		}
+	}
+	return all, nil
+}
+
+// DropLeft removes what LeftOf returns, once the run is closed.
+func (s *Store) DropLeft(ctx context.Context, ws, run string) error {
+	for rec, err := range s.records.List(ctx, refstore.Query{Partition: leftPartition(ws, run), KeysOnly: true}) {
+		if err == nil {
+			err = s.records.Delete(ctx, rec.Key, rec.Version)
+		}
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+			return fmt.Errorf("forget what was begun for run %s: %w", run, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package executions_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/refstore"
+	reffs "e3/refstore/fs"
+)
+
+// hurry answers the task in dir, and announces nothing.
+func hurry(dir string) error {
+	l, err := openLab(dir, func(o *executions.Options) { o.Announce = time.Hour })
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, taskFile))
+	if err != nil {
+		return err
+	}
+	task, err := record.DecodeTask(data)
+	if err != nil {
+		return err
+	}
+	_, err = l.Do(context.Background(), l.request(task))
+	return err
+}
+
+// sweep closes and removes what dead processes have left in the lab's repository, as a start does.
+func (l *lab) sweep(t *testing.T) {
+	t.Helper()
+	s, err := reffs.Open(l.dir, reffs.Options{Left: l.CloseLeft})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A command that is killed with its process before it was announced is on record after the next sweep, with what it had printed.
+func TestKilledBeforeAnnouncement(t *testing.T) {
+	for _, size := range []int{0, 6, 100_000} { // none, one in the record, one beside it
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			l := newLab(t)
+			flag := filepath.Join(t.TempDir(), "flag")
+			task := script(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo warned >&2; touch %s; sleep 60; echo x > out", size, flag))
+			req := l.request(task)
+			l.leave(t, task)
+			cmd := l.helper(t, "hurry")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the command", func() bool { return exists(flag) })
+			if all := l.all(t, keyOf(req)); len(all) != 0 {
+				t.Fatalf("%d executions are on record before", len(all))
+			}
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait() // "signal: killed"
+			l.sweep(t)
+			l.sweep(t)
+			all := l.all(t, keyOf(req))
+			if len(all) != 1 {
+				t.Fatalf("%d executions are on record, want 1", len(all))
+			}
+			e := all[0]
+			if want := fmt.Sprintf("Process %d no longer running (stale execution)", cmd.Process.Pid); e.State != record.Error || e.Message != want {
+				t.Errorf("it is %v %q, want error %q", e.State, e.Message, want)
+			}
+			if e.Detail == nil || e.Detail.Task != "task" || e.Detail.RunID != "run" || e.Detail.Attempt != 1 || e.Detail.Worker != "ann@lab" {
+				t.Errorf("its detail is %+v", e.Detail)
+			}
+			if got := l.log(t, req, e.ExecutionID, executions.Stdout); got != strings.Repeat("x", size) {
+				t.Errorf("its log has %d bytes, want %d", len(got), size)
+			}
+			if got := l.log(t, req, e.ExecutionID, executions.Stderr); got != "warned\n" {
+				t.Errorf("its other log is %q", got)
+			}
+			left, err := l.LeftOf(t.Context(), "ws", "run")
+			if err != nil || len(left) != 1 || left[0].ExecutionID != e.ExecutionID || left[0].Key != keyOf(req).String() || left[0].Task != "task" {
+				t.Errorf("the run is told %+v, %v", left, err)
+			}
+		})
+	}
+}
+
+// An execution that has ended on record leaves nothing to close.
+func TestNothingLeft(t *testing.T) {
+	l := newLab(t)
+	req := l.request(script("echo printed; echo x > out"))
+	l.do(t, req)
+	dir, err := l.records.SessionDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.CloseLeft(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := l.LeftOf(t.Context(), "ws", "run"); err != nil || len(left) != 0 || l.Unfinished() {
+		t.Errorf("left are %+v, %v", left, err)
+	}
+}
+
+// A store that takes nothing once a command has run keeps its execution from no record but the first: the process's end, or the next
+// start, writes it.
+func TestFaultKeepsTheNote(t *testing.T) {
+	l := newLab(t)
+	fault := errors.New("disk full")
+	full := &fullRecords{Store: l.records, fault: fault}
+	x := executions.NewExecutor(executions.NewStore(full, l.objects), l.objects, l.records, l.sup, executions.Options{
+		Path: os.Getenv("PATH"), Scratch: l.records.SessionDir, Now: time.Now, Getenv: func(string) (string, bool) { return "", false },
+	})
+	req := l.request(script("echo printed; echo x > out"))
+	if res, err := x.Do(t.Context(), req); !errors.Is(err, fault) {
+		t.Fatalf("got %+v, %v, want the fault", res, err)
+	}
+	if !x.Unfinished() {
+		t.Fatal("nothing is left to be told")
+	}
+	full.fault = nil
+	dir, err := l.records.SessionDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.CloseLeft(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	all := l.all(t, keyOf(req))
+	if len(all) != 1 || all[0].State != record.Error {
+		t.Fatalf("on record are %+v", all)
+	}
+	if got := l.log(t, req, all[0].ExecutionID, executions.Stdout); got != "printed\n" {
+		t.Errorf("its log is %q", got)
+	}
+}
+
+// fullRecords take no record of an execution while they have a fault.
+type fullRecords struct {
+	*reffs.Store
+	fault error
+}
+
+func (s *fullRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if s.fault != nil && strings.HasPrefix(r.Key.Partition, "EXECUTION/") {
+		return refstore.Absent, s.fault
+	}
+	return s.Store.Put(ctx, r)
+}

@@ -1,0 +1,91 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// A lostError says which object of an output cannot be had.
+type lostError struct {
+	part objectstore.Hash
+	top  bool
+}
+
+func (e *lostError) Error() string {
+	if e.top {
+		return fmt.Sprintf("its output object %s is gone", e.part)
+	}
+	return fmt.Sprintf("object %s of its output is gone", e.part)
+}
+
+// kinds remembers of tasks whether they make directories: the record of an execution does not say so.
+type kinds struct{ dirs sync.Map }
+
+// isDir tells whether a task makes a directory. Of one whose object cannot be read it is not known, and no output of it is looked into.
+func (s *Store) isDir(ctx context.Context, task objectstore.Hash) bool {
+	if is, ok := s.kinds.dirs.Load(task); ok {
+		return is.(bool)
+	}
+	data, err := objectstore.ReadAll(ctx, s.objects, task, maxTask)
+	if err != nil {
+		return false
+	}
+	t, err := record.DecodeTask(data)
+	is := err == nil && t.Output.IsDir()
+	s.kinds.dirs.Store(task, is)
+	return is
+}
+
+// whole looks for everything that the output of an execution is made of, and returns the size of its object. What is gone, or has
+// not its size, is a *lostError. Where the object store presumes, nothing is looked for.
+func (s *Store) whole(ctx context.Context, e *Execution, h objectstore.Hash) (int64, error) {
+	size, err := s.outputSize(ctx, e, h)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return 0, &lostError{h, true}
+	}
+	if err == nil && e.Detail != nil && e.Detail.BytesOut >= 0 && e.Detail.BytesOut != size { // it has lost its end; and its size is part of keys
+		return 0, &lostError{h, true}
+	}
+	if err != nil || s.presumes || !s.isDir(ctx, e.Key.Task) {
+		return size, err
+	}
+	return size, s.wholeTree(ctx, h, 0, map[objectstore.Hash]bool{})
+}
+
+func (s *Store) wholeTree(ctx context.Context, h objectstore.Hash, depth int, seen map[objectstore.Hash]bool) error {
+	if seen[h] {
+		return nil
+	}
+	seen[h] = true
+	tree, err := objectstore.ReadTree(ctx, s.objects, h)
+	var malformed *objectstore.TreeError
+	switch {
+	case lost(err), errors.As(err, &malformed):
+		return &lostError{h, depth == 0}
+	case err != nil:
+		return err
+	case depth > objectstore.MaxTreeDepth:
+		return &lostError{h, false}
+	}
+	for i := range tree {
+		switch entry := &tree[i]; entry.Kind {
+		case objectstore.KindDir:
+			err = s.wholeTree(ctx, entry.Hash, depth+1, seen)
+		case objectstore.KindFile:
+			var size int64
+			size, err = s.objects.Stat(ctx, entry.Hash)
+			if errors.Is(err, objectstore.ErrNotFound) || err == nil && size != entry.Size {
+				err = &lostError{entry.Hash, false}
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

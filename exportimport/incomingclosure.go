@@ -1,0 +1,159 @@
+package exportimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"e3/dataflow/graph"
+	"e3/internal/format/record"
+	"e3/internal/reach"
+	"e3/objectstore"
+)
+
+// closure checks that all that is about to be referred to is here, and makes what was here before the zip safe from
+// collections. Objects are those of the repository, or what they would be.
+func (m *importer) closure(ctx context.Context, objects Objects) error {
+	store := incomingObjects{objects}
+	s := &snapshot{workspace: m.stateOf, run: m.run, state: record.WorkspaceState{
+		PackageName: m.pkg.Name, PackageVersion: m.pkg.Version, PackageHash: m.pkg.Hash}}
+	g := &gatherer{objects: objects, tasks: &tasks{objects: objects}, s: s, present: store.present, size: objects.Stat}
+	g.each = func(ctx context.Context, yield func(*taken) error) error {
+		return m.eachExecution(ctx, func(in *incoming) error {
+			if in.Status.State == record.Running {
+				return nil
+			}
+			t, err := in.taken()
+			if err != nil {
+				return refused("", "execution %s: %w", in.id, err)
+			}
+			t.inputs = in.Status.InputHashes
+			return yield(t)
+		})
+	}
+	g.inputs = func(_ context.Context, t *taken) ([]string, error) { return t.inputs, nil }
+	data, err := store.structure(ctx, m.pkg.Hash)
+	if err != nil {
+		return lacking("package "+m.pkg.String(), err)
+	}
+	if s.pkg, err = record.DecodePackageWithin(data, maxPackageMemory); err != nil && !errors.Is(err, record.ErrType) {
+		return refused("", "package %s: %w", m.pkg, err)
+	}
+	if s.pkg != nil {
+		if _, err := graph.New(s.pkg); err != nil {
+			return refused("", "%w", err)
+		}
+	}
+	if m.state != nil {
+		s.state = *m.state
+		if s.pkg != nil {
+			if err := m.tree(ctx, store, s); err != nil {
+				return err
+			}
+		}
+	} else {
+		s.workspace = ""
+	}
+	// Two at a time: what is read is as large as whoever made the zip has chosen.
+	err = g.walk(ctx, reach.Options{Workers: 2})
+	for _, input := range slices.Sorted(maps.Keys(g.lacking)) {
+		m.note("the content of input %s is not in the zip; tasks that read it can be hits, and run once it is set", input)
+	}
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		return lacking(missing.What, missing.Err)
+	}
+	return err
+}
+
+func lacking(what string, err error) error {
+	if lost(err) {
+		return refused("", "%s: %w", what, err)
+	}
+	return err
+}
+
+// incomingObjects are the objects among which a zip has put its own.
+type incomingObjects struct{ Objects }
+
+// present is asked for each object that is met, before it is read.
+func (o incomingObjects) present(ctx context.Context, r reach.Ref) (int64, error) {
+	there, err := o.Refresh(ctx, r.Hash)
+	if err != nil {
+		return 0, err
+	}
+	if !there {
+		return 0, fmt.Errorf("object %s: %w", r.Hash, objectstore.ErrNotFound)
+	}
+	size, err := o.Stat(ctx, r.Hash)
+	if err == nil {
+		err = bounded(r, size)
+	}
+	return size, err
+}
+
+// structure reads an object that refers to others.
+func (o incomingObjects) structure(ctx context.Context, hash string) ([]byte, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := o.present(ctx, reach.Ref{Kind: reach.Package, Hash: h}); err != nil {
+		return nil, err
+	}
+	return objectstore.ReadAll(ctx, o.Objects, h, maxStructure)
+}
+
+// tree reads the nodes of the exported workspace. They have the datasets of its package, and no others.
+func (m *importer) tree(ctx context.Context, o incomingObjects, s *snapshot) error {
+	top, err := m.node(ctx, o, s.state.RootHash, 2)
+	if err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		what string // of its datasets
+		to   *record.Node
+		n    int
+		name func(int) string
+	}{
+		{"input", &s.inputs, len(s.pkg.Inputs), func(i int) string { return s.pkg.Inputs[i].Name }},
+		{"task", &s.tasks, len(s.pkg.Tasks), func(i int) string { return s.pkg.Tasks[i].Name }},
+	} {
+		leaf, ok := top.Get(part.what + "s")
+		if !ok || leaf.Kind != record.LeafNode {
+			return refused("", "the tree of workspace %s has no %ss", m.stateOf, part.what)
+		}
+		if *part.to, err = m.node(ctx, o, leaf.Hash, part.n); err != nil {
+			return err
+		}
+		for i := range part.n { // names of a package differ from each other
+			if _, ok := part.to.Get(part.name(i)); !ok {
+				return refused("", "the tree of workspace %s has no %s %q, its package has", m.stateOf, part.what, clip(part.name(i)))
+			}
+		}
+	}
+	return nil
+}
+
+// node reads a node with a known number of entries.
+func (m *importer) node(ctx context.Context, o incomingObjects, hash string, want int) (record.Node, error) {
+	data, err := o.structure(ctx, hash)
+	if err != nil {
+		return nil, lacking("the tree of workspace "+m.stateOf, err)
+	}
+	n, got := make(record.Node, 0, want), 0
+	err = record.EachEntry(data, func(e *record.NodeEntry) {
+		if got++; got <= want {
+			n = append(n, *e)
+		}
+	})
+	if err == nil && got != want {
+		err = fmt.Errorf("node %.8s has %d entries, not %d", hash, got, want)
+	}
+	if err != nil {
+		return nil, refused("", "the tree of workspace %s: %w", m.stateOf, err)
+	}
+	return n, nil
+}

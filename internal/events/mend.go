@@ -1,0 +1,132 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/refstore"
+)
+
+// maxMend bounds how much of a log is held to be written again behind a damaged line. Of more, the rest is cut off.
+const maxMend = 256 << 20
+
+// maxLost bounds how many lines in a row may be lost for the rest to be kept.
+const maxLost = 10_000
+
+// mendPiece is how much is appended at a time.
+const mendPiece = 256 << 10
+
+// Mend writes a log again from its first damaged line on. Each event that is lost is replaced by one of type [EventLost] with its
+// number, so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a torn last line,
+// go. It returns how many events were lost; the end of the log is lost without a trace. Nobody may append meanwhile.
+func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) (lost int, err error) {
+	whole, damage, err := readable(ctx, streams, workspace, run, nil)
+	if err != nil || damage == nil {
+		return 0, err
+	}
+	src := source{streams, RunRef{workspace, run}}
+	info, err := streams.Size(ctx, src.key())
+	if err != nil {
+		return 0, src.fault(err)
+	}
+	var rest []byte
+	if info.Size-whole.off <= maxMend {
+		data, err := src.bytes(ctx, whole.off, info.Size)
+		if err != nil {
+			return 0, src.fault(err)
+		}
+		if rest, lost, err = src.without(data, whole); err != nil {
+			return 0, src.fault(err)
+		}
+	}
+	if err := src.replace(ctx, info.Sealed, whole.off, rest); err != nil {
+		return 0, fmt.Errorf("mend events of run %s: %w", run, err)
+	}
+	return lost, nil
+}
+
+// without returns the lines that can be read, with events for those that are lost between them.
+func (src source) without(data []byte, p position) (rest []byte, lost int, err error) {
+	at := time.Time{}
+	for line := range bytes.Lines(data) {
+		e, err := Parse(line)
+		if err != nil || !bytes.HasSuffix(line, []byte("\n")) || e.Run != src.Run || e.Seq <= p.seq || e.Seq > p.seq+maxLost {
+			continue
+		}
+		for p.seq+1 < e.Seq {
+			p.seq++
+			lost++
+			if at.IsZero() {
+				at = e.Time
+			}
+			gone := Event{Seq: p.seq, Time: at, Run: src.Run, Workspace: src.Workspace, Type: EventLost}
+			if rest, err = appendSummed(rest, &gone); err != nil {
+				return nil, 0, err
+			}
+		}
+		rest = append(rest, line...)
+		p.seq, at = e.Seq, e.Time
+		if e.Type.Ends() {
+			break
+		}
+	}
+	return rest, lost, nil
+}
+
+// replace puts other bytes in the place of what a log has from an offset on. One that is sealed is sealed again.
+func (src source) replace(ctx context.Context, sealed bool, from int64, rest []byte) error {
+	if !sealed {
+		if err := src.streams.Cut(ctx, src.key(), from); err != nil {
+			return err
+		}
+		return src.append(ctx, from, rest)
+	}
+	head, err := src.bytes(ctx, 0, from)
+	if err != nil {
+		return err
+	}
+	if err := src.streams.Remove(ctx, src.key()); err != nil {
+		return err
+	}
+	if err := src.append(ctx, 0, append(head, rest...)); err != nil {
+		return err
+	}
+	return src.streams.Seal(ctx, src.key())
+}
+
+func (src source) append(ctx context.Context, at int64, data []byte) error {
+	for len(data) > 0 {
+		n := min(len(data), mendPiece)
+		if err := src.streams.Append(ctx, src.key(), at, data[:n]); err != nil {
+			return err
+		}
+		at, data = at+int64(n), data[n:]
+	}
+	return nil
+}
+
+// Unseal makes a log that somebody has sealed one that can be appended to. Only imports seal logs, and nobody appends to those.
+func Unseal(ctx context.Context, streams refstore.Streams, workspace, run string) error {
+	src := source{streams, RunRef{workspace, run}}
+	info, err := streams.Size(ctx, src.key())
+	if errors.Is(err, refstore.ErrNotFound) || err == nil && !info.Sealed {
+		return nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = src.bytes(ctx, 0, info.Size)
+	}
+	if err == nil {
+		err = streams.Remove(ctx, src.key())
+	}
+	if err == nil {
+		err = src.append(ctx, 0, data)
+	}
+	if err != nil {
+		return fmt.Errorf("make the events of run %s writable: %w", run, err)
+	}
+	return nil
+}

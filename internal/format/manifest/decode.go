@@ -1,0 +1,375 @@
+package manifest
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// A decoder builds a Definition from what the reader of a format hands it, in file order: field and section for
+// the top-level keys, entry for the entries of the section that is open, finish at the end. The
+// mappings of inputs and tasks are sections, so that a file with many need never be a tree in memory.
+type decoder struct {
+	report   *collector
+	def      *Definition
+	seen     map[string]Pos // top-level keys
+	current  string         // the open section
+	names    map[string]named
+	bases    []base
+	targets  []target  // of all bases
+	waiting  []waiting // with references to names that were not there yet
+	overflow bool      // there were too many tasks
+
+	fanIns   map[string]int32 // in Definition.FanIns by target and selection, so that tasks share them
+	fanItems int              // in all of them
+
+	shared *sharer
+}
+
+// A named is what a name of the common namespace of inputs and tasks stands for.
+type named struct {
+	task  bool
+	index int32 // in Definition.Inputs or decoder.bases; -1 if the entry is faulty
+	pos   Pos
+}
+
+func newDecoder(file string) *decoder {
+	return &decoder{
+		report: &collector{file: file},
+		def:    &Definition{File: file, Version: DefaultVersion},
+		seen:   map[string]Pos{},
+		names:  map[string]named{},
+		fanIns: map[string]int32{},
+		shared: newSharer(),
+	}
+}
+
+// The keys of a package file, for what is known and what may have been meant.
+var (
+	topKeys      = []string{"e3", "name", "version", "description", "inputs", "tasks"}
+	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "export", "description"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "queue", "labels", "version", "description", "image"}
+	outputKeys   = []string{"file", "dir", "kind", "executable"}
+	retryKeys    = []string{"max", "backoff", "on", "lost"}
+	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
+	growthKeys   = []string{"memory", "max"}
+	roleNames    = []string{"metrics", "plot", "report"}
+	inputSources = inputKeys[:4]
+)
+
+// streams says whether a mapping under the top-level key should come as a section.
+func (d *decoder) streams(key *node) bool { return key.text == "inputs" || key.text == "tasks" }
+
+// topKey notes a top-level key and says whether its value should be read.
+func (d *decoder) topKey(key *node) bool {
+	if key.kind == badNode {
+		return false
+	}
+	if !slices.Contains(topKeys, key.text) {
+		d.report.add(key.pos, d.suggest(key.text, topKeys), "unknown key %q", clip(key.text))
+		return false
+	}
+	if first, again := d.seen[key.text]; again {
+		d.duplicate(key, "key", first)
+		return false
+	}
+	d.seen[key.text] = key.pos
+	return true
+}
+
+func (d *decoder) section(key *node) {
+	d.current = ""
+	if d.topKey(key) {
+		d.current = key.text
+	}
+}
+
+func (d *decoder) entry(key, value *node) {
+	switch d.current {
+	case "inputs":
+		d.input(key, value)
+	case "tasks":
+		d.task(key, value)
+	}
+}
+
+func (d *decoder) field(key, value *node) {
+	if !d.topKey(key) {
+		return
+	}
+	def := d.def
+	switch key.text {
+	case "e3":
+		switch {
+		case value.kind != intNode:
+			d.wrongType("e3", value, "the number of the file format, 1")
+		case value.int() != 1:
+			d.report.add(value.pos, "this e3 knows format 1; a later one may need a newer e3", "unknown file format %d", value.int())
+		}
+	case "name":
+		def.Name = d.text("name", value)
+		if value.kind == stringNode && !ValidName(def.Name) {
+			d.report.add(value.pos, nameRule, "%q is not a package name", clip(def.Name))
+		}
+	case "version":
+		if v, ok := d.version("version", value); ok {
+			def.Version = v
+			if !ValidVersion(v) {
+				d.report.add(value.pos, "letters, digits, '_', '-', '.' and '+', at most 64", "%q is not a version", clip(v))
+			}
+		}
+	case "description":
+		def.Description = d.text("description", value)
+	case "inputs", "tasks":
+		// A mapping with a tag or under an alias is one value; every other mapping is a section.
+		if value.kind != mapNode {
+			d.wrongType(key.text, value, "a mapping")
+			return
+		}
+		d.current = key.text
+		for i := 0; i < len(value.list); i += 2 {
+			d.entry(&value.list[i], &value.list[i+1])
+		}
+	}
+}
+
+func (d *decoder) notMapping(n *node) {
+	d.wrongType("the file", n, "a mapping that begins with \"e3: 1\"")
+	d.seen["e3"], d.seen["name"] = n.pos, n.pos // no need to say that they are missing
+}
+
+const nameRule = "a letter, digit or '_', then letters, digits, '_' and '-', at most 64"
+const inputNameRule = "a lower-case letter or '_', then letters, digits and '_'"
+
+// finish checks what can be known only at the end and resolves references.
+func (d *decoder) finish() {
+	top := Pos{1, 1}
+	if _, ok := d.seen["e3"]; !ok {
+		d.report.add(top, "add \"e3: 1\"", "the key e3, the number of the file format, is missing")
+	}
+	if _, ok := d.seen["name"]; !ok {
+		d.report.add(top, "", "the package has no name")
+	}
+	d.shared = nil
+	d.wire()
+}
+
+// declare enters a name of the common namespace of inputs and tasks.
+func (d *decoder) declare(key *node, n named) {
+	n.pos = key.pos
+	if first, again := d.names[key.text]; again {
+		what := "input"
+		if first.task {
+			what = "task"
+		}
+		if first.task == n.task {
+			d.duplicate(key, what, first.pos)
+		} else {
+			d.report.add(key.pos, "inputs and tasks share one namespace",
+				"%q is already the name of the %s at line %d", key.text, what, first.pos.Line)
+		}
+		return
+	}
+	d.names[key.text] = n
+}
+
+func (d *decoder) input(key, value *node) {
+	if key.kind == badNode {
+		return
+	}
+	before := len(d.report.errs)
+	where := "input " + clip(key.text)
+	if !ValidInputName(key.text) {
+		d.report.add(key.pos, inputNameRule, "%q is not an input name", clip(key.text))
+	}
+	in := Input{Name: key.text, Pos: key.pos}
+	sources := 0
+	var executable *node
+	if value.kind != mapNode {
+		d.wrongType(where, value, "a mapping such as {file: data.csv}")
+	} else {
+		d.fields(where, value, inputKeys, func(key, v *node) {
+			if slices.Contains(inputSources, key.text) {
+				if sources++; sources > 1 {
+					d.report.add(key.pos, "", "%s: more than one of file, dir, glob and value", where)
+					return
+				}
+			}
+			switch key.text {
+			case "file":
+				in.Kind, in.Path = FileInput, d.projectPath(where+": file", v, FileInput)
+			case "dir":
+				in.Kind, in.Path = DirInput, d.projectPath(where+": dir", v, DirInput)
+			case "glob":
+				in.Kind, in.Path = GlobInput, d.projectPath(where+": glob", v, GlobInput)
+			case "value":
+				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
+			case "executable":
+				executable = v
+				if b, ok := d.boolean(where+": executable", v); ok {
+					in.Executable = &b
+				}
+			case "export":
+				if b, ok := d.boolean(where+": export", v); ok {
+					in.NoExport = !b
+				}
+			case "description":
+				in.Description = d.text(where+": description", v)
+			}
+		})
+		if sources == 0 {
+			d.report.add(value.pos, "", "%s: one of file, dir, glob and value is needed", where)
+		}
+	}
+	if executable != nil && in.Kind != FileInput {
+		d.report.add(executable.pos, "", "%s: only a file can be executable", where)
+	}
+	index := int32(-1)
+	if len(d.report.errs) == before {
+		index = int32(len(d.def.Inputs))
+		d.def.Inputs = append(d.def.Inputs, in)
+	}
+	d.declare(key, named{index: index})
+}
+
+// value turns a node into one of the dynamic types of Input.Value.
+func (d *decoder) value(where string, n *node) any {
+	switch n.kind {
+	case boolNode:
+		return n.bool()
+	case intNode:
+		return n.int()
+	case floatNode:
+		return n.float()
+	case stringNode:
+		return n.text
+	case listNode:
+		list := make([]any, len(n.list))
+		for i := range n.list {
+			list[i] = d.value(where, &n.list[i])
+		}
+		return list
+	case mapNode:
+		object := make(Object, 0, len(n.list)/2)
+		d.members(where, n, "key", func(key, v *node) {
+			object = append(object, Member{key.text, d.value(where, v)})
+		})
+		return object
+	}
+	return nil
+}
+
+// fields goes through a mapping whose keys are known beforehand; an unknown or repeated key is reported, not passed on.
+func (d *decoder) fields(where string, n *node, known []string, each func(key, value *node)) {
+	d.members(where, n, "key", func(key, value *node) {
+		if slices.Contains(known, key.text) {
+			each(key, value)
+			return
+		}
+		d.report.add(key.pos, d.suggest(key.text, known), "%s: unknown key %q", where, clip(key.text))
+	})
+}
+
+// members goes through a mapping with names of the user's own; a repeated name is reported, not passed on.
+func (d *decoder) members(where string, n *node, what string, each func(key, value *node)) {
+	const few = 16 // up to which comparing all is cheaper than a map
+	var seen map[string]Pos
+	if len(n.list) > 2*few {
+		seen = make(map[string]Pos, len(n.list)/2)
+	}
+next:
+	for i := 0; i < len(n.list); i += 2 {
+		key := &n.list[i]
+		if key.kind == badNode {
+			continue
+		}
+		if seen != nil {
+			if first, again := seen[key.text]; again {
+				d.duplicate(key, where+": "+what, first)
+				continue
+			}
+			seen[key.text] = key.pos
+		} else {
+			for j := 0; j < i; j += 2 {
+				if n.list[j].kind != badNode && n.list[j].text == key.text {
+					d.duplicate(key, where+": "+what, n.list[j].pos)
+					continue next
+				}
+			}
+		}
+		each(key, &n.list[i+1])
+	}
+}
+
+func (d *decoder) duplicate(key *node, what string, first Pos) {
+	d.report.add(key.pos, "", "%s %q is here for the second time, first at line %d", what, clip(key.text), first.Line)
+}
+
+// wrongType reports a value of the wrong type, unless reading it failed already.
+func (d *decoder) wrongType(where string, n *node, want string) {
+	if n.kind == badNode {
+		return
+	}
+	hint := ""
+	switch n.kind {
+	case boolNode, intNode, floatNode:
+		if want == "a string" {
+			hint = fmt.Sprintf("quote it: %q", n.scalarText())
+		}
+	}
+	d.report.add(n.pos, hint, "%s: want %s, not %s", where, want, n.kind)
+}
+
+func (d *decoder) text(where string, n *node) string {
+	if n.kind != stringNode {
+		d.wrongType(where, n, "a string")
+		return ""
+	}
+	return d.intern(n.text)
+}
+
+func (d *decoder) boolean(where string, n *node) (value, ok bool) {
+	if n.kind != boolNode {
+		d.wrongType(where, n, "true or false")
+		return false, false
+	}
+	return n.bool(), true
+}
+
+// version reads a string or an integer. A float is refused because 1.10 would be 1.1.
+func (d *decoder) version(where string, n *node) (string, bool) {
+	switch n.kind {
+	case stringNode, intNode:
+		return d.intern(n.scalarText()), true
+	case floatNode:
+		d.report.add(n.pos, "quote it", "%s: want a string, not a number", where)
+	default:
+		d.wrongType(where, n, "a string")
+	}
+	return "", false
+}
+
+func (d *decoder) suggest(word string, known []string) string {
+	if d.report.full() {
+		return ""
+	}
+	return didYouMean(word, slices.Values(known))
+}
+
+// declared are the names of inputs and tasks in file order, as far as they are not faulty.
+func (d *decoder) declared() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range d.def.Inputs {
+			if !yield(d.def.Inputs[i].Name) {
+				return
+			}
+		}
+		for i := range d.bases {
+			if !yield(d.bases[i].spec.Base) {
+				return
+			}
+		}
+	}
+}
+
+func (d *decoder) intern(s string) string { return d.shared.text(s) }

@@ -1,0 +1,229 @@
+package manifest
+
+import "time"
+
+// A Pos is a place in the package file. Lines and columns count from 1, columns in characters.
+type Pos struct {
+	Line, Column int32
+}
+
+// A Definition is a checked package file.
+type Definition struct {
+	File        string // the name given to Parse
+	Name        string
+	Version     string
+	Description string
+	Inputs      []Input     // in file order
+	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
+	FanIns      [][]FanItem // what fan-ins collect, in the order of tasks; see Source
+}
+
+// Files lists the paths that the inputs link to, in file order: files, directories and glob patterns,
+// relative to the folder of the package file.
+func (d *Definition) Files() []string {
+	var files []string
+	for i := range d.Inputs {
+		if d.Inputs[i].Kind != ValueInput {
+			files = append(files, d.Inputs[i].Path)
+		}
+	}
+	return files
+}
+
+// Entry is the name of the output that s takes of a task with several, "" when it takes the whole output.
+func (d *Definition) Entry(s Source) string {
+	if s.Entry < 0 {
+		return ""
+	}
+	task := s.Index
+	if s.Kind == FromFanIn {
+		task = d.FanIns[s.Index][0].Task
+	}
+	return d.Tasks[task].Outputs[s.Entry].Name
+}
+
+// An InputKind says what an input is bound to.
+type InputKind uint8
+
+// The kinds of input.
+const (
+	FileInput InputKind = iota
+	DirInput
+	GlobInput
+	ValueInput
+)
+
+// An Input is a named dataset that tasks may read.
+type Input struct {
+	Name        string
+	Kind        InputKind
+	Path        string // of a file or directory; of a glob, its pattern; clean, relative, slash-separated
+	Value       any    // of ValueInput: see Value types below
+	Executable  *bool  // of a file: nil takes the mode from the file itself
+	NoExport    bool   // an export without data leaves its content out
+	Description string
+	Pos         Pos
+}
+
+// The dynamic types of Input.Value are nil, bool, int64, float64 (finite), string, []any and Object.
+
+// An Object is a mapping inside a value, in file order. Its names are distinct.
+type Object []Member
+
+// A Member is one entry of an Object.
+type Member struct {
+	Name  string
+	Value any
+}
+
+// A Binding gives a name its text, as in an environment.
+type Binding struct {
+	Name, Value string
+}
+
+// A Task is one task to run: for a matrix, one item of it.
+type Task struct {
+	*Spec
+	Name   string      // "train", "train[4]", "train[depth=4,lr=0.1]"
+	Items  []Binding   // the item's constants in declared order; nil without a matrix
+	Inputs []TaskInput // in declared order
+}
+
+// Label is the text in brackets of the task's name, "" without a matrix.
+func (t *Task) Label() string {
+	if len(t.Name) == len(t.Base) {
+		return ""
+	}
+	return t.Name[len(t.Base)+1 : len(t.Name)-1]
+}
+
+// A Spec is what the file says of a task. All items of a matrix share one.
+type Spec struct {
+	Base    string // the name in the file
+	Command Command
+	Outputs []Output // at least one, in declared order
+	Several bool     // the output is a directory with one entry for each of Outputs; else there is one, "out"
+	Env     *Environment
+	Version string // forces new results when changed; "" when the file gives none
+	Policy  *Policy
+	Pos     Pos // of the task's name
+	RunPos  Pos // of its command
+}
+
+// An Environment is what a task finds in its environment beside its names and the base environment. Tasks with the
+// same share one.
+type Environment struct {
+	Set     []Binding // hashed
+	Pass    []string  // passed from the environment of the process that executes; not hashed
+	Secrets []string  // likewise, and masked in logs
+	Keyed   []string  // passed from the environment of the process that starts the run; their values are implicit inputs
+}
+
+// A Command is either Argv, run without a shell, or Shell, a script for bash. The other one is empty.
+type Command struct {
+	Argv  []string
+	Shell string
+}
+
+// A Kind is the shape in which data reaches or leaves a task.
+type Kind uint8
+
+// The kinds of data.
+const (
+	File Kind = iota
+	Dir
+	Scalar // a value whose text goes into the environment; it has no path
+	JSON   // any other value, as a JSON file
+)
+
+// An Output is one thing that a task leaves behind.
+type Output struct {
+	Name       string // "out" unless there are several
+	Path       string // clean, relative to the task's directory, without a trailing slash
+	Kind       Kind   // File or Dir
+	Executable bool   // a file that is stored as executable
+	Role       Role
+}
+
+// A Role says what an output is for. It is advice to whoever shows results and enters no key.
+type Role uint8
+
+// The roles of outputs: the values of "kind" in the file.
+const (
+	NoRole Role = iota
+	Metrics
+	Plot
+	Report
+)
+
+// A TaskInput is one input of a task under the task's own name for it.
+type TaskInput struct {
+	Name   string
+	Path   string // where it is staged in the task's directory; "" for Scalar
+	Kind   Kind
+	Source Source
+}
+
+// A SourceKind says where a task input comes from.
+type SourceKind uint8
+
+// The kinds of source.
+const (
+	FromInput SourceKind = iota // Definition.Inputs[Index]
+	FromTask                    // the output of Definition.Tasks[Index], or one entry of it
+	FromFanIn                   // a directory made of the same from each of Definition.FanIns[Index]
+)
+
+// A Source is the far end of a wire. It holds indices, not names, because a package may have millions.
+type Source struct {
+	Kind  SourceKind
+	Index int32
+	Entry int32 // FromTask, FromFanIn: index in the task's Outputs, or -1 for the whole output
+}
+
+// A FanItem is one entry of a fan-in.
+type FanItem struct {
+	Label string // the entry's name: the label of the task
+	Task  int32  // index in Definition.Tasks
+}
+
+// A Policy is what does not enter a key: changing it never causes a task to run again.
+type Policy struct {
+	Description string
+	Timeout     time.Duration // 0: none
+	Retries     Retries
+	Resources   Resources
+	OnOOM       Growth   // of the demand for memory, when it ran out
+	Priority    int      // greater goes first; 0 unless given
+	Approve     bool     // a person must say yes before it runs
+	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
+	Queue       string   // where workers find it; "" when not given
+	Labels      []string // what a worker must have to run it
+}
+
+// Retries says how often a failed task is tried again.
+type Retries struct {
+	Max     int           // attempts after the first
+	Backoff time.Duration // wait before the first retry
+	On      []string      // what is worth another attempt: words and exit codes; nil: every failure
+	Lost    int           // attempts after one whose worker was lost, beside Max; 0 when not given, -1: none
+}
+
+// Growth is how a demand grows from one attempt to the next.
+type Growth struct {
+	Factor float64 // more than 1; 0: it stays
+	Max    int64   // bytes; 0: no bound
+}
+
+// Resources are what a task claims while it runs.
+type Resources struct {
+	CPU    float64 // cores; 0 when not given
+	Memory int64   // bytes; 0 when not given
+	Other  []Amount
+}
+
+// An Amount is the claim on a resource that the user named.
+type Amount struct {
+	Name  string
+	Value float64
+}

@@ -1,0 +1,173 @@
+package manifest_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"pgregory.net/rapid"
+
+	"e3/internal/format/manifest"
+)
+
+func TestMatchGlob(t *testing.T) {
+	for _, test := range []struct {
+		pattern  string
+		yes, not []string
+	}{
+		{"*.py", []string{"a.py", "é.py"}, []string{"a/b.py", ".py", ".a.py", "a.pyc"}},
+		{"src/**/*.py", []string{"src/a.py", "src/b/c/d.py"}, []string{"src.py", "a/src/a.py", "src/.b/a.py", "src/b/.a.py", "src/.e3/a.py"}},
+		{"src/**", []string{"src/a", "src/b/c"}, []string{"src", "src/.a", "src/b/.c/d"}},
+		{"**", []string{"a", "a/b"}, []string{".a", "a/.b"}},
+		{"**/x/**/y", []string{"x/y", "a/x/b/c/y", "x/x/y"}, []string{"x", "y", "a/y"}},
+		{"?", []string{"a", "é"}, []string{"ab", ".", ""}},
+		{"a?c", []string{"abc", "aéc"}, []string{"ac", "a/c", "abbc"}},
+		{"a*b*c", []string{"abc", "aXbYc", "abbc", "abcbc"}, []string{"ab", "acb", "abcd"}},
+		{"[ab]*", []string{"[ab]", "[ab]x"}, []string{"a", "b"}},
+		{"{a,b}?", []string{"{a,b}x"}, []string{"ax"}},
+		{`a\*`, []string{`a\b`}, []string{"a*"}},
+		{".github/*", []string{".github/x"}, []string{"x/x", ".github/.x"}},
+		{"*/.*", []string{"a/.b"}, []string{"a/b", ".a/.b"}},
+		{".*/*", []string{".a/b"}, []string{".e3/b", "a/b"}},
+	} {
+		if err := manifest.CheckGlob(test.pattern); err != nil {
+			t.Errorf("CheckGlob(%q): %v", test.pattern, err)
+		}
+		for _, name := range test.yes {
+			if !manifest.MatchGlob(test.pattern, name) {
+				t.Errorf("%q does not match %q", test.pattern, name)
+			}
+		}
+		for _, name := range test.not {
+			if manifest.MatchGlob(test.pattern, name) {
+				t.Errorf("%q matches %q", test.pattern, name)
+			}
+		}
+	}
+}
+
+// TestMatchGlobAgainstDoublestar compares with another implementation on the patterns whose meaning is the same.
+func TestMatchGlobAgainstDoublestar(t *testing.T) {
+	part := rapid.SampledFrom([]string{"a", "b", "ab", "aab", "ba"})
+	pattern := rapid.SampledFrom([]string{"a", "b", "*", "a*", "*b", "?", "?b", "a*b*", "**"})
+	rapid.Check(t, func(t *rapid.T) {
+		p := strings.Join(rapid.SliceOfN(pattern, 1, 5).Draw(t, "pattern"), "/")
+		name := strings.Join(rapid.SliceOfN(part, 1, 6).Draw(t, "name"), "/")
+		want := doublestar.MatchUnvalidated(p, name)
+		// There "a/**" matches "a" itself, which is no file below a.
+		if strings.HasSuffix(p, "/**") {
+			want = want && doublestar.MatchUnvalidated(p+"/*", name)
+		}
+		if got := manifest.MatchGlob(p, name); got != want {
+			t.Fatalf("MatchGlob(%q, %q) = %v, want %v", p, name, got, want)
+		}
+	})
+}
+
+func TestGlobPrefix(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"src/**/*.py": "src", "*.py": ".", "a/b/c?/d": "a/b", "a*": ".", "**": ".", "a/b": "a/b",
+	} {
+		if got := manifest.GlobPrefix(pattern); got != want {
+			t.Errorf("GlobPrefix(%q) = %q, want %q", pattern, got, want)
+		}
+	}
+}
+
+// A watchedFS notes which folders are read.
+type watchedFS struct {
+	fstest.MapFS
+	read []string
+}
+
+func (w *watchedFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	w.read = append(w.read, name)
+	return w.MapFS.ReadDir(name)
+}
+
+func TestWalkGlob(t *testing.T) {
+	files := fstest.MapFS{}
+	for _, name := range []string{
+		"z.py", "src/b.py", "src/a.py", "src/a/x.py", "src/a/y.txt", "src/a.d/x.py", "src/.hidden/x.py", "src/.x.py",
+		"src/.e3/objects/x.py", "data/1/raw/x.csv", "data/1/other/deep/x.csv", "data/2/raw/y.csv", ".e3/x.py", "big/1/2/3.py",
+	} {
+		files[name] = &fstest.MapFile{}
+	}
+	for _, test := range []struct {
+		pattern          string
+		want, mayNotRead []string
+	}{
+		{"src/**/*.py", []string{"src/a/x.py", "src/a.d/x.py", "src/a.py", "src/b.py"}, []string{".", "big", "src/.hidden", "src/.e3"}},
+		{"*.py", []string{"z.py"}, []string{"src", "big"}},
+		{"data/*/raw/*.csv", []string{"data/1/raw/x.csv", "data/2/raw/y.csv"}, []string{"data/1/other", "."}},
+		{"none/**", nil, []string{"."}},
+		{"z.py/*", nil, []string{"."}},
+		{".e3/*", nil, []string{".e3"}},
+		{"src/.hidden/*", []string{"src/.hidden/x.py"}, []string{"src", "src/a"}},
+	} {
+		w := &watchedFS{MapFS: files}
+		var got []string
+		err := manifest.WalkGlob(w, test.pattern, func(rel string, d fs.DirEntry) error {
+			if !manifest.MatchGlob(test.pattern, rel) {
+				t.Errorf("%q gives %q, which MatchGlob does not match", test.pattern, rel)
+			}
+			got = append(got, rel)
+			return nil
+		})
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("WalkGlob(%q) = %q, %v; want %q", test.pattern, got, err, test.want)
+		}
+		for _, folder := range test.mayNotRead {
+			if slices.Contains(w.read, folder) {
+				t.Errorf("WalkGlob(%q) read %s", test.pattern, folder)
+			}
+		}
+	}
+	stop := errors.New("stop")
+	if err := manifest.WalkGlob(files, "**", func(string, fs.DirEntry) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("the error of the callback became %v", err)
+	}
+	if err := manifest.WalkGlob(files, "../*", nil); err == nil {
+		t.Error("a pattern that leaves the root was accepted")
+	}
+}
+
+func TestWalkGlobLinks(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"real", "src"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "real", "a.py"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"linked": "real", "src/dir.py": "../real", "src/file.py": "../real/a.py"} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Skipf("cannot make symbolic links here (on Windows: needs developer mode): %v", err)
+		}
+	}
+	var got []string
+	walk := func(pattern string) error {
+		got = nil
+		return manifest.WalkGlob(os.DirFS(root), pattern, func(rel string, d fs.DirEntry) error {
+			if d.Type()&fs.ModeSymlink == 0 && rel != "real/a.py" {
+				t.Errorf("%s is not shown as a link", rel)
+			}
+			got = append(got, rel)
+			return nil
+		})
+	}
+	if err := walk("**/*.py"); err != nil || !slices.Equal(got, []string{"real/a.py", "src/dir.py", "src/file.py"}) {
+		t.Errorf("walk gives %q, %v", got, err)
+	}
+	if err := walk("linked/*.py"); err == nil || !strings.Contains(err.Error(), "linked is a symbolic link") {
+		t.Errorf("a link in the prefix: %v, want an error that names it", err)
+	}
+}

@@ -1,0 +1,132 @@
+package manifest
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+// A sharer lets equal parts of tasks share their memory: in a large package most commands, environments and policies
+// are the same few. What it gives out is read-only.
+type sharer struct {
+	seed         maphash.Seed
+	texts        map[string]string
+	lists        map[uint64][]string
+	environments map[uint64]*Environment
+	policies     map[uint64]*Policy
+}
+
+func newSharer() *sharer {
+	return &sharer{
+		seed:         maphash.MakeSeed(),
+		texts:        map[string]string{},
+		lists:        map[uint64][]string{},
+		environments: map[uint64]*Environment{},
+		policies:     map[uint64]*Policy{},
+	}
+}
+
+// maxShared bounds each map. What comes later, when so much was distinct, is probably distinct too.
+const maxShared = 1 << 14
+
+// remember enters a value that was not there.
+func remember[K comparable, V any](m map[K]V, key K, value V) V {
+	if len(m) < maxShared {
+		m[key] = value
+	}
+	return value
+}
+
+// text shares a short string.
+func (s *sharer) text(t string) string {
+	const longest = 64
+	if len(t) > longest {
+		return t
+	}
+	if known, ok := s.texts[t]; ok {
+		return known
+	}
+	return remember(s.texts, t, t)
+}
+
+// strings shares a list. Maps go by hash and compare what they find, so that keys need no memory.
+func (s *sharer) strings(list []string) []string {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	writeStrings(&h, list)
+	key := h.Sum64()
+	known, ok := s.lists[key]
+	switch {
+	case !ok:
+		return remember(s.lists, key, list)
+	case slices.Equal(known, list):
+		return known
+	}
+	return list
+}
+
+func (s *sharer) environment(e Environment) *Environment {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	for _, b := range e.Set {
+		h.WriteString(b.Name)
+		h.WriteByte(0)
+		h.WriteString(b.Value)
+		h.WriteByte(0)
+	}
+	h.WriteByte(1)
+	writeStrings(&h, e.Pass)
+	h.WriteByte(1)
+	writeStrings(&h, e.Secrets)
+	h.WriteByte(1)
+	writeStrings(&h, e.Keyed)
+	key := h.Sum64()
+	known, ok := s.environments[key]
+	switch {
+	case !ok:
+		return remember(s.environments, key, &e)
+	case slices.Equal(known.Set, e.Set) && slices.Equal(known.Pass, e.Pass) && slices.Equal(known.Secrets, e.Secrets) && slices.Equal(known.Keyed, e.Keyed):
+		return known
+	}
+	return &e
+}
+
+func (s *sharer) policy(p Policy) *Policy {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	h.WriteString(p.Description)
+	maphash.WriteComparable(&h, [...]float64{float64(p.Timeout), float64(p.Retries.Max), float64(p.Retries.Backoff), float64(p.Retries.Lost),
+		p.Resources.CPU, float64(p.Resources.Memory), p.OnOOM.Factor, float64(p.OnOOM.Max), float64(p.Priority), float64(p.Suspend)})
+	maphash.WriteComparable(&h, p.Approve)
+	h.WriteString(p.Queue)
+	writeStrings(&h, p.Retries.On)
+	h.WriteByte(1)
+	writeStrings(&h, p.Labels)
+	for _, a := range p.Resources.Other {
+		maphash.WriteComparable(&h, a)
+	}
+	key := h.Sum64()
+	known, ok := s.policies[key]
+	switch {
+	case !ok:
+		return remember(s.policies, key, &p)
+	case known.equal(&p):
+		return known
+	}
+	return &p
+}
+
+func (p *Policy) equal(q *Policy) bool {
+	return p.Description == q.Description && p.Timeout == q.Timeout && p.Priority == q.Priority &&
+		p.Retries.Max == q.Retries.Max && p.Retries.Backoff == q.Retries.Backoff && p.Retries.Lost == q.Retries.Lost &&
+		slices.Equal(p.Retries.On, q.Retries.On) && p.OnOOM == q.OnOOM &&
+		p.Resources.CPU == q.Resources.CPU && p.Resources.Memory == q.Resources.Memory &&
+		slices.Equal(p.Resources.Other, q.Resources.Other) &&
+		p.Approve == q.Approve && p.Suspend == q.Suspend && p.Queue == q.Queue && slices.Equal(p.Labels, q.Labels)
+}
+
+func writeStrings(h *maphash.Hash, list []string) {
+	for _, s := range list {
+		h.WriteString(s)
+		h.WriteByte(0)
+	}
+}

@@ -1,0 +1,360 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+)
+
+// A base is a task as the file has it, before its matrix is expanded.
+type base struct {
+	spec *Spec
+	dims []dimension
+	// first and count are the range of its items in Definition.Tasks; a task without a matrix has one.
+	first, count int
+	// waits and waitsEnd are the range of what it waits for in decoder.targets.
+	waits, waitsEnd int32
+}
+
+// A wire is one source under "in" with the local name that it goes by.
+type wire struct {
+	name   string
+	source string
+	pos    Pos
+}
+
+// A target is a base that a task waits for.
+type target struct {
+	base int32
+	pos  Pos
+}
+
+func (d *decoder) task(key, value *node) {
+	if key.kind == badNode {
+		return
+	}
+	before := len(d.report.errs)
+	where := "task " + clip(key.text)
+	if !ValidName(key.text) {
+		d.report.add(key.pos, nameRule, "%q is not a task name", clip(key.text))
+	}
+	b := base{spec: &Spec{Base: key.text, Pos: key.pos}}
+	var refs []wire
+	var env Environment
+	var policy Policy
+	var places policyPlaces
+	var run, out bool
+	if value.kind != mapNode {
+		d.wrongType(where, value, "a mapping with at least out and run")
+	} else {
+		d.fields(where, value, taskKeys, func(key, v *node) {
+			switch key.text {
+			case "in":
+				refs = d.inputs(where, v)
+			case "out":
+				out = true
+				d.outputs(where, v, b.spec)
+			case "run":
+				run = true
+				b.spec.RunPos = v.pos
+				b.spec.Command = d.command(where, v)
+			case "matrix":
+				b.dims = d.matrix(where, v)
+			case "env":
+				env.Set = d.env(where, v)
+			case "pass_env":
+				env.Pass = d.envNames(where+": pass_env", v)
+			case "key_env":
+				env.Keyed = d.envNames(where+": key_env", v, ownEnv...)
+			case "secrets":
+				env.Secrets = d.envNames(where+": secrets", v)
+			case "version":
+				b.spec.Version, _ = d.version(where+": version", v)
+			case "image":
+				d.report.add(key.pos, "remove it; the command runs in the environment of the host", "%s: container images are not supported yet", where)
+			default:
+				d.policy(where, key.text, v, &policy, &places)
+			}
+		})
+		if !out {
+			d.report.add(key.pos, "add out: with the path that the command writes", "%s: no output is declared", where)
+		}
+		if !run {
+			d.report.add(key.pos, "add run: with a command", "%s: there is no command", where)
+		}
+		d.distinctNames(where, &b, refs, &env)
+		if len(d.report.errs) == before {
+			d.consistent(where, &policy, &places)
+		}
+	}
+	b.spec.Env, b.spec.Policy = d.shared.environment(env), d.shared.policy(policy)
+	if d.declare(key, named{task: true, index: -1}); len(d.report.errs) == before && !d.report.full() {
+		d.place(b, refs)
+	}
+}
+
+// inputs reads "in". The sources are resolved when all names are known.
+func (d *decoder) inputs(where string, n *node) []wire {
+	where += ": in"
+	switch n.kind {
+	case listNode:
+		wires := make([]wire, 0, len(n.list))
+		seen := make(map[string]Pos, len(n.list))
+		for i := range n.list {
+			item := &n.list[i]
+			if item.kind != stringNode {
+				d.wrongType(where, item, "the name of an input or task")
+				continue
+			}
+			name := lastPart(item.text)
+			if first, again := seen[name]; again {
+				d.report.add(item.pos, "use a mapping, in: {name: source}, to tell them apart",
+					"%s: %q is here for the second time, first at line %d", where, clip(name), first.Line)
+				continue
+			}
+			seen[name] = item.pos
+			if !ValidInputName(name) {
+				d.report.add(item.pos, "use a mapping, in: {name: source}", "%s: %q cannot be the name of a variable", where, clip(name))
+				continue
+			}
+			wires = append(wires, wire{d.intern(name), d.sourceText(item.text), item.pos})
+		}
+		return wires
+	case mapNode:
+		wires := make([]wire, 0, len(n.list)/2)
+		d.members(where, n, "name", func(key, v *node) {
+			switch {
+			case !ValidInputName(key.text):
+				d.report.add(key.pos, inputNameRule, "%s: %q is not an input name", where, clip(key.text))
+			case v.kind != stringNode:
+				d.wrongType(where+": "+key.text, v, "the name of an input or task")
+			default:
+				wires = append(wires, wire{d.intern(key.text), d.sourceText(v.text), v.pos})
+			}
+		})
+		return wires
+	}
+	d.wrongType(where, n, "a list of sources or a mapping of names to sources")
+	return nil
+}
+
+// sourceText is a source as it is kept until it is resolved: without memory of its own where it is just a name
+// that the file has given already.
+func (d *decoder) sourceText(s string) string {
+	if n, ok := d.names[s]; ok && n.index >= 0 {
+		if n.task {
+			return d.bases[n.index].spec.Base
+		}
+		return d.def.Inputs[n.index].Name
+	}
+	return s
+}
+
+// lastPart is the name under which the list form knows a source: the entry if there is one, else the task or input.
+func lastPart(source string) string {
+	s := source
+	if i := strings.IndexByte(s, '['); i >= 0 {
+		close := strings.LastIndexByte(s, ']')
+		if close < i || close+1 == len(s) {
+			return s[:i]
+		}
+		s = s[close+1:]
+	}
+	return s[strings.LastIndexByte(s, '.')+1:]
+}
+
+// outputs reads "out": a path, the long form of a single path, or several under names.
+func (d *decoder) outputs(where string, n *node, spec *Spec) {
+	where += ": out"
+	if n.kind != mapNode {
+		spec.Outputs = []Output{d.output(where, n, "out")}
+		return
+	}
+	for i := 0; i < len(n.list); i += 2 {
+		if key := &n.list[i]; key.kind == stringNode && (key.text == "file" || key.text == "dir") {
+			spec.Outputs = []Output{d.output(where, n, "out")}
+			return
+		}
+	}
+	if len(n.list) == 0 {
+		d.report.add(n.pos, "a task without an output has no result to keep", "%s: no output is declared", where)
+	}
+	spec.Several = true
+	d.members(where, n, "output", func(key, v *node) {
+		if !ValidInputName(key.text) {
+			d.report.add(key.pos, inputNameRule, "%s: %q is not an output name", where, clip(key.text))
+			return
+		}
+		spec.Outputs = append(spec.Outputs, d.output(where+": "+key.text, v, d.intern(key.text)))
+	})
+}
+
+func (d *decoder) output(where string, n *node, name string) Output {
+	out := Output{Name: name}
+	switch n.kind {
+	case stringNode:
+		out.Path, out.Kind = d.outputPath(where, n)
+	case mapNode:
+		var paths int
+		var executable *node
+		d.fields(where, n, outputKeys, func(key, v *node) {
+			switch key.text {
+			case "file", "dir":
+				if paths++; paths > 1 {
+					d.report.add(key.pos, "", "%s: both file and dir are given", where)
+					return
+				}
+				var kind Kind
+				out.Path, kind = d.outputPath(where, v)
+				if key.text == "file" && kind == Dir {
+					d.report.add(v.pos, "use dir:", "%s: a path that ends in / is a directory", where)
+				}
+				if key.text == "dir" {
+					out.Kind = Dir
+				}
+			case "kind":
+				role := slices.Index(roleNames, v.text)
+				if v.kind != stringNode {
+					d.wrongType(where+": kind", v, "metrics, plot or report")
+				} else if role < 0 {
+					d.report.add(v.pos, d.suggest(v.text, roleNames), "%s: kind %q is not metrics, plot or report", where, clip(v.text))
+				}
+				out.Role = Role(role + 1)
+			case "executable":
+				executable = v
+				out.Executable, _ = d.boolean(where+": executable", v)
+			}
+		})
+		if paths == 0 {
+			d.report.add(n.pos, "", "%s: one of file and dir is needed", where)
+		}
+		if executable != nil && out.Kind == Dir {
+			d.report.add(executable.pos, "", "%s: only a file can be executable", where)
+		}
+	default:
+		d.wrongType(where, n, "a path or a mapping")
+	}
+	return out
+}
+
+func (d *decoder) command(where string, n *node) Command {
+	where += ": run"
+	switch n.kind {
+	case stringNode:
+		if strings.TrimSpace(n.text) == "" {
+			d.report.add(n.pos, "", "%s: the command is empty", where)
+		}
+		return Command{Shell: n.text}
+	case listNode:
+		argv := make([]string, len(n.list))
+		for i := range n.list {
+			argv[i] = d.text(where, &n.list[i])
+		}
+		if len(n.list) == 0 || argv[0] == "" && n.list[0].kind == stringNode {
+			d.report.add(n.pos, "", "%s: the command is empty", where)
+		}
+		return Command{Argv: d.shared.strings(argv)}
+	}
+	d.wrongType(where, n, "a list of arguments or a shell script")
+	return Command{}
+}
+
+const envRule = "letters, digits and '_', not a digit first; E3_ is e3's own"
+
+func (d *decoder) env(where string, n *node) []Binding {
+	where += ": env"
+	if n.kind != mapNode {
+		d.wrongType(where, n, "a mapping of variables to strings")
+		return nil
+	}
+	env := make([]Binding, 0, len(n.list)/2)
+	d.members(where, n, "variable", func(key, v *node) {
+		if !ValidEnvName(key.text) {
+			d.report.add(key.pos, envRule, "%s: %q cannot be set", where, clip(key.text))
+			return
+		}
+		env = append(env, Binding{d.intern(key.text), d.text(where+": "+key.text, v)})
+	})
+	return env
+}
+
+// envNames reads names of variables; those that e3 sets itself are refused.
+func (d *decoder) envNames(where string, n *node, own ...string) []string {
+	if n.kind != listNode {
+		d.wrongType(where, n, "a list of variables")
+		return nil
+	}
+	names := make([]string, 0, len(n.list))
+	seen := make(map[string]bool, len(n.list))
+	for i := range n.list {
+		item := &n.list[i]
+		switch {
+		case item.kind != stringNode:
+			d.wrongType(where, item, "the name of a variable")
+		case !ValidEnvName(item.text):
+			d.report.add(item.pos, envRule, "%s: %q is not the name of a variable that can be passed", where, clip(item.text))
+		case slices.Contains(own, item.text):
+			d.report.add(item.pos, "give it a value with env", "%s: e3 sets %q itself, so its value would never reach the task", where, item.text)
+		case seen[item.text]:
+			d.report.add(item.pos, "", "%s: %q is here for the second time", where, clip(item.text))
+		default:
+			seen[item.text] = true
+			names = append(names, d.intern(item.text))
+		}
+	}
+	return names
+}
+
+// ownEnv are the variables that e3 gives every command a value of its own for.
+var ownEnv = []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"}
+
+// What a name stands for that distinctNames finds in a list of variables.
+const (
+	aSecret       = "a secret"
+	keyedVariable = "a variable of key_env"
+)
+
+// distinctNames sees to it that every variable of the task's environment has one meaning, and that a script finds what it is given.
+func (d *decoder) distinctNames(where string, b *base, refs []wire, env *Environment) {
+	total := len(refs) + len(b.spec.Outputs) + len(b.dims) + len(env.Set) + len(env.Pass) + len(env.Secrets) + len(env.Keyed)
+	meaning := make(map[string]string, total)
+	script := b.spec.Command.Argv == nil
+	claim := func(name, what string, pos Pos) {
+		if script && BashSets(name) {
+			d.report.add(pos, "give it another name, or make run: a list of arguments",
+				"%s: bash sets %q itself, so the script would not find the value of %s", where, name, what)
+		}
+		if first, taken := meaning[name]; taken {
+			hint := "give one of them another name"
+			switch {
+			case what == keyedVariable && first == aSecret:
+				hint = "leave it out of key_env: the value of a secret is kept nowhere"
+			case what == keyedVariable:
+				hint = "leave it out of one of them"
+			}
+			d.report.add(pos, hint, "%s: %q names both %s and %s", where, name, first, what)
+			return
+		}
+		meaning[name] = what
+	}
+	for i := range refs {
+		claim(refs[i].name, "an input", refs[i].pos)
+	}
+	for i := range b.spec.Outputs {
+		claim(b.spec.Outputs[i].Name, "an output", b.spec.Pos)
+	}
+	for i := range b.dims {
+		claim(b.dims[i].name, "a dimension of the matrix", b.dims[i].pos)
+	}
+	for i := range env.Set {
+		claim(env.Set[i].Name, "a variable of env", b.spec.Pos)
+	}
+	for _, name := range env.Pass {
+		claim(name, "a variable of pass_env", b.spec.Pos)
+	}
+	for _, name := range env.Secrets {
+		claim(name, aSecret, b.spec.Pos)
+	}
+	for _, name := range env.Keyed {
+		claim(name, keyedVariable, b.spec.Pos)
+	}
+}

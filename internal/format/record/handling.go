@@ -1,0 +1,116 @@
+package record
+
+import (
+	"math"
+	"slices"
+
+	"e3/internal/format/beast2"
+)
+
+// The handling of a task is the part of its policy that says when it is tried again, who is asked before, and which workers
+// may run it. Few packages have any, so it is a field of its own, after all others, that names the tasks that it is about.
+
+// defaultLost is how often a command whose worker was lost is tried again where nothing is said.
+const defaultLost = 3
+
+// LostAttempts is how often a command whose worker was lost is tried again. These attempts do not count as Retries.
+func (p *Policy) LostAttempts() int64 {
+	switch {
+	case p.Lost < 0 || len(p.RetryOn) > 0 && !slices.Contains(p.RetryOn, "lost"):
+		return 0
+	case p.Lost == 0:
+		return defaultLost
+	}
+	return p.Lost
+}
+
+// isHandled says whether the policy has anything to say of how the task is handled.
+func (p *Policy) isHandled() bool {
+	return len(p.RetryOn) > 0 || p.Lost != 0 || p.OOM != Escalation{} || p.Approve || p.Suspend != 0 || p.Queue != "" || len(p.Labels) > 0
+}
+
+func handlingField() beast2.Field {
+	str, integer := beast2.String, beast2.Integer
+	return beast2.F("handling", beast2.Dict(str, beast2.Struct(
+		beast2.F("retryOn", beast2.Array(str)), beast2.F("lost", integer), beast2.F("oomFactor", beast2.Float), beast2.F("oomMax", integer),
+		beast2.F("approve", beast2.Boolean), beast2.F("suspend", integer), beast2.F("queue", str), beast2.F("labels", beast2.Array(str)))))
+}
+
+// handled counts the tasks whose handling says something.
+func (p *Package) handled() int {
+	n := 0
+	for i := range p.Tasks {
+		if p.Tasks[i].Policy.isHandled() {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *Package) appendHandling(b []byte, tasks int) []byte {
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(tasks))
+	for i := range p.Tasks {
+		q := &p.Tasks[i].Policy
+		if !q.isHandled() {
+			continue
+		}
+		b = appendStrings(beast2.AppendString(b, p.Tasks[i].Name), q.RetryOn)
+		b = beast2.AppendInteger(b, q.Lost)
+		b = beast2.AppendInteger(beast2.AppendFloat(b, q.OOM.Factor), q.OOM.Max)
+		b = beast2.AppendInteger(beast2.AppendBoolean(b, q.Approve), q.Suspend)
+		b = appendStrings(beast2.AppendString(b, q.Queue), q.Labels)
+	}
+	return b
+}
+
+// readHandling reads how tasks are handled: each a task of the package, in their order, and at least one unless none may be.
+func readHandling(r *beast2.Reader, a *allowance, tasks []PackageTask, none bool) {
+	at := r.Offset()
+	r.Inline()
+	n := r.Count(18)
+	if n == 0 && !none {
+		r.Failf(at, "no task is handled")
+	}
+	next := 0
+	for range n {
+		at := r.Offset()
+		name := r.String()
+		for next < len(tasks) && tasks[next].Name != name {
+			next++
+		}
+		if next == len(tasks) {
+			r.Failf(at, "handling of %q: there is no such task, or the tasks are in another order", name)
+			return
+		}
+		if readHandled(r, a, &tasks[next].Policy); r.Err() != nil {
+			return
+		}
+		next++
+	}
+}
+
+func readHandled(r *beast2.Reader, a *allowance, p *Policy) {
+	at := r.Offset()
+	p.RetryOn = a.strings(r)
+	p.Lost = readBetween(r, "attempts after a lost worker", -1, math.MaxInt64)
+	p.OOM.Factor = readAmount(r)
+	p.OOM.Max = readBetween(r, "most memory", 0, math.MaxInt64)
+	p.Approve = r.Boolean()
+	p.Suspend = readBetween(r, "exit code", 0, 255)
+	p.Queue = r.String()
+	p.Labels = a.strings(r)
+	if r.Err() == nil && !p.isHandled() {
+		r.Failf(at, "handling is present but says nothing")
+	}
+}
+
+// readBetween reads a number; one outside of its range is refused.
+func readBetween(r *beast2.Reader, what string, low, high int64) int64 {
+	at := r.Offset()
+	n := r.Integer()
+	if n < low || n > high {
+		r.Failf(at, "%s: %d is out of range", what, n)
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,232 @@
+package record
+
+import (
+	"errors"
+	"time"
+
+	"e3/internal/format/beast2"
+)
+
+// Link is what a machine remembers of a workspace that was deployed from a package file:
+// where the file is, and what its inputs looked like when they were last read, so that
+// only what changed on disk is read again. It never leaves the machine.
+type Link struct {
+	// Home is the folder in which the repository lay when this was written, and File relative to it, or the absolute path of a package
+	// file that lies elsewhere. Links of machines that share a repository, and those of older programs, have no home.
+	Home    string
+	File    string
+	Stat    FileStat
+	Package string   // hash of the package object built from it
+	Set     []string // inputs that "e3 set" has unlinked
+	Inputs  []LinkInput
+}
+
+// LinkInput is one linked input. Values are part of the package file itself and
+// are not linked.
+type LinkInput struct {
+	Name     string
+	Source   InputSource
+	Location string // relative to the package file: path or pattern
+	Leaf     Leaf   // the dataset as it was taken in
+	Files    []LinkFile
+}
+
+// LinkFile is a file of an input: Path is relative to the package file for FromFile, to the
+// input's directory otherwise.
+type LinkFile struct {
+	Path       string
+	Stat       FileStat
+	Hash       [32]byte
+	Executable bool
+}
+
+// FileStat is what tells a changed file from an unchanged one.
+type FileStat struct {
+	Size       int64
+	ModTime    int64 // ns
+	ChangeTime int64 // ns
+	Inode      int64
+	// Seen is when the content was read, ns. A file that is modified afterwards in the same step of its times looks unchanged, so only
+	// an earlier one proves anything (host/stamp).
+	Seen int64
+}
+
+var (
+	linkSchema   = newSchema("link", func() beast2.Type { return linkType() })
+	linkAtSchema = newSchema("link", func() beast2.Type { return linkType(beast2.F("home", beast2.String)) })
+)
+
+func linkType(first ...beast2.Field) beast2.Type {
+	str, integer := beast2.String, beast2.Integer
+	stat := beast2.Struct(beast2.F("size", integer), beast2.F("mtimeNs", integer), beast2.F("ctimeNs", integer),
+		beast2.F("inode", integer), beast2.F("seenNs", integer))
+	file := beast2.Struct(beast2.F("path", str), beast2.F("stat", stat), beast2.F("hash", beast2.Blob), beast2.F("executable", beast2.Boolean))
+	return beast2.Struct(append(first,
+		beast2.F("file", str),
+		beast2.F("stat", stat),
+		beast2.F("package", str),
+		beast2.F("set", beast2.Array(str)),
+		beast2.F("inputs", beast2.Array(beast2.Struct(
+			beast2.F("name", str),
+			beast2.F("source", sourceType()),
+			beast2.F("location", str),
+			beast2.F("leaf", leafType()),
+			beast2.F("files", beast2.Array(file))))))...)
+}
+
+func appendFileStat(b []byte, s FileStat) []byte {
+	for _, n := range [...]int64{s.Size, s.ModTime, s.ChangeTime, s.Inode, s.Seen} {
+		b = beast2.AppendInteger(b, n)
+	}
+	return b
+}
+
+func readFileStat(r *beast2.Reader) FileStat {
+	return FileStat{Size: r.Integer(), ModTime: r.Integer(), ChangeTime: r.Integer(), Inode: r.Integer(), Seen: r.Integer()}
+}
+
+// Encode returns the bytes of the link. Older programs refuse one with a home: they would take its file to be relative to wherever they
+// are called.
+func (l *Link) Encode() []byte {
+	var b []byte
+	if size := 256 + 160*len(l.Inputs); l.Home == "" {
+		b = linkSchema.begin(size)
+	} else {
+		b = beast2.AppendString(linkAtSchema.begin(size), l.Home)
+	}
+	b = appendFileStat(beast2.AppendString(b, l.File), l.Stat)
+	b = appendStrings(beast2.AppendString(b, l.Package), l.Set)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(l.Inputs)))
+	for i := range l.Inputs {
+		in := &l.Inputs[i]
+		b = beast2.AppendString(b, in.Name)
+		b = beast2.AppendVarint(b, uint64(in.Source))
+		b = beast2.AppendString(b, in.Location)
+		b = appendLeaf(b, in.Leaf)
+		b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(in.Files)))
+		for j := range in.Files {
+			f := &in.Files[j]
+			b = appendFileStat(beast2.AppendString(b, f.Path), f.Stat)
+			b = beast2.AppendBoolean(beast2.AppendBlob(b, f.Hash[:]), f.Executable)
+		}
+	}
+	return b
+}
+
+// DecodeLink reads a link.
+func DecodeLink(data []byte) (*Link, error) {
+	l := &Link{}
+	r, err := linkAtSchema.open(data)
+	if errors.Is(err, ErrType) {
+		r, err = linkSchema.open(data)
+	} else if err == nil {
+		at := r.Offset()
+		if l.Home = r.String(); l.Home == "" {
+			r.Failf(at, "the home is empty")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.File, l.Stat, l.Package, l.Set = r.String(), readFileStat(r), r.String(), readStrings(r)
+	r.Inline()
+	l.Inputs = make([]LinkInput, r.Count(4))
+	for i := range l.Inputs {
+		in := &l.Inputs[i]
+		in.Name, in.Source, in.Location, in.Leaf = r.String(), InputSource(r.Tag(4)), r.String(), readLeaf(r)
+		r.Inline()
+		in.Files = make([]LinkFile, r.Count(8))
+		for j := range in.Files {
+			f := &in.Files[j]
+			f.Path, f.Stat = r.String(), readFileStat(r)
+			at := r.Offset()
+			if h := r.Blob(); len(h) == len(f.Hash) {
+				copy(f.Hash[:], h)
+			} else {
+				r.Failf(at, "hash of %d bytes", len(h))
+			}
+			f.Executable = r.Boolean()
+		}
+	}
+	return l, linkSchema.done(r)
+}
+
+// Proof says that a completed run's answers stand: it was made while nothing disturbed
+// the repository's generation, and every object that it names was there.
+type Proof struct {
+	RunID      string
+	Package    string // hash of the package object
+	Inputs     string // hash of the inputs node
+	Tasks      string // hash of the tasks node
+	Generation string
+	Shards     []int64 // mtime of each object folder, ns, when its objects were last checked
+	CheckedAt  int64   // ns
+	Durable    bool    // what it says has survived power loss
+}
+
+var proofSchema = newSchema("proof", func() beast2.Type {
+	str := beast2.String
+	return beast2.Struct(beast2.F("runId", str), beast2.F("package", str), beast2.F("inputs", str), beast2.F("tasks", str),
+		beast2.F("generation", str), beast2.F("shards", beast2.Array(beast2.Integer)), beast2.F("checkedAtNs", beast2.Integer),
+		beast2.F("durable", beast2.Boolean))
+})
+
+// Encode returns the bytes of the proof.
+func (p *Proof) Encode() []byte {
+	b := proofSchema.begin(512 + 10*len(p.Shards))
+	for _, s := range []string{p.RunID, p.Package, p.Inputs, p.Tasks, p.Generation} {
+		b = beast2.AppendString(b, s)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Shards)))
+	for _, t := range p.Shards {
+		b = beast2.AppendInteger(b, t)
+	}
+	return beast2.AppendBoolean(beast2.AppendInteger(b, p.CheckedAt), p.Durable)
+}
+
+// DecodeProof reads a proof.
+func DecodeProof(data []byte) (*Proof, error) {
+	r, err := proofSchema.open(data)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proof{RunID: r.String(), Package: r.String(), Inputs: r.String(), Tasks: r.String(), Generation: r.String()}
+	r.Inline()
+	p.Shards = make([]int64, r.Count(1))
+	for i := range p.Shards {
+		p.Shards[i] = r.Integer()
+	}
+	p.CheckedAt, p.Durable = r.Integer(), r.Boolean()
+	return p, proofSchema.done(r)
+}
+
+// Durations is how long tasks took when they last ran: what schedules are made from.
+type Durations map[string]time.Duration
+
+var durationsSchema = newSchema("durations", func() beast2.Type { return beast2.Dict(beast2.String, beast2.Integer) })
+
+// Encode returns the bytes of the durations, given the names in the order to write.
+func (d Durations) Encode(names []string) []byte {
+	b := durationsSchema.begin(16 + 24*len(names))
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(names)))
+	for _, name := range names {
+		b = beast2.AppendInteger(beast2.AppendString(b, name), d[name].Milliseconds())
+	}
+	return b
+}
+
+// DecodeDurations reads durations.
+func DecodeDurations(data []byte) (Durations, error) {
+	r, err := durationsSchema.open(data)
+	if err != nil {
+		return nil, err
+	}
+	r.Inline()
+	n := r.Count(2)
+	d := make(Durations, n)
+	for i := 0; i < n && r.Err() == nil; i++ {
+		name := r.String()
+		d[name] = readMillis(r)
+	}
+	return d, durationsSchema.done(r)
+}

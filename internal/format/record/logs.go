@@ -1,0 +1,43 @@
+package record
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+// Logs are the sums of an execution's logs, taken when it ended.
+type Logs struct {
+	Known          bool // executions that did not end by themselves, and those of an older e3, have none
+	Stdout, Stderr LogSum
+}
+
+// LogSum is how long a log is, and its CRC-32C.
+type LogSum struct {
+	Size int64
+	Sum  uint32
+}
+
+// suffix is how the sums are written: +logs., then size and sum of stdout and of stderr.
+func (l *Logs) suffix() string {
+	if !l.Known {
+		return ""
+	}
+	return fmt.Sprintf("+logs.%d.%08x.%d.%08x", l.Stdout.Size, l.Stdout.Sum, l.Stderr.Size, l.Stderr.Sum)
+}
+
+var logsSuffix = regexp.MustCompile(`\+logs\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})$`)
+
+// cutLogs takes the sums off a version.
+func cutLogs(version string) (string, Logs) {
+	m := logsSuffix.FindStringSubmatchIndex(version)
+	if m == nil {
+		return version, Logs{}
+	}
+	sum := func(i int) LogSum { // of digits that the pattern has checked
+		size, _ := strconv.ParseInt(version[m[i]:m[i+1]], 10, 64)
+		crc, _ := strconv.ParseUint(version[m[i+2]:m[i+3]], 16, 32)
+		return LogSum{size, uint32(crc)}
+	}
+	return version[:m[0]], Logs{Known: true, Stdout: sum(2), Stderr: sum(6)}
+}

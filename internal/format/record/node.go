@@ -1,0 +1,175 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"e3/internal/format/beast2"
+)
+
+// LeafKind is what a name in a workspace's tree stands for. The values are the case tags on disk.
+type LeafKind int
+
+// The kinds of entries of a workspace node.
+const (
+	LeafDir        LeafKind = iota // a directory dataset: hash of its directory object
+	LeafFile                       // a file dataset
+	LeafNode                       // an inner node of the workspace's own tree
+	LeafUnassigned                 // declared, holds nothing yet
+	LeafValue                      // a value dataset: hash of its beast2 object
+)
+
+func (k LeafKind) String() string {
+	switch k {
+	case LeafDir:
+		return "directory"
+	case LeafFile:
+		return "file"
+	case LeafNode:
+		return "node"
+	case LeafUnassigned:
+		return "unassigned"
+	case LeafValue:
+		return "value"
+	}
+	return fmt.Sprintf("leaf kind(%d)", int(k))
+}
+
+// Leaf is one entry of a workspace node: a dataset, an inner node or nothing yet.
+type Leaf struct {
+	Kind       LeafKind
+	Hash       string // "" when unassigned
+	Size       int64  // LeafFile
+	Executable bool   // LeafFile
+}
+
+// NodeEntry is a named Leaf.
+type NodeEntry struct {
+	Name string
+	Leaf
+}
+
+// Node is one level of a workspace's tree, in key order. The root has the entries
+// "inputs" and "tasks"; below them the leaves have the package's names.
+type Node []NodeEntry
+
+// Get finds a name by binary search.
+func (n Node) Get(name string) (Leaf, bool) {
+	i, ok := n.find(name)
+	if !ok {
+		return Leaf{}, false
+	}
+	return n[i].Leaf, true
+}
+
+func (n Node) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(n, name, func(e NodeEntry, s string) int { return beast2.CompareStrings(e.Name, s) })
+}
+
+// Set replaces or inserts an entry and returns the node; it may change n in place.
+func (n Node) Set(name string, leaf Leaf) Node {
+	i, ok := n.find(name)
+	if ok {
+		n[i].Leaf = leaf
+		return n
+	}
+	return slices.Insert(n, i, NodeEntry{Name: name, Leaf: leaf})
+}
+
+// Sort puts entries that were appended in any order into key order.
+func (n Node) Sort() {
+	slices.SortFunc(n, func(a, b NodeEntry) int { return beast2.CompareStrings(a.Name, b.Name) })
+}
+
+func leafType() beast2.Type {
+	return beast2.Variant(
+		beast2.F("dir", beast2.String),
+		beast2.F("file", beast2.Struct(
+			beast2.F("hash", beast2.String), beast2.F("size", beast2.Integer), beast2.F("executable", beast2.Boolean))),
+		beast2.F("node", beast2.String),
+		beast2.F("unassigned", beast2.Null),
+		beast2.F("value", beast2.String))
+}
+
+var nodeSchema = newSchema("workspace node", func() beast2.Type { return beast2.Dict(beast2.String, leafType()) })
+
+func appendLeaf(b []byte, l Leaf) []byte {
+	b = beast2.AppendVarint(b, uint64(l.Kind))
+	switch l.Kind {
+	case LeafUnassigned:
+		return b
+	case LeafFile:
+		b = beast2.AppendInteger(beast2.AppendString(b, l.Hash), l.Size)
+		return beast2.AppendBoolean(b, l.Executable)
+	}
+	return beast2.AppendString(b, l.Hash)
+}
+
+func readLeaf(r *beast2.Reader) Leaf {
+	l := Leaf{Kind: LeafKind(r.Tag(5))}
+	if l.Kind == LeafUnassigned {
+		return l
+	}
+	at := r.Offset()
+	l.Hash = r.String()
+	if !isHash(l.Hash) {
+		r.Failf(at, "%q is not an object hash", l.Hash)
+	}
+	if l.Kind == LeafFile {
+		l.Size, l.Executable = r.Integer(), r.Boolean()
+	}
+	return l
+}
+
+func isHash(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Encode returns the bytes of the node object.
+func (n Node) Encode() []byte {
+	b := nodeSchema.begin(16 + 96*len(n))
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(n)))
+	for i := range n {
+		b = appendLeaf(beast2.AppendString(b, n[i].Name), n[i].Leaf)
+	}
+	return b
+}
+
+// DecodeNode reads a node object; names out of key order are refused.
+func DecodeNode(data []byte) (Node, error) {
+	var n Node
+	err := decodeNode(data, func(count int) { n = make(Node, 0, count) }, func(e *NodeEntry) { n = append(n, *e) })
+	return n, err
+}
+
+// EachEntry is DecodeNode for those who need no Node: its bytes can become fifteen times as many. It has called visit for
+// the entries before the place that an error is about.
+func EachEntry(data []byte, visit func(*NodeEntry)) error {
+	return decodeNode(data, func(int) {}, visit)
+}
+
+// decodeNode calls begin with the number of entries and then visit for each one.
+func decodeNode(data []byte, begin func(count int), visit func(*NodeEntry)) error {
+	r, err := nodeSchema.open(data)
+	if err != nil {
+		return err
+	}
+	r.Inline()
+	count := r.Count(2)
+	begin(count)
+	last := ""
+	for i := range count {
+		at := r.Offset()
+		e := NodeEntry{Name: r.String(), Leaf: readLeaf(r)}
+		if i > 0 && beast2.CompareStrings(last, e.Name) >= 0 {
+			r.Failf(at, "name %q is out of order", e.Name)
+		}
+		if r.Err() != nil {
+			break
+		}
+		visit(&e)
+		last = e.Name
+	}
+	return nodeSchema.done(r)
+}

@@ -1,0 +1,487 @@
+package record
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+	"unsafe"
+
+	"e3/internal/format/beast2"
+)
+
+// Package is the package object: the tasks, how they are wired, their policy, and the
+// inputs with their default datasets. Names and wiring live here only, so that renaming a
+// task or moving an input changes no task hash.
+type Package struct {
+	Name        string
+	Version     string
+	Description string
+	Inputs      []PackageInput // in declared order
+	Tasks       []PackageTask  // in declared order, matrices expanded
+}
+
+// PackageInput is a declared input: where the package file says it comes from and the
+// dataset that it had when the package was built.
+type PackageInput struct {
+	Name       string
+	Source     InputSource
+	Location   string // path or pattern relative to the package file; "" for a value
+	Executable bool   // file: staged with the executable bits
+	NoExport   bool   // its content stays here when an export is made without data
+	Default    Leaf
+}
+
+// InputSource is how a package file declares an input. The values are the case tags on disk.
+type InputSource int
+
+// The sources of inputs.
+const (
+	FromDir InputSource = iota
+	FromFile
+	FromGlob
+	FromValue
+	FromVariable // an environment variable, which is Location; the input is named by VariableInput
+)
+
+// PackageTask is a task in its package.
+type PackageTask struct {
+	Name   string
+	Task   string // hash of the task object
+	Output Kind   // of its dataset, so that a hit needs no look at the task object
+	Wiring []Wire // one per input of the task object, in its order
+	Policy Policy
+}
+
+// WireKind says what feeds an input. The values are the case tags on disk.
+type WireKind int
+
+// The kinds of wires.
+const (
+	WireFanIn  WireKind = iota // a directory made of many tasks' outputs
+	WireInput                  // an input of the package
+	WireOutput                 // a task's output, or one entry of it
+)
+
+// Wire feeds one input of a task.
+type Wire struct {
+	Kind  WireKind
+	Name  string    // WireInput: the input. WireOutput: the task
+	Entry string    // WireOutput: one entry of the task's directory, "" for all of it
+	Items []FanItem // WireFanIn, in declared order
+}
+
+// FanItem is one entry of a fan-in directory.
+type FanItem struct{ Label, Task, Entry string }
+
+// Policy is how to run a task. Nothing in it enters a key.
+type Policy struct {
+	Description string
+	Timeout     time.Duration // 0: none
+	Retries     int64         // further attempts after the first
+	RetryOn     []string      // reasons and exit codes that are worth another attempt; none: all
+	Lost        int64         // further attempts, beside Retries, of one whose worker was lost; 0: three, negative: none
+	Backoff     time.Duration // before the first retry, doubled for each later one
+	CPU         float64       // 0: one
+	Memory      int64         // bytes, 0: not declared
+	Resources   []Amount      // other declared resources
+	Priority    int64         // greater runs first among ready tasks
+	OOM         Escalation    // what the next attempt asks for when memory ran out
+	Approve     bool          // a person says yes before it runs
+	Suspend     int64         // the exit code by which the command asks to be resumed later; 0: none
+	Queue       string        // where workers find it; "": the run's
+	Labels      []string      // what a worker must have
+	PassEnv     []string      // of packages that were built before the task object had Passed: its Env
+	Secrets     []string      // likewise its Secrets
+	OutputKinds []EnvVar      // entry name → metrics, plot or report
+}
+
+// MostPassed is how many tasks that come after it may pass one that waits for cores or memory, in a run of its own and on each worker.
+const MostPassed = 32
+
+// Escalation is how a demand grows from one attempt to the next.
+type Escalation struct {
+	Factor float64 // of the demand before; 0: it stays
+	Max    int64   // bytes; 0: no bound
+}
+
+// Amount is a named quantity of a resource.
+type Amount struct {
+	Name  string
+	Value float64
+}
+
+// isZero says whether a task has no policy, apart from how it is handled.
+func (p *Policy) isZero() bool {
+	return p.Description == "" && p.Timeout == 0 && p.Retries == 0 && p.Backoff == 0 && p.CPU == 0 && p.Memory == 0 &&
+		len(p.Resources) == 0 && p.Priority == 0 && len(p.PassEnv) == 0 && len(p.Secrets) == 0 && len(p.OutputKinds) == 0
+}
+
+func sourceType() beast2.Type {
+	return beast2.Variant(
+		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null))
+}
+
+func keyedSourceType() beast2.Type {
+	return beast2.Variant(
+		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null),
+		beast2.F("variable", beast2.Null))
+}
+
+// isVariable says whether an input is an environment variable.
+func (in PackageInput) isVariable() bool { return in.Source == FromVariable }
+
+// A package with an input that is marked has one field more, and one with a task whose policy says how it
+// is handled has one more than that, so that all others keep the bytes, and the hash, that they had before there were such fields.
+// One with an input that is an environment variable has both, and one source more.
+var (
+	packageSchema       = newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType())...) })
+	markedPackageSchema = newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(sourceType()), marksField())...)
+	})
+	handledPackageSchema = newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(sourceType()), marksField(), handlingField())...)
+	})
+	keyedPackageSchema = newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField())...)
+	})
+)
+
+func marksField() beast2.Field { return beast2.F("noExport", beast2.Array(beast2.String)) }
+
+func packageFields(source beast2.Type) []beast2.Field {
+	str, integer := beast2.String, beast2.Integer
+	policy := beast2.Struct(
+		beast2.F("description", str), beast2.F("timeoutMs", integer), beast2.F("retries", integer), beast2.F("backoffMs", integer),
+		beast2.F("cpu", beast2.Float), beast2.F("memory", integer), beast2.F("resources", beast2.Dict(str, beast2.Float)),
+		beast2.F("priority", integer), beast2.F("passEnv", beast2.Array(str)), beast2.F("secrets", beast2.Array(str)),
+		beast2.F("outputKinds", beast2.Dict(str, str)))
+	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str))
+	wire := beast2.Variant(
+		beast2.F("fanIn", beast2.Array(item)),
+		beast2.F("input", str),
+		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
+	return []beast2.Field{
+		beast2.F("name", str),
+		beast2.F("version", str),
+		beast2.F("description", str),
+		beast2.F("inputs", beast2.Dict(str, beast2.Struct(
+			beast2.F("source", source),
+			beast2.F("location", str),
+			beast2.F("executable", beast2.Boolean),
+			beast2.F("default", leafType())))),
+		beast2.F("tasks", beast2.Dict(str, beast2.Struct(
+			beast2.F("task", str),
+			beast2.F("output", kindType()),
+			beast2.F("wiring", beast2.Array(wire)),
+			beast2.F("policy", beast2.Option(policy))))),
+	}
+}
+
+// Encode returns the bytes of the package object.
+func (p *Package) Encode() []byte {
+	var marked []string
+	for i := range p.Inputs {
+		if p.Inputs[i].NoExport {
+			marked = append(marked, p.Inputs[i].Name)
+		}
+	}
+	handled := p.handled()
+	keyed := slices.ContainsFunc(p.Inputs, PackageInput.isVariable)
+	schema := packageSchema
+	switch {
+	case keyed:
+		schema = keyedPackageSchema
+	case handled > 0:
+		schema = handledPackageSchema
+	case len(marked) > 0:
+		schema = markedPackageSchema
+	}
+	b := schema.begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
+	b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, p.Name), p.Version), p.Description)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Inputs)))
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		b = beast2.AppendString(b, in.Name)
+		b = beast2.AppendVarint(b, uint64(in.Source))
+		b = beast2.AppendString(b, in.Location)
+		b = beast2.AppendBoolean(b, in.Executable)
+		b = appendLeaf(b, in.Default)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Tasks)))
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		b = beast2.AppendString(beast2.AppendString(b, t.Name), t.Task)
+		b = beast2.AppendVarint(b, uint64(t.Output))
+		b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Wiring)))
+		for j := range t.Wiring {
+			b = appendWire(b, &t.Wiring[j])
+		}
+		b = appendPolicy(b, &t.Policy)
+	}
+	if len(marked) > 0 || handled > 0 || keyed {
+		b = appendStrings(b, marked)
+	}
+	if handled > 0 || keyed {
+		b = p.appendHandling(b, handled)
+	}
+	return b
+}
+
+func appendWire(b []byte, w *Wire) []byte {
+	b = beast2.AppendVarint(b, uint64(w.Kind))
+	switch w.Kind {
+	case WireInput:
+		return beast2.AppendString(b, w.Name)
+	case WireOutput:
+		return beast2.AppendString(beast2.AppendString(b, w.Name), w.Entry)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(w.Items)))
+	for _, it := range w.Items {
+		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, it.Label), it.Task), it.Entry)
+	}
+	return b
+}
+
+func appendPolicy(b []byte, p *Policy) []byte {
+	if p.isZero() {
+		return append(b, 0)
+	}
+	b = beast2.AppendString(append(b, 1), p.Description)
+	b = beast2.AppendInteger(b, p.Timeout.Milliseconds())
+	b = beast2.AppendInteger(b, p.Retries)
+	b = beast2.AppendInteger(b, p.Backoff.Milliseconds())
+	b = beast2.AppendFloat(b, p.CPU)
+	b = beast2.AppendInteger(b, p.Memory)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Resources)))
+	for _, a := range p.Resources {
+		b = beast2.AppendFloat(beast2.AppendString(b, a.Name), a.Value)
+	}
+	b = beast2.AppendInteger(b, p.Priority)
+	b = appendStrings(b, p.PassEnv)
+	b = appendStrings(b, p.Secrets)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.OutputKinds)))
+	for _, k := range p.OutputKinds {
+		b = beast2.AppendString(beast2.AppendString(b, k.Name), k.Value)
+	}
+	return b
+}
+
+// DecodePackage reads a package object. Packages of the reference give ErrType.
+func DecodePackage(data []byte) (*Package, error) { return decodePackage(data, nil) }
+
+// DecodePackageWithin is DecodePackage for a package that anybody may have made: one that would take more than so many bytes of
+// memory, beside its texts, is refused. Its bytes can become forty times as many.
+func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
+	return decodePackage(data, &allowance{all: memory, left: memory})
+}
+
+// allowance is how much memory lists may take. A nil one is no bound.
+type allowance struct{ all, left int64 }
+
+// count reads the number of elements of a list. Each takes at least width bytes of the input, and size bytes of memory.
+func (a *allowance) count(r *beast2.Reader, width int, size uintptr) int {
+	at := r.Offset()
+	n := r.Count(width)
+	if a == nil {
+		return n
+	}
+	if a.left -= int64(n) * int64(size); a.left < 0 {
+		r.Failf(at, "its lists take more than %d bytes of memory", a.all)
+		return 0
+	}
+	return n
+}
+
+func (a *allowance) strings(r *beast2.Reader) []string {
+	if a == nil {
+		return readStrings(r)
+	}
+	before := *r
+	r.Inline()
+	if a.count(r, 1, unsafe.Sizeof("")); r.Err() != nil {
+		return nil
+	}
+	*r = before
+	return readStrings(r)
+}
+
+func decodePackage(data []byte, a *allowance) (*Package, error) {
+	marked, handled, keyed := false, false, false
+	schema := packageSchema
+	r, err := schema.open(data)
+	if errors.Is(err, ErrType) {
+		marked, schema = true, markedPackageSchema
+		r, err = schema.open(data)
+	}
+	if errors.Is(err, ErrType) {
+		handled, schema = true, handledPackageSchema
+		r, err = schema.open(data)
+	}
+	if errors.Is(err, ErrType) {
+		keyed, schema = true, keyedPackageSchema
+		r, err = schema.open(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &Package{Name: r.String(), Version: r.String(), Description: r.String()}
+	p.Inputs = readPackageInputs(r, a, keyed)
+	r.Inline()
+	if n := a.count(r, 6, unsafe.Sizeof(PackageTask{})); n > 0 {
+		p.Tasks = make([]PackageTask, n)
+	}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		t.Name, t.Task, t.Output = r.String(), r.String(), Kind(r.Tag(4))
+		r.Inline()
+		if n := a.count(r, 2, unsafe.Sizeof(Wire{})); n > 0 {
+			t.Wiring = make([]Wire, n)
+		}
+		for j := range t.Wiring {
+			if t.Wiring[j] = readWire(r, a); r.Err() != nil {
+				break
+			}
+		}
+		if t.Policy = readPolicy(r, a); r.Err() != nil {
+			break
+		}
+	}
+	if marked {
+		readMarks(r, a, p.Inputs, handled)
+	}
+	if handled {
+		readHandling(r, a, p.Tasks, keyed)
+	}
+	return p, schema.done(r)
+}
+
+// readPackageInputs reads the inputs: of a package whose form has variables, at least one is such.
+func readPackageInputs(r *beast2.Reader, a *allowance, keyed bool) []PackageInput {
+	at, sources := r.Offset(), 4
+	if keyed {
+		sources++
+	}
+	r.Inline()
+	n := a.count(r, 5, unsafe.Sizeof(PackageInput{}))
+	if n == 0 {
+		if keyed {
+			r.Failf(at, "no input is a variable")
+		}
+		return nil
+	}
+	list := make([]PackageInput, n)
+	for i := range list {
+		at := r.Offset()
+		in := PackageInput{
+			Name:       r.String(),
+			Source:     InputSource(r.Tag(sources)),
+			Location:   r.String(),
+			Executable: r.Boolean(),
+			Default:    readLeaf(r),
+		}
+		switch {
+		case !in.isVariable():
+		case in.Name != VariableInput(in.Location):
+			r.Failf(at, "input %q holds the variable %q", in.Name, in.Location)
+		case in.Default.Kind != LeafUnassigned:
+			r.Failf(at, "variable %q has a value", in.Location)
+		}
+		if list[i] = in; r.Err() != nil {
+			return list
+		}
+	}
+	if keyed && !slices.ContainsFunc(list, PackageInput.isVariable) {
+		r.Failf(at, "no input is a variable")
+	}
+	return list
+}
+
+// readMarks reads which inputs are marked: each an input, in their order, and at least one unless none may be.
+func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput, none bool) {
+	at := r.Offset()
+	marked := a.strings(r)
+	if len(marked) == 0 && !none {
+		r.Failf(at, "no input is marked")
+	}
+	for i := range inputs {
+		if len(marked) > 0 && inputs[i].Name == marked[0] {
+			inputs[i].NoExport, marked = true, marked[1:]
+		}
+	}
+	if len(marked) > 0 {
+		r.Failf(at, "mark of %q: there is no such input, or the marks are in another order", marked[0])
+	}
+}
+
+func readWire(r *beast2.Reader, a *allowance) Wire {
+	w := Wire{Kind: WireKind(r.Tag(3))}
+	switch w.Kind {
+	case WireInput:
+		w.Name = r.String()
+		return w
+	case WireOutput:
+		w.Name, w.Entry = r.String(), r.String()
+		return w
+	}
+	r.Inline()
+	if n := a.count(r, 3, unsafe.Sizeof(FanItem{})); n > 0 {
+		w.Items = make([]FanItem, n)
+	}
+	for i := range w.Items {
+		if w.Items[i] = (FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}); r.Err() != nil {
+			break
+		}
+	}
+	return w
+}
+
+func readPolicy(r *beast2.Reader, a *allowance) Policy {
+	var p Policy
+	at := r.Offset()
+	if r.Tag(2) == 0 {
+		return p
+	}
+	p.Description = r.String()
+	p.Timeout = readMillis(r)
+	p.Retries = r.Integer()
+	p.Backoff = readMillis(r)
+	p.CPU = readAmount(r)
+	p.Memory = r.Integer()
+	r.Inline()
+	for range a.count(r, 9, 2*unsafe.Sizeof(Amount{})) {
+		p.Resources = append(p.Resources, Amount{Name: r.String(), Value: readAmount(r)})
+	}
+	p.Priority = r.Integer()
+	p.PassEnv, p.Secrets = a.strings(r), a.strings(r)
+	r.Inline()
+	for range a.count(r, 2, 2*unsafe.Sizeof(EnvVar{})) { // a slice that grows has up to twice the room
+		p.OutputKinds = append(p.OutputKinds, EnvVar{Name: r.String(), Value: r.String()})
+	}
+	if p.isZero() {
+		r.Failf(at, "policy is present but says nothing")
+	}
+	return p
+}
+
+// readAmount reads a quantity of a resource; what would spoil a sum is refused.
+func readAmount(r *beast2.Reader) float64 {
+	at := r.Offset()
+	v := r.Float()
+	if !(v >= 0 && v <= math.MaxFloat64) {
+		r.Failf(at, "amount %v is out of range", v)
+		return 0
+	}
+	return v
+}
+
+// readMillis reads a duration; what a time.Duration cannot hold is refused.
+func readMillis(r *beast2.Reader) time.Duration {
+	at := r.Offset()
+	ms := r.Integer()
+	if ms < 0 || ms > int64(1<<63-1)/int64(time.Millisecond) {
+		r.Failf(at, "duration of %d ms is out of range", ms)
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}

@@ -1,0 +1,131 @@
+// Package record holds the structured records that a repository keeps, and their
+// bytes. Every record is a beast2 file: a header that states the type, then one
+// value (doc/format.md).
+//
+// ExecutionStatus, DataflowRun, WorkspaceState, LockState and ExecutionMetadata have the
+// bytes that the TypeScript reference writes, so that either program reads the
+// other's. The remaining types are ours. Decoding is strict: a header that differs in one
+// byte, a value that would not encode to the same bytes, or anything after it is
+// an error, and what such an error means (a miss, a fault) is the caller's to say.
+package record
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"e3/internal/format/beast2"
+)
+
+// ErrType is wrapped by every Decode function when the bytes are beast2 but hold
+// another type than was asked for.
+var ErrType = errors.New("record has another type")
+
+// schema is one record type: its name for messages and the bytes that open a file of
+// it, made on first use so that a command pays only for the records it touches.
+type schema struct {
+	name   string
+	typ    func() beast2.Type
+	header func() []byte
+}
+
+func newSchema(name string, typ func() beast2.Type) schema {
+	return schema{name: name, typ: typ, header: sync.OnceValue(func() []byte { return beast2.Header(typ()) })}
+}
+
+// begin returns a buffer with the header and room for size more bytes.
+func (s schema) begin(size int) []byte {
+	h := s.header()
+	return append(make([]byte, 0, len(h)+size), h...)
+}
+
+// open checks the header and returns a reader that stands on the value.
+func (s schema) open(data []byte) (*beast2.Reader, error) {
+	h := s.header()
+	if !bytes.HasPrefix(data, h) {
+		if len(data) < len(h) && bytes.HasPrefix(h, data) {
+			return nil, fmt.Errorf("%s: %w", s.name, &beast2.SyntaxError{Offset: len(data), Msg: "input ends inside the header"})
+		}
+		return nil, fmt.Errorf("%s: %w", s.name, ErrType)
+	}
+	return beast2.NewReader(data, len(h)), nil
+}
+
+// done closes a decode: everything must have been read.
+func (s schema) done(r *beast2.Reader) error {
+	if err := r.Done(); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
+}
+
+// Times are kept to the millisecond, in UTC: what a DateTime holds.
+
+func appendTime(b []byte, t time.Time) []byte { return beast2.AppendInteger(b, t.UnixMilli()) }
+
+func readTime(r *beast2.Reader) time.Time { return time.UnixMilli(r.Integer()).UTC() }
+
+// Options are variants with the cases none (0) and some (1).
+
+func appendOptString(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, 0)
+	}
+	return beast2.AppendString(append(b, 1), s)
+}
+
+// readOptString reads an Option<String>; "" stands for none, so some("") is refused.
+func readOptString(r *beast2.Reader) string {
+	if r.Tag(2) == 0 {
+		return ""
+	}
+	at := r.Offset()
+	s := r.String()
+	if s == "" {
+		r.Failf(at, "optional string is present but empty")
+	}
+	return s
+}
+
+func appendOptTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return append(b, 0)
+	}
+	return appendTime(append(b, 1), t)
+}
+
+// readOptTime reads an Option<DateTime>; the zero time stands for none, so some of it is refused.
+func readOptTime(r *beast2.Reader) time.Time {
+	if r.Tag(2) == 0 {
+		return time.Time{}
+	}
+	at := r.Offset()
+	t := readTime(r)
+	if t.IsZero() {
+		r.Failf(at, "optional time is present but zero")
+	}
+	return t
+}
+
+func appendStrings(b []byte, list []string) []byte {
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(list)))
+	for _, s := range list {
+		b = beast2.AppendString(b, s)
+	}
+	return b
+}
+
+func readStrings(r *beast2.Reader) []string {
+	r.Inline()
+	n := r.Count(1)
+	if n == 0 {
+		return nil
+	}
+	list := make([]string, n)
+	for i := range list {
+		list[i] = r.String()
+	}
+	return list
+}

@@ -1,0 +1,221 @@
+package record
+
+import (
+	"fmt"
+	"iter"
+	"time"
+
+	"e3/internal/format/beast2"
+)
+
+// RunState is where a run stands. The values are the case tags on disk.
+type RunState int
+
+// The states of a run.
+const (
+	RunCancelled RunState = iota
+	RunCompleted
+	RunFailed
+	RunRunning
+)
+
+func (s RunState) String() string {
+	switch s {
+	case RunCancelled:
+		return "cancelled"
+	case RunCompleted:
+		return "completed"
+	case RunFailed:
+		return "failed"
+	case RunRunning:
+		return "running"
+	}
+	return fmt.Sprintf("run state(%d)", int(s))
+}
+
+// Summary counts the tasks of a run. Completed includes the cached ones.
+type Summary struct {
+	Total, Completed, Cached, Failed, Skipped int64
+}
+
+// Run is the DataflowRun record: one pass of the dataflow in a workspace.
+type Run struct {
+	RunID          string
+	WorkspaceName  string
+	PackageRef     string // name@version
+	StartedAt      time.Time
+	CompletedAt    time.Time // zero while running
+	State          RunState
+	FailedTask     string // RunFailed: the first task that failed
+	Error          string // RunFailed: its error text, or its exit code as text
+	InputSnapshot  string // root hash at the start, inputs only
+	OutputSnapshot string // root hash at the end, "" before
+	Tasks          RunTasks
+	Summary        Summary
+}
+
+// TaskExecution says which execution stands for a task in a run.
+type TaskExecution struct {
+	Task        string
+	ExecutionID string
+	Cached      bool
+}
+
+// RunTasks is the run's map from task to execution, in the order of the graph, kept
+// as encoded: a run that changes little copies most of its predecessor's map, and a
+// map of 100,000 tasks costs its bytes and nothing more. The zero value is empty.
+type RunTasks struct {
+	n       int
+	entries string
+}
+
+// NewRunTasks builds the map from its entries. Task names must be distinct.
+func NewRunTasks(entries iter.Seq[TaskExecution]) RunTasks {
+	var b []byte
+	n := 0
+	for e := range entries {
+		b = beast2.AppendString(b, e.Task)
+		b = beast2.AppendString(b, e.ExecutionID)
+		b = beast2.AppendBoolean(b, e.Cached)
+		n++
+	}
+	return RunTasks{n: n, entries: string(b)}
+}
+
+// Len returns the number of tasks.
+func (t RunTasks) Len() int { return t.n }
+
+// All yields the entries in their order. Their strings share the map's memory.
+func (t RunTasks) All() iter.Seq[TaskExecution] {
+	return func(yield func(TaskExecution) bool) {
+		for rest := t.entries; rest != ""; {
+			var e TaskExecution
+			e.Task, rest = cutString(rest)
+			e.ExecutionID, rest = cutString(rest)
+			e.Cached, rest = rest[0] == 1, rest[1:]
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// AllCached returns the map with every task marked as a cache hit: the map of a run
+// that found nothing to do.
+func (t RunTasks) AllCached() RunTasks {
+	b := []byte(t.entries)
+	for off := 0; off < len(b); off++ {
+		for range 2 { // task, execution id
+			n, w := uvarint(t.entries[off:])
+			off += w + n
+		}
+		b[off] = 1
+	}
+	return RunTasks{n: t.n, entries: string(b)}
+}
+
+// cutString takes one String off the front of checked bytes.
+func cutString(s string) (head, rest string) {
+	n, w := uvarint(s)
+	return s[w : w+n], s[w+n:]
+}
+
+// uvarint reads a length that decodeRunTasks has checked before.
+func uvarint(s string) (v, width int) {
+	for shift := 0; ; shift += 7 {
+		c := s[width]
+		width++
+		v |= int(c&0x7f) << shift
+		if c < 0x80 {
+			return v, width
+		}
+	}
+}
+
+var runSchema = newSchema("dataflow run", func() beast2.Type {
+	empty := beast2.Struct()
+	return beast2.Struct(
+		beast2.F("runId", beast2.String),
+		beast2.F("workspaceName", beast2.String),
+		beast2.F("packageRef", beast2.String),
+		beast2.F("startedAt", beast2.DateTime),
+		beast2.F("completedAt", beast2.Option(beast2.DateTime)),
+		beast2.F("status", beast2.Variant(
+			beast2.F("cancelled", empty),
+			beast2.F("completed", empty),
+			beast2.F("failed", beast2.Struct(beast2.F("failedTask", beast2.String), beast2.F("error", beast2.String))),
+			beast2.F("running", empty),
+		)),
+		beast2.F("inputSnapshot", beast2.String),
+		beast2.F("outputSnapshot", beast2.Option(beast2.String)),
+		beast2.F("taskExecutions", beast2.Dict(beast2.String, beast2.Struct(
+			beast2.F("executionId", beast2.String), beast2.F("cached", beast2.Boolean)))),
+		beast2.F("summary", beast2.Struct(
+			beast2.F("total", beast2.Integer), beast2.F("completed", beast2.Integer), beast2.F("cached", beast2.Integer),
+			beast2.F("failed", beast2.Integer), beast2.F("skipped", beast2.Integer))),
+	)
+})
+
+// Encode returns the bytes of dataflows/<ws>/<runId>.beast2.
+func (run *Run) Encode() []byte {
+	b := runSchema.begin(512 + len(run.Tasks.entries))
+	b = beast2.AppendString(b, run.RunID)
+	b = beast2.AppendString(b, run.WorkspaceName)
+	b = beast2.AppendString(b, run.PackageRef)
+	b = appendTime(b, run.StartedAt)
+	b = appendOptTime(b, run.CompletedAt)
+	b = beast2.AppendVarint(b, uint64(run.State))
+	if run.State == RunFailed {
+		b = beast2.AppendString(b, run.FailedTask)
+		b = beast2.AppendString(b, run.Error)
+	}
+	b = beast2.AppendString(b, run.InputSnapshot)
+	b = appendOptString(b, run.OutputSnapshot)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(run.Tasks.n))
+	b = append(b, run.Tasks.entries...)
+	for _, n := range []int64{run.Summary.Total, run.Summary.Completed, run.Summary.Cached, run.Summary.Failed, run.Summary.Skipped} {
+		b = beast2.AppendInteger(b, n)
+	}
+	return b
+}
+
+// DecodeRun reads a DataflowRun.
+func DecodeRun(data []byte) (*Run, error) {
+	r, err := runSchema.open(data)
+	if err != nil {
+		return nil, err
+	}
+	run := &Run{
+		RunID:         r.String(),
+		WorkspaceName: r.String(),
+		PackageRef:    r.String(),
+		StartedAt:     readTime(r),
+		CompletedAt:   readOptTime(r),
+		State:         RunState(r.Tag(4)),
+	}
+	if run.State == RunFailed {
+		run.FailedTask, run.Error = r.String(), r.String()
+	}
+	run.InputSnapshot, run.OutputSnapshot = r.String(), readOptString(r)
+	run.Tasks = readRunTasks(r, data)
+	run.Summary = Summary{Total: r.Integer(), Completed: r.Integer(), Cached: r.Integer(), Failed: r.Integer(), Skipped: r.Integer()}
+	return run, runSchema.done(r)
+}
+
+// readRunTasks checks the map and keeps its bytes. That names are distinct is the
+// writer's word: a set of 100,000 names would cost more than the rest of the read, and a
+// repeated name only shows twice.
+func readRunTasks(r *beast2.Reader, data []byte) RunTasks {
+	r.Inline()
+	n := r.Count(3)
+	start := r.Offset()
+	for i := 0; i < n && r.Err() == nil; i++ {
+		r.SkipString()
+		r.SkipString()
+		r.Boolean()
+	}
+	if r.Err() != nil {
+		return RunTasks{}
+	}
+	return RunTasks{n: n, entries: string(data[start:r.Offset()])}
+}

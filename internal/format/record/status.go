@@ -1,0 +1,113 @@
+package record
+
+import (
+	"fmt"
+	"time"
+
+	"e3/internal/format/beast2"
+)
+
+// State is where an execution stands. The values are the case tags on disk.
+type State int
+
+// The states of an execution. Running is the only one that changes.
+const (
+	Error   State = iota // did not get to an exit code of its own: signal, timeout, cancelled, crash, bad output
+	Failed               // the command's own non-zero exit
+	Running              // started, not known to have ended
+	Success              // exit 0 and the declared output was stored
+)
+
+func (s State) String() string {
+	switch s {
+	case Error:
+		return "error"
+	case Failed:
+		return "failed"
+	case Running:
+		return "running"
+	case Success:
+		return "success"
+	}
+	return fmt.Sprintf("state(%d)", int(s))
+}
+
+// Status is the ExecutionStatus record: one attempt of one task on given inputs.
+// Fields beyond the first four belong to the states named beside them.
+type Status struct {
+	State       State
+	ExecutionID string
+	InputHashes []string
+	StartedAt   time.Time
+
+	CompletedAt time.Time // error, failed, success
+	Message     string    // error
+	ExitCode    int64     // failed
+	OutputHash  string    // success
+
+	PID          int64  // running: the process, if it is known
+	PIDStartTime int64  // running: clock ticks since boot, field 22 of /proc/<pid>/stat
+	BootID       string // running
+}
+
+var statusSchema = newSchema("execution status", func() beast2.Type {
+	id, inputs := beast2.F("executionId", beast2.String), beast2.F("inputHashes", beast2.Array(beast2.String))
+	started, completed := beast2.F("startedAt", beast2.DateTime), beast2.F("completedAt", beast2.DateTime)
+	return beast2.Variant(
+		beast2.F("error", beast2.Struct(id, inputs, started, completed, beast2.F("message", beast2.String))),
+		beast2.F("failed", beast2.Struct(id, inputs, started, completed, beast2.F("exitCode", beast2.Integer))),
+		beast2.F("running", beast2.Struct(id, inputs, started,
+			beast2.F("pid", beast2.Integer), beast2.F("pidStartTime", beast2.Integer), beast2.F("bootId", beast2.String))),
+		beast2.F("success", beast2.Struct(id, inputs, beast2.F("outputHash", beast2.String), started, completed)),
+	)
+})
+
+// Encode returns the bytes of status.beast2.
+func (s *Status) Encode() []byte {
+	b := statusSchema.begin(128 + 66*len(s.InputHashes) + len(s.Message))
+	b = beast2.AppendVarint(b, uint64(s.State))
+	b = beast2.AppendString(b, s.ExecutionID)
+	b = appendStrings(b, s.InputHashes)
+	if s.State == Success {
+		b = beast2.AppendString(b, s.OutputHash)
+	}
+	b = appendTime(b, s.StartedAt)
+	if s.State == Running {
+		b = beast2.AppendInteger(b, s.PID)
+		b = beast2.AppendInteger(b, s.PIDStartTime)
+		return beast2.AppendString(b, s.BootID)
+	}
+	b = appendTime(b, s.CompletedAt)
+	switch s.State {
+	case Error:
+		b = beast2.AppendString(b, s.Message)
+	case Failed:
+		b = beast2.AppendInteger(b, s.ExitCode)
+	}
+	return b
+}
+
+// DecodeStatus reads status.beast2.
+func DecodeStatus(data []byte) (*Status, error) {
+	r, err := statusSchema.open(data)
+	if err != nil {
+		return nil, err
+	}
+	s := &Status{State: State(r.Tag(4)), ExecutionID: r.String(), InputHashes: readStrings(r)}
+	if s.State == Success {
+		s.OutputHash = r.String()
+	}
+	s.StartedAt = readTime(r)
+	if s.State == Running {
+		s.PID, s.PIDStartTime, s.BootID = r.Integer(), r.Integer(), r.String()
+		return s, statusSchema.done(r)
+	}
+	s.CompletedAt = readTime(r)
+	switch s.State {
+	case Error:
+		s.Message = r.String()
+	case Failed:
+		s.ExitCode = r.Integer()
+	}
+	return s, statusSchema.done(r)
+}

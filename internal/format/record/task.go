@@ -1,0 +1,301 @@
+package record
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"e3/internal/format/beast2"
+)
+
+// Task is the task object: everything that decides what a task computes, and nothing
+// else. Its hash is the task hash. Names, timeouts, retries and the like are Policy.
+type Task struct {
+	Argv    []string // the command as a list: no shell
+	Shell   string   // or as a script for bash -euo pipefail -c; Argv is nil then
+	Env     []EnvVar // declared environment and matrix constants, in declared order
+	Inputs  []Input
+	Output  Output
+	Version string // explicit "version:", "" without one
+	Passed  Passed // variables of e3's own environment
+}
+
+// Passed are the names, in key order, of variables that a command is given as e3 has them. Their values are in no key.
+type Passed struct {
+	Env     []string // where they are set
+	Secrets []string // which must be set, and are masked
+}
+
+// None says whether nothing is passed.
+func (p *Passed) None() bool { return len(p.Env) == 0 && len(p.Secrets) == 0 }
+
+// Names puts names in the order in which they enter the key: another order is the same declaration.
+func Names(list []string) []string {
+	list = slices.Clone(list)
+	slices.SortFunc(list, beast2.CompareStrings)
+	return slices.Compact(list)
+}
+
+// EnvVar is one constant of a task's environment.
+type EnvVar struct{ Name, Value string }
+
+// Kind is what a dataset is to the task that reads or writes it.
+// The values are the case tags on disk.
+type Kind int
+
+// The kinds of inputs and outputs.
+const (
+	KindDir        Kind = iota // a directory object
+	KindExecutable             // raw bytes, staged with the executable bits
+	KindFile                   // raw bytes
+	KindValue                  // a beast2 value; inputs only
+	KindVariable               // an environment variable: its text, or null where it is unset; inputs only
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindDir:
+		return "directory"
+	case KindExecutable:
+		return "executable file"
+	case KindFile:
+		return "file"
+	case KindVariable:
+		return "environment variable"
+	}
+	return "value"
+}
+
+// VariableInput names the input of a package that holds the value of an environment variable. No package file can declare such a name.
+func VariableInput(variable string) string { return "$" + variable }
+
+// VariableOf is the environment variable whose value an input of a package holds; false if it holds none.
+func VariableOf(input string) (string, bool) { return strings.CutPrefix(input, "$") }
+
+// Input is one declared input: the name under which the command knows it, where it
+// is staged, relative to the task's directory, and as what.
+type Input struct {
+	Name string
+	Path string
+	Kind Kind
+}
+
+// Output declares what the task must leave behind. A task with one output has one
+// entry and Multi false; its dataset is that file or directory. With Multi the dataset is a
+// directory whose entries have the declared names.
+type Output struct {
+	Multi   bool
+	Entries []OutputEntry
+}
+
+// IsDir tells whether the dataset is a directory.
+func (o *Output) IsDir() bool { return o.Multi || o.Entries[0].Kind == KindDir }
+
+// OutputEntry is one declared output. Name is "out" where the output is not Multi.
+type OutputEntry struct {
+	Name string
+	Path string
+	Kind Kind
+}
+
+func kindType() beast2.Type {
+	return beast2.Variant(
+		beast2.F("dir", beast2.Null), beast2.F("executable", beast2.Null),
+		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null))
+}
+
+func keyedKindType() beast2.Type {
+	return beast2.Variant(
+		beast2.F("dir", beast2.Null), beast2.F("executable", beast2.Null),
+		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null), beast2.F("variable", beast2.Null))
+}
+
+// A task to which variables are passed has one field more, so that all others keep their hashes, and an older e3, which
+// would take a task with other names for the same one, refuses it. One with variables that are inputs has that field too, and
+// inputs of one kind more: an older e3, which would set a variable that is to be unset, refuses it as well.
+var (
+	taskSchema        = newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) })
+	passingTaskSchema = newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(kindType()), passedField())...)
+	})
+	keyedTaskSchema = newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(keyedKindType()), passedField())...)
+	})
+)
+
+func passedField() beast2.Field {
+	return beast2.F("passed", beast2.Struct(
+		beast2.F("env", beast2.Array(beast2.String)), beast2.F("secrets", beast2.Array(beast2.String))))
+}
+
+func taskFields(inputKind beast2.Type) []beast2.Field {
+	member := func(kind beast2.Type) beast2.Type {
+		return beast2.Struct(beast2.F("name", beast2.String), beast2.F("path", beast2.String), beast2.F("kind", kind))
+	}
+	return []beast2.Field{
+		beast2.F("command", beast2.Variant(
+			beast2.F("argv", beast2.Array(beast2.String)), beast2.F("shell", beast2.String))),
+		beast2.F("env", beast2.Dict(beast2.String, beast2.String)),
+		beast2.F("inputs", beast2.Array(member(inputKind))),
+		beast2.F("output", beast2.Struct(beast2.F("multi", beast2.Boolean), beast2.F("entries", beast2.Array(member(kindType()))))),
+		beast2.F("image", beast2.Option(beast2.String)),
+		beast2.F("version", beast2.Option(beast2.String)),
+	}
+}
+
+// Encode returns the bytes of the task object.
+func (t *Task) Encode() []byte {
+	schema := taskSchema
+	keyed := slices.ContainsFunc(t.Inputs, Input.isVariable)
+	switch {
+	case keyed:
+		schema = keyedTaskSchema
+	case !t.Passed.None():
+		schema = passingTaskSchema
+	}
+	b := schema.begin(256 + len(t.Shell))
+	if t.Argv != nil {
+		b = appendStrings(append(b, 0), t.Argv)
+	} else {
+		b = beast2.AppendString(append(b, 1), t.Shell)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Env)))
+	for _, e := range t.Env {
+		b = beast2.AppendString(beast2.AppendString(b, e.Name), e.Value)
+	}
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Inputs)))
+	for _, in := range t.Inputs {
+		b = appendMember(b, in.Name, in.Path, in.Kind)
+	}
+	b = beast2.AppendBoolean(b, t.Output.Multi)
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Output.Entries)))
+	for _, e := range t.Output.Entries {
+		b = appendMember(b, e.Name, e.Path, e.Kind)
+	}
+	b = append(b, 0) // image: refused for now, so always none
+	b = appendOptString(b, t.Version)
+	if keyed || !t.Passed.None() {
+		b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
+	}
+	return b
+}
+
+func appendMember(b []byte, name, path string, k Kind) []byte {
+	b = beast2.AppendString(beast2.AppendString(b, name), path)
+	return beast2.AppendVarint(b, uint64(k))
+}
+
+// maxTaskParts is how many arguments, constants, inputs or outputs a task has at most. No command line holds more, and the record of an
+// execution has no room for more inputs. Their bytes in a task object can become twenty times as many in memory.
+const maxTaskParts = 1 << 17
+
+// readParts reads the number of some parts of a task, each of which takes at least width bytes.
+func readParts(r *beast2.Reader, width int) int {
+	at := r.Offset()
+	n := r.Count(width)
+	if n > maxTaskParts {
+		r.Failf(at, "%d parts of a task are more than %d", n, maxTaskParts)
+		return 0
+	}
+	return n
+}
+
+// DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
+// East IR, which cannot be run here.
+func DecodeTask(data []byte) (*Task, error) {
+	schema, passing, keyed := taskSchema, false, false
+	r, err := schema.open(data)
+	if errors.Is(err, ErrType) {
+		schema, passing = passingTaskSchema, true
+		r, err = schema.open(data)
+	}
+	if errors.Is(err, ErrType) {
+		schema, keyed = keyedTaskSchema, true
+		r, err = schema.open(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &Task{}
+	at := r.Offset()
+	if r.Tag(2) == 0 {
+		r.Inline()
+		for range readParts(r, 1) {
+			t.Argv = append(t.Argv, r.String())
+		}
+		if len(t.Argv) == 0 {
+			r.Failf(at, "command is empty")
+		}
+	} else {
+		t.Shell = r.String()
+	}
+	r.Inline()
+	for range readParts(r, 2) {
+		t.Env = append(t.Env, EnvVar{Name: r.String(), Value: r.String()})
+	}
+	readInputs(r, t, keyed)
+	at = r.Offset()
+	t.Output.Multi = r.Boolean()
+	r.Inline()
+	for range readParts(r, 3) {
+		t.Output.Entries = append(t.Output.Entries, OutputEntry{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(4))})
+	}
+	if n := len(t.Output.Entries); n == 0 || n > 1 && !t.Output.Multi {
+		r.Failf(at, "output with %d entries", n)
+	}
+	at = r.Offset()
+	if r.Tag(2) != 0 {
+		r.Failf(at, "container image is not supported by this version")
+	}
+	t.Version = readOptString(r)
+	if passing {
+		at = r.Offset()
+		t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
+		if t.Passed.None() && !keyed {
+			r.Failf(at, "no variable is passed")
+		}
+	}
+	return t, schema.done(r)
+}
+
+// isVariable says whether an input is an environment variable.
+func (in Input) isVariable() bool { return in.Kind == KindVariable }
+
+// readInputs reads the inputs: of a task whose form has variables, at least one is such.
+func readInputs(r *beast2.Reader, t *Task, keyed bool) {
+	at, kinds := r.Offset(), 4
+	if keyed {
+		kinds++
+	}
+	r.Inline()
+	for range readParts(r, 3) {
+		at := r.Offset()
+		in := Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(kinds))}
+		if in.isVariable() && in.Path != "" {
+			r.Failf(at, "variable %q has a path", in.Name)
+		}
+		t.Inputs = append(t.Inputs, in)
+	}
+	if keyed && !slices.ContainsFunc(t.Inputs, Input.isVariable) {
+		r.Failf(at, "no input is a variable")
+	}
+}
+
+// readNames reads names in key order, each once.
+func readNames(r *beast2.Reader) []string {
+	at := r.Offset()
+	before := *r
+	r.Inline()
+	if readParts(r, 1); r.Err() != nil {
+		return nil
+	}
+	*r = before
+	names := readStrings(r)
+	for i := 1; i < len(names); i++ {
+		if beast2.CompareStrings(names[i-1], names[i]) >= 0 {
+			r.Failf(at, "name %q is out of order", names[i])
+			return nil
+		}
+	}
+	return names
+}

@@ -1,0 +1,167 @@
+// Package modes says which modes the files and folders of a repository have, and makes them so whatever the umask of the process is.
+package modes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"e3/internal/host/atomicfile"
+)
+
+// Access says who can read and write a repository. It is on record in the repository (format.json).
+type Access string
+
+const (
+	Umask   Access = ""        // whoever the umask lets in; of repositories that say nothing
+	Private Access = "private" // its user
+	Group   Access = "group"   // the folder's group
+	World   Access = "world"   // the folder's group; everybody can read
+)
+
+// Known tells whether this program knows what a means.
+func (a Access) Known() bool { return a == Umask || a == Private || a.Shared() }
+
+// Shared tells whether others are to write in the repository.
+func (a Access) Shared() bool { return a == Group || a == World }
+
+// Modes are those of one repository. The zero value is Umask.
+type Modes struct {
+	access Access
+	root   string
+}
+
+// Of returns the modes of the repository in the folder root, which exists.
+func Of(access Access, root string) Modes { return Modes{access, root} }
+
+// pick returns the mode for the repository's access.
+func (m Modes) pick(umask, private, group, world fs.FileMode) fs.FileMode {
+	switch m.access {
+	case Private:
+		return private
+	case Group:
+		return group
+	case World:
+		return world
+	}
+	return umask
+}
+
+// File is the mode of a file that may change.
+func (m Modes) File() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o664) }
+
+// Object is the mode of an object.
+func (m Modes) Object() fs.FileMode { return m.pick(0o444, 0o400, 0o440, 0o444) }
+
+// Folder is the mode of a folder. What is made in one that is shared is its group's: by the setgid bit, or by itself on the BSDs.
+func (m Modes) Folder() fs.FileMode {
+	mode := m.pick(0o777, 0o700, 0o770, 0o775)
+	if m.Exact() && runtime.GOOS == "linux" {
+		mode |= fs.ModeSetgid
+	}
+	return mode
+}
+
+// Exact tells whether the umask must take nothing from the modes. That of a private repository can: no usual umask takes anything from the
+// owner.
+func (m Modes) Exact() bool { return m.access.Shared() && runtime.GOOS != "windows" }
+
+// Fix gives a file that was made with perm that mode, whatever the umask has taken from it.
+func (m Modes) Fix(f *os.File, perm fs.FileMode) error {
+	if !m.Exact() {
+		return nil
+	}
+	return f.Chmod(perm)
+}
+
+// Mkdir makes a folder. One that others are to write in appears with its mode: it is made aside and renamed.
+func (m Modes) Mkdir(path string) error {
+	if !m.Exact() {
+		return os.Mkdir(path, m.Folder())
+	}
+	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves. Should the sweep be faster than
+	// the rename, that finds nothing, as if the folder above were not there, and the caller tries again.
+	aside := filepath.Join(m.root, "tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
+	err := os.Mkdir(aside, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m.mkdirThere(path) // it is tmp itself, or that was cleared by hand
+	}
+	if err == nil {
+		err = os.Chmod(aside, m.Folder())
+	}
+	if err != nil {
+		return err
+	}
+	err = atomicfile.RenameExclusive(aside, path)
+	if err == nil {
+		return nil
+	}
+	_ = os.Remove(aside)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return m.mkdirThere(path) // this file system cannot rename a folder onto nothing only
+}
+
+// mkdirThere makes a folder where it is to be, and then gives it its mode.
+func (m Modes) mkdirThere(path string) error {
+	if err := os.Mkdir(path, m.Folder().Perm()); err != nil {
+		return err
+	}
+	return os.Chmod(path, m.Folder())
+}
+
+// MkdirAll makes a folder below the repository's, or that itself, and what is missing above it.
+func (m Modes) MkdirAll(path string) error {
+	const tries = 20 // somebody may remove empty folders meanwhile
+	var err error
+	for range tries {
+		if err = m.Mkdir(path); err == nil || errors.Is(err, fs.ErrExist) {
+			break
+		}
+		if above := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && above != path {
+			if err := m.MkdirAll(above); err != nil {
+				return err
+			}
+			continue
+		}
+		return err
+	}
+	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
+		return nil
+	}
+	return err
+}
+
+// Create makes an empty file where nothing may be, else the error matches [fs.ErrExist]. It appears with its mode, where the system can.
+func (m Modes) Create(path string) error {
+	if atomicfile.CanLinkOpen() {
+		if f, err := atomicfile.CreateUnnamed(filepath.Dir(path), m.File()); err == nil {
+			defer f.Close() // nothing was written
+			if err = m.Fix(f, m.File()); err == nil {
+				err = atomicfile.LinkOpen(f, path)
+			}
+			if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			// Some file systems make files without names that can never get one.
+		}
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.File())
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.Fix(f, m.File()), f.Close())
+}
+
+// Take gives a file that a task has made to the repository's group, so that the others of the group can read it.
+func (m Modes) Take(f *os.File) error {
+	if !m.Exact() {
+		return nil
+	}
+	return takeGroup(f, m.root)
+}

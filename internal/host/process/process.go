@@ -1,0 +1,63 @@
+// Package process says which process is which: by pid, start time and boot, as a pid alone is used again.
+package process
+
+import (
+	"os"
+	"sync"
+)
+
+// ID identifies one process for as long as records are kept: the pid alone is
+// reused.
+type ID struct {
+	PID          int
+	StartTime    uint64 // in the system's own unit; on Linux clock ticks since boot
+	BootID       string // changes at every boot; empty where it is not known
+	PIDNamespace string // empty where there are none
+	Host         string // this machine, as far as it can be told from others
+}
+
+// Host is what all processes that see each other's pids have in common.
+type Host struct {
+	BootID, PIDNamespace, Name string
+}
+
+// LocalHost identifies this host as processes here see it. It is read once: nothing of it changes while this process lives, but for the
+// name, and a host that is not known by its name any more only makes processes unknown.
+func LocalHost() Host { return localHost() }
+
+var localHost = sync.OnceValue(readLocalHost)
+
+// Self identifies this process.
+func Self() (ID, error) { return Lookup(os.Getpid()) }
+
+// Lookup identifies a running process of this host and pid namespace.
+func Lookup(pid int) (ID, error) {
+	start, err := StartTime(pid)
+	if err != nil {
+		return ID{}, err
+	}
+	return LocalHost().Identify(pid, start), nil
+}
+
+// Identify returns the identity of the process that started with this pid at this time on h.
+func (h Host) Identify(pid int, start uint64) ID {
+	return ID{PID: pid, StartTime: start, BootID: h.BootID, PIDNamespace: h.PIDNamespace, Host: h.Name}
+}
+
+// Alive reports whether the process runs. It is known only where it can be proven:
+// on the recorded host, since the recorded boot, in the recorded pid namespace. On
+// the recorded host after another boot the process is known to be dead. A zombie
+// counts as dead.
+func Alive(p ID) (alive, known bool) { return aliveOn(LocalHost(), p) }
+
+func aliveOn(here Host, p ID) (alive, known bool) {
+	switch {
+	case p.PID <= 0 || p.Host == "" || p.BootID == "" || here.BootID == "" || p.Host != here.Name:
+		return false, false
+	case p.BootID != here.BootID:
+		return false, true
+	case p.PIDNamespace != here.PIDNamespace:
+		return false, false
+	}
+	return running(p.PID, p.StartTime)
+}

@@ -1,0 +1,234 @@
+package runner
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"e3/internal/host/process"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxRequest bounds a frame from an adopter.
+	maxRequest = maxIdentity + 256
+
+	// goneLimit is how long an adopter waits for his predecessor, the client or another adopter, to
+	// be found gone: whoever has seen a process die may be quicker than the end of its sockets.
+	goneLimit = 20 * time.Millisecond
+
+	// endedLimit is the same if a socket has ended, and only has to be noticed.
+	endedLimit = 2 * time.Second
+
+	// leaveLimit bounds how long the last words to an adopter may take.
+	leaveLimit = 200 * time.Millisecond
+)
+
+// adopter is the process that has taken over from the client of this supervisor process.
+type adopter struct {
+	conn *net.UnixConn
+	fd   int           // of conn, valid until gone
+	gone chan struct{} // closed when it is gone
+	done chan struct{} // closed when all that can be written is
+
+	mu     sync.Mutex
+	more   *sync.Cond
+	out    []byte
+	closed bool
+}
+
+// meet takes adopters, one at a time.
+func (k *keeper) meet() {
+	for {
+		conn, err := k.listener.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // too many open files, say
+			time.Sleep(20 * time.Millisecond)
+		case !sameUser(conn) || !hasGone(k.gone, firstLane):
+			conn.Close()
+		case !k.predecessorGone():
+			_ = conn.SetWriteDeadline(time.Now().Add(leaveLimit))
+			_, _ = conn.Write(appendTaken(nil))
+			conn.Close()
+		case !k.handOver(conn):
+			conn.Close()
+		}
+	}
+}
+
+// sameUser reports whether the other end of conn is a process of this user.
+func sameUser(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	if ctlErr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); ctlErr != nil || err != nil {
+		return false
+	}
+	return peer.Uid == uint32(os.Geteuid())
+}
+
+// hasGone reports whether gone is closed, and waits a little for that; longer if fd, the socket
+// of whom it is about, shows that he is.
+func hasGone(gone <-chan struct{}, fd int) bool {
+	select {
+	case <-gone:
+		return true
+	default:
+	}
+	limit := goneLimit
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	if n, err := unix.Poll(fds, 0); n > 0 && err == nil {
+		limit = endedLimit
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-gone:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (k *keeper) predecessorGone() bool {
+	k.mu.Lock()
+	a := k.adopter
+	k.mu.Unlock()
+	return a == nil || hasGone(a.gone, a.fd)
+}
+
+// handOver makes the other end of conn the adopter, if there is none and something is left.
+func (k *keeper) handOver(conn *net.UnixConn) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.adopter != nil || k.ending || len(k.commands) == 0 {
+		return false
+	}
+	a := &adopter{conn: conn, gone: make(chan struct{}), done: make(chan struct{})}
+	if raw, err := conn.SyscallConn(); err != nil || raw.Control(func(fd uintptr) { a.fd = int(fd) }) != nil {
+		return false
+	}
+	a.more = sync.NewCond(&a.mu)
+	k.adopter = a
+	a.send(appendHandover(nil, &handover{pid: uint32(os.Getpid()), count: uint32(len(k.commands)), host: process.LocalHost()}))
+	var ends []byte
+	for _, c := range k.commands {
+		pid, startTicks := k.identify(c)
+		a.send(appendOrphan(nil, &orphanMessage{id: c.id, pid: pid, startTicks: startTicks,
+			marker: c.marker, identity: c.identity, state: c.state}))
+		if c.end != nil {
+			ends = appendReply(ends, c.end)
+		}
+	}
+	a.send(ends)
+	go a.write()
+	go k.serve(a)
+	return true
+}
+
+// identify returns the running process of c, or zeros.
+func (k *keeper) identify(c *kept) (pid uint32, startTicks uint64) {
+	k.reaping.Lock()
+	defer k.reaping.Unlock()
+	number := int(c.pid.Load())
+	if number == 0 {
+		return 0, 0
+	}
+	stat, err := process.ReadStat(number)
+	if err != nil || stat.State == 'Z' || stat.State == 'X' {
+		return 0, 0
+	}
+	return uint32(number), stat.StartTicks
+}
+
+// serve carries out the requests of an adopter until it goes away. What it has taken over can be
+// adopted again then.
+func (k *keeper) serve(a *adopter) {
+	_ = readFrames(a.conn, maxRequest, func(kind messageKind, body []byte) error {
+		if kind != kindCancel {
+			return k.request(kind, body, true)
+		}
+		id, err := decodeCancel(body)
+		if err == nil {
+			k.cancel(id)
+		}
+		return err
+	})
+	k.mu.Lock()
+	k.adopter = nil
+	k.mu.Unlock()
+	close(a.gone)
+	a.close()
+}
+
+// cancel stops the command of an adopter.
+func (k *keeper) cancel(id uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.commands {
+		if c.id == id && c.end == nil {
+			c.lane.inbox.post(func() { c.lane.cancel(id) })
+		}
+	}
+}
+
+// send never waits: what an adopter that stands still does not take is kept, which is no more than
+// the commands that it has adopted and their ends.
+func (a *adopter) send(frames []byte) {
+	a.mu.Lock()
+	a.out = append(a.out, frames...)
+	a.mu.Unlock()
+	a.more.Signal()
+}
+
+func (a *adopter) write() {
+	defer close(a.done)
+	for {
+		a.mu.Lock()
+		for len(a.out) == 0 && !a.closed {
+			a.more.Wait()
+		}
+		out := a.out
+		a.out = nil
+		a.mu.Unlock()
+		if len(out) == 0 {
+			return
+		}
+		if _, err := a.conn.Write(out); err != nil {
+			a.conn.Close() // which ends serve
+			return
+		}
+	}
+}
+
+// close is called when the adopter is gone.
+func (a *adopter) close() {
+	a.conn.Close()
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.more.Signal()
+}
+
+// finish writes what is left, if that does not take long.
+func (a *adopter) finish() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.more.Signal()
+	timer := time.NewTimer(leaveLimit)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,247 @@
+package runner
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"html"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// encoded returns a piece of a secret in every form in which shells, HTTP clients and languages print a text by themselves.
+func encoded(piece string) []string {
+	return slices.Concat(quoted(piece), percent(piece), markup(piece), hexadecimal(piece), base64s(piece))
+}
+
+// quoted returns a piece within quotes, as shells and languages write it, without the outer quotes.
+func quoted(piece string) []string {
+	return []string{
+		strings.ReplaceAll(piece, `'`, `'\''`),  // bash -x, ${x@Q}, zsh
+		strings.ReplaceAll(piece, `'`, `'"'"'`), // dash -x, Python's shlex.quote
+		escaped(piece, ansiC, false),            // bash $'…' in a UTF-8 locale
+		escaped(piece, ansiC, true),             // the same in any other
+		backslashed(piece, false),               // bash's printf %q
+		backslashed(piece, true),
+		unquoted(strconv.Quote(piece)),                             // Go's %q
+		unquoted(strconv.QuoteToASCII(piece)),                      // Go's %+q
+		escaped(piece, jsonText, false),                            // JSON
+		escaped(piece, jsonText, true),                             // Python's json.dumps
+		escaped(piece, jsonHTML, false),                            // Go's json.Marshal
+		escaped(piece, jsonSlash, false),                           // PHP's json_encode
+		escaped(piece, python(`'`), false),                         // Python's repr
+		escaped(piece, python(""), false),                          // the same between double quotes
+		escaped(piece, python(`'`), true),                          // Python's ascii
+		escaped(piece, python(""), true),                           // the same between double quotes
+		strings.ReplaceAll(piece, `"`, `\"`),                       // what programs do that know of quotes only
+		strings.ReplaceAll(piece, `\`, `\\`),                       // or of backslashes
+		strings.ReplaceAll(piece, `"`, `""`),                       // CSV, SQL
+		strings.ReplaceAll(piece, `'`, `''`),                       // SQL, YAML
+		strings.ReplaceAll(piece, "\n", "\r\n"),                    // HTTP, terminals
+		strings.ReplaceAll(piece, "\r\n", "\n"),                    // and back
+		strings.NewReplacer("\r\n", " ", "\n", " ").Replace(piece), // unquoted $x
+	}
+}
+
+func unquoted(s string) string { return s[1 : len(s)-1] }
+
+// A rule says how a quoted text writes a character: by itself ("") or by an escape. raw is true for a byte that is not UTF-8.
+type rule func(r rune, raw, ascii bool) string
+
+// escaped applies a rule to each character; ascii asks for nothing beyond ASCII.
+func escaped(s string, escape rule, ascii bool) string {
+	var b strings.Builder
+	for i, r := range s {
+		_, size := utf8.DecodeRuneInString(s[i:])
+		raw := r == utf8.RuneError && size == 1
+		if raw {
+			r = rune(s[i])
+		}
+		if text := escape(r, raw, ascii); text != "" {
+			b.WriteString(text)
+		} else {
+			b.WriteString(s[i : i+size])
+		}
+	}
+	return b.String()
+}
+
+// letters are the escapes that bash and C have in common.
+var letters = map[rune]string{'\a': `\a`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\v': `\v`, '\\': `\\`}
+
+func ansiC(r rune, raw, ascii bool) string {
+	switch text := letters[r]; {
+	case text != "":
+		return text
+	case r == '\'':
+		return `\'`
+	case r == 0x1b:
+		return `\E`
+	case raw || r < 0x20 || r == 0x7f:
+		return fmt.Sprintf(`\%03o`, r)
+	case ascii && r >= utf8.RuneSelf:
+		var b strings.Builder
+		for _, c := range []byte(string(r)) {
+			fmt.Fprintf(&b, `\%03o`, c)
+		}
+		return b.String()
+	}
+	return ""
+}
+
+func jsonText(r rune, raw, ascii bool) string {
+	switch r {
+	case '"':
+		return `\"`
+	case '\a', '\v':
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	switch text := letters[r]; {
+	case text != "":
+		return text
+	case raw:
+		return `\ufffd`
+	case r < 0x20 || ascii && r == 0x7f:
+		return fmt.Sprintf(`\u%04x`, r)
+	case ascii && r >= utf8.RuneSelf:
+		if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
+			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+		}
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return ""
+}
+
+func jsonHTML(r rune, raw, ascii bool) string {
+	if strings.ContainsRune("<>&\u2028\u2029", r) {
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return jsonText(r, raw, ascii)
+}
+
+func jsonSlash(r rune, raw, ascii bool) string {
+	if r == '/' {
+		return `\/`
+	}
+	return jsonText(r, raw, ascii)
+}
+
+// python is the rule of repr, which escapes its own kind of quote only.
+func python(quote string) rule {
+	return func(r rune, raw, ascii bool) string {
+		switch {
+		case string(r) == quote:
+			return `\` + quote
+		case strings.ContainsRune("\n\r\t\\", r):
+			return letters[r]
+		case raw:
+			return fmt.Sprintf(`\udc%02x`, r)
+		case r < 0x20 || r == 0x7f || r < 0x100 && (ascii && r >= utf8.RuneSelf || !unicode.IsPrint(r)):
+			return fmt.Sprintf(`\x%02x`, r)
+		case r < 0x10000 && (ascii && r >= utf8.RuneSelf || !unicode.IsPrint(r)):
+			return fmt.Sprintf(`\u%04x`, r)
+		case ascii && r >= utf8.RuneSelf || !unicode.IsPrint(r):
+			return fmt.Sprintf(`\U%08x`, r)
+		}
+		return ""
+	}
+}
+
+// backslashed puts a backslash before what means something to bash, as printf %q does. A ~ or # means something where a word begins, a ~
+// also after = and :.
+func backslashed(s string, begins bool) string {
+	var b strings.Builder
+	for i, c := range []byte(s) {
+		switch {
+		case strings.IndexByte(" \t'\"\\|&;()<>!{}*[]?^$`,", c) >= 0,
+			(c == '~' || c == '#') && i == 0 && begins,
+			c == '~' && i > 0 && (s[i-1] == '=' || s[i-1] == ':'):
+			b.WriteByte('\\')
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// unreserved are the characters beside letters and digits that percent encodings leave as they are.
+var unreserved = []string{
+	"-_.~",                 // RFC 3986; Go's QueryEscape; Python's quote with safe=""
+	"-_.~/",                // Python's quote; curl's paths
+	"-_.!~*'()",            // JavaScript's encodeURIComponent
+	"-_.!~*'();,/?:@&=+$#", // JavaScript's encodeURI
+	"-_.~$&+:=@",           // Go's PathEscape
+	"*-._",                 // HTML forms
+}
+
+// percent returns a piece as parts of a URL have it, with digits of either case, and a space as %20 or +.
+func percent(piece string) []string {
+	var list []string
+	for _, safe := range unreserved {
+		for _, digits := range []string{"0123456789ABCDEF", "0123456789abcdef"} {
+			var b strings.Builder
+			for _, c := range []byte(piece) {
+				if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(safe, c) >= 0 {
+					b.WriteByte(c)
+				} else {
+					b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+				}
+			}
+			text := b.String()
+			list = append(list, text, strings.ReplaceAll(text, "%20", "+"))
+		}
+	}
+	return list
+}
+
+// markup returns a piece as HTML and XML have it.
+func markup(piece string) []string {
+	plain := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(piece)
+	list := []string{plain, html.EscapeString(piece), strings.ReplaceAll(plain, `"`, "&quot;")}
+	for _, quote := range []string{"&#x27;", "&#39;", "&#039;", "&apos;"} {
+		list = append(list, strings.NewReplacer(`"`, "&quot;", `'`, quote).Replace(plain))
+	}
+	return list
+}
+
+// hexadecimal returns a piece in digits of either case, also in lines of 60 as xxd -p breaks them.
+func hexadecimal(piece string) []string {
+	whole := hex.EncodeToString([]byte(piece))
+	list := append(broken(whole, 60), whole)
+	for _, text := range slices.Clone(list) {
+		list = append(list, strings.ToUpper(text))
+	}
+	return list
+}
+
+// base64s returns a piece in both alphabets: padded and not, also in lines as programs break them, and what of it shows wherever it
+// begins within a longer text: after no byte, one, or two.
+func base64s(piece string) []string {
+	var list []string
+	for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+		whole := alphabet.EncodeToString([]byte(piece))
+		list = append(list, whole, strings.TrimRight(whole, "="))
+		list = append(append(list, broken(whole, 64)...), broken(whole, 76)...)
+		for before := range 3 {
+			text := alphabet.EncodeToString(append(make([]byte, before), piece...))
+			from, to := (8*before+5)/6, 8*(before+len(piece))/6 // the others depend on what is beside it
+			list = append(list, text[from:to])
+		}
+	}
+	return list
+}
+
+// broken returns the lines of a text that is longer than one.
+func broken(text string, width int) []string {
+	var lines []string
+	if len(text) <= width {
+		return nil
+	}
+	for line := range slices.Chunk([]byte(text), width) {
+		lines = append(lines, string(line))
+	}
+	return lines
+}

@@ -1,0 +1,167 @@
+package runner
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"e3/internal/host/process"
+)
+
+// maxHandover bounds a frame of a handover.
+const maxHandover = MaxState + 64<<10
+
+// extension is the body of kindExtend.
+type extension struct {
+	until time.Duration // by Elapsed
+	most  time.Duration // how far from now that can be at most
+}
+
+// handover is the body of kindHandover: the supervisor, and what its pids mean.
+type handover struct {
+	pid   uint32
+	count uint32
+	host  process.Host
+}
+
+// orphanMessage is the body of kindOrphan. The process is zero when it has ended.
+type orphanMessage struct {
+	id         uint64
+	pid        uint32
+	startTicks uint64
+	marker     string
+	identity   string
+	state      string
+}
+
+func appendExtend(b []byte, e extension) []byte {
+	start := len(b)
+	b = appendFrame(b, kindExtend)
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.until))
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.most))
+	return finishFrame(b, start)
+}
+
+func decodeExtend(body []byte) (extension, error) {
+	c := cursor{s: string(body)}
+	e := extension{until: time.Duration(c.integer(8)), most: time.Duration(c.integer(8))}
+	if err := c.end(); err != nil {
+		return extension{}, fmt.Errorf("extension: %w", err)
+	}
+	return e, nil
+}
+
+func appendRelease(b []byte, identity string) []byte {
+	start := len(b)
+	return finishFrame(appendString(appendFrame(b, kindRelease), identity), start)
+}
+
+func decodeRelease(body []byte) (identity string, err error) {
+	c := cursor{s: string(body)}
+	identity = c.string()
+	if err := c.end(); err != nil {
+		return "", fmt.Errorf("release: %w", err)
+	}
+	return identity, nil
+}
+
+func appendClose(b []byte) []byte {
+	start := len(b)
+	return finishFrame(appendFrame(b, kindClose), start)
+}
+
+func appendTaken(b []byte) []byte {
+	start := len(b)
+	return finishFrame(appendFrame(b, kindTaken), start)
+}
+
+func appendHandover(b []byte, h *handover) []byte {
+	start := len(b)
+	b = appendFrame(b, kindHandover)
+	b = binary.LittleEndian.AppendUint32(b, h.pid)
+	b = binary.LittleEndian.AppendUint32(b, h.count)
+	b = appendString(b, h.host.BootID)
+	b = appendString(b, h.host.PIDNamespace)
+	b = appendString(b, h.host.Name)
+	return finishFrame(b, start)
+}
+
+func decodeHandover(body []byte) (*handover, error) {
+	c := cursor{s: string(body)}
+	h := &handover{
+		pid:   uint32(c.integer(4)),
+		count: uint32(c.integer(4)),
+		host:  process.Host{BootID: c.string(), PIDNamespace: c.string(), Name: c.string()},
+	}
+	if err := c.end(); err != nil {
+		return nil, fmt.Errorf("handover: %w", err)
+	}
+	return h, nil
+}
+
+func appendOrphan(b []byte, o *orphanMessage) []byte {
+	start := len(b)
+	b = appendFrame(b, kindOrphan)
+	b = binary.LittleEndian.AppendUint64(b, o.id)
+	b = binary.LittleEndian.AppendUint32(b, o.pid)
+	b = binary.LittleEndian.AppendUint64(b, o.startTicks)
+	b = appendString(b, o.marker)
+	b = appendString(b, o.identity)
+	b = appendString(b, o.state)
+	return finishFrame(b, start)
+}
+
+func decodeOrphan(body []byte) (*orphanMessage, error) {
+	c := cursor{s: string(body)}
+	o := &orphanMessage{
+		id:         c.integer(8),
+		pid:        uint32(c.integer(4)),
+		startTicks: c.integer(8),
+		marker:     c.string(),
+		identity:   c.string(),
+		state:      c.string(),
+	}
+	if err := c.end(); err != nil {
+		return nil, fmt.Errorf("orphan: %w", err)
+	}
+	return o, nil
+}
+
+// readFrames hands the frames of a stream to handle, until the stream ends, which is
+// io.EOF, or something fails. A frame longer than limit is malformed. Bodies are valid
+// until handle returns.
+func readFrames(r io.Reader, limit int, handle func(kind messageKind, body []byte) error) error {
+	buf := make([]byte, 4<<10)
+	filled := 0
+	for {
+		n, err := r.Read(buf[filled:])
+		filled += n
+		rest := buf[:filled]
+		for {
+			kind, body, tail, size, ok, frameErr := splitFrame(rest)
+			if frameErr == nil && size > limit {
+				frameErr = fmt.Errorf("%w: %d bytes", errMessage, size)
+			}
+			if frameErr != nil {
+				return frameErr
+			}
+			if !ok {
+				if size > len(buf) {
+					grown := make([]byte, size)
+					copy(grown, rest)
+					buf, rest = grown, grown[:len(rest)]
+				}
+				break
+			}
+			if err := handle(kind, body); err != nil {
+				return err
+			}
+			rest = tail
+		}
+		if err != nil {
+			return err
+		}
+		filled = copy(buf, rest)
+	}
+}

@@ -1,0 +1,132 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// runMasked puts a pipe and a MaskWriter between the command and its files.
+func (s *Supervisor) runMasked(ctx context.Context, path string, spec *Spec) (Result, error) {
+	var pumps []*pump
+	defer func() {
+		for _, p := range pumps {
+			p.close()
+		}
+	}()
+	open := func(file *os.File) (*os.File, error) {
+		p, err := newPump(file, spec.Mask)
+		if err != nil {
+			return nil, fmt.Errorf("runner: mask output: %w", err)
+		}
+		pumps = append(pumps, p)
+		return p.w, nil
+	}
+	direct := *spec
+	var err error
+	if spec.Stdout != nil {
+		if direct.Stdout, err = open(spec.Stdout); err != nil {
+			return Result{}, err
+		}
+	}
+	switch {
+	case spec.Stderr == nil:
+	case spec.Stderr == spec.Stdout:
+		direct.Stderr = direct.Stdout // one pipe keeps the order of the lines
+	default:
+		if direct.Stderr, err = open(spec.Stderr); err != nil {
+			return Result{}, err
+		}
+	}
+	for _, p := range pumps {
+		go p.copy()
+	}
+	result, err := s.run(ctx, path, &direct)
+	for _, p := range pumps {
+		if pumpErr := p.finish(); pumpErr != nil && err == nil {
+			err = fmt.Errorf("runner: write masked output: %w", pumpErr)
+		}
+	}
+	return result, err
+}
+
+// pump copies what a command writes through a mask.
+type pump struct {
+	r, w *os.File
+	mask *MaskWriter
+	done chan struct{}
+	err  error    // of the destination; valid when done
+	to   *os.File // closed with the pump; nil: the destination is the caller's
+}
+
+func newPump(to *os.File, secrets []string) (*pump, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &pump{r: r, w: w, mask: NewMaskWriter(to, Forms(secrets...)...), done: make(chan struct{})}, nil
+}
+
+// copy reads until the end of the pipe, or until finish. When the destination
+// fails it goes on reading, so that the command is not blocked.
+func (p *pump) copy() {
+	defer close(p.done)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := p.r.Read(buf)
+		p.write(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.drain(buf)
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *pump) write(b []byte) {
+	if p.err == nil && len(b) > 0 {
+		_, p.err = p.mask.Write(b)
+	}
+}
+
+// finish is called when the command has ended. It returns the destination's error.
+func (p *pump) finish() error {
+	p.w.Close()
+	// Unless an escaped process holds the pipe the end comes by itself, but only
+	// once all is read; the deadline makes the copy go on to what is left. Where
+	// pipes have no deadlines (Windows) no process escapes.
+	_ = p.r.SetReadDeadline(time.Now())
+	<-p.done
+	if p.err == nil {
+		p.err = p.mask.Flush()
+	}
+	return p.err
+}
+
+// finishPumps ends the pumps of a command that has ended, and returns the first errno.
+func finishPumps(pumps []*pump) (errno uint32) {
+	for _, p := range pumps {
+		if err := p.finish(); err != nil && errno == 0 {
+			number, ok := errors.AsType[syscall.Errno](err)
+			if !ok {
+				number = syscall.EIO
+			}
+			errno = uint32(number)
+		}
+		p.close()
+	}
+	return errno
+}
+
+func (p *pump) close() {
+	p.w.Close()
+	p.r.Close()
+	if p.to != nil {
+		p.to.Close()
+	}
+}

@@ -1,0 +1,218 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"e3/internal/host/process"
+)
+
+// MaxState bounds Spec.State, in bytes.
+const MaxState = 64 << 10
+
+const (
+	maxIdentity = 1 << 10 // bytes of Spec.Identity
+	maxFor      = 30 * 24 * time.Hour
+)
+
+// ErrExpired is returned when a command with an Identity was killed, or not started, because nobody
+// had extended its supervisor in time. The command is gone; what it did may not be relied on.
+var ErrExpired = errors.New("runner: the time for which commands may run without word from their owner was over; they were killed")
+
+// ErrAdopted is returned by Adopt when another process has adopted what a dead one has left.
+var ErrAdopted = errors.New("runner: another process has adopted commands that a dead one has left")
+
+// Outlive makes the supervisor process outlive this process, so that another one can adopt its
+// commands. Only commands with an Identity take part. On systems other than Linux nothing outlives
+// this process, and there is nothing to adopt.
+type Outlive struct {
+	// Dir is the folder of the sockets by which supervisors are found. It belongs to this host, this
+	// user and one repository, and is made with mode 0700.
+	Dir string
+
+	// For is how long commands may run after the last Extend, of New, Extend or ExtendFrom, measured
+	// by a clock that goes on while the machine sleeps. Then they are killed, without a grace:
+	// whether this process is gone, stands still, or has nothing to extend them with.
+	For time.Duration
+
+	// Keep are files that the supervisor process holds open as long as it lives, such as locks. This
+	// process may close its own. They must be open when a Run starts the supervisor.
+	Keep []*os.File
+}
+
+func (o *Outlive) validate() error {
+	switch {
+	case o == nil:
+		return nil
+	case !absolute(o.Dir):
+		return fmt.Errorf("runner: the folder of the supervisors' sockets, %q, is not absolute", o.Dir)
+	case o.For <= 0 || o.For > maxFor:
+		return fmt.Errorf("runner: commands cannot outlive their process for %v; give up to %v", o.For, maxFor)
+	}
+	return nil
+}
+
+// outlives reports whether the spec's command goes on without this process.
+func (s *Supervisor) outlives(spec *Spec) bool {
+	return s.options.Outlive != nil && spec.Identity != ""
+}
+
+// Extend lets commands with an Identity, those that were adopted included, run for Outlive.For from
+// now on. Without Outlive it does nothing.
+func (s *Supervisor) Extend() error { return s.ExtendFrom(Elapsed()) }
+
+// ExtendFrom is Extend as of an earlier time, a reading of Elapsed: who extends because he has
+// renewed a lease counts from before he asked for it. A later time that was given before stays.
+func (s *Supervisor) ExtendFrom(at time.Duration) error {
+	if s.options.Outlive == nil {
+		return nil
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.until = max(s.until, min(at, Elapsed())+s.options.Outlive.For)
+	until, b := s.until, s.backend
+	adopted := make([]*adoption, 0, len(s.adopted))
+	for a := range s.adopted {
+		adopted = append(adopted, a)
+	}
+	s.mu.Unlock()
+	// Where a message cannot be sent the supervisor is gone, which the runs and waits are told.
+	if b != nil {
+		b.extend(until, s.options.Outlive.For)
+	}
+	for _, a := range adopted {
+		a.extend(until, s.options.Outlive.For)
+	}
+	return nil
+}
+
+// Release says that the end of a command with an Identity has been dealt with. Until then, also
+// after Run has returned, the supervisor keeps it for whoever would adopt it: the last thousand.
+// It learns of the release with the next Run or Extend. A command that runs stays as it is.
+func (s *Supervisor) Release(identity string) {
+	s.mu.Lock()
+	b := s.backend
+	s.mu.Unlock()
+	if b != nil && s.options.Outlive != nil {
+		b.releaseKept(identity)
+	}
+}
+
+// Adopt takes over what other processes have left in Outlive.Dir: the commands, ended or not, of
+// every supervisor whose process is gone and that nobody else has adopted. From now on Extend
+// extends them, and Close kills them. Who may not go on with one of them must Release it at once.
+//
+// The error, which may come together with orphans, is of supervisors that could not be asked; dead
+// ones are cleaned up in silence. It is ErrAdopted if all could, and others have adopted some: commands
+// of theirs may run.
+func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
+	if s.options.Outlive == nil {
+		return nil, nil
+	}
+	s.mu.Lock()
+	closed, own := s.closed, make(map[string]bool) // names of sockets
+	if s.backend != nil {
+		own[s.backend.socketName()] = true
+	}
+	for a := range s.adopted {
+		own[a.socketName()] = true
+	}
+	s.mu.Unlock()
+	if closed {
+		return nil, ErrClosed
+	}
+	adopted, err := adoptFrom(ctx, s.options.Outlive.Dir, own, s.forget)
+	var orphans []*Orphan
+	s.mu.Lock()
+	closed = s.closed
+	for _, a := range adopted {
+		if !closed && !a.over() {
+			s.adopted[a] = struct{}{}
+		}
+		orphans = append(orphans, a.all()...)
+	}
+	s.mu.Unlock()
+	if closed { // meanwhile
+		for _, a := range adopted {
+			a.close()
+		}
+		return nil, ErrClosed
+	}
+	return orphans, err
+}
+
+// forget drops an adopted supervisor that has ended.
+func (s *Supervisor) forget(a *adoption) {
+	s.mu.Lock()
+	delete(s.adopted, a)
+	s.mu.Unlock()
+}
+
+// Orphan is a command that another process has left. Its methods are safe for concurrent use.
+type Orphan struct {
+	Identity string
+	State    []byte
+
+	// Process is the running process; zero if it had ended when it was adopted.
+	Process process.ID
+
+	id     uint64
+	marker string
+	from   *adoption
+
+	once   sync.Once
+	ended  chan struct{} // closed when result and err are set
+	result Result
+	err    error
+}
+
+// Wait waits for the end of the command and returns what Run would have: its timeout goes on
+// counting, and when ctx is done the command is stopped and its end still waited for. It is
+// ErrSupervisorLost if its supervisor ended, ErrClosed if it was released before it ended.
+func (o *Orphan) Wait(ctx context.Context) (Result, error) {
+	select {
+	case <-o.ended:
+	default:
+		select {
+		case <-o.ended:
+		case <-ctx.Done():
+			o.from.cancel(o)
+			<-o.ended
+		}
+	}
+	return o.result, o.err
+}
+
+// Release says that the end of the command has been dealt with; it is not offered for adoption any
+// more. A command that still runs is killed. A supervisor ends when all of its orphans are released.
+func (o *Orphan) Release() { o.from.release(o) }
+
+func (o *Orphan) settle(result Result, err error) {
+	o.once.Do(func() {
+		o.result, o.err = result, err
+		close(o.ended)
+	})
+}
+
+func (spec *Spec) validateIdentity() error {
+	switch {
+	case len(spec.Identity) > maxIdentity:
+		return &StartError{Op: OpSpec, Path: spec.Argv[0], Err: syscall.EINVAL,
+			detail: fmt.Sprintf("its identity has %d bytes, more than %d", len(spec.Identity), maxIdentity)}
+	case len(spec.State) > MaxState:
+		return &StartError{Op: OpSpec, Path: spec.Argv[0], Err: syscall.EINVAL,
+			detail: fmt.Sprintf("its state has %d bytes, more than %d", len(spec.State), MaxState)}
+	case spec.Identity != "" && len(spec.Marker) > maxIdentity:
+		return &StartError{Op: OpSpec, Path: spec.Argv[0], Err: syscall.EINVAL,
+			detail: fmt.Sprintf("its marker has %d bytes, more than %d", len(spec.Marker), maxIdentity)}
+	}
+	return nil
+}

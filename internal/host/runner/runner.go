@@ -1,0 +1,322 @@
+// Package runner runs ordinary commands so that no child outlives its run, at
+// the lowest cost per process.
+//
+// On Linux the commands are not children of e3 itself. A [Supervisor] re-executes
+// the running binary as a second process, in a session of its own, that adopts
+// orphans (a child subreaper) and starts commands on request. Every command and
+// all that it starts are therefore descendants of that process. When e3 goes away,
+// however it goes, the supervisor's sockets report end of file and it kills all
+// descendants, those with a session of their own included. When the supervisor is
+// killed instead, the kernel kills its direct children (the parent death signal),
+// e3 kills the rest of its session and what carries a marker of a command in flight,
+// and the runs in flight fail with [ErrSupervisorLost]. The next Run starts another
+// supervisor.
+//
+// With [Outlive] the supervisor process goes on when e3 dies, and so do the commands
+// that have an identity: until another process adopts them, but only for the time that
+// their owner had been given. See outlive.go.
+//
+// The binary must call [Main] before anything else, and so must TestMain of every
+// package whose tests run commands.
+//
+// When a command ends, what it left behind is killed, and so is what left its group: all of it is adopted by the supervisor. While other commands run, an
+// orphan is known by its process group, the marker in its environment, or what it has open in [Spec.Room]. One that has dropped all of these lives until no
+// command runs that began before it; until then the commands that it may be of end with [Result.Left].
+//
+// What is out of reach: a command that kills every process of its user
+// (kill -9 -1), processes that run as another user (sudo), what somebody else's process starts for a command (at, a container's daemon), and
+// a process that left its group and dropped the marker, if the supervisor process itself was killed.
+//
+// Other systems have no such adoption. See the notes in group_unix.go and
+// group_windows.go for what remains true there.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"e3/internal/host/process"
+)
+
+// DefaultGrace is the time between TERM and KILL when nothing else is said.
+const DefaultGrace = 5 * time.Second
+
+var (
+	// ErrClosed is returned by Run after Close.
+	ErrClosed = errors.New("runner: closed")
+
+	// ErrNotStarted is wrapped by errors of Run that no command has run for, beside StartError.
+	ErrNotStarted = errors.New("runner: not started")
+
+	// ErrSupervisorLost is returned when the supervising process ended while
+	// the command ran. The command has been killed; what it did is not known.
+	ErrSupervisorLost = errors.New("runner: the supervisor process ended unexpectedly; its tasks were killed")
+)
+
+// Options configure a Supervisor. The zero value is ready to use.
+type Options struct {
+	// Grace is the time between TERM and KILL for a Spec that names none.
+	// Zero means DefaultGrace.
+	Grace time.Duration
+
+	// Spawners is how many commands can be in the act of starting at the same
+	// time (not how many can run). Zero means one per usable CPU, at most 8.
+	Spawners int
+
+	// Outlive, if set, lets commands with an Identity outlive this process.
+	Outlive *Outlive
+}
+
+// Spec says what to run and how.
+type Spec struct {
+	// Argv is the command and its arguments. A command without a slash is looked
+	// up in the PATH of Env; a relative one with a slash is relative to Dir.
+	Argv []string
+
+	// Dir is the working directory; it must be absolute.
+	Dir string
+
+	// Env is the whole environment, passed exactly as given.
+	Env []string
+
+	// Stdout and Stderr receive what the command writes; nil discards it. They
+	// may be the same file. The command writes to them directly, so they must
+	// stay open until Run returns. Standard input is always empty.
+	Stdout, Stderr *os.File
+
+	// Marker is the entry of Env ("NAME=value") that identifies what this command
+	// starts. Processes that left its process group and still carry the marker
+	// are killed when the command ends. Empty means no such search.
+	Marker string
+
+	// Room, if set, is a folder that nothing but this command and what it starts works in: of several commands in flight, what
+	// descends from this supervisor and has a working directory or an open file in there is of this one.
+	Room string
+
+	// Timeout stops the command when it runs longer. Zero means no limit.
+	Timeout time.Duration
+
+	// Grace is the time from TERM to KILL after a timeout or a cancellation.
+	// Zero means Options.Grace; a negative value kills at once.
+	Grace time.Duration
+
+	// Mask lists secret values, of which all Forms are masked. When it is not empty, the output passes through
+	// a MaskWriter on its way to Stdout and Stderr: in this process, or in the
+	// supervisor if that may outlive this one.
+	Mask []string
+
+	// OnStart, if set, is called with the identity of the running process, by
+	// the goroutine that called Run. It should return quickly.
+	OnStart func(process.ID)
+
+	// OnStartAfter delays OnStart; a command that ends earlier is not announced.
+	// Starting and ending a short command is cheaper that way.
+	OnStartAfter time.Duration
+
+	// Identity, with Options.Outlive, lets the command outlive this process, under a name that no
+	// other live command of the Supervisor has (up to 1 KiB). Its end is kept until Release. Empty,
+	// or without Outlive, the command dies with this process.
+	Identity string
+
+	// State is what an adopter needs to know about a command with an Identity. The supervisor keeps
+	// it in memory and does not look at it. Up to MaxState bytes.
+	State []byte
+}
+
+// Result is how a command ended.
+type Result struct {
+	PID      int
+	ExitCode int            // -1 when a signal ended the command
+	Signal   syscall.Signal // the signal that ended it, or 0
+
+	// TimedOut and Cancelled say that the command was told to stop, and why; the
+	// first reason counts. The command may still have ended with any code.
+	TimedOut, Cancelled bool
+
+	// OOM says that the kernel killed the command because memory ran out, or a process whose death
+	// made the command, a shell, exit with 137. Never set outside of Linux.
+	OOM bool
+
+	// Left says that a process which descends from the command may be alive: one that has left its group and the Room and dropped the marker, while
+	// commands ran that it may as well be of, or one that is stuck in the kernel. Always set outside of Linux.
+	Left bool
+
+	// UserCPU and SystemCPU cover the command and the children that it waited for.
+	UserCPU, SystemCPU time.Duration
+
+	// PeakRSS is the largest resident set of any one process among them, in
+	// bytes. On Linux it is never less than the supervisor's own (a few MiB),
+	// which the kernel counts as the process's before it executes the command.
+	PeakRSS int64
+
+	Started, Ended time.Time
+}
+
+// Success reports whether the command ended by itself with exit code 0.
+func (r Result) Success() bool {
+	return r.ExitCode == 0 && r.Signal == 0 && !r.TimedOut && !r.Cancelled
+}
+
+// Supervisor runs commands. It is safe for concurrent use.
+type Supervisor struct {
+	options Options
+	host    func() process.Host
+
+	mu      sync.Mutex
+	closed  bool
+	backend *backend      // nil until the first Run, and after the loss of one
+	until   time.Duration // by Elapsed, until when commands with an Identity may run
+	adopted map[*adoption]struct{}
+}
+
+// New returns a Supervisor. It starts no process: the first Run does.
+func New(options Options) (*Supervisor, error) {
+	if options.Grace < 0 || options.Spawners < 0 {
+		return nil, fmt.Errorf("runner: negative option in %+v", options)
+	}
+	if isHelper() {
+		return nil, errors.New("runner: this process was started as a supervisor, but main or TestMain does not call runner.Main first")
+	}
+	if err := options.Outlive.validate(); err != nil {
+		return nil, err
+	}
+	if options.Grace == 0 {
+		options.Grace = DefaultGrace
+	}
+	if options.Spawners == 0 {
+		options.Spawners = min(runtime.GOMAXPROCS(0), 8)
+	}
+	s := &Supervisor{options: options, host: sync.OnceValue(process.LocalHost)}
+	if options.Outlive != nil {
+		s.until = Elapsed() + options.Outlive.For
+		s.adopted = make(map[*adoption]struct{})
+	}
+	return s, nil
+}
+
+// Run starts the command, waits for its end and returns how it ended. When ctx is
+// done the command is stopped (TERM, then KILL after the grace) and Run still waits
+// for its end, which the Result shows as Cancelled.
+//
+// When Run returns, the command's process group and the processes that left it are gone, so that files they wrote no longer change, unless
+// Result.Left says that one may be there; only a process stuck in the kernel for more than two seconds is not waited for.
+//
+// The error is nil whenever the command ran to an end that is known, however it
+// ended. It is a *StartError when the command could not start (nothing ran),
+// ctx's error when ctx was done before the start, ErrSupervisorLost or ErrClosed.
+// An error from writing masked output comes together with the Result, and so does
+// ErrExpired, with the Result Cancelled.
+func (s *Supervisor) Run(ctx context.Context, spec Spec) (Result, error) {
+	if err := ctx.Err(); err != nil {
+		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
+	}
+	if err := spec.validate(); err != nil {
+		return Result{}, err
+	}
+	path, err := lookPath(spec.Argv[0], spec.Dir, spec.Env)
+	if err != nil {
+		return Result{}, err
+	}
+	switch {
+	case spec.Grace == 0:
+		spec.Grace = s.options.Grace
+	case spec.Grace < 0:
+		spec.Grace = 0
+	}
+	if !s.outlives(&spec) {
+		spec.Identity, spec.State = "", nil
+	}
+	if len(spec.Mask) == 0 || masksInSupervisor && s.options.Outlive != nil {
+		return s.run(ctx, path, &spec)
+	}
+	return s.runMasked(ctx, path, &spec)
+}
+
+// run runs a validated command whose output needs no masking in this process.
+func (s *Supervisor) run(ctx context.Context, path string, spec *Spec) (Result, error) {
+	b, err := s.connect()
+	if err != nil {
+		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+	result, err := b.run(ctx, path, spec, s.host)
+	runtime.KeepAlive(spec.Stdout)
+	runtime.KeepAlive(spec.Stderr)
+	return result, explainStart(err, path, spec)
+}
+
+// connect returns the live backend and starts one where there is none.
+func (s *Supervisor) connect() (*backend, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if s.backend != nil && !s.backend.lost() {
+		return s.backend, nil
+	}
+	b, err := startBackend(s.options, s.until)
+	if err != nil {
+		return nil, fmt.Errorf("runner: start the supervisor process: %w", err)
+	}
+	s.backend = b
+	return b, nil
+}
+
+// Close kills what is left of all commands, without a grace, and waits until it is
+// gone. Runs in flight end as Cancelled. Later Runs fail with ErrClosed. Closing
+// again does nothing.
+func (s *Supervisor) Close() error {
+	s.mu.Lock()
+	b := s.backend
+	s.closed = true
+	s.backend = nil
+	adopted := s.adopted
+	s.adopted = nil
+	s.mu.Unlock()
+	for a := range adopted {
+		a.close()
+	}
+	if b == nil {
+		return nil
+	}
+	return b.close()
+}
+
+// validate refuses what the system could not be given.
+func (spec *Spec) validate() error {
+	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
+		return &StartError{Op: OpSpec, Err: syscall.EINVAL, detail: "the command is empty"}
+	}
+	name := spec.Argv[0]
+	if !absolute(spec.Dir) {
+		return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL,
+			detail: fmt.Sprintf("the working directory %q is not absolute", spec.Dir)}
+	}
+	if strings.IndexByte(spec.Dir, 0) >= 0 {
+		return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL, detail: "the working directory contains a NUL byte"}
+	}
+	for i, arg := range spec.Argv {
+		if strings.IndexByte(arg, 0) >= 0 {
+			return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL,
+				detail: fmt.Sprintf("argument %d contains a NUL byte", i)}
+		}
+	}
+	for _, entry := range spec.Env {
+		if strings.IndexByte(entry, 0) >= 0 {
+			variable, _, _ := strings.Cut(entry, "=")
+			return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL,
+				detail: fmt.Sprintf("environment variable %q contains a NUL byte", variable)}
+		}
+	}
+	if spec.Timeout < 0 || spec.OnStartAfter < 0 {
+		return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL, detail: "a duration is negative"}
+	}
+	return spec.validateIdentity()
+}

@@ -1,0 +1,486 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"e3/internal/host/process"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// drainLimit bounds how long a command's result waits for the rest of its
+	// process group to die. Only a process stuck in the kernel takes that long.
+	drainLimit = 2 * time.Second
+
+	// sweepInterval is how often orphans are collected while commands run.
+	sweepInterval = time.Second
+
+	// closeLimit bounds how long a lane waits for its killed commands to end
+	// before the rest is killed too.
+	closeLimit = 500 * time.Millisecond
+
+	// shutdownLimit bounds how long the supervisor outlives its client.
+	shutdownLimit = 10 * time.Second
+)
+
+// server is what the lanes of the supervisor process share.
+//
+// Each lane has a socket, a thread and commands of its own: it starts them, waits
+// for them and answers for them, so that lanes do not wait for each other. The
+// thread is locked for ever, because the parent death signal is bound to the
+// thread that forked. Waiting is done in the kernel, without Go's poller: there is
+// nothing else to do meanwhile, and a thread that the kernel wakes answers sooner
+// than a goroutine that the scheduler wakes.
+type server struct {
+	null     int // for standard input, and for output that is not wanted
+	children int // the kernel's list of the main thread's children; -1: not kept
+
+	// reaping is held while processes are collected, and while a listed process
+	// is signalled, whose pid could otherwise be reused meanwhile.
+	reaping sync.Mutex
+
+	running atomic.Int32 // lanes that have not ended
+
+	oom *oomCounter
+
+	commands commands // that run
+
+	keeper *keeper // of the commands that may outlive the client; nil: all die with it
+}
+
+// laneServer serves one socket. Only its thread uses it.
+type laneServer struct {
+	*server
+	in       laneReader
+	out      []byte        // replies that the socket has no room for
+	tasks    []*task       // running
+	fds      []unix.PollFd // the socket, the inbox, then a process descriptor for each of tasks
+	draining []*task       // reaped, but something of them may be left
+	masking  int           // commands of which only masked output is left to write
+	gone     bool          // the client
+	closing  time.Time     // when the lane began to end; zero: it does not
+	swept    time.Time     // when orphans were last collected
+
+	inbox inbox // what other threads ask for
+}
+
+// taskFDs is where the tasks begin in laneServer.fds.
+const taskFDs = 2
+
+// task is one command, from its start to the end of its process group.
+type task struct {
+	id       uint64
+	pid      int // also the process group's id; safe to signal until reaped
+	pidfd    int // -1 where the kernel has none
+	marker   string
+	room     string
+	began    time.Duration // by Elapsed: no process of it started before
+	grace    time.Duration
+	started  time.Time
+	announce time.Time // when to tell the client that it runs; zero: never
+	deadline time.Time // when to send the next signal; zero: never
+	flags    byte      // why it was told to stop; 0: it was not
+	pumps    []*pump   // of masked output
+	kept     *kept     // nil: it dies with the client
+
+	end        reply     // once it is reaped
+	drainUntil time.Time // when to give up waiting for the rest
+	orphaned   bool      // an orphan of it was seen alive, and killed
+	left       bool      // an orphan that may be of it was seen alive, and left
+	resolved   string    // room, without links; "" until it is asked for
+}
+
+func newServer(null, lanes int) *server {
+	s := &server{null: null, children: -1, oom: newOOMCounter(), commands: commands{all: map[*task]struct{}{}}}
+	s.running.Store(int32(lanes))
+	if fd, err := unix.Open(mainThreadChildren(), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		s.children = fd
+	}
+	return s
+}
+
+func (s *server) newLane(fd int) *laneServer {
+	return &laneServer{server: s, in: laneReader{fd: fd}, fds: []unix.PollFd{
+		{Fd: int32(fd), Events: unix.POLLIN},
+		{Fd: -1, Events: unix.POLLIN},
+	}}
+}
+
+// serve carries out the lane's requests until the client goes away and the commands
+// of the lane have ended. The last lane ends the process.
+func (l *laneServer) serve() {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		// The main thread must not start commands: orphans become its children,
+		// so that their list is in one place and usually empty.
+		go l.serve()
+		select {}
+	}
+	// Commands inherit the mask of the thread that starts them.
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil); err != nil {
+		fatal(fmt.Errorf("clear the signal mask: %w", err))
+	}
+	for l.closing.IsZero() || len(l.tasks)+l.masking > 0 && time.Since(l.closing) < closeLimit {
+		l.wait()
+		if !l.gone {
+			if err := l.request(); err != nil {
+				if !errors.Is(err, io.EOF) {
+					fmt.Fprintf(os.Stderr, "%s: %v\n", helperName, err)
+				}
+				l.hangUp()
+			}
+		}
+		if l.fds[1].Revents != 0 {
+			l.inbox.work()
+		}
+		l.look(time.Now())
+	}
+	if l.running.Add(-1) == 0 {
+		l.finish()
+	}
+	select {}
+}
+
+// wait blocks until a request or the end of a command arrives, or until something
+// is due.
+func (l *laneServer) wait() {
+	timeout := l.timeout(time.Now())
+	for i := range l.fds {
+		l.fds[i].Revents = 0
+	}
+	_, err := unix.Ppoll(l.fds, timeout, nil)
+	if err != nil && err != unix.EINTR {
+		fatal(fmt.Errorf("wait for requests: %w", err))
+	}
+}
+
+// timeout is the time until something is due; nil if nothing is.
+func (l *laneServer) timeout(now time.Time) *unix.Timespec {
+	if l.in.pending() && !l.gone {
+		return &unix.Timespec{}
+	}
+	if len(l.tasks)+len(l.draining) == 0 && l.closing.IsZero() {
+		return nil
+	}
+	next := sweepInterval
+	if !l.closing.IsZero() {
+		next = closeLimit / 10
+	}
+	for _, t := range l.tasks {
+		for _, due := range []time.Time{t.announce, t.deadline} {
+			if !due.IsZero() {
+				next = min(next, due.Sub(now))
+			}
+		}
+		if t.pidfd < 0 {
+			next = min(next, 2*time.Millisecond) // the kernel cannot say; keep asking
+		}
+	}
+	for _, t := range l.draining {
+		// Patience grows with the time that it has already taken.
+		next = min(next, max(time.Millisecond, now.Sub(t.drainUntil.Add(-drainLimit))/4))
+	}
+	ts := unix.NsecToTimespec(int64(max(next, 0)))
+	return &ts
+}
+
+// request takes what has arrived and carries out one request, if one is whole.
+func (l *laneServer) request() error {
+	if l.fds[0].Revents&unix.POLLHUP != 0 {
+		return io.EOF // whatever it still wanted
+	}
+	if l.fds[0].Revents&unix.POLLOUT != 0 {
+		l.flush()
+	}
+	if l.fds[0].Revents&^unix.POLLOUT != 0 && !l.in.pending() {
+		if err := l.in.fill(); err != nil {
+			return err
+		}
+	}
+	kind, body, ok, err := l.in.next()
+	if err != nil || !ok {
+		return err
+	}
+	switch kind {
+	case kindSpawn:
+		r, err := decodeSpawn(body)
+		if err != nil {
+			return err
+		}
+		fds, err := l.in.takeDescriptors(r.descriptors())
+		if err != nil {
+			return err
+		}
+		l.spawn(r, fds)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil
+	case kindCancel:
+		id, err := decodeCancel(body)
+		if err != nil {
+			return err
+		}
+		l.cancel(id)
+		return nil
+	default:
+		if l.keeper == nil {
+			return fmt.Errorf("%w: request of kind %d", errMessage, kind)
+		}
+		return l.keeper.request(kind, body, false)
+	}
+}
+
+// cancel stops a command.
+func (l *laneServer) cancel(id uint64) {
+	for _, t := range l.tasks {
+		if t.id == id {
+			t.stop(flagCancelled, time.Now())
+		}
+	}
+}
+
+// spawn starts a command.
+func (l *laneServer) spawn(r *spawnRequest, fds []int) {
+	stdout, stderr := l.null, l.null
+	if r.flags&flagStdout != 0 {
+		stdout, fds = fds[0], fds[1:]
+	}
+	if r.flags&flagStderr != 0 {
+		stderr = fds[0]
+	} else if r.flags&flagMerged != 0 {
+		stderr = stdout
+	}
+	l.oom.look()
+	t := &task{id: r.id, pidfd: -1, marker: r.marker, room: r.room, grace: r.grace, started: time.Now(), began: Elapsed()}
+	if l.keeper != nil {
+		refused := l.keeper.begin(l, t, r)
+		if refused == nil && len(r.mask) > 0 {
+			if stdout, stderr, refused = t.maskOutput(r, stdout, stderr); refused != nil {
+				l.keeper.abandon(t)
+			}
+		}
+		if refused != nil {
+			l.send(refused)
+			return
+		}
+	}
+	l.commands.add(t)
+	pid, err := syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
+		Dir:   r.dir,
+		Env:   r.env,
+		Files: []uintptr{uintptr(l.null), uintptr(stdout), uintptr(stderr)},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
+	})
+	if err != nil {
+		var errno syscall.Errno
+		if !errors.As(err, &errno) {
+			errno = unix.EINVAL
+		}
+		l.commands.remove(t)
+		if l.keeper != nil {
+			l.keeper.abandon(t)
+		}
+		l.send(&reply{kind: kindFailed, id: r.id, status: uint32(errno)})
+		return
+	}
+	l.commands.started(t, pid)
+	if t.kept != nil {
+		t.kept.pid.Store(int64(pid))
+	}
+	if r.timeout > 0 {
+		t.deadline = t.started.Add(r.timeout)
+	}
+	if r.flags&flagAnnounce != 0 {
+		t.announce = t.started.Add(r.announceAfter)
+		if r.announceAfter == 0 {
+			l.announce(t)
+		}
+	}
+	l.tasks = append(l.tasks, t)
+	l.fds = append(l.fds, unix.PollFd{Fd: int32(t.pidfd), Events: unix.POLLIN})
+}
+
+// announce tells the client that t runs.
+func (l *laneServer) announce(t *task) {
+	t.announce = time.Time{}
+	if stat, err := process.ReadStat(t.pid); err == nil {
+		l.send(&reply{kind: kindStarted, id: t.id, pid: uint32(t.pid), startTicks: stat.StartTicks})
+	}
+}
+
+// look does what is due: collects the commands that have ended, sends signals,
+// answers for commands of which nothing is left.
+func (l *laneServer) look(now time.Time) {
+	for i := 0; i < len(l.tasks); {
+		t := l.tasks[i]
+		if (t.pidfd < 0 || l.fds[i+taskFDs].Revents != 0) && l.reap(t, now) {
+			l.tasks = slices.Delete(l.tasks, i, i+1)
+			l.fds = slices.Delete(l.fds, i+taskFDs, i+taskFDs+1)
+			l.draining = append(l.draining, t)
+			continue
+		}
+		i++
+		if !t.announce.IsZero() && !now.Before(t.announce) {
+			l.announce(t)
+		}
+		if !t.deadline.IsZero() && !now.Before(t.deadline) {
+			t.stop(flagTimedOut, now)
+		}
+	}
+	if len(l.draining) > 0 {
+		l.drain(now)
+	} else if len(l.tasks) > 0 && now.Sub(l.swept) > sweepInterval {
+		l.swept = now
+		l.oom.look()
+		l.collectOrphans(nil)
+	}
+}
+
+// stop asks t's group to end; called again when the grace is over, it ends the
+// group. The first reason counts.
+func (t *task) stop(reason byte, now time.Time) {
+	again := t.flags != 0
+	if again && now.Before(t.deadline) {
+		return // a cancellation during the grace changes nothing
+	}
+	if !again {
+		t.flags = reason
+	}
+	if again || t.grace <= 0 {
+		t.deadline = time.Time{}
+		t.kill()
+		return
+	}
+	t.deadline = now.Add(t.grace)
+	_ = unix.Kill(-t.pid, unix.SIGTERM)
+	_ = unix.Kill(-t.pid, unix.SIGCONT) // a stopped process could not handle TERM
+}
+
+// abort ends t without a grace. The first reason counts.
+func (t *task) abort(reason byte) {
+	if t.flags == 0 {
+		t.flags = reason
+	}
+	t.deadline = time.Time{}
+	t.kill()
+}
+
+// kill ends t's process group. The kernel does this in one step: no member can
+// fork its way out.
+func (t *task) kill() { _ = unix.Kill(-t.pid, unix.SIGKILL) }
+
+// answer is called when nothing is left of t.
+func (l *laneServer) answer(t *task) {
+	if len(t.pumps) == 0 {
+		l.report(t)
+		return
+	}
+	// The rest of its output may have to wait for whoever reads it.
+	l.masking++
+	go func() {
+		errno := finishPumps(t.pumps)
+		l.inbox.post(func() {
+			l.masking--
+			t.end.maskErrno = errno
+			l.report(t)
+		})
+	}()
+}
+
+// report tells whoever wants to know how t ended.
+func (l *laneServer) report(t *task) {
+	if l.keeper != nil {
+		l.keeper.ended(t)
+	}
+	l.send(&t.end)
+}
+
+// send writes a reply, and keeps what the socket has no room for: a client that stands
+// still must not stop the lane. When it fails the client is gone, which the next
+// request shows.
+func (l *laneServer) send(r *reply) {
+	if len(l.out) > 0 {
+		l.out = appendReply(l.out, r)
+		return
+	}
+	var frame [replySize]byte
+	if rest := l.write(appendReply(frame[:0], r)); len(rest) > 0 {
+		l.out = append(l.out, rest...)
+		l.fds[0].Events |= unix.POLLOUT
+	}
+}
+
+// flush goes on with the replies that were kept.
+func (l *laneServer) flush() {
+	l.out = append(l.out[:0], l.write(l.out)...)
+	if len(l.out) == 0 {
+		l.fds[0].Events &^= unix.POLLOUT
+	}
+}
+
+// write returns what the socket has no room for.
+func (l *laneServer) write(b []byte) []byte {
+	for len(b) > 0 {
+		n, err := unix.SendmsgN(l.in.fd, b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		switch err {
+		case nil:
+			b = b[n:]
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if !l.gone {
+				return b
+			}
+			// A client that closes takes its last replies. The socket is not waited for any more.
+			fds := []unix.PollFd{{Fd: int32(l.in.fd), Events: unix.POLLOUT}}
+			if n, err := unix.Poll(fds, int(closeLimit/time.Millisecond)); n == 0 && err == nil {
+				_ = unix.Shutdown(l.in.fd, unix.SHUT_RDWR)
+				return nil
+			}
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// hangUp is called when the client is gone. The other lanes notice by themselves.
+func (l *laneServer) hangUp() {
+	l.gone = true
+	l.fds[0].Fd = -1
+	l.flush()
+	if l.keeper == nil {
+		l.shutdown(flagCancelled)
+		return
+	}
+	for _, t := range l.tasks {
+		if t.kept == nil {
+			t.abort(flagCancelled)
+		}
+	}
+	l.keeper.hungUp()
+}
+
+// shutdown kills the commands of the lane and ends it. What is left after the last
+// lane is killed by finish.
+func (l *laneServer) shutdown(reason byte) {
+	l.closing = time.Now()
+	for _, t := range l.tasks {
+		t.abort(reason)
+	}
+}
+
+func fatal(err error) {
+	fmt.Fprintf(os.Stderr, "%s: %v\n", helperName, err)
+	os.Exit(1)
+}

@@ -1,0 +1,404 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/dataflow"
+	"e3/dataflow/graph"
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/parallel"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// side is a side with all that is compared of it.
+type side struct {
+	Seen
+	objects executions.Objects
+	inputs  datasets
+	outputs datasets
+	pkg     *record.Package // nil: see pkgGone
+	pkgGone string
+	// tasks are those of a run, or what answers those of a workspace.
+	tasks map[string]taken
+}
+
+// datasets are the inputs or the outputs of a side.
+type datasets struct {
+	leaves map[string]record.Leaf
+	open   map[string]bool // not known before their tasks have run
+	gone   string          // why they, or some of them, are not known
+	hash   string          // of the node that names those that are gone, "" where there is none
+}
+
+// taken is what became of a task, or what answers it.
+type taken struct {
+	state     string // in words that are the same for cached and executed; "" where the side is no run
+	execution string
+	duration  time.Duration
+	ended     bool // duration is known
+}
+
+// maxNode bounds a node of a workspace's tree that is read into memory.
+const maxNode = 1 << 30
+
+func (s Stores) read(ctx context.Context, at Side) (*side, error) {
+	d := &side{Seen: Seen{Side: at}, objects: s.Objects, tasks: map[string]taken{}}
+	var err error
+	switch at.What {
+	case Workspace:
+		err = s.readWorkspace(ctx, d)
+	case Next:
+		err = s.readNext(ctx, d)
+	default:
+		err = s.readRun(ctx, d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// readWorkspace reads the datasets of a workspace as they are.
+func (s Stores) readWorkspace(ctx context.Context, d *side) error {
+	rows, err := s.Workspaces.Names(ctx, d.Workspace)
+	if err != nil {
+		return err
+	}
+	d.inputs.leaves, d.outputs.leaves = map[string]record.Leaf{}, map[string]record.Leaf{}
+	for i := range rows {
+		row := &rows[i]
+		switch {
+		case row.Kind == record.LeafUnassigned:
+		case row.Output:
+			d.outputs.leaves[row.Name] = row.Leaf
+		default:
+			d.inputs.leaves[row.Name] = row.Leaf
+		}
+	}
+	state, err := s.Workspaces.State(ctx, d.Workspace)
+	if err != nil {
+		return err
+	}
+	d.Package, d.PackageHash = state.PackageName+"@"+state.PackageVersion, state.PackageHash
+	if err := s.readPackage(ctx, d); err != nil {
+		return err
+	}
+	// How long it took is known of the run that the workspace shows.
+	report, err := s.Workspaces.Report(ctx, d.Workspace, "")
+	if errors.Is(err, workspace.ErrNoRun) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range report.Tasks {
+		if t := &report.Tasks[i]; t.State == workspace.TaskCached || t.State == workspace.TaskSuccess {
+			d.tasks[t.Task] = taken{execution: t.ExecutionID, duration: t.Duration, ended: t.Key != ""}
+		}
+	}
+	return nil
+}
+
+// readPackage reads the package whose hash is known.
+func (s Stores) readPackage(ctx context.Context, d *side) error {
+	if d.PackageHash == "" {
+		d.pkgGone = "which package " + d.String() + " had is not known"
+		return nil
+	}
+	pkg, err := s.Workspaces.LoadPackage(ctx, d.PackageHash)
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound):
+		d.pkgGone = "the package of " + d.String() + " is no longer here"
+	case errors.Is(err, record.ErrType):
+		d.pkgGone = "the package of " + d.String() + " was made by the TypeScript e3"
+	case err != nil:
+		return fmt.Errorf("%s: %w", d, err)
+	}
+	d.pkg = pkg
+	return nil
+}
+
+// readRun reads a run.
+func (s Stores) readRun(ctx context.Context, d *side) error {
+	id := d.Side.Run
+	if d.What == Earlier {
+		var err error
+		if id, err = s.earlier(ctx, d.Side); err != nil {
+			return err
+		}
+	}
+	r, err := s.Workspaces.Report(ctx, d.Workspace, id)
+	if err != nil {
+		return err
+	}
+	d.RunID, d.Status, d.Package, d.Imported = r.RunID, r.Status(), r.PackageRef, r.Provenance != nil
+	d.StartedAt, d.CompletedAt = r.StartedAt, r.CompletedAt
+	if r.Filter != "" {
+		d.notef("it was asked for %s only", r.Filter)
+	}
+	if r.Unnamed > 0 {
+		d.notef("%d of its tasks cannot be named any more", r.Unnamed)
+	}
+	if r.Damage != nil {
+		d.notef("not all of its events can be read: %v", r.Damage)
+	}
+	d.PackageHash = r.PackageHash
+	if d.PackageHash == "" || d.Imported { // an export has the package under another hash
+		pkg, hash, err := s.Workspaces.PackageOf(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d, err)
+		}
+		if pkg != nil {
+			d.PackageHash = hash
+		}
+	}
+	if err := s.readPackage(ctx, d); err != nil {
+		return err
+	}
+	for i := range r.Tasks {
+		d.tasks[r.Tasks[i].Task] = took(&r.Tasks[i])
+	}
+	if _, err := s.readRoot(ctx, d, r.InputSnapshot, "inputs", &d.inputs); err != nil {
+		return err
+	}
+	return s.outputsOfRun(ctx, d, r)
+}
+
+// earlier finds the run that the workspace shows, the one before it, or the one before that, and so on. A workspace that is gone
+// shows the latest of which something is left.
+func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
+	left := at.Back
+	unknown := &workspace.UnknownError{What: "run", Name: at.String()}
+	shown, err := s.Workspaces.RunSummary(ctx, at.Workspace)
+	_, missing := s.Workspaces.State(ctx, at.Workspace)
+	switch {
+	case missing != nil && !errors.Is(missing, workspace.ErrNotFound):
+		return "", missing
+	case err != nil && missing == nil:
+		return "", err
+	case err != nil: // what is left tells
+		left++
+	case left == 0:
+		return shown.RunID, nil
+	default:
+		unknown.Known = append(unknown.Known, shown.RunID)
+	}
+	for r, fault := range s.Workspaces.Runs(ctx, at.Workspace) {
+		if fault != nil {
+			return "", fault
+		}
+		if err == nil && r.RunID >= shown.RunID {
+			continue
+		}
+		if left--; left == 0 {
+			return r.RunID, nil
+		}
+		unknown.Known = append(unknown.Known, r.RunID)
+	}
+	return "", unknown
+}
+
+// took turns what a report tells of a task into what is compared.
+func took(t *workspace.TaskReport) taken {
+	k := taken{state: string(t.State), execution: t.ExecutionID, duration: t.Duration}
+	switch t.State {
+	case workspace.TaskCached, workspace.TaskSuccess:
+		k.state, k.ended = string(workspace.TaskSuccess), t.Key != ""
+	case workspace.TaskFailed, workspace.TaskError:
+		k.ended = t.Duration > 0
+	}
+	return k
+}
+
+// readRoot reads one part of a snapshot. What is not there any more is said in the datasets.
+func (s Stores) readRoot(ctx context.Context, d *side, root, part string, into *datasets) (found bool, err error) {
+	into.leaves = map[string]record.Leaf{}
+	if root == "" {
+		return false, nil
+	}
+	top, err := s.node(ctx, root)
+	if err == nil {
+		leaf, ok := top.Get(part)
+		if !ok || leaf.Hash == "" {
+			return false, nil
+		}
+		into.hash = leaf.Hash
+		var node record.Node
+		if node, err = s.node(ctx, leaf.Hash); err == nil {
+			for i := range node {
+				if node[i].Kind != record.LeafUnassigned {
+					into.leaves[node[i].Name] = node[i].Leaf
+				}
+			}
+			return true, nil
+		}
+	}
+	if into.hash == "" {
+		into.hash = root
+	}
+	what := map[string]string{"inputs": "inputs", "tasks": "outputs"}[part]
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound):
+		into.gone = fmt.Sprintf("which %s %s had is no longer here", what, d)
+	case errors.Is(err, record.ErrType):
+		into.gone = fmt.Sprintf("the %s of %s are those of the TypeScript e3", what, d)
+	default:
+		return false, fmt.Errorf("%s of %s: %w", what, d, err)
+	}
+	return false, nil
+}
+
+func (s Stores) node(ctx context.Context, hash string) (record.Node, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, err
+	}
+	data, err := objectstore.ReadAll(ctx, s.Objects, h, maxNode)
+	if err != nil {
+		return nil, err
+	}
+	return record.DecodeNode(data)
+}
+
+// outputsOfRun finds the outputs of a run: of the tasks that came to a good end, those that its snapshot names, else those of
+// their executions. What a workspace held of a task that failed is not the run's.
+func (s Stores) outputsOfRun(ctx context.Context, d *side, r *workspace.RunReport) error {
+	if _, err := s.readRoot(ctx, d, r.OutputSnapshot, "tasks", &d.outputs); err != nil {
+		return err
+	}
+	kinds := map[string]record.Kind{}
+	if d.pkg != nil {
+		for i := range d.pkg.Tasks {
+			kinds[d.pkg.Tasks[i].Name] = d.pkg.Tasks[i].Output
+		}
+	}
+	var open []*workspace.TaskReport
+	for i := range r.Tasks {
+		t := &r.Tasks[i]
+		_, named := d.outputs.leaves[t.Task]
+		switch good := t.State == workspace.TaskCached || t.State == workspace.TaskSuccess; {
+		case !good:
+			delete(d.outputs.leaves, t.Task)
+		case !named:
+			open = append(open, t)
+		}
+	}
+	leaves := make([]record.Leaf, len(open))
+	err := parallel.Each(ctx, len(open), func(ctx context.Context, k int) (err error) {
+		leaves[k], err = s.made(ctx, open[k], kinds)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	lost := 0
+	for k, leaf := range leaves {
+		if leaf.Hash == "" {
+			lost++
+			continue
+		}
+		d.outputs.leaves[open[k].Task] = leaf
+	}
+	switch {
+	case lost == 0:
+		d.outputs.gone = "" // all are known, if only by their executions
+	case d.outputs.gone == "":
+		d.outputs.gone = fmt.Sprintf("the outputs of %s of %s are not known any more", human.Count(int64(lost), "task"), d)
+	}
+	return nil
+}
+
+// made returns the output of an execution as a leaf, without a hash where the execution is gone.
+func (s Stores) made(ctx context.Context, t *workspace.TaskReport, kinds map[string]record.Kind) (record.Leaf, error) {
+	key, ok := executions.ParseKey(t.Key)
+	if !ok {
+		return record.Leaf{}, nil
+	}
+	e, err := s.Executions.Get(ctx, key, t.ExecutionID)
+	if errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) {
+		return record.Leaf{}, nil
+	}
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	h, err := objectstore.ParseHash(e.OutputHash)
+	if err != nil {
+		return record.Leaf{}, nil
+	}
+	kind, ok := kinds[t.Task]
+	if !ok {
+		return record.Leaf{}, nil
+	}
+	size, err := s.Objects.Stat(ctx, h)
+	if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+		return record.Leaf{}, err
+	}
+	if err != nil && e.Detail != nil {
+		size = e.Detail.BytesOut
+	}
+	return leafOf(kind, h, size), nil
+}
+
+// leafOf says how the output of a task stands in a workspace.
+func leafOf(kind record.Kind, h objectstore.Hash, size int64) record.Leaf {
+	if kind == record.KindDir {
+		return record.Leaf{Kind: record.LeafDir, Hash: h.String()}
+	}
+	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size, Executable: kind == record.KindExecutable}
+}
+
+// readNext finds what the next start would see.
+func (s Stores) readNext(ctx context.Context, d *side) error {
+	next, err := s.Workspaces.Next(ctx, d.Workspace)
+	if err != nil {
+		return err
+	}
+	d.objects, d.pkg, d.PackageHash = next.Objects, next.Package, next.PackageHash
+	d.Package = next.Package.Name + "@" + next.Package.Version
+	for _, fault := range next.Faults {
+		d.notef("a start would fail: %v", fault)
+	}
+	d.inputs.leaves = map[string]record.Leaf{}
+	for i := range next.Inputs {
+		if next.Inputs[i].Kind != record.LeafUnassigned {
+			d.inputs.leaves[next.Inputs[i].Name] = next.Inputs[i].Leaf
+		}
+	}
+	g, err := graph.New(next.Package)
+	if err != nil {
+		return err
+	}
+	x := executions.NewStore(s.Records, next.Objects)
+	found := make([]*executions.Hit, g.Len())
+	err = dataflow.Keys(ctx, g, next.Objects, next.Inputs, s.Workspaces.Lookups, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
+		if key == nil {
+			return nil, nil
+		}
+		a, err := x.Lookup(ctx, *key)
+		if err != nil || a.Hit == nil {
+			return nil, err
+		}
+		found[i] = a.Hit
+		return &dataflow.Produced{Output: a.Hit.Output, Size: a.Hit.Size}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", d, err)
+	}
+	d.outputs = datasets{leaves: map[string]record.Leaf{}, open: map[string]bool{}}
+	for i, hit := range found {
+		t := &next.Package.Tasks[i]
+		if hit == nil {
+			d.outputs.open[t.Name] = true
+			continue
+		}
+		d.outputs.leaves[t.Name] = leafOf(t.Output, hit.Output, hit.Size)
+		d.tasks[t.Name] = taken{execution: hit.ExecutionID, duration: hit.Status.CompletedAt.Sub(hit.Status.StartedAt), ended: true}
+	}
+	return nil
+}

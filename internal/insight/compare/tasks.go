@@ -1,0 +1,306 @@
+package compare
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/internal/parallel"
+	"e3/objectstore"
+)
+
+// maxTask bounds a task object.
+const maxTask = 16 << 20
+
+// tasks compares how the tasks of both sides are declared, and how they ended.
+func (c *comparison) tasks() (Tasks, error) {
+	d := Tasks{Changes: []TaskChange{}}
+	changes := map[string]*TaskChange{}
+	change := func(name string) *TaskChange {
+		t, ok := changes[name]
+		if !ok {
+			t = &TaskChange{Name: name, Change: Changed}
+			changes[name] = t
+		}
+		return t
+	}
+	common := 0
+	switch same := c.was.PackageHash == c.is.PackageHash && (c.was.PackageHash != "" || c.was.RunID != "" && c.was.RunID == c.is.RunID); {
+	case same && c.was.pkg != nil:
+		common = len(c.was.pkg.Tasks)
+	case same:
+		common = len(c.was.tasks)
+	case c.was.pkg == nil || c.is.pkg == nil:
+		d.Unknown = join(c.was.pkgGone, c.is.pkgGone)
+		for name := range c.was.tasks {
+			if _, ok := c.is.tasks[name]; ok {
+				common++
+			}
+		}
+	default:
+		n, err := c.declared(change)
+		if err != nil {
+			return d, err
+		}
+		common = n
+	}
+	for name, a := range c.was.tasks {
+		b := c.is.tasks[name]
+		if a.state != "" && b.state != "" && a.state != b.state {
+			t := change(name)
+			t.Was, t.Is = a.state, b.state
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		if changes[name].Change == Changed {
+			common--
+		}
+		d.Changes = append(d.Changes, *changes[name])
+	}
+	d.Same = max(0, common)
+	return d, nil
+}
+
+// declared compares two packages and returns how many tasks are in both.
+func (c *comparison) declared(change func(string) *TaskChange) (common int, err error) {
+	was := make(map[string]*record.PackageTask, len(c.was.pkg.Tasks))
+	for i := range c.was.pkg.Tasks {
+		was[c.was.pkg.Tasks[i].Name] = &c.was.pkg.Tasks[i]
+	}
+	type pair struct{ was, is *record.PackageTask }
+	var pairs []pair
+	for i := range c.is.pkg.Tasks {
+		is := &c.is.pkg.Tasks[i]
+		old, ok := was[is.Name]
+		if !ok {
+			change(is.Name).Change = Added
+			continue
+		}
+		common++
+		delete(was, is.Name)
+		if !sameTask(old, is) {
+			pairs = append(pairs, pair{old, is})
+		}
+	}
+	for name := range was {
+		change(name).Change = Removed
+	}
+	parts := make([][]Part, len(pairs))
+	err = parallel.Each(c.ctx, len(pairs), func(ctx context.Context, k int) (err error) {
+		parts[k], err = c.parts(ctx, pairs[k].was, pairs[k].is)
+		return err
+	})
+	for k := range pairs {
+		if len(parts[k]) > 0 {
+			change(pairs[k].is.Name).Parts = parts[k]
+		}
+	}
+	return common, err
+}
+
+// sameTask tells at a glance whether two tasks are declared alike.
+func sameTask(a, b *record.PackageTask) bool {
+	return a.Task == b.Task && a.Output == b.Output && slices.EqualFunc(a.Wiring, b.Wiring, sameWire) &&
+		slices.Equal(policyFacts(&a.Policy), policyFacts(&b.Policy))
+}
+
+func sameWire(a, b record.Wire) bool {
+	return a.Kind == b.Kind && a.Name == b.Name && a.Entry == b.Entry && slices.Equal(a.Items, b.Items)
+}
+
+// A fact is one thing that a declaration says. Text is the whole of it: it is cut only to be shown.
+type fact struct{ part, name, text string }
+
+// parts tells which parts of a declaration differ.
+func (c *comparison) parts(ctx context.Context, a, b *record.PackageTask) ([]Part, error) {
+	was, lostA, err := c.facts(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	is, lostB, err := c.facts(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if a.Task != b.Task && (lostA != "" || lostB != "") {
+		parts := []Part{{Part: "declaration", Change: Changed, Was: lostA, Is: lostB}}
+		return append(parts, differing(policyFacts(&a.Policy), policyFacts(&b.Policy))...), nil
+	}
+	parts := differing(was, is)
+	if len(parts) == 0 && a.Task != b.Task {
+		parts = append(parts, Part{Part: "declaration", Change: Changed, Was: "in one order", Is: "in another order"})
+	}
+	return parts, nil
+}
+
+// differing pairs facts by part and name, in the order of the first list, then of what the second one adds. A mirrored call
+// has the same order for facts that are in both.
+func differing(was, is []fact) []Part {
+	type key struct{ part, name string }
+	now := make(map[key]string, len(is))
+	for _, f := range is {
+		now[key{f.part, f.name}] = f.text
+	}
+	then := make(map[key]bool, len(was))
+	var parts []Part
+	for _, f := range was {
+		k := key{f.part, f.name}
+		if then[k] {
+			continue
+		}
+		then[k] = true
+		switch text, ok := now[k]; {
+		case !ok:
+			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Removed, Was: clip(f.text)})
+		case text != f.text:
+			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Changed, Was: clip(f.text), Is: clip(text)})
+		}
+	}
+	for _, f := range is {
+		if k := (key{f.part, f.name}); !then[k] {
+			then[k] = true
+			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Added, Is: clip(f.text)})
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b Part) int {
+		if n := slices.Index(partOrder, a.Part) - slices.Index(partOrder, b.Part); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return parts
+}
+
+var partOrder = []string{"declaration", "command", "env", "pass_env", "secrets", "inputs", "wiring", "output", "version", "policy"}
+
+// facts lists what a declaration says. lost says why its task object tells nothing.
+func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []fact, lost string, err error) {
+	h, err := objectstore.ParseHash(pt.Task)
+	if err != nil {
+		return nil, "", fmt.Errorf("task %s: %w", pt.Name, err)
+	}
+	data, err := objectstore.ReadAll(ctx, c.objects, h, maxTask)
+	var t *record.Task
+	if err == nil {
+		t, err = record.DecodeTask(data)
+	}
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound):
+		return nil, "the task object is no longer here", nil
+	case errors.Is(err, record.ErrType):
+		return nil, "the task object is of the TypeScript e3", nil
+	case err != nil:
+		return nil, "", fmt.Errorf("task %s: %w", pt.Name, err)
+	}
+	list = append(list, fact{"command", "", commandText(t)})
+	for _, e := range t.Env {
+		list = append(list, fact{"env", e.Name, e.Value})
+	}
+	for i, in := range t.Inputs {
+		list = append(list, fact{"inputs", in.Name, placed(in.Kind, in.Path)})
+		if i < len(pt.Wiring) {
+			list = append(list, fact{"wiring", in.Name, wireText(&pt.Wiring[i])})
+		}
+	}
+	if t.Output.Multi {
+		for _, e := range t.Output.Entries {
+			list = append(list, fact{"output", e.Name, placed(e.Kind, e.Path)})
+		}
+	} else {
+		e := &t.Output.Entries[0]
+		list = append(list, fact{"output", "", placed(e.Kind, e.Path)})
+	}
+	if t.Version != "" {
+		list = append(list, fact{"version", "", t.Version})
+	}
+	for _, name := range t.Passed.Env {
+		list = append(list, fact{"pass_env", name, "passed"})
+	}
+	for _, name := range t.Passed.Secrets {
+		list = append(list, fact{"secrets", name, "passed"})
+	}
+	return append(list, policyFacts(&pt.Policy)...), "", nil
+}
+
+// placed says as what something is staged or collected, and where; a scalar is staged nowhere.
+func placed(k record.Kind, path string) string {
+	if path == "" {
+		return k.String()
+	}
+	return k.String() + " at " + path
+}
+
+// commandText is a command as people read it: a script as it is, a list as JSON.
+func commandText(t *record.Task) string {
+	if t.Argv == nil {
+		return t.Shell
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(t.Argv); err != nil { // a list of strings always encodes
+		return strings.Join(t.Argv, " ")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// wireText says what feeds an input.
+func wireText(w *record.Wire) string {
+	output := func(task, entry string) string {
+		if entry == "" {
+			return task
+		}
+		return task + "." + entry
+	}
+	switch w.Kind {
+	case record.WireInput:
+		return "input " + w.Name
+	case record.WireOutput:
+		return output(w.Name, w.Entry)
+	}
+	items := make([]string, len(w.Items))
+	for i, it := range w.Items {
+		items[i] = it.Label + ": " + output(it.Task, it.Entry)
+	}
+	return fmt.Sprintf("%d outputs: %s", len(items), strings.Join(items, ", "))
+}
+
+// policyFacts lists what a policy says beyond the defaults. The names of what is passed are not secret; values are not there.
+func policyFacts(p *record.Policy) []fact {
+	var list []fact
+	say := func(name, text string, yes bool) {
+		if yes {
+			list = append(list, fact{"policy", name, text})
+		}
+	}
+	amount := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	say("description", p.Description, p.Description != "")
+	say("timeout", p.Timeout.String(), p.Timeout != 0)
+	say("retries", strconv.FormatInt(p.Retries, 10), p.Retries != 0)
+	say("backoff", p.Backoff.String(), p.Backoff != 0)
+	say("retries on", strings.Join(p.RetryOn, ", "), len(p.RetryOn) > 0)
+	say("retries when lost", strconv.FormatInt(max(p.Lost, 0), 10), p.Lost != 0)
+	say("cpu", amount(p.CPU), p.CPU != 0)
+	say("memory", strconv.FormatInt(p.Memory, 10)+" bytes", p.Memory != 0)
+	for _, r := range p.Resources {
+		say("resource "+r.Name, amount(r.Value), true)
+	}
+	say("on_oom", "memory x"+amount(p.OOM.Factor), p.OOM.Factor != 0)
+	say("on_oom max", strconv.FormatInt(p.OOM.Max, 10)+" bytes", p.OOM.Max != 0)
+	say("priority", strconv.FormatInt(p.Priority, 10), p.Priority != 0)
+	say("approve", "true", p.Approve)
+	say("suspend", "exit code "+strconv.FormatInt(p.Suspend, 10), p.Suspend != 0)
+	say("queue", p.Queue, p.Queue != "")
+	say("labels", strings.Join(p.Labels, ", "), len(p.Labels) > 0)
+	say("pass_env", strings.Join(p.PassEnv, ", "), len(p.PassEnv) > 0)
+	say("secrets", strings.Join(p.Secrets, ", "), len(p.Secrets) > 0)
+	for _, k := range p.OutputKinds {
+		say("kind of "+k.Name, k.Value, true)
+	}
+	return list
+}

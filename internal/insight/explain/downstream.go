@@ -1,0 +1,151 @@
+package explain
+
+import (
+	"context"
+
+	"e3/dataflow"
+	"e3/internal/events"
+	"e3/internal/format/record"
+)
+
+// follows lists the tasks downstream of the root, with what became of them in a run; with what is to come if that is "".
+func (x *explaining) follows(w *Explanation, run string) error {
+	if w.Root.Kind == NoCause {
+		return nil
+	}
+	ws := w.Root.Workspace
+	if ws == "" {
+		ws = w.Workspace
+	}
+	graph, err := x.graphIn(ws, run)
+	if graph == nil || err != nil {
+		return err
+	}
+	d := &Downstream{Of: w.Root.Task, Run: run}
+	reached := make([]bool, graph.Len())
+	var stack []int32
+	if w.Root.Kind == Input || w.Root.Kind == NoValue || w.Root.Kind == Lacking {
+		d.Of = "input " + w.Root.Subject
+		stack = readers(graph, w.Root.Subject)
+		for _, i := range stack {
+			reached[i] = true
+		}
+	} else if i, ok := graph.Find(w.Root.Task); ok {
+		stack = append(stack, i)
+	}
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, n := range graph.Dependents(i) {
+			if !reached[n] {
+				reached[n] = true
+				stack = append(stack, n)
+			}
+		}
+	}
+	var states map[string]string
+	if run != "" {
+		if states, err = x.states(ws, run); err != nil {
+			return err
+		}
+	}
+	for i := range graph.Len() {
+		if !reached[i] {
+			continue
+		}
+		name := graph.Name(int32(i))
+		state := states[name]
+		if state == "" {
+			state = states[""] // what one event says of many
+		}
+		d.count(name, state)
+	}
+	if d.Total > 0 {
+		w.Downstream = d
+	}
+	return nil
+}
+
+func (d *Downstream) count(name, state string) {
+	d.Total++
+	switch state {
+	case ranState:
+		d.Ran++
+	case answeredState:
+		d.Answered++
+	case failedState:
+		d.Failed++
+	case skippedState:
+		d.Skipped++
+	}
+	if len(d.Tasks) < maxListed {
+		d.Tasks = append(d.Tasks, DownstreamTask{Task: name, State: state})
+	}
+}
+
+// readers are the tasks that read an input of the package.
+func readers(g *dataflow.Graph, input string) []int32 {
+	var list []int32
+	for i := range g.Package.Tasks {
+		for j := range g.Package.Tasks[i].Wiring {
+			if w := &g.Package.Tasks[i].Wiring[j]; w.Kind == record.WireInput && w.Name == input {
+				list = append(list, int32(i))
+				break
+			}
+		}
+	}
+	return list
+}
+
+// graphIn is the graph of a run; of the next start if that is "".
+func (x *explaining) graphIn(ws, run string) (*dataflow.Graph, error) {
+	if run == "" {
+		if x.next != nil && x.next.Workspace == ws {
+			return x.next.graph, nil
+		}
+		return nil, nil
+	}
+	list, err := x.graphsOf(ws, []string{run})
+	if len(list) == 0 || err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+// What became of a task in a run.
+const (
+	ranState      = "ran"
+	answeredState = "answered"
+	failedState   = "failed"
+	skippedState  = "skipped"
+)
+
+// states says what became of the tasks of a run, as far as its events tell; "" stands for those that they do not name.
+func (x *explaining) states(ws, run string) (map[string]string, error) {
+	states := map[string]string{}
+	for e, err := range events.Read(x.ctx, x.Records, ws, run) {
+		if x.ctx.Err() != nil {
+			return nil, context.Cause(x.ctx)
+		}
+		if err != nil {
+			break // what follows a damaged line is not known
+		}
+		state := ""
+		switch e.Type {
+		case events.TaskCompleted:
+			state = ranState
+		case events.TaskCached:
+			state = answeredState
+		case events.TaskFailed:
+			state = failedState
+		case events.TaskSkipped:
+			state = skippedState
+		case events.TaskReopened:
+			delete(states, e.Task)
+		}
+		if state != "" {
+			states[e.Task] = state
+		}
+	}
+	return states, nil
+}

@@ -1,0 +1,488 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/history"
+	"e3/objectstore"
+)
+
+// sortByID puts attempts in the order of their ids, the greatest first: the order in which they answer, whatever clocks said.
+func sortByID(list []history.Attempt) {
+	slices.SortStableFunc(list, func(a, b history.Attempt) int { return strings.Compare(b.ExecutionID, a.ExecutionID) })
+}
+
+// attemptOf makes an attempt of an execution that was found by its key.
+func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
+	a := &history.Attempt{
+		Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e,
+		StartedAt: e.StartedAt, ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
+	}
+	switch e.State {
+	case record.Success:
+		a.Status = history.Success
+	case record.Failed:
+		a.Status = history.Failed
+	case record.Error:
+		a.Status = history.Error
+	default:
+		a.Status = history.Running
+	}
+	if d := e.Detail; d != nil {
+		a.Number, a.MadeBy, a.Worker, a.Reason = d.Attempt, d.RunID, d.Worker, d.Reason
+	}
+	return a
+}
+
+// passing returns nil for what is gone or cannot be read, which takes nothing from the rest of an explanation.
+func (x *explaining) passing(err error) error {
+	if x.ctx.Err() != nil {
+		return context.Cause(x.ctx)
+	}
+	if errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) || errors.Is(err, objectstore.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// executed explains why an execution was made. It is explained where it was made, which may be under another name.
+func (x *explaining) executed(a *history.Attempt, depth int) (*Reason, error) {
+	if r := x.known([2]string{a.ExecutionID}); r != nil {
+		return r, nil
+	}
+	x.left--
+	s, err := x.sideOf(a)
+	if err != nil {
+		return nil, err
+	}
+	if e := a.Execution; e != nil && e.Detail != nil && e.Detail.Task != "" {
+		s.ws, s.task = e.Detail.Workspace, e.Detail.Task
+	}
+	r := &Reason{Workspace: s.ws, Task: s.task, Execution: ref(a)}
+	x.seen[[2]string{a.ExecutionID}] = r
+	if a.Number > 1 {
+		done, err := x.retried(r, s, depth)
+		if done || err != nil {
+			return r, err
+		}
+	}
+	if a.Key == (executions.Key{}) {
+		r.final = true
+		r.Cause = Cause{Kind: Unknown, Workspace: s.ws, Task: s.task, Text: "its record is gone, and nothing tells on what it ran"}
+		return r, nil
+	}
+	why, err := x.again(a.Key, a)
+	if err != nil {
+		return nil, err
+	}
+	return r, x.compared(r, s, why, depth)
+}
+
+// compared explains a side by what became of its key before, or else by its differences to the nearest earlier success.
+func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
+	if why != nil {
+		why.Workspace, why.Task = s.ws, s.task
+		r.Cause, r.final = *why, true
+		if why.Kind != FailedBefore && why.Kind != RunsNow && why.Kind != Retry {
+			return nil // it had an answer once: nothing has changed
+		}
+	}
+	if why == nil {
+		told, err := x.told(s)
+		if err != nil {
+			return err
+		}
+		if why = told; why != nil {
+			r.Cause, r.final = *why, true
+		}
+	}
+	base, note, err := x.nearest(s, maxCompared)
+	if err != nil {
+		return err
+	}
+	if base == nil {
+		if why == nil {
+			r.final = true
+			r.Cause, err = x.never(s)
+		}
+		return err
+	}
+	if note != "" {
+		r.Notes = append(r.Notes, note)
+	}
+	r.Compared = ref(base.at)
+	if base.definition.task == s.definition.task && base.key == s.key {
+		if why == nil { // events tell of an answer that nothing else tells of
+			r.final = true
+			r.Cause = Cause{Kind: RecordGone, Workspace: s.ws, Task: s.task, Execution: base.id, At: base.at.At(),
+				Text: "execution " + clip(base.id, maxText) + ", which had answered it, is no longer on record, and nothing says why"}
+		}
+		return nil
+	}
+	keep := r.Cause
+	if err := x.differ(r, base, s, depth); err != nil {
+		return err
+	}
+	if r.final {
+		r.Cause = keep
+	}
+	return nil
+}
+
+// retried explains a later attempt of a run by the one before it. It returns false if there is none on record.
+func (x *explaining) retried(r *Reason, s *side, depth int) (bool, error) {
+	list, err := x.past(x.ctx, s.ws, s.task)
+	if err != nil {
+		return false, err
+	}
+	for i := range list {
+		b := &list[i]
+		if b.ExecutionID == s.id || b.MadeBy == "" || b.MadeBy != s.at.MadeBy || b.Number != s.at.Number-1 || b.Key != s.at.Key {
+			continue
+		}
+		f := x.failureOf(b)
+		r.final = true
+		r.Cause = Cause{Kind: Retry, Workspace: s.ws, Task: s.task, Execution: b.ExecutionID, At: b.At(), Reason: f.Text,
+			Text: fmt.Sprintf("attempt %d of its run %s", b.Number, f.Text)}
+		if x.left > 0 && depth < maxDepth {
+			if r.Before, err = x.executed(b, depth+1); err != nil {
+				return true, err
+			}
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// again says why a key was executed although it had been before: before an execution of it, or as things stand now if that is
+// nil. nil says that it had never been executed.
+func (x *explaining) again(key executions.Key, before *history.Attempt) (*Cause, error) {
+	limit, began := "", x.now()
+	if before != nil {
+		limit, began = before.ExecutionID, before.At()
+	}
+	var best *Cause // of a success, or what may have been one
+	var failed *executions.Execution
+	for e, err := range x.Executions.List(x.ctx, key) { // the latest first
+		var bad *executions.RecordError
+		if err != nil && !errors.As(err, &bad) {
+			if x.ctx.Err() != nil {
+				return nil, context.Cause(x.ctx)
+			}
+			return nil, err
+		}
+		if bad != nil {
+			if limit == "" || bad.ExecutionID < limit {
+				best = &Cause{Kind: Unreadable, Execution: bad.ExecutionID, Text: "the record of execution " + bad.ExecutionID + " cannot be read"}
+				break
+			}
+			continue
+		}
+		if limit != "" && e.ExecutionID >= limit {
+			continue
+		}
+		if e.State != record.Success {
+			if failed == nil {
+				failed = e
+			}
+			continue
+		}
+		if before != nil && e.CompletedAt.After(began) {
+			continue // it had not ended then
+		}
+		c, err := x.discounted(e, before)
+		if err != nil {
+			return nil, err
+		}
+		best = c
+		break
+	}
+	tomb, err := x.tombstone(key, before)
+	if err != nil {
+		return nil, err
+	}
+	if tomb != nil && tomb.OutputHash != "" && (best == nil || best.Execution < tomb.ExecutionID) {
+		return x.pruned(tomb), nil
+	}
+	switch {
+	case best != nil && best.Kind == NoCause:
+		return nil, nil
+	case best != nil:
+		return best, nil
+	case failed != nil:
+		return x.failedBefore(failed)
+	case tomb != nil:
+		return x.pruned(tomb), nil
+	}
+	return nil, nil
+}
+
+// discounted says why a success did not answer its key.
+func (x *explaining) discounted(e *executions.Execution, before *history.Attempt) (*Cause, error) {
+	c := &Cause{Execution: e.ExecutionID, At: e.CompletedAt}
+	name := "execution " + e.ExecutionID
+	if m := e.Rejection; e.Rejected() && (before == nil || !m.At.After(before.At())) {
+		c.Kind, c.By, c.At, c.Reason = Rejected, m.By, m.At, m.Reason
+		c.Text = name + ", which answered it, was rejected " + human.Ago(x.now(), m.At) + " by " + clip(m.By, maxText)
+		if m.Reason != "" {
+			c.Text += ": " + clip(m.Reason, maxText)
+		}
+		return c, nil
+	}
+	if before == nil {
+		h, err := objectstore.ParseHash(e.OutputHash)
+		if err == nil {
+			_, err = x.Stores.Objects.Stat(x.ctx, h)
+		}
+		var found executions.Answer
+		if err == nil {
+			found, err = x.Executions.Lookup(x.ctx, e.Key) // which looks for all that the output is made of
+		}
+		switch {
+		case err == nil && (found.Hit != nil || len(found.Passed) == 0):
+			return c, nil // it answers
+		case x.ctx.Err() != nil:
+			return nil, context.Cause(x.ctx)
+		}
+		c.Kind, c.Text = OutputGone, "the output of "+name+" is gone from the store"
+		return c, nil
+	}
+	f, err := x.run(originOf(before), before.MadeBy)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case f.forced(before.Task):
+		c.Kind, c.By = Forced, f.by
+		c.Text = "it was forced (--force), although " + name + " had answered"
+		if f.by != "" {
+			c.Text = "it was forced by " + clip(f.by, maxText) + " (--force), although " + name + " had answered"
+		}
+	case before.MadeBy == "":
+		c.Kind, c.By = Rerun, before.Worker
+		c.Text = "it was run again beside " + name + ", to verify it"
+	case f.known && f.tells:
+		c.Kind, c.Text = OutputGone, "the output of "+name+" was not there then"
+	default:
+		c.Kind, c.Text = Forced, "it was run again although "+name+" had answered: by --force, or because its output was not there then"
+	}
+	return c, nil
+}
+
+// originOf is the workspace whose run made an attempt.
+func originOf(a *history.Attempt) string {
+	if e := a.Execution; e != nil && e.Detail != nil && e.Detail.Workspace != "" {
+		return e.Detail.Workspace
+	}
+	return a.Workspace
+}
+
+// tombstone returns what was pruned of a key before an execution of it: the latest success, else the latest failure.
+func (x *explaining) tombstone(key executions.Key, before *history.Attempt) (*record.Tombstone, error) {
+	list, err := x.Executions.TaskTombstones(x.ctx, key.Task)
+	if err != nil {
+		return nil, err
+	}
+	var found *record.Tombstone
+	inputs := key.Inputs.String()
+	for i := range list {
+		t := &list[i]
+		if t.InputsHash != inputs || before != nil && (t.ExecutionID >= before.ExecutionID || t.PrunedAt.After(before.At())) {
+			continue
+		}
+		success := t.OutputHash != ""
+		if found == nil || success && found.OutputHash == "" || success == (found.OutputHash != "") && t.ExecutionID > found.ExecutionID {
+			found = t
+		}
+	}
+	return found, nil
+}
+
+func (x *explaining) pruned(t *record.Tombstone) *Cause {
+	c := &Cause{Kind: Pruned, Execution: t.ExecutionID, At: t.PrunedAt, By: t.By, Reason: t.Reason,
+		Text: "pruned " + human.Ago(x.now(), t.PrunedAt) + " by " + clip(t.By, maxText)}
+	if t.Reason != "" {
+		c.Text += " (" + clip(t.Reason, maxText) + ")"
+	}
+	return c
+}
+
+// failedBefore says how the latest attempt at a key ended that never succeeded.
+func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
+	if e.State == record.Running {
+		alive, err := x.alive(e)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			return &Cause{Kind: RunsNow, Execution: e.ExecutionID, At: e.StartedAt, Text: "execution " + e.ExecutionID + " of it is running now"}, nil
+		}
+	}
+	a := attemptOf("", "", e)
+	if a.Status == history.Running {
+		a.Status = history.Interrupted
+	}
+	return x.failedAt("", "", a), nil
+}
+
+// told says how the latest attempt at the key of a side ended that has left nothing but events; nil if there is none.
+func (x *explaining) told(s *side) (*Cause, error) {
+	list, err := x.past(x.ctx, s.ws, s.task)
+	if err != nil {
+		return nil, err
+	}
+	key := executions.Key{Task: s.definition.task, Inputs: s.key}
+	for i := range list {
+		a := &list[i]
+		if a.Key != key || a.ExecutionID == "" || s.id != "" && a.ExecutionID >= s.id || a.Status == history.Running {
+			continue
+		}
+		if a.Execution != nil || a.Status == history.Success || a.Status == history.Unknown {
+			return nil, nil
+		}
+		return x.failedAt(s.ws, s.task, a), nil
+	}
+	return nil, nil
+}
+
+// failedAt says how an attempt ended at a key that never succeeded.
+func (x *explaining) failedAt(ws, task string, a *history.Attempt) *Cause {
+	f := x.failureOf(a)
+	return &Cause{Kind: FailedBefore, Workspace: ws, Task: task, Subject: string(f.Kind), Execution: a.ExecutionID, At: a.At(), Reason: f.Text,
+		Text: fmt.Sprintf("the last attempt on the same inputs (%s) %s", human.Ago(x.now(), a.At()), f.Text)}
+}
+
+// alive tells whether the run of an execution that is on record as running is at work.
+func (x *explaining) alive(e *executions.Execution) (bool, error) {
+	d := e.Detail
+	if d == nil || d.Workspace == "" || e.Provenance != nil {
+		return false, nil
+	}
+	r, err := x.Workspaces.RunSummary(x.ctx, d.Workspace)
+	if err != nil {
+		return false, x.passing(ignoreNoRun(err))
+	}
+	return r.Live && (r.RunID == d.RunID || d.RunID == ""), nil
+}
+
+// nearest finds the earlier success with the fewest differing parts, of the same name; where there is none, under another name or in
+// another workspace, which the note says. nil: there is none.
+func (x *explaining) nearest(s *side, most int) (*side, string, error) {
+	list, err := x.past(x.ctx, s.ws, s.task)
+	if err != nil {
+		return nil, "", err
+	}
+	best, err := x.choose(s, list, most)
+	if best != nil || err != nil {
+		return best, "", err
+	}
+	return x.elsewhere(s, most)
+}
+
+// choose finds the nearest among attempts, the latest first. Of several that are equally near it is the one that answered last: what
+// was gone back to counts, not what was tried between.
+func (x *explaining) choose(s *side, list []history.Attempt, most int) (*side, error) {
+	var best, gone *side
+	fewest := 0
+	limit := s.made()
+	for i := range list {
+		a := &list[i]
+		if a.Status != history.Success || a.Key == (executions.Key{}) || s.id != "" && a.ExecutionID >= s.id {
+			continue
+		}
+		if most--; most < 0 {
+			break
+		}
+		c, err := x.sideOf(a)
+		if err != nil {
+			return nil, err
+		}
+		if a.Execution == nil {
+			if gone == nil {
+				gone = c
+			}
+			continue
+		}
+		n := weigh(compare(&c.definition, &s.definition))
+		if best == nil || n < fewest || n == fewest && answeredLast(a, limit) > answeredLast(best.at, limit) {
+			best, fewest = c, n
+		}
+		if n == 0 {
+			break
+		}
+	}
+	if best == nil {
+		best = gone
+	}
+	return best, nil
+}
+
+// answeredLast is the latest run that an attempt was part of before another, of all runs if that is "".
+func answeredLast(a *history.Attempt, before string) string {
+	last := a.MadeBy
+	for _, run := range a.Runs {
+		if run > last && (before == "" || run < before) {
+			last = run
+		}
+	}
+	return last
+}
+
+// weigh says how far apart two definitions are, by the parts that differ. What is only in another order is the nearest, and what cannot
+// be compared farther than anything that can.
+func weigh(list []Difference) int {
+	n := 0
+	for i := range list {
+		switch d := &list[i]; {
+		case d.Part == Definition && d.Name == "order":
+			n++
+		case d.Part == Definition, d.Part == Unknown:
+			n += 1000
+		default:
+			n += 2
+		}
+	}
+	return n
+}
+
+// failureOf says how an attempt ended that is no success.
+func (x *explaining) failureOf(a *history.Attempt) *Failure {
+	f := &Failure{Task: a.Task, ExitCode: a.ExitCode, Reason: a.Reason, Message: a.Message}
+	switch {
+	case a.Status == history.Running:
+		f.Kind, f.Text = RunsNow, "has not ended"
+	case a.Status == history.Failed && a.Reason == string(executions.ReasonSuspended):
+		f.Kind, f.Text = Suspended, fmt.Sprintf("suspended itself with exit code %d, for somebody to approve", a.ExitCode)
+		if a.Refused != nil {
+			f.Kind = Rejected
+			f.Text += ", and was " + clip(a.Refused.Text, maxText)
+		}
+	case a.Status == history.Failed:
+		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
+	case a.Status == history.Interrupted, a.Status == history.Unfinished, a.Reason == "crashed", strings.Contains(a.Message, "no longer running (stale execution)"):
+		f.Kind, f.Text = Crashed, "was interrupted: the e3 that ran it died"
+	case a.Reason == string(executions.ReasonTimeout):
+		f.Kind, f.Text = TimedOut, clip(a.Message, maxText)
+	case a.Reason == string(executions.ReasonCancelled):
+		f.Kind, f.Text = Cancelled, "was "+clip(cmp.Or(a.Message, "cancelled"), maxText) // by whom, and why, where that is known
+	case a.Reason == string(executions.ReasonSignal):
+		f.Kind, f.Text = Signal, "was "+clip(a.Message, maxText)
+	case a.Reason == string(executions.ReasonOutput):
+		f.Kind, f.Text = BadOutput, "ended without its output: "+clip(a.Message, maxText)
+	case a.Reason == string(executions.ReasonStart):
+		f.Kind, f.Text = NoStart, "was not started: "+clip(a.Message, maxText)
+	case a.Reason == "input":
+		f.Kind, f.Text = Lacking, "was not started: "+clip(a.Message, maxText)
+	default:
+		f.Kind, f.Text = Fault, "ended in an error: "+clip(a.Message, maxText)
+	}
+	return f
+}

@@ -1,0 +1,111 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/history"
+	"e3/objectstore"
+)
+
+// Miss says in short why a key of a task has no answer: inputs are what it was made from, in declared order. It looks at what
+// is recorded under the key and, if there is nothing, at the latest few successes of that name; it does not go upstream. Prefetch what
+// is asked for many tasks. Stores.Objects must read the task object and what it reads, which no start may have stored yet.
+func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Key, inputs []objectstore.Hash) (Cause, error) {
+	e := x.explaining(ctx)
+	c := Cause{Kind: Unknown, Workspace: ws, Task: task, Text: "nothing that is still here tells why"}
+	why, err := e.again(key, nil)
+	if err != nil {
+		return c, err
+	}
+	if why != nil {
+		why.Workspace, why.Task = ws, task
+		return *why, nil
+	}
+	s := &side{ws: ws, task: task}
+	s.definition.task, s.key, s.inputs = key.Task, key.Inputs, inputs
+	if s.object, err = e.object(key.Task); err != nil {
+		return c, err
+	}
+	list, err := e.past(ctx, ws, task)
+	if err != nil {
+		return c, err
+	}
+	for i := range list {
+		if a := &list[i]; a.Key == key && a.Status == history.Running {
+			c.Kind, c.Execution, c.At, c.Text = RunsNow, a.ExecutionID, a.At(), "execution "+a.ExecutionID+" of it is running now"
+			return c, nil
+		}
+	}
+	if told, err := e.told(s); told != nil || err != nil {
+		return *cmp.Or(told, &c), err
+	}
+	base, err := e.choose(s, list, maxFew)
+	if err != nil {
+		return c, err
+	}
+	if base == nil {
+		if base, err = e.sameObjectNearest(s); err != nil {
+			return c, err
+		}
+	}
+	if base == nil {
+		return e.never(s)
+	}
+	differences := compare(&base.definition, &s.definition)
+	if len(differences) == 0 {
+		return c, nil // it was recorded this moment
+	}
+	d := &differences[0]
+	for i := range differences { // what is the task's own says more than what it reads
+		if differences[i].Part != Input {
+			d = &differences[i]
+			break
+		}
+	}
+	if d.Part == Input {
+		if err := e.content(base, d); err != nil {
+			return c, err
+		}
+	}
+	c = d.cause(ws, task)
+	if n := len(differences) - 1; n > 0 {
+		c.Text += ", and " + human.Count(int64(n), "more difference")
+	}
+	return c, nil
+}
+
+// content finds out how what an input holds differs, item by item of a fan-in.
+func (x *explaining) content(base *side, d *Difference) (err error) {
+	if d.kind == record.KindVariable {
+		return x.variable(d)
+	}
+	if d.kind != record.KindDir {
+		d.Change, err = x.change(d.kind, d.was, d.is)
+		return err
+	}
+	if err := x.wire(base); err != nil {
+		return err
+	}
+	if d.wire = base.wires[d.Name]; d.wire == nil || d.wire.Kind != record.WireFanIn {
+		d.Change, err = x.dirChange(d.was, d.is)
+		return err
+	}
+	_, err = x.fanIn(d)
+	if d.Part == Made {
+		d.Part = Input // nobody has looked at what made it
+	}
+	return err
+}
+
+func (x *explaining) sameObjectNearest(s *side) (*side, error) {
+	list, err := x.sameObject(s)
+	if err != nil {
+		return nil, err
+	}
+	sortByID(list)
+	return x.choose(s, list, maxFew)
+}

@@ -1,0 +1,339 @@
+package explain
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/objectstore"
+)
+
+// A Difference is one part of a key that is not what it was. Was or Is is "" where there was, or is, nothing.
+type Difference struct {
+	Part Kind   `json:"part"`
+	Name string `json:"name,omitempty"` // the variable, input or output
+	Was  string `json:"was,omitempty"`
+	Is   string `json:"is,omitempty"`
+	// Input is the input of the package that feeds it, Producer the task that makes it.
+	Input    string `json:"input,omitempty"`
+	Producer string `json:"producer,omitempty"`
+	// Lines are the changed lines of a command, or words of one that is a list.
+	Lines []Line `json:"lines,omitempty"`
+	// More counts lines, files or items that are not listed.
+	More   int     `json:"more,omitempty"`
+	Change *Change `json:"change,omitempty"`
+	Items  []Item  `json:"items,omitempty"` // of a fan-in
+
+	was, is objectstore.Hash
+	kind    record.Kind
+	path    string
+	wire    *record.Wire
+}
+
+// A Line is a line that was removed or added.
+type Line struct {
+	Op   string `json:"op"` // "-" or "+"
+	Text string `json:"text"`
+}
+
+// A Change is how the content of an input differs.
+type Change struct {
+	WasSize *int64 `json:"wasSize,omitempty"` // of a file; nil where it is not known
+	IsSize  *int64 `json:"isSize,omitempty"`
+	// Files are changes in a directory, Values in a value, the first ones each.
+	Files  []FileChange  `json:"files,omitempty"`
+	Values []ValueChange `json:"values,omitempty"`
+	Count  int           `json:"count,omitempty"` // of all
+	// Gone says what cannot be told, and why.
+	Gone string `json:"gone,omitempty"`
+}
+
+// A FileChange is a file within a directory that is not what it was.
+type FileChange struct {
+	Path string `json:"path"`
+	// How is "added", "removed" or "changed", or says what else changed: "executable now".
+	How     string `json:"how"`
+	WasSize int64  `json:"wasSize,omitempty"`
+	IsSize  int64  `json:"isSize,omitempty"`
+	IsDir   bool   `json:"dir,omitempty"`
+}
+
+// A ValueChange is a part of a value that is not what it was, as JSON; "" where there was, or is, none.
+type ValueChange struct {
+	Path string `json:"path,omitempty"`
+	Was  string `json:"was,omitempty"`
+	Is   string `json:"is,omitempty"`
+}
+
+// An Item of a fan-in.
+type Item struct {
+	Label string `json:"label"`
+	Task  string `json:"task,omitempty"` // that makes it
+	How   string `json:"how"`            // "added", "removed" or "changed"
+
+	was, is objectstore.Hash
+	wire    *record.FanItem
+}
+
+// definition is what a key is made of, as far as it is known.
+type definition struct {
+	task   objectstore.Hash
+	object *record.Task     // nil: gone
+	key    objectstore.Hash // inputs hash
+	// partial: some of the inputs are not known yet, so key is not either.
+	partial bool
+	inputs  []objectstore.Hash // nil: not known; zero ones: not known yet
+}
+
+// compare compares two definitions part by part. Contents are compared by their hashes only.
+func compare(was, is *definition) []Difference {
+	const most = 1000 // inputs that came and went are looked for in each other
+	list := parts(was, is)
+	if len(list) > most {
+		return list
+	}
+	return renames(list, was, is)
+}
+
+func parts(was, is *definition) []Difference {
+	var list []Difference
+	a, b := was.object, is.object
+	switch {
+	case was.task == is.task:
+		if a == nil {
+			a = b
+		}
+		b = a
+	case a == nil || b == nil:
+		list = append(list, Difference{Part: Definition, Name: "task", Was: short(was.task), Is: short(is.task)})
+	default:
+		list = taskParts(a, b)
+		if len(list) == 0 {
+			list = append(list, Difference{Part: Definition, Name: "order"})
+		}
+	}
+	if was.key == is.key {
+		return list
+	}
+	if a == nil || b == nil || was.inputs == nil || is.inputs == nil || len(was.inputs) != len(a.Inputs) || len(is.inputs) != len(b.Inputs) {
+		if !is.partial && (len(list) == 0 || was.task == is.task) {
+			list = append(list, Difference{Part: Unknown, Name: "inputs"})
+		}
+		return list
+	}
+	return append(list, contentParts(was, is, a, b)...)
+}
+
+func short(h objectstore.Hash) string { return h.String()[:12] }
+
+// taskParts compares all of two task objects but their inputs' content.
+func taskParts(a, b *record.Task) []Difference {
+	var list []Difference
+	if (a.Argv == nil) != (b.Argv == nil) || !slices.Equal(a.Argv, b.Argv) || a.Shell != b.Shell {
+		lines, more := diffLines(commandLines(a), commandLines(b))
+		list = append(list, Difference{Part: Command, Lines: lines, More: more, Was: commandForm(a), Is: commandForm(b)})
+	}
+	list = append(list, envParts(a.Env, b.Env, strconv.Quote)...)
+	list = append(list, envParts(passedVars(a), passedVars(b), strings.Clone)...)
+	list = append(list, inputParts(a.Inputs, b.Inputs)...)
+	list = append(list, outputParts(&a.Output, &b.Output)...)
+	if a.Version != b.Version {
+		list = append(list, Difference{Part: Version, Was: a.Version, Is: b.Version})
+	}
+	return list
+}
+
+// commandForm tells a script from a list.
+func commandForm(t *record.Task) string {
+	if t.Argv != nil {
+		return "list"
+	}
+	return "script"
+}
+
+func commandLines(t *record.Task) []string {
+	if t.Argv != nil {
+		return t.Argv
+	}
+	return strings.Split(strings.TrimSuffix(t.Shell, "\n"), "\n")
+}
+
+func envParts(a, b []record.EnvVar, show func(string) string) []Difference {
+	was := make(map[string]string, len(a))
+	for _, v := range a {
+		was[v.Name] = v.Value
+	}
+	var list []Difference
+	for _, v := range b {
+		old, ok := was[v.Name]
+		delete(was, v.Name)
+		switch {
+		case !ok:
+			list = append(list, Difference{Part: Environment, Name: v.Name, Is: show(clip(v.Value, maxText))})
+		case old != v.Value:
+			was, is := clipBoth(old, v.Value, maxText)
+			list = append(list, Difference{Part: Environment, Name: v.Name, Was: show(was), Is: show(is)})
+		}
+	}
+	for _, v := range a {
+		if old, ok := was[v.Name]; ok {
+			list = append(list, Difference{Part: Environment, Name: v.Name, Was: show(clip(old, maxText))})
+			delete(was, v.Name)
+		}
+	}
+	return list
+}
+
+// withoutVariables are the inputs that are no environment variables.
+func withoutVariables(inputs []record.Input) []record.Input {
+	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind == record.KindVariable })
+}
+
+// passedVars are the names of variables that are passed, with what they are.
+func passedVars(t *record.Task) []record.EnvVar {
+	var list []record.EnvVar
+	for _, in := range t.Inputs {
+		if in.Kind == record.KindVariable {
+			list = append(list, record.EnvVar{Name: in.Name, Value: "taken by key_env"})
+		}
+	}
+	for _, name := range t.Passed.Env {
+		list = append(list, record.EnvVar{Name: name, Value: "passed on by pass_env"})
+	}
+	for _, name := range t.Passed.Secrets {
+		list = append(list, record.EnvVar{Name: name, Value: "passed on as a secret"})
+	}
+	return list
+}
+
+func inputParts(a, b []record.Input) []Difference {
+	a, b = withoutVariables(a), withoutVariables(b)
+	was := make(map[string]record.Input, len(a))
+	for _, in := range a {
+		was[in.Name] = in
+	}
+	var list []Difference
+	for _, in := range b {
+		old, ok := was[in.Name]
+		delete(was, in.Name)
+		if !ok {
+			list = append(list, Difference{Part: InputAdded, Name: in.Name, Is: in.Path, kind: in.Kind, path: in.Path})
+			continue
+		}
+		if old.Kind != in.Kind {
+			list = append(list, Difference{Part: InputKind, Name: in.Name, Was: old.Kind.String(), Is: in.Kind.String(), kind: in.Kind, path: in.Path})
+		}
+		if old.Path != in.Path {
+			list = append(list, Difference{Part: InputPath, Name: in.Name, Was: old.Path, Is: in.Path, kind: in.Kind, path: in.Path})
+		}
+	}
+	for _, in := range a {
+		if _, ok := was[in.Name]; ok {
+			list = append(list, Difference{Part: InputRemoved, Name: in.Name, Was: in.Path, kind: in.Kind, path: in.Path})
+			delete(was, in.Name)
+		}
+	}
+	return list
+}
+
+func outputParts(a, b *record.Output) []Difference {
+	var list []Difference
+	if a.Multi != b.Multi {
+		form := func(o *record.Output) string {
+			if o.Multi {
+				return human.Count(int64(len(o.Entries)), "named output")
+			}
+			return "one output"
+		}
+		return append(list, Difference{Part: Output, Was: form(a), Is: form(b)})
+	}
+	shown := func(e *record.OutputEntry) string { return e.Kind.String() + " " + e.Path }
+	was := map[string]*record.OutputEntry{}
+	for i := range a.Entries {
+		was[a.Entries[i].Name] = &a.Entries[i]
+	}
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		old, ok := was[e.Name]
+		delete(was, e.Name)
+		switch {
+		case !ok:
+			list = append(list, Difference{Part: Output, Name: e.Name, Is: shown(e)})
+		case *old != *e:
+			list = append(list, Difference{Part: Output, Name: e.Name, Was: shown(old), Is: shown(e)})
+		}
+	}
+	for i := range a.Entries {
+		if e := &a.Entries[i]; was[e.Name] != nil {
+			list = append(list, Difference{Part: Output, Name: e.Name, Was: shown(e)})
+		}
+	}
+	return list
+}
+
+// contentParts compares what inputs of the same name hold.
+func contentParts(was, is *definition, a, b *record.Task) []Difference {
+	old := make(map[string]int, len(a.Inputs))
+	for i := range a.Inputs {
+		old[a.Inputs[i].Name] = i
+	}
+	var list []Difference
+	for j := range b.Inputs {
+		in := &b.Inputs[j]
+		i, ok := old[in.Name]
+		if !ok || was.inputs[i] == is.inputs[j] || is.inputs[j].IsZero() {
+			continue
+		}
+		list = append(list, Difference{Part: Input, Name: in.Name, was: was.inputs[i], is: is.inputs[j], kind: in.Kind, path: in.Path})
+	}
+	if len(list) == 0 && was.task == is.task && !is.partial { // hostile: a record whose inputs are not those of its key
+		list = append(list, Difference{Part: Unknown, Name: "inputs"})
+	}
+	return list
+}
+
+// renames joins an input that went and one that came with the same content under another name.
+func renames(list []Difference, was, is *definition) []Difference {
+	if was.object == nil || is.object == nil || len(was.inputs) != len(was.object.Inputs) || len(is.inputs) != len(is.object.Inputs) {
+		return list
+	}
+	hash := func(d *definition, name string) objectstore.Hash {
+		i := slices.IndexFunc(d.object.Inputs, func(in record.Input) bool { return in.Name == name })
+		return d.inputs[i]
+	}
+	var gone []int
+	for i := range list {
+		if list[i].Part == InputRemoved {
+			gone = append(gone, i)
+		}
+	}
+	drop := map[int]bool{}
+	for i := range list {
+		d := &list[i]
+		if d.Part != InputAdded {
+			continue
+		}
+		for _, k := range gone {
+			old := &list[k]
+			same := hash(was, old.Name) == hash(is, d.Name)
+			if drop[k] || old.kind != d.kind || !same {
+				continue
+			}
+			drop[k] = true
+			d.Part, d.Was, d.Is = InputRenamed, old.Name, d.Name
+			break
+		}
+	}
+	if len(drop) == 0 {
+		return list
+	}
+	kept := list[:0]
+	for i := range list {
+		if !drop[i] {
+			kept = append(kept, list[i])
+		}
+	}
+	return kept
+}

@@ -1,0 +1,233 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+
+	"e3/dataflow"
+	"e3/executions"
+	"e3/internal/insight/history"
+	"e3/workspace"
+)
+
+// current explains a task that an execution answers.
+func (x *explaining) current(w *Explanation, i int32, report *workspace.TaskReport) error {
+	w.Waiting = nil // the run finds the answer as well
+	p := &x.next.plan.Tasks[i]
+	a, err := x.attempt(w.Workspace, w.Task, p.ExecutionID)
+	if err != nil {
+		return err
+	}
+	w.State = Current
+	if a == nil { // it was pruned this moment
+		w.Root = Cause{Kind: Unknown, Workspace: w.Workspace, Task: w.Task, Text: "execution " + p.ExecutionID + " answers it, and cannot be found any more"}
+		return nil
+	}
+	x.mind(w, a)
+	w.Execution = ref(a)
+	if report == nil || report.ExecutionID != p.ExecutionID || !x.shows(w.Task, hash(a.Output)) {
+		w.Notes = append(w.Notes, "the workspace does not show it yet: the next start takes the execution without running anything")
+	}
+	if report != nil && report.ExecutionID != p.ExecutionID && (report.State == workspace.TaskFailed || report.State == workspace.TaskError) {
+		w.Notes = append(w.Notes, "its latest attempt, execution "+report.ExecutionID+", failed: no failure hides a success on the same inputs")
+	}
+	if r := w.Execution; r.Task != w.Task || r.Workspace != w.Workspace {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s.%s ran the same; it answers as soon as the key is the same", r.Workspace, r.Task))
+	}
+	if w.Reason, err = x.executed(a, 0); err != nil {
+		return err
+	}
+	w.root(w.Reason)
+	return x.follows(w, a.MadeBy)
+}
+
+// mind adds where an execution comes from.
+func (x *explaining) mind(w *Explanation, a *history.Attempt) {
+	if r := ref(a); r.ImportedFrom != "" {
+		w.Notes = append(w.Notes, "the execution was imported from "+clip(r.ImportedFrom, maxText))
+	}
+}
+
+// wouldRun explains a task that the next start runs. If it has failed with the same key, it is that failure that is explained.
+func (x *explaining) wouldRun(w *Explanation, i int32, report *workspace.TaskReport) (err error) {
+	p := &x.next.plan.Tasks[i]
+	if report != nil && p.Key != nil && report.ExecutionID != "" && (report.State == workspace.TaskFailed || report.State == workspace.TaskError) {
+		a, err := x.attempt(w.Workspace, w.Task, report.ExecutionID)
+		if err != nil {
+			return err
+		}
+		if a != nil && a.Key == *p.Key {
+			w.State = Failed
+			w.Notes = append(w.Notes, "nothing has changed since: the next start tries it again")
+			return x.failed(w, a)
+		}
+	}
+	w.State = WouldRun
+	switch {
+	case w.Waiting != nil && w.Waiting.For != forApproval:
+		w.State = Queued
+	case report != nil && report.ExecutionID == "" && (report.Reason == dataflow.ReasonRejected || report.Reason == string(executions.ReasonCancelled)):
+		w.refused = report.Message
+	}
+	if x.next.Package.Tasks[i].Policy.Approve && (report == nil || report.State != workspace.TaskDeferred) {
+		w.Notes = append(w.Notes, "somebody has to approve before it runs")
+	}
+	if w.Reason, err = x.would(i, 0); err != nil {
+		return err
+	}
+	w.root(w.Reason)
+	return x.follows(w, "")
+}
+
+// waits explains a task that cannot be looked up yet.
+func (x *explaining) waits(w *Explanation, i int32, report *workspace.TaskReport) error {
+	n := x.next
+	w.State = Waits
+	r := &Reason{Workspace: w.Workspace, Task: w.Task}
+	blockers, waiting := x.blockers(i)
+	w.blockers = len(blockers)
+	for _, j := range blockers {
+		p := &n.plan.Tasks[j]
+		if len(r.Upstream) == maxFollowed || x.left <= 0 {
+			r.Omitted++
+			continue
+		}
+		up, state, err := x.blocker(w, j)
+		if err != nil {
+			return err
+		}
+		if j == i {
+			w.State = state
+			if p.Twin {
+				w.State = Waits
+			}
+			w.Reason = up
+			w.root(up)
+			return x.follows(w, "")
+		}
+		if state == Failed && report != nil && report.State == workspace.TaskSkipped {
+			w.State = Skipped
+		}
+		r.Upstream = append(r.Upstream, up)
+	}
+	for _, j := range waiting {
+		if x.left <= 0 {
+			break
+		}
+		own, err := x.besides(j)
+		switch {
+		case err != nil:
+			return err
+		case own == nil:
+		case j == i:
+			r.Compared, r.Differences, r.More = own.Compared, own.Differences, own.More
+		default:
+			r.Upstream = append(r.Upstream, own)
+		}
+	}
+	if len(blockers) > 0 {
+		name := n.graph.Name(blockers[0])
+		r.Cause = Cause{Kind: Waiting, Workspace: w.Workspace, Task: w.Task, Subject: name, Text: "it waits for " + clip(name, maxText)}
+	}
+	w.Reason = r
+	first := &Reason{Upstream: r.Upstream[:min(len(r.Upstream), len(blockers))]} // what it waits for comes before what is new besides
+	w.root(&Reason{Upstream: []*Reason{first, r}})
+	if w.State == Skipped {
+		for _, up := range r.Upstream {
+			if up.Failed != nil {
+				w.Root, w.Failure = up.Cause, up.Failed
+				since := *up
+				since.final = false
+				if since.Compared != nil && up.Failed.Succeeded == nil && len(since.Differences)+len(since.Upstream) > 0 {
+					w.Changed = since.roots()
+				}
+				break
+			}
+		}
+		w.Roots = append([]Cause{w.Root}, slices.DeleteFunc(w.Roots, func(c Cause) bool { return c.about(&w.Root) })...)
+	}
+	return x.follows(w, "")
+}
+
+// blocker explains why a task upstream is not answered.
+func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
+	n := x.next
+	name, p := n.graph.Name(j), &n.plan.Tasks[j]
+	switch {
+	case p.Step == dataflow.StepStuck:
+		return x.stuck(j), Stuck, nil
+	case p.Twin:
+		other := n.graph.Name(p.Waits[0])
+		r := &Reason{Workspace: w.Workspace, Task: name}
+		up, _, err := x.blocker(w, p.Waits[0])
+		if err != nil {
+			return nil, Waits, err
+		}
+		r.Upstream = []*Reason{up}
+		r.Cause = Cause{Kind: Twin, Workspace: w.Workspace, Task: name, Subject: other, Text: clip(other, maxText) + " is the same on the same inputs: it answers both"}
+		return r, Waits, nil
+	}
+	// If its latest attempt at this key failed, that is the reason.
+	list, err := x.past(x.ctx, w.Workspace, name)
+	if err != nil {
+		return nil, WouldRun, err
+	}
+	for i := range list {
+		a := &list[i]
+		if a.ExecutionID == "" || p.Key == nil || a.Key != *p.Key {
+			continue
+		}
+		if a.Status != history.Failed && a.Status != history.Error && a.Status != history.Interrupted {
+			break
+		}
+		r, f, _, err := x.failing(a, 1)
+		if err != nil {
+			return nil, Failed, err
+		}
+		failed := *r
+		failed.final, failed.Failed = true, f
+		failed.Cause = Cause{Kind: f.Kind, Workspace: w.Workspace, Task: name, Execution: a.ExecutionID, At: a.At(), Text: "it " + f.Text}
+		return &failed, Failed, nil
+	}
+	r, err := x.would(j, 1)
+	return r, WouldRun, err
+}
+
+// running explains what is at work.
+func (x *explaining) running(w *Explanation, te *workspace.TaskExecutions) error {
+	w.State = Running
+	list, err := x.past(x.ctx, w.Workspace, w.Task)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if a := &list[i]; a.ExecutionID == te.Task.ExecutionID {
+			w.Execution = ref(a)
+			if w.Execution.Attempt == 0 {
+				w.Execution.Attempt = te.Task.Attempt
+			}
+			if a.Execution == nil { // too young to be on record
+				if next, err := x.look(w.Workspace, w.Task); err == nil && next != nil && next.plan != nil {
+					x.next = next
+					if j, ok := next.graph.Find(w.Task); ok && next.keys[w.Task] != nil && *next.keys[w.Task] == a.Key {
+						if w.Reason, err = x.would(j, 0); err != nil {
+							return err
+						}
+						w.root(w.Reason)
+						return nil
+					}
+				} else if err != nil {
+					return err
+				}
+			}
+			if w.Reason, err = x.executed(a, 0); err != nil {
+				return err
+			}
+			w.root(w.Reason)
+			return nil
+		}
+	}
+	w.Root = Cause{Kind: RunsNow, Workspace: w.Workspace, Task: w.Task, Text: "it is running now, and nothing is on record of it yet"}
+	w.Roots = []Cause{w.Root}
+	return nil
+}

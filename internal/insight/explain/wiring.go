@@ -1,0 +1,306 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"e3/dataflow"
+	"e3/dataflow/graph"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/history"
+	"e3/internal/pkgref"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// runFacts is what the first event of a run tells.
+type runFacts struct {
+	known  bool // there is one
+	pkg    string
+	ref    string // name@version
+	force  bool
+	filter string
+	by     string
+	tells  bool // it was written by an e3 that says whether it was forced
+}
+
+// run reads the first event of a run. A run without events is known of by nothing.
+func (x *explaining) run(ws, id string) (*runFacts, error) {
+	at := [2]string{ws, id}
+	x.mu.Lock()
+	f, ok := x.runs[at]
+	x.mu.Unlock()
+	if ok {
+		return f, nil
+	}
+	f = &runFacts{}
+	if id != "" {
+		e, err := events.First(x.ctx, x.Records, ws, id)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil && e.Type == events.RunStarted && e.Data != nil {
+			d := e.Data
+			*f = runFacts{known: true, pkg: d.PackageHash, ref: d.Package, force: d.Force, filter: d.Filter, tells: d.Inputs != ""}
+			if p := d.Process; p != nil && p.User != "" {
+				f.by = p.User + "@" + p.Host
+			}
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.runs[at] = f
+	return f, nil
+}
+
+// forced tells whether a run was asked to run a task anew.
+func (f *runFacts) forced(task string) bool {
+	return f.force && (f.filter == "" || events.Match(f.filter, task))
+}
+
+// graph returns the graph of a package, nil if it is gone or none.
+func (x *explaining) graph(hash string) (*dataflow.Graph, error) {
+	if hash == "" {
+		return nil, nil
+	}
+	if x.next != nil && hash == x.next.PackageHash {
+		return x.next.graph, nil
+	}
+	x.mu.Lock()
+	g, ok := x.graphs[hash]
+	x.mu.Unlock()
+	if ok {
+		return g, nil
+	}
+	pkg, err := x.Workspaces.LoadPackage(x.ctx, hash)
+	if x.ctx.Err() != nil {
+		return nil, context.Cause(x.ctx)
+	}
+	if err == nil {
+		if g, err = graph.New(pkg); err != nil {
+			g = nil // whatever is wrong with it: it tells nothing
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.graphs[hash] = g
+	return g, nil
+}
+
+// graphsOf returns the graphs that may say how a task was wired in some runs, most likely first.
+func (x *explaining) graphsOf(ws string, runs []string) ([]*dataflow.Graph, error) {
+	var list []*dataflow.Graph
+	add := func(hash string) error {
+		g, err := x.graph(hash)
+		if g != nil && !slices.Contains(list, g) {
+			list = append(list, g)
+		}
+		return err
+	}
+	name := ""
+	for _, id := range runs {
+		f, err := x.run(ws, id)
+		if err != nil {
+			return nil, err
+		}
+		if f.ref != "" {
+			name, _ = pkgref.Split(f.ref)
+		}
+		if err := add(f.pkg); err != nil {
+			return nil, err
+		}
+	}
+	if x.next != nil && x.next.Workspace == ws && x.next.graph != nil && !slices.Contains(list, x.next.graph) {
+		list = append(list, x.next.graph)
+	}
+	s, err := x.Workspaces.State(x.ctx, ws)
+	switch {
+	case err == nil && s.Deployed:
+		if err := add(s.PackageHash); err != nil {
+			return nil, err
+		}
+	case err != nil && !errors.Is(err, workspace.ErrNotFound):
+		return nil, err
+	}
+	if len(list) > 0 {
+		return list, nil
+	}
+	all, err := x.Workspaces.Packages(x.ctx) // an imported run of a workspace that is not here
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		if p.Name == name || name == "" {
+			if err := add(p.Hash); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return list, nil
+}
+
+// object reads a task object, nil if it is gone or none of ours.
+func (x *explaining) object(h objectstore.Hash) (*record.Task, error) {
+	x.mu.Lock()
+	t, ok := x.tasks[h]
+	x.mu.Unlock()
+	if ok {
+		return t, nil
+	}
+	data, err := objectstore.ReadAll(x.ctx, x.objects(), h, maxTask)
+	if x.ctx.Err() != nil {
+		return nil, context.Cause(x.ctx)
+	}
+	if err == nil {
+		if t, err = record.DecodeTask(data); err != nil {
+			t = nil
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tasks[h] = t
+	return t, nil
+}
+
+// tree reads a directory object, nil if it is gone or none.
+func (x *explaining) tree(h objectstore.Hash) (objectstore.Tree, error) {
+	x.mu.Lock()
+	t, ok := x.trees[h]
+	x.mu.Unlock()
+	if ok {
+		return t, nil
+	}
+	t, err := objectstore.ReadTree(x.ctx, x.objects(), h)
+	if x.ctx.Err() != nil {
+		return nil, context.Cause(x.ctx)
+	}
+	if err != nil {
+		t = nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.trees[h] = t
+	return t, nil
+}
+
+// A side is one of two executions that are compared: one that was, or the one that would be.
+type side struct {
+	ws, task string
+	definition
+	id   string   // "" of what would be
+	runs []string // that it was part of, the one that made it first
+	// wires are its wiring by the names of its inputs, and of what graph; nil where no package tells.
+	wires map[string]*record.Wire
+	graph *dataflow.Graph
+	hits  map[string]string // of what would be: what answers those that it reads
+	at    *history.Attempt
+}
+
+// made is the run that made a side; "" of what would be.
+func (s *side) made() string {
+	if s.id == "" || len(s.runs) == 0 {
+		return ""
+	}
+	return s.runs[0]
+}
+
+// sideOf makes a side of an attempt.
+func (x *explaining) sideOf(a *history.Attempt) (*side, error) {
+	s := &side{ws: a.Workspace, task: a.Task, id: a.ExecutionID, at: a}
+	s.definition.task, s.key = a.Key.Task, a.Key.Inputs
+	if a.MadeBy != "" {
+		s.runs = append(s.runs, a.MadeBy)
+	}
+	for _, r := range a.Runs {
+		if r != a.MadeBy {
+			s.runs = append(s.runs, r)
+		}
+	}
+	if e := a.Execution; e != nil {
+		s.inputs = make([]objectstore.Hash, len(e.InputHashes))
+		for i, text := range e.InputHashes {
+			h, err := objectstore.ParseHash(text)
+			if err != nil {
+				s.inputs = nil
+				break
+			}
+			s.inputs[i] = h
+		}
+	}
+	var err error
+	s.object, err = x.object(s.definition.task)
+	return s, err
+}
+
+// wire fills in how the side was wired.
+func (x *explaining) wire(s *side) error {
+	if s.wires != nil {
+		return nil
+	}
+	var graphs []*dataflow.Graph
+	if s.id == "" && x.next != nil {
+		graphs = append(graphs, x.next.graph)
+	} else {
+		var err error
+		if graphs, err = x.graphsOf(s.ws, s.runs); err != nil {
+			return err
+		}
+	}
+	for _, exact := range []bool{true, false} { // another version of the task may still tell
+		for _, g := range graphs {
+			i, ok := g.Find(s.task)
+			if !ok || (g.Hashes[i] == s.definition.task) != exact {
+				continue
+			}
+			t, err := x.object(g.Hashes[i])
+			if err != nil {
+				return err
+			}
+			wiring := g.Package.Tasks[i].Wiring
+			if t == nil || len(t.Inputs) != len(wiring) {
+				continue
+			}
+			s.graph, s.wires = g, make(map[string]*record.Wire, len(wiring))
+			for j := range wiring {
+				s.wires[t.Inputs[j].Name] = &wiring[j]
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// source says in words what a wire leads to.
+func source(w *record.Wire) string {
+	switch w.Kind {
+	case record.WireInput:
+		return "input " + w.Name
+	case record.WireOutput:
+		if w.Entry != "" {
+			return w.Name + "." + w.Entry
+		}
+		return "task " + w.Name
+	}
+	return human.Count(int64(len(w.Items)), "task")
+}
+
+// made returns the hash of what an attempt has left: its output, or one entry of it. Zero: that is not known.
+func (x *explaining) made(a *history.Attempt, entry string) (objectstore.Hash, error) {
+	out := a.Output
+	if e := a.Execution; e != nil {
+		out = e.OutputHash
+	}
+	h, err := objectstore.ParseHash(out)
+	if err != nil || entry == "" {
+		return h, nil
+	}
+	t, err := x.tree(h)
+	if err != nil {
+		return objectstore.Hash{}, err
+	}
+	e, _ := t.Find(entry)
+	return e.Hash, nil
+}

@@ -1,0 +1,196 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/internal/human"
+)
+
+// cause says what a difference is, in one line.
+func (d *Difference) cause(ws, task string) Cause {
+	c := Cause{Kind: d.Part, Workspace: ws, Task: task, Subject: d.Name, Text: d.Text(task)}
+	if d.Input != "" {
+		c.Subject = d.Input
+	}
+	if d.Part == Input || d.Part == Made {
+		if d.Change != nil && len(d.Change.Files) > 0 {
+			c.Path = d.Change.Files[0].Path
+		}
+	}
+	if d.Part == ItemAdded || d.Part == ItemRemoved {
+		for _, it := range d.Items {
+			if it.How != "changed" {
+				c.Path = it.Label
+				break
+			}
+		}
+	}
+	return c
+}
+
+// Text says a difference of a task in one line.
+func (d *Difference) Text(task string) string {
+	name := clip(d.Name, maxText)
+	switch d.Part {
+	case Command:
+		if d.Was != d.Is {
+			return fmt.Sprintf("the command changed from a %s to a %s", d.Was, d.Is)
+		}
+		return "the command changed"
+	case Environment:
+		what := "environment variable"
+		if isConstant(task, d.Name, d.Is) || isConstant(task, d.Name, d.Was) {
+			what = "matrix constant"
+		}
+		return what + " " + name + " " + became(d.Was, d.Is, " from ")
+	case Version:
+		return "the version " + became(quotedIf(d.Was), quotedIf(d.Is), " from ")
+	case InputAdded:
+		return "input " + name + " was added"
+	case InputRemoved:
+		return "input " + name + " was removed"
+	case InputRenamed:
+		return fmt.Sprintf("input %s is named %s now", clip(d.Was, maxText), clip(d.Is, maxText))
+	case InputPath:
+		return fmt.Sprintf("input %s is staged at %s now, not at %s", name, clip(d.Is, maxText), clip(d.Was, maxText))
+	case InputKind:
+		return fmt.Sprintf("input %s is staged as %s now, not as %s", name, article(d.Is), article(d.Was))
+	case InputSource:
+		return fmt.Sprintf("input %s comes from %s now, not from %s", name, clip(d.Is, maxText), clip(d.Was, maxText))
+	case ItemAdded, ItemRemoved:
+		return "input " + name + ": " + d.itemsText()
+	case Output:
+		if d.Name == "" || d.Name == "out" && d.Was != "" && d.Is != "" {
+			return "the output " + became(d.Was, d.Is, " from ")
+		}
+		return "output " + name + " " + became(clip(d.Was, maxText), clip(d.Is, maxText), " from ")
+	case Definition:
+		if d.Name == "order" {
+			return "the order of what the task declares changed"
+		}
+		return "the task changed; what it was is no longer here"
+	case Input, Made:
+		if d.kind == record.KindVariable {
+			return "environment variable " + name + " " + became(d.Was, d.Is, " from ")
+		}
+		what := name
+		if d.Input != "" {
+			what = clip(d.Input, maxText)
+		}
+		return "input " + what + d.Change.text()
+	}
+	return "what it read is not known any more: only that it was something else"
+}
+
+func became(was, is, from string) string {
+	switch {
+	case was == "":
+		return "was added: " + is
+	case is == "":
+		return "was removed; it was " + was
+	}
+	return "changed" + from + was + " to " + is
+}
+
+func quotedIf(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strconv.Quote(clip(s, maxText))
+}
+
+func article(kind string) string {
+	if strings.HasPrefix(kind, "e") {
+		return "an " + kind
+	}
+	return "a " + kind
+}
+
+// isConstant tells whether a variable is, by all appearances, a constant of the matrix item that a task is named after.
+func isConstant(task, name, quoted string) bool {
+	_, label, ok := strings.Cut(task, "[")
+	if !ok {
+		return false
+	}
+	label = strings.TrimSuffix(label, "]")
+	value, err := strconv.Unquote(quoted)
+	return err == nil && (label == value || slices.Contains(strings.Split(label, ","), name+"="+value))
+}
+
+func (d *Difference) itemsText() string {
+	var first []string
+	added, removed := 0, 0
+	for _, it := range d.Items {
+		if it.How == "changed" {
+			continue
+		}
+		if it.How == "added" {
+			added++
+		} else {
+			removed++
+		}
+		if len(first) < 2 {
+			first = append(first, "item "+clip(it.Label, 60)+" was "+it.How)
+		}
+	}
+	text := strings.Join(first, ", ")
+	if more := added + removed - len(first); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// text is what follows the name of an input whose content changed.
+func (c *Change) text() string {
+	switch {
+	case c == nil:
+		return " changed"
+	case len(c.Files) > 0:
+		f := &c.Files[0]
+		text := ": " + clip(f.Path, maxText) + " "
+		switch {
+		case f.How == "changed" && f.WasSize != f.IsSize:
+			text += fmt.Sprintf("changed (%s → %s)", human.Bytes(f.WasSize), human.Bytes(f.IsSize))
+		case f.How == "changed":
+			text += "changed"
+		case f.How == "added", f.How == "removed":
+			text += "was " + f.How
+		default:
+			text += "is " + f.How
+		}
+		if c.Count > 1 {
+			text += ", and " + human.Count(int64(c.Count-1), "more change")
+			if c.Count >= maxCounted {
+				text += " or more"
+			}
+		}
+		return text
+	case len(c.Values) > 0:
+		v := &c.Values[0]
+		text := " changed: "
+		if v.Path != "" {
+			text = ": " + clip(v.Path, 80) + " "
+			switch {
+			case v.Was == "":
+				text += "was added: " + v.Is
+			case v.Is == "":
+				text += "was removed; it was " + v.Was
+			default:
+				text += v.Was + " → " + v.Is
+			}
+		} else {
+			text += v.Was + " → " + v.Is
+		}
+		if c.Count > 1 {
+			text += ", and " + human.Count(int64(c.Count-1), "more change")
+		}
+		return text
+	case c.WasSize != nil && c.IsSize != nil && *c.WasSize != *c.IsSize:
+		return fmt.Sprintf(" changed (%s → %s)", human.Bytes(*c.WasSize), human.Bytes(*c.IsSize))
+	}
+	return " changed"
+}

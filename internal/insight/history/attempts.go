@@ -1,0 +1,181 @@
+// Package history tells what became of the tasks of workspaces in all their runs: every attempt that is still on record, or
+// that an event still names (doc/design.md §14).
+package history
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/workspace"
+)
+
+// Stores are what history is read from. Nothing is written.
+type Stores struct {
+	Records    executions.Records
+	Executions *executions.Store
+	Workspaces *workspace.Workspaces
+}
+
+// Status is what became of an attempt, in a word. Words never change.
+type Status string
+
+// The statuses of attempts.
+const (
+	Success     Status = "success"
+	Failed      Status = "failed"      // the command's own non-zero exit
+	Error       Status = "error"       // it did not get that far: signal, timeout, cancelled, bad output, no input
+	Running     Status = "running"     // now
+	Interrupted Status = "interrupted" // it was running when its run died
+	Unfinished  Status = "unfinished"  // it was running when it was exported
+	Unknown     Status = "unknown"     // it was here, and nothing tells more
+)
+
+// Statuses are all there are.
+func Statuses() []Status {
+	return []Status{Success, Failed, Error, Running, Interrupted, Unfinished, Unknown}
+}
+
+// An Attempt is an execution of a task, as far as it is still known.
+type Attempt struct {
+	Workspace, Task string
+	Key             executions.Key // zero where nothing tells it
+	ExecutionID     string         // "" where it could not start (Query.NotStarted)
+	// Execution is its record; nil where that is gone or cannot be read, which Err says: an *executions.PrunedError, another
+	// error that wraps executions.ErrNotFound, or an *executions.RecordError.
+	Execution *executions.Execution
+	Err       error
+	// Runs are those of the workspace that it was part of, earliest first: the one that made it, and those that it answered.
+	Runs []string
+	// MadeBy is the run that made it, which need not be one of the workspace; "" where nothing tells it.
+	MadeBy string
+	// EndedAs is what the event said that ended it, "" where there is none.
+	EndedAs events.Type
+	EndedAt time.Time
+	// Refused is who rejected it while it waited for somebody to approve; nil where nobody did.
+	Refused *Refusal
+
+	Status    Status
+	Number    int64 // of the attempts of its run, from 1; 0 where nothing tells it
+	StartedAt time.Time
+	// Duration is how long it took, up to now where it is running. It is unknown, and 0, if Status is neither Success, Failed
+	// nor Error, or Timed says so.
+	Duration time.Duration
+	Timed    bool
+	ExitCode int64
+	Reason   string
+	Message  string
+	Output   string // hash of the output of a success
+	Worker   string // user@host
+}
+
+// A Refusal is what somebody said who rejected a task that waited for that.
+type Refusal struct {
+	By   string
+	At   time.Time
+	Text string // all of it: who, and why if that was said
+}
+
+// Reason is why, "" where that was not said.
+func (r *Refusal) Reason() string {
+	_, why, _ := strings.Cut(r.Text, r.By+": ")
+	return why
+}
+
+// Answered returns the runs of the workspace that it was the answer for without being made by them, earliest first.
+func (a *Attempt) Answered() []string {
+	return slices.DeleteFunc(slices.Clone(a.Runs), func(run string) bool { return run == a.MadeBy })
+}
+
+// Pruned returns who took its record out of the cache, and when; nil where nobody did, or nobody remembers.
+func (a *Attempt) Pruned() *record.Tombstone {
+	var gone *executions.PrunedError
+	if errors.As(a.Err, &gone) {
+		return &gone.Tombstone
+	}
+	return nil
+}
+
+// At is when it began. An id, whoever made it, holds its time.
+func (a *Attempt) At() time.Time {
+	if a.StartedAt.IsZero() {
+		t, _ := executions.ParseID(a.ExecutionID)
+		return t
+	}
+	return a.StartedAt
+}
+
+// Attempts returns every execution of a task, by its name in a workspace, whatever its command and its inputs were: the latest
+// first. It reads the events of the workspace, and the executions under every task hash that they name or that a package which
+// the workspace had, or has, gives the task. The workspace need not be here.
+func Attempts(ctx context.Context, s Stores, ws, task string) ([]Attempt, error) {
+	found, err := Find(ctx, s, Query{Workspace: ws, Tasks: []string{task}})
+	if err != nil {
+		return nil, err
+	}
+	return found.Tasks[0].Attempts, nil
+}
+
+// Of returns an execution as an attempt of a task, as its record alone tells it: one that has not ended counts as running.
+func Of(ws, task string, e *executions.Execution) Attempt {
+	at := Attempt{Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e}
+	at.recorded(e)
+	return at
+}
+
+// A Query says whose history is asked for.
+type Query struct {
+	Workspace string
+	Tasks     []string // by their names
+	Pattern   string   // and those that it fits, as for events.Match; "" is none
+	// Deep reads every execution of the repository besides, for those whose detail names the workspace and the task: what is
+	// older than the events that are kept, or came without any.
+	Deep bool
+	// NotStarted adds the failures that left no execution, as those of a task whose input was missing.
+	NotStarted bool
+}
+
+// A Task is a task with its attempts, the latest first.
+type Task struct {
+	Name     string
+	Attempts []Attempt
+}
+
+// Found is an answer.
+type Found struct {
+	Tasks   []Task  // by name; those that are asked for by name, and those of packages, also where they were never executed
+	Damaged []error // logs of runs in which lines are damaged: what they said is not in the answer
+}
+
+// Find returns the attempts of tasks. It reads the events of the workspace once: memory is in
+// proportion to what is found, and to the number of runs.
+func Find(ctx context.Context, s Stores, q Query) (*Found, error) {
+	f := &finder{
+		ctx: ctx, s: s, q: q, tasks: map[string]*taskFinder{}, runs: map[string]*runFacts{},
+		packages: map[string]*packageFacts{}, live: map[string]string{}, damaged: map[string]error{},
+	}
+	for _, name := range q.Tasks {
+		f.tasks[name] = newTask(name)
+	}
+	if err := f.fromEvents(); err != nil {
+		return nil, err
+	}
+	if err := f.fromPackages(); err != nil {
+		return nil, err
+	}
+	if err := f.fromExecutions(); err != nil {
+		return nil, err
+	}
+	if err := f.read(); err != nil {
+		return nil, err
+	}
+	if err := f.settle(); err != nil {
+		return nil, err
+	}
+	return f.found(), nil
+}

@@ -1,0 +1,394 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// finder gathers what events, packages and executions tell, in this order.
+type finder struct {
+	ctx     context.Context
+	s       Stores
+	q       Query
+	tasks   map[string]*taskFinder
+	runs    map[string]*runFacts
+	damaged map[string]error // by run
+	taking  sync.Mutex
+
+	packages map[string]*packageFacts // by their hashes
+	live     map[string]string        // by workspace the run at work, "" if none is
+}
+
+// taskFinder is what is known of one task.
+type taskFinder struct {
+	name    string
+	byID    map[string]*Attempt
+	lost    []*Attempt                // failures without an execution
+	answers map[string]string         // by run that names the task the execution that answers it in the end, "" where none does
+	hashes  map[objectstore.Hash]bool // that it has, or had
+}
+
+// runFacts is what the events of a run say of it as a whole.
+type runFacts struct {
+	id      string
+	by      string // user@host
+	pkg     string // hash of the package object
+	filter  string // of the run
+	as      string // the run whose executions answer the proven tasks, if one event stands for them all
+	proven  int    // tasks that it stands for
+	created int    // tasks that were announced without their names
+}
+
+func newTask(name string) *taskFinder {
+	return &taskFinder{name: name, byID: map[string]*Attempt{}, answers: map[string]string{}, hashes: map[objectstore.Hash]bool{}}
+}
+
+// task returns what is known of a task, nil of one that is not asked for.
+func (f *finder) task(name string) *taskFinder {
+	t, ok := f.tasks[name]
+	if !ok && f.q.Pattern != "" && events.Match(f.q.Pattern, name) {
+		t = newTask(name)
+		f.tasks[name] = t
+	}
+	return t
+}
+
+func (f *finder) attempt(t *taskFinder, id string) *Attempt {
+	at, ok := t.byID[id]
+	if !ok {
+		at = &Attempt{Workspace: f.q.Workspace, Task: t.name, ExecutionID: id}
+		t.byID[id] = at
+	}
+	return at
+}
+
+func (t *taskFinder) key(at *Attempt, key executions.Key) {
+	at.Key = key
+	t.hashes[key.Task] = true
+}
+
+// partOf notes that an attempt was part of a run.
+func (at *Attempt) partOf(run string) {
+	if n := len(at.Runs); n == 0 || at.Runs[n-1] != run {
+		at.Runs = append(at.Runs, run)
+	}
+}
+
+// fromPackages adds the hashes that packages give the tasks.
+func (f *finder) fromPackages() error {
+	all, err := f.s.Workspaces.AllTaskHashes(f.ctx, f.q.Workspace)
+	if err != nil {
+		return err
+	}
+	for name, hashes := range all {
+		if t := f.task(name); t != nil {
+			for _, h := range hashes {
+				t.hashes[h] = true
+			}
+		}
+	}
+	for _, t := range f.tasks {
+		for _, at := range t.byID {
+			if at.Key != (executions.Key{}) {
+				continue
+			}
+			// Only the packages of the runs that it answered tell where it lies.
+			for _, run := range at.Runs {
+				pkg, err := f.packageOf(run)
+				if err != nil {
+					return err
+				}
+				if h, ok := pkg.hashes[t.name]; ok {
+					t.hashes[h] = true
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fromExecutions takes in what was executed for the tasks, and what answered them without an event.
+func (f *finder) fromExecutions() error {
+	of := map[objectstore.Hash][]*taskFinder{}
+	for _, t := range f.tasks {
+		for h := range t.hashes {
+			of[h] = append(of[h], t)
+		}
+	}
+	hashes := slices.Collect(maps.Keys(of))
+	if f.q.Deep {
+		hashes = hashes[:0]
+		for h, err := range f.s.Executions.Tasks(f.ctx) {
+			if err != nil {
+				return err
+			}
+			hashes = append(hashes, h)
+		}
+	}
+	g, ctx := errgroup.WithContext(f.ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, h := range hashes {
+		var keys []executions.Key
+		for inputs, err := range f.s.Executions.Inputs(ctx, h) {
+			if err != nil {
+				if fault := g.Wait(); fault != nil {
+					return fault // which has ended the list
+				}
+				return err
+			}
+			if keys = append(keys, executions.Key{Task: h, Inputs: inputs}); len(keys) == together {
+				f.look(ctx, g, keys, of[h])
+				keys = nil
+			}
+		}
+		f.look(ctx, g, keys, of[h])
+	}
+	return g.Wait()
+}
+
+// together is how many keys are looked at by one goroutine.
+const together = 64
+
+// look takes in the executions of keys in the group.
+func (f *finder) look(ctx context.Context, g *errgroup.Group, keys []executions.Key, tasks []*taskFinder) {
+	if len(keys) == 0 {
+		return
+	}
+	g.Go(func() error {
+		for _, key := range keys {
+			for e, err := range f.s.Executions.List(ctx, key) {
+				if err := f.take(tasks, e, err); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// take gives an execution to those of the tasks whose it is: those that have its task hash, and in a deep look the one that its
+// detail names.
+func (f *finder) take(tasks []*taskFinder, e *executions.Execution, err error) error {
+	var bad *executions.RecordError
+	if err != nil && !errors.As(err, &bad) {
+		return err
+	}
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	if f.q.Deep && e != nil && e.Detail != nil && e.Detail.Workspace == f.q.Workspace {
+		if t := f.task(e.Detail.Task); t != nil && !slices.Contains(tasks, t) {
+			tasks = append(slices.Clip(tasks), t)
+		}
+	}
+	for _, t := range tasks {
+		if bad != nil {
+			at := f.attempt(t, bad.ExecutionID)
+			at.Err = err
+			t.key(at, bad.Key)
+			continue
+		}
+		if d := e.Detail; t.byID[e.ExecutionID] == nil && d != nil && d.Task != "" && (d.Task != t.name || d.Workspace != f.q.Workspace) {
+			continue // another task that computes the same
+		}
+		at := f.attempt(t, e.ExecutionID)
+		at.Execution = e
+		t.key(at, e.Key)
+	}
+	return nil
+}
+
+// read looks for the executions that only events name.
+func (f *finder) read() error {
+	g, ctx := errgroup.WithContext(f.ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, t := range f.tasks {
+		for _, at := range t.byID {
+			if at.Execution != nil || at.Err != nil {
+				continue
+			}
+			if at.Key == (executions.Key{}) {
+				at.Err = executions.ErrNotFound
+				continue
+			}
+			g.Go(func() error {
+				at.Execution, at.Err = f.s.Executions.Get(ctx, at.Key, at.ExecutionID)
+				if err := at.Err; err != nil && !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed) {
+					return err
+				}
+				return nil
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return f.pruned()
+}
+
+// pruned finds out who has pruned what is gone.
+func (f *finder) pruned() error {
+	remembered := map[objectstore.Hash]map[string]*record.Tombstone{}
+	for _, t := range f.tasks {
+		for _, at := range t.byID {
+			if !errors.Is(at.Err, executions.ErrNotFound) || at.Key == (executions.Key{}) {
+				continue
+			}
+			byID, ok := remembered[at.Key.Task]
+			if !ok {
+				list, err := f.s.Executions.TaskTombstones(f.ctx, at.Key.Task)
+				if err != nil {
+					return err
+				}
+				byID = make(map[string]*record.Tombstone, len(list))
+				for i := range list {
+					byID[list[i].ExecutionID] = &list[i]
+				}
+				remembered[at.Key.Task] = byID
+			}
+			if tomb := byID[at.ExecutionID]; tomb != nil && tomb.InputsHash == at.Key.Inputs.String() {
+				at.Err = &executions.PrunedError{Tombstone: *tomb, Now: f.s.Workspaces.Now()}
+			}
+		}
+	}
+	return nil
+}
+
+// settle says of each attempt what became of it.
+func (f *finder) settle() error {
+	for _, t := range f.tasks {
+		for _, at := range t.byID {
+			slices.Sort(at.Runs)
+			at.Runs = slices.Compact(at.Runs)
+			if e := at.Execution; e != nil {
+				at.recorded(e)
+			} else {
+				at.told()
+			}
+			if r := f.runs[at.MadeBy]; r != nil && at.Worker == "" {
+				at.Worker = r.by
+			}
+			if at.Status != Running {
+				continue
+			}
+			if err := f.running(at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// recorded takes over what the record of an attempt says.
+func (at *Attempt) recorded(e *executions.Execution) {
+	said := at.Message
+	at.StartedAt, at.ExitCode, at.Message, at.Output = e.StartedAt, e.ExitCode, e.Message, e.OutputHash
+	at.Timed = e.State != record.Running
+	switch e.State {
+	case record.Success:
+		at.Status = Success
+	case record.Failed:
+		at.Status = Failed
+	case record.Error:
+		at.Status = Error
+	default:
+		at.Status = Running
+	}
+	if at.Timed {
+		at.Duration = max(e.CompletedAt.Sub(e.StartedAt), 0)
+	}
+	if d := e.Detail; d != nil {
+		at.Worker, at.Reason, at.Number = d.Worker, d.Reason, cmp.Or(d.Attempt, at.Number)
+		if d.RunID != "" {
+			at.MadeBy = d.RunID
+		}
+	}
+	// Who made the execution does not know who has cancelled it, and why: the run does.
+	if at.Reason == string(executions.ReasonCancelled) && strings.HasPrefix(said, at.Message) {
+		at.Message = said
+	}
+}
+
+// told says what became of an attempt as far as events tell it, which is what there is where the record is gone.
+func (at *Attempt) told() {
+	switch {
+	case at.EndedAs == events.TaskCompleted:
+		at.Status = Success
+	case at.EndedAs == events.TaskFailed && at.Message != "":
+		at.Status = Error
+	case at.EndedAs == events.TaskFailed, at.EndedAs == events.TaskDeferred:
+		at.Status = Failed
+	case !at.StartedAt.IsZero():
+		at.Status = Running // if its run is
+	case len(at.Runs) > 0:
+		at.Status = Success // it was an answer
+	default:
+		at.Status = Unknown
+	}
+}
+
+// running tells whether what was not seen to end still runs.
+func (f *finder) running(at *Attempt) error {
+	ws := at.Workspace
+	if e := at.Execution; e != nil {
+		if e.Provenance != nil {
+			at.Status = Unfinished
+			return nil
+		}
+		if d := e.Detail; d != nil && d.Workspace != "" {
+			ws = d.Workspace
+		}
+	}
+	live, ok := f.live[ws]
+	if !ok {
+		r, err := f.s.Workspaces.RunSummary(f.ctx, ws)
+		if err != nil && !errors.Is(err, workspace.ErrNoRun) && !errors.Is(err, workspace.ErrNotFound) {
+			return err
+		}
+		if err == nil && r.Live {
+			live = r.RunID
+		}
+		f.live[ws] = live
+	}
+	if at.MadeBy == "" || at.MadeBy != live {
+		at.Status = Interrupted
+		return nil
+	}
+	at.Duration = max(f.s.Workspaces.Now().Sub(at.StartedAt), 0)
+	return nil
+}
+
+func (f *finder) found() *Found {
+	found := &Found{}
+	for _, run := range slices.Sorted(maps.Keys(f.damaged)) {
+		found.Damaged = append(found.Damaged, f.damaged[run])
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.tasks)) {
+		t := f.tasks[name]
+		list := make([]Attempt, 0, len(t.byID)+len(t.lost))
+		for _, at := range t.byID {
+			list = append(list, *at)
+		}
+		for _, at := range t.lost {
+			list = append(list, *at)
+		}
+		slices.SortFunc(list, func(x, y Attempt) int {
+			return cmp.Or(y.sortTime().Compare(x.sortTime()), strings.Compare(y.ExecutionID, x.ExecutionID))
+		})
+		found.Tasks = append(found.Tasks, Task{Name: name, Attempts: list})
+	}
+	return found
+}

@@ -1,0 +1,270 @@
+package report
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"html"
+	"html/template"
+	"io/fs"
+	"path"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/objectstore"
+	"e3/workspace"
+)
+
+// Bounds of outputs in a page.
+const (
+	maxFiles      = 24       // of one output that is a directory
+	maxFigures    = 120      // plots and reports
+	maxPicture    = 3 << 20  // bytes of one
+	maxFrame      = 2 << 20  // bytes of a report in HTML
+	maxText       = 64 << 10 // bytes of text
+	allFigures    = 12 << 20 // bytes of them together
+	maxMetrics    = 256 << 10
+	maxMetricRows = 5_000
+	maxTaskObject = 16 << 20
+	maxNotes      = 12
+)
+
+// figure is an output that is shown: one of Image, Frame and Text, or none and a note.
+type figure struct {
+	Task, Name string
+	Size       int64
+	Image      template.URL
+	Frame      template.HTMLAttr // a document, as an attribute
+	Text       string
+	Note       string
+}
+
+func (f figure) isDocument() bool { return f.Frame != "" || f.Text != "" }
+
+// outputs adds the metrics, plots and reports of all tasks that have an output.
+func (b *builder) outputs(p *page) error {
+	if b.pkg == nil {
+		return nil
+	}
+	kinds := map[string]*record.PackageTask{}
+	for i := range b.pkg.Tasks {
+		if t := &b.pkg.Tasks[i]; len(t.Policy.OutputKinds) > 0 {
+			kinds[t.Name] = t
+		}
+	}
+	o := &outputs{b: b, page: p}
+	for i := range b.run.Tasks {
+		t := &b.run.Tasks[i]
+		if kinds[t.Task] == nil || t.State != workspace.TaskSuccess && t.State != workspace.TaskCached {
+			continue
+		}
+		if err := o.task(t, kinds[t.Task]); err != nil {
+			return err
+		}
+	}
+	p.Metrics = o.tables()
+	if o.left > 0 {
+		p.Notes = append(p.Notes, human.Count(int64(o.left), "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
+	}
+	return nil
+}
+
+// outputs gathers what outputs hold.
+type outputs struct {
+	b       *builder
+	page    *page
+	bytes   int64
+	left    int
+	metrics []*metricSource
+	rows    int
+}
+
+// note says what is missing.
+func (o *outputs) note(format string, args ...any) {
+	switch n := len(o.page.Notes); {
+	case n < maxNotes:
+		o.page.Notes = append(o.page.Notes, visible(fmt.Sprintf(format, args...)))
+	case n == maxNotes:
+		o.page.Notes = append(o.page.Notes, "There is more that could not be shown.")
+	}
+}
+
+// file is a file of an output.
+type file struct {
+	task, name string // entry and path, as they are shown
+	hash       objectstore.Hash
+	size       int64 // -1: not known
+}
+
+// task shows the outputs of one task. What is gone, or cannot be read, is said on the page and is no error.
+func (o *outputs) task(t *workspace.TaskReport, declared *record.PackageTask) error {
+	b := o.b
+	key, ok := executions.ParseKey(t.Key)
+	if !ok {
+		o.note("The outputs of %s cannot be shown: its execution is not in the repository.", t.Task)
+		return nil
+	}
+	e, err := b.s.Executions.Get(b.ctx, key, t.ExecutionID)
+	var output objectstore.Hash
+	if err == nil {
+		if e.Detail != nil && e.Detail.Version != "" {
+			b.ran(e.Detail)
+		}
+		output, err = objectstore.ParseHash(e.OutputHash)
+	}
+	var task *record.Task
+	if err == nil {
+		task, err = o.object(key.Task)
+	}
+	if err == nil {
+		for _, kind := range declared.Policy.OutputKinds {
+			if err = o.entry(t.Task, task, output, kind.Name, kind.Value); err != nil {
+				break
+			}
+		}
+	}
+	if b.ctx.Err() != nil {
+		return context.Cause(b.ctx)
+	}
+	if err != nil {
+		o.note("The outputs of %s cannot be shown: %s.", t.Task, why(err))
+	}
+	return nil
+}
+
+// ran takes note of the e3 that ran something.
+func (b *builder) ran(d *record.Detail) {
+	if b.version == nil {
+		b.version = map[string]bool{}
+	}
+	if d.RunID == b.run.RunID {
+		b.version[d.Version] = true
+	}
+}
+
+// why says to people why something cannot be read.
+func why(err error) string {
+	switch {
+	case errors.Is(err, executions.ErrNotFound):
+		return "its execution is no longer in the repository"
+	case errors.Is(err, objectstore.ErrNotFound):
+		return "the content is no longer in the repository"
+	}
+	return err.Error()
+}
+
+func (o *outputs) object(h objectstore.Hash) (*record.Task, error) {
+	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Workspaces.Objects, h, maxTaskObject)
+	if err != nil {
+		return nil, err
+	}
+	return record.DecodeTask(data)
+}
+
+// entry shows one declared output.
+func (o *outputs) entry(name string, task *record.Task, output objectstore.Hash, entry, kind string) error {
+	store := o.b.s.Workspaces.Objects
+	var declared *record.OutputEntry
+	for i := range task.Output.Entries {
+		if task.Output.Entries[i].Name == entry {
+			declared = &task.Output.Entries[i]
+		}
+	}
+	if declared == nil {
+		return fmt.Errorf("it has no output %q", entry)
+	}
+	at := file{task: name, name: path.Base(declared.Path), hash: output, size: -1}
+	isDir := declared.Kind == record.KindDir
+	if task.Output.Multi {
+		found, err := objectstore.Lookup(o.b.ctx, store, output, entry)
+		if err != nil {
+			return err
+		}
+		at.name, at.hash, at.size, isDir = entryName(entry, at.name), found.Hash, found.Size, found.Kind == objectstore.KindDir
+		if found.Kind == objectstore.KindLink {
+			return fmt.Errorf("output %s is a link", entry)
+		}
+	}
+	if !isDir {
+		return o.show(at, kind)
+	}
+	n := 0
+	return objectstore.WalkTree(o.b.ctx, store, at.hash, func(rel string, e objectstore.TreeEntry) error {
+		if e.Kind != objectstore.KindFile {
+			return nil
+		}
+		if n++; n > maxFiles {
+			o.note("Of the directory %s of %s only the first %d files are shown.", at.name, name, maxFiles)
+			return fs.SkipAll
+		}
+		return o.show(file{task: name, name: path.Join(at.name, rel), hash: e.Hash, size: e.Size}, kind)
+	})
+}
+
+// entryName names an entry by the file that the task writes, and by its own name where that does not tell it.
+func entryName(entry, file string) string {
+	if strings.TrimSuffix(file, path.Ext(file)) == entry {
+		return file
+	}
+	return entry + ": " + file
+}
+
+// show reads a file as what it is.
+func (o *outputs) show(f file, kind string) error {
+	if f.size < 0 {
+		n, err := o.b.s.Workspaces.Objects.Stat(o.b.ctx, f.hash)
+		if err != nil {
+			return err
+		}
+		f.size = n
+	}
+	if kind == "metrics" {
+		return o.readMetrics(f)
+	}
+	if len(o.page.Figures) >= maxFigures {
+		o.left++
+		return nil
+	}
+	fig, err := o.figure(f)
+	if err != nil {
+		return err
+	}
+	o.page.Figures = append(o.page.Figures, fig)
+	return nil
+}
+
+// figure turns a file into what a page can show.
+func (o *outputs) figure(f file) (figure, error) {
+	fig := figure{Task: f.task, Name: f.name, Size: f.size}
+	if f.size > maxPicture || o.bytes+f.size > allFigures {
+		fig.Note = "too large for this page"
+		return fig, nil
+	}
+	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Workspaces.Objects, f.hash, maxPicture)
+	if err != nil {
+		return fig, err
+	}
+	fig.Size = int64(len(data))
+	switch format := sniff(data); {
+	case strings.HasPrefix(format, "image/"):
+		fig.Image = template.URL("data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data))
+		o.bytes += int64(len(fig.Image))
+	case format == "text/html" && len(data) > maxFrame:
+		fig.Note = "too large for this page"
+	case format == "text/html":
+		fig.Frame = template.HTMLAttr(`srcdoc="` + html.EscapeString(harmless(string(data))) + `"`)
+		o.bytes += int64(len(data))
+	case format == "text/plain":
+		fig.Text = plain(data[:min(len(data), maxText)])
+		if len(data) > maxText {
+			fig.Note = fmt.Sprintf("its first %s", human.Bytes(maxText))
+		}
+		o.bytes += int64(len(fig.Text))
+	default:
+		fig.Note = "a format that a page cannot show"
+	}
+	return fig, nil
+}

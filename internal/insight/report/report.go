@@ -1,0 +1,411 @@
+// Package report writes a run as one page of HTML for people who have neither e3 nor the repository: what ran, when, what it
+// printed, and the outputs that the package file marks as metrics, plots and reports.
+//
+// The page asks nothing of any network, and a policy in it forbids browsers to. All that is in it is of others, and is bounded: what is cut
+// off or left out is said where it is missing.
+package report
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/diagram"
+	"e3/workspace"
+)
+
+// Stores are what a page is made from. Nothing is written.
+type Stores struct {
+	Executions *executions.Store
+	Workspaces *workspace.Workspaces
+}
+
+// Options say what the page cannot know of itself.
+type Options struct {
+	Now        time.Time // when it is made; also decides the time zone of all times in it
+	Version    string    // of e3
+	Repository string    // where the run is
+}
+
+// Bounds of a page.
+const (
+	maxNodes = 160    // of the graph, before it is folded
+	maxRows  = 12_000 // tasks in the table
+)
+
+//go:embed page.html
+var pageText string
+
+//go:embed style.css
+var styleText string
+
+//go:embed script.js
+var scriptText string
+
+// pageTemplate is read when the first page is written: every other command of the program would pay for it.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"elapsed": human.Duration, "visible": visible, "bytes": human.Bytes, "ms": time.Duration.Milliseconds,
+	}).Parse(pageText))
+})
+
+// page is what the template shows.
+// Fields: each is a name that the template uses.
+type page struct {
+	Title   string
+	Policy  string
+	Style   template.CSS
+	Script  template.JS
+	Run     *workspace.RunReport
+	Status  string
+	Class   string // of the status
+	Lead    string // what came of it, in a sentence
+	Facts   []fact
+	Shares  []share
+	Graph   template.HTML
+	GraphOf string // what became of the graph, where it is not drawn as it is
+	Line    *timeline
+	Rows    []row
+	Left    int // tasks that are not in Rows
+	States  []string
+	Logs    *logs
+	Metrics []metrics
+	Figures []figure
+	Notes   []string // what is missing among metrics and figures
+	Version string
+	Made    string
+}
+
+// Pictures are the figures that stand beside each other.
+func (p *page) Pictures() []figure {
+	return slices.DeleteFunc(slices.Clone(p.Figures), figure.isDocument)
+}
+
+// Documents are the figures that need the whole width.
+func (p *page) Documents() []figure {
+	return slices.DeleteFunc(slices.Clone(p.Figures), func(f figure) bool { return !f.isDocument() })
+}
+
+// fact is a line of the header.
+type fact struct{ Name, Value string }
+
+// share is the number of tasks in a state, and where they are in a bar of 1000.
+type share struct {
+	State string
+	Count int
+	X, W  float64
+}
+
+// row is a task in the table.
+type row struct {
+	*workspace.TaskReport
+	Anchor string
+	Note   string
+	Took   bool // its duration is known
+}
+
+// Write writes the page of a run that [workspace.Workspaces.Report] has told.
+func Write(ctx context.Context, w io.Writer, s Stores, r *workspace.RunReport, o Options) error {
+	b := &builder{ctx: ctx, s: s, run: r, o: o}
+	p, err := b.page()
+	if err != nil {
+		return fmt.Errorf("report of run %s: %w", r.RunID, err)
+	}
+	return pageTemplate().Execute(w, p)
+}
+
+// builder gathers what a page shows.
+type builder struct {
+	ctx context.Context
+	s   Stores
+	run *workspace.RunReport
+	o   Options
+
+	pkg     *record.Package // nil: it is gone, or another e3 made it
+	bars    []bar
+	last    time.Time // of the events
+	version map[string]bool
+	workers map[string]bool
+}
+
+func (b *builder) page() (*page, error) {
+	r := b.run
+	if err := b.readEvents(); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.pkg, _, err = b.s.Workspaces.PackageOf(b.ctx, r); err != nil {
+		return nil, err
+	}
+	p := &page{
+		Title: fmt.Sprintf("%s: run %s, %s", visible(r.WorkspaceName), short(r.RunID), r.Status()),
+		Run:   r, Status: r.Status(), Class: runClass(r), Version: visible(b.o.Version), Made: b.stamp(b.o.Now),
+		Style: template.CSS(diagram.Style() + styleText), Script: template.JS(scriptText),
+	}
+	b.rows(p)
+	if err := b.graph(p); err != nil {
+		return nil, err
+	}
+	p.Line = b.timeline()
+	if p.Logs, err = b.logs(p.Rows); err != nil {
+		return nil, err
+	}
+	if err := b.outputs(p); err != nil {
+		return nil, err
+	}
+	b.versions()
+	if r.Damage != nil {
+		p.Notes = append(p.Notes, "Not all is known of this run: "+visible(r.Damage.Error())+".")
+	}
+	if r.Unnamed > 0 {
+		p.Notes = append(p.Notes, human.Count(r.Unnamed, "more task")+" had answers from an earlier run of which nothing is left.")
+	}
+	p.Facts = b.facts()
+	p.Lead = lead(r, p.Shares)
+	p.Policy = policy(p)
+	return p, nil
+}
+
+// policy forbids all but the page's own style and script, pictures that are in it, and reports, in which no script runs. Where there is
+// such a report its own styles are let through: a frame without an address is under the page's policy.
+func policy(p *page) string {
+	style := digest(string(p.Style))
+	for _, f := range p.Figures {
+		if f.Frame != "" {
+			style = "'unsafe-inline'"
+		}
+	}
+	return "default-src 'none'; style-src " + style + "; script-src " + digest(string(p.Script)) +
+		"; img-src data:; base-uri 'none'; form-action 'none'"
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// readEvents takes from the events of the run what the report of it does not tell.
+func (b *builder) readEvents() error {
+	open := map[string]bar{}
+	b.workers = map[string]bool{}
+	for e, err := range events.Read(b.ctx, b.s.Workspaces.Records, b.run.WorkspaceName, b.run.RunID) {
+		if b.ctx.Err() != nil {
+			return context.Cause(b.ctx)
+		}
+		if err != nil {
+			break // what follows a damaged line is not known; the report says the rest
+		}
+		d := e.Data
+		if d == nil {
+			d = &events.Data{}
+		}
+		b.last = e.Time
+		switch e.Type {
+		case events.TaskStarted:
+			b.workers[e.Worker] = true
+			open[e.Task] = bar{Task: e.Task, Worker: e.Worker, Attempt: d.Attempt, start: e.Time}
+		case events.TaskCompleted, events.TaskFailed, events.TaskDeferred:
+			at, ok := open[e.Task]
+			if !ok {
+				continue
+			}
+			delete(open, e.Task)
+			at.State, at.end = workspace.TaskSuccess, e.Time
+			switch {
+			case e.Type == events.TaskDeferred:
+				at.State = workspace.TaskDeferred
+			case e.Type == events.TaskFailed && d.Message != "":
+				at.State = workspace.TaskError
+			case e.Type == events.TaskFailed:
+				at.State = workspace.TaskFailed
+			}
+			b.bars = append(b.bars, at)
+		}
+	}
+	for _, at := range open {
+		at.State, at.end = workspace.TaskInterrupted, b.last
+		if b.run.Live {
+			at.State, at.end = workspace.TaskRunning, b.o.Now
+		}
+		b.bars = append(b.bars, at)
+	}
+	return nil
+}
+
+// versions looks at an execution of the run for the e3 that made it, if none of those that were read has told.
+func (b *builder) versions() {
+	for i := range b.run.Tasks {
+		t := &b.run.Tasks[i]
+		key, ok := executions.ParseKey(t.Key)
+		if len(b.version) > 0 || !ok || t.State == workspace.TaskCached {
+			continue
+		}
+		if e, err := b.s.Executions.Get(b.ctx, key, t.ExecutionID); err == nil && e.Detail != nil && e.Detail.Version != "" {
+			b.ran(e.Detail)
+		}
+		return // one look is enough for what is nice to know
+	}
+}
+
+// rows fills in the table, the bar of states, and what can be chosen among them.
+func (b *builder) rows(p *page) {
+	counts := map[string]int{}
+	tasks := b.run.Tasks
+	for i := range tasks {
+		counts[stateOf(&tasks[i])]++
+	}
+	listed := tasks
+	if len(listed) > maxRows { // the quiet ones go
+		listed = make([]workspace.TaskReport, 0, maxRows)
+		for _, quiet := range []bool{false, true} {
+			for i := range tasks {
+				if (tasks[i].State == workspace.TaskCached) == quiet && len(listed) < maxRows {
+					listed = append(listed, tasks[i])
+				}
+			}
+		}
+		p.Left = len(tasks) - len(listed)
+	}
+	p.Rows = make([]row, len(listed))
+	for i := range listed {
+		t := &listed[i]
+		took := t.ExecutionID != "" && (t.Duration > 0 || t.Key != "") && t.State != workspace.TaskRetrying && t.State != workspace.TaskInterrupted
+		p.Rows[i] = row{TaskReport: t, Anchor: fmt.Sprintf("t%d", i), Note: note(t), Took: took}
+	}
+	total := len(tasks)
+	if waiting := int(b.run.Total) - total; waiting > 0 {
+		counts["waits"] += waiting
+		total += waiting
+	}
+	x := 0.0
+	for _, state := range slices.Concat(states[:], unknown(counts)) {
+		n := counts[state]
+		if n == 0 {
+			continue
+		}
+		wide := float64(n) / float64(total) * 1000
+		p.Shares = append(p.Shares, share{State: state, Count: n, X: x, W: wide})
+		x += wide
+		if state != "waits" {
+			p.States = append(p.States, state)
+		}
+	}
+}
+
+// states are all that a task can be in, in the order in which they are counted.
+var states = [...]string{"failed", "error", "interrupted", "deferred", "running", "claimed", "retrying", "abandoned", "skipped", "success", "cached", "waits"}
+
+// unknown are the states that are none of the usual.
+func unknown(counts map[string]int) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(s string) bool { return slices.Contains(states[:], s) })
+}
+
+// stateOf is the state of a task as it is shown; one that is ready has none yet.
+func stateOf(t *workspace.TaskReport) string {
+	if t.State == "" {
+		return "waits"
+	}
+	return string(t.State)
+}
+
+// StateText is how the task stands.
+func (r *row) StateText() string { return stateOf(r.TaskReport) }
+
+// graph draws the package, coloured by the states of the tasks.
+func (b *builder) graph(p *page) error {
+	if b.pkg == nil {
+		p.GraphOf = "The package of this run is not in the repository in a form that can be drawn."
+		return nil
+	}
+	known := make(map[string]*row, len(p.Rows))
+	for i := range p.Rows {
+		known[p.Rows[i].Task] = &p.Rows[i]
+	}
+	g := Graph(b.pkg, GraphOptions{
+		Inputs: len(b.pkg.Inputs)+len(b.pkg.Tasks) <= 40,
+		Look: func(n *diagram.Node, name string, input bool) {
+			t := known[name]
+			switch {
+			case input:
+				return
+			case t == nil:
+				if b.run.Live {
+					n.Status = diagram.Waits
+				}
+				return
+			}
+			n.Status, n.Anchor = diagram.Status(stateOf(t.TaskReport)), t.Anchor
+			if t.Took {
+				n.Note = human.Duration(t.Duration)
+			}
+		},
+	})
+	g.Title = "Tasks of " + b.run.PackageRef + " and what they read from each other"
+	whole := len(g.Nodes)
+	g = diagram.Fold(g, maxNodes)
+	if len(g.Nodes) < whole {
+		p.GraphOf = fmt.Sprintf("%d nodes are drawn as %d: items of a matrix, or tasks of the same depth, are one.", whole, len(g.Nodes))
+	}
+	var out bytes.Buffer
+	if err := g.InlineSVG(&out); err != nil {
+		return err
+	}
+	p.Graph = template.HTML(out.String()) // its text is escaped where it is written
+	return nil
+}
+
+// facts are the lines of the header.
+func (b *builder) facts() []fact {
+	r := b.run
+	var list []fact
+	add := func(name, value string) {
+		if value != "" {
+			list = append(list, fact{name, visible(value)})
+		}
+	}
+	add("Package", r.PackageRef)
+	add("Run", r.RunID)
+	add("Started", b.stamp(r.StartedAt))
+	if !r.CompletedAt.IsZero() {
+		add("Ended", b.stamp(r.CompletedAt))
+	}
+	switch {
+	case !r.CompletedAt.IsZero():
+		add("Duration", human.Duration(r.CompletedAt.Sub(r.StartedAt)))
+	case r.Live:
+		add("Duration", human.Duration(b.o.Now.Sub(r.StartedAt))+" so far")
+	}
+	if p := r.Process; p != nil {
+		add("By", strings.Trim(p.User+"@"+p.Host, "@"))
+	}
+	add("Cancelled by", r.By)
+	add("Reason", human.Clip(r.Why, 400))
+	add("Only", r.Filter)
+	add("Workers", few(b.workers))
+	add("e3", few(b.version))
+	add("Repository", b.o.Repository)
+	if p := r.Provenance; p != nil {
+		add("Imported", whence(p))
+	}
+	add("Inputs", short(r.InputSnapshot))
+	add("Outputs", short(r.OutputSnapshot))
+	return list
+}
+
+func (b *builder) stamp(t time.Time) string {
+	return t.In(b.o.Now.Location()).Format("2006-01-02 15:04:05 -07:00")
+}

@@ -1,0 +1,132 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/workspace"
+)
+
+// visible makes text a single line of what can be seen.
+func visible(s string) string { return human.Printable(s, false) }
+
+// short is the part of an id or a hash that tells it from its like.
+func short(id string) string { return visible(id[:min(len(id), 18)]) }
+
+// few joins the first few of a set of words.
+func few(set map[string]bool) string {
+	const most = 4
+	words := slices.Sorted(maps.Keys(set))
+	words = slices.DeleteFunc(words, func(s string) bool { return s == "" })
+	if len(words) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
+	}
+	return strings.Join(words, ", ")
+}
+
+// whence says how an imported run came here, the last step first.
+func whence(p *record.Provenance) string {
+	if len(p.Steps) == 0 {
+		return "from a place that is not on record"
+	}
+	s := &p.Steps[len(p.Steps)-1]
+	text := fmt.Sprintf("from %s on %s", s.Source(), s.ImportedAt.UTC().Format(time.DateOnly))
+	if s.ImportedBy != "" {
+		text += " by " + s.ImportedBy
+	}
+	if n := len(p.Steps) - 1; n > 0 {
+		text += fmt.Sprintf(", after %d earlier steps", n)
+	}
+	return text
+}
+
+// runClass is the status whose colour a run has.
+func runClass(r *workspace.RunReport) string {
+	switch s := r.Status(); s {
+	case "completed":
+		return "success"
+	case "failed", "running", "interrupted":
+		return s
+	}
+	return "interrupted"
+}
+
+// note says what the state of a task alone does not.
+func note(t *workspace.TaskReport) string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, visible(fmt.Sprintf(format, args...))) }
+	switch t.State {
+	case workspace.TaskFailed:
+		add("exit code %d", t.ExitCode)
+	case workspace.TaskError:
+		add("%s", human.Clip(t.Message, 400))
+	case workspace.TaskSkipped:
+		add("%s failed", t.Because)
+	case workspace.TaskRetrying:
+		add("attempt %d follows", t.Attempt)
+	case workspace.TaskDeferred:
+		add("waits for approval")
+	case workspace.TaskAbandoned:
+		add("waited for approval when the run ended")
+	case workspace.TaskClaimed, workspace.TaskRunning:
+		if t.Worker != "" {
+			add("by %s", human.Clip(t.Worker, 400))
+		}
+	}
+	if t.Reason != "" && !strings.Contains(t.Message, t.Reason) {
+		add("%s", t.Reason)
+	}
+	if s := t.ImportedFrom; s != nil {
+		add("imported from %s", s.By)
+	}
+	if m := t.Rejection; m != nil && m.Rejected {
+		add("rejected by %s", m.By)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// lead says in a sentence what came of a run.
+func lead(r *workspace.RunReport, shares []share) string {
+	if r.Crashed() {
+		return "The process that ran it died."
+	}
+	if r.State == record.RunFailed && r.FailedTask != "" {
+		what := "the first was " + visible(r.FailedTask)
+		if r.Error != "" {
+			what += " (" + cause(r.Error) + ")"
+		}
+		return fmt.Sprintf("%s failed; %s.", human.Count(r.Summary.Failed, "task"), what)
+	}
+	if r.State == record.RunRunning {
+		if r.Total == 0 {
+			return "Nothing has come to an end yet."
+		}
+		return fmt.Sprintf("%d of %s have come to an end.", r.Done, human.Count(r.Total, "task"))
+	}
+	if r.State == record.RunCompleted {
+		cached, all := r.Summary.Cached, r.Summary.Total
+		switch {
+		case all == 0:
+			return "There was nothing to do."
+		case cached == all:
+			return fmt.Sprintf("Nothing had to run: all of %s were answered by earlier executions.", human.Count(all, "task"))
+		case cached == 0:
+			return fmt.Sprintf("%s ran.", human.Count(all, "task"))
+		}
+		return fmt.Sprintf("%s ran, %d were answered by earlier executions.", human.Count(all-cached, "task"), cached)
+	}
+	return "The run ended before all tasks had their turn."
+}
+
+// cause is the error of a run: a text, or the exit code as text.
+func cause(err string) string {
+	if strings.Trim(err, "0123456789") == "" {
+		return "exit code " + err
+	}
+	return visible(human.Clip(err, 200))
+}

@@ -1,0 +1,402 @@
+// Package trace writes the timeline of a run as JSON in the Trace Event Format, which ui.perfetto.dev and chrome://tracing show.
+//
+// The run is a process of its own with a slice from its start to its end, in which instants mark what took no time: cached tasks,
+// retries, skips, the cancellation. Each worker is a process, whose threads are lanes: an attempt is a slice in the first lane that
+// is free, so that slices of one lane never overlap. Arrows lead from what a task read to its first attempt. Counters show how
+// many commands ran and how many tasks waited for their turn.
+//
+// The format asks for microseconds; events are kept to the millisecond. An attempt takes one microsecond at least, so that
+// arrows have something to begin and to end in.
+package trace
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/workspace"
+)
+
+// Stores are what a timeline is read from. Nothing is written to them.
+type Stores struct {
+	Records    executions.Records
+	Executions *executions.Store
+	Workspaces *workspace.Workspaces
+}
+
+// maxFlows bounds the arrows between tasks: each takes some 250 bytes, and viewers draw no more in reasonable time.
+const maxFlows = 50_000
+
+// Write writes the timeline of a run of a workspace, and returns how many attempts are in it. A run of which no events are here is
+// told from its record and its executions, as far as these say when they were.
+func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *workspace.RunReport) (attempts int, err error) {
+	t := &timeline{report: run, open: map[string]int{}, ready: map[string]time.Time{}}
+	for e, err := range events.Read(ctx, s.Records, ws, run.RunID) {
+		var damaged *events.DamagedError
+		if errors.As(err, &damaged) {
+			break // the report says so; what came before is shown
+		}
+		if err != nil {
+			return 0, err
+		}
+		t.add(&e.Event)
+	}
+	if !t.begun {
+		t.fromReport()
+	}
+	t.end()
+	if err := t.detail(ctx, s.Executions); err != nil {
+		return 0, err
+	}
+	if err := t.dependencies(ctx, s.Workspaces); err != nil {
+		return 0, err
+	}
+	return len(t.attempts), t.write(w)
+}
+
+// timeline is a run while it is gathered.
+type timeline struct {
+	report   *workspace.RunReport
+	begun    bool
+	start    time.Time
+	last     time.Time // the latest moment that is known
+	pkg      string    // hash of the package object
+	process  *events.Process
+	attempts []attempt
+	open     map[string]int       // execution → attempt that has not ended
+	ready    map[string]time.Time // task → when its inputs were known, or its next attempt was due
+	instants []instant
+	waits    []step // counter of tasks that are ready
+	flows    []flow
+	uncut    int // arrows that there would be
+	order    []int
+}
+
+// attempt is an execution of a task.
+type attempt struct {
+	task, execution, key string
+	state                string
+	number               int64
+	start, end           time.Time
+	waited               time.Duration // since it was ready; negative where nobody knows
+	shared               bool
+	exitCode             *int64
+	reason, message      string
+	worker               string         // "" where nobody says
+	detail               *record.Detail // nil where nothing tells
+	lane, pid            int
+}
+
+// instant is something that took no time.
+type instant struct {
+	at   time.Time
+	name string
+	args map[string]any
+}
+
+// step is a change of a counter.
+type step struct {
+	at time.Time
+	by int
+}
+
+// flow leads from one attempt to another.
+type flow struct{ from, to int }
+
+// add takes in the next event.
+func (t *timeline) add(e *events.Event) {
+	d := e.Data
+	if d == nil {
+		d = &events.Data{}
+	}
+	if !t.begun {
+		t.begun, t.start = true, e.Time
+	}
+	if e.Time.Before(t.start) {
+		e.Time = t.start // a clock that was set back
+	}
+	if e.Time.After(t.last) {
+		t.last = e.Time
+	}
+	mark := func(name string, args map[string]any) { t.instants = append(t.instants, instant{e.Time, name, args}) }
+	switch e.Type {
+	case events.RunStarted:
+		t.pkg, t.process = d.PackageHash, d.Process
+	case events.RunCancelled:
+		mark("cancelled", about("by", d.By))
+	case events.RunFailed:
+		mark("failed", about("task", e.Task, "message", d.Message))
+	case events.TaskMarkedReady:
+		t.readied(e.Task, e.Time)
+	case events.TaskStarted:
+		t.begin(e, d)
+	case events.TaskCompleted, events.TaskFailed:
+		if d.Block != "" {
+			mark("rejected: "+e.Task, about("task", e.Task, "block", d.Block, "by", d.By, "message", d.Message))
+			return
+		}
+		t.ended(e, d)
+	case events.TaskClaimed:
+		mark("claimed: "+e.Task, about("task", e.Task, "worker", e.Worker, "execution", e.Execution, "attempt", d.Attempt))
+	case events.TaskDeferred:
+		t.waitsNoMore(e.Task, e.Time) // for a person, not for its turn
+		if e.Execution != "" {
+			t.ended(e, d)
+		}
+		mark("deferred: "+e.Task, about("task", e.Task, "block", d.Block, "type", d.BlockType))
+	case events.TaskResumed:
+		t.readied(e.Task, e.Time)
+		mark("resumed: "+e.Task, about("task", e.Task, "block", d.Block, "by", d.By, "note", d.Message))
+	case events.TaskCached:
+		t.waitsNoMore(e.Task, e.Time)
+		if e.Task == "" {
+			mark(fmt.Sprintf("cached: %d tasks", d.Tasks), about("tasks", d.Tasks, "as", d.As))
+			return
+		}
+		mark("cached: "+e.Task, about("task", e.Task, "execution", e.Execution, "key", d.Key, "output", d.Output, "as", d.As))
+	case events.TaskRetryScheduled:
+		t.readied(e.Task, e.Time.Add(min(time.Duration(max(0, d.DelayMs)), maxDelay)*time.Millisecond))
+		mark("retry: "+e.Task, about("task", e.Task, "attempt", d.Attempt, "delayMs", d.DelayMs))
+	case events.TaskReopened:
+		t.waitsNoMore(e.Task, e.Time)
+		mark("reopened: "+e.Task, about("task", e.Task, "execution", e.Execution, "because", d.Because, "message", d.Message))
+	case events.TaskSkipped:
+		mark("skipped: "+e.Task, about("task", e.Task, "because", d.Because))
+	case events.TaskAbandoned:
+		mark(fmt.Sprintf("abandoned: %d tasks", d.Tasks), about("tasks", d.Tasks))
+	}
+}
+
+// maxDelay bounds what an event may say of a delay in milliseconds: some years.
+const maxDelay = time.Duration(1 << 37)
+
+// about is a set of arguments without those that say nothing.
+func about(pairs ...any) map[string]any {
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		switch v := pairs[i+1].(type) {
+		case string:
+			if v == "" {
+				continue
+			}
+		case int64:
+			if v == 0 {
+				continue
+			}
+		}
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	return m
+}
+
+// readied notes since when a task waits for its turn.
+func (t *timeline) readied(task string, at time.Time) {
+	t.waitsNoMore(task, at)
+	t.ready[task] = at
+	t.waits = append(t.waits, step{at, 1})
+}
+
+func (t *timeline) waitsNoMore(task string, at time.Time) (since time.Time, waited bool) {
+	if since, waited = t.ready[task]; waited {
+		delete(t.ready, task)
+		if at.Before(since) {
+			at = since
+		}
+		t.waits = append(t.waits, step{at, -1})
+	}
+	return since, waited
+}
+
+func (t *timeline) begin(e *events.Event, d *events.Data) {
+	a := attempt{task: e.Task, execution: e.Execution, key: d.Key, number: d.Attempt, start: e.Time, waited: -1, worker: e.Worker}
+	if since, ok := t.waitsNoMore(e.Task, e.Time); ok {
+		a.waited = max(0, e.Time.Sub(since))
+	}
+	t.open[e.Execution] = len(t.attempts)
+	t.attempts = append(t.attempts, a)
+}
+
+// ended takes in the end of an attempt. One that nobody saw begin could not start, or is another run's that was waited for.
+func (t *timeline) ended(e *events.Event, d *events.Data) {
+	took := time.Duration(min(max(0, d.Duration), int64(maxDelay))) * time.Millisecond
+	i, ok := t.open[e.Execution]
+	if !ok || e.Execution == "" {
+		start := e.Time.Add(-took)
+		if start.Before(t.start) {
+			start = t.start
+		}
+		i = len(t.attempts)
+		a := attempt{task: e.Task, execution: e.Execution, key: d.Key, number: d.Attempt, start: start, waited: -1, worker: e.Worker}
+		t.waitsNoMore(e.Task, e.Time)
+		t.attempts = append(t.attempts, a)
+	}
+	delete(t.open, e.Execution)
+	a := &t.attempts[i]
+	a.shared = d.Shared
+	// Its end was told a little later than it came.
+	if a.end = e.Time; took > 0 && a.start.Add(took).Before(a.end) {
+		a.end = a.start.Add(took)
+	}
+	a.state = string(workspace.TaskSuccess)
+	if e.Type == events.TaskDeferred {
+		a.state, a.exitCode = string(workspace.TaskDeferred), &d.ExitCode
+	}
+	if e.Type == events.TaskFailed {
+		a.state, a.reason, a.message = string(workspace.TaskFailed), d.Reason, d.Message
+		if d.Message == "" {
+			a.exitCode = &d.ExitCode
+		} else {
+			a.state = string(workspace.TaskError)
+		}
+	}
+}
+
+// fromReport takes the attempts of a run without events from what its record and its executions say. Executions that answered it
+// and were made at another time are instants.
+func (t *timeline) fromReport() {
+	r := t.report
+	t.start, t.last = r.StartedAt, r.StartedAt
+	if r.CompletedAt.After(t.last) {
+		t.last = r.CompletedAt
+	}
+	for i := range r.Tasks {
+		x := &r.Tasks[i]
+		end := x.StartedAt.Add(x.Duration)
+		switch {
+		case x.State == workspace.TaskSkipped:
+			t.instants = append(t.instants, instant{t.start, "skipped: " + x.Task, about("task", x.Task, "because", x.Because)})
+		case x.State == workspace.TaskCached, x.StartedAt.IsZero(), x.StartedAt.Before(t.start):
+			t.instants = append(t.instants, instant{t.start, "cached: " + x.Task, about("task", x.Task, "execution", x.ExecutionID, "key", x.Key)})
+		default:
+			a := attempt{
+				task: x.Task, execution: x.ExecutionID, key: x.Key, state: string(x.State), number: x.Attempt, start: x.StartedAt, end: end,
+				waited: -1, reason: x.Reason, message: x.Message,
+			}
+			if x.State == workspace.TaskFailed {
+				a.exitCode = &x.ExitCode
+			}
+			t.attempts = append(t.attempts, a)
+			if end.After(t.last) {
+				t.last = end
+			}
+		}
+	}
+}
+
+// end closes what has not ended: it goes on until the latest moment that is known.
+func (t *timeline) end() {
+	state := string(workspace.TaskInterrupted)
+	if t.report.Live {
+		state = string(workspace.TaskRunning)
+	}
+	for i := range t.attempts {
+		if a := &t.attempts[i]; a.state == "" {
+			a.end, a.state = t.last, state
+		}
+	}
+	for task := range t.ready {
+		t.waitsNoMore(task, t.last)
+	}
+	if r := t.report; r.Crashed() && r.CompletedAt.After(t.start) {
+		t.cut(r.CompletedAt) // who closed the run did it later, maybe much later
+	}
+	for i := range t.attempts {
+		if a := &t.attempts[i]; a.end.Before(a.start) {
+			a.end = a.start
+		}
+	}
+}
+
+// cut ends everything at a moment.
+func (t *timeline) cut(at time.Time) {
+	early := func(x *time.Time) {
+		if x.After(at) {
+			*x = at
+		}
+	}
+	early(&t.last)
+	for i := range t.attempts {
+		early(&t.attempts[i].start)
+		early(&t.attempts[i].end)
+	}
+	for i := range t.instants {
+		early(&t.instants[i].at)
+	}
+	for i := range t.waits {
+		early(&t.waits[i].at)
+	}
+}
+
+// runArgs say how the run ended.
+func (t *timeline) runArgs() map[string]any {
+	r := t.report
+	args := about("run", r.RunID, "workspace", r.WorkspaceName, "package", r.PackageRef, "status", r.Status(), "failedTask", r.FailedTask,
+		"error", r.Error, "cancelledBy", r.By, "cancelReason", r.Why, "filter", r.Filter)
+	if s := r.Summary; r.State != record.RunRunning {
+		args["total"], args["completed"], args["cached"], args["failed"], args["skipped"] = s.Total, s.Completed, s.Cached, s.Failed, s.Skipped
+	}
+	return args
+}
+
+// write writes the document, an event a line.
+func (t *timeline) write(w io.Writer) error {
+	d := &document{w: bufio.NewWriterSize(w, 64<<10)}
+	d.text(`{"displayTimeUnit":"ms","otherData":`)
+	d.value(t.about())
+	d.text(",\n\"traceEvents\":[")
+	t.emit(d)
+	d.text("\n]}\n")
+	if d.err != nil {
+		return d.err
+	}
+	return d.w.Flush()
+}
+
+// about says of what the document is.
+func (t *timeline) about() map[string]any {
+	other := map[string]any{"run": t.report.RunID, "workspace": t.report.WorkspaceName, "clock": "UTC, microseconds since 1970"}
+	if t.uncut > len(t.flows) {
+		other["note"] = fmt.Sprintf("of %d dependencies between attempts the first %d are drawn", t.uncut, len(t.flows))
+	}
+	return other
+}
+
+// document writes JSON and keeps the first error.
+type document struct {
+	w   *bufio.Writer
+	n   int // events so far
+	err error
+}
+
+func (d *document) text(s string) {
+	if d.err == nil {
+		_, d.err = d.w.WriteString(s)
+	}
+}
+
+func (d *document) value(v any) {
+	if d.err != nil {
+		return
+	}
+	data, err := json.Marshal(v)
+	if err == nil {
+		_, err = d.w.Write(data)
+	}
+	d.err = err
+}
+
+// event writes an event on a line of its own.
+func (d *document) event(e *event) {
+	if d.n++; d.n > 1 {
+		d.text(",")
+	}
+	d.text("\n")
+	d.value(e)
+}

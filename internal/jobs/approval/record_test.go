@@ -1,0 +1,80 @@
+package approval_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"e3/internal/jobs/approval"
+	"e3/refstore"
+	"e3/refstore/mem"
+)
+
+const id = "0197f3c1-aaaa-7000-8000-000000000001"
+
+var key = refstore.Key{Partition: "BLOCK/prod", Sort: run1 + "/train[a]"}
+
+func TestDecode(t *testing.T) {
+	const (
+		pending  = `{"id":"` + id + `","type":"review","status":"pending","created":"2026-01-02T03:04:05.123Z"}`
+		approved = `{"id":"` + id + `","type":"suspend","step":"resume:x","execution":"e","status":"approved","created":"2026-01-02T03:04:05Z","at":"2026-01-02T03:04:06Z","by":"a@b","note":"n"}`
+	)
+	for name, test := range map[string]struct{ text, want string }{
+		"pending":            {pending, ""},
+		"approved":           {approved, ""},
+		"empty":              {"", "EOF"},
+		"more":               {pending + "{}", "more follows"},
+		"an unknown field":   {strings.Replace(pending, `"type"`, `"kind":1,"type"`, 1), "unknown field"},
+		"an unknown type":    {strings.Replace(pending, "review", "nap", 1), `type "nap"`},
+		"an unknown status":  {strings.Replace(approved, "approved", "maybe", 1), `status "maybe"`},
+		"no id":              {strings.Replace(pending, id, "7", 1), "no UUIDv7"},
+		"another id":         {strings.Replace(pending, "-7000-", "-4000-", 1), "no UUIDv7"},
+		"an id in capitals":  {strings.Replace(pending, "aaaa", "AAAA", 1), "no UUIDv7"},
+		"decided at no time": {strings.Replace(pending, "pending", "approved", 1), "at what time"},
+		"pending since":      {strings.Replace(approved, "approved", "pending", 1), "at what time"},
+		"the year 1":         {strings.Replace(approved, "2026-01-02T03:04:06Z", "0001-01-01T00:00:00Z", 1), "at no time"},
+		"a long note":        {strings.Replace(approved, `"n"`, `"`+strings.Repeat("n", 5000)+`"`, 1), "too long"},
+		"a large record":     {approved + strings.Repeat(" ", 70000), "bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := approval.Decode(refstore.Record{Key: key, Value: []byte(test.text)})
+			switch {
+			case test.want == "" && (err != nil || b.ID != id || b.Workspace != "prod" || b.Run != run1 || b.Task != "train[a]"):
+				t.Errorf("it is %+v, %v", b, err)
+			case test.want != "" && (!errors.Is(err, approval.ErrMalformed) || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+	for _, k := range []refstore.Key{{Partition: "LOCK/prod", Sort: key.Sort}, {Partition: key.Partition, Sort: run1}, {Partition: "BLOCK/", Sort: key.Sort}, {Partition: key.Partition, Sort: "/a"}, {Partition: key.Partition, Sort: run1 + "/"}} {
+		if _, err := approval.Decode(refstore.Record{Key: k, Value: []byte(pending)}); !errors.Is(err, approval.ErrMalformed) {
+			t.Errorf("under %q: %v", k, err)
+		}
+	}
+}
+
+// Whatever is read is refused or is what would be written.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"id":"` + id + `","type":"review","status":"pending","created":"2026-01-02T03:04:05.123Z"}`))
+	f.Add([]byte(`{"id":"` + id + `","type":"suspend","step":"s","execution":"e","status":"rejected","created":"2026-01-02T03:04:05Z","at":"2026-01-02T03:04:06+01:00","by":"a","note":"n"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := approval.Decode(refstore.Record{Key: key, Value: data})
+		if err != nil {
+			if !errors.Is(err, approval.ErrMalformed) {
+				t.Errorf("the error is %v", err)
+			}
+			return
+		}
+		s := mem.New()
+		if _, err := s.Put(t.Context(), refstore.Record{Key: key, Value: data}); err != nil {
+			t.Fatal(err)
+		}
+		_, changed, err := blocks(s).Resolve(t.Context(), b.Workspace, b.Run, b.Task, "", approval.Resolution{Approve: true})
+		if changed != (b.Status == approval.Pending) {
+			t.Errorf("it is %s, and was approved: %v, %v", b.Status, changed, err)
+		}
+		if again, err := blocks(s).Get(t.Context(), b.Workspace, b.Run, b.Task); err != nil || again.ID != b.ID || !changed && again.Status != b.Status {
+			t.Errorf("it reads as %+v, %v, was %+v", again, err, b)
+		}
+	})
+}

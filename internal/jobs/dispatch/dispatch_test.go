@@ -1,0 +1,404 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/queue"
+	"e3/objectstore"
+	"e3/refstore"
+	"e3/refstore/lease"
+	"e3/refstore/mem"
+)
+
+// settler is what is on record of executions: those that are not in it are settled as asked.
+type settler struct {
+	mu      sync.Mutex
+	results map[string]executions.Result
+}
+
+func (s *settler) Settle(_ context.Context, _ executions.Key, _ []objectstore.Hash, id string, reason executions.Reason, message string) (executions.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.results[id]; !there {
+		s.results[id] = executions.Result{ExecutionID: id, State: record.Error, Reason: reason, Message: message}
+	}
+	return s.results[id], nil
+}
+
+func (s *settler) put(r executions.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.results[r.ExecutionID] = r
+}
+
+// A rig is a dispatcher, and a worker's side of the queue that the test plays.
+type rig struct {
+	*testing.T
+	d       *dispatch.Dispatcher
+	q       *queue.Queue // the worker's
+	store   refstore.Store
+	settler *settler
+}
+
+func newRig(t *testing.T, o dispatch.Options) *rig {
+	t.Helper()
+	return newRigOn(t, mem.New(), o)
+}
+
+func newRigOn(t *testing.T, store refstore.Store, o dispatch.Options) *rig {
+	t.Helper()
+	r := &rig{T: t, settler: &settler{results: map[string]executions.Result{}}, store: store}
+	r.q, _ = r.open("worker")
+	o.Now, o.By, o.Host = time.Now, "me@host", "here"
+	if o.Fault == nil {
+		o.Fault = func(err error) { t.Errorf("fault: %v", err) }
+	}
+	own, _ := r.open("run")
+	r.d = dispatch.New(own, r.settler, o)
+	t.Cleanup(func() { r.d.Close() })
+	return r
+}
+
+// open returns the queues as another process has them, and what ends that.
+func (r *rig) open(words string) (q *queue.Queue, die func()) {
+	began := time.Now()
+	leases := lease.New(r.store, lease.Options{Owner: lease.Owner{Words: words}, Elapsed: func() time.Duration { return time.Since(began) }})
+	die = func() { leases.Close() }
+	r.Cleanup(die)
+	return queue.New(r.store, leases, queue.Options{Now: time.Now, Pace: 5 * time.Millisecond, MostPace: 20 * time.Millisecond}), die
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// claim waits for a job and claims it.
+func (r *rig) claim(queues ...string) *queue.Lease {
+	r.Helper()
+	if len(queues) == 0 {
+		queues = []string{queue.DefaultQueue}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
+	defer cancel()
+	wake, err := r.q.Watch(ctx, queues...)
+	r.must(err)
+	for {
+		l, err := r.q.Claim(ctx, queue.Want{Queues: queues, Worker: "worker", NewExecution: executions.NewIDAfter})
+		r.must(err)
+		if l != nil {
+			return l
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			r.Fatal("nothing to claim")
+		}
+	}
+}
+
+// asked is a request under way, and what it was told.
+type asked struct {
+	*rig
+	req  *executions.Request
+	done chan struct{}
+	res  executions.Result
+	err  error
+	told []string
+	news chan string
+}
+
+func (r *rig) ask(ctx context.Context, change func(*executions.Request)) *asked {
+	a := &asked{rig: r, done: make(chan struct{}), news: make(chan string, 100)}
+	tell := func(format string, args ...any) {
+		a.told = append(a.told, fmt.Sprintf(format, args...))
+		a.news <- a.told[len(a.told)-1]
+	}
+	a.req = &executions.Request{
+		Task: objectstore.Sum([]byte("task")), Inputs: []objectstore.Hash{objectstore.Sum([]byte("input"))}, Policy: &record.Policy{},
+		Load: func(context.Context) (*record.Task, error) { return nil, nil }, Attempt: 1, RunID: "run-1", Workspace: "prod", Name: "t",
+		Claimed: func(id, worker string) { tell("claimed by %s", worker) },
+		Started: func(id string) { tell("started") },
+		Lost:    func(id, message string, again time.Time) { tell("lost: %s", message) },
+	}
+	if change != nil {
+		change(a.req)
+	}
+	go func() {
+		defer close(a.done)
+		a.res, a.err = r.d.Execute(ctx, executions.NewKey(a.req.Task, a.req.Inputs), a.req)
+	}()
+	return a
+}
+
+// wait waits until the request is told something.
+func (a *asked) wait(what string) {
+	a.Helper()
+	for {
+		select {
+		case text := <-a.news:
+			if strings.HasPrefix(text, what) {
+				return
+			}
+		case <-time.After(30 * time.Second):
+			a.Fatalf("was not told: %s", what)
+		}
+	}
+}
+
+func (a *asked) end(told ...string) {
+	a.Helper()
+	select {
+	case <-a.done:
+	case <-time.After(30 * time.Second):
+		a.Fatal("the request has not ended")
+	}
+	if diff := cmp.Diff(told, a.told); diff != "" {
+		a.Errorf("what it was told (-want +got):\n%s", diff)
+	}
+}
+
+func success(id string) queue.Outcome {
+	return queue.Outcome{State: queue.Succeeded, ExecutionID: id, Output: objectstore.Sum([]byte("out")).String(), Size: 3, Duration: time.Second}
+}
+
+func TestExecute(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	loaded := false
+	a := r.ask(t.Context(), func(req *executions.Request) {
+		req.Load = func(context.Context) (*record.Task, error) { loaded = true; return nil, nil }
+		req.Policy = &record.Policy{Queue: "big", Labels: []string{"gpu"}, Priority: 3, Lost: 7, CPU: 2}
+	})
+	l := r.claim("big")
+	j := l.Job()
+	if !loaded {
+		t.Error("the job is there before what it reads was put in place")
+	}
+	if j.MaxAttempts != 8 || j.Priority != 3 || !slices.Equal(j.Labels, []string{"gpu"}) || j.Host != "here" || j.Policy.CPU != 2 || j.Workspace != "prod" {
+		t.Errorf("job %+v", j)
+	}
+	back, err := dispatch.Request(&j)
+	r.must(err)
+	if back.Task != a.req.Task || !slices.Equal(back.Inputs, a.req.Inputs) || back.Name != "t" || back.RunID != "run-1" || back.Job != j.Ref() || back.Host != "here" {
+		t.Errorf("the job's request is %+v", back)
+	}
+	r.must(l.Finish(t.Context(), success(j.Execution)))
+	a.end("claimed by worker", "started")
+	want := executions.Result{ExecutionID: j.Execution, State: record.Success, Output: objectstore.Sum([]byte("out")), Size: 3, Duration: time.Second}
+	if a.err != nil || a.res != want {
+		t.Errorf("got %+v, %v\nwant %+v", a.res, a.err, want)
+	}
+	// What was enqueued before is not enqueued again.
+	again := r.ask(t.Context(), func(req *executions.Request) { req.Policy = &record.Policy{Queue: "big"} })
+	again.end("claimed by worker", "started")
+	if again.err != nil || again.res != want {
+		t.Errorf("the same again: got %+v, %v\nwant %+v", again.res, again.err, want)
+	}
+}
+
+// A command that lives long is told of while it runs, and an attempt that is given up too.
+func TestExecuteTellsOnTheWay(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	a := r.ask(t.Context(), nil)
+	l := r.claim()
+	a.wait("claimed")
+	r.must(l.Started(t.Context()))
+	a.wait("started")
+	_, err := l.Again(t.Context(), "it was unplugged", 0)
+	r.must(err)
+	a.wait("lost: it was unplugged")
+	l = r.claim()
+	r.settler.put(executions.Result{ExecutionID: l.Job().Execution, State: record.Failed, ExitCode: 4})
+	r.must(l.Finish(t.Context(), queue.Outcome{State: queue.Failed, ExecutionID: l.Job().Execution, ExitCode: 4}))
+	a.end("claimed by worker", "started", "lost: it was unplugged", "claimed by worker", "started")
+	if a.err != nil || a.res.State != record.Failed || a.res.ExitCode != 4 {
+		t.Errorf("got %+v, %v; want what is on record", a.res, a.err)
+	}
+}
+
+func TestLostForGood(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	a := r.ask(t.Context(), func(req *executions.Request) { req.Policy = &record.Policy{Lost: -1} })
+	_, err := r.claim().Again(t.Context(), "worker was lost", 0)
+	r.must(err)
+	a.end("claimed by worker", "started")
+	if a.err != nil || a.res.State != record.Error || a.res.Reason != executions.ReasonLost || a.res.ExecutionID == "" {
+		t.Errorf("got %+v, %v; want an error: lost", a.res, a.err)
+	}
+}
+
+// A run does not wait for ever for a job whose record somebody has removed or spoilt.
+func TestJobThatIsGone(t *testing.T) {
+	r := newRig(t, dispatch.Options{Fault: func(error) {}})
+	a := r.ask(t.Context(), nil)
+	key := refstore.Key{Partition: "QUEUE/default/jobs", Sort: r.queued()}
+	there, err := r.store.Get(t.Context(), key)
+	r.must(err)
+	r.must(r.store.Delete(t.Context(), key, there.Version))
+	l := r.claim()
+	r.must(l.Finish(t.Context(), success(l.Job().Execution)))
+	a.end("claimed by worker", "started")
+	if a.err != nil || a.res.State != record.Success {
+		t.Errorf("of one that was removed: got %+v, %v, want what the worker made", a.res, a.err)
+	}
+
+	a = r.ask(t.Context(), func(req *executions.Request) { req.Name = "u" })
+	key.Sort = r.queued()
+	there, err = r.store.Get(t.Context(), key)
+	r.must(err)
+	there.Value = []byte("nonsense")
+	_, err = r.store.Put(t.Context(), there)
+	r.must(err)
+	a.end()
+	if a.err != nil || a.res.State != record.Error || a.res.ExecutionID == "" || !strings.Contains(a.res.Message, key.Sort) {
+		t.Errorf("of one that was spoilt: got %+v, %v, want that it has failed, and which record is malformed", a.res, a.err)
+	}
+}
+
+func TestCancelWhileQueued(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	a := r.ask(ctx, nil)
+	id := r.queued()
+	enough := errors.New("enough")
+	cancel(enough)
+	a.end()
+	if !errors.Is(a.err, enough) {
+		t.Errorf("got %+v, %v; want the cause", a.res, a.err)
+	}
+	j, err := r.q.Job(t.Context(), queue.DefaultQueue, id)
+	r.must(err)
+	if j.Status != queue.Cancelled || !strings.Contains(j.Outcome.Message, "enough") {
+		t.Errorf("the job is %s: %+v", j.Status, j.Outcome)
+	}
+}
+
+// queued waits until there is a job, and returns its id.
+func (r *rig) queued() string {
+	r.Helper()
+	wake, err := r.q.Watch(r.Context(), queue.DefaultQueue)
+	r.must(err)
+	for {
+		for j, err := range r.q.Jobs(r.Context(), queue.DefaultQueue) {
+			r.must(err)
+			return j.ID
+		}
+		<-wake
+	}
+}
+
+// tend has the worker learn of cancellations.
+func (r *rig) tend() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.q.Tend(ctx, []string{queue.DefaultQueue}, func(err error) { r.Errorf("tend: %v", err) })
+	}()
+	r.Cleanup(func() { cancel(); <-done })
+}
+
+func TestCancelWhileRunning(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	r.tend()
+	ctx, cancel := context.WithCancel(t.Context())
+	a := r.ask(ctx, nil)
+	l := r.claim()
+	a.wait("claimed")
+	cancel()
+	<-l.CancelRequested()
+	r.settler.put(executions.Result{ExecutionID: l.Job().Execution, State: record.Error, Reason: executions.ReasonCancelled, Message: "cancelled"})
+	r.must(l.Finish(t.Context(), queue.Outcome{State: queue.Cancelled, ExecutionID: l.Job().Execution, Reason: "cancelled"}))
+	a.end("claimed by worker", "started")
+	if a.err != nil || a.res.Reason != executions.ReasonCancelled || a.res.Message != "cancelled" {
+		t.Errorf("got %+v, %v; want it to be cancelled", a.res, a.err)
+	}
+}
+
+func TestCancelIsNotWaitedForForEver(t *testing.T) {
+	r := newRig(t, dispatch.Options{Patience: 50 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	a := r.ask(ctx, nil)
+	r.claim()
+	a.wait("claimed")
+	cancel()
+	a.end("claimed by worker")
+	if !errors.Is(a.err, context.Canceled) || !strings.Contains(a.err.Error(), "was told to end") {
+		t.Errorf("got %v, want that it has not ended", a.err)
+	}
+}
+
+func TestCancelledByAPerson(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	a := r.ask(t.Context(), nil)
+	_, err := r.q.Cancel(t.Context(), queue.DefaultQueue, r.queued(), "ann@lab", "too dear")
+	r.must(err)
+	select {
+	case <-a.done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the request has not ended")
+	}
+	if a.err != nil || a.res.Reason != executions.ReasonCancelled || !strings.Contains(a.res.Message, "ann@lab: too dear") || a.res.ExecutionID == "" {
+		t.Errorf("got %+v, %v; want by whom it was cancelled, on record", a.res, a.err)
+	}
+}
+
+// A process that has lost its lease leaves its jobs to who takes over.
+func TestLostLeaseLeavesTheJob(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	a := r.ask(ctx, nil)
+	id := r.queued()
+	cancel(fmt.Errorf("gone: %w", refstore.ErrLost))
+	a.end()
+	if !errors.Is(a.err, refstore.ErrLost) {
+		t.Errorf("got %v, want ErrLost", a.err)
+	}
+	if j, err := r.q.Job(t.Context(), queue.DefaultQueue, id); err != nil || j.Status != queue.Queued {
+		t.Errorf("the job is %s, %v; want it to be queued", j.Status, err)
+	}
+}
+
+func TestOfManyEachGetsItsOwn(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	const many = 50
+	var list []*asked
+	for i := range many {
+		list = append(list, r.ask(t.Context(), func(req *executions.Request) { req.Name = fmt.Sprint("t", i) }))
+	}
+	for range many {
+		l := r.claim()
+		o := success(l.Job().Execution)
+		o.Output = objectstore.Sum([]byte(l.Job().Task)).String()
+		r.must(l.Finish(t.Context(), o))
+	}
+	for i, a := range list {
+		a.end("claimed by worker", "started")
+		if want := objectstore.Sum([]byte(fmt.Sprint("t", i))); a.err != nil || a.res.Output != want {
+			t.Errorf("task %d: got %+v, %v", i, a.res, a.err)
+		}
+	}
+}
+
+// remove removes a job as if it had never been.
+func (r *rig) remove(j queue.Job) {
+	r.Helper()
+	key := refstore.Key{Partition: "QUEUE/" + j.Queue + "/jobs", Sort: j.ID}
+	there, err := r.store.Get(r.Context(), key)
+	r.must(err)
+	r.must(r.store.Delete(r.Context(), key, there.Version))
+}

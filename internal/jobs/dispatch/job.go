@@ -1,0 +1,79 @@
+package dispatch
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
+	"e3/objectstore"
+)
+
+// Job returns the job of a request. A task that names no queue is in the given one. What takes the place of a lost output is forced: its worker
+// must not rely on what it has seen of that before.
+func Job(req *executions.Request, name string) queue.Job {
+	j := queue.Job{
+		Queue: cmp.Or(name, queue.DefaultQueue), Workspace: req.Workspace, Run: req.RunID, Task: req.Name, Step: req.Step, Attempt: max(req.Attempt, 1),
+		TaskHash: req.Task.String(), Inputs: make([]string, len(req.Inputs)), InputBytes: req.InputBytes, Force: req.Force || req.Without != "", MaxAttempts: 1,
+	}
+	for i, h := range req.Inputs {
+		j.Inputs[i] = h.String()
+	}
+	if p := req.Policy; p != nil {
+		j.Policy, j.Labels, j.Priority, j.MaxAttempts = *p, p.Labels, p.Priority, 1+p.LostAttempts()
+	}
+	if now, err := executions.NewID(); err != nil || now <= req.After {
+		j.After = req.After // workers of an older e3 refuse a job that says it, and need not else
+	}
+	j.ID = queue.Identity(&j)
+	return j
+}
+
+// Request returns what is asked of an Executor for a job: all but how to load the task and whom to tell.
+func Request(j *queue.Job) (*executions.Request, error) {
+	task, err := objectstore.ParseHash(j.TaskHash)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: task: %w", j.Ref(), err)
+	}
+	inputs := make([]objectstore.Hash, len(j.Inputs))
+	for i, text := range j.Inputs {
+		if inputs[i], err = objectstore.ParseHash(text); err != nil {
+			return nil, fmt.Errorf("job %s: input %d: %w", j.Ref(), i, err)
+		}
+	}
+	policy := j.Policy
+	return &executions.Request{
+		Task: task, Inputs: inputs, InputBytes: j.InputBytes, Policy: &policy, Attempt: j.Attempt, RunID: j.Run, Workspace: j.Workspace,
+		Name: j.Task, Force: j.Force, Step: j.Step, Job: j.Ref(), Host: j.Host,
+	}, nil
+}
+
+// Outcome is what an execution means for its job.
+func Outcome(res executions.Result) queue.Outcome {
+	o := queue.Outcome{
+		ExecutionID: res.ExecutionID, Size: res.Size, ExitCode: res.ExitCode, Reason: string(res.Reason), Message: Clip(res.Message),
+		Duration: max(res.Duration, 0),
+	}
+	switch {
+	case res.State == record.Success:
+		o.State, o.Output = queue.Succeeded, res.Output.String()
+	case res.Reason == executions.ReasonCancelled:
+		o.State = queue.Cancelled
+	case res.Reason == executions.ReasonTimeout:
+		o.State = queue.TimedOut
+	default:
+		o.State = queue.Failed
+	}
+	return o
+}
+
+// Clip bounds what a job's record says; that of the execution says it all.
+func Clip(s string) string {
+	const most = 2 << 10 // bytes
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "?")
+}

@@ -1,0 +1,286 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/jobs/queue"
+	"e3/refstore"
+)
+
+// run is what this process waits for of one run in one queue.
+type run struct {
+	d     *Dispatcher
+	queue string
+	inbox *queue.Inbox
+
+	mu       sync.Mutex
+	waiters  map[string]*waiter   // by job
+	attended map[string]time.Time // by the labels of jobs: when one of them was seen to be claimed last, or somebody to be at work on one
+	told     map[string]bool      // by all that jobs ask of a worker: the person was told that nobody takes these
+	asking   map[string]queue.Job // likewise, one that waits for such a worker and wants to know whether there is one
+	looking  bool                 // somebody finds that out
+
+	listing sync.Mutex
+	others  map[string][]queue.Job // of other runs, by what they make; nil before they are listed
+	listed  time.Time              // when that was begun
+}
+
+// waiter is a request whose job is out.
+type waiter struct {
+	run  *run
+	key  executions.Key
+	req  *executions.Request
+	news chan queue.Job // the latest
+	idle *time.Timer    // of another run's job: when nobody has been at work on it for too long. nil: it is the run's own
+
+	// What the request was told. It belongs to who waits.
+	claimed string // the execution
+	started string
+	lost    int
+}
+
+// run returns the waiter of a run's jobs in a queue, and begins it if need be.
+func (d *Dispatcher) run(name, id string) (*run, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.held.Err() != nil {
+		return nil, context.Cause(d.held)
+	}
+	if !d.tended[name] {
+		d.tended[name] = true
+		d.beside.Go(func() { d.tend(name) })
+	}
+	r := d.runs[[2]string{name, id}]
+	if r == nil {
+		r = &run{
+			d: d, queue: name, inbox: d.q.Inbox(d.ctx, name, id),
+			waiters: map[string]*waiter{}, attended: map[string]time.Time{}, told: map[string]bool{}, asking: map[string]queue.Job{},
+		}
+		d.runs[[2]string{name, id}] = r
+		d.beside.Go(r.deliver)
+	}
+	return r, nil
+}
+
+// tend looks after a queue until the dispatcher ends, also when this process's session does not last as long.
+func (d *Dispatcher) tend(name string) {
+	for pause := 100 * time.Millisecond; ; {
+		err := d.q.Tend(d.ctx, []string{name}, d.fault)
+		switch {
+		case d.ctx.Err() != nil:
+			return
+		case !errors.Is(err, refstore.ErrLost):
+			d.fault(fmt.Errorf("look after queue %s: %w", name, err))
+			pause = min(2*pause, 30*time.Second)
+		case d.o.Renew != nil:
+			d.o.Renew()
+			pause = 100 * time.Millisecond
+		default: // what runs is about to end by the same loss, and says so better; if not, nobody is to wait for what nobody looks after
+			if d.sleep(d.o.Patience) {
+				d.lose(err)
+			}
+			return
+		}
+		if !d.sleep(pause) {
+			return
+		}
+	}
+}
+
+// begin does something beside the callers, unless the dispatcher ends.
+func (d *Dispatcher) begin(do func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.held.Err() == nil {
+		d.beside.Go(do)
+	}
+}
+
+func (d *Dispatcher) fault(err error) {
+	if d.ctx.Err() == nil && !errors.Is(err, refstore.ErrLost) {
+		d.o.Fault(err)
+	}
+}
+
+func (r *run) expect(id string, key executions.Key, req *executions.Request) *waiter {
+	w := &waiter{run: r, key: key, req: req, news: make(chan queue.Job, 1)}
+	r.mu.Lock()
+	r.waiters[id] = w
+	r.mu.Unlock()
+	r.inbox.Expect(id)
+	return w
+}
+
+func (r *run) forget(id string) {
+	r.inbox.Forget(id)
+	r.mu.Lock()
+	delete(r.waiters, id)
+	r.mu.Unlock()
+}
+
+// deliver hands what the inbox has to those who wait for it, until the dispatcher ends.
+func (r *run) deliver() {
+	for pause := 100 * time.Millisecond; ; {
+		jobs, err := r.inbox.Next(r.d.ctx)
+		if r.d.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			r.d.fault(err)
+			if !r.d.sleep(pause) {
+				return
+			}
+			pause = min(2*pause, 5*time.Second)
+			continue
+		}
+		pause = 100 * time.Millisecond
+		r.mu.Lock()
+		for i := range jobs {
+			w := r.waiters[jobs[i].ID]
+			if w == nil {
+				continue
+			}
+			select { // the latest counts; nobody else sends
+			case <-w.news:
+			default:
+			}
+			w.news <- jobs[i]
+		}
+		r.mu.Unlock()
+	}
+}
+
+// sleep returns false if the dispatcher ends meanwhile.
+func (d *Dispatcher) sleep(pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-d.ctx.Done():
+		return false
+	}
+}
+
+// unattended has the person told, once, if nobody is at work on jobs like this one. There is no list of workers: one is known by what it does. All jobs of
+// a run that ask while somebody looks have his answer.
+func (r *run) unattended(j queue.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	asks := fmt.Sprint(j.Labels, j.Policy.Memory, j.Policy.Resources)
+	if r.d.submit != nil || r.told[asks] || r.isAttended(&j) {
+		return
+	}
+	r.asking[asks] = j
+	if !r.looking {
+		r.looking = true
+		r.d.begin(r.look)
+	}
+}
+
+// lookPatience is how long a look at who is at work may take.
+const lookPatience = time.Minute
+
+// look finds out who is at work, and has the person told of those that ask and whom nobody takes. Where it fails they ask again.
+func (r *run) look() {
+	ctx, cancel := context.WithTimeout(r.d.ctx, lookPatience)
+	defer cancel()
+	working, err := r.d.q.AtWork(ctx, r.queue)
+	var alone []queue.Job
+	r.mu.Lock()
+	r.looking = false
+	if err == nil {
+		for i := range working {
+			if w := &working[i]; !w.Over {
+				r.attended[strings.Join(w.Job.Labels, ",")] = r.d.o.Now() // who asks in the next seconds need not look
+			}
+		}
+		for _, asks := range slices.Sorted(maps.Keys(r.asking)) {
+			if j := r.asking[asks]; !r.isAttended(&j) {
+				r.told[asks] = true
+				alone = append(alone, j)
+			}
+		}
+		clear(r.asking)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		r.d.fault(fmt.Errorf("find out who is at work: %w", err))
+	}
+	for i := range alone {
+		r.d.o.Unattended(&alone[i])
+	}
+}
+
+// isAttended tells whether somebody was at work on jobs with such labels a moment ago. The caller holds the lock.
+func (r *run) isAttended(j *queue.Job) bool {
+	return r.d.o.Now().Sub(r.attended[strings.Join(j.Labels, ",")]) < attendance
+}
+
+// attends takes note that somebody has claimed a job.
+func (r *run) attends(j *queue.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attended[strings.Join(j.Labels, ",")] = r.d.o.Now()
+}
+
+// tell passes on what is new about a job.
+func (w *waiter) tell(j *queue.Job) {
+	if w.idle != nil {
+		w.idle.Stop()
+		switch {
+		case j.Status == queue.Queued:
+			w.idle.Reset(0)
+		case j.Orphaned():
+			w.idle.Reset(adoption)
+		}
+	}
+	for _, l := range j.Lost[min(w.lost, len(j.Lost)):] {
+		w.claim(j, l.Execution, l.Worker)
+		if w.req.Lost != nil && !j.Status.Terminal() {
+			w.req.Lost(l.Execution, l.Message, j.AvailableAt)
+		}
+	}
+	w.lost = len(j.Lost)
+	execution := j.Execution
+	switch {
+	case j.Status == queue.Running:
+	case j.Status.Terminal():
+		execution = j.Outcome.ExecutionID
+	default:
+		return
+	}
+	if execution == "" {
+		return
+	}
+	worker := j.Maker
+	if worker == "" {
+		worker = j.Worker
+	}
+	w.claim(j, execution, worker)
+	if w.started != execution && (!j.Started.IsZero() || j.Status.Terminal()) {
+		w.started = execution
+		if w.req.Started != nil {
+			w.req.Started(execution)
+		}
+	}
+}
+
+func (w *waiter) claim(j *queue.Job, execution, worker string) {
+	if w.claimed == execution {
+		return
+	}
+	w.claimed = execution
+	w.run.attends(j)
+	if w.req.Claimed != nil {
+		w.req.Claimed(execution, worker)
+	}
+}

@@ -1,0 +1,188 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/jobs/queue"
+	"e3/refstore"
+)
+
+// Submitter has a worker started for each job: a scheduler of a cluster.
+type Submitter interface {
+	// Submit has jobs, which are in one queue, submitted soon; it does not wait for that. A job that is submitted again, because it was
+	// lost, gets a new worker.
+	Submit(ctx context.Context, jobs []queue.Job) error
+	// Gone tells of the jobs whose workers have ended, or could not be started, whether or not they have finished the job. The channel
+	// is closed when ctx ends. It is called once.
+	Gone(ctx context.Context) (<-chan Gone, error)
+	// Cancel ends the workers of jobs, by the jobs' ids. One that has none is passed over.
+	Cancel(ctx context.Context, ids []string) error
+}
+
+// Gone says how the worker of a job has ended.
+type Gone struct {
+	ID      string // of the job
+	Reason  string // an executions.Reason: timeout, oom, cancelled, or lost, which is also ""
+	Message string
+}
+
+// submissions is what a Dispatcher has to do with a Submitter beside handing jobs over.
+type submissions struct {
+	d    *Dispatcher
+	more chan struct{} // holds a signal when there are more ids
+
+	mu  sync.Mutex
+	ids []string // of jobs whose workers are to end
+}
+
+func newSubmissions(d *Dispatcher) *submissions {
+	s := &submissions{d: d, more: make(chan struct{}, 1)}
+	d.beside.Go(s.callOff)
+	d.beside.Go(s.follow)
+	return s
+}
+
+// cancel has the worker of a job end soon. Nobody waits for that: the job is cancelled already, and its worker finds that out by itself.
+func (s *submissions) cancel(id string) {
+	s.mu.Lock()
+	s.ids = append(s.ids, id)
+	s.mu.Unlock()
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+func (s *submissions) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := s.ids
+	s.ids = nil
+	return ids
+}
+
+// A run that ends has many cancellations at a time. They are gathered until none has come for a while, and no longer than that of the first may wait.
+const (
+	gather     = 250 * time.Millisecond
+	gatherMost = 2 * time.Second
+)
+
+// callOff cancels workers, until the dispatcher ends: what is known by then it cancels as well.
+func (s *submissions) callOff() {
+	for open := true; open; {
+		select {
+		case <-s.more:
+			s.gather()
+		case <-s.d.ctx.Done():
+			open = false
+		}
+		ids := s.take()
+		if len(ids) == 0 {
+			continue
+		}
+		if err := s.d.o.Submitter.Cancel(s.d.ctx, ids); err != nil {
+			s.d.fault(fmt.Errorf("cancel %d jobs: %w", len(ids), err))
+		}
+	}
+}
+
+func (s *submissions) gather() {
+	most := time.After(gatherMost)
+	for {
+		select {
+		case <-s.more:
+		case <-time.After(gather):
+			return
+		case <-most:
+			return
+		case <-s.d.ctx.Done():
+			return
+		}
+	}
+}
+
+// follow settles the jobs whose workers the cluster has ended, until the dispatcher ends.
+func (s *submissions) follow() {
+	gone, err := s.d.o.Submitter.Gone(s.d.ctx)
+	if err != nil {
+		s.d.fault(err)
+		return
+	}
+	var settling sync.WaitGroup
+	defer settling.Wait()
+	for g := range gone {
+		settling.Go(func() { s.settle(g) })
+	}
+}
+
+// settle ends a job whose worker is gone, or has it begun again where the worker was lost. The worker's session may still have to run out.
+func (s *submissions) settle(g Gone) {
+	d := s.d
+	var lease *queue.Lease
+	s.until(g.ID, func() (done bool, err error) {
+		if lease == nil {
+			job, err := d.q.Job(d.ctx, d.o.Queue, g.ID)
+			if err != nil || job.Status.Terminal() {
+				return err == nil, err
+			}
+			lease, err = d.q.Only(d.ctx, d.o.Queue, g.ID, queue.Want{Worker: d.o.By, Host: d.o.Host, NewExecution: executions.NewIDAfter})
+			if lease == nil {
+				return false, err
+			}
+		}
+		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(Clip(g.Message), "the cluster has ended its worker"))
+		if errors.Is(err, refstore.ErrLost) { // the claim is not this process's any more, and perhaps nobody's
+			lease = nil
+		}
+		return err == nil, err
+	})
+}
+
+// until does something until it is done, somebody else has done it, or the dispatcher ends. While this process has no session it waits for the next one.
+func (s *submissions) until(id string, do func() (done bool, err error)) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		done, err := do()
+		var moved *queue.TransitionError
+		switch {
+		case done, errors.As(err, &moved), errors.Is(err, queue.ErrNotFound):
+			return
+		case err != nil:
+			s.d.fault(fmt.Errorf("settle job %s: %w", id, err))
+		}
+		if errors.Is(err, queue.ErrMalformed) {
+			return // who waits for it finds that out
+		}
+		if !s.d.sleep(pause) {
+			return
+		}
+	}
+}
+
+// conclude settles the execution that a claim names, whether or not it was begun, and ends the job as that ended.
+func (s *submissions) conclude(lease *queue.Lease, reason executions.Reason, message string) error {
+	d, job := s.d, lease.Job()
+	req, err := Request(&job)
+	if err != nil {
+		return lease.Finish(d.ctx, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: Clip(err.Error())})
+	}
+	res, err := d.settler.Settle(d.ctx, executions.NewKey(req.Task, req.Inputs), req.Inputs, job.Execution, reason, message)
+	if err != nil {
+		return err
+	}
+	if res.Reason != executions.ReasonLost {
+		return lease.Finish(d.ctx, Outcome(res))
+	}
+	if job, err = lease.Again(d.ctx, message, time.Second); err != nil || job.Status.Terminal() {
+		return err
+	}
+	if err := d.o.Submitter.Submit(d.ctx, []queue.Job{job}); err != nil {
+		d.fault(fmt.Errorf("submit job %s again: %w", job.ID, err)) // the task waits until somebody cancels it
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/refstore"
+)
+
+// cancels tells leases of this process that their jobs are to end, ends what was given back meanwhile, and forgets what has ended.
+func (k *Keeper) cancels(ctx context.Context, queue string) error {
+	var errs []error
+	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "cancel")}) {
+		if err != nil {
+			return err
+		}
+		if err := k.follow(ctx, queue, r); err != nil && !errors.Is(err, refstore.ErrConflict) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ownCancels is cancels, for the jobs that this process has.
+func (k *Keeper) ownCancels(ctx context.Context) error {
+	var errs []error
+	for _, l := range k.held.current() {
+		select {
+		case <-l.cancelled:
+			continue // it knows
+		default:
+		}
+		j := l.Job()
+		r, err := k.store.Get(ctx, cancelKey(j.Queue, j.ID))
+		if err == nil {
+			err = k.follow(ctx, j.Queue, r)
+		}
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *Keeper) follow(ctx context.Context, queue string, r refstore.Record) error {
+	var rec cancelRecord
+	if err := decode(r.Value, &rec); err != nil {
+		return fmt.Errorf("record %q is not what this version of e3 writes: %w", r.Key, err)
+	}
+	id := r.Key.Sort
+	if k.held.holds(queue + "/" + id) {
+		k.held.tell(queue+"/"+id, rec)
+		return nil
+	}
+	s, err := k.load(ctx, queue, id)
+	switch {
+	case isNotFound(err):
+		return k.drop(ctx, r.Key, r.Version)
+	case err != nil:
+		return err
+	case s.Status.Terminal():
+		return errors.Join(k.move(ctx, s), k.drop(ctx, r.Key, r.Version))
+	case s.Status == Running && s.LockedBy != "":
+		return nil
+	}
+	_, err = k.index.cancelNow(ctx, s, rec)
+	return err
+}

@@ -1,0 +1,182 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/refstore"
+)
+
+// Want says what a worker takes.
+type Want struct {
+	Queues []string // their names
+	Worker string   // who it is, in words
+	// Host is where its commands run, Grace how long an orphan whose execution was begun on another host is left to workers of that host: until its
+	// command has certainly ended. It counts from when this process first saw the orphan.
+	Host  string
+	Grace time.Duration
+	// Beside says that another worker of Host may go on with commands that were begun there: their orphans are left to it for as long.
+	Beside bool
+	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes it, and may be asked at the same time as others.
+	Fits func(*Job) bool
+	// Until, if set, is the last job in order that Claim may take: it does not read the queue beyond it, or beyond the orphans if it is one, to find others.
+	Until *Job
+	// NewExecution draws the id of the execution that will be made for a job that is not adopted, greater than after, which may be "".
+	NewExecution func(after string) (string, error)
+}
+
+// orphansEnd is behind the order of each orphan, and before that of any other job.
+const orphansEnd = "1."
+
+// bound is the order behind which nothing is taken: "" if there is none.
+func (w *Want) bound() string {
+	if w.Until == nil {
+		return ""
+	}
+	return w.Until.order()
+}
+
+// horizon is the order behind which nothing is to be read. All orphans are before it: Fits may have to know of them, taken or not.
+func (w *Want) horizon() string {
+	if w.Until == nil {
+		return ""
+	}
+	return max(w.bound(), orphansEnd)
+}
+
+func (w *Want) validate() error {
+	for _, queue := range w.Queues {
+		if err := ValidName(queue); err != nil {
+			return fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
+		}
+	}
+	return nil
+}
+
+func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
+
+// Claim takes the job that is to be run next: orphans first, then by priority, then the oldest. Where listing the queue takes time, or others
+// take from it as well, it may pass over what came in the last moment. It returns nil if there is nothing to be claimed now.
+func (q *Queue) Claim(ctx context.Context, want Want) (*Lease, error) {
+	if err := want.validate(); err != nil {
+		return nil, fmt.Errorf("claim a job: %w", err)
+	}
+	for {
+		c, err := q.index.next(ctx, &want)
+		if err != nil {
+			return nil, fmt.Errorf("claim a job: %w", err)
+		}
+		if c == nil {
+			return nil, nil
+		}
+		l, err := q.tryClaim(ctx, c, &want)
+		if err == nil {
+			return l, nil
+		}
+		if !errors.Is(err, refstore.ErrConflict) {
+			q.index.wake(c.job.Queue)
+			return nil, fmt.Errorf("claim job %s: %w", c.job.Ref(), err)
+		}
+	}
+}
+
+// tryClaim claims the job of an entry. refstore.ErrConflict says that others were faster.
+func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease, error) {
+	if q.index.raced(c.job.Queue) { // a look is cheaper than a write that fails
+		r, err := q.store.Get(ctx, c.key)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return nil, refstore.ErrConflict
+		}
+		if err != nil {
+			return nil, err
+		}
+		if r.Version != c.version {
+			if c.entry, err = decodeEntry(r); err != nil {
+				return nil, refstore.ErrConflict
+			}
+			c.version = r.Version
+		}
+	}
+	l, err := q.take(ctx, stored{Job: c.job, version: c.entry.version}, want)
+	q.index.tried(c, err)
+	if err != nil {
+		return nil, err
+	}
+	_ = q.drop(ctx, c.key, c.version) // whoever meets it finds that the job does not confirm it
+	return l, nil
+}
+
+// take claims a job of a version that can be claimed.
+func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) {
+	session, err := q.held.members.Session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q.held.claiming(session, s.Ref())
+	l, doubtful, err := q.lock(ctx, s, session, want)
+	q.held.claimed(s.Ref(), l, s.version, doubtful)
+	if l != nil {
+		q.index.workSeen()
+	}
+	return l, err
+}
+
+// lock is take, by a session. doubtful says that the job may be locked nevertheless, or will be.
+func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) (l *Lease, doubtful bool, err error) {
+	now := q.now()
+	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: clip(want.Worker), Since: nanos(now)}))
+	if err != nil {
+		return nil, false, err
+	}
+	j, adopted := s.Job, s.Orphaned()
+	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, clip(want.Worker), now, time.Time{}
+	j.Token++
+	if !adopted {
+		if j.Execution, err = want.NewExecution(max(j.After, j.Execution)); err != nil {
+			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
+		}
+		j.Attempts++
+		j.Maker, j.MakerHost, j.Started = j.Worker, clip(want.Host), time.Time{}
+	}
+	next, err := q.swap(ctx, s.version, &j)
+	if err != nil {
+		return nil, !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInvalid), err
+	}
+	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), is: next, cancelled: make(chan struct{})}, false, nil
+}
+
+// Only takes this job, whatever is before it. It returns nil while it cannot be claimed: its worker lives, it is available later, or it does not fit.
+// ErrNotFound, *TransitionError if it is finished.
+func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, error) {
+	fail := func(err error) (*Lease, error) {
+		return nil, fmt.Errorf("claim job %.100s/%.200s: %w", queue, id, err)
+	}
+	for {
+		s, err := q.find(ctx, queue, id)
+		if err == nil && s.Status == Running && s.LockedBy != "" {
+			s, err = q.index.expire(ctx, s)
+		}
+		switch {
+		case errors.Is(err, refstore.ErrConflict):
+			continue
+		case err != nil:
+			return fail(err)
+		case s.Status.Terminal():
+			return nil, &TransitionError{"claim", s.Job}
+		}
+		if _, ok := s.indexKey(); !ok || q.index.due(&s.Job, s.version).After(q.now()) || !q.index.fits(&candidate{entry: entry{s.Job, s.version}}, &want) {
+			return nil, nil
+		}
+		l, err := q.take(ctx, s, &want)
+		if errors.Is(err, refstore.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return fail(err)
+		}
+		_ = q.index.remove(ctx, s)
+		return l, nil
+	}
+}

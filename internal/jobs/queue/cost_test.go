@@ -1,0 +1,232 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"e3/internal/jobs/queue"
+)
+
+// TestCalls counts the calls to the store that a job costs. doc/cost.md says what they are.
+func TestCalls(t *testing.T) {
+	w := newWorld(t)
+	front, worker := w.on("front"), w.on("back")
+	front.enqueue(t, job(0))
+	worker.finish(t, worker.claim(t))
+	front.wire.counted()
+	worker.wire.counted()
+	calls := func(what string, p *peer, expect map[string]int) {
+		t.Helper()
+		want(t, what, p.wire.counted(), expect)
+	}
+
+	j := front.enqueue(t, job(1))
+	calls("enqueue", front, map[string]int{"get finished/": 2, "put jobs": 1, "put ready": 1})
+	front.enqueue(t, job(1))
+	calls("enqueue again", front, map[string]int{"get finished/": 1, "put jobs": 1, "get jobs": 1, "get ready": 1})
+	w.pass(3 * time.Second)
+	l := worker.claim(t)
+	calls("claim", worker, map[string]int{"list ready": 1, "list delayed": 1, "put jobs": 1, "delete ready": 1})
+	if err := l.Started(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	calls("start", worker, map[string]int{"put jobs": 1})
+	worker.finish(t, l)
+	calls("finish", worker, map[string]int{"put jobs": 1, "put finished/": 1, "delete jobs": 1})
+	front.enqueue(t, job(1))
+	calls("enqueue what is finished", front, map[string]int{"get finished/": 1})
+
+	front.enqueue(t, job(2))
+	front.wire.counted()
+	l = worker.claim(t)
+	worker.wire.counted()
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	calls("release", worker, map[string]int{"put jobs": 1, "put ready": 1})
+	l = worker.claim(t)
+	worker.wire.counted()
+	if _, err := l.Again(t.Context(), "lost", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	calls("requeue", worker, map[string]int{"put jobs": 1, "put delayed": 1})
+	if _, err := front.Working(t.Context(), j.Ref(), "execution"); err != nil {
+		t.Fatal(err)
+	}
+	calls("is it working", front, map[string]int{"get jobs": 1})
+	front.reap(t)
+	calls("reap", front, map[string]int{"list holders": 1})
+}
+
+// TestRepairLeavesWhatIsBeingMade has a process look for what was left undone while it is enqueuing.
+func TestRepairLeavesWhatIsBeingMade(t *testing.T) {
+	w := newWorld(t)
+	front := w.on("front")
+	repairing := false
+	front.wire.hook(func(_ int, after bool, op string) error {
+		if op == "put ready" && !after && !repairing {
+			repairing = true
+			front.repair(t)
+		}
+		return nil
+	})
+	front.enqueue(t, job(1))
+	got := front.wire.counted()
+	if !repairing {
+		t.Fatal("the entry of the job was not put")
+	}
+	for call, n := range map[string]int{"put ready": 1, "get finished/": 2, "get jobs": 0} {
+		if got[call] != n {
+			t.Errorf("enqueuing with a repair meanwhile takes %d × %q, want %d", got[call], call, n)
+		}
+	}
+	w.sound(t)
+}
+
+// TestManyJobsAreListedSeldom has a worker take many jobs: it lists the queue for many of them at a time.
+func TestManyJobsAreListedSeldom(t *testing.T) {
+	const jobs = 2000
+	w := worldOn(t, openFolder(t, t.TempDir()))
+	front, worker := w.on("front"), w.on("back")
+	for n := range jobs {
+		front.enqueue(t, job(n))
+	}
+	for range jobs {
+		worker.finish(t, worker.claim(t))
+	}
+	calls := worker.wire.counted()
+	if n := calls["list ready"]; n > jobs/10 {
+		t.Errorf("%d jobs took %d listings, want a tenth of that at most", jobs, n)
+	}
+	for _, call := range []string{"list jobs", "list holders", "get jobs", "get finished/"} {
+		if calls[call] > 0 {
+			t.Errorf("got %d × %q, want none", calls[call], call)
+		}
+	}
+}
+
+// TestManyWorkers has several workers take jobs at once: they do not get into each other's way for long.
+func TestManyWorkers(t *testing.T) {
+	const jobs, workers = 400, 4
+	dir := t.TempDir()
+	w := worldOn(t, openFolder(t, dir))
+	front := w.on("front")
+	for n := range jobs {
+		front.enqueue(t, job(n))
+	}
+	type done struct {
+		tasks []string
+		calls map[string]int
+	}
+	results := make(chan done, workers)
+	for range workers {
+		p := w.onStore("back", openFolder(t, dir), queue.Options{})
+		go func() {
+			var d done
+			for w.now().Sub(w.start) < time.Minute {
+				l, err := p.Claim(t.Context(), p.want())
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				if l == nil {
+					if len(w.all(t)) == jobs && len(w.sorts(t, "jobs")) == 0 {
+						break
+					}
+					w.pass(time.Millisecond)
+					continue
+				}
+				d.tasks = append(d.tasks, l.Job().Task)
+				if err := l.Finish(t.Context(), success(l)); err != nil {
+					t.Error(err)
+				}
+			}
+			d.calls = p.wire.counted()
+			results <- d
+		}()
+	}
+	got, puts := make(map[string]int), 0
+	for range workers {
+		d := <-results
+		for _, task := range d.tasks {
+			got[task]++
+		}
+		puts += d.calls["put jobs"]
+	}
+	if len(got) != jobs {
+		t.Errorf("%d jobs were done, want %d", len(got), jobs)
+	}
+	for task, n := range got {
+		if n != 1 {
+			t.Errorf("%s was done %d times", task, n)
+		}
+	}
+	if lost := puts - 2*jobs; lost > jobs/2 {
+		t.Errorf("%d jobs took %d claims that were too late, want half as many at most", jobs, lost)
+	}
+	w.sound(t)
+}
+
+// TestNothingIsReadBehindUntil: while nothing may be taken behind a job, a long queue behind it is not read; then it is at once.
+func TestNothingIsReadBehindUntil(t *testing.T) {
+	const jobs = 600 // some more than a page, and than are looked through at once
+	w := newWorld(t)
+	front, worker := w.on("front"), w.on("back")
+	waits := front.enqueue(t, job(0, priority(1)))
+	for n := range jobs {
+		front.enqueue(t, job(1+n))
+	}
+	asks := worker.want()
+	asks.Fits = func(j *queue.Job) bool { return j.Task != "task-0" }
+	asks.Until = &waits
+	for _, when := range []string{"first", "when it is old"} {
+		if l, err := worker.Claim(t.Context(), asks); l != nil || err != nil {
+			t.Fatalf("%s: got %v, %v, want nothing, as all that fits is behind", when, l, err)
+		}
+		if n := worker.wire.counted()["list ready"]; n != 1 {
+			t.Errorf("%s: it took %d listings, want 1", when, n)
+		}
+		w.pass(3 * time.Second)
+	}
+	urgent := front.enqueue(t, job(jobs+1, priority(2)))
+	w.pass(3 * time.Second)
+	want(t, "before it", worker.claimAs(t, asks).Job().Task, urgent.Task)
+
+	asks.Until, asks.Fits = nil, func(j *queue.Job) bool { return j.Task == "task-500" }
+	l, err := worker.Claim(t.Context(), asks)
+	if l == nil || err != nil {
+		t.Errorf("got %v, %v at the end of it, want what is far behind at once", l, err)
+	}
+}
+
+// TestOrphansBehindUntilAreShown: who waits for an orphan hears of all others, however many there are, and takes none.
+func TestOrphansBehindUntilAreShown(t *testing.T) {
+	const jobs = 40 // more than a page
+	w := newWorld(t)
+	front, lost, worker := w.on("front"), w.on("lost"), w.on("back")
+	for n := range jobs {
+		front.enqueue(t, job(n))
+	}
+	for range jobs {
+		lost.claim(t)
+	}
+	w.kill(lost)
+	front.reap(t)
+	orphans, err := front.Orphans(t.Context(), queue.DefaultQueue)
+	if err != nil || len(orphans) != jobs {
+		t.Fatalf("%d orphans, %v, want %d", len(orphans), err, jobs)
+	}
+	shown := make(map[string]bool)
+	asks := worker.want()
+	asks.Until = &orphans[0]
+	asks.Fits = func(j *queue.Job) bool {
+		shown[j.ID] = true
+		return j.ID != orphans[0].ID
+	}
+	if l, err := worker.Claim(t.Context(), asks); l != nil || err != nil {
+		t.Errorf("got %v, %v, want nothing", l, err)
+	}
+	if len(shown) != jobs {
+		t.Errorf("%d orphans were shown, want all %d", len(shown), jobs)
+	}
+}

@@ -1,0 +1,269 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"e3/internal/jobs/queue"
+	"e3/internal/testing/linear"
+	"e3/refstore"
+	"e3/refstore/mem"
+)
+
+// An action is what a worker did with a job, of which a claim learns only then which it is.
+type action struct {
+	op    string // claim, finish, again, release, enqueue
+	job   string
+	token uint64
+}
+
+func (a *action) String() string { return fmt.Sprintf("%s %.8s with %d", a.op, a.job, a.token) }
+
+// result is what came of an action.
+type result struct {
+	token   uint64 // that a claim was given
+	adopted bool
+	refused bool
+	unknown bool // it may have happened, or not
+}
+
+// standing is a job as the model of histories knows it.
+type standing struct {
+	state string // "", queued, running, finished
+	token uint64
+}
+
+// historyModel says what a queue does with a job: its token rises with each claim, whoever has the greatest may write, and it is finished once.
+func historyModel(most int64) porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{standing{}} },
+		Step: func(state, input, output any) []any {
+			s, a, r := state.(standing), input.(*action), output.(result)
+			did := stepped(s, a, r, most)
+			if r.unknown {
+				return append(did, s)
+			}
+			return did
+		},
+		Equal: func(a, b any) bool { return a == b },
+	}
+	return m.ToModel()
+}
+
+// stepped are the states to which an action that happened leads; none if it cannot have.
+func stepped(s standing, a *action, r result, most int64) []any {
+	mine := s.state == "running" && s.token == a.token
+	switch a.op {
+	case "":
+		return []any{s}
+	case "enqueue": // again, it does nothing
+		if s.state == "" {
+			return []any{standing{"queued", 0}}
+		}
+		return []any{s}
+	case "claim":
+		// Of one that runs, its worker was lost; when that was found out is not in the history.
+		if r.token == s.token+1 && (s.state == "queued" && !r.adopted || s.state == "running" && r.adopted) {
+			return []any{standing{"running", r.token}}
+		}
+		return nil
+	}
+	switch {
+	case r.refused && !mine, r.refused && s.state == "running": // or its session is over, but nobody has taken the job yet
+		return []any{s}
+	case r.refused || !mine:
+		return nil
+	case a.op == "finish":
+		return []any{standing{"finished", s.token}}
+	case a.op == "release":
+		return []any{standing{"queued", s.token}, standing{"running", s.token}} // of one that was adopted
+	}
+	return []any{standing{"queued", s.token}, standing{"finished", s.token}} // again, with attempts left or none
+}
+
+// TestHistories has workers on several machines take jobs, finish them, give them up and back, while some are killed and others are lost without knowing it.
+// What they were told is linearizable: tokens rise, and each job is finished once.
+func TestHistories(t *testing.T) {
+	stores := map[string]func(t *testing.T) refstore.Store{
+		"mem": func(*testing.T) refstore.Store { return mem.New() },
+		"fs":  func(t *testing.T) refstore.Store { return openFolder(t, t.TempDir()) },
+	}
+	const schedules, workers, jobs = 4, 4, 12
+	for name, open := range stores {
+		for n := range schedules {
+			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
+				t.Parallel()
+				h := &histories{t: t, w: worldOn(t, open(t)), history: linear.NewHistory(), finished: make(map[string]int)}
+				h.run(workers, jobs)
+			})
+		}
+	}
+}
+
+type histories struct {
+	t       *testing.T
+	w       *world
+	history *linear.History
+
+	mu       sync.Mutex
+	clients  int
+	finished map[string]int // how often a job was said to be finished
+}
+
+func (h *histories) client() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clients++
+	return h.clients
+}
+
+// do records an action. One that failed may have happened.
+func (h *histories) do(client int, a *action, f func() (result, error)) error {
+	var err error
+	h.history.Do(client, a, func() (any, bool) {
+		var r result
+		r, err = f()
+		var transition *queue.TransitionError
+		switch {
+		case errors.Is(err, refstore.ErrLost) || errors.As(err, &transition):
+			r.refused = true
+		case err != nil:
+			r.unknown = true
+		}
+		return r, r.unknown
+	})
+	return err
+}
+
+func (h *histories) run(workers, jobs int) {
+	front := h.w.on("front")
+	me := h.client()
+	for n := range jobs {
+		h.enqueue(me, front, n)
+	}
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	defer cancel()
+	var all, tending sync.WaitGroup
+	tending.Go(func() {
+		for ctx.Err() == nil {
+			if err := errors.Join(front.Reap(ctx, queue.DefaultQueue), front.Repair(ctx, queue.DefaultQueue)); err != nil && ctx.Err() == nil {
+				h.t.Error(err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	})
+	all.Go(func() { // who enqueues all of them again
+		other, me := h.w.on("else"), h.client()
+		for n := range jobs {
+			h.enqueue(me, other, n)
+		}
+	})
+	for range workers {
+		all.Go(func() {
+			for ctx.Err() == nil && h.work(ctx, front, jobs) {
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		h.t.Fatalf("it did not come to an end: %d of %d jobs are finished", len(h.finished), jobs)
+	}
+	cancel()
+	tending.Wait()
+	linear.Check(h.t, h.history.Operations(), historyModel(3), func(input any) string { return input.(*action).job })
+	for id, n := range h.finished {
+		if n > 1 {
+			h.t.Errorf("job %s was finished %d times", id, n)
+		}
+	}
+	front.repair(h.t)
+	h.w.sound(h.t)
+}
+
+func (h *histories) enqueue(client int, p *peer, n int) {
+	j := job(n)
+	_ = h.do(client, &action{op: "enqueue", job: queue.Identity(j)}, func() (result, error) {
+		_, err := p.Enqueue(h.t.Context(), j)
+		if err != nil {
+			h.t.Error(err)
+		}
+		return result{}, err
+	})
+}
+
+// work is the life of one worker. It returns false when there is nothing more to do.
+func (h *histories) work(ctx context.Context, front *peer, jobs int) bool {
+	p, me := h.w.on("back"), h.client()
+	for range 1 + rand.IntN(6) {
+		if all := h.w.all(h.t); len(all) == jobs {
+			left := false
+			for _, j := range all {
+				left = left || !j.Status.Terminal()
+			}
+			if !left {
+				return false
+			}
+		}
+		a := &action{}
+		var l *queue.Lease
+		err := h.do(me, a, func() (r result, err error) {
+			if l, err = p.Claim(ctx, p.want()); l == nil {
+				return r, nil // whatever it is: a claim that nobody was told of is one of a worker that is lost
+			}
+			*a = action{op: "claim", job: l.Job().ID}
+			return result{token: l.Job().Token, adopted: l.Adopted()}, err
+		})
+		if err != nil || l == nil {
+			continue
+		}
+		switch rand.IntN(10) {
+		case 0: // killed
+			h.w.kill(p)
+			return true
+		case 1: // given up by the others, and does not know it: its last words arrive later
+			h.w.mu.Lock()
+			h.w.dead[p.pid] = true
+			h.w.mu.Unlock()
+			_ = front.Reap(ctx, queue.DefaultQueue)
+			h.end(ctx, me, l, "finish")
+			return true
+		case 2:
+			h.end(ctx, me, l, "again")
+		case 3:
+			h.end(ctx, me, l, "release")
+		default:
+			h.end(ctx, me, l, "finish")
+		}
+	}
+	h.w.kill(p)
+	return true
+}
+
+func (h *histories) end(ctx context.Context, client int, l *queue.Lease, op string) {
+	j := l.Job()
+	err := h.do(client, &action{op: op, job: j.ID, token: j.Token}, func() (result, error) {
+		switch op {
+		case "again":
+			_, err := l.Again(ctx, "lost", 0)
+			return result{}, err
+		case "release":
+			return result{}, l.Release(ctx)
+		}
+		return result{}, l.Finish(ctx, success(l))
+	})
+	if err == nil && op == "finish" {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.finished[j.ID]++
+	}
+}

@@ -1,0 +1,189 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// index changes jobs together with the entries that make them claimable, and keeps what this process has listed of those (page.go).
+type index struct {
+	*records
+	held *held
+
+	mu       sync.Mutex
+	pages    map[string]*page
+	orphans  map[string]time.Time // when an orphan was seen first, by Job.Ref and token
+	progress uint64               // counts what shows that there is work
+	offers   uint64               // counts entries that this process has put
+}
+
+// cancelNow ends a job that nobody runs.
+func (x *index) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job, error) {
+	message := "cancelled"
+	if rec.By != "" {
+		message += " by " + rec.By
+	}
+	if rec.Why != "" {
+		message += ": " + rec.Why
+	}
+	j := s.Job
+	j.end(Outcome{State: Cancelled, ExecutionID: s.Execution, Reason: ReasonCancelled, Message: message}, x.now())
+	ended, err := x.swap(ctx, s.version, &j)
+	if err != nil {
+		return Job{}, err
+	}
+	return ended.Job, errors.Join(x.remove(ctx, s), x.move(ctx, ended), x.dropCancel(ctx, s.Queue, s.ID))
+}
+
+// confirm compares an entry with its job, and removes it, or replaces it, if the job does not confirm it. It returns what there is of it then; nil if nothing is.
+func (x *index) confirm(ctx context.Context, c *candidate) (*candidate, error) {
+	queue := strings.Split(c.key.Partition, "/")[1]
+	id, ok := indexed(c.key)
+	if !ok {
+		return nil, nil
+	}
+	s, err := x.load(ctx, queue, id)
+	if err != nil && !isNotFound(err) {
+		return nil, err
+	}
+	if err == nil {
+		if now, ok := s.indexKey(); ok && now == c.key {
+			if s.version == c.entry.version {
+				return c, nil
+			}
+			return x.put(ctx, s)
+		}
+		if s.Status == Running && s.LockedBy != "" { // by somebody who died before others could know that he has it
+			if s, err = x.expire(ctx, s); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := x.mend(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return nil, x.drop(ctx, c.key, c.version)
+}
+
+// index puts the entry of a job that can be claimed, and returns it; nil if there is one for this version already, or the job cannot be claimed any more.
+func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
+	const tries = 5
+	var over refstore.Version
+	for try := 0; ; try++ {
+		key, ok := s.indexKey()
+		if !ok {
+			return nil, nil
+		}
+		e := entry{s.Job, s.version}
+		v, err := x.store.Put(ctx, refstore.Record{Key: key, Value: e.encode(s.value), Version: over})
+		if err == nil {
+			c := newCandidate(key, v, e)
+			x.offer(c)
+			return c, nil
+		}
+		if !errors.Is(err, refstore.ErrConflict) || try == tries {
+			return nil, err
+		}
+		// An entry is there, of this version or of an earlier one; the job itself is the latest.
+		r, err := x.store.Get(ctx, key)
+		if over = r.Version; err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return nil, err
+		}
+		if there, err := decodeEntry(r); err == nil && there.version == s.version {
+			return nil, nil
+		}
+		if s, err = x.load(ctx, s.Queue, s.ID); isNotFound(err) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if now, ok := s.indexKey(); ok && now != key {
+			over = refstore.Absent
+		}
+	}
+}
+
+// unindex removes the entry of a job as it was before it changed.
+func (x *index) remove(ctx context.Context, was stored) error {
+	key, ok := was.indexKey()
+	if !ok {
+		return nil
+	}
+	x.withdraw(key)
+	r, err := x.store.Get(ctx, key)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if e, err := decodeEntry(r); err == nil && e.version != was.version {
+		return nil // it can be claimed again
+	}
+	return x.drop(ctx, key, r.Version)
+}
+
+// mend makes good what a crash after a change of a job has left undone: its entry, or its place among the finished. It tells whether the job can be
+// claimed.
+func (x *index) mend(ctx context.Context, s stored) (claimable bool, err error) {
+	if s.Status.Terminal() {
+		return false, x.move(ctx, s)
+	}
+	key, ok := s.indexKey()
+	if !ok {
+		return false, nil
+	}
+	// An entry that is there is taken for right: a claim finds out if it is not.
+	if _, err := x.store.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) {
+		return true, err
+	}
+	// Enqueuing a job that had been finished removes the entry again, unless the process dies.
+	before, err := x.loadFinished(ctx, s.Queue, s.ID)
+	switch {
+	case err == nil && before.Retried >= s.Retried:
+		return false, x.drop(ctx, jobKey(s.Queue, s.ID), s.version)
+	case err == nil:
+		if err := x.forget(ctx, before); err != nil {
+			return false, err
+		}
+	case !isNotFound(err):
+		return false, err
+	}
+	_, err = x.put(ctx, s)
+	return true, err
+}
+
+// orphan clears the lock of a job whose worker was lost.
+func (x *index) orphan(ctx context.Context, s stored) (stored, error) {
+	j := s.Job
+	j.LockedBy = ""
+	s, err := x.swap(ctx, s.version, &j)
+	if err != nil {
+		return s, err
+	}
+	_, err = x.put(ctx, s)
+	return s, err
+}
+
+// expire is orphan, if the job's worker was lost, or is this process and does not know it. Otherwise the job is returned as it is.
+func (x *index) expire(ctx context.Context, s stored) (stored, error) {
+	if !x.held.astray(&s.Job) {
+		over, _, err := x.held.members.Over(ctx, s.LockedBy)
+		if err != nil || !over {
+			return s, err
+		}
+	}
+	orphan, err := x.orphan(ctx, s)
+	if errors.Is(err, refstore.ErrConflict) { // somebody else has done so, or it has ended
+		if now, err := x.find(ctx, s.Queue, s.ID); err == nil || !isNotFound(err) {
+			return now, err
+		}
+		return s, nil
+	}
+	return orphan, err
+}

@@ -1,0 +1,316 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"e3/internal/format/record"
+)
+
+// Status says how far a job has come.
+type Status string
+
+// The states of a job. One that is running and locked by nobody is an orphan: its worker was lost.
+const (
+	Queued    Status = "queued"
+	Running   Status = "running"
+	Succeeded Status = "succeeded"
+	Failed    Status = "failed"
+	TimedOut  Status = "timed_out"
+	Cancelled Status = "cancelled"
+)
+
+// Terminal tells whether a job with this status is finished.
+func (s Status) Terminal() bool {
+	return s == Succeeded || s == Failed || s == TimedOut || s == Cancelled
+}
+
+// Job is one execution that a run wants somebody to make. Slices in it are shared between copies: they are replaced, never changed.
+// Fields: each is a key of the stored record.
+type Job struct {
+	// ID is [Identity] of the job. Enqueue sets it.
+	ID string
+	// Queue is the name of the queue, "" for [DefaultQueue].
+	Queue string
+
+	// What is to be executed, and for whom. All but Host, After, Policy, Labels, Priority, Force and InputBytes is its identity.
+	Workspace  string
+	Run        string
+	Task       string
+	Step       string // "", or what is resumed: "resume:<block>"
+	Attempt    int64  // of the command in its run, from 1
+	TaskHash   string
+	Inputs     []string // hashes of the inputs' objects, in the order of the task's inputs
+	InputBytes int64
+	Policy     record.Policy
+	Labels     []string // that a worker must have
+	Priority   int64    // greater runs first
+	Force      bool     // the run looks up no answer for it
+	Host       string   // of the run's process
+	After      string   // the id of the execution is greater; "": the clock sees to that
+
+	// How it stands. The queue keeps these; Enqueue takes MaxAttempts, 1 if it is 0.
+	Status      Status
+	Attempts    int64     // executions that have been begun for it
+	MaxAttempts int64     // a job whose execution was lost is not begun again after so many
+	AvailableAt time.Time // a queued job is not claimed before; zero: at once
+	LockedBy    string    // the session of the worker that has it; "" if nobody has
+	Worker      string    // who that is, or was last, in words
+	Token       uint64    // raised by each claim
+	Execution   string    // that the current, or last, attempt makes
+	Maker       string    // the worker that began Execution, in words
+	MakerHost   string    // its host, as it said in [Want]
+	Lost        []LostAttempt
+	LastError   string
+	Outcome     *Outcome // nil until it is finished
+	Retried     int64    // how often a person has asked for it again
+
+	Created  time.Time
+	Updated  time.Time
+	Claimed  time.Time // when it was claimed last
+	Started  time.Time // when it was put on record that its command runs; zero for one that does not live long
+	Finished time.Time
+}
+
+// Orphaned tells whether the job's worker was lost: whoever claims it adopts what there is of it.
+func (j *Job) Orphaned() bool { return j.Status == Running && j.LockedBy == "" }
+
+// ReasonSuspended is the reason of a job whose command has suspended itself: for the queue it has failed, for people it waits for one of them.
+const ReasonSuspended = "suspended"
+
+// isDead tells whether the job is one that a person may want to try again.
+func (j *Job) isDead() bool {
+	return j.Status == Failed && !j.isSuspended() || j.Status == TimedOut
+}
+
+func (j *Job) isSuspended() bool {
+	return j.Status == Failed && j.Outcome != nil && j.Outcome.Reason == ReasonSuspended
+}
+
+// waitingSince is since when a job that can be claimed could be: also one that was claimed before, and was given back or is an orphan.
+func (j *Job) waitingSince() time.Time {
+	since := j.Created
+	if !j.Claimed.IsZero() {
+		since = j.Updated
+	}
+	if j.AvailableAt.After(since) {
+		return j.AvailableAt
+	}
+	return since
+}
+
+// Ref names the job in its repository: "<queue>/<id>".
+func (j *Job) Ref() string { return j.Queue + "/" + j.ID }
+
+// ParseRef is the inverse of [Job.Ref].
+func ParseRef(ref string) (queue, id string, err error) {
+	queue, id, _ = strings.Cut(ref, "/")
+	if err := errors.Join(ValidName(queue), validID(id)); err != nil {
+		return "", "", fmt.Errorf("job %.100q: %w", ref, err)
+	}
+	return queue, id, nil
+}
+
+// LostAttempt is an execution of a job whose worker was lost, so that nobody knows how its command would have ended.
+type LostAttempt struct {
+	Execution string
+	Worker    string // in words
+	Message   string
+	At        time.Time
+}
+
+// Outcome is how a job has ended.
+type Outcome struct {
+	State       Status // a terminal one
+	ExecutionID string // that says how; "" if there was none
+	Output      string // hash of the output, of one that succeeded
+	Size        int64  // of the output, in bytes
+	ExitCode    int64
+	Reason      string // of one that did not succeed, as in the execution's record
+	Message     string
+	Duration    time.Duration
+}
+
+// DefaultQueue is the queue of jobs that name none.
+const DefaultQueue = "default"
+
+// Limits of what a job may say, in bytes unless said otherwise.
+const (
+	maxName      = 64
+	maxWorkspace = 255
+	maxText      = 4 << 10
+	maxInputs    = 1 << 16 // inputs
+	maxLost      = 1 << 10 // attempts
+	maxPriority  = 1 << 40
+	maxList      = 1 << 12 // labels, secrets, and so on
+)
+
+// Identity returns the id of a job: of its run, and a hash over all that tells it apart from others of the run. The same execution for the same
+// attempt of the same run has the same id, whoever enqueues it, and however often.
+func Identity(j *Job) string {
+	h := sha256.New()
+	var b []byte
+	put := func(s string) { // length first, so that no two lists of fields have the same bytes
+		b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
+		b = append(b, s...)
+	}
+	put("e3 job 1")
+	for _, s := range []string{j.Workspace, j.Run, j.Task, j.Step, strconv.FormatInt(j.Attempt, 10), j.TaskHash, strconv.Itoa(len(j.Inputs))} {
+		put(s)
+	}
+	for _, s := range j.Inputs {
+		put(s)
+	}
+	h.Write(b)
+	return j.Run + "." + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// runOf returns the run that a job's id names.
+func runOf(id string) string {
+	run, _, _ := strings.Cut(id, ".")
+	return run
+}
+
+func validID(id string) error {
+	run, hash, ok := strings.Cut(id, ".")
+	if !ok || validRun(run) != nil || len(hash) != 32 || strings.Trim(hash, "0123456789abcdef") != "" {
+		return fmt.Errorf("%.120q is no job's id", id)
+	}
+	return nil
+}
+
+func validRun(run string) error {
+	if !isName(run) {
+		return fmt.Errorf("run %.100q: want 1 to %d letters, digits, - or _", run, maxName)
+	}
+	return nil
+}
+
+// ValidName says why a queue cannot have a name.
+func ValidName(queue string) error {
+	if !isName(queue) {
+		return fmt.Errorf("queue %.100q: a name has 1 to %d letters, digits, - or _", queue, maxName)
+	}
+	return nil
+}
+
+func isName(s string) bool {
+	if s == "" || len(s) > maxName {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// validate says why a job, as it is to be written or was read, is none.
+func (j *Job) validate() error {
+	if err := errors.Join(validRun(j.Run), ValidName(j.Queue)); err != nil {
+		return err
+	}
+	for _, s := range []string{j.Workspace, j.Task, j.Step, j.TaskHash, j.Host, j.After, j.LockedBy, j.Worker, j.Execution, j.Maker, j.MakerHost, j.LastError} {
+		if err := validText(s); err != nil {
+			return err
+		}
+	}
+	for _, list := range [][]string{j.Labels, j.Policy.RetryOn, j.Policy.Labels, j.Policy.PassEnv, j.Policy.Secrets} {
+		if len(list) > maxList {
+			return fmt.Errorf("a list of %d", len(list))
+		}
+	}
+	for _, s := range slices.Concat(j.Inputs, j.Labels) {
+		if err := validText(s); err != nil {
+			return err
+		}
+	}
+	switch {
+	case j.Task == "" || j.TaskHash == "" || j.Workspace == "":
+		return errors.New("it has no workspace, task or task hash")
+	case len(j.Workspace) > maxWorkspace || len(j.LockedBy) > maxName: // nobody could be asked about those
+		return fmt.Errorf("the name of a workspace has %d bytes, that of a session %d; at most %d and %d are allowed",
+			len(j.Workspace), len(j.LockedBy), maxWorkspace, maxName)
+	case j.Attempt < 1:
+		return fmt.Errorf("attempt %d", j.Attempt)
+	case len(j.Inputs) > maxInputs:
+		return fmt.Errorf("%d inputs, at most %d are allowed", len(j.Inputs), maxInputs)
+	case j.InputBytes < 0:
+		return fmt.Errorf("inputs of %d bytes", j.InputBytes)
+	case j.Priority < -maxPriority || j.Priority > maxPriority:
+		return fmt.Errorf("priority %d", j.Priority)
+	case j.MaxAttempts < 1 || j.Attempts < 0:
+		return fmt.Errorf("%d of %d attempts", j.Attempts, j.MaxAttempts)
+	case len(j.Lost) > maxLost:
+		return fmt.Errorf("%d lost attempts", len(j.Lost))
+	case j.ID != Identity(j):
+		return fmt.Errorf("its id is %.120q, want %q", j.ID, Identity(j))
+	}
+	return j.validState()
+}
+
+func (j *Job) validState() error {
+	if j.LockedBy != "" && j.Status != Running {
+		return fmt.Errorf("a job that is %s is locked", j.Status)
+	}
+	if (j.Outcome != nil) != j.Status.Terminal() {
+		return fmt.Errorf("an outcome, or none, of a job that is %s", j.Status)
+	}
+	switch {
+	case j.Status == Queued:
+	case j.Status == Running:
+		if j.Execution == "" || j.Token == 0 || j.Attempts == 0 {
+			return errors.New("it runs, but nobody has claimed it")
+		}
+	case j.Status.Terminal():
+		if err := j.Outcome.validate(); err != nil {
+			return err
+		}
+		if j.Outcome.State != j.Status {
+			return fmt.Errorf("a job that is %s has ended as %.40q", j.Status, j.Outcome.State)
+		}
+	default:
+		return fmt.Errorf("status %.40q", j.Status)
+	}
+	return nil
+}
+
+func (o *Outcome) validate() error {
+	if !o.State.Terminal() {
+		return fmt.Errorf("an outcome of status %.40q", o.State)
+	}
+	if o.Size < 0 || o.Duration < 0 {
+		return fmt.Errorf("an outcome of %d bytes after %v", o.Size, o.Duration)
+	}
+	for _, s := range []string{o.ExecutionID, o.Output, o.Reason, o.Message} {
+		if err := validText(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validText(s string) error {
+	if len(s) > maxText || !utf8.ValidString(s) {
+		return fmt.Errorf("%.40q…: not UTF-8, or %d bytes where at most %d are allowed", s, len(s), maxText)
+	}
+	return nil
+}
+
+// clip makes text that others wrote fit.
+func clip(s string) string {
+	const most = 2 << 10
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "�")
+}

@@ -1,0 +1,210 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/refstore"
+)
+
+// ReasonCancelled is the reason of a job that was cancelled while nobody ran it.
+const ReasonCancelled = "cancelled"
+
+// Cancel ends a job: at once if nobody runs it, or who does is known to be gone; otherwise its worker is told, and it is returned as it runs. Cancelling a
+// job again changes nothing.
+// ErrNotFound, *TransitionError if it has ended otherwise.
+func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
+	rec := cancelRecord{By: clip(by), Why: clip(why), At: nanos(q.now())}
+	fail := func(err error) (Job, error) {
+		return Job{}, fmt.Errorf("cancel job %.100s/%.200s: %w", queue, id, err)
+	}
+	var told *refstore.Version // of the job when its worker was told
+	for {
+		s, err := q.find(ctx, queue, id)
+		if err == nil && told == nil && s.Status == Running && s.LockedBy != "" {
+			// Where this fails its worker is told, and whoever finds that it is gone ends the job.
+			if now, err := q.index.expire(ctx, s); err == nil {
+				s = now
+			}
+		}
+		switch {
+		case err != nil:
+			return fail(err)
+		case s.Status == Cancelled:
+			return s.Job, q.dropCancel(ctx, queue, id)
+		case s.Status.Terminal():
+			return Job{}, errors.Join(&TransitionError{"cancel", s.Job}, q.dropCancel(ctx, queue, id))
+		case s.Status == Running && s.LockedBy != "":
+			if told != nil && *told == s.version {
+				return s.Job, nil
+			}
+			_, err := q.store.Put(ctx, refstore.Record{Key: cancelKey(queue, id), Value: encode(rec)})
+			if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
+				return fail(err)
+			}
+			q.held.tell(s.Ref(), rec)
+			// Its worker may have given it back before it could see that.
+			told = &s.version
+			continue
+		}
+		ended, err := q.index.cancelNow(ctx, s, rec)
+		if errors.Is(err, refstore.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return fail(err)
+		}
+		return ended, nil
+	}
+}
+
+// Withdraw ends a job that nobody has begun, as Cancel does, and leaves any other as it is. It returns the job as it then stands: cancelled, unless
+// somebody was faster. ErrNotFound.
+func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, error) {
+	rec := cancelRecord{By: clip(by), Why: clip(why), At: nanos(q.now())}
+	for {
+		s, err := q.find(ctx, queue, id)
+		j := s.Job
+		if err == nil && s.Status == Queued {
+			j, err = q.index.cancelNow(ctx, s, rec)
+		}
+		if errors.Is(err, refstore.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return Job{}, fmt.Errorf("withdraw job %.100s/%.200s: %w", queue, id, err)
+		}
+		return j, nil
+	}
+}
+
+// ReasonLeft is why a job is withdrawn for which nobody waits.
+const ReasonLeft = "the run that asked for it is dead"
+
+// WithdrawLeft withdraws, as Withdraw does, the jobs that dead runs of a workspace have left in any queue: of one run, or with "" of all. It lists them
+// first, and then asks dead, which may be nil, whether the runs of what there was are dead; an error of dead is returned as it is. What a person has asked
+// for again is left, and so is what cannot be read. It returns how many it has ended. Where it fails some may have been: it is to be done again.
+func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dead func(context.Context) error) (n int, err error) {
+	queues, err := q.names(ctx)
+	if err != nil {
+		return 0, err
+	}
+	prefix := ""
+	if run != "" {
+		prefix = run + "."
+	}
+	var left []Job
+	for _, queue := range queues {
+		for s, err := range q.jobs(ctx, queue, prefix) {
+			switch {
+			case errors.Is(err, ErrMalformed):
+			case err != nil:
+				return 0, fmt.Errorf("look for jobs that dead runs of workspace %s have left: %w", workspace, err)
+			case s.Workspace == workspace && s.Status == Queued && s.Retried == 0:
+				left = append(left, Job{Queue: s.Queue, ID: s.ID})
+			}
+		}
+	}
+	if len(left) > 0 && dead != nil {
+		if err := dead(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for i := range left {
+		j, err := q.Withdraw(ctx, left[i].Queue, left[i].ID, by, ReasonLeft)
+		switch {
+		case isNotFound(err), errors.Is(err, ErrMalformed): // it has ended, or somebody has spoilt it
+		case err != nil:
+			return n, err
+		case j.Status == Cancelled:
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Retry queues a job again that has failed or timed out, and is not suspended, with as many attempts as at first. ErrNotFound, *TransitionError.
+func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
+	fail := func(err error) (Job, error) {
+		return Job{}, fmt.Errorf("retry job %.100s/%.200s: %w", queue, id, err)
+	}
+	s, err := q.find(ctx, queue, id)
+	if err != nil {
+		return fail(err)
+	}
+	if !s.isDead() {
+		return Job{}, &TransitionError{"retry", s.Job}
+	}
+	if err := q.move(ctx, s); err != nil { // unless it was
+		return fail(err)
+	}
+	before, err := q.loadFinished(ctx, queue, id)
+	if err != nil {
+		return fail(err)
+	}
+	// It is made anew beside the finished one: whoever finds both knows by Retried which is the later.
+	j := before.Job
+	j.requeue()
+	j.Outcome, j.Attempts, j.Finished, j.Claimed, j.Created = nil, 0, time.Time{}, time.Time{}, q.now()
+	j.Retried++
+	next, err := q.swap(ctx, refstore.Absent, &j)
+	if errors.Is(err, refstore.ErrConflict) {
+		there, err := q.load(ctx, queue, id)
+		if err != nil {
+			return fail(err)
+		}
+		return Job{}, &TransitionError{"retry", there.Job}
+	}
+	if err != nil {
+		return fail(err)
+	}
+	err = q.forget(ctx, before)
+	if err == nil { // last, so that whoever finds it missing does the rest
+		_, err = q.index.put(ctx, next)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return next.Job, nil
+}
+
+// Reprioritise changes the priority of a job that nobody runs. ErrNotFound, *TransitionError.
+func (q *Queue) Reprioritise(ctx context.Context, queue, id string, priority int64) (Job, error) {
+	fail := func(err error) (Job, error) {
+		return Job{}, fmt.Errorf("change the priority of job %.100s/%.200s: %w", queue, id, err)
+	}
+	if priority < -maxPriority || priority > maxPriority {
+		return fail(fmt.Errorf("%w: %d is not between %d and %d", refstore.ErrInvalid, priority, -maxPriority, maxPriority))
+	}
+	for {
+		s, err := q.find(ctx, queue, id)
+		if err != nil {
+			return fail(err)
+		}
+		if _, ok := s.indexKey(); !ok {
+			return Job{}, &TransitionError{"change the priority of", s.Job}
+		}
+		if s.Priority == priority {
+			_, err := q.index.mend(ctx, s)
+			return s.Job, err
+		}
+		j := s.Job
+		j.Priority = priority
+		next, err := q.swap(ctx, s.version, &j)
+		if errors.Is(err, refstore.ErrConflict) {
+			continue
+		}
+		if err == nil {
+			_, err = q.index.put(ctx, next)
+		}
+		if err == nil {
+			err = q.index.remove(ctx, s)
+		}
+		if err != nil {
+			return fail(err)
+		}
+		return next.Job, nil
+	}
+}

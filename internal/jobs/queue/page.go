@@ -1,0 +1,541 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"e3/refstore"
+)
+
+// candidate is an entry of an index, as it was listed.
+type candidate struct {
+	entry
+	key     refstore.Key
+	version refstore.Version // of the entry's record
+	order   string           // sorts candidates, whichever index they are in
+}
+
+func newCandidate(key refstore.Key, v refstore.Version, e entry) *candidate {
+	return &candidate{entry: e, key: key, version: v, order: e.job.order()}
+}
+
+// page is what a process knows of a queue's entries: the first ones, as it has listed them, less those that it has tried.
+type page struct {
+	listing chan struct{} // holds a token while somebody lists
+
+	candidates []*candidate // in order
+	listed     time.Time    // when, zero: never
+	cost       time.Duration
+	more       bool   // there were more
+	last       string // the order of the last that was read, where there were more
+	deep       place  // how far back it has looked for something that fits
+	size       int    // how many are listed at a time
+	woken      bool   // something may have changed since
+	suspects   map[string]refstore.Version
+	unreadable map[string]sighting // entries that could not be decoded, when they were compared with their jobs last
+	races      int                 // lost lately
+
+	looked time.Time // at what is delayed
+	due    time.Time // when the next of that is; zero if there was none, or whoever waits was told
+}
+
+// place is how far entries were looked through, by their sort keys: "" is nowhere.
+type place struct{ ready, delayed string }
+
+// Sizes of a page: it grows while it is used up, so that listing a long queue costs little for each job.
+const (
+	minPage  = 16
+	maxPage  = 512
+	maxScan  = 2048 // entries that are read at a time to find some that fit
+	lookBack = 256  // of which so many at once
+	maxBytes = 16 << 20
+)
+
+// Listing takes at most a twentieth of the time, but once in maxAge.
+const (
+	restraint = 20
+	maxAge    = 2 * time.Second
+	// delayedPace is how often the delayed entries are looked at where the time of the next is not known.
+	delayedPace = time.Second
+)
+
+// page returns what is known of a queue. It is called under q.mu.
+func (x *index) page(queue string) *page {
+	p := x.pages[queue]
+	if p == nil {
+		if len(x.pages) >= maxRemembered {
+			clear(x.pages)
+		}
+		p = &page{listing: make(chan struct{}, 1), size: minPage, suspects: make(map[string]refstore.Version), unreadable: make(map[string]sighting)}
+		x.pages[queue] = p
+	}
+	return p
+}
+
+// wake says that a queue may have changed.
+func (x *index) wake(queue string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.page(queue).woken = true
+}
+
+// offer adds an entry that this process has just put to what it knows.
+func (x *index) offer(c *candidate) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.page(c.job.Queue)
+	x.progress++
+	x.offers++
+	if strings.HasSuffix(c.key.Partition, "/delayed") {
+		if at := c.job.AvailableAt; p.due.IsZero() || at.Before(p.due) {
+			p.due = at
+		}
+		return
+	}
+	i, there := p.find(c)
+	if p.more && i == len(p.candidates) || p.listed.IsZero() {
+		p.woken = true
+		return // others may be before it
+	}
+	if there {
+		p.candidates[i] = c
+		return
+	}
+	p.candidates = slices.Insert(p.candidates, i, c)
+	if len(p.candidates) > 2*maxPage {
+		p.candidates = slices.Delete(p.candidates, maxPage, len(p.candidates))
+		if last := p.candidates[maxPage-1].order; !p.more || last < p.last {
+			p.more, p.last = true, last
+		}
+	}
+}
+
+func (p *page) find(c *candidate) (int, bool) {
+	return slices.BinarySearchFunc(p.candidates, c.order, func(c *candidate, order string) int { return strings.Compare(c.order, order) })
+}
+
+// workSeen counts a claim that succeeded.
+func (x *index) workSeen() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.progress++
+}
+
+// raced tells whether claims from a queue were lost to other workers lately.
+func (x *index) raced(queue string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.page(queue).races > 0
+}
+
+// tried notes how the claim of a candidate ended.
+func (x *index) tried(c *candidate, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.page(c.job.Queue)
+	switch {
+	case errors.Is(err, refstore.ErrConflict):
+		p.suspects[c.key.Sort] = c.version
+		p.races, p.woken = min(p.races+8, 64), true
+	case err == nil && p.races > 0:
+		p.races--
+	}
+}
+
+// withdraw forgets an entry.
+func (x *index) withdraw(key refstore.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, p := range x.pages {
+		p.candidates = slices.DeleteFunc(p.candidates, func(c *candidate) bool { return c.key == key })
+	}
+}
+
+// next returns the entry that is to be tried next, and takes it from what is known; nil if there is none that fits.
+func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
+	if err := x.fill(ctx, want, (*page).old); err != nil {
+		return nil, err
+	}
+	horizon := want.horizon()
+	short := func(p *page, _ time.Time) bool { return p.short(horizon) }
+	for again := false; ; again = true {
+		for {
+			c, of := x.best(want)
+			if c == nil {
+				break
+			}
+			if x.takeOut(of, c) {
+				return c, nil
+			}
+		}
+		if again {
+			return nil, nil
+		}
+		if err := x.fill(ctx, want, short); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// remove takes a candidate from a page, and tells whether it was there: another caller may have it.
+func (x *index) takeOut(p *page, c *candidate) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	i, there := p.find(c)
+	if there = there && p.candidates[i] == c; there {
+		p.candidates = slices.Delete(p.candidates, i, i+1)
+	}
+	return there
+}
+
+// best chooses among the candidates of all queues that are wanted.
+func (x *index) best(want *Want) (best *candidate, of *page) {
+	for _, queue := range want.Queues {
+		x.mu.Lock()
+		p := x.page(queue)
+		known, raced := slices.Clone(p.candidates), p.races > 0 // whether something fits is asked without a lock
+		x.mu.Unlock()
+		if c := x.choose(known, raced, want); c != nil && (best == nil || c.order < best.order) {
+			best, of = c, p
+		}
+	}
+	return best, of
+}
+
+// choose returns the first candidate that fits; or, if others were faster lately, any that is as good: several workers that each take the first one
+// would collide on each.
+func (x *index) choose(candidates []*candidate, raced bool, want *Want) *candidate {
+	fits := func(c *candidate) bool { return x.fits(c, want) }
+	i := slices.IndexFunc(candidates, fits)
+	if i < 0 {
+		return nil
+	}
+	if raced {
+		equals := candidates[i:]
+		level := rank(equals[0].order)
+		n := sort.Search(len(equals), func(n int) bool { return rank(equals[n].order) != level })
+		if from := rand.IntN(n); fits(equals[from]) {
+			i += from
+		}
+	}
+	return candidates[i]
+}
+
+// fits tells whether a candidate can be taken: an orphan may have to be left to others for a while, counted from when this process saw it first.
+func (x *index) fits(c *candidate, want *Want) bool {
+	j := &c.job
+	if want.Fits != nil && !want.Fits(j) {
+		return false
+	}
+	if bound := want.bound(); bound != "" && c.order > bound {
+		return false
+	}
+	if !j.Orphaned() || want.Host == "" || j.MakerHost == want.Host && !want.Beside || want.Grace <= 0 {
+		return true
+	}
+	now, name := x.o.Now(), j.Ref()+"#"+string(c.entry.version)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	first := x.firstSeen(name, now)
+	at := first.Add(want.Grace)
+	if !now.Before(at) {
+		return true
+	}
+	if p := x.page(j.Queue); p.due.IsZero() || at.Before(p.due) {
+		p.due = at
+	}
+	return false
+}
+
+// old tells whether what is known has to be listed before anything is taken of it.
+func (p *page) old(now time.Time) bool {
+	return p.listed.IsZero() || now.Sub(p.listed) >= min(restraint*p.cost, maxAge) || p.dueBy(now)
+}
+
+// dueBy tells whether the time of something has come that was known to be later.
+func (p *page) dueBy(now time.Time) bool { return !p.due.IsZero() && !now.Before(p.due) }
+
+// short tells whether listing may find something where nothing that is known fits, up to an order unless that is "".
+func (p *page) short(horizon string) bool {
+	return p.woken || p.more && (horizon == "" || p.last < horizon)
+}
+
+// fill lists the queues that are wanted for which that is due.
+func (x *index) fill(ctx context.Context, want *Want, due func(*page, time.Time) bool) error {
+	for _, queue := range want.Queues {
+		now := x.o.Now()
+		x.mu.Lock()
+		p := x.page(queue)
+		is, listed := due(p, now), p.listed
+		x.mu.Unlock()
+		if !is {
+			continue
+		}
+		select {
+		case p.listing <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		x.mu.Lock()
+		is = p.listed.Equal(listed) // else somebody else has just done so
+		x.mu.Unlock()
+		var err error
+		if is {
+			err = x.list(ctx, queue, p, want)
+		}
+		<-p.listing
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list reads a queue's first entries, and, if none of them fits, some of those behind that are wanted, each time from where it came to. The caller holds
+// the token.
+func (x *index) list(ctx context.Context, queue string, p *page, want *Want) error {
+	began := x.o.Now()
+	x.mu.Lock()
+	left := len(p.candidates)
+	switch {
+	case left == 0 && p.more:
+		p.size = min(2*p.size, maxPage)
+	case left > p.size/2:
+		p.size = max(p.size/2, minPage)
+	}
+	p.woken = false
+	size, deep, suspects, offers := p.size, p.deep, p.suspects, x.offers
+	p.suspects = make(map[string]refstore.Version)
+	look := p.looked.IsZero() || began.Sub(p.looked) >= delayedPace || p.dueBy(began)
+	x.mu.Unlock()
+
+	ready := partition(queue, "ready")
+	found, last, more, err := x.read(ctx, p, ready, "", size, suspects)
+	fits := func(c *candidate) bool { return x.fits(c, want) }
+	some := slices.ContainsFunc(found, fits)
+	var due time.Time
+	if err == nil && look {
+		var delayed []*candidate
+		delayed, due, deep.delayed, err = x.readDelayed(ctx, p, queue, suspects, fits, some, deep.delayed)
+		found = append(found, delayed...)
+		some = some || slices.ContainsFunc(delayed, fits)
+	}
+	switch {
+	case !more:
+		deep.ready = ""
+	case err == nil && !some:
+		var behind []*candidate
+		behind, deep.ready, err = x.behind(ctx, p, ready, max(deep.ready, last), want.horizon(), suspects, fits)
+		found = append(found, behind...)
+	}
+	if err != nil {
+		x.wake(queue)
+		return err
+	}
+	slices.SortFunc(found, func(a, b *candidate) int { return strings.Compare(a.order, b.order) })
+
+	now := x.o.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p.candidates, p.listed, p.cost, p.more, p.last = found, now, now.Sub(began), more, last
+	p.woken = p.woken || x.offers != offers // what was offered may not have been there yet
+	p.deep = deep
+	p.races /= 2
+	if look {
+		p.looked, p.due = now, due
+	}
+	return nil
+}
+
+// read lists entries behind a sort key, up to a number and a size. What this process was too late for, and what cannot be decoded, is compared with its job;
+// a job that cannot be read is passed over: Repair tells of it.
+func (x *index) read(ctx context.Context, p *page, partition, after string, limit int, suspects map[string]refstore.Version) (found []*candidate, last string, more bool, err error) {
+	last = after
+	var doubtful []*candidate
+	n, size := 0, 0
+	for r, err := range x.store.List(ctx, refstore.Query{Partition: partition, After: after, Limit: limit}) {
+		if err != nil {
+			return nil, "", false, err
+		}
+		n++
+		size += len(r.Value)
+		last, more = r.Key.Sort, n == limit || size >= maxBytes
+		e, err := decodeEntry(r)
+		switch {
+		case err != nil:
+			if x.isDue(p, r) {
+				doubtful = append(doubtful, &candidate{key: r.Key, version: r.Version})
+			}
+		case suspects[r.Key.Sort] == r.Version:
+			doubtful = append(doubtful, newCandidate(r.Key, r.Version, e))
+		default:
+			found = append(found, newCandidate(r.Key, r.Version, e))
+		}
+		if more {
+			break
+		}
+	}
+	for _, c := range doubtful {
+		is, err := x.confirm(ctx, c)
+		switch {
+		case errors.Is(err, ErrMalformed): // it can never be claimed
+			x.mu.Lock()
+			p.suspects[c.key.Sort] = c.version
+			x.mu.Unlock()
+		case err != nil:
+			return nil, "", false, err
+		case is != nil && is.key.Partition == partition:
+			found = append(found, is)
+		}
+	}
+	return found, last, more, nil
+}
+
+// behind looks through entries behind a sort key, and before another one unless that is "", until it finds some that can be taken, or has read so many. It
+// returns these, and how far it came: "" if that was the end.
+func (x *index) behind(ctx context.Context, p *page, partition, after, before string, suspects map[string]refstore.Version, can func(*candidate) bool) ([]*candidate, string, error) {
+	for scanned := 0; scanned < maxScan; scanned += lookBack {
+		if before != "" && after >= before {
+			return nil, "", nil
+		}
+		found, last, more, err := x.read(ctx, p, partition, after, lookBack, suspects)
+		if err != nil {
+			return nil, "", err
+		}
+		found = slices.DeleteFunc(found, func(c *candidate) bool { return !can(c) })
+		if !more {
+			return found, "", nil
+		}
+		if after = last; len(found) > 0 {
+			return found, after, nil
+		}
+	}
+	return nil, after, nil
+}
+
+// isDue tells whether it is time to compare an entry that cannot be decoded with its job: at once, and then as often as queues are repaired, in
+// case it could not be replaced.
+func (x *index) isDue(p *page, r refstore.Record) bool {
+	now := x.o.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if seen, ok := p.unreadable[r.Key.Sort]; ok && seen.version == r.Version && now.Sub(seen.at) < repairPace {
+		return false
+	}
+	if len(p.unreadable) >= maxPage {
+		clear(p.unreadable)
+	}
+	p.unreadable[r.Key.Sort] = sighting{r.Version, now}
+	return true
+}
+
+// readDelayed lists what is due of the first delayed entries, and, if some says that nothing is known yet that fits, and none of these does, what is due
+// and fits of some of those behind. It tells when the next one is, if it came so far, and where to go on.
+func (x *index) readDelayed(
+	ctx context.Context, p *page, queue string, suspects map[string]refstore.Version, fits func(*candidate) bool, some bool, deep string,
+) (found []*candidate, next time.Time, _ string, err error) {
+	delayed := partition(queue, "delayed")
+	found, last, more, err := x.read(ctx, p, delayed, "", maxPage, suspects)
+	now := x.now()
+	due := func(c *candidate) bool {
+		at := x.due(&c.job, c.entry.version)
+		if !at.After(now) {
+			return true
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+		return false
+	}
+	found = slices.DeleteFunc(found, func(c *candidate) bool { return !due(c) })
+	switch {
+	case !more:
+		deep = ""
+	case err == nil && !some && !slices.ContainsFunc(found, fits):
+		var behind []*candidate
+		behind, deep, err = x.behind(ctx, p, delayed, max(deep, last), delayedOrder(now.Add(1)), suspects, func(c *candidate) bool { return due(c) && fits(c) })
+		found = append(found, behind...)
+	}
+	return found, next, deep, err
+}
+
+// firstSeen is when this process first saw an orphan, which name says as it then stood. It needs q.mu.
+func (x *index) firstSeen(name string, now time.Time) time.Time {
+	first, ok := x.orphans[name]
+	if !ok {
+		if len(x.orphans) >= maxRemembered {
+			clear(x.orphans)
+		}
+		first = now
+		x.orphans[name] = now
+	}
+	return first
+}
+
+// orphanSince is firstSeen, with the lock.
+func (x *index) orphanSince(name string, now time.Time) time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.firstSeen(name, now)
+}
+
+// due is when a queued job may be claimed, by the clock of this process. The writer's clock may be hours ahead: the job waits no longer than
+// he wanted it to from when this process saw it first.
+func (x *index) due(j *Job, v refstore.Version) time.Time {
+	now := x.o.Now()
+	if !j.AvailableAt.After(now) {
+		return j.AvailableAt
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	at := x.firstSeen(fmt.Sprintf("%s@%s", j.Ref(), v), now).Add(max(j.AvailableAt.Sub(j.Updated), 0))
+	if at.Before(j.AvailableAt) {
+		return at
+	}
+	return j.AvailableAt
+}
+
+// wakeWaiter is wake, for a waiter that lists next. delayedChanged: the delayed entries did.
+func (x *index) wakeWaiter(queue string, delayedChanged bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.page(queue)
+	p.woken = true
+	if p.dueBy(x.o.Now()) { // reported once: a waiter that claims nothing does not list either
+		p.due, delayedChanged = time.Time{}, true
+	}
+	if delayedChanged {
+		p.looked = time.Time{}
+	}
+}
+
+// until returns how long there is nothing to be done but to wait: to the next time that is known, or for a pace.
+func (x *index) until(queue string, pace time.Duration) (wait time.Duration, progress uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	wait = pace*3/4 + rand.N(pace/2+1)
+	if x.watcher != nil {
+		wait = x.o.MostPace
+	}
+	if p := x.page(queue); !p.due.IsZero() {
+		wait = min(wait, max(p.due.Sub(x.o.Now()), x.o.Pace/100))
+	}
+	return wait, x.progress
+}
+
+// rest is how long a wake-up is held back, so that listing takes a part of the time only.
+func (x *index) rest(queue string) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.page(queue)
+	if p.listed.IsZero() {
+		return 0
+	}
+	return min(restraint/2*p.cost, maxAge) - x.o.Now().Sub(p.listed)
+}

@@ -1,0 +1,241 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/refstore"
+)
+
+// watched is how many holders of a queue a process looks after: all of few, some of many, as others look after the rest.
+const watched = 8
+
+// Reap makes orphans of the jobs of workers that were lost, and of those that this process has claimed without being told so. It lists jobs only where a
+// worker was lost.
+func (k *Keeper) Reap(ctx context.Context, queues ...string) error {
+	var errs []error
+	for _, queue := range queues {
+		if err := errors.Join(k.reap(ctx, queue), k.resolve(ctx, queue)); err != nil {
+			errs = append(errs, fmt.Errorf("look after the workers of queue %s: %w", queue, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *Keeper) reap(ctx context.Context, queue string) error {
+	own, err := k.held.members.Session(ctx)
+	if err != nil {
+		return err
+	}
+	var holders []string
+	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "holders"), KeysOnly: true}) {
+		if err != nil {
+			return err
+		}
+		if r.Key.Sort != own {
+			holders = append(holders, r.Key.Sort)
+		}
+	}
+	var errs []error
+	for _, session := range k.ward(own, holders) {
+		over, _, err := k.held.members.Over(ctx, session)
+		if err == nil && over {
+			err = k.bury(ctx, queue, own, session)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ward chooses the holders that this process looks after. It changes with each ten minutes, so that nobody is left out for good.
+func (k *Keeper) ward(own string, holders []string) []string {
+	if len(holders) <= watched {
+		return holders
+	}
+	term := k.o.Now().Unix() / 600
+	weight := func(session string) uint64 {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%s %s %d", own, session, term)
+		return h.Sum64()
+	}
+	slices.SortFunc(holders, func(a, b string) int { return cmp.Compare(weight(a), weight(b)) })
+	return holders[:watched]
+}
+
+// bury makes orphans of all jobs of a session that is over, and then forgets it. Of several processes that find it, one does so.
+func (k *Keeper) bury(ctx context.Context, queue, own, session string) error {
+	r, err := k.store.Get(ctx, holderKey(queue, session))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var rec holderRecord
+	if err := decode(r.Value, &rec); err != nil {
+		return fmt.Errorf("record %q is not what this version of e3 writes: %w", r.Key, err)
+	}
+	if rec.Reaper != "" && rec.Reaper != own {
+		if over, _, err := k.held.members.Over(ctx, rec.Reaper); err != nil || !over {
+			return err
+		}
+	}
+	rec.Reaper = own
+	v, err := k.store.Put(ctx, refstore.Record{Key: r.Key, Value: encode(rec), Version: r.Version})
+	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var malformed []error // about which nothing can be done here: they must not keep the others
+	for s, err := range k.jobs(ctx, queue, "") {
+		switch {
+		case errors.Is(err, ErrMalformed):
+			if len(malformed) < maxFaults {
+				malformed = append(malformed, err)
+			}
+			continue
+		case err != nil:
+			return err
+		case s.Status == Running && s.LockedBy == session:
+			_, err = k.index.orphan(ctx, s)
+		case s.Orphaned(): // perhaps by one who died here
+			_, err = k.index.mend(ctx, s)
+		}
+		if err != nil && !errors.Is(err, refstore.ErrConflict) {
+			return err
+		}
+	}
+	return errors.Join(append(malformed, k.drop(ctx, r.Key, v))...)
+}
+
+// maxFaults bounds how many records that cannot be read are told of at a time.
+const maxFaults = 20
+
+// Repair compares the indexes of a queue with its jobs and makes good what crashes have left, at whatever point. It reads all of them.
+// It returns what it could not read or write, and has then done the rest.
+func (k *Keeper) Repair(ctx context.Context, queue string) error {
+	if err := ValidName(queue); err != nil {
+		return fmt.Errorf("repair: %w: %w", refstore.ErrInvalid, err)
+	}
+	var errs []error
+	fail := func(err error) {
+		if err != nil && !errors.Is(err, refstore.ErrConflict) && len(errs) < maxFaults {
+			errs = append(errs, err)
+		}
+	}
+	entries := make(map[refstore.Key]bool) // whether a job confirms it
+	for _, index := range []string{"ready", "delayed"} {
+		for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, index), KeysOnly: true}) {
+			if err != nil {
+				return fmt.Errorf("repair queue %s: %w", queue, err)
+			}
+			entries[r.Key] = false
+		}
+	}
+	over := make(map[string]bool)
+	for s, err := range k.jobs(ctx, queue, "") {
+		if err != nil {
+			fail(err)
+			continue
+		}
+		if key, ok := s.indexKey(); ok {
+			if _, there := entries[key]; there {
+				entries[key] = true
+				continue
+			}
+		}
+		fail(k.repair(ctx, s, over))
+	}
+	for key, confirmed := range entries {
+		if confirmed {
+			continue
+		}
+		r, err := k.store.Get(ctx, key)
+		if errors.Is(err, refstore.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			_, err = k.index.confirm(ctx, &candidate{key: key, version: r.Version})
+		}
+		fail(err)
+	}
+	fail(k.cancels(ctx, queue))
+	if len(errs) > 0 {
+		return fmt.Errorf("repair queue %s: %w", queue, errors.Join(errs...))
+	}
+	return nil
+}
+
+// repair makes good what there is about one job, as it was read a moment ago. over is what is known of sessions.
+func (k *Keeper) repair(ctx context.Context, s stored, over map[string]bool) error {
+	if s.Status == Running && s.LockedBy != "" {
+		is, known := over[s.LockedBy]
+		if !known {
+			var err error
+			if is, _, err = k.held.members.Over(ctx, s.LockedBy); err != nil {
+				return err
+			}
+			over[s.LockedBy] = is
+		}
+		if is || k.held.astray(&s.Job) {
+			_, err := k.index.orphan(ctx, s)
+			return err
+		}
+		return nil
+	}
+	if !s.Status.Terminal() { // who has just written it may be about to write its entry
+		if k.held.isMaking(s.Ref()) {
+			return nil
+		}
+		now, err := k.load(ctx, s.Queue, s.ID)
+		if isNotFound(err) || err == nil && now.version != s.version {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := k.index.mend(ctx, s)
+	return err
+}
+
+// sighting is what this process has seen of a record that others write.
+type sighting struct {
+	version refstore.Version
+	at      time.Time
+}
+
+// resolve finds out what became of claims that nobody has answered, and makes orphans of the jobs that they have locked: whether an execution was begun, who
+// adopts it finds out.
+func (k *Keeper) resolve(ctx context.Context, queue string) error {
+	var errs []error
+	for ref, over := range k.held.doubts(queue) {
+		_, id, _ := strings.Cut(ref, "/")
+		s, err := k.load(ctx, queue, id)
+		switch {
+		case err != nil:
+		case k.held.astray(&s.Job):
+			_, err = k.index.orphan(ctx, s)
+		case s.version == over:
+			continue // the claim may still arrive
+		case s.Orphaned(): // perhaps by an earlier try of this
+			_, err = k.index.mend(ctx, s)
+		}
+		if err == nil || isNotFound(err) || errors.Is(err, ErrMalformed) { // of which Repair tells
+			k.held.resolved(ref, over)
+		} else if !errors.Is(err, refstore.ErrConflict) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,381 @@
+package queue
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/refstore"
+)
+
+// Records are JSON, so that whoever looks into a table can read them. Times are nanoseconds since 1970.
+//
+//	QUEUE/names · <queue>                 {}
+//	QUEUE/<queue>/jobs · <id>             jobRecord
+//	QUEUE/<queue>/ready · <order>         entry: what may be claimed
+//	QUEUE/<queue>/delayed · <at>.<order>  entry: what may be claimed later
+//	QUEUE/<queue>/finished · <run>        turnRecord: a run that has, or had, jobs here
+//	QUEUE/<queue>/finished/<run> · <id>   jobRecord
+//	QUEUE/<queue>/dead · <id>             {}: a finished job that a person may want to look at
+//	QUEUE/<queue>/cancel · <id>           cancelRecord
+//	QUEUE/<queue>/holders · <session>     holderRecord: a session that has, or had, jobs here
+//	QUEUE/<queue>/turns · <work>          turnRecord: who did last what one of all does now and then
+//
+// An entry is the version of the job as a JSON string, a line feed, and the job's record.
+const (
+	// Kind is that of all records of this package: their partitions are Kind and what follows a slash.
+	Kind = "QUEUE"
+
+	// Names is the partition of the queues' names.
+	Names = "QUEUE/names"
+)
+
+func partition(queue, what string) string { return "QUEUE/" + queue + "/" + what }
+
+func jobKey(queue, id string) refstore.Key {
+	return refstore.Key{Partition: partition(queue, "jobs"), Sort: id}
+}
+
+func finishedPartition(queue, run string) string { return partition(queue, "finished/"+run) }
+
+func finishedKey(queue, id string) refstore.Key {
+	return refstore.Key{Partition: finishedPartition(queue, runOf(id)), Sort: id}
+}
+
+func deadKey(queue, id string) refstore.Key {
+	return refstore.Key{Partition: partition(queue, "dead"), Sort: id}
+}
+
+func cancelKey(queue, id string) refstore.Key {
+	return refstore.Key{Partition: partition(queue, "cancel"), Sort: id}
+}
+
+func holderKey(queue, session string) refstore.Key {
+	return refstore.Key{Partition: partition(queue, "holders"), Sort: session}
+}
+
+func turnKey(queue, work string) refstore.Key {
+	return refstore.Key{Partition: partition(queue, "turns"), Sort: work}
+}
+
+// orphanOrder begins the order of an orphan.
+const orphanOrder = "0."
+
+// order sorts jobs that may be claimed: orphans first, then the greater priority, then the older. Two jobs in a queue have different ones.
+func (j *Job) order() string {
+	class := 1
+	if j.Orphaned() {
+		class = 0
+	}
+	return fmt.Sprintf("%d.%012x.%016x.%s", class, maxPriority-j.Priority, nanos(j.Created), j.ID)
+}
+
+// rank is the part of an order by which jobs differ that is more than a matter of age.
+func rank(order string) string { return order[:min(len(order), len("0.")+12)] }
+
+// indexKey is where the entry of a job belongs, and false if it has none: it cannot be claimed.
+func (j *Job) indexKey() (refstore.Key, bool) {
+	switch {
+	case j.Status == Queued && !j.AvailableAt.IsZero():
+		return refstore.Key{Partition: partition(j.Queue, "delayed"), Sort: delayedOrder(j.AvailableAt) + j.order()}, true
+	case j.Status == Queued || j.Orphaned():
+		return refstore.Key{Partition: partition(j.Queue, "ready"), Sort: j.order()}, true
+	}
+	return refstore.Key{}, false
+}
+
+// delayedOrder begins the order of what may be claimed from a time on.
+func delayedOrder(at time.Time) string { return fmt.Sprintf("%016x.", nanos(at)) }
+
+// indexed returns the id of the job that an entry is about, by its sort key.
+func indexed(key refstore.Key) (id string, ok bool) {
+	parts := 4
+	if strings.HasSuffix(key.Partition, "/delayed") {
+		parts++
+	}
+	fields := strings.SplitN(key.Sort, ".", parts)
+	if len(fields) != parts {
+		return "", false
+	}
+	id = fields[parts-1]
+	return id, validID(id) == nil
+}
+
+// entry is one of the index: a job, and the version of its record that it was made from.
+type entry struct {
+	job     Job
+	version refstore.Version
+}
+
+func (e *entry) encode(job []byte) []byte {
+	b := encode(string(e.version))
+	return append(append(b, '\n'), job...)
+}
+
+// decodeEntry reads an entry. Its key must be the one that its job belongs under.
+func decodeEntry(r refstore.Record) (entry, error) {
+	fail := func(err error) (entry, error) {
+		return entry{}, fmt.Errorf("record %q is %w: %w", r.Key, ErrMalformed, err)
+	}
+	line, rest, ok := bytes.Cut(r.Value, []byte("\n"))
+	var version string
+	if !ok || json.Unmarshal(line, &version) != nil || version == "" {
+		return fail(errors.New("it does not begin with a version"))
+	}
+	j, err := decodeValue(rest)
+	if err != nil {
+		return fail(err)
+	}
+	if key, ok := j.indexKey(); !ok || key != r.Key {
+		return fail(errors.New("it is in a wrong place"))
+	}
+	return entry{j, refstore.Version(version)}, nil
+}
+
+// decodeJob reads a job that is not finished, or is. Its key must be the one that it belongs under.
+func decodeJob(r refstore.Record) (Job, error) {
+	j, err := decodeValue(r.Value)
+	if err == nil && r.Key != jobKey(j.Queue, j.ID) && (r.Key != finishedKey(j.Queue, j.ID) || !j.Status.Terminal()) {
+		err = errors.New("it is in a wrong place")
+	}
+	if err != nil {
+		return Job{}, fmt.Errorf("record %q is %w: %w", r.Key, ErrMalformed, err)
+	}
+	return j, nil
+}
+
+func decodeValue(value []byte) (Job, error) {
+	var rec jobRecord
+	if err := decode(value, &rec); err != nil {
+		return Job{}, err
+	}
+	j := rec.job()
+	return j, j.validate()
+}
+
+// maxRecord bounds what is decoded of a record.
+const maxRecord = 16 << 20
+
+// decode reads a value strictly: who does not understand all of it must not decide by it.
+func decode(value []byte, into any) error {
+	if len(value) > maxRecord {
+		return fmt.Errorf("%d bytes", len(value))
+	}
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows")
+	}
+	return nil
+}
+
+// encode never fails: the records hold numbers and strings.
+func encode(r any) []byte {
+	data, err := json.Marshal(r)
+	if err != nil {
+		panic("queue: " + err.Error())
+	}
+	return data
+}
+
+// cancelRecord says that somebody wants a job that runs to end.
+type cancelRecord struct {
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
+	At  int64  `json:"at"`
+}
+
+// holderRecord is there for a session before it claims its first job of a queue, and until no job is its own.
+type holderRecord struct {
+	Worker string `json:"worker,omitempty"`
+	Since  int64  `json:"since"`
+	Reaper string `json:"reaper,omitempty"` // the session that makes orphans of its jobs
+}
+
+// turnRecord says when something was done last, by whose clock it is not compared with.
+type turnRecord struct {
+	At int64 `json:"at"`
+}
+
+// jobRecord is a job as it is stored. Fields: each is a key of the record.
+type jobRecord struct {
+	ID         string       `json:"id"`
+	Queue      string       `json:"queue"`
+	Workspace  string       `json:"workspace"`
+	Run        string       `json:"run"`
+	Task       string       `json:"task"`
+	Step       string       `json:"step,omitempty"`
+	Attempt    int64        `json:"attempt"`
+	TaskHash   string       `json:"taskHash"`
+	Inputs     []string     `json:"inputs,omitempty"`
+	InputBytes int64        `json:"inputBytes,omitempty"`
+	Policy     policyRecord `json:"policy,omitzero"`
+	Labels     []string     `json:"labels,omitempty"`
+	Priority   int64        `json:"priority,omitempty"`
+	Force      bool         `json:"force,omitempty"`
+	Host       string       `json:"host,omitempty"`
+	After      string       `json:"after,omitempty"`
+
+	Status      Status         `json:"status"`
+	Attempts    int64          `json:"attempts,omitempty"`
+	MaxAttempts int64          `json:"maxAttempts"`
+	AvailableAt int64          `json:"availableAt,omitempty"`
+	LockedBy    string         `json:"lockedBy,omitempty"`
+	Worker      string         `json:"worker,omitempty"`
+	Token       uint64         `json:"token,omitempty"`
+	Execution   string         `json:"execution,omitempty"`
+	Maker       string         `json:"maker,omitempty"`
+	MakerHost   string         `json:"makerHost,omitempty"`
+	Lost        []lostRecord   `json:"lost,omitempty"`
+	LastError   string         `json:"lastError,omitempty"`
+	Outcome     *outcomeRecord `json:"outcome,omitempty"`
+	Retried     int64          `json:"retried,omitempty"`
+
+	Created  int64 `json:"created"`
+	Updated  int64 `json:"updated"`
+	Claimed  int64 `json:"claimed,omitempty"`
+	Started  int64 `json:"started,omitempty"`
+	Finished int64 `json:"finished,omitempty"`
+}
+
+type lostRecord struct {
+	Execution string `json:"execution"`
+	Worker    string `json:"worker,omitempty"`
+	Message   string `json:"message,omitempty"`
+	At        int64  `json:"at"`
+}
+
+type outcomeRecord struct {
+	State     Status `json:"state"`
+	Execution string `json:"execution,omitempty"`
+	Output    string `json:"output,omitempty"`
+	Size      int64  `json:"size,omitempty"`
+	ExitCode  int64  `json:"exitCode,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Message   string `json:"message,omitempty"`
+	Duration  int64  `json:"duration,omitempty"` // ns
+}
+
+type policyRecord struct {
+	Description string         `json:"description,omitempty"`
+	Timeout     int64          `json:"timeout,omitempty"` // ns
+	Retries     int64          `json:"retries,omitempty"`
+	RetryOn     []string       `json:"retryOn,omitempty"`
+	Lost        int64          `json:"lost,omitempty"`
+	Backoff     int64          `json:"backoff,omitempty"` // ns
+	CPU         float64        `json:"cpu,omitempty"`
+	Memory      int64          `json:"memory,omitempty"`
+	Resources   []amountRecord `json:"resources,omitempty"`
+	Priority    int64          `json:"priority,omitempty"`
+	OOMFactor   float64        `json:"oomFactor,omitempty"`
+	OOMMax      int64          `json:"oomMax,omitempty"`
+	Approve     bool           `json:"approve,omitempty"`
+	Suspend     int64          `json:"suspend,omitempty"`
+	Queue       string         `json:"queue,omitempty"`
+	Labels      []string       `json:"labels,omitempty"`
+	PassEnv     []string       `json:"passEnv,omitempty"`
+	Secrets     []string       `json:"secrets,omitempty"`
+	OutputKinds []pairRecord   `json:"outputKinds,omitempty"`
+}
+
+type amountRecord struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+type pairRecord struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// nanos is a time as records have it: 0 for none.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(t.UnixNano(), 1)
+}
+
+// moment is the inverse of nanos. What is before 1970 is none.
+func moment(n int64) time.Time {
+	if n <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+func (j *Job) encode() []byte {
+	r := jobRecord{
+		ID: j.ID, Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt,
+		TaskHash: j.TaskHash, Inputs: j.Inputs, InputBytes: j.InputBytes, Policy: policyOf(&j.Policy), Labels: j.Labels,
+		Priority: j.Priority, Force: j.Force, Host: j.Host, After: j.After,
+		Status: j.Status, Attempts: j.Attempts, MaxAttempts: j.MaxAttempts, AvailableAt: nanos(j.AvailableAt), LockedBy: j.LockedBy,
+		Worker: j.Worker, Token: j.Token, Execution: j.Execution, Maker: j.Maker, MakerHost: j.MakerHost, LastError: j.LastError,
+		Retried: j.Retried, Created: nanos(j.Created), Updated: nanos(j.Updated), Claimed: nanos(j.Claimed), Started: nanos(j.Started),
+		Finished: nanos(j.Finished),
+	}
+	for _, l := range j.Lost {
+		r.Lost = append(r.Lost, lostRecord{l.Execution, l.Worker, l.Message, nanos(l.At)})
+	}
+	if o := j.Outcome; o != nil {
+		r.Outcome = &outcomeRecord{o.State, o.ExecutionID, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, int64(o.Duration)}
+	}
+	return encode(&r)
+}
+
+func (r *jobRecord) job() Job {
+	j := Job{
+		ID: r.ID, Queue: r.Queue, Workspace: r.Workspace, Run: r.Run, Task: r.Task, Step: r.Step, Attempt: r.Attempt,
+		TaskHash: r.TaskHash, Inputs: r.Inputs, InputBytes: r.InputBytes, Policy: r.Policy.policy(), Labels: r.Labels,
+		Priority: r.Priority, Force: r.Force, Host: r.Host, After: r.After,
+		Status: r.Status, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, AvailableAt: moment(r.AvailableAt), LockedBy: r.LockedBy,
+		Worker: r.Worker, Token: r.Token, Execution: r.Execution, Maker: r.Maker, MakerHost: r.MakerHost, LastError: r.LastError,
+		Retried: r.Retried, Created: moment(r.Created), Updated: moment(r.Updated), Claimed: moment(r.Claimed), Started: moment(r.Started),
+		Finished: moment(r.Finished),
+	}
+	for _, l := range r.Lost {
+		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Message, moment(l.At)})
+	}
+	if o := r.Outcome; o != nil {
+		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration)}
+	}
+	return j
+}
+
+func policyOf(p *record.Policy) policyRecord {
+	r := policyRecord{
+		Description: p.Description, Timeout: int64(p.Timeout), Retries: p.Retries, RetryOn: p.RetryOn, Lost: p.Lost, Backoff: int64(p.Backoff),
+		CPU: p.CPU, Memory: p.Memory, Priority: p.Priority, OOMFactor: p.OOM.Factor, OOMMax: p.OOM.Max, Approve: p.Approve, Suspend: p.Suspend,
+		Queue: p.Queue, Labels: p.Labels, PassEnv: p.PassEnv, Secrets: p.Secrets,
+	}
+	for _, a := range p.Resources {
+		r.Resources = append(r.Resources, amountRecord{a.Name, a.Value})
+	}
+	for _, k := range p.OutputKinds {
+		r.OutputKinds = append(r.OutputKinds, pairRecord{k.Name, k.Value})
+	}
+	return r
+}
+
+func (r *policyRecord) policy() record.Policy {
+	p := record.Policy{
+		Description: r.Description, Timeout: time.Duration(r.Timeout), Retries: r.Retries, RetryOn: r.RetryOn, Lost: r.Lost, Backoff: time.Duration(r.Backoff),
+		CPU: r.CPU, Memory: r.Memory, Priority: r.Priority, OOM: record.Escalation{Factor: r.OOMFactor, Max: r.OOMMax}, Approve: r.Approve, Suspend: r.Suspend,
+		Queue: r.Queue, Labels: r.Labels, PassEnv: r.PassEnv, Secrets: r.Secrets,
+	}
+	for _, a := range r.Resources {
+		p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})
+	}
+	for _, k := range r.OutputKinds {
+		p.OutputKinds = append(p.OutputKinds, record.EnvVar{Name: k.Name, Value: k.Value})
+	}
+	return p
+}

@@ -1,0 +1,230 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// held is what this process holds, or may hold: its leases, its claims under way or in doubt, and the records that announce it as a holder.
+type held struct {
+	*records
+	members Members
+
+	entering sync.Mutex // one process-wide put of an announcing record at a time
+	mu       sync.Mutex
+	entered  map[refstore.Key]time.Time // records that announce a queue, a run or this holder, and when they were put
+	leases   map[string]*Lease          // by Job.Ref
+	claims   claims
+	making   map[string]int // jobs that this process is about to put into the index, by Job.Ref
+}
+
+// claims are what a process knows of its claims, besides its leases. held.mu guards them.
+type claims struct {
+	session  string                      // under which it claims; "" before it does
+	underWay map[string]int              // by Job.Ref
+	doubtful map[string]refstore.Version // of which it does not know whether they lock the job, or will: the job's version before, by Job.Ref
+}
+
+// claiming says that a claim is under way.
+func (h *held) claiming(session, ref string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.claims.session = session
+	h.claims.underWay[ref]++
+}
+
+// claimed says what came of a claim: a lease, or nobody knows what.
+func (h *held) claimed(ref string, l *Lease, over refstore.Version, doubtful bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.claims.underWay[ref]--; h.claims.underWay[ref] == 0 {
+		delete(h.claims.underWay, ref)
+	}
+	switch {
+	case l != nil:
+		h.leases[ref] = l
+		delete(h.claims.doubtful, ref)
+	case doubtful:
+		h.claims.doubtful[ref] = over
+	}
+}
+
+// astray tells whether a job is locked by this process's session though the process does not work on it: a claim of which it was not told. Others cannot
+// know it, as the session lives. The job was read before: a claim under way then has ended in a lease since, or is still known to be under way.
+func (h *held) astray(j *Job) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ref := j.Ref()
+	return j.LockedBy != "" && j.LockedBy == h.claims.session && h.claims.underWay[ref] == 0 && h.leases[ref] == nil
+}
+
+// resolved ends the doubt about a claim of a version.
+func (h *held) resolved(ref string, over refstore.Version) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.claims.doubtful[ref] == over {
+		delete(h.claims.doubtful, ref)
+	}
+}
+
+// current returns this process's leases.
+func (h *held) current() []*Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.leases))
+}
+
+// ended forgets a lease.
+func (h *held) ended(ref string, l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.leases[ref] == l {
+		delete(h.leases, ref)
+	}
+}
+
+// doubts returns the doubtful claims in a queue.
+func (h *held) doubts(queue string) map[string]refstore.Version {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	doubts := make(map[string]refstore.Version)
+	for ref, over := range h.claims.doubtful {
+		if of(ref) == queue {
+			doubts[ref] = over
+		}
+	}
+	return doubts
+}
+
+// of returns the queue that a Job.Ref names.
+func of(ref string) string {
+	queue, _, _ := strings.Cut(ref, "/")
+	return queue
+}
+
+// leaving bounds how long a process that ends waits for its records to be removed.
+const leaving = 5 * time.Second
+
+// leave removes what says that this process's session has, or had, jobs, in each queue where it has none: nobody needs to look for them when it is over. Where
+// that fails others do so. A deletion that arrives only after a later claim has found the record costs that Repair finds the job, and not Reap.
+func (h *held) leave(ctx context.Context) {
+	select {
+	case <-h.members.Lost():
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaving)
+	defer cancel()
+	h.entering.Lock() // who claims from now on waits, and puts it again
+	defer h.entering.Unlock()
+	for _, key := range h.quit() {
+		if r, err := h.store.Get(ctx, key); err == nil {
+			_ = h.drop(ctx, key, r.Version)
+		}
+	}
+}
+
+// quit forgets that this process is a holder in queues where it neither has jobs, nor is claiming any, nor may have claimed any, and returns its records there.
+func (h *held) quit() []refstore.Key {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	busy := make(map[string]bool)
+	for ref := range h.leases {
+		busy[of(ref)] = true
+	}
+	for ref := range h.claims.underWay {
+		busy[of(ref)] = true
+	}
+	for ref := range h.claims.doubtful {
+		busy[of(ref)] = true
+	}
+	var keys []refstore.Key
+	for key := range h.entered {
+		if queue := strings.Split(key.Partition, "/")[1]; !busy[queue] && key == holderKey(queue, key.Sort) {
+			delete(h.entered, key)
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// tell tells a lease of this process that its job is to end.
+func (h *held) tell(ref string, rec cancelRecord) {
+	h.mu.Lock()
+	l := h.leases[ref]
+	h.mu.Unlock()
+	if l != nil {
+		l.request(rec)
+	}
+}
+
+func (h *held) holds(ref string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.leases[ref] != nil
+}
+
+// enter puts a record that says that there are others, unless it is there or this process has put it lately.
+func (h *held) enter(ctx context.Context, key refstore.Key, value []byte) error {
+	now := h.o.Now()
+	known := func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		at, ok := h.entered[key]
+		return ok && now.Sub(at) < remembered
+	}
+	if known() {
+		return nil
+	}
+	h.entering.Lock() // of many that come at once, one puts it
+	defer h.entering.Unlock()
+	if known() {
+		return nil
+	}
+	if _, err := h.store.Put(ctx, refstore.Record{Key: key, Value: value}); err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.entered) >= maxRemembered {
+		clear(h.entered)
+	}
+	h.entered[key] = now
+	return nil
+}
+
+// makes has the Repair of this process leave a job alone until made is called.
+func (h *held) makes(ref string) (made func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.making[ref]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.making[ref]--; h.making[ref] == 0 {
+			delete(h.making, ref)
+		}
+	}
+}
+
+func (h *held) isMaking(ref string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.making[ref] > 0
+}
+
+// lost is why the session is.
+func (h *held) lost(ctx context.Context) error {
+	_, err := h.members.Session(ctx)
+	if err == nil || !errors.Is(err, refstore.ErrLost) {
+		err = errors.Join(refstore.ErrLost, err)
+	}
+	return err
+}

@@ -1,0 +1,210 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"e3/refstore"
+)
+
+// records reads and writes the records of jobs. It knows no process: what a process holds and what it has listed stand above it.
+type records struct {
+	store   refstore.Store
+	watcher refstore.Watcher // nil if there is none, or it is not to be used
+	o       Options
+}
+
+func (rs *records) dropCancel(ctx context.Context, queue, id string) error {
+	key := cancelKey(queue, id)
+	r, err := rs.store.Get(ctx, key)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return rs.drop(ctx, key, r.Version)
+}
+
+// forget removes a finished job.
+func (rs *records) forget(ctx context.Context, s stored) error {
+	if err := rs.drop(ctx, finishedKey(s.Queue, s.ID), s.version); err != nil {
+		return err
+	}
+	return rs.undead(ctx, s.Queue, s.ID)
+}
+
+// undead removes a job from among the dead, if it is not finished, or has not failed.
+func (rs *records) undead(ctx context.Context, queue, id string) error {
+	key := deadKey(queue, id)
+	r, err := rs.store.Get(ctx, key)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s, err := rs.loadFinished(ctx, queue, id)
+	if isNotFound(err) || err == nil && !s.isDead() {
+		return rs.drop(ctx, key, r.Version)
+	}
+	return err
+}
+
+// jobs yields the jobs of a queue that are not finished, those whose id begins so. A record that cannot be read is an error, after which it goes on.
+func (rs *records) jobs(ctx context.Context, queue, prefix string) iter.Seq2[stored, error] {
+	return rs.listed(ctx, refstore.Query{Partition: partition(queue, "jobs"), Prefix: prefix}, true)
+}
+
+// finished yields the finished jobs of a run.
+func (rs *records) finished(ctx context.Context, queue, run string) iter.Seq2[stored, error] {
+	return rs.listed(ctx, refstore.Query{Partition: finishedPartition(queue, run)}, false)
+}
+
+func (rs *records) listed(ctx context.Context, query refstore.Query, unmoved bool) iter.Seq2[stored, error] {
+	return func(yield func(stored, error) bool) {
+		for r, err := range rs.store.List(ctx, query) {
+			var j Job
+			if err == nil {
+				j, err = decodeJob(r)
+			}
+			if !yield(stored{j, r.Version, r.Value, unmoved}, err) {
+				return
+			}
+		}
+	}
+}
+
+// names returns the queues that have been used.
+func (rs *records) names(ctx context.Context) ([]string, error) {
+	var names []string
+	for r, err := range rs.store.List(ctx, refstore.Query{Partition: Names, KeysOnly: true}) {
+		if err != nil {
+			return nil, fmt.Errorf("list the queues: %w", err)
+		}
+		if ValidName(r.Key.Sort) == nil {
+			names = append(names, r.Key.Sort)
+		}
+	}
+	return names, nil
+}
+
+// now is the time as records have it.
+func (rs *records) now() time.Time { return moment(nanos(rs.o.Now())) }
+
+// load reads a job that is not finished, or has not been moved yet. ErrNotFound.
+func (rs *records) load(ctx context.Context, queue, id string) (stored, error) {
+	r, err := rs.store.Get(ctx, jobKey(queue, id))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return stored{}, fmt.Errorf("job %s/%s: %w", queue, id, ErrNotFound)
+	}
+	if err != nil {
+		return stored{}, err
+	}
+	j, err := decodeJob(r)
+	return stored{j, r.Version, r.Value, true}, err
+}
+
+// loadFinished reads a job that was moved to the finished ones. ErrNotFound.
+func (rs *records) loadFinished(ctx context.Context, queue, id string) (stored, error) {
+	r, err := rs.store.Get(ctx, finishedKey(queue, id))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return stored{}, fmt.Errorf("job %s/%s: %w", queue, id, ErrNotFound)
+	}
+	if err != nil {
+		return stored{}, err
+	}
+	j, err := decodeJob(r)
+	return stored{j, r.Version, r.Value, false}, err
+}
+
+// swap writes a job over the one of a version. refstore.ErrConflict says that it is not that one any more, and that this did not change it; after any other error
+// it is as it was when that was looked for.
+func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
+	j.Updated = rs.now()
+	s := stored{Job: *j, value: j.encode(), unmoved: true}
+	if len(s.value) > maxRecord/2 {
+		return stored{}, fmt.Errorf("job %s: %w: its record has %d bytes", j.Ref(), refstore.ErrInvalid, len(s.value))
+	}
+	key := jobKey(j.Queue, j.ID)
+	var err error
+	if s.version, err = rs.store.Put(ctx, refstore.Record{Key: key, Value: s.value, Version: over}); err == nil || errors.Is(err, refstore.ErrConflict) {
+		return s, err
+	}
+	there, getErr := rs.store.Get(ctx, key)
+	switch {
+	case getErr == nil && bytes.Equal(there.Value, s.value): // it took effect
+		s.version = there.Version
+		return s, nil
+	case getErr == nil && there.Version != over, errors.Is(getErr, refstore.ErrNotFound) && over != refstore.Absent:
+		return stored{}, fmt.Errorf("%w: %w", refstore.ErrConflict, err)
+	}
+	return stored{}, err
+}
+
+// drop removes an entry of a version.
+func (rs *records) drop(ctx context.Context, key refstore.Key, v refstore.Version) error {
+	err := rs.store.Delete(ctx, key, v)
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
+		return nil // somebody else has removed it, or the job can be claimed again
+	}
+	return err
+}
+
+// move copies a job that has ended to the finished ones, and removes it. It can be done again, by anybody.
+func (rs *records) move(ctx context.Context, s stored) error {
+	r := refstore.Record{Key: finishedKey(s.Queue, s.ID), Value: s.value}
+	for {
+		_, err := rs.store.Put(ctx, r)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
+			return err
+		}
+		// It was moved before, or it was finished before somebody asked for it again.
+		before, err := rs.loadFinished(ctx, s.Queue, s.ID)
+		if err == nil && before.Retried >= s.Retried {
+			break
+		}
+		if err != nil && !isNotFound(err) {
+			return err
+		}
+		r.Version = before.version
+	}
+	if s.isDead() {
+		if _, err := rs.store.Put(ctx, refstore.Record{Key: deadKey(s.Queue, s.ID), Value: []byte("{}")}); err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
+			return err
+		}
+	}
+	return rs.drop(ctx, jobKey(s.Queue, s.ID), s.version)
+}
+
+// find reads a job, finished or not. ErrNotFound.
+func (rs *records) find(ctx context.Context, queue, id string) (stored, error) {
+	if err := errors.Join(ValidName(queue), validID(id)); err != nil {
+		return stored{}, fmt.Errorf("job %.100s/%.200s: %w: %w", queue, id, ErrNotFound, err)
+	}
+	for try := 0; ; try++ {
+		s, err := rs.load(ctx, queue, id)
+		if isNotFound(err) {
+			s, err = rs.loadFinished(ctx, queue, id)
+		}
+		// It may be asked for again between the two looks.
+		if !isNotFound(err) || try > 0 {
+			return s, err
+		}
+	}
+}
+
+// notified returns a channel that receives when a partition may have changed; nil, which never does, if the store does not tell.
+func (rs *records) notified(ctx context.Context, partition string) (<-chan struct{}, error) {
+	if rs.watcher == nil {
+		return nil, nil
+	}
+	return rs.watcher.Watch(ctx, partition)
+}

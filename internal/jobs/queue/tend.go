@@ -1,0 +1,162 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// A Keeper maintains queues, on behalf of all processes: it makes jobs of lost workers claimable again, delivers cancellations, repairs indexes, and removes old
+// finished jobs. Of the processes that tend a queue, one at a time does what reads all of it.
+type Keeper struct {
+	*records
+	held  *held
+	index *index
+
+	mu    sync.Mutex
+	turns map[refstore.Key]sighting
+}
+
+// Tend does what everybody who uses queues owes them, until ctx ends, or the session is lost (refstore.ErrLost): it makes orphans of the jobs of lost workers, makes good what
+// crashes have left, removes what has finished long ago, and tells leases of this process that their jobs are to end. At the end, if this process has no
+// jobs then, nobody has to look after it any more. fault is told of what has failed and will be tried again.
+func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer k.held.leave(ctx)
+	told, err := k.toldToCancel(ctx, queues)
+	if err != nil {
+		return err
+	}
+	reap := reapPace
+	if k.watcher == nil {
+		reap = reapPacePolled
+	}
+	reaps, looks, repairs := newPacer(reap), newPacer(k.o.MostPace), newPacer(repairPace)
+	defer reaps.Stop()
+	defer looks.Stop()
+	defer repairs.Stop()
+	do := func(f func(queue string) error) {
+		for _, queue := range queues {
+			if err := f(queue); err != nil && ctx.Err() == nil {
+				fault(err)
+			}
+		}
+	}
+	do(func(queue string) error { return errors.Join(k.Reap(ctx, queue), k.Repair(ctx, queue)) })
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-k.held.members.Lost():
+			return k.held.lost(ctx)
+		case <-told:
+			do(func(queue string) error { return k.cancels(ctx, queue) })
+		case <-looks.C:
+			do(func(queue string) error { return k.cancels(ctx, queue) })
+			looks.Reset()
+		case <-reaps.C:
+			do(func(queue string) error { return k.Reap(ctx, queue) })
+			reaps.Reset()
+		case <-repairs.C:
+			do(func(queue string) error { return k.upkeep(ctx, queue) })
+			repairs.Reset()
+		}
+	}
+}
+
+// FollowCancels does of [Keeper.Tend] what this process's own jobs need, and no more, where others tend the queues: it tells leases of this process, of
+// whichever queue, that their jobs are to end; in these queues at once, where the store tells. It ends as Tend does.
+func (k *Keeper) FollowCancels(ctx context.Context, queues []string, fault func(error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer k.held.leave(ctx)
+	told, err := k.toldToCancel(ctx, queues)
+	if err != nil {
+		return err
+	}
+	looks := newPacer(k.o.MostPace)
+	defer looks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-k.held.members.Lost():
+			return k.held.lost(ctx)
+		case <-told:
+		case <-looks.C:
+			looks.Reset()
+		}
+		if err := k.ownCancels(ctx); err != nil && ctx.Err() == nil {
+			fault(err)
+		}
+	}
+}
+
+// toldToCancel returns a channel that receives when somebody may want a job of these queues to end; it never does if the store does not tell.
+func (k *Keeper) toldToCancel(ctx context.Context, queues []string) (<-chan struct{}, error) {
+	told := make(chan struct{}, 1)
+	for _, queue := range queues {
+		if err := ValidName(queue); err != nil {
+			return nil, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
+		}
+		c, err := k.notified(ctx, partition(queue, "cancel"))
+		if err != nil {
+			return nil, fmt.Errorf("watch queue %s: %w", queue, err)
+		}
+		if c != nil {
+			go func() {
+				for range c {
+					signal(told)
+				}
+			}()
+		}
+	}
+	return told, nil
+}
+
+// upkeep repairs and cleans a queue, if that is on this process.
+func (k *Keeper) upkeep(ctx context.Context, queue string) error {
+	mine, err := k.turn(ctx, queue, "repair", repairPace)
+	if err == nil && mine {
+		err = k.Repair(ctx, queue)
+	}
+	old, cleanErr := k.turn(ctx, queue, "clean", cleanPace)
+	if cleanErr == nil && old {
+		_, cleanErr = k.clean(ctx, queue, k.o.Now().Add(-k.o.Keep))
+	}
+	return errors.Join(err, cleanErr)
+}
+
+// turn tells whether it is on this process to do what one of all does once in a while: the record has not changed for so long by its own clock.
+func (k *Keeper) turn(ctx context.Context, queue, work string, every time.Duration) (bool, error) {
+	key := turnKey(queue, work)
+	r, err := k.store.Get(ctx, key)
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return false, err
+	}
+	now := k.o.Now()
+	k.mu.Lock()
+	seen, ok := k.turns[key]
+	if !ok || seen.version != r.Version {
+		k.turns[key] = sighting{r.Version, now}
+	}
+	k.mu.Unlock()
+	if r.Version != refstore.Absent && (!ok || seen.version != r.Version || now.Sub(seen.at) < every) {
+		return false, nil
+	}
+	v, err := k.store.Put(ctx, refstore.Record{Key: key, Value: encode(turnRecord{At: nanos(now)}), Version: r.Version})
+	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt) {
+		return false, nil
+	}
+	if err == nil {
+		k.mu.Lock()
+		k.turns[key] = sighting{v, now}
+		k.mu.Unlock()
+	}
+	return err == nil, err
+}

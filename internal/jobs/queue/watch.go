@@ -1,0 +1,118 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// pause waits, and returns false when ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// Watch returns a channel that receives when there may be something to claim: the store has told so, a time has come, or it is time to look. It is closed when ctx ends.
+func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, error) {
+	out := make(chan struct{}, 1)
+	var waits sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	for _, queue := range queues {
+		err := ValidName(queue)
+		var ready, delayed <-chan struct{}
+		if err == nil {
+			ready, err = q.notified(ctx, partition(queue, "ready"))
+		}
+		if err == nil {
+			delayed, err = q.notified(ctx, partition(queue, "delayed"))
+		}
+		if err != nil {
+			cancel()
+			waits.Wait()
+			return nil, fmt.Errorf("watch queue %.100s: %w", queue, err)
+		}
+		waits.Go(func() { q.watch(ctx, queue, ready, delayed, out) })
+	}
+	go func() {
+		<-ctx.Done()
+		cancel()
+		waits.Wait()
+		close(out)
+	}()
+	return out, nil
+}
+
+// watch wakes out for one queue.
+func (q *Queue) watch(ctx context.Context, queue string, ready, delayed <-chan struct{}, out chan<- struct{}) {
+	pace, progress := q.o.Pace, uint64(0)
+	for {
+		wait, now := q.index.until(queue, pace)
+		if pace = min(pace*3/2, q.o.MostPace); now != progress { // there is work: the next may come soon
+			pace, progress = q.o.Pace, now
+		}
+		t := time.NewTimer(wait)
+		changed := false // what is delayed
+		var ok bool
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case _, ok = <-ready:
+		case _, ok = <-delayed:
+			changed = true
+		case <-t.C:
+			ok = true
+		}
+		t.Stop()
+		if !ok { // ctx has ended
+			<-ctx.Done()
+			return
+		}
+		// Each listing is answered with a rest.
+		if rest := q.index.rest(queue); rest > 0 && !pause(ctx, rest) {
+			return
+		}
+		q.index.wakeWaiter(queue, changed)
+		signal(out)
+	}
+}
+
+// How often Tend does what it does, where nothing tells that it is time.
+const (
+	reapPace       = time.Second
+	reapPacePolled = 5 * time.Second
+	repairPace     = time.Minute
+	cleanPace      = 6 * time.Hour
+)
+
+// pacer is a timer that goes off after a time that differs a little each time, so that not all do the same together.
+type pacer struct {
+	*time.Timer
+	pace time.Duration
+}
+
+func newPacer(pace time.Duration) *pacer {
+	p := &pacer{pace: pace}
+	p.Timer = time.NewTimer(p.next())
+	return p
+}
+
+func (p *pacer) next() time.Duration { return p.pace*3/4 + rand.N(p.pace/2+1) }
+
+// Reset starts it again once it has gone off.
+func (p *pacer) Reset() { p.Timer.Reset(p.next()) }

@@ -1,0 +1,95 @@
+//go:build linux
+
+package slurm_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/slurm"
+)
+
+// One task of an array has failed, another is not listed any more, and two wait, which scontrol shows together, or of which it names some only. Whoever is
+// not listed is asked for in the next poll as well before he is given up, and who is listed is not given up at all.
+func TestSomeOfAnArray(t *testing.T) {
+	for _, shown := range []string{"2-3", "..."} {
+		t.Run(shown, func(t *testing.T) {
+			bin := t.TempDir()
+			comment, polls := filepath.Join(bin, "comment"), filepath.Join(bin, "polls")
+			for name, script := range map[string]string{
+				"sbatch": `cat >/dev/null
+for a; do case "$a" in --comment=*) echo "${a#--comment=}" >` + comment + `;; esac; done
+echo 10`,
+				"squeue": `echo >>` + polls + `
+c=$(cat ` + comment + `)
+echo "11|10|0|FAILED|n1|NonZeroExitCode|$c"
+echo "10|10|2|PENDING||Resources|$c"
+echo "10|10|3|PENDING||Resources|$c"`,
+				"scontrol": `case "$*" in *config*) echo "MaxArraySize = 1001"; exit 0;; esac
+echo "JobId=11 ArrayJobId=10 ArrayTaskId=0 JobState=FAILED Reason=NonZeroExitCode ExitCode=3:0 BatchHost=n1"
+echo "JobId=10 ArrayJobId=10 ArrayTaskId=` + shown + ` JobState=PENDING Reason=Resources ExitCode=0:0"`,
+				"scancel": `exit 0`,
+			} {
+				if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+			s, err := slurm.New(t.Context(), slurm.Options{Program: "e3", Repo: "r"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			gone, err := s.Gone(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var jobs []queue.Job
+			for _, id := range []string{"failed", "missing", "waits.1", "waits.2"} {
+				jobs = append(jobs, queue.Job{ID: id, Queue: "slurm", Workspace: "dev", Task: "t"})
+			}
+			if err := s.Submit(t.Context(), jobs); err != nil {
+				t.Fatal(err)
+			}
+			count := func() int {
+				said, _ := os.ReadFile(polls)
+				return bytes.Count(said, []byte("\n"))
+			}
+			var got []dispatch.Gone
+			var reading sync.WaitGroup
+			reading.Go(func() {
+				for g := range gone {
+					if got = append(got, g); g.ID == "missing" && count() < 2 {
+						t.Error("what is not listed was given up after one poll, want two")
+					}
+				}
+			})
+			for ctx.Err() == nil && count() < 4 {
+				time.Sleep(20 * time.Millisecond)
+			}
+			cancel()
+			reading.Wait()
+			var ids []string
+			for _, g := range got {
+				ids = append(ids, g.ID)
+			}
+			if !slices.Equal(ids, []string{"failed", "missing"}) {
+				t.Errorf("gone are %q, want none that waits: %+v", ids, got)
+			}
+			if len(got) > 0 && !strings.Contains(got[0].Message, "exited with code 3") {
+				t.Errorf("of the failed one is said %q", got[0].Message)
+			}
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package slurm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"e3/internal/host/modes"
+)
+
+const (
+	logsKept = 7 * 24 * time.Hour // folders of submitters that were killed
+	maxTail  = 2 << 10            // bytes of a log that a message has
+	tailLen  = 5                  // lines
+)
+
+// logs is the folder of what the scripts of one submitter say. A nil one keeps nothing.
+type logs struct{ dir string }
+
+// openLogs makes a folder in another, and removes old ones from there.
+func openLogs(parent string, m modes.Modes, now time.Time) (*logs, error) {
+	if !filepath.IsAbs(parent) {
+		return nil, fmt.Errorf("%s is not absolute", parent)
+	}
+	if err := m.MkdirAll(parent); err != nil { // a group may share it; what is in it is each one's own
+		return nil, err
+	}
+	old, err := os.ReadDir(parent)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range old {
+		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), "run-") && now.Sub(info.ModTime()) > logsKept {
+			os.RemoveAll(filepath.Join(parent, e.Name()))
+		}
+	}
+	dir, err := os.MkdirTemp(parent, "run-")
+	if err != nil {
+		return nil, err
+	}
+	return &logs{dir: dir}, nil
+}
+
+func (l *logs) path(token string, index int) string {
+	return filepath.Join(l.dir, fmt.Sprintf("%s.%d", token, index))
+}
+
+// read returns the end of what a script has said, in one line; "" if nobody knows.
+func (l *logs) read(token string, index int) string {
+	if l == nil {
+		return ""
+	}
+	f, err := os.Open(l.path(token, index))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	text := make([]byte, min(info.Size(), maxTail))
+	n, err := f.ReadAt(text, info.Size()-int64(len(text)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	var last []string
+	for line := range strings.Lines(strings.ToValidUTF8(string(text[:n]), "�")) {
+		if line = strings.TrimSpace(line); line != "" {
+			last = append(last, line)
+		}
+	}
+	return strings.Join(last[max(0, len(last)-tailLen):], "; ")
+}
+
+// drop removes what a script has said.
+func (l *logs) drop(token string, index int) {
+	if l != nil {
+		os.Remove(l.path(token, index))
+	}
+}
+
+// remove removes the folder. Scripts that go on are silent from then on.
+func (l *logs) remove() error {
+	if l == nil {
+		return nil
+	}
+	if err := os.RemoveAll(l.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove what Slurm's scripts have said: %w", err)
+	}
+	os.Remove(filepath.Dir(l.dir)) // unless others have something there
+	return nil
+}

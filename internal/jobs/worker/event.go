@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
+)
+
+// EventType says what has happened.
+type EventType string
+
+// What a worker reports.
+const (
+	JobBegun   EventType = "job.begun"
+	JobAdopted EventType = "job.adopted" // what another worker has begun goes on here
+	JobEnded   EventType = "job.ended"
+	JobGiven   EventType = "job.given_back" // it waits for another attempt
+	JobLost    EventType = "job.lost"       // others do it now; what was done here does not count
+	Fault      EventType = "fault"          // of this machine or the stores
+	Draining   EventType = "draining"       // nothing more is claimed
+)
+
+// Event is what has happened to a job, or to the worker.
+type Event struct {
+	Type      EventType
+	Time      time.Time
+	Job       queue.Job         // zero if it is not about one
+	Result    executions.Result // of JobEnded
+	Cancelled bool              // of JobEnded: by a person or the run
+	Message   string
+	Again     time.Time // of JobGiven: when another attempt can begin at the earliest
+	Running   int       // of Draining: jobs that are waited for
+}
+
+// Suspended tells whether the command of a job has suspended itself: the job has failed, and its run waits for a person.
+func (e *Event) Suspended() bool {
+	return e.Type == JobEnded && e.Result.Reason == executions.ReasonSuspended
+}
+
+// Succeeded tells whether a job has ended well.
+func (e *Event) Succeeded() bool { return e.Type == JobEnded && e.Result.State == record.Success }
+
+func (w *Worker) report(e Event) {
+	w.reports.Lock()
+	defer w.reports.Unlock()
+	e.Time = w.o.Now()
+	w.o.Report(e)
+}

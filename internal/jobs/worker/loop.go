@@ -1,0 +1,511 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/host/runner"
+	"e3/internal/jobs/queue"
+	"e3/refstore"
+)
+
+// loop is what claims. It is one goroutine; each job that is held has another.
+type loop struct {
+	w     *Worker
+	jobs  context.Context // of commands; its cause says why they end
+	held  context.Context // of what is put on record: it ends with the lease
+	drain <-chan struct{}
+
+	draining bool
+	finished bool  // the job that the worker is for is settled
+	refused  error // or is none that this version of e3 could settle
+	old      bool  // the session is
+	began    time.Time
+	busy     time.Time // when there was last something to do
+
+	undecided map[string]bool // sessions of which it is not known yet whether they live, and was not when the worker might have ended first
+	again     time.Time       // when that is looked at next
+}
+
+// idlePause is how often a loop looks though nobody wakes it.
+const idlePause = 2 * time.Second
+
+func (l *loop) run() error {
+	w := l.w
+	l.began, l.busy = w.o.Now(), w.o.Now()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	ctx, cancel := context.WithCancel(l.held)
+	defer cancel()
+	wake, err := w.s.Queue.Watch(ctx, w.o.Queues...)
+	if err != nil {
+		return fmt.Errorf("watch the queues: %w", err)
+	}
+	look := w.s.Queue.Tend
+	if w.o.Job != "" { // the run whose job it is tends the queue; there may be as many of these workers as jobs
+		look = w.s.Queue.FollowCancels
+	}
+	beside.Go(func() {
+		_ = look(ctx, w.o.Queues, func(err error) { l.complain(ctx, err) }) // it ends with ctx or the lease
+	})
+	beside.Go(func() { l.sweep(ctx) })
+	if w.o.Job == "" && l.mayClaim() {
+		l.takeOver(nil) // what a worker of this host has left goes on before it is missed
+	}
+	stopped := l.jobs.Done()
+	for {
+		l.claim()
+		if l.over() {
+			return l.cause()
+		}
+		timer := time.NewTimer(l.pause())
+		select {
+		case h := <-w.done:
+			l.ended(h)
+		case _, ok := <-wake:
+			if !ok { // the lease has ended, and nothing more is to be claimed
+				wake = nil
+			}
+		case <-timer.C:
+		case <-l.drain:
+			l.drain = nil
+			l.stopClaiming()
+		case <-stopped:
+			stopped = nil
+			l.draining = true
+		}
+		timer.Stop()
+	}
+}
+
+// cause is why the loop has come to its end: nil if it was asked to.
+func (l *loop) cause() error {
+	switch {
+	case l.finished:
+		return l.refused
+	case l.jobs.Err() != nil:
+		return context.Cause(l.jobs)
+	case l.old:
+		return ErrRenew
+	}
+	return nil
+}
+
+// over tells whether there is nothing left to do.
+func (l *loop) over() bool {
+	w := l.w
+	if l.jobs.Err() != nil {
+		l.abandon()
+	}
+	if len(w.running)+len(w.orphans) > 0 {
+		l.occupied()
+		return false
+	}
+	if l.draining || l.finished {
+		return true
+	}
+	now := w.o.Now()
+	if w.o.For > 0 && now.Sub(l.began) >= w.o.For || w.o.Idle > 0 && now.Sub(l.busy) >= w.o.Idle && !l.awaited() {
+		l.draining = true
+	}
+	// One that ends when it is idle renews right after it had something to do: else it would be idle from the beginning again.
+	l.old = !l.draining && w.o.Renew > 0 && now.Sub(l.began) >= w.o.Renew && (w.o.Idle == 0 || now.Sub(l.busy) < idlePause)
+	return l.draining || l.old
+}
+
+// occupied says that there is something to do now.
+func (l *loop) occupied() {
+	l.busy, l.undecided, l.again = l.w.o.Now(), nil, time.Time{}
+}
+
+// awaited tells whether somebody may have been lost in whose place this worker would be wanted. Then it is not idle yet. Of most sessions it reads here
+// for the first time, and of such a one it is known only after another look, at the latest after its lease, whether it lives. So it looks again until that
+// is known of all that it found at first; whoever it finds later lived when it had been idle for long enough.
+func (l *loop) awaited() bool {
+	w, now := l.w, l.w.o.Now()
+	if now.Before(l.again) {
+		return true
+	}
+	undecided, pending := map[string]bool{}, time.Duration(0)
+	for _, name := range w.o.Queues {
+		works, err := w.s.Queue.AtWork(l.held, name)
+		if err != nil { // it cannot work either
+			l.complain(l.held, err)
+			continue
+		}
+		for i := range works {
+			j := &works[i].Job
+			switch {
+			case !w.has(j.Labels) || w.room.check(&j.Policy) == noResource:
+			case works[i].Over:
+				l.occupied()
+				return true
+			case works[i].Pending > 0 && (l.undecided == nil || l.undecided[j.LockedBy]):
+				undecided[j.LockedBy] = true
+				pending = max(pending, works[i].Pending)
+			}
+		}
+	}
+	// Who lives renews twice and more in a lease, and two looks must be less than one apart to tell.
+	l.undecided, l.again = undecided, now.Add(max(pending/2, min(pending, idlePause)))
+	return len(undecided) > 0
+}
+
+func (l *loop) stopClaiming() {
+	if !l.draining {
+		l.draining = true
+		l.w.report(Event{Type: Draining, Running: len(l.w.running)})
+	}
+}
+
+// pause is how long the loop sleeps at most.
+func (l *loop) pause() time.Duration {
+	w, d := l.w, idlePause
+	now := w.o.Now()
+	if w.paused.After(now) {
+		d = min(d, w.paused.Sub(now))
+	}
+	if w.o.For > 0 {
+		d = min(d, max(w.o.For-now.Sub(l.began), 0))
+	}
+	if w.o.Idle > 0 && len(w.running) == 0 {
+		d = min(d, max(w.o.Idle-now.Sub(l.busy), l.again.Sub(now), 0))
+	}
+	return max(d, time.Millisecond)
+}
+
+// mayClaim tells whether there is room, and no reason to leave jobs to others.
+func (l *loop) mayClaim() bool {
+	w := l.w
+	select {
+	case <-l.drain:
+		l.drain = nil
+		l.stopClaiming()
+	default:
+	}
+	if l.draining || l.finished || l.jobs.Err() != nil || w.paused.After(w.o.Now()) {
+		return false
+	}
+	if w.o.For > 0 && w.o.Now().Sub(l.began) >= w.o.For {
+		l.stopClaiming()
+		return false
+	}
+	return true
+}
+
+// claim takes what there is room for, and first what dead workers of this host have left.
+func (l *loop) claim() {
+	w := l.w
+	l.takeUp()
+	if w.beside && w.o.Now().Sub(w.looked) >= idlePause || len(w.sought) > maxSought {
+		clear(w.sought) // what was another's may be to be had by now
+	}
+	if w.o.Job != "" {
+		l.claimOne()
+		return
+	}
+	for l.mayClaim() {
+		if w.room.full() {
+			l.glance()
+			return
+		}
+		if err := l.takeTurn(); err != nil {
+			l.fault(err)
+			return
+		}
+		left := orphans{}
+		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool { return !l.isLeft(j, left) && l.takes(j) }))
+		if err != nil {
+			l.fault(err)
+			return
+		}
+		if lease != nil {
+			job := lease.Job()
+			w.turn.took(&job)
+			l.begin(lease, nil)
+		}
+		if len(left) > 0 {
+			l.takeOver(left)
+		} else if lease == nil {
+			return
+		}
+	}
+}
+
+// orphans are jobs whose workers were lost, each as its latest holder has left it.
+type orphans map[string]bool
+
+// maxSought bounds what is remembered of orphans.
+const maxSought = 1 << 12
+
+// isLeft tells whether a job is to be left for the command that a lost worker has begun for it here: it was taken over already, or was
+// not looked for yet. Of the latter, the job is put to the others.
+func (l *loop) isLeft(j *queue.Job, left orphans) bool {
+	w := l.w
+	if !j.Orphaned() {
+		return false
+	}
+	if own := identity(j); slices.ContainsFunc(w.orphans, func(o *runner.Orphan) bool { return o.Identity == own }) {
+		return true
+	}
+	name := fmt.Sprintf("%s#%d", j.Ref(), j.Token)
+	if j.MakerHost != w.o.Host || w.sought[name] {
+		return false
+	}
+	left[name] = true
+	return true
+}
+
+// glance looks now and then for what dead workers of this host have left while there is no room for anything else: nobody but
+// the workers of this host can go on with it, and they for a while only.
+func (l *loop) glance() {
+	w := l.w
+	now := w.o.Now()
+	if now.Sub(w.glanced) < idlePause {
+		return
+	}
+	w.glanced = now
+	jobs, err := w.s.Queue.Orphans(l.held, w.o.Queues...)
+	if err != nil {
+		l.fault(err)
+		return
+	}
+	left := orphans{}
+	for i := range jobs {
+		l.isLeft(&jobs[i], left)
+	}
+	if len(left) > 0 {
+		l.takeOver(left)
+	}
+}
+
+// claimOne takes the job that the worker is for, or finds that it is settled.
+func (l *loop) claimOne() {
+	w := l.w
+	name, id := w.o.Queues[0], w.o.Job
+	if !l.mayClaim() || w.worksOn(name, id) {
+		return
+	}
+	job, err := w.s.Queue.Job(l.held, name, id)
+	switch {
+	case isOver(err), err == nil && job.Status.Terminal():
+		l.settled(err)
+		return
+	case err != nil:
+		l.fault(err)
+		return
+	}
+	for {
+		left := orphans{}
+		lease, err := w.s.Queue.Only(l.held, name, id, l.want(func(j *queue.Job) bool { return !l.isLeft(j, left) }))
+		switch {
+		case isOver(err):
+			l.settled(err)
+		case err != nil:
+			l.fault(err)
+		case lease != nil:
+			l.begin(lease, nil)
+		case len(left) > 0:
+			if l.takeOver(left); !w.worksOn(name, id) {
+				continue
+			}
+		}
+		return
+	}
+}
+
+// settled ends a worker for one job. One that this version of e3 cannot read stays so: whoever has started the worker is told, who may have a newer one.
+func (l *loop) settled(err error) {
+	l.finished = true
+	if errors.Is(err, queue.ErrMalformed) {
+		l.refused = fmt.Errorf("%w; is e3 older here than where the run was started?", err)
+	}
+}
+
+// isOver tells whether an error says that a job has finished, is gone, or is none that this version of e3 understands.
+func isOver(err error) bool {
+	var moved *queue.TransitionError
+	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrMalformed)
+}
+
+func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
+	o := &l.w.o
+	return queue.Want{
+		Queues: o.Queues, Worker: o.Name, Host: o.Host, Grace: o.Patience, Beside: l.w.beside, Fits: fits, Until: l.w.turn.until(),
+		NewExecution: executions.NewIDAfter,
+	}
+}
+
+// takeOver looks for commands of this host whose worker has died, and claims their jobs, of whichever queue: there is room for them, as they
+// run already, and who has asked for them is the one to go on with them. left is why.
+func (l *loop) takeOver(left orphans) {
+	w := l.w
+	found, err := w.s.Supervisor.Adopt(l.jobs)
+	if err != nil && !errors.Is(err, runner.ErrAdopted) && l.jobs.Err() == nil {
+		w.report(Event{Type: Fault, Message: "look for commands that a dead worker has left here: " + err.Error()})
+	}
+	// What another has, or may have, is its own for as long as it may take to claim it.
+	w.beside, w.looked = err != nil, w.o.Now()
+	maps.Copy(w.sought, left)
+	w.orphans = append(w.orphans, found...)
+	l.takeUp()
+}
+
+// takeUp claims the jobs of the commands that were taken over. Those about which that cannot be decided now are kept: they run on.
+func (l *loop) takeUp() {
+	w := l.w
+	if l.jobs.Err() != nil || w.paused.After(w.o.Now()) {
+		return
+	}
+	var kept []*runner.Orphan
+	for i, o := range w.orphans {
+		fate, err := l.takeUpOne(o)
+		switch {
+		case err != nil:
+			l.fault(err)
+			w.orphans = append(kept, w.orphans[i:]...)
+			return
+		case fate == undecided:
+			kept = append(kept, o)
+		case fate == nobodys:
+			o.Release()
+		}
+	}
+	w.orphans = kept
+}
+
+// abandon stops the commands that were taken over and are not worked on.
+func (l *loop) abandon() {
+	for _, o := range l.w.orphans {
+		o.Release()
+	}
+	l.w.orphans = nil
+}
+
+// What becomes of a command that was taken over.
+const (
+	nobodys   = iota // nobody asks for it any more
+	undecided        // its job is still that of whoever has left it, or may be
+	taken            // its job is worked on
+)
+
+// takeUpOne claims the job of a command. After an error, which is the store's, nothing is known.
+func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
+	w := l.w
+	name, id, attempt, ok := parseIdentity(o.Identity)
+	if !ok {
+		return nobodys, nil
+	}
+	want := l.want(nil)
+	want.Beside = false // it is here
+	lease, err := w.s.Queue.Only(l.held, name, id, want)
+	var job queue.Job
+	if err == nil && lease == nil {
+		job, err = w.s.Queue.Job(l.held, name, id)
+	}
+	switch {
+	case isOver(err):
+		return nobodys, nil
+	case err != nil:
+		return undecided, err
+	case lease == nil && job.Status == queue.Running && job.Attempts == attempt: // it is not known yet that its worker is gone
+		return undecided, nil
+	case lease == nil:
+		return nobodys, nil
+	case !lease.Adopted() || lease.Job().Attempts != attempt: // given up elsewhere; it is claimed like any other
+		if err := w.insist(l.held, lease.Release); err != nil {
+			l.fault(err)
+		}
+		return nobodys, nil
+	}
+	l.begin(lease, o)
+	return taken, nil
+}
+
+// begin works on a job that was claimed.
+func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
+	w := l.w
+	h := &holding{lease: lease, job: lease.Job()}
+	w.room.take(&h.job.Policy)
+	w.running[h] = true
+	w.metrics.running.Store(int64(len(w.running)))
+	go func() {
+		w.work(l, h, o)
+		w.done <- h
+	}()
+}
+
+// ended takes a job off the worker.
+func (l *loop) ended(h *holding) {
+	w := l.w
+	delete(w.running, h)
+	w.room.give(&h.job.Policy)
+	w.metrics.running.Store(int64(len(w.running)))
+	l.busy = w.o.Now()
+	if !h.fault {
+		w.faults = 0
+		return
+	}
+	l.backOff()
+}
+
+// fault reports what is wrong with the stores, and has the loop leave them alone for a moment.
+func (l *loop) fault(err error) {
+	if l.held.Err() != nil || errors.Is(err, refstore.ErrLost) {
+		return // the end of the lease says it
+	}
+	l.w.report(Event{Type: Fault, Message: err.Error()})
+	l.backOff()
+}
+
+// complain reports a fault that is nobody's but the stores', unless everything is ending.
+func (l *loop) complain(ctx context.Context, err error) {
+	if ctx.Err() == nil && !errors.Is(err, refstore.ErrLost) {
+		l.w.report(Event{Type: Fault, Message: err.Error()})
+	}
+}
+
+// backOff keeps a machine that cannot execute anything from taking one job after the other.
+func (l *loop) backOff() {
+	w := l.w
+	pause := min(250*time.Millisecond<<min(w.faults, 7), 30*time.Second)
+	w.faults++
+	w.paused = w.o.Now().Add(pause)
+}
+
+// sweep removes what dead processes have left, now and then, until ctx ends. Faults of the stores are met again by who claims.
+func (l *loop) sweep(ctx context.Context) {
+	t := time.NewTicker(l.w.o.Sweep)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			_ = l.w.s.Sweep(ctx)
+		}
+	}
+}
+
+// identity names an attempt at a job for supervisors.
+func identity(j *queue.Job) string {
+	return j.Queue + "/" + j.ID + "#" + strconv.FormatInt(j.Attempts, 10)
+}
+
+func parseIdentity(s string) (name, id string, attempt int64, ok bool) {
+	ref, n, found := strings.Cut(s, "#")
+	i := strings.LastIndexByte(ref, '/')
+	attempt, err := strconv.ParseInt(n, 10, 64)
+	if !found || i <= 0 || i == len(ref)-1 || err != nil {
+		return "", "", 0, false
+	}
+	return ref[:i], ref[i+1:], attempt, true
+}

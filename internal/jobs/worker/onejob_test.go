@@ -1,0 +1,83 @@
+package worker_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"e3/executions"
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/worker"
+	"e3/internal/repo"
+	"e3/refstore"
+)
+
+// A worker for one job is told when that is cancelled, leaves the rest of the queue to its run, and nothing of its own behind.
+func TestOneJobIsCancelled(t *testing.T) {
+	r := newRig(t)
+	begun := filepath.Join(t.TempDir(), "begun")
+	j := r.enqueue("echo > "+begun+"; sleep 100", nil)
+	gone := r.open(repo.Options{})
+	other := r.enqueue("echo > $out", nil)
+	if l, err := gone.Queue().Only(t.Context(), other.Queue, other.ID, queue.Want{Worker: "gone", NewExecution: executions.NewIDAfter}); err != nil || l == nil {
+		t.Fatalf("claim: got %v, %v", l, err)
+	}
+	r.must(gone.Close())
+	w := r.work(0, worker.Options{Job: j.ID})
+	r.file(begun)
+	if _, err := r.Queue().Cancel(t.Context(), j.Queue, j.ID, "me", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.end(); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if got := r.ended(j); got.Status != queue.Cancelled {
+		t.Errorf("it ended as %s, want cancelled", got.Status)
+	}
+	if got, err := r.Queue().Job(t.Context(), other.Queue, other.ID); err != nil || got.Status != queue.Running || got.Orphaned() {
+		t.Errorf("another job of the queue: got %s, orphaned: %v, %v, want it left alone", got.Status, got.Orphaned(), err)
+	}
+	n := 0
+	for _, err := range r.Records.List(t.Context(), refstore.Query{Partition: "QUEUE/default/holders", KeysOnly: true}) {
+		r.must(err)
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d holders are left, want the one that nobody looked after", n)
+	}
+}
+
+// A worker for one job whose record it cannot read, as the run's e3 is newer, ends and says so: it would wait for ever.
+func TestOneJobIsNotUnderstood(t *testing.T) {
+	for name, spoilt := range map[string]bool{"before": true, "while it waits": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			j := r.enqueue("echo > $out", nil)
+			spoil := func() {
+				rec, err := r.Records.Get(t.Context(), refstore.Key{Partition: "QUEUE/default/jobs", Sort: j.ID})
+				r.must(err)
+				rec.Value = append([]byte(`{"ofTomorrow":1,`), rec.Value[1:]...)
+				_, err = r.Records.Put(t.Context(), rec)
+				r.must(err)
+			}
+			if spoilt {
+				spoil()
+			} else { // somebody else has the job
+				l, err := r.open(repo.Options{}).Queue().Only(t.Context(), j.Queue, j.ID, queue.Want{Worker: "other", NewExecution: executions.NewIDAfter})
+				if err != nil || l == nil {
+					t.Fatalf("claim: got %v, %v", l, err)
+				}
+			}
+			w := r.work(0, worker.Options{Job: j.ID})
+			if !spoilt {
+				spoil()
+			}
+			if err := w.end(); !errors.Is(err, queue.ErrMalformed) {
+				t.Errorf("it ended with %v, want ErrMalformed", err)
+			}
+			if n := w.count(worker.Fault, ""); n > 0 {
+				t.Errorf("%d faults, want none", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,275 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/worker"
+	"e3/internal/repo"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// victimVariable has this program be a worker of the repository that it names.
+const victimVariable = "E3_WORKER_VICTIM"
+
+func victimMain(root string) error {
+	ctx := context.Background()
+	r, err := repo.Open(ctx, root, repo.Options{Version: "test"})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := r.Worker(repo.WorkerOptions{Options: worker.Options{Queues: []string{queue.DefaultQueue}, Concurrency: 4}, Grace: 100 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx, nil)
+}
+
+// A left is a job whose worker was killed. Its command runs, and ends at a sign.
+type left struct {
+	queue.Job
+	dir string
+}
+
+// gated makes a job whose command ends at a sign, and tells of each time that it is begun.
+func (r *rig) gated(name string) *left {
+	r.Helper()
+	l := &left{dir: r.TempDir()}
+	script := fmt.Sprintf(`echo $$ >> %[1]s/begun; until test -e %[1]s/go; do sleep 0.01; done; touch "$out"`, l.dir)
+	l.Job = r.enqueue(script, func(j *queue.Job) { j.Task = name })
+	return l
+}
+
+func (r *rig) letGo(l *left) {
+	r.Helper()
+	r.must(os.WriteFile(filepath.Join(l.dir, "go"), nil, 0o644))
+}
+
+// once demands that a job was done once, by the command that its first worker has begun.
+func (r *rig) once(l *left) {
+	r.Helper()
+	j := r.ended(l.Job)
+	begun, err := os.ReadFile(filepath.Join(l.dir, "begun"))
+	r.must(err)
+	if j.Status != queue.Succeeded || j.Attempts != 1 || len(j.Lost) > 0 || strings.Count(string(begun), "\n") != 1 {
+		r.Errorf("job %s is %s after %d attempts, lost %+v, begun by %q; want it done once", j.Task, j.Status, j.Attempts, j.Lost, begun)
+	}
+}
+
+// victim starts another process that is a worker, and has it take a job.
+func (r *rig) victim() (l *left, kill func()) {
+	r.Helper()
+	if runtime.GOOS != "linux" {
+		r.Skip("commands outlive their worker on Linux only: run this there")
+	}
+	l = r.gated("left")
+	self, err := os.Executable()
+	r.must(err)
+	cmd := exec.Command(self)
+	cmd.Env, cmd.Stderr = append(os.Environ(), victimVariable+"="+r.root), os.Stderr
+	r.must(cmd.Start())
+	killed := false
+	kill = func() {
+		if !killed {
+			killed = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	r.Cleanup(kill)
+	r.file(filepath.Join(l.dir, "begun"))
+	return l, kill
+}
+
+// orphaned waits until nobody has a job.
+func (r *rig) orphaned(j queue.Job) {
+	r.Helper()
+	r.until(j, func(j *queue.Job) bool {
+		r.must(r.Queue().Reap(r.Context(), j.Queue))
+		return j.Orphaned()
+	})
+}
+
+// A worker that has no room goes on with what one of its host has left, whatever else waits.
+func TestFullWorkerTakesOver(t *testing.T) {
+	r := newRig(t)
+	l, kill := r.victim()
+	w := r.work(0, worker.Options{Concurrency: 1})
+	// The other worker may be faster. It has room for these, and then this one takes what comes.
+	var all []*left
+	for n := 0; w.count(worker.JobBegun, "") == 0; n++ {
+		if n == 4 {
+			t.Fatal("the worker takes nothing")
+		}
+		all = append(all, r.gated(fmt.Sprint("other-", n)))
+		r.file(filepath.Join(all[n].dir, "begun"))
+	}
+	waits := r.gated("waits")
+	kill()
+	r.until(l.Job, func(*queue.Job) bool { return w.count(worker.JobAdopted, "left") > 0 })
+	for _, l := range append(all, waits, l) {
+		r.letGo(l)
+	}
+	r.once(l)
+}
+
+// What is left goes on though the store fails when its job is to be claimed.
+func TestTakeOverThroughFaults(t *testing.T) {
+	r := newRig(t)
+	l, kill := r.victim()
+	kill()
+	// A folder in the place of the job's record cannot be read.
+	path := filepath.Join(r.root, "queue", queue.DefaultQueue, "jobs", l.ID+".rec")
+	r.must(os.Rename(path, path+".away"))
+	r.must(os.Mkdir(path, 0o755))
+	w := r.work(0, worker.Options{})
+	r.waitFor("a fault", func() bool { return w.count(worker.Fault, "") > 0 })
+	r.must(os.Remove(path))
+	r.must(os.Rename(path+".away", path))
+	r.waitFor("the job is adopted", func() bool { return w.count(worker.JobAdopted, "left") > 0 })
+	r.letGo(l)
+	r.once(l)
+}
+
+func (r *rig) waitFor(what string, is func() bool) {
+	r.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.Fatalf("not in a minute: %s", what)
+		}
+	}
+}
+
+// What another worker of this host has taken over, and has not claimed yet, is left to it.
+func TestAnotherTakesOver(t *testing.T) {
+	r := newRig(t)
+	l, kill := r.victim()
+	kill()
+	r.orphaned(l.Job)
+	found, err := filepath.Glob(filepath.Join(r.root, "tmp", "workers-*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("folders of supervisors: %q, %v", found, err)
+	}
+	slow, err := runner.New(runner.Options{Outlive: &runner.Outlive{Dir: found[0], For: time.Minute}})
+	r.must(err)
+	t.Cleanup(func() { slow.Close() })
+	orphans, err := slow.Adopt(t.Context())
+	if err != nil || len(orphans) != 1 {
+		t.Fatalf("%d orphans, %v", len(orphans), err)
+	}
+	r.must(slow.Extend())
+
+	r.work(0, worker.Options{})
+	r.ended(r.enqueue(`touch "$out"`, nil)) // behind the orphan
+	j, err := r.Queue().Job(t.Context(), l.Queue, l.ID)
+	if err != nil || !j.Orphaned() || len(j.Lost) > 0 {
+		t.Fatalf("the job is %s, locked by %q, lost %+v, %v; want an orphan", j.Status, j.LockedBy, j.Lost, err)
+	}
+	lease, err := r.Queue().Only(t.Context(), l.Queue, l.ID, queue.Want{Worker: "slow", Host: j.MakerHost, NewExecution: executions.NewIDAfter})
+	if err != nil || lease == nil || !lease.Adopted() {
+		t.Fatalf("claimed %+v, %v", lease, err)
+	}
+	r.must(lease.Finish(t.Context(), queue.Outcome{State: queue.Failed, ExecutionID: j.Execution}))
+	r.letGo(l)
+	if res, err := orphans[0].Wait(t.Context()); err != nil || !res.Success() {
+		t.Errorf("the command: %+v, %v", res, err)
+	}
+}
+
+// dies has a process that was begun in this one lose its session, as if it were gone.
+func (r *rig) dies(session string) {
+	r.Helper()
+	key := refstore.Key{Partition: "LEASE/sessions", Sort: session}
+	for { // a beat may come between
+		rec, err := r.Records.Get(r.Context(), key)
+		if err == nil {
+			err = r.Records.Delete(r.Context(), key, rec.Version)
+		}
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, refstore.ErrConflict) {
+			r.Fatal(err)
+		}
+	}
+}
+
+// What was begun elsewhere is left alone until its command has certainly ended.
+func TestLeftElsewhere(t *testing.T) {
+	const ttl, grace = 2 * time.Second, 100 * time.Millisecond // of work's workers
+	r := newRig(t)
+	j := r.enqueue(`touch "$out"`, nil)
+	there := r.open(repo.Options{Lease: ttl})
+	lease, err := there.Queue().Only(t.Context(), j.Queue, j.ID, queue.Want{Worker: "there", Host: "elsewhere", NewExecution: executions.NewIDAfter})
+	if err != nil || lease == nil {
+		t.Fatalf("claimed %+v, %v", lease, err)
+	}
+	r.dies(lease.Job().LockedBy)
+	r.orphaned(j)
+	seen := time.Now()
+	r.work(ttl, worker.Options{})
+	j = r.ended(j)
+	if j.Status != queue.Succeeded || len(j.Lost) != 1 {
+		t.Fatalf("the job is %s, %+v, lost %+v", j.Status, j.Outcome, j.Lost)
+	}
+	if after, want := j.Lost[0].At.Sub(seen), ttl/5*4+grace; after < want {
+		t.Errorf("it was taken %v after it was orphaned, want at least %v: its command may have run", after, want)
+	}
+}
+
+// A worker of a scheduler's that is stopped leaves it to the run to say what came of it, and counts nothing.
+func TestStopOneJob(t *testing.T) {
+	r := newRig(t)
+	l := r.gated("stopped")
+	w := r.work(0, worker.Options{Job: l.ID})
+	r.file(filepath.Join(l.dir, "begun"))
+	execution := r.until(l.Job, func(j *queue.Job) bool { return j.Status == queue.Running }).Execution
+	w.stop()
+	if err := w.end(); !errors.Is(err, worker.ErrStopped) {
+		t.Errorf("the end: %v, want ErrStopped", err)
+	}
+	j := r.until(l.Job, func(j *queue.Job) bool { return j.Status == queue.Queued })
+	if len(j.Lost) > 0 || j.MaxAttempts-j.Attempts != l.MaxAttempts {
+		t.Errorf("after %d of %d attempts, lost %+v; want all that there were", j.Attempts, j.MaxAttempts, j.Lost)
+	}
+	task, err := objectstore.ParseHash(j.TaskHash)
+	r.must(err)
+	if e, err := r.Executions.Get(t.Context(), executions.NewKey(task, nil), execution); err != nil || e.State != record.Error {
+		t.Errorf("on record is %+v, %v; want an error", e, err)
+	}
+}
+
+// A job whose execution somebody has settled while it ran is done again by the worker that has it.
+func TestSettledMeanwhile(t *testing.T) {
+	r := newRig(t)
+	l := r.gated("settled")
+	w := r.work(0, worker.Options{})
+	r.file(filepath.Join(l.dir, "begun"))
+	j := r.until(l.Job, func(j *queue.Job) bool { return j.Status == queue.Running })
+	task, err := objectstore.ParseHash(j.TaskHash)
+	r.must(err)
+	curator := executions.NewCurator(r.Executions, r.Records, time.Now)
+	_, err = curator.Settle(t.Context(), executions.NewKey(task, nil), nil, j.Execution, executions.ReasonLost, "nobody takes it up")
+	r.must(err)
+	r.letGo(l)
+	if j = r.ended(l.Job); j.Status != queue.Succeeded || j.Attempts != 2 || len(j.Lost) != 1 {
+		t.Errorf("the job is %s after %d attempts, lost %+v; want it done again", j.Status, j.Attempts, j.Lost)
+	}
+	if n := w.count(worker.JobLost, ""); n > 0 {
+		t.Errorf("%d jobs are said to be others' now", n)
+	}
+}

@@ -1,0 +1,305 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
+	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/queue"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// maxTask bounds a task object, in bytes.
+const maxTask = 16 << 20
+
+// errCancelled is the cause with which the command of a job ends that somebody has cancelled.
+var errCancelled = errors.New("the job was cancelled")
+
+// work brings a job that is held to an end: it makes the execution that the claim names, or goes on with o, or settles what another
+// has left; and it puts on record what came of it.
+func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
+	ctx, cancel := context.WithCancelCause(l.jobs)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-h.lease.CancelRequested():
+			cancel(errCancelled)
+		case <-ctx.Done():
+		}
+	}()
+	req, key, err := w.request(&h.job)
+	if err != nil { // it is no job, and never will be: whoever has enqueued it is told
+		w.finish(l.held, h, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: dispatch.Clip(err.Error())}, executions.Result{
+			State: record.Error, Reason: executions.ReasonStart, Message: err.Error(),
+		})
+		return
+	}
+	if h.lease.Adopted() {
+		w.metrics.adoptions.Inc()
+		if o == nil {
+			w.settle(l.held, h, key, req.Inputs, fmt.Sprintf("%s was lost", h.before()))
+			return
+		}
+		w.report(Event{Type: JobAdopted, Job: h.job, Message: h.before()})
+	} else {
+		w.metrics.attempts.Inc()
+		w.metrics.wait.Update(max(h.job.Claimed.Sub(h.lease.WaitingSince()).Seconds(), 0))
+		w.report(Event{Type: JobBegun, Job: h.job})
+	}
+	begun := w.noteStart(l.held, h)
+	req.Started = begun.start
+	var res executions.Result
+	if o != nil {
+		res, err = w.s.Executor.Adopt(ctx, req, h.job.Execution, o)
+	} else {
+		res, err = w.s.Executor.Make(ctx, req, h.job.Execution)
+	}
+	begun.stop()
+	w.conclude(ctx, l, h, req, key, res, err)
+	w.s.Supervisor.Release(req.Identity)
+}
+
+// before is who had the job before, in words.
+func (h *holding) before() string {
+	if h.job.Maker != "" {
+		return h.job.Maker
+	}
+	return "its worker"
+}
+
+// stoppedTogether is how long a worker that is told to end may take to hear of it.
+const stoppedTogether = 500 * time.Millisecond
+
+// request is what the Executor is asked for a job.
+func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, error) {
+	req, err := dispatch.Request(j)
+	if err != nil {
+		return nil, executions.Key{}, err
+	}
+	req.Identity = identity(j)
+	if w.o.Job != "" { // by a scheduler of a cluster
+		req.Stopped = stoppedTogether
+	}
+	req.Load = func(ctx context.Context) (*record.Task, error) {
+		data, err := objectstore.ReadAll(ctx, w.s.Objects, req.Task, maxTask)
+		if err != nil {
+			return nil, fmt.Errorf("task object %s: %w", req.Task, err)
+		}
+		return record.DecodeTask(data)
+	}
+	return req, executions.NewKey(req.Task, req.Inputs), nil
+}
+
+// started puts it on record that the command of a job runs, once it has run for so long that somebody may ask.
+type started struct {
+	w     *Worker
+	ctx   context.Context
+	h     *holding
+	mu    sync.Mutex
+	timer *time.Timer
+	done  sync.WaitGroup
+	ended bool
+}
+
+func (w *Worker) noteStart(ctx context.Context, h *holding) *started {
+	return &started{w: w, ctx: ctx, h: h}
+}
+
+func (s *started) start(string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil || s.ended || !s.h.job.Started.IsZero() {
+		return
+	}
+	s.timer = time.AfterFunc(s.w.o.Begun, func() {
+		s.mu.Lock()
+		if s.ended {
+			s.mu.Unlock()
+			return
+		}
+		s.done.Add(1)
+		s.mu.Unlock()
+		defer s.done.Done()
+		_ = s.h.lease.Started(s.ctx) // news for the run; what is wrong with the store shows when the job ends
+	})
+}
+
+// stop returns once nothing is written any more.
+func (s *started) stop() {
+	s.mu.Lock()
+	s.ended = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.done.Wait()
+}
+
+// conclude puts on record what came of an execution. ctx is that of its command.
+func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executions.Request, key executions.Key, res executions.Result, err error) {
+	cause := context.Cause(ctx)
+	h.revoked = w.o.Job != "" && errors.Is(cause, ErrStopped)
+	switch {
+	case l.held.Err() != nil, errors.Is(err, refstore.ErrLost) && w.lost() != nil:
+		// Others have given the execution up, or will.
+		w.report(Event{Type: JobLost, Job: h.job, Message: lostMessage(l.held, err)})
+	case errors.Is(err, refstore.ErrLost): // somebody has settled the execution, though the job is still this worker's
+		w.settle(l.held, h, key, req.Inputs, dispatch.Clip(err.Error()))
+	case err == nil && res.Reason == executions.ReasonCancelled && errors.Is(cause, ErrStopped):
+		w.again(l.held, h, w.o.Name+" was stopped", 0)
+	case err == nil:
+		o := dispatch.Outcome(res)
+		if errors.Is(cause, errCancelled) && o.State == queue.Cancelled {
+			o.Message = dispatch.Clip(h.cancelled())
+		}
+		w.finish(l.held, h, o, res)
+	case errors.Is(cause, errCancelled):
+		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonCancelled, h.cancelled())
+	case isLost(err) && cause == nil: // no worker can make it before the run has seen to that
+		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonInput, dispatch.Clip(err.Error()))
+	case errors.Is(cause, ErrStopped):
+		if h.lease.Adopted() {
+			w.settle(l.held, h, key, req.Inputs, w.o.Name+" was stopped")
+			return
+		}
+		if err := w.insist(l.held, func(ctx context.Context) error { return h.lease.Release(ctx) }); err != nil {
+			w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
+			return
+		}
+		w.report(Event{Type: JobGiven, Job: h.job, Message: "it had not begun", Again: w.o.Now()})
+	default: // this machine, or the stores
+		h.fault = true
+		w.report(Event{Type: Fault, Job: h.job, Message: err.Error()})
+		w.settle(l.held, h, key, req.Inputs, dispatch.Clip(fmt.Sprintf("%s could not make it: %v", w.o.Name, err)))
+	}
+}
+
+// isLost tells whether an execution was not made because an object is gone or damaged.
+func isLost(err error) bool {
+	lost, _ := objectstore.IsLost(err)
+	return lost
+}
+
+func lostMessage(held context.Context, err error) string {
+	if held.Err() != nil || err == nil {
+		return "the lease was lost; others do it now"
+	}
+	return err.Error()
+}
+
+// cancelled says who has cancelled the job, and why.
+func (h *holding) cancelled() string {
+	by, why := h.lease.Cancellation()
+	text := "cancelled"
+	if by != "" {
+		text += " by " + by
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+// settle gives an execution up of which nobody knows how it would have ended; where it turns out that it had ended, that is how the job has.
+func (w *Worker) settle(ctx context.Context, h *holding, key executions.Key, inputs []objectstore.Hash, message string) {
+	w.settleAs(ctx, h, key, inputs, executions.ReasonLost, message)
+}
+
+func (w *Worker) settleAs(ctx context.Context, h *holding, key executions.Key, inputs []objectstore.Hash, reason executions.Reason, message string) {
+	var res executions.Result
+	err := w.insist(ctx, func(ctx context.Context) (err error) {
+		res, err = w.s.Executor.Settle(ctx, key, inputs, h.job.Execution, reason, message)
+		return err
+	})
+	switch {
+	case err != nil:
+		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
+	case res.Reason == executions.ReasonLost:
+		w.again(ctx, h, message, againAfter)
+	default:
+		w.finish(ctx, h, dispatch.Outcome(res), res)
+	}
+}
+
+// againAfter is how long a job rests whose execution was lost, the first time.
+const againAfter = time.Second
+
+// again has a job tried once more, by anybody, unless its attempts are used up.
+func (w *Worker) again(ctx context.Context, h *holding, message string, backoff time.Duration) {
+	if h.revoked {
+		if err := w.insist(ctx, h.lease.Revoke); err != nil {
+			w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
+			return
+		}
+		w.report(Event{Type: JobGiven, Job: h.job, Message: message, Again: w.o.Now()})
+		return
+	}
+	var job queue.Job
+	err := w.insist(ctx, func(ctx context.Context) (err error) {
+		job, err = h.lease.Again(ctx, message, backoff)
+		return err
+	})
+	switch {
+	case err != nil:
+		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
+	case job.Status.Terminal():
+		w.metrics.failed(string(executions.ReasonLost))
+		w.report(Event{Type: JobEnded, Job: job, Result: executions.Result{
+			ExecutionID: h.job.Execution, State: record.Error, Reason: executions.ReasonLost, Message: message,
+		}})
+	default:
+		w.report(Event{Type: JobGiven, Job: job, Message: message, Again: job.AvailableAt})
+	}
+}
+
+// finish puts the outcome of a job on record.
+func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res executions.Result) {
+	if err := w.insist(ctx, func(ctx context.Context) error { return h.lease.Finish(ctx, o) }); err != nil {
+		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
+		return
+	}
+	switch {
+	case o.State == queue.Succeeded:
+		w.metrics.succeeded.Inc()
+	case o.Reason == queue.ReasonSuspended:
+		w.metrics.suspended.Inc()
+	default:
+		w.metrics.failed(cmp.Or(o.Reason, "exit"))
+	}
+	w.report(Event{Type: JobEnded, Job: h.job, Result: res, Cancelled: o.State == queue.Cancelled})
+}
+
+// insist does something until it succeeds, or is of no use any more: ctx ends with the lease.
+func (w *Worker) insist(ctx context.Context, do func(context.Context) error) error {
+	told := false
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := do(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, refstore.ErrLost), isOver(err), errors.Is(err, refstore.ErrInvalid):
+			return err
+		}
+		if !told {
+			told = true
+			w.report(Event{Type: Fault, Message: err.Error()})
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}

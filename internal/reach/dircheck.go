@@ -1,0 +1,251 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+
+	"e3/objectstore"
+)
+
+// A DirChecker checks directories beyond what the objects say by themselves: that no link leads out of the directory,
+// that files have the sizes that they are listed with, and that no more levels nest than can be written out. Each directory object
+// is read once, and twice more where links that go up lead through it; no tree is held. What of a directory is gone or cannot be read is not told:
+// whoever follows the references does that.
+//
+// A directory is judged by itself: a link of it either stays below it, wherever it is, or asks for what is above it (climb). Its
+// parent follows that on, and what climbs out of the directory at the top leads outside.
+type DirChecker struct {
+	// Size returns the size of an object in bytes, or objectstore.ErrNotFound.
+	Size func(ctx context.Context, h objectstore.Hash) (int64, error)
+	// Damaged, if it is not nil, is asked about a file that has another size than a directory says: true if that is a
+	// fault of the file, which is told by others.
+	Damaged func(ctx context.Context, h objectstore.Hash) bool
+
+	objects objectstore.Store
+	limit   int64 // of a directory object that is read, in bytes
+
+	mu     sync.Mutex // held while a directory is checked
+	known  map[objectstore.Hash]dirFacts
+	climbs map[objectstore.Hash][]climb
+	climbN int // of all climbs
+	held   int // names of directories on the way down
+	index  linkCache
+}
+
+// NewDirChecker returns a DirChecker that has checked nothing. Directory objects of more than limit bytes are passed over.
+func NewDirChecker(objects objectstore.Store, limit int64, size func(context.Context, objectstore.Hash) (int64, error)) *DirChecker {
+	return &DirChecker{
+		Size: size, objects: objects, limit: limit,
+		known: map[objectstore.Hash]dirFacts{}, climbs: map[objectstore.Hash][]climb{},
+	}
+}
+
+// dirFacts are what is known of a directory in which there is no fault.
+type dirFacts struct {
+	height uint16 // levels of directories below it
+	linked bool   // there are links in it or below
+}
+
+// steep tells whether a link goes up anywhere. Others need not be followed: they can only lead outside by a link that does.
+func steep(target string) bool {
+	for name := range strings.SplitSeq(target, "/") {
+		if name == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// A climb is a link that asks for what is above a directory.
+type climb struct {
+	from string // the link
+	to   string // its target, for messages
+	rest string // what is left to follow from the directory above
+	hops int    // links that it has led through
+}
+
+// Bounds of what a directory can ask of a DirChecker: somebody may have made it for that.
+const (
+	maxHeld   = 1 << 20 // names on the way down, beside those of one directory
+	maxClimbs = 1 << 21
+)
+
+// Check checks a directory as the top of a tree. A fault of it is an *objectstore.TreeError; any other error is the store's.
+func (c *DirChecker) Check(ctx context.Context, h objectstore.Hash) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.visit(ctx, h, "", 0); err != nil {
+		return err
+	}
+	for _, out := range c.climbs[h] {
+		return treeFault(out.from, "the link points to %q, outside the directory", short(out.to))
+	}
+	return nil
+}
+
+func treeFault(at, format string, args ...any) error {
+	return &objectstore.TreeError{Path: short(at), Msg: fmt.Sprintf(format, args...)}
+}
+
+// short cuts a path for a message: somebody may have made it as long as can be.
+func short(p string) string {
+	const most = 200
+	if len(p) <= most {
+		return p
+	}
+	return strings.ToValidUTF8(p[:most/2], "") + "…" + strings.ToValidUTF8(p[len(p)-most/2:], "")
+}
+
+// named is a directory in another.
+type named struct {
+	name string
+	hash objectstore.Hash
+}
+
+// visit checks a directory and all below it.
+func (c *DirChecker) visit(ctx context.Context, h objectstore.Hash, rel string, depth int) (dirFacts, error) {
+	if facts, known := c.known[h]; known {
+		return facts, nil
+	}
+	if depth > objectstore.MaxTreeDepth {
+		return dirFacts{}, tooDeep(rel)
+	}
+	var facts dirFacts
+	below, follow, err := c.entries(ctx, h, &facts)
+	if err != nil {
+		return facts, err
+	}
+	c.held += len(below)
+	defer func() { c.held -= len(below) }()
+	if c.held > max(maxHeld, len(below)) {
+		return facts, treeFault(orTop(rel), "there are too many directories on the way to it")
+	}
+	for _, d := range below {
+		child, err := c.visit(ctx, d.hash, path.Join(rel, d.name), depth+1)
+		if err != nil {
+			return facts, err
+		}
+		facts.add(child)
+		follow = follow || len(c.climbs[d.hash]) > 0
+	}
+	if facts.height > objectstore.MaxTreeDepth { // below one that was known
+		return facts, tooDeep(rel)
+	}
+	if follow {
+		if err := c.links(ctx, h, rel); err != nil {
+			return facts, err
+		}
+	}
+	c.known[h] = facts
+	return facts, nil
+}
+
+func tooDeep(rel string) error {
+	return treeFault(orTop(rel), "directories nest deeper than %d levels", objectstore.MaxTreeDepth)
+}
+
+func orTop(rel string) string {
+	if rel == "" {
+		return "."
+	}
+	return rel
+}
+
+func (f *dirFacts) add(below dirFacts) {
+	f.height = max(f.height, below.height+1)
+	f.linked = f.linked || below.linked
+}
+
+// entries returns the directories in a directory that are not known yet, and whether there are links to follow.
+func (c *DirChecker) entries(ctx context.Context, h objectstore.Hash, facts *dirFacts) (below []named, follow bool, err error) {
+	err = c.each(ctx, h, func(e *objectstore.TreeEntry) {
+		switch e.Kind {
+		case objectstore.KindLink:
+			facts.linked, follow = true, follow || steep(e.Target)
+		case objectstore.KindDir:
+			if child, known := c.known[e.Hash]; known {
+				facts.add(child)
+				follow = follow || len(c.climbs[e.Hash]) > 0
+			} else {
+				below = append(below, named{strings.Clone(e.Name), e.Hash})
+			}
+		}
+	})
+	return below, follow, err
+}
+
+// each yields the entries of a directory that can be read.
+func (c *DirChecker) each(ctx context.Context, h objectstore.Hash, visit func(*objectstore.TreeEntry)) error {
+	data, err := objectstore.ReadAll(ctx, c.objects, h, c.limit)
+	if damaged(err) || errors.Is(err, objectstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_ = objectstore.EachEntry(data, visit) // one that does not decode is told of by others
+	return ctx.Err()
+}
+
+// file compares the size of a file with what a directory says. What is gone is told of by others.
+func (c *DirChecker) file(ctx context.Context, f *Child, size int64) error {
+	if size == f.size || c.Damaged != nil && c.Damaged(ctx, f.Hash) {
+		return nil
+	}
+	return treeFault(f.Name, "the size is said to be %d, and the file has %d bytes", f.size, size)
+}
+
+// links follows the links of a directory, and those that climb out of the directories in it.
+func (c *DirChecker) links(ctx context.Context, h objectstore.Hash, rel string) error {
+	list, err := c.linksOf(ctx, h)
+	if err != nil {
+		return err
+	}
+	var out []climb
+	met := map[objectstore.Hash]bool{} // what climbs out of a directory does so whatever its name is
+	take := func(l climb) error {
+		climbs, fault, err := c.follow(ctx, h, &l)
+		switch {
+		case err != nil:
+			return err
+		case fault != "":
+			return treeFault(path.Join(rel, l.from), "the link points to %q, which %s", short(l.to), fault)
+		case climbs:
+			if c.climbN++; c.climbN > maxClimbs {
+				return treeFault(orTop(rel), "more than %d links lead out of directories that are in others", maxClimbs)
+			}
+			out = append(out, l)
+		}
+		return ctx.Err()
+	}
+	for i := range list.entries {
+		e := &list.entries[i]
+		if e.target != "" {
+			if !steep(e.target) {
+				continue
+			}
+			if err := take(climb{from: e.name, to: e.target, rest: e.target, hops: 1}); err != nil {
+				return err
+			}
+			continue
+		}
+		if met[e.dir] {
+			continue
+		}
+		met[e.dir] = len(c.climbs[e.dir]) > 0
+		for _, up := range c.climbs[e.dir] {
+			up.from = path.Join(e.name, up.from)
+			if err := take(up); err != nil {
+				return err
+			}
+		}
+	}
+	if len(out) > 0 {
+		c.climbs[h] = out
+	}
+	return nil
+}

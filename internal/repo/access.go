@@ -1,0 +1,96 @@
+package repo
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"e3/internal/host/modes"
+)
+
+// ParseAccess reads who is to get into a repository, as "e3 init --shared" is told: group, world, or "" for its user alone.
+func ParseAccess(shared string) (modes.Access, error) {
+	switch a := modes.Access(shared); {
+	case shared == "":
+		return modes.Private, nil
+	case a.Shared():
+		return a, nil
+	}
+	return "", fmt.Errorf("%q: a repository is shared with %q or %q", shared, modes.Group, modes.World)
+}
+
+// makeRoot makes the folder of a repository, in which nothing is that others may not read. Folders above it are the user's and go by the
+// umask. A folder that is there, empty or left by an init that was cut off, gets the same modes with all that is in it.
+func makeRoot(root string, access modes.Access) error {
+	if err := os.MkdirAll(filepath.Dir(root), 0o777); err != nil {
+		return err
+	}
+	err := os.Mkdir(root, 0o700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(real)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder", root)
+	}
+	if err != nil || runtime.GOOS == "windows" { // where modes say nothing
+		return err
+	}
+	return filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && (d.IsDir() || d.Type().IsRegular()) {
+			err = regrant(path, access)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // another init is at work, or a sweep
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: it is another user's; remove it, or make the repository elsewhere", err)
+		}
+		return err
+	})
+}
+
+// regrant gives a folder, or a file, the modes of a repository. A file keeps what its owner can do with it.
+func regrant(path string, access modes.Access) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	want := modes.Of(access, "").Folder()
+	if !info.IsDir() {
+		owner := info.Mode().Perm() >> 6
+		want = owner << 6
+		if access.Shared() {
+			want |= owner << 3
+		}
+		if access == modes.World {
+			want |= owner &^ 0o2
+		}
+	}
+	if has := info.Mode() & (fs.ModePerm | fs.ModeSetgid); has == want || access == modes.Private && has == want|fs.ModeSetgid {
+		return nil // private, in a folder of a group's
+	}
+	return os.Chmod(path, want)
+}
+
+// made tells of a folder that was made.
+func (c *Created) made(root string, access modes.Access) {
+	c.Repository, c.Access = root, access
+	info, err := os.Stat(root)
+	if err != nil || runtime.GOOS == "windows" {
+		return
+	}
+	if access.Shared() {
+		c.Group = groupOf(info)
+	}
+	if info.Mode().Perm()&^modes.Of(access, root).Folder().Perm() != 0 {
+		c.Advice = append(c.Advice, fmt.Sprintf("keep others out by other means: the file system of %s does not keep modes, so they get in", root))
+	}
+}

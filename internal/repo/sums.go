@@ -1,0 +1,39 @@
+package repo
+
+import (
+	"e3/refstore"
+	"e3/refstore/checked"
+	reffs "e3/refstore/fs"
+)
+
+// Records with sums, over each kind of store. What reads and writes records is that of the sums; all else, streams, locks and whatever
+// else a store can do, is the store's own, which lies one level deeper.
+type (
+	summedFolder struct {
+		*checked.Records
+		folderBelow
+	}
+	folderBelow struct{ *reffs.Store }
+
+	summedBeside struct {
+		*checked.Records
+		besideBelow
+	}
+	besideBelow struct{ *folderRecords }
+
+	summedShared struct {
+		*checked.Records
+		sharedBelow
+	}
+	sharedBelow struct{ *sharedRecords }
+)
+
+var (
+	_ Records = (*summedFolder)(nil)
+	_ Records = (*summedBeside)(nil)
+	_ Records = (*summedShared)(nil)
+
+	_ refstore.Watcher = (*summedFolder)(nil)
+	_ refstore.Barrier = (*summedBeside)(nil)
+	_ refstore.Leased  = (*summedShared)(nil)
+)

@@ -1,0 +1,158 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/repo"
+	"e3/internal/testing/testserver"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// open opens the repository at one of its locations: c.direct is to read from without being counted.
+func (c *costs) open(location string) *repo.Repo {
+	c.t.Helper()
+	for _, v := range testserver.Env() {
+		name, value, _ := strings.Cut(v, "=")
+		c.t.(*testing.T).Setenv(name, value)
+	}
+	local := c.path("elsewhere")
+	r, err := repo.Open(c.t.Context(), location, repo.Options{Getenv: func(name string) string {
+		switch name {
+		case repo.CacheDirVariable, repo.StateDirVariable:
+			return local
+		}
+		return ""
+	}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// execute puts an execution of each task of a workspace on record, as if somebody had run them.
+func (c *costs) execute(ws string) {
+	c.t.Helper()
+	r := c.open(c.location)
+	defer func() {
+		if err := r.Close(); err != nil {
+			c.t.Error(err)
+		}
+	}()
+	ctx := c.t.Context()
+	state, err := r.Workspaces.State(ctx, ws)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pkg, err := r.Workspaces.LoadPackage(ctx, state.PackageHash)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	input, err := objectstore.ParseHash(pkg.Inputs[0].Default.Hash)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	output, err := r.Objects.PutBytes(ctx, []byte("output\n"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(32)
+	for i := range pkg.Tasks {
+		g.Go(func() error { return succeed(ctx, r.Records, &pkg.Tasks[i], input, output) })
+	}
+	if err := g.Wait(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// succeed puts a success of a task that has one input on record.
+func succeed(ctx context.Context, records refstore.Store, t *record.PackageTask, input, output objectstore.Hash) error {
+	task, err := objectstore.ParseHash(t.Task)
+	if err != nil {
+		return err
+	}
+	id, err := executions.NewID()
+	if err != nil {
+		return err
+	}
+	at := time.Now().Truncate(time.Millisecond)
+	status := &record.Status{State: record.Success, ExecutionID: id, InputHashes: []string{input.String()}, OutputHash: output.String(), StartedAt: at, CompletedAt: at}
+	detail := &record.Detail{Attempt: 1, Task: t.Name, BytesOut: int64(len("output\n"))}
+	_, err = records.Put(ctx, refstore.Record{
+		Key:   refstore.Key{Partition: "EXECUTION/" + executions.NewKey(task, []objectstore.Hash{input}).String(), Sort: id},
+		Value: status.Encode(),
+		Fields: []refstore.Field{
+			{Name: "output", Value: []byte(status.OutputHash + "\n")}, {Name: "detail.beast2", Value: detail.Encode()},
+		},
+	})
+	return err
+}
+
+// TestCostOfLargeWorkspace counts what a start asks where 10,000 tasks are cached: a fixed number where a proof stands, whatever
+// machine asks, else one read for each task besides. There are fewer with -short or -race, or where there is no dynalite.
+func TestCostOfLargeWorkspace(t *testing.T) {
+	tasks := 10_000
+	if testing.Short() || raceBuild {
+		tasks = 1000
+	}
+	doc := openCostDoc(t)
+	c := newCosts(t, nil)
+	if !c.exact { // it goes over the whole table for each query
+		tasks = 200
+	}
+	began := time.Now()
+	c.manifest("e3.yaml", tasks, shell("echo {n} > {out}"))
+	c.must("workspace", "create", "@", "w")
+	c.must("workspace", "deploy", "@", "w", "e3.yaml")
+	c.execute("w")
+	c.must("workspace", "create", "@", "forced")
+	c.must("workspace", "deploy", "@", "forced", "e3.yaml")
+	t.Logf("%d tasks are on record after %v", tasks, time.Since(began).Round(time.Millisecond))
+
+	// The first start finds what another one has left, and has no proof.
+	const lookup = "Query EXECUTION"
+	for i, step := range []struct {
+		name    string
+		ws      string
+		machine bool // another one
+		lookups int
+	}{
+		{"nothing proven", "w", true, tasks},
+		{"nothing changed", "w", false, 0},
+		{"nothing changed, again", "w", false, 0},
+		{"nothing changed, another machine", "w", true, 0},
+		{"nothing proven, another workspace", "forced", true, tasks},
+	} {
+		if step.machine {
+			c.machine()
+		}
+		got := c.outside(func() counts { return c.must("start", "@", step.ws) })
+		beside := got.total() - got[lookup].requests
+		t.Logf("%s: %d requests beside %d lookups\n%s", step.name, beside, got[lookup].requests, got)
+		// A server that is too busy to answer is asked again.
+		if n := got[lookup].requests; n < step.lookups || n > step.lookups+step.lookups/100 {
+			t.Errorf("%s: %d lookups, want %d", step.name, n, step.lookups)
+		}
+		if beside >= 300 {
+			t.Errorf("%s: %d requests beside the lookups, want under 300\n%s", step.name, beside, got)
+		}
+		most, err := strconv.Atoi(doc.rows(t, "large")[i][2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if beside > most {
+			t.Errorf("%s: %d requests beside the lookups; doc/cost.md says at most %d\n%s", step.name, beside, most, got)
+		}
+	}
+}

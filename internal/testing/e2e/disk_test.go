@@ -1,0 +1,256 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+)
+
+// fullGraph writes some 2 MB: outputs, trees, logs.
+const fullGraph = `
+e3: 1
+name: full
+inputs:
+  a: {file: a.txt}
+tasks:
+  first: {in: [a], out: first.bin, run: 'cat "$a" > "$out"; head -c 300000 /dev/zero >> "$out"; echo first'}
+  tree: {in: [a], out: tree/, run: 'for i in {1..20}; do { cat "$a"; echo "$i"; head -c 20000 /dev/zero; } > "$out/$i"; done'}
+  noisy: {in: [a], out: noisy.txt, run: 'cat "$a"; head -c 200000 /dev/zero | tr "\0" "x"; sleep 0.25; cp "$a" "$out"'}
+  part: {in: {f: first}, out: part.bin, matrix: {n: [1, 2, 3, 4]}, run: 'sleep 0.03; cat "$f" > "$out"; echo "$n" >> "$out"'}
+  all: {in: {p: "part[*]", t: tree, x: noisy}, out: all.txt, run: 'cat "$p"/* "$t"/* "$x" | cksum > "$out"'}
+`
+
+// A filler takes all the space of a volume but what is to be left.
+type filler struct {
+	t    testing.TB
+	path string
+}
+
+func (f filler) fill(leave int64) {
+	f.t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Dir(f.path), &st); err != nil {
+		f.t.Fatal(err)
+	}
+	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if errors.Is(err, syscall.ENOSPC) {
+		return // it is full already
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer file.Close()
+	block := make([]byte, 4096)
+	for free := int64(st.Bavail)*st.Bsize - leave; leave == 0 || free > 0; free -= int64(len(block)) {
+		if _, err := file.Write(block); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				f.t.Fatal(err)
+			}
+			return
+		}
+	}
+}
+
+func (f filler) free() {
+	f.t.Helper()
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		f.t.Fatal(err)
+	}
+}
+
+// TestFullDisk fills the disk before and during runs: e3 says so, nothing is damaged, and the
+// next start goes on where there is space again.
+func TestFullDisk(t *testing.T) {
+	for _, kind := range []string{"tmpfs", "ext4"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			v := newVolume(t, kind, "16")
+			rnd := random(t)
+			rounds := 20
+			if testing.Short() {
+				rounds = 4
+			}
+			told := 0
+			for i := range rounds {
+				// By turns: little space from the start, for each kind of write to meet the end
+				// of it, and a disk that fills up during the run.
+				var what string
+				p := v.project("project", map[string]string{"e3.yaml": fullGraph, "a.txt": "first\n"})
+				if i%4 >= 2 { // a repository with a history
+					p.start(0)
+					p.write("a.txt", "second\n")
+				}
+				fill := filler{t, filepath.Join(v.dir, "filler")}
+				var x *process
+				if i%2 == 0 {
+					leave := int64(i) * int64(i) * 4096
+					what = fmt.Sprintf("round %d, %d KiB left", i, leave>>10)
+					fill.fill(leave)
+					x = p.spawn("start", "-f", "e3.yaml", "--json")
+				} else {
+					at := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
+					what = fmt.Sprintf("round %d, full after %v", i, at)
+					x = p.spawn("start", "-f", "e3.yaml", "--json")
+					killPoint{delay: at}.at(x)
+					fill.fill(0)
+				}
+				r := x.wait()
+				if tellsFullDisk(t, what, r) {
+					told++
+				}
+				noStrays(t, p.dir, x.cmd.Process.Pid)
+				fill.free()
+				before := finished{}
+				if _, err := os.Stat(p.path(".e3/format.json")); err == nil {
+					before = rememberFinished(t, p.repository())
+				}
+				if next := p.e3("start", "-f", "e3.yaml", "--json"); next.code != 0 {
+					t.Fatalf("%s: with space again: exit code %d\n%s\nbefore:\n%s", what, next.code, next.text(), r.text())
+				}
+				check(t, p.repository())
+				before.unchanged(t, p.repository())
+				if err := os.RemoveAll(p.dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if told == 0 {
+				t.Error("e3 never met the full disk")
+			}
+		})
+	}
+}
+
+// tellsFullDisk checks what e3 says on a full disk, and tells whether it met it.
+func tellsFullDisk(t *testing.T, what string, r result) bool {
+	t.Helper()
+	if r.code == 0 {
+		return false
+	}
+	if r.code != 1 {
+		t.Errorf("%s: exit code %d, want 1\n%s", what, r.code, r.text())
+	}
+	// A command that met it itself has failed by its own account.
+	said := strings.ToLower(r.stdout + r.stderr)
+	if r.fault() == "" && strings.Contains(said, `"type":"run.failed"`) {
+		return true
+	}
+	if !strings.Contains(said, "no space left on device") || !strings.Contains(said, "the disk is full") {
+		t.Errorf("%s: e3 does not name the disk:\n%s", what, r.text())
+	}
+	return true
+}
+
+const readGraph = `
+e3: 1
+name: read
+inputs:
+  a: {file: a.txt}
+tasks:
+  one: {in: [a], out: one.txt, run: 'echo "one says this"; cp "$a" "$out"'}
+`
+
+// TestLeftoversOfAnotherUser has remains of a dead process that cannot be removed: they are
+// somebody else's, and no reason not to start.
+func TestLeftoversOfAnotherUser(t *testing.T) {
+	needRoot(t)
+	p := newProject(t, map[string]string{"e3.yaml": readGraph, "a.txt": "alpha\n"})
+	p.as(nobody)
+	p.start(0)
+	left := p.path(".e3/tmp/session-1-00000000/w1")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.write(".e3/tmp/session-1-00000000/w1/file", "")
+	p.start(0)
+	p.uid = 0
+	p.start(0) // their owner removes them
+	check(t, p.repository())
+}
+
+// reads demands that everything in a repository can be read.
+func (p *project) reads() {
+	p.t.Helper()
+	ctx := context.Background()
+	r := p.open()
+	defer r.Close()
+	if s, err := r.Workspaces.State(ctx, "read"); err != nil || !s.Deployed {
+		p.t.Errorf("state: %+v, %v", s, err)
+	}
+	if busy, err := r.Workspaces.Busy(ctx, "read"); err != nil || busy != nil {
+		p.t.Errorf("busy: %v, %v", busy, err)
+	}
+	run, err := r.Workspaces.Run(ctx, "read", "")
+	if err != nil || run.State != record.RunCompleted {
+		p.t.Errorf("run: %+v, %v", run, err)
+	}
+	if got := p.log(p.only("one"), executions.Stdout); got != "one says this\n" {
+		p.t.Errorf("log: %q", got)
+	}
+	if got := p.output("one"); got != "alpha\n" {
+		p.t.Errorf("output: %q", got)
+	}
+}
+
+// TestReadOnly has a repository that cannot be written: it can be read, and a start says what
+// is the matter.
+func TestReadOnly(t *testing.T) {
+	files := map[string]string{"e3.yaml": readGraph, "a.txt": "alpha\n"}
+	refused := func(t *testing.T, p *project, want string) {
+		t.Helper()
+		for _, args := range [][]string{
+			{"start", "-f", "e3.yaml"}, {"start", ".e3", "read"}, {"start", ".e3", "read", "--force"},
+		} {
+			r := p.e3(args...)
+			if r.code != 1 || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "cannot be written") {
+				t.Errorf("%v: exit code %d, want 1 and %q\n%s", args, r.code, want, r.text())
+			}
+		}
+	}
+	t.Run("mount", func(t *testing.T) {
+		v := newVolume(t, "tmpfs", "16")
+		p := v.project("project", files)
+		p.start(0)
+		v.remount("ro")
+		p.reads()
+		refused(t, p, "read-only file system")
+		p.reads()
+		v.remount("rw")
+		p.start(0)
+		check(t, p.repository())
+	})
+	t.Run("another_user", func(t *testing.T) {
+		needRoot(t)
+		p := newProject(t, files)
+		p.must("init", "--shared=world")
+		p.start(0)
+		p.uid = nobody // the project stays root's
+		refused(t, p, "permission denied")
+		p.uid = 0
+		p.reads()
+		p.start(0)
+		check(t, p.repository())
+	})
+	t.Run("another_user_first", func(t *testing.T) {
+		needRoot(t)
+		p := newProject(t, files)
+		p.uid = nobody
+		r := p.e3("start", "-f", "e3.yaml")
+		if r.code != 1 || !strings.Contains(r.stderr, "permission denied") {
+			t.Errorf("exit code %d, want 1\n%s", r.code, r.text())
+		}
+		if _, err := os.Stat(p.repository()); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("something was made: %v", err)
+		}
+	})
+}

@@ -1,0 +1,331 @@
+// Package layers_test holds the direction of imports (doc/design.md, "Layers"): a package
+// imports only what stands below it, and only what its row allows.
+package layers_test
+
+import (
+	"errors"
+	"fmt"
+	"go/build"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "e3"
+
+// table is the law: a package, then what of this module its non-test files may import. A
+// row names only rows below it, so there are no cycles. A package without a row, and a row
+// without a package, is a violation. "(test)" marks a package that only tests may import.
+const table = `
+# What looks at the program from outside.
+bench:                         executions internal/jobs/queue objectstore objectstore/s3 refstore refstore/fs refstore/dynamo internal/format/record internal/testing/testserver
+internal/testing/e2e:
+internal/release:
+internal/testing/testserver:
+internal/testing/linear:       (test)
+
+cmd/e3:                        dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
+                               internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
+                               internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry
+                               internal/format/manifest internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
+                               internal/human
+
+# The composition root: it alone knows the backends.
+internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease
+                               internal/events internal/format/manifest internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile
+
+internal/verify:               internal/jobs/queue internal/jobs/approval workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
+gc:                            workspace executions objectstore refstore internal/reach internal/format/record
+exportimport:                  dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/pkgref
+                               internal/events internal/format/manifest internal/format/eastref internal/format/record internal/host/atomicfile
+internal/insight/explain:      dataflow/graph internal/insight/history workspace dataflow executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref
+internal/insight/compare:      dataflow/graph workspace dataflow executions objectstore internal/events internal/format/record internal/format/value internal/human internal/parallel
+internal/insight/report:       internal/insight/diagram workspace executions objectstore internal/events internal/format/record internal/human
+internal/insight/trace:        dataflow/graph workspace dataflow executions internal/events internal/format/record internal/parallel
+internal/insight/history:      dataflow/graph workspace dataflow executions objectstore refstore internal/events internal/format/record
+workspace:                     dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/parallel internal/pkgref
+dataflow:                      dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
+internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
+internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes
+internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record
+internal/reach:                executions objectstore refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
+executions:                    objectstore refstore internal/format/record internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human
+
+refstore/lease:                refstore internal/host/process
+internal/jobs/queue:           refstore internal/format/record
+internal/jobs/approval:        refstore internal/format/record
+internal/insight/telemetry:    internal/events internal/pkgref
+internal/insight/diagram:      internal/human
+dataflow/graph:                internal/events internal/format/record internal/format/digest
+dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
+internal/events:               refstore
+internal/settings:             refstore internal/format/manifest internal/format/signature internal/host/atomicfile
+internal/format/value:         internal/format/manifest internal/format/beast2
+internal/format/manifest:
+internal/host/runner:          internal/host/process
+internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
+internal/format/record:        internal/format/beast2
+
+objectstore/cached:            objectstore
+objectstore/s3:                objectstore
+objectstore/objectstoretest:   objectstore
+objectstore:                   internal/format/beast2 internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
+refstore/checked:              refstore
+refstore/fs:                   refstore internal/host/modes internal/host/atomicfile
+refstore/dynamo:               refstore
+refstore/mem:                  refstore
+refstore/refstoretest:         refstore
+refstore/internal/modeltest:   refstore (test)
+refstore:
+
+internal/format/signature:
+internal/format/digest:
+internal/format/zipfile:
+internal/host/modes:           internal/host/atomicfile
+internal/pkgref:
+internal/format/beast2:
+internal/host/atomicfile:
+internal/host/process:
+internal/human:
+internal/parallel:
+internal/host/stamp:
+`
+
+// closed are the wings whose packages import nothing of this module but each other.
+var closed = []string{"internal/format/", "internal/host/"}
+
+// owners are the only packages that may import these modules: a dependency stays where its
+// concern is.
+var owners = map[string][]string{
+	"github.com/spf13/cobra":        {"cmd/e3"},
+	"github.com/spf13/pflag":        {"cmd/e3"},
+	"go.yaml.in/yaml":               {"internal/format/manifest"},
+	"github.com/fsnotify/fsnotify":  {"refstore/fs"},
+	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},
+	"github.com/klauspost/compress": {"internal/format/zipfile"},
+	"golang.org/x/mod":              {"internal/pkgref"},
+	"go.opentelemetry.io":           {"internal/insight/telemetry"},
+	"github.com/aws":                {"internal/repo", "refstore/dynamo", "objectstore/s3", "internal/testing/testserver", "bench"},
+	"github.com/truora/minidyn":     {"internal/testing/testserver"},
+	"github.com/johannesboyne":      {"internal/testing/testserver"},
+}
+
+// A row is what a package may import.
+type row struct {
+	imports  []string
+	testOnly bool
+}
+
+// parseTable reads the table; continuation lines begin with a space.
+func parseTable(text string) (rows map[string]row, faults []string) {
+	rows = map[string]row{}
+	var order []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		name, rest, begins := strings.Cut(line, ":")
+		if begins {
+			order = append(order, name)
+			if _, twice := rows[name]; twice {
+				faults = append(faults, fmt.Sprintf("%s has two rows", name))
+			}
+			rows[name] = row{}
+		} else {
+			rest = line
+		}
+		if len(order) == 0 {
+			continue
+		}
+		name = order[len(order)-1]
+		r := rows[name]
+		for _, word := range strings.Fields(rest) {
+			if word == "(test)" {
+				r.testOnly = true
+				continue
+			}
+			r.imports = append(r.imports, word)
+		}
+		rows[name] = r
+	}
+	for i, name := range order {
+		for _, imp := range rows[name].imports {
+			if slices.Index(order, imp) <= i {
+				faults = append(faults, fmt.Sprintf("the row of %s names %s, which is not below it", name, imp))
+			}
+		}
+	}
+	return rows, faults
+}
+
+// check returns what breaks the law in a graph of packages and their direct imports. Names
+// of this module have no prefix there, others are import paths.
+func check(text string, graph map[string][]string) []string {
+	rows, faults := parseTable(text)
+	for name := range rows {
+		if _, ok := graph[name]; !ok {
+			faults = append(faults, fmt.Sprintf("%s has a row but does not exist", name))
+		}
+	}
+	for pkg, imports := range graph {
+		r, ok := rows[pkg]
+		if !ok {
+			faults = append(faults, fmt.Sprintf("%s has no row: enter it in the table where it belongs", pkg))
+			continue
+		}
+		for _, imp := range imports {
+			if msg := checkImport(rows, graph, pkg, imp, r); msg != "" {
+				faults = append(faults, pkg+" "+msg)
+			}
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+func checkImport(rows map[string]row, graph map[string][]string, pkg, imp string, r row) string {
+	if _, ours := graph[imp]; ours {
+		for _, wing := range closed {
+			if strings.HasPrefix(pkg, wing) && !strings.HasPrefix(imp, wing) {
+				return fmt.Sprintf("imports %s: packages of %s import only each other", imp, wing)
+			}
+		}
+		switch {
+		case !slices.Contains(r.imports, imp):
+			return fmt.Sprintf("imports %s, which its row does not allow", imp)
+		case rows[imp].testOnly && !r.testOnly:
+			return fmt.Sprintf("imports %s, which is for tests", imp)
+		}
+		return ""
+	}
+	if imp == "testing" && !r.testOnly {
+		return "imports testing outside its tests"
+	}
+	for dep, may := range owners {
+		if (imp == dep || strings.HasPrefix(imp, dep+"/")) && !slices.Contains(may, pkg) {
+			return fmt.Sprintf("imports %s, which only %s may", imp, strings.Join(may, ", "))
+		}
+	}
+	return ""
+}
+
+// imports returns what the packages of the module import on a system. It reads the source
+// itself, so that go test knows what a cached result depends on.
+func imports(t *testing.T, goos string) map[string][]string {
+	t.Helper()
+	const root = "../../.."
+	system := build.Default
+	system.GOOS, system.CgoEnabled = goos, false
+	graph := map[string][]string{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return err
+		}
+		if name := e.Name(); path != root && (name == "testdata" || strings.ContainsAny(name[:1], "._")) {
+			return fs.SkipDir
+		}
+		p, err := system.ImportDir(path, 0)
+		if noGo := (*build.NoGoError)(nil); errors.As(err, &noGo) {
+			return nil
+		}
+		if err != nil || len(p.GoFiles) == 0 { // packages that are nothing but tests are under no law
+			return err
+		}
+		for i := range p.Imports {
+			p.Imports[i] = strings.TrimPrefix(p.Imports[i], module+"/")
+		}
+		name, err := filepath.Rel(root, path)
+		graph[filepath.ToSlash(name)] = p.Imports
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return graph
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		t.Run(goos, func(t *testing.T) {
+			for _, fault := range check(table, imports(t, goos)) {
+				t.Error(fault)
+			}
+		})
+	}
+}
+
+// The program must not link testing, by whatever way.
+func TestProgramLinksNoTesting(t *testing.T) {
+	imports(t, "linux") // for the cache of go test, which does not see what go list reads
+	if _, err := os.ReadFile("../../../go.mod"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "list", "-deps", module+"/cmd/e3").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
+	}
+	deps := strings.Fields(string(out))
+	if !slices.Contains(deps, module+"/workspace") {
+		t.Fatalf("go list named %d packages, without %s/workspace", len(deps), module)
+	}
+	if slices.Contains(deps, "testing") {
+		t.Errorf("%s/cmd/e3 links testing", module)
+	}
+}
+
+func TestCheckFindsViolations(t *testing.T) {
+	const law = `
+cmd/e3:    root top
+root:      top store
+top:       bottom
+           suite
+suite:     bottom (test)
+store:     bottom
+bottom:    # imports nothing
+`
+	whole := map[string][]string{
+		"cmd/e3": {"root", "top", "github.com/spf13/cobra"},
+		"root":   {"top", "store"},
+		"top":    {"bottom", "fmt"},
+		"suite":  {"bottom", "testing"},
+		"store":  {"bottom"},
+		"bottom": {"os"},
+	}
+	if got := check(law, whole); len(got) > 0 {
+		t.Fatalf("a lawful graph: got %q, want no violations", got)
+	}
+	for _, tt := range []struct {
+		name string
+		law  string
+		pkg  string
+		imp  []string
+		want string
+	}{
+		{"upward", law, "bottom", []string{"top"}, "bottom imports top, which its row does not allow"},
+		{"backend outside the root", law, "top", []string{"store"}, "top imports store, which its row does not allow"},
+		{"out of a closed wing", law + "internal/host/a: low\nlow:\n", "", nil, "internal/host/a imports low: packages of internal/host/ import only each other"},
+		{"new package", law, "new", nil, "new has no row: enter it in the table where it belongs"},
+		{"testing", law, "store", []string{"bottom", "testing"}, "store imports testing outside its tests"},
+		{"test package", law, "top", []string{"suite"}, "top imports suite, which is for tests"},
+		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest may"},
+		{"row without a package", law + "gone:\n", "", nil, "gone has a row but does not exist"},
+		{"row twice", law + "bottom:\n", "", nil, "bottom has two rows"},
+		{"table points up", law + "last: top\n", "last", nil, "the row of last names top, which is not below it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			graph := maps.Clone(whole)
+			if tt.pkg != "" {
+				graph[tt.pkg] = tt.imp
+			}
+			if strings.Contains(tt.law, "low:") {
+				graph["internal/host/a"], graph["low"] = []string{"low"}, nil
+			}
+			if got := check(tt.law, graph); !slices.Equal(got, []string{tt.want}) {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,244 @@
+package layers_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A type with more methods than this has more than one purpose, and a struct with more fields
+// than this holds more than one thing (doc/design.md, "Layers").
+const (
+	maxMethods = 60
+	maxFields  = 20
+)
+
+// fieldsMark begins the sentence of a struct's doc comment that says why the struct needs more
+// than maxFields fields.
+const fieldsMark = "Fields:"
+
+// largeTypes are the types above maxMethods, each with its figure. A figure is lowered as soon as
+// the type has fewer methods, and a row goes when the type meets the limit: the list only shrinks.
+var largeTypes = map[string]int{
+	"cmd/e3.app":                          147,
+	"dataflow.scheduler":                  63,
+	"internal/insight/explain.explaining": 80,
+	"internal/verify.verifier":            69,
+	"objectstore.Dir":                     61,
+	"refstore/dynamo.Store":               85,
+	"refstore/fs.Store":                   76,
+	"refstore/lease.Leases":               84,
+	"workspace.Workspaces":                244,
+}
+
+// largeStructs are the structs above maxFields that are still to be divided, each with its figure. This list only shrinks, too.
+var largeStructs = map[string]int{
+	"dataflow.scheduler":               27,
+	"executions.Request":               23,
+	"executions.sandbox":               22,
+	"internal/insight/history.Attempt": 21,
+	"refstore/lease.session":           24,
+	"workspace.run":                    21,
+}
+
+// A typeSize is what the source says of one type.
+type typeSize struct {
+	methods map[string]bool // by name: files of several systems declare the same method
+	fields  int
+	where   string
+	excused bool // the doc comment says why the struct has many fields
+}
+
+// typeSizes reads all production files below root. Names are "folder.Type".
+func typeSizes(root string) (map[string]*typeSize, error) {
+	sizes := map[string]*typeSize{}
+	files := token.NewFileSet()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			if path != root && (name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(files, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		measure(sizes, files, filepath.ToSlash(folder), file)
+		return nil
+	})
+	return sizes, err
+}
+
+// measure adds what one file declares to sizes.
+func measure(sizes map[string]*typeSize, files *token.FileSet, folder string, file *ast.File) {
+	of := func(name string) *typeSize {
+		full := folder + "." + name
+		if sizes[full] == nil {
+			sizes[full] = &typeSize{methods: map[string]bool{}}
+		}
+		return sizes[full]
+	}
+	for _, decl := range file.Decls {
+		switch decl := decl.(type) {
+		case *ast.FuncDecl:
+			if decl.Recv != nil {
+				of(receiver(decl.Recv.List[0].Type)).methods[decl.Name.Name] = true
+			}
+		case *ast.GenDecl:
+			for _, spec := range decl.Specs {
+				spec, ok := spec.(*ast.TypeSpec)
+				if !ok {
+					continue
+				}
+				size := of(spec.Name.Name)
+				size.where = files.Position(spec.Pos()).String()
+				if fields, ok := spec.Type.(*ast.StructType); ok {
+					size.fields = max(size.fields, fields.Fields.NumFields())
+				}
+				if shape, ok := spec.Type.(*ast.InterfaceType); ok {
+					for _, field := range shape.Methods.List {
+						for _, name := range field.Names {
+							size.methods[name.Name] = true
+						}
+					}
+				}
+				doc := spec.Doc
+				if doc == nil {
+					doc = decl.Doc
+				}
+				size.excused = size.excused || strings.Contains(doc.Text(), fieldsMark)
+			}
+		}
+	}
+}
+
+// receiver is the name of a method's type: T of T, *T, T[P] and *T[P].
+func receiver(expr ast.Expr) string {
+	switch expr := expr.(type) {
+	case *ast.StarExpr:
+		return receiver(expr.X)
+	case *ast.IndexExpr:
+		return receiver(expr.X)
+	case *ast.IndexListExpr:
+		return receiver(expr.X)
+	case *ast.Ident:
+		return expr.Name
+	}
+	return fmt.Sprintf("%T", expr)
+}
+
+// oversized compares sizes with the limits and with the allowed figures.
+func oversized(sizes map[string]*typeSize, allowed, structs map[string]int) (faults []string) {
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		size := sizes[name]
+		limit, listed := allowed[name]
+		switch n := len(size.methods); {
+		case listed && n <= maxMethods:
+			faults = append(faults, fmt.Sprintf("%s has %d methods: remove its row from largeTypes", name, n))
+		case listed && n < limit:
+			faults = append(faults, fmt.Sprintf("%s has %d methods: lower its figure in largeTypes from %d", name, n, limit))
+		case n > max(limit, maxMethods):
+			faults = append(faults, fmt.Sprintf("%s: %s has %d methods, at most %d are allowed: split it by purpose", size.where, name, n, max(limit, maxMethods)))
+		}
+		limit, listed = structs[name]
+		switch {
+		case listed && (size.fields <= maxFields || size.excused):
+			faults = append(faults, fmt.Sprintf("%s has %d fields, or says why: remove its row from largeStructs", name, size.fields))
+		case listed && size.fields < limit:
+			faults = append(faults, fmt.Sprintf("%s has %d fields: lower its figure in largeStructs from %d", name, size.fields, limit))
+		case size.fields > max(limit, maxFields) && !size.excused:
+			faults = append(faults, fmt.Sprintf("%s: %s has %d fields, at most %d are allowed without a sentence %q in its doc that says why: group them, or say why",
+				size.where, name, size.fields, max(limit, maxFields), fieldsMark))
+		}
+	}
+	for list, names := range map[string]map[string]int{"largeTypes": allowed, "largeStructs": structs} {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if sizes[name] == nil {
+				faults = append(faults, fmt.Sprintf("%s names %s, which does not exist: remove its row", list, name))
+			}
+		}
+	}
+	return faults
+}
+
+func TestTypeSizes(t *testing.T) {
+	sizes, err := typeSizes(filepath.Join("..", "..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range oversized(sizes, largeTypes, largeStructs) {
+		t.Error(fault)
+	}
+}
+
+// TestTypeSizesAreSeen: the counting itself, on a source with known figures.
+func TestTypeSizesAreSeen(t *testing.T) {
+	source := `package p
+// A T is generic.
+type T[P any] struct { a, b int; fmt.Stringer }
+func (t *T[P]) One() {}
+func (t T[P]) Two() {}
+// An I has methods by declaration.
+type I interface { One(); Two() }
+// B is large. Fields: one for each column.
+type B struct { ` + strings.Repeat("_ int\n", maxFields+1) + `}
+type C struct { ` + strings.Repeat("_ int\n", maxFields+1) + `}
+`
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "p.go", source, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[string]*typeSize{}
+	measure(sizes, files, "p", file)
+	if got := sizes["p.T"]; len(got.methods) != 2 || got.fields != 3 {
+		t.Errorf("T: got %d methods and %d fields, want 2 and 3", len(got.methods), got.fields)
+	}
+	if got := len(sizes["p.I"].methods); got != 2 {
+		t.Errorf("I: got %d methods, want 2", got)
+	}
+	sizes["p.Large"] = &typeSize{methods: map[string]bool{}}
+	for i := range maxMethods + 2 {
+		sizes["p.Large"].methods[fmt.Sprint(i)] = true
+	}
+	for _, c := range []struct {
+		allowed map[string]int
+		want    []string
+	}{
+		{nil, []string{"p.C has 21 fields", "p.Large has 62 methods, at most 60"}},
+		{map[string]int{"p.Large": 61}, []string{"p.C has 21 fields", "p.Large has 62 methods, at most 61"}},
+		{map[string]int{"p.Large": 62}, []string{"p.C has 21 fields"}},
+		{map[string]int{"p.Large": 63, "p.T": 70}, []string{"p.C has 21 fields", "lower its figure in largeTypes from 63", "p.T has 2 methods: remove its row"}},
+		{map[string]int{"p.Large": 62, "p.Gone": 70}, []string{"p.C has 21 fields", "largeTypes names p.Gone"}},
+	} {
+		faults := oversized(sizes, c.allowed, nil)
+		if len(faults) != len(c.want) {
+			t.Errorf("allowed %v: got %d faults, want %d: %q", c.allowed, len(faults), len(c.want), faults)
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.Contains(faults[i], want) {
+				t.Errorf("allowed %v: got fault %q, want one that says %q", c.allowed, faults[i], want)
+			}
+		}
+	}
+}

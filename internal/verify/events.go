@@ -1,0 +1,144 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/settings"
+	"e3/refstore"
+)
+
+// events checks that the events of a workspace's runs can be read, without gaps, and that they are there. A last line that is torn is none.
+func (v *verifier) events(ctx context.Context, ws string) error {
+	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
+		if err != nil {
+			return err
+		}
+		_, bad, err := events.Readable(ctx, v.Records, ws, key.Sort)
+		if bad != nil { // a writer that died may have left a line that another has cut off meanwhile
+			_, bad, err = events.Readable(ctx, v.Records, ws, key.Sort)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if bad == nil {
+			bad = err
+		}
+		if bad != nil {
+			v.badEvents(ws, key.Sort, bad, "what can be read stays; the rest is lost", v.mendEvents)
+		}
+	}
+	return v.history(ctx, ws)
+}
+
+// badEvents reports what is wrong with the events of a run.
+func (v *verifier) badEvents(ws, run string, problem error, advice string, mend func(ctx context.Context, ws, run string) (string, error)) {
+	f := Fault{
+		Kind: BadEvents, Where: "events/" + ws + "/" + run + ".ndjson", Problem: problem.Error(),
+		For: []string{"run " + run + " of workspace " + ws}, Advice: advice,
+	}
+	if mend != nil {
+		f.mend = func(ctx context.Context) (string, bool, error) {
+			remedy, err := mend(ctx, ws, run)
+			return remedy, err == nil, err
+		}
+	}
+	v.fault(f)
+}
+
+func (v *verifier) mendEvents(ctx context.Context, ws, run string) (string, error) {
+	lost, err := v.Workspaces.MendEvents(ctx, ws, run)
+	if err != nil {
+		return "", err
+	}
+	if lost == 0 {
+		return "cut off there; what comes before can be read again", nil
+	}
+	return fmt.Sprintf("events that are lost: %d; all others can be read again", lost), nil
+}
+
+// history looks for the logs of the runs of a workspace, from the latest one back: each names the run before. Those of imported runs are
+// none of this history. A log that "events clean" may have taken is not missed.
+func (v *verifier) history(ctx context.Context, ws string) error {
+	s, err := v.Workspaces.State(ctx, ws)
+	if err != nil {
+		return ctx.Err() // a fault of its own
+	}
+	oldest, err := v.oldestEvents(ctx)
+	if err != nil {
+		return err
+	}
+	next := ""
+	for run := s.CurrentRunID; run != "" && run != next; {
+		before, more, err := v.log(ctx, ws, run, next, oldest)
+		if err != nil || !more {
+			return err
+		}
+		run, next = before, run
+	}
+	return nil
+}
+
+// oldestEvents is the moment since when all events of runs should be there.
+func (v *verifier) oldestEvents(ctx context.Context) (time.Time, error) {
+	s, err := settings.Get(ctx, v.Records)
+	if err != nil {
+		return v.Now(), ctx.Err() // a fault of its own
+	}
+	keep := s.KeepEvents()
+	if keep == 0 {
+		return time.Time{}, nil
+	}
+	return v.Now().Add(-keep), nil
+}
+
+// log looks at the log of one run, and returns the run before. next is the run that came after it.
+func (v *verifier) log(ctx context.Context, ws, run, next string, oldest time.Time) (before string, more bool, err error) {
+	rec, own, err := v.ownRun(ctx, ws, run)
+	if _, imported := rec.Field(fieldProvenance); err != nil || imported {
+		return "", false, err
+	}
+	info, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + ws, Sort: run})
+	switch {
+	case errors.Is(err, refstore.ErrNotFound):
+		return "", false, v.noLog(ctx, ws, run, next, oldest, own != nil)
+	case err != nil:
+		return "", false, err
+	case info.Sealed && own == nil:
+		return "", false, nil // imported, as far as can be told
+	case info.Sealed:
+		v.badEvents(ws, run, errors.New("its file cannot be written, as those of imported runs"), "give it its write bits back", v.unsealEvents)
+	}
+	first, err := events.First(ctx, v.Records, ws, run)
+	if err != nil || first == nil || first.Data == nil {
+		return "", false, err
+	}
+	end, err := events.End(ctx, v.Records, ws, run)
+	if err == nil && end == nil && (own == nil || own.State != record.RunRunning) {
+		v.note("the events of run %s of workspace %s have no end%s", run, ws, madeAgain[own != nil])
+	}
+	return first.Data.After, true, err
+}
+
+// madeAgain says what becomes of what a run's record tells as well.
+var madeAgain = map[bool]string{true: ": the next start makes it from the run's record"}
+
+// noLog tells of events that are gone.
+func (v *verifier) noLog(ctx context.Context, ws, run, next string, oldest time.Time, onRecord bool) error {
+	if began, ok := events.Began(run); !onRecord && (!ok || began.Before(oldest)) {
+		return nil
+	}
+	if s, err := v.Workspaces.State(ctx, ws); err != nil || next == "" && s.CurrentRunID != run {
+		return ctx.Err() // a run has just taken its place
+	}
+	v.note("the events of run %s of workspace %s are gone%s", run, ws, madeAgain[onRecord])
+	return nil
+}
+
+func (v *verifier) unsealEvents(ctx context.Context, ws, run string) (string, error) {
+	return "made writable", v.Workspaces.UnsealEvents(ctx, ws, run)
+}

@@ -1,0 +1,72 @@
+package verify
+
+import (
+	"context"
+	"errors"
+
+	"e3/internal/format/record"
+	"e3/refstore"
+)
+
+// The record of a workspace's latest run names an execution for each task that it has settled. Pruning spares these, so one that is not on
+// record was removed by hand, or by a repair: nothing answers for what the run says. Imported runs may name what never came.
+
+// promise is where an execution is named that should be on record.
+type promise struct{ workspace, run, task string }
+
+// expect finds out which executions the latest runs name. It comes before the executions are read, of which none comes late.
+func (v *verifier) expect(ctx context.Context) error {
+	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue // a fault of its own
+		}
+		if err != nil {
+			return err
+		}
+		s, err := record.DecodeWorkspaceState(rec.Value)
+		if err != nil || s == nil || s.CurrentRunID == "" {
+			continue // a fault of its own, or nothing is promised
+		}
+		_, run, err := v.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
+		if err != nil {
+			return err
+		}
+		if run == nil {
+			continue
+		}
+		for t := range run.Tasks.All() {
+			if v.promised == nil {
+				v.promised = map[string]promise{}
+			}
+			v.promised[t.ExecutionID] = promise{rec.Key.Sort, run.RunID, t.Task}
+		}
+	}
+	return nil
+}
+
+// met notes that an execution is on record.
+func (v *verifier) met(id string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.promised, id)
+}
+
+// unmet notes which of the executions that were expected have not been met, of runs that are still the latest.
+func (v *verifier) unmet(ctx context.Context) error {
+	latest := map[string]string{} // by workspace
+	for id, p := range v.promised {
+		current, known := latest[p.workspace]
+		if !known {
+			if s, err := v.Workspaces.State(ctx, p.workspace); err == nil {
+				current = s.CurrentRunID
+			} else if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			latest[p.workspace] = current
+		}
+		if current == p.run {
+			v.note("run %s of workspace %s names execution %s of task %s, which is not on record", p.run, p.workspace, id, p.task)
+		}
+	}
+	return nil
+}

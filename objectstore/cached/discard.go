@@ -1,0 +1,79 @@
+package cached
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"e3/objectstore"
+)
+
+// Discard implements objectstore.Discarder. The shared store is asked, whatever this process has seen there. What it has lost is
+// sent again if a whole copy is here; otherwise a damaged object is removed there, when it was read once more while others
+// wait for that.
+func (s *Store) Discard(ctx context.Context, h objectstore.Hash) (gone bool, err error) {
+	lost, err := objectstore.IsLost(s.Verify(ctx, h))
+	if !lost || err != nil {
+		return false, err
+	}
+	_, err = s.delete(ctx, h, func(ctx context.Context, _ bool) (bool, error) {
+		var corrupt *objectstore.CorruptError
+		switch err := s.Verify(ctx, h); {
+		case errors.As(err, &corrupt):
+			lost = true
+			return true, nil
+		case errors.Is(err, objectstore.ErrNotFound):
+			lost = true
+			return false, nil
+		default:
+			lost = false
+			return false, err
+		}
+	})
+	if err != nil || !lost {
+		return false, err
+	}
+	s.known.forget(h)
+	return s.sendAgain(ctx, h)
+}
+
+// sendAgain uploads the copy of an object, and reports whether there was none.
+func (s *Store) sendAgain(ctx context.Context, h objectstore.Hash) (none bool, err error) {
+	f, err := s.local.OpenFile(h)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if lost, err := objectstore.IsLost(objectstore.CheckReader(ctx, h, f)); lost || err != nil {
+		return lost, err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return false, fmt.Errorf("object %s: %w", h, err)
+	}
+	return false, s.upload(ctx, objectstore.Info{Hash: h, Size: fi.Size()}, false, func() (io.ReaderAt, func(), error) {
+		return f, func() {}, nil
+	})
+}
+
+// Distrust has the shared store asked again for everything that this process has seen there: it may have lost some of it. Until end
+// is called, what a put finds there is read, whatever its size.
+func (s *Store) Distrust() (end func()) {
+	s.doubts.Add(1)
+	s.known.clear()
+	return sync.OnceFunc(func() { s.doubts.Add(-1) })
+}
+
+// Lacks tells whether an object is neither here nor in the shared store.
+func (s *Store) Lacks(ctx context.Context, h objectstore.Hash) (bool, error) {
+	if _, err := s.local.Stat(ctx, h); err == nil {
+		return false, nil
+	}
+	_, err := s.ask(ctx, h)
+	return objectstore.IsLost(err)
+}

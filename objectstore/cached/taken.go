@@ -1,0 +1,53 @@
+package cached
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"e3/objectstore"
+)
+
+// presence is what the remote store has under the name of what is put.
+type presence int
+
+const (
+	absent presence = iota
+	present
+	unfit // something else
+)
+
+// taken tells what has the name of an object. A put that succeeds promises the bytes: with read, or while something is doubted, they are
+// read. Otherwise the remote store is asked for their size, and for their hash as far as it keeps one; another hash alone is no proof.
+func (s *Store) taken(ctx context.Context, o objectstore.Info, read bool) (presence, error) {
+	var there objectstore.Info
+	var err error
+	if read || s.doubts.Load() > 0 {
+		there, err = s.contents(ctx, o)
+	} else {
+		var e objectstore.Entry
+		e, err = s.remote.Stat(ctx, o.Hash)
+		there = e.Info
+	}
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound):
+		return absent, nil
+	case err != nil:
+		return absent, err
+	case there == o:
+		return present, nil
+	case there.Size == o.Size && !read && s.doubts.Load() == 0:
+		return s.taken(ctx, o, true) // a server may keep the hash of what was there before
+	}
+	return unfit, nil
+}
+
+// contents reads what the remote store has under the name of an object, and no more than tells it from that.
+func (s *Store) contents(ctx context.Context, o objectstore.Info) (objectstore.Info, error) {
+	r, err := s.remote.Open(ctx, o.Hash)
+	if err != nil {
+		return objectstore.Info{}, err
+	}
+	defer r.Close()
+	return objectstore.HashReader(ctx, io.LimitReader(r, o.Size+1))
+}

@@ -1,0 +1,112 @@
+package objectstore
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Check compares what was read with the name it was read under: other bytes are a
+// *CorruptError. Every byte that leaves a store was seen by Check, or by what calls it
+// (doc/design.md, "Reading").
+func (i Info) Check(h Hash) error {
+	if i.Hash != h {
+		return &CorruptError{Want: h, Got: i.Hash, Size: i.Size}
+	}
+	return nil
+}
+
+// CheckReader reads r to its end and checks what it yields against h.
+func CheckReader(ctx context.Context, h Hash, r io.Reader) error {
+	info, err := HashReader(ctx, r)
+	if err != nil {
+		return fmt.Errorf("verify object %s: %w", h, err)
+	}
+	return info.Check(h)
+}
+
+// UnknownSize is the size of a stream that does not say how long it is.
+const UnknownSize = -1
+
+// Checking is what a Store's Open returns: it yields the size bytes of r and hashes them. The
+// read that would hand out the last of them fails with a *CorruptError instead if they are not
+// what h names, and so does a read at an end that comes early. The end of a stream of
+// UnknownSize is known only after its last byte: then the error takes the place of io.EOF.
+// What is closed before its end was not checked. A reader that checks for h already is returned
+// as it is.
+func Checking(h Hash, r io.ReadCloser, size int64) io.ReadCloser {
+	if c, ok := r.(*checking); ok && c.name == h {
+		return c
+	}
+	return &checking{ReadCloser: r, name: h, size: size, hasher: NewHasher()}
+}
+
+type checking struct {
+	io.ReadCloser
+	name   Hash
+	size   int64 // UnknownSize, or how many bytes there are
+	n      int64 // that were hashed
+	hasher *Hasher
+	end    error // nil before the end; io.EOF after bytes that were right
+}
+
+func (c *checking) Read(p []byte) (int, error) {
+	switch {
+	case c.end != nil:
+		return 0, c.end
+	case c.size == c.n: // an empty object
+		c.end = c.verdict()
+		return 0, c.end
+	case c.size != UnknownSize:
+		p = p[:min(int64(len(p)), c.size-c.n)]
+	}
+	n, err := c.ReadCloser.Read(p)
+	c.hasher.Write(p[:n])
+	c.n += int64(n)
+	switch {
+	case err == io.EOF, c.n == c.size:
+		c.end = c.verdict()
+		if c.end != io.EOF {
+			return 0, c.end
+		}
+		return n, nil
+	}
+	return n, err
+}
+
+// verdict is io.EOF if the bytes are right.
+func (c *checking) verdict() error {
+	if err := (Info{c.hasher.Hash(), c.n}).Check(c.name); err != nil {
+		return err
+	}
+	return io.EOF
+}
+
+// ReadStream is ReadAll for a stream of the object's bytes.
+func ReadStream(h Hash, r io.ReadCloser, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(Checking(h, r, UnknownSize), min(limit, math.MaxInt64-1)+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read object %s: %w", h, err)
+	case int64(len(b)) > limit:
+		return nil, &TooLargeError{Hash: h, Limit: limit}
+	}
+	return b, nil
+}
+
+// CopyChecked is Copy for a writer that can take nothing back, as a pipe: it has read and checked
+// all bytes before it writes the first one. Should they change after that, the *CorruptError of
+// Copy comes too late for some.
+func CopyChecked(ctx context.Context, w io.Writer, s Store, h Hash) (int64, error) {
+	r, err := s.Open(ctx, h)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, contextReader{ctx, Checking(h, r, UnknownSize)})
+	r.Close()
+	if err != nil {
+		return 0, fmt.Errorf("read object %s: %w", h, err)
+	}
+	return Copy(ctx, w, s, h)
+}

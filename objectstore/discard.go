@@ -1,0 +1,184 @@
+package objectstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A Discarder is a store from which damaged objects can be removed. See Discard.
+type Discarder interface {
+	Store
+	Discard(ctx context.Context, h Hash) (gone bool, err error)
+}
+
+// Discard finds out whether an object can be had, and removes one whose bytes are not what its name says. It reports whether nothing has the name afterwards. A store from which
+// nothing can be removed is only asked.
+func Discard(ctx context.Context, s Store, h Hash) (gone bool, err error) {
+	if d, ok := s.(Discarder); ok {
+		return d.Discard(ctx, h)
+	}
+	return IsLost(Check(ctx, s, h))
+}
+
+// IsLost tells whether an error says that an object is not there, or damaged; it returns any other error.
+func IsLost(err error) (bool, error) {
+	var corrupt *CorruptError
+	if errors.Is(err, ErrNotFound) || errors.As(err, &corrupt) {
+		return true, nil
+	}
+	return false, err
+}
+
+// Check reads an object and compares it with its name: other bytes are a *CorruptError.
+func Check(ctx context.Context, s Store, h Hash) error {
+	if v, ok := s.(interface {
+		Verify(ctx context.Context, h Hash) error
+	}); ok {
+		return v.Verify(ctx, h)
+	}
+	_, err := Copy(ctx, io.Discard, s, h)
+	return err
+}
+
+// unsteady is how often an object is read again that is put, or dated anew, while it is looked at.
+const unsteady = 5
+
+// Discard implements Discarder. What is removed is the very file that was read: whatever another process puts in its place, or
+// refreshes, meanwhile is read anew.
+func (d *Dir) Discard(ctx context.Context, h Hash) (gone bool, err error) {
+	for range unsteady {
+		before, err := d.damaged(ctx, h)
+		if errors.Is(err, ErrNotFound) {
+			return true, nil
+		}
+		if err != nil || before == nil {
+			return false, err
+		}
+		gone, err := d.delete(ctx, h, func(path string) (bool, error) {
+			now, err := lstat(path)
+			return err == nil && now.sameContent(*before), err
+		})
+		if gone || err != nil {
+			return gone, err
+		}
+	}
+	return false, fmt.Errorf("object %s: it is damaged, and changes while it is looked at", h)
+}
+
+// damaged returns what the file of an object looks like whose bytes are not what its name says; nil if they are.
+func (d *Dir) damaged(ctx context.Context, h Hash) (*stat, error) {
+	f, err := d.OpenFile(h)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := fstat(f)
+	if err != nil {
+		return nil, objectError(h, err)
+	}
+	if damaged, err := IsLost(CheckReader(ctx, h, f)); !damaged || err != nil {
+		return nil, err
+	}
+	return &st, nil
+}
+
+// Lost tells whether an object cannot be read from here, without changing anything: its bytes are read and compared. Of one that lies far
+// away only its presence counts.
+func Lost(ctx context.Context, s Store, h Hash) (bool, error) {
+	if l, ok := s.(interface {
+		Lacks(ctx context.Context, h Hash) (bool, error)
+	}); ok {
+		return l.Lacks(ctx, h)
+	}
+	return IsLost(Check(ctx, s, h))
+}
+
+// FindLost returns the objects that are lost of a file, or of a directory with all that is below it, as look tells of each: Discard or
+// Lost. Nothing is known of what lies below a directory object that is lost itself.
+func FindLost(ctx context.Context, s Store, h Hash, dir bool, look func(context.Context, Hash) (bool, error)) ([]Hash, error) {
+	f := &finder{store: s, look: look, seen: new(HashSet)}
+	f.group, f.ctx = errgroup.WithContext(ctx)
+	f.group.SetLimit(workers(0, s))
+	var err error
+	if dir {
+		err = f.dir(h, 0)
+	} else {
+		f.file(h)
+	}
+	if waitErr := f.group.Wait(); err == nil || errors.Is(err, context.Canceled) {
+		err = cmp.Or(waitErr, err)
+	}
+	return f.lost, err
+}
+
+// finder is one FindLost.
+type finder struct {
+	ctx   context.Context
+	store Store
+	look  func(context.Context, Hash) (bool, error)
+	group *errgroup.Group
+	seen  *HashSet
+
+	mu   sync.Mutex
+	lost []Hash
+}
+
+func (f *finder) add(h Hash) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = append(f.lost, h)
+}
+
+func (f *finder) file(h Hash) {
+	if !f.seen.Add(h) {
+		return
+	}
+	f.group.Go(func() error {
+		lost, err := f.look(f.ctx, h)
+		if err == nil && lost {
+			f.add(h)
+		}
+		return err
+	})
+}
+
+func (f *finder) dir(h Hash, depth int) error {
+	if depth > MaxTreeDepth {
+		return tooDeep("")
+	}
+	if !f.seen.Add(h) {
+		return nil
+	}
+	lost, err := f.look(f.ctx, h)
+	if err != nil {
+		return err
+	}
+	var t Tree
+	if !lost {
+		t, err = ReadTree(f.ctx, f.store, h)
+		if lost, err = IsLost(err); err != nil {
+			return err
+		}
+	}
+	if lost {
+		f.add(h)
+		return nil
+	}
+	for i := range t {
+		switch t[i].Kind {
+		case KindFile:
+			f.file(t[i].Hash)
+		case KindDir:
+			if err := f.dir(t[i].Hash, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package objectstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// stampedFrom is the size from which a file that was found right is remembered. A smaller one is compared each time: that costs about
+// as much as to look it up, and there may be very many.
+const stampedFrom = 64 << 10
+
+// taken tells what a put finds under the name of its object: it is look, and then a read, because a put that succeeds promises the
+// bytes. Bytes that differ from the name are unfit, and so is what cannot be read: the put has the right ones. content, if it is
+// not nil, is what the object holds; otherwise the file is hashed.
+//
+// A file is dated before it is read. A collector that comes between spares it, and whatever takes its place was written by a put.
+func (d *Dir) taken(ctx context.Context, w *writer, info Info, content []byte) (presence, error) {
+	found, err := d.look(w, d.file(info.Hash), info.Size)
+	if found != present || err != nil {
+		return found, err
+	}
+	f, err := d.OpenFile(info.Hash)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return absent, nil
+	case errors.Is(err, fs.ErrPermission):
+		return unfit, nil
+	case err != nil:
+		return absent, err
+	}
+	defer f.Close()
+	st, err := fstat(f)
+	if err != nil {
+		return absent, err
+	}
+	if st.size >= stampedFrom && d.checked.has(info.Hash, st) {
+		return present, nil
+	}
+	seen := d.clock()
+	same, err := matches(ctx, f, info, content)
+	switch {
+	case err != nil:
+		return absent, err
+	case !same:
+		return unfit, nil
+	}
+	if st.size >= stampedFrom {
+		d.remember(info.Hash, f, st, seen)
+	}
+	return present, nil
+}
+
+// matches tells whether a file has the bytes of an object, and is false for one that cannot be read.
+func matches(ctx context.Context, f *os.File, info Info, content []byte) (bool, error) {
+	if content != nil {
+		return equal(f, content), nil
+	}
+	got, err := HashReader(ctx, fromStart(f))
+	if err != nil {
+		return false, ctx.Err()
+	}
+	return got == info, nil
+}
+
+// equal compares a file with content, a chunk at a time.
+func equal(f *os.File, content []byte) bool {
+	buf := getBuffer()
+	defer putBuffer(buf)
+	for len(content) > 0 {
+		b := (*buf)[:min(len(content), len(*buf))]
+		if _, err := io.ReadFull(f, b); err != nil || !bytes.Equal(b, content[:len(b)]) {
+			return false
+		}
+		content = content[len(b):]
+	}
+	return true
+}

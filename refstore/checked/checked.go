@@ -1,0 +1,165 @@
+// Package checked gives records sums, so that one that is not what was written is never taken for what it was: a read of it returns an
+// error that wraps [refstore.ErrDamaged] and names the record (doc/design.md, "Sums"). It is a decorator of records, whatever
+// keeps them; seal.go has the bytes, kind.go says which record has its sum where.
+package checked
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"e3/refstore"
+)
+
+// Backend keeps the records.
+type Backend interface {
+	refstore.Store
+	// PutSync is Put, durable when it returns.
+	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
+}
+
+// Records are records with sums. All that write to the same backend do so through this package.
+type Records struct {
+	store Backend
+	// atomic tells that value and fields are written together: nobody reads, and no crash leaves, some of them.
+	atomic bool
+}
+
+var _ Backend = (*Records)(nil)
+
+// New returns the records of a backend, which writes value and fields of a record together if atomic is set.
+func New(store Backend, atomic bool) *Records { return &Records{store, atomic} }
+
+// Get implements [refstore.Store].
+func (r *Records) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
+	if r.apart(key.Partition) && key.Partition == settings {
+		return r.getListed(ctx, key, fields)
+	}
+	return r.get(ctx, key, fields)
+}
+
+func (r *Records) get(ctx context.Context, key refstore.Key, fields []string) (refstore.Record, error) {
+	k := kindOf(key.Partition)
+	last := refstore.Absent
+	for {
+		rec, err := r.store.Get(ctx, key, k.ask(fields)...)
+		if errors.Is(err, refstore.ErrNotFound) && r.apart(key.Partition) {
+			gone, again, failed := r.missed(ctx, key)
+			switch {
+			case failed != nil:
+				return refstore.Record{}, failed
+			case gone:
+				return damaged(refstore.Record{Key: key}, errGone)
+			case again:
+				continue
+			}
+		}
+		if err != nil {
+			return rec, err
+		}
+		out, bad := k.open(rec, fields)
+		if bad == nil {
+			return out, nil
+		}
+		// Value and fields of a record that changes twice meanwhile do not fit, once.
+		if rec.Version == last {
+			return damaged(out, bad)
+		}
+		last = rec.Version
+	}
+}
+
+// damaged passes on what of a record is whole, and why the rest is not.
+func damaged(rec refstore.Record, why error) (refstore.Record, error) {
+	return rec, fmt.Errorf("record %q is %w: %w", rec.Key, refstore.ErrDamaged, why)
+}
+
+// Put implements [refstore.Store].
+func (r *Records) Put(ctx context.Context, rec refstore.Record) (refstore.Version, error) {
+	return r.put(ctx, rec, r.store.Put)
+}
+
+// PutSync is Put, durable when it returns.
+func (r *Records) PutSync(ctx context.Context, rec refstore.Record) (refstore.Version, error) {
+	return r.put(ctx, rec, r.store.PutSync)
+}
+
+func (r *Records) put(ctx context.Context, rec refstore.Record, put func(context.Context, refstore.Record) (refstore.Version, error)) (refstore.Version, error) {
+	if rec.Validate() != nil {
+		return put(ctx, rec) // which says so
+	}
+	k := kindOf(rec.Key.Partition)
+	old, err := r.replaced(ctx, k, rec)
+	if err != nil {
+		return refstore.Absent, err
+	}
+	sealed := k.close(rec, old)
+	if !r.atomic && k == own && witnessed(rec.Key.Partition) {
+		sealed.Fields = append(sealed.Fields, refstore.Field{Name: refstore.WitnessField, Value: enclose(rec.Key, refstore.WitnessField, nil, seal{bare: true})})
+	}
+	v, err := put(ctx, sealed)
+	if err == nil && rec.Version == refstore.Absent && r.apart(rec.Key.Partition) {
+		err = r.attest(ctx, rec.Key)
+	}
+	return v, err
+}
+
+// replaced reads what a put replaces, as far as the new seal depends on it; nil where it does not.
+func (r *Records) replaced(ctx context.Context, k kind, rec refstore.Record) (*refstore.Record, error) {
+	if !k.sealed() || rec.Version == refstore.Absent {
+		return nil, nil
+	}
+	if _, given := rec.Field(k.sealField()); r.atomic && (given || k == beside) {
+		return nil, nil
+	}
+	ask := []string{k.sealField()}
+	if k == within {
+		ask = []string{"output", fieldDetail}
+	}
+	old, err := r.store.Get(ctx, rec.Key, ask...)
+	if errors.Is(err, refstore.ErrNotFound) || err == nil && old.Version != rec.Version {
+		return nil, fmt.Errorf("put %q: %w", rec.Key, refstore.ErrConflict)
+	}
+	if errors.Is(err, refstore.ErrDamaged) { // it is replaced
+		return nil, nil
+	}
+	return &old, err
+}
+
+// Delete implements [refstore.Store].
+func (r *Records) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
+	if r.apart(key.Partition) {
+		return r.deleteApart(ctx, key, v)
+	}
+	return r.store.Delete(ctx, key, v)
+}
+
+// List implements [refstore.Store].
+func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
+	if r.apart(q.Partition) {
+		return r.listApart(ctx, q)
+	}
+	k := kindOf(q.Partition)
+	if k == plain || q.KeysOnly {
+		return r.store.List(ctx, q)
+	}
+	ask := q
+	ask.Fields = k.ask(q.Fields)
+	return func(yield func(refstore.Record, error) bool) {
+		for rec, err := range r.store.List(ctx, ask) {
+			if err == nil {
+				var bad error
+				if rec, bad = k.open(rec, q.Fields); bad != nil {
+					rec, err = r.Get(ctx, rec.Key, q.Fields...)
+				}
+			}
+			if errors.Is(err, refstore.ErrNotFound) {
+				continue // gone since
+			}
+			if !yield(rec, err) {
+				return
+			}
+		}
+	}
+}

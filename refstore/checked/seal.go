@@ -1,0 +1,131 @@
+package checked
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/refstore"
+)
+
+// A trailer ends what is ours with a line of its own, so that records of text stay readable:
+//
+//	<content> "\ne3sum" {" " entry} " " <8 hex> "\n"
+//
+// The hex is the CRC-32C of key, field, content and entries. It finds every damage within four bytes, whatever it is, and any other but
+// one in four thousand million. It is no protection against intent: whoever can write records can write sums. The key is part
+// of it, so that the bytes of one record in the place of another are damage.
+const tag = "\ne3sum"
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sumOf is the sum of bytes in the place of a record's field; "" is the value.
+func sumOf(key refstore.Key, field string, parts ...[]byte) uint32 {
+	place := make([]byte, 0, len(key.Partition)+len(key.Sort)+len(field)+3)
+	for _, name := range []string{key.Partition, key.Sort, field} {
+		place = append(append(place, name...), 0)
+	}
+	sum := crc32.Update(0, castagnoli, place)
+	for _, p := range parts {
+		sum = crc32.Update(sum, castagnoli, p)
+	}
+	return sum
+}
+
+// seal is what a trailer says of bytes that lie beside it in the same record.
+type seal struct {
+	// sums are those that the value "" and fields may have. Where a crash can come between the writes there are two: what was there
+	// before, and what comes.
+	sums map[string][]uint32
+	// has are fields with a trailer of their own that are there.
+	has map[string]bool
+	// bare tells that what has the trailer is no field of the record, and there for the trailer only.
+	bare bool
+}
+
+func newSeal() seal { return seal{sums: map[string][]uint32{}, has: map[string]bool{}} }
+
+// allows tells whether bytes may lie in a field.
+func (s seal) allows(key refstore.Key, field string, data []byte) bool {
+	return slices.Contains(s.sums[field], sumOf(key, field, data))
+}
+
+// entries are the seal in words, each after a space.
+func (s seal) entries() []byte {
+	var b []byte
+	if s.bare {
+		b = append(b, " -"...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.sums)) {
+		b = append(append(append(b, ' '), url.QueryEscape(name)...), '=')
+		for i, sum := range s.sums[name] {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, digits(sum)...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.has)) {
+		b = append(append(b, " +"...), url.QueryEscape(name)...)
+	}
+	return b
+}
+
+func digits(sum uint32) string { return fmt.Sprintf("%08x", sum) }
+
+// enclose adds the trailer to content.
+func enclose(key refstore.Key, field string, content []byte, s seal) []byte {
+	entries := s.entries()
+	out := make([]byte, 0, len(content)+len(tag)+len(entries)+len(" 01234567\n"))
+	out = append(append(append(out, content...), tag...), entries...)
+	return append(append(append(out, ' '), digits(sumOf(key, field, content, entries))...), '\n')
+}
+
+// disclose takes the trailer off. Its error says in words what is wrong.
+func disclose(key refstore.Key, field string, data []byte) (content []byte, s seal, err error) {
+	at := bytes.LastIndex(data, []byte(tag))
+	if at < 0 {
+		return nil, s, fmt.Errorf("its sum is missing")
+	}
+	content, line := data[:at:at], data[at+len(tag):]
+	end := len(line) - len(" 01234567\n")
+	if end < 0 || string(line[end:]) != " "+digits(sumOf(key, field, content, line[:end]))+"\n" {
+		return nil, s, fmt.Errorf("it does not have its sum")
+	}
+	s, err = parseEntries(string(line[:end]))
+	return content, s, err
+}
+
+// parseEntries reads what entries writes. An entry of another form is a newer e3's.
+func parseEntries(text string) (seal, error) {
+	s := newSeal()
+	for _, entry := range strings.Fields(text) {
+		if entry == "-" {
+			s.bare = true
+			continue
+		}
+		name, sums, some := strings.Cut(entry, "=")
+		name, own := strings.CutPrefix(name, "+")
+		name, err := url.QueryUnescape(name)
+		if err != nil || own == some {
+			return s, fmt.Errorf("its sum has the entry %q", entry)
+		}
+		if own {
+			s.has[name] = true
+			continue
+		}
+		for text := range strings.SplitSeq(sums, ",") {
+			sum, err := strconv.ParseUint(text, 16, 32)
+			if err != nil {
+				return s, fmt.Errorf("its sum has the entry %q", entry)
+			}
+			s.sums[name] = append(s.sums[name], uint32(sum))
+		}
+	}
+	return s, nil
+}

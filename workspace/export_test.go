@@ -1,4 +1,0 @@
-package workspace
-
-// CompareVersions is how versions of a package are ordered.
-var CompareVersions = compareVersions

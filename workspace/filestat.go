@@ -1,0 +1,12 @@
+package workspace
+
+import (
+	"e3/internal/format/record"
+	"e3/internal/host/stamp"
+)
+
+// proves tells whether a file that looks like now has the content that was read when then was taken.
+func proves(then, now record.FileStat) bool {
+	return then.Size == now.Size && then.ModTime == now.ModTime && then.ChangeTime == now.ChangeTime && then.Inode == now.Inode &&
+		stamp.Settled(then.Seen, then.ModTime, then.ChangeTime)
+}

@@ -1,0 +1,120 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// heal makes a workspace's tree and its package again, of which a part is lost: from the package file that it follows, else from the
+// package. Values that were set and are lost are a *LostValuesError. It is called under the lock, and returns the
+// package file.
+func (w *Workspaces) heal(ctx context.Context, lock *hold, cause error, durable bool) (file string, err error) {
+	ws := lock.ws
+	s, err := lock.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !s.Deployed {
+		return "", fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
+	}
+	link, err := w.link(ctx, ws, s)
+	if err != nil {
+		return "", err
+	}
+	if err := w.discardParts(ctx, ws, s); err != nil {
+		return "", err
+	}
+	if link != nil && !left(link.File) {
+		_, err := w.deployFile(ctx, lock, link.File, durable)
+		return link.File, err
+	}
+	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	if lost(err) {
+		return "", fmt.Errorf("workspace %s: %w; register package %s@%s again: e3 package build <repo> <e3.yaml>", ws, cause, s.PackageName, s.PackageVersion)
+	}
+	if err != nil {
+		return "", fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
+	}
+	_, err = w.update(ctx, lock, ws, durable, func(s *State) error {
+		t, err := w.rebuilt(ctx, ws, s, pkg)
+		if err != nil {
+			return err
+		}
+		root, err := w.writeTree(ctx, t, bothParts)
+		if err == nil && durable {
+			err = w.Records.Sync(ctx)
+		}
+		if err == nil && root != s.RootHash {
+			s.RootHash, s.RootUpdatedAt = root, w.Now()
+		}
+		return err
+	})
+	return "", err
+}
+
+// Heal is what a start does first, for a workspace of which a part of the tree or the package is lost. It returns the package file that
+// was deployed for it, "" if the workspace follows none here.
+func (w *Workspaces) Heal(ctx context.Context, ws string) (file string, err error) {
+	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Unlock()
+	file, err = w.heal(ctx, lock, objectstore.ErrNotFound, true)
+	return file, lock.explain(ctx, err)
+}
+
+// discardParts removes what is damaged of a state's tree and package, so that it can be stored again.
+func (w *Workspaces) discardParts(ctx context.Context, ws string, s *State) error {
+	inputs, tasks, err := w.readRoot(ctx, s.RootHash)
+	if err != nil && !lost(err) {
+		return err
+	}
+	if lost(err) {
+		inputs, tasks, _ = w.guessRoot(ctx, ws, s)
+	}
+	for _, part := range []string{s.RootHash, inputs, tasks, s.PackageHash} {
+		h, err := objectstore.ParseHash(part)
+		if err != nil {
+			continue // it has none
+		}
+		if _, err := objectstore.Discard(ctx, w.Objects, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// treeAnew is the tree of a state of which a part is lost, for a change of one of its parts. Of the inputs only a value that is set, or
+// is not any more, may make it anew where set values are lost: the others hold nothing, so that each is named until it is set.
+func (w *Workspaces) treeAnew(ctx context.Context, ws string, s *State, want parts, cause error) (*tree, error) {
+	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	if err != nil {
+		return nil, cause
+	}
+	t, err := w.rebuilt(ctx, ws, s, pkg)
+	var values *LostValuesError
+	if errors.As(err, &values) && want == inputsPart {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, w.discardParts(ctx, ws, s)
+}
+
+// checkNode reads a node that is not needed now but by whatever reads the workspace later. Where a look is a request there is none.
+func (w *Workspaces) checkNode(ctx context.Context, node string) error {
+	h, err := objectstore.ParseHash(node)
+	if err != nil || w.presumes() {
+		return nil
+	}
+	if err := objectstore.Check(ctx, w.Objects, h); err != nil {
+		return partError("workspace node", err)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package workspace_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestPackageFileSaysWhatIsInTheKey compares the tables of doc/package-file.md with what changes a task's hash. Keys
+// whose part in the cache key is their content are inputs: TestTaskHash has those.
+func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
+	said := keyColumn(t)
+	p := newPlace(t)
+	p.project()
+	const base = "inputs: {sales: {file: data/sales.csv}}\ntasks:\n  one: {in: [sales], out: o, run: cat}\n"
+	one := func(text string) string {
+		b := p.build(text)
+		for i := range b.Package.Tasks {
+			if name := b.Package.Tasks[i].Name; name == "one" || name == "one[1]" {
+				return b.Package.Tasks[i].Task
+			}
+		}
+		t.Fatalf("there is no task one in:\n%s", text)
+		return ""
+	}
+	was := one(base)
+	tested := map[string]bool{}
+	for _, test := range []struct{ key, old, new string }{
+		{"version", "run: cat", "run: cat, version: 2"},
+		{"executable", "file: data/sales.csv", "file: data/sales.csv, executable: true"},
+		{"export", "file: data/sales.csv", "file: data/sales.csv, export: false"},
+		{"in", "in: [sales]", "in: {s: sales}"},
+		{"out", "out: o", "out: p"},
+		{"file", "out: o", "out: {file: p}"},
+		{"dir", "out: o", "out: {dir: o}"},
+		{"kind", "out: o", "out: {file: o, kind: metrics}"},
+		{"run", "run: cat", "run: [cat]"},
+		{"matrix", "run: cat", "run: cat, matrix: {n: [1]}"},
+		{"env", "run: cat", "run: cat, env: {A: b}"},
+		{"pass_env", "run: cat", "run: cat, pass_env: [A]"},
+		{"secrets", "run: cat", "run: cat, secrets: [A]"},
+		{"key_env", "run: cat", "run: cat, key_env: [A]"},
+		{"description", "run: cat", "run: cat, description: d"},
+		{"timeout", "run: cat", "run: cat, timeout: 1m"},
+		{"retries", "run: cat", "run: cat, retries: 1"},
+		{"on_oom", "run: cat", "run: cat, retries: 1, resources: {memory: 1GiB}, on_oom: {memory: x2}"},
+		{"resources", "run: cat", "run: cat, resources: {cpu: 2}"},
+		{"priority", "run: cat", "run: cat, priority: 1"},
+		{"approve", "run: cat", "run: cat, approve: true"},
+		{"suspend", "run: cat", "run: cat, suspend: 76"},
+		{"queue", "run: cat", "run: cat, queue: q"},
+		{"labels", "run: cat", "run: cat, labels: [gpu]"},
+	} {
+		tested[test.key] = true
+		want, there := said[test.key]
+		if changed := one(strings.Replace(base, test.old, test.new, 1)) != was; !there || changed != want {
+			t.Errorf("%s changes a task's hash: %v; doc/package-file.md says %v (there: %v)", test.key, changed, want, there)
+		}
+	}
+	for key := range said {
+		if !tested[key] {
+			t.Errorf("doc/package-file.md says whether %s is in the cache key, and no case here tests it", key)
+		}
+	}
+}
+
+// keyColumn reads what the tables of tasks and outputs in doc/package-file.md say of each key: whether it enters the
+// cache key. The inputs' table counts where it says yes or no.
+func keyColumn(t *testing.T) map[string]bool {
+	t.Helper()
+	doc, err := os.ReadFile("../doc/package-file.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(doc), "\n## Inputs\n")
+	said := map[string]bool{}
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 3 {
+			continue
+		}
+		key := strings.Trim(cells[0], "|` ")
+		switch cells[1] {
+		case "yes":
+			said[key] = true
+		case "no":
+			said[key] = false
+		}
+	}
+	if len(said) < 20 {
+		t.Fatalf("doc/package-file.md says of %d keys whether they are in the cache key, want more", len(said))
+	}
+	return said
+}

@@ -1,0 +1,159 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/internal/pkgref"
+	"e3/objectstore"
+)
+
+// An AmbiguousError says that a name without a version does not say which package is meant.
+type AmbiguousError struct {
+	Name  string
+	Why   string
+	Known []string // name@version of those that it may mean
+}
+
+func (e *AmbiguousError) Error() string {
+	const most = 12
+	known := e.Known
+	if len(known) > most {
+		known = append(known[:most:most], fmt.Sprintf("and %d more", len(e.Known)-most))
+	}
+	return fmt.Sprintf("package %s without a version is not clear: %s; name one: %s", e.Name, e.Why, strings.Join(known, ", "))
+}
+
+// Package looks a package up. A name without a version means a release of that name, the greatest by pkgref.Greatest; never what an export
+// has made of a workspace, which is named in full.
+func (w *Workspaces) Package(ctx context.Context, name, version string) (PackageRef, error) {
+	all, err := w.named(ctx, name, version)
+	if err != nil || version != "" {
+		return first(all), err
+	}
+	var releases []PackageRef
+	for _, p := range all {
+		snapshot, err := w.IsSnapshot(ctx, p)
+		if err != nil {
+			return PackageRef{}, err
+		}
+		if !snapshot {
+			releases = append(releases, p)
+		}
+	}
+	if len(releases) == 0 {
+		return PackageRef{}, ambiguous(name, "no release of it is here, only what exports have made of workspaces", all)
+	}
+	versions := make([]string, len(releases))
+	for i, p := range releases {
+		versions[i] = p.Version
+	}
+	best, err := pkgref.Greatest(versions)
+	if err != nil {
+		return PackageRef{}, ambiguous(name, err.Error(), releases)
+	}
+	for _, p := range releases {
+		if p.Version == best {
+			return p, nil
+		}
+	}
+	return PackageRef{}, ambiguous(name, "none is the greatest", releases)
+}
+
+// Only looks up the package that is to go: without a version, the only one of its name.
+func (w *Workspaces) only(ctx context.Context, name, version string) (PackageRef, error) {
+	all, err := w.named(ctx, name, version)
+	if err == nil && len(all) > 1 {
+		err = ambiguous(name, fmt.Sprintf("it has %d versions", len(all)), all)
+	}
+	return first(all), err
+}
+
+// named lists the packages of a name, and of a version unless that is "". There is one at least.
+func (w *Workspaces) named(ctx context.Context, name, version string) ([]PackageRef, error) {
+	all, err := w.Packages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []PackageRef
+	var known []string
+	seen := map[string]bool{}
+	for _, p := range all {
+		text := p.Name
+		if version != "" {
+			text = p.String()
+		}
+		if !seen[text] {
+			seen[text], known = true, append(known, text)
+		}
+		if p.Name == name && (version == "" || p.Version == version) {
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 {
+		if version != "" {
+			name = pkgref.Join(name, version)
+		}
+		return nil, &UnknownError{What: "package", Name: name, Known: known}
+	}
+	return found, nil
+}
+
+func first(list []PackageRef) PackageRef {
+	if len(list) == 0 {
+		return PackageRef{}
+	}
+	return list[0]
+}
+
+func ambiguous(name, why string, list []PackageRef) error {
+	e := &AmbiguousError{Name: name, Why: why}
+	for _, p := range list {
+		e.Known = append(e.Known, p.String())
+	}
+	return e
+}
+
+// maxVersion is the length of a version.
+const maxVersion = 64
+
+// SnapshotVersion is the version under which an export has a package that it has given other defaults: that of the package, "+", and the
+// beginning of the hash of its content. So the same datasets give the same version, from whichever of them one comes.
+func SnapshotVersion(pkg *record.Package) string {
+	bare := *pkg
+	if base, marked := pkgref.Mark(pkg.Version); strings.HasPrefix(marked, "+") {
+		bare.Version = base
+	}
+	suffix := "+" + objectstore.Sum(bare.Encode()).String()[:8]
+	return bare.Version[:min(len(bare.Version), maxVersion-len(suffix))] + suffix
+}
+
+// IsSnapshot tells whether a registered package is what an export has made of a workspace. Its version looks so, and its content agrees: a
+// release may have such a version too, as 1.0.0+1a2b3c4d. Where the content is gone, the look decides.
+func (w *Workspaces) IsSnapshot(ctx context.Context, p PackageRef) (bool, error) {
+	_, marked := pkgref.Mark(p.Version)
+	if marked == "" {
+		return false, nil
+	}
+	pkg, err := w.LoadPackage(ctx, p.Hash)
+	switch {
+	case err == nil:
+		// Of a version that was cut nobody knows the rest any more.
+		return marked[0] == '+' && (len(p.Version) == maxVersion || SnapshotVersion(pkg) == p.Version), nil
+	case errors.Is(err, objectstore.ErrNotFound):
+		return true, nil
+	case !errors.Is(err, record.ErrType):
+		return false, fmt.Errorf("package %s: %w", p, err)
+	}
+	east, err := w.loadEast(ctx, p.Hash)
+	if errors.Is(err, record.ErrType) {
+		return true, nil // verify says what is wrong with it
+	}
+	if err != nil {
+		return false, fmt.Errorf("package %s: %w", p, err)
+	}
+	return marked[0] == '-' && east.Root.String()[:8] == marked[1:], nil
+}

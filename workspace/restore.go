@@ -1,0 +1,188 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// Restore writes the state of a workspace anew that cannot be read: as its last run left it, as far as that is known, else empty. It says
+// what it did, and what is lost.
+func (w *Workspaces) Restore(ctx context.Context, ws string) (remedy string, err error) {
+	ctx, lock, err := w.lock(ctx, ws, record.Deployment, nil)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Unlock()
+	rec, err := w.readState(ctx, ws)
+	if err == nil {
+		_, err = record.DecodeWorkspaceState(rec.Value)
+	} else if !errors.Is(err, refstore.ErrDamaged) && !errors.Is(err, refstore.ErrNotFound) {
+		return "", fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	if err == nil || errors.Is(err, refstore.ErrNotFound) {
+		return "somebody has mended it", nil
+	}
+	again, remedy, err := w.restored(ctx, ws, rec)
+	if err == nil {
+		err = w.confirm(ctx, ws)
+	}
+	if err == nil {
+		_, err = w.Records.PutSync(ctx, again)
+	}
+	return remedy, lock.explain(ctx, err)
+}
+
+// restored is what takes the place of a damaged state, and how it came about.
+func (w *Workspaces) restored(ctx context.Context, ws string, rec refstore.Record) (refstore.Record, string, error) {
+	again := refstore.Record{Key: rec.Key, Version: rec.Version}
+	if w.shared && rec.Version != refstore.Absent { // a field that is damaged would stay
+		again.Fields = []refstore.Field{{Name: FieldDeployment}}
+	}
+	if whole, err := w.Records.Get(ctx, rec.Key); err == nil && whole.Version == rec.Version && len(whole.Value) > 0 {
+		if _, err := record.DecodeWorkspaceState(whole.Value); err == nil {
+			again.Value = whole.Value
+			return again, "the workspace is as it was, but which package file it follows is lost: deploy it again", nil
+		}
+	}
+	s, err := w.lastKnown(ctx, ws)
+	if err != nil || s == nil {
+		return again, "the workspace is empty now: deploy its package again", err
+	}
+	again.Value = s.Encode()
+	return again, fmt.Sprintf("the workspace is as run %s left it; what was set or deployed since then is lost", s.CurrentRunID), nil
+}
+
+// lastKnown is the state that the latest run left of which that is known, nil if there is none.
+func (w *Workspaces) lastKnown(ctx context.Context, ws string) (*record.WorkspaceState, error) {
+	ids, _, err := w.runIDs(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Backward(ids) {
+		s, err := w.left(ctx, ws, id)
+		if err != nil || s != nil {
+			return s, err
+		}
+	}
+	return nil, nil
+}
+
+// left is the state that a run left, nil where that is not known, or not all of it is there.
+func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.WorkspaceState, error) {
+	r, err := w.head(ctx, ws, id)
+	if err != nil && ctx.Err() == nil { // nothing that can be read tells of it
+		return nil, nil
+	}
+	if err != nil || r.Provenance != nil || r.OutputSnapshot == "" {
+		return nil, err
+	}
+	name, version, ok := cutLast(r.PackageRef, "@")
+	if !ok {
+		return nil, nil
+	}
+	f, _, err := w.fold(ctx, ws, id)
+	if err != nil {
+		return nil, err
+	}
+	hash := f.packageHash()
+	if hash == "" {
+		p, err := w.Package(ctx, name, version)
+		if err != nil {
+			return nil, ctx.Err()
+		}
+		hash = p.Hash
+	}
+	if whole, err := w.canRead(ctx, hash, r.OutputSnapshot); err != nil || !whole {
+		return nil, err
+	}
+	return &record.WorkspaceState{
+		PackageName: name, PackageVersion: version, PackageHash: hash, DeployedAt: r.StartedAt,
+		RootHash: r.OutputSnapshot, RootUpdatedAt: r.CompletedAt, CurrentRunID: id,
+	}, nil
+}
+
+// canRead tells whether a package and a tree can be read.
+func (w *Workspaces) canRead(ctx context.Context, pkg, root string) (bool, error) {
+	_, err := w.LoadPackage(ctx, pkg)
+	if errors.Is(err, record.ErrType) {
+		_, err = w.loadEast(ctx, pkg)
+	}
+	if err == nil {
+		_, err = w.readTree(ctx, root, bothParts)
+	}
+	if err != nil && ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	return err == nil, nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// RebuildRun makes the record of a run again that cannot be read, from its events. It returns false where they do not tell all of it:
+// where one is missing, the run has not ended, or it was imported.
+func (w *Workspaces) RebuildRun(ctx context.Context, ws, id string) (bool, error) {
+	ctx, lock, err := w.lock(ctx, ws, record.Dataflow, nil)
+	if err != nil {
+		return false, err
+	}
+	defer lock.Unlock()
+	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
+	if err == nil {
+		if _, err := record.DecodeRun(rec.Value); err == nil {
+			return true, nil // somebody else has mended it
+		}
+	} else if !errors.Is(err, refstore.ErrDamaged) {
+		return false, lock.explain(ctx, err)
+	}
+	if imported(rec) {
+		return false, nil
+	}
+	run, err := w.fromEvents(ctx, ws, id)
+	if err != nil || run == nil {
+		return false, lock.explain(ctx, err)
+	}
+	if err = w.confirm(ctx, ws); err == nil {
+		_, err = w.Records.PutSync(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version})
+	}
+	return err == nil, lock.explain(ctx, err)
+}
+
+// fromEvents makes the record of a run that has ended of its events, nil where they are not whole.
+func (w *Workspaces) fromEvents(ctx context.Context, ws, id string) (*record.Run, error) {
+	r, found, err := w.headFromEvents(ctx, ws, id)
+	if err != nil || !found || r.Provenance != nil {
+		return nil, err
+	}
+	f, damage, err := w.fold(ctx, ws, id)
+	if err != nil || damage != nil || f.started == nil || f.end == nil {
+		return nil, err
+	}
+	unnamed, err := w.expand(ctx, ws, id, f)
+	if err != nil || unnamed > 0 {
+		return nil, err
+	}
+	g, err := w.graphOf(ctx, f.packageHash())
+	if err != nil {
+		return nil, err
+	}
+	f.sort(g)
+	run := r.Run
+	if _, err := objectstore.ParseHash(run.InputSnapshot); err != nil {
+		return nil, nil
+	}
+	run.Tasks = f.Executions()
+	return run, nil
+}

@@ -1,0 +1,351 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// A workspace's tree and its package are objects, and a disk or a bucket may lose objects. All in them can be had again but the values
+// that "e3 set" has given (doc/design.md, §8, Losses). This file reads what is left, and tells which of those values are lost.
+
+// A PartError says that a part of what a workspace's state names is lost: a node of its tree, or its package.
+type PartError struct {
+	Part string // in words
+	Err  error
+}
+
+func (e *PartError) Error() string { return e.Part + ": " + e.Err.Error() }
+
+func (e *PartError) Unwrap() error { return e.Err }
+
+// partError is err, which says of a part of a state that it cannot be read.
+func partError(part string, err error) error {
+	if lost(err) {
+		return &PartError{Part: part, Err: err}
+	}
+	return fmt.Errorf("%s: %w", part, err)
+}
+
+// A LostValuesError names inputs whose values were set, or may have been, and cannot be told any more: the default must not stand in
+// for them.
+type LostValuesError struct {
+	Workspace string
+	Inputs    []string
+	Err       error  // what is lost, or cannot be read; nil where the tree itself says that the values are
+	Package   string // name@version, if that being there again would tell which inputs are set
+	Linked    bool   // each may as well hold an earlier content of its file
+}
+
+func (e *LostValuesError) Error() string {
+	names := strings.Join(e.Inputs[:min(len(e.Inputs), 5)], ", ")
+	if more := len(e.Inputs) - 5; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	why := ""
+	if e.Err != nil {
+		why = " (" + e.Err.Error() + ")"
+	}
+	first := e.Workspace + "." + e.Inputs[0]
+	switch {
+	case e.Package != "":
+		return fmt.Sprintf("workspace %s: it cannot be known whether a value was set for %s%s; register package %s again, which tells: e3 package build <repo> <e3.yaml>",
+			e.Workspace, names, why, e.Package)
+	case e.Linked:
+		return fmt.Sprintf("workspace %s: it cannot be known whether a value was set for %s%s, or its file has changed; if the file is to count: e3 unset <repo> %s",
+			e.Workspace, names, why, first)
+	}
+	return fmt.Sprintf("workspace %s: what was set for %s is lost%s; set it again: e3 set <repo> %s <value>; or go on without: e3 unset <repo> %[4]s",
+		e.Workspace, names, why, first)
+}
+
+// Unwrap says that something is lost.
+func (e *LostValuesError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{objectstore.ErrNotFound}
+	}
+	return []error{objectstore.ErrNotFound, e.Err}
+}
+
+// holdings are what a workspace holds, as far as it can be read.
+type holdings struct {
+	tree
+	inputsLost, tasksLost error
+	lossy                 bool            // some part of the tree is lost
+	set                   map[string]bool // inputs whose value in the tree was set
+}
+
+// holdings reads what a workspace holds that a deployment of a package could keep. With a *LostValuesError they hold all the rest.
+func (w *Workspaces) holdings(ctx context.Context, ws string, s *State, pkg *record.Package) (*holdings, error) {
+	h := &holdings{set: map[string]bool{}}
+	if !s.Deployed {
+		return h, nil
+	}
+	err := w.salvage(ctx, ws, s, h)
+	if errors.Is(err, record.ErrType) {
+		return &holdings{set: h.set}, nil // the reference's: nothing of it is kept
+	}
+	if err != nil {
+		return nil, err
+	}
+	marks, marked, err := w.marked(ctx, ws, s)
+	badLink := err
+	if err != nil && !errors.Is(err, errBadLink) {
+		return nil, err
+	}
+	switch {
+	case marked && h.inputsLost != nil:
+		err = w.lostValues(ws, pkg, h.inputsLost, func(name string) bool { return slices.Contains(marks, name) })
+	case marked:
+		for _, name := range marks {
+			h.set[name] = true
+		}
+		err = w.unreadable(ws, pkg, h)
+	default:
+		err = w.unmarked(ctx, ws, s, pkg, h, badLink)
+	}
+	return h, err
+}
+
+// salvage reads the tree of a state, without what is lost of it.
+func (w *Workspaces) salvage(ctx context.Context, ws string, s *State, h *holdings) (err error) {
+	h.inputsHash, h.tasksHash, err = w.readRoot(ctx, s.RootHash)
+	if lost(err) {
+		if err := w.staleOr(ctx, ws, s, err); errors.Is(err, errStale) {
+			return err
+		}
+		h.lossy = true
+		var known bool
+		if h.inputsHash, h.tasksHash, known = w.guessRoot(ctx, ws, s); !known {
+			h.inputsHash, h.tasksHash, h.inputsLost, h.tasksLost = "", "", err, err
+			return nil
+		}
+	} else if err != nil {
+		return err
+	}
+	if h.inputs, err = w.readNode(ctx, h.inputsHash); lost(err) {
+		h.lossy, h.inputsLost, err = true, err, w.stale(ctx, ws, s, err)
+	}
+	if err != nil {
+		return err
+	}
+	if h.tasks, err = w.readNode(ctx, h.tasksHash); lost(err) {
+		h.lossy, h.tasksLost, err = true, err, w.stale(ctx, ws, s, err)
+	}
+	return err
+}
+
+// stale is errStale where a part of a state is lost because there is another state by now.
+func (w *Workspaces) stale(ctx context.Context, ws string, s *State, err error) error {
+	if err = w.staleOr(ctx, ws, s, err); errors.Is(err, errStale) {
+		return err
+	}
+	return nil
+}
+
+// guessRoot finds the nodes below a root that is lost: those of the latest proof, or of a fresh deployment. The name of the root says
+// whether they are.
+func (w *Workspaces) guessRoot(ctx context.Context, ws string, s *State) (inputs, tasks string, ok bool) {
+	var ins, outs []string
+	if rec, err := w.Derived.Get(ctx, proofKey(ws)); err == nil {
+		if p, err := record.DecodeProof(rec.Value); err == nil {
+			ins, outs = append(ins, p.Inputs), append(outs, p.Tasks)
+		}
+	}
+	if pkg, err := w.LoadPackage(ctx, s.PackageHash); err == nil {
+		ins = append(ins, objectstore.Sum(defaults(pkg).Encode()).String())
+		outs = append(outs, objectstore.Sum(unassigned(pkg).Encode()).String())
+	}
+	for _, inputs := range ins {
+		for _, tasks := range outs {
+			if objectstore.Sum(rootNode(inputs, tasks).Encode()).String() == s.RootHash {
+				return inputs, tasks, true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// unassigned are the outputs of a workspace in which nothing has run.
+func unassigned(pkg *record.Package) record.Node {
+	tasks := make(record.Node, len(pkg.Tasks))
+	for i := range pkg.Tasks {
+		tasks[i] = record.NodeEntry{Name: pkg.Tasks[i].Name, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
+	}
+	tasks.Sort()
+	return tasks
+}
+
+// unmarked finds out which inputs are set where no marks say it, because a registered package is deployed, or what held the marks
+// is gone: those that differ from the defaults of the package that is deployed.
+func (w *Workspaces) unmarked(ctx context.Context, ws string, s *State, next *record.Package, h *holdings, badLink error) error {
+	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	switch {
+	case errors.Is(err, record.ErrType):
+		return nil // made by the reference
+	case lost(err):
+		if err := w.stale(ctx, ws, s, err); err != nil {
+			return err
+		}
+		return w.unpackaged(ws, s, next, h, err)
+	case err != nil:
+		return err
+	}
+	if h.inputsLost != nil {
+		if objectstore.Sum(defaults(pkg).Encode()).String() == h.inputsHash {
+			h.inputs, h.inputsLost = defaults(pkg), nil // nothing was set
+			return nil
+		}
+		return w.lostValues(ws, next, h.inputsLost, func(string) bool { return true })
+	}
+	followed := badLink != nil
+	if !followed {
+		if followed, err = w.lostLink(ctx, ws, s); err != nil {
+			return err
+		}
+	}
+	var doubtful []string
+	for i := range pkg.Inputs {
+		in := &pkg.Inputs[i]
+		have, ok := h.inputs.Get(in.Name)
+		switch {
+		case !ok || have == in.Default || in.Source == record.FromVariable: // which a start takes anew
+		case in.Source == record.FromValue || !followed || have.Kind == record.LeafUnassigned:
+			h.set[in.Name] = true
+		case have != defaultOf(next, in.Name):
+			doubtful = append(doubtful, in.Name)
+		}
+	}
+	if err := w.unreadable(ws, next, h); err != nil || len(doubtful) == 0 {
+		return err
+	}
+	return &LostValuesError{Workspace: ws, Inputs: doubtful, Err: badLink, Linked: true}
+}
+
+// unpackaged tells what may have been set where the deployed package is lost, and with it the defaults to compare with.
+func (w *Workspaces) unpackaged(ws string, s *State, next *record.Package, h *holdings, cause error) error {
+	err := w.lostValues(ws, next, cause, func(name string) bool {
+		have, ok := h.inputs.Get(name)
+		return h.inputsLost != nil || ok && have != defaultOf(next, name)
+	})
+	var values *LostValuesError
+	if errors.As(err, &values) {
+		values.Package = s.PackageName + "@" + s.PackageVersion
+	}
+	return err
+}
+
+// unreadable names the set inputs of which the tree itself says that their values are lost: "e3 set" and "e3 unset" of others have
+// written it since.
+func (w *Workspaces) unreadable(ws string, pkg *record.Package, h *holdings) error {
+	return w.lostValues(ws, pkg, nil, func(name string) bool {
+		have, ok := h.inputs.Get(name)
+		return h.set[name] && ok && have.Kind == record.LeafUnassigned && defaultOf(pkg, name).Kind != record.LeafUnassigned
+	})
+}
+
+// lostValues is a *LostValuesError of the inputs of a package that are meant; nil if none is.
+func (w *Workspaces) lostValues(ws string, pkg *record.Package, cause error, meant func(name string) bool) error {
+	e := &LostValuesError{Workspace: ws, Err: cause}
+	for i := range pkg.Inputs {
+		if name := pkg.Inputs[i].Name; pkg.Inputs[i].Source != record.FromVariable && meant(name) {
+			e.Inputs = append(e.Inputs, name)
+		}
+	}
+	if len(e.Inputs) == 0 {
+		return nil
+	}
+	return e
+}
+
+// missingValues names the inputs that hold nothing though the package has a default: what was set for them is lost.
+func missingValues(ws string, pkg *record.Package, inputs record.Node) error {
+	e := &LostValuesError{Workspace: ws}
+	for i := range pkg.Inputs {
+		in := &pkg.Inputs[i]
+		if have, ok := inputs.Get(in.Name); ok && have.Kind == record.LeafUnassigned && in.Default.Kind != record.LeafUnassigned && in.Source != record.FromVariable {
+			e.Inputs = append(e.Inputs, in.Name)
+		}
+	}
+	if len(e.Inputs) == 0 {
+		return nil
+	}
+	return e
+}
+
+func defaultOf(pkg *record.Package, input string) record.Leaf {
+	for i := range pkg.Inputs {
+		if pkg.Inputs[i].Name == input {
+			return pkg.Inputs[i].Default
+		}
+	}
+	return record.Leaf{}
+}
+
+// rebuilt is the tree of a state of which a part is lost, made again for the package that is deployed. What can be read stays, an
+// output that is lost is none, and an input is what its link or the package says. With a *LostValuesError the inputs that it names
+// hold nothing.
+func (w *Workspaces) rebuilt(ctx context.Context, ws string, s *State, pkg *record.Package) (*tree, error) {
+	h, err := w.holdings(ctx, ws, s, pkg)
+	var values *LostValuesError
+	if err != nil && !errors.As(err, &values) {
+		return nil, err
+	}
+	t := &h.tree
+	t.rebuilt = h.tasksLost != nil
+	if h.tasksLost != nil {
+		t.tasks = unassigned(pkg)
+	}
+	if h.inputsLost == nil {
+		return t, err
+	}
+	link, linkErr := w.link(ctx, ws, s)
+	if linkErr != nil && !errors.Is(linkErr, errBadLink) {
+		return nil, linkErr
+	}
+	t.inputs = defaults(pkg)
+	for i := range t.inputs {
+		e := &t.inputs[i]
+		if values != nil && slices.Contains(values.Inputs, e.Name) {
+			e.Leaf = record.Leaf{Kind: record.LeafUnassigned}
+			continue
+		}
+		if link == nil {
+			continue
+		}
+		if k := slices.IndexFunc(link.Inputs, func(in record.LinkInput) bool { return in.Name == e.Name }); k >= 0 && link.Inputs[k].Leaf.Kind == e.Kind {
+			e.Leaf = link.Inputs[k].Leaf
+		}
+	}
+	return t, err
+}
+
+// lostLink tells whether the link of a workspace is gone. What is deployed there is in no register, so it came from a file. A workspace
+// that follows none has a link that says so, but for those of older programs. Where machines share the workspace, its state says what
+// it follows.
+func (w *Workspaces) lostLink(ctx context.Context, ws string, s *State) (bool, error) {
+	if w.shared || !s.Deployed {
+		return false, nil
+	}
+	if link, err := w.anyLink(ctx, ws); err != nil || link != nil {
+		return false, ignoreBadLink(err)
+	}
+	rec, err := w.Records.Get(ctx, packageKey(s.PackageName, s.PackageVersion))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return true, nil
+	}
+	return err == nil && strings.TrimSuffix(string(rec.Value), "\n") != s.PackageHash, err
+}
+
+func ignoreBadLink(err error) error {
+	if errors.Is(err, errBadLink) {
+		return nil
+	}
+	return err
+}

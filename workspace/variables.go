@@ -1,0 +1,157 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
+	"e3/objectstore"
+)
+
+// The value of a variable of key_env is an input of the package. Each start takes it anew from the environment of its own process, under
+// the lock, whether the workspace follows a package file or not; so a package holds no value, and the tree has the one that the latest start
+// has taken. All else sees an input like any other.
+
+// keyed are the names, in key order, of the variables whose values are inputs of a task.
+func keyed(t *manifest.Task) []string {
+	if t.Env == nil || len(t.Env.Keyed) == 0 {
+		return nil
+	}
+	return record.Names(t.Env.Keyed)
+}
+
+// variableInputs are the inputs, in key order, for the variables of all tasks.
+func variableInputs(def *manifest.Definition) []record.PackageInput {
+	var names []string
+	var last *manifest.Environment // tasks of a matrix, and others, share it
+	for i := range def.Tasks {
+		if env := def.Tasks[i].Env; env != nil && env != last {
+			names = append(names, env.Keyed...)
+			last = env
+		}
+	}
+	var list []record.PackageInput
+	for _, name := range record.Names(names) {
+		list = append(list, record.PackageInput{
+			Name: record.VariableInput(name), Source: record.FromVariable, Location: name, Default: record.Leaf{Kind: record.LeafUnassigned},
+		})
+	}
+	return list
+}
+
+// variable is the value of a variable in this process's environment: null where it is unset, which is not the empty text.
+func (w *Workspaces) variable(name string) ([]byte, error) {
+	text, set := w.Getenv(name)
+	if !set {
+		return value.Encode(nil)
+	}
+	if !utf8.ValidString(text) {
+		return nil, fmt.Errorf("the value of environment variable %s is not UTF-8 text: give it another, or unset it", name)
+	}
+	return value.Encode(text)
+}
+
+// taken are the inputs of a node that hold variables, with the values of now, and the bytes of these.
+func (w *Workspaces) taken(inputs record.Node) (list []record.NodeEntry, data [][]byte, err error) {
+	for i := range inputs {
+		name, ok := record.VariableOf(inputs[i].Name)
+		if !ok {
+			continue
+		}
+		bytes, err := w.variable(name)
+		if err != nil {
+			return nil, nil, &InputError{Input: inputs[i].Name, Err: err}
+		}
+		leaf := record.Leaf{Kind: record.LeafValue, Hash: objectstore.Sum(bytes).String()}
+		list, data = append(list, record.NodeEntry{Name: inputs[i].Name, Leaf: leaf}), append(data, bytes)
+	}
+	return list, data, nil
+}
+
+// outdated tells whether a variable has another value now than in a tree.
+func (w *Workspaces) outdated(t *tree) (bool, error) {
+	list, _, err := w.taken(t.inputs)
+	return slices.ContainsFunc(list, func(e record.NodeEntry) bool {
+		have, _ := t.inputs.Get(e.Name)
+		return have != e.Leaf
+	}), err
+}
+
+// setVariables stores the values of now and gives them to a tree.
+func (w *Workspaces) setVariables(ctx context.Context, t *tree) error {
+	list, data, err := w.taken(t.inputs)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		if _, err := objectstore.PutBytes(ctx, w.Objects, data[i]); err != nil {
+			return &InputError{Input: e.Name, Err: err}
+		}
+		t.inputs = t.inputs.Set(e.Name, e.Leaf)
+	}
+	return nil
+}
+
+// takeVariables brings the inputs of the workspace that hold variables up to date.
+func (r *run) takeVariables(ctx context.Context) error {
+	t, err := r.w.readTree(ctx, r.state.RootHash, inputsPart)
+	if err != nil {
+		return fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
+	}
+	if old, err := r.w.outdated(t); err != nil || !old {
+		return err
+	}
+	_, err = r.w.edit(ctx, r.lock, r.ws, r.durable, inputsPart, func(_ *State, t *tree) error { return r.w.setVariables(ctx, t) })
+	if err != nil {
+		return err
+	}
+	return r.hold(ctx)
+}
+
+// storeVariables stores the values again, of which some may be gone.
+func (w *Workspaces) storeVariables(ctx context.Context, inputs record.Node) error {
+	_, data, err := w.taken(inputs)
+	for i := 0; i < len(data) && err == nil; i++ {
+		_, err = objectstore.PutBytes(ctx, w.Objects, data[i])
+	}
+	return err
+}
+
+// restoreVariables is storeVariables for what the run works from.
+func (r *run) restoreVariables(ctx context.Context) error {
+	inputs, err := r.w.readNode(ctx, r.inputs)
+	if err != nil {
+		return context.Cause(ctx) // what cannot be read is lost
+	}
+	return r.w.storeVariables(ctx, inputs)
+}
+
+// previewVariables gives the inputs of a preview that hold variables the values that a start of this process would take.
+func (w *Workspaces) previewVariables(ctx context.Context, p *preview) error {
+	named := make(record.Node, 0)
+	for i := range p.pkg.Inputs {
+		if in := &p.pkg.Inputs[i]; in.Source == record.FromVariable {
+			named = append(named, record.NodeEntry{Name: in.Name})
+		}
+	}
+	list, data, err := w.taken(named)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	p.inputs = slices.Clone(p.inputs)
+	if p.fresh == nil {
+		p.fresh = map[string]bool{}
+	}
+	for i, e := range list {
+		if _, err := objectstore.PutBytes(ctx, w.Objects, data[i]); err != nil {
+			return &InputError{Input: e.Name, Err: err}
+		}
+		p.fresh[e.Name] = true // where it is gone it is stored again
+		p.inputs = p.inputs.Set(e.Name, e.Leaf)
+	}
+	return nil
+}
