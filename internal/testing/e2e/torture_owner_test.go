@@ -208,32 +208,8 @@ func (o *owner) make(a *actor) {
 
 // follow has the workspace follow the file.
 func (o *owner) follow(a *actor) {
-	o.forgetSet()
-	kills := a.kills
 	a.must(none, "workspace", "deploy", ".", o.ws, o.file("e3.yaml"))
 	o.follows = true
-	if a.kills == kills {
-		return
-	}
-	// A deploy that was cut off before the link was made may have forgotten that a value that is also the default was set.
-	if o.set.a {
-		a.must(none, "set", ".", o.ws+".a", "@as/"+strings.Fields(o.set.inputs.a)[1])
-	}
-	if o.set.lib {
-		a.must(none, "set", ".", o.ws+".lib", "@libs/"+o.set.inputs.lib)
-	}
-	if o.set.n {
-		a.must(none, "set", ".", o.ws+".n", strconv.Itoa(o.set.inputs.n))
-	}
-}
-
-// forgetSet is called before a deploy: in a workspace that follows nothing, what is the default was not set.
-func (o *owner) forgetSet() {
-	if o.there && !o.follows {
-		o.set.a = o.set.a && o.set.inputs.a != o.deployed.a
-		o.set.lib = o.set.lib && o.set.inputs.lib != o.deployed.lib
-		o.set.n = o.set.n && o.set.inputs.n != o.deployed.n
-	}
 }
 
 // register makes a package and deploys that; it is forgotten at once, so that only the workspace names it.
@@ -241,7 +217,6 @@ func (o *owner) register(a *actor) {
 	o.serial++
 	ref := fmt.Sprintf("%s@0.%d", o.ws, o.serial)
 	a.must(none, "package", "build", ".", o.file("e3.yaml"), "--as", ref)
-	o.forgetSet()
 	a.must(none, "workspace", "deploy", ".", o.ws, ref)
 	o.follows, o.deployed, o.built = false, o.disk, o.version
 	if a.rnd.IntN(3) > 0 {
