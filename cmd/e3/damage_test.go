@@ -25,6 +25,9 @@ import (
 func TestHarm(t *testing.T) {
 	setServerEnv(t)
 	kinds := allBackends
+	if testing.Short() {
+		kinds = kinds[:1]
+	}
 	if list := os.Getenv("E3_HARM_KINDS"); list != "" {
 		kinds = strings.Split(list, ",")
 	}

@@ -4,10 +4,13 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"e3/internal/testing/suite"
 )
 
 // TestHarmedItems plays cases of damage to a shared repository that once passed unseen, or that no repair mended.
 func TestHarmedItems(t *testing.T) {
+	suite.Thorough(t)
 	setServerEnv(t)
 	s := newHarmStage(t, "shared")
 	remove := func(g target) error { return g.remove() }

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
 // TestLostLeaseSaysWhy: a run that ends because the store was away says what kept it from renewing its lease.
 func TestLostLeaseSaysWhy(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits until a lease is lost; run without -short")
-	}
+	suite.Thorough(t)
 	for _, v := range testserver.Env() {
 		name, value, _ := strings.Cut(v, "=")
 		t.Setenv(name, value)

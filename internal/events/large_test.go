@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"e3/internal/events"
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/refstore/fs"
 )
@@ -81,9 +82,7 @@ func peak(f func()) uint64 {
 
 // A question about a million events takes little time and less memory.
 func TestQueryMillion(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes and reads 350 MB; run without -short")
-	}
+	suite.Thorough(t)
 	s, err := fs.Open(t.TempDir(), fs.Options{})
 	if err != nil {
 		t.Fatal(err)

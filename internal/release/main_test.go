@@ -14,13 +14,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"e3/internal/testing/suite"
 )
 
 // TestRelease builds an archive twice, in two folders: the bytes are the same, and everything is in it.
 func TestRelease(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it compiles everything anew, without paths: run it without -short")
-	}
+	suite.Thorough(t)
 	t.Chdir("../..")
 	system := runtime.GOOS + "/" + runtime.GOARCH
 	name := "e3-1.2.3-" + strings.ReplaceAll(system, "/", "-")

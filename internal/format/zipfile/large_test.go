@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"e3/internal/format/zipfile"
+	"e3/internal/testing/suite"
 )
 
 // repeated is a file of which one run of equal blocks takes no memory.
@@ -76,9 +77,7 @@ func (r *repeated) piece(off int64) []byte {
 
 // An entry of more than 4 GiB, and one behind it, without 4 GiB of disk or memory.
 func TestZip64(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 4 GiB, and reads them; run without -short")
-	}
+	suite.Thorough(t)
 	block := noise(zipfile.BlockSize)
 	out := &repeated{block: block, rest: map[int64][]byte{}}
 	const blocks = 4<<30/zipfile.BlockSize + 3

@@ -15,6 +15,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/insight/report"
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -331,9 +332,7 @@ func TestBareRun(t *testing.T) {
 }
 
 func TestLargeRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("10,000 tasks: run without -short")
-	}
+	suite.Thorough(t)
 	a := newArchive(t)
 	a.add(made{name: "split", state: workspace.TaskSuccess, took: time.Second})
 	for i := range 9_998 {

@@ -16,11 +16,13 @@ import (
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/slurm"
+	"e3/internal/testing/suite"
 )
 
 // One task of an array has failed, another is not listed any more, and two wait, which scontrol shows together, or of which it names some only. Whoever is
 // not listed is asked for in the next poll as well before he is given up, and who is listed is not given up at all.
 func TestSomeOfAnArray(t *testing.T) {
+	suite.Thorough(t)
 	for _, shown := range []string{"2-3", "..."} {
 		t.Run(shown, func(t *testing.T) {
 			bin := t.TempDir()

@@ -20,6 +20,7 @@ import (
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/slurm"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
@@ -191,6 +192,7 @@ func (f *fixture) slurmID(id string) string {
 }
 
 func TestSlurm(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	cluster := testserver.NewSlurm(t, testserver.SlurmNodes(), "MaxArraySize=5")
 
@@ -320,6 +322,7 @@ func TestSlurm(t *testing.T) {
 
 // A controller that is away costs time only.
 func TestControllerAway(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	cluster := testserver.NewSlurm(t, testserver.SlurmNodes())
 	f := newFixture(t, cluster, nil)
@@ -348,6 +351,7 @@ func TestControllerAway(t *testing.T) {
 
 // A node that is cut off has its job requeued, while the first copy goes on; one that crashes has not, if the user does not want that.
 func TestNodeLost(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	cluster := testserver.NewSlurm(t, testserver.SlurmNodes())
 	again, once := newFixture(t, cluster, nil), newFixture(t, cluster, func(o *slurm.Options) { o.Args = []string{"--no-requeue", "--nodelist=n1"} })
@@ -395,6 +399,7 @@ func withSbatch(t *testing.T, script string) {
 }
 
 func TestAnswers(t *testing.T) {
+	suite.Thorough(t)
 	cluster := testserver.NewSlurm(t, testserver.SlurmNodes())
 	t.Run("one that is lost", func(t *testing.T) { // what was done is found, and not done again
 		withSbatch(t, `[ -e $1/lost ] && exec $2 "$@"

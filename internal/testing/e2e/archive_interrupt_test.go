@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"e3/internal/host/atomicfile"
+	"e3/internal/testing/suite"
 )
 
 // noHidden demands that nothing of a zip that was not finished lies in a folder.
@@ -37,6 +38,7 @@ func noHidden(t testing.TB, dir string) {
 // TestInterruptArchives sends SIGINT to what takes results elsewhere and what cleans, at many moments: it ends at once with exit
 // code 130, says so in JSON too, and leaves nothing but what the next garbage collection takes.
 func TestInterruptArchives(t *testing.T) {
+	suite.Thorough(t)
 	each := 8
 	if testing.Short() {
 		each = 2

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"e3/internal/testing/suite"
 )
 
 // archiveGraph makes executions of every kind that travels: hundreds of small ones, directories, large outputs that
@@ -263,6 +265,7 @@ func (a *archives) measure(c killedCommand) *measuredCommand {
 // TestKillArchives kills what takes results out of a repository and into it, and what cleans it, at many moments. Nothing
 // half-made may be seen afterwards, the repository must be whole, and the command must succeed when it is repeated.
 func TestKillArchives(t *testing.T) {
+	suite.Thorough(t)
 	n := killCount(t)
 	rnd := random(t)
 	a := newArchives(t)

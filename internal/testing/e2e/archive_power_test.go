@@ -7,6 +7,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"e3/internal/testing/suite"
 )
 
 // carried is a zip with the run of powerGraph, and what it said.
@@ -56,6 +58,7 @@ func (c *carried) arrived(what string, p *project) {
 
 // TestPowerLossAfterImport cuts power the moment an import has returned: all of it stays.
 func TestPowerLossAfterImport(t *testing.T) {
+	suite.Thorough(t)
 	powerCuts(t, func(t *testing.T, v *volume, journal bool) {
 		c := carry(t)
 		for i, args := range [][]string{
@@ -86,6 +89,7 @@ func TestPowerLossAfterImport(t *testing.T) {
 // TestPowerLossMidImport cuts power at any moment of an import: nothing that was there is lost, and when it is
 // repeated all is there.
 func TestPowerLossMidImport(t *testing.T) {
+	suite.Thorough(t)
 	rounds := 12
 	if testing.Short() {
 		rounds = 3
@@ -130,6 +134,7 @@ func TestPowerLossMidImport(t *testing.T) {
 
 // TestPowerLossAfterExport cuts power the moment an export has returned: the zip is whole under its name.
 func TestPowerLossAfterExport(t *testing.T) {
+	suite.Thorough(t)
 	powerCuts(t, func(t *testing.T, v *volume, journal bool) {
 		c := carry(t)
 		p := newProject(t, nil)

@@ -19,6 +19,7 @@ import (
 
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
@@ -481,6 +482,7 @@ func (c *costs) firstItem(n int) string {
 
 // TestCostOfCommands lists how many requests commands make, whatever the workspace, and for each of its tasks.
 func TestCostOfCommands(t *testing.T) {
+	suite.Thorough(t)
 	if raceBuild {
 		t.Skip("run without -race: it makes the program so slow that what is done each second outweighs the rest")
 	}

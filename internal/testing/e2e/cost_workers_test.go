@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 )
 
 // jobKinds are the requests of a task that a worker executes, the run's and the worker's, in the order of the table, and what they are for.
@@ -24,6 +25,7 @@ var jobKinds = [][2]string{
 
 // TestCostOfJobs lists what a job costs besides its execution, in requests that do not depend on time.
 func TestCostOfJobs(t *testing.T) {
+	suite.Thorough(t)
 	doc := openCostDoc(t)
 	c := newCosts(t, nil)
 	r := c.open(c.direct)

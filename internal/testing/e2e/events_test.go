@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"e3/internal/events"
+	"e3/internal/testing/suite"
 )
 
 // flowGraph has what events tell of: a matrix, retries, a task that fails when it is told to, and one that depends on it.
@@ -205,6 +206,7 @@ func (p *project) killedRun(ws string, n int, command ...string) {
 // TestFollowers has many followers, some of them without file notification, beside runs that complete, fail, are cancelled and
 // are killed, with torn lines left behind: each gets every line of the logs once, in order and soon.
 func TestFollowers(t *testing.T) {
+	suite.Thorough(t)
 	const soon = 2 * time.Second
 	rnd := random(t)
 	p := newProject(t, map[string]string{"e3.yaml": flowGraph, "a.txt": "alpha 0\n"})
@@ -622,9 +624,7 @@ func manyEvents(t *testing.T, path, ws, run string, end bool) int {
 
 // TestMillionEvents asks about a run with a million events.
 func TestMillionEvents(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 300 MB; run without -short")
-	}
+	suite.Thorough(t)
 	p := newProjectBelow(t, inMemory(), nil)
 	if r := p.e3("init"); r.code != 0 {
 		t.Fatalf("init: exit code %d\n%s", r.code, r.text())

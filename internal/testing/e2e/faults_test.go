@@ -16,6 +16,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 	"e3/refstore"
 )
@@ -76,6 +77,7 @@ func schedules(t *testing.T, short, raced int) (n int, seed uint64) {
 // TestFaultSchedules has several machines at work in one repository, each behind a bad network of its own, stopped, killed and cut off
 // at random. E3_TEST_SCHEDULES is how many such schedules are played; E3_TEST_SEED repeats the first, and the others in their order.
 func TestFaultSchedules(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	n, seed := schedules(t, 5, 15)
 	var list []scenario
@@ -89,6 +91,7 @@ func TestFaultSchedules(t *testing.T) {
 // TestRetryingProxy is TestFaultSchedules behind proxies that deliver one request of ten twice, lose one answer of twenty, and hold
 // some requests back for longer than a lease.
 func TestRetryingProxy(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	n, seed := schedules(t, 2, 2)
 	if os.Getenv("E3_TEST_SCHEDULES") == "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 	"e3/refstore"
 	reffs "e3/refstore/fs"
@@ -17,6 +18,7 @@ import (
 // A start whose repository is a folder with objects in S3 ends when its session is lost, and says so: what it goes on to make could
 // be collected before anything names it. The locks were its own all the time, and the next start makes good what it left.
 func TestFolderLosesSession(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	p := newProjectBelow(t, inMemory(), map[string]string{"e3.yaml": `
 e3: 1

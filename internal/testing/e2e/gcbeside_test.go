@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"e3/internal/testing/suite"
 )
 
 // besideGraph has a task that lasts until it is released, and one behind it that reads an input by itself, so that a run
@@ -116,6 +118,7 @@ func (p *project) appears(pattern string) func() string {
 // TestGCBesideReaders has garbage collected while somebody is at work on what has just become garbage: what they
 // began with stays until they are done, and goes then.
 func TestGCBesideReaders(t *testing.T) {
+	suite.Thorough(t)
 	const files = 3000
 	t.Run("get", func(t *testing.T) {
 		p := besideProject(t, files)

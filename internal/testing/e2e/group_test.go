@@ -14,11 +14,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"e3/internal/testing/suite"
 )
 
 // TestGroup has two users of one group work in one repository that was made for that, each under an umask of their own: each can go on with
 // what the other has left, and nobody else gets further than was said. One that says nothing of its modes goes by the umask, as e3 did before.
 func TestGroup(t *testing.T) {
+	suite.Thorough(t)
 	needRoot(t)
 	for _, c := range []struct {
 		shared, ann, bob string // how it is made, and the umasks

@@ -13,6 +13,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -213,6 +214,7 @@ var refusals = []struct {
 
 // TestHostileZips imports what must be refused with the program itself.
 func TestHostileZips(t *testing.T) {
+	suite.Thorough(t)
 	p := zipVictim(t)
 	outside := func() map[string]string {
 		all := map[string]string{}

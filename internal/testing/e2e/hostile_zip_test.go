@@ -23,6 +23,7 @@ import (
 	"e3/internal/format/beast2"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -596,6 +597,7 @@ func (p *project) importEvil(t *testing.T, code int, want string, args ...string
 // TestZipBombs imports zips that are small, or no larger than what anybody may send, and that would fill the memory of a program that
 // believes them.
 func TestZipBombs(t *testing.T) {
+	suite.Thorough(t)
 	if raceBuild {
 		t.Skip("run it without -race: it looks at memory and time")
 	}

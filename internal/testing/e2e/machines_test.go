@@ -14,6 +14,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 )
 
 // teamLease is long enough for a busy machine to renew, and short enough to wait for.
@@ -50,6 +51,7 @@ var teamStart = []string{"start", "-f", "e3.yaml", "--json", "-j", "4", "--grace
 
 // TestTwoMachines has two machines share a repository. Most of the time they wait: so many scenarios are played at a time.
 func TestTwoMachines(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	if !apart() {
 		t.Log("not as root: machines are processes of one machine, behind proxies of their own; how long it takes until another machine's process is taken for dead is not tested")

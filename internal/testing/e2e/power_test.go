@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 )
 
 // powerGraph has outputs of every kind and of some size, so that much is in flight.
@@ -55,6 +56,7 @@ func powerCuts(t *testing.T, test func(t *testing.T, v *volume, journal bool)) {
 
 // TestPowerLoss cuts power the moment a run says that it completed.
 func TestPowerLoss(t *testing.T) {
+	suite.Thorough(t)
 	powerCuts(t, func(t *testing.T, v *volume, journal bool) {
 		p := v.project("project", powerFiles)
 		for _, round := range []struct {
@@ -123,6 +125,7 @@ func syncFiles(t testing.TB, dir string) {
 // TestPowerLossAfterCheapRun cuts power after a durable run that found everything made by
 // one that synced nothing: what the later one says must hold all the same.
 func TestPowerLossAfterCheapRun(t *testing.T) {
+	suite.Thorough(t)
 	powerCuts(t, func(t *testing.T, v *volume, journal bool) {
 		p := v.project("project", powerFiles)
 		p.start(0) // the repository and its folders are there
@@ -164,6 +167,7 @@ func TestPowerLossMidRun(t *testing.T) {
 // records before outputs, directories before their files. A success whose output was torn must
 // not be taken for an answer, in whatever workspace it is asked for first.
 func TestPowerLossWorstOrder(t *testing.T) {
+	suite.Thorough(t)
 	powerCuts(t, func(t *testing.T, v *volume, journal bool) {
 		p := v.project("worst", powerFiles)
 		syncFiles(t, p.dir)

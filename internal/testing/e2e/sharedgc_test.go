@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
@@ -109,6 +110,7 @@ func (c *collected) gc() (removed int64) {
 // TestSharedGCStopped stops a collector between its tries to delete, until its lease is gone: meanwhile somebody stores the same again,
 // and others collect who cannot know that it is there. When it wakes up it deletes nothing.
 func TestSharedGCStopped(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprintf("elsewhere %v", elsewhere), func(t *testing.T) {
@@ -165,6 +167,7 @@ func TestSharedGCStopped(t *testing.T) {
 // TestSharedGCKilled kills collectors while they wait for the answer to a deletion that takes effect later: who stores the same again
 // meanwhile waits for that.
 func TestSharedGCKilled(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	c := newCollected(t)
 	for range 2 {
@@ -202,6 +205,7 @@ func TestSharedGCKilled(t *testing.T) {
 // TestSharedGCTorture kills and stops collectors and writers at random moments: nothing that is named goes, and what they leave is
 // collected in the end.
 func TestSharedGCTorture(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	c := newCollected(t)
 	rounds := 8
@@ -245,6 +249,7 @@ func TestSharedGCTorture(t *testing.T) {
 // TestSharedGCStoppedWriter stops somebody who is about to name what he has stored. On his own machine a collector sees that he is
 // there, and leaves everything; on another one it goes on once nothing of him can come, and he names nothing when he wakes up.
 func TestSharedGCStoppedWriter(t *testing.T) {
+	suite.Thorough(t)
 	if os.Geteuid() != 0 {
 		t.Skip("be root: a writer gets a process namespace of its own, as if it were on another machine")
 	}

@@ -19,6 +19,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/host/runner"
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/workspace"
 )
 
@@ -109,6 +110,7 @@ tasks:
 
 // The clocks of two machines differ by an hour. Nothing that they do depends on it.
 func TestClockSkew(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	sup, err := runner.New(runner.Options{Grace: 100 * time.Millisecond})
 	if err != nil {
@@ -215,6 +217,7 @@ func (m *skewed) retires() {
 // The clocks of the machine that stores and of the one that collects are set back and forth, by hours and by years, while both are at work:
 // what has been stored stays.
 func TestClockJumps(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	sup, err := runner.New(runner.Options{Grace: 100 * time.Millisecond})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"e3/internal/testing/suite"
 )
 
 // stoodStill is longer than the four fifths of a lease for which a start in a folder, which has the default of 15 s, relies on a renewal.
@@ -41,6 +43,7 @@ func (s *slurmSite) standsStill(t *testing.T) {
 
 // The same with workers in a folder: what is approved goes on, and what is cancelled ends, though its worker is gone and nobody but the run looks after that.
 func TestStartStandsStill(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	f := newFleet(t, "folder", fleetLease, 1, map[string]string{"e3.yaml": fleetGraph + askedTask})
 	a := f.machines[0]

@@ -13,6 +13,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
@@ -138,6 +139,7 @@ func (s *slurmSite) once(t *testing.T, p *project, r result) {
 
 // TestSlurm runs dataflows on a real Slurm: two nodes, which are namespaces of this machine.
 func TestSlurm(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	for _, store := range []string{"folder", "DynamoDB and S3"} {
 		t.Run(store, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
@@ -62,6 +63,7 @@ func scheduleAll(a string) string {
 // wrong, while the network is bad. E3_TEST_SCHEDULES is how many such schedules are played; E3_TEST_SEED repeats the first, and the
 // others in their order. They are by turns on a folder and on DynamoDB.
 func TestWorkerSchedules(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	n, seed := schedules(t, 6, 10)
 	if !apart() {

@@ -15,6 +15,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 )
 
 // fleetLease is that of scenarios: long enough for a busy machine to renew.
@@ -49,6 +50,7 @@ var fleetStart = []string{"start", "-f", "e3.yaml", "--json", "--workers", "--gr
 
 // TestWorkers plays what may happen to workers, and to who waits for them. Most of the time all wait: so many scenarios are played at a time.
 func TestWorkers(t *testing.T) {
+	suite.Thorough(t)
 	t.Parallel()
 	var list []scenario
 	for _, kind := range fleetKinds {

@@ -28,6 +28,7 @@ internal/testing/e2e:
 internal/release:
 internal/testing/testserver:
 internal/testing/linear:       (test)
+internal/testing/suite:        (test)
 
 cmd/e3:                        dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval

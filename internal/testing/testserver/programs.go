@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -21,10 +22,19 @@ import (
 // startLimit is how long a server may take until it answers.
 const startLimit = 30 * time.Second
 
+// quick tells whether the program is a test with -short. A program that measures has no such flag.
+func quick() bool {
+	short := flag.Lookup("test.short")
+	return short != nil && short.Value.String() == "true"
+}
+
 // Dynalite starts a DynamoDB server that enforces the service's limits, and returns its URL. It is the program
-// $E3_TEST_DYNALITE, or dynalite on the PATH, or what npm installs. It has no transactions.
+// $E3_TEST_DYNALITE, or dynalite on the PATH, or what npm installs. It has no transactions. The quick suite does without.
 func Dynalite(tb TB) string {
 	tb.Helper()
+	if quick() {
+		tb.Skipf("no dynalite in the quick suite; ./run-tests --all starts it")
+	}
 	program, err := find("E3_TEST_DYNALITE", "dynalite", npmDynalite)
 	if err != nil {
 		tb.Skipf("no dynalite: %v (get it with: npm install --global %s)", err, dynalitePackage)
@@ -65,9 +75,12 @@ var dynaliteListens = regexp.MustCompile(`listening at: (http://\S+)`)
 
 // VersityGW starts an S3 server over a folder of the test's, and returns its URL. It is the program $E3_TEST_VERSITYGW,
 // or versitygw on the PATH, or what go installs where $CI or $E3_TEST_INSTALL is set. It verifies signatures. A large put whose condition does not hold it refuses
-// before it has read the body, and breaks the connection: now and then the client sees only that.
+// before it has read the body, and breaks the connection: now and then the client sees only that. The quick suite does without.
 func VersityGW(tb TB) string {
 	tb.Helper()
+	if quick() {
+		tb.Skipf("no versitygw in the quick suite; ./run-tests --all starts it")
+	}
 	program, err := find("E3_TEST_VERSITYGW", "versitygw", goVersityGW)
 	if err != nil {
 		tb.Skipf("no versitygw: %v (get it with: go install %s, or set E3_TEST_INSTALL=1)", err, versitygwPackage)

@@ -4,10 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
 func TestSlurm(t *testing.T) {
+	suite.Thorough(t)
 	s := testserver.NewSlurm(t, testserver.SlurmNodes())
 	if got := strings.TrimSpace(s.Run("srun", "--constraint=small", "hostname")); got != "n2" {
 		t.Errorf("hostname on the node with feature small: got %q, want n2", got)
