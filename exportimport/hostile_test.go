@@ -425,6 +425,10 @@ var hostileContents = map[string]struct {
 }
 
 func TestHostileContents(t *testing.T) {
+	ways := []exportimport.ImportOptions{{NewWorkspace: true, DryRun: true}, {NewWorkspace: true}, {DryRun: true}, {}}
+	if testing.Short() {
+		ways = ways[:2]
+	}
 	good := sampleFiles(t, exportimport.ExportOptions{})
 	g := newTarget(t)
 	for what, c := range hostileContents {
@@ -433,7 +437,7 @@ func TestHostileContents(t *testing.T) {
 			b := unbundle(t, good)
 			c.change(b)
 			data := b.packed()
-			for _, o := range []exportimport.ImportOptions{{NewWorkspace: true, DryRun: true}, {NewWorkspace: true}, {DryRun: true}, {}} {
+			for _, o := range ways {
 				_, err := g.try(data, o)
 				switch {
 				case err == nil && c.want != "":

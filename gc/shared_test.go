@@ -20,6 +20,7 @@ import (
 	"e3/gc"
 	"e3/internal/events"
 	"e3/internal/repo"
+	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 	"e3/internal/verify"
 	"e3/objectstore"
@@ -348,6 +349,7 @@ func TestSharedModel(t *testing.T) {
 
 // TestSharedCutOff: a collection that is cut off, at whatever request, is finished by the next, and nothing is lost.
 func TestSharedCutOff(t *testing.T) {
+	suite.Thorough(t)
 	m := newTeam(t, gcLease, time.Second)
 	dir := t.TempDir()
 	m.on(dir, func(h *house) {
@@ -407,6 +409,7 @@ func TestSharedYoung(t *testing.T) {
 
 // TestSharedRequests holds what a collection asks of the servers: lists for the objects, nothing for each of them.
 func TestSharedRequests(t *testing.T) {
+	suite.Thorough(t)
 	m := newTeam(t, time.Minute, time.Second)
 	const n, size = 3000, 10
 	m.on(t.TempDir(), func(h *house) {
@@ -505,6 +508,7 @@ func TestSharedTombstones(t *testing.T) {
 // TestSharedLateDelete: a deletion that takes effect after its sender has given up hits nobody: who wants the name waits until it can come
 // no more, and looks then.
 func TestSharedLateDelete(t *testing.T) {
+	suite.Thorough(t)
 	m := newTeam(t, gcLease, time.Second)
 	text := "wanted again"
 	m.on(t.TempDir(), func(h *house) { h.put(text) })

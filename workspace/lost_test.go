@@ -13,6 +13,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -168,6 +169,7 @@ var takeovers = []takeover{
 // through, or stands still itself somewhere in what it does. Nothing of what the first one writes from then on undoes anything,
 // whether it notices at once or only when it asks.
 func TestLostHolder(t *testing.T) {
+	suite.Thorough(t)
 	for _, to := range takeovers {
 		for _, notices := range []bool{true, false} {
 			for k, amid := range []bool{false, true} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"e3/internal/format/record"
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -63,6 +64,7 @@ func (tm *team) stands(ctx context.Context, machines ...*colleague) string {
 // A command that dies at whatever call of the stores leaves the workspace as it was or as it should be, once its machine has
 // started it again; and there it stays, whoever starts.
 func TestTeamCrash(t *testing.T) {
+	suite.Thorough(t)
 	for _, test := range []struct {
 		name string
 		want string // what one of the machines sees in the end

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"e3/internal/jobs/queue"
+	"e3/internal/testing/suite"
 )
 
 // TestCalls counts the calls to the store that a job costs. doc/cost.md says what they are.
@@ -85,6 +86,7 @@ func TestRepairLeavesWhatIsBeingMade(t *testing.T) {
 
 // TestManyJobsAreListedSeldom has a worker take many jobs: it lists the queue for many of them at a time.
 func TestManyJobsAreListedSeldom(t *testing.T) {
+	suite.Thorough(t)
 	const jobs = 2000
 	w := worldOn(t, openFolder(t, t.TempDir()))
 	front, worker := w.on("front"), w.on("back")
