@@ -59,7 +59,7 @@ func (m *importer) apply(ctx context.Context) error {
 	if m.foreign {
 		err = m.repo.Records.Sync(ctx)
 	} else {
-		err = m.repo.Workspaces.Register(ctx, m.res.Package) // syncs what it refers to
+		err = m.repo.Workspaces.Packages.Add(ctx, m.res.Package) // syncs what it refers to
 	}
 	if err != nil {
 		return err

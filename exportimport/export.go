@@ -206,14 +206,14 @@ func (x *exporter) pkg(ctx context.Context, ref workspace.PackageRef, out *os.Fi
 		return nil, err
 	}
 	defer release()
-	again, err := x.repo.Workspaces.Package(ctx, ref.Name, ref.Version)
+	again, err := x.repo.Workspaces.Packages.Find(ctx, ref.Name, ref.Version)
 	if err != nil {
 		return nil, err
 	}
 	if again != ref {
 		return nil, fmt.Errorf("package %s was replaced by another one of this name; try again", ref)
 	}
-	s.pkg, err = x.repo.Workspaces.LoadPackage(ctx, ref.Hash)
+	s.pkg, err = x.repo.Workspaces.Packages.Load(ctx, ref.Hash)
 	if err != nil && !errors.Is(err, record.ErrType) {
 		return nil, fmt.Errorf("package %s: %w", ref, err)
 	}

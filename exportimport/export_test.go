@@ -363,7 +363,7 @@ func TestExportPackage(t *testing.T) {
 	built, err := a.repo.Workspaces.Build(a.ctx, filepath.Join(a.dir, "e3.yaml"), nil)
 	a.must(err)
 	ref := workspace.PackageRef{Name: "flow", Version: "1.0.0", Hash: built.Hash}
-	a.must(a.repo.Workspaces.Register(a.ctx, ref))
+	a.must(a.repo.Workspaces.Packages.Add(a.ctx, ref))
 	path := filepath.Join(t.TempDir(), "p.zip")
 	exported, err := a.results.ExportPackage(a.ctx, ref, path, exportimport.ExportOptions{})
 	a.must(err)

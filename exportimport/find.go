@@ -144,7 +144,7 @@ func (f *finder) graph(ctx context.Context, ws string, run *record.Run, deployed
 			break
 		}
 	}
-	pkg, err := f.repo.Workspaces.LoadPackage(ctx, deployed)
+	pkg, err := f.repo.Workspaces.Packages.Load(ctx, deployed)
 	if err != nil {
 		return nil, nil, context.Cause(ctx)
 	}

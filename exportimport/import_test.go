@@ -311,7 +311,7 @@ func TestNameConflicts(t *testing.T) {
 	s := newSite(t, "bob@beta")
 	h, err := objectstore.PutBytes(s.ctx, s.repo.Objects, (&record.Package{Name: "flow", Version: "1.0.0"}).Encode())
 	s.must(err)
-	s.must(s.repo.Workspaces.Register(s.ctx, workspace.PackageRef{Name: "flow", Version: "1.0.0", Hash: h.String()}))
+	s.must(s.repo.Workspaces.Packages.Add(s.ctx, workspace.PackageRef{Name: "flow", Version: "1.0.0", Hash: h.String()}))
 	before := s.visible()
 	_, err = s.tryImport(path, exportimport.ImportOptions{})
 	var conflict *exportimport.ConflictError
@@ -322,7 +322,7 @@ func TestNameConflicts(t *testing.T) {
 		t.Errorf("after a refusal there are %v", after)
 	}
 	res := s.importZip(path, exportimport.ImportOptions{As: workspace.PackageRef{Name: "theirs", Version: "7"}})
-	if pkg, err := s.repo.Workspaces.LoadPackage(s.ctx, res.Package.Hash); err != nil || pkg.Name != "theirs" || pkg.Version != "7" || len(pkg.Tasks) != 3 {
+	if pkg, err := s.repo.Workspaces.Packages.Load(s.ctx, res.Package.Hash); err != nil || pkg.Name != "theirs" || pkg.Version != "7" || len(pkg.Tasks) != 3 {
 		t.Errorf("under another name it is %+v, %v", pkg, err)
 	}
 	res = s.importZip(path, exportimport.ImportOptions{NewWorkspace: true})

@@ -76,7 +76,7 @@ func (m *importer) planPackage(ctx context.Context) error {
 			m.res.Package.Hash = objectstore.Sum(renamed).String()
 		}
 	}
-	have, err := m.repo.Workspaces.Package(ctx, m.res.Package.Name, m.res.Package.Version)
+	have, err := m.repo.Workspaces.Packages.Find(ctx, m.res.Package.Name, m.res.Package.Version)
 	switch {
 	case errors.Is(err, workspace.ErrNotFound):
 		m.res.PackageAdded = true

@@ -42,7 +42,7 @@ func TestReferenceZips(t *testing.T) {
 				res.Source != "a zip without provenance:"+name {
 				t.Errorf("imported %+v", res)
 			}
-			if ref, err := s.repo.Workspaces.Package(s.ctx, "golden", strings.TrimPrefix(w.pkg, "golden@")); err != nil || ref != res.Package {
+			if ref, err := s.repo.Workspaces.Packages.Find(s.ctx, "golden", strings.TrimPrefix(w.pkg, "golden@")); err != nil || ref != res.Package {
 				t.Errorf("the package is %v, %v", ref, err)
 			}
 			for _, e := range s.all() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"e3/internal/format/record"
+	"e3/internal/packages"
 	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/refstore"
@@ -140,7 +141,7 @@ func (x *exporter) complete(ctx context.Context, s *snapshot) error {
 	if err := x.noteLaterRun(ctx, s); err != nil {
 		return fail(err)
 	}
-	pkg, err := x.repo.Workspaces.LoadPackage(ctx, s.deployed)
+	pkg, err := x.repo.Workspaces.Packages.Load(ctx, s.deployed)
 	if errors.Is(err, record.ErrType) {
 		return nil // the reference's: package and tree go as they are
 	}
@@ -223,6 +224,6 @@ func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
 	if same {
 		return pkg
 	}
-	changed.Version = workspace.SnapshotVersion(&changed)
+	changed.Version = packages.SnapshotVersion(&changed)
 	return &changed
 }

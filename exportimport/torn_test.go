@@ -138,7 +138,7 @@ func TestImportSaysWhatFailed(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the disk is full, and no more", err)
 	}
-	if list, err := b.repo.Workspaces.Packages(b.ctx); err != nil || len(list) > 0 {
+	if list, err := b.repo.Workspaces.Packages.List(b.ctx); err != nil || len(list) > 0 {
 		t.Errorf("registered are %v, %v", list, err)
 	}
 	b.results.Curator = whole

@@ -72,10 +72,10 @@ func TestCollectAgainstModel(t *testing.T) {
 			"build": func(rt *rapid.T) {
 				built, err := h.Workspaces.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
 				h.must(err)
-				tolerate(h.Workspaces.Register(h.Context(), workspace.PackageRef{Name: "p", Version: word("version"), Hash: built.Hash}))
+				tolerate(h.Workspaces.Packages.Add(h.Context(), workspace.PackageRef{Name: "p", Version: word("version"), Hash: built.Hash}))
 			},
 			"remove package": func(rt *rapid.T) {
-				_, err := h.Workspaces.RemovePackage(h.Context(), "p", word("version"))
+				_, err := h.Workspaces.Packages.Remove(h.Context(), "p", word("version"))
 				tolerate(err)
 			},
 			"remove workspace": func(rt *rapid.T) { tolerate(h.Workspaces.Remove(h.Context(), ws())) },

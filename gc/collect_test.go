@@ -734,7 +734,7 @@ func (h *house) model() map[objectstore.Hash]bool {
 		}
 	}
 	pkg := func(s string) {
-		p, err := h.Workspaces.LoadPackage(ctx, s)
+		p, err := h.Workspaces.Packages.Load(ctx, s)
 		h.must(err)
 		need[hash(s)] = true
 		for _, t := range p.Tasks {
@@ -744,7 +744,7 @@ func (h *house) model() map[objectstore.Hash]bool {
 			leaf(in.Default, true)
 		}
 	}
-	packages, err := h.Workspaces.Packages(ctx)
+	packages, err := h.Workspaces.Packages.List(ctx)
 	h.must(err)
 	for _, p := range packages {
 		pkg(p.Hash)

@@ -54,7 +54,7 @@ func (h *house) register(lines ...string) workspace.PackageRef {
 	built, err := h.Workspaces.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
 	h.must(err)
 	ref := workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
-	h.must(h.Workspaces.Register(h.Context(), ref))
+	h.must(h.Workspaces.Packages.Add(h.Context(), ref))
 	return ref
 }
 
@@ -65,7 +65,7 @@ func TestCollectBesideAFirstRun(t *testing.T) {
 	ref := h.register("tasks:", "  one: {out: o, run: make o one}")
 	h.must(h.Workspaces.Create(t.Context(), "w"))
 	h.must(h.Workspaces.Deploy(t.Context(), "w", ref)) // not the file: a start would store the task again
-	_, err := h.Workspaces.RemovePackage(t.Context(), ref.Name, ref.Version)
+	_, err := h.Workspaces.Packages.Remove(t.Context(), ref.Name, ref.Version)
 	h.must(err)
 	h.again()
 	s := h.stores()
@@ -92,7 +92,7 @@ func TestCollectBesideAMove(t *testing.T) {
 	var collector sync.WaitGroup
 	collect := sync.OnceFunc(func() {
 		// Deploy has seen the package in the register, and is about to name it.
-		_, err := h.visitor().Workspaces.RemovePackage(t.Context(), ref.Name, ref.Version)
+		_, err := h.visitor().Workspaces.Packages.Remove(t.Context(), ref.Name, ref.Version)
 		h.must(err)
 		collector.Go(func() {
 			s := h.stores()

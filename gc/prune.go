@@ -137,7 +137,7 @@ func (p *pruner) protect(ctx context.Context) error {
 // snapshots takes what exports have made of workspaces out of the register, but for what a workspace has. One that is deployed meanwhile is
 // kept by that.
 func (p *pruner) snapshots(ctx context.Context) error {
-	packages, err := p.Workspaces.Packages(ctx)
+	packages, err := p.Workspaces.Packages.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (p *pruner) snapshots(ctx context.Context) error {
 		if deployed[ref.Hash] {
 			continue
 		}
-		snapshot, err := p.Workspaces.IsSnapshot(ctx, ref)
+		snapshot, err := p.Workspaces.Packages.IsSnapshot(ctx, ref)
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (p *pruner) snapshots(ctx context.Context) error {
 			continue
 		}
 		if !p.DryRun {
-			_, err = p.Workspaces.RemovePackage(ctx, ref.Name, ref.Version)
+			_, err = p.Workspaces.Packages.Remove(ctx, ref.Name, ref.Version)
 		}
 		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
 			return err
@@ -199,7 +199,7 @@ func (p *pruner) starts(ctx context.Context) error {
 			return err
 		}
 	}
-	packages, err := p.Workspaces.Packages(ctx)
+	packages, err := p.Workspaces.Packages.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (p *pruner) starts(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if now, gone := p.Workspaces.Package(ctx, ref.Name, ref.Version); !errors.Is(gone, workspace.ErrNotFound) || now.Hash == ref.Hash {
+		if now, gone := p.Workspaces.Packages.Find(ctx, ref.Name, ref.Version); !errors.Is(gone, workspace.ErrNotFound) || now.Hash == ref.Hash {
 			return err
 		} // or else it was taken out of the register, and its objects collected
 	}

@@ -131,7 +131,7 @@ func TestPruneAgainstModel(t *testing.T) {
 			"build": func(*rapid.T) {
 				built, err := h.Workspaces.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
 				h.must(err)
-				err = h.Workspaces.Register(h.Context(), workspace.PackageRef{Name: "p", Version: word("version"), Hash: built.Hash})
+				err = h.Workspaces.Packages.Add(h.Context(), workspace.PackageRef{Name: "p", Version: word("version"), Hash: built.Hash})
 				if !errors.Is(err, workspace.ErrExists) {
 					h.must(err)
 				}
@@ -232,7 +232,7 @@ func (h *house) hit(id string) bool {
 	for _, ws := range names {
 		h.must(h.Workspaces.Hits(h.Context(), ws, visit))
 	}
-	packages, err := h.Workspaces.Packages(h.Context())
+	packages, err := h.Workspaces.Packages.List(h.Context())
 	h.must(err)
 	for _, p := range packages {
 		h.must(h.Workspaces.PackageHits(h.Context(), p, visit))

@@ -195,13 +195,13 @@ func (b *member) act(ctx context.Context) error {
 			return err
 		}
 		ref := workspace.PackageRef{Name: "p", Version: word, Hash: built.Hash}
-		if err := b.Workspaces.Register(ctx, ref); err != nil && !errors.Is(err, workspace.ErrExists) {
+		if err := b.Workspaces.Packages.Add(ctx, ref); err != nil && !errors.Is(err, workspace.ErrExists) {
 			return err
 		}
 		if err = b.Workspaces.Deploy(ctx, ws, ref); err != nil {
 			return err
 		}
-		_, err = b.Workspaces.RemovePackage(ctx, "p", word)
+		_, err = b.Workspaces.Packages.Remove(ctx, "p", word)
 		return err
 	case 10:
 		if b.random.IntN(3) == 0 {

@@ -112,6 +112,25 @@ func Confirm(ctx context.Context, l Locker) error {
 	return nil
 }
 
+// Forget deletes a record if it is there. It confirms after the reading that the record is not that of a later holder.
+func Forget(ctx context.Context, s Store, l Locker, key Key) error {
+	for {
+		rec, err := s.Get(ctx, key)
+		if err == nil || errors.Is(err, ErrDamaged) {
+			err = Confirm(ctx, l)
+		}
+		if err == nil {
+			err = s.Delete(ctx, key, rec.Version)
+		}
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err == nil || !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+}
+
 // Heard is when a process on another host last said that it lives, for people: nobody decides anything by it, as the clocks of two hosts are
 // never compared. The zero value says nothing: the process is known to live, or nobody keeps such times.
 type Heard struct {

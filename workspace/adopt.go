@@ -63,7 +63,7 @@ func (w *Workspaces) adopt(ctx context.Context, lock *hold, state *record.Worksp
 
 // endAdopted notes that a workspace that comes from elsewhere follows no file here.
 func (w *Workspaces) endAdopted(ctx context.Context, name string, state *record.WorkspaceState) error {
-	pkg, err := w.LoadPackage(ctx, state.PackageHash)
+	pkg, err := w.Packages.Load(ctx, state.PackageHash)
 	if errors.Is(err, record.ErrType) {
 		return nil // the reference's, of which nothing is set
 	}

@@ -124,7 +124,7 @@ func (w *Workspaces) notWaiting(ctx context.Context, ws, task string, r *RunRepo
 		return err
 	}
 	if state.Deployed {
-		pkg, err := w.LoadPackage(ctx, state.PackageHash)
+		pkg, err := w.Packages.Load(ctx, state.PackageHash)
 		if err != nil {
 			return err
 		}

@@ -133,7 +133,7 @@ func TestBuild(t *testing.T) {
 	if diff := cmp.Diff(wantTasks, pkg.Tasks, cmpopts.IgnoreFields(record.PackageTask{}, "Task"), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("tasks differ (-want +got):\n%s", diff)
 	}
-	stored, err := p.ws.LoadPackage(p.ctx, b.Hash)
+	stored, err := p.ws.Packages.Load(p.ctx, b.Hash)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -523,7 +523,7 @@ func (st *stage) register() workspace.PackageRef {
 		st.t.Fatal(err)
 	}
 	ref := workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
-	if err := ws.Register(st.t.Context(), ref); err != nil {
+	if err := ws.Packages.Add(st.t.Context(), ref); err != nil {
 		st.t.Fatal(err)
 	}
 	return ref

@@ -241,7 +241,7 @@ func (w *Workspaces) Input(ctx context.Context, ws, name string) (in *record.Pac
 }
 
 func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.PackageInput, error) {
-	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
 		return nil, w.notRunnable(ctx, s, err)
 	}

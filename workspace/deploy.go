@@ -22,10 +22,10 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 		return err
 	}
 	defer release()
-	pkg, err := w.LoadPackage(ctx, ref.Hash)
+	pkg, err := w.Packages.Load(ctx, ref.Hash)
 	var east *eastref.Package
 	if errors.Is(err, record.ErrType) {
-		east, err = w.loadEast(ctx, ref.Hash)
+		east, err = w.Packages.LoadEast(ctx, ref.Hash)
 	}
 	if err != nil {
 		return fmt.Errorf("package %s: %w", ref, err)

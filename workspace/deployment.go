@@ -150,7 +150,7 @@ func (w *Workspaces) link(ctx context.Context, ws string, s *State) (*record.Lin
 
 // forgetLink removes what this machine remembers of the workspace's package files.
 func (w *Workspaces) forgetLink(ctx context.Context, ws string) error {
-	if err := w.forget(ctx, w.Local, linkKey(ws)); err != nil {
+	if err := refstore.Forget(ctx, w.Local, w.Locks, linkKey(ws)); err != nil {
 		return err
 	}
 	return w.forgetNotes(ctx, ws, "")
@@ -231,7 +231,7 @@ func (w *Workspaces) forgetNotes(ctx context.Context, ws, except string) error {
 		}
 	}
 	for _, key := range old {
-		if err := w.forget(ctx, w.Local, key); err != nil {
+		if err := refstore.Forget(ctx, w.Local, w.Locks, key); err != nil {
 			return fmt.Errorf("link of workspace %s: %w", ws, err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -30,7 +29,7 @@ func (w *Workspaces) notRunnable(ctx context.Context, s *State, err error) error
 	if !errors.Is(err, record.ErrType) {
 		return err
 	}
-	if east, look := w.IsEast(ctx, s.PackageHash); look != nil || !east {
+	if east, look := w.Packages.IsEast(ctx, s.PackageHash); look != nil || !east {
 		return err
 	}
 	return &NotRunnableError{Package: s.PackageName + "@" + s.PackageVersion}
@@ -42,7 +41,7 @@ func (w *Workspaces) Settable(ctx context.Context, ws string) error {
 	if err != nil {
 		return err
 	}
-	if east, err := w.IsEast(ctx, s.PackageHash); err != nil || !east {
+	if east, err := w.Packages.IsEast(ctx, s.PackageHash); err != nil || !east {
 		return err
 	}
 	return fmt.Errorf("datasets of workspace %s cannot be set: %w", ws, &NotRunnableError{Package: s.PackageName + "@" + s.PackageVersion})
@@ -53,39 +52,6 @@ const maxEast = 64 << 20
 
 func (w *Workspaces) readEast(ctx context.Context, hash objectstore.Hash) ([]byte, error) {
 	return objectstore.ReadAll(ctx, w.Objects, hash, maxEast)
-}
-
-// IsEast tells whether a package object was made by the reference. One that is gone was made by nobody.
-func (w *Workspaces) IsEast(ctx context.Context, hash string) (bool, error) {
-	h, err := objectstore.ParseHash(hash)
-	if err != nil {
-		return false, fmt.Errorf("package: %w", err)
-	}
-	r, err := w.Objects.Open(ctx, h)
-	if errors.Is(err, objectstore.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("package object: %w", err)
-	}
-	defer r.Close()
-	head, err := io.ReadAll(io.LimitReader(r, eastref.PackageHeader))
-	if err != nil {
-		return false, fmt.Errorf("package object: %w", err)
-	}
-	return eastref.IsPackage(head), nil
-}
-
-func (w *Workspaces) loadEast(ctx context.Context, hash string) (*eastref.Package, error) {
-	h, err := objectstore.ParseHash(hash)
-	if err != nil {
-		return nil, fmt.Errorf("package: %w", err)
-	}
-	data, err := w.readEast(ctx, h)
-	if err != nil {
-		return nil, fmt.Errorf("package object: %w", err)
-	}
-	return eastref.DecodePackage(data)
 }
 
 // installEast makes a package of the reference the workspace's: its tree is the workspace's as it is.
@@ -245,7 +211,7 @@ func (w *Workspaces) eastRows(ctx context.Context, s *State) ([]DatasetRow, erro
 // gone makes none.
 func (w *Workspaces) eastOutputs(ctx context.Context, hash string) (map[string]string, error) {
 	outputs := map[string]string{}
-	pkg, err := w.loadEast(ctx, hash)
+	pkg, err := w.Packages.LoadEast(ctx, hash)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return outputs, nil
 	}

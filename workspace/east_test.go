@@ -62,7 +62,7 @@ func (p *place) takeIn(file string) (ref workspace.PackageRef, run string) {
 			_, err = objectstore.PutBytes(p.ctx, p.repo.Objects, data)
 		case "packages":
 			ref = workspace.PackageRef{Name: parts[1], Version: parts[2], Hash: strings.TrimSpace(string(data))}
-			err = p.ws.Register(p.ctx, ref)
+			err = p.ws.Packages.Add(p.ctx, ref)
 		case "dataflows":
 			run = strings.TrimSuffix(parts[2], ".beast2")
 			_, err = p.repo.Records.Put(p.ctx, refstore.Record{
@@ -306,10 +306,10 @@ func TestEastRefusals(t *testing.T) {
 	}
 	// And back.
 	var unclear *workspace.AmbiguousError
-	if _, err := p.ws.Package(p.ctx, "golden", ""); !errors.As(err, &unclear) || !slices.Equal(unclear.Known, []string{"golden@1.0.0-0e4166a6"}) {
+	if _, err := p.ws.Packages.Find(p.ctx, "golden", ""); !errors.As(err, &unclear) || !slices.Equal(unclear.Known, []string{"golden@1.0.0-0e4166a6"}) {
 		t.Errorf("a name means an export's snapshot: %v", err)
 	}
-	ref, err := p.ws.Package(p.ctx, "golden", "1.0.0-0e4166a6")
+	ref, err := p.ws.Packages.Find(p.ctx, "golden", "1.0.0-0e4166a6")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestEastRuns(t *testing.T) {
 
 	// Without any package the whole repository is looked through.
 	for _, version := range []string{"1.0.0-0e4166a6", "1.0.0-af752bc6"} {
-		if _, err := p.ws.RemovePackage(p.ctx, "golden", version); err != nil {
+		if _, err := p.ws.Packages.Remove(p.ctx, "golden", version); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -405,7 +405,7 @@ func TestStartWithoutData(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := workspace.PackageRef{Name: "p", Version: "1", Hash: built.Hash}
-	if err := p.ws.Register(p.ctx, ref); err != nil {
+	if err := p.ws.Packages.Add(p.ctx, ref); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.ws.Deploy(p.ctx, "w", ref); err != nil {

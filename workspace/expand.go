@@ -99,7 +99,7 @@ func (w *Workspaces) graphOf(ctx context.Context, hash string) (*dataflow.Graph,
 	if hash == "" {
 		return nil, nil
 	}
-	pkg, err := w.LoadPackage(ctx, hash)
+	pkg, err := w.Packages.Load(ctx, hash)
 	if err != nil {
 		return nil, ctx.Err()
 	}

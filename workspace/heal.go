@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"e3/internal/format/record"
+	"e3/internal/packages"
 	"e3/objectstore"
 )
 
@@ -32,7 +33,7 @@ func (w *Workspaces) heal(ctx context.Context, lock *hold, cause error, durable 
 		_, err := w.deployFile(ctx, lock, link.File, durable)
 		return link.File, err
 	}
-	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if lost(err) {
 		return "", fmt.Errorf("workspace %s: %w; register package %s@%s again: e3 package build <repo> <e3.yaml>", ws, cause, s.PackageName, s.PackageVersion)
 	}
@@ -92,7 +93,7 @@ func (w *Workspaces) discardParts(ctx context.Context, ws string, s *State) erro
 // treeAnew is the tree of a state of which a part is lost, for a change of one of its parts. Of the inputs only a value that is set, or
 // is not any more, may make it anew where set values are lost: the others hold nothing, so that each is named until it is set.
 func (w *Workspaces) treeAnew(ctx context.Context, ws string, s *State, want parts, cause error) (*tree, error) {
-	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
 		return nil, cause
 	}
@@ -114,7 +115,7 @@ func (w *Workspaces) checkNode(ctx context.Context, node string) error {
 		return nil
 	}
 	if err := objectstore.Check(ctx, w.Objects, h); err != nil {
-		return partError("workspace node", err)
+		return packages.Part("workspace node", err)
 	}
 	return nil
 }

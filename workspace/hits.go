@@ -25,7 +25,7 @@ func (w *Workspaces) Hits(ctx context.Context, ws string, visit func(task string
 }
 
 func (w *Workspaces) hitsOf(ctx context.Context, ws string, s *State, visit func(task string, key executions.Key, executionID string) error) error {
-	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if errors.Is(err, record.ErrType) {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (w *Workspaces) hitsOf(ctx context.Context, ws string, s *State, visit func
 
 // PackageHits is Hits for a workspace in which a registered package has just been deployed.
 func (w *Workspaces) PackageHits(ctx context.Context, ref PackageRef, visit func(task string, key executions.Key, executionID string) error) error {
-	pkg, err := w.LoadPackage(ctx, ref.Hash)
+	pkg, err := w.Packages.Load(ctx, ref.Hash)
 	if errors.Is(err, record.ErrType) {
 		return nil
 	}

@@ -30,7 +30,7 @@ func (w *Workspaces) RetireImported(ctx context.Context, before time.Time, dryRu
 		old, err := w.oldImported(ctx, ws, before)
 		for _, id := range old {
 			if err == nil && !dryRun {
-				err = w.forget(ctx, w.Records, runKey(ws, id))
+				err = refstore.Forget(ctx, w.Records, w.Locks, runKey(ws, id))
 			}
 			if err == nil {
 				retired = append(retired, events.RunRef{Workspace: ws, Run: id})

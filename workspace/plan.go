@@ -149,7 +149,7 @@ func (w *Workspaces) previewStart(ctx context.Context, ws string, s *State, obje
 		return nil, nil, linkErr
 	}
 	if link == nil || left(link.File) {
-		pkg, pkgErr := w.LoadPackage(ctx, s.PackageHash)
+		pkg, pkgErr := w.Packages.Load(ctx, s.PackageHash)
 		if pkgErr != nil {
 			return nil, nil, err
 		}
@@ -178,7 +178,7 @@ func previewBuilt(b *Built) *preview {
 // plan plans a run on what was previewed.
 func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects NextObjects, o *PlanOptions) (*Plan, error) {
 	p := &Plan{
-		Workspace: ws, Package: PackageRef{next.pkg.Name, next.pkg.Version, next.pkgHash},
+		Workspace: ws, Package: PackageRef{Name: next.pkg.Name, Version: next.pkg.Version, Hash: next.pkgHash},
 		File: next.file, Edited: next.edited, Elsewhere: next.elsewhere, Warnings: next.warnings, Objects: objects,
 	}
 	var err error

@@ -194,7 +194,7 @@ func (w *Workspaces) baseline(ctx context.Context, p *provenRun, hash string, pk
 	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks}
 	var err error
 	if p.Package != hash {
-		if b.Package, err = w.LoadPackage(ctx, p.Package); err != nil {
+		if b.Package, err = w.Packages.Load(ctx, p.Package); err != nil {
 			return nil, ignoreLost(err)
 		}
 	}

@@ -72,7 +72,7 @@ func (w *Workspaces) holdPackage(ctx context.Context, ref PackageRef) (release f
 	if err != nil {
 		return nil, false, fmt.Errorf("package %s: %w", ref, err)
 	}
-	now, err := w.Package(ctx, ref.Name, ref.Version)
+	now, err := w.Packages.Find(ctx, ref.Name, ref.Version)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		release()
 		return nil, false, err

@@ -350,10 +350,10 @@ func TestDeployOfPackageThatGoes(t *testing.T) {
 	p := newPlace(t)
 	p.sources()
 	r := workspace.PackageRef{Name: "p", Version: "1", Hash: p.state().PackageHash}
-	if err := p.ws.Register(p.ctx, r); err != nil {
+	if err := p.ws.Packages.Add(p.ctx, r); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ws.RemovePackage(p.ctx, "p", "1"); err != nil {
+	if _, err := p.ws.Packages.Remove(p.ctx, "p", "1"); err != nil {
 		t.Fatal(err)
 	}
 	p.aged()

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"e3/executions"
-	"e3/internal/format/eastref"
 	"e3/internal/format/record"
 	"e3/internal/pkgref"
 	"e3/objectstore"
@@ -36,15 +35,15 @@ func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg 
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	packages, err := w.packagesOf(ctx, ws, r, pkg)
+	known, err := w.packagesOf(ctx, ws, r, pkg)
 	if err != nil {
 		return err
 	}
 	named := make([]bool, len(open)) // a package knows the task
 	err = w.each(ctx, len(open), func(ctx context.Context, k int) error {
 		t := &r.Tasks[open[k]]
-		e, known, err := packages.find(ctx, x, t.Task, t.ExecutionID)
-		if named[k] = known; err != nil && !errors.Is(err, executions.ErrNotFound) {
+		e, is, err := known.find(ctx, x, t.Task, t.ExecutionID)
+		if named[k] = is; err != nil && !errors.Is(err, executions.ErrNotFound) {
 			return err
 		}
 		t.found(e)
@@ -130,12 +129,12 @@ func (t *TaskReport) found(e *executions.Execution) {
 	t.Duration = e.CompletedAt.Sub(e.StartedAt)
 }
 
-// packages are those that may say what the tasks of a run are, most likely first: their tasks by name.
-type packages []map[string]*record.PackageTask
+// taskTables are the tasks by name of each package that may say what the tasks of a run are, most likely first.
+type taskTables []map[string]*record.PackageTask
 
 // packagesOf returns the package of a run, as its events tell it, and the one that is deployed now. An imported run may
 // have neither here: then all those that are registered under the name of its package.
-func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pkg string) (packages, error) {
+func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pkg string) (taskTables, error) {
 	var hashes []string
 	add := func(hash string) {
 		if hash != "" && !slices.Contains(hashes, hash) {
@@ -151,7 +150,7 @@ func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pk
 		return nil, err
 	}
 	if r != nil && r.Provenance != nil {
-		all, err := w.Packages(ctx)
+		all, err := w.Packages.List(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -162,9 +161,9 @@ func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pk
 			}
 		}
 	}
-	list := make(packages, 0, len(hashes))
+	list := make(taskTables, 0, len(hashes))
 	for _, hash := range hashes {
-		tasks, err := w.tasksOf(ctx, hash)
+		tasks, err := w.Packages.Tasks(ctx, hash)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +186,7 @@ func (w *Workspaces) PackageOf(ctx context.Context, r *RunReport) (pkg *record.P
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return nil, "", err
 	}
-	registered, err := w.Packages(ctx)
+	registered, err := w.Packages.List(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -202,7 +201,7 @@ func (w *Workspaces) PackageOf(ctx context.Context, r *RunReport) (pkg *record.P
 		if hash == "" {
 			continue
 		}
-		pkg, err := w.LoadPackage(ctx, hash)
+		pkg, err := w.Packages.Load(ctx, hash)
 		switch {
 		case errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, record.ErrType):
 		case err != nil:
@@ -237,7 +236,7 @@ func sameVersion(name, of string) bool {
 }
 
 // find looks for an execution of a task by its id among those of every task of that name; named tells whether there is one.
-func (p packages) find(ctx context.Context, x *executions.Store, task, id string) (e *executions.Execution, named bool, err error) {
+func (p taskTables) find(ctx context.Context, x *executions.Store, task, id string) (e *executions.Execution, named bool, err error) {
 	err = fmt.Errorf("execution %s: %w", id, executions.ErrNotFound)
 	tried := map[string]bool{}
 	for _, tasks := range p {
@@ -255,30 +254,4 @@ func (p packages) find(ctx context.Context, x *executions.Store, task, id string
 		}
 	}
 	return nil, named, err
-}
-
-// tasksOf returns the tasks of a package, whoever made it: those of the reference have nothing but a name and an object.
-// nil says that the package is gone, or is none.
-func (w *Workspaces) tasksOf(ctx context.Context, hash string) (map[string]*record.PackageTask, error) {
-	pkg, err := w.LoadPackage(ctx, hash)
-	if errors.Is(err, record.ErrType) {
-		var east *eastref.Package
-		if east, err = w.loadEast(ctx, hash); err == nil {
-			pkg = &record.Package{Tasks: make([]record.PackageTask, len(east.Tasks))}
-			for i, t := range east.Tasks {
-				pkg.Tasks[i] = record.PackageTask{Name: t.Name, Task: t.Task.String()}
-			}
-		}
-	}
-	if lost(err) || errors.Is(err, record.ErrType) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	tasks := make(map[string]*record.PackageTask, len(pkg.Tasks))
-	for i := range pkg.Tasks {
-		tasks[pkg.Tasks[i].Name] = &pkg.Tasks[i]
-	}
-	return tasks, nil
 }

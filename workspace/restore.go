@@ -93,7 +93,7 @@ func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.Workspace
 	}
 	hash := f.packageHash()
 	if hash == "" {
-		p, err := w.Package(ctx, name, version)
+		p, err := w.Packages.Find(ctx, name, version)
 		if err != nil {
 			return nil, ctx.Err()
 		}
@@ -110,9 +110,9 @@ func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.Workspace
 
 // canRead tells whether a package and a tree can be read.
 func (w *Workspaces) canRead(ctx context.Context, pkg, root string) (bool, error) {
-	_, err := w.LoadPackage(ctx, pkg)
+	_, err := w.Packages.Load(ctx, pkg)
 	if errors.Is(err, record.ErrType) {
-		_, err = w.loadEast(ctx, pkg)
+		_, err = w.Packages.LoadEast(ctx, pkg)
 	}
 	if err == nil {
 		_, err = w.readTree(ctx, root, bothParts)

@@ -236,7 +236,7 @@ func TestForeignPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	foreign := workspace.PackageRef{Name: "f", Version: "1", Hash: h.String()}
-	if err := p.ws.Register(p.ctx, foreign); err != nil {
+	if err := p.ws.Packages.Add(p.ctx, foreign); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.ws.Deploy(p.ctx, "w", foreign); !errors.Is(err, record.ErrType) || !strings.Contains(err.Error(), "f@1") {

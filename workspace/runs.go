@@ -273,7 +273,7 @@ func (w *Workspaces) deleteAllRuns(ctx context.Context, ws string) error {
 func (w *Workspaces) forgetRuns(ctx context.Context, ws string) (n int, err error) {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
 		if err == nil {
-			err = w.forget(ctx, w.Records, rec.Key)
+			err = refstore.Forget(ctx, w.Records, w.Locks, rec.Key)
 		}
 		if err != nil {
 			return n, fmt.Errorf("clean up run records: %w", err)

@@ -8,30 +8,13 @@ import (
 	"strings"
 
 	"e3/internal/format/record"
+	"e3/internal/packages"
 	"e3/objectstore"
 	"e3/refstore"
 )
 
 // A workspace's tree and its package are objects, and a disk or a bucket may lose objects. All in them can be had again but the values
 // that "e3 set" has given (doc/design.md, §8, Losses). This file reads what is left, and tells which of those values are lost.
-
-// A PartError says that a part of what a workspace's state names is lost: a node of its tree, or its package.
-type PartError struct {
-	Part string // in words
-	Err  error
-}
-
-func (e *PartError) Error() string { return e.Part + ": " + e.Err.Error() }
-
-func (e *PartError) Unwrap() error { return e.Err }
-
-// partError is err, which says of a part of a state that it cannot be read.
-func partError(part string, err error) error {
-	if lost(err) {
-		return &PartError{Part: part, Err: err}
-	}
-	return fmt.Errorf("%s: %w", part, err)
-}
 
 // A LostValuesError names inputs whose values were set, or may have been, and cannot be told any more: the default must not stand in
 // for them.
@@ -158,7 +141,7 @@ func (w *Workspaces) guessRoot(ctx context.Context, ws string, s *State) (inputs
 			ins, outs = append(ins, p.Inputs), append(outs, p.Tasks)
 		}
 	}
-	if pkg, err := w.LoadPackage(ctx, s.PackageHash); err == nil {
+	if pkg, err := w.Packages.Load(ctx, s.PackageHash); err == nil {
 		ins = append(ins, objectstore.Sum(defaults(pkg).Encode()).String())
 		outs = append(outs, objectstore.Sum(unassigned(pkg).Encode()).String())
 	}
@@ -185,7 +168,7 @@ func unassigned(pkg *record.Package) record.Node {
 // unmarked finds out which inputs are set where no marks say it, because a registered package is deployed, or what held the marks
 // is gone: those that differ from the defaults of the package that is deployed.
 func (w *Workspaces) unmarked(ctx context.Context, ws string, s *State, next *record.Package, h *holdings, badLink error) error {
-	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	switch {
 	case errors.Is(err, record.ErrType):
 		return nil // made by the reference
@@ -336,7 +319,7 @@ func (w *Workspaces) lostLink(ctx context.Context, ws string, s *State) (bool, e
 	if link, err := w.anyLink(ctx, ws); err != nil || link != nil {
 		return false, ignoreBadLink(err)
 	}
-	rec, err := w.Records.Get(ctx, packageKey(s.PackageName, s.PackageVersion))
+	rec, err := w.Records.Get(ctx, packages.Key(s.PackageName, s.PackageVersion))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return true, nil
 	}

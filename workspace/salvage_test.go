@@ -80,7 +80,7 @@ func (h *holding) deployed() error {
 	built, err := h.ws.Build(h.ctx, file, nil)
 	h.must(err)
 	ref := workspace.PackageRef{Name: "p", Version: built.Package.Version, Hash: built.Hash}
-	h.must(h.ws.Register(h.ctx, ref))
+	h.must(h.ws.Packages.Add(h.ctx, ref))
 	return h.ws.Deploy(h.ctx, "w", ref)
 }
 

@@ -200,7 +200,7 @@ func (p *colleagueProcess) register(ctx context.Context) error {
 	}
 	p.team.version++
 	ref := workspace.PackageRef{Name: "p", Version: fmt.Sprintf("1.0.%d", p.team.version), Hash: built.Hash}
-	if err := p.ws.Register(ctx, ref); err != nil {
+	if err := p.ws.Packages.Add(ctx, ref); err != nil {
 		return err
 	}
 	return p.ws.Deploy(ctx, "w", ref)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"e3/internal/packages"
 	"e3/objectstore"
 )
 
@@ -75,7 +76,7 @@ func (r *run) keepNode(ctx context.Context, node string) error {
 	}
 	there, err := r.w.Objects.Refresh(ctx, h)
 	if err == nil && !there {
-		err = partError("workspace node "+node, objectstore.ErrNotFound)
+		err = packages.Part("workspace node "+node, objectstore.ErrNotFound)
 	}
 	return err
 }

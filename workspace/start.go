@@ -318,7 +318,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	pkg := info.Package
 	if pkg == nil {
 		var err error
-		if pkg, err = r.w.LoadPackage(ctx, r.state.PackageHash); err != nil {
+		if pkg, err = r.w.Packages.Load(ctx, r.state.PackageHash); err != nil {
 			return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
 		}
 		info.Package = pkg

@@ -165,7 +165,7 @@ func (w *Workspaces) previewWith(ctx context.Context, ws string, s *State, t *tr
 
 // previewFile previews the package file and its linked inputs.
 func (w *Workspaces) previewFile(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
-	pkg, err := w.LoadPackage(ctx, s.PackageHash)
+	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
 	}

@@ -65,7 +65,7 @@ func (w *Workspaces) TaskExecutions(ctx context.Context, ws, task string) (*Task
 
 // declared fills in what the package says of the task: that of the run, or the one that was
 // deployed since.
-func (te *TaskExecutions) declared(from packages, task string) error {
+func (te *TaskExecutions) declared(from taskTables, task string) error {
 	known := map[string]bool{}
 	for _, tasks := range from {
 		if t, ok := tasks[task]; ok {
@@ -83,7 +83,7 @@ func (te *TaskExecutions) declared(from packages, task string) error {
 }
 
 // known lists the executions with the key of the task in the run, or with the task's hash.
-func (w *Workspaces) known(ctx context.Context, te *TaskExecutions, from packages) ([]*executions.Execution, error) {
+func (w *Workspaces) known(ctx context.Context, te *TaskExecutions, from taskTables) ([]*executions.Execution, error) {
 	x := executions.NewStore(w.Records, w.Objects)
 	var keys []executions.Key
 	if t := te.Task; t != nil && t.ExecutionID != "" {

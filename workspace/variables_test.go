@@ -111,7 +111,7 @@ func TestStartTakesVariables(t *testing.T) {
 		"of a registered package": func(p *place) {
 			b := p.build(keyedYAML)
 			ref := workspace.PackageRef{Name: "p", Version: b.Package.Version, Hash: b.Hash}
-			p.must(p.ws.Register(p.ctx, ref))
+			p.must(p.ws.Packages.Add(p.ctx, ref))
 			p.must(p.ws.Create(p.ctx, "w"))
 			p.must(p.ws.Deploy(p.ctx, "w", ref))
 		},

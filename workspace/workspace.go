@@ -16,18 +16,28 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/jobs/approval"
+	"e3/internal/packages"
 	"e3/objectstore"
 	"e3/refstore"
 )
 
 // Conditions that callers branch on.
 var (
-	ErrNotFound    = errors.New("not found")
-	ErrExists      = errors.New("exists already")
+	ErrNotFound    = human.ErrNotFound
+	ErrExists      = packages.ErrExists
 	ErrNotDeployed = errors.New("no package is deployed")
 	// ErrVariable is wrapped where an input is to be set, or unset, that holds an environment variable.
 	ErrVariable = errors.New("each start takes it from its own environment")
+)
+
+// What callers meet of packages and names that stand for nothing.
+type (
+	PackageRef     = packages.Ref
+	PartError      = packages.PartError
+	AmbiguousError = packages.AmbiguousError
+	UnknownError   = human.UnknownError
 )
 
 // Records are the stores of a repository's records and streams.
@@ -99,6 +109,7 @@ type Stores struct {
 // concurrent use, by any number of processes.
 type Workspaces struct {
 	Stores
+	Packages   *packages.Registry
 	generation *executions.Generation
 	blocks     *approval.Blocks
 	shared     bool // other machines have links of their own
@@ -114,7 +125,7 @@ func New(s Stores) *Workspaces {
 		s.Getenv = os.LookupEnv
 	}
 	return &Workspaces{
-		Stores: s, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
+		Stores: s, Packages: &packages.Registry{Records: s.Records, Locks: s.Locks, Objects: s.Objects}, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
 		blocks: approval.New(s.Records, approval.Options{Now: s.Now, Fault: s.Warn}),
 	}
 }
@@ -123,6 +134,7 @@ func New(s Stores) *Workspaces {
 func (w *Workspaces) over(objects Objects) *Workspaces {
 	o := *w
 	o.Objects = objects
+	o.Packages = &packages.Registry{Records: w.Records, Locks: w.Locks, Objects: objects}
 	return &o
 }
 
@@ -171,18 +183,6 @@ func (s *State) copied() *State {
 	c := *s
 	return &c
 }
-
-// UnknownError says that a name stands for nothing, and what might have been meant.
-type UnknownError struct {
-	What  string // workspace, task, …
-	Name  string
-	Known []string
-}
-
-func (e *UnknownError) Error() string { return fmt.Sprintf("there is no %s %q", e.What, e.Name) }
-
-// Unwrap makes errors.Is(err, ErrNotFound) true.
-func (e *UnknownError) Unwrap() error { return ErrNotFound }
 
 func (w *Workspaces) unknown(ctx context.Context, name string) error {
 	names, err := w.List(ctx)
@@ -238,7 +238,7 @@ func (w *Workspaces) remove(ctx context.Context, lock *hold) error {
 	if err := w.forgetDerived(ctx, lock.ws); err != nil {
 		return err
 	}
-	if err := w.forget(ctx, w.Records, cancelKey(lock.ws)); err != nil {
+	if err := refstore.Forget(ctx, w.Records, w.Locks, cancelKey(lock.ws)); err != nil {
 		return err
 	}
 	if err := lock.remove(ctx); err != nil {
@@ -255,29 +255,10 @@ func (w *Workspaces) forgetDerived(ctx context.Context, name string) error {
 	if err := w.forgetLink(ctx, name); err != nil {
 		return err
 	}
-	if err := w.forget(ctx, w.Derived, proofKey(name)); err != nil {
+	if err := refstore.Forget(ctx, w.Derived, w.Locks, proofKey(name)); err != nil {
 		return err
 	}
-	return w.forget(ctx, w.Derived, durationsKey(name))
-}
-
-// forget deletes a record if it is there. It is confirmed after the reading that the record is not a successor's.
-func (w *Workspaces) forget(ctx context.Context, s refstore.Store, key refstore.Key) error {
-	for {
-		rec, err := s.Get(ctx, key)
-		if err == nil || errors.Is(err, refstore.ErrDamaged) {
-			err = refstore.Confirm(ctx, w.Locks)
-		}
-		if err == nil {
-			err = s.Delete(ctx, key, rec.Version)
-		}
-		if errors.Is(err, refstore.ErrNotFound) {
-			return nil
-		}
-		if err == nil || !errors.Is(err, refstore.ErrConflict) {
-			return err
-		}
-	}
+	return refstore.Forget(ctx, w.Derived, w.Locks, durationsKey(name))
 }
 
 // overwrite puts a record whatever is there. It is for what can be found out again: that a lost holder may overwrite what its
@@ -391,7 +372,7 @@ func (w *Workspaces) readNode(ctx context.Context, hash string) (record.Node, er
 	}
 	data, err := objectstore.ReadAll(ctx, w.Objects, h, maxNode)
 	if err != nil {
-		return nil, partError("workspace node", err)
+		return nil, packages.Part("workspace node", err)
 	}
 	return record.DecodeNode(data)
 }

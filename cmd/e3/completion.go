@@ -55,7 +55,7 @@ func (a *app) completeDeploy(cmd *cobra.Command, args []string, word string) ([]
 		if len(args) == 0 {
 			return workspaces(ctx, r)
 		}
-		all, err := r.Workspaces.Packages(ctx)
+		all, err := r.Workspaces.Packages.List(ctx)
 		if err != nil || len(args) > 1 {
 			return nil
 		}

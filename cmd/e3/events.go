@@ -276,7 +276,7 @@ func hasTask(r *repo.Repo, task string) func(ctx context.Context, pkg string) (h
 			return t.has, t.known
 		}
 		var t answer
-		if pkg, err := r.Workspaces.LoadPackage(ctx, hash); err == nil {
+		if pkg, err := r.Workspaces.Packages.Load(ctx, hash); err == nil {
 			t.known = true
 			for i := range pkg.Tasks {
 				t.has = t.has || pkg.Tasks[i].Name == task

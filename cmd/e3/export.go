@@ -73,7 +73,7 @@ is taken. Results are exported with their workspace: e3 workspace export.`,
 			}
 			return a.exportZip(cmd.Context(), location, rest[1], &o, func(ctx context.Context, r *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
 				name, version := pkgref.Split(rest[0])
-				ref, err := r.Workspaces.Package(ctx, name, version)
+				ref, err := r.Workspaces.Packages.Find(ctx, name, version)
 				if err != nil {
 					return nil, err
 				}

@@ -85,7 +85,7 @@ func (a *app) packageBuild(ctx context.Context, location, file, as string) error
 	}
 	a.warn(built.Warnings)
 	ref := workspace.PackageRef{Name: def.Name, Version: def.Version, Hash: built.Hash}
-	err = r.Workspaces.Register(ctx, ref)
+	err = r.Workspaces.Packages.Add(ctx, ref)
 	if errors.Is(err, workspace.ErrExists) {
 		return fmt.Errorf("%w; give the package another version, or --as another name", err)
 	}
@@ -124,7 +124,7 @@ func newPackageList(a *app) *cobra.Command {
 				return err
 			}
 			defer r.Close()
-			all, err := r.Workspaces.Packages(cmd.Context())
+			all, err := r.Workspaces.Packages.List(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -134,7 +134,7 @@ func newPackageList(a *app) *cobra.Command {
 			t := &table{}
 			for i, p := range all {
 				doc.Packages[i] = packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
-				east, err := r.Workspaces.IsEast(cmd.Context(), p.Hash)
+				east, err := r.Workspaces.Packages.IsEast(cmd.Context(), p.Hash)
 				if err != nil {
 					return fmt.Errorf("package %s: %w", p, err)
 				}
@@ -172,7 +172,7 @@ func (a *app) packageRemove(ctx context.Context, location, ref string) error {
 	}
 	defer r.Close()
 	name, version := pkgref.Split(ref)
-	p, err := r.Workspaces.RemovePackage(ctx, name, version)
+	p, err := r.Workspaces.Packages.Remove(ctx, name, version)
 	if err != nil {
 		return err
 	}

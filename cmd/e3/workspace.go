@@ -112,7 +112,7 @@ func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
 	} else {
 		name, version := pkgref.Split(what)
 		var err error
-		ref, err = r.Workspaces.Package(ctx, name, version)
+		ref, err = r.Workspaces.Packages.Find(ctx, name, version)
 		if _, statErr := os.Stat(what); err != nil && statErr == nil {
 			return fmt.Errorf("%w; the file of that name is ./%s", err, what)
 		}

@@ -79,7 +79,7 @@ func describe(t *testing.T, root string) description {
 	t.Helper()
 	ctx, r := t.Context(), open(t, root)
 	var d description
-	packages, err := r.Workspaces.Packages(ctx)
+	packages, err := r.Workspaces.Packages.List(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,13 @@ func describe(t *testing.T, root string) description {
 // describePackage returns what is special about a package.
 func describePackage(t *testing.T, r *repo.Repo, ref workspace.PackageRef) string {
 	t.Helper()
-	if east, err := r.Workspaces.IsEast(t.Context(), ref.Hash); err != nil || east {
+	if east, err := r.Workspaces.Packages.IsEast(t.Context(), ref.Hash); err != nil || east {
 		if err != nil {
 			t.Errorf("package %s: %v", ref, err)
 		}
 		return " of the reference"
 	}
-	pkg, err := r.Workspaces.LoadPackage(t.Context(), ref.Hash)
+	pkg, err := r.Workspaces.Packages.Load(t.Context(), ref.Hash)
 	if err != nil {
 		t.Errorf("package %s: %v", ref, err)
 		return ""
@@ -145,7 +145,7 @@ func describeWorkspace(t *testing.T, r *repo.Repo, name string) workspaceDescrip
 	}
 	d.Package, d.Root = state.PackageName+"@"+state.PackageVersion+" "+state.PackageHash, state.RootHash
 	d.Data = map[string]string{}
-	if d.East, err = r.Workspaces.IsEast(ctx, state.PackageHash); err != nil {
+	if d.East, err = r.Workspaces.Packages.IsEast(ctx, state.PackageHash); err != nil {
 		t.Fatal(err)
 	}
 	if d.East {

@@ -100,7 +100,7 @@ func makeGolden(t *testing.T) string {
 		t.Fatal(err)
 	}
 	ref := workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
-	if err := r.Workspaces.Register(ctx, ref); err != nil {
+	if err := r.Workspaces.Packages.Add(ctx, ref); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"prod", "dev", "empty"} {

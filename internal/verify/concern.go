@@ -177,7 +177,7 @@ func (t *tracer) isBroken(r reach.Ref) bool {
 
 // marked are the inputs of a package whose content may stay where it was exported.
 func (t *tracer) marked(h objectstore.Hash) (map[string]bool, error) {
-	pkg, err := t.v.Workspaces.LoadPackage(t.ctx, h.String())
+	pkg, err := t.v.Workspaces.Packages.Load(t.ctx, h.String())
 	if err != nil {
 		return nil, t.ctx.Err() // it is the reference's, or none that can be read
 	}

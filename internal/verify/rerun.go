@@ -72,7 +72,7 @@ func Rerun(ctx context.Context, s RerunStores, ws, pattern string, done func(*Ag
 	if err != nil {
 		return err
 	}
-	pkg, err := s.Workspaces.LoadPackage(ctx, state.PackageHash)
+	pkg, err := s.Workspaces.Packages.Load(ctx, state.PackageHash)
 	if errors.Is(err, record.ErrType) {
 		return fmt.Errorf("package %s@%s cannot be run here: it was made by the TypeScript e3 and holds East code", state.PackageName, state.PackageVersion)
 	}

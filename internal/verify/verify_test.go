@@ -31,7 +31,7 @@ func furnished(t *testing.T) *site {
 	s.start("w")
 	built, err := s.Workspaces.Build(t.Context(), filepath.Join(s.dir, "e3.yaml"), nil)
 	s.must(err)
-	s.must(s.Workspaces.Register(t.Context(), workspace.PackageRef{Name: "p", Version: "1", Hash: built.Hash}))
+	s.must(s.Workspaces.Packages.Add(t.Context(), workspace.PackageRef{Name: "p", Version: "1", Hash: built.Hash}))
 	e := s.execution("two")
 	_, err = s.curator().Pin(t.Context(), e.Key, e.ExecutionID, "me", "")
 	s.must(err)

@@ -111,7 +111,7 @@ func (s Stores) readPackage(ctx context.Context, d *side) error {
 		d.pkgGone = "which package " + d.String() + " had is not known"
 		return nil
 	}
-	pkg, err := s.Workspaces.LoadPackage(ctx, d.PackageHash)
+	pkg, err := s.Workspaces.Packages.Load(ctx, d.PackageHash)
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
 		d.pkgGone = "the package of " + d.String() + " is no longer here"

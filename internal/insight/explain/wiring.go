@@ -75,7 +75,7 @@ func (x *explaining) graph(hash string) (*dataflow.Graph, error) {
 	if ok {
 		return g, nil
 	}
-	pkg, err := x.Workspaces.LoadPackage(x.ctx, hash)
+	pkg, err := x.Workspaces.Packages.Load(x.ctx, hash)
 	if x.ctx.Err() != nil {
 		return nil, context.Cause(x.ctx)
 	}
@@ -128,7 +128,7 @@ func (x *explaining) graphsOf(ws string, runs []string) ([]*dataflow.Graph, erro
 	if len(list) > 0 {
 		return list, nil
 	}
-	all, err := x.Workspaces.Packages(x.ctx) // an imported run of a workspace that is not here
+	all, err := x.Workspaces.Packages.List(x.ctx) // an imported run of a workspace that is not here
 	if err != nil {
 		return nil, err
 	}

@@ -163,7 +163,7 @@ func (f *finder) packageOf(run string) (*packageFacts, error) {
 		return known, nil
 	}
 	p := &packageFacts{hashes: map[string]objectstore.Hash{}, filters: map[string]selection{}}
-	pkg, err := f.s.Workspaces.LoadPackage(f.ctx, r.pkg)
+	pkg, err := f.s.Workspaces.Packages.Load(f.ctx, r.pkg)
 	if f.ctx.Err() != nil {
 		return nil, context.Cause(f.ctx)
 	}

@@ -75,7 +75,7 @@ func (t *timeline) dependencies(ctx context.Context, ws *workspace.Workspaces) e
 	if t.pkg == "" {
 		return nil
 	}
-	pkg, err := ws.LoadPackage(ctx, t.pkg)
+	pkg, err := ws.Packages.Load(ctx, t.pkg)
 	if err != nil {
 		return ctx.Err()
 	}

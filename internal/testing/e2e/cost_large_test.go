@@ -54,7 +54,7 @@ func (c *costs) execute(ws string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	pkg, err := r.Workspaces.LoadPackage(ctx, state.PackageHash)
+	pkg, err := r.Workspaces.Packages.Load(ctx, state.PackageHash)
 	if err != nil {
 		c.t.Fatal(err)
 	}

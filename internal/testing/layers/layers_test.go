@@ -42,19 +42,20 @@ internal/repo:                 internal/jobs/worker internal/jobs/dispatch inter
 
 internal/verify:               internal/jobs/queue internal/jobs/approval workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
-exportimport:                  dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/pkgref
+exportimport:                  dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/manifest internal/format/eastref internal/format/record internal/host/atomicfile
 internal/insight/explain:      dataflow/graph internal/insight/history workspace dataflow executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref
 internal/insight/compare:      dataflow/graph workspace dataflow executions objectstore internal/events internal/format/record internal/format/value internal/human internal/parallel
 internal/insight/report:       internal/insight/diagram workspace executions objectstore internal/events internal/format/record internal/human
 internal/insight/trace:        dataflow/graph workspace dataflow executions internal/events internal/format/record internal/parallel
 internal/insight/history:      dataflow/graph workspace dataflow executions objectstore refstore internal/events internal/format/record
-workspace:                     dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/parallel internal/pkgref
+workspace:                     dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/pkgref
 dataflow:                      dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record
 internal/reach:                executions objectstore refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
+internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
 executions:                    objectstore refstore internal/format/record internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human
 
 refstore/lease:                refstore internal/host/process

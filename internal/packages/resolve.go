@@ -1,4 +1,4 @@
-package workspace
+package packages
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/pkgref"
 	"e3/objectstore"
 )
@@ -27,25 +28,25 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("package %s without a version is not clear: %s; name one: %s", e.Name, e.Why, strings.Join(known, ", "))
 }
 
-// Package looks a package up. A name without a version means a release of that name, the greatest by pkgref.Greatest; never what an export
+// Find looks a package up. A name without a version means a release of that name, the greatest by pkgref.Greatest; never what an export
 // has made of a workspace, which is named in full.
-func (w *Workspaces) Package(ctx context.Context, name, version string) (PackageRef, error) {
-	all, err := w.named(ctx, name, version)
+func (r *Registry) Find(ctx context.Context, name, version string) (Ref, error) {
+	all, err := r.named(ctx, name, version)
 	if err != nil || version != "" {
 		return first(all), err
 	}
-	var releases []PackageRef
+	var releases []Ref
 	for _, p := range all {
-		snapshot, err := w.IsSnapshot(ctx, p)
+		snapshot, err := r.IsSnapshot(ctx, p)
 		if err != nil {
-			return PackageRef{}, err
+			return Ref{}, err
 		}
 		if !snapshot {
 			releases = append(releases, p)
 		}
 	}
 	if len(releases) == 0 {
-		return PackageRef{}, ambiguous(name, "no release of it is here, only what exports have made of workspaces", all)
+		return Ref{}, ambiguous(name, "no release of it is here, only what exports have made of workspaces", all)
 	}
 	versions := make([]string, len(releases))
 	for i, p := range releases {
@@ -53,19 +54,19 @@ func (w *Workspaces) Package(ctx context.Context, name, version string) (Package
 	}
 	best, err := pkgref.Greatest(versions)
 	if err != nil {
-		return PackageRef{}, ambiguous(name, err.Error(), releases)
+		return Ref{}, ambiguous(name, err.Error(), releases)
 	}
 	for _, p := range releases {
 		if p.Version == best {
 			return p, nil
 		}
 	}
-	return PackageRef{}, ambiguous(name, "none is the greatest", releases)
+	return Ref{}, ambiguous(name, "none is the greatest", releases)
 }
 
-// Only looks up the package that is to go: without a version, the only one of its name.
-func (w *Workspaces) only(ctx context.Context, name, version string) (PackageRef, error) {
-	all, err := w.named(ctx, name, version)
+// only looks up the package that is to go: without a version, the only one of its name.
+func (r *Registry) only(ctx context.Context, name, version string) (Ref, error) {
+	all, err := r.named(ctx, name, version)
 	if err == nil && len(all) > 1 {
 		err = ambiguous(name, fmt.Sprintf("it has %d versions", len(all)), all)
 	}
@@ -73,12 +74,12 @@ func (w *Workspaces) only(ctx context.Context, name, version string) (PackageRef
 }
 
 // named lists the packages of a name, and of a version unless that is "". There is one at least.
-func (w *Workspaces) named(ctx context.Context, name, version string) ([]PackageRef, error) {
-	all, err := w.Packages(ctx)
+func (r *Registry) named(ctx context.Context, name, version string) ([]Ref, error) {
+	all, err := r.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var found []PackageRef
+	var found []Ref
 	var known []string
 	seen := map[string]bool{}
 	for _, p := range all {
@@ -97,19 +98,19 @@ func (w *Workspaces) named(ctx context.Context, name, version string) ([]Package
 		if version != "" {
 			name = pkgref.Join(name, version)
 		}
-		return nil, &UnknownError{What: "package", Name: name, Known: known}
+		return nil, &human.UnknownError{What: "package", Name: name, Known: known}
 	}
 	return found, nil
 }
 
-func first(list []PackageRef) PackageRef {
+func first(list []Ref) Ref {
 	if len(list) == 0 {
-		return PackageRef{}
+		return Ref{}
 	}
 	return list[0]
 }
 
-func ambiguous(name, why string, list []PackageRef) error {
+func ambiguous(name, why string, list []Ref) error {
 	e := &AmbiguousError{Name: name, Why: why}
 	for _, p := range list {
 		e.Known = append(e.Known, p.String())
@@ -133,12 +134,12 @@ func SnapshotVersion(pkg *record.Package) string {
 
 // IsSnapshot tells whether a registered package is what an export has made of a workspace. Its version looks so, and its content agrees: a
 // release may have such a version too, as 1.0.0+1a2b3c4d. Where the content is gone, the look decides.
-func (w *Workspaces) IsSnapshot(ctx context.Context, p PackageRef) (bool, error) {
+func (r *Registry) IsSnapshot(ctx context.Context, p Ref) (bool, error) {
 	_, marked := pkgref.Mark(p.Version)
 	if marked == "" {
 		return false, nil
 	}
-	pkg, err := w.LoadPackage(ctx, p.Hash)
+	pkg, err := r.Load(ctx, p.Hash)
 	switch {
 	case err == nil:
 		// Of a version that was cut nobody knows the rest any more.
@@ -148,7 +149,7 @@ func (w *Workspaces) IsSnapshot(ctx context.Context, p PackageRef) (bool, error)
 	case !errors.Is(err, record.ErrType):
 		return false, fmt.Errorf("package %s: %w", p, err)
 	}
-	east, err := w.loadEast(ctx, p.Hash)
+	east, err := r.LoadEast(ctx, p.Hash)
 	if errors.Is(err, record.ErrType) {
 		return true, nil // verify says what is wrong with it
 	}

@@ -1,0 +1,113 @@
+package packages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"e3/internal/format/eastref"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// Bounds on package objects that are read into memory: those of this program, and those of the TypeScript e3.
+const (
+	maxPackage = 1 << 30
+	maxEast    = 64 << 20
+)
+
+// A PartError says that a part of what a workspace's state names is lost: a node of its tree, or its package.
+type PartError struct {
+	Part string // in words
+	Err  error
+}
+
+func (e *PartError) Error() string { return e.Part + ": " + e.Err.Error() }
+
+func (e *PartError) Unwrap() error { return e.Err }
+
+// Part is err, which says of a part of a workspace that it cannot be read: a PartError if the part is lost.
+func Part(part string, err error) error {
+	if lost, _ := objectstore.IsLost(err); lost {
+		return &PartError{Part: part, Err: err}
+	}
+	return fmt.Errorf("%s: %w", part, err)
+}
+
+// Load reads a package object. One that is lost is a *PartError, one of the TypeScript e3 is record.ErrType.
+func (r *Registry) Load(ctx context.Context, hash string) (*record.Package, error) {
+	data, err := r.read(ctx, hash, maxPackage)
+	if err != nil {
+		return nil, err
+	}
+	return record.DecodePackage(data)
+}
+
+// LoadEast reads a package object of the TypeScript e3.
+func (r *Registry) LoadEast(ctx context.Context, hash string) (*eastref.Package, error) {
+	data, err := r.read(ctx, hash, maxEast)
+	if err != nil {
+		return nil, err
+	}
+	return eastref.DecodePackage(data)
+}
+
+func (r *Registry) read(ctx context.Context, hash string, most int64) ([]byte, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, fmt.Errorf("package: %w", err)
+	}
+	data, err := objectstore.ReadAll(ctx, r.Objects, h, most)
+	if err != nil {
+		return nil, Part("package object", err)
+	}
+	return data, nil
+}
+
+// IsEast tells whether a package object was made by the TypeScript e3. One that is gone is not.
+func (r *Registry) IsEast(ctx context.Context, hash string) (bool, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return false, fmt.Errorf("package: %w", err)
+	}
+	object, err := r.Objects.Open(ctx, h)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("package object: %w", err)
+	}
+	defer object.Close()
+	head, err := io.ReadAll(io.LimitReader(object, eastref.PackageHeader))
+	if err != nil {
+		return false, fmt.Errorf("package object: %w", err)
+	}
+	return eastref.IsPackage(head), nil
+}
+
+// Tasks returns the tasks of a package by name, whichever program made it: those of the TypeScript e3 have nothing but a name and an
+// object. nil says that the package is lost, or is none.
+func (r *Registry) Tasks(ctx context.Context, hash string) (map[string]*record.PackageTask, error) {
+	pkg, err := r.Load(ctx, hash)
+	if errors.Is(err, record.ErrType) {
+		var east *eastref.Package
+		if east, err = r.LoadEast(ctx, hash); err == nil {
+			pkg = &record.Package{Tasks: make([]record.PackageTask, len(east.Tasks))}
+			for i, t := range east.Tasks {
+				pkg.Tasks[i] = record.PackageTask{Name: t.Name, Task: t.Task.String()}
+			}
+		}
+	}
+	if errors.Is(err, record.ErrType) {
+		return nil, nil
+	}
+	if lost, err := objectstore.IsLost(err); lost || err != nil {
+		return nil, err
+	}
+	tasks := make(map[string]*record.PackageTask, len(pkg.Tasks))
+	for i := range pkg.Tasks {
+		tasks[pkg.Tasks[i].Name] = &pkg.Tasks[i]
+	}
+	return tasks, nil
+}

@@ -1,0 +1,94 @@
+// Package packages keeps the register of a repository's packages, and reads package objects.
+package packages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"e3/internal/pkgref"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// ErrExists says that the name of a package stands for other content.
+var ErrExists = errors.New("exists already")
+
+// Records are the store that the register is kept in.
+type Records interface {
+	refstore.Store
+	// PutSync is Put, durable when it returns.
+	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
+	// Sync makes everything written before durable.
+	Sync(ctx context.Context) error
+}
+
+// A Registry is the packages of a repository: the names that they are registered under, and their objects. All methods are safe for
+// concurrent use, by any number of processes.
+type Registry struct {
+	Records Records
+	Locks   refstore.Locker
+	Objects objectstore.Store
+}
+
+// Ref is a registered package.
+type Ref struct {
+	Name    string
+	Version string
+	Hash    string
+}
+
+func (p Ref) String() string { return pkgref.Join(p.Name, p.Version) }
+
+// Key is where the register holds a package.
+func Key(name, version string) refstore.Key {
+	return refstore.Key{Partition: "PACKAGE", Sort: pkgref.Key(name, version)}
+}
+
+// Add enters a package under its name@version. Registering the same content again is
+// fine; other content under a name that exists is refused with ErrExists.
+func (r *Registry) Add(ctx context.Context, p Ref) error {
+	// What the register names must not be less durable than the register.
+	if err := r.Records.Sync(ctx); err != nil {
+		return err
+	}
+	_, err := r.Records.PutSync(ctx, refstore.Record{Key: Key(p.Name, p.Version), Value: []byte(p.Hash + "\n")})
+	if !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // in doubt: what is there tells
+		return err
+	}
+	have, err := r.Find(ctx, p.Name, p.Version)
+	if err != nil {
+		return err
+	}
+	if have.Hash != p.Hash {
+		return fmt.Errorf("package %s holds other content (%s): %w", p, have.Hash[:8], ErrExists)
+	}
+	return nil
+}
+
+// List returns the registered packages by name and version.
+func (r *Registry) List(ctx context.Context) ([]Ref, error) {
+	var all []Ref
+	for rec, err := range r.Records.List(ctx, refstore.Query{Partition: "PACKAGE"}) {
+		if err != nil {
+			return nil, fmt.Errorf("list packages: %w", err)
+		}
+		name, version, ok := pkgref.SplitKey(rec.Key.Sort)
+		hash := strings.TrimSuffix(string(rec.Value), "\n")
+		if _, err := objectstore.ParseHash(hash); err != nil || !ok {
+			return nil, fmt.Errorf("package %s: its record does not hold a hash", rec.Key.Sort)
+		}
+		all = append(all, Ref{Name: name, Version: version, Hash: hash})
+	}
+	return all, nil
+}
+
+// Remove takes a package out of the register: without a version, the only one of its name. Workspaces that have it deployed keep it.
+func (r *Registry) Remove(ctx context.Context, name, version string) (Ref, error) {
+	p, err := r.only(ctx, name, version)
+	if err != nil {
+		return p, err
+	}
+	return p, refstore.Forget(ctx, r.Records, r.Locks, Key(p.Name, p.Version))
+}
