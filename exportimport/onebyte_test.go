@@ -65,7 +65,11 @@ func (g *target) refusedBy(data []byte, o exportimport.ImportOptions) bool {
 func TestAnyByteOfAnEntry(t *testing.T) {
 	files := sampleFiles(t, exportimport.ExportOptions{AllHistory: true})
 	rnd := chance(t)
-	count := number(t, "E3_TEST_BYTES", 400)
+	count := uint64(400)
+	if testing.Short() {
+		count = 100
+	}
+	count = number(t, "E3_TEST_BYTES", count)
 	targets := []*target{newTarget(t), newTarget(t)}
 	if _, err := targets[1].try(zipped(t, files), exportimport.ImportOptions{}); err != nil {
 		t.Fatal(err)
