@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,9 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/refstore"
 	"e3/workspace"
@@ -26,14 +25,9 @@ var version = "dev"
 
 // app is what a command has of the world: its streams, its environment, a clock.
 type app struct {
-	stdin  io.Reader
-	stdout io.Writer // data
-	stderr io.Writer // progress, warnings, errors
-	getenv func(string) string
-	now    func() time.Time
+	render.Output
+	stdin io.Reader
 
-	json   bool // --json: data for programs
-	color  string
 	parsed bool // the command line made sense
 
 	warned map[string]bool // what was said already
@@ -43,21 +37,10 @@ type app struct {
 }
 
 func newApp() *app {
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now, warned: map[string]bool{}}
-}
-
-// smart tells whether control sequences can be written to w.
-func (a *app) smart(w io.Writer) bool {
-	f := terminal(w)
-	return f != nil && a.getenv("TERM") != "dumb" && sequences(f)
-}
-
-// terminal returns the terminal that w is, nil if it is none.
-func terminal(w io.Writer) *os.File {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return f
+	return &app{
+		Output: render.Output{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Now: time.Now},
+		stdin:  os.Stdin, warned: map[string]bool{},
 	}
-	return nil
 }
 
 // open opens the repository that a location means.
@@ -73,13 +56,13 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 func (a *app) openFor(ctx context.Context, location string, lease time.Duration) (*repo.Repo, error) {
 	from, _ := os.Getwd() // a folder that was removed is in no clone
 	r, err := repo.Open(ctx, location, repo.Options{
-		Version: a.version(), Now: a.now, Getenv: a.getenv, Lease: lease, From: from,
-		Warn: func(err error) { a.notef("warning: %s", printable(err.Error(), false)) },
+		Version: a.version(), Now: a.Now, Getenv: a.Getenv, Lease: lease, From: from,
+		Warn: func(err error) { a.Warnf("%v", err) },
 		Waiting: func(e *workspace.BusyError, most time.Duration) {
-			a.notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), printable(e.Holder, false))
+			a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))
 		},
 	})
-	if other := a.getenv("E3_REPO"); location == "." && other != "" && other != "." && errors.Is(err, repo.ErrNoRepository) {
+	if other := a.Getenv("E3_REPO"); location == "." && other != "" && other != "." && errors.Is(err, repo.ErrNoRepository) {
 		err = fmt.Errorf("%w; the . on the command line hides E3_REPO, which is %s: leave it out to mean that", err, other)
 	}
 	return r, err
@@ -119,7 +102,7 @@ func (a *app) version() string {
 
 // location is the repository of a command whose argument for it is missing.
 func (a *app) location() string {
-	if r := a.getenv("E3_REPO"); r != "" {
+	if r := a.Getenv("E3_REPO"); r != "" {
 		return r
 	}
 	return "."
@@ -132,7 +115,7 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 	required := len(names) - optional
 	switch {
 	case len(args) > len(names)+1:
-		return "", nil, usagef("%s takes at most %s, got %d; see: %s --help", cmd.CommandPath(), plural(int64(len(names)+1), "argument"), len(args), cmd.CommandPath())
+		return "", nil, usagef("%s takes at most %s, got %d; see: %s --help", cmd.CommandPath(), human.Count(len(names)+1, "argument"), len(args), cmd.CommandPath())
 	case len(args) < required:
 		return "", nil, usagef("%s needs %s; see: %s --help", cmd.CommandPath(), strings.Join(names[len(args):required], " and "), cmd.CommandPath())
 	case required > 0 && len(args) == required && (strings.Trim(args[0], "./") == "" || repo.IsURL(args[0])):
@@ -182,34 +165,6 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// notef writes to the person.
-func (a *app) notef(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
-
-// reply answers a command: with the document for programs, else with what text writes.
-func (a *app) reply(document any, text func(w io.Writer)) error {
-	if a.json {
-		return a.document(document, terminal(a.stdout) != nil)
-	}
-	var b bytes.Buffer
-	text(&b)
-	_, err := a.stdout.Write(b.Bytes())
-	return err
-}
-
-// document writes JSON, on one line unless it is to be indented.
-func (a *app) document(v any, indent bool) error {
-	out := a.stdout
-	if terminal(out) != nil {
-		out = &safeWriter{w: out} // JSON lets C1 control characters through
-	}
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	if indent {
-		enc.SetIndent("", "  ")
-	}
-	return enc.Encode(v)
-}
-
 // shown is how a repository is named in advice: "." where that means it.
 func shown(location string, r *repo.Repo) string {
 	if root, err := repo.Find("."); err == nil && root == r.Root {
@@ -219,12 +174,4 @@ func shown(location string, r *repo.Repo) string {
 		return r.Location
 	}
 	return location
-}
-
-// quoted makes a word safe to paste into a shell.
-func quoted(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./@+:,=") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(printable(s, false), "'", `'\''`) + "'"
 }

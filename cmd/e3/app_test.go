@@ -50,7 +50,7 @@ func TestPositional(t *testing.T) {
 		{[]string{"anything", "prod"}, one, optional, "anything", []string{"prod"}},
 	} {
 		a := newApp()
-		a.getenv = func(name string) string { return map[string]string{"E3_REPO": "default"}[name] }
+		a.Getenv = func(name string) string { return map[string]string{"E3_REPO": "default"}[name] }
 		location, rest, err := a.positional(&cobra.Command{Use: "x"}, test.args, test.optional, test.names...)
 		if (err != nil) != (test.rest == nil) || location != test.location || !slices.Equal(rest, test.rest) {
 			t.Errorf("%q for %q: %q, %q, %v; want %q, %q", test.args, test.names, location, rest, err, test.location, test.rest)
@@ -61,7 +61,7 @@ func TestPositional(t *testing.T) {
 func TestLocation(t *testing.T) {
 	for repository, want := range map[string]string{"": ".", "/srv/e3": "/srv/e3"} {
 		a := newApp()
-		a.getenv = func(string) string { return repository }
+		a.Getenv = func(string) string { return repository }
 		if got := a.location(); got != want {
 			t.Errorf("with E3_REPO=%q: %q, want %q", repository, got, want)
 		}

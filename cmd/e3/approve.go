@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
+	"e3/internal/human"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -72,17 +74,17 @@ func (a *app) decide(ctx context.Context, location, ws, task string, res approva
 		return err
 	}
 	doc := decidedJSON{
-		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: changed, By: b.By, At: moment(b.At), Note: b.Note,
+		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: changed, By: b.By, At: render.Moment(b.At), Note: b.Note,
 	}
-	return a.reply(doc, func(w io.Writer) {
-		name := printable(ws+"."+task, false)
+	return a.Reply(doc, func(w io.Writer) {
+		name := human.Line(ws + "." + task)
 		switch {
 		case !changed:
-			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, printable(cmp.Or(b.By, "somebody"), false))
+			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, human.Line(cmp.Or(b.By, "somebody")))
 		case b.Status == approval.Approved:
-			fmt.Fprintf(w, "Approved %s: run %s goes on with it\n", name, short(b.Run))
+			fmt.Fprintf(w, "Approved %s: run %s goes on with it\n", name, human.Short(b.Run))
 		default:
-			fmt.Fprintf(w, "Rejected %s: it fails in run %s, and what depends on it is skipped\n", name, short(b.Run))
+			fmt.Fprintf(w, "Rejected %s: it fails in run %s, and what depends on it is skipped\n", name, human.Short(b.Run))
 		}
 	})
 }
@@ -101,15 +103,15 @@ func deferredOf(list []approval.Block) []deferredJSON {
 	var docs []deferredJSON
 	for i := range list {
 		b := &list[i]
-		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Step: b.Step, Execution: b.Execution, Since: moment(b.Created)})
+		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Step: b.Step, Execution: b.Execution, Since: render.Moment(b.Created)})
 	}
 	return docs
 }
 
 // askFor says what to type when a task waits for approval.
 func askFor(location, ws, task string) string {
-	name := quoted(ws + "." + task)
-	return fmt.Sprintf("%s waits for approval; type: e3 approve %s %s, or: e3 reject %s %s", printable(ws+"."+task, false), quoted(location), name, quoted(location), name)
+	name := human.Quoted(ws + "." + task)
+	return fmt.Sprintf("%s waits for approval; type: e3 approve %s %s, or: e3 reject %s %s", human.Line(ws+"."+task), human.Quoted(location), name, human.Quoted(location), name)
 }
 
 // completeDeferred completes tasks that wait for approval.
@@ -140,7 +142,7 @@ func (a *app) completeDeferred(cmd *cobra.Command, args []string, word string) (
 func waitsHint(err error) string {
 	var idle *workspace.NotWaitingError
 	if errors.As(err, &idle) && len(idle.Others) == 0 {
-		return "see how the workspace stands with: e3 status <repo> " + quoted(idle.Workspace)
+		return "see how the workspace stands with: e3 status <repo> " + human.Quoted(idle.Workspace)
 	}
 	return ""
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/internal/testing/testserver"
 )
@@ -100,7 +101,7 @@ func shared(s *stage, name string) place {
 	query := url.Values{"endpoint": {s.dynamodb}, "region": {testserver.Region}, "lease": {"2m"}}
 	p := place{root: "dynamodb://" + path, objects: s.s3 + "/e3-shared/" + path + "/objects"}
 	p.location = p.root + "?" + query.Encode()
-	p.shown = quoted(p.location)
+	p.shown = human.Quoted(p.location)
 	query.Set("bucket", "e3-shared")
 	query.Set("s3-endpoint", s.s3)
 	p.init = []string{p.root + "?" + query.Encode()}

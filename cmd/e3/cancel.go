@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/executions"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -74,7 +75,7 @@ func (a *app) cancelling(o cancelOptions) (workspace.CancelOptions, error) {
 	return workspace.CancelOptions{
 		By: repo.UserAtHost(), Reason: o.reason, NoWait: o.noWait, Timeout: o.timeout, Patience: cancelPatience,
 		OnWait: func(e *workspace.BusyError) {
-			a.notef("%s%s; still waiting for it to stop", printable(e.Error(), false), also(unheard(e.Heard, a.now())))
+			a.Notef("%s%s; still waiting for it to stop", human.Line(e.Error()), also(unheard(e.Heard, a.Now())))
 		},
 	}, nil
 }
@@ -91,26 +92,26 @@ type cancelledJSON struct {
 }
 
 func (a *app) cancel(ctx context.Context, r *repo.Repo, ws string, o workspace.CancelOptions) error {
-	o.Curator = executions.NewCurator(r.Executions, r.Records, a.now)
+	o.Curator = executions.NewCurator(r.Executions, r.Records, a.Now)
 	c, err := r.Workspaces.Cancel(ctx, ws, o)
 	if err != nil {
 		return err
 	}
 	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason, Closed: c.Closed, Withdrawn: c.Withdrawn}
-	return a.reply(doc, func(w io.Writer) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
+	return a.Reply(doc, func(w io.Writer) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
 }
 
 // cancelText says what came of a request that somebody has made.
 func cancelText(ws string, c *workspace.Cancelled, by string) string {
-	ws = printable(ws, false)
+	ws = human.Line(ws)
 	run := "the run of workspace " + ws
 	if c.RunID != "" {
-		run = fmt.Sprintf("run %s of workspace %s", short(c.RunID), ws)
+		run = fmt.Sprintf("run %s of workspace %s", human.Short(c.RunID), ws)
 	}
 	switch c.Status {
 	case workspace.CancelIdle:
 		if c.Withdrawn > 0 {
-			return fmt.Sprintf("Workspace %s is not being run; withdrew %s that a dead run had queued, and nobody had begun", ws, plural(int64(c.Withdrawn), "task"))
+			return fmt.Sprintf("Workspace %s is not being run; withdrew %s that a dead run had queued, and nobody had begun", ws, human.Count(c.Withdrawn, "task"))
 		}
 		return fmt.Sprintf("Workspace %s is not being run: there is nothing to cancel", ws)
 	case workspace.CancelRequested:
@@ -121,7 +122,7 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 		return fmt.Sprintf("Nothing was cancelled: %s had already %s", run, c.Status)
 	case workspace.CancelInterrupted:
 		if c.Closed {
-			return fmt.Sprintf("Run %s of workspace %s had been left by a process that is gone; it is closed now", short(c.RunID), ws)
+			return fmt.Sprintf("Run %s of workspace %s had been left by a process that is gone; it is closed now", human.Short(c.RunID), ws)
 		}
 		return fmt.Sprintf("Nothing was cancelled: the process of %s has ended without finishing it", run)
 	}
@@ -131,7 +132,7 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 	case "":
 		text += " (its process got a signal)"
 	default:
-		text += " (" + printable(c.By, false) + " was first)"
+		text += " (" + human.Line(c.By) + " was first)"
 	}
 	return text
 }
@@ -141,9 +142,9 @@ func cancelledRun(c *workspace.CancelledError) string {
 	if c == nil {
 		return ""
 	}
-	text := " by " + printable(c.By, false)
+	text := " by " + human.Line(c.By)
 	if c.Reason != "" {
-		text += ": " + printable(c.Reason, false)
+		text += ": " + human.Line(c.Reason)
 	}
 	return text
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"e3/cmd/e3/internal/render"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -14,12 +16,12 @@ import (
 // has got instead of the one of its name, and that its name is another one now.
 func (a *app) deployedFile(location, ws string, built *workspace.Built) {
 	if e := built.Over; e != nil {
-		a.notef("Workspace %s %s; from now on it follows yours", printable(ws, false), printable(e.String(), false))
+		a.Notef("Workspace %s %s; from now on it follows yours", human.Line(ws), human.Line(e.String()))
 	}
 	if e := built.Instead; e != nil {
 		name := built.Package.Name
-		a.notef("Workspace %s %s; this clone has a workspace of its own: %s. To let %s follow this one: e3 start -f %s %s %s", printable(name, false),
-			printable(e.String(), false), printable(ws, false), printable(name, false), quoted(beside(built.Link.File)), quoted(location), quoted(name))
+		a.Notef("Workspace %s %s; this clone has a workspace of its own: %s. To let %s follow this one: e3 start -f %s %s %s", human.Line(name),
+			human.Line(e.String()), human.Line(ws), human.Line(name), human.Quoted(beside(built.Link.File)), human.Quoted(location), human.Quoted(name))
 	}
 	a.renamed(location, ws, built.Link.File, built.Renamed, built.Package.Name)
 }
@@ -31,9 +33,9 @@ func (a *app) renamed(location, ws, file, before, now string) {
 	}
 	text := ""
 	if ws != now {
-		text = "; for a workspace of that name: e3 start -f " + quoted(beside(file)) + " " + quoted(location) + " " + quoted(now)
+		text = "; for a workspace of that name: e3 start -f " + human.Quoted(beside(file)) + " " + human.Quoted(location) + " " + human.Quoted(now)
 	}
-	a.notef("The package %s is called %s now; workspace %s goes on following its file%s", printable(before, false), printable(now, false), printable(ws, false), text)
+	a.Notef("The package %s is called %s now; workspace %s goes on following its file%s", human.Line(before), human.Line(now), human.Line(ws), text)
 }
 
 // elsewhere says that what is run or planned is what was deployed, without a look at any package file, or at one that was followed here
@@ -42,13 +44,13 @@ func (a *app) elsewhere(location, ws string, e *workspace.Elsewhere) {
 	switch {
 	case e == nil:
 	case e.Mine != "":
-		a.notef("Workspace %s %s; deploy yours again with: e3 start -f %s %s %s",
-			printable(ws, false), printable(e.String(), false), quoted(beside(e.Mine)), quoted(location), quoted(ws))
+		a.Notef("Workspace %s %s; deploy yours again with: e3 start -f %s %s %s",
+			human.Line(ws), human.Line(e.String()), human.Quoted(beside(e.Mine)), human.Quoted(location), human.Quoted(ws))
 	case e.Unknown:
-		a.notef("Workspace %s %s; this is what was deployed. To let it follow a file again: e3 start -f <e3.yaml> %s %s",
-			printable(ws, false), printable(e.String(), false), quoted(location), quoted(ws))
+		a.Notef("Workspace %s %s; this is what was deployed. To let it follow a file again: e3 start -f <e3.yaml> %s %s",
+			human.Line(ws), human.Line(e.String()), human.Quoted(location), human.Quoted(ws))
 	case e.File != "":
-		a.notef("Workspace %s %s; this is what was deployed from there", printable(ws, false), printable(e.String(), false))
+		a.Notef("Workspace %s %s; this is what was deployed from there", human.Line(ws), human.Line(e.String()))
 	}
 }
 
@@ -58,19 +60,19 @@ func unfollowed(location string, err error) error {
 	if !errors.As(err, &u) {
 		return err
 	}
-	file, at := quoted(beside(u.Mine)), quoted(location)
+	file, at := human.Quoted(beside(u.Mine)), human.Quoted(location)
 	if u.Over.Gone { // it has no claim: the workspace would be taken by either command
-		return usagef("%w; let %s follow yours with: e3 start -f %s %s %s", err, u.Workspace, file, at, quoted(u.Workspace))
+		return usagef("%w; let %s follow yours with: e3 start -f %s %s %s", err, u.Workspace, file, at, human.Quoted(u.Workspace))
 	}
 	return usagef("%w; run yours in a workspace of its own with: e3 start -f %s %s; let %s follow yours with: e3 start -f %s %s %s", err,
-		file, at, u.Workspace, file, at, quoted(u.Workspace))
+		file, at, u.Workspace, file, at, human.Quoted(u.Workspace))
 }
 
 // standsElsewhere tells a person who reads in a clone which the workspace does not follow that it is about other files.
 func (a *app) standsElsewhere(ctx context.Context, r *repo.Repo, ws string) {
 	if u, err := r.Workspaces.Unfollowed(ctx, ws); err == nil && u != nil { // else the command itself says what is wrong
 		u.Mine = beside(u.Mine)
-		a.notef("Workspace %s %s, and not %s", printable(ws, false), printable(u.Over.String(), false), printable(u.Mine, false))
+		a.Notef("Workspace %s %s, and not %s", human.Line(ws), human.Line(u.Over.String()), human.Line(u.Mine))
 	}
 }
 
@@ -98,5 +100,5 @@ func elsewhereOf(e *workspace.Elsewhere) *elsewhereJSON {
 	if e == nil {
 		return nil
 	}
-	return &elsewhereJSON{By: e.By, File: e.File, Since: moment(e.Since), Mine: e.Mine}
+	return &elsewhereJSON{By: e.By, File: e.File, Since: render.Moment(e.Since), Mine: e.Mine}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -133,7 +134,7 @@ func (a *app) completeRuns(cmd *cobra.Command, flag string) {
 				if err != nil || len(ids) == offeredRuns {
 					break
 				}
-				ids = append(ids, run.RunID+"\t"+run.Status()+" "+stamp(run.StartedAt))
+				ids = append(ids, run.RunID+"\t"+run.Status()+" "+human.Stamp(run.StartedAt))
 			}
 			return ids
 		})

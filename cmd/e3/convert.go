@@ -11,6 +11,7 @@ import (
 
 	"e3/internal/format/beast2"
 	"e3/internal/host/atomicfile"
+	"e3/internal/human"
 )
 
 type convertOptions struct{ from, to, out string }
@@ -65,7 +66,7 @@ func (a *app) convert(path string, o *convertOptions) error {
 		return err
 	}
 	if len(data) > maxConvert {
-		return usagef("%s has more than %s", path, size(maxConvert))
+		return usagef("%s has more than %s", path, human.Bytes(maxConvert))
 	}
 	from, to := o.from, o.to
 	if from == "" {
@@ -84,10 +85,10 @@ func (a *app) convert(path string, o *convertOptions) error {
 	switch {
 	case o.out != "":
 		return atomicfile.WriteFile(filepath.Clean(o.out), out, atomicfile.Options{})
-	case terminal(a.stdout) != nil && to == "beast2":
+	case a.ToTerminal() && to == "beast2":
 		return usagef("beast2 is no text for a terminal; name a file with -o, or redirect the output")
 	}
-	return a.raw(func(w io.Writer) error {
+	return a.Raw(func(w io.Writer) error {
 		_, err := w.Write(out)
 		return err
 	})

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"e3/cmd/e3/internal/render"
 )
 
 // harmDemo is a project with tasks of each form.
@@ -94,8 +96,8 @@ func (b *lockedBuffer) String() string {
 func (s *harmStage) e3(args ...string) (a answer) {
 	var out, errs lockedBuffer
 	app := &app{
-		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: s.now, warned: map[string]bool{},
-		getenv: func(name string) string { return s.env[name] },
+		Output: render.Output{Stdout: &out, Stderr: &errs, Now: s.now, Getenv: func(name string) string { return s.env[name] }},
+		stdin:  strings.NewReader(""), warned: map[string]bool{},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

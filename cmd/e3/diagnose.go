@@ -16,14 +16,14 @@ import (
 
 // diagnose does what E3_DEBUG and E3_PROFILE ask for. stop ends it and writes the profiles.
 func (a *app) diagnose() (stop func() error, err error) {
-	if topics := a.getenv("E3_DEBUG"); topics != "" {
-		h, err := newTopicFilter(topics, a.stderr)
+	if topics := a.Getenv("E3_DEBUG"); topics != "" {
+		h, err := newTopicFilter(topics, a.Stderr)
 		if err != nil {
 			return nil, usagef("E3_DEBUG: %v", err)
 		}
 		slog.SetDefault(slog.New(h))
 	}
-	return profile(a.getenv("E3_PROFILE"))
+	return profile(a.Getenv("E3_PROFILE"))
 }
 
 // debugTopics are what E3_DEBUG may name. A message has its topic as first attribute.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/insight/compare"
 	"e3/internal/repo"
 )
@@ -100,7 +101,7 @@ type sideJSON struct {
 func sideOf(s *compare.Seen) sideJSON {
 	return sideJSON{
 		Side: s.String(), Workspace: s.Workspace, Package: s.Package, PackageHash: s.PackageHash, Run: s.RunID, Status: s.Status,
-		StartedAt: moment(s.StartedAt), CompletedAt: moment(s.CompletedAt), Imported: s.Imported, Notes: s.Notes,
+		StartedAt: render.Moment(s.StartedAt), CompletedAt: render.Moment(s.CompletedAt), Imported: s.Imported, Notes: s.Notes,
 	}
 }
 
@@ -118,8 +119,8 @@ func (a *app) diff(ctx context.Context, location string, was, is compare.Side, o
 		return err
 	}
 	doc := diffJSON{A: sideOf(d.A), B: sideOf(d.B), Differs: !d.Empty(), Difference: d}
-	err = a.reply(doc, func(w io.Writer) {
-		t := diffText{w: w, d: d, st: a.styleFor(a.stdout), all: o.all}
+	err = a.Reply(doc, func(w io.Writer) {
+		t := diffText{w: w, d: d, st: a.Style(), all: o.all}
 		t.write()
 	})
 	if err == nil && o.exitCode && doc.Differs {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"e3/cmd/e3/internal/render"
+	"e3/cmd/e3/internal/term"
+	"e3/internal/human"
 	"e3/internal/insight/compare"
 )
 
@@ -15,7 +18,7 @@ import (
 type diffText struct {
 	w   io.Writer
 	d   *compare.Difference
-	st  style
+	st  term.Style
 	all bool
 }
 
@@ -26,8 +29,8 @@ const (
 )
 
 func (t *diffText) write() {
-	t.side("---", t.st.red, t.d.A)
-	t.side("+++", t.st.green, t.d.B)
+	t.side("---", t.st.Red, t.d.A)
+	t.side("+++", t.st.Green, t.d.B)
 	t.datasets("Inputs", &t.d.Inputs)
 	t.tasks()
 	t.datasets("Outputs", &t.d.Outputs)
@@ -42,37 +45,37 @@ func (t *diffText) line(format string, args ...any) {
 }
 
 func (t *diffText) side(mark, color string, s *compare.Seen) {
-	text := printable(s.String(), false)
+	text := human.Line(s.String())
 	switch s.What {
 	case compare.Workspace:
 		text += "  as it is now"
 	case compare.Next:
 		text += "  what the next start would see"
 	default:
-		text += fmt.Sprintf("  run %s %s, started %s", short(s.RunID), s.Status, stamp(s.StartedAt))
+		text += fmt.Sprintf("  run %s %s, started %s", human.Short(s.RunID), s.Status, human.Stamp(s.StartedAt))
 		if s.Imported {
 			text += ", imported"
 		}
 	}
 	if s.Package != "" {
-		text += ", " + printable(s.Package, false)
+		text += ", " + human.Line(s.Package)
 	}
-	t.line("%s%s %s%s", color, mark, text, t.st.endOf(color))
+	t.line("%s%s %s%s", color, mark, text, t.st.EndOf(color))
 	for _, note := range s.Notes {
-		t.line("    note: %s", strings.ReplaceAll(printable(note, true), "\n", "\n          "))
+		t.line("    note: %s", strings.ReplaceAll(human.Text(note), "\n", "\n          "))
 	}
 }
 
 // mark is how a change is marked.
 func (t *diffText) mark(c compare.Change) string {
-	sign, color := "~", t.st.yellow
+	sign, color := "~", t.st.Yellow
 	switch c {
 	case compare.Added:
-		sign, color = "+", t.st.green
+		sign, color = "+", t.st.Green
 	case compare.Removed:
-		sign, color = "-", t.st.red
+		sign, color = "-", t.st.Red
 	}
-	return color + sign + t.st.endOf(color)
+	return color + sign + t.st.EndOf(color)
 }
 
 // shown is how many of n are shown.
@@ -85,7 +88,7 @@ func (t *diffText) shown(n, most int) int {
 
 func (t *diffText) more(indent string, n int, what string) {
 	if n > 0 {
-		t.line("%s… and %s more", indent, plural(int64(n), what))
+		t.line("%s… and %s more", indent, human.Count(n, what))
 	}
 }
 
@@ -93,19 +96,19 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 	if len(list.Changes) == 0 && list.Unknown == "" {
 		return
 	}
-	t.line("\n%s%s%s", t.st.bold, title, t.st.endOf(t.st.bold))
+	t.line("\n%s%s%s", t.st.Bold, title, t.st.EndOf(t.st.Bold))
 	if list.Unknown != "" {
-		t.line("  ? %s", printable(list.Unknown, false))
+		t.line("  ? %s", human.Line(list.Unknown))
 	}
 	n := t.shown(len(list.Changes), mostChanges)
 	width := 0
 	for i := range list.Changes[:n] {
-		width = max(width, columns(printable(list.Changes[i].Name, false)))
+		width = max(width, term.Columns(human.Line(list.Changes[i].Name)))
 	}
 	for i := range list.Changes[:n] {
 		c := &list.Changes[i]
-		name := printable(c.Name, false)
-		t.line("  %s %s%s  %s", t.mark(c.Change), name, strings.Repeat(" ", width-columns(name)), datasetText(c))
+		name := human.Line(c.Name)
+		t.line("  %s %s%s  %s", t.mark(c.Change), name, strings.Repeat(" ", width-term.Columns(name)), datasetText(c))
 		if c.Files != nil {
 			t.files(c.Files)
 		}
@@ -138,17 +141,17 @@ func contentText(d *compare.Dataset, kind bool) string {
 	case d.Open:
 		return "(to be made)"
 	case d.Value != nil:
-		return clip(printable(string(d.Value), false), 60)
+		return term.Clip(human.Line(string(d.Value)), 60)
 	case d.Executable:
 		parts = append(parts, "executable file")
 	case kind || d.Size == nil:
 		parts = append(parts, d.Kind)
 	}
 	if d.Files != nil {
-		parts = append(parts, plural(*d.Files, "file"))
+		parts = append(parts, human.Count(*d.Files, "file"))
 	}
 	if d.Size != nil {
-		parts = append(parts, size(*d.Size))
+		parts = append(parts, human.Bytes(*d.Size))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -166,9 +169,9 @@ func filesText(f *compare.Files) string {
 	}
 	switch {
 	case f.Bytes > 0:
-		parts = append(parts, "+"+size(f.Bytes))
+		parts = append(parts, "+"+human.Bytes(f.Bytes))
 	case f.Bytes < 0:
-		parts = append(parts, "-"+size(-f.Bytes))
+		parts = append(parts, "-"+human.Bytes(-f.Bytes))
 	}
 	if len(parts) == 0 {
 		return "other content"
@@ -180,11 +183,11 @@ func (t *diffText) files(f *compare.Files) {
 	n := t.shown(len(f.Changes), mostFiles)
 	for i := range f.Changes[:n] {
 		c := &f.Changes[i]
-		t.line("      %s %s  %s", t.mark(c.Change), printable(c.Path, false), fileText(c))
+		t.line("      %s %s  %s", t.mark(c.Change), human.Line(c.Path), fileText(c))
 	}
 	t.more("      ", len(f.Changes)-n+f.More, "file")
 	if f.Unknown != "" {
-		t.line("      ? %s", printable(f.Unknown, false))
+		t.line("      ? %s", human.Line(f.Unknown))
 	}
 }
 
@@ -193,13 +196,13 @@ func fileText(c *compare.FileChange) string {
 	entry := func(f *compare.File) string {
 		switch {
 		case f.Kind == "link":
-			return "link to " + printable(f.Target, false)
+			return "link to " + human.Line(f.Target)
 		case f.Kind == "directory":
 			return "directory"
 		case f.Executable:
-			return "executable, " + size(f.Size)
+			return "executable, " + human.Bytes(f.Size)
 		}
-		return size(f.Size)
+		return human.Bytes(f.Size)
 	}
 	switch {
 	case c.Was == nil:
@@ -219,9 +222,9 @@ func (t *diffText) tasks() {
 	if len(list.Changes) == 0 && list.Unknown == "" {
 		return
 	}
-	t.line("\n%sTasks%s", t.st.bold, t.st.endOf(t.st.bold))
+	t.line("\n%sTasks%s", t.st.Bold, t.st.EndOf(t.st.Bold))
 	if list.Unknown != "" {
-		t.line("  ? %s", printable(list.Unknown, false))
+		t.line("  ? %s", human.Line(list.Unknown))
 	}
 	n := t.shown(len(list.Changes), mostChanges)
 	for i := range list.Changes[:n] {
@@ -230,7 +233,7 @@ func (t *diffText) tasks() {
 		if c.Was != "" || c.Is != "" {
 			text = c.Was + " → " + c.Is
 		}
-		t.line("  %s %s  %s", t.mark(c.Change), printable(c.Name, false), text)
+		t.line("  %s %s  %s", t.mark(c.Change), human.Line(c.Name), text)
 		for j := range c.Parts {
 			t.part(&c.Parts[j])
 		}
@@ -244,8 +247,8 @@ func (t *diffText) part(p *compare.Part) {
 	if p.Name != "" {
 		name += " " + p.Name
 	}
-	name = printable(name, false)
-	one := func(s string) string { return clip(printable(s, false), 100) }
+	name = human.Line(name)
+	one := func(s string) string { return term.Clip(human.Line(s), 100) }
 	switch {
 	case p.Change == compare.Added:
 		t.line("      %s %s  %s", t.mark(p.Change), name, one(p.Is))
@@ -257,10 +260,10 @@ func (t *diffText) part(p *compare.Part) {
 		t.line("      %s %s", t.mark(p.Change), name)
 		was, is := apart(p.Was, p.Is)
 		if was != "" {
-			t.line("          %s- %s%s", t.st.red, one(was), t.st.endOf(t.st.red))
+			t.line("          %s- %s%s", t.st.Red, one(was), t.st.EndOf(t.st.Red))
 		}
 		if is != "" {
-			t.line("          %s+ %s%s", t.st.green, one(is), t.st.endOf(t.st.green))
+			t.line("          %s+ %s%s", t.st.Green, one(is), t.st.EndOf(t.st.Green))
 		}
 	}
 }
@@ -281,24 +284,24 @@ func (t *diffText) metrics() {
 	if len(t.d.Metrics) == 0 {
 		return
 	}
-	t.line("\n%sMetrics%s", t.st.bold, t.st.endOf(t.st.bold))
+	t.line("\n%sMetrics%s", t.st.Bold, t.st.EndOf(t.st.Bold))
 	for i := range t.d.Metrics {
 		m := &t.d.Metrics[i]
 		name := m.Task
 		if m.Entry != "" {
 			name += "." + m.Entry
 		}
-		t.line("  %s", printable(name, false))
+		t.line("  %s", human.Line(name))
 		if m.Unknown != "" {
-			t.line("    ? %s", printable(m.Unknown, false))
+			t.line("    ? %s", human.Line(m.Unknown))
 		}
 		n := t.shown(len(m.Changes), mostChanges)
-		tab := &table{}
+		tab := &render.Table{}
 		for j := range m.Changes[:n] {
 			c := &m.Changes[j]
-			tab.row(cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), deltaText(c))
+			tab.Row(cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), deltaText(c))
 		}
-		tab.write(t.w, "    ")
+		tab.Write(t.w, "    ")
 		t.more("    ", len(m.Changes)-n+m.More, "value")
 	}
 }
@@ -307,7 +310,7 @@ func metricText(v json.RawMessage) string {
 	if v == nil {
 		return "(none)"
 	}
-	return clip(printable(string(v), false), 40)
+	return term.Clip(human.Line(string(v)), 40)
 }
 
 // deltaText is by how much a number has changed.
@@ -324,28 +327,28 @@ func deltaText(m *compare.Metric) string {
 
 func (t *diffText) durations() {
 	d := &t.d.Durations
-	tab := &table{}
+	tab := &render.Table{}
 	for i := range d.Tasks {
 		if c := &d.Tasks[i]; c.Notable || t.all {
-			tab.row(c.Task, millis(c.WasMs), "→", millis(c.IsMs), ratioText(c.WasMs, c.IsMs))
+			tab.Row(c.Task, millis(c.WasMs), "→", millis(c.IsMs), ratioText(c.WasMs, c.IsMs))
 		}
 	}
-	if len(tab.rows) == 0 {
+	if len(tab.Rows) == 0 {
 		return
 	}
-	t.line("\n%sDurations%s", t.st.bold, t.st.endOf(t.st.bold))
-	n := t.shown(len(tab.rows), mostChanges)
-	more := len(tab.rows) - n
-	tab.rows = tab.rows[:n]
-	tab.row("all executions", millis(d.WasMs), "→", millis(d.IsMs), ratioText(d.WasMs, d.IsMs))
+	t.line("\n%sDurations%s", t.st.Bold, t.st.EndOf(t.st.Bold))
+	n := t.shown(len(tab.Rows), mostChanges)
+	more := len(tab.Rows) - n
+	tab.Rows = tab.Rows[:n]
+	tab.Row("all executions", millis(d.WasMs), "→", millis(d.IsMs), ratioText(d.WasMs, d.IsMs))
 	if d.RunWasMs > 0 && d.RunIsMs > 0 {
-		tab.row("the run", millis(d.RunWasMs), "→", millis(d.RunIsMs), ratioText(d.RunWasMs, d.RunIsMs))
+		tab.Row("the run", millis(d.RunWasMs), "→", millis(d.RunIsMs), ratioText(d.RunWasMs, d.RunIsMs))
 	}
-	tab.write(t.w, "  ")
+	tab.Write(t.w, "  ")
 	t.more("  ", more, "task")
 }
 
-func millis(ms int64) string { return elapsed(time.Duration(ms) * time.Millisecond) }
+func millis(ms int64) string { return human.Duration(time.Duration(ms) * time.Millisecond) }
 
 func ratioText(was, is int64) string {
 	if was == 0 {
@@ -382,7 +385,7 @@ func numbers(pairs ...any) string {
 	var parts []string
 	for i := 0; i < len(pairs); i += 2 {
 		if n := pairs[i].(int); n > 0 {
-			parts = append(parts, plural(int64(n), pairs[i+1].(string)))
+			parts = append(parts, human.Count(n, pairs[i+1].(string)))
 		}
 	}
 	if n := len(parts); n > 1 {

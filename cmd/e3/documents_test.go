@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/verify"
 )
 
@@ -27,8 +28,8 @@ func (c *console) play(args ...string) (code int, stdout, stderr string) {
 	c.t.Helper()
 	var out, errs bytes.Buffer
 	a := &app{
-		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: time.Now, warned: map[string]bool{},
-		getenv: func(name string) string { return c.env[name] },
+		Output: render.Output{Stdout: &out, Stderr: &errs, Now: time.Now, Getenv: func(name string) string { return c.env[name] }},
+		stdin:  strings.NewReader(""), warned: map[string]bool{},
 	}
 	code = run(c.t.Context(), args, a)
 	return code, out.String(), errs.String()

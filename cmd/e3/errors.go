@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
+	"e3/internal/human"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/internal/settings"
@@ -113,19 +114,19 @@ func (a *app) report(err error) int {
 	if err == nil || errors.As(err, &exit) {
 		return code
 	}
-	if a.json {
+	if a.JSON {
 		line := struct {
 			Type     string `json:"type"`
 			Message  string `json:"message"`
 			ExitCode int    `json:"exitCode"`
 		}{"error", err.Error(), code}
-		if fault := a.document(line, false); fault != nil {
-			fmt.Fprintf(a.stderr, "e3: %s\n", printable(fault.Error(), true))
+		if fault := a.Document(line, false); fault != nil {
+			fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(fault.Error()))
 		}
 	}
-	fmt.Fprintf(a.stderr, "e3: %s\n", printable(err.Error(), true))
+	fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(err.Error()))
 	if hint := hint(err); hint != "" {
-		fmt.Fprintf(a.stderr, "e3: %s\n", printable(hint, false))
+		fmt.Fprintf(a.Stderr, "e3: %s\n", human.Line(hint))
 	}
 	return code
 }
@@ -143,18 +144,18 @@ func hint(err error) string {
 	)
 	switch {
 	case errors.As(err, &foreign):
-		return fmt.Sprintf("to use it once, name it instead of the dot: %s; to trust it from now on: e3 settings --user safe-repository %[1]s; to make your own here: e3 init", quoted(foreign.Root))
+		return fmt.Sprintf("to use it once, name it instead of the dot: %s; to trust it from now on: e3 settings --user safe-repository %[1]s; to make your own here: e3 init", human.Quoted(foreign.Root))
 	case errors.As(err, &unsafe):
 		return "what it leads to may be needed; see what can be done with: e3 verify"
 	case errors.As(err, &unknown):
 		if items := itemsOf(unknown); len(items) > 0 {
-			return fmt.Sprintf("%s is a matrix, of %s", unknown.Name, few(items))
+			return fmt.Sprintf("%s is a matrix, of %s", unknown.Name, human.Few(items))
 		}
 		if guess := manifest.Nearest(unknown.Name, unknown.Known); guess != "" {
 			return fmt.Sprintf("did you mean %q?", guess)
 		}
 		if unknown.What == "run" {
-			return "on record are: " + few(unknown.Known)
+			return "on record are: " + human.Few(unknown.Known)
 		}
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"

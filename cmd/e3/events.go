@@ -12,9 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -225,10 +227,10 @@ func (a *app) events(ctx context.Context, location string, f events.Filter, o *e
 	}
 	err = errors.Join(fault, out.close())
 	for _, text := range out.damaged {
-		a.notef("e3: %s; what that line said is missing here", printable(text, false))
+		a.Notef("e3: %s; what that line said is missing here", human.Line(text))
 	}
 	if err == nil && out.n == 0 && !out.json {
-		a.notef("Nothing of that kind is on record%s.", missingTask(ctx, r, &f))
+		a.Notef("Nothing of that kind is on record%s.", missingTask(ctx, r, &f))
 	}
 	return err
 }
@@ -307,7 +309,7 @@ func missingTask(ctx context.Context, r *repo.Repo, f *events.Filter) string {
 	if guess := manifest.Nearest(f.Task, names); guess != "" {
 		text += fmt.Sprintf(", but %q", guess)
 	}
-	return printable(text, false)
+	return human.Line(text)
 }
 
 // followEvents prints events as they come.
@@ -328,7 +330,7 @@ func (a *app) followEvents(ctx context.Context, r *repo.Repo, f events.Filter, o
 			if ended, err := events.Ended(ctx, r.Records, damage.Workspace, damage.Run); err == nil && ended {
 				rest = "the run has ended; what follows it in its events is shown without -f"
 			}
-			a.notef("e3: %s; %s", printable(err.Error(), false), rest)
+			a.Notef("e3: %s; %s", human.Line(err.Error()), rest)
 			continue
 		case err == nil:
 			err = out.event(&e)
@@ -349,7 +351,7 @@ func (a *app) followEvents(ctx context.Context, r *repo.Repo, f events.Filter, o
 	}
 	ended, err := events.Ended(ctx, r.Records, f.Workspace, f.Run)
 	if err == nil && !ended {
-		a.notef("e3: the run was interrupted: its process is gone")
+		a.Notef("e3: the run was interrupted: its process is gone")
 	}
 	return err
 }
@@ -357,22 +359,22 @@ func (a *app) followEvents(ctx context.Context, r *repo.Repo, f events.Filter, o
 // eventOutput writes events in the form that is asked for.
 type eventOutput struct {
 	buf     *bufio.Writer
-	safe    *safeWriter // before a terminal; nil otherwise
-	json    bool        // one document
+	safe    *term.SafeWriter // before a terminal; nil otherwise
+	json    bool             // one document
 	ndjson  bool
 	text    eventTable
-	style   style
+	style   term.Style
 	n       int64
 	damaged []string
 	line    []byte
 }
 
 func (a *app) newEventOutput(all bool, o *eventsOptions) *eventOutput {
-	out := &eventOutput{ndjson: o.ndjson || a.json && o.follow, style: a.styleFor(a.stdout), text: eventTable{workspaces: all}}
-	out.json = a.json && !out.ndjson
-	var w io.Writer = a.stdout
-	if (out.json || out.ndjson) && terminal(a.stdout) != nil {
-		out.safe = &safeWriter{w: w} // JSON lets C1 control characters through
+	out := &eventOutput{ndjson: o.ndjson || a.JSON && o.follow, style: a.Style(), text: eventTable{workspaces: all}}
+	out.json = a.JSON && !out.ndjson
+	var w io.Writer = a.Stdout
+	if (out.json || out.ndjson) && a.ToTerminal() {
+		out.safe = &term.SafeWriter{To: w} // JSON lets C1 control characters through
 		w = out.safe
 	}
 	out.buf = bufio.NewWriterSize(w, 32<<10)

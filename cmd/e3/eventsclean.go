@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/internal/settings"
 )
@@ -106,25 +108,25 @@ func (a *app) cleanEvents(ctx context.Context, location string, keep time.Durati
 	}
 	doc := cleanedJSON{DryRun: o.dryRun, Runs: []cleanedRunJSON{}}
 	if keep == 0 {
-		return a.reply(doc, func(w io.Writer) {
+		return a.Reply(doc, func(w io.Writer) {
 			fmt.Fprintf(w, "Events are kept for ever: the setting events-retention is %q; see --older-than\n", settings.Never)
 		})
 	}
-	before := a.now().Add(-keep)
-	doc.Before = moment(before)
+	before := a.Now().Add(-keep)
+	doc.Before = render.Moment(before)
 	cleaned, err := r.Workspaces.CleanEvents(ctx, o.workspace, before, o.dryRun)
 	for _, c := range cleaned {
-		doc.Runs = append(doc.Runs, cleanedRunJSON{c.Workspace, c.Run, moment(c.EndedAt), c.Events, c.Bytes})
+		doc.Runs = append(doc.Runs, cleanedRunJSON{c.Workspace, c.Run, render.Moment(c.EndedAt), c.Events, c.Bytes})
 		doc.Events += c.Events
 		doc.Bytes += c.Bytes
 	}
 	if err != nil && len(cleaned) > 0 && !o.dryRun {
-		a.notef("e3: the events of %s were removed before this:", plural(int64(len(cleaned)), "run"))
+		a.Notef("e3: the events of %s were removed before this:", human.Count(len(cleaned), "run"))
 	}
 	if err != nil {
 		return err
 	}
-	return a.reply(doc, func(w io.Writer) { writeCleaned(w, cleaned, &doc) })
+	return a.Reply(doc, func(w io.Writer) { writeCleaned(w, cleaned, &doc) })
 }
 
 func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
@@ -136,7 +138,7 @@ func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
 	if doc.DryRun {
 		verb = "Would remove"
 	}
-	fmt.Fprintf(w, "%s %s of %s (%s)\n", verb, plural(doc.Events, "event"), plural(int64(len(cleaned)), "run"), size(doc.Bytes))
+	fmt.Fprintf(w, "%s %s of %s (%s)\n", verb, human.Count(doc.Events, "event"), human.Count(len(cleaned), "run"), human.Bytes(doc.Bytes))
 	runs := map[string]int64{}
 	var names []string
 	for _, c := range cleaned {
@@ -145,11 +147,11 @@ func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
 		}
 	}
 	slices.SortFunc(names, strings.Compare)
-	t := &table{right: map[int]bool{1: true}}
+	t := &render.Table{Right: map[int]bool{1: true}}
 	for _, name := range names {
-		t.row(name, plural(runs[name], "run"))
+		t.Row(name, human.Count(runs[name], "run"))
 	}
-	t.write(w, "  ")
+	t.Write(w, "  ")
 }
 
 // retention reads how long the events of a repository are kept; 0 is for ever.
@@ -169,6 +171,6 @@ func (a *app) retireEvents(ctx context.Context, r *repo.Repo) {
 		return // whoever interrupts does not want to wait
 	}
 	if _, err := r.Workspaces.Retire(ctx, retention(r)); err != nil && ctx.Err() == nil {
-		a.notef("warning: old events are still here: %s", printable(err.Error(), false))
+		a.Warnf("old events are still here: %v", err)
 	}
 }

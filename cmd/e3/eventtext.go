@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 
+	"e3/cmd/e3/internal/term"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/jobs/approval"
 )
 
@@ -28,14 +30,14 @@ type eventRow struct {
 // gather is how many lines wait for company at most.
 const gather = 200
 
-func (t *eventTable) add(w *bufio.Writer, e *events.Event, st style) error {
+func (t *eventTable) add(w *bufio.Writer, e *events.Event, st term.Style) error {
 	row := eventRow{
 		time:  e.Time.Local().Format("2006-01-02 15:04:05.000"),
-		cells: [3]string{printable(short(e.Run), false), "", printable(e.Task, false)},
-		color: eventColor(st, e.Type), words: printable(eventWords(e), false),
+		cells: [3]string{human.Line(human.Short(e.Run)), "", human.Line(e.Task)},
+		color: eventColor(st, e.Type), words: human.Line(eventWords(e)),
 	}
 	if t.workspaces {
-		row.cells[1] = printable(e.Workspace, false)
+		row.cells[1] = human.Line(e.Workspace)
 	}
 	if t.rows = append(t.rows, row); len(t.rows) < gather {
 		return nil
@@ -46,10 +48,10 @@ func (t *eventTable) add(w *bufio.Writer, e *events.Event, st style) error {
 // widest is how far a column is widened for a name.
 const widest = 40
 
-func (t *eventTable) flush(w *bufio.Writer, st style) error {
+func (t *eventTable) flush(w *bufio.Writer, st term.Style) error {
 	for _, row := range t.rows {
 		for i, c := range row.cells {
-			if n := columns(c); n <= widest {
+			if n := term.Columns(c); n <= widest {
 				t.widths[i] = max(t.widths[i], n)
 			}
 		}
@@ -58,10 +60,10 @@ func (t *eventTable) flush(w *bufio.Writer, st style) error {
 		line := row.time
 		for i, c := range row.cells {
 			if t.widths[i] > 0 || c != "" {
-				line += "  " + c + strings.Repeat(" ", max(0, t.widths[i]-columns(c)))
+				line += "  " + c + strings.Repeat(" ", max(0, t.widths[i]-term.Columns(c)))
 			}
 		}
-		if _, err := fmt.Fprintf(w, "%s  %s%s%s\n", line, row.color, row.words, st.endOf(row.color)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s  %s%s%s\n", line, row.color, row.words, st.EndOf(row.color)); err != nil {
 			return err
 		}
 	}
@@ -69,16 +71,16 @@ func (t *eventTable) flush(w *bufio.Writer, st style) error {
 	return nil
 }
 
-func eventColor(st style, t events.Type) string {
+func eventColor(st term.Style, t events.Type) string {
 	switch t {
 	case events.TaskFailed, events.RunFailed, events.EventLost:
-		return st.red
+		return st.Red
 	case events.TaskCompleted, events.RunCompleted:
-		return st.green
+		return st.Green
 	case events.TaskRetryScheduled, events.TaskReopened, events.TaskDeferred, events.RunCancelled:
-		return st.yellow
+		return st.Yellow
 	case events.TaskClaimed, events.TaskResumed, events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
-		return st.dim
+		return st.Dim
 	}
 	return ""
 }
@@ -91,7 +93,7 @@ func eventWords(e *events.Event) string {
 	}
 	took := ""
 	if d.Duration > 0 {
-		took = ", " + elapsed(events.Milliseconds(d.Duration))
+		took = ", " + human.Duration(events.Milliseconds(d.Duration))
 	}
 	attempt := ""
 	if d.Attempt > 1 {
@@ -105,9 +107,9 @@ func eventWords(e *events.Event) string {
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		return endWords(e.Type, d) + took
 	case events.TaskCreated:
-		return plural(int64(max(d.Tasks, 1)), "task") + " to do"
+		return human.Count(max(d.Tasks, 1), "task") + " to do"
 	case events.TaskAbandoned:
-		return plural(int64(max(d.Tasks, 1)), "task") + " abandoned"
+		return human.Count(max(d.Tasks, 1), "task") + " abandoned"
 	case events.TaskMarkedReady:
 		return "ready"
 	case events.TaskClaimed:
@@ -142,7 +144,7 @@ func eventWords(e *events.Event) string {
 	case events.TaskRetryScheduled:
 		text := followingAttempt(d)
 		if d.Memory > 0 {
-			text += " with " + size(d.Memory) + " of memory"
+			text += " with " + human.Bytes(d.Memory) + " of memory"
 		}
 		return text
 	case events.TaskReopened:
@@ -152,10 +154,10 @@ func eventWords(e *events.Event) string {
 	case events.TaskCached:
 		text := "cached"
 		if e.Task == "" {
-			text = plural(int64(d.Tasks), "task") + " cached"
+			text = human.Count(d.Tasks, "task") + " cached"
 		}
 		if d.As != "" {
-			text += ", as in run " + short(d.As)
+			text += ", as in run " + human.Short(d.As)
 		}
 		return text
 	}
@@ -206,5 +208,5 @@ func followingAttempt(d *events.Data) string {
 	if d.DelayMs == 0 {
 		return fmt.Sprintf("attempt %d at once", d.Attempt)
 	}
-	return fmt.Sprintf("attempt %d in %s", d.Attempt, elapsed(events.Milliseconds(d.DelayMs)))
+	return fmt.Sprintf("attempt %d in %s", d.Attempt, human.Duration(events.Milliseconds(d.DelayMs)))
 }

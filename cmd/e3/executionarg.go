@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/human"
 	"e3/internal/repo"
 )
 
@@ -23,7 +24,7 @@ func parseExecution(s string) (executionArg, error) {
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		name, arg.id = s[:i], s[i+1:]
 		if !isID(arg.id) {
-			return arg, usagef("%q is not <workspace>.<task>@<execution>: an execution has an id like 018f3b4c-9a2d-…, see: e3 logs <repo> %s --list", s, quoted(name))
+			return arg, usagef("%q is not <workspace>.<task>@<execution>: an execution has an id like 018f3b4c-9a2d-…, see: e3 logs <repo> %s --list", s, human.Quoted(name))
 		}
 	} else if isID(s) {
 		return executionArg{id: s}, nil
@@ -48,7 +49,7 @@ func (arg executionArg) find(ctx context.Context, a *app, r *repo.Repo) (*execut
 		var pruned *executions.PrunedError
 		switch {
 		case errors.As(err, &pruned):
-			pruned.Now = a.now()
+			pruned.Now = a.Now()
 		case errors.Is(err, executions.ErrNotFound):
 			err = usagef("there is no execution %q", arg.id)
 		}

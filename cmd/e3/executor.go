@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/internal/human"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/slurm"
@@ -67,7 +68,7 @@ func (a *app) saidRuns(o *runsOptions) (settings.Runs, error) {
 	if said.Queue != "" {
 		if err := queue.ValidName(said.Queue); err != nil {
 			what := "--queue"
-			if said.Queue == a.getenv("E3_QUEUE") {
+			if said.Queue == a.Getenv("E3_QUEUE") {
 				what = "E3_QUEUE"
 			}
 			if strings.Contains(said.Queue, ",") {
@@ -92,7 +93,7 @@ func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOp
 	var damaged *settings.DamagedError
 	switch {
 	case errors.As(err, &damaged): // to be mended by who knows what it said; runs go on as if nothing had been said
-		a.notef("warning: %s; who executes tasks is not known: this process does, unless --executor says otherwise", printable(err.Error(), false))
+		a.Warnf("%v; who executes tasks is not known: this process does, unless --executor says otherwise", err)
 		s = &settings.Settings{}
 	case err != nil:
 		return said, err
@@ -112,13 +113,13 @@ func (a *app) chooseExecutor(ctx context.Context, r *repo.Repo, location, ws str
 	done = func() {
 		for _, end := range slices.Backward(ends) {
 			if err := end(); err != nil {
-				a.notef("warning: %s", printable(err.Error(), false))
+				a.Warnf("%v", err)
 			}
 		}
 	}
 	d := dispatch.Options{
 		Queue:      runs.Queue,
-		Fault:      func(err error) { a.notef("warning: %s", printable(err.Error(), false)) },
+		Fault:      func(err error) { a.Warnf("%v", err) },
 		Unattended: func(j *queue.Job) { a.unattended(location, j) },
 	}
 	switch runs.Executor {
@@ -144,28 +145,28 @@ func (a *app) chooseExecutor(ctx context.Context, r *repo.Repo, location, ws str
 
 // unattended says what to type where nobody takes a task.
 func (a *app) unattended(location string, j *queue.Job) {
-	words := []string{"e3", "worker", quoted(location)}
+	words := []string{"e3", "worker", human.Quoted(location)}
 	if j.Queue != queue.DefaultQueue {
 		words = append(words, "--queue", j.Queue)
 	}
 	if len(j.Labels) > 0 {
-		words = append(words, "--labels", quoted(strings.Join(j.Labels, ",")))
+		words = append(words, "--labels", human.Quoted(strings.Join(j.Labels, ",")))
 	}
 	of, beside := "the tasks of queue "+j.Queue, ""
 	if asks := demandsText(j); asks != "" {
-		of = fmt.Sprintf("tasks of queue %s that ask for %s, as %s does", j.Queue, printable(asks, false), printable(jobName(j), false))
+		of = fmt.Sprintf("tasks of queue %s that ask for %s, as %s does", j.Queue, human.Line(asks), human.Line(jobName(j)))
 	}
 	if j.Policy.Memory > 0 || len(j.Policy.Resources) > 0 {
 		beside = " (where it is given --memory or --resource, with as much)"
 	}
-	a.notef("No worker takes %s; start one with: %s%s", of, strings.Join(words, " "), beside)
+	a.Notef("No worker takes %s; start one with: %s%s", of, strings.Join(words, " "), beside)
 }
 
 // demandsText is what a job asks of its worker beside cores.
 func demandsText(j *queue.Job) string {
 	words := slices.Clone(j.Labels)
 	if j.Policy.Memory > 0 {
-		words = append(words, "memory="+size(j.Policy.Memory))
+		words = append(words, "memory="+human.Bytes(j.Policy.Memory))
 	}
 	for _, a := range j.Policy.Resources {
 		words = append(words, a.Name+"="+strconv.FormatFloat(a.Value, 'g', -1, 64))
@@ -183,7 +184,7 @@ func (a *app) slurm(ctx context.Context, r *repo.Repo, o *startOptions) (*slurm.
 	}
 	so := slurm.Options{
 		Program: program, Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Resources: map[string]string{},
-		Warn: func(text string) { a.notef("warning: %s", printable(text, false)) },
+		Warn: func(text string) { a.Warnf("%s", text) },
 		// The worker's queue is its job's, and several on a node cannot serve one address.
 		Env: slices.DeleteFunc(os.Environ(), func(v string) bool {
 			return strings.HasPrefix(v, "E3_QUEUE=") || strings.HasPrefix(v, "E3_METRICS_ADDR=")
@@ -210,7 +211,7 @@ func (a *app) slurm(ctx context.Context, r *repo.Repo, o *startOptions) (*slurm.
 	}
 	if !repo.IsURL(so.Repo) && !repo.IsURL(r.Root) { // the nodes share the folder
 		so.Logs, so.Modes = filepath.Join(so.Repo, "tmp", "slurm"), r.Modes()
-	} else if cache := a.getenv(repo.CacheDirVariable); cache != "" {
+	} else if cache := a.Getenv(repo.CacheDirVariable); cache != "" {
 		so.Logs = filepath.Join(cache, "slurm")
 	} else if cache, err := os.UserCacheDir(); err == nil { // in most clusters they share the home
 		so.Logs = filepath.Join(cache, "e3", "slurm")

@@ -14,6 +14,7 @@ import (
 	"e3/executions"
 	"e3/exportimport"
 	"e3/internal/format/signature"
+	"e3/internal/human"
 	"e3/internal/pkgref"
 	"e3/internal/repo"
 	"e3/internal/settings"
@@ -24,7 +25,7 @@ import (
 func (a *app) results(r *repo.Repo) *exportimport.Repository {
 	return &exportimport.Repository{
 		Records: r.Records, Objects: r.Objects, Locks: r.Records, Workspaces: r.Workspaces, Executions: r.Executions,
-		Curator: executions.NewCurator(r.Executions, r.Records, a.now), Now: a.now,
+		Curator: executions.NewCurator(r.Executions, r.Records, a.Now), Now: a.Now,
 		User: repo.UserAtHost(), Location: r.Root, Version: a.version(),
 	}
 }
@@ -105,7 +106,7 @@ func (a *app) exportZip(ctx context.Context, location, file string, o *exportimp
 		return err
 	}
 	defer r.Close()
-	if o.Key, err = settings.FindKey(a.getenv); err != nil && !errors.Is(err, settings.ErrNoKey) {
+	if o.Key, err = settings.FindKey(a.Getenv); err != nil && !errors.Is(err, settings.ErrNoKey) {
 		return err
 	}
 	frugal()
@@ -120,9 +121,9 @@ func (a *app) exportZip(ctx context.Context, location, file string, o *exportimp
 		return err
 	}
 	for _, n := range res.Notes {
-		a.notef("note: %s", printable(n, false))
+		a.Notef("note: %s", human.Line(n))
 	}
-	return a.reply(exportedDocument(file, res, o.Key), func(w io.Writer) { exportedText(w, res) })
+	return a.Reply(exportedDocument(file, res, o.Key), func(w io.Writer) { exportedText(w, res) })
 }
 
 // refuseSpecial refuses a destination that is neither a file nor a link: to rename a file onto a device, as /dev/null,
@@ -142,13 +143,12 @@ func refuseSpecial(dst string) error {
 
 // bytesShown shows on a terminal how many bytes of all are done. done takes the line away.
 func (a *app) bytesShown(doing string) (progress func(done, total int64), done func()) {
-	f := terminal(a.stderr)
-	if f == nil || !a.smart(a.stderr) {
+	live := a.Live()
+	if live == nil {
 		return nil, func() {}
 	}
-	live := newDisplay(f, widthOf(int(f.Fd())), a.now)
-	live.unit = size
-	live.start(doing, a.now())
+	live.Unit = human.Bytes
+	live.Start(doing, a.Now())
 	var most atomic.Int64
 	return func(n, total int64) {
 		for { // several tell, in any order
@@ -160,8 +160,8 @@ func (a *app) bytesShown(doing string) (progress func(done, total int64), done f
 				break
 			}
 		}
-		live.progress(n, total)
-	}, live.close
+		live.Progress(n, total)
+	}, live.Close
 }
 
 // exportedJSON is an export for programs.
@@ -196,16 +196,16 @@ func packageOf(p workspace.PackageRef) packageJSON {
 // exportedText is what seed 003 shows.
 func exportedText(w io.Writer, e *exportimport.Exported) {
 	if e.Workspace == "" {
-		fmt.Fprintf(w, "Exported package %s\n", printable(e.Package.String(), false))
+		fmt.Fprintf(w, "Exported package %s\n", human.Line(e.Package.String()))
 	} else {
-		fmt.Fprintf(w, "Exported workspace %s\n", printable(e.Workspace, false))
-		fmt.Fprintf(w, "  Package: %s\n", printable(e.Package.String(), false))
+		fmt.Fprintf(w, "Exported workspace %s\n", human.Line(e.Workspace))
+		fmt.Fprintf(w, "  Package: %s\n", human.Line(e.Package.String()))
 		if e.RunID != "" {
-			fmt.Fprintf(w, "  Run: %s\n", short(e.RunID))
+			fmt.Fprintf(w, "  Run: %s\n", human.Short(e.RunID))
 		}
 		fmt.Fprintf(w, "  Executions: %d\n", e.Executions)
 	}
-	fmt.Fprintf(w, "  Total size: %s\n", size(e.Size))
+	fmt.Fprintf(w, "  Total size: %s\n", human.Bytes(e.Size))
 	if e.Signer != "" {
 		fmt.Fprintf(w, "  Signed by: %s\n", e.Signer)
 	}

@@ -49,15 +49,15 @@ func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
 			}
 		case events.TaskRetryScheduled:
 			if e.Data.Attempt >= from {
-				l.a.notef("[%s]", followingAttempt(e.Data))
+				l.a.Notef("[%s]", followingAttempt(e.Data))
 			}
 		case events.TaskDeferred:
 			if e.Execution != "" {
 				free++
 			}
-			l.a.notef("[waits for approval; see: e3 approve --help]")
+			l.a.Notef("[waits for approval; see: e3 approve --help]")
 		case events.TaskResumed:
-			l.a.notef("[approved]")
+			l.a.Notef("[approved]")
 		case events.TaskCached, events.TaskCompleted, events.TaskSkipped:
 			return l.settled(ctx, e.Type != events.TaskCompleted)
 		case events.TaskFailed:
@@ -96,7 +96,7 @@ func (l *logs) settled(ctx context.Context, show bool) error {
 func (l *logs) ended(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errRunGone):
-		l.a.notef("e3: the run was interrupted: its process is gone")
+		l.a.Notef("e3: the run was interrupted: its process is gone")
 		return nil
 	case cause != nil:
 		return &exitError{exitCancelled}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/gc"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
@@ -54,10 +55,10 @@ func (a *app) gc(ctx context.Context, location string, o gc.Options) error {
 		return err
 	}
 	for _, w := range report.Warnings {
-		a.notef("warning: %s", printable(w.Error(), false))
+		a.Warnf("%v", w)
 	}
 	if report.MoreWarnings > 0 {
-		a.notef("warning: and %s more", plural(int64(report.MoreWarnings), "reference"))
+		a.Warnf("and %s more", human.Count(report.MoreWarnings, "reference"))
 	}
 	if report.Missing > 0 || len(report.Warnings) > 0 {
 		n := int64(max(report.Missing, len(report.Warnings)+report.MoreWarnings))
@@ -69,27 +70,26 @@ func (a *app) gc(ctx context.Context, location string, o gc.Options) error {
 		if len(report.Warnings) > 0 {
 			why = "left out by an export, lost or damaged"
 		}
-		a.notef("warning: %s that something refers to %s not here to be read: %s; which, tells: e3 verify %s", plural(n, "object"), are, why, quoted(shown(location, r)))
+		a.Warnf("%s that something refers to %s not here to be read: %s; which, tells: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
 	}
-	return errors.Join(err, a.reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.now(), err == nil) }))
+	return errors.Join(err, a.Reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.Now(), err == nil) }))
 }
 
 // collect removes garbage and shows how far it has come.
 func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Report, error) {
-	if f := terminal(a.stderr); f != nil && a.smart(a.stderr) {
-		live := newDisplay(f, widthOf(int(f.Fd())), a.now)
-		defer live.close()
-		began := a.now()
+	if live := a.Live(); live != nil {
+		defer live.Close()
+		began := a.Now()
 		var phase *gc.Phase
 		o.Progress = func(p gc.Progress) {
-			live.progress(int64(p.Shards), objectstore.Shards)
+			live.Progress(int64(p.Shards), objectstore.Shards)
 			if phase != nil && *phase == p.Phase {
 				return
 			}
 			if phase != nil {
-				live.end(phase.String())
+				live.End(phase.String())
 			}
-			live.start(p.Phase.String(), began)
+			live.Start(p.Phase.String(), began)
 			phase = &p.Phase
 		}
 	}
@@ -97,7 +97,7 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 		return nil, err
 	}
 	if !o.DryRun {
-		if _, err := r.Queue().Clean(ctx, a.now().Add(-queue.Keep)); err != nil {
+		if _, err := r.Queue().Clean(ctx, a.Now().Add(-queue.Keep)); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +105,7 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 	if err != nil {
 		return nil, err
 	}
-	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
+	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.Now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
 	report, err := gc.Collect(ctx, s, o)
 	if report != nil {
 		report.ImportedRuns = runs
@@ -119,7 +119,7 @@ func (a *app) retireImported(ctx context.Context, r *repo.Repo, dryRun bool) (in
 	if err != nil || keep == 0 {
 		return 0, err
 	}
-	runs, err := r.Workspaces.RetireImported(ctx, a.now().Add(-keep), dryRun)
+	runs, err := r.Workspaces.RetireImported(ctx, a.Now().Add(-keep), dryRun)
 	return len(runs), err
 }
 
@@ -145,7 +145,7 @@ type gcJSON struct {
 func gcDocument(r *gc.Report) gcJSON {
 	doc := gcJSON{
 		DryRun: r.DryRun, Removed: amountJSON(r.Collected), Kept: amountJSON(r.Live), Young: amountJSON(r.Young),
-		Sessions: r.Sessions, OldestSession: moment(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
+		Sessions: r.Sessions, OldestSession: render.Moment(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
 	}
 	for i, w := range r.Warnings {
 		doc.Warnings[i] = w.Error()
@@ -172,7 +172,7 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 		if r.Grace > 0 { // sessions count as that much longer
 			why = "stored in the last " + human.Duration(r.Grace)
 			if r.Grace >= time.Minute {
-				why = "stored in the last " + plural(int64(r.Grace/time.Minute), "minute")
+				why = "stored in the last " + human.Count(r.Grace/time.Minute, "minute")
 			}
 		}
 		switch {
@@ -185,13 +185,13 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 	}
 	fmt.Fprintln(w)
 	if r.ImportedRuns > 0 {
-		fmt.Fprintf(w, "%s %s, of those beyond the latest 20 of a workspace\n", removed, plural(int64(r.ImportedRuns), "old imported run"))
+		fmt.Fprintf(w, "%s %s, of those beyond the latest 20 of a workspace\n", removed, human.Count(r.ImportedRuns, "old imported run"))
 	}
 	switch {
 	case r.Leftovers > 0 && r.Grace > 0:
-		fmt.Fprintf(w, "Removed %s that crashes had left\n", plural(int64(r.Leftovers), "thing"))
+		fmt.Fprintf(w, "Removed %s that crashes had left\n", human.Count(r.Leftovers, "thing"))
 	case r.Leftovers > 0:
-		fmt.Fprintf(w, "Removed %s of executions without a record\n", plural(int64(r.Leftovers), "folder"))
+		fmt.Fprintf(w, "Removed %s of executions without a record\n", human.Count(r.Leftovers, "folder"))
 	}
 }
 
@@ -204,7 +204,7 @@ func amount(n gc.Amount, what string) string {
 			text += "s"
 		}
 	}
-	return text + " (" + size(n.Bytes) + ")"
+	return text + " (" + human.Bytes(n.Bytes) + ")"
 }
 
 // thousands writes a count with its digits in groups.
@@ -221,5 +221,5 @@ func clock(t, now time.Time) string {
 	if age := now.Sub(t); age >= 0 && age < 12*time.Hour {
 		return t.Local().Format("15:04")
 	}
-	return stamp(t)
+	return human.Stamp(t)
 }

@@ -87,27 +87,18 @@ func (a *app) get(ctx context.Context, location, name string, o *getOptions) err
 			return err
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
-		return a.reply(doc, func(io.Writer) {})
+		return a.Reply(doc, func(io.Writer) {})
 	}
 	switch {
 	case d.Kind == record.LeafValue:
 		return a.printValue(ctx, r, name, h)
-	case d.Kind == record.LeafDir || a.json:
+	case d.Kind == record.LeafDir || a.JSON:
 		return a.describe(ctx, r, name, d)
 	}
-	return a.raw(func(w io.Writer) error {
+	return a.Raw(func(w io.Writer) error {
 		_, err := objectstore.CopyChecked(ctx, w, r.Objects, h)
 		return err
 	})
-}
-
-// raw writes bytes of others to standard output; a terminal is protected from them.
-func (a *app) raw(write func(io.Writer) error) error {
-	if terminal(a.stdout) == nil {
-		return write(a.stdout)
-	}
-	safe := a.safe()
-	return errors.Join(write(safe), safe.Close())
 }
 
 func readValue(ctx context.Context, r *repo.Repo, h objectstore.Hash) (*value.Value, error) {
@@ -136,7 +127,7 @@ func (a *app) printValue(ctx context.Context, r *repo.Repo, name string, h objec
 }
 
 func (a *app) writeValue(name, hash string, v *value.Value) error {
-	if a.json {
+	if a.JSON {
 		data, err := v.JSON()
 		if err != nil {
 			return err
@@ -148,13 +139,13 @@ func (a *app) writeValue(name, hash string, v *value.Value) error {
 			Type    string  `json:"type"`
 			Value   rawJSON `json:"value"`
 		}{name, record.LeafValue.String(), hash, v.Type().String(), data}
-		return a.document(doc, false)
+		return a.Document(doc, false)
 	}
 	data, err := valueText(v)
 	if err != nil {
 		return err
 	}
-	return a.raw(func(w io.Writer) error {
+	return a.Raw(func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"e3/internal/format/beast2"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/workspace"
@@ -18,7 +19,7 @@ import (
 func (a *app) getEast(ctx context.Context, r *repo.Repo, name string, d *workspace.Dataset, o *getOptions) error {
 	if d.Kind == record.LeafNode {
 		if o.out != "" {
-			return usagef("%s holds further datasets; name one of them: e3 list <repo> %s", name, quoted(name))
+			return usagef("%s holds further datasets; name one of them: e3 list <repo> %s", name, human.Quoted(name))
 		}
 		return a.describe(ctx, r, name, d)
 	}
@@ -31,31 +32,31 @@ func (a *app) getEast(ctx context.Context, r *repo.Repo, name string, d *workspa
 			return err
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
-		return a.reply(doc, func(io.Writer) {})
+		return a.Reply(doc, func(io.Writer) {})
 	}
 	switch {
 	case v.fault != nil:
 		return fmt.Errorf("dataset %s: %w; with -o its bytes are written to a file", name, v.fault)
 	case v.plain != nil:
 		return a.writeValue(name, d.Hash, v.plain)
-	case v.copy != nil && a.json:
+	case v.copy != nil && a.JSON:
 		return a.describe(ctx, r, name, d)
 	case v.copy != nil:
-		return a.raw(v.copy)
+		return a.Raw(v.copy)
 	}
 	notation, err := beast2.ToJSON(v.data)
 	if err != nil {
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
-	if a.json {
-		return a.document(struct {
+	if a.JSON {
+		return a.Document(struct {
 			Dataset string  `json:"dataset"`
 			Kind    string  `json:"kind"`
 			Hash    string  `json:"hash"`
 			Beast2  rawJSON `json:"beast2"` // in the notation of "e3 convert"
 		}{name, d.Kind.String(), d.Hash, notation}, false)
 	}
-	return a.raw(func(w io.Writer) error {
+	return a.Raw(func(w io.Writer) error {
 		_, err := w.Write(append(notation, '\n'))
 		return err
 	})
@@ -98,7 +99,7 @@ func readEast(ctx context.Context, r *repo.Repo, d *workspace.Dataset) (*eastVal
 	}}
 	n, err := r.Objects.Stat(ctx, h)
 	if err != nil || n > value.MaxBytes {
-		raw.fault = fmt.Errorf("it has more than %s", size(value.MaxBytes))
+		raw.fault = fmt.Errorf("it has more than %s", human.Bytes(value.MaxBytes))
 		return raw, err
 	}
 	data, err := objectstore.ReadAll(ctx, r.Objects, h, value.MaxBytes)

@@ -12,6 +12,7 @@ import (
 	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/diagram"
 	"e3/internal/insight/report"
 	"e3/internal/repo"
@@ -143,14 +144,14 @@ func (a *app) graph(ctx context.Context, r *repo.Repo, ws string, o *graphOption
 			return err
 		}
 	}
-	if o.fold == "auto" && len(drawn.Nodes) < len(g.Nodes) && (o.out != "" || !a.json) {
-		a.notef("note: %d nodes are drawn as %d; --fold never draws each", len(g.Nodes), len(drawn.Nodes))
+	if o.fold == "auto" && len(drawn.Nodes) < len(g.Nodes) && (o.out != "" || !a.JSON) {
+		a.Notef("note: %d nodes are drawn as %d; --fold never draws each", len(g.Nodes), len(drawn.Nodes))
 	}
-	if o.out != "" && !a.json {
+	if o.out != "" && !a.JSON {
 		return nil
 	}
 	var fault error
-	err = a.reply(doc, func(w io.Writer) { fault = write(w) })
+	err = a.Reply(doc, func(w io.Writer) { fault = write(w) })
 	if fault != nil {
 		return fault
 	}
@@ -181,7 +182,7 @@ func (a *app) graphOf(ctx context.Context, r *repo.Repo, ws string, o *graphOpti
 		return nil, "", nil, usagef("workspace %s has a package of the TypeScript e3, which holds East code and cannot be drawn", ws)
 	}
 	for _, f := range st.Faults {
-		a.notef("note: %s", printable(f.Error(), true))
+		a.Notef("note: %s", human.Text(f.Error()))
 	}
 	return st.Package, "", lookOfStatus(st), nil
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -110,7 +112,7 @@ func (a *app) heed(cmd *cobra.Command, o *historyOptions) error {
 	if o.last < 0 {
 		return usagef("--last counts from 1; 0 is all")
 	}
-	if !f.Changed("last") && !a.json && terminal(a.stdout) != nil {
+	if !f.Changed("last") && !a.JSON && a.ToTerminal() {
 		o.last = screenful
 	}
 	o.plotSet = f.Changed("plot")
@@ -179,28 +181,17 @@ func limit[T any](list []T, last int) ([]T, int) {
 }
 
 // draw tells whether durations are to be drawn.
-func (o *historyOptions) draw(a *app, points []durationPoint, single bool) bool {
+func (o *historyOptions) draw(a *app, points []render.Point, single bool) bool {
 	if o.plotSet {
 		return o.plot && len(points) > 0
 	}
-	return single && len(points) >= fewest && terminal(a.stdout) != nil
-}
-
-func (a *app) plotOf(what string, points []durationPoint) *plot {
-	return &plot{what: what, points: points, width: columnsOf(a.stdout), ascii: a.ascii(), style: a.styleFor(a.stdout)}
-}
-
-// heading is a first line for people; who reads what is piped knows what he has asked for.
-func (a *app) heading(t *table, cells ...string) {
-	if terminal(a.stdout) != nil {
-		t.row(cells...)
-	}
+	return single && len(points) >= render.Fewest && a.ToTerminal()
 }
 
 // damaged says which logs can not be read.
 func (a *app) damaged(faults []error) {
 	for _, err := range faults {
-		a.notef("e3: %s; what that line said is missing here", printable(err.Error(), false))
+		a.Notef("e3: %s; what that line said is missing here", human.Line(err.Error()))
 	}
 }
 
@@ -249,7 +240,7 @@ func (a *app) taskHistory(ctx context.Context, r *repo.Repo, ws, task string, o 
 		doc.Tasks = append(doc.Tasks, item)
 		parts = append(parts, p)
 	}
-	return a.reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w io.Writer) {
 		for i := range parts {
 			if i > 0 {
 				fmt.Fprintln(w)
@@ -327,15 +318,15 @@ func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.
 type taskPart struct {
 	name   string
 	all    []history.Attempt // that match
-	points []durationPoint
+	points []render.Point
 }
 
 // attemptPoints are the durations of attempts, the oldest first.
-func attemptPoints(list []history.Attempt) []durationPoint {
-	var points []durationPoint
+func attemptPoints(list []history.Attempt) []render.Point {
+	var points []render.Point
 	for i := range slices.Backward(list) {
 		if x := &list[i]; x.Timed {
-			points = append(points, durationPoint{at: x.At(), took: x.Duration, status: string(x.Status), bad: x.Status != history.Success})
+			points = append(points, render.Point{At: x.At(), Took: x.Duration, Status: string(x.Status), Bad: x.Status != history.Success})
 		}
 	}
 	return points
@@ -345,7 +336,7 @@ func (a *app) writeAttempts(w io.Writer, ws string, p *taskPart, single bool, o 
 	shown, left := limit(p.all, o.last)
 	indent := ""
 	if !single {
-		fmt.Fprintf(w, "%s\n", printable(ws+"."+p.name, false))
+		fmt.Fprintf(w, "%s\n", human.Line(ws+"."+p.name))
 		indent = "  "
 	}
 	if len(shown) == 0 {
@@ -356,32 +347,31 @@ func (a *app) writeAttempts(w io.Writer, ws string, p *taskPart, single bool, o 
 	for i := range p.all {
 		workers[p.all[i].Worker] = true
 	}
-	t := &table{right: map[int]bool{3: true, 4: true}}
-	a.heading(t, "EXECUTION", "STATUS", "STARTED", "TOOK", "MEMORY", "RUN")
+	t := a.Headed(map[int]bool{3: true, 4: true}, "EXECUTION", "STATUS", "STARTED", "TOOK", "MEMORY", "RUN")
 	for i := range shown {
 		x := &shown[i]
 		note := a.attemptNotes(x)
 		if len(workers) > 1 && x.Worker != "" {
 			note = append(note, "by "+x.Worker)
 		}
-		t.row(cmp.Or(short(x.ExecutionID), "-"), string(x.Status), stamp(x.At()), attemptTook(x), attemptMemory(x), cmp.Or(short(x.MadeBy), "-"), strings.Join(note, ", "))
+		t.Row(cmp.Or(human.Short(x.ExecutionID), "-"), string(x.Status), human.Stamp(x.At()), attemptTook(x), attemptMemory(x), cmp.Or(human.Short(x.MadeBy), "-"), strings.Join(note, ", "))
 	}
-	t.write(w, indent)
+	t.Write(w, indent)
 	if left > 0 {
-		fmt.Fprintf(w, "%s… and %s; --last 0 shows all\n", indent, plural(int64(left), "earlier one"))
+		fmt.Fprintf(w, "%s… and %s; --last 0 shows all\n", indent, human.Count(left, "earlier one"))
 	}
 	if o.draw(a, p.points, single) {
 		fmt.Fprintln(w)
-		a.plotOf("execution", p.points).write(w)
+		a.Plot("execution", p.points).Write(w)
 	}
 }
 
 func attemptTook(x *history.Attempt) string {
 	switch {
 	case x.Timed:
-		return elapsed(x.Duration)
+		return human.Duration(x.Duration)
 	case x.Status == history.Running:
-		return seconds(x.Duration) + "…"
+		return human.Seconds(x.Duration) + "…"
 	}
 	return ""
 }
@@ -390,7 +380,7 @@ func attemptMemory(x *history.Attempt) string {
 	if x.Execution == nil || x.Execution.Detail == nil || x.Execution.Detail.PeakRSS <= 0 {
 		return ""
 	}
-	return size(x.Execution.Detail.PeakRSS)
+	return human.Bytes(x.Execution.Detail.PeakRSS)
 }
 
 // attemptNotes are what an attempt's status alone does not say.
@@ -407,14 +397,14 @@ func (a *app) attemptNotes(x *history.Attempt) []string {
 		add("%s", cmp.Or(x.Message, x.Reason, "it did not get to an exit code"))
 	}
 	if n := len(x.Answered()); n > 0 {
-		add("answered %s", plural(int64(n), "run"))
+		add("answered %s", human.Count(n, "run"))
 	}
 	if e := x.Execution; e != nil {
 		if e.Rejected() {
-			add("%s", rejectionText(e.Rejection, a.now()))
+			add("%s", rejectionText(e.Rejection, a.Now()))
 		}
 		if e.Provenance != nil {
-			add("imported %s", whence(e.Provenance, a.now())[0])
+			add("imported %s", whence(e.Provenance, a.Now())[0])
 		}
 	}
 	if fault := a.attemptFault(x); fault != "" {
@@ -426,7 +416,7 @@ func (a *app) attemptNotes(x *history.Attempt) []string {
 // attemptFault says why the record of an attempt is not here.
 func (a *app) attemptFault(x *history.Attempt) string {
 	if gone := x.Pruned(); gone != nil {
-		text := fmt.Sprintf("pruned %s by %s", ago(a.now(), gone.PrunedAt), gone.By)
+		text := fmt.Sprintf("pruned %s by %s", human.Ago(a.Now(), gone.PrunedAt), gone.By)
 		if gone.Reason != "" {
 			text += " (" + gone.Reason + ")"
 		}
@@ -444,11 +434,11 @@ func (a *app) attemptFault(x *history.Attempt) string {
 // attemptOf is an attempt for programs.
 func attemptOf(x *history.Attempt) executionJSON {
 	doc := executionJSON{
-		Execution: x.ExecutionID, Key: x.Key.String(), State: string(x.Status), StartedAt: moment(x.At()), ExitCode: x.ExitCode,
+		Execution: x.ExecutionID, Key: x.Key.String(), State: string(x.Status), StartedAt: render.Moment(x.At()), ExitCode: x.ExitCode,
 		Message: x.Message, Output: x.Output,
 	}
 	if x.Timed {
-		doc.CompletedAt = moment(x.At().Add(x.Duration))
+		doc.CompletedAt = render.Moment(x.At().Add(x.Duration))
 	}
 	if x.Execution != nil {
 		doc = executionOf(x.Execution)
@@ -466,10 +456,25 @@ func attemptOf(x *history.Attempt) executionJSON {
 		doc.PeakRSS = e.Detail.PeakRSS
 	}
 	if gone := x.Pruned(); gone != nil {
-		doc.Pruned = &rejectionJSON{By: gone.By, At: moment(gone.PrunedAt), Reason: gone.Reason}
+		doc.Pruned = &rejectionJSON{By: gone.By, At: render.Moment(gone.PrunedAt), Reason: gone.Reason}
 	}
 	if x.Execution == nil && x.Err != nil {
 		doc.Fault = x.Err.Error()
 	}
 	return doc
+}
+
+// durationJSON is a point for programs.
+type durationJSON struct {
+	At       *string `json:"at"`
+	Duration int64   `json:"ms"`
+	Status   string  `json:"status"`
+}
+
+func durationsOf(points []render.Point) []durationJSON {
+	list := make([]durationJSON, len(points))
+	for i, p := range points {
+		list[i] = durationJSON{render.Moment(p.At), p.Took.Milliseconds(), p.Status}
+	}
+	return list
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -33,11 +35,11 @@ func (a *app) runHistory(ctx context.Context, r *repo.Repo, ws string, o *histor
 			runs = append(runs, run)
 		}
 	}
-	var points []durationPoint
+	var points []render.Point
 	for _, run := range slices.Backward(runs) {
 		if run.State != record.RunRunning {
-			points = append(points, durationPoint{
-				at: run.StartedAt, took: runTook(run, a.now()), status: run.Status(), bad: run.State != record.RunCompleted,
+			points = append(points, render.Point{
+				At: run.StartedAt, Took: runTook(run, a.Now()), Status: run.Status(), Bad: run.State != record.RunCompleted,
 			})
 		}
 	}
@@ -52,28 +54,27 @@ func (a *app) runHistory(ctx context.Context, r *repo.Repo, ws string, o *histor
 		item := pastRunJSON{runJSON: runOf(run), By: history.Who(run.Process)}
 		item.Tasks = nil
 		if run.State != record.RunRunning || run.Live {
-			ms := runTook(run, a.now()).Milliseconds()
+			ms := runTook(run, a.Now()).Milliseconds()
 			item.Duration = &ms
 		}
 		doc.Runs = append(doc.Runs, item)
 	}
-	return a.reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w io.Writer) {
 		if len(shown) == 0 {
 			fmt.Fprintln(w, "None")
 			return
 		}
-		t := &table{right: map[int]bool{3: true}}
-		a.heading(t, "RUN", "STATUS", "STARTED", "TOOK", "TASKS", "PACKAGE", "BY")
+		t := a.Headed(map[int]bool{3: true}, "RUN", "STATUS", "STARTED", "TOOK", "TASKS", "PACKAGE", "BY")
 		for _, run := range shown {
 			a.runRow(t, run)
 		}
-		t.write(w, "")
+		t.Write(w, "")
 		if left > 0 {
-			fmt.Fprintf(w, "… and %s; --last 0 shows all\n", plural(int64(left), "earlier one"))
+			fmt.Fprintf(w, "… and %s; --last 0 shows all\n", human.Count(left, "earlier one"))
 		}
 		if o.draw(a, points, false) {
 			fmt.Fprintln(w)
-			a.plotOf("run", points).write(w)
+			a.Plot("run", points).Write(w)
 		}
 	})
 }
@@ -93,19 +94,19 @@ func runTook(r *workspace.RunReport, now time.Time) time.Duration {
 	return max(end.Sub(r.StartedAt), 0)
 }
 
-func (a *app) runRow(t *table, r *workspace.RunReport) {
+func (a *app) runRow(t *render.Table, r *workspace.RunReport) {
 	long, tasks := "", ""
 	switch {
 	case r.State != record.RunRunning:
-		long = elapsed(runTook(r, a.now()))
+		long = human.Duration(runTook(r, a.Now()))
 		if r.Summary != (record.Summary{}) {
 			tasks = counts(r.Summary)
 		}
 	case r.Live:
-		long = seconds(runTook(r, a.now())) + "…"
+		long = human.Seconds(runTook(r, a.Now())) + "…"
 	}
 	var notes []string
-	if text := unheard(r.Heard, a.now()); text != "" {
+	if text := unheard(r.Heard, a.Now()); text != "" {
 		notes = append(notes, text)
 	}
 	if text := cancelledBy(r); text != "" && r.By != "" {
@@ -120,7 +121,7 @@ func (a *app) runRow(t *table, r *workspace.RunReport) {
 		notes = append(notes, r.FailedTask+" failed")
 	}
 	if p := r.Provenance; p != nil {
-		notes = append(notes, "imported "+whence(p, a.now())[0])
+		notes = append(notes, "imported "+whence(p, a.Now())[0])
 	}
-	t.row(short(r.RunID), r.Status(), stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(history.Who(r.Process), "-"), strings.Join(notes, ", "))
+	t.Row(human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(history.Who(r.Process), "-"), strings.Join(notes, ", "))
 }

@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/exportimport"
+	"e3/internal/human"
 	"e3/internal/settings"
 	"e3/workspace"
 )
@@ -125,9 +127,9 @@ func (a *app) importZip(ctx context.Context, location, file string, o exportimpo
 		return importAdvice(fmt.Errorf("import %s: %w", file, err), shown(location, r), file)
 	}
 	for _, n := range res.Notes {
-		a.notef("note: %s", printable(n, false))
+		a.Notef("note: %s", human.Line(n))
 	}
-	return a.reply(importedDocument(file, res), func(w io.Writer) { importedText(w, res) })
+	return a.Reply(importedDocument(file, res), func(w io.Writer) { importedText(w, res) })
 }
 
 // importAdvice says what to type where a name is taken.
@@ -137,11 +139,11 @@ func importAdvice(err error, location, file string) error {
 	switch {
 	case errors.As(err, &conflict):
 		return fmt.Errorf("%w; give it another name with: e3 package import %s %s --as %s",
-			err, quoted(location), quoted(file), quoted(otherVersion(conflict.Package)))
+			err, human.Quoted(location), human.Quoted(file), human.Quoted(otherVersion(conflict.Package)))
 	case errors.As(err, &name):
-		return &usageError{fmt.Errorf("%w: e3 workspace import %s %s <workspace>", err, quoted(location), quoted(file))}
+		return &usageError{fmt.Errorf("%w: e3 workspace import %s %s <workspace>", err, human.Quoted(location), human.Quoted(file))}
 	case errors.Is(err, workspace.ErrExists):
-		return fmt.Errorf("%w; give it another name with: e3 workspace import %s %s <workspace>", err, quoted(location), quoted(file))
+		return fmt.Errorf("%w; give it another name with: e3 workspace import %s %s <workspace>", err, human.Quoted(location), human.Quoted(file))
 	}
 	return err
 }
@@ -182,7 +184,7 @@ func importedDocument(file string, i *exportimport.Imported) importedJSON {
 	doc := importedJSON{
 		File: file, DryRun: i.DryRun, Package: packageOf(i.Package), PackageAdded: i.PackageAdded, Workspace: i.Workspace,
 		Run: i.RunID, RunWorkspace: i.RunWorkspace, RunAdded: i.RunAdded, Executions: i.Executions, Outcomes: map[string]int{},
-		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, Content: i.Content, Source: i.Source, ExportedAt: moment(i.Exported),
+		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, Content: i.Content, Source: i.Source, ExportedAt: render.Moment(i.Exported),
 		Trust: trustWords[i.Verdict.Trust], TrustedAs: i.Verdict.TrustedAs, Notes: append([]string{}, i.Notes...),
 	}
 	for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
@@ -202,7 +204,7 @@ func importedText(w io.Writer, i *exportimport.Imported) {
 	if i.DryRun {
 		done = "Would import"
 	}
-	fmt.Fprintf(w, "%s %s\n", done, printable(i.Package.String(), false))
+	fmt.Fprintf(w, "%s %s\n", done, human.Line(i.Package.String()))
 	if i.Executions > 0 {
 		from := i.From
 		if from == "" {
@@ -212,7 +214,7 @@ func importedText(w io.Writer, i *exportimport.Imported) {
 		if i.Taken() == 0 {
 			how = "exported by"
 		}
-		fmt.Fprintf(w, "  Executions: %d (%s %s)\n", i.Executions, how, printable(from, false))
+		fmt.Fprintf(w, "  Executions: %d (%s %s)\n", i.Executions, how, human.Line(from))
 	}
 	if i.Outcomes[executions.Added] < i.Executions {
 		for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
@@ -227,9 +229,9 @@ func importedText(w io.Writer, i *exportimport.Imported) {
 		}
 	}
 	if i.Workspace != "" {
-		fmt.Fprintf(w, "  Workspace: %s\n", printable(i.Workspace, false))
+		fmt.Fprintf(w, "  Workspace: %s\n", human.Line(i.Workspace))
 	}
 	if i.Verdict.Trust != settings.Unsigned {
-		fmt.Fprintf(w, "  Signature: %s\n", printable(i.Verdict.String(), false))
+		fmt.Fprintf(w, "  Signature: %s\n", human.Line(i.Verdict.String()))
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
+	"e3/internal/human"
 )
 
 // stepJSON is a step on the way of something imported, for programs.
@@ -34,8 +36,8 @@ func stepsOf(p *record.Provenance) []stepJSON {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		steps[i] = stepJSON{
-			By: s.By, Repository: s.Repository, At: moment(s.At), Version: s.Version,
-			ImportedBy: s.ImportedBy, ImportedAt: moment(s.ImportedAt),
+			By: s.By, Repository: s.Repository, At: render.Moment(s.At), Version: s.Version,
+			ImportedBy: s.ImportedBy, ImportedAt: render.Moment(s.ImportedAt),
 		}
 		if s.Signer.Key != "" {
 			steps[i].Signer = &signerJSON{s.Signer.Key, s.Signer.Name, verified(p, i)}
@@ -56,7 +58,7 @@ func whence(p *record.Provenance, now time.Time) []string {
 	var lines []string
 	for i := len(p.Steps) - 1; i >= 0; i-- {
 		s := &p.Steps[i]
-		line := ago(now, s.ImportedAt) + " from " + s.Source()
+		line := human.Ago(now, s.ImportedAt) + " from " + s.Source()
 		if s.Signer.Key != "" {
 			who := s.Signer.Key
 			if s.Signer.Name != "" { // quoted, so that where it ends is seen
@@ -88,12 +90,12 @@ func rejectionOf(m *record.Rejection) *rejectionJSON {
 	if m == nil || !m.Rejected {
 		return nil
 	}
-	return &rejectionJSON{By: m.By, At: moment(m.At), Reason: m.Reason}
+	return &rejectionJSON{By: m.By, At: render.Moment(m.At), Reason: m.Reason}
 }
 
 // rejectionText says it to people.
 func rejectionText(m *record.Rejection, now time.Time) string {
-	text := fmt.Sprintf("rejected by %s %s", m.By, ago(now, m.At))
+	text := fmt.Sprintf("rejected by %s %s", m.By, human.Ago(now, m.At))
 	if m.Reason != "" {
 		text += ": " + m.Reason
 	}

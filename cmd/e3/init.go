@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/internal/host/modes"
+	"e3/internal/human"
 	"e3/internal/repo"
 )
 
@@ -117,7 +118,7 @@ func (a *app) init(ctx context.Context, location string, o *initOptions, shared 
 		return usagef("--shared: %v", err)
 	}
 	if repo.IsURL(location) && o.at != "" {
-		return usagef("--at is for a folder that stands for a shared repository; to make one: e3 init %s", quoted(location))
+		return usagef("--at is for a folder that stands for a shared repository; to make one: e3 init %s", human.Quoted(location))
 	}
 	if err := repo.CheckFolder(location); err != nil { // before .e3 is added
 		return err
@@ -150,18 +151,18 @@ func (a *app) init(ctx context.Context, location string, o *initOptions, shared 
 		Bucket     string   `json:"createdBucket,omitempty"`
 		Advice     []string `json:"advice,omitempty"`
 	}{made.Repository, o.at, made.Objects, string(made.Access), made.Table, made.Bucket, made.Advice}
-	return a.reply(document, func(w io.Writer) {
+	return a.Reply(document, func(w io.Writer) {
 		switch {
 		case o.at != "":
-			fmt.Fprintf(w, "%s stands for %s\n", printable(made.Repository, false), printable(o.at, false))
+			fmt.Fprintf(w, "%s stands for %s\n", human.Line(made.Repository), human.Line(o.at))
 		case made.Objects != "":
-			fmt.Fprintf(w, "Created repository %s with its objects at %s\n", printable(made.Repository, false), printable(made.Objects, false))
+			fmt.Fprintf(w, "Created repository %s with its objects at %s\n", human.Line(made.Repository), human.Line(made.Objects))
 		default:
-			fmt.Fprintf(w, "Created repository %s\n", printable(made.Repository, false))
+			fmt.Fprintf(w, "Created repository %s\n", human.Line(made.Repository))
 		}
 		switch {
 		case made.Group != "":
-			fmt.Fprintf(w, "  The group %s can read and write\n", printable(made.Group, false))
+			fmt.Fprintf(w, "  The group %s can read and write\n", human.Line(made.Group))
 			if access == modes.World {
 				fmt.Fprintln(w, "  Everybody can read")
 			}
@@ -169,7 +170,7 @@ func (a *app) init(ctx context.Context, location string, o *initOptions, shared 
 			fmt.Fprintln(w, "  Nobody else gets in; a group does with e3 init --shared")
 		}
 		if also := made.Made(); also != "" {
-			fmt.Fprintf(w, "  Created %s for it\n", printable(also, false))
+			fmt.Fprintf(w, "  Created %s for it\n", human.Line(also))
 		}
 		for _, advice := range made.Advice {
 			fmt.Fprintf(w, "  Consider: %s\n", advice)
@@ -193,10 +194,10 @@ func (a *app) takeOver(ctx context.Context, location string, anyName bool) error
 		Objects    string `json:"objects"`
 		From       string `json:"from,omitempty"`
 	}{r.Root, objects, from}
-	return a.reply(document, func(w io.Writer) {
-		fmt.Fprintf(w, "The objects at %s are those of %s now", printable(objects, false), printable(r.Root, false))
+	return a.Reply(document, func(w io.Writer) {
+		fmt.Fprintf(w, "The objects at %s are those of %s now", human.Line(objects), human.Line(r.Root))
 		if from != "" {
-			fmt.Fprintf(w, "; they were those of %s", printable(from, false))
+			fmt.Fprintf(w, "; they were those of %s", human.Line(from))
 		}
 		fmt.Fprintln(w)
 	})

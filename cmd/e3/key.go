@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/signature"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/workspace"
@@ -65,7 +67,7 @@ you are to whoever has never seen the key.`,
 }
 
 func (a *app) keyGenerate(name string, force bool) error {
-	path, err := settings.KeyPath(a.getenv)
+	path, err := settings.KeyPath(a.Getenv)
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,7 @@ func (a *app) keyGenerate(name string, force bool) error {
 		return err
 	}
 	doc := describeKey(k, path)
-	return a.reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w io.Writer) {
 		fmt.Fprintf(w, "Made a key for %s; exports are signed with it from now on\n", k.Name)
 		a.writeKey(w, doc)
 		fmt.Fprintf(w, "Where it is to count: e3 key trust <repo> %s\n", doc.Key)
@@ -90,12 +92,12 @@ func (a *app) keyGenerate(name string, force bool) error {
 }
 
 func (a *app) writeKey(w io.Writer, doc keyJSON) {
-	t := &table{}
-	t.row("key", doc.Key)
-	t.row("name", doc.Name)
-	t.row("fingerprint", doc.Fingerprint)
-	t.row("file", doc.File)
-	t.write(w, "  ")
+	t := &render.Table{}
+	t.Row("key", doc.Key)
+	t.Row("name", doc.Name)
+	t.Row("fingerprint", doc.Fingerprint)
+	t.Row("file", doc.File)
+	t.Write(w, "  ")
 }
 
 func newKeyShow(a *app) *cobra.Command {
@@ -108,7 +110,7 @@ what it is called, its fingerprint and its file go to standard error.`,
   e3 key trust . "$(ssh builder e3 key show)" --name builder`,
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			path, err := settings.KeyPath(a.getenv)
+			path, err := settings.KeyPath(a.Getenv)
 			if err != nil {
 				return err
 			}
@@ -117,12 +119,12 @@ what it is called, its fingerprint and its file go to standard error.`,
 				return err
 			}
 			doc := describeKey(k, path)
-			if !a.json {
-				a.notef("name         %s", printable(doc.Name, false))
-				a.notef("fingerprint  %s", doc.Fingerprint)
-				a.notef("file         %s", printable(doc.File, false))
+			if !a.JSON {
+				a.Notef("name         %s", human.Line(doc.Name))
+				a.Notef("fingerprint  %s", doc.Fingerprint)
+				a.Notef("file         %s", human.Line(doc.File))
 			}
-			return a.reply(doc, func(w io.Writer) { fmt.Fprintln(w, doc.Key) })
+			return a.Reply(doc, func(w io.Writer) { fmt.Fprintln(w, doc.Key) })
 		},
 	}
 }
@@ -137,7 +139,7 @@ type trustedJSON struct {
 }
 
 func describeTrusted(k settings.TrustedKey) trustedJSON {
-	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: moment(k.AddedAt)}
+	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: render.Moment(k.AddedAt)}
 }
 
 func newKeyTrust(a *app) *cobra.Command {
@@ -165,7 +167,7 @@ func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
 	if err != nil {
 		return usagef("%v; its owner sees it with: e3 key show", err)
 	}
-	k := settings.TrustedKey{Name: name, Key: public, AddedBy: repo.UserAtHost(), AddedAt: a.now().UTC().Truncate(time.Second)}
+	k := settings.TrustedKey{Name: name, Key: public, AddedBy: repo.UserAtHost(), AddedAt: a.Now().UTC().Truncate(time.Second)}
 	if name != "" {
 		if err := settings.CheckKeyName(name); err != nil {
 			return usagef("--name: %v", err)
@@ -188,16 +190,16 @@ func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
 	})
 	switch {
 	case errors.Is(err, settings.ErrTrusted):
-		return usagef("%w; to call it otherwise, take it out first: e3 key distrust %s %s", err, quoted(shown(location, r)), text)
+		return usagef("%w; to call it otherwise, take it out first: e3 key distrust %s %s", err, human.Quoted(shown(location, r)), text)
 	case errors.Is(err, settings.ErrNameTaken):
 		return usagef("%w; give this one another --name", err)
 	case err != nil:
 		return err
 	}
-	return a.reply(describeTrusted(k), func(w io.Writer) {
-		fmt.Fprintf(w, "Trusted: %s  %s  (%s)\n", printable(k.Name, false), k.Key, k.Key.Fingerprint())
+	return a.Reply(describeTrusted(k), func(w io.Writer) {
+		fmt.Fprintf(w, "Trusted: %s  %s  (%s)\n", human.Line(k.Name), k.Key, k.Key.Fingerprint())
 		if !s.RequireSigned {
-			fmt.Fprintf(w, "Exports without a trusted signature may still come in; refuse them with: e3 settings %s require-signed true\n", quoted(shown(location, r)))
+			fmt.Fprintf(w, "Exports without a trusted signature may still come in; refuse them with: e3 settings %s require-signed true\n", human.Quoted(shown(location, r)))
 		}
 	})
 }
@@ -236,15 +238,15 @@ func (a *app) keyDistrust(ctx context.Context, location, nameOrKey string) error
 		return err
 	}
 	a.warnUnimportable(s)
-	return a.reply(describeTrusted(k), func(w io.Writer) {
-		fmt.Fprintf(w, "No longer trusted: %s  %s\n", printable(k.Name, false), k.Key)
+	return a.Reply(describeTrusted(k), func(w io.Writer) {
+		fmt.Fprintf(w, "No longer trusted: %s  %s\n", human.Line(k.Name), k.Key)
 	})
 }
 
 // warnUnimportable says that nothing can come in, which is seldom meant.
 func (a *app) warnUnimportable(s *settings.Settings) {
 	if s.RequireSigned && len(s.TrustedKeys) == 0 {
-		a.notef("Signatures of trusted keys are required and no key is trusted: no export can come in")
+		a.Notef("Signatures of trusted keys are required and no key is trusted: no export can come in")
 	}
 }
 
@@ -277,12 +279,12 @@ func newKeyList(a *app) *cobra.Command {
 			doc := struct {
 				TrustedKeys []trustedJSON `json:"trustedKeys"`
 			}{make([]trustedJSON, len(s.TrustedKeys))}
-			t := &table{}
+			t := &render.Table{}
 			for i, k := range s.TrustedKeys {
 				doc.TrustedKeys[i] = describeTrusted(k)
-				t.row(k.Name, k.Key.String(), "by "+k.AddedBy, stamp(k.AddedAt))
+				t.Row(k.Name, k.Key.String(), "by "+k.AddedBy, human.Stamp(k.AddedAt))
 			}
-			return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+			return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 		},
 	}
 }

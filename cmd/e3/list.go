@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/workspace"
@@ -90,13 +92,13 @@ func (a *app) listDatasets(ctx context.Context, r *repo.Repo, ws string) error {
 		return fmt.Errorf("workspace %s: %w", ws, workspace.ErrNotDeployed)
 	}
 	for _, f := range st.Faults {
-		a.notef("e3: %s", printable(f.Error(), true))
+		a.Notef("e3: %s", human.Text(f.Error()))
 	}
 	doc := struct {
 		Workspace string        `json:"workspace"`
 		Datasets  []datasetJSON `json:"datasets"`
 	}{ws, []datasetJSON{}}
-	t := &table{right: map[int]bool{2: true}}
+	t := &render.Table{Right: map[int]bool{2: true}}
 	for i := range st.Datasets {
 		d := &st.Datasets[i]
 		doc.Datasets = append(doc.Datasets, datasetOf(d))
@@ -110,13 +112,13 @@ func (a *app) listDatasets(ctx context.Context, r *repo.Repo, ws string) error {
 		case d.Location != "":
 			state += ", " + d.Location
 		}
-		t.row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state)
+		t.Row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state)
 	}
-	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
 // eastEntries lists what is in a tree of datasets of the reference.
-func eastEntries(ctx context.Context, r *repo.Repo, d *workspace.Dataset, t *table) ([]entryJSON, error) {
+func eastEntries(ctx context.Context, r *repo.Repo, d *workspace.Dataset, t *render.Table) ([]entryJSON, error) {
 	tree, err := r.Workspaces.EastEntries(ctx, d)
 	if err != nil {
 		return nil, err
@@ -124,7 +126,7 @@ func eastEntries(ctx context.Context, r *repo.Repo, d *workspace.Dataset, t *tab
 	entries := make([]entryJSON, len(tree))
 	for i, e := range tree {
 		entries[i] = entryJSON{Name: e.Name, Kind: e.Kind.String(), Hash: e.Hash}
-		t.row(e.Name, leafKind(e.Leaf), "", prefix(e.Hash, 12))
+		t.Row(e.Name, leafKind(e.Leaf), "", prefix(e.Hash, 12))
 	}
 	return entries, nil
 }
@@ -140,7 +142,7 @@ func leafSize(l record.Leaf) string {
 	if l.Kind != record.LeafFile {
 		return ""
 	}
-	return size(l.Size)
+	return human.Bytes(l.Size)
 }
 
 // entryJSON is an entry of a directory for programs.
@@ -175,7 +177,7 @@ func (a *app) describe(ctx context.Context, r *repo.Repo, name string, d *worksp
 		Executable bool        `json:"executable,omitempty"`
 		Entries    []entryJSON `json:"entries,omitzero"`
 	}{Dataset: name, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable}
-	t := &table{right: map[int]bool{2: true}}
+	t := &render.Table{Right: map[int]bool{2: true}}
 	if d.Kind == record.LeafFile {
 		doc.Size = &d.Size
 	}
@@ -184,11 +186,11 @@ func (a *app) describe(ctx context.Context, r *repo.Repo, name string, d *worksp
 		if doc.Entries, err = eastEntries(ctx, r, d, t); err != nil {
 			return fmt.Errorf("dataset %s: %w", name, err)
 		}
-		return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+		return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 	}
 	if d.Kind != record.LeafDir {
-		t.row(name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12))
-		return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+		t.Row(name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12))
+		return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 	}
 	h, err := objectstore.ParseHash(d.Hash)
 	if err != nil {
@@ -205,19 +207,22 @@ func (a *app) describe(ctx context.Context, r *repo.Repo, name string, d *worksp
 		switch e.Kind {
 		case objectstore.KindDir:
 			item.Kind, item.Hash = "directory", e.Hash.String()
-			t.row(e.Name+"/", item.Kind, "", prefix(item.Hash, 12))
+			t.Row(e.Name+"/", item.Kind, "", prefix(item.Hash, 12))
 		case objectstore.KindFile:
 			item.Kind, item.Hash, item.Size = "file", e.Hash.String(), &e.Size
 			kind := item.Kind
 			if e.Executable {
 				kind = "executable"
 			}
-			t.row(e.Name, kind, size(e.Size), prefix(item.Hash, 12))
+			t.Row(e.Name, kind, human.Bytes(e.Size), prefix(item.Hash, 12))
 		default:
 			item.Kind = "link"
-			t.row(e.Name, item.Kind, "", "→ "+e.Target)
+			t.Row(e.Name, item.Kind, "", "→ "+e.Target)
 		}
 		doc.Entries[i] = item
 	}
-	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
+
+// prefix is the beginning of a hash.
+func prefix(id string, n int) string { return id[:min(len(id), n)] }

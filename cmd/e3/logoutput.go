@@ -8,7 +8,9 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"e3/cmd/e3/internal/term"
 	"e3/executions"
+	"e3/internal/human"
 )
 
 // A logOutput is where the logs of one execution go: raw, made safe for a terminal, or as JSON lines.
@@ -16,7 +18,7 @@ import (
 type logOutput struct {
 	a       *app
 	mu      sync.Mutex
-	safe    *safeWriter // nil unless the output is a terminal
+	safe    *term.SafeWriter // nil unless the output is a terminal
 	lines   map[executions.Stream]*lineJSON
 	written int64
 	err     error // of the header
@@ -26,35 +28,30 @@ type logOutput struct {
 func (a *app) newLogOutput(e *executions.Execution) *logOutput {
 	o := &logOutput{a: a}
 	switch {
-	case a.json:
+	case a.JSON:
 		o.lines = map[executions.Stream]*lineJSON{}
 		head := executionOf(e)
 		head.Type = "execution"
-		o.err = a.document(head, false)
+		o.err = a.Document(head, false)
 		return o
-	case terminal(a.stdout) != nil:
-		o.safe = a.safe()
+	case a.ToTerminal():
+		o.safe = a.Safe()
 	}
-	a.notef("[execution %s]", e.ExecutionID)
+	a.Notef("[execution %s]", e.ExecutionID)
 	if e.Provenance != nil {
-		for i, line := range whence(e.Provenance, a.now()) {
-			a.notef("[%s%s]", map[bool]string{true: "imported "}[i == 0], printable(line, false))
+		for i, line := range whence(e.Provenance, a.Now()) {
+			a.Notef("[%s%s]", map[bool]string{true: "imported "}[i == 0], human.Line(line))
 		}
 	}
 	if e.Rejected() {
-		a.notef("[%s]", printable(rejectionText(e.Rejection, a.now()), false))
+		a.Notef("[%s]", human.Line(rejectionText(e.Rejection, a.Now())))
 	}
 	return o
 }
 
-// safe is the terminal on standard output with a filter before it.
-func (a *app) safe() *safeWriter {
-	return &safeWriter{w: a.stdout, colors: a.styleFor(a.stdout) != style{}}
-}
-
 // stream returns the writer for one of the logs.
 func (o *logOutput) stream(s executions.Stream) io.Writer {
-	var w io.Writer = o.a.stdout
+	var w io.Writer = o.a.Stdout
 	switch {
 	case o.lines != nil:
 		o.mu.Lock()
@@ -141,7 +138,7 @@ func (l *lineJSON) flush(all bool) error {
 			doc.Base64 = base64.StdEncoding.EncodeToString(line)
 		}
 		l.buf = rest
-		if err := l.a.document(doc, false); err != nil {
+		if err := l.a.Document(doc, false); err != nil {
 			return err
 		}
 	}

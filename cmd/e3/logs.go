@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -153,7 +155,7 @@ func (l *logs) choose(ctx context.Context, te *workspace.TaskExecutions, o *logs
 			return e, nil
 		}
 	}
-	return nil, fmt.Errorf("task %s has no attempt %d in that run; see: e3 logs <repo> %s --list", l.task, o.attempt, quoted(l.ws+"."+l.task))
+	return nil, fmt.Errorf("task %s has no attempt %d in that run; see: e3 logs <repo> %s --list", l.task, o.attempt, human.Quoted(l.ws+"."+l.task))
 }
 
 // none says why there is no execution to show.
@@ -165,22 +167,22 @@ func (l *logs) none(te *workspace.TaskExecutions) error {
 	case te.Run == nil:
 		why = "has not run: workspace " + l.ws + " was never started"
 	case t == nil && te.Run.Live:
-		why = "has not begun in the run at work, " + short(te.Run.RunID)
+		why = "has not begun in the run at work, " + human.Short(te.Run.RunID)
 	case t == nil:
-		why = "has no part in the latest run, " + short(te.Run.RunID)
+		why = "has no part in the latest run, " + human.Short(te.Run.RunID)
 	case t.State == workspace.TaskSkipped:
 		why = "was skipped: " + t.Because + " failed"
 	case t.State == workspace.TaskRunning, t.State == workspace.TaskClaimed:
 		why = "has only just begun"
 	case t.State == workspace.TaskDeferred:
-		why = "waits for approval: e3 approve <repo> " + quoted(l.ws+"."+l.task)
+		why = "waits for approval: e3 approve <repo> " + human.Quoted(l.ws+"."+l.task)
 	case t.State == workspace.TaskAbandoned:
-		why = "was never approved in the latest run, " + short(te.Run.RunID)
+		why = "was never approved in the latest run, " + human.Short(te.Run.RunID)
 	case t.Message != "":
 		why = "was not executed: " + t.Message
 	}
 	if len(te.Known) > 0 {
-		why += "; for earlier executions see: e3 logs <repo> " + quoted(l.ws+"."+l.task) + " --list"
+		why += "; for earlier executions see: e3 logs <repo> " + human.Quoted(l.ws+"."+l.task) + " --list"
 	}
 	return fmt.Errorf("task %s %s", l.task, why)
 }
@@ -206,7 +208,7 @@ func (l *logs) print(ctx context.Context, e *executions.Execution) error {
 	}
 	n, err := io.Copy(io.Discard, in)
 	if n > 0 {
-		l.a.notef("(nothing there; --%s has %s)", streamName(other), size(n))
+		l.a.Notef("(nothing there; --%s has %s)", streamName(other), human.Bytes(n))
 	}
 	return errors.Join(err, in.Close())
 }
@@ -258,7 +260,7 @@ type executionJSON struct {
 
 func executionOf(e *executions.Execution) executionJSON {
 	doc := executionJSON{
-		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: moment(e.StartedAt), CompletedAt: moment(e.CompletedAt),
+		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: render.Moment(e.StartedAt), CompletedAt: render.Moment(e.CompletedAt),
 		ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
 		Rejected: rejectionOf(e.Rejection), ImportedFrom: stepsOf(e.Provenance),
 	}

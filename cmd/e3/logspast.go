@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/workspace"
 )
@@ -107,11 +109,11 @@ func (l *logs) recorded(x *history.Attempt) (*executions.Execution, error) {
 	}
 	var pruned *executions.PrunedError
 	if errors.As(x.Err, &pruned) {
-		pruned.Now = l.a.now()
+		pruned.Now = l.a.Now()
 		return nil, pruned
 	}
 	if errors.Is(x.Err, executions.ErrNotFound) {
-		return nil, fmt.Errorf("execution %s has left no logs: its record is gone; see: e3 history <repo> %s", x.ExecutionID, quoted(l.ws+"."+l.task))
+		return nil, fmt.Errorf("execution %s has left no logs: its record is gone; see: e3 history <repo> %s", x.ExecutionID, human.Quoted(l.ws+"."+l.task))
 	}
 	return nil, x.Err
 }
@@ -143,7 +145,7 @@ func (l *logs) inRun(ctx context.Context, prefix string, attempt int64) (*execut
 		}
 	}
 	if answer == nil {
-		return nil, fmt.Errorf("task %s has no attempt %d in run %s; see: e3 history <repo> %s --run %s", l.task, attempt, run, quoted(l.ws+"."+l.task), short(run))
+		return nil, fmt.Errorf("task %s has no attempt %d in run %s; see: e3 history <repo> %s --run %s", l.task, attempt, run, human.Quoted(l.ws+"."+l.task), human.Short(run))
 	}
 	return l.recorded(answer)
 }
@@ -188,7 +190,7 @@ func (l *logs) noPart(ctx context.Context, prefix string, missing error) error {
 			return missing
 		}
 		if strings.HasPrefix(run.RunID, strings.ToLower(prefix)) {
-			return fmt.Errorf("task %s was not executed in run %s, nor answered; see: e3 run <repo> %s --run %s", l.task, run.RunID, l.ws, short(run.RunID))
+			return fmt.Errorf("task %s was not executed in run %s, nor answered; see: e3 run <repo> %s --run %s", l.task, run.RunID, l.ws, human.Short(run.RunID))
 		}
 	}
 	return missing
@@ -215,7 +217,7 @@ func (l *logs) list(ctx context.Context, te *workspace.TaskExecutions) error {
 	doc := struct {
 		Executions []executionJSON `json:"executions"`
 	}{[]executionJSON{}}
-	t := &table{right: map[int]bool{3: true}}
+	t := &render.Table{Right: map[int]bool{3: true}}
 	for i := range list {
 		x := &list[i]
 		item := attemptOf(x)
@@ -225,7 +227,7 @@ func (l *logs) list(ctx context.Context, te *workspace.TaskExecutions) error {
 		item.Current = te.Task != nil && te.Task.ExecutionID == x.ExecutionID
 		doc.Executions = append(doc.Executions, item)
 		mark := map[bool]string{true: "*"}[item.Current]
-		t.row(x.ExecutionID+mark, cmp.Or(item.State, "-"), stamp(x.At()), attemptTook(x), strings.Join(l.a.attemptNotes(x), "  "))
+		t.Row(x.ExecutionID+mark, cmp.Or(item.State, "-"), human.Stamp(x.At()), attemptTook(x), strings.Join(l.a.attemptNotes(x), "  "))
 	}
-	return l.a.reply(doc, func(w io.Writer) { t.write(w, "") })
+	return l.a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }

@@ -35,7 +35,7 @@ func TestLostLeaseSaysWhy(t *testing.T) {
 	}
 	e3 := func(stderr io.Writer, args ...string) int {
 		a := newApp()
-		a.stdout, a.stderr = io.Discard, stderr
+		a.Stdout, a.Stderr = io.Discard, stderr
 		return run(t.Context(), args, a)
 	}
 	var stderr bytes.Buffer

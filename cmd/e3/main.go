@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, a *app) int {
 	root.SetArgs(args)
 	err = root.ExecuteContext(ctx)
 	if fault := finish(); fault != nil {
-		a.notef("warning: E3_PROFILE: %v", fault)
+		a.Warnf("E3_PROFILE: %v", fault)
 	}
 	if lost := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(lost, refstore.ErrLost) {
 		err = lost

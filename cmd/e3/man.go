@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"e3/internal/host/atomicfile"
+	"e3/internal/human"
 )
 
 func newMan(a *app) *cobra.Command {
@@ -27,7 +28,7 @@ is made if need be.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root := cmd.Root()
 			if dir == "" {
-				_, err := a.stdout.Write(a.page(root))
+				_, err := a.Stdout.Write(a.page(root))
 				return err
 			}
 			if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -42,8 +43,8 @@ is made if need be.`,
 			if err != nil {
 				return err
 			}
-			return a.reply(map[string]any{"files": files}, func(w io.Writer) {
-				fmt.Fprintf(w, "Wrote %s to %s\n", plural(int64(len(files)), "page"), printable(dir, false))
+			return a.Reply(map[string]any{"files": files}, func(w io.Writer) {
+				fmt.Fprintf(w, "Wrote %s to %s\n", human.Count(len(files), "page"), human.Line(dir))
 			})
 		},
 	}

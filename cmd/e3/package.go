@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/pkgref"
 	"e3/workspace"
 )
@@ -93,8 +95,8 @@ func (a *app) packageBuild(ctx context.Context, location, file, as string) error
 		return err
 	}
 	doc := packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash, Tasks: len(built.Package.Tasks), Inputs: len(built.Package.Inputs)}
-	return a.reply(doc, func(w io.Writer) {
-		fmt.Fprintf(w, "Built %s (%s, %s)\n", ref, plural(int64(doc.Tasks), "task"), plural(int64(doc.Inputs), "input"))
+	return a.Reply(doc, func(w io.Writer) {
+		fmt.Fprintf(w, "Built %s (%s, %s)\n", ref, human.Count(doc.Tasks, "task"), human.Count(doc.Inputs, "input"))
 	})
 }
 
@@ -131,7 +133,7 @@ func newPackageList(a *app) *cobra.Command {
 			doc := struct {
 				Packages []packageJSON `json:"packages"`
 			}{make([]packageJSON, len(all))}
-			t := &table{}
+			t := &render.Table{}
 			for i, p := range all {
 				doc.Packages[i] = packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
 				east, err := r.Workspaces.Packages.IsEast(cmd.Context(), p.Hash)
@@ -142,9 +144,9 @@ func newPackageList(a *app) *cobra.Command {
 				if east {
 					doc.Packages[i].NotRunnable, note = eastCode, "not runnable here: "+eastCode
 				}
-				t.row(p.String(), prefix(p.Hash, 12), note)
+				t.Row(p.String(), prefix(p.Hash, 12), note)
 			}
-			return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+			return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 		},
 	}
 }
@@ -176,7 +178,7 @@ func (a *app) packageRemove(ctx context.Context, location, ref string) error {
 	if err != nil {
 		return err
 	}
-	return a.reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w io.Writer) {
+	return a.Reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w io.Writer) {
 		fmt.Fprintf(w, "Removed %s\n", p)
 	})
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/human"
 	"e3/internal/repo"
 )
 
@@ -42,7 +44,7 @@ func newPinAdd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			changed, err := executions.NewCurator(r.Executions, r.Records, a.now).Pin(ctx, e.Key, e.ExecutionID, repo.UserAtHost(), note)
+			changed, err := executions.NewCurator(r.Executions, r.Records, a.Now).Pin(ctx, e.Key, e.ExecutionID, repo.UserAtHost(), note)
 			if err != nil {
 				return err
 			}
@@ -64,7 +66,7 @@ func newPinRemove(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			changed, err := executions.NewCurator(r.Executions, r.Records, a.now).Unpin(ctx, id)
+			changed, err := executions.NewCurator(r.Executions, r.Records, a.Now).Unpin(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -133,7 +135,7 @@ func (a *app) replyPin(id, of string, pinned, changed bool) error {
 		true:  {true: "Pinned", false: "Was pinned already:"},
 		false: {true: "Took out the pin of", false: "Is not pinned:"},
 	}[pinned][changed]
-	return a.reply(doc, func(w io.Writer) { fmt.Fprintf(w, "%s execution %s%s\n", did, id, printable(of, false)) })
+	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "%s execution %s%s\n", did, id, human.Line(of)) })
 }
 
 func newPinList(a *app) *cobra.Command {
@@ -171,14 +173,14 @@ func (a *app) listPins(ctx context.Context, r *repo.Repo) error {
 	doc := struct {
 		Pins []pinJSON `json:"pins"`
 	}{[]pinJSON{}}
-	t := &table{}
+	t := &render.Table{}
 	for p, err := range r.Executions.Pins(ctx) {
 		if err != nil && !errors.Is(err, executions.ErrMalformed) {
 			return err
 		}
 		item := pinJSON{Execution: p.ExecutionID, State: "unreadable"}
 		if err == nil {
-			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, moment(p.At), p.Note
+			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, render.Moment(p.At), p.Note
 			e, err := r.Executions.Get(ctx, p.Key, p.ExecutionID)
 			switch {
 			case err == nil:
@@ -192,9 +194,9 @@ func (a *app) listPins(ctx context.Context, r *repo.Repo) error {
 		doc.Pins = append(doc.Pins, item)
 		when := ""
 		if item.At != nil {
-			when = stamp(p.At)
+			when = human.Stamp(p.At)
 		}
-		t.row(p.ExecutionID, item.State, item.Task, when, item.By, item.Note)
+		t.Row(p.ExecutionID, item.State, item.Task, when, item.By, item.Note)
 	}
-	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/term"
 	"e3/dataflow"
+	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/insight/history"
 	"e3/internal/repo"
@@ -125,11 +127,11 @@ func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) err
 	}
 	a.warn(p.Warnings)
 	a.elsewhere(shown(location, r.Repo), p.Workspace, p.Elsewhere)
-	list := planRows(p, !a.json && !o.all)
+	list := planRows(p, !a.JSON && !o.all)
 	if err := a.explainPlan(ctx, r.Repo, p, list); err != nil {
 		return err
 	}
-	if err := a.reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.now(), a.styleFor(a.stdout)) }); err != nil {
+	if err := a.Reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.Now(), a.Style()) }); err != nil {
 		return err
 	}
 	if o.exitCode && p.Runs+p.Waits+p.Stuck > 0 {
@@ -253,11 +255,11 @@ func (a *app) explainPlan(ctx context.Context, r *repo.Repo, p *workspace.Plan, 
 		case t.Step == dataflow.StepWait && t.Twin:
 			row.reason = "the same as " + p.Graph.Name(t.Waits[0]) + ": one of them runs"
 		case t.Step == dataflow.StepWait:
-			row.reason = "for " + few(taskNames(p.Graph, t.Waits))
+			row.reason = "for " + human.Few(taskNames(p.Graph, t.Waits))
 		case t.Err != nil:
 			row.reason = t.Err.Error()
 		case t.Step == dataflow.StepStuck:
-			row.reason = "without " + few(taskNames(p.Graph, t.Waits))
+			row.reason = "without " + human.Few(taskNames(p.Graph, t.Waits))
 		}
 		if t.Step == dataflow.StepWait && t.Err != nil {
 			row.reason += "; it could not run: " + t.Err.Error()
@@ -319,40 +321,40 @@ func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 	return doc
 }
 
-func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bool, now time.Time, st style) {
+func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bool, now time.Time, st term.Style) {
 	fmt.Fprintf(w, "Workspace %s", p.Workspace)
 	if p.New {
 		fmt.Fprint(w, " (nothing is deployed in it yet)")
 	}
-	fmt.Fprintf(w, ", package %s", printable(p.Package.Name+"@"+p.Package.Version, false))
+	fmt.Fprintf(w, ", package %s", human.Line(p.Package.Name+"@"+p.Package.Version))
 	if p.Edited {
 		fmt.Fprint(w, " (edited since it was deployed)")
 	}
 	fmt.Fprintln(w)
 	if b := p.Busy; b != nil {
-		fmt.Fprintf(w, "It is %s by %s%s: what is finished meanwhile turns into hits\n", b.Doing(), printable(cmp.Or(b.Holder, "another process"), false),
+		fmt.Fprintf(w, "It is %s by %s%s: what is finished meanwhile turns into hits\n", b.Doing(), human.Line(cmp.Or(b.Holder, "another process")),
 			also(unheard(b.Heard, now)))
 	}
 	names, times := 0, 0
 	for i := range list {
-		names = max(names, columns(printable(p.Graph.Name(list[i].task), false)))
-		times = max(times, columns(planTime(p, list[i].task)))
+		names = max(names, term.Columns(human.Line(p.Graph.Name(list[i].task))))
+		times = max(times, term.Columns(planTime(p, list[i].task)))
 	}
 	for i := range list {
 		t := &p.Tasks[list[i].task]
-		name, took := printable(p.Graph.Name(list[i].task), false), planTime(p, list[i].task)
-		color := map[dataflow.Step]string{dataflow.StepHit: st.dim, dataflow.StepRun: st.green, dataflow.StepWait: st.yellow, dataflow.StepStuck: st.red}[t.Step]
-		line := fmt.Sprintf("  %s%s  %s%s%s%s  %s%s  %s", name, strings.Repeat(" ", names-columns(name)),
-			color, t.Step, st.endOf(color), strings.Repeat(" ", len("waits")-len(t.Step.String())),
-			strings.Repeat(" ", times-columns(took)), took, printable(list[i].reason, false))
+		name, took := human.Line(p.Graph.Name(list[i].task)), planTime(p, list[i].task)
+		color := map[dataflow.Step]string{dataflow.StepHit: st.Dim, dataflow.StepRun: st.Green, dataflow.StepWait: st.Yellow, dataflow.StepStuck: st.Red}[t.Step]
+		line := fmt.Sprintf("  %s%s  %s%s%s%s  %s%s  %s", name, strings.Repeat(" ", names-term.Columns(name)),
+			color, t.Step, st.EndOf(color), strings.Repeat(" ", len("waits")-len(t.Step.String())),
+			strings.Repeat(" ", times-term.Columns(took)), took, human.Line(list[i].reason))
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
 	if n := p.Runs + p.Waits + p.Stuck - len(list); n > 0 && !all {
-		fmt.Fprintf(w, "  and %s, which --all lists\n", plural(int64(n), "other task"))
+		fmt.Fprintf(w, "  and %s, which --all lists\n", human.Count(n, "other task"))
 	}
 	fmt.Fprintln(w, planSummary(p))
 	if i := slices.IndexFunc(p.Tasks, stops); i >= 0 {
-		fmt.Fprintf(w, "A start would stop at %s, whatever else there is to run\n", printable(p.Graph.Name(int32(i)), false))
+		fmt.Fprintf(w, "A start would stop at %s, whatever else there is to run\n", human.Line(p.Graph.Name(int32(i))))
 	}
 	if p.Runs+p.Waits == 0 {
 		return
@@ -363,7 +365,7 @@ func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bo
 	}
 	fmt.Fprintln(w, planTimes(p, cores))
 	if len(p.Critical) > 1 {
-		fmt.Fprintf(w, "Critical path: %s (%s)\n", printable(pathText(taskNames(p.Graph, p.Critical)), false), elapsed(p.CriticalTime))
+		fmt.Fprintf(w, "Critical path: %s (%s)\n", human.Line(pathText(taskNames(p.Graph, p.Critical))), human.Duration(p.CriticalTime))
 	}
 }
 
@@ -378,15 +380,15 @@ func planTime(p *workspace.Plan, i int32) string {
 	if !p.Known[i] {
 		return "?"
 	}
-	return elapsed(p.Forecast.Expected[i])
+	return human.Duration(p.Forecast.Expected[i])
 }
 
 // planSummary counts.
 func planSummary(p *workspace.Plan) string {
 	if p.Runs+p.Waits+p.Stuck == 0 {
-		return fmt.Sprintf("Nothing to run: %s", plural(int64(p.Hits), "hit"))
+		return fmt.Sprintf("Nothing to run: %s", human.Count(p.Hits, "hit"))
 	}
-	parts := []string{plural(int64(p.Hits), "hit"), fmt.Sprintf("%d to run", p.Runs)}
+	parts := []string{human.Count(p.Hits, "hit"), fmt.Sprintf("%d to run", p.Runs)}
 	if p.Waits > 0 {
 		parts = append(parts, fmt.Sprintf("%d %s for %s", p.Waits, map[bool]string{true: "waits", false: "wait"}[p.Waits == 1], map[bool]string{true: "it", false: "them"}[p.Runs == 1]))
 	}
@@ -403,13 +405,13 @@ func planTimes(p *workspace.Plan, cores int) string {
 	}
 	took += fmt.Sprintf(" with %d at a time", cores)
 	if p.Unknown > 0 {
-		took += fmt.Sprintf("; %s without history counted as the average", plural(int64(p.Unknown), "task"))
+		took += fmt.Sprintf("; %s without history counted as the average", human.Count(p.Unknown, "task"))
 	}
 	return took
 }
 
 // about is elapsed without what no forecast can know.
-func about(d time.Duration) string { return seconds(max(d.Round(time.Second), time.Second)) }
+func about(d time.Duration) string { return human.Seconds(max(d.Round(time.Second), time.Second)) }
 
 // pathText shows the two ends of a long path.
 func pathText(names []string) string {

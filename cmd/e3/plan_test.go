@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/cmd/e3/internal/term"
 	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/internal/format/record"
@@ -61,7 +62,7 @@ func TestWritePlan(t *testing.T) {
 	list := planRows(p, true)
 	list[0].reason, list[1].reason = "forced", "for a\x1b[31m"
 	var b strings.Builder
-	writePlan(&b, p, list, 4, false, time.Time{}, style{})
+	writePlan(&b, p, list, 4, false, time.Time{}, term.Style{})
 	want := `Workspace w (nothing is deployed in it yet), package p\x1b[2J@1
 It is being run by another process: what is finished meanwhile turns into hits
   a\x1b[31m  run    1m30s  forced

@@ -8,9 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/gc"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/repo"
 )
 
@@ -128,7 +130,7 @@ func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pru
 	var freed *gc.Report
 	if !o.dryRun && !o.noGC && (pruned.Executions > 0 || len(pruned.Snapshots) > 0) {
 		if freed, err = a.collectAfter(ctx, location); err != nil {
-			a.notef("e3: the rules are applied; the objects are not removed yet: e3 gc does that")
+			a.Notef("e3: the rules are applied; the objects are not removed yet: e3 gc does that")
 			return err
 		}
 	}
@@ -152,7 +154,7 @@ func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pru
 	if freed != nil {
 		doc.Freed = &freedJSON{freed.Collected.Objects, freed.Collected.Bytes}
 	}
-	return a.reply(doc, func(w io.Writer) { writePruned(w, pruned, freed, o) })
+	return a.Reply(doc, func(w io.Writer) { writePruned(w, pruned, freed, o) })
 }
 
 // pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those who
@@ -164,8 +166,8 @@ func (a *app) pruneCache(ctx context.Context, location string, rules gc.Rules, d
 	}
 	defer r.Close()
 	return gc.Prune(ctx, gc.PruneStores{
-		Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: executions.NewCurator(r.Executions, r.Records, a.now),
-	}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: a.now()})
+		Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
+	}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: a.Now()})
 }
 
 // collectAfter removes what a prune has set free.
@@ -186,12 +188,12 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 	}
 	switch {
 	case len(p.Snapshots) > 0:
-		fmt.Fprintf(w, "%s %s of workspaces that no workspace has\n", verb, plural(int64(len(p.Snapshots)), "snapshot"))
-		t := &table{}
+		fmt.Fprintf(w, "%s %s of workspaces that no workspace has\n", verb, human.Count(len(p.Snapshots), "snapshot"))
+		t := &render.Table{}
 		for _, s := range p.Snapshots {
-			t.row(s.String())
+			t.Row(s.String())
 		}
-		t.write(w, "  ")
+		t.Write(w, "  ")
 	case o.snapshots:
 		fmt.Fprintln(w, "No snapshot to prune: workspaces have all that there are")
 	}
@@ -200,17 +202,17 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 		return
 	}
 	if p.Executions == 0 {
-		fmt.Fprintf(w, "Nothing to prune: the rules take out none of %s\n", plural(p.Total, "execution"))
+		fmt.Fprintf(w, "Nothing to prune: the rules take out none of %s\n", human.Count(p.Total, "execution"))
 	} else {
-		fmt.Fprintf(w, "%s %d of %s\n", verb, p.Executions, plural(p.Total, "execution"))
-		t := &table{right: map[int]bool{1: true}}
+		fmt.Fprintf(w, "%s %d of %s\n", verb, p.Executions, human.Count(p.Total, "execution"))
+		t := &render.Table{Right: map[int]bool{1: true}}
 		const most = 20
 		for _, task := range p.Tasks[:min(most, len(p.Tasks))] {
-			t.row(task.Task, fmt.Sprint(task.N))
+			t.Row(task.Task, fmt.Sprint(task.N))
 		}
-		t.write(w, "  ")
+		t.Write(w, "  ")
 		if n := len(p.Tasks) - most; n > 0 {
-			fmt.Fprintf(w, "  and those of %s, which --json lists\n", plural(int64(n), "other task"))
+			fmt.Fprintf(w, "  and those of %s, which --json lists\n", human.Count(n, "other task"))
 		}
 	}
 	if p.Spared > 0 {
@@ -226,11 +228,11 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 		fmt.Fprintf(w, "Protected: %s\n", strings.Join(protected, ", "))
 	}
 	if p.Held >= 0 {
-		fmt.Fprintf(w, "What only the cache holds: %s\n", size(p.Held))
+		fmt.Fprintf(w, "What only the cache holds: %s\n", human.Bytes(p.Held))
 	}
 	writeFreed(w, p, freed, o, free)
 	if n := len(p.Unreadable); n > 0 {
-		fmt.Fprintf(w, "%s cannot be read; see: e3 verify\n", plural(int64(n), "execution"))
+		fmt.Fprintf(w, "%s cannot be read; see: e3 verify\n", human.Count(n, "execution"))
 	}
 }
 
@@ -239,16 +241,16 @@ func writeFreed(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions, fr
 	switch {
 	case p.Executions == 0 && len(p.Snapshots) == 0:
 	case freed != nil:
-		fmt.Fprintf(w, "%s %s (%s)\n", free, size(freed.Collected.Bytes), plural(freed.Collected.Objects, "object"))
+		fmt.Fprintf(w, "%s %s (%s)\n", free, human.Bytes(freed.Collected.Bytes), human.Count(freed.Collected.Objects, "object"))
 		if freed.Young.Objects > 0 {
-			fmt.Fprintf(w, "Spared %s (%s) because somebody is at work; e3 gc removes them later\n", size(freed.Young.Bytes), plural(freed.Young.Objects, "object"))
+			fmt.Fprintf(w, "Spared %s (%s) because somebody is at work; e3 gc removes them later\n", human.Bytes(freed.Young.Bytes), human.Count(freed.Young.Objects, "object"))
 		}
 	case o.dryRun && p.Executions == 0: // what packages alone hold is not measured
 	case o.dryRun:
-		fmt.Fprintf(w, "%s %s (%s)\n", free, size(p.Bytes), plural(p.Objects, "object"))
+		fmt.Fprintf(w, "%s %s (%s)\n", free, human.Bytes(p.Bytes), human.Count(p.Objects, "object"))
 	case p.Executions == 0:
 		fmt.Fprintln(w, "e3 gc will free what only they held")
 	default:
-		fmt.Fprintf(w, "e3 gc will free %s (%s)\n", size(p.Bytes), plural(p.Objects, "object"))
+		fmt.Fprintf(w, "e3 gc will free %s (%s)\n", human.Bytes(p.Bytes), human.Count(p.Objects, "object"))
 	}
 }

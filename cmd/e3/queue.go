@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -168,8 +170,8 @@ func jobOf(j *queue.Job) jobJSON {
 	doc := jobJSON{
 		ID: j.ID, Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, Status: string(j.Status),
 		Orphaned: j.Orphaned(), Priority: j.Priority, Labels: j.Labels, CPU: j.Policy.CPU, Memory: j.Policy.Memory, Executions: j.Attempts, MaxExecs: j.MaxAttempts, Worker: j.Worker,
-		Execution: j.Execution, Message: j.LastError, CreatedAt: moment(j.Created), AvailableAt: moment(j.AvailableAt), ClaimedAt: moment(j.Claimed),
-		StartedAt: moment(j.Started), FinishedAt: moment(j.Finished),
+		Execution: j.Execution, Message: j.LastError, CreatedAt: render.Moment(j.Created), AvailableAt: render.Moment(j.AvailableAt), ClaimedAt: render.Moment(j.Claimed),
+		StartedAt: render.Moment(j.Started), FinishedAt: render.Moment(j.Finished),
 	}
 	for _, r := range j.Policy.Resources {
 		if doc.Resources == nil {
@@ -259,7 +261,7 @@ func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, 
 			return err
 		}
 		all = append(all, o)
-		q := queueJSON{Queue: o.Queue, Ready: o.Ready, Delayed: o.Delayed, Since: moment(o.Waiting), Running: []workJSON{}, Failed: []jobJSON{}}
+		q := queueJSON{Queue: o.Queue, Ready: o.Ready, Delayed: o.Delayed, Since: render.Moment(o.Waiting), Running: []workJSON{}, Failed: []jobJSON{}}
 		for _, run := range o.Runs {
 			is, err := over(ctx, run)
 			if err != nil {
@@ -271,7 +273,7 @@ func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, 
 		}
 		for i := range o.Running {
 			w := &o.Running[i]
-			q.Running = append(q.Running, workJSON{jobOf(&w.Job), w.Over, w.Pending.Seconds(), moment(w.Heard.At)})
+			q.Running = append(q.Running, workJSON{jobOf(&w.Job), w.Over, w.Pending.Seconds(), render.Moment(w.Heard.At)})
 		}
 		for i := range o.Dead {
 			q.Failed = append(q.Failed, jobOf(&o.Dead[i]))
@@ -281,7 +283,7 @@ func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, 
 		}
 		doc.Queues = append(doc.Queues, q)
 	}
-	return a.reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w io.Writer) {
 		for i := range all {
 			for _, err := range all[i].Faults {
 				a.malformedJob(err)
@@ -291,7 +293,7 @@ func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, 
 			fmt.Fprintln(w, "Nothing was ever queued here; have tasks executed by workers with: e3 start <repo> <workspace> --workers")
 		}
 		for i := range all {
-			a.writeOverview(w, &all[i], doc.Queues[i].Over, quoted(shown(location, r)))
+			a.writeOverview(w, &all[i], doc.Queues[i].Over, human.Quoted(shown(location, r)))
 		}
 	})
 }
@@ -300,34 +302,34 @@ func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, 
 const mostFailed = 10
 
 func (a *app) writeOverview(w io.Writer, o *queue.Overview, over []overJSON, at string) {
-	now := a.now()
+	now := a.Now()
 	waiting := fmt.Sprintf("%d waiting", o.Ready)
 	if o.Ready > 0 && !o.Waiting.IsZero() {
-		waiting += fmt.Sprintf(" (for up to %s)", elapsed(max(now.Sub(o.Waiting), 0)))
+		waiting += fmt.Sprintf(" (for up to %s)", human.Duration(max(now.Sub(o.Waiting), 0)))
 	}
 	if o.Delayed > 0 {
 		waiting += fmt.Sprintf(", %d later", o.Delayed)
 	}
-	fmt.Fprintf(w, "Queue %s: %s, %d running, %d failed\n", printable(o.Queue, false), waiting, len(o.Running), len(o.Dead))
+	fmt.Fprintf(w, "Queue %s: %s, %d running, %d failed\n", human.Line(o.Queue), waiting, len(o.Running), len(o.Dead))
 	for _, run := range over {
-		fmt.Fprintf(w, "  %d of run %s of %s, which is over: e3 queue cancel %s %s\n", run.Waiting, short(run.Run), printable(run.Workspace, false), at, short(run.Run))
+		fmt.Fprintf(w, "  %d of run %s of %s, which is over: e3 queue cancel %s %s\n", run.Waiting, human.Short(run.Run), human.Line(run.Workspace), at, human.Short(run.Run))
 	}
-	t := &table{}
+	t := &render.Table{}
 	for i := range o.Running {
 		work := &o.Running[i]
 		j := &work.Job
-		t.row(shortJob(j.ID), jobName(j), "for "+elapsed(max(now.Sub(j.Claimed), 0)), cmp.Or(j.Worker, j.Maker), workerState(work, now))
+		t.Row(shortJob(j.ID), jobName(j), "for "+human.Duration(max(now.Sub(j.Claimed), 0)), cmp.Or(j.Worker, j.Maker), workerState(work, now))
 	}
-	t.write(w, "  ")
-	t = &table{}
+	t.Write(w, "  ")
+	t = &render.Table{}
 	for i := range o.Dead[:min(len(o.Dead), mostFailed)] {
 		j := &o.Dead[i]
-		t.row(shortJob(j.ID), jobName(j), ago(now, j.Finished), failureOf(j))
+		t.Row(shortJob(j.ID), jobName(j), human.Ago(now, j.Finished), failureOf(j))
 	}
 	if len(o.Dead) > 0 {
 		fmt.Fprintln(w, "  Failed:")
 	}
-	t.write(w, "    ")
+	t.Write(w, "    ")
 	if n := len(o.Dead) - mostFailed; n > 0 {
 		fmt.Fprintf(w, "    … and %d more\n", n)
 	}
@@ -375,11 +377,8 @@ func (a *app) queueList(ctx context.Context, r *repo.Repo, names []string) error
 	for i := range jobs {
 		doc.Jobs = append(doc.Jobs, jobOf(&jobs[i]))
 	}
-	return a.reply(doc, func(w io.Writer) {
-		now, t := a.now(), &table{}
-		if len(jobs) > 0 {
-			a.heading(t, "ID", "TASK", "QUEUE", "STATE", "FOR", "WORKER", "PRIORITY", "ASKS FOR")
-		}
+	return a.Reply(doc, func(w io.Writer) {
+		now, t := a.Now(), a.Headed(nil, "ID", "TASK", "QUEUE", "STATE", "FOR", "WORKER", "PRIORITY", "ASKS FOR")
 		for i := range jobs {
 			j := &jobs[i]
 			state, since := "waiting", j.Created
@@ -389,11 +388,11 @@ func (a *app) queueList(ctx context.Context, r *repo.Repo, names []string) error
 			case j.Status == queue.Running:
 				state, since = "running", j.Claimed
 			case j.AvailableAt.After(now):
-				state = "again in " + elapsed(j.AvailableAt.Sub(now))
+				state = "again in " + human.Duration(j.AvailableAt.Sub(now))
 			}
-			t.row(shortJob(j.ID), jobName(j), j.Queue, state, elapsed(max(now.Sub(since), 0)), workerOf(j), priorityText(j.Priority), demandsText(j))
+			t.Row(shortJob(j.ID), jobName(j), j.Queue, state, human.Duration(max(now.Sub(since), 0)), workerOf(j), priorityText(j.Priority), demandsText(j))
 		}
-		t.write(w, "")
+		t.Write(w, "")
 	})
 }
 
@@ -407,7 +406,7 @@ func workerOf(j *queue.Job) string {
 
 // malformedJob tells of a record that is passed over, so that it does not hide the others.
 func (a *app) malformedJob(err error) {
-	a.notef("warning: %s; see what can be done with: e3 verify", printable(err.Error(), false))
+	a.Warnf("%v; see what can be done with: e3 verify", err)
 }
 
 func priorityText(n int64) string {

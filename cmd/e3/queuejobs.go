@@ -15,6 +15,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -158,17 +159,17 @@ func (a *app) changeJobs(cmd *cobra.Command, args []string, c *jobsCommand) erro
 		return err
 	}
 	defer r.Close()
-	s := &jobSearch{r: r, at: quoted(shown(location, r)), dead: c.dead}
+	s := &jobSearch{r: r, at: human.Quoted(shown(location, r)), dead: c.dead}
 	jobs, err := s.find(ctx, names)
 	if err != nil {
 		return err
 	}
 	done, missed, fault := c.change(ctx, r.Queue(), jobs)
 	for _, err := range missed[:min(len(missed), mostChanged)] {
-		a.notef("e3: %s", printable(err.Error(), false))
+		a.Notef("e3: %s", human.Line(err.Error()))
 	}
 	if n := len(missed) - mostChanged; n > 0 {
-		a.notef("e3: and so for %s", plural(int64(n), "other task"))
+		a.Notef("e3: and so for %s", human.Count(n, "other task"))
 	}
 	doc := struct {
 		Jobs []jobJSON `json:"jobs"`
@@ -177,7 +178,7 @@ func (a *app) changeJobs(cmd *cobra.Command, args []string, c *jobsCommand) erro
 		doc.Jobs = append(doc.Jobs, jobOf(&done[i]))
 	}
 	if fault == nil || len(done) > 0 {
-		fault = errors.Join(fault, a.reply(doc, func(w io.Writer) { c.write(w, done) }))
+		fault = errors.Join(fault, a.Reply(doc, func(w io.Writer) { c.write(w, done) }))
 	}
 	if fault == nil && len(done) == 0 {
 		return &exitError{exitFailed}
@@ -235,10 +236,10 @@ func gone(err error) bool {
 func (c *jobsCommand) write(w io.Writer, done []queue.Job) {
 	for i := range done[:min(len(done), mostChanged)] {
 		j := &done[i]
-		fmt.Fprintf(w, "%s %s (%s)%s\n", c.did, printable(jobName(j), false), shortJob(j.ID), stillRuns(j, c.dead))
+		fmt.Fprintf(w, "%s %s (%s)%s\n", c.did, human.Line(jobName(j)), shortJob(j.ID), stillRuns(j, c.dead))
 	}
 	if n := len(done) - mostChanged; n > 0 {
-		fmt.Fprintf(w, "… and %d more: %s in all\n", n, plural(int64(len(done)), "task"))
+		fmt.Fprintf(w, "… and %d more: %s in all\n", n, human.Count(len(done), "task"))
 	}
 	if c.after != nil && len(done) > 0 {
 		fmt.Fprintln(w, c.after(done))
@@ -247,7 +248,7 @@ func (c *jobsCommand) write(w io.Writer, done []queue.Job) {
 
 // countedAsFailed says that runs do not go on with what is queued again.
 func countedAsFailed(done []queue.Job) string {
-	who := "Run " + short(done[0].Run) + " has"
+	who := "Run " + human.Short(done[0].Run) + " has"
 	for i := range done {
 		if done[i].Run != done[0].Run {
 			who = "Their runs have"
@@ -280,7 +281,7 @@ func jobTask(j *queue.Job) string { return j.Workspace + "." + j.Task }
 // named tells whether a name means a job: it is that of its task, a matrix, a workspace, a run, or a pattern of tasks.
 func named(j *queue.Job, name string) bool {
 	task := jobTask(j)
-	return name == task || strings.HasPrefix(task, name+"[") || name == j.Workspace || name == j.Run || name == short(j.Run) ||
+	return name == task || strings.HasPrefix(task, name+"[") || name == j.Workspace || name == j.Run || name == human.Short(j.Run) ||
 		events.IsPattern(name) && events.Match(name, task)
 }
 
@@ -397,7 +398,7 @@ func (s *jobSearch) unknown(ctx context.Context, name string, known []queue.Job)
 	case manifest.Nearest(name, e.Known) != "": // which is said of every such error
 		return e
 	}
-	return fmt.Errorf("%w; %s: %s", e, are, few(e.Known))
+	return fmt.Errorf("%w; %s: %s", e, are, human.Few(e.Known))
 }
 
 // tasksOf are the names of jobs' tasks, in order.
@@ -443,14 +444,14 @@ func (s *jobSearch) notFailed(ctx context.Context, name string) string {
 			}
 		}
 	}
-	start := fmt.Sprintf("e3 start %s %s", s.at, quoted(ws))
+	start := fmt.Sprintf("e3 start %s %s", s.at, human.Quoted(ws))
 	switch {
 	case cancelled == 1:
 		return "it was cancelled in the latest run, and is not queued again; make it with: " + start
 	case cancelled > 1:
 		return fmt.Sprintf("%d tasks of it were cancelled in the latest run, and are not queued again; make them with: %s", cancelled, start)
 	case suspended > 0:
-		return "it has suspended itself, and waits for approval; see: e3 run " + s.at + " " + quoted(ws)
+		return "it has suspended itself, and waits for approval; see: e3 run " + s.at + " " + human.Quoted(ws)
 	case succeeded > 0:
 		return "it has succeeded in the latest run"
 	}

@@ -10,6 +10,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 )
@@ -44,11 +45,11 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			case err != nil:
 				return err
 			case arg.id == "" && undo:
-				return usagef("--undo takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", quoted(rest[0]+"@<id>"), quoted(rest[0]))
+				return usagef("--undo takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", human.Quoted(rest[0]+"@<id>"), human.Quoted(rest[0]))
 			case arg.id == "":
 				err := a.decide(cmd.Context(), location, arg.ws, arg.task, approval.Resolution{Note: why})
 				if errors.Is(err, approval.ErrNotFound) {
-					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, quoted(rest[0]+"@<id>"), quoted(rest[0]))
+					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(rest[0]+"@<id>"), human.Quoted(rest[0]))
 				}
 				return err
 			}
@@ -83,8 +84,8 @@ func (a *app) reject(ctx context.Context, location string, arg executionArg, und
 	if e.State != record.Success {
 		return usagef("execution %s of %s is no success (%s): it answers nothing, so there is nothing to reject", e.ExecutionID, taskOf(e), e.State)
 	}
-	curator := executions.NewCurator(r.Executions, r.Records, a.now)
-	mark := &record.Rejection{Rejected: !undo, By: repo.UserAtHost(), At: a.now(), Reason: reason}
+	curator := executions.NewCurator(r.Executions, r.Records, a.Now)
+	mark := &record.Rejection{Rejected: !undo, By: repo.UserAtHost(), At: a.Now(), Reason: reason}
 	changed, err := curator.Reject(ctx, e.Key, e.ExecutionID, mark)
 	if err != nil {
 		return err
@@ -97,12 +98,12 @@ func (a *app) reject(ctx context.Context, location string, arg executionArg, und
 	if now.Hit != nil {
 		doc.Answer = now.Hit.ExecutionID
 	}
-	return a.reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w io.Writer) {
 		did := map[bool]map[bool]string{
 			false: {true: "Rejected", false: "Was rejected already:"},
 			true:  {true: "Took the rejection back of", false: "Is not rejected:"},
 		}[undo][changed]
-		fmt.Fprintf(w, "%s execution %s of %s\n", did, e.ExecutionID, printable(taskOf(e), false))
+		fmt.Fprintf(w, "%s execution %s of %s\n", did, e.ExecutionID, human.Line(taskOf(e)))
 		switch doc.Answer {
 		case "":
 			fmt.Fprintln(w, "The next start that needs it runs the task again.")

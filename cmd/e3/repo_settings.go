@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
@@ -96,11 +97,11 @@ func parseBool(text string, v *bool) error {
 func newSettings(a *app) *cobra.Command {
 	all := repoSettings()
 	var about strings.Builder
-	t := &table{}
+	t := &render.Table{}
 	for _, s := range all {
-		t.row(s.name, s.about)
+		t.Row(s.name, s.about)
 	}
-	t.write(&about, "  ")
+	t.Write(&about, "  ")
 	var user, unset bool
 	cmd := &cobra.Command{
 		Use:   "settings [repo] [name [value]]",
@@ -188,25 +189,25 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 		if name == "require-signed" {
 			a.warnUnimportable(s)
 		}
-		return a.reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(s)) })
+		return a.Reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(s)) })
 	}
 	s, err := settings.Get(ctx, r.Records)
 	if err != nil {
 		return err
 	}
 	if one != nil {
-		return a.reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintln(w, one.get(s)) })
+		return a.Reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintln(w, one.get(s)) })
 	}
 	all = append(all, ofWorkspaces(s)...)
 	doc := struct {
 		Settings []settingJSON `json:"settings"`
 	}{}
-	t := &table{}
+	t := &render.Table{}
 	for _, one := range all {
 		doc.Settings = append(doc.Settings, settingJSON{one.name, one.get(s)})
-		t.row(one.name, fmt.Sprint(one.get(s)), one.about)
+		t.Row(one.name, fmt.Sprint(one.get(s)), one.about)
 	}
-	return a.reply(doc, func(w io.Writer) { t.write(w, "") })
+	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
 // checkSettable refuses a setting of a workspace that is not here: it would wait for one of that name. What was said of one that has gone

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
 )
 
@@ -29,11 +30,11 @@ it, or else it is ".".`,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
 	}
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
 	f := root.PersistentFlags()
-	f.BoolVar(&a.json, "json", false, "write JSON for programs: one document, or one object a line where there are many")
-	f.StringVar(&a.color, "color", "auto", "auto, always or never; NO_COLOR and FORCE_COLOR are heeded")
+	f.BoolVar(&a.JSON, "json", false, "write JSON for programs: one document, or one object a line where there are many")
+	f.StringVar(&a.Color, "color", "auto", "auto, always or never; NO_COLOR and FORCE_COLOR are heeded")
 	fromEnvironment(f, "color")
 	fixedValues(root, "color", "auto", "always", "never")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -66,7 +67,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if err := a.heedEnvironment(cmd); err != nil {
 		return err
 	}
-	return oneOf("color", a.color, "auto", "always", "never")
+	return oneOf("color", a.Color, "auto", "always", "never")
 }
 
 // family makes a command that only has commands below it say so when it is called without one of
@@ -115,22 +116,22 @@ func usage(cmd *cobra.Command) error {
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\nCommands:\n")
-		list(cmd, (*cobra.Command).IsAvailableCommand).write(w, "  ")
+		list(cmd, (*cobra.Command).IsAvailableCommand).Write(w, "  ")
 	}
 	flags(cmd, "Flags", cmd.LocalFlags())
 	flags(cmd, "Flags of every command", cmd.InheritedFlags())
 	if cmd.HasHelpSubCommands() {
 		fmt.Fprintf(w, "\nMore help:\n")
-		list(cmd, (*cobra.Command).IsAdditionalHelpTopicCommand).write(w, "  "+cmd.Name()+" help ")
+		list(cmd, (*cobra.Command).IsAdditionalHelpTopicCommand).Write(w, "  "+cmd.Name()+" help ")
 	}
 	return nil
 }
 
-func list(cmd *cobra.Command, which func(*cobra.Command) bool) *table {
-	t := &table{}
+func list(cmd *cobra.Command, which func(*cobra.Command) bool) *render.Table {
+	t := &render.Table{}
 	for _, sub := range cmd.Commands() {
 		if which(sub) {
-			t.row(sub.Name(), sub.Short)
+			t.Row(sub.Name(), sub.Short)
 		}
 	}
 	return t

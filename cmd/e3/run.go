@@ -9,8 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
+	"e3/cmd/e3/internal/term"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -134,14 +137,14 @@ func (a *app) showRun(ctx context.Context, r *repo.Repo, ws string, o *runOption
 			return err
 		}
 	}
-	return a.reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.now(), a.styleFor(a.stdout)) })
+	return a.Reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.Now(), a.Style()) })
 }
 
 func runOf(r *workspace.RunReport) runJSON {
 	s := r.Summary
 	doc := runJSON{
-		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: moment(r.Heard.At),
-		StartedAt: moment(r.StartedAt), CompletedAt: moment(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
+		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: render.Moment(r.Heard.At),
+		StartedAt: render.Moment(r.StartedAt), CompletedAt: render.Moment(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
 		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance),
@@ -157,12 +160,12 @@ func runOf(r *workspace.RunReport) runJSON {
 		t := &r.Tasks[i]
 		doc.Tasks[i] = taskJSON{
 			Task: t.Task, State: string(t.State), Cached: t.State == workspace.TaskCached, Execution: t.ExecutionID, Key: t.Key,
-			StartedAt: moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
+			StartedAt: render.Moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
 			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because,
 			Rejected: rejectionOf(t.Rejection),
 		}
 		if t.State == workspace.TaskDeferred {
-			doc.Tasks[i].WaitsSince = moment(t.Since)
+			doc.Tasks[i].WaitsSince = render.Moment(t.Since)
 		}
 		if t.ImportedFrom != nil {
 			doc.Tasks[i].ImportedFrom = &stepsOf(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
@@ -172,15 +175,15 @@ func runOf(r *workspace.RunReport) runJSON {
 }
 
 // writeRun prints a run as seed 003 shows it.
-func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
+func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st term.Style) {
 	fmt.Fprintf(w, "Run %s\n", r.RunID)
 	fmt.Fprintf(w, "  Status:    %s%s\n", r.Status(), also(unheard(r.Heard, now)))
-	fmt.Fprintf(w, "  Started:   %s\n", stamp(r.StartedAt))
+	fmt.Fprintf(w, "  Started:   %s\n", human.Stamp(r.StartedAt))
 	switch {
 	case r.Crashed():
-		fmt.Fprintf(w, "  Last seen: %s\n", stamp(r.CompletedAt))
+		fmt.Fprintf(w, "  Last seen: %s\n", human.Stamp(r.CompletedAt))
 	case r.State != record.RunRunning:
-		fmt.Fprintf(w, "  Completed: %s\n", stamp(r.CompletedAt))
+		fmt.Fprintf(w, "  Completed: %s\n", human.Stamp(r.CompletedAt))
 	}
 	if r.State == record.RunRunning && r.Total > 0 {
 		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
@@ -188,13 +191,13 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 	if r.Provenance != nil {
 		label := "Imported:"
 		for _, line := range whence(r.Provenance, now) {
-			fmt.Fprintf(w, "  %-10s %s\n", label, printable(line, false))
+			fmt.Fprintf(w, "  %-10s %s\n", label, human.Line(line))
 			label = ""
 		}
 	}
 	for _, line := range []struct{ label, text string }{{"Cancelled", cancelledBy(r)}, {"Filter", r.Filter}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
 		if line.text != "" {
-			fmt.Fprintf(w, "  %-10s %s\n", line.label+":", printable(line.text, false))
+			fmt.Fprintf(w, "  %-10s %s\n", line.label+":", human.Line(line.text))
 		}
 	}
 	if len(r.Tasks) == 0 && r.Unnamed == 0 {
@@ -203,25 +206,25 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st style) {
 	fmt.Fprintf(w, "\n  Tasks:\n")
 	names, states := 0, 0
 	for i := range r.Tasks {
-		names = max(names, columns(printable(r.Tasks[i].Task, false)))
+		names = max(names, term.Columns(human.Line(r.Tasks[i].Task)))
 		states = max(states, len(r.Tasks[i].State))
 	}
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
-		name := printable(t.Task, false)
+		name := human.Line(t.Task)
 		color := stateColor(st, t.State)
-		line := fmt.Sprintf("    %s%s  %s%s%s%s  %s", name, strings.Repeat(" ", names-columns(name)),
-			color, t.State, st.endOf(color), strings.Repeat(" ", states-len(t.State)), took(t))
+		line := fmt.Sprintf("    %s%s  %s%s%s%s  %s", name, strings.Repeat(" ", names-term.Columns(name)),
+			color, t.State, st.EndOf(color), strings.Repeat(" ", states-len(t.State)), took(t))
 		if note := taskNote(t); note != "" {
-			line += "  " + printable(note, false)
+			line += "  " + human.Line(note)
 		}
 		if origin := taskOrigin(r, t); origin != "" {
-			line += "  " + st.dim + printable(origin, false) + st.endOf(st.dim)
+			line += "  " + st.Dim + human.Line(origin) + st.EndOf(st.Dim)
 		}
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
 	if r.Unnamed > 0 {
-		fmt.Fprintf(w, "    and %s more, cached, whose names are gone with the events of earlier runs\n", plural(r.Unnamed, "task"))
+		fmt.Fprintf(w, "    and %s more, cached, whose names are gone with the events of earlier runs\n", human.Count(r.Unnamed, "task"))
 	}
 }
 
@@ -251,16 +254,16 @@ func damage(r *workspace.RunReport) string {
 	return r.Damage.Error() + "; what follows is missing here"
 }
 
-func stateColor(st style, s workspace.TaskState) string {
+func stateColor(st term.Style, s workspace.TaskState) string {
 	switch s {
 	case workspace.TaskCached, workspace.TaskSkipped, workspace.TaskAbandoned:
-		return st.dim
+		return st.Dim
 	case workspace.TaskSuccess:
-		return st.green
+		return st.Green
 	case workspace.TaskFailed, workspace.TaskError, workspace.TaskInterrupted:
-		return st.red
+		return st.Red
 	case workspace.TaskRunning, workspace.TaskClaimed, workspace.TaskRetrying, workspace.TaskDeferred:
-		return st.yellow
+		return st.Yellow
 	}
 	return ""
 }
@@ -273,7 +276,7 @@ func took(t *workspace.TaskReport) string {
 	case t.Duration == 0 && t.Key == "":
 		return ""
 	}
-	return elapsed(t.Duration)
+	return human.Duration(t.Duration)
 }
 
 // taskOrigin says where the execution of a task comes from, unless the run came from there too, and whether it was rejected.
@@ -312,7 +315,7 @@ func taskNote(t *workspace.TaskReport) string {
 	case workspace.TaskRetrying:
 		return fmt.Sprintf("attempt %d follows", t.Attempt)
 	case workspace.TaskDeferred:
-		return "waits for approval since " + stamp(t.Since)
+		return "waits for approval since " + human.Stamp(t.Since)
 	case workspace.TaskAbandoned:
 		return "waited for approval when the run ended"
 	case workspace.TaskClaimed, workspace.TaskRunning, workspace.TaskSuccess:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"e3/internal/human"
 	"e3/internal/insight/report"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -16,7 +17,7 @@ import (
 func (a *app) writeReport(ctx context.Context, r *repo.Repo, run *workspace.RunReport, o *runOptions) error {
 	return a.writeDrawing(r, &getOptions{out: o.report, force: o.force}, func(w io.Writer) error {
 		s := report.Stores{Executions: r.Executions, Workspaces: r.Workspaces}
-		return report.Write(ctx, w, s, run, report.Options{Now: a.now(), Version: a.version(), Repository: r.Root})
+		return report.Write(ctx, w, s, run, report.Options{Now: a.Now(), Version: a.version(), Repository: r.Root})
 	})
 }
 
@@ -32,7 +33,7 @@ func (a *app) writeDrawing(r *repo.Repo, o *getOptions, write func(io.Writer) er
 		return err
 	}
 	if info, err := os.Stat(o.out); err == nil {
-		a.notef("Wrote %s (%s)", printable(o.out, false), size(info.Size()))
+		a.Notef("Wrote %s (%s)", human.Line(o.out), human.Bytes(info.Size()))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (a *app) writeTrace(ctx context.Context, r *repo.Repo, ws string, run *work
 		return err
 	}
 	if o.trace == "-" {
-		return a.raw(write)
+		return a.Raw(write)
 	}
 	return a.writeDrawing(r, &getOptions{out: o.trace, force: o.force}, write)
 }

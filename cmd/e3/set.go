@@ -13,6 +13,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/workspace"
@@ -98,7 +99,7 @@ func (a *app) set(ctx context.Context, location, name, text string, o setOptions
 		return err
 	}
 	doc := map[string]any{"workspace": ws, "input": input, "kind": leaf.Kind.String(), "hash": leaf.Hash}
-	return a.reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
+	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
 }
 
 // takeIn stores what an argument means for an input of its kind.
@@ -163,7 +164,7 @@ func (a *app) parseValue(path string, isPath bool, text string, asJSON bool) (an
 		return nil, err
 	}
 	if len(data) > value.MaxBytes {
-		return nil, usagef("%s has more than %s", path, size(value.MaxBytes))
+		return nil, usagef("%s has more than %s", path, human.Bytes(value.MaxBytes))
 	}
 	v, err := value.ParseJSON(data)
 	if err != nil {
@@ -206,7 +207,7 @@ func (a *app) unset(ctx context.Context, location, name string) error {
 	if err != nil {
 		return err
 	}
-	return a.reply(map[string]any{"workspace": ws, "input": input, "changed": changed}, func(w io.Writer) {
+	return a.Reply(map[string]any{"workspace": ws, "input": input, "changed": changed}, func(w io.Writer) {
 		if changed {
 			fmt.Fprintf(w, "Unset %s.%s\n", ws, input)
 		} else {

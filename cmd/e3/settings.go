@@ -38,7 +38,7 @@ func (a *app) heedEnvironment(cmd *cobra.Command) error {
 		if len(names) == 0 || f.Changed {
 			return
 		}
-		text := a.getenv(names[0])
+		text := a.Getenv(names[0])
 		if text == "" {
 			return
 		}

@@ -8,8 +8,8 @@ import (
 // spans makes OpenTelemetry spans of a run if the environment asks for them; nil if not.
 func (a *app) spans() *telemetry.Spans {
 	return telemetry.New(telemetry.Options{
-		Getenv: a.getenv, Version: a.version(), Console: a.stderr,
-		Warn: func(text string) { a.notef("warning: %s", printable(text, false)) },
+		Getenv: a.Getenv, Version: a.version(), Console: a.Stderr,
+		Warn: func(text string) { a.Warnf("%s", text) },
 	})
 }
 

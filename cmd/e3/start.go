@@ -20,10 +20,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -217,8 +219,8 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		defer spans.Close()
 		settings.OnEvent = spans.Event
 	}
-	if a.json || o.progress == "json" {
-		a.json = true
+	if a.JSON || o.progress == "json" {
+		a.JSON = true
 		err = a.startJSON(ctx, r, shown(location, r), ws, settings)
 	} else {
 		err = a.startText(ctx, r, shown(location, r), ws, settings, o.progress)
@@ -246,7 +248,7 @@ func (a *app) repositoryFor(location, file string) (string, error) {
 		return root, nil // another process was faster
 	}
 	if err == nil {
-		a.notef("Created repository %s", root)
+		a.Notef("Created repository %s", root)
 	}
 	return root, err
 }
@@ -264,7 +266,7 @@ func (a *app) findRepository(location, file string) (found, wanted string, err e
 	if _, err := os.Stat(file); err != nil {
 		return "", "", usagef("package file: %v", err)
 	}
-	if r := a.getenv("E3_REPO"); r != "" && !hides {
+	if r := a.Getenv("E3_REPO"); r != "" && !hides {
 		return r, "", nil
 	}
 	dir, err := filepath.Abs(filepath.Dir(file))
@@ -333,19 +335,19 @@ func (a *app) warn(warnings []manifest.Warning) {
 	for _, w := range warnings {
 		if text := w.String(); !a.warned[text] {
 			a.warned[text] = true
-			a.notef("warning: %s", printable(text, false))
+			a.Warnf("%s", text)
 		}
 	}
 }
 
 // startJSON writes the events of the run, one a line.
 func (a *app) startJSON(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions) error {
-	out := bufio.NewWriter(a.stdout)
+	out := bufio.NewWriter(a.Stdout)
 	var fault error
 	s.OnStart = func(info *workspace.RunInfo) { a.began(location, ws, info) }
 	s.OnEvent = both(s.OnEvent, inOrder(func(e events.Event) {
 		if e.Type == events.TaskDeferred {
-			a.notef("%s", askFor(location, ws, e.Task))
+			a.Notef("%s", askFor(location, ws, e.Task))
 		}
 		b, err := events.Append(nil, &e)
 		if err == nil {
@@ -363,20 +365,21 @@ func (a *app) startJSON(ctx context.Context, r *repo.Repo, location, ws string, 
 }
 
 func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
-	var live *display
-	f := terminal(a.stderr)
-	if progress == "tty" || progress == "auto" && a.smart(a.stderr) && a.smart(a.stdout) {
-		if f == nil {
-			return usagef("--progress=tty needs a terminal on standard error")
-		}
-		live = newDisplay(f, widthOf(int(f.Fd())), a.now)
+	var live *term.Live
+	switch f := term.Of(a.Stderr); {
+	case progress == "tty" && f == nil:
+		return usagef("--progress=tty needs a terminal on standard error")
+	case progress == "tty":
+		live = term.NewLive(f, a.Now)
+	case progress == "auto" && term.Smart(a.Stdout, a.Getenv):
+		live = a.Live()
 	}
-	out := a.stdout
+	out := a.Stdout
 	if progress == "none" {
 		out = io.Discard
 	}
-	t := newTranscript(out, live, a.styleFor(a.stdout))
-	t.ask = func(task string) { a.notef("%s", askFor(location, ws, task)) }
+	t := newTranscript(out, live, a.Style())
+	t.ask = func(task string) { a.Notef("%s", askFor(location, ws, task)) }
 	s.OnStart = func(info *workspace.RunInfo) { a.began(location, ws, info) }
 	s.OnEvent = both(s.OnEvent, t.event)
 	res, err := r.Workspaces.Start(ctx, ws, s)
@@ -392,7 +395,7 @@ func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, 
 
 // summary prints the last line.
 func summary(out io.Writer, res *workspace.RunResult) error {
-	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", short(res.Run.RunID), res.Run.State, cancelledRun(res.Cancelled), counts(res.Run.Summary))
+	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", human.Short(res.Run.RunID), res.Run.State, cancelledRun(res.Cancelled), counts(res.Run.Summary))
 	return err
 }
 
@@ -415,19 +418,19 @@ func (a *app) explain(ctx context.Context, r *repo.Repo, location, ws string, fa
 		a.explainFailure(ctx, r, location, ws, f)
 	}
 	if n := len(failures) - most; n > 0 {
-		a.notef("\n… and %s more; see: e3 run %s %s", plural(int64(n), "failure"), quoted(location), ws)
+		a.Notef("\n… and %s more; see: e3 run %s %s", human.Count(n, "failure"), human.Quoted(location), ws)
 	}
 }
 
 // explainFailure shows the end of a failed task's log and where the rest is.
 func (a *app) explainFailure(ctx context.Context, r *repo.Repo, location, ws string, f failure) {
-	a.notef("\n%s: %s", printable(f.task, false), printable(f.message, false))
+	a.Notef("\n%s: %s", human.Line(f.task), human.Line(f.message))
 	stream := ""
 	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
 		for _, s := range []executions.Stream{executions.Stderr, executions.Stdout} {
 			lines := logTail(ctx, r.Executions, key, f.execution, s)
 			for _, line := range lines {
-				a.notef("  | %s", printable(line, false))
+				a.Notef("  | %s", human.Line(line))
 			}
 			if len(lines) > 0 {
 				if s == executions.Stderr {
@@ -437,7 +440,7 @@ func (a *app) explainFailure(ctx context.Context, r *repo.Repo, location, ws str
 			}
 		}
 	}
-	a.notef("  all of it: e3 logs %s %s%s", quoted(location), quoted(ws+"."+f.task), stream)
+	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), stream)
 }
 
 // logTail returns the last lines of a log.

@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/dataflow"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -63,7 +65,7 @@ func busyOf(b *workspace.BusyError) *busyJSON {
 	if b == nil {
 		return nil
 	}
-	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: moment(b.Since), Heard: moment(b.Heard.At)}
+	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: render.Moment(b.Since), Heard: render.Moment(b.Heard.At)}
 }
 
 // heardOf says when a process on another host was last heard of. That is by its own clock, so what is said is only what the clocks show. "" is
@@ -73,9 +75,9 @@ func heardOf(h refstore.Heard, now time.Time) string {
 		return ""
 	}
 	ago := max(now.Sub(h.At), 0)
-	text := fmt.Sprintf("heard of %s ago", seconds(ago))
+	text := fmt.Sprintf("heard of %s ago", human.Seconds(ago))
 	if ago > h.Lease {
-		return fmt.Sprintf("last %s, lost as far as its lease of %s goes", text, seconds(h.Lease))
+		return fmt.Sprintf("last %s, lost as far as its lease of %s goes", text, human.Seconds(h.Lease))
 	}
 	return text
 }
@@ -127,7 +129,7 @@ func (a *app) status(ctx context.Context, location, ws string) error {
 		all = append(all, st)
 		doc.Workspaces = append(doc.Workspaces, statusOf(st))
 	}
-	return a.reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w io.Writer) {
 		if len(all) == 0 {
 			fmt.Fprintln(w, "There are no workspaces yet; make one with: e3 start -f e3.yaml")
 		}
@@ -135,7 +137,7 @@ func (a *app) status(ctx context.Context, location, ws string) error {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			writeStatus(w, st, a.now())
+			writeStatus(w, st, a.Now())
 		}
 	})
 }
@@ -144,7 +146,7 @@ func statusOf(st *workspace.Status) statusJSON {
 	doc := statusJSON{Workspace: st.Workspace, File: st.File, Edited: st.Edited, Elsewhere: elsewhereOf(st.Elsewhere), Datasets: []datasetJSON{}}
 	if st.State.Deployed {
 		doc.Package = &packageJSON{Name: st.State.PackageName, Version: st.State.PackageVersion, Hash: st.State.PackageHash}
-		doc.DeployedAt = moment(st.State.DeployedAt)
+		doc.DeployedAt = render.Moment(st.State.DeployedAt)
 		if st.East {
 			doc.Package.NotRunnable = eastCode
 		}
@@ -166,14 +168,14 @@ func statusOf(st *workspace.Status) statusJSON {
 }
 
 func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
-	fmt.Fprintf(w, "Workspace %s\n", printable(st.Workspace, false))
+	fmt.Fprintf(w, "Workspace %s\n", human.Line(st.Workspace))
 	line := func(label, format string, args ...any) {
-		fmt.Fprintf(w, "  %-10s %s\n", label+":", printable(fmt.Sprintf(format, args...), false))
+		fmt.Fprintf(w, "  %-10s %s\n", label+":", human.Line(fmt.Sprintf(format, args...)))
 	}
 	if !st.State.Deployed {
 		line("Package", "none; deploy one with: e3 workspace deploy <repo> %s <package or e3.yaml>", st.Workspace)
 	} else {
-		line("Package", "%s@%s, deployed %s", st.State.PackageName, st.State.PackageVersion, stamp(st.State.DeployedAt))
+		line("Package", "%s@%s, deployed %s", st.State.PackageName, st.State.PackageVersion, human.Stamp(st.State.DeployedAt))
 	}
 	if st.East {
 		line("Runnable", "not here: the package was made by the TypeScript e3 and holds East code")
@@ -188,7 +190,7 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 		} else if e.Here {
 			line("File", "%s, which is gone", e.File)
 		} else if e.File != "" {
-			line("File", "%s's %s, since %s%s", cmp.Or(e.By, "somebody"), e.File, stamp(e.Since), text)
+			line("File", "%s's %s, since %s%s", cmp.Or(e.By, "somebody"), e.File, human.Stamp(e.Since), text)
 		} else if e.By != "" || text != "" {
 			line("Deployed", "by %s%s", cmp.Or(e.By, "somebody"), text)
 		}
@@ -197,17 +199,17 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	case r == nil:
 		line("Last run", "none")
 	case r.State == record.RunRunning:
-		line("Last run", "%s %s, started %s", short(r.RunID), r.Status(), stamp(r.StartedAt))
+		line("Last run", "%s %s, started %s", human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt))
 	default:
-		line("Last run", "%s %s %s (%s)%s", short(r.RunID), r.Status(), stamp(r.CompletedAt), counts(r.Summary),
+		line("Last run", "%s %s %s (%s)%s", human.Short(r.RunID), r.Status(), human.Stamp(r.CompletedAt), counts(r.Summary),
 			map[bool]string{true: ", imported"}[r.Provenance != nil])
 	}
 	for i := range st.Deferred {
 		b := &st.Deferred[i]
-		line("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, stamp(b.Created), quoted(st.Workspace+"."+b.Task))
+		line("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Created), human.Quoted(st.Workspace+"."+b.Task))
 	}
 	if b := st.Busy; b != nil {
-		line("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), stamp(b.Since), also(unheard(b.Heard, now)))
+		line("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), human.Stamp(b.Since), also(unheard(b.Heard, now)))
 	}
 	for _, f := range st.Faults {
 		for text := range strings.Lines(f.Error()) {
@@ -244,7 +246,7 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 		names []string
 	}{{"Set", set}, {"Changed", changed}, {"No value", unassigned}} {
 		if len(l.names) > 0 {
-			line(l.label, "%s", few(l.names))
+			line(l.label, "%s", human.Few(l.names))
 		}
 	}
 	standing := "current"
@@ -256,19 +258,10 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 		parts = []string{"all " + standing}
 	}
 	if len(stale) > 0 {
-		parts = append(parts, fmt.Sprintf("%d stale: %s", len(stale), few(stale)))
+		parts = append(parts, fmt.Sprintf("%d stale: %s", len(stale), human.Few(stale)))
 	}
 	if len(missing) > 0 {
-		parts = append(parts, fmt.Sprintf("%d missing: %s", len(missing), few(missing)))
+		parts = append(parts, fmt.Sprintf("%d missing: %s", len(missing), human.Few(missing)))
 	}
 	line("Outputs", "%s", strings.Join(parts, "; "))
-}
-
-// few names the first of many.
-func few(names []string) string {
-	const most = 8
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

@@ -9,15 +9,17 @@ import (
 	"strings"
 	"sync"
 
+	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/human"
 	"e3/internal/jobs/approval"
 )
 
 // A transcript prints what a run does, a line for each task, in the manner of seed 003.
 // Where it is written to a terminal, a live line below it counts all steps.
 type transcript struct {
-	live *display // nil without a terminal
+	live *term.Live // nil without a terminal
 
 	mu       sync.Mutex
 	buf      *bufio.Writer
@@ -25,7 +27,7 @@ type transcript struct {
 	done     int64
 	failures []failure       // at most one for a task, in the order of their ends
 	waits    map[string]bool // tasks that wait for somebody to approve
-	style    style
+	style    term.Style
 	ask      func(task string) // says to people what to do about a task that waits for approval
 }
 
@@ -34,7 +36,7 @@ type failure struct {
 	task, execution, key, message string
 }
 
-func newTranscript(out io.Writer, live *display, st style) *transcript {
+func newTranscript(out io.Writer, live *term.Live, st term.Style) *transcript {
 	return &transcript{buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st, waits: map[string]bool{}}
 }
 
@@ -45,7 +47,7 @@ func (t *transcript) line(format string, args ...any) {
 		t.buf.Flush()
 	}
 	if t.live != nil {
-		t.live.above(print)
+		t.live.Above(print)
 	} else {
 		print()
 	}
@@ -61,7 +63,7 @@ func (t *transcript) event(e events.Event) {
 	}
 	switch e.Type {
 	case events.RunStarted:
-		t.line("Run %s started", short(e.Run))
+		t.line("Run %s started", human.Short(e.Run))
 	case events.TaskCreated:
 		t.total += int64(max(d.Tasks, 1))
 		t.progress()
@@ -69,42 +71,42 @@ func (t *transcript) event(e events.Event) {
 		t.cached(e, d)
 	case events.TaskClaimed:
 		if t.live != nil { // of what another worker had claimed before, it starts anew
-			t.live.end(e.Task)
-			t.live.start(e.Task, e.Time)
+			t.live.End(e.Task)
+			t.live.Start(e.Task, e.Time)
 		}
 	case events.TaskDeferred:
 		if t.live != nil {
-			t.live.end(e.Task)
-			t.live.wait(1)
+			t.live.End(e.Task)
+			t.live.Wait(1)
 		}
 		t.waits[e.Task] = true
-		t.task("wait", t.style.yellow, e.Task, map[bool]string{true: " (it suspended itself; waits for approval)", false: " (waits for approval)"}[d.BlockType == string(approval.Suspend)])
+		t.task("wait", t.style.Yellow, e.Task, map[bool]string{true: " (it suspended itself; waits for approval)", false: " (waits for approval)"}[d.BlockType == string(approval.Suspend)])
 		t.say(e.Task)
 	case events.TaskResumed:
 		t.waitsNoMore(e.Task)
 		note := " (approved)"
 		if d.By != "" {
-			note = " (approved by " + printable(d.By, false) + ")"
+			note = " (approved by " + human.Line(d.By) + ")"
 		}
 		t.task("resume", "", e.Task, note)
 	case events.TaskStarted:
 		if t.live != nil {
-			t.live.end(e.Task)
-			t.live.start(e.Task, e.Time)
+			t.live.End(e.Task)
+			t.live.Start(e.Task, e.Time)
 		}
 		note := ""
 		switch {
 		case d.Attempt > 1 && e.Worker != "":
-			note = fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, printable(e.Worker, false))
+			note = fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, human.Line(e.Worker))
 		case d.Attempt > 1:
 			note = fmt.Sprintf(" (attempt %d)", d.Attempt)
 		case e.Worker != "":
-			note = fmt.Sprintf(" (by %s)", printable(e.Worker, false))
+			note = fmt.Sprintf(" (by %s)", human.Line(e.Worker))
 		}
 		t.task("start", "", e.Task, note)
 	case events.TaskCompleted:
 		t.ended(e.Task)
-		t.task("done", t.style.green, e.Task, fmt.Sprintf(" (%s)", elapsed(events.Milliseconds(d.Duration))))
+		t.task("done", t.style.Green, e.Task, fmt.Sprintf(" (%s)", human.Duration(events.Milliseconds(d.Duration))))
 	case events.TaskFailed:
 		t.failed(e, d)
 	case events.TaskRetryScheduled:
@@ -113,21 +115,21 @@ func (t *transcript) event(e events.Event) {
 		t.progress()
 		more := ""
 		if d.Memory > 0 {
-			more = " with " + size(d.Memory) + " of memory"
+			more = " with " + human.Bytes(d.Memory) + " of memory"
 		}
-		t.task("retry", t.style.yellow, e.Task, " ("+followingAttempt(d)+more+")")
+		t.task("retry", t.style.Yellow, e.Task, " ("+followingAttempt(d)+more+")")
 	case events.TaskReopened:
 		t.reopened(e, d)
 	case events.TaskSkipped:
 		t.ended(e.Task)
-		t.task("skip", t.style.dim, e.Task, fmt.Sprintf(" (%s failed)", printable(d.Because, false)))
+		t.task("skip", t.style.Dim, e.Task, fmt.Sprintf(" (%s failed)", human.Line(d.Because)))
 	}
 }
 
 // task prints "  [word]   name note", the names in one column.
 func (t *transcript) task(word, color, name, note string) {
 	pad := strings.Repeat(" ", max(1, 9-len(word)-2))
-	t.line("  %s[%s]%s%s%s%s", color, word, t.style.endOf(color), pad, printable(name, false), note)
+	t.line("  %s[%s]%s%s%s%s", color, word, t.style.EndOf(color), pad, human.Line(name), note)
 }
 
 func (t *transcript) cached(e events.Event, d *events.Data) {
@@ -135,14 +137,14 @@ func (t *transcript) cached(e events.Event, d *events.Data) {
 		t.total += int64(d.Tasks)
 		t.done += int64(d.Tasks)
 		t.progress()
-		t.task("cached", t.style.dim, plural(int64(d.Tasks), "task"), "")
+		t.task("cached", t.style.Dim, human.Count(d.Tasks, "task"), "")
 		return
 	}
 	if d.As != "" { // proven, so not among the steps that were announced
 		t.total++
 	}
 	t.ended(e.Task)
-	t.task("cached", t.style.dim, e.Task, "")
+	t.task("cached", t.style.Dim, e.Task, "")
 }
 
 // reopened takes back a task that had come to its end. One that had not waits again, which needs no line.
@@ -152,7 +154,7 @@ func (t *transcript) reopened(e events.Event, d *events.Data) {
 	}
 	t.done--
 	t.progress()
-	t.task("again", t.style.yellow, e.Task, fmt.Sprintf(" (%s)", printable(d.Message, false)))
+	t.task("again", t.style.Yellow, e.Task, fmt.Sprintf(" (%s)", human.Line(d.Message)))
 }
 
 // say tells what to do about a task that waits for approval, above the live line.
@@ -160,7 +162,7 @@ func (t *transcript) say(task string) {
 	switch {
 	case t.ask == nil:
 	case t.live != nil:
-		t.live.above(func() { t.ask(task) })
+		t.live.Above(func() { t.ask(task) })
 	default:
 		t.ask(task)
 	}
@@ -169,7 +171,7 @@ func (t *transcript) say(task string) {
 // waitsNoMore takes a task away from those that wait for somebody.
 func (t *transcript) waitsNoMore(task string) {
 	if t.waits[task] && t.live != nil {
-		t.live.wait(-1)
+		t.live.Wait(-1)
 	}
 	delete(t.waits, task)
 }
@@ -186,9 +188,9 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note})
 	}
 	if d.Duration > 0 {
-		note += ", " + elapsed(events.Milliseconds(d.Duration))
+		note += ", " + human.Duration(events.Milliseconds(d.Duration))
 	}
-	t.task(word, t.style.red, e.Task, " ("+printable(note, false)+")")
+	t.task(word, t.style.Red, e.Task, " ("+human.Line(note)+")")
 }
 
 // forget drops what is remembered of a task's failure.
@@ -200,14 +202,14 @@ func (t *transcript) forget(task string) {
 func (t *transcript) ended(task string) {
 	t.done++
 	if t.live != nil {
-		t.live.end(task)
+		t.live.End(task)
 	}
 	t.progress()
 }
 
 func (t *transcript) progress() {
 	if t.live != nil {
-		t.live.progress(t.done, t.total)
+		t.live.Progress(t.done, t.total)
 	}
 }
 
@@ -216,7 +218,7 @@ func (t *transcript) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live != nil {
-		t.live.close()
+		t.live.Close()
 		t.live = nil
 	}
 	return t.buf.Flush()
@@ -230,35 +232,4 @@ func tail(data []byte, n int) []string {
 	}
 	lines := strings.Split(string(data), "\n")
 	return lines[max(0, len(lines)-n):]
-}
-
-// style is the escape sequences of colours, all empty where there are none.
-type style struct{ red, green, yellow, dim, bold, reset string }
-
-func (s style) endOf(color string) string {
-	if color == "" {
-		return ""
-	}
-	return s.reset
-}
-
-// styleFor decides about colour: the flag, then NO_COLOR and FORCE_COLOR, then whether w
-// is a terminal.
-func (a *app) styleFor(w io.Writer) style {
-	on := a.smart(w)
-	if a.getenv("NO_COLOR") != "" {
-		on = false
-	} else if a.getenv("FORCE_COLOR") != "" {
-		on = true
-	}
-	switch a.color {
-	case "always":
-		on = true
-	case "never":
-		on = false
-	}
-	if !on {
-		return style{}
-	}
-	return style{red: "\x1b[31m", green: "\x1b[32m", yellow: "\x1b[33m", dim: "\x1b[2m", bold: "\x1b[1m", reset: "\x1b[0m"}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"e3/cmd/e3/internal/term"
 	"e3/internal/events"
 )
 
@@ -41,7 +42,7 @@ func TestTranscriptFailures(t *testing.T) {
 		{"timeout", []events.Event{failed("a", "a1", "timeout", 1)}, []string{"a1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tr := newTranscript(&strings.Builder{}, nil, style{})
+			tr := newTranscript(&strings.Builder{}, nil, term.Style{})
 			for _, e := range test.events {
 				tr.event(e)
 			}
@@ -58,7 +59,7 @@ func TestTranscriptFailures(t *testing.T) {
 
 // The counts include every step once, however often it is tried.
 func TestTranscriptCounts(t *testing.T) {
-	tr := newTranscript(&strings.Builder{}, nil, style{})
+	tr := newTranscript(&strings.Builder{}, nil, term.Style{})
 	for _, step := range []struct {
 		event       events.Event
 		done, total int64
@@ -83,7 +84,7 @@ func TestTranscriptCounts(t *testing.T) {
 // What waits for somebody is said once, with what to do, and no more once that is decided.
 func TestTranscriptApproval(t *testing.T) {
 	var out strings.Builder
-	tr := newTranscript(&out, nil, style{})
+	tr := newTranscript(&out, nil, term.Style{})
 	var asked []string
 	tr.ask = func(task string) { asked = append(asked, task) }
 	for _, e := range []events.Event{

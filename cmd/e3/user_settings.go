@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"e3/internal/human"
 	"e3/internal/repo"
 )
 
@@ -27,7 +28,7 @@ func (a *app) userSettings(args []string, unset bool) error {
 		if unset {
 			text = "You do not trust %s any more\n"
 		}
-		return a.reply(map[string]any{"repository": root, "trusted": !unset}, func(w io.Writer) { fmt.Fprintf(w, text, printable(root, false)) })
+		return a.Reply(map[string]any{"repository": root, "trusted": !unset}, func(w io.Writer) { fmt.Fprintf(w, text, human.Line(root)) })
 	case unset:
 		return usagef("--unset needs the repository: e3 settings --user --unset %s <folder>", safeRepository)
 	}
@@ -35,9 +36,9 @@ func (a *app) userSettings(args []string, unset bool) error {
 	if err != nil {
 		return err
 	}
-	return a.reply(map[string]any{safeRepository: append([]string{}, list...)}, func(w io.Writer) {
+	return a.Reply(map[string]any{safeRepository: append([]string{}, list...)}, func(w io.Writer) {
 		for _, root := range list {
-			fmt.Fprintf(w, "%s  %s\n", safeRepository, printable(root, false))
+			fmt.Fprintf(w, "%s  %s\n", safeRepository, human.Line(root))
 		}
 	})
 }

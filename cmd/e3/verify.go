@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/internal/verify"
 )
@@ -136,7 +138,7 @@ func (a *app) verify(ctx context.Context, location string, o verify.Options) err
 		f := &report.Faults[i]
 		doc.Faults = append(doc.Faults, faultJSON{f.Kind, f.Where, f.Problem, f.For, f.More, f.Advice, f.Repaired, f.Remedy})
 	}
-	if replyErr := a.reply(doc, func(w io.Writer) { writeVerified(w, report, o.Repair, quoted(shown(location, r))) }); err == nil {
+	if replyErr := a.Reply(doc, func(w io.Writer) { writeVerified(w, report, o.Repair, human.Quoted(shown(location, r))) }); err == nil {
 		err = replyErr
 	}
 	if err == nil && doc.Remaining > 0 {
@@ -147,24 +149,23 @@ func (a *app) verify(ctx context.Context, location string, o verify.Options) err
 
 // check checks the repository and shows how far it has come.
 func (a *app) check(ctx context.Context, r *repo.Repo, o verify.Options) (*verify.Report, error) {
-	if f := terminal(a.stderr); f != nil && a.smart(a.stderr) {
-		live := newDisplay(f, widthOf(int(f.Fd())), a.now)
-		defer live.close()
-		began, phase := a.now(), verify.Phase("")
+	if live := a.Live(); live != nil {
+		defer live.Close()
+		began, phase := a.Now(), verify.Phase("")
 		o.Progress = func(p verify.Progress) {
-			live.progress(int64(p.Done), int64(p.Total))
+			live.Progress(int64(p.Done), int64(p.Total))
 			if p.Phase != phase {
 				if phase != "" {
-					live.end(string(phase))
+					live.End(string(phase))
 				}
-				live.start(string(p.Phase), began)
+				live.Start(string(p.Phase), began)
 				phase = p.Phase
 			}
 		}
 	}
 	return verify.Verify(ctx, verify.Stores{
-		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, a.now),
-		Workspaces: r.Workspaces, Now: a.now, Place: r.OwnsObjects, Format: func(ctx context.Context) (faults []verify.FormatFault, err error) {
+		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
+		Workspaces: r.Workspaces, Now: a.Now, Place: r.OwnsObjects, Format: func(ctx context.Context) (faults []verify.FormatFault, err error) {
 			found, err := r.FormatFaults(ctx)
 			for _, f := range found {
 				faults = append(faults, verify.FormatFault(f))
@@ -183,13 +184,13 @@ func writeVerified(w io.Writer, r *verify.Report, repair bool, location string) 
 		fmt.Fprintf(w, "and %s more, which --json lists\n", counted(int64(n), "fault"))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(w, "note: %s\n", printable(n, false))
+		fmt.Fprintf(w, "note: %s\n", human.Line(n))
 	}
 	objects := counted(r.Objects, "object")
 	if r.Sample.Of > 0 {
 		objects = fmt.Sprintf("part %d/%d of the objects, %s", r.Sample.Part, r.Sample.Of, thousands(r.Objects))
 	}
-	fmt.Fprintf(w, "Checked %s (%s), %s, %s: ", objects, size(r.Bytes), counted(r.Executions, "execution"), counted(r.Workspaces, "workspace"))
+	fmt.Fprintf(w, "Checked %s (%s), %s, %s: ", objects, human.Bytes(r.Bytes), counted(r.Executions, "execution"), counted(r.Workspaces, "workspace"))
 	remaining := r.Remaining()
 	switch total := len(r.Faults); {
 	case total == 0:
@@ -202,10 +203,10 @@ func writeVerified(w io.Writer, r *verify.Report, repair bool, location string) 
 		fmt.Fprintf(w, "%s\n", counted(int64(total), "fault"))
 	}
 	if len(r.Rerun) > 0 {
-		fmt.Fprintf(w, "Will run again at the next start: %s\n", printable(few(r.Rerun), false))
+		fmt.Fprintf(w, "Will run again at the next start: %s\n", human.Line(human.Few(r.Rerun)))
 	}
 	if len(r.Inputs) > 0 {
-		fmt.Fprintf(w, "To be set or deployed again: %s\n", printable(few(r.Inputs), false))
+		fmt.Fprintf(w, "To be set or deployed again: %s\n", human.Line(human.Few(r.Inputs)))
 	}
 	if !repair && remaining > 0 {
 		fmt.Fprintf(w, "What can be mended is mended by: e3 verify %s --repair\n", location)
@@ -213,10 +214,10 @@ func writeVerified(w io.Writer, r *verify.Report, repair bool, location string) 
 }
 
 func writeFault(w io.Writer, f *verify.Fault) {
-	fmt.Fprintf(w, "%s: %s\n", f.Kind, printable(f.Where, false))
+	fmt.Fprintf(w, "%s: %s\n", f.Kind, human.Line(f.Where))
 	line := func(label, text string) {
 		if text != "" {
-			fmt.Fprintf(w, "  %-9s %s\n", label, printable(text, false))
+			fmt.Fprintf(w, "  %-9s %s\n", label, human.Line(text))
 		}
 	}
 	line("problem", f.Problem)
@@ -307,7 +308,7 @@ func (a *app) rerun(ctx context.Context, location, name string) error {
 	if err != nil {
 		return err
 	}
-	where := quoted(shown(location, r))
+	where := human.Quoted(shown(location, r))
 	total, same := 0, 0
 	var fault error
 	err = verify.Rerun(ctx, verify.RerunStores{Objects: r.Objects, Sessions: r.Records, Executor: x, Workspaces: r.Workspaces}, ws, pattern, func(x *verify.Again) {
@@ -316,11 +317,11 @@ func (a *app) rerun(ctx context.Context, location, name string) error {
 			same++
 		}
 		doc := againOf(x)
-		if a.json { // a line each, on a terminal too
-			fault = errors.Join(fault, a.document(doc, false))
+		if a.JSON { // a line each, on a terminal too
+			fault = errors.Join(fault, a.Document(doc, false))
 			return
 		}
-		fault = errors.Join(fault, a.reply(nil, func(w io.Writer) { writeAgain(w, x, &doc, where) }))
+		fault = errors.Join(fault, a.Reply(nil, func(w io.Writer) { writeAgain(w, x, &doc, where) }))
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return err
@@ -332,22 +333,22 @@ func (a *app) rerun(ctx context.Context, location, name string) error {
 }
 
 func writeAgain(w io.Writer, x *verify.Again, doc *againJSON, where string) {
-	task := printable(doc.Task, false)
+	task := human.Line(doc.Task)
 	switch doc.Result {
 	case "impossible":
-		fmt.Fprintf(w, "%s: cannot be executed again: %s\n", task, printable(doc.Message, false))
+		fmt.Fprintf(w, "%s: cannot be executed again: %s\n", task, human.Line(doc.Message))
 		return
 	case "same":
-		fmt.Fprintf(w, "%s: same (%s, was %s)\n", task, elapsed(x.Is.Duration), elapsed(x.Took()))
+		fmt.Fprintf(w, "%s: same (%s, was %s)\n", task, human.Duration(x.Is.Duration), human.Duration(x.Took()))
 		return
 	case "different":
 		fmt.Fprintf(w, "%s: different\n", task)
 	case "failed":
 		fmt.Fprintf(w, "%s: failed with exit code %d, and had succeeded\n", task, x.Is.ExitCode)
 	default:
-		fmt.Fprintf(w, "%s: ended in error, and had succeeded: %s\n", task, printable(x.Is.Message, false))
+		fmt.Fprintf(w, "%s: ended in error, and had succeeded: %s\n", task, human.Line(x.Is.Message))
 	}
-	t := &table{}
+	t := &render.Table{}
 	for _, c := range x.Changes {
 		what := c.Was + " → " + c.Is
 		switch {
@@ -357,12 +358,12 @@ func writeAgain(w io.Writer, x *verify.Again, doc *againJSON, where string) {
 			what = c.Was + ", other content"
 		}
 		if c.Path == "" {
-			t.row(string(c.Kind), what)
+			t.Row(string(c.Kind), what)
 		} else {
-			t.row(string(c.Kind), c.Path, what)
+			t.Row(string(c.Kind), c.Path, what)
 		}
 	}
-	t.write(w, "  ")
+	t.Write(w, "  ")
 	if x.More > 0 {
 		fmt.Fprintf(w, "  and %d more\n", x.More)
 	}

@@ -19,7 +19,7 @@ func newVersion(a *app) *cobra.Command {
 			doc := map[string]any{
 				"version": a.version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "layout": repo.LayoutVersion,
 			}
-			return a.reply(doc, func(w io.Writer) {
+			return a.Reply(doc, func(w io.Writer) {
 				fmt.Fprintf(w, "e3 %s (%s, %s/%s)\n", a.version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			})
 		},

@@ -12,7 +12,7 @@ func (a *app) when(flag, text string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	if d, err := manifest.DurationOf(text); err == nil {
-		return a.now().Add(-d), nil
+		return a.Now().Add(-d), nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
 		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {

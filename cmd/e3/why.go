@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/term"
+	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/insight/history"
 	"e3/internal/jobs/queue"
@@ -59,8 +61,8 @@ func (a *app) why(ctx context.Context, location string, arg executionArg) error 
 	if err != nil {
 		return err
 	}
-	return a.reply(w, func(out io.Writer) {
-		p := &whyPrinter{w: out, style: a.styleFor(a.stdout), a: a}
+	return a.Reply(w, func(out io.Writer) {
+		p := &whyPrinter{w: out, style: a.Style(), a: a}
 		p.explanation(w)
 	})
 }
@@ -96,13 +98,13 @@ func queuedIn(q *queue.Queue) func(ctx context.Context, ws, run, task string) (*
 // whyPrinter writes an explanation for people. All of it comes from names, records and logs, so all of it is made printable.
 type whyPrinter struct {
 	w     io.Writer
-	style style
+	style term.Style
 	a     *app
 }
 
 func (p *whyPrinter) line(indent int, color, format string, args ...any) {
-	text := printable(fmt.Sprintf(format, args...), false)
-	fmt.Fprintf(p.w, "%s%s%s%s\n", strings.Repeat(" ", indent), color, text, p.style.endOf(color))
+	text := human.Line(fmt.Sprintf(format, args...))
+	fmt.Fprintf(p.w, "%s%s%s%s\n", strings.Repeat(" ", indent), color, text, p.style.EndOf(color))
 }
 
 func (p *whyPrinter) explanation(w *explain.Explanation) {
@@ -136,18 +138,18 @@ func (p *whyPrinter) explanation(w *explain.Explanation) {
 		fmt.Fprintln(p.w)
 	}
 	for _, n := range w.Notes {
-		p.line(2, p.style.dim, "%s", n)
+		p.line(2, p.style.Dim, "%s", n)
 	}
 }
 
-func whyColor(st style, s explain.State) string {
+func whyColor(st term.Style, s explain.State) string {
 	switch s {
 	case explain.Current, explain.Ran:
-		return st.green
+		return st.Green
 	case explain.Failed, explain.Skipped, explain.Stuck:
-		return st.red
+		return st.Red
 	case explain.WouldRun, explain.Waits, explain.Running, explain.Queued:
-		return st.yellow
+		return st.Yellow
 	}
 	return ""
 }
@@ -155,7 +157,7 @@ func whyColor(st style, s explain.State) string {
 func (p *whyPrinter) ref(label string, r *explain.Ref) {
 	text := r.Execution
 	if !r.At.IsZero() {
-		text += "  " + stamp(r.At)
+		text += "  " + human.Stamp(r.At)
 	}
 	if r.Status != "" {
 		text += "  " + string(r.Status)
@@ -167,7 +169,7 @@ func (p *whyPrinter) ref(label string, r *explain.Ref) {
 		text += ", by " + r.Worker
 	}
 	if r.Run != "" {
-		text += ", in run " + short(r.Run)
+		text += ", in run " + human.Short(r.Run)
 	}
 	if r.ImportedFrom != "" {
 		text += ", imported from " + r.ImportedFrom
@@ -179,7 +181,7 @@ func (p *whyPrinter) ref(label string, r *explain.Ref) {
 func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 	name := r.Task
 	if r.AsAbove {
-		p.line(indent, p.style.dim, "%s: as above", name)
+		p.line(indent, p.style.Dim, "%s: as above", name)
 		return
 	}
 	if len(r.Differences) == 0 || r.Cause.Kind == explain.FailedBefore || r.Cause.Kind == explain.Retry || r.Failed != nil {
@@ -190,21 +192,21 @@ func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 	if c := r.Compared; c != nil && c.Execution != "" {
 		text := "compared with execution " + c.Execution
 		if !c.At.IsZero() {
-			text += " of " + stamp(c.At)
+			text += " of " + human.Stamp(c.At)
 		}
 		if c.ImportedFrom != "" {
 			text += ", imported from " + c.ImportedFrom
 		}
-		p.line(indent+2, p.style.dim, "%s", text)
+		p.line(indent+2, p.style.Dim, "%s", text)
 	}
 	for _, n := range r.Notes {
-		p.line(indent+2, p.style.dim, "%s", n)
+		p.line(indent+2, p.style.Dim, "%s", n)
 	}
 	for i := range r.Differences {
 		p.difference(&r.Differences[i], r.Task, indent+2)
 	}
 	if r.More > 0 {
-		p.line(indent+2, p.style.dim, "and %s", plural(int64(r.More), "more difference"))
+		p.line(indent+2, p.style.Dim, "and %s", human.Count(r.More, "more difference"))
 	}
 	if r.Before != nil {
 		p.reason(r.Before, indent+2)
@@ -217,11 +219,11 @@ func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 			same = append(same, r.Upstream[i].Task)
 		}
 		if len(same) > 0 {
-			p.line(indent+4, p.style.dim, "%s: the same", strings.Join(same, ", "))
+			p.line(indent+4, p.style.Dim, "%s: the same", strings.Join(same, ", "))
 		}
 	}
 	if r.Omitted > 0 {
-		p.line(indent+4, p.style.dim, "and %d more upstream that were not looked at", r.Omitted)
+		p.line(indent+4, p.style.Dim, "and %d more upstream that were not looked at", r.Omitted)
 	}
 }
 
@@ -243,9 +245,9 @@ func (p *whyPrinter) difference(d *explain.Difference, task string, indent int) 
 	p.line(indent, "", "%s", text)
 	in := indent + 2
 	for _, l := range d.Lines {
-		color := p.style.red
+		color := p.style.Red
 		if l.Op == "+" {
-			color = p.style.green
+			color = p.style.Green
 		}
 		p.line(in, color, "%s %s", l.Op, l.Text)
 	}
@@ -257,7 +259,7 @@ func (p *whyPrinter) difference(d *explain.Difference, task string, indent int) 
 		p.line(in, "", "%s", text)
 	}
 	if d.More > 0 {
-		p.line(in, p.style.dim, "and %d more", d.More)
+		p.line(in, p.style.Dim, "and %d more", d.More)
 	}
 	c := d.Change
 	if c == nil {
@@ -268,7 +270,7 @@ func (p *whyPrinter) difference(d *explain.Difference, task string, indent int) 
 			p.line(in, "", "%s %s%s", f.Path, f.How, sizesText(&f))
 		}
 		if n := c.Count - len(c.Files); n > 0 {
-			p.line(in, p.style.dim, "and %d more", n)
+			p.line(in, p.style.Dim, "and %d more", n)
 		}
 	}
 	if len(c.Values) > 1 {
@@ -276,11 +278,11 @@ func (p *whyPrinter) difference(d *explain.Difference, task string, indent int) 
 			p.line(in, "", "%s %s → %s", v.Path, orNothing(v.Was), orNothing(v.Is))
 		}
 		if n := c.Count - len(c.Values); n > 0 {
-			p.line(in, p.style.dim, "and %d more", n)
+			p.line(in, p.style.Dim, "and %d more", n)
 		}
 	}
 	if c.Gone != "" {
-		p.line(in, p.style.dim, "%s", c.Gone)
+		p.line(in, p.style.Dim, "%s", c.Gone)
 	}
 }
 
@@ -296,30 +298,30 @@ func sizesText(f *explain.FileChange) string {
 	case f.IsDir:
 		return " (a directory)"
 	case f.How == "added":
-		return " (" + size(f.IsSize) + ")"
+		return " (" + human.Bytes(f.IsSize) + ")"
 	case f.How == "removed":
-		return " (" + size(f.WasSize) + ")"
+		return " (" + human.Bytes(f.WasSize) + ")"
 	case f.WasSize != f.IsSize:
-		return " (" + size(f.WasSize) + " → " + size(f.IsSize) + ")"
+		return " (" + human.Bytes(f.WasSize) + " → " + human.Bytes(f.IsSize) + ")"
 	}
 	return ""
 }
 
 func (p *whyPrinter) failure(f *explain.Failure) {
 	if f.Succeeded != nil {
-		p.line(2, "", "The same command on the same inputs succeeded before: execution %s of %s", f.Succeeded.Execution, stamp(f.Succeeded.At))
+		p.line(2, "", "The same command on the same inputs succeeded before: execution %s of %s", f.Succeeded.Execution, human.Stamp(f.Succeeded.At))
 	}
 	if len(f.Tail) == 0 {
 		return
 	}
 	p.line(2, "", "The end of its %s:", f.Log)
 	for _, l := range f.Tail {
-		p.line(4, p.style.dim, "%s", l)
+		p.line(4, p.style.Dim, "%s", l)
 	}
 }
 
 func (p *whyPrinter) downstream(d *explain.Downstream) {
-	head := fmt.Sprintf("What follows from %s: %s", d.Of, plural(int64(d.Total), "task"))
+	head := fmt.Sprintf("What follows from %s: %s", d.Of, human.Count(d.Total, "task"))
 	if d.Run == "" {
 		head += " to look at again"
 	} else {
@@ -346,9 +348,9 @@ func (p *whyPrinter) downstream(d *explain.Downstream) {
 			}
 			names = append(names, name)
 		}
-		p.line(4, p.style.dim, "%s", strings.Join(names, ", "))
+		p.line(4, p.style.Dim, "%s", strings.Join(names, ", "))
 	}
 	if n := d.Total - len(d.Tasks); n > 0 {
-		p.line(4, p.style.dim, "and %d more", n)
+		p.line(4, p.style.Dim, "and %d more", n)
 	}
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
+	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
 	"e3/internal/repo"
@@ -140,17 +142,17 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 	}
 	r := &reporter{a: a}
 	o.Report, o.Renew = r.event, renewSession
-	began, again := a.now(), false
+	began, again := a.Now(), false
 	said, at := "", time.Time{} // why it could not work, and when that was last said
 	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
 		select {
 		case <-drain:
-			r.event(worker.Event{Type: worker.Draining, Time: a.now()})
+			r.event(worker.Event{Type: worker.Draining, Time: a.Now()})
 			return nil
 		default:
 		}
 		if flags.duration > 0 {
-			if o.For = flags.duration - a.now().Sub(began); o.For <= 0 {
+			if o.For = flags.duration - a.Now().Sub(began); o.For <= 0 {
 				return nil
 			}
 		}
@@ -173,9 +175,9 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 			return err
 		}
 		r.is = false
-		if text := err.Error(); text != said || a.now().Sub(at) >= saysAgain {
-			said, at = text, a.now()
-			a.workerSays(workerJSON{Type: "worker.lost", Message: text}, printable(text, false)+"; trying again")
+		if text := err.Error(); text != said || a.Now().Sub(at) >= saysAgain {
+			said, at = text, a.Now()
+			a.workerSays(workerJSON{Type: "worker.lost", Message: text}, human.Line(text)+"; trying again")
 		}
 		t := time.NewTimer(pause)
 		select {
@@ -280,15 +282,15 @@ type workerJSON struct {
 
 // workerSays says something to a program, or to the person.
 func (a *app) workerSays(doc workerJSON, text string) {
-	if !a.json {
-		a.notef("%s", text)
+	if !a.JSON {
+		a.Notef("%s", text)
 		return
 	}
 	if doc.Time == nil {
-		doc.Time = moment(a.now())
+		doc.Time = render.Moment(a.Now())
 	}
-	if err := a.document(doc, false); err != nil {
-		a.notef("e3: %s", printable(err.Error(), false))
+	if err := a.Document(doc, false); err != nil {
+		a.Notef("e3: %s", human.Line(err.Error()))
 	}
 }
 
@@ -310,15 +312,15 @@ func (r *reporter) ready(o *repo.WorkerOptions) {
 		return
 	}
 	r.is = true
-	text := fmt.Sprintf("Waiting for tasks of %s %s, %s", map[bool]string{true: "queue", false: "queues"}[len(o.Queues) == 1], strings.Join(o.Queues, ", "), plural(int64(o.Concurrency), "core"))
+	text := fmt.Sprintf("Waiting for tasks of %s %s, %s", map[bool]string{true: "queue", false: "queues"}[len(o.Queues) == 1], strings.Join(o.Queues, ", "), human.Count(o.Concurrency, "core"))
 	if len(o.Labels) > 0 {
-		text += ", " + printable(strings.Join(o.Labels, ", "), false)
+		text += ", " + human.Line(strings.Join(o.Labels, ", "))
 	}
 	r.a.workerSays(workerJSON{Type: "worker.ready", Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
 }
 
 func (r *reporter) event(e worker.Event) {
-	doc := workerJSON{Type: string(e.Type), Time: moment(e.Time), Message: e.Message, Running: e.Running, Again: moment(e.Again)}
+	doc := workerJSON{Type: string(e.Type), Time: render.Moment(e.Time), Message: e.Message, Running: e.Running, Again: render.Moment(e.Again)}
 	switch e.Type {
 	case worker.Draining:
 		doc.Type = "worker.draining"
@@ -340,9 +342,9 @@ func (r *reporter) event(e worker.Event) {
 func workerText(e *worker.Event) string {
 	name := ""
 	if j := &e.Job; j.ID != "" {
-		name = printable(j.Workspace+"."+j.Task, false) + "  "
+		name = human.Line(j.Workspace+"."+j.Task) + "  "
 	}
-	message := printable(e.Message, false)
+	message := human.Line(e.Message)
 	switch e.Type {
 	case worker.JobBegun:
 		return name + "begun" + ofClaim(&e.Job)
@@ -358,7 +360,7 @@ func workerText(e *worker.Event) string {
 		if e.Running == 0 {
 			return "Ending"
 		}
-		return fmt.Sprintf("Taking nothing more; waiting for %s. Again to stop now", plural(int64(e.Running), "task"))
+		return fmt.Sprintf("Taking nothing more; waiting for %s. Again to stop now", human.Count(e.Running, "task"))
 	}
 	return "warning: " + name + message
 }
@@ -390,13 +392,13 @@ func endedText(e *worker.Event) string {
 	res := &e.Result
 	switch {
 	case e.Succeeded():
-		return "succeeded in " + elapsed(res.Duration)
+		return "succeeded in " + human.Duration(res.Duration)
 	case e.Cancelled:
 		return "cancelled"
 	case e.Suspended():
-		return "suspended itself after " + elapsed(res.Duration) + "; waits for approval"
+		return "suspended itself after " + human.Duration(res.Duration) + "; waits for approval"
 	case res.Message != "":
-		return "failed: " + printable(res.Message, false)
+		return "failed: " + human.Line(res.Message)
 	}
-	return fmt.Sprintf("failed with exit code %d after %s", res.ExitCode, elapsed(res.Duration))
+	return fmt.Sprintf("failed with exit code %d after %s", res.ExitCode, human.Duration(res.Duration))
 }

@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/pkgref"
 	"e3/internal/repo"
 	"e3/refstore"
@@ -43,7 +45,7 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 			if err := r.Workspaces.Create(ctx, ws); err != nil {
 				return err
 			}
-			return a.reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
+			return a.Reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
 		}),
 	}
 }
@@ -124,7 +126,7 @@ func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
 		}
 	}
 	doc["package"] = packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash}
-	return a.reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
+	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
 }
 
 // workspaceJSON is a workspace in a list for programs.
@@ -162,7 +164,7 @@ func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
 	doc := struct {
 		Workspaces []workspaceJSON `json:"workspaces"`
 	}{[]workspaceJSON{}}
-	t := &table{}
+	t := &render.Table{}
 	var bad error
 	for _, name := range names {
 		s, err := r.Workspaces.State(ctx, name)
@@ -178,21 +180,21 @@ func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
 		}
 		item := workspaceJSON{Workspace: name}
 		if !s.Deployed {
-			t.row(name, "nothing deployed")
+			t.Row(name, "nothing deployed")
 		} else {
 			if item.File, err = r.Workspaces.LinkedTo(ctx, name); err != nil {
 				return err
 			}
 			item.Package = &packageJSON{Name: s.PackageName, Version: s.PackageVersion, Hash: s.PackageHash}
-			item.DeployedAt = moment(s.DeployedAt)
-			t.row(name, s.PackageName+"@"+s.PackageVersion, stamp(s.DeployedAt), item.File)
+			item.DeployedAt = render.Moment(s.DeployedAt)
+			t.Row(name, s.PackageName+"@"+s.PackageVersion, human.Stamp(s.DeployedAt), item.File)
 		}
 		doc.Workspaces = append(doc.Workspaces, item)
 	}
-	if bad != nil && a.json {
+	if bad != nil && a.JSON {
 		return bad
 	}
-	return errors.Join(bad, a.reply(doc, func(w io.Writer) { t.write(w, "") }))
+	return errors.Join(bad, a.Reply(doc, func(w io.Writer) { t.Write(w, "") }))
 }
 
 func newWorkspaceRemove(a *app) *cobra.Command {
@@ -223,11 +225,11 @@ Where there is no workspace of that name, the runs that were imported under it a
 			case errors.Is(err, workspace.ErrNotFound):
 				return a.removeRuns(ctx, r, ws)
 			case errors.As(err, &busy) && busy.Operation == record.Dataflow && !force:
-				return fmt.Errorf("%w; cancel the run and remove it with: e3 workspace remove --force %s %s", err, quoted(shown("", r)), quoted(ws))
+				return fmt.Errorf("%w; cancel the run and remove it with: e3 workspace remove --force %s %s", err, human.Quoted(shown("", r)), human.Quoted(ws))
 			case err != nil:
 				return err
 			}
-			return a.reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Removed workspace %s\n", printable(ws, false)) })
+			return a.Reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Removed workspace %s\n", human.Line(ws)) })
 		}),
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "cancel the run of the workspace first, if there is one, and wait until it has ended")
@@ -241,8 +243,8 @@ func (a *app) removeRuns(ctx context.Context, r *repo.Repo, ws string) error {
 	if err != nil {
 		return err
 	}
-	return a.reply(map[string]any{"workspace": ws, "importedRuns": n}, func(w io.Writer) {
-		fmt.Fprintf(w, "Removed %s of %s; there is no workspace of that name\n", plural(int64(n), "imported run"), printable(ws, false))
+	return a.Reply(map[string]any{"workspace": ws, "importedRuns": n}, func(w io.Writer) {
+		fmt.Fprintf(w, "Removed %s of %s; there is no workspace of that name\n", human.Count(n, "imported run"), human.Line(ws))
 	})
 }
 
@@ -268,13 +270,4 @@ func missingFile(err error) error {
 		return usagef("%v", err)
 	}
 	return err
-}
-
-// moment is a time in JSON, in the form that events have; null where there is none.
-func moment(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	text := t.UTC().Format("2006-01-02T15:04:05.000Z")
-	return &text
 }

@@ -51,16 +51,57 @@ func Ago(now, t time.Time) string {
 }
 
 // Count is "1 task", "2 tasks".
-func Count(n int64, what string) string {
+func Count[N ~int | ~int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Printable makes text safe to show: control characters, which move a terminal's cursor or worse, characters that turn the
-// direction of text, and what is not UTF-8 are shown as escapes. lines keeps newlines and tabs.
-func Printable(s string, lines bool) string {
+// Seconds is Duration for what moves on while it is looked at: in whole seconds.
+func Seconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
+	}
+	return Duration(d)
+}
+
+// Stamp shows a moment in local time, - where it is not known.
+func Stamp(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+// Short is the part of an id that tells runs of one machine apart.
+func Short(id string) string { return id[:min(len(id), 18)] }
+
+// Few names the first of many.
+func Few(names []string) string {
+	const most = 8
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// Quoted makes a word safe to paste into a shell.
+func Quoted(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./@+:,=") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(Line(s), "'", `'\''`) + "'"
+}
+
+// Line makes text safe to show on one line: control characters, which move a terminal's cursor or worse, characters that turn the
+// direction of text, and what is not UTF-8 are shown as escapes.
+func Line(s string) string { return printable(s, false) }
+
+// Text is Line for text of several lines: newlines and tabs stay.
+func Text(s string) string { return printable(s, true) }
+
+func printable(s string, lines bool) string {
 	clean := func(r rune) bool {
 		return r != utf8.RuneError && (unicode.IsPrint(r) || lines && (r == '\n' || r == '\t'))
 	}

@@ -8,7 +8,7 @@ import (
 	"e3/internal/human"
 )
 
-func TestPrintable(t *testing.T) {
+func TestLineAndText(t *testing.T) {
 	for _, test := range []struct {
 		in    string
 		lines bool
@@ -22,8 +22,12 @@ func TestPrintable(t *testing.T) {
 		{"\u202e\u009b", false, `\u202e\u009b`},
 		{"\ufffd", false, `\xef`}, // it may stand for anything
 	} {
-		if got := human.Printable(test.in, test.lines); got != test.want {
-			t.Errorf("Printable(%q, %v) = %q, want %q", test.in, test.lines, got, test.want)
+		show, name := human.Line, "Line"
+		if test.lines {
+			show, name = human.Text, "Text"
+		}
+		if got := show(test.in); got != test.want {
+			t.Errorf("%s(%q) = %q, want %q", name, test.in, got, test.want)
 		}
 	}
 }
@@ -64,6 +68,16 @@ func TestClip(t *testing.T) {
 		got := human.Clip(s, most)
 		if !utf8.ValidString(got) || len(got) > most+len("…") || most == len(s) && got != s {
 			t.Errorf("Clip(%q, %d) = %q", s, most, got)
+		}
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for in, want := range map[string]string{
+		"prod.train": "prod.train", "prod.train[4]": "'prod.train[4]'", "": "''", "it's": `'it'\''s'`, "a b": "'a b'",
+	} {
+		if got := human.Quoted(in); got != want {
+			t.Errorf("Quoted(%q) = %s, want %s", in, got, want)
 		}
 	}
 }

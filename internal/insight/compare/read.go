@@ -309,7 +309,7 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *workspace.RunRepor
 	case lost == 0:
 		d.outputs.gone = "" // all are known, if only by their executions
 	case d.outputs.gone == "":
-		d.outputs.gone = fmt.Sprintf("the outputs of %s of %s are not known any more", human.Count(int64(lost), "task"), d)
+		d.outputs.gone = fmt.Sprintf("the outputs of %s of %s are not known any more", human.Count(lost, "task"), d)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (n *Node) caption() string {
 func (n *Node) label() string { return cmp.Or(clean(n.Label), "(no name)") }
 
 // clean makes text a single line of what can be seen.
-func clean(s string) string { return human.Printable(s, false) }
+func clean(s string) string { return human.Line(s) }
 
 // clip cuts text in its middle, where names differ least, to so many characters.
 func clip(s string, most int) string {

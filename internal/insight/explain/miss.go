@@ -73,7 +73,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	}
 	c = d.cause(ws, task)
 	if n := len(differences) - 1; n > 0 {
-		c.Text += ", and " + human.Count(int64(n), "more difference")
+		c.Text += ", and " + human.Count(n, "more difference")
 	}
 	return c, nil
 }

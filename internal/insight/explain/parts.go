@@ -243,7 +243,7 @@ func outputParts(a, b *record.Output) []Difference {
 	if a.Multi != b.Multi {
 		form := func(o *record.Output) string {
 			if o.Multi {
-				return human.Count(int64(len(o.Entries)), "named output")
+				return human.Count(len(o.Entries), "named output")
 			}
 			return "one output"
 		}

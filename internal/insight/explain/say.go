@@ -38,7 +38,7 @@ func (w *Explanation) because() string {
 		text = "upstream, in " + clip(w.Root.Task, maxText) + ", " + text
 	}
 	if n := len(w.Roots) - 1; n > 0 {
-		text += ", and " + human.Count(int64(n), "more cause")
+		text += ", and " + human.Count(n, "more cause")
 	}
 	return text
 }
@@ -155,7 +155,7 @@ func (w *Explanation) since() string {
 	}
 	text += c.clause()
 	if n := len(w.Changed) - 1; n > 0 {
-		text += ", and " + human.Count(int64(n), "more cause")
+		text += ", and " + human.Count(n, "more cause")
 	}
 	return text
 }
@@ -175,7 +175,7 @@ func (w *Explanation) waitsFor(because string) string {
 	up := r.Upstream[0]
 	text := " for " + clip(up.Task, maxText)
 	if n := w.blockers - 1; n > 0 {
-		text += " and " + human.Count(int64(n), "other task")
+		text += " and " + human.Count(n, "other task")
 	}
 	switch {
 	case up.Failed != nil:

@@ -183,7 +183,7 @@ func (w *Explanation) root(r *Reason) {
 		w.Root = w.Roots[0]
 	}
 	if len(w.Roots) > maxListed {
-		w.Notes = append(w.Notes, human.Count(int64(len(w.Roots)-maxListed), "more cause"))
+		w.Notes = append(w.Notes, human.Count(len(w.Roots)-maxListed, "more cause"))
 		w.Roots = w.Roots[:maxListed]
 	}
 }
@@ -371,5 +371,5 @@ func (x *explaining) future(ws, task string) []string {
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("by the ids of %s a clock was ahead: \"earlier\" and \"latest\" are meant by ids", human.Count(int64(n), "execution"))}
+	return []string{fmt.Sprintf("by the ids of %s a clock was ahead: \"earlier\" and \"latest\" are meant by ids", human.Count(n, "execution"))}
 }

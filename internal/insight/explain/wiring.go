@@ -284,7 +284,7 @@ func source(w *record.Wire) string {
 		}
 		return "task " + w.Name
 	}
-	return human.Count(int64(len(w.Items)), "task")
+	return human.Count(len(w.Items), "task")
 }
 
 // made returns the hash of what an attempt has left: its output, or one entry of it. Zero: that is not known.

@@ -163,7 +163,7 @@ func (c *Change) text() string {
 			text += "is " + f.How
 		}
 		if c.Count > 1 {
-			text += ", and " + human.Count(int64(c.Count-1), "more change")
+			text += ", and " + human.Count(c.Count-1, "more change")
 			if c.Count >= maxCounted {
 				text += " or more"
 			}
@@ -186,7 +186,7 @@ func (c *Change) text() string {
 			text += v.Was + " → " + v.Is
 		}
 		if c.Count > 1 {
-			text += ", and " + human.Count(int64(c.Count-1), "more change")
+			text += ", and " + human.Count(c.Count-1, "more change")
 		}
 		return text
 	case c.WasSize != nil && c.IsSize != nil && *c.WasSize != *c.IsSize:

@@ -100,7 +100,7 @@ func (b *builder) logs(rows []row) (*logs, error) {
 		}
 	}
 	if n := failedLeft + quietLeft; n > 0 {
-		l.Note = fmt.Sprintf("The logs of %s are left out to keep the page small", human.Count(int64(n), "more task"))
+		l.Note = fmt.Sprintf("The logs of %s are left out to keep the page small", human.Count(n, "more task"))
 		if failedLeft > 0 {
 			l.Note += fmt.Sprintf(", %d of which failed", failedLeft)
 		}

@@ -149,7 +149,7 @@ func (m *metricSource) value(d *json.Decoder, key string, depth int) error {
 		}
 		text := "[" + strings.Join(words, ", ") + "]"
 		if words == nil && n > 0 {
-			text = human.Count(int64(n), "value")
+			text = human.Count(n, "value")
 		}
 		m.set(key, cell{Text: visible(human.Clip(text, maxValue))})
 		return nil

@@ -67,7 +67,7 @@ func (b *builder) outputs(p *page) error {
 	}
 	p.Metrics = o.tables()
 	if o.left > 0 {
-		p.Notes = append(p.Notes, human.Count(int64(o.left), "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
+		p.Notes = append(p.Notes, human.Count(o.left, "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
 	}
 	return nil
 }

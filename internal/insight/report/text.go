@@ -13,7 +13,7 @@ import (
 )
 
 // visible makes text a single line of what can be seen.
-func visible(s string) string { return human.Printable(s, false) }
+func visible(s string) string { return human.Line(s) }
 
 // short is the part of an id or a hash that tells it from its like.
 func short(id string) string { return visible(id[:min(len(id), 18)]) }

@@ -34,7 +34,9 @@ cmd/e3:                        dataflow/graph exportimport internal/verify gc wo
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry
                                internal/format/manifest internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
-                               internal/human
+                               cmd/e3/internal/render cmd/e3/internal/term internal/human
+cmd/e3/internal/render:        cmd/e3/internal/term internal/human
+cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease
@@ -111,6 +113,7 @@ var owners = map[string][]string{
 	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},
 	"github.com/klauspost/compress": {"internal/format/zipfile"},
 	"golang.org/x/mod":              {"internal/pkgref"},
+	"golang.org/x/term":             {"cmd/e3/internal/term"},
 	"go.opentelemetry.io":           {"internal/insight/telemetry"},
 	"github.com/aws":                {"internal/repo", "refstore/dynamo", "objectstore/s3", "internal/testing/testserver", "bench"},
 	"github.com/truora/minidyn":     {"internal/testing/testserver"},

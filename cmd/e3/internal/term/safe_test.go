@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 func safely(t testing.TB, text string, n int, colors bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	w := &safeWriter{w: &b, colors: colors}
+	w := &SafeWriter{To: &b, Colors: colors}
 	for rest := text; rest != ""; {
 		k := min(n, len(rest))
 		if got, err := w.Write([]byte(rest[:k])); err != nil || got != k {

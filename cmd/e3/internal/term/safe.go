@@ -1,17 +1,17 @@
-package main
+package term
 
 import (
 	"io"
 	"unicode/utf8"
 )
 
-// A safeWriter lets text through to a terminal and nothing that could harm it: of all
+// A SafeWriter lets text through to a terminal and nothing that could harm it: of all
 // control sequences only colours (SGR) pass. Newlines, tabs and carriage returns stay; other
 // control characters, C1 included, and bytes that are no UTF-8 show as U+FFFD. Sequences may be
 // split over writes anywhere. Close resets the colours.
-type safeWriter struct {
-	w      io.Writer
-	colors bool
+type SafeWriter struct {
+	To     io.Writer
+	Colors bool
 
 	state   safeState
 	seq     []byte // the sequence, or the rune, so far
@@ -39,19 +39,19 @@ const longestSGR = 64
 const replacement = "\uFFFD"
 
 // Write filters p. Like every writer it counts what it took, not what it passed on.
-func (s *safeWriter) Write(p []byte) (int, error) {
+func (s *SafeWriter) Write(p []byte) (int, error) {
 	s.out = s.out[:0]
 	for _, c := range p {
 		s.take(c)
 	}
-	if _, err := s.w.Write(s.out); err != nil {
+	if _, err := s.To.Write(s.out); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
 // Close ends what is open.
-func (s *safeWriter) Close() error {
+func (s *SafeWriter) Close() error {
 	s.out = s.out[:0]
 	if s.state == safeRune {
 		s.out = append(s.out, replacement...)
@@ -60,11 +60,11 @@ func (s *safeWriter) Close() error {
 		s.out = append(s.out, "\x1b[0m"...)
 	}
 	s.state, s.colored = safeText, false
-	_, err := s.w.Write(s.out)
+	_, err := s.To.Write(s.out)
 	return err
 }
 
-func (s *safeWriter) take(c byte) {
+func (s *SafeWriter) take(c byte) {
 	if s.state != safeText && s.state != safeRune {
 		switch c {
 		case 0x18, 0x1a: // CAN and SUB end every sequence
@@ -111,7 +111,7 @@ func (s *safeWriter) take(c byte) {
 	}
 }
 
-func (s *safeWriter) text(c byte) {
+func (s *SafeWriter) text(c byte) {
 	switch {
 	case c == 0x1b:
 		s.state = safeEscape
@@ -125,7 +125,7 @@ func (s *safeWriter) text(c byte) {
 }
 
 // continuation collects a character of several bytes.
-func (s *safeWriter) continuation(c byte) {
+func (s *SafeWriter) continuation(c byte) {
 	if c&0xc0 != 0x80 { // the character is cut off
 		s.state = safeText
 		s.out = append(s.out, replacement...)
@@ -145,7 +145,7 @@ func (s *safeWriter) continuation(c byte) {
 }
 
 // escape decides what an ESC begins.
-func (s *safeWriter) escape(c byte) {
+func (s *SafeWriter) escape(c byte) {
 	switch {
 	case c == '[':
 		s.state, s.seq = safeCSI, append(s.seq[:0], "\x1b["...)
@@ -161,13 +161,13 @@ func (s *safeWriter) escape(c byte) {
 	}
 }
 
-func (s *safeWriter) csi(c byte) {
+func (s *SafeWriter) csi(c byte) {
 	switch {
 	case c < 0x20 || c > 0x7e: // it was none
 		s.state = safeText
 		s.text(c)
 	case c >= 0x40 && c <= 0x7e:
-		if s.state == safeCSI && c == 'm' && s.colors {
+		if s.state == safeCSI && c == 'm' && s.Colors {
 			s.out = append(append(s.out, s.seq...), c)
 			s.colored = true
 		}

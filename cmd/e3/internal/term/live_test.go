@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"bytes"
@@ -32,13 +32,13 @@ func TestDisplayLine(t *testing.T) {
 		{"a clock that went back", []runningTask{task("train", -time.Hour)}, 79, "[3/10] train 0s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := &display{done: 3, total: 10, running: test.running, now: func() time.Time { return noon }}
+			d := &Live{done: 3, total: 10, running: test.running, now: func() time.Time { return noon }}
 			got := d.line(test.room)
 			if got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
-			if columns(got) > max(test.room, 0) {
-				t.Errorf("%q takes %d columns of %d", got, columns(got), test.room)
+			if Columns(got) > max(test.room, 0) {
+				t.Errorf("%q takes %d columns of %d", got, Columns(got), test.room)
 			}
 		})
 	}
@@ -46,12 +46,12 @@ func TestDisplayLine(t *testing.T) {
 
 // A line never takes more than its room, whatever the width and the names.
 func TestDisplayLineFits(t *testing.T) {
-	d := &display{done: 3, total: 10000, now: func() time.Time { return noon }}
+	d := &Live{done: 3, total: 10000, now: func() time.Time { return noon }}
 	for _, name := range []string{"a", "日本語", "ünï çödé", strings.Repeat("x", 200), "e\u0301", "👍🏽"} {
 		d.running = append(d.running, runningTask{name, noon.Add(-time.Minute)})
 		for room := range 120 {
-			if got := d.line(room); columns(got) > room || !utf8.ValidString(got) {
-				t.Fatalf("%d tasks, %d columns: %q takes %d", len(d.running), room, got, columns(got))
+			if got := d.line(room); Columns(got) > room || !utf8.ValidString(got) {
+				t.Fatalf("%d tasks, %d columns: %q takes %d", len(d.running), room, got, Columns(got))
 			}
 		}
 	}
@@ -59,17 +59,17 @@ func TestDisplayLineFits(t *testing.T) {
 
 // Who is waited for is said before what runs.
 func TestDisplayWaiting(t *testing.T) {
-	d := &display{done: 3, total: 10, now: func() time.Time { return noon }}
-	d.wait(1)
-	d.wait(1)
+	d := &Live{done: 3, total: 10, now: func() time.Time { return noon }}
+	d.Wait(1)
+	d.Wait(1)
 	if got, want := d.line(79), "[3/10] 2 waiting for approval"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	d.start("train", noon)
+	d.Start("train", noon)
 	if got, want := d.line(79), "[3/10] 2 waiting for approval; train 0s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	d.wait(-2)
+	d.Wait(-2)
 	if got, want := d.line(79), "[3/10] train 0s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -78,16 +78,16 @@ func TestDisplayWaiting(t *testing.T) {
 // What is drawn is taken away again, and what is printed meanwhile stays.
 func TestDisplayLeavesNothing(t *testing.T) {
 	var screen bytes.Buffer
-	d := newDisplay(&screen, func() int { return 40 }, func() time.Time { return noon })
-	d.above(func() { screen.WriteString("before\n") })
-	d.progress(0, 2)
-	d.start("task", noon)
-	d.above(func() { screen.WriteString("between\n") })
-	d.end("task")
-	d.end("unknown")
-	d.above(func() { screen.WriteString("after\n") })
-	d.close()
-	d.above(func() { screen.WriteString("at the end\n") })
+	d := newLive(&screen, func() int { return 40 }, func() time.Time { return noon })
+	d.Above(func() { screen.WriteString("before\n") })
+	d.Progress(0, 2)
+	d.Start("task", noon)
+	d.Above(func() { screen.WriteString("between\n") })
+	d.End("task")
+	d.End("unknown")
+	d.Above(func() { screen.WriteString("after\n") })
+	d.Close()
+	d.Above(func() { screen.WriteString("at the end\n") })
 	if got, want := shows(screen.String()), "before\nbetween\nafter\nat the end\n"; got != want {
 		t.Errorf("the screen shows %q, want %q", got, want)
 	}

@@ -1,29 +1,30 @@
-package main
+package term
 
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/term"
+	"e3/internal/human"
 )
 
-// A display is the live line below a transcript on a terminal: how many of all steps are
+// A Live is the live line below a transcript on a terminal: how many of all steps are
 // done, what is running and since when. It redraws itself a few times a second.
 //
 // The cursor waits at the beginning of the line, so that erasing from there to the end of the
 // screen takes all of the line away, also after a narrower window has folded it.
 // While it is drawn the terminal does not wrap, so that a character of an unexpected width costs no line.
-type display struct {
+type Live struct {
 	w     io.Writer
 	width func() int
 	now   func() time.Time
 
 	mu          sync.Mutex
 	done, total int64
-	unit        func(int64) string // shows a count; nil: as a number
+	Unit        func(int64) string // shows a count; nil: as a number
 	running     []runningTask      // in the order of their start
 	waiting     int                // tasks that wait for somebody to approve
 	shown       bool
@@ -46,9 +47,13 @@ const (
 	wrapOn     = "\x1b[?7h"
 )
 
-// newDisplay draws on w, whose width in columns is asked for every time.
-func newDisplay(w io.Writer, width func() int, now func() time.Time) *display {
-	d := &display{w: w, width: width, now: now, stop: make(chan struct{})}
+// NewLive draws on a terminal, whose width is asked for every time.
+func NewLive(f *os.File, now func() time.Time) *Live {
+	return newLive(f, func() int { return Width(f) }, now)
+}
+
+func newLive(w io.Writer, width func() int, now func() time.Time) *Live {
+	d := &Live{w: w, width: width, now: now, stop: make(chan struct{})}
 	d.stopped.Go(func() {
 		tick := time.NewTicker(redraw)
 		defer tick.Stop()
@@ -66,32 +71,22 @@ func newDisplay(w io.Writer, width func() int, now func() time.Time) *display {
 	return d
 }
 
-// widthOf asks the terminal for its width.
-func widthOf(fd int) func() int {
-	return func() int {
-		if w, _, err := term.GetSize(fd); err == nil && w > 0 {
-			return w
-		}
-		return 80
-	}
-}
-
-// progress sets the counts.
-func (d *display) progress(done, total int64) {
+// Progress sets the counts.
+func (d *Live) Progress(done, total int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.done, d.total = done, total
 }
 
-// start adds a running task.
-func (d *display) start(name string, since time.Time) {
+// Start adds a running task.
+func (d *Live) Start(name string, since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running = append(d.running, runningTask{name, since})
 }
 
-// end takes a running task away.
-func (d *display) end(name string) {
+// End takes a running task away.
+func (d *Live) End(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if i := slices.IndexFunc(d.running, func(t runningTask) bool { return t.name == name }); i >= 0 {
@@ -99,15 +94,15 @@ func (d *display) end(name string) {
 	}
 }
 
-// wait adds to the number of tasks that wait for somebody to approve.
-func (d *display) wait(n int) {
+// Wait adds to the number of tasks that wait for somebody to approve.
+func (d *Live) Wait(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiting += n
 }
 
-// above has print write lines in the place of the live one, which moves down.
-func (d *display) above(print func()) {
+// Above has print write lines in the place of the live one, which moves down.
+func (d *Live) Above(print func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.clear()
@@ -116,7 +111,7 @@ func (d *display) above(print func()) {
 }
 
 // clear takes the line away; d.mu is held.
-func (d *display) clear() {
+func (d *Live) clear() {
 	if d.shown {
 		fmt.Fprint(d.w, eraseBelow)
 		d.shown = false
@@ -124,7 +119,7 @@ func (d *display) clear() {
 }
 
 // draw draws the line; d.mu is held.
-func (d *display) draw() {
+func (d *Live) draw() {
 	if d.total == 0 || d.closed {
 		return
 	}
@@ -133,10 +128,10 @@ func (d *display) draw() {
 }
 
 // line fits the width: the count first, then as many running tasks as there is room for.
-func (d *display) line(room int) string {
+func (d *Live) line(room int) string {
 	line := fmt.Sprintf("[%d/%d]", d.done, d.total)
-	if d.unit != nil {
-		line = fmt.Sprintf("[%s/%s]", d.unit(d.done), d.unit(d.total))
+	if d.Unit != nil {
+		line = fmt.Sprintf("[%s/%s]", d.Unit(d.done), d.Unit(d.total))
 	}
 	if d.waiting > 0 {
 		line += fmt.Sprintf(" %d waiting for approval", d.waiting)
@@ -153,21 +148,21 @@ func (d *display) line(room int) string {
 		if left := len(d.running) - i - 1; left > 0 {
 			more = fmt.Sprintf(", +%d more", left)
 		}
-		name, since := printable(t.name, false), " "+seconds(now.Sub(t.since))
-		left := room - columns(line+space+since+more)
+		name, since := human.Line(t.name), " "+human.Seconds(now.Sub(t.since))
+		left := room - Columns(line+space+since+more)
 		if i == 0 {
-			name = clip(name, max(left, 8))
-		} else if columns(name) > left {
+			name = Clip(name, max(left, 8))
+		} else if Columns(name) > left {
 			line += fmt.Sprintf(", +%d more", len(d.running)-i)
 			break
 		}
 		line += space + name + since
 	}
-	return clip(line, max(room, 0))
+	return Clip(line, max(room, 0))
 }
 
-// close stops redrawing and takes the line away.
-func (d *display) close() {
+// Close stops redrawing and takes the line away.
+func (d *Live) Close() {
 	close(d.stop)
 	d.stopped.Wait()
 	d.mu.Lock()

@@ -1,0 +1,109 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"e3/cmd/e3/internal/term"
+	"e3/internal/human"
+)
+
+// An Output is where a command answers, and in what form.
+type Output struct {
+	Stdout io.Writer // data
+	Stderr io.Writer // progress, warnings, errors
+	Getenv func(string) string
+	Now    func() time.Time
+
+	JSON  bool   // --json: data for programs
+	Color string // --color: auto, always or never
+}
+
+// Notef writes to the person.
+func (o *Output) Notef(format string, args ...any) { fmt.Fprintf(o.Stderr, format+"\n", args...) }
+
+// Warnf writes a warning to the person. It is made printable: it may quote names and messages of others.
+func (o *Output) Warnf(format string, args ...any) {
+	o.Notef("warning: %s", human.Line(fmt.Sprintf(format, args...)))
+}
+
+// Reply answers a command: with the document for programs, else with what text writes.
+func (o *Output) Reply(document any, text func(w io.Writer)) error {
+	if o.JSON {
+		return o.Document(document, o.ToTerminal())
+	}
+	var b bytes.Buffer
+	text(&b)
+	_, err := o.Stdout.Write(b.Bytes())
+	return err
+}
+
+// Document writes JSON, on one line unless it is to be indented.
+func (o *Output) Document(v any, indent bool) error {
+	out := o.Stdout
+	if o.ToTerminal() {
+		out = &term.SafeWriter{To: out} // JSON lets C1 control characters through
+	}
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	if indent {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(v)
+}
+
+// Raw writes bytes of others to standard output; a terminal is protected from them.
+func (o *Output) Raw(write func(io.Writer) error) error {
+	if !o.ToTerminal() {
+		return write(o.Stdout)
+	}
+	safe := o.Safe()
+	return errors.Join(write(safe), safe.Close())
+}
+
+// Safe is standard output with a filter before it that a terminal needs.
+func (o *Output) Safe() *term.SafeWriter {
+	return &term.SafeWriter{To: o.Stdout, Colors: o.Style() != term.Style{}}
+}
+
+// ToTerminal tells whether a person reads standard output as it is written.
+func (o *Output) ToTerminal() bool { return term.Of(o.Stdout) != nil }
+
+// Style is the colours for standard output.
+func (o *Output) Style() term.Style { return term.StyleFor(o.Stdout, o.Color, o.Getenv) }
+
+// Live is a line on standard error that shows how far something has come; nil where that is no terminal that could show it.
+func (o *Output) Live() *term.Live {
+	if !term.Smart(o.Stderr, o.Getenv) {
+		return nil
+	}
+	return term.NewLive(term.Of(o.Stderr), o.Now)
+}
+
+// Headed is a table with a line above it for people, unless it stays empty: the reader of what is piped knows what was asked for.
+func (o *Output) Headed(right map[int]bool, cells ...string) *Table {
+	t := &Table{Right: right}
+	if o.ToTerminal() {
+		t.Row(cells...)
+		t.heads = 1
+	}
+	return t
+}
+
+// Plot draws durations for standard output.
+func (o *Output) Plot(what string, points []Point) *Plot {
+	return &Plot{what: what, points: points, width: term.Width(o.Stdout), ascii: term.ASCII(o.Getenv), style: o.Style()}
+}
+
+// Moment is a time in JSON, in the form that events have; null where there is none.
+func Moment(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	text := t.UTC().Format("2006-01-02T15:04:05.000Z")
+	return &text
+}

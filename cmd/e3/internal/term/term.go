@@ -1,0 +1,122 @@
+// Package term knows terminals: what can be written to them, how wide they are, and what must not reach them.
+package term
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"unicode"
+
+	"golang.org/x/term"
+	"golang.org/x/text/width"
+)
+
+// Of returns the terminal that w is, nil if it is none.
+func Of(w io.Writer) *os.File {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// Smart tells whether control sequences can be written to w.
+func Smart(w io.Writer, getenv func(string) string) bool {
+	f := Of(w)
+	return f != nil && getenv("TERM") != "dumb" && sequences(f)
+}
+
+// Width is the width of the terminal that w is; 80 where it is none or does not say.
+func Width(w io.Writer) int {
+	if f := Of(w); f != nil {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 80
+}
+
+// ASCII tells whether the screen, or the reader of what is piped, may show other characters wrongly: the locale says so, or a
+// terminal that is known to have few.
+func ASCII(getenv func(string) string) bool {
+	switch getenv("TERM") {
+	case "dumb", "linux", "vt100", "vt220":
+		return true
+	}
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToLower(getenv(name)); v != "" {
+			return !strings.Contains(v, "utf-8") && !strings.Contains(v, "utf8")
+		}
+	}
+	return runtime.GOOS != "windows" && runtime.GOOS != "darwin" // there it is the rule to have no locale, and UTF-8
+}
+
+// Columns is how many columns of a terminal printable text takes.
+func Columns(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeColumns(r)
+	}
+	return n
+}
+
+func runeColumns(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	}
+	if k := width.LookupRune(r).Kind(); k == width.EastAsianWide || k == width.EastAsianFullwidth {
+		return 2
+	}
+	return 1
+}
+
+// Clip cuts printable text to a number of columns and marks the cut.
+func Clip(s string, most int) string {
+	if Columns(s) <= most {
+		return s
+	}
+	if most <= 0 {
+		return ""
+	}
+	n := 0
+	for i, r := range s {
+		if n += runeColumns(r); n > most-1 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// Style is the escape sequences of colours, all empty where there are none.
+type Style struct{ Red, Green, Yellow, Dim, Bold, Reset string }
+
+func (s Style) EndOf(color string) string {
+	if color == "" {
+		return ""
+	}
+	return s.Reset
+}
+
+// StyleFor decides about colour: the flag, then NO_COLOR and FORCE_COLOR, then whether w
+// is a terminal.
+func StyleFor(w io.Writer, color string, getenv func(string) string) Style {
+	on := Smart(w, getenv)
+	if getenv("NO_COLOR") != "" {
+		on = false
+	} else if getenv("FORCE_COLOR") != "" {
+		on = true
+	}
+	switch color {
+	case "always":
+		on = true
+	case "never":
+		on = false
+	}
+	if !on {
+		return Style{}
+	}
+	return Style{Red: "\x1b[31m", Green: "\x1b[32m", Yellow: "\x1b[33m", Dim: "\x1b[2m", Bold: "\x1b[1m", Reset: "\x1b[0m"}
+}
