@@ -30,7 +30,7 @@ To approve again changes nothing. A task that was rejected, or whose run has end
 asks again. Exit code 2: it does not wait; 1: it was rejected, or its run has ended. Reject with: e3 reject <workspace>.<task>`,
 		Example: `  e3 approve . prod.release
   e3 approve . prod.release --note "checked the figures"`,
-		ValidArgsFunction: a.completeDeferred,
+		ValidArgsFunction: completeDeferred(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
 			if err != nil {
@@ -115,16 +115,14 @@ func askFor(location, ws, task string) string {
 }
 
 // completeDeferred completes tasks that wait for approval.
-func (a *app) completeDeferred(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, word string) []cobra.Completion {
-		if len(args) > 0 {
-			return nil
-		}
-		names := workspaces(ctx, r)
+func completeDeferred(a *app) cobra.CompletionFunc {
+	return completeFirst(a, func(ctx context.Context, r *repo.Repo, word string) (list []cobra.Completion, err error) {
+		var names []string
 		if ws, _, inside := strings.Cut(word, "."); inside {
 			names = []string{ws}
+		} else if names, err = r.Workspaces.List(ctx); err != nil {
+			return nil, err
 		}
-		var list []cobra.Completion
 		for _, ws := range names {
 			waiting, err := r.Workspaces.Deferred(ctx, ws)
 			if err != nil {
@@ -134,7 +132,7 @@ func (a *app) completeDeferred(cmd *cobra.Command, args []string, word string) (
 				list = append(list, ws+"."+waiting[i].Task)
 			}
 		}
-		return list
+		return list, nil
 	})
 }
 

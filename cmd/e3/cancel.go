@@ -42,7 +42,7 @@ process that was only stopped ends its run when it goes on.`,
 		Example: `  e3 cancel . prod
   e3 cancel . prod --reason "wrong input"
   e3 cancel . prod --no-wait`,
-		ValidArgsFunction: a.completeWorkspace,
+		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>")
 			if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,77 +13,95 @@ import (
 	"e3/workspace"
 )
 
-// A completer finds what an argument may be in a repository; args are those after the repository.
-type completer func(ctx context.Context, r *repo.Repo, args []string, word string) []cobra.Completion
+// A completer finds what an argument may be in a repository; args are those after the repository. Where it fails there is nothing to
+// choose from.
+type completer func(ctx context.Context, r *repo.Repo, args []string, word string) ([]cobra.Completion, error)
 
-// complete completes the arguments of a command. The repository comes first or is left out, so
+// completion completes the arguments of a command. The repository comes first or is left out, so
 // the first argument may be either.
-func (a *app) complete(cmd *cobra.Command, args []string, word string, find completer) ([]cobra.Completion, cobra.ShellCompDirective) {
-	location := a.location()
-	directive := cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 && isLocation(args[0]) {
-		location, args = args[0], args[1:]
-	} else if len(args) == 0 && strings.ContainsAny(word, `/\~.`) && !strings.Contains(strings.TrimLeft(word, "./~"), ".") {
-		directive = cobra.ShellCompDirectiveFilterDirs
-	}
-	r, err := a.open(cmd.Context(), location)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveFilterDirs
-	}
-	defer r.Close()
-	var list []cobra.Completion
-	for _, c := range find(cmd.Context(), r, args, word) {
-		if strings.HasPrefix(c, word) {
-			list = append(list, c)
+func completion(a *app, find completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		location := a.location()
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if len(args) > 0 && isLocation(args[0]) {
+			location, args = args[0], args[1:]
+		} else if len(args) == 0 && strings.ContainsAny(word, `/\~.`) && !strings.Contains(strings.TrimLeft(word, "./~"), ".") {
+			directive = cobra.ShellCompDirectiveFilterDirs
 		}
+		r, err := a.open(cmd.Context(), location)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}
+		defer r.Close()
+		found, err := find(cmd.Context(), r, args, word)
+		if err != nil {
+			found = nil
+		}
+		list := slices.DeleteFunc(found, func(c cobra.Completion) bool { return !strings.HasPrefix(c, word) })
+		if len(list) > 0 && strings.HasSuffix(list[0], ".") {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return list, directive
 	}
-	if len(list) > 0 && strings.HasSuffix(list[0], ".") {
-		directive |= cobra.ShellCompDirectiveNoSpace
-	}
-	return list, directive
 }
 
-func (a *app) completeWorkspace(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+// completeFirst completes the first argument after the repository.
+func completeFirst(a *app, names func(ctx context.Context, r *repo.Repo, word string) ([]cobra.Completion, error)) cobra.CompletionFunc {
+	return completion(a, func(ctx context.Context, r *repo.Repo, args []string, word string) ([]cobra.Completion, error) {
 		if len(args) > 0 {
-			return nil
+			return nil, nil
 		}
-		return workspaces(ctx, r)
+		return names(ctx, r, word)
 	})
 }
 
-func (a *app) completeDeploy(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	list, directive := a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
-		if len(args) == 0 {
-			return workspaces(ctx, r)
-		}
-		all, err := r.Workspaces.Packages.List(ctx)
-		if err != nil || len(args) > 1 {
-			return nil
-		}
-		var names []cobra.Completion
-		for _, p := range all {
-			names = append(names, p.String())
-		}
-		return names
+func completeWorkspace(a *app) cobra.CompletionFunc {
+	return completeFirst(a, func(ctx context.Context, r *repo.Repo, _ string) ([]cobra.Completion, error) {
+		return r.Workspaces.List(ctx)
 	})
-	if len(list) == 0 && len(args) > 0 {
-		directive = cobra.ShellCompDirectiveDefault // a package file
+}
+
+func completeQueue(a *app) cobra.CompletionFunc {
+	return completeFirst(a, func(ctx context.Context, r *repo.Repo, _ string) ([]cobra.Completion, error) {
+		return r.Queue().Queues(ctx)
+	})
+}
+
+// completeDeploy completes a workspace, then a package.
+func completeDeploy(a *app) cobra.CompletionFunc {
+	find := completion(a, func(ctx context.Context, r *repo.Repo, args []string, _ string) (names []cobra.Completion, err error) {
+		switch len(args) {
+		case 0:
+			return r.Workspaces.List(ctx)
+		case 1:
+			all, err := r.Workspaces.Packages.List(ctx)
+			for _, p := range all {
+				names = append(names, p.String())
+			}
+			return names, err
+		}
+		return nil, nil
+	})
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		list, directive := find(cmd, args, word)
+		if len(list) == 0 && len(args) > 0 {
+			directive = cobra.ShellCompDirectiveDefault // a package file
+		}
+		return list, directive
 	}
-	return list, directive
 }
 
 // The parts of a workspace that a command can name.
-func (a *app) completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) string { return d.Name })
+func completeDataset(a *app) cobra.CompletionFunc {
+	return completeIn(a, func(d workspace.DatasetRow) string { return d.Name })
 }
 
-func (a *app) completeTask(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) string { return d.Task })
+func completeTask(a *app) cobra.CompletionFunc {
+	return completeIn(a, func(d workspace.DatasetRow) string { return d.Task })
 }
 
-func (a *app) completeInput(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.completeIn(cmd, args, word, func(d workspace.DatasetRow) string {
+func completeInput(a *app) cobra.CompletionFunc {
+	return completeIn(a, func(d workspace.DatasetRow) string {
 		if _, variable := record.VariableOf(d.Name); d.Output || variable {
 			return ""
 		}
@@ -91,64 +110,65 @@ func (a *app) completeInput(cmd *cobra.Command, args []string, word string) ([]c
 }
 
 // completeIn completes <workspace>.<name>: first the workspace, then what is in it, by the name that it goes by.
-func (a *app) completeIn(cmd *cobra.Command, args []string, word string, named func(workspace.DatasetRow) string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, word string) []cobra.Completion {
-		if len(args) > 0 {
-			return nil
-		}
+func completeIn(a *app, named func(workspace.DatasetRow) string) cobra.CompletionFunc {
+	return completeFirst(a, func(ctx context.Context, r *repo.Repo, word string) ([]cobra.Completion, error) {
+		var list []cobra.Completion
 		ws, _, inside := strings.Cut(word, ".")
 		if !inside {
-			var list []cobra.Completion
-			for _, name := range workspaces(ctx, r) {
+			names, err := r.Workspaces.List(ctx)
+			for _, name := range names {
 				list = append(list, name+".")
 			}
-			return list
+			return list, err
 		}
 		rows, err := r.Workspaces.Names(ctx, ws)
-		if err != nil {
-			return nil
-		}
-		var list []cobra.Completion
 		for _, d := range rows {
 			if name := named(d); name != "" {
 				list = append(list, ws+"."+name)
 			}
 		}
-		return list
+		return list, err
 	})
 }
 
-// offeredRuns is how many runs are offered: who wants an older one knows its id.
+// offeredRuns is how many runs are offered: the id of an older one is known to whoever wants it.
 const offeredRuns = 100
 
 // completeRuns makes a flag complete the ids of runs of the workspace that the arguments name, the latest first.
-func (a *app) completeRuns(cmd *cobra.Command, flag string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		list, _ := a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
-			var ids []cobra.Completion
-			if len(args) == 0 {
-				return ids
+func completeRuns(a *app, cmd *cobra.Command, flag string) {
+	find := completion(a, func(ctx context.Context, r *repo.Repo, args []string, _ string) (ids []cobra.Completion, err error) {
+		if len(args) == 0 {
+			return nil, nil
+		}
+		ws, _, _ := strings.Cut(args[0], ".")
+		for run, err := range r.Workspaces.Runs(ctx, ws) {
+			if err != nil || len(ids) == offeredRuns {
+				break
 			}
-			ws, _, _ := strings.Cut(args[0], ".")
-			for run, err := range r.Workspaces.Runs(ctx, ws) {
-				if err != nil || len(ids) == offeredRuns {
-					break
-				}
-				ids = append(ids, run.RunID+"\t"+run.Status()+" "+human.Stamp(run.StartedAt))
-			}
-			return ids
-		})
+			ids = append(ids, run.RunID+"\t"+run.Status()+" "+human.Stamp(run.StartedAt))
+		}
+		return ids, nil
+	})
+	completeFlag(cmd, flag, func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		list, _ := find(cmd, args, word)
 		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	})
-	if err != nil {
-		panic(err) // the flag exists, and has no other function
-	}
 }
 
-func workspaces(ctx context.Context, r *repo.Repo) []cobra.Completion {
-	names, err := r.Workspaces.List(ctx)
-	if err != nil {
-		return nil
+// completeQueues makes a flag complete the names of queues.
+func completeQueues(a *app, cmd *cobra.Command, flag string) {
+	find := completion(a, func(ctx context.Context, r *repo.Repo, _ []string, _ string) ([]cobra.Completion, error) {
+		return r.Queue().Queues(ctx)
+	})
+	completeFlag(cmd, flag, func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		list, _ := find(cmd, args[:min(len(args), 1)], word)
+		return list, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// completeFlag gives a flag the function that completes its value.
+func completeFlag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // the flag exists, and has no other function
 	}
-	return names
 }

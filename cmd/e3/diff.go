@@ -42,7 +42,7 @@ something differs or cannot be compared, as that of "git diff".`,
   e3 diff . prod@018f prod       # a run and the workspace now
   e3 diff . prod staging         # two workspaces
   e3 diff . prod@ --exit-code && echo unchanged since`,
-		ValidArgsFunction: a.completeWorkspace,
+		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 1, "<A>", "<B>")
 			if err != nil {

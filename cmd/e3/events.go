@@ -51,7 +51,7 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
   e3 events . prod --run 018f3b4c-9a --type task.failed,task.skipped
   e3 events . prod -f`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: a.completeEvents,
+		ValidArgsFunction: completeEvents(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 1, "<workspace>[.<task>]")
 			if err != nil {
@@ -81,27 +81,24 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 	for _, t := range events.Types() {
 		types = append(types, string(t))
 	}
-	a.completeRuns(cmd, "run")
+	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "type", types...)
 	cmd.AddCommand(newEventsClean(a))
 	return cmd
 }
 
 // completeEvents completes a workspace, or a task in one.
-func (a *app) completeEvents(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if strings.Contains(strings.TrimLeft(word, "./"), ".") {
-		return a.completeTask(cmd, args, word)
-	}
-	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
-		if len(args) > 0 {
-			return nil
-		}
-		names, err := eventWorkspaces(ctx, r)
-		if err != nil {
-			return nil
-		}
-		return names
+func completeEvents(a *app) cobra.CompletionFunc {
+	tasks := completeTask(a)
+	names := completeFirst(a, func(ctx context.Context, r *repo.Repo, _ string) ([]cobra.Completion, error) {
+		return eventWorkspaces(ctx, r)
 	})
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if strings.Contains(strings.TrimLeft(word, "./"), ".") {
+			return tasks(cmd, args, word)
+		}
+		return names(cmd, args, word)
+	}
 }
 
 // eventWorkspaces are the workspaces that are here, and those whose events are.

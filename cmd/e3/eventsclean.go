@@ -60,17 +60,9 @@ Never removed are the events of the run that a workspace shows, and of runs that
 	f.StringVar(&o.olderThan, "older-than", "", "of runs that ended longer ago than this: 12h, 90d, 8w (default: the setting events-retention)")
 	f.StringVar(&o.workspace, "workspace", "", "only of this workspace")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be removed")
-	if err := cmd.RegisterFlagCompletionFunc("workspace", func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, _ []string, _ string) []cobra.Completion {
-			names, err := eventWorkspaces(ctx, r)
-			if err != nil {
-				return nil
-			}
-			return names
-		})
-	}); err != nil {
-		panic(err) // the flag exists, and has no other function
-	}
+	completeFlag(cmd, "workspace", completion(a, func(ctx context.Context, r *repo.Repo, _ []string, _ string) ([]cobra.Completion, error) {
+		return eventWorkspaces(ctx, r)
+	}))
 	return cmd
 }
 

@@ -48,7 +48,7 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	f.StringVar(&o.slurmProgram, "slurm-program", "", "where Slurm's nodes find e3 (default: the path of this program)")
 	fromEnvironment(f, "executor", "queue", "slurm-args", "slurm-resource", "slurm-program")
 	fixedValues(cmd, "executor", settings.Executors()...)
-	a.completeQueues(cmd, "queue")
+	completeQueues(a, cmd, "queue")
 }
 
 // saidRuns is who executes tasks as far as the command line and its environment say.

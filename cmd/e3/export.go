@@ -43,7 +43,7 @@ The zip is there whole or not at all. The same state gives the same bytes, but f
 key (e3 key) signs the zip.`,
 		Example: `  e3 workspace export . prod prod-backup.zip
   e3 workspace export . prod to-publish.zip --no-data`,
-		ValidArgsFunction: a.completeWorkspace,
+		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>", "<out.zip>")
 			if err != nil {

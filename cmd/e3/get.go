@@ -42,7 +42,7 @@ are no plain data, as functions, are printed in the notation of "e3 convert"; wi
   e3 get . prod.images -o images/
   e3 get . 'prod.train[4].model' > model.pkl
   e3 get . theirs.tasks.train.output`,
-		ValidArgsFunction: a.completeDataset,
+		ValidArgsFunction: completeDataset(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<dataset>")
 			if err != nil {

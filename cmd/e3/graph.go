@@ -43,7 +43,7 @@ does not do, so do tasks of the same depth.`,
   e3 graph . prod -o prod.svg --inputs
   e3 graph . prod --run 018f3b4c-9a -o run.svg
   e3 graph . prod --filter 'report*' --format mermaid`,
-		ValidArgsFunction: a.completeWorkspace,
+		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range []string{"run", "output", "filter"} {
 				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
@@ -66,7 +66,7 @@ does not do, so do tasks of the same depth.`,
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.inputs, "inputs", false, "draw inputs too")
 	f.StringVar(&o.fold, "fold", "auto", "fold the items of a matrix: auto, always or never")
-	a.completeRuns(cmd, "run")
+	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "format", "dot", "mermaid", "svg")
 	fixedValues(cmd, "fold", "auto", "always", "never")
 	return cmd

@@ -70,7 +70,7 @@ History is read from the events of runs, which are kept for as long as the setti
   e3 history . 'prod.train*' --failed --since 7d
   e3 history . prod.train --plot --last 5
   e3 history . prod --json`,
-		ValidArgsFunction: a.completeEvents,
+		ValidArgsFunction: completeEvents(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>[.<task>]")
 			if err != nil {
@@ -93,7 +93,7 @@ History is read from the events of runs, which are kept for as long as the setti
 	f.IntVarP(&o.last, "last", "n", 0, "so many, of each task; 0 is all")
 	f.BoolVar(&o.deep, "deep", false, "look into every execution of the repository as well")
 	f.BoolVar(&o.plot, "plot", false, "draw how long they took")
-	a.completeRuns(cmd, "run")
+	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "status", allStatuses()...)
 	return cmd
 }

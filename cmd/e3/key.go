@@ -216,7 +216,7 @@ func newKeyDistrust(a *app) *cobra.Command {
 			}
 			return a.keyDistrust(cmd.Context(), location, rest[0])
 		},
-		ValidArgsFunction: a.completeTrusted,
+		ValidArgsFunction: completeTrusted(a),
 	}
 }
 
@@ -289,12 +289,12 @@ func newKeyList(a *app) *cobra.Command {
 	}
 }
 
-func (a *app) completeTrusted(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
+func completeTrusted(a *app) cobra.CompletionFunc {
+	return completeFirst(a, func(ctx context.Context, r *repo.Repo, _ string) ([]cobra.Completion, error) {
 		s, err := settings.Get(ctx, r.Records)
-		if err != nil || len(args) > 0 {
-			return nil
+		if err != nil {
+			return nil, err
 		}
-		return trustedNames(s)
+		return trustedNames(s), nil
 	})
 }

@@ -28,7 +28,7 @@ what it is linked to has changed on disk.`,
   e3 list . prod
   e3 list . prod.images/2024
   e3 list . theirs.tasks      # a workspace of the TypeScript e3`,
-		ValidArgsFunction: a.completeDataset,
+		ValidArgsFunction: completeDataset(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 1, "<workspace[.dataset]>")
 			if err != nil {

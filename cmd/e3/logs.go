@@ -38,7 +38,7 @@ and why. With --json each line is an object, after one that describes the execut
   e3 logs . prod.train --list
   e3 logs . prod.train --execution 018f3b4c-9a
   e3 logs . prod.train --run 018f3b4c-17 --attempt 1`,
-		ValidArgsFunction: a.completeTask,
+		ValidArgsFunction: completeTask(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
 			if err != nil {
@@ -68,7 +68,7 @@ and why. With --json each line is an object, after one that describes the execut
 	f.Int64Var(&o.attempt, "attempt", 0, "this attempt of the task in its run, from 1")
 	f.StringVar(&o.run, "run", "", "in this run, by the beginning of its id, instead of the latest")
 	f.StringVar(&o.execution, "execution", "", "any execution of the task, by the beginning of its id")
-	a.completeRuns(cmd, "run")
+	completeRuns(a, cmd, "run")
 	f.BoolVar(&o.list, "list", false, "list the executions instead")
 	return cmd
 }

@@ -38,7 +38,7 @@ func newPinAdd(a *app) *cobra.Command {
 		Long:  "Keep an execution from being pruned.\n\n" + pinArgument,
 		Example: `  e3 pin add . prod.train --note "figures of the paper"
   e3 pin add . prod.train@018f3b4c`,
-		ValidArgsFunction: a.completeTask,
+		ValidArgsFunction: completeTask(a),
 		RunE: a.onExecution(func(ctx context.Context, r *repo.Repo, arg executionArg) error {
 			e, err := arg.find(ctx, a, r)
 			if err != nil {
@@ -60,7 +60,7 @@ func newPinRemove(a *app) *cobra.Command {
 		Use:               "remove [repo] <execution>",
 		Short:             "Take a pin out",
 		Long:              "Let an execution be pruned again.\n\n" + pinArgument,
-		ValidArgsFunction: a.completeTask,
+		ValidArgsFunction: completeTask(a),
 		RunE: a.onExecution(func(ctx context.Context, r *repo.Repo, arg executionArg) error {
 			id, of, err := arg.pinned(ctx, a, r)
 			if err != nil {

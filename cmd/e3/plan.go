@@ -54,7 +54,7 @@ disturbed. With -f that also goes for a file that is deployed nowhere.`,
 			return a.plan(cmd.Context(), location, ws, &o)
 		},
 	}
-	cmd.ValidArgsFunction = a.completeWorkspace
+	cmd.ValidArgsFunction = completeWorkspace(a)
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "package file: plan what start -f would do with it")
 	o.limits.flags(f)

@@ -33,7 +33,7 @@ failed in the last week. Tasks that wait although the run that asked for them is
   e3 queue cancel . prod.train 'test.*'
   e3 queue reprioritise . prod.train 10`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: a.completeQueue,
+		ValidArgsFunction: completeQueue(a),
 		RunE: a.onQueue(func(ctx context.Context, location string, r *repo.Repo, names []string) error {
 			return a.queueOverview(ctx, location, r, names)
 		}),
@@ -48,7 +48,7 @@ func newQueueList(a *app) *cobra.Command {
 		Short: "List the tasks that wait or run",
 		Long: `List the tasks that wait for a worker, or run, in the order in which they are to be taken. The first column is the id by which
 other commands take them, in short; of one that runs, or ran, the worker is named behind since when.`,
-		ValidArgsFunction: a.completeQueue,
+		ValidArgsFunction: completeQueue(a),
 		RunE: a.onQueue(func(ctx context.Context, _ string, r *repo.Repo, names []string) error {
 			return a.queueList(ctx, r, names)
 		}),
@@ -103,36 +103,6 @@ func mistyped(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return noCommand(cmd, args[0], names)
-}
-
-// completeQueue completes the name of a queue as an argument, completeQueues as the value of a flag.
-func (a *app) completeQueue(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
-		if len(args) > 0 {
-			return nil
-		}
-		names, err := r.Queue().Queues(ctx)
-		if err != nil {
-			return nil
-		}
-		return names
-	})
-}
-
-func (a *app) completeQueues(cmd *cobra.Command, flag string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		list, _ := a.complete(cmd, args[:min(len(args), 1)], word, func(ctx context.Context, r *repo.Repo, _ []string, _ string) []cobra.Completion {
-			names, err := r.Queue().Queues(ctx)
-			if err != nil {
-				return nil
-			}
-			return names
-		})
-		return list, cobra.ShellCompDirectiveNoFileComp
-	})
-	if err != nil {
-		panic(err) // the flag exists, and has no other function
-	}
 }
 
 // jobJSON is a job for programs.

@@ -57,7 +57,7 @@ func newQueueCancel(a *app) *cobra.Command {
 		Example: `  e3 queue cancel . prod.train 'prod.test*'
   e3 queue cancel . prod --reason "wrong input"
   e3 queue cancel . --all`,
-		ValidArgsFunction: a.completeJobs(false),
+		ValidArgsFunction: completeJobs(a, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.changeJobs(cmd, args, c) },
 	}
 	whyFlags(cmd.Flags(), &why, "reason", "note", "the run")
@@ -77,7 +77,7 @@ func newQueueRetry(a *app) *cobra.Command {
 counted them as failed, also where it is still at work, and does not go on with them. What was cancelled has not failed: e3 start makes it.
 
 ` + jobsArgument,
-		ValidArgsFunction: a.completeJobs(true),
+		ValidArgsFunction: completeJobs(a, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.changeJobs(cmd, args, c) },
 	}
 	c.flags(cmd)
@@ -95,7 +95,7 @@ func newQueueReprioritise(a *app) *cobra.Command {
 ` + jobsArgument,
 		Example: `  e3 queue reprioritise . prod.train 10
   e3 queue reprioritise . prod -- -1`,
-		ValidArgsFunction: a.completeJobs(false),
+		ValidArgsFunction: completeJobs(a, false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("%s needs <task> and <priority>; see: %[1]s --help", cmd.CommandPath())
@@ -459,14 +459,9 @@ func (s *jobSearch) notFailed(ctx context.Context, name string) string {
 }
 
 // completeJobs completes the tasks that are queued, or with dead those that have failed.
-func (a *app) completeJobs(dead bool) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.complete(cmd, args, word, func(ctx context.Context, r *repo.Repo, args []string, _ string) []cobra.Completion {
-			known, err := (&jobSearch{r: r, dead: dead}).known(ctx)
-			if err != nil {
-				return nil
-			}
-			return slices.DeleteFunc(tasksOf(known), func(name string) bool { return slices.Contains(args, name) })
-		})
-	}
+func completeJobs(a *app, dead bool) cobra.CompletionFunc {
+	return completion(a, func(ctx context.Context, r *repo.Repo, args []string, _ string) ([]cobra.Completion, error) {
+		known, err := (&jobSearch{r: r, dead: dead}).known(ctx)
+		return slices.DeleteFunc(tasksOf(known), func(name string) bool { return slices.Contains(args, name) }), err
+	})
 }

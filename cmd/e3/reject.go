@@ -34,7 +34,7 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
   e3 reject . prod.train@018f3b4c
   e3 reject . prod.train@018f3b4c --undo
   e3 reject . prod.release --note "not before Monday"`,
-		ValidArgsFunction: a.completeTask,
+		ValidArgsFunction: completeTask(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<execution>")
 			if err != nil {

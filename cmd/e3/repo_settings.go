@@ -130,14 +130,7 @@ other users that are used where they are found in a folder above, without being 
 			}
 			return a.settings(cmd.Context(), location, rest[0], rest[1], all)
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return a.complete(cmd, args, word, func(_ context.Context, _ *repo.Repo, args []string, _ string) []cobra.Completion {
-				if len(args) > 0 {
-					return nil
-				}
-				return settingNames(all)
-			})
-		},
+		ValidArgsFunction: completeFirst(a, func(context.Context, *repo.Repo, string) ([]cobra.Completion, error) { return settingNames(all), nil }),
 	}
 	cmd.Flags().BoolVar(&user, "user", false, "your own settings instead of the repository's")
 	cmd.Flags().BoolVar(&unset, "unset", false, "with --user: take the value out again")

@@ -50,7 +50,7 @@ waited for, and what took no time.`,
   e3 run . prod --run 018f3b4c-9a
   e3 run . prod --report prod.html
   e3 run . prod --trace out.json`,
-		ValidArgsFunction: a.completeWorkspace,
+		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("run") && o.run == "" {
 				return usagef("--run needs the beginning of an id")
@@ -68,7 +68,7 @@ waited for, and what took no time.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.run, "run", "", "any run that is on record or has events, own or imported, by the beginning of its id")
-	a.completeRuns(cmd, "run")
+	completeRuns(a, cmd, "run")
 	f.StringVar(&o.report, "report", "", "write the run as a page of HTML to this file as well")
 	f.StringVar(&o.trace, "trace", "", "write the run's timeline to this file as well; - writes nothing else to standard output")
 	f.BoolVar(&o.force, "force", false, "replace the file if it exists")

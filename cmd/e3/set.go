@@ -38,7 +38,7 @@ is null takes any kind.`,
   e3 set . prod.sales @new-sales.csv
   e3 set . prod.images @img/
   e3 set . prod.offset -- -3`,
-		ValidArgsFunction: a.completeInput,
+		ValidArgsFunction: completeInput(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<input>", "<value>")
 			if err != nil {
@@ -178,7 +178,7 @@ func newUnset(a *app) *cobra.Command {
 		Use:               "unset [repo] <workspace>.<input>",
 		Short:             "Give an input back to its file or default",
 		Long:              `Undo "e3 set": the input follows its file again, or has the package's default.`,
-		ValidArgsFunction: a.completeInput,
+		ValidArgsFunction: completeInput(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<input>")
 			if err != nil {

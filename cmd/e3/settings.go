@@ -51,10 +51,7 @@ func (a *app) heedEnvironment(cmd *cobra.Command) error {
 
 // fixedValues completes a flag that takes one of a few words.
 func fixedValues(cmd *cobra.Command, flag string, words ...string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
-		panic(err) // the flag exists, and has no other function
-	}
+	completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // oneOf refuses all words but the given.

@@ -65,7 +65,7 @@ workspace has the package's name unless another is given.`,
 			return runStart(cmd.Context(), a, location, ws, &o)
 		},
 	}
-	cmd.ValidArgsFunction = a.completeWorkspace
+	cmd.ValidArgsFunction = completeWorkspace(a)
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "package file: create what is missing, deploy it, run")
 	o.limits.flags(f)

@@ -26,7 +26,7 @@ func newStatus(a *app, name string) *cobra.Command {
 		Long: `Tell how a workspace, or each one, stands: what is deployed, the latest run, who holds it, which inputs are set, and
 which outputs the next start would look at again. Package file and inputs on disk are looked at as well. Nothing is
 written and nobody is disturbed.`,
-		ValidArgsFunction: a.completeWorkspace,
+		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
 			if err != nil {

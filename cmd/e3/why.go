@@ -32,7 +32,7 @@ The package file and the inputs are looked at as a start does it; nothing is wri
 		Example: `  e3 why . prod.report
   e3 why . 'prod.train[4]'
   e3 why . prod.train@018f3b4c-9a`,
-		ValidArgsFunction: a.completeTask,
+		ValidArgsFunction: completeTask(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
 			if err != nil {

@@ -74,7 +74,7 @@ others, and so is one with labels that this worker lacks.`,
 	f.StringVar(&o.job, "job", "", "execute this job, <queue>/<id>, and end")
 	_ = f.MarkHidden("job") // it exists
 	fromEnvironment(f, "queue", "labels", "grace", "lease", "metrics-addr")
-	a.completeQueues(cmd, "queue")
+	completeQueues(a, cmd, "queue")
 	return cmd
 }
 

@@ -74,7 +74,7 @@ func newWorkspaceDeploy(a *app) *cobra.Command {
 the greatest release is taken, or pre-release if there is no release; never what an export has made of a workspace. Values that were set stay where name and kind of the input remain.`,
 		Example: `  e3 workspace deploy . prod forecast@1.0.0
   e3 workspace deploy . dev ./e3.yaml`,
-		ValidArgsFunction: a.completeDeploy,
+		ValidArgsFunction: completeDeploy(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<workspace>", "<package or file>")
 			if err != nil {
@@ -209,7 +209,7 @@ run of it has queued for workers, and nobody has begun, is withdrawn.
 A workspace that is being run is not removed, unless --force cancels the run first (e3 cancel). One that is being deployed is never.
 
 Where there is no workspace of that name, the runs that were imported under it are removed.`,
-		ValidArgsFunction: a.completeWorkspace,
+		ValidArgsFunction: completeWorkspace(a),
 		RunE: a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
 			remove := r.Workspaces.Remove
 			if force {
