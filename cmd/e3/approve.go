@@ -40,7 +40,7 @@ asks again. Exit code 2: it does not wait; 1: it was rejected, or its run has en
 			if err != nil || path.Entry != "" {
 				return usagef("%q is not <workspace>.<task>", rest[0])
 			}
-			return a.decide(cmd.Context(), location, ws, path.Name, approval.Resolution{Approve: true, Note: note})
+			return decide(cmd.Context(), a, location, ws, path.Name, approval.Resolution{Approve: true, Note: note})
 		},
 	}
 	whyFlags(cmd.Flags(), &note, "note", "reason", "the run")
@@ -62,7 +62,7 @@ type decidedJSON struct {
 }
 
 // decide resolves the block of a task.
-func (a *app) decide(ctx context.Context, location, ws, task string, res approval.Resolution) error {
+func decide(ctx context.Context, a *app, location, ws, task string, res approval.Resolution) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err

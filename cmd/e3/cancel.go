@@ -48,7 +48,7 @@ process that was only stopped ends its run when it goes on.`,
 			if err != nil {
 				return err
 			}
-			options, err := a.cancelling(o)
+			options, err := cancelling(a, o)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ process that was only stopped ends its run when it goes on.`,
 				return err
 			}
 			defer r.Close()
-			return a.cancel(cmd.Context(), r, rest[0], options)
+			return runCancel(cmd.Context(), a, r, rest[0], options)
 		},
 	}
 	f := cmd.Flags()
@@ -68,7 +68,7 @@ process that was only stopped ends its run when it goes on.`,
 }
 
 // cancelling turns the flags into what they mean.
-func (a *app) cancelling(o cancelOptions) (workspace.CancelOptions, error) {
+func cancelling(a *app, o cancelOptions) (workspace.CancelOptions, error) {
 	if o.timeout < 0 {
 		return workspace.CancelOptions{}, usagef("--timeout must not be negative")
 	}
@@ -91,7 +91,7 @@ type cancelledJSON struct {
 	Withdrawn int                    `json:"withdrawn,omitempty"` // tasks that dead runs had queued
 }
 
-func (a *app) cancel(ctx context.Context, r *repo.Repo, ws string, o workspace.CancelOptions) error {
+func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace.CancelOptions) error {
 	o.Curator = executions.NewCurator(r.Executions, r.Records, a.Now)
 	c, err := r.Workspaces.Cancel(ctx, ws, o)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"e3/workspace"
 )
 
-// deployedFile says what a person may not expect of a package file that was deployed: whose deployment it has replaced, which workspace it
+// sayDeployed says what a person may not expect of a package file that was deployed: whose deployment it has replaced, which workspace it
 // has got instead of the one of its name, and that its name is another one now.
-func (a *app) deployedFile(location, ws string, built *workspace.Built) {
+func sayDeployed(a *app, location, ws string, built *workspace.Built) {
 	if e := built.Over; e != nil {
 		a.Notef("Workspace %s %s; from now on it follows yours", human.Line(ws), human.Line(e.String()))
 	}
@@ -23,11 +23,11 @@ func (a *app) deployedFile(location, ws string, built *workspace.Built) {
 		a.Notef("Workspace %s %s; this clone has a workspace of its own: %s. To let %s follow this one: e3 start -f %s %s %s", human.Line(name),
 			human.Line(e.String()), human.Line(ws), human.Line(name), human.Quoted(beside(built.Link.File)), human.Quoted(location), human.Quoted(name))
 	}
-	a.renamed(location, ws, built.Link.File, built.Renamed, built.Package.Name)
+	sayRenamed(a, location, ws, built.Link.File, built.Renamed, built.Package.Name)
 }
 
-// renamed says that a package file has another name than when it was last deployed.
-func (a *app) renamed(location, ws, file, before, now string) {
+// sayRenamed says that a package file has another name than when it was last deployed.
+func sayRenamed(a *app, location, ws, file, before, now string) {
 	if before == "" {
 		return
 	}
@@ -38,9 +38,9 @@ func (a *app) renamed(location, ws, file, before, now string) {
 	a.Notef("The package %s is called %s now; workspace %s goes on following its file%s", human.Line(before), human.Line(now), human.Line(ws), text)
 }
 
-// elsewhere says that what is run or planned is what was deployed, without a look at any package file, or at one that was followed here
+// sayElsewhere says that what is run or planned is what was deployed, without a look at any package file, or at one that was followed here
 // before.
-func (a *app) elsewhere(location, ws string, e *workspace.Elsewhere) {
+func sayElsewhere(a *app, location, ws string, e *workspace.Elsewhere) {
 	switch {
 	case e == nil:
 	case e.Mine != "":
@@ -68,8 +68,8 @@ func unfollowed(location string, err error) error {
 		file, at, u.Workspace, file, at, human.Quoted(u.Workspace))
 }
 
-// standsElsewhere tells a person who reads in a clone which the workspace does not follow that it is about other files.
-func (a *app) standsElsewhere(ctx context.Context, r *repo.Repo, ws string) {
+// sayWhereItStands tells a person who reads in a clone which the workspace does not follow that it is about other files.
+func sayWhereItStands(ctx context.Context, a *app, r *repo.Repo, ws string) {
 	if u, err := r.Workspaces.Unfollowed(ctx, ws); err == nil && u != nil { // else the command itself says what is wrong
 		u.Mine = beside(u.Mine)
 		a.Notef("Workspace %s %s, and not %s", human.Line(ws), human.Line(u.Over.String()), human.Line(u.Mine))

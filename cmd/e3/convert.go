@@ -29,7 +29,7 @@ are beast2. "-" is standard input. What the input is shows in its first bytes.`,
 			if len(args) != 1 {
 				return usagef("e3 convert takes one file, got %d", len(args))
 			}
-			return a.convert(args[0], &o)
+			return runConvert(a, args[0], &o)
 		},
 	}
 	f := cmd.Flags()
@@ -44,7 +44,7 @@ are beast2. "-" is standard input. What the input is shows in its first bytes.`,
 // maxConvert bounds what is read into memory.
 const maxConvert = 1 << 30
 
-func (a *app) convert(path string, o *convertOptions) error {
+func runConvert(a *app, path string, o *convertOptions) error {
 	for _, f := range []struct{ flag, word string }{{"from", o.from}, {"to", o.to}} {
 		if f.word != "" {
 			if err := oneOf(f.flag, f.word, "beast2", "json"); err != nil {

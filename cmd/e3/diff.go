@@ -52,7 +52,7 @@ something differs or cannot be compared, as that of "git diff".`,
 			if err != nil {
 				return usagef("%v; see: %s --help", err, cmd.CommandPath())
 			}
-			return a.diff(cmd.Context(), location, was, is, &o)
+			return runDiff(cmd.Context(), a, location, was, is, &o)
 		},
 	}
 	f := cmd.Flags()
@@ -105,7 +105,7 @@ func sideOf(s *compare.Seen) sideJSON {
 	}
 }
 
-func (a *app) diff(ctx context.Context, location string, was, is compare.Side, o *diffOptions) error {
+func runDiff(ctx context.Context, a *app, location string, was, is compare.Side, o *diffOptions) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err

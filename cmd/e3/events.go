@@ -57,11 +57,11 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 			if err != nil {
 				return err
 			}
-			f, err := a.eventFilter(cmd, rest[0], &o)
+			f, err := eventFilter(a, cmd, rest[0], &o)
 			if err != nil {
 				return err
 			}
-			return a.events(cmd.Context(), location, f, &o)
+			return runEvents(cmd.Context(), a, location, f, &o)
 		},
 	}
 	f := cmd.Flags()
@@ -117,7 +117,7 @@ func eventWorkspaces(ctx context.Context, r *repo.Repo) ([]string, error) {
 }
 
 // eventFilter turns the arguments and flags into what they mean.
-func (a *app) eventFilter(cmd *cobra.Command, name string, o *eventsOptions) (f events.Filter, err error) {
+func eventFilter(a *app, cmd *cobra.Command, name string, o *eventsOptions) (f events.Filter, err error) {
 	flags := cmd.Flags()
 	for _, name := range []string{"run", "task", "worker", "execution", "since", "until"} {
 		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
@@ -151,10 +151,10 @@ func (a *app) eventFilter(cmd *cobra.Command, name string, o *eventsOptions) (f 
 		}
 		f.Types = append(f.Types, typ)
 	}
-	if f.Since, err = a.when("since", o.since); err != nil {
+	if f.Since, err = parseMoment(a, "since", o.since); err != nil {
 		return f, err
 	}
-	if f.Until, err = a.when("until", o.until); err != nil {
+	if f.Until, err = parseMoment(a, "until", o.until); err != nil {
 		return f, err
 	}
 	switch {
@@ -187,7 +187,7 @@ func eventType(name string) (events.Type, error) {
 	return "", usagef("--type: there is no event %q; there are %s", name, strings.Join(words, ", "))
 }
 
-func (a *app) events(ctx context.Context, location string, f events.Filter, o *eventsOptions) error {
+func runEvents(ctx context.Context, a *app, location string, f events.Filter, o *eventsOptions) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (a *app) events(ctx context.Context, location string, f events.Filter, o *e
 	if err := knownWorkspace(ctx, r, f.Workspace); err != nil {
 		return err
 	}
-	out := a.newEventOutput(f.Workspace == "", o)
+	out := newEventOutput(a, f.Workspace == "", o)
 	if f.Run != "" {
 		run, err := findRun(ctx, r, f.Workspace, f.Run)
 		if err != nil {
@@ -206,7 +206,7 @@ func (a *app) events(ctx context.Context, location string, f events.Filter, o *e
 	}
 	f.HasTask = hasTask(r, f.Task)
 	if o.follow {
-		return a.followEvents(ctx, r, f, out)
+		return followEvents(ctx, a, r, f, out)
 	}
 	var fault error
 	for e, err := range events.Query(ctx, r.Records, f) {
@@ -310,7 +310,7 @@ func missingTask(ctx context.Context, r *repo.Repo, f *events.Filter) string {
 }
 
 // followEvents prints events as they come.
-func (a *app) followEvents(ctx context.Context, r *repo.Repo, f events.Filter, out *eventOutput) error {
+func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, out *eventOutput) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	gone := make(chan struct{})
@@ -366,7 +366,7 @@ type eventOutput struct {
 	line    []byte
 }
 
-func (a *app) newEventOutput(all bool, o *eventsOptions) *eventOutput {
+func newEventOutput(a *app, all bool, o *eventsOptions) *eventOutput {
 	out := &eventOutput{ndjson: o.ndjson || a.JSON && o.follow, style: a.Style(), text: eventTable{workspaces: all}}
 	out.json = a.JSON && !out.ndjson
 	var w io.Writer = a.Stdout

@@ -53,7 +53,7 @@ Never removed are the events of the run that a workspace shows, and of runs that
 			if f.Changed("workspace") && o.workspace == "" {
 				return usagef("--workspace must not be empty")
 			}
-			return a.cleanEvents(cmd.Context(), location, keep, &o)
+			return runEventsClean(cmd.Context(), a, location, keep, &o)
 		},
 	}
 	f := cmd.Flags()
@@ -83,8 +83,8 @@ type cleanedRunJSON struct {
 	Bytes     int64   `json:"bytes"`
 }
 
-// cleanEvents removes events; those older than keep, which is 0 to go by the setting.
-func (a *app) cleanEvents(ctx context.Context, location string, keep time.Duration, o *eventsCleanOptions) error {
+// runEventsClean removes events; those older than keep, which is 0 to go by the setting.
+func runEventsClean(ctx context.Context, a *app, location string, keep time.Duration, o *eventsCleanOptions) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func retention(r *repo.Repo) func(context.Context) (time.Duration, error) {
 }
 
 // retireEvents removes old events after a run, at most once a day. That it cannot is no fault of the run.
-func (a *app) retireEvents(ctx context.Context, r *repo.Repo) {
+func retireEvents(ctx context.Context, a *app, r *repo.Repo) {
 	if ctx.Err() != nil {
 		return // whoever interrupts does not want to wait
 	}

@@ -52,7 +52,7 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 }
 
 // saidRuns is who executes tasks as far as the command line and its environment say.
-func (a *app) saidRuns(o *runsOptions) (settings.Runs, error) {
+func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	if o.workers && o.executor != "" && o.executor != settings.Workers {
 		return settings.Runs{}, usagef("--workers and --executor %s exclude each other", o.executor)
 	}
@@ -81,8 +81,8 @@ func (a *app) saidRuns(o *runsOptions) (settings.Runs, error) {
 }
 
 // chooseRuns finds out where the tasks of a workspace are executed: what the command line says, else the settings.
-func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOptions) (settings.Runs, error) {
-	said, err := a.saidRuns(o)
+func chooseRuns(ctx context.Context, a *app, r *repo.Repo, ws string, o *runsOptions) (settings.Runs, error) {
+	said, err := saidRuns(a, o)
 	if err != nil {
 		return said, err
 	}
@@ -103,8 +103,8 @@ func (a *app) chooseRuns(ctx context.Context, r *repo.Repo, ws string, o *runsOp
 }
 
 // chooseExecutor makes what executes the tasks of a run. done ends it.
-func (a *app) chooseExecutor(ctx context.Context, r *repo.Repo, location, ws string, o *startOptions, s *workspace.StartOptions) (done func(), err error) {
-	runs, err := a.chooseRuns(ctx, r, ws, &o.runs)
+func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws string, o *startOptions, s *workspace.StartOptions) (done func(), err error) {
+	runs, err := chooseRuns(ctx, a, r, ws, &o.runs)
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +120,11 @@ func (a *app) chooseExecutor(ctx context.Context, r *repo.Repo, location, ws str
 	d := dispatch.Options{
 		Queue:      runs.Queue,
 		Fault:      func(err error) { a.Warnf("%v", err) },
-		Unattended: func(j *queue.Job) { a.unattended(location, j) },
+		Unattended: func(j *queue.Job) { sayUnattended(a, location, j) },
 	}
 	switch runs.Executor {
 	case settings.Slurm:
-		submitter, err := a.slurm(ctx, r, o)
+		submitter, err := newSubmitter(ctx, a, r, o)
 		if err != nil {
 			return nil, err
 		}
@@ -143,8 +143,8 @@ func (a *app) chooseExecutor(ctx context.Context, r *repo.Repo, location, ws str
 	return done, nil
 }
 
-// unattended says what to type where nobody takes a task.
-func (a *app) unattended(location string, j *queue.Job) {
+// sayUnattended says what to type where nobody takes a task.
+func sayUnattended(a *app, location string, j *queue.Job) {
 	words := []string{"e3", "worker", human.Quoted(location)}
 	if j.Queue != queue.DefaultQueue {
 		words = append(words, "--queue", j.Queue)
@@ -174,8 +174,8 @@ func demandsText(j *queue.Job) string {
 	return strings.Join(words, ", ")
 }
 
-// slurm has Slurm start workers. These find the program and the repository where they are here.
-func (a *app) slurm(ctx context.Context, r *repo.Repo, o *startOptions) (*slurm.Submitter, error) {
+// newSubmitter has Slurm start workers. These find the program and the repository where they are here.
+func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions) (*slurm.Submitter, error) {
 	program, err := o.runs.slurmProgram, error(nil)
 	if program == "" {
 		if program, err = os.Executable(); err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // results is what takes results out of a repository and into it.
-func (a *app) results(r *repo.Repo) *exportimport.Repository {
+func results(a *app, r *repo.Repo) *exportimport.Repository {
 	return &exportimport.Repository{
 		Records: r.Records, Objects: r.Objects, Locks: r.Records, Workspaces: r.Workspaces, Executions: r.Executions,
 		Curator: executions.NewCurator(r.Executions, r.Records, a.Now), Now: a.Now,
@@ -49,7 +49,7 @@ key (e3 key) signs the zip.`,
 			if err != nil {
 				return err
 			}
-			return a.exportZip(cmd.Context(), location, rest[1], &o, func(ctx context.Context, _ *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
+			return exportZip(cmd.Context(), a, location, rest[1], &o, func(ctx context.Context, _ *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
 				return from.ExportWorkspace(ctx, rest[0], rest[1], o)
 			})
 		},
@@ -72,7 +72,7 @@ is taken. Results are exported with their workspace: e3 workspace export.`,
 			if err != nil {
 				return err
 			}
-			return a.exportZip(cmd.Context(), location, rest[1], &o, func(ctx context.Context, r *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
+			return exportZip(cmd.Context(), a, location, rest[1], &o, func(ctx context.Context, r *repo.Repo, from *exportimport.Repository) (*exportimport.Exported, error) {
 				name, version := pkgref.Split(rest[0])
 				ref, err := r.Workspaces.Packages.Find(ctx, name, version)
 				if err != nil {
@@ -94,7 +94,7 @@ func exportFlags(cmd *cobra.Command, o *exportimport.ExportOptions) {
 type exportFunc func(context.Context, *repo.Repo, *exportimport.Repository) (*exportimport.Exported, error)
 
 // exportZip does what is common to both exports. The options are completed before do is called.
-func (a *app) exportZip(ctx context.Context, location, file string, o *exportimport.ExportOptions, do exportFunc) error {
+func exportZip(ctx context.Context, a *app, location, file string, o *exportimport.ExportOptions, do exportFunc) error {
 	if file == "" {
 		return usagef("the name of the zip is empty")
 	}
@@ -111,8 +111,8 @@ func (a *app) exportZip(ctx context.Context, location, file string, o *exportimp
 	}
 	frugal()
 	var done func()
-	o.Progress, done = a.bytesShown("exporting")
-	res, err := do(ctx, r, a.results(r))
+	o.Progress, done = bytesShown(a, "exporting")
+	res, err := do(ctx, r, results(a, r))
 	done()
 	if errors.Is(err, exportimport.ErrFileExists) {
 		return fmt.Errorf("%w; to replace it use --force", err)
@@ -142,7 +142,7 @@ func refuseSpecial(dst string) error {
 }
 
 // bytesShown shows on a terminal how many bytes of all are done. done takes the line away.
-func (a *app) bytesShown(doing string) (progress func(done, total int64), done func()) {
+func bytesShown(a *app, doing string) (progress func(done, total int64), done func()) {
 	live := a.Live()
 	if live == nil {
 		return nil, func() {}

@@ -146,7 +146,7 @@ func (l *logs) followExecution(ctx context.Context, key executions.Key, id strin
 	if err != nil {
 		return err
 	}
-	out := l.a.newLogOutput(e)
+	out := newLogOutput(l.a, e)
 	var copies []*logCopy
 	for _, s := range l.streams {
 		c := &logCopy{stream: s}

@@ -36,21 +36,21 @@ Executions are never removed, so what they have made stays; e3 prune takes out e
 			if err != nil {
 				return err
 			}
-			return a.gc(cmd.Context(), location, gc.Options{DryRun: dryRun})
+			return runGC(cmd.Context(), a, location, gc.Options{DryRun: dryRun})
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
 	return cmd
 }
 
-func (a *app) gc(ctx context.Context, location string, o gc.Options) error {
+func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	frugal()
-	report, err := a.collect(ctx, r, o)
+	report, err := collect(ctx, a, r, o)
 	if report == nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *app) gc(ctx context.Context, location string, o gc.Options) error {
 }
 
 // collect removes garbage and shows how far it has come.
-func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Report, error) {
+func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Report, error) {
 	if live := a.Live(); live != nil {
 		defer live.Close()
 		began := a.Now()
@@ -101,7 +101,7 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 			return nil, err
 		}
 	}
-	runs, err := a.retireImported(ctx, r, o.DryRun)
+	runs, err := retireImported(ctx, a, r, o.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (a *app) collect(ctx context.Context, r *repo.Repo, o gc.Options) (*gc.Repo
 }
 
 // retireImported removes imported runs as old events go: what only they hold is garbage then. It returns how many.
-func (a *app) retireImported(ctx context.Context, r *repo.Repo, dryRun bool) (int, error) {
+func retireImported(ctx context.Context, a *app, r *repo.Repo, dryRun bool) (int, error) {
 	keep, err := retention(r)(ctx)
 	if err != nil || keep == 0 {
 		return 0, err

@@ -51,7 +51,7 @@ are no plain data, as functions, are printed in the notation of "e3 convert"; wi
 			if cmd.Flags().Changed("output") && o.out == "" {
 				return usagef("--output needs a path")
 			}
-			return a.get(cmd.Context(), location, rest[0], &o)
+			return runGet(cmd.Context(), a, location, rest[0], &o)
 		},
 	}
 	f := cmd.Flags()
@@ -60,7 +60,7 @@ are no plain data, as functions, are printed in the notation of "e3 convert"; wi
 	return cmd
 }
 
-func (a *app) get(ctx context.Context, location, name string, o *getOptions) error {
+func runGet(ctx context.Context, a *app, location, name string, o *getOptions) error {
 	ws, path, err := dataset(name)
 	if err != nil {
 		return err
@@ -76,14 +76,14 @@ func (a *app) get(ctx context.Context, location, name string, o *getOptions) err
 	}
 	defer release()
 	if d.East {
-		return a.getEast(ctx, r, name, d, o)
+		return getEast(ctx, a, r, name, d, o)
 	}
 	h, err := objectstore.ParseHash(d.Hash)
 	if err != nil {
 		return err
 	}
 	if o.out != "" {
-		if err := a.export(r, d.Kind == record.LeafDir, o, func(aside string) error { return checkout(ctx, r, d, h, aside) }); err != nil {
+		if err := writeWhole(a, r, d.Kind == record.LeafDir, o, func(aside string) error { return checkout(ctx, r, d, h, aside) }); err != nil {
 			return err
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
@@ -91,9 +91,9 @@ func (a *app) get(ctx context.Context, location, name string, o *getOptions) err
 	}
 	switch {
 	case d.Kind == record.LeafValue:
-		return a.printValue(ctx, r, name, h)
+		return printValue(ctx, a, r, name, h)
 	case d.Kind == record.LeafDir || a.JSON:
-		return a.describe(ctx, r, name, d)
+		return describe(ctx, a, r, name, d)
 	}
 	return a.Raw(func(w io.Writer) error {
 		_, err := objectstore.CopyChecked(ctx, w, r.Objects, h)
@@ -118,15 +118,15 @@ func valueText(v *value.Value) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-func (a *app) printValue(ctx context.Context, r *repo.Repo, name string, h objectstore.Hash) error {
+func printValue(ctx context.Context, a *app, r *repo.Repo, name string, h objectstore.Hash) error {
 	v, err := readValue(ctx, r, h)
 	if err != nil {
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
-	return a.writeValue(name, h.String(), v)
+	return writeValue(a, name, h.String(), v)
 }
 
-func (a *app) writeValue(name, hash string, v *value.Value) error {
+func writeValue(a *app, name, hash string, v *value.Value) error {
 	if a.JSON {
 		data, err := v.JSON()
 		if err != nil {
@@ -157,8 +157,8 @@ type rawJSON []byte
 // MarshalJSON implements json.Marshaler.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
-// export has a dataset written beside its destination and moves it there when it is whole.
-func (a *app) export(r *repo.Repo, folder bool, o *getOptions, write func(aside string) error) error {
+// writeWhole has a dataset written beside its destination and moves it there when it is whole.
+func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(aside string) error) error {
 	dst, err := filepath.Abs(o.out)
 	if err != nil {
 		return err

@@ -16,19 +16,19 @@ import (
 )
 
 // getEast prints or writes a dataset of a workspace of the reference.
-func (a *app) getEast(ctx context.Context, r *repo.Repo, name string, d *workspace.Dataset, o *getOptions) error {
+func getEast(ctx context.Context, a *app, r *repo.Repo, name string, d *workspace.Dataset, o *getOptions) error {
 	if d.Kind == record.LeafNode {
 		if o.out != "" {
 			return usagef("%s holds further datasets; name one of them: e3 list <repo> %s", name, human.Quoted(name))
 		}
-		return a.describe(ctx, r, name, d)
+		return describe(ctx, a, r, name, d)
 	}
 	v, err := readEast(ctx, r, d)
 	if err != nil {
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
 	if o.out != "" {
-		if err := a.export(r, false, o, func(aside string) error { return writeAside(aside, false, v.write) }); err != nil {
+		if err := writeWhole(a, r, false, o, func(aside string) error { return writeAside(aside, false, v.write) }); err != nil {
 			return err
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
@@ -38,9 +38,9 @@ func (a *app) getEast(ctx context.Context, r *repo.Repo, name string, d *workspa
 	case v.fault != nil:
 		return fmt.Errorf("dataset %s: %w; with -o its bytes are written to a file", name, v.fault)
 	case v.plain != nil:
-		return a.writeValue(name, d.Hash, v.plain)
+		return writeValue(a, name, d.Hash, v.plain)
 	case v.copy != nil && a.JSON:
-		return a.describe(ctx, r, name, d)
+		return describe(ctx, a, r, name, d)
 	case v.copy != nil:
 		return a.Raw(v.copy)
 	}

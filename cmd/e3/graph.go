@@ -53,8 +53,8 @@ does not do, so do tasks of the same depth.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			return a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
-				return a.graph(ctx, r, ws, &o)
+			return onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
+				return runGraph(ctx, a, r, ws, &o)
 			})(cmd, args)
 		},
 	}
@@ -113,8 +113,8 @@ type graphEdgeJSON struct {
 	To   string `json:"to"`
 }
 
-func (a *app) graph(ctx context.Context, r *repo.Repo, ws string, o *graphOptions) error {
-	pkg, run, look, err := a.graphOf(ctx, r, ws, o)
+func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptions) error {
+	pkg, run, look, err := graphOf(ctx, a, r, ws, o)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (a *app) graph(ctx context.Context, r *repo.Repo, ws string, o *graphOption
 	}
 	write := map[string]func(io.Writer) error{"dot": drawn.DOT, "mermaid": drawn.Mermaid, "svg": drawn.SVG}[o.format]
 	if o.out != "" {
-		if err := a.writeDrawing(r, &o.getOptions, write); err != nil {
+		if err := writeDrawing(a, r, &o.getOptions, write); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (a *app) graph(ctx context.Context, r *repo.Repo, ws string, o *graphOption
 }
 
 // graphOf finds what is drawn, and how its nodes stand.
-func (a *app) graphOf(ctx context.Context, r *repo.Repo, ws string, o *graphOptions) (pkg *record.Package, run string, look lookFunc, err error) {
+func graphOf(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptions) (pkg *record.Package, run string, look lookFunc, err error) {
 	if o.run != "" {
 		rep, err := r.Workspaces.Report(ctx, ws, o.run)
 		if err != nil {
@@ -171,7 +171,7 @@ func (a *app) graphOf(ctx context.Context, r *repo.Repo, ws string, o *graphOpti
 		}
 		return pkg, rep.RunID, lookOfRun(rep), err
 	}
-	a.standsElsewhere(ctx, r, ws)
+	sayWhereItStands(ctx, a, r, ws)
 	st, err := r.Workspaces.Status(ctx, ws)
 	switch {
 	case err != nil:

@@ -76,10 +76,10 @@ History is read from the events of runs, which are kept for as long as the setti
 			if err != nil {
 				return err
 			}
-			if err := a.heed(cmd, &o); err != nil {
+			if err := parseHistory(a, cmd, &o); err != nil {
 				return err
 			}
-			return a.history(cmd.Context(), location, rest[0], &o)
+			return showHistory(cmd.Context(), a, location, rest[0], &o)
 		},
 	}
 	f := cmd.Flags()
@@ -98,8 +98,8 @@ History is read from the events of runs, which are kept for as long as the setti
 	return cmd
 }
 
-// heed reads the flags.
-func (a *app) heed(cmd *cobra.Command, o *historyOptions) error {
+// parseHistory reads the flags.
+func parseHistory(a *app, cmd *cobra.Command, o *historyOptions) error {
 	f := cmd.Flags()
 	if err := alternatives(cmd, "by", "worker"); err != nil {
 		return err
@@ -117,14 +117,14 @@ func (a *app) heed(cmd *cobra.Command, o *historyOptions) error {
 	}
 	o.plotSet = f.Changed("plot")
 	var err error
-	if o.from, err = a.when("since", o.since); err != nil {
+	if o.from, err = parseMoment(a, "since", o.since); err != nil {
 		return err
 	}
-	o.to, err = a.when("until", o.until)
+	o.to, err = parseMoment(a, "until", o.until)
 	return err
 }
 
-func (a *app) history(ctx context.Context, location, name string, o *historyOptions) error {
+func showHistory(ctx context.Context, a *app, location, name string, o *historyOptions) error {
 	ws, task, ofTask := strings.Cut(name, ".")
 	words := runStatuses
 	if ofTask {
@@ -160,9 +160,9 @@ func (a *app) history(ctx context.Context, location, name string, o *historyOpti
 	}
 	defer r.Close()
 	if ofTask {
-		return a.taskHistory(ctx, r, ws, task, o)
+		return taskHistory(ctx, a, r, ws, task, o)
 	}
-	return a.runHistory(ctx, r, ws, o)
+	return runHistory(ctx, a, r, ws, o)
 }
 
 // matches tells whether something is asked for.
@@ -188,8 +188,8 @@ func (o *historyOptions) draw(a *app, points []render.Point, single bool) bool {
 	return single && len(points) >= render.Fewest && a.ToTerminal()
 }
 
-// damaged says which logs can not be read.
-func (a *app) damaged(faults []error) {
+// sayDamaged says which logs can not be read.
+func sayDamaged(a *app, faults []error) {
 	for _, err := range faults {
 		a.Notef("e3: %s; what that line said is missing here", human.Line(err.Error()))
 	}
@@ -203,7 +203,7 @@ type taskHistoryJSON struct {
 	Durations []durationJSON  `json:"durations"` // of all that match, the oldest first
 }
 
-func (a *app) taskHistory(ctx context.Context, r *repo.Repo, ws, task string, o *historyOptions) error {
+func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *historyOptions) error {
 	single := !events.IsPattern(task)
 	q := history.Query{Workspace: ws, Deep: o.deep, NotStarted: true}
 	if single {
@@ -215,7 +215,7 @@ func (a *app) taskHistory(ctx context.Context, r *repo.Repo, ws, task string, o 
 	if err != nil {
 		return err
 	}
-	a.damaged(found.Damaged)
+	sayDamaged(a, found.Damaged)
 	doc := struct {
 		Workspace string            `json:"workspace"`
 		Tasks     []taskHistoryJSON `json:"tasks"`
@@ -245,7 +245,7 @@ func (a *app) taskHistory(ctx context.Context, r *repo.Repo, ws, task string, o 
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			a.writeAttempts(w, ws, &parts[i], single, o)
+			writeAttempts(a, w, ws, &parts[i], single, o)
 		}
 		if len(parts) == 0 {
 			fmt.Fprintln(w, "None")
@@ -332,7 +332,7 @@ func attemptPoints(list []history.Attempt) []render.Point {
 	return points
 }
 
-func (a *app) writeAttempts(w io.Writer, ws string, p *taskPart, single bool, o *historyOptions) {
+func writeAttempts(a *app, w io.Writer, ws string, p *taskPart, single bool, o *historyOptions) {
 	shown, left := limit(p.all, o.last)
 	indent := ""
 	if !single {
@@ -350,7 +350,7 @@ func (a *app) writeAttempts(w io.Writer, ws string, p *taskPart, single bool, o 
 	t := a.Headed(map[int]bool{3: true, 4: true}, "EXECUTION", "STATUS", "STARTED", "TOOK", "MEMORY", "RUN")
 	for i := range shown {
 		x := &shown[i]
-		note := a.attemptNotes(x)
+		note := attemptNotes(a, x)
 		if len(workers) > 1 && x.Worker != "" {
 			note = append(note, "by "+x.Worker)
 		}
@@ -384,7 +384,7 @@ func attemptMemory(x *history.Attempt) string {
 }
 
 // attemptNotes are what an attempt's status alone does not say.
-func (a *app) attemptNotes(x *history.Attempt) []string {
+func attemptNotes(a *app, x *history.Attempt) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if x.Number > 1 {
@@ -407,14 +407,14 @@ func (a *app) attemptNotes(x *history.Attempt) []string {
 			add("imported %s", whence(e.Provenance, a.Now())[0])
 		}
 	}
-	if fault := a.attemptFault(x); fault != "" {
+	if fault := attemptFault(a, x); fault != "" {
 		add("%s", fault)
 	}
 	return notes
 }
 
 // attemptFault says why the record of an attempt is not here.
-func (a *app) attemptFault(x *history.Attempt) string {
+func attemptFault(a *app, x *history.Attempt) string {
 	if gone := x.Pruned(); gone != nil {
 		text := fmt.Sprintf("pruned %s by %s", human.Ago(a.Now(), gone.PrunedAt), gone.By)
 		if gone.Reason != "" {

@@ -25,7 +25,7 @@ type pastRunJSON struct {
 }
 
 // runHistory lists the runs of a workspace.
-func (a *app) runHistory(ctx context.Context, r *repo.Repo, ws string, o *historyOptions) error {
+func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *historyOptions) error {
 	var runs []*workspace.RunReport
 	for run, err := range r.Workspaces.Runs(ctx, ws) {
 		if err != nil {
@@ -66,7 +66,7 @@ func (a *app) runHistory(ctx context.Context, r *repo.Repo, ws string, o *histor
 		}
 		t := a.Headed(map[int]bool{3: true}, "RUN", "STATUS", "STARTED", "TOOK", "TASKS", "PACKAGE", "BY")
 		for _, run := range shown {
-			a.runRow(t, run)
+			runRow(a, t, run)
 		}
 		t.Write(w, "")
 		if left > 0 {
@@ -94,7 +94,7 @@ func runTook(r *workspace.RunReport, now time.Time) time.Duration {
 	return max(end.Sub(r.StartedAt), 0)
 }
 
-func (a *app) runRow(t *render.Table, r *workspace.RunReport) {
+func runRow(a *app, t *render.Table, r *workspace.RunReport) {
 	long, tasks := "", ""
 	switch {
 	case r.State != record.RunRunning:

@@ -44,7 +44,7 @@ Nothing is changed when the zip is not in order, and an import that was cut off 
 					return err
 				}
 			}
-			return a.importZip(cmd.Context(), location, rest[0], o)
+			return importZip(cmd.Context(), a, location, rest[0], o)
 		},
 	}
 	importFlags(cmd, &o)
@@ -74,7 +74,7 @@ Nothing is changed when the zip is not in order, and an import that was cut off 
 			if o.As.Name, o.As.Version, err = splitAs(as); err != nil {
 				return err
 			}
-			return a.importZip(cmd.Context(), location, rest[0], o)
+			return importZip(cmd.Context(), a, location, rest[0], o)
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "another name and version for the package, as name@version")
@@ -92,7 +92,7 @@ func isRegular(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func (a *app) importZip(ctx context.Context, location, file string, o exportimport.ImportOptions) error {
+func importZip(ctx context.Context, a *app, location, file string, o exportimport.ImportOptions) error {
 	info, err := os.Stat(file) // to open a pipe would wait for its other end
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -120,8 +120,8 @@ func (a *app) importZip(ctx context.Context, location, file string, o exportimpo
 	frugal()
 	o.File = filepath.Base(file)
 	var done func()
-	o.Progress, done = a.bytesShown("importing")
-	res, err := a.results(r).Import(ctx, f, info.Size(), o)
+	o.Progress, done = bytesShown(a, "importing")
+	res, err := results(a, r).Import(ctx, f, info.Size(), o)
 	done()
 	if err != nil {
 		return importAdvice(fmt.Errorf("import %s: %w", file, err), shown(location, r), file)

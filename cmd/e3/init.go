@@ -73,9 +73,9 @@ server of your own that machines reach by several names, or a folder whose inode
 				return usagef("--any-name is for --take-over")
 			}
 			if o.takeOver {
-				return a.takeOver(cmd.Context(), location, o.anyName)
+				return takeOver(cmd.Context(), a, location, o.anyName)
 			}
-			return a.init(cmd.Context(), location, o, cmd.Flags().Changed("shared"))
+			return runInit(cmd.Context(), a, location, o, cmd.Flags().Changed("shared"))
 		},
 	}
 	f := cmd.Flags()
@@ -106,7 +106,7 @@ func (o *initOptions) exclude() error {
 	return nil
 }
 
-func (a *app) init(ctx context.Context, location string, o *initOptions, shared bool) error {
+func runInit(ctx context.Context, a *app, location string, o *initOptions, shared bool) error {
 	if repo.IsURL(location) && shared {
 		return usagef("--shared is for a folder; who can use a repository in DynamoDB and S3 is decided there")
 	}
@@ -179,7 +179,7 @@ func (a *app) init(ctx context.Context, location string, o *initOptions, shared 
 }
 
 // takeOver makes objects in S3 those of the repository at a location.
-func (a *app) takeOver(ctx context.Context, location string, anyName bool) error {
+func takeOver(ctx context.Context, a *app, location string, anyName bool) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err

@@ -58,7 +58,7 @@ you are to whoever has never seen the key.`,
 			if !cmd.Flags().Changed("name") {
 				name = repo.UserAtHost()
 			}
-			return a.keyGenerate(name, force)
+			return keyGenerate(a, name, force)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "who you are (default user@host)")
@@ -66,7 +66,7 @@ you are to whoever has never seen the key.`,
 	return cmd
 }
 
-func (a *app) keyGenerate(name string, force bool) error {
+func keyGenerate(a *app, name string, force bool) error {
 	path, err := settings.KeyPath(a.Getenv)
 	if err != nil {
 		return err
@@ -86,12 +86,12 @@ func (a *app) keyGenerate(name string, force bool) error {
 	doc := describeKey(k, path)
 	return a.Reply(doc, func(w io.Writer) {
 		fmt.Fprintf(w, "Made a key for %s; exports are signed with it from now on\n", k.Name)
-		a.writeKey(w, doc)
+		writeKey(a, w, doc)
 		fmt.Fprintf(w, "Where it is to count: e3 key trust <repo> %s\n", doc.Key)
 	})
 }
 
-func (a *app) writeKey(w io.Writer, doc keyJSON) {
+func writeKey(a *app, w io.Writer, doc keyJSON) {
 	t := &render.Table{}
 	t.Row("key", doc.Key)
 	t.Row("name", doc.Name)
@@ -155,14 +155,14 @@ The name is what the key is called here; by default "key-" with the beginning of
 			if err != nil {
 				return err
 			}
-			return a.keyTrust(cmd.Context(), location, rest[0], name)
+			return keyTrust(cmd.Context(), a, location, rest[0], name)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what the key is called in this repository")
 	return cmd
 }
 
-func (a *app) keyTrust(ctx context.Context, location, text, name string) error {
+func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 	public, err := signature.ParsePublicKey(text)
 	if err != nil {
 		return usagef("%v; its owner sees it with: e3 key show", err)
@@ -214,13 +214,13 @@ func newKeyDistrust(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.keyDistrust(cmd.Context(), location, rest[0])
+			return keyDistrust(cmd.Context(), a, location, rest[0])
 		},
 		ValidArgsFunction: completeTrusted(a),
 	}
 }
 
-func (a *app) keyDistrust(ctx context.Context, location, nameOrKey string) error {
+func keyDistrust(ctx context.Context, a *app, location, nameOrKey string) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
@@ -237,14 +237,14 @@ func (a *app) keyDistrust(ctx context.Context, location, nameOrKey string) error
 	if err != nil {
 		return err
 	}
-	a.warnUnimportable(s)
+	warnUnimportable(a, s)
 	return a.Reply(describeTrusted(k), func(w io.Writer) {
 		fmt.Fprintf(w, "No longer trusted: %s  %s\n", human.Line(k.Name), k.Key)
 	})
 }
 
 // warnUnimportable says that nothing can come in, which is seldom meant.
-func (a *app) warnUnimportable(s *settings.Settings) {
+func warnUnimportable(a *app, s *settings.Settings) {
 	if s.RequireSigned && len(s.TrustedKeys) == 0 {
 		a.Notef("Signatures of trusted keys are required and no key is trusted: no export can come in")
 	}

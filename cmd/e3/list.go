@@ -41,11 +41,11 @@ what it is linked to has changed on disk.`,
 			defer r.Close()
 			switch name := strings.TrimSuffix(rest[0], "."); {
 			case name == "":
-				return a.listWorkspaces(cmd.Context(), r)
+				return listWorkspaces(cmd.Context(), a, r)
 			case !strings.Contains(name, "."):
-				return a.listDatasets(cmd.Context(), r, name)
+				return listDatasets(cmd.Context(), a, r, name)
 			default:
-				return a.listEntries(cmd.Context(), r, name)
+				return listEntries(cmd.Context(), a, r, name)
 			}
 		},
 	}
@@ -83,7 +83,7 @@ func datasetOf(d *workspace.DatasetRow) datasetJSON {
 	return doc
 }
 
-func (a *app) listDatasets(ctx context.Context, r *repo.Repo, ws string) error {
+func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	st, err := r.Workspaces.Status(ctx, ws)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ type entryJSON struct {
 	Target     string `json:"target,omitempty"`
 }
 
-func (a *app) listEntries(ctx context.Context, r *repo.Repo, name string) error {
+func listEntries(ctx context.Context, a *app, r *repo.Repo, name string) error {
 	ws, path, err := dataset(name)
 	if err != nil {
 		return err
@@ -164,11 +164,11 @@ func (a *app) listEntries(ctx context.Context, r *repo.Repo, name string) error 
 	if err != nil {
 		return err
 	}
-	return a.describe(ctx, r, name, d)
+	return describe(ctx, a, r, name, d)
 }
 
 // describe prints what a dataset is: its entries if it is a directory.
-func (a *app) describe(ctx context.Context, r *repo.Repo, name string, d *workspace.Dataset) error {
+func describe(ctx context.Context, a *app, r *repo.Repo, name string, d *workspace.Dataset) error {
 	doc := struct {
 		Dataset    string      `json:"dataset"`
 		Kind       string      `json:"kind"`

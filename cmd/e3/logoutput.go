@@ -25,7 +25,7 @@ type logOutput struct {
 }
 
 // newLogOutput begins the output of an execution with its header.
-func (a *app) newLogOutput(e *executions.Execution) *logOutput {
+func newLogOutput(a *app, e *executions.Execution) *logOutput {
 	o := &logOutput{a: a}
 	switch {
 	case a.JSON:

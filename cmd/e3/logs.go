@@ -58,7 +58,7 @@ and why. With --json each line is an object, after one that describes the execut
 			if err := alternatives(cmd, "run", "execution", "list", "follow"); err != nil {
 				return err
 			}
-			return a.logs(cmd.Context(), location, rest[0], &o)
+			return runLogs(cmd.Context(), a, location, rest[0], &o)
 		},
 	}
 	f := cmd.Flags()
@@ -84,7 +84,7 @@ func (o *logsOptions) streams() []executions.Stream {
 	return []executions.Stream{executions.Stdout, executions.Stderr}
 }
 
-func (a *app) logs(ctx context.Context, location, name string, o *logsOptions) error {
+func runLogs(ctx context.Context, a *app, location, name string, o *logsOptions) error {
 	ws, path, err := dataset(name)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (l *logs) none(te *workspace.TaskExecutions) error {
 
 // print writes the logs of an execution as they are now.
 func (l *logs) print(ctx context.Context, e *executions.Execution) error {
-	out := l.a.newLogOutput(e)
+	out := newLogOutput(l.a, e)
 	for _, s := range l.streams {
 		if err := l.copy(ctx, out, e, s, 0); err != nil {
 			return errors.Join(out.close(), err)

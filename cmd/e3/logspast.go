@@ -24,7 +24,7 @@ func (l *logs) attempts(ctx context.Context, deep bool) ([]history.Attempt, erro
 	if err != nil {
 		return nil, err
 	}
-	l.a.damaged(found.Damaged)
+	sayDamaged(l.a, found.Damaged)
 	return found.Tasks[0].Attempts, nil
 }
 
@@ -227,7 +227,7 @@ func (l *logs) list(ctx context.Context, te *workspace.TaskExecutions) error {
 		item.Current = te.Task != nil && te.Task.ExecutionID == x.ExecutionID
 		doc.Executions = append(doc.Executions, item)
 		mark := map[bool]string{true: "*"}[item.Current]
-		t.Row(x.ExecutionID+mark, cmp.Or(item.State, "-"), human.Stamp(x.At()), attemptTook(x), strings.Join(l.a.attemptNotes(x), "  "))
+		t.Row(x.ExecutionID+mark, cmp.Or(item.State, "-"), human.Stamp(x.At()), attemptTook(x), strings.Join(attemptNotes(l.a, x), "  "))
 	}
 	return l.a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }

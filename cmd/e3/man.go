@@ -28,7 +28,7 @@ is made if need be.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root := cmd.Root()
 			if dir == "" {
-				_, err := a.Stdout.Write(a.page(root))
+				_, err := a.Stdout.Write(manPage(a, root))
 				return err
 			}
 			if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -38,7 +38,7 @@ is made if need be.`,
 			err := everyCommand(root, func(cmd *cobra.Command) error {
 				name := filepath.Join(dir, pageName(cmd)+".1")
 				files = append(files, name)
-				return atomicfile.WriteFile(name, a.page(cmd), atomicfile.Options{})
+				return atomicfile.WriteFile(name, manPage(a, cmd), atomicfile.Options{})
 			})
 			if err != nil {
 				return err
@@ -69,8 +69,8 @@ func everyCommand(cmd *cobra.Command, visit func(*cobra.Command) error) error {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// page is the manual page of a command in roff.
-func (a *app) page(cmd *cobra.Command) []byte {
+// manPage is the manual page of a command in roff.
+func manPage(a *app, cmd *cobra.Command) []byte {
 	p := &roff{}
 	p.macro("TH", strings.ToUpper(pageName(cmd)), "1", "", "e3 "+a.version(), "e3 manual")
 	p.macro("SH", "NAME")

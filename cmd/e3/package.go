@@ -56,14 +56,14 @@ What is registered never changes: other content under a name and version that ex
 			if err != nil {
 				return err
 			}
-			return a.packageBuild(cmd.Context(), location, rest[0], as)
+			return packageBuild(cmd.Context(), a, location, rest[0], as)
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "another name and version than the file gives, as name@version")
 	return cmd
 }
 
-func (a *app) packageBuild(ctx context.Context, location, file, as string) error {
+func packageBuild(ctx context.Context, a *app, location, file, as string) error {
 	name, version, err := splitAs(as)
 	if err != nil {
 		return err
@@ -162,12 +162,12 @@ where only one is registered.`,
 			if err != nil {
 				return err
 			}
-			return a.packageRemove(cmd.Context(), location, rest[0])
+			return packageRemove(cmd.Context(), a, location, rest[0])
 		},
 	}
 }
 
-func (a *app) packageRemove(ctx context.Context, location, ref string) error {
+func packageRemove(ctx context.Context, a *app, location, ref string) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func newPinAdd(a *app) *cobra.Command {
 		Example: `  e3 pin add . prod.train --note "figures of the paper"
   e3 pin add . prod.train@018f3b4c`,
 		ValidArgsFunction: completeTask(a),
-		RunE: a.onExecution(func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+		RunE: onExecution(a, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
 			e, err := arg.find(ctx, a, r)
 			if err != nil {
 				return err
@@ -48,7 +48,7 @@ func newPinAdd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.replyPin(e.ExecutionID, " of "+taskOf(e), true, changed)
+			return replyPin(a, e.ExecutionID, " of "+taskOf(e), true, changed)
 		}),
 	}
 	whyFlags(cmd.Flags(), &note, "note", "reason", "it later")
@@ -61,7 +61,7 @@ func newPinRemove(a *app) *cobra.Command {
 		Short:             "Take a pin out",
 		Long:              "Let an execution be pruned again.\n\n" + pinArgument,
 		ValidArgsFunction: completeTask(a),
-		RunE: a.onExecution(func(ctx context.Context, r *repo.Repo, arg executionArg) error {
+		RunE: onExecution(a, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
 			id, of, err := arg.pinned(ctx, a, r)
 			if err != nil {
 				return err
@@ -70,13 +70,13 @@ func newPinRemove(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.replyPin(id, of, false, changed)
+			return replyPin(a, id, of, false, changed)
 		}),
 	}
 }
 
 // onExecution makes a command whose only argument is an execution.
-func (a *app) onExecution(do func(context.Context, *repo.Repo, executionArg) error) func(*cobra.Command, []string) error {
+func onExecution(a *app, do func(context.Context, *repo.Repo, executionArg) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		location, rest, err := a.positional(cmd, args, 0, "<execution>")
 		if err != nil {
@@ -129,7 +129,7 @@ type pinnedJSON struct {
 	Changed   bool   `json:"changed"`
 }
 
-func (a *app) replyPin(id, of string, pinned, changed bool) error {
+func replyPin(a *app, id, of string, pinned, changed bool) error {
 	doc := pinnedJSON{id, pinned, changed}
 	did := map[bool]map[bool]string{
 		true:  {true: "Pinned", false: "Was pinned already:"},
@@ -153,7 +153,7 @@ func newPinList(a *app) *cobra.Command {
 				return err
 			}
 			defer r.Close()
-			return a.listPins(cmd.Context(), r)
+			return listPins(cmd.Context(), a, r)
 		},
 	}
 }
@@ -169,7 +169,7 @@ type pinJSON struct {
 	Note      string  `json:"note,omitempty"`
 }
 
-func (a *app) listPins(ctx context.Context, r *repo.Repo) error {
+func listPins(ctx context.Context, a *app, r *repo.Repo) error {
 	doc := struct {
 		Pins []pinJSON `json:"pins"`
 	}{[]pinJSON{}}

@@ -47,11 +47,11 @@ disturbed. With -f that also goes for a file that is deployed nowhere.`,
   e3 plan . prod --filter 'train*' --force -j 8
   e3 plan . prod --exit-code > /dev/null && echo "nothing to run"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, ws, err := a.startArgs(cmd, args, o.file)
+			location, ws, err := startArgs(a, cmd, args, o.file)
 			if err != nil {
 				return err
 			}
-			return a.plan(cmd.Context(), location, ws, &o)
+			return runPlan(cmd.Context(), a, location, ws, &o)
 		},
 	}
 	cmd.ValidArgsFunction = completeWorkspace(a)
@@ -109,26 +109,26 @@ type planTaskJSON struct {
 	Last     *int64   `json:"lastMs,omitempty"` // how long it took when it last ran here
 }
 
-func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) error {
+func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) error {
 	l, err := o.limits.parse()
 	if err != nil {
 		return err
 	}
-	r, err := a.openToPlan(ctx, location, o.file)
+	r, err := openToPlan(ctx, a, location, o.file)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	frugal()
 	opts := workspace.PlanOptions{Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter, FileNamed: o.file != ""}
-	p, err := a.planned(ctx, r.Repo, ws, o.file, opts)
+	p, err := planned(ctx, a, r.Repo, ws, o.file, opts)
 	if err != nil {
 		return unfollowed(shown(location, r.Repo), err)
 	}
 	a.warn(p.Warnings)
-	a.elsewhere(shown(location, r.Repo), p.Workspace, p.Elsewhere)
+	sayElsewhere(a, shown(location, r.Repo), p.Workspace, p.Elsewhere)
 	list := planRows(p, !a.JSON && !o.all)
-	if err := a.explainPlan(ctx, r.Repo, p, list); err != nil {
+	if err := explainPlan(ctx, a, r.Repo, p, list); err != nil {
 		return err
 	}
 	if err := a.Reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.Now(), a.Style()) }); err != nil {
@@ -141,11 +141,11 @@ func (a *app) plan(ctx context.Context, location, ws string, o *planOptions) err
 }
 
 // planned plans what "start", or "start -f", would do.
-func (a *app) planned(ctx context.Context, r *repo.Repo, ws, file string, o workspace.PlanOptions) (*workspace.Plan, error) {
+func planned(ctx context.Context, a *app, r *repo.Repo, ws, file string, o workspace.PlanOptions) (*workspace.Plan, error) {
 	if file == "" {
 		return r.Workspaces.Plan(ctx, ws, o)
 	}
-	linked, err := a.linkedTo(ctx, r, ws, file)
+	linked, err := linkedTo(ctx, a, r, ws, file)
 	if err != nil {
 		return nil, err
 	}
@@ -171,12 +171,12 @@ func (r *planRepo) Close() error {
 
 // openToPlan opens the repository that a start would use. One that the start would make first is as good as an empty one, so one in
 // a temporary folder stands for it.
-func (a *app) openToPlan(ctx context.Context, location, file string) (*planRepo, error) {
+func openToPlan(ctx context.Context, a *app, location, file string) (*planRepo, error) {
 	r := &planRepo{}
 	var err error
 	if file != "" {
 		wanted := ""
-		if location, wanted, err = a.findRepository(location, file); err != nil {
+		if location, wanted, err = findRepository(a, location, file); err != nil {
 			return nil, err
 		}
 		if wanted != "" {
@@ -222,7 +222,7 @@ func planRows(p *workspace.Plan, some bool) []planRow {
 }
 
 // explainPlan says why the tasks do what they do. Those that run have their cause from what is on record.
-func (a *app) explainPlan(ctx context.Context, r *repo.Repo, p *workspace.Plan, list []planRow) error {
+func explainPlan(ctx context.Context, a *app, r *repo.Repo, p *workspace.Plan, list []planRow) error {
 	x := explain.New(explain.Stores{
 		Stores: history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces}, Objects: p.Objects,
 	})

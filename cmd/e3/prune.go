@@ -51,7 +51,7 @@ them, and nothing else removes them but e3 package remove.`,
 			if err != nil {
 				return err
 			}
-			return a.prune(cmd.Context(), location, rules, &o)
+			return runPrune(cmd.Context(), a, location, rules, &o)
 		},
 	}
 	f := cmd.Flags()
@@ -122,14 +122,14 @@ type freedJSON struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pruneOptions) error {
-	pruned, err := a.pruneCache(ctx, location, rules, o.dryRun)
+func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *pruneOptions) error {
+	pruned, err := pruneCache(ctx, a, location, rules, o.dryRun)
 	if err != nil {
 		return err
 	}
 	var freed *gc.Report
 	if !o.dryRun && !o.noGC && (pruned.Executions > 0 || len(pruned.Snapshots) > 0) {
-		if freed, err = a.collectAfter(ctx, location); err != nil {
+		if freed, err = collectAfter(ctx, a, location); err != nil {
 			a.Notef("e3: the rules are applied; the objects are not removed yet: e3 gc does that")
 			return err
 		}
@@ -159,7 +159,7 @@ func (a *app) prune(ctx context.Context, location string, rules gc.Rules, o *pru
 
 // pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those who
 // might still be at work on what it has taken out.
-func (a *app) pruneCache(ctx context.Context, location string, rules gc.Rules, dryRun bool) (*gc.Pruned, error) {
+func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dryRun bool) (*gc.Pruned, error) {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return nil, err
@@ -171,14 +171,14 @@ func (a *app) pruneCache(ctx context.Context, location string, rules gc.Rules, d
 }
 
 // collectAfter removes what a prune has set free.
-func (a *app) collectAfter(ctx context.Context, location string) (*gc.Report, error) {
+func collectAfter(ctx context.Context, a *app, location string) (*gc.Report, error) {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	frugal()
-	return a.collect(ctx, r, gc.Options{})
+	return collect(ctx, a, r, gc.Options{})
 }
 
 func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {

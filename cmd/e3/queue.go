@@ -34,8 +34,8 @@ failed in the last week. Tasks that wait although the run that asked for them is
   e3 queue reprioritise . prod.train 10`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeQueue(a),
-		RunE: a.onQueue(func(ctx context.Context, location string, r *repo.Repo, names []string) error {
-			return a.queueOverview(ctx, location, r, names)
+		RunE: onQueue(a, func(ctx context.Context, location string, r *repo.Repo, names []string) error {
+			return queueOverview(ctx, a, location, r, names)
 		}),
 	}
 	cmd.AddCommand(newQueueList(a), newQueueCancel(a), newQueueRetry(a), newQueueReprioritise(a))
@@ -49,14 +49,14 @@ func newQueueList(a *app) *cobra.Command {
 		Long: `List the tasks that wait for a worker, or run, in the order in which they are to be taken. The first column is the id by which
 other commands take them, in short; of one that runs, or ran, the worker is named behind since when.`,
 		ValidArgsFunction: completeQueue(a),
-		RunE: a.onQueue(func(ctx context.Context, _ string, r *repo.Repo, names []string) error {
-			return a.queueList(ctx, r, names)
+		RunE: onQueue(a, func(ctx context.Context, _ string, r *repo.Repo, names []string) error {
+			return queueList(ctx, a, r, names)
 		}),
 	}
 }
 
 // onQueue makes a command whose only argument is a queue, which may be left out: then it is about all.
-func (a *app) onQueue(do func(ctx context.Context, location string, r *repo.Repo, names []string) error) func(*cobra.Command, []string) error {
+func onQueue(a *app, do func(ctx context.Context, location string, r *repo.Repo, names []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := mistyped(cmd, args); err != nil {
 			return err
@@ -219,7 +219,7 @@ func runsOver(r *repo.Repo) func(context.Context, queue.RunJobs) (bool, error) {
 	}
 }
 
-func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, names []string) error {
+func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, names []string) error {
 	doc := struct {
 		Queues []queueJSON `json:"queues"`
 	}{[]queueJSON{}}
@@ -256,14 +256,14 @@ func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, 
 	return a.Reply(doc, func(w io.Writer) {
 		for i := range all {
 			for _, err := range all[i].Faults {
-				a.malformedJob(err)
+				sayMalformed(a, err)
 			}
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(w, "Nothing was ever queued here; have tasks executed by workers with: e3 start <repo> <workspace> --workers")
 		}
 		for i := range all {
-			a.writeOverview(w, &all[i], doc.Queues[i].Over, human.Quoted(shown(location, r)))
+			writeOverview(a, w, &all[i], doc.Queues[i].Over, human.Quoted(shown(location, r)))
 		}
 	})
 }
@@ -271,7 +271,7 @@ func (a *app) queueOverview(ctx context.Context, location string, r *repo.Repo, 
 // mostFailed is how many failures a person is shown.
 const mostFailed = 10
 
-func (a *app) writeOverview(w io.Writer, o *queue.Overview, over []overJSON, at string) {
+func writeOverview(a *app, w io.Writer, o *queue.Overview, over []overJSON, at string) {
 	now := a.Now()
 	waiting := fmt.Sprintf("%d waiting", o.Ready)
 	if o.Ready > 0 && !o.Waiting.IsZero() {
@@ -326,7 +326,7 @@ func failureOf(j *queue.Job) string {
 	return "exit code " + strconv.FormatInt(o.ExitCode, 10)
 }
 
-func (a *app) queueList(ctx context.Context, r *repo.Repo, names []string) error {
+func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error {
 	doc := struct {
 		Jobs []jobJSON `json:"jobs"`
 	}{[]jobJSON{}}
@@ -334,7 +334,7 @@ func (a *app) queueList(ctx context.Context, r *repo.Repo, names []string) error
 	for _, name := range names {
 		for j, err := range r.Queue().Jobs(ctx, name) {
 			if errors.Is(err, queue.ErrMalformed) {
-				a.malformedJob(err)
+				sayMalformed(a, err)
 				continue
 			}
 			if err != nil {
@@ -374,8 +374,8 @@ func workerOf(j *queue.Job) string {
 	return cmp.Or(j.Worker, j.Maker)
 }
 
-// malformedJob tells of a record that is passed over, so that it does not hide the others.
-func (a *app) malformedJob(err error) {
+// sayMalformed tells of a record that is passed over, so that it does not hide the others.
+func sayMalformed(a *app, err error) {
 	a.Warnf("%v; see what can be done with: e3 verify", err)
 }
 

@@ -58,7 +58,7 @@ func newQueueCancel(a *app) *cobra.Command {
   e3 queue cancel . prod --reason "wrong input"
   e3 queue cancel . --all`,
 		ValidArgsFunction: completeJobs(a, false),
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.changeJobs(cmd, args, c) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return changeJobs(a, cmd, args, c) },
 	}
 	whyFlags(cmd.Flags(), &why, "reason", "note", "the run")
 	c.flags(cmd)
@@ -78,7 +78,7 @@ counted them as failed, also where it is still at work, and does not go on with 
 
 ` + jobsArgument,
 		ValidArgsFunction: completeJobs(a, true),
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.changeJobs(cmd, args, c) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return changeJobs(a, cmd, args, c) },
 	}
 	c.flags(cmd)
 	return cmd
@@ -110,7 +110,7 @@ func newQueueReprioritise(a *app) *cobra.Command {
 			c.do = func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error) {
 				return q.Reprioritise(ctx, j.Queue, j.ID, n)
 			}
-			return a.changeJobs(cmd, args[:last], c)
+			return changeJobs(a, cmd, args[:last], c)
 		},
 	}
 	c.flags(cmd)
@@ -118,7 +118,7 @@ func newQueueReprioritise(a *app) *cobra.Command {
 }
 
 // jobArguments splits arguments into the repository, which may be left out, and the names of jobs, which are none with --all.
-func (a *app) jobArguments(cmd *cobra.Command, args []string, all bool) (location string, names []string, err error) {
+func jobArguments(a *app, cmd *cobra.Command, args []string, all bool) (location string, names []string, err error) {
 	path := cmd.CommandPath()
 	switch {
 	case slices.Contains(args, ""): // of a script's variable that is not set
@@ -148,8 +148,8 @@ const (
 
 // changeJobs does what a command does to each job that its arguments mean. A job that has meanwhile gone where that cannot be done any more is told,
 // and the exit code is 1 if it could be done to none.
-func (a *app) changeJobs(cmd *cobra.Command, args []string, c *jobsCommand) error {
-	location, names, err := a.jobArguments(cmd, args, c.all)
+func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error {
+	location, names, err := jobArguments(a, cmd, args, c.all)
 	if err != nil {
 		return err
 	}

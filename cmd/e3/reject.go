@@ -47,13 +47,13 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			case arg.id == "" && undo:
 				return usagef("--undo takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", human.Quoted(rest[0]+"@<id>"), human.Quoted(rest[0]))
 			case arg.id == "":
-				err := a.decide(cmd.Context(), location, arg.ws, arg.task, approval.Resolution{Note: why})
+				err := decide(cmd.Context(), a, location, arg.ws, arg.task, approval.Resolution{Note: why})
 				if errors.Is(err, approval.ErrNotFound) {
 					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(rest[0]+"@<id>"), human.Quoted(rest[0]))
 				}
 				return err
 			}
-			return a.reject(cmd.Context(), location, arg, undo, why)
+			return runReject(cmd.Context(), a, location, arg, undo, why)
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take a rejection back")
@@ -71,7 +71,7 @@ type rejectedJSON struct {
 	Answer    string `json:"answer,omitempty"` // the execution that answers now
 }
 
-func (a *app) reject(ctx context.Context, location string, arg executionArg, undo bool, reason string) error {
+func runReject(ctx context.Context, a *app, location string, arg executionArg, undo bool, reason string) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err

@@ -119,7 +119,7 @@ other users that are used where they are found in a folder above, without being 
   e3 settings --user safe-repository /srv/team`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if user {
-				return a.userSettings(args, unset)
+				return userSettings(a, args, unset)
 			}
 			if unset {
 				return usagef("--unset is for --user; a setting of the repository is given another value")
@@ -128,7 +128,7 @@ other users that are used where they are found in a folder above, without being 
 			if err != nil {
 				return err
 			}
-			return a.settings(cmd.Context(), location, rest[0], rest[1], all)
+			return runSettings(cmd.Context(), a, location, rest[0], rest[1], all)
 		},
 		ValidArgsFunction: completeFirst(a, func(context.Context, *repo.Repo, string) ([]cobra.Completion, error) { return settingNames(all), nil }),
 	}
@@ -151,7 +151,7 @@ type settingJSON struct {
 	Value any    `json:"value"`
 }
 
-func (a *app) settings(ctx context.Context, location, name, value string, all []repoSetting) error {
+func runSettings(ctx context.Context, a *app, location, name, value string, all []repoSetting) error {
 	var one *repoSetting
 	if name != "" {
 		var err error
@@ -165,7 +165,7 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 	}
 	defer r.Close()
 	if one != nil && one.ws != "" {
-		if err := a.checkSettable(ctx, r, one, value); err != nil {
+		if err := checkSettable(ctx, a, r, one, value); err != nil {
 			return err
 		}
 	}
@@ -180,7 +180,7 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 			return err
 		}
 		if name == "require-signed" {
-			a.warnUnimportable(s)
+			warnUnimportable(a, s)
 		}
 		return a.Reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(s)) })
 	}
@@ -205,7 +205,7 @@ func (a *app) settings(ctx context.Context, location, name, value string, all []
 
 // checkSettable refuses a setting of a workspace that is not here: it would wait for one of that name. What was said of one that has gone
 // since can be read, and taken back.
-func (a *app) checkSettable(ctx context.Context, r *repo.Repo, one *repoSetting, value string) error {
+func checkSettable(ctx context.Context, a *app, r *repo.Repo, one *repoSetting, value string) error {
 	names, err := r.Workspaces.List(ctx)
 	if err != nil || slices.Contains(names, one.ws) {
 		return err

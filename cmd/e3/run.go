@@ -61,8 +61,8 @@ waited for, and what took no time.`,
 			if cmd.Flags().Changed("trace") && o.trace == "" {
 				return usagef("--trace needs the name of a file, or - for standard output")
 			}
-			return a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
-				return a.showRun(ctx, r, ws, &o)
+			return onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
+				return showRun(ctx, a, r, ws, &o)
 			})(cmd, args)
 		},
 	}
@@ -122,18 +122,18 @@ type taskJSON struct {
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
 }
 
-func (a *app) showRun(ctx context.Context, r *repo.Repo, ws string, o *runOptions) error {
+func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions) error {
 	report, err := r.Workspaces.Report(ctx, ws, o.run)
 	if err != nil {
 		return err
 	}
 	if o.report != "" {
-		if err := a.writeReport(ctx, r, report, o); err != nil {
+		if err := writeReport(ctx, a, r, report, o); err != nil {
 			return err
 		}
 	}
 	if o.trace != "" {
-		if err := a.writeTrace(ctx, r, ws, report, o); err != nil || o.trace == "-" {
+		if err := writeTrace(ctx, a, r, ws, report, o); err != nil || o.trace == "-" {
 			return err
 		}
 	}

@@ -14,16 +14,16 @@ import (
 )
 
 // writeReport writes a run as a page of HTML.
-func (a *app) writeReport(ctx context.Context, r *repo.Repo, run *workspace.RunReport, o *runOptions) error {
-	return a.writeDrawing(r, &getOptions{out: o.report, force: o.force}, func(w io.Writer) error {
+func writeReport(ctx context.Context, a *app, r *repo.Repo, run *workspace.RunReport, o *runOptions) error {
+	return writeDrawing(a, r, &getOptions{out: o.report, force: o.force}, func(w io.Writer) error {
 		s := report.Stores{Executions: r.Executions, Workspaces: r.Workspaces}
 		return report.Write(ctx, w, s, run, report.Options{Now: a.Now(), Version: a.version(), Repository: r.Root})
 	})
 }
 
 // writeDrawing writes a file that is there whole or not at all, and says so.
-func (a *app) writeDrawing(r *repo.Repo, o *getOptions, write func(io.Writer) error) error {
-	err := a.export(r, false, o, func(aside string) error {
+func writeDrawing(a *app, r *repo.Repo, o *getOptions, write func(io.Writer) error) error {
+	err := writeWhole(a, r, false, o, func(aside string) error {
 		return writeAside(aside, false, func(f io.Writer) error {
 			b := bufio.NewWriterSize(f, 1<<16)
 			return errors.Join(write(b), b.Flush())

@@ -10,7 +10,7 @@ import (
 )
 
 // writeTrace writes the timeline of a run to a file, or to standard output.
-func (a *app) writeTrace(ctx context.Context, r *repo.Repo, ws string, run *workspace.RunReport, o *runOptions) error {
+func writeTrace(ctx context.Context, a *app, r *repo.Repo, ws string, run *workspace.RunReport, o *runOptions) error {
 	write := func(w io.Writer) error {
 		_, err := trace.Write(ctx, w, trace.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces}, ws, run)
 		return err
@@ -18,5 +18,5 @@ func (a *app) writeTrace(ctx context.Context, r *repo.Repo, ws string, run *work
 	if o.trace == "-" {
 		return a.Raw(write)
 	}
-	return a.writeDrawing(r, &getOptions{out: o.trace, force: o.force}, write)
+	return writeDrawing(a, r, &getOptions{out: o.trace, force: o.force}, write)
 }

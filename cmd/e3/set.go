@@ -44,7 +44,7 @@ is null takes any kind.`,
 			if err != nil {
 				return err
 			}
-			return a.set(cmd.Context(), location, rest[0], rest[1], o)
+			return runSet(cmd.Context(), a, location, rest[0], rest[1], o)
 		},
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON: a text that is not is a mistake, no string")
@@ -69,7 +69,7 @@ func inputOf(ctx context.Context, r *repo.Repo, arg, ws string, path workspace.D
 // setOptions are the flags of set.
 type setOptions struct{ asJSON, changeKind bool }
 
-func (a *app) set(ctx context.Context, location, name, text string, o setOptions) error {
+func runSet(ctx context.Context, a *app, location, name, text string, o setOptions) error {
 	ws, path, err := dataset(name)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (a *app) set(ctx context.Context, location, name, text string, o setOptions
 	if err != nil {
 		return err
 	}
-	leaf, err := a.takeIn(ctx, r, ws, decl, text, o)
+	leaf, err := takeIn(ctx, a, r, ws, decl, text, o)
 	var kind *value.KindError
 	if errors.As(err, &kind) {
 		return usagef("input %s: %v; a value of another kind needs --change-kind", input, kind)
@@ -103,10 +103,10 @@ func (a *app) set(ctx context.Context, location, name, text string, o setOptions
 }
 
 // takeIn stores what an argument means for an input of its kind.
-func (a *app) takeIn(ctx context.Context, r *repo.Repo, ws string, decl *record.PackageInput, text string, o setOptions) (record.Leaf, error) {
+func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.PackageInput, text string, o setOptions) (record.Leaf, error) {
 	path, isPath := strings.CutPrefix(text, "@")
 	if decl.Source == record.FromValue {
-		v, err := a.parseValue(path, isPath, text, o.asJSON)
+		v, err := parseValue(a, path, isPath, text, o.asJSON)
 		if err == nil && !o.changeKind {
 			if isPath || o.asJSON {
 				text = ""
@@ -139,7 +139,7 @@ func (a *app) takeIn(ctx context.Context, r *repo.Repo, ws string, decl *record.
 	return r.Workspaces.PutPath(ctx, decl.Source, path)
 }
 
-func (a *app) parseValue(path string, isPath bool, text string, asJSON bool) (any, error) {
+func parseValue(a *app, path string, isPath bool, text string, asJSON bool) (any, error) {
 	if !isPath {
 		v, err := value.ParseJSON([]byte(text))
 		if err != nil && !asJSON && !json.Valid([]byte(text)) {
@@ -184,12 +184,12 @@ func newUnset(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.unset(cmd.Context(), location, rest[0])
+			return runUnset(cmd.Context(), a, location, rest[0])
 		},
 	}
 }
 
-func (a *app) unset(ctx context.Context, location, name string) error {
+func runUnset(ctx context.Context, a *app, location, name string) error {
 	ws, path, err := dataset(name)
 	if err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"e3/internal/insight/telemetry"
 )
 
-// spans makes OpenTelemetry spans of a run if the environment asks for them; nil if not.
-func (a *app) spans() *telemetry.Spans {
+// newSpans makes OpenTelemetry spans of a run if the environment asks for them; nil if not.
+func newSpans(a *app) *telemetry.Spans {
 	return telemetry.New(telemetry.Options{
 		Getenv: a.Getenv, Version: a.version(), Console: a.Stderr,
 		Warn: func(text string) { a.Warnf("%s", text) },

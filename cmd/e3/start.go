@@ -58,7 +58,7 @@ workspace has the package's name unless another is given.`,
   e3 start . prod --filter 'train*' --force
   e3 start . prod --workers    # with "e3 worker ." in another terminal`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, ws, err := a.startArgs(cmd, args, o.file)
+			location, ws, err := startArgs(a, cmd, args, o.file)
 			if err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ workspace has the package's name unless another is given.`,
 
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is to be
 // found by the file.
-func (a *app) startArgs(cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
+func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
 	names := 1
 	if file != "" {
 		names = 0
@@ -185,7 +185,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 	if o.file != "" {
 		// A faulty command line leaves no repository behind.
-		if _, err := a.saidRuns(&o.runs); err != nil {
+		if _, err := saidRuns(a, &o.runs); err != nil {
 			return err
 		}
 		if ws != "" {
@@ -193,7 +193,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 				return err
 			}
 		}
-		if location, err = a.repositoryFor(location, o.file); err != nil {
+		if location, err = repositoryFor(a, location, o.file); err != nil {
 			return err
 		}
 	} else if location == "" {
@@ -205,38 +205,38 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 	defer r.Close()
 	if o.file != "" {
-		if ws, err = a.deployShort(ctx, r, ws, o.file); err != nil {
+		if ws, err = deployShort(ctx, a, r, ws, o.file); err != nil {
 			return err
 		}
 	}
-	done, err := a.chooseExecutor(ctx, r, shown(location, r), ws, o, &settings)
+	done, err := chooseExecutor(ctx, a, r, shown(location, r), ws, o, &settings)
 	if err != nil {
 		return err
 	}
 	defer done()
 	settings.Process, settings.OnWork, settings.FileNamed = r.Process(), frugal, o.file != ""
-	if spans := a.spans(); spans != nil {
+	if spans := newSpans(a); spans != nil {
 		defer spans.Close()
 		settings.OnEvent = spans.Event
 	}
 	if a.JSON || o.progress == "json" {
 		a.JSON = true
-		err = a.startJSON(ctx, r, shown(location, r), ws, settings)
+		err = startJSON(ctx, a, r, shown(location, r), ws, settings)
 	} else {
-		err = a.startText(ctx, r, shown(location, r), ws, settings, o.progress)
+		err = startText(ctx, a, r, shown(location, r), ws, settings, o.progress)
 	}
 	err = unfollowed(shown(location, r), err)
 	var ended *exitError
 	if err == nil || errors.As(err, &ended) {
-		a.retireEvents(ctx, r)
+		retireEvents(ctx, a, r)
 	}
 	return err
 }
 
 // repositoryFor finds the repository of a package file: the one named, the one above the
 // file, or a new one beside it.
-func (a *app) repositoryFor(location, file string) (string, error) {
-	location, root, err := a.findRepository(location, file)
+func repositoryFor(a *app, location, file string) (string, error) {
+	location, root, err := findRepository(a, location, file)
 	if location != "" || err != nil {
 		return location, err
 	}
@@ -254,7 +254,7 @@ func (a *app) repositoryFor(location, file string) (string, error) {
 }
 
 // findRepository finds the repository of a package file, or else where one would be made.
-func (a *app) findRepository(location, file string) (found, wanted string, err error) {
+func findRepository(a *app, location, file string) (found, wanted string, err error) {
 	hides := false
 	if location == "." { // means none that does not exist yet, any more than no location does
 		_, err := repo.Find(location)
@@ -281,8 +281,8 @@ func (a *app) findRepository(location, file string) (found, wanted string, err e
 }
 
 // deployShort makes the workspace of "start -f" and links it to the file, unless it is.
-func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (string, error) {
-	linked, err := a.linkedTo(ctx, r, ws, file)
+func deployShort(ctx context.Context, a *app, r *repo.Repo, ws, file string) (string, error) {
+	linked, err := linkedTo(ctx, a, r, ws, file)
 	if err != nil || linked != "" {
 		return linked, err // start follows the file by itself
 	}
@@ -292,13 +292,13 @@ func (a *app) deployShort(ctx context.Context, r *repo.Repo, ws, file string) (s
 		return "", err
 	}
 	a.warn(built.Warnings)
-	a.deployedFile(shown(r.Location, r), ws, built)
+	sayDeployed(a, shown(r.Location, r), ws, built)
 	return ws, nil
 }
 
 // linkedTo returns the workspace that follows the file already: the named one, or the one that was made for the file; "" if it
 // does not.
-func (a *app) linkedTo(ctx context.Context, r *repo.Repo, ws, file string) (string, error) {
+func linkedTo(ctx context.Context, a *app, r *repo.Repo, ws, file string) (string, error) {
 	if ws == "" {
 		return r.Workspaces.MadeFor(ctx, file) // which looks at the link
 	}
@@ -311,14 +311,14 @@ func (a *app) linkedTo(ctx context.Context, r *repo.Repo, ws, file string) (stri
 	return ws, nil
 }
 
-// began is told of a run before its first event. A run with commands to start leaves the
+// sayBegun is told of a run before its first event. A run with commands to start leaves the
 // cores to them: with more threads of its own than it needs, Go's scheduler spends on
 // looking for work what a short command costs.
-func (a *app) began(location, ws string, info *workspace.RunInfo) {
+func sayBegun(a *app, location, ws string, info *workspace.RunInfo) {
 	a.warn(info.Warnings)
-	a.elsewhere(location, ws, info.Elsewhere)
+	sayElsewhere(a, location, ws, info.Elsewhere)
 	if info.Package != nil {
-		a.renamed(location, ws, info.File, info.Renamed, info.Package.Name)
+		sayRenamed(a, location, ws, info.File, info.Renamed, info.Package.Name)
 	}
 	if info.Package != nil {
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4))
@@ -341,10 +341,10 @@ func (a *app) warn(warnings []manifest.Warning) {
 }
 
 // startJSON writes the events of the run, one a line.
-func (a *app) startJSON(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions) error {
+func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions) error {
 	out := bufio.NewWriter(a.Stdout)
 	var fault error
-	s.OnStart = func(info *workspace.RunInfo) { a.began(location, ws, info) }
+	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
 	s.OnEvent = both(s.OnEvent, inOrder(func(e events.Event) {
 		if e.Type == events.TaskDeferred {
 			a.Notef("%s", askFor(location, ws, e.Task))
@@ -364,7 +364,7 @@ func (a *app) startJSON(ctx context.Context, r *repo.Repo, location, ws string, 
 	return runExit(res)
 }
 
-func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
+func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
 	var live *term.Live
 	switch f := term.Of(a.Stderr); {
 	case progress == "tty" && f == nil:
@@ -380,7 +380,7 @@ func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, 
 	}
 	t := newTranscript(out, live, a.Style())
 	t.ask = func(task string) { a.Notef("%s", askFor(location, ws, task)) }
-	s.OnStart = func(info *workspace.RunInfo) { a.began(location, ws, info) }
+	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
 	s.OnEvent = both(s.OnEvent, t.event)
 	res, err := r.Workspaces.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {
@@ -389,7 +389,7 @@ func (a *app) startText(ctx context.Context, r *repo.Repo, location, ws string, 
 	if err := summary(out, res); err != nil {
 		return err
 	}
-	a.explain(ctx, r, location, ws, t.failures)
+	explainFailures(ctx, a, r, location, ws, t.failures)
 	return runExit(res)
 }
 
@@ -411,11 +411,11 @@ func counts(s record.Summary) string {
 	return text
 }
 
-// explain tells a person what there is to know of the first failures.
-func (a *app) explain(ctx context.Context, r *repo.Repo, location, ws string, failures []failure) {
+// explainFailures tells a person what there is to know of the first failures.
+func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, failures []failure) {
 	const most = 3
 	for _, f := range failures[:min(len(failures), most)] {
-		a.explainFailure(ctx, r, location, ws, f)
+		explainFailure(ctx, a, r, location, ws, f)
 	}
 	if n := len(failures) - most; n > 0 {
 		a.Notef("\n… and %s more; see: e3 run %s %s", human.Count(n, "failure"), human.Quoted(location), ws)
@@ -423,7 +423,7 @@ func (a *app) explain(ctx context.Context, r *repo.Repo, location, ws string, fa
 }
 
 // explainFailure shows the end of a failed task's log and where the rest is.
-func (a *app) explainFailure(ctx context.Context, r *repo.Repo, location, ws string, f failure) {
+func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws string, f failure) {
 	a.Notef("\n%s: %s", human.Line(f.task), human.Line(f.message))
 	stream := ""
 	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {

@@ -32,7 +32,7 @@ written and nobody is disturbed.`,
 			if err != nil {
 				return err
 			}
-			return a.status(cmd.Context(), location, rest[0])
+			return runStatus(cmd.Context(), a, location, rest[0])
 		},
 	}
 }
@@ -98,7 +98,7 @@ func also(text string) string {
 	return ", " + text
 }
 
-func (a *app) status(ctx context.Context, location, ws string) error {
+func runStatus(ctx context.Context, a *app, location, ws string) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (a *app) status(ctx context.Context, location, ws string) error {
 			return err
 		}
 		if ws != "" {
-			a.standsElsewhere(ctx, r, ws)
+			sayWhereItStands(ctx, a, r, ws)
 		}
 		all = append(all, st)
 		doc.Workspaces = append(doc.Workspaces, statusOf(st))

@@ -12,7 +12,7 @@ import (
 const safeRepository = "safe-repository"
 
 // userSettings shows or changes what holds for this user in all repositories.
-func (a *app) userSettings(args []string, unset bool) error {
+func userSettings(a *app, args []string, unset bool) error {
 	if len(args) > 0 && args[0] != safeRepository {
 		return usagef("there is no setting %q of a user; there is %s", args[0], safeRepository)
 	}

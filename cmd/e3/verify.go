@@ -58,13 +58,13 @@ nobody where it differs.`,
 				return err
 			}
 			if cmd.Flags().Changed("rerun") {
-				return a.rerun(cmd.Context(), location, o.rerun)
+				return rerun(cmd.Context(), a, location, o.rerun)
 			}
 			sample, err := parseSample(o.sample)
 			if err != nil {
 				return err
 			}
-			return a.verify(cmd.Context(), location, verify.Options{Sample: sample, Repair: o.repair})
+			return runVerify(cmd.Context(), a, location, verify.Options{Sample: sample, Repair: o.repair})
 		},
 	}
 	f := cmd.Flags()
@@ -116,13 +116,13 @@ type faultJSON struct {
 	Remedy   string           `json:"remedy,omitempty"`
 }
 
-func (a *app) verify(ctx context.Context, location string, o verify.Options) error {
+func runVerify(ctx context.Context, a *app, location string, o verify.Options) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	report, err := a.check(ctx, r, o)
+	report, err := checkRepository(ctx, a, r, o)
 	if report == nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (a *app) verify(ctx context.Context, location string, o verify.Options) err
 	return err
 }
 
-// check checks the repository and shows how far it has come.
-func (a *app) check(ctx context.Context, r *repo.Repo, o verify.Options) (*verify.Report, error) {
+// checkRepository checks the repository and shows how far it has come.
+func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options) (*verify.Report, error) {
 	if live := a.Live(); live != nil {
 		defer live.Close()
 		began, phase := a.Now(), verify.Phase("")
@@ -294,7 +294,7 @@ func againOf(x *verify.Again) againJSON {
 }
 
 // rerun executes tasks again. Each is told of as it ends: with --json, as a line.
-func (a *app) rerun(ctx context.Context, location, name string) error {
+func rerun(ctx context.Context, a *app, location, name string) error {
 	ws, pattern, ok := strings.Cut(name, ".")
 	if !ok || ws == "" || pattern == "" {
 		return usagef("%q is not <workspace>.<task>", name)

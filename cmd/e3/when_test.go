@@ -24,7 +24,7 @@ func TestWhen(t *testing.T) {
 		{"-2h", time.Time{}},
 	} {
 		t.Run(test.text, func(t *testing.T) {
-			got, err := a.when("since", test.text)
+			got, err := parseMoment(a, "since", test.text)
 			if (err != nil) != test.want.IsZero() || !got.Equal(test.want) {
 				t.Errorf("got %v, %v, want %v", got, err, test.want)
 			}

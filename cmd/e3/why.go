@@ -45,18 +45,18 @@ The package file and the inputs are looked at as a start does it; nothing is wri
 			if arg.ws == "" {
 				return usagef("%q is not <workspace>.<task>@<execution>", rest[0])
 			}
-			return a.why(cmd.Context(), location, arg)
+			return runWhy(cmd.Context(), a, location, arg)
 		},
 	}
 }
 
-func (a *app) why(ctx context.Context, location string, arg executionArg) error {
+func runWhy(ctx context.Context, a *app, location string, arg executionArg) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	a.standsElsewhere(ctx, r, arg.ws)
+	sayWhereItStands(ctx, a, r, arg.ws)
 	w, err := newExplainer(r, r.Objects).Why(ctx, arg.ws, arg.task, arg.id)
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ others, and so is one with labels that this worker lacks.`,
 			if err != nil {
 				return err
 			}
-			return a.worker(cmd.Context(), location, options, &o)
+			return runWorker(cmd.Context(), a, location, options, &o)
 		},
 	}
 	f := cmd.Flags()
@@ -122,9 +122,9 @@ func (o *workerOptions) parse() (repo.WorkerOptions, error) {
 	return w, nil
 }
 
-// worker works until it is told to stop. Where the lease is lost, because the store could not be reached or this process stood still, it begins
+// runWorker works until it is told to stop. Where the lease is lost, because the store could not be reached or this process stood still, it begins
 // anew.
-func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions, flags *workerOptions) error {
+func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOptions, flags *workerOptions) error {
 	drain, stop, end := heedSignals(ctx, o.Job != "")
 	defer end()
 	ctx = stop
@@ -138,7 +138,7 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 			return usagef("--metrics-addr: %w", err)
 		}
 		defer s.Close()
-		a.workerSays(workerJSON{Type: "worker.metrics", Address: s.Addr}, "Metrics at http://"+s.Addr+"/metrics")
+		workerSays(a, workerJSON{Type: "worker.metrics", Address: s.Addr}, "Metrics at http://"+s.Addr+"/metrics")
 	}
 	r := &reporter{a: a}
 	o.Report, o.Renew = r.event, renewSession
@@ -156,7 +156,7 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 				return nil
 			}
 		}
-		err := a.workOnce(ctx, drain, location, o, flags.lease, func() {
+		err := workOnce(ctx, a, drain, location, o, flags.lease, func() {
 			again, pause, said = true, time.Second, ""
 			r.ready(&o)
 		})
@@ -177,7 +177,7 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 		r.is = false
 		if text := err.Error(); text != said || a.Now().Sub(at) >= saysAgain {
 			said, at = text, a.Now()
-			a.workerSays(workerJSON{Type: "worker.lost", Message: text}, human.Line(text)+"; trying again")
+			workerSays(a, workerJSON{Type: "worker.lost", Message: text}, human.Line(text)+"; trying again")
 		}
 		t := time.NewTimer(pause)
 		select {
@@ -193,7 +193,7 @@ func (a *app) worker(ctx context.Context, location string, o repo.WorkerOptions,
 }
 
 // workOnce opens the repository and works for as long as the lease is held.
-func (a *app) workOnce(ctx context.Context, drain <-chan struct{}, location string, o repo.WorkerOptions, lease time.Duration, begun func()) error {
+func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location string, o repo.WorkerOptions, lease time.Duration, begun func()) error {
 	r, err := a.openFor(ctx, location, lease)
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ type workerJSON struct {
 }
 
 // workerSays says something to a program, or to the person.
-func (a *app) workerSays(doc workerJSON, text string) {
+func workerSays(a *app, doc workerJSON, text string) {
 	if !a.JSON {
 		a.Notef("%s", text)
 		return
@@ -316,7 +316,7 @@ func (r *reporter) ready(o *repo.WorkerOptions) {
 	if len(o.Labels) > 0 {
 		text += ", " + human.Line(strings.Join(o.Labels, ", "))
 	}
-	r.a.workerSays(workerJSON{Type: "worker.ready", Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
+	workerSays(r.a, workerJSON{Type: "worker.ready", Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
 }
 
 func (r *reporter) event(e worker.Event) {
@@ -335,7 +335,7 @@ func (r *reporter) event(e worker.Event) {
 		doc.State, doc.Reason, doc.ExitCode, doc.Duration = e.Result.State.String(), string(e.Result.Reason), e.Result.ExitCode, e.Result.Duration.Milliseconds()
 		doc.Message = cmp.Or(doc.Message, e.Result.Message)
 	}
-	r.a.workerSays(doc, workerText(&e))
+	workerSays(r.a, doc, workerText(&e))
 }
 
 // workerText is the line for a person.

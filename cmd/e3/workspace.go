@@ -38,7 +38,7 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "create [repo] <workspace>",
 		Short: "Make an empty workspace",
-		RunE: a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
+		RunE: onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
 			if err := checkName("workspace", ws); err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 }
 
 // onWorkspace makes a command whose only argument is a workspace.
-func (a *app) onWorkspace(do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
+func onWorkspace(a *app, do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		location, rest, err := a.positional(cmd, args, 0, "<workspace>")
 		if err != nil {
@@ -85,7 +85,7 @@ the greatest release is taken, or pre-release if there is no release; never what
 				return err
 			}
 			defer r.Close()
-			return a.deploy(cmd.Context(), r, rest[0], rest[1])
+			return runDeploy(cmd.Context(), a, r, rest[0], rest[1])
 		},
 	}
 }
@@ -98,7 +98,7 @@ func isFile(s string) bool {
 	return strings.ContainsAny(s, `/\`) || slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(s)))
 }
 
-func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
+func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error {
 	var ref workspace.PackageRef
 	doc := map[string]any{"workspace": ws}
 	if isFile(what) {
@@ -108,7 +108,7 @@ func (a *app) deploy(ctx context.Context, r *repo.Repo, ws, what string) error {
 			return missingFile(err)
 		}
 		a.warn(built.Warnings)
-		a.deployedFile(shown(r.Location, r), ws, built)
+		sayDeployed(a, shown(r.Location, r), ws, built)
 		ref = workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
 		doc["file"] = built.Link.File
 	} else {
@@ -151,12 +151,12 @@ func newWorkspaceList(a *app) *cobra.Command {
 				return err
 			}
 			defer r.Close()
-			return a.listWorkspaces(cmd.Context(), r)
+			return listWorkspaces(cmd.Context(), a, r)
 		},
 	}
 }
 
-func (a *app) listWorkspaces(ctx context.Context, r *repo.Repo) error {
+func listWorkspaces(ctx context.Context, a *app, r *repo.Repo) error {
 	names, err := r.Workspaces.List(ctx)
 	if err != nil {
 		return err
@@ -210,10 +210,10 @@ A workspace that is being run is not removed, unless --force cancels the run fir
 
 Where there is no workspace of that name, the runs that were imported under it are removed.`,
 		ValidArgsFunction: completeWorkspace(a),
-		RunE: a.onWorkspace(func(ctx context.Context, r *repo.Repo, ws string) error {
+		RunE: onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
 			remove := r.Workspaces.Remove
 			if force {
-				options, err := a.cancelling(o)
+				options, err := cancelling(a, o)
 				if err != nil {
 					return err
 				}
@@ -223,7 +223,7 @@ Where there is no workspace of that name, the runs that were imported under it a
 			var busy *workspace.BusyError
 			switch {
 			case errors.Is(err, workspace.ErrNotFound):
-				return a.removeRuns(ctx, r, ws)
+				return removeRuns(ctx, a, r, ws)
 			case errors.As(err, &busy) && busy.Operation == record.Dataflow && !force:
 				return fmt.Errorf("%w; cancel the run and remove it with: e3 workspace remove --force %s %s", err, human.Quoted(shown("", r)), human.Quoted(ws))
 			case err != nil:
@@ -238,7 +238,7 @@ Where there is no workspace of that name, the runs that were imported under it a
 }
 
 // removeRuns removes the imported runs under a name that no workspace has.
-func (a *app) removeRuns(ctx context.Context, r *repo.Repo, ws string) error {
+func removeRuns(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	n, err := r.Workspaces.RemoveRuns(ctx, ws)
 	if err != nil {
 		return err
