@@ -19,17 +19,9 @@ type history struct {
 	after  string         // an execution whose output is lost: neither it nor any before it is an answer
 }
 
-func (s *scheduler) history(i int32) history { return s.histories[i] }
-
-func (s *scheduler) remember(i int32, change func(*history)) {
-	h := s.histories[i]
-	change(&h)
-	s.histories[i] = h
-}
-
 // policy is how the next attempt of a task is made.
 func (s *scheduler) policy(i int32) *record.Policy {
-	if p := s.histories[i].policy; p != nil {
+	if p := s.states[i].history.policy; p != nil {
 		return p
 	}
 	return &s.g.Package.Tasks[i].Policy
@@ -47,22 +39,22 @@ type attempt struct {
 
 // next counts another attempt of a task and says how it is made.
 func (s *scheduler) next(i int32) attempt {
-	s.attempts[i]++
-	h := s.history(i)
+	s.states[i].attempts++
+	h := s.states[i].history
 	p := s.policy(i)
-	return attempt{number: s.attempts[i], last: s.attempts[i]-h.free > p.Retries && p.Suspend == 0, policy: p, step: h.step, after: h.after}
+	return attempt{number: s.states[i].attempts, last: s.states[i].attempts-h.free > p.Retries && p.Suspend == 0, policy: p, step: h.step, after: h.after}
 }
 
 // again decides whether a failed attempt is followed by another, and when.
 func (s *scheduler) again(i int32, r *executions.Result) (delay time.Duration, yes bool) {
-	h, p := s.history(i), s.policy(i)
+	h, p := s.states[i].history, s.policy(i)
 	switch {
 	case s.stopping || r.Reason == executions.ReasonCancelled:
 		return 0, false
 	case r.Reason == executions.ReasonLost: // counted by then
 		return backoff(p, h.lost), h.lost <= p.LostAttempts()
 	}
-	counted := s.attempts[i] - h.free
+	counted := s.states[i].attempts - h.free
 	return backoff(p, counted), counted <= p.Retries && worthwhile(p, r)
 }
 
@@ -108,7 +100,7 @@ func (s *scheduler) escalate(i int32, r *executions.Result) int64 {
 	}
 	more := *p
 	more.Memory = wanted
-	s.remember(i, func(h *history) { h.policy = &more })
+	s.states[i].history.policy = &more
 	return wanted
 }
 
@@ -123,9 +115,9 @@ func backoff(p *record.Policy, attempts int64) time.Duration {
 
 // retryLater schedules another attempt of a task; last is how the one before ended, memory what the next one asks for if that is more.
 func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, memory int64) {
-	s.tried[i] = last
+	s.states[i].tried = &last
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{
-		Attempt: s.attempts[i] + 1, DelayMs: delay.Milliseconds(), Memory: memory}})
+		Attempt: s.states[i].attempts + 1, DelayMs: delay.Milliseconds(), Memory: memory}})
 	s.retrying[i] = time.AfterFunc(delay, func() {
 		select {
 		case s.retry <- i:

@@ -62,14 +62,14 @@ func (d *deferral) idle() bool { return d.making == 0 && len(d.pending) == 0 }
 
 // asks tells whether somebody has to approve a task before it runs. One approval is enough for all its attempts.
 func (s *scheduler) asks(i int32) bool {
-	return s.g.Package.Tasks[i].Policy.Approve && s.history(i).step == ""
+	return s.g.Package.Tasks[i].Policy.Approve && s.states[i].history.step == ""
 }
 
 // suspended takes back a task whose command has suspended itself.
 func (s *scheduler) suspended(c completion) {
 	i := c.task
 	if c.result.Cached { // that of another run, which waits for its own approval
-		s.attempts[i]--
+		s.states[i].attempts--
 		if !s.stopping {
 			s.push(i)
 		}
@@ -82,9 +82,9 @@ func (s *scheduler) suspended(c completion) {
 // stopStep makes the block of the step at which a task stands.
 func (s *scheduler) stopStep(c completion, typ approval.Type) {
 	want := approval.Block{
-		Workspace: s.opts.Workspace, Run: s.opts.RunID, Task: s.g.Name(c.task), Step: s.history(c.task).step, Type: typ, Execution: c.result.ExecutionID,
+		Workspace: s.opts.Workspace, Run: s.opts.RunID, Task: s.g.Name(c.task), Step: s.states[c.task].history.step, Type: typ, Execution: c.result.ExecutionID,
 	}
-	s.out[c.task] = true
+	s.states[c.task].busy = true
 	s.deferral.making++
 	s.deferral.some = s.opts.Blocks != nil
 	go func() {
@@ -112,7 +112,7 @@ func (s *scheduler) blockMade(m madeBlock) {
 		s.notDeferred(m)
 		return
 	}
-	delete(s.tried, i) // if the run ends now, it was this that it waited for
+	s.states[i].tried = nil // if the run ends now, it was this that it waited for
 	r := &m.c.result
 	s.emit(events.Event{Type: events.TaskDeferred, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
 		Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds()}})
@@ -201,14 +201,12 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 		s.rejected(i, b)
 		return
 	}
-	s.remember(i, func(h *history) {
-		h.step = b.Resume()
-		if b.Type == approval.Suspend {
-			h.free++
-		}
-	})
+	h := &s.states[i].history
+	if h.step = b.Resume(); b.Type == approval.Suspend {
+		h.free++
+	}
 	s.emit(events.Event{Type: events.TaskResumed, Task: s.g.Name(i), Data: &events.Data{
-		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.attempts[i] + 1}})
+		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.states[i].attempts + 1}})
 	s.push(i)
 }
 
@@ -225,7 +223,7 @@ func (s *scheduler) pendingOf(task string) string {
 // undecidable settles a task whose block cannot be read any more.
 func (s *scheduler) undecidable(i int32, id string, err error) {
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: s.results[i].ExecutionID, Data: &events.Data{
-		Block: id, Attempt: max(s.attempts[i], 1), Reason: "e3", Message: err.Error()}})
+		Block: id, Attempt: max(s.states[i].attempts, 1), Reason: "e3", Message: err.Error()}})
 	s.failed(i, err.Error())
 }
 
@@ -236,7 +234,7 @@ func (s *scheduler) rejected(i int32, b *approval.Block) {
 		text += ": " + b.Note
 	}
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: s.results[i].ExecutionID, Data: &events.Data{
-		Block: b.ID, By: b.By, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: max(s.attempts[i], 1), Reason: ReasonRejected, Message: text}})
+		Block: b.ID, By: b.By, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: max(s.states[i].attempts, 1), Reason: ReasonRejected, Message: text}})
 	s.failed(i, text)
 }
 

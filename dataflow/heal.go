@@ -66,7 +66,7 @@ func (s *scheduler) heal(c completion) {
 			s.heals.lost[d][h] = true
 		}
 		id := s.results[d].ExecutionID
-		s.remember(d, func(h *history) { h.after, h.free = id, s.attempts[d] })
+		s.states[d].history.after, s.states[d].history.free = id, s.states[d].attempts
 		s.reopen(d, i, lostWords(lost))
 	}
 	s.push(i)
@@ -83,16 +83,16 @@ func (s *scheduler) notBegun(c completion) {
 	i := c.task
 	if !c.begun && !c.claimed && c.result.ExecutionID == "" {
 		if c.policy != nil {
-			s.attempts[i]--
+			s.states[i].attempts--
 		}
 		return
 	}
 	e := events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: cmp.Or(c.execution, c.result.ExecutionID), Worker: c.worker, Data: &events.Data{
-		Key: c.key, Attempt: s.attempts[i], Reason: string(executions.ReasonInput), Message: c.result.Message, NoRecord: c.result.ExecutionID == ""}}
+		Key: c.key, Attempt: s.states[i].attempts, Reason: string(executions.ReasonInput), Message: c.result.Message, NoRecord: c.result.ExecutionID == ""}}
 	s.emit(e)
-	s.tried[i] = e
-	s.remember(i, func(h *history) { h.free++ })
-	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{Attempt: s.attempts[i] + 1}})
+	s.states[i].tried = &e
+	s.states[i].history.free++
+	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{Attempt: s.states[i].attempts + 1}})
 }
 
 // reopen has a settled task settled anew, for the sake of another one. Those that read from it and have not come to an end wait for
@@ -108,25 +108,25 @@ func (s *scheduler) reopen(i, because int32, why string) {
 	s.results[i] = TaskResult{}
 	s.reopened(i, because, id, why)
 	for _, d := range s.g.Dependents(i) {
-		s.waiting[d]++
+		s.states[d].upstream++
 		s.looks.forget(d) // what was looked up is another key now
 	}
-	delete(s.tried, i)
-	s.waiting[i] = 0
+	s.states[i].tried = nil
+	s.states[i].upstream = 0
 	for _, d := range s.g.Dependencies(i) {
 		if s.results[d].State == Pending {
-			s.waiting[i]++
+			s.states[i].upstream++
 		}
 	}
-	if s.waiting[i] == 0 {
+	if s.states[i].upstream == 0 {
 		s.markReady(i)
 	}
 }
 
 // push has a task launched in its turn, unless something that it reads has gone back to run.
 func (s *scheduler) push(i int32) {
-	s.out[i] = false
-	if s.waiting[i] == 0 {
+	s.states[i].busy = false
+	if s.states[i].upstream == 0 {
 		s.ready.push(i)
 		return
 	}
@@ -135,7 +135,7 @@ func (s *scheduler) push(i int32) {
 
 // hold has a task wait that had its turn.
 func (s *scheduler) hold(i int32) {
-	s.out[i] = false
+	s.states[i].busy = false
 	s.heals.held[i] = true
 	s.looks.forget(i)
 	for _, d := range s.g.Dependencies(i) {
@@ -144,7 +144,7 @@ func (s *scheduler) hold(i int32) {
 			return
 		}
 	}
-	if _, retries := s.tried[i]; retries {
+	if s.states[i].tried != nil {
 		return
 	}
 	for _, d := range s.g.Dependencies(i) {
@@ -160,7 +160,7 @@ func (s *scheduler) wake(i int32) {
 	held := s.heals.held[i]
 	delete(s.heals.held, i)
 	switch {
-	case !s.told[i]:
+	case !s.states[i].announced:
 		s.markReady(i)
 	case held:
 		s.ready.push(i)
@@ -205,18 +205,18 @@ func (s *scheduler) outdated(c *completion) int32 {
 }
 
 // culprit returns the task that has failed because of which another one has, or was skipped.
-func (s *scheduler) culprit(i int32) int32 {
-	for s.results[i].State == Skipped {
-		i = s.g.Dependencies(i)[slices.IndexFunc(s.g.Dependencies(i), func(d int32) bool { return s.results[d].State == Failed || s.results[d].State == Skipped })]
+func (r *reader) culprit(i int32) int32 {
+	for r.results[i].State == Skipped {
+		i = r.g.Dependencies(i)[slices.IndexFunc(r.g.Dependencies(i), func(d int32) bool { return r.results[d].State == Failed || r.results[d].State == Skipped })]
 	}
 	return i
 }
 
 // skip settles a task that cannot run because one upstream has failed. One that was to have another attempt has failed, as its last did.
 func (s *scheduler) skip(i, because int32) {
-	last, tried := s.tried[i]
-	if !tried {
-		if s.told[i] {
+	last := s.states[i].tried
+	if last == nil {
+		if s.states[i].announced {
 			s.reopened(i, because, "", remadeInput)
 		}
 		s.results[i].State = Skipped
@@ -227,14 +227,14 @@ func (s *scheduler) skip(i, because int32) {
 	if t := s.retrying[i]; t != nil && t.Stop() {
 		delete(s.retrying, i)
 	}
-	s.emit(last)
+	s.emit(*last)
 	s.failed(i, last.Data.Message)
 }
 
 // skipBelow skips what reads from a task that has failed or was skipped, but for what is at work on what that had left before.
 func (s *scheduler) skipBelow(i, because int32) {
 	for _, d := range s.g.Dependents(i) {
-		if s.wants(d) && s.results[d].State == Pending && !s.out[d] {
+		if s.wants(d) && s.results[d].State == Pending && !s.states[d].busy {
 			s.skip(d, because)
 		}
 	}
@@ -242,6 +242,6 @@ func (s *scheduler) skipBelow(i, because int32) {
 
 // reopened says that a task is settled anew, which the execution has answered until now.
 func (s *scheduler) reopened(i, because int32, execution, why string) {
-	s.told[i] = false
+	s.states[i].announced = false
 	s.emit(events.Event{Type: events.TaskReopened, Task: s.g.Name(i), Execution: execution, Data: &events.Data{Because: s.g.Name(because), Message: why}})
 }

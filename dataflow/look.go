@@ -79,11 +79,11 @@ func (s *scheduler) look() {
 		if s.results[i].State != Pending {
 			continue
 		}
-		if s.waiting[i] > 0 {
+		if s.states[i].upstream > 0 {
 			s.hold(i)
 			continue
 		}
-		s.out[i] = true
+		s.states[i].busy = true
 		l.flying[i] = l.number
 		l.number++
 		go func(v *reader) { s.done <- s.lookUp(v, i) }(s.view())
@@ -126,7 +126,7 @@ func (s *scheduler) lookedUp(c completion) {
 	delete(s.looks.flying, c.task)
 	if c.looked == nil {
 		if c.err != nil && c.losses == nil {
-			s.attempts[c.task] = 1 // it was to be the first
+			s.states[c.task].attempts = 1 // it was to be the first
 		}
 		s.complete(c)
 		return

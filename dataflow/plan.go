@@ -83,7 +83,7 @@ type Lookup interface {
 // which of them runs is chance. What a task that runs would read is looked for, and in a store on this machine read: whatever has left
 // something that is lost runs too. An error means that the records cannot be read.
 func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts PlanOptions) (*Planned, error) {
-	s := &scheduler{reader: newReader(ctx, g, objects, unstored{objects, opts.Gathered}, &opts.Options)}
+	s := &scheduler{reader: newReader(ctx, g, objects, unstored{objects, opts.Gathered}, &opts.Options), states: make([]taskState, g.Len())}
 	s.marked = marked(g.Package)
 	s.choose()
 	maps.DeleteFunc(s.marked, func(name string, _ bool) bool { return opts.Fresh[name] })

@@ -31,24 +31,17 @@ type scheduler struct {
 	*reader
 	exec Executor
 
-	selected []bool  // nil: all
-	named    []bool  // nil: all; what --force means
-	waiting  []int32 // for so many directly upstream that have not come to an end
-	told     []bool  // has been said to be ready, since it was reopened if it was
-	out      []bool  // is at work, looked up, or waits for a person
-	attempts []int64
-	ready    ready
-	looks    *looks // nil: a task is looked up when it is launched
-	budget   *budget
-	gate     *gate
+	states []taskState
+	ready  ready
+	looks  *looks // nil: a task is looked up when it is launched
+	budget *budget
+	gate   *gate
 
-	histories map[int32]history
-	deferral  deferral
-	heals     heals
+	deferral deferral
+	heals    heals
 
 	running   int
 	retrying  map[int32]*time.Timer
-	tried     map[int32]events.Event // how the last attempt ended of a task that is to have another
 	done      chan completion
 	retry     chan int32
 	stopping  bool // launch nothing more
@@ -60,6 +53,18 @@ type scheduler struct {
 	timedOut    bool
 
 	publisher publisher
+}
+
+// taskState is what the scheduler knows of a task beside its result.
+type taskState struct {
+	unselected bool  // the filter leaves it out
+	unnamed    bool  // the filter selects it only because of what it names, or not at all: --force does not mean it
+	announced  bool  // an event has said that it is ready, since it was reopened if it was
+	busy       bool  // it runs, is looked up, or waits for an approval
+	upstream   int32 // how many of its direct dependencies have not ended
+	attempts   int64
+	tried      *events.Event // how the last attempt ended, if another is to follow
+	history    history
 }
 
 // completion is a launched task coming back.
@@ -86,11 +91,10 @@ type completion struct {
 func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts *Options) *scheduler {
 	s := &scheduler{
 		reader: newReader(ctx, g, objects, unstored{Store: objects}, opts), exec: exec,
-		waiting: make([]int32, g.Len()), told: make([]bool, g.Len()), out: make([]bool, g.Len()), attempts: make([]int64, g.Len()),
-		budget: newBudget(g, opts), retrying: map[int32]*time.Timer{}, tried: map[int32]events.Event{},
+		states: make([]taskState, g.Len()), budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
 		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
-		histories: map[int32]history{}, deferral: newDeferral(), heals: newHeals(),
+		deferral:  newDeferral(), heals: newHeals(),
 	}
 	s.marked = marked(g.Package)
 	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || asks(g)) {
@@ -104,15 +108,18 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 // choose finds what the filter selects, and what the baseline may answer.
 func (s *scheduler) choose() {
 	if s.opts.Filter != "" {
-		s.named, s.selected = s.g.Select(s.opts.Filter)
+		named, selected := s.g.Select(s.opts.Filter)
+		for i := range s.states {
+			s.states[i].unnamed, s.states[i].unselected = !named[i], !selected[i]
+		}
 	}
 	if s.opts.Baseline != nil {
 		s.proof = prove(s.g, s.opts.Baseline, s.opts.Inputs)
 	}
 }
 
-func (s *scheduler) wants(i int32) bool  { return s.selected == nil || s.selected[i] }
-func (s *scheduler) forces(i int32) bool { return s.opts.Force && (s.named == nil || s.named[i]) }
+func (s *scheduler) wants(i int32) bool  { return !s.states[i].unselected }
+func (s *scheduler) forces(i int32) bool { return s.opts.Force && !s.states[i].unnamed }
 
 func (s *scheduler) emit(e events.Event) {
 	if s.opts.Emit != nil {
@@ -205,10 +212,10 @@ func (s *scheduler) begin() {
 		}
 		for _, d := range s.g.Dependencies(i) {
 			if s.results[d].State == Pending {
-				s.waiting[i]++
+				s.states[i].upstream++
 			}
 		}
-		if s.waiting[i] == 0 {
+		if s.states[i].upstream == 0 {
 			s.markReady(i)
 		}
 	}
@@ -242,11 +249,11 @@ func (s *scheduler) dirtyByForce(i int32) bool {
 }
 
 func (s *scheduler) markReady(i int32) {
-	s.told[i] = true
+	s.states[i].announced = true
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
 	asks := s.asks(i)
 	switch {
-	case s.looks != nil && !s.forces(i) && s.history(i).after == "" && (s.opts.Lookups > 0 || asks): // what the cache answers asks nobody
+	case s.looks != nil && !s.forces(i) && s.states[i].history.after == "" && (s.opts.Lookups > 0 || asks): // what the cache answers asks nobody
 		s.looks.queue.push(i)
 	case asks:
 		s.stopStep(completion{task: i}, approval.Review)
@@ -266,11 +273,11 @@ func (s *scheduler) launch() {
 		if s.results[i].State != Pending {
 			continue
 		}
-		if s.waiting[i] > 0 {
+		if s.states[i].upstream > 0 {
 			s.hold(i)
 			continue
 		}
-		s.out[i] = true
+		s.states[i].busy = true
 		a := s.next(i)
 		s.budget.claim(a.policy, 1)
 		s.running++
@@ -281,7 +288,7 @@ func (s *scheduler) launch() {
 // complete takes a task back and settles it, or has it tried again.
 func (s *scheduler) complete(c completion) {
 	i, r := c.task, c.result
-	s.out[i] = false
+	s.states[i].busy = false
 	if c.err == nil {
 		s.catchUp(&c)
 	}
@@ -318,10 +325,10 @@ func (s *scheduler) complete(c completion) {
 		if r.Cached {
 			e.Type, result.State = events.TaskCached, Cached
 			if c.policy != nil && !c.begun && !c.claimed { // no attempt was made
-				s.attempts[i]--
+				s.states[i].attempts--
 			}
 		} else {
-			e.Data.Attempt = s.attempts[i]
+			e.Data.Attempt = s.states[i].attempts
 		}
 		e.Data.Output = r.Output.String()
 		s.emit(e)
@@ -332,11 +339,11 @@ func (s *scheduler) complete(c completion) {
 		return
 	}
 	e.Type = events.TaskFailed
-	e.Data.Attempt, e.Data.ExitCode, e.Data.Reason, e.Data.Message = s.attempts[i], r.ExitCode, string(r.Reason), r.Message
+	e.Data.Attempt, e.Data.ExitCode, e.Data.Reason, e.Data.Message = s.states[i].attempts, r.ExitCode, string(r.Reason), r.Message
 	s.emit(e)
 	s.results[i] = result
 	if r.Reason == executions.ReasonLost {
-		s.remember(i, func(h *history) { h.free, h.lost = h.free+1, h.lost+1 })
+		s.states[i].history.free, s.states[i].history.lost = s.states[i].history.free+1, s.states[i].history.lost+1
 	}
 	if delay, yes := s.again(i, &r); yes {
 		s.retryLater(i, e, delay, s.escalate(i, &r))
@@ -357,15 +364,15 @@ func (s *scheduler) count(c *completion) {
 	if c.lost == 0 {
 		return
 	}
-	s.attempts[c.task] = c.attempt
-	s.tried[c.task] = *c.last
-	s.remember(c.task, func(h *history) { h.free, h.lost = h.free+c.lost, h.lost+c.lost })
+	t := &s.states[c.task]
+	t.attempts, t.tried = c.attempt, c.last
+	t.history.free, t.history.lost = t.history.free+c.lost, t.history.lost+c.lost
 }
 
 // fault settles a task whose attempt left no record of its end.
 func (s *scheduler) fault(c completion, reason, message string) {
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: c.execution, Worker: c.worker, Data: &events.Data{
-		Key: c.key, Attempt: s.attempts[c.task], Reason: reason, Message: message, NoRecord: c.execution != ""}})
+		Key: c.key, Attempt: s.states[c.task].attempts, Reason: reason, Message: message, NoRecord: c.execution != ""}})
 	s.failed(c.task, message)
 }
 
@@ -385,7 +392,7 @@ func (s *scheduler) settle(i int32, r TaskResult) {
 		if !s.wants(d) {
 			continue
 		}
-		if s.waiting[d]--; s.waiting[d] == 0 && s.results[d].State == Pending && !s.out[d] {
+		if s.states[d].upstream--; s.states[d].upstream == 0 && s.results[d].State == Pending && !s.states[d].busy {
 			s.wake(d)
 		}
 	}
@@ -432,8 +439,8 @@ func (s *scheduler) stop() {
 // failed, as its last attempt did.
 func (s *scheduler) abandon() {
 	for i := range s.results {
-		if last, ok := s.tried[int32(i)]; ok && s.results[i].State == Pending {
-			s.emit(last)
+		if last := s.states[i].tried; last != nil && s.results[i].State == Pending {
+			s.emit(*last)
 			s.failed(int32(i), notRetried)
 		}
 	}
