@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	// ErrClaimed reports a claim that somebody else holds.
+	// ErrClaimed reports a claim that another holder has.
 	ErrClaimed = errors.New("claimed by someone else")
-	// ErrLost reports that this process could not renew its lease in time: whatever it held may be another's by now.
+	// ErrLost reports that this process could not renew its lease in time: other processes may own what it held.
 	ErrLost = errors.New("the lease was lost")
 )
 
-// Mode says who may hold a lock together.
+// Mode says which holders may share a lock.
 type Mode int
 
 const (
@@ -30,11 +30,11 @@ func (m Mode) String() string {
 	return "exclusive"
 }
 
-// LockedError says that a lock is taken, and by whom as far as is known.
+// LockedError says that a lock is held, and by which process as far as is known.
 type LockedError struct {
 	Name   string
-	Holder []byte // what the holder wrote; empty where it is not known, and an earlier one's for the instant that writing takes
-	// Pending is how long it may still take, at most, until it is known whether the holder lives; 0 if it does.
+	Holder []byte // the holder's text; empty if it is not known, and an earlier holder's while the text is being written
+	// Pending is how long it may take, at most, until it is known whether the holder lives; 0 if it does.
 	Pending time.Duration
 }
 
@@ -45,58 +45,59 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("lock %q is held by %.200q", e.Name, e.Holder)
 }
 
-// Locker is an optional capability of a store: locks and claims that end with their holder's process, however it ended. Within
-// a host the kernel says so at once. Across hosts they are leases (see [Leased]): a holder that is not heard of for the time of
-// one lease is dead for everybody, once and for all that it held.
+// Locker is an optional capability of a store: locks and claims that end with their holder's process, however it
+// ended. Within a host the kernel releases them at once. Across hosts they are leases (see [Leased]): a holder that
+// was not renewed for one lease is dead, for good and for all its locks and claims.
 type Locker interface {
-	// TryLock takes the named lock or returns a [*LockedError] at once. holder describes the caller for others to read;
-	// what a shared holder wrote may be replaced by another's.
+	// TryLock takes the named lock or returns a [*LockedError] at once. holder describes the caller for others to
+	// read; a later shared holder may replace it.
 	TryLock(ctx context.Context, name string, mode Mode, holder []byte) (Lock, error)
 
-	// Holder tells whether the named lock is held, and what its holder wrote. It takes no lock, so it disturbs nobody.
+	// Holder returns whether the named lock is held, and its holder's text. It takes no lock.
 	Holder(ctx context.Context, name string) (holder []byte, held bool, err error)
 
-	// TryClaim takes the exclusive claim on a key or returns [ErrClaimed] at once. It is meant for thousands of claims
-	// a second. A backend may let two keys share one claim if that is as rare as a collision of 63 random bits. holder is for
-	// [Lock.Previous]; where the kernel keeps claims it goes nowhere.
+	// TryClaim takes the exclusive claim on a key or returns [ErrClaimed] at once. It is meant for thousands of
+	// claims a second. A backend may let two keys share one claim if that is as rare as a collision of 63 random
+	// bits. holder is for [Lock.Previous]; it is ignored where the kernel keeps claims.
 	TryClaim(ctx context.Context, key [32]byte, holder []byte) (Lock, error)
 }
 
-// Lock is a lock or claim that is held.
+// Lock is a held lock or claim.
 type Lock interface {
 	// Unlock releases it. Further calls do nothing.
 	Unlock() error
-	// Previous is what the holder wrote from whom this was taken because its lease ran out, nil if it was free. It may wake and
-	// write what it has begun: whoever takes over first makes sure that such writes fail. It tells of everybody who has held it since it
-	// was released last, the latest first, with a line feed between; a lock of no more than the latest 64 KiB of that.
+	// Previous is the text of the holder from which this was taken because its lease ran out, nil if it was free.
+	// That process may wake and continue a write: the new holder first makes sure that such writes fail. If several
+	// holders died since the last release, Previous has all their texts, the latest first, with a line feed between;
+	// of a lock no more than the latest 64 KiB.
 	Previous() []byte
 }
 
-// Lessee is what a store is besides if this process may go on with what it does there only for as long as it renews a lease:
-// its locks and claims may be leases (then it is [Leased]), or only the session that keeps from collections what it has stored.
+// Lessee is an additional capability of a store whose use depends on renewing a lease: its locks and claims are
+// leases (then it is [Leased]), or only the session that keeps stored objects from collections is.
 type Lessee interface {
-	// Lost is closed once this process cannot be sure any more that what it holds is its own: it has not renewed in time, by
-	// its own clock, or was told. It then stops what it does. A process that held nothing yet loses nothing.
+	// Lost is closed once this process cannot be sure any more that what it holds is its own: it has not renewed in
+	// time, by its own clock, or was told. It must then stop. A process that held nothing yet loses nothing.
 	Lost() <-chan struct{}
 
-	// Held returns [ErrLost] from that moment on, whether or not anybody had a turn since who could close Lost: it looks at the
-	// clock, and asks nobody.
+	// Held returns [ErrLost] from that moment on, even before a goroutine had a turn to close Lost. It reads only the
+	// clock.
 	Held() error
 }
 
-// Leased is what a Locker is besides if what it hands out are leases.
+// Leased is an additional capability of a Locker whose locks and claims are leases.
 type Leased interface {
 	Locker
 	Lessee
 
-	// Confirm asks the store whether what this process holds is its own. ErrLost.
+	// Confirm asks the store whether this process still owns what it holds. ErrLost.
 	Confirm(ctx context.Context) error
 
-	// Pace is how long a waiter lets pass between two tries, at first and at most.
+	// Pace is the pause of a waiter between two tries, at first and at most.
 	Pace() (first, most time.Duration)
 }
 
-// Pace is how long a waiter lets pass between two tries to take a lock or claim of l, at first and at most.
+// Pace is the pause of a waiter between two tries to take a lock or claim of l, at first and at most.
 func Pace(l Locker) (first, most time.Duration) {
 	if l, ok := l.(Leased); ok {
 		return l.Pace()
@@ -104,7 +105,7 @@ func Pace(l Locker) (first, most time.Duration) {
 	return time.Millisecond, 20 * time.Millisecond
 }
 
-// Confirm asks whether what this process holds is its own; what a kernel keeps always is. ErrLost.
+// Confirm asks whether this process still owns what it holds; with a kernel's locks it always does. ErrLost.
 func Confirm(ctx context.Context, l Locker) error {
 	if l, ok := l.(Leased); ok {
 		return l.Confirm(ctx)
@@ -112,7 +113,8 @@ func Confirm(ctx context.Context, l Locker) error {
 	return nil
 }
 
-// Forget deletes a record if it is there. It confirms after the reading that the record is not that of a later holder.
+// Forget deletes a record if it exists. It confirms after the read that this process still holds its lease, so the
+// record is not a later holder's.
 func Forget(ctx context.Context, s Store, l Locker, key Key) error {
 	for {
 		rec, err := s.Get(ctx, key)
@@ -131,20 +133,22 @@ func Forget(ctx context.Context, s Store, l Locker, key Key) error {
 	}
 }
 
-// Heard is when a process on another host last said that it lives, for people: nobody decides anything by it, as the clocks of two hosts are
-// never compared. The zero value says nothing: the process is known to live, or nobody keeps such times.
+// Heard is when a process on another host last renewed its session. It is for people: no decision depends on it, as
+// the clocks of two hosts are never compared. The zero value says nothing: the process is known to live, or the store
+// keeps no such times.
 type Heard struct {
 	At    time.Time     // by its own clock
-	Lease time.Duration // whoever has watched it for so long and heard nothing takes it for dead
+	Lease time.Duration // an observer that sees no renewal for this long declares the process dead
 }
 
-// Hearing is what a Locker is besides if its holders may be on other hosts.
+// Hearing is an additional capability of a Locker whose holders may be on other hosts.
 type Hearing interface {
-	// HeldBy is Holder, and when the holder was last heard of.
+	// HeldBy is Holder, and returns when the holder was last heard of.
 	HeldBy(ctx context.Context, name string) (holder []byte, heard Heard, held bool, err error)
 }
 
-// HeldBy tells whether the named lock of l is held, what its holder wrote, and when that was last heard of if it is on another host.
+// HeldBy returns whether the named lock of l is held, its holder's text and, if the holder is on another host, when
+// it was last heard of.
 func HeldBy(ctx context.Context, l Locker, name string) (holder []byte, heard Heard, held bool, err error) {
 	if l, ok := l.(Hearing); ok {
 		return l.HeldBy(ctx, name)

@@ -7,18 +7,18 @@
 // # Records
 //
 // A [Key] names a record by partition and sort key, as DynamoDB does. A record has one value and any number of named
-// side fields. There are no transactions: each call concerns one record, and callers order their writes so that
-// what a reader can see is whole.
+// side fields. There are no transactions: each call concerns one record, and callers order their writes so that what
+// a reader can see is whole.
 //
 // A [Version] changes with every write of a record and never recurs for its key, deletion and re-creation included.
-// A caller that read version v and puts with v therefore knows that nobody wrote in between.
+// So a put with version v succeeds only if no write came after the read of v.
 //
 // # Errors
 //
-// Backends return errors that match [ErrNotFound], [ErrConflict], [ErrDamaged], [ErrSealed], [ErrClaimed] and [ErrInvalid] with
-// [errors.Is], and [*LockedError] with [errors.As]. Anything else is a failure of the storage and names what failed.
-// All methods are safe for concurrent use, by goroutines and by processes that share the repository. Byte slices
-// passed in are not kept; byte slices handed out belong to the caller.
+// Backends return errors that match [ErrNotFound], [ErrConflict], [ErrDamaged], [ErrSealed], [ErrClaimed] and
+// [ErrInvalid] with [errors.Is], and [*LockedError] with [errors.As]. Anything else is a failure of the storage and
+// names what failed. All methods are safe for concurrent use, by goroutines and by processes that share the
+// repository. Byte slices passed in are not kept; byte slices handed out belong to the caller.
 package refstore
 
 import (
@@ -36,24 +36,24 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrConflict reports that a record or stream is not in the state that the caller expected: read again and decide.
 	ErrConflict = errors.New("changed by someone else")
-	// ErrInDoubt reports that the answer to a write was lost, and that others have written since: nothing can tell any more
-	// whether it happened.
+	// ErrInDoubt reports that the answer to a write was lost and that others have written since, so that the write's
+	// outcome cannot be found out.
 	ErrInDoubt = errors.New("the answer was lost, and others have written since: it may have happened")
 	// ErrInvalid reports a key, query or field that no backend would take.
 	ErrInvalid = errors.New("invalid")
-	// ErrDamaged reports a record that is there, and is not what was written. With the error comes a record that has the key, what is whole and, where
-	// there is one, the version, by which it can be deleted or replaced.
+	// ErrDamaged reports a record that exists but is not what was written. With the error comes a record with the
+	// key, the undamaged parts and, if known, the version, by which it can be deleted or replaced.
 	ErrDamaged = errors.New("damaged")
 )
 
-// SumField is the side field that holds the sum of a record whose value has no room for one (package checked). A backend in which a
-// crash can come between value and field writes it before a value that it replaces, and after one that is new or replaces an empty one. It
-// need not survive power loss: one that is missing or torn says nothing.
+// SumField is the side field that holds the sum of a record whose value has no room for one (package checked). A
+// backend in which a crash can come between value and field writes it before a value that it replaces, and after a
+// value that is new or replaces an empty one. It need not survive power loss: a missing or torn sum is ignored.
 const SumField = "sum"
 
-// WitnessField is a side field that says nothing but that there is a record. A backend that keeps fields apart from values writes it
-// after the value and removes it before the value; its bytes are the same for ever. Get and List report a record of which only SumField or
-// WitnessField is left as ErrDamaged.
+// WitnessField is a side field that only shows that there is a record. A backend that keeps fields apart from values
+// writes it after the value and removes it before the value; its bytes are the same for ever. Get and List report a
+// record of which only SumField or WitnessField is left as ErrDamaged.
 const WitnessField = "witness"
 
 // Limits on names, in bytes. They leave room for the prefix that a shared table needs.
@@ -163,10 +163,10 @@ type Store interface {
 	// Fields are at least as new as the value: they are written before it and read after it. ErrNotFound.
 	Get(ctx context.Context, key Key, fields ...string) (Record, error)
 
-	// Put writes a record and returns its new version. With r.Version Absent the record must not exist, and of several
-	// concurrent creators exactly one succeeds. Otherwise r.Version must be the current version. The given fields are
-	// written, others are kept; the value comes last, so that whoever sees the new value sees the new fields. Only a
-	// creation without a prior record is atomic over value and fields. ErrConflict.
+	// Put writes a record and returns its new version. With r.Version Absent the record must not exist, and of
+	// several concurrent creators exactly one succeeds. Otherwise r.Version must be the current version. The given
+	// fields are written, others are kept; the value comes last, so that a reader of the new value sees the new
+	// fields. Only a creation without a prior record is atomic over value and fields. ErrConflict.
 	//
 	// A Put that failed with anything but ErrConflict may have happened: read again to know.
 	Put(ctx context.Context, r Record) (Version, error)
@@ -174,10 +174,10 @@ type Store interface {
 	// Delete removes the record with its fields if its version is v. ErrConflict, ErrNotFound.
 	Delete(ctx context.Context, key Key, v Version) error
 
-	// List yields the records of one partition in the order of their sort keys. Everything written before the iteration
-	// begins is seen; what is written or deleted during it may or may not be. A deleted record is left out, never an
-	// error. An error ends the iteration, unless it wraps ErrDamaged: that is about one record, which comes with it, and the
-	// others follow.
+	// List yields the records of one partition in the order of their sort keys. It includes everything written before
+	// the iteration begins; records written or deleted during it may be included or not. A deleted record is left
+	// out, never an error. An error ends the iteration, unless it wraps ErrDamaged: that concerns one record, which
+	// comes with it, and the others follow.
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 }
 
@@ -185,7 +185,7 @@ type Store interface {
 type Query struct {
 	Partition  string
 	Prefix     string   // only sort keys that begin with it
-	After      string   // exclusive cursor: only what lies beyond it in the direction of travel; "" is none
+	After      string   // exclusive cursor: only keys beyond it in the direction of travel; "" is none
 	Limit      int      // at most this many; 0 or less means all
 	Descending bool     // greatest sort key first
 	KeysOnly   bool     // only Record.Key is set

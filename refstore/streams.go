@@ -10,7 +10,7 @@ import (
 // ErrSealed reports a change to a stream that was sealed.
 var ErrSealed = errors.New("stream is sealed")
 
-// ErrFull reports that a stream is as long as the store can have it.
+// ErrFull reports that a stream has reached the store's limit.
 var ErrFull = errors.New("stream is full")
 
 // StreamInfo describes a stream.
@@ -19,12 +19,12 @@ type StreamInfo struct {
 	Sealed bool  // no byte will follow
 }
 
-// Streams keeps append-only byte streams: logs and events. Streams and records are apart: the same key may name one of
-// each.
+// Streams keeps append-only byte streams: logs and events. Streams and records are apart: the same key may name one
+// of each.
 //
-// The store knows bytes, not lines. A writer that died may leave a torn tail; the next appender finds it by reading and
-// cuts it, the one exception to "never rewritten". So a reader takes a unit as final only once it is complete, and one
-// that meets a unit which does not parse reads again from the unit's start.
+// The store knows bytes, not lines. A writer that died may leave a torn tail; the next appender finds it by reading
+// and cuts it, the one exception to "never rewritten". So a reader takes a unit as final only once it is complete. A
+// reader that meets a unit which does not parse reads again from the unit's start.
 type Streams interface {
 	// Append adds data if the stream has exactly offset bytes, and creates it at offset 0. Of several concurrent appends
 	// at one offset, exactly one succeeds. A failed append leaves the stream as it was, unless the process died.
@@ -46,10 +46,10 @@ type Streams interface {
 	// Remove deletes the stream, sealed or not. ErrNotFound.
 	Remove(ctx context.Context, key Key) error
 
-	// Follow reads from offset on and waits for more at the end. A stream that does not exist yet is waited for. Read
-	// returns io.EOF at the end of a sealed stream, the cause of ctx once ctx has ended, ErrNotFound once the stream was
-	// removed, and ErrConflict where the stream is shorter than what was read: it was cut. Close may be called at any time and ends a
-	// Read that waits with [io/fs.ErrClosed].
+	// Follow reads from offset on and waits for more at the end, also for a stream that does not exist yet. Read
+	// returns io.EOF at the end of a sealed stream, the cause of ctx once ctx has ended, ErrNotFound once the stream
+	// was removed, and ErrConflict if the stream was cut below the bytes already read. Close may be called at any
+	// time and ends a waiting Read with [io/fs.ErrClosed].
 	Follow(ctx context.Context, key Key, offset int64) (io.ReadCloser, error)
 
 	// ListStreams yields the keys of the streams of one partition in order, under the rules of [Store.List]. KeysOnly and

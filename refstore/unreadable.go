@@ -6,8 +6,9 @@ import (
 	"iter"
 )
 
-// Unreadable is a store in which a record that is damaged has a value that nothing decodes, in place of the error. It is for readers that refuse
-// such a value already, tell of it, and go on with others. A value must not be taken as it is there.
+// Unreadable is a store that replaces the error of a damaged record by a value that does not decode. It is for
+// readers that refuse such a value already, report it, and go on with others. Do not use it where a value is taken as
+// it is.
 type Unreadable struct{ Store }
 
 // Get implements [Store].

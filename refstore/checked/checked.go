@@ -1,6 +1,6 @@
-// Package checked gives records sums, so that one that is not what was written is never taken for what it was: a read of it returns an
-// error that wraps [refstore.ErrDamaged] and names the record (doc/design.md, "Sums"). It is a decorator of records, whatever
-// keeps them; seal.go has the bytes, kind.go says which record has its sum where.
+// Package checked adds checksums to records, so that a damaged record is never taken for what was written: reading it
+// returns an error that wraps [refstore.ErrDamaged] and names the record (doc/design.md, "Sums"). It decorates any
+// record store. seal.go has the bytes; kind.go says where each kind of record has its sum.
 package checked
 
 import (
@@ -19,10 +19,10 @@ type Backend interface {
 	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 }
 
-// Records are records with sums. All that write to the same backend do so through this package.
+// Records are records with sums. Every writer to the backend must go through this package.
 type Records struct {
 	store Backend
-	// atomic tells that value and fields are written together: nobody reads, and no crash leaves, some of them.
+	// atomic says that value and fields are written together: no reader and no crash sees only some of them.
 	atomic bool
 }
 
@@ -62,7 +62,7 @@ func (r *Records) get(ctx context.Context, key refstore.Key, fields []string) (r
 		if bad == nil {
 			return out, nil
 		}
-		// Value and fields of a record that changes twice meanwhile do not fit, once.
+		// A record that changes twice during the read may show a value and fields that do not match, once.
 		if rec.Version == last {
 			return damaged(out, bad)
 		}
@@ -70,7 +70,7 @@ func (r *Records) get(ctx context.Context, key refstore.Key, fields []string) (r
 	}
 }
 
-// damaged passes on what of a record is whole, and why the rest is not.
+// damaged returns what is whole of a record, and an error with the reason for the rest.
 func damaged(rec refstore.Record, why error) (refstore.Record, error) {
 	return rec, fmt.Errorf("record %q is %w: %w", rec.Key, refstore.ErrDamaged, why)
 }
@@ -87,7 +87,7 @@ func (r *Records) PutSync(ctx context.Context, rec refstore.Record) (refstore.Ve
 
 func (r *Records) put(ctx context.Context, rec refstore.Record, put func(context.Context, refstore.Record) (refstore.Version, error)) (refstore.Version, error) {
 	if rec.Validate() != nil {
-		return put(ctx, rec) // which says so
+		return put(ctx, rec) // the read reports it
 	}
 	k := kindOf(rec.Key.Partition)
 	old, err := r.replaced(ctx, k, rec)
@@ -105,7 +105,7 @@ func (r *Records) put(ctx context.Context, rec refstore.Record, put func(context
 	return v, err
 }
 
-// replaced reads what a put replaces, as far as the new seal depends on it; nil where it does not.
+// replaced reads the record that a put replaces, if the new seal depends on it; otherwise nil.
 func (r *Records) replaced(ctx context.Context, k kind, rec refstore.Record) (*refstore.Record, error) {
 	if !k.sealed() || rec.Version == refstore.Absent {
 		return nil, nil
@@ -155,7 +155,7 @@ func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore
 				}
 			}
 			if errors.Is(err, refstore.ErrNotFound) {
-				continue // gone since
+				continue // deleted meanwhile
 			}
 			if !yield(rec, err) {
 				return

@@ -14,10 +14,10 @@ import (
 type kind int
 
 const (
-	plain  kind = iota // there are none: it has no bytes, or lives for seconds
+	plain  kind = iota // no sums: it has no bytes, or lives for seconds
 	own                // its value and its fields end in trailers
-	beside             // the value is the reference's: its sum is in the side field refstore.SumField
-	within             // the value is the reference's: its sum is in the trailer of the field that is always there
+	beside             // the value has the reference's format: its sum is in the side field refstore.SumField
+	within             // the value has the reference's format: its sum is in the trailer of a field that is always present
 )
 
 // fieldDetail is the field of an execution that holds the sums of what is beside it.
@@ -36,8 +36,8 @@ func kindOf(partition string) kind {
 	return own
 }
 
-// witnessed tells whether it is an answer that a partition lacks a record: nothing is pinned, set, followed or waiting. Of those records a
-// witness lies apart, so that one that was removed is told from one that never was.
+// witnessed reports whether the absence of a record in a partition is an answer: nothing is pinned, set, followed or
+// waiting. Such records have a witness beside them, so that a removed record differs from one that never existed.
 func witnessed(partition string) bool {
 	name, rest, _ := strings.Cut(partition, "/")
 	switch name {
@@ -60,20 +60,20 @@ func (k kind) sealField() string {
 	return refstore.SumField
 }
 
-// sealed tells whether a record has a seal, which speaks of its value.
+// sealed reports whether a record has a seal with the sum of its value.
 func (k kind) sealed() bool { return k == beside || k == within }
 
-// foreign tells whether a field has the reference's bytes, or nobody's: it has no trailer.
+// foreign reports whether a field has no trailer: its bytes have the reference's format, or no known one.
 func (k kind) foreign(field string) bool {
 	return k == plain || k == within && (field == "output" || k.unsummed(field))
 }
 
-// unsummed tells whether nothing here is said of a field: logs are streams where they are long.
+// unsummed reports whether a field has no sum here: logs are streams where they are long.
 func (k kind) unsummed(field string) bool {
 	return k == within && (field == "stdout.txt" || field == "stderr.txt")
 }
 
-// ask are the fields that it takes to read and check the given ones: the seal last, as writers write it first.
+// ask returns the fields needed to read and check the given ones. The seal comes last, as writers write it first.
 func (k kind) ask(fields []string) []string {
 	if !k.sealed() {
 		return fields
@@ -82,8 +82,8 @@ func (k kind) ask(fields []string) []string {
 	return append(rest, k.sealField())
 }
 
-// open checks a record as it was read with ask, and takes off it what is ours. The error says in words what is wrong; with it comes what is
-// whole all the same.
+// open checks a record that was read with ask, and removes the trailers. The error says what is wrong; the undamaged
+// parts come with it.
 func (k kind) open(rec refstore.Record, fields []string) (refstore.Record, error) {
 	if k == plain {
 		return rec, nil
@@ -108,7 +108,7 @@ func (k kind) open(rec refstore.Record, fields []string) (refstore.Record, error
 	return out, err
 }
 
-// openSeal reads the seal, nil where there is none: a side field that is missing or torn says nothing.
+// openSeal reads the seal, nil if it is missing or torn: then there is nothing to check against.
 func (k kind) openSeal(rec refstore.Record) (*seal, []byte, error) {
 	if !k.sealed() {
 		return nil, nil, nil
@@ -127,7 +127,7 @@ func (k kind) openSeal(rec refstore.Record) (*seal, []byte, error) {
 	return nil, nil, nil
 }
 
-// openField checks a field and takes its trailer off.
+// openField checks a field and removes its trailer.
 func (k kind) openField(key refstore.Key, name string, data []byte, there bool, s *seal) ([]byte, bool, error) {
 	if k.unsummed(name) {
 		return data, there, nil
@@ -140,7 +140,7 @@ func (k kind) openField(key refstore.Key, name string, data []byte, there bool, 
 	}
 	if k.foreign(name) {
 		if k == within && s == nil {
-			return nil, false, nil // nothing can be said of it
+			return nil, false, nil // without a sum there is nothing to check
 		}
 		if s != nil && len(s.sums[name]) > 0 && !s.allows(key, name, data) {
 			return nil, false, fmt.Errorf("it does not have its sum")
@@ -151,11 +151,12 @@ func (k kind) openField(key refstore.Key, name string, data []byte, there bool, 
 	return data, err == nil, err
 }
 
-// openValue checks a value, and takes the trailer off one of ours. Settings may be edited by hand, without one: a JSON object and a line feed.
+// openValue checks a value, and removes the trailer if there is one. Settings may be edited by hand, without a
+// trailer: a JSON object and a line feed.
 func (k kind) openValue(rec refstore.Record, s *seal) ([]byte, error) {
 	switch {
 	case k == within && s == nil:
-		return nil, nil // nothing can be said of it
+		return nil, nil // without a sum there is nothing to check
 	case k.sealed() && s != nil && !s.allows(rec.Key, "", rec.Value):
 		return nil, fmt.Errorf("its value does not have its sum")
 	case k.sealed():
@@ -168,8 +169,8 @@ func (k kind) openValue(rec refstore.Record, s *seal) ([]byte, error) {
 	return value, err
 }
 
-// close adds what is ours to a record that is about to be written. old is what it replaces as far as that has to be known, nil where it is
-// not: with its seal nothing else is lost of what the seal says.
+// close adds trailers and sums to a record about to be written. old is the record that it replaces, nil if
+// the new seal takes nothing from it.
 func (k kind) close(rec refstore.Record, old *refstore.Record) refstore.Record {
 	switch k {
 	case plain:
@@ -186,7 +187,7 @@ func (k kind) close(rec refstore.Record, old *refstore.Record) refstore.Record {
 	return rec
 }
 
-// closeFields encloses the fields that are given, but for the one with the seal, in which they are noted.
+// closeFields adds trailers to the given fields, except the one with the seal, and notes them in the seal.
 func (k kind) closeFields(rec refstore.Record, s *seal) []refstore.Field {
 	var fields []refstore.Field
 	for _, f := range rec.Fields {
@@ -204,8 +205,9 @@ func (k kind) closeFields(rec refstore.Record, s *seal) []refstore.Field {
 	return fields
 }
 
-// renew makes the seal of a record that is about to be written, and the content of the field that has it. What the old one allowed, and is
-// there, it allows as well. What had an old one that is damaged is lost.
+// renew makes the seal of a record about to be written, and the content of the field that holds it. Bytes that the
+// old seal allowed, and that exist, are allowed by the new one too. A damaged old seal is dropped
+// with the content of its field.
 func (k kind) renew(rec refstore.Record, old *refstore.Record) (seal, []byte) {
 	s := newSeal()
 	detail, given := rec.Field(k.sealField())
@@ -213,11 +215,11 @@ func (k kind) renew(rec refstore.Record, old *refstore.Record) (seal, []byte) {
 	if old != nil {
 		was, content, err := k.openSeal(*old)
 		if err == nil && was == nil && k == beside && len(old.Value) > 0 {
-			s.add(rec.Key, "", old.Value) // it has no sum, and is read with the new one until it is replaced
+			s.add(rec.Key, "", old.Value) // a value without a sum is allowed until it is replaced
 		}
 		if err == nil && was != nil {
 			s.keep(*was, *old)
-			if len(old.Value) == 0 { // or a value that is cut to nothing would be what was there before
+			if len(old.Value) == 0 { // or a value cut to nothing would pass as the earlier one
 				delete(s.sums, "")
 			}
 			if !given {
@@ -234,7 +236,7 @@ func (k kind) renew(rec refstore.Record, old *refstore.Record) (seal, []byte) {
 	return s, detail
 }
 
-// keep takes over what an older seal says of fields, and allows what it allowed and is there.
+// keep copies what an older seal says of fields, and those of its sums that match the bytes present.
 func (s *seal) keep(was seal, old refstore.Record) {
 	for name := range was.has {
 		s.has[name] = true

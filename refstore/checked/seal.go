@@ -13,18 +13,18 @@ import (
 	"e3/refstore"
 )
 
-// A trailer ends what is ours with a line of its own, so that records of text stay readable:
+// A trailer is a line after the content, so that records of text stay readable:
 //
 //	<content> "\ne3sum" {" " entry} " " <8 hex> "\n"
 //
-// The hex is the CRC-32C of key, field, content and entries. It finds every damage within four bytes, whatever it is, and any other but
-// one in four thousand million. It is no protection against intent: whoever can write records can write sums. The key is part
-// of it, so that the bytes of one record in the place of another are damage.
+// The hex is the CRC-32C of key, field, content and entries. It finds every damage within four bytes, and all but one
+// in four thousand million of any other. It does not protect against intent: a process that can write records can
+// write sums. The key is part of it, so that the bytes of one record in the place of another count as damage.
 const tag = "\ne3sum"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sumOf is the sum of bytes in the place of a record's field; "" is the value.
+// sumOf is the sum of bytes at a record's field; "" is the value.
 func sumOf(key refstore.Key, field string, parts ...[]byte) uint32 {
 	place := make([]byte, 0, len(key.Partition)+len(key.Sort)+len(field)+3)
 	for _, name := range []string{key.Partition, key.Sort, field} {
@@ -37,25 +37,25 @@ func sumOf(key refstore.Key, field string, parts ...[]byte) uint32 {
 	return sum
 }
 
-// seal is what a trailer says of bytes that lie beside it in the same record.
+// seal is the content of a trailer: the sums of bytes beside it in the same record.
 type seal struct {
-	// sums are those that the value "" and fields may have. Where a crash can come between the writes there are two: what was there
-	// before, and what comes.
+	// sums has the allowed sums of the value "" and of fields. Where a crash can come between two writes, two are
+	// allowed: of the old bytes and the new.
 	sums map[string][]uint32
-	// has are fields with a trailer of their own that are there.
+	// has lists the fields that exist and have a trailer of their own.
 	has map[string]bool
-	// bare tells that what has the trailer is no field of the record, and there for the trailer only.
+	// bare says that the field with the trailer exists for the trailer only, and is not part of the record.
 	bare bool
 }
 
 func newSeal() seal { return seal{sums: map[string][]uint32{}, has: map[string]bool{}} }
 
-// allows tells whether bytes may lie in a field.
+// allows reports whether a field may have these bytes.
 func (s seal) allows(key refstore.Key, field string, data []byte) bool {
 	return slices.Contains(s.sums[field], sumOf(key, field, data))
 }
 
-// entries are the seal in words, each after a space.
+// entries writes the seal as text, each entry after a space.
 func (s seal) entries() []byte {
 	var b []byte
 	if s.bare {
@@ -86,7 +86,7 @@ func enclose(key refstore.Key, field string, content []byte, s seal) []byte {
 	return append(append(append(out, ' '), digits(sumOf(key, field, content, entries))...), '\n')
 }
 
-// disclose takes the trailer off. Its error says in words what is wrong.
+// disclose removes the trailer. Its error says what is wrong.
 func disclose(key refstore.Key, field string, data []byte) (content []byte, s seal, err error) {
 	at := bytes.LastIndex(data, []byte(tag))
 	if at < 0 {
@@ -101,7 +101,7 @@ func disclose(key refstore.Key, field string, data []byte) (content []byte, s se
 	return content, s, err
 }
 
-// parseEntries reads what entries writes. An entry of another form is a newer e3's.
+// parseEntries reads what entries writes. It ignores other entries, which a newer e3 may write.
 func parseEntries(text string) (seal, error) {
 	s := newSeal()
 	for _, entry := range strings.Fields(text) {

@@ -11,36 +11,38 @@ import (
 	"e3/refstore"
 )
 
-// Where value and fields of a record are one thing, they are removed together. There a witness is a record of its own in the same
-// partition, right behind that whose witness it is: a listing has both for one request. It has no value, and no name ends as it does.
+// Where the value and fields of a record are written together, they are also removed together. There a witness is a
+// record of its own in the same partition, directly behind its record, so that a listing has both for one request. It
+// has no value, and no other name has its suffix.
 //
-// It is put after a new record, and goes before one that is deleted. So one that is alone means that its record was removed otherwise.
-// A crash, and a deletion that found another version, may leave a record without one, of which nothing is told then.
+// It is written after a new record, and removed before its record is deleted. So a witness alone means that its
+// record was removed by other means. A crash, or a deletion that found another version, may leave a record without a
+// witness; its removal then goes unnoticed.
 const witnessSuffix = " witness"
 
 func witnessOf(key refstore.Key) refstore.Key {
 	return refstore.Key{Partition: key.Partition, Sort: key.Sort + witnessSuffix}
 }
 
-// apart tells whether the records of a partition have witnesses that are records.
+// apart reports whether witnesses in a partition are records.
 func (r *Records) apart(partition string) bool { return r.atomic && witnessed(partition) }
 
-// attest puts the witness of a record that was just created.
+// attest writes the witness of a new record.
 func (r *Records) attest(ctx context.Context, key refstore.Key) error {
 	v, err := r.store.Put(ctx, refstore.Record{Key: witnessOf(key)})
 	if errors.Is(err, refstore.ErrConflict) {
-		return nil // it is there
+		return nil // it exists
 	}
 	if err != nil {
 		return fmt.Errorf("witness of %q: %w", key, err)
 	}
-	if _, err = r.store.Get(ctx, key); errors.Is(err, refstore.ErrNotFound) { // it was deleted before it had a witness
+	if _, err = r.store.Get(ctx, key); errors.Is(err, refstore.ErrNotFound) { // deleted before it had a witness
 		err = r.store.Delete(ctx, witnessOf(key), v)
 	}
 	return settled(err)
 }
 
-// settled is err, unless it says that another has done the same, or more.
+// settled returns err, unless it says that another process has done the same, or more.
 func settled(err error) error {
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrDamaged) {
 		return nil
@@ -60,7 +62,7 @@ func (r *Records) dismiss(ctx context.Context, key refstore.Key) (bool, error) {
 	return true, settled(err)
 }
 
-// deleteApart deletes a record that has its witness apart; without a version one that is gone.
+// deleteApart deletes a record whose witness is a record; without a version, one whose record is gone.
 func (r *Records) deleteApart(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	if v == refstore.Absent {
 		if _, err := r.store.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) {
@@ -74,7 +76,7 @@ func (r *Records) deleteApart(ctx context.Context, key refstore.Key, v refstore.
 	return r.store.Delete(ctx, key, v)
 }
 
-// missed tells whether a record that was not found has left its witness; again that it is there after all.
+// missed reports whether a record that was not found has a witness; again says that the record now exists.
 func (r *Records) missed(ctx context.Context, key refstore.Key) (gone, again bool, err error) {
 	before, err := r.store.Get(ctx, witnessOf(key))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -86,7 +88,7 @@ func (r *Records) missed(ctx context.Context, key refstore.Key) (gone, again boo
 	if _, err = r.store.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) {
 		return false, true, err
 	}
-	// Had it been deleted since the first look, so had the witness.
+	// If it had been deleted since the first read, so would the witness.
 	after, err := r.store.Get(ctx, witnessOf(key))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, false, nil
@@ -94,11 +96,11 @@ func (r *Records) missed(ctx context.Context, key refstore.Key) (gone, again boo
 	return err == nil && after.Version == before.Version, after.Version != before.Version, err
 }
 
-// settings is the partition of what every start looks up, most often to find nothing: one listing tells that, for which a lookup and one
-// of the witness are two requests.
+// settings is the partition that every start reads, most often to find nothing. One listing answers that; a lookup
+// and one of the witness would be two requests.
 const settings = "SETTINGS"
 
-// getListed is get, by a listing.
+// getListed is get by a listing.
 func (r *Records) getListed(ctx context.Context, key refstore.Key, fields []string) (refstore.Record, error) {
 	found, err := r.pair(ctx, refstore.Query{Partition: key.Partition, Prefix: key.Sort, Fields: fields})
 	if err != nil {
@@ -116,16 +118,17 @@ func (r *Records) getListed(ctx context.Context, key refstore.Key, fields []stri
 	return refstore.Record{}, fmt.Errorf("get %q: %w", key, refstore.ErrNotFound)
 }
 
-// errGone says of a record what its witness tells.
+// errGone is the damage that a lone witness shows.
 var errGone = errors.New("it is gone")
 
-// listed is what a listing has found.
+// listed is an entry of a listing.
 type listed struct {
 	rec refstore.Record
 	err error
 }
 
-// listApart takes the witnesses out of a listing, and adds the records that have left theirs. These partitions are small.
+// listApart removes the witnesses from a listing, and adds the records whose witnesses are alone. These partitions
+// are small.
 func (r *Records) listApart(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
 	return func(yield func(refstore.Record, error) bool) {
 		found, err := r.pair(ctx, q)
@@ -139,7 +142,7 @@ func (r *Records) listApart(ctx context.Context, q refstore.Query) iter.Seq2[ref
 				l.rec, l.err = r.Get(ctx, l.rec.Key, q.Fields...)
 			}
 			if errors.Is(l.err, refstore.ErrNotFound) {
-				continue // gone since
+				continue // deleted meanwhile
 			}
 			if !yield(l.rec, l.err) {
 				return
@@ -151,7 +154,8 @@ func (r *Records) listApart(ctx context.Context, q refstore.Query) iter.Seq2[ref
 	}
 }
 
-// pair lists what q asks for, in its order: of a record that is gone the key only, and with an error what has to be read again.
+// pair lists what q asks for, in order. For a record that is gone it returns the key and an error, to be checked by
+// another read.
 func (r *Records) pair(ctx context.Context, q refstore.Query) ([]listed, error) {
 	k, all := kindOf(q.Partition), q
 	all.Limit, all.Fields = 0, k.ask(q.Fields)

@@ -15,20 +15,20 @@ import (
 	"e3/refstore"
 )
 
-// Blobs keeps what is too large for an item, under relative names of the form "records/…" and "streams/…". A name is put
-// once and never changes. Absence is [refstore.ErrNotFound]; what was put is there for everybody at once. Blobs try again
-// by themselves what can be tried again.
+// Blobs keeps data too large for an item, under relative names of the form "records/…" and "streams/…". A name is put
+// once and never changes. Absence is [refstore.ErrNotFound]; a blob is visible everywhere once it was put. Blobs
+// retries by itself what can be retried.
 type Blobs interface {
 	PutBlob(ctx context.Context, name string, data []byte) error
 	// OpenBlob reads from offset on, which is not beyond the end.
 	OpenBlob(ctx context.Context, name string, offset int64) (io.ReadCloser, error)
-	// DeleteBlob is fine where there is none.
+	// DeleteBlob succeeds if there is no such blob.
 	DeleteBlob(ctx context.Context, name string) error
-	// ListBlobs yields what has a name that begins with prefix.
+	// ListBlobs yields the blobs whose names begin with prefix.
 	ListBlobs(ctx context.Context, prefix string) iter.Seq2[Blob, error]
 }
 
-// Blob describes one.
+// Blob describes one blob.
 type Blob struct {
 	Name     string
 	Size     int64     // bytes
@@ -41,7 +41,7 @@ const (
 	streamBlobs = "streams/"
 )
 
-// blobFolder is where the blobs of an item lie.
+// blobFolder is the folder of an item's blobs.
 func blobFolder(kind string, k itemKey) string {
 	sum := sha256.Sum256([]byte(k.pk + "\x00" + k.sk))
 	return kind + hex.EncodeToString(sum[:]) + "/"
@@ -50,10 +50,10 @@ func blobFolder(kind string, k itemKey) string {
 // blobMagic begins every blob.
 const blobMagic = "e3 blob 1\n"
 
-// maxBlobHeader bounds a header that is read from a blob: twice the limits of keys, and their lengths.
+// maxBlobHeader bounds the header of a blob: twice the limits of keys, and their lengths.
 const maxBlobHeader = len(blobMagic) + 2*binary.MaxVarintLen64 + 2*(2048+1024)
 
-// blobHeader names the item that a blob belongs to, so that one that is left over can be judged.
+// blobHeader names the item that a blob belongs to, so that a leftover blob can be judged.
 func blobHeader(k itemKey) []byte {
 	h := []byte(blobMagic)
 	for _, s := range []string{k.pk, k.sk} {
@@ -63,7 +63,7 @@ func blobHeader(k itemKey) []byte {
 	return h
 }
 
-// parseBlobHeader reads the key from the beginning of a blob.
+// parseBlobHeader reads the key at the beginning of a blob.
 func parseBlobHeader(data []byte) (itemKey, bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(blobMagic))
 	var parts [2]string
@@ -83,7 +83,7 @@ func (s *Store) putBlob(ctx context.Context, name string, k itemKey, data []byte
 	return s.putWhole(ctx, name, append(blobHeader(k), data...))
 }
 
-// putWhole puts a blob that has its header.
+// putWhole puts a blob that already has its header.
 func (s *Store) putWhole(ctx context.Context, name string, blob []byte) error {
 	if err := s.o.Blobs.PutBlob(ctx, name, blob); err != nil {
 		return fmt.Errorf("put %s: %w", name, err)
@@ -91,7 +91,7 @@ func (s *Store) putWhole(ctx context.Context, name string, blob []byte) error {
 	return nil
 }
 
-// openBlob reads the data of a blob, size bytes of it at most, from an offset on.
+// openBlob reads the data of a blob from an offset on, at most size bytes in all.
 func (s *Store) openBlob(ctx context.Context, name string, k itemKey, offset, size int64) (io.ReadCloser, error) {
 	r, err := s.o.Blobs.OpenBlob(ctx, name, int64(len(blobHeader(k)))+offset)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Store) readBlob(ctx context.Context, name string, k itemKey, size int64
 		return nil, err
 	}
 	defer r.Close()
-	// The size is what the item says, and may be a lie: memory grows with what is there.
+	// The item's size may be a lie: memory grows with the actual data.
 	var data bytes.Buffer
 	if n, err := io.Copy(&data, r); err != nil || n < size {
 		if err == nil {
@@ -134,10 +134,10 @@ func (s *Store) readInto(ctx context.Context, into []byte, name string, k itemKe
 	return nil
 }
 
-// cleanupTime bounds the deletion of blobs that nothing names any more.
+// cleanupTime bounds the deletion of unnamed blobs.
 const cleanupTime = 10 * time.Second
 
-// deleteBlobs deletes what no item names any more. What it cannot delete is a leftover.
+// deleteBlobs deletes blobs that no item names any more. RemoveLeftovers takes those that it cannot delete.
 func (s *Store) deleteBlobs(ctx context.Context, names []string) {
 	if len(names) == 0 {
 		return

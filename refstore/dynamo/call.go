@@ -20,7 +20,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// newVersion draws a version, or another name that nothing else has: 128 random bits.
+// newVersion draws a version, or another unique name: 128 random bits.
 func newVersion() string {
 	var id [16]byte
 	rand.Read(id[:]) // never fails
@@ -34,11 +34,11 @@ const (
 	final   fate = iota // trying again would fail again
 	refused             // it did not happen, another try may
 	unknown             // it may have happened
-	skewed              // refused for our clock's sake; the SDK has corrected it by the answer, and a write asks Options.Standing anew
+	skewed              // refused because of this machine's clock, which the SDK has corrected by the answer; a write asks Options.Standing anew
 )
 
-// judge says what an error of a request means that was not ours to end. heard says that the server has answered before: then a name that is not
-// known for now is not a wrong one.
+// judge classifies an error of a request that this process did not end itself. heard says that the server has
+// answered before: then an unknown host name is a passing failure, not a wrong address.
 func judge(err error, heard bool) fate {
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -76,19 +76,19 @@ func judge(err error, heard bool) fate {
 	return final
 }
 
-// quiet is how long a request is tried again before Options.Trying is told.
+// quiet is how long a request is retried before Options.Trying is told.
 const quiet = 2 * time.Second
 
-// unheard is how long a server that never answered is tried: a wrong address should show soon.
+// unheard is how long to try a server that never answered: a wrong address should show soon.
 const unheard = 10 * time.Second
 
-// do makes a request until it succeeds or fails for good. doubt says that a try of which no answer came may have
-// happened, whatever the result. The error names the table.
+// do makes a request until it succeeds or fails for good. doubt says that a try without an answer may have taken
+// effect, whatever the result. The error names the table.
 func do[Out any](ctx context.Context, s *Store, operation string, request func(context.Context) (Out, float64, error)) (out Out, doubt bool, err error) {
 	begin := time.Now()
 	limit := s.o.Backoff
 	corrected := false
-	var before error // that the last try failed with
+	var before error // error of the last try
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
 			if before != nil {
@@ -151,7 +151,7 @@ func do[Out any](ctx context.Context, s *Store, operation string, request func(c
 	}
 }
 
-// requestError is a request that failed, in the server's words, or else what happened, without what the SDK puts around it.
+// requestError is a failed request, with the server's message or the cause, but without the SDK's wrapping.
 type requestError struct{ err error }
 
 func (e *requestError) Error() string {
@@ -182,15 +182,15 @@ func (e *requestError) Error() string {
 	}
 	var sent *url.Error
 	if errors.As(err, &sent) {
-		err = sent.Err // the table is named where it failed
+		err = sent.Err // the table is named by failed
 	}
 	return err.Error()
 }
 
-// Unwrap returns what the SDK said.
+// Unwrap returns the SDK's error.
 func (e *requestError) Unwrap() error { return e.err }
 
-// failed says where a request failed.
+// failed adds the operation and the table to an error.
 func (s *Store) failed(operation string, err error) error {
 	var none *types.ResourceNotFoundException
 	if errors.As(err, &none) {
@@ -209,13 +209,13 @@ func wait(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// conditionFailed tells whether a write was refused because its condition did not hold.
+// conditionFailed reports whether a write was refused because its condition did not hold.
 func conditionFailed(err error) bool {
 	var failed *types.ConditionalCheckFailedException
 	return errors.As(err, &failed)
 }
 
-// ask is what requests ask about the capacity that they take.
+// ask asks the server to report consumed capacity, if it is observed.
 func (s *Store) ask() types.ReturnConsumedCapacity {
 	if s.o.Observe != nil {
 		return types.ReturnConsumedCapacityTotal
@@ -238,10 +238,10 @@ func one(c *types.ConsumedCapacity) []types.ConsumedCapacity {
 	return []types.ConsumedCapacity{*c}
 }
 
-// attributes are those of an item.
+// attributes are the attributes of an item.
 type attributes = map[string]types.AttributeValue
 
-// getItem reads an item, nil if there is none. projection "" is all of it.
+// getItem reads an item, nil if there is none. projection "" is the whole item.
 func (s *Store) getItem(ctx context.Context, key itemKey, projection string, names map[string]string) (attributes, error) {
 	in := &dynamodb.GetItemInput{
 		TableName: &s.o.Table, Key: key.attributes(), ConsistentRead: aws.Bool(true), ReturnConsumedCapacity: s.ask(),
@@ -279,7 +279,7 @@ func (s *Store) putItem(ctx context.Context, item attributes, condition string, 
 	return doubt, err
 }
 
-// updateItem changes an item, which exists, and returns what the changed attributes were.
+// updateItem changes an existing item, and returns the old values of the changed attributes.
 func (s *Store) updateItem(ctx context.Context, in *dynamodb.UpdateItemInput) (old attributes, doubt bool, err error) {
 	in.TableName, in.ReturnConsumedCapacity, in.ReturnValues = &s.o.Table, s.ask(), types.ReturnValueUpdatedOld
 	return do(s.writing(ctx, in.Key), s, "UpdateItem", func(ctx context.Context) (attributes, float64, error) {
@@ -291,7 +291,7 @@ func (s *Store) updateItem(ctx context.Context, in *dynamodb.UpdateItemInput) (o
 	})
 }
 
-// deleteItem deletes an item on a condition and returns what it was.
+// deleteItem deletes an item on a condition and returns the old item.
 func (s *Store) deleteItem(ctx context.Context, key itemKey, condition string, values attributes) (old attributes, doubt bool, err error) {
 	in := &dynamodb.DeleteItemInput{
 		TableName: &s.o.Table, Key: key.attributes(), ConditionExpression: &condition, ExpressionAttributeValues: values,
@@ -306,7 +306,7 @@ func (s *Store) deleteItem(ctx context.Context, key itemKey, condition string, v
 	})
 }
 
-// putItems writes up to 25 items, whatever is there.
+// putItems writes up to 25 items unconditionally.
 func (s *Store) putItems(ctx context.Context, items []attributes) error {
 	var left []types.WriteRequest
 	for _, item := range items {

@@ -11,11 +11,11 @@ import (
 	"e3/refstore"
 )
 
-// sweepers is how many items of a kind are looked at at a time.
+// sweepers is how many items of a kind are checked at a time.
 const sweepers = 8
 
-// sweep looks for the items of a partition key that stand for nothing. Those that have no date get one, those that have been dying for
-// long enough, before everything that lives began, are removed. left is how many items there are then.
+// sweep checks the enumeration items of a partition key. An item that stands for nothing and has no date gets one. An
+// item is removed if its date is minDying before the beginning of every live session. left is how many items remain.
 func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing func(ctx context.Context, sk string) (bool, error), remove func(ctx context.Context, k itemKey, since int64) (bool, error)) (left int64, err error) {
 	var gone atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -33,7 +33,7 @@ func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing 
 			g.Go(func() error { return d.err })
 			break
 		}
-		if dated && before.Sub(time.UnixMilli(since)) < lastRites {
+		if dated && before.Sub(time.UnixMilli(since)) < minDying {
 			continue
 		}
 		g.Go(func() error {
@@ -55,18 +55,18 @@ func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing 
 	return left - gone.Load(), err
 }
 
-// removeDead deletes what says that there is something, where there has been nothing for long enough, and logs of executions
-// that have no record. It takes a read for each item, and for each task.
+// removeDead deletes enumeration items that have stood for nothing for long enough, and logs of executions without a
+// record. It takes a read for each item, and for each task.
 func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, err error) {
 	var count atomic.Int64
 	bury := func(ctx context.Context, k itemKey, since int64) (bool, error) {
-		gone, err := s.bury(ctx, k, since)
+		gone, err := s.deleteDying(ctx, k, since)
 		if gone {
 			count.Add(1)
 		}
 		return gone, err
 	}
-	// A record comes at the latest when the command has ended and its logs are sent: in the session of whoever sends them.
+	// The session that sends the logs writes the record, at the latest when the command has ended.
 	unrecorded := func(ctx context.Context, partition string) (bool, error) {
 		execution, ok := loggedBy(partition)
 		if !ok {

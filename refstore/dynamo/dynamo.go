@@ -1,22 +1,25 @@
-// Package dynamo is a [refstore.Store] in a DynamoDB table, with streams and watches. It needs what every server of that
-// interface has: conditional writes of single items, consistent reads, queries of a partition. doc/format.md describes the items.
+// Package dynamo is a [refstore.Store] in a DynamoDB table, with streams and watches. It needs what every server of
+// that interface has: conditional writes of single items, consistent reads, queries of a partition. doc/format.md
+// describes the items.
 //
 // # Writing
 //
-// A record is one item, a stream has one: its head. Every write of either is one conditional write, under a version that
-// the writer draws at random, so none recurs. An item also holds the version that it replaced. A write whose answer got lost is
-// tried again; its condition then fails, and the item says whether it was the first try that won: its version is the one that was
-// written, or the one that it replaced is. Where somebody has written twice since, nothing can tell: the error says so, and is no
-// ErrConflict. A try without an answer may also arrive late, when the next has taken effect. Its condition fails then, unless it is a
-// creation and the record has been deleted, which it brings back: [Store.Create] says when that may be.
+// A record is one item, and so is the head of a stream. Every write of either is one conditional write, with a
+// version that the writer draws at random, so none recurs. An item also holds the version that it replaced. A write
+// whose answer was lost is retried; its condition then fails, and the item shows whether the first try succeeded: its
+// version, or the one that it replaced, is the one written. If there were two more writes since, the outcome cannot
+// be found out: the error says so, and is not ErrConflict. A try without an answer may also arrive late, after the
+// next has taken effect. Its condition fails then, unless it is a creation and the record has been deleted: then it
+// recreates the record. [Store.Create] reports when that can happen.
 //
-// What is large lies in a [Blobs], under names that are never used again, put before the item names it and deleted after
-// no item does. What crashes leave there is removed by [Store.RemoveLeftovers].
+// Large data lies in a [Blobs], under names that are never reused. It is put before an item names it, and deleted
+// once no item does. [Store.RemoveLeftovers] removes what crashes leave there.
 //
 // # Faults
 //
-// Throttling, faults of the server and broken connections are tried again with exponential back-off and full jitter, within
-// the context and [Options.Patience]; a name that is not known, once the server has answered under it. The SDK's own retries are off: they do not tell whether a failed try may have happened.
+// After throttling, a server fault or a broken connection, a request is retried with exponential backoff and full
+// jitter, within the context and [Options.Patience]; after an unknown host name, only if the server has answered
+// under it before. The SDK's own retries are off: they do not tell whether a failed try may have happened.
 package dynamo
 
 import (
@@ -40,36 +43,36 @@ import (
 // ErrNoTable reports that the table does not exist.
 var ErrNoTable = errors.New("the table does not exist")
 
-// Options say where a repository lies. Zero durations are the defaults given.
+// Options say where a repository lies. The zero duration is the default given.
 type Options struct {
 	Config     aws.Config // region, credentials, HTTP client
 	Endpoint   string     // the server's URL; "" is AWS in the region of Config
 	Table      string
 	Repository string // a segment of every partition key: 1 to 64 of [A-Za-z0-9_.-], the first none of ".-"
-	Blobs      Blobs  // for what is too large for an item
+	Blobs      Blobs  // for data too large for an item
 
 	Attempt  time.Duration // how long one request may take; 10 s
-	Patience time.Duration // how long a request is tried again; 2 min
-	Backoff  time.Duration // at most this before the second try, twice as much before each further one; 50 ms
-	Poll     time.Duration // how often a follower looks at first, an eighth of how seldom it does later; 250 ms
-	Watch    time.Duration // how often a watch looks; 1 s
+	Patience time.Duration // how long a request is retried; 2 min
+	Backoff  time.Duration // longest pause before the second try, doubled before each further one; 50 ms
+	Poll     time.Duration // how often a follower polls at first, an eighth of the longest interval later; 250 ms
+	Watch    time.Duration // how often a watch polls; 1 s
 	Pace     time.Duration // how often a stream that grows by lines is appended to, see StreamPace; 1 s
 
-	// Now dates what is dying (see RemoveLeftovers), roughly: a day's error does no harm. nil is time.Now.
+	// Now dates dying items (see RemoveLeftovers), roughly: a day's error does no harm. nil is time.Now.
 	Now func() time.Time
-	// Standing, which may be nil, is asked with each try of a write, once it is signed, for the partition of the records or
-	// streams and the date of the signature: what it refuses is not sent, and fails with its error, but is tried again where that is of
-	// a request which would be.
+	// Standing, which may be nil, decides whether a signed try of a write may be sent, by the partition of the
+	// records or streams and the date of the signature. A refused try fails with Standing's error, and is retried if
+	// the error is that of a retryable request.
 	Standing func(ctx context.Context, partition string, signed time.Time) error
-	// Trying, which may be nil, is told of a try that got no answer, or a fault of the server, and is made again, once a request has been
-	// at it for 2 s, by several goroutines at once. It must not block.
+	// Trying, which may be nil, is called when a try got no answer, or a server fault, and is retried, once the
+	// request has lasted 2 s. Several goroutines call it at once. It must not block.
 	Trying func(error)
-	// Observe, which may be nil, is called after each request, failed ones included, with the capacity units that the server
-	// says it took, by several goroutines at once. Servers only say so when asked, which this does.
+	// Observe, which may be nil, is called after each request, failed ones included, with the capacity units that it
+	// took, by several goroutines at once. Servers report capacity only when asked, which this does.
 	Observe func(operation string, units float64)
 }
 
-// maxBackoff is the most that is waited between two tries.
+// maxBackoff is the longest pause between two tries.
 const maxBackoff = 5 * time.Second
 
 // Store is one repository in a table. It is safe for concurrent use, by any number of processes.
@@ -78,7 +81,7 @@ type Store struct {
 	o      Options
 	heard  atomic.Bool // the server has answered at least once
 
-	merging *semaphore.Weighted // mergeMemory, taken by those who merge parts of streams
+	merging *semaphore.Weighted // mergeMemory, shared by merges of stream parts
 
 	mu      sync.Mutex
 	heads   map[refstore.Key]*head // of streams that this process appends to
@@ -91,15 +94,15 @@ var (
 	_ refstore.Watcher = (*Store)(nil)
 )
 
-// ValidRepository tells whether a repository can have a name.
+// ValidRepository reports whether a repository can have a name.
 func ValidRepository(name string) bool {
 	return len(name) >= 1 && len(name) <= 64 && name[0] != '.' && name[0] != '-' && plain(name)
 }
 
-// ValidTable tells whether a table can have a name, by the rules of AWS.
+// ValidTable reports whether a table can have a name, by the rules of AWS.
 func ValidTable(name string) bool { return len(name) >= 3 && len(name) <= 255 && plain(name) }
 
-// plain tells whether a name has letters, digits, '_', '.' and '-' only.
+// plain reports whether a name has letters, digits, '_', '.' and '-' only.
 func plain(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '.' && r != '-'
@@ -154,7 +157,7 @@ func newClient(config aws.Config, endpoint string, more ...func(*dynamodb.Option
 		if endpoint != "" {
 			o.BaseEndpoint = aws.String(endpoint)
 		}
-		// As many connections stay open as callers look things up at once.
+		// As many connections stay open as callers make lookups at once.
 		switch c := config.HTTPClient.(type) {
 		case nil:
 			o.HTTPClient = manyConnections(awshttp.NewBuildableClient())
@@ -171,10 +174,10 @@ func manyConnections(c *awshttp.BuildableClient) *awshttp.BuildableClient {
 	})
 }
 
-// PutSync is Put: what a server has taken survives power loss.
+// PutSync is Put: a write that the server accepted survives power loss.
 func (s *Store) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
 	return s.Put(ctx, r)
 }
 
-// Sync has nothing to do: what a server has taken survives power loss.
+// Sync does nothing: writes that the server accepted survive power loss.
 func (s *Store) Sync(ctx context.Context) error { return ctx.Err() }

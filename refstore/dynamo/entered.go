@@ -15,30 +15,32 @@ import (
 	"e3/refstore"
 )
 
-// Some items only say that there are others: TASKS, INPUTS and RUNS that there are records in a partition, PARTITION that
-// there are streams. They are put, whatever is there, before the first of these. A process remembers what it has put.
+// Enumeration items only say that there are others: TASKS, INPUTS and RUNS that a partition has records, PARTITION
+// that it has streams. They are put unconditionally before the first of these. A process remembers which it has put.
 //
-// One whose last record went is not deleted at once: a process that has put it may be about to write what it stands for. It
-// gets a date of dying; putting it again takes the date away. RemoveLeftovers deletes it when all processes that lived at
-// that date are gone, and there is still nothing that it stands for. It dates as well what stands for nothing and has no date: a crash
-// came before the date, or before what was to follow.
+// When its last record goes, an enumeration item is not deleted at once: a process that has put it may be about to
+// write a record. It gets a date of dying; putting it again removes the date. RemoveLeftovers deletes it once all
+// processes that lived at that date are gone, and it still stands for nothing. RemoveLeftovers also dates items that
+// stand for nothing and have no date: a crash came before the date, or before the record.
 //
-// An item may be dated while a process that has put it is about to write what it stands for. It then keeps the date, which does no harm:
-// as long as that process lives, nothing is removed that has been dated since it began, and one that begins later puts the item again.
+// A process may have put an item and be about to write the record when the item is dated. The item then keeps the
+// date, which does no harm: as long as that process lives, no item dated since it began is removed, and a process
+// that begins later puts the item again.
 
 // attrDying is when an item was first seen to stand for nothing, N: Unix milliseconds by some machine's clock.
 const attrDying = "y"
 
-// lastRites is how long what is dying stays at least: more than clocks differ.
-const lastRites = 24 * time.Hour
+// minDying is how long a dying item stays at least: more than clocks differ.
+const minDying = 24 * time.Hour
 
-// maxEntered bounds what a process remembers.
+// maxEntered bounds how many items a process remembers.
 const maxEntered = 1 << 16
 
-// enterVersion is the version of an item that only says that there are others.
+// enterVersion is the version of an enumeration item.
 const enterVersion = "0"
 
-// enterRecords puts what stands for a record that is about to be put: above are the records that do, and it may be found by its id.
+// enterRecords puts the enumeration items for a record about to be put: above are their keys, and an id item if it is
+// found by its id.
 func (s *Store) enterRecords(ctx context.Context, key refstore.Key, above []refstore.Key) error {
 	items := make([]itemKey, len(above))
 	for i, key := range above {
@@ -50,13 +52,13 @@ func (s *Store) enterRecords(ctx context.Context, key refstore.Key, above []refs
 	return s.enter(ctx, items)
 }
 
-// partitionItem says that there are streams in a partition.
+// partitionItem says that a partition has streams.
 func (s *Store) partitionItem(partition string) itemKey {
 	kind, _, _ := strings.Cut(partition, "/")
 	return itemKey{s.pk(partitionPrefix, kind), partition}
 }
 
-// enter puts those of the items that this process has not put before, and with them others, each of which is put only once.
+// enter puts those items that this process has not put before, and with them others, which are put only once.
 func (s *Store) enter(ctx context.Context, keys []itemKey, once ...itemKey) error {
 	var missing []itemKey
 	s.mu.Lock()
@@ -103,7 +105,7 @@ func (s *Store) forget(k itemKey) {
 	delete(s.entered, k)
 }
 
-// dying dates an item, if it is there and has no date.
+// dying dates an item, if it exists and has no date.
 func (s *Store) dying(ctx context.Context, k itemKey) error {
 	s.forget(k)
 	_, _, err := s.updateItem(ctx, &dynamodb.UpdateItemInput{
@@ -117,8 +119,8 @@ func (s *Store) dying(ctx context.Context, k itemKey) error {
 	return err
 }
 
-// bury deletes an item that is dying since the given date; not one that was put again.
-func (s *Store) bury(ctx context.Context, k itemKey, since int64) (gone bool, err error) {
+// deleteDying deletes an item that has been dying since the given date, unless it was put again.
+func (s *Store) deleteDying(ctx context.Context, k itemKey, since int64) (gone bool, err error) {
 	s.forget(k)
 	_, _, err = s.deleteItem(ctx, k, attrDying+" = :y", attributes{":y": &types.AttributeValueMemberN{Value: strconv.FormatInt(since, 10)}})
 	if conditionFailed(err) {
@@ -127,7 +129,7 @@ func (s *Store) bury(ctx context.Context, k itemKey, since int64) (gone bool, er
 	return err == nil, err
 }
 
-// empty tells whether nothing has the partition key.
+// empty reports whether no item has the partition key.
 func (s *Store) empty(ctx context.Context, pk string) (bool, error) {
 	for _, err := range s.query(ctx, pk, refstore.Query{Limit: 1}, "", nil) {
 		return false, err
@@ -135,8 +137,8 @@ func (s *Store) empty(ctx context.Context, pk string) (bool, error) {
 	return true, nil
 }
 
-// dyingLogs is called before an execution's record is deleted; the function that it returns, afterwards, removes the
-// logs. A crash in between leaves a dying partition, with which RemoveLeftovers goes on.
+// dyingLogs is called before an execution's record is deleted. The returned function removes the logs afterwards.
+// After a crash in between, RemoveLeftovers finds a dying partition and continues.
 func (s *Store) dyingLogs(ctx context.Context, partition string) (finish func() error, err error) {
 	none, err := s.empty(ctx, s.pk(streamPrefix, partition))
 	if err != nil || none {
@@ -148,7 +150,7 @@ func (s *Store) dyingLogs(ctx context.Context, partition string) (finish func() 
 	return func() error { return s.removeStreams(ctx, partition) }, nil
 }
 
-// removeStreams removes all streams of a partition, and what says that there are some.
+// removeStreams removes all streams of a partition, and its enumeration item.
 func (s *Store) removeStreams(ctx context.Context, partition string) error {
 	for key, err := range s.ListStreams(ctx, refstore.Query{Partition: partition}) {
 		if err == nil {
@@ -167,7 +169,7 @@ func (s *Store) removeStreams(ctx context.Context, partition string) error {
 	return err
 }
 
-// dyingInputs dates the record that stands for a partition of executions if there are none left.
+// dyingInputs dates the enumeration record of a partition of executions if no execution is left.
 func (s *Store) dyingInputs(ctx context.Context, partition string) error {
 	none, err := s.empty(ctx, s.pk("", partition))
 	if err != nil || !none {

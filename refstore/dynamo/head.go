@@ -14,7 +14,7 @@ import (
 
 // Attributes of a head, beside attrVersion and attrReplaced.
 const (
-	attrStream = "i" // S: drawn when the stream is created; a removed one's is another
+	attrStream = "i" // S: drawn when the stream is created; a successor has another
 	attrSize   = "n" // N: bytes
 	attrSealed = "x" // BOOL
 	attrCuts   = "g" // N: how often it was cut
@@ -23,10 +23,10 @@ const (
 	attrTail   = "t" // B: the bytes behind the last part
 )
 
-// maxTail is the most that a head holds itself; what goes beyond becomes a part.
+// maxTail bounds the bytes in a head; more become a part.
 const maxTail = 8 << 10
 
-// head is the item of a stream. One that is in use is not changed, nor are its slices.
+// head is the item of a stream. A head in use is not changed, nor are its slices.
 type head struct {
 	version  string
 	replaced string
@@ -52,7 +52,7 @@ func newPart(size int64) streamPart {
 	return p
 }
 
-// partSize is what a part takes in the head: its id, and its size, big-endian.
+// partSize is the size of a part's entry in the head: its id, and its size, big-endian.
 const partSize = 16 + 8
 
 func (p streamPart) name() string { return base64.RawURLEncoding.EncodeToString(p.id[:]) }
@@ -67,7 +67,7 @@ func blobNames(k itemKey, parts []streamPart) []string {
 	return names
 }
 
-// inParts is how many bytes lie in parts.
+// inParts is how many bytes are in parts.
 func (h *head) inParts() int64 { return h.size - int64(len(h.tail)) }
 
 func (h *head) item(k itemKey) attributes {
@@ -102,7 +102,7 @@ func number(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
-// decodeHead reads a head, which anybody may have written.
+// decodeHead reads a head of unknown origin.
 func (s *Store) decodeHead(k itemKey, item attributes) (*head, error) {
 	d := s.decode(k, item)
 	h := &head{
@@ -140,13 +140,13 @@ func (s *Store) readHead(ctx context.Context, k itemKey) (*head, error) {
 	return s.decodeHead(k, item)
 }
 
-// shortLogs are the fields of an execution's record that are its logs: short ones are written with the record.
+// shortLog reports whether a stream is also a field of an execution's record, with which short logs are written.
 func shortLog(sort string) bool { return sort == "stdout.txt" || sort == "stderr.txt" }
 
-// ShortLogs tells that a log that is a field of its execution's record is found as a stream.
+// ShortLogs says that a log in a field of its execution's record is found as a stream.
 func (s *Store) ShortLogs() bool { return true }
 
-// lookAt is readHead, and finds what is read as a stream but is a field of a record: the short log of an execution.
+// lookAt is readHead, and also finds streams that are fields of a record: the short logs of an execution.
 func (s *Store) lookAt(ctx context.Context, key refstore.Key) (*head, error) {
 	h, err := s.readHead(ctx, s.streamKey(key))
 	if h != nil || err != nil || !shortLog(key.Sort) {

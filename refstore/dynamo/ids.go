@@ -9,20 +9,20 @@ import (
 	"e3/refstore"
 )
 
-// Executions are found by their ids, in whatever partition, by items of their own: ID.EXECUTION/<repository>/<last digit of the
-// id> · <id>/<task>/<inputs>. One is put before the record for which it stands, with the items above, and deleted after it; what a
-// crash leaves in between says nothing, as whoever finds an item reads the record. The last digit of an id is random: it
-// spreads what is written at one time.
+// Executions are found by their ids, in whatever partition, by id items: ID.EXECUTION/<repository>/<last digit of the
+// id> · <id>/<task>/<inputs>. An id item is put before its record, with the enumeration items, and deleted after it.
+// After a crash an id item may have no record; readers of an id item read the record. The last digit of an id is
+// random: it spreads the items written at one time.
 const idPrefix = "ID."
 
 // idDigits are what ids end with.
 const idDigits = "0123456789abcdef"
 
-// idItem returns the item by which a record is found by its sort key; ok is false for records that are not.
+// idItem returns the id item of a record; ok is false for records without one.
 func (s *Store) idItem(key refstore.Key) (k itemKey, ok bool) {
 	rest, ok := strings.CutPrefix(key.Partition, "EXECUTION/")
 	if !ok || len(key.Sort) != wholeID || strings.Contains(key.Sort, "/") {
-		return itemKey{}, false // no id of anybody's
+		return itemKey{}, false // not an id
 	}
 	last := key.Sort[wholeID-1:]
 	if !strings.Contains(idDigits, last) {
@@ -32,8 +32,8 @@ func (s *Store) idItem(key refstore.Key) (k itemKey, ok bool) {
 	return k, len(k.sk) <= maxSortKey
 }
 
-// FindExecutions yields the keys of the records of executions whose ids begin with prefix, which is in lower case. Some of the
-// records may be gone, or not there yet. A whole id takes one request, a part of one takes one for each last digit.
+// FindExecutions yields the keys of the executions whose ids begin with prefix, which is in lower case. Some of the
+// records may be gone, or not exist yet. A whole id takes one request, a part of one takes one for each last digit.
 func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error] {
 	return func(yield func(refstore.Key, error) bool) {
 		if strings.Contains(prefix, "/") {
@@ -52,7 +52,7 @@ func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[ref
 				id, rest, _ := strings.Cut(item.sk, "/")
 				key := refstore.Key{Partition: "EXECUTION/" + rest, Sort: id}
 				if _, err := standFor(key.Partition); err != nil || key.Validate() != nil {
-					continue // nobody's
+					continue // not an id item
 				}
 				if !yield(key, nil) {
 					return
@@ -64,5 +64,5 @@ func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[ref
 
 const (
 	wholeID = 36 // the length of an id
-	idPage  = 16 // how many are asked for at a time: who looks for one wants to know whether there is another
+	idPage  = 16 // keys per request: a lookup of one also needs to know whether there is another
 )

@@ -14,22 +14,23 @@ import (
 // Attributes of an item. Their names count as its size does.
 const (
 	attrVersion  = "v"  // S: drawn by the writer
-	attrReplaced = "o"  // S: the version that this one replaced; none in a new item
-	attrValue    = "d"  // B: the value, NULL: it is empty, which not every server takes as B, or M: where it is
+	attrReplaced = "o"  // S: the version that this one replaced; absent in a new item
+	attrValue    = "d"  // B: the value; NULL: an empty value, which not every server takes as B; M: the blob that holds it
 	fieldPrefix  = "f:" // likewise, and the name of the field behind it
 )
 
-// Keys of the map that stands for a part of a record that lies in a blob.
+// Keys of the map that stands for a part in a blob.
 const (
 	blobName = "n" // S: behind the item's folder
 	blobSize = "s" // N: bytes
 	blobSum  = "h" // B: SHA-256
 )
 
-// maxItem is the size above which the parts of a record go to blobs, largest first. A lookup reads all of an item.
+// maxItem is the size above which the parts of a record go to blobs, largest first, since a lookup reads all of an
+// item.
 const maxItem = 32 << 10
 
-// keptInline is the size up to which a part stays in the item, whatever the item's size: a blob's name takes as much.
+// keptInline is the size up to which a part stays in the item, whatever the item's size: a blob's name is as long.
 const keptInline = 128
 
 // part is the value or a field of a record: bytes, or the blob that holds them.
@@ -39,7 +40,7 @@ type part struct {
 	blob *blobRef
 }
 
-// blobRef says what a blob holds.
+// blobRef names a blob, and its size and sum.
 type blobRef struct {
 	name string // behind the item's folder
 	size int64
@@ -60,7 +61,7 @@ func (p *part) attribute() types.AttributeValue {
 	}}
 }
 
-// size is about what the part adds to its item's.
+// size is about how much the part adds to its item.
 func (p *part) size() int {
 	if p.blob == nil {
 		return len(p.name) + len(p.data)
@@ -77,8 +78,8 @@ func recordParts(r refstore.Record) []part {
 	return parts
 }
 
-// spill turns the largest parts into blobs until the item of k has at most limit bytes, or nothing large is left. It returns
-// those parts' data by the blobs' names.
+// spill turns the largest parts into blobs until the item of k has at most limit bytes, or nothing large is left. It
+// returns those parts' data by blob name.
 func spill(k itemKey, parts []part, version string, limit int) map[string][]byte {
 	size := len(partitionKey) + len(k.pk) + len(sortKey) + len(k.sk) + 2*(1+len(version))
 	for i := range parts {
@@ -107,7 +108,7 @@ func spill(k itemKey, parts []part, version string, limit int) map[string][]byte
 	return out
 }
 
-// A badItemError says that an item is none that this program writes.
+// A badItemError says that this program does not write such an item.
 type badItemError struct {
 	table string
 	key   itemKey
@@ -118,7 +119,7 @@ func (e *badItemError) Error() string {
 	return fmt.Sprintf("table %s: item %q, %q: %s", e.table, e.key.pk, e.key.sk, e.what)
 }
 
-// decoder reads the attributes of an item and keeps the first error. Items are what anybody may have written.
+// decoder reads the attributes of an item of unknown origin, and keeps the first error.
 type decoder struct {
 	item attributes
 	bad  *badItemError
@@ -163,7 +164,7 @@ func (d *decoder) bytes(name string) []byte {
 	return nil
 }
 
-// number reads what is not negative.
+// number reads a number that is not negative.
 func (d *decoder) number(name string) int64 {
 	switch a := d.item[name].(type) {
 	case nil:
@@ -199,7 +200,7 @@ func (d *decoder) version() string {
 	return v
 }
 
-// part reads a part of a record; ok says that it is there.
+// part reads a part of a record; ok says that it exists.
 func (d *decoder) part(name string) (p part, ok bool) {
 	switch a := d.item[name].(type) {
 	case nil:
@@ -226,7 +227,7 @@ func (d *decoder) part(name string) (p part, ok bool) {
 	}
 }
 
-// safeBlobName tells whether a name that an item gives stays inside the item's folder.
+// safeBlobName reports whether a name in an item stays inside the item's folder.
 func safeBlobName(name string) bool {
 	if name == "" || len(name) > 64 {
 		return false
@@ -241,7 +242,7 @@ func safeBlobName(name string) bool {
 	return true
 }
 
-// blobsOf returns the names of the blobs that an item of a record, or some attributes of one, names.
+// blobsOf returns the blobs that an item of a record, or some of its attributes, name.
 func (s *Store) blobsOf(k itemKey, item attributes) (names []string, err error) {
 	d := s.decode(k, item)
 	for attr := range item {

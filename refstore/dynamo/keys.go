@@ -68,22 +68,22 @@ func (s *Store) streamKey(key refstore.Key) itemKey {
 	return itemKey{s.pk(streamPrefix, key.Partition), key.Sort}
 }
 
-// Kinds whose records stand for others: one for each task, for each inputs of a task, for each workspace that has
-// executions or runs.
+// Kinds of enumeration records: one for each task, for each inputs of a task, for each workspace that has executions
+// or runs.
 const (
 	kindTasks  = "TASKS"
 	kindInputs = "INPUTS"
 	kindRuns   = "RUNS"
 )
 
-// enumerates tells whether the records of a partition only say that others exist.
+// enumerates reports whether a partition has enumeration records.
 func enumerates(partition string) bool {
 	kind, _, _ := strings.Cut(partition, "/")
 	return kind == kindTasks || kind == kindInputs || kind == kindRuns
 }
 
-// standFor returns the keys of the records that say that there are some in the partition. ErrInvalid for a partition of
-// executions or runs that could not be found again.
+// standFor returns the keys of the enumeration records for a partition. ErrInvalid for a partition of executions or
+// runs that could not be found again.
 func standFor(partition string) ([]refstore.Key, error) {
 	kind, rest, _ := strings.Cut(partition, "/")
 	switch segments := strings.Split(rest, "/"); kind {
@@ -101,7 +101,7 @@ func standFor(partition string) ([]refstore.Key, error) {
 	return nil, nil
 }
 
-// logsOf returns the partition of the logs of an execution, and whether key is that of one.
+// logsOf returns the partition of the logs of an execution, and whether key is an execution's.
 func logsOf(key refstore.Key) (partition string, ok bool) {
 	rest, ok := strings.CutPrefix(key.Partition, "EXECUTION/")
 	return "LOG/" + rest + "/" + key.Sort, ok && !strings.Contains(key.Sort, "/")

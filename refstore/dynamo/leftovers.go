@@ -12,9 +12,10 @@ import (
 	"e3/refstore"
 )
 
-// RemoveLeftovers removes what crashes and lost answers have left: blobs older than before that no item names, and what
-// says that there is something where all was deleted long ago. It returns how much went. before is not after the beginning of any
-// live session, so that nothing goes that somebody is about to name. It may run at any time; it reads once what has blobs.
+// RemoveLeftovers removes what crashes and lost answers have left: blobs older than before that no item names, and
+// enumeration items whose records were deleted long ago. It returns how many it removed. before is not after the
+// beginning of any live session, so nothing that a process is about to name is removed. It may run at any time; it
+// reads each item with blobs once.
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
 	for _, kind := range []string{recordBlobs, streamBlobs} {
 		n, err := s.removeBlobs(ctx, kind, before)
@@ -27,10 +28,10 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (removed 
 	return removed + n, err
 }
 
-// removeBlobs looks through a kind of blobs, an item's at a time: they lie in one folder, and so together in a list.
+// removeBlobs checks a kind of blobs, an item's at a time: they share a folder, so a list has them together.
 func (s *Store) removeBlobs(ctx context.Context, kind string, before time.Time) (removed int, err error) {
 	folder, names := "", []string(nil)
-	var bad error // about items that cannot be read: their blobs stay, the others are looked at
+	var bad error // about items that cannot be read: their blobs stay, the others are checked
 	end := func() error {
 		n, err := s.removeUnnamed(ctx, kind, folder, names)
 		removed += n
@@ -47,7 +48,7 @@ func (s *Store) removeBlobs(ctx context.Context, kind string, before time.Time) 
 		if !blob.Modified.Before(before) {
 			continue
 		}
-		// Names may come in any order, and there may be many in a folder: what is asked twice costs a read more.
+		// Names may come in any order, and a folder may have many: asking twice costs one more read.
 		if dir := path.Dir(blob.Name) + "/"; dir != folder || len(names) == 1000 {
 			if err := end(); err != nil {
 				return removed, err
@@ -60,7 +61,7 @@ func (s *Store) removeBlobs(ctx context.Context, kind string, before time.Time) 
 	return removed, errors.Join(err, bad)
 }
 
-// removeUnnamed deletes those blobs of a folder that its item does not name.
+// removeUnnamed deletes the blobs of a folder that its item does not name.
 func (s *Store) removeUnnamed(ctx context.Context, kind, folder string, names []string) (removed int, err error) {
 	if len(names) == 0 {
 		return 0, nil
@@ -85,7 +86,7 @@ func (s *Store) removeUnnamed(ctx context.Context, kind, folder string, names []
 	return removed, nil
 }
 
-// owner reads from a blob which item its folder belongs to; ok is false where that is none of this repository.
+// owner reads from a blob which item its folder belongs to; ok is false if that is not an item of this repository.
 func (s *Store) owner(ctx context.Context, kind, folder, name string) (k itemKey, ok bool, err error) {
 	r, err := s.o.Blobs.OpenBlob(ctx, name, 0)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -101,7 +102,7 @@ func (s *Store) owner(ctx context.Context, kind, folder, name string) (k itemKey
 	}
 	k, ok = parseBlobHeader(data)
 	if !ok || blobFolder(kind, k) != folder {
-		return itemKey{}, false, nil // somebody else's
+		return itemKey{}, false, nil // not a blob of this program
 	}
 	prefix, _, ok := s.parsePK(k.pk)
 	want := ""

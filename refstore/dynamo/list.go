@@ -16,11 +16,11 @@ import (
 	"e3/refstore"
 )
 
-// pages are how many items a query without a limit asks for at first and then; 0 is as many as the server puts on a page,
-// 1 MB. Most readers want the newest record and stop; what they do not look at would cost as much.
+// pages are how many items a query without a limit asks for at first and then; 0 is as many as fit on a page, 1 MB.
+// Most readers stop after the newest record, and unread items would cost as much.
 var pages = [...]int{4, 64, 0}
 
-// maxSortKey is what the server takes as a sort key, in bytes.
+// maxSortKey is the server's limit of a sort key, in bytes.
 const maxSortKey = 1024
 
 // List implements [refstore.Store].
@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			expression, names = "", nil
 		}
 		n := 0
-		// A record may turn out to be gone: the limit is counted here.
+		// A record may turn out to be gone, so the limit is counted here.
 		for item, err := range s.query(ctx, s.pk("", q.Partition), q, expression, names) {
 			var r refstore.Record
 			if err == nil {
@@ -61,16 +61,17 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 	}
 }
 
-// found is an item that a query has found.
+// found is a result of a query.
 type found struct {
 	sk         string
 	attributes attributes
 }
 
-// query yields the items of a partition as q asks, all but the limit, which is taken as a hint, with the attributes of the
-// projection and the sort key. An error ends it.
+// query yields the items of a partition as q asks, with the attributes of the projection and the sort key. The limit
+// is only a hint. An error ends the iteration.
 //
-// It goes on behind the last sort key that it has seen. That is what a start key would do, but servers differ over one whose item is gone.
+// Each page begins behind the last sort key seen. A start key would do the same, but servers differ over a start key
+// whose item is gone.
 func (s *Store) query(ctx context.Context, pk string, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
 	if projection != "" {
 		projection = ", " + projection
@@ -143,13 +144,15 @@ func (s *Store) query(ctx context.Context, pk string, q refstore.Query, projecti
 	}
 }
 
-// beyondPrefix tells whether a sort key without the prefix lies behind all that have it, in the direction of travel.
+// beyondPrefix reports whether a sort key without the prefix lies behind all that have it, in the direction of
+// travel.
 func beyondPrefix(sk string, q refstore.Query) bool {
 	return q.Descending == (sk < q.Prefix)
 }
 
-// between returns the condition on sort keys that have a prefix and lie behind after, in the direction of travel, or false
-// if there are none. It may let through some more: names that no key has, as bytes that are no UTF-8, are cut.
+// between returns the condition on sort keys that have a prefix and lie behind after, in the direction of travel, or
+// false if there are none. The condition may let some more through, since bytes that are not UTF-8, which no key has,
+// are cut.
 func between(prefix, after string, descending bool) (condition string, values attributes, some bool) {
 	values = attributes{}
 	if len(prefix) > maxSortKey {
@@ -162,7 +165,7 @@ func between(prefix, after string, descending bool) (condition string, values at
 	default: // before all of them
 		after = ""
 	}
-	// What has no prefix any more ends the query, so one bound will do.
+	// A sort key without the prefix ends the query, so one bound is enough.
 	bound := validPrefix(after)
 	switch {
 	case bound != "" && !descending:

@@ -11,28 +11,29 @@ import (
 	"e3/refstore"
 )
 
-// The parts of a stream are merged, so that its head, which each append writes anew, stays small: it names maxParts, or as many as
-// the stream has times partShare bytes, if that is more.
+// The parts of a stream are merged, so that its head, which each append rewrites, stays small: it names maxParts, or
+// the stream's size divided by partShare bytes, if that is more.
 const (
 	maxParts  = 64
 	partShare = 16 << 20
-	// maxMerged bounds a part that is made of others. It is three times partShare: so of the parts that are too many, two
-	// neighbours are always small enough.
+	// maxMerged bounds a merged part. It is three times partShare: so among too many parts, two neighbours are always
+	// small enough.
 	maxMerged = 48 << 20
-	// mergeMemory is for all that are merged at a time.
+	// mergeMemory bounds all merges at a time.
 	mergeMemory = 64 << 20
-	// maxTable is how many parts an item has room for: of its 400 KB they take 24 bytes each. They are 250 GiB at least.
+	// maxTable is how many parts an item has room for: 24 bytes each of its 400 KB. Together they have 250 GiB at
+	// least.
 	maxTable = 16000
 	// mergeReads is how many parts are read at a time.
 	mergeReads = 8
 )
 
-// mayHave is how many parts are not too many.
+// mayHave is the largest number of parts that is not too many.
 func mayHave(bytes int64) int {
 	return int(min(max(maxParts, bytes/partShare), maxTable))
 }
 
-// merge makes one part of some where there are too many.
+// merge makes one part of several if there are too many.
 func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
 	parts := c.next.parts
 	if len(parts) <= mayHave(total(parts)) {
@@ -45,21 +46,22 @@ func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
 	run := parts[first:end]
 	p, err := s.putMerged(ctx, k, run)
 	if errors.Is(err, refstore.ErrNotFound) {
-		return nil // the head is old, as its write will show; or the part is lost, and no reason not to append
+		return nil // the head is old, as its write will show; or the part is lost, which must not prevent the append
 	}
 	if err != nil {
 		return err
 	}
-	c.made = append(c.made, p)
-	c.gone = append(c.gone, run...)
+	c.added = append(c.added, p)
+	c.dropped = append(c.dropped, run...)
 	c.next.parts = slices.Concat(parts[:first], []streamPart{p}, parts[end:])
 	return nil
 }
 
-// toMerge returns the best run of at least two parts that have maxMerged bytes together at most, an empty one if there is none: the
-// one with the largest entropy, that is log2(n) for n parts of one size. This is by how many doublings, on average over the bytes, the
-// part grows in which a byte lies. There are log2(maxMerged/maxTail) < 13 of them for each byte: so what is written again is at most 13
-// times what was appended, over the least entropy that was ever the best. TestMergeCost holds it above 1, and finds the best to be far better.
+// toMerge returns the best run of at least two parts with at most maxMerged bytes together, an empty one if there is
+// none. The best run has the largest entropy: log2(n) for n parts of one size. The entropy is the number of
+// doublings, on average over the bytes, by which the part of a byte grows. Each byte has log2(maxMerged/maxTail) < 13
+// doublings: so the bytes rewritten are at most 13 times those appended, divided by the least entropy of any best
+// run. TestMergeCost holds that entropy above 1, and finds it to be far better.
 func toMerge(parts []streamPart) (first, end int) {
 	best := 0.0
 	for i := range parts {
@@ -78,7 +80,7 @@ func toMerge(parts []streamPart) (first, end int) {
 	return first, end
 }
 
-// putMerged puts one part with what is in a run of them.
+// putMerged puts one part with the bytes of a run.
 func (s *Store) putMerged(ctx context.Context, k itemKey, run []streamPart) (streamPart, error) {
 	size := total(run)
 	if err := s.merging.Acquire(ctx, size); err != nil {

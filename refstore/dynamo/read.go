@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// absent makes nothing of an ErrNotFound.
+// absent ignores an ErrNotFound.
 func absent(err error) error {
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil
@@ -35,7 +35,7 @@ func (s *Store) Open(ctx context.Context, key refstore.Key, offset int64) (io.Re
 	return &reader{ctx: ctx, store: s, key: key, head: h, offset: offset, end: h.size}, nil
 }
 
-// reader reads what a stream held when it was opened: the parts, one after another, and then the tail.
+// reader reads the bytes that a stream had when it was opened: the parts, one after another, and then the tail.
 type reader struct {
 	ctx    context.Context
 	store  *Store
@@ -44,8 +44,8 @@ type reader struct {
 	offset int64
 	end    int64
 
-	part io.ReadCloser // the open one, nil between parts
-	left int64         // bytes of it to come
+	part      io.ReadCloser // the open one, nil between parts
+	remaining int64         // bytes of it to read
 }
 
 func (r *reader) Read(p []byte) (int, error) {
@@ -67,13 +67,13 @@ func (r *reader) Read(p []byte) (int, error) {
 			}
 			continue
 		}
-		n, err := r.part.Read(p[:min(int64(len(p)), r.left)])
+		n, err := r.part.Read(p[:min(int64(len(p)), r.remaining)])
 		r.offset += int64(n)
-		r.left -= int64(n)
-		if err == io.EOF && r.left > 0 {
-			err = fmt.Errorf("%w: a part ends %d bytes before its size", io.ErrUnexpectedEOF, r.left)
+		r.remaining -= int64(n)
+		if err == io.EOF && r.remaining > 0 {
+			err = fmt.Errorf("%w: a part ends %d bytes before its size", io.ErrUnexpectedEOF, r.remaining)
 		}
-		if err == io.EOF || r.left == 0 {
+		if err == io.EOF || r.remaining == 0 {
 			err = r.Close()
 		}
 		if err != nil {
@@ -85,7 +85,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 }
 
-// open opens the part that holds the offset. Where it has gone, it takes the stream's present head instead: the bytes are
+// open opens the part that holds the offset. If the part is gone, open takes the stream's current head: the bytes are
 // in another part by now.
 func (r *reader) open() error {
 	k := r.store.streamKey(r.key)
@@ -97,7 +97,7 @@ func (r *reader) open() error {
 	p := r.head.parts[i]
 	part, err := r.store.openBlob(r.ctx, blobNames(k, []streamPart{p})[0], k, r.offset-start, p.size)
 	if err == nil {
-		r.part, r.left = part, min(start+p.size, r.end)-r.offset
+		r.part, r.remaining = part, min(start+p.size, r.end)-r.offset
 		return nil
 	}
 	if !errors.Is(err, refstore.ErrNotFound) {
@@ -110,7 +110,7 @@ func (r *reader) open() error {
 	case now == nil || now.stream != r.head.stream:
 		return fmt.Errorf("it was removed: %w", refstore.ErrNotFound)
 	case now.version == r.head.version:
-		return fmt.Errorf("a part of it is missing: %v", err) // no ErrNotFound: the stream is there
+		return fmt.Errorf("a part of it is missing: %v", err) // not ErrNotFound: the stream exists
 	}
 	r.end = min(r.end, now.size) // it may have been cut
 	r.head = now
@@ -126,7 +126,8 @@ func (r *reader) Close() error {
 	return err
 }
 
-// Follow implements [refstore.Streams]. It looks at the head after Options.Poll, and less and less often without news.
+// Follow implements [refstore.Streams]. It polls the head after Options.Poll, and less and less often while nothing
+// changes.
 func (s *Store) Follow(ctx context.Context, key refstore.Key, offset int64) (io.ReadCloser, error) {
 	if err := checkOffset(ctx, key, offset); err != nil {
 		return nil, err
@@ -146,7 +147,7 @@ type follower struct {
 
 	mu   sync.Mutex // held by Read
 	head *head      // the last one seen; nil until the stream exists
-	now  *reader    // of what head has and was not read yet; nil at its end
+	now  *reader    // of the bytes of head that were not read yet; nil at its end
 }
 
 func (f *follower) Read(p []byte) (int, error) {
@@ -181,7 +182,7 @@ func (f *follower) Read(p []byte) (int, error) {
 	}
 }
 
-// cause prefers the reason why the follower ended over what came of it.
+// cause returns the reason why the follower ended, if there is one, rather than err.
 func (f *follower) cause(err error) error {
 	if err != nil && f.ctx.Err() != nil {
 		return context.Cause(f.ctx)
@@ -189,7 +190,7 @@ func (f *follower) cause(err error) error {
 	return err
 }
 
-// look reads the head and tells whether there is more to read.
+// look reads the head and reports whether there is more to read.
 func (f *follower) look() (news bool, err error) {
 	h, err := f.store.lookAt(f.ctx, f.key)
 	if err != nil {
@@ -216,7 +217,7 @@ func (f *follower) look() (news bool, err error) {
 	return true, nil
 }
 
-// untouched tells whether the first offset bytes are surely the same in two heads of a stream.
+// untouched reports whether the first offset bytes are surely the same in two heads of a stream.
 func untouched(before, now *head, offset int64) bool {
 	return now.cuts == before.cuts || now.cuts == before.cuts+1 && now.cutTo >= offset
 }

@@ -22,7 +22,7 @@ func projection(fields []string) (expression string, names map[string]string) {
 	expression = attrVersion + ", " + attrValue
 	seen := make(map[string]bool, len(fields))
 	for _, f := range fields {
-		if f == "" || len(f) > refstore.MaxField || !utf8.ValidString(f) || seen[f] { // none has such a field; one is asked for twice
+		if f == "" || len(f) > refstore.MaxField || !utf8.ValidString(f) || seen[f] { // no record has such a field, or it is asked for twice
 			continue
 		}
 		seen[f] = true
@@ -48,7 +48,7 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	return r, nil
 }
 
-// get reads a record from its item, which is read if it is nil, and again when a blob that it names has gone: the record
+// get reads a record. It reads its item if item is nil, and again if a blob that the item names is gone: the record
 // was written or deleted meanwhile.
 func (s *Store) get(ctx context.Context, key refstore.Key, fields []string, item attributes) (refstore.Record, error) {
 	k := s.recordKey(key)
@@ -75,13 +75,13 @@ func (s *Store) get(ctx context.Context, key refstore.Key, fields []string, item
 	}
 }
 
-// missing says that an item names a blob that is not there. It does not match ErrNotFound: the record is there.
+// missing says that an item names a blob that does not exist. It does not match ErrNotFound, since the record exists.
 func (d *decoder) missing(err error) error {
 	d.fail("it names what is not there: %v", err)
 	return d.err
 }
 
-// load makes a record of an item. With an ErrNotFound, about a blob, comes the item's version.
+// load makes a record of an item. If a blob is not found, the item's version comes with the ErrNotFound.
 func (s *Store) load(ctx context.Context, key refstore.Key, k itemKey, fields []string, item attributes) (refstore.Record, error) {
 	d := s.decode(k, item)
 	r := refstore.Record{Key: key, Version: refstore.Version(d.version())}
@@ -133,8 +133,9 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 	return v, err
 }
 
-// Create is Put, of a record that must not exist. late says that a try which had no answer may still arrive: where somebody has
-// deleted the record by then, it comes back, with its version. (A late try of any other write finds another version, and does nothing.)
+// Create is Put of a record that must not exist. late says that a try without an answer may still arrive: if the
+// record has been deleted by then, it comes back, with its version. (A late try of any other write finds another
+// version, and does nothing.)
 func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	err = check(ctx, r.Validate())
 	if err == nil && enumerates(r.Key.Partition) && (r.Version != refstore.Absent || len(r.Value) > 0 || len(r.Fields) > 0) {
@@ -159,7 +160,8 @@ func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Versi
 	return v, late, nil
 }
 
-// put writes a record. What others have put in its item is not known: where it grows too large with that, more goes to blobs.
+// put writes a record. The size of fields already in its item is not known: if the item gets too large, more goes to
+// blobs.
 func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version, doubt bool, err error) {
 	k := s.recordKey(r.Key)
 	for _, limit := range []int{maxItem, 1 << 10} {
@@ -180,7 +182,8 @@ func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 			s.deleteBlobs(ctx, replaced)
 			return refstore.Version(version), doubt, nil
 		}
-		// A creation that was refused may be delivered once more when the record has been deleted: then it names these.
+		// A refused creation may be delivered once more after the record was deleted: then the record names these
+		// blobs.
 		if created := r.Version == refstore.Absent && errors.Is(err, refstore.ErrConflict); !doubt && !created {
 			s.deleteBlobs(ctx, names)
 		}
@@ -191,7 +194,7 @@ func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 	return refstore.Absent, doubt, err
 }
 
-// tooLarge tells whether an item was refused for its size.
+// tooLarge reports whether an item was refused for its size.
 func tooLarge(err error) bool {
 	var answer interface {
 		ErrorCode() string
@@ -200,8 +203,9 @@ func tooLarge(err error) bool {
 	return errors.As(err, &answer) && answer.ErrorCode() == "ValidationException" && strings.Contains(answer.ErrorMessage(), "maximum allowed size")
 }
 
-// write writes parts as the given version of a record in place of another. It returns the blobs that the item does not
-// name any more, and whether there is a try of which nothing is known: it may still arrive and, with an error, may have happened.
+// write writes parts as the given version of a record, in place of another version. It returns the blobs that the
+// item no longer names. doubt says that the outcome of a try is unknown: it may still arrive and, with an error, may
+// have taken effect.
 func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, replaces string) (replaced []string, doubt bool, err error) {
 	if replaces == string(refstore.Absent) {
 		item := k.attributes()
@@ -228,7 +232,7 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 		}
 		var old attributes
 		if old, doubt, err = s.updateItem(ctx, in); err == nil {
-			replaced, _ = s.blobsOf(k, old) // what was bad is replaced
+			replaced, _ = s.blobsOf(k, old) // an unreadable item is replaced
 		}
 	}
 	if conditionFailed(err) {
@@ -237,10 +241,10 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 	return replaced, doubt, err
 }
 
-// refused finds out whether a write of version in place of another, whose condition did not hold, has taken effect all the same: nil
-// if it has, ErrConflict if not. Even a write of which each try was answered may have: a proxy on the way that tries again by itself
-// delivers it twice, and passes on the second answer. doubt says that a try had no answer, and afterwards whether the write may
-// have happened, or may still.
+// refused finds out whether a write of version in place of another took effect although its condition did not hold:
+// nil if it did, ErrConflict if not. This is possible even if each try was answered: a proxy that retries by itself
+// delivers the write twice, and passes on the second answer. doubt says that a try had no answer, and afterwards
+// whether the write may have taken effect, or still may.
 func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string, doubt bool) (bool, error) {
 	err := s.settle(ctx, k, version, replaces)
 	switch {
@@ -248,14 +252,14 @@ func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string
 		return doubt, nil
 	case errors.Is(err, refstore.ErrConflict):
 		return false, err
-	case errors.Is(err, refstore.ErrInDoubt) && !doubt: // others have written since, as they do
+	case errors.Is(err, refstore.ErrInDoubt) && !doubt: // others have written since, as a conflict says
 		return false, refstore.ErrConflict
 	}
 	return true, err
 }
 
-// settle finds out what became of a write of version in place of another, one try of which may have happened: nil if it
-// did, ErrConflict if it did not.
+// settle finds out the outcome of a write of version in place of another, one try of which may have taken effect: nil
+// if it did, ErrConflict if not.
 func (s *Store) settle(ctx context.Context, k itemKey, version, replaces string) error {
 	item, err := s.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
 	if err != nil {
@@ -276,8 +280,8 @@ func (s *Store) settle(ctx context.Context, k itemKey, version, replaces string)
 	return refstore.ErrInDoubt
 }
 
-// Delete implements [refstore.Store]. One whose answer got lost, and that finds nothing when it is tried again, counts
-// as done. The logs of an execution go with its record.
+// Delete implements [refstore.Store]. If the answer was lost, and a retry finds nothing, it counts as done. The logs
+// of an execution are deleted with its record.
 func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	if err := check(ctx, key.Validate()); err != nil {
 		return err
@@ -297,7 +301,8 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	if deleted != nil && !errors.Is(deleted, refstore.ErrNotFound) {
 		return fmt.Errorf("delete %q: %w", key, deleted)
 	}
-	// What is not there may have been deleted by this very request, delivered twice; what lay beside it goes in any case.
+	// A missing record may have been deleted by this very request, delivered twice; what lay beside it is deleted in
+	// any case.
 	err := finish()
 	if id, found := s.idItem(key); err == nil && found {
 		_, _, err = s.deleteItem(ctx, id, "attribute_exists("+partitionKey+")", nil)
@@ -323,7 +328,7 @@ func (s *Store) delete(ctx context.Context, k itemKey, v refstore.Version) error
 	}
 	old, doubt, err := s.deleteItem(ctx, k, attrVersion+" = :v", attributes{":v": &types.AttributeValueMemberS{Value: string(v)}})
 	if err == nil {
-		names, _ := s.blobsOf(k, old) // what was bad is gone
+		names, _ := s.blobsOf(k, old) // an unreadable item is gone
 		s.deleteBlobs(ctx, names)
 		return nil
 	}

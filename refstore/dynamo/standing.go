@@ -12,14 +12,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// A process may be stopped at any point, also between its last look at the clock and the moment at which a request leaves it. So a
-// write asks [Options.Standing] with each try, after it was signed: what was signed while the answer was yes is
-// refused by the server when it comes too late. It is told the date, as a try that is signed by a corrected clock is not too late.
+// A process may be stopped at any point, also between its last check of the clock and the moment at which a request
+// leaves it. So a write asks [Options.Standing] with each try, after it was signed: if the signature dates from a
+// time of consent, the server refuses a late request by its age. Standing gets the date, since a try that is signed
+// by a corrected clock is never too old.
 
-// writes is the key in a context of the partition that is written to.
+// writes is the context key of the partition that is written to.
 type writes struct{}
 
-// writing says that the requests under the context write to an item.
+// writing marks the requests of a context as writes to an item.
 func (s *Store) writing(ctx context.Context, item attributes) context.Context {
 	pk, ok := item[partitionKey].(*types.AttributeValueMemberS)
 	if s.o.Standing == nil || !ok {
@@ -29,7 +30,7 @@ func (s *Store) writing(ctx context.Context, item attributes) context.Context {
 	return context.WithValue(ctx, writes{}, partition)
 }
 
-// guarded has a client ask before it sends a write.
+// guarded makes a client ask before it sends a write.
 func guarded(standing func(ctx context.Context, partition string, signed time.Time) error) func(*dynamodb.Options) {
 	ask := middleware.FinalizeMiddlewareFunc("Standing", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		if partition, ok := ctx.Value(writes{}).(string); ok {
@@ -46,7 +47,7 @@ func guarded(standing func(ctx context.Context, partition string, signed time.Ti
 	}
 }
 
-// signed is the date that a request has been given with its signature.
+// signed is the date of a request's signature.
 func signed(request any) time.Time {
 	if r, ok := request.(*smithyhttp.Request); ok {
 		if date, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date")); err == nil {

@@ -14,21 +14,20 @@ import (
 	"e3/refstore"
 )
 
-// StreamPace is how long those who append now and then should gather what they have: each append is a request, which writes
-// the stream's tail anew.
+// StreamPace is how long to gather data between appends: each append is a request, which rewrites the stream's tail.
 func (s *Store) StreamPace() time.Duration { return s.o.Pace }
 
-// change is what an operation makes of a head.
+// change is a new head, and the parts that it adds and drops.
 type change struct {
-	next *head        // nil: there is nothing to do
-	made []streamPart // put for next; deleted if it does not become the head
-	gone []streamPart // not in next any more; deleted once it is the head
+	next    *head        // nil: nothing to do
+	added   []streamPart // put for next; deleted if next does not become the head
+	dropped []streamPart // not in next any more; deleted once next is the head
 }
 
-// maxHeads bounds the heads that are remembered: 10 KiB each at most, for streams below 1 GiB.
+// maxHeads bounds the remembered heads: 10 KiB each at most, for streams below 1 GiB.
 const maxHeads = 1024
 
-// remember keeps the head that this process has written last, so that the next append need not read it; nil forgets it.
+// remember keeps the head that this process wrote last, so that the next append need not read it; nil forgets it.
 func (s *Store) remember(key refstore.Key, h *head) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,9 +44,9 @@ func (s *Store) remember(key refstore.Key, h *head) {
 	s.heads[key] = h
 }
 
-// change replaces the head of a stream by what f makes of it; nil is a stream that does not exist. At first f may see a head
-// that is not the current one; then what it returns counts only if that is written and nobody has written since. create says
-// that the stream may well not exist.
+// change replaces the head of a stream by the result of f; nil is a stream that does not exist. The first head given
+// to f may be out of date; the result counts only if it is written, so only if there were no other writes since.
+// create says that the stream may well not exist.
 func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f func(h *head) (change, error)) error {
 	k := s.streamKey(key)
 	s.mu.Lock()
@@ -78,15 +77,15 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 		won, doubt, err := s.writeHead(ctx, key, h, c.next)
 		if won {
 			s.remember(key, c.next)
-			s.deleteBlobs(ctx, blobNames(k, c.gone))
+			s.deleteBlobs(ctx, blobNames(k, c.dropped))
 			return nil
 		}
 		s.remember(key, nil)
 		if err != nil && doubt {
 			return err
 		}
-		if h != nil || err != nil { // a creation that was refused may be delivered once more, as a record's
-			s.deleteBlobs(ctx, blobNames(k, c.made))
+		if h != nil || err != nil { // a refused creation may be delivered once more, as for a record
+			s.deleteBlobs(ctx, blobNames(k, c.added))
 		}
 		if err != nil {
 			return err
@@ -97,8 +96,8 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 	}
 }
 
-// writeHead writes next in place of h, which may be nil. Without an error it tells whether it did; with one, doubt says
-// that it may have.
+// writeHead writes next in place of h, which may be nil. Without an error won says whether it did; with one, doubt
+// says that it may have.
 func (s *Store) writeHead(ctx context.Context, key refstore.Key, h, next *head) (won, doubt bool, err error) {
 	k := s.streamKey(key)
 	next.version = newVersion()
@@ -160,7 +159,7 @@ func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error)
 	if err != nil {
 		return change{}, err
 	}
-	c.made = append(c.made, p)
+	c.added = append(c.added, p)
 	next.parts = append(slices.Clone(next.parts), p)
 	next.tail = nil
 	err = s.merge(ctx, k, &c)
@@ -168,7 +167,7 @@ func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error)
 		err = fmt.Errorf("it has %d bytes in %d parts: %w", next.size, maxTable, refstore.ErrFull)
 	}
 	if err != nil {
-		s.deleteBlobs(ctx, blobNames(k, c.made))
+		s.deleteBlobs(ctx, blobNames(k, c.added))
 		return change{}, err
 	}
 	return c, nil
@@ -218,7 +217,7 @@ func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 		next.parts = nil
 		for i, p := range h.parts {
 			if left == 0 {
-				c.gone = h.parts[i:]
+				c.dropped = h.parts[i:]
 				break
 			}
 			p.size = min(p.size, left) // the blob stays as it is
@@ -234,7 +233,7 @@ func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 	return nil
 }
 
-// Seal implements [refstore.Streams]. The tail stays in the head: it is read with it.
+// Seal implements [refstore.Streams]. The tail stays in the head, and is read with it.
 func (s *Store) Seal(ctx context.Context, key refstore.Key) error {
 	if err := check(ctx, key.Validate()); err != nil {
 		return err
@@ -277,11 +276,11 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 		if h == nil {
 			return refstore.ErrNotFound
 		}
-		// Another stream that takes its place meanwhile is not meant.
+		// A new stream under the same key is not meant.
 		old, doubt, err := s.deleteItem(ctx, k, attrStream+" = :i", attributes{":i": &types.AttributeValueMemberS{Value: h.stream}})
 		switch {
 		case conditionFailed(err) && doubt: // the stream is gone, by this deletion or another
-			s.deleteBlobs(ctx, blobNames(k, h.parts)) // what was appended meanwhile is left over
+			s.deleteBlobs(ctx, blobNames(k, h.parts)) // bytes appended meanwhile become leftovers
 			return nil
 		case conditionFailed(err):
 			continue
@@ -289,7 +288,7 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 			return err
 		}
 		if last, err := s.decodeHead(k, old); err == nil {
-			h = last // somebody may have appended
+			h = last // another process may have appended
 		}
 		s.deleteBlobs(ctx, blobNames(k, h.parts))
 		return nil

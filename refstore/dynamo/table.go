@@ -12,9 +12,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// Identity is by what servers tell a table from others of its name. What is empty the server does not say.
+// Identity tells a table from others of its name. A field is empty if the server does not say.
 type Identity struct {
-	ARN string // names it among those of all accounts and regions; servers other than AWS may call all alike
+	ARN string // unique among all accounts and regions; servers other than AWS may use one for all tables
 	ID  string // drawn when it was created
 }
 
@@ -22,19 +22,20 @@ func identity(d *types.TableDescription) Identity {
 	return Identity{aws.ToString(d.TableArn), aws.ToString(d.TableId)}
 }
 
-// Table says how CreateTable has left a table.
+// Table is the state of a table after CreateTable.
 type Table struct {
-	Created bool // it was not there before
+	Created bool // by this call
 	Identity
-	// Recoverable tells whether the table can be set back to a point in time; nil where that cannot be found out. Without it
-	// what is deleted by mistake is lost.
+	// Recoverable says whether the table can be restored to a point in time; nil if that cannot be found out. Without
+	// it a deletion by mistake is final.
 	Recoverable *bool
 }
 
-// CreateTable makes the table that o names, paid by request, and waits until it can be used. One that is there is left as
-// it is, and must have the right keys. Of o, repository and blobs do not matter: any number of repositories share a table.
+// CreateTable creates the table that o names, paid by request, and waits until it can be used. An existing table is
+// left as it is, and must have the right keys. Repository and Blobs of o do not matter: any number of repositories
+// share a table.
 //
-// It takes no time-to-live: what ends, ends by being deleted.
+// The table has no time-to-live: records end by being deleted.
 func CreateTable(ctx context.Context, o Options) (Table, error) {
 	if err := checkTable(o.Table); err != nil {
 		return Table{}, err
@@ -45,7 +46,7 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	s := &Store{client: newClient(o.Config, o.Endpoint), o: o}
 	var t Table
 	d, err := s.describe(ctx)
-	made := false // by this call or another: it is there, or will be
+	made := false // by this call or another: it exists, or will
 	if errors.Is(err, ErrNoTable) {
 		if t.Created, err = s.createTable(ctx); err == nil {
 			made = true
@@ -72,7 +73,8 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	return t, err
 }
 
-// creating tells whether an answer of describe is about a table that is still being created. One that was made just now it may not know yet.
+// creating reports whether an answer of describe concerns a table that is still being created. The server may not
+// know yet of a table that was just made.
 func creating(d *types.TableDescription, err error, made bool) bool {
 	if err != nil {
 		return made && errors.Is(err, ErrNoTable)
@@ -80,7 +82,7 @@ func creating(d *types.TableDescription, err error, made bool) bool {
 	return d.TableStatus == types.TableStatusCreating
 }
 
-// usable tells whether a table in a state can be read and written. Not every server says what state it is in.
+// usable reports whether a table in a state can be read and written. Not every server reports a state.
 func usable(state types.TableStatus) bool {
 	return state == types.TableStatusActive || state == types.TableStatusUpdating || state == ""
 }
@@ -108,7 +110,7 @@ func (s *Store) Identity(ctx context.Context) (Identity, error) {
 	return identity(d), nil
 }
 
-// createTable tells whether it was this call that made the table, as far as is known.
+// createTable reports whether this call created the table, as far as is known.
 func (s *Store) createTable(ctx context.Context) (bool, error) {
 	key := func(name string, role types.KeyType) types.KeySchemaElement {
 		return types.KeySchemaElement{AttributeName: aws.String(name), KeyType: role}
@@ -133,7 +135,7 @@ func (s *Store) createTable(ctx context.Context) (bool, error) {
 
 // checkSchema reports why a table cannot hold repositories.
 func checkSchema(table string, d *types.TableDescription) error {
-	// Not every server says of what type a key is.
+	// Not every server reports the type of a key.
 	kind := map[string]types.ScalarAttributeType{partitionKey: types.ScalarAttributeTypeS, sortKey: types.ScalarAttributeTypeS}
 	for _, a := range d.AttributeDefinitions {
 		kind[aws.ToString(a.AttributeName)] = a.AttributeType
@@ -149,7 +151,7 @@ func checkSchema(table string, d *types.TableDescription) error {
 	return nil
 }
 
-// recoverable asks once: servers other than AWS may not know what is meant.
+// recoverable asks once: servers other than AWS may not know the request.
 func (s *Store) recoverable(ctx context.Context) *bool {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Attempt)
 	defer cancel()

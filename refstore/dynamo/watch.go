@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// watched is how many of a partition's greatest sort keys a watch looks at each time: what is new is among them, where
-	// names grow.
+	// watched is how many of a partition's greatest sort keys a watch checks each time: where names grow, new ones
+	// are among them.
 	watched = 16
-	// watchAll is after how many times a watch looks at all of a partition that has more.
+	// watchAll is after how many checks a watch reads all of a larger partition.
 	watchAll = 30
 )
 
@@ -71,14 +71,14 @@ func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan str
 				}
 			}
 			if err != nil && ctx.Err() == nil {
-				wake() // whoever looks then is told why
+				wake() // the caller's next read reports the error
 			}
 		}
 	}()
 	return c, nil
 }
 
-// state sums up the keys and versions of a partition, or of its n greatest keys, and tells whether there are more.
+// state sums up the keys and versions of a partition, or of its n greatest keys, and reports whether there are more.
 func (s *Store) state(ctx context.Context, pk string, n int) (sum [sha256.Size]byte, more bool, err error) {
 	h := sha256.New()
 	seen := 0

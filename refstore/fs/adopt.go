@@ -10,9 +10,9 @@ import (
 	"e3/refstore"
 )
 
-// AdoptStream makes the file at path, which lies on the repository's file system, the stream of key: by a rename, so
-// that whoever writes to the file goes on writing to the stream. ErrConflict if the stream exists. A file that has both names, as a kill
-// between the two has left it, loses the first.
+// AdoptStream makes the file at path, on the repository's file system, the stream of key. It renames, so that open
+// writers go on writing to the stream. ErrConflict if the stream exists. If a kill left the file with both names, the
+// first is removed.
 func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
 	dst, err := s.checkStream(ctx, key, 0)
 	if err == nil {
@@ -32,7 +32,7 @@ func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) 
 	return nil
 }
 
-// sameFile tells whether two paths lead to one file.
+// sameFile reports whether two paths name one file.
 func sameFile(a, b string) bool {
 	first, errA := os.Lstat(a)
 	second, errB := os.Lstat(b)

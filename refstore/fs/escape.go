@@ -90,7 +90,7 @@ func chunk(escaped string) string {
 	return b.String()
 }
 
-// unescape is the inverse of escape. It refuses paths that escape does not return: files that somebody else put there.
+// unescape is the inverse of escape. It refuses paths that escape does not return: files put there by other means.
 func unescape(path string) (segment string, ok bool) {
 	if plain(path) {
 		return path, true

@@ -14,8 +14,8 @@ import (
 	"e3/refstore"
 )
 
-// Follow implements [refstore.Streams]. It wakes up by file notification where that works, and looks by itself at the
-// interval that the store was opened with.
+// Follow implements [refstore.Streams]. It wakes up by file notification where that works, and polls at the store's
+// interval.
 func (s *Store) Follow(ctx context.Context, key refstore.Key, offset int64) (io.ReadCloser, error) {
 	path, err := s.checkStream(ctx, key, offset)
 	if err != nil {
@@ -35,7 +35,7 @@ type follower struct {
 
 	wake  chan struct{}
 	close sync.Once
-	// closed ends a Read that waits.
+	// closed ends a waiting Read.
 	closed chan struct{}
 
 	mu     sync.Mutex // held by Read, and by Close once Read has left
@@ -63,7 +63,7 @@ func (f *follower) Read(p []byte) (int, error) {
 			return n, err
 		}
 		if f.subscribe() {
-			continue // look again: something may have come before the subscription
+			continue // check again: data may have come before the subscription
 		}
 		poll := time.NewTimer(f.store.poll)
 		select {
@@ -76,7 +76,7 @@ func (f *follower) Read(p []byte) (int, error) {
 	}
 }
 
-// take reads what is there. It returns 0 and nil when there is nothing yet.
+// take reads the available bytes. It returns 0 and nil when there are none yet.
 func (f *follower) take(p []byte) (int, error) {
 	if f.file == nil {
 		file, err := f.store.openThere(f.path, os.O_RDONLY)
@@ -113,7 +113,7 @@ func (f *follower) take(p []byte) (int, error) {
 	return 0, nil
 }
 
-// subscribe says whether it has just begun to be notified.
+// subscribe reports whether it has just subscribed.
 func (f *follower) subscribe() bool {
 	if f.store.notify == nil || f.cancel != nil {
 		return false

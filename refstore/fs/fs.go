@@ -1,37 +1,38 @@
-// Package fs is a [refstore.Store] in a plain directory, with streams, locks and watches. It runs on Linux, macOS, the
-// BSDs and Windows, and is tested on Linux.
+// Package fs is a [refstore.Store] in a plain directory, with streams, locks and watches. It runs on Linux, macOS,
+// the BSDs and Windows, and is tested on Linux.
 //
 // # Files
 //
-// layout.go maps keys to paths; nothing else knows them. The value of a record and each of its side fields are files of
-// their own, with the caller's bytes and nothing else in them. A segment of a key that would be unsafe as a file name is
-// escaped, so no key names anything outside the repository. The last component of a path is never followed when it is a
-// symbolic link; folders that are links are followed, as somebody put them there on purpose.
+// layout.go maps keys to paths; nothing else knows them. The value of a record and each of its side fields are files
+// of their own, with the caller's bytes and nothing else in them. A segment of a key that would be unsafe as a file
+// name is escaped, so no key names anything outside the repository. The last component of a path is never followed
+// when it is a symbolic link; folders that are links are followed, as they were put there on purpose.
 //
 // # Writing
 //
-// Every file is written aside, in the session's folder under tmp/, and renamed into place. A crash leaves the old state
-// or the new one, and files under tmp/ which [Store.Sweep] removes. Two windows of a few microseconds are wider: a
-// record with fields that is updated has new fields before it has its new value (as [refstore.Store] allows); and side
-// fields of a record that is one plain file lie in a folder "<file>~", which a crash within creation or deletion may
-// leave without its record. It is not seen, and goes when the record is next created.
+// Every file is written aside, in the session's folder under tmp/, and renamed into place. A crash leaves the old
+// state or the new one, and files under tmp/ which [Store.Sweep] removes. Two windows of a few microseconds are
+// wider: a record with fields that is updated has new fields before it has its new value (as [refstore.Store]
+// allows); and side fields of a record that is one plain file lie in a folder "<file>~", which a crash within
+// creation or deletion may leave without its record. Readers ignore that folder, and the next creation of the record
+// removes it.
 //
-// An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no lock
-// and syncs nothing, as it is the hot path of a cold run. Creation of other records takes no lock either, unless they
-// have side fields. Updates and deletions hold a lock on one of 256 lock files, chosen by the key.
+// An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no
+// lock and syncs nothing, as it is the hot path of a cold run. Creation of other records takes no lock either, unless
+// they have side fields. Updates and deletions hold a lock on one of 256 lock files, chosen by the key.
 //
 // # Versions
 //
-// A version is the value file's modification time in nanoseconds, inode number and size. An update sets a time greater
-// than the one it replaces, checked as the file system stored it; so versions never recur while a record lives, whatever
-// the clock does and however coarse the stored times are. A deletion first raises the floor of its lock file to the
-// deleted time, and a creation takes a time above the floor; so they do not recur over deletion and re-creation either.
-// As creation takes no lock, a creation that has read the floor while a deletion of the same key is under way may take a
-// time below the new floor; for a version to recur then, the clock must have been set back in between, and time, inode
-// and size must all be those of an earlier version.
+// A version is the value file's modification time in nanoseconds, inode number and size. An update sets a time
+// greater than the one it replaces, checked as the file system stored it; so versions never recur while a record
+// lives, whatever the clock does and however coarse the stored times are. A deletion first raises the floor of its
+// lock file to the deleted time, and a creation takes a time above the floor; so they do not recur over deletion and
+// re-creation either. As creation takes no lock, a creation that has read the floor while a deletion of the same key
+// is under way may take a time below the new floor; for a version to recur then, the clock must have been set back in
+// between, and time, inode and size must all be those of an earlier version.
 //
-// Where the file system is one on a network, versions are compared by an open file, and what is not found is looked for again
-// (network.go): its client remembers attributes and free names.
+// On a network file system, versions are compared by an open file, and a name that is not found is looked up again
+// (network.go), since the client caches attributes and missing names.
 //
 // # Durability
 //
@@ -57,20 +58,21 @@ import (
 type Options struct {
 	// Now gives modification times to records. nil is time.Now.
 	Now func() time.Time
-	// Poll is how often followers and watchers look by themselves, beside file notification: it misses changes made from
-	// other hosts. 0 is 200 ms.
+	// Poll is the interval at which followers and watchers check for changes, beside file notification, which misses
+	// changes from other hosts. 0 is 200 ms.
 	Poll time.Duration
 	// NoNotify turns file notification off.
 	NoNotify bool
-	// Boot identifies this start of the machine and mount of the file system: what was written under another, and not
-	// synced, may be lost. "" is not known, as is nil. Where machines share the folder, it begins with the machine's name and a space.
+	// Boot identifies this start of the machine and mount of the file system: unsynced writes under another Boot may
+	// be lost. "" or nil: not known. Where machines share the folder, it begins with the machine's name and a space.
 	Boot func() string
-	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: what was written since then, and not synced, may be torn. The session is removed once Mend has succeeded.
+	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: unsynced
+	// writes since that time may be torn. The session is removed once Mend has succeeded.
 	Mend func(ctx context.Context, since time.Time) error
-	// Left, which may be nil, is called by Sweep with the folder of a dead session before that is removed. If it fails, the session stays for the
-	// next Sweep.
+	// Left, which may be nil, is called by Sweep with the folder of a dead session before its removal. If it fails,
+	// the session stays for the next Sweep.
 	Left func(ctx context.Context, dir string) error
-	// Modes are those of what is made. The zero value goes by the umask.
+	// Modes are the modes of new files and folders. The zero value goes by the umask.
 	Modes modes.Modes
 }
 
@@ -90,7 +92,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	session *session  // begun by the first write
-	since   time.Time // when the one began that vanished before it, if one did
+	since   time.Time // when the session began that vanished before this one, if one did
 	closed  bool
 }
 
@@ -191,8 +193,8 @@ func (s *Store) mkdirs(dir string) error {
 	return err
 }
 
-// inParent runs f, which makes something at path, and makes the folder above it if that is why f failed. Somebody may
-// remove empty folders meanwhile: it tries again a few times.
+// inParent runs f, which creates something at path. If f failed because the folder above is missing, inParent makes
+// the folder and tries again, a few times, since a sweep may remove empty folders meanwhile.
 func (s *Store) inParent(path string, f func() error) error {
 	const tries = 20
 	for try := 1; ; try++ {

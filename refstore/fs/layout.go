@@ -58,7 +58,7 @@ const (
 	virtualShape              // a folder that exists; no value, no fields
 )
 
-// place is where a partition lies.
+// place is the location of a partition.
 type place struct {
 	shape  shape
 	dir    string // absolute
@@ -128,7 +128,7 @@ func (s *Store) place(partition string) (place, error) {
 	return p, nil
 }
 
-// slot is where one record lies.
+// slot is the location of one record.
 type slot struct {
 	place
 	key  refstore.Key
@@ -179,8 +179,8 @@ func (s slot) fields() string {
 	return s.path + "~"
 }
 
-// fieldName is the name of a field's file in that folder. The fields stdout.txt and stderr.txt of an execution are its
-// logs: short ones come with the record, in one rename.
+// fieldName is the name of a field's file in that folder. The fields stdout.txt and stderr.txt of an execution are
+// its logs: short logs come with the record, in one rename.
 func (s slot) fieldName(field string) string {
 	if s.shape == dirShape {
 		if field == executionValue { // taken
@@ -197,7 +197,8 @@ func (s slot) field(name string) string {
 	return s.fields() + string(filepath.Separator) + s.fieldName(name)
 }
 
-// streamPlace is where the streams of a partition lie. Sort keys listed in own have their file in dir, others in rest.
+// streamPlace is the location of a partition's streams. Streams whose sort keys are in own have their file in dir,
+// others in rest.
 type streamPlace struct {
 	dir    string
 	suffix string

@@ -13,11 +13,12 @@ import (
 	"e3/refstore"
 )
 
-// RemoveLeftovers removes what crashes have left that is no record: folders of executions with logs and no value, folders
-// of side fields whose record is not there, and folders of tasks and inputs with nothing in them. It returns how many
-// folders went. Whatever was changed at before or later stays; before is not after the beginning of any live session,
-// so that nothing goes that anybody is still filling. While the file system's clock is behind the beginning of this process's session, as
-// it was set back, nothing tells what is old, and all stays. What other users have left, and this one may not remove, stays. It may run at any time.
+// RemoveLeftovers removes what crashes have left that is no record: folders of executions with logs and no value,
+// folders of side fields without a record, and empty folders of tasks and inputs. It returns how many folders it
+// removed. Whatever changed at before or later stays. before is not after the beginning of any live session, so
+// nothing that a session still fills is removed. If the file system's clock was set back behind the beginning of this
+// process's session, ages are unknown, and all stays. Folders of other users that this one may not remove stay as
+// well. It may run at any time.
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (folders int, err error) {
 	_, began, err := s.Session()
 	if err != nil {
@@ -38,13 +39,13 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (folders 
 	return l.removed, err
 }
 
-// present is the file system's.
+// present is the time of the file system's clock.
 func (s *Store) present() (now time.Time, err error) {
 	err = s.aside(func(path string) error {
 		if _, err := s.createFile(path, []byte{0}, false); err != nil {
 			return err
 		}
-		defer os.Remove(path) // it goes with the session at the latest
+		defer os.Remove(path) // at the latest, it goes with the session
 		info, err := os.Lstat(path)
 		if err == nil {
 			now = info.ModTime()
@@ -61,7 +62,7 @@ type leftovers struct {
 	removed int
 }
 
-// old tells whether path is older than the cutoff; what is gone is not.
+// old reports whether path is older than the cutoff; a missing one is not.
 func (l *leftovers) old(path string) (bool, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -103,7 +104,7 @@ func (l *leftovers) executions() error {
 	})
 }
 
-// mayStay passes over what this user may not remove.
+// mayStay ignores the error of a file that this user may not remove.
 func mayStay(err error) error {
 	if errors.Is(err, iofs.ErrPermission) {
 		return nil
@@ -111,8 +112,8 @@ func mayStay(err error) error {
 	return err
 }
 
-// emptied calls f, which looks through a folder, and removes the folder if it is empty then, and was old before: f may
-// have changed it. A writer that finds the folder gone makes it again.
+// emptied calls f on a folder, and removes the folder if it is empty then, and was old before: f may have changed it.
+// A writer that finds the folder gone makes it again.
 func (l *leftovers) emptied(dir string, f func() error) error {
 	old, err := l.old(dir)
 	if err == nil {
@@ -124,7 +125,7 @@ func (l *leftovers) emptied(dir string, f func() error) error {
 	return mayStay(l.rmdir(dir))
 }
 
-// rmdir removes a folder if there is nothing in it.
+// rmdir removes a folder if it is empty.
 func (l *leftovers) rmdir(dir string) error {
 	err := os.Remove(dir)
 	if err == nil {
@@ -139,9 +140,10 @@ func (l *leftovers) rmdir(dir string) error {
 
 // execution removes the folder of an execution without a value, if all in it is old.
 //
-// Under the shard's lock nobody turns it into a record: a writer of one finds either all of it or, once the last file is
-// gone, a free name. Logs are written without that lock, so theirs are taken: an appender that waited for one sees that
-// the file has lost its name and makes another. A log that is made meanwhile keeps the folder from going.
+// While the shard's lock is held, the folder cannot become a record: a writer finds either all of it or, once the
+// last file is gone, a free name. Logs are written without that lock, so the locks of logs are taken: an appender
+// that waited for one sees that the file has lost its name and makes another. A new log meanwhile keeps the folder in
+// place.
 func (l *leftovers) execution(key refstore.Key, path string) error {
 	sh, err := l.store.lockShard(l.ctx, key)
 	if err != nil {
@@ -205,7 +207,7 @@ func (l *leftovers) execution(key refstore.Key, path string) error {
 	return l.rmdir(path)
 }
 
-// sideFields looks through all records that are files.
+// sideFields checks all records that are files.
 func (l *leftovers) sideFields() error {
 	for _, kind := range []string{"WORKSPACE", "PACKAGE", "TOMBSTONE", "PIN", "CANCEL", "SETTINGS"} {
 		if err := l.partition(kind); err != nil {
@@ -231,7 +233,7 @@ func (l *leftovers) sideFields() error {
 	return nil
 }
 
-// tree looks through a partition and those below it.
+// tree checks a partition and those below it.
 func (l *leftovers) tree(partition, dir string) error {
 	if err := l.partition(partition); err != nil {
 		return err
@@ -239,13 +241,13 @@ func (l *leftovers) tree(partition, dir string) error {
 	return l.each(dir, func(segment, path string) error {
 		sub := partition + "/" + segment
 		if err := (refstore.Query{Partition: sub}).Validate(); err != nil {
-			return nil // nobody's
+			return nil // no partition's
 		}
 		return l.tree(sub, path)
 	})
 }
 
-// partition removes folders of side fields whose record is not there.
+// partition removes folders of side fields without a record.
 func (l *leftovers) partition(partition string) error {
 	p, err := l.store.place(partition)
 	if err != nil {
@@ -257,7 +259,7 @@ func (l *leftovers) partition(partition string) error {
 	return l.each(p.dir, func(segment, path string) error { return l.fieldFolders(p, partition, path, segment+"/") })
 }
 
-// fieldFolders does it in one folder of files.
+// fieldFolders does this in one folder of files.
 func (l *leftovers) fieldFolders(p place, partition, dir, before string) error {
 	return walk(dir, "", func(rel string, e entry) error {
 		if err := l.ctx.Err(); err != nil {
@@ -280,7 +282,8 @@ func (l *leftovers) fieldFolders(p place, partition, dir, before string) error {
 	})
 }
 
-// fields removes the side fields of a record that is not there. Under the shard's lock nobody puts them in place for one.
+// fields removes the side fields of a missing record. The shard's lock keeps a creator from putting new ones in
+// place.
 func (l *leftovers) fields(sl slot) error {
 	if _, err := os.Lstat(sl.path); !errors.Is(err, iofs.ErrNotExist) {
 		return err

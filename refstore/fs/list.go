@@ -13,7 +13,7 @@ import (
 	"e3/refstore"
 )
 
-// entry is what a folder says about one of its names.
+// entry is a name in a folder and its kind.
 type entry struct {
 	name string
 	kind entryKind
@@ -58,7 +58,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
 			r, err := s.list(sl, q)
 			if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, errNotRegular) {
-				continue // gone, or never a record
+				continue // deleted meanwhile, or never a record
 			}
 			if errors.Is(err, refstore.ErrDamaged) {
 				err = fmt.Errorf("list %q: %w", q.Partition, err)
@@ -160,7 +160,7 @@ func walk(dir, below string, f func(path string, e entry) error) error {
 	return nil
 }
 
-// is says whether the entry is of a kind, and asks where the folder did not say.
+// is reports whether the entry is of a kind. It asks the system if the folder did not say.
 func (e entry) is(kind entryKind, path string) bool {
 	if e.kind != isUnknown {
 		return e.kind == kind

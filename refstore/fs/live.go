@@ -24,8 +24,8 @@ func (s *Store) SessionBegan(ctx context.Context) (time.Time, error) {
 	return began, err
 }
 
-// Protect implements [refstore.Sessions]. The names are on record when it returns; nothing is synced, as they end with
-// the machine.
+// Protect implements [refstore.Sessions]. The names are on record when it returns. Nothing is synced, since
+// protection ends with the machine.
 func (s *Store) Protect(ctx context.Context, names []string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (s *Store) Protect(ctx context.Context, names []string) (release func(), er
 	if err != nil {
 		return nil, fmt.Errorf("protect %d names: %w", len(names), readOnly(err))
 	}
-	// A file that cannot be removed now goes with the session.
+	// A file that cannot be removed now is removed with the session.
 	return sync.OnceFunc(func() { _ = os.Remove(file) }), nil
 }
 
@@ -63,7 +63,7 @@ func removeIfThere(path string) error {
 	return err
 }
 
-// readOnly adds the sentinel to an error that says that this process may not write here.
+// readOnly wraps an error that says that this process may not write with the sentinel.
 func readOnly(err error) error {
 	if !errors.Is(err, refstore.ErrReadOnly) && (errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
@@ -71,9 +71,9 @@ func readOnly(err error) error {
 	return err
 }
 
-// LiveSessions implements [refstore.Sessions]. A session whose lock file this process may not open counts as live: whoever
-// owns it can tell more. What a live session protects must be readable, though: without knowing it, nothing can be
-// called garbage.
+// LiveSessions implements [refstore.Sessions]. A session whose lock file this process may not open counts as live; a
+// process of its owner can tell. Its protected names must be readable, though: without them, nothing can be called
+// garbage.
 func (s *Store) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
 	var list []refstore.SessionInfo
 	err := s.eachSession(func(name string, info iofs.FileInfo) error {
@@ -125,8 +125,8 @@ func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error
 	return nil
 }
 
-// lives tells whether somebody holds a session's lock. It takes the lock, shared, for the instant that it is free: a
-// session that is beginning then begins under another name, and a sweep passes this one over.
+// lives reports whether a session's lock is held. If the lock is free, this takes it, shared, for an instant: a
+// beginning session then picks another name, and a sweep skips this one.
 func (s *Store) lives(name string) (bool, error) {
 	lock, err := openStream(s.path("tmp", name+lockSuffix), os.O_RDONLY)
 	switch {
@@ -165,7 +165,7 @@ func (s *Store) protected(name string) ([]string, error) {
 			return nil, err
 		}
 		for line := range strings.Lines(string(data)) {
-			// A line without an end is being written: who protects it has still to look again.
+			// A line without an end is still being written: its writer checks its names afterwards.
 			if line, whole := strings.CutSuffix(line, "\n"); whole {
 				names = append(names, line)
 			}

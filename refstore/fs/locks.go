@@ -18,7 +18,7 @@ import (
 // maxHolder bounds what is read of a lock file.
 const maxHolder = 64 << 10
 
-// lockPath is where a lock lies. Lock files are never removed: the lock is on the file, not on its name.
+// lockPath is the file of a lock. Lock files are never removed: the lock is on the file, not on its name.
 func (s *Store) lockPath(name string) (string, error) {
 	if name == "" || len(name) > refstore.MaxSort {
 		return "", fmt.Errorf("lock %.100q: %w: a name has 1 to %d bytes", name, refstore.ErrInvalid, refstore.MaxSort)
@@ -26,7 +26,7 @@ func (s *Store) lockPath(name string) (string, error) {
 	return s.path("locks", "named", escape(name)+lockSuffix), nil
 }
 
-// namedLock is a lock that is held.
+// namedLock is a held lock.
 type namedLock struct {
 	once sync.Once
 	file *os.File
@@ -80,11 +80,11 @@ func (l *namedLock) Unlock() error {
 	return l.err
 }
 
-// Previous returns nil: a kernel's lock is never taken from anybody.
+// Previous returns nil: a kernel's lock is never taken over.
 func (l *namedLock) Previous() []byte { return nil }
 
-// writeHolder never shortens the text before it is written, so that a reader sees one text or the other, or, where they
-// differ in length, both: the length is set last.
+// writeHolder never shortens the text before it is written, so that a reader sees one text, the other or, where they
+// differ in length, both. The length is set last.
 func writeHolder(f *os.File, text []byte) error {
 	if _, err := f.WriteAt(text, 0); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("lock %q: %w", name, err)
 	}
-	if !held { // what a holder that died has left says nothing
+	if !held { // the text of a dead holder means nothing
 		return nil, false, nil
 	}
 	text, err := readHolder(f)
@@ -166,7 +166,7 @@ type claim struct {
 	offset int64
 }
 
-// Previous returns nil: a kernel's lock is never taken from anybody.
+// Previous returns nil: a kernel's lock is never taken over.
 func (c *claim) Previous() []byte { return nil }
 
 // Unlock releases the claim, once.

@@ -6,8 +6,9 @@ import (
 	"os"
 )
 
-// What is made in the repository has the repository's modes (modes.Modes). A file is written aside, so it has its mode before it has its
-// name; the others that share the repository must not find a stream, a lock or a folder with another mode either, even for a moment.
+// New files and folders have the repository's modes (modes.Modes). A file is written aside, so it has its mode before
+// its name. Streams, locks and folders need their mode from the start as well, since other users of the repository
+// open them.
 
 func (s *Store) createFile(path string, data []byte, durable bool) (stamp, error) {
 	return createFile(path, data, s.modes, durable)
@@ -15,10 +16,10 @@ func (s *Store) createFile(path string, data []byte, durable bool) (stamp, error
 
 func (s *Store) mkdir(path string) error { return s.modes.Mkdir(path) }
 
-// openStream opens the file of a stream or lock that is there.
+// openStream opens the existing file of a stream or lock.
 func openStream(path string, flags int) (*os.File, error) { return openFile(path, flags, 0) }
 
-// makeStream opens the file of a stream or lock, and makes it as the flags say.
+// makeStream opens the file of a stream or lock, and makes it if the flags say so.
 func (s *Store) makeStream(path string, flags int) (*os.File, error) {
 	if !s.modes.Exact() {
 		return openFile(path, flags, s.modes.File())

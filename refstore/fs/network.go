@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 )
 
-// The client of a network file system answers from what it remembers for a while, half a minute or more: what a file was like, and
-// that a name was free. It asks the server when a file or a folder is opened (what NFS calls close-to-open consistency). So where
-// the store lies on one, what decides is asked of an open file, and what is not found is looked for once more after the folder
-// above it was opened. Elsewhere the kernel knows, and is asked once.
+// The client of a network file system caches attributes and missing names, for half a minute or more. It asks the
+// server when a file or a folder is opened (NFS: close-to-open consistency). So on a network file system, decisions
+// are based on an open file, and a name that is not found is looked up once more after the folder above it was
+// opened. On a local file system, one call is enough.
 
-// looks are those calls to the kernel whose answers may be remembered, and the one that has it ask. Tests put others in their place.
+// looks are the kernel calls whose answers may be cached, and the one that refreshes the cache. Tests replace them.
 type looks struct {
 	network bool
 	stat    func(path string) (stamp, error) // does not open the file
@@ -29,7 +29,7 @@ func looksAt(root *os.File) looks {
 	}}
 }
 
-// again calls look, and once more if it found nothing at path though there may be something.
+// again calls look, and calls it once more if it found nothing at path though there may be something.
 func (s *Store) again(path string, look func() error) error {
 	err := look()
 	if s.looks.network && errors.Is(err, iofs.ErrNotExist) && s.refresh(filepath.Dir(path)) {
@@ -38,7 +38,7 @@ func (s *Store) again(path string, look func() error) error {
 	return err
 }
 
-// refresh has the file system ask what is in a folder, and returns whether the folder is there.
+// refresh makes the client ask for the content of a folder, and returns whether the folder exists.
 func (s *Store) refresh(dir string) bool {
 	err := s.looks.enter(dir)
 	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) && s.refresh(filepath.Dir(dir)) {
@@ -47,7 +47,7 @@ func (s *Store) refresh(dir string) bool {
 	return err == nil
 }
 
-// stat returns the stamp of a regular file, as it is.
+// stat returns the current stamp of a regular file.
 func (s *Store) stat(path string) (st stamp, err error) {
 	look := s.looks.stat
 	if s.looks.network {
@@ -60,7 +60,7 @@ func (s *Store) stat(path string) (st stamp, err error) {
 	return st, err
 }
 
-// exists returns an error unless there is something at path. It may have gone a moment ago.
+// exists returns an error unless there is something at path; it may have been removed since.
 func (s *Store) exists(path string) error {
 	return s.again(path, func() error {
 		_, err := os.Lstat(path)
@@ -68,7 +68,7 @@ func (s *Store) exists(path string) error {
 	})
 }
 
-// read returns the content of a regular file, which is never written in place.
+// read returns the content of a regular file that is never written in place.
 func (s *Store) read(path string) (data []byte, st stamp, err error) {
 	err = s.again(path, func() (err error) {
 		data, st, err = readFile(path)
@@ -77,7 +77,7 @@ func (s *Store) read(path string) (data []byte, st stamp, err error) {
 	return data, st, err
 }
 
-// openThere opens the file of a stream or lock that is there.
+// openThere opens the existing file of a stream or lock.
 func (s *Store) openThere(path string, flags int) (f *os.File, err error) {
 	err = s.again(path, func() (err error) {
 		f, err = openStream(path, flags)

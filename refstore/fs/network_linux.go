@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onNetwork tells whether others than this kernel may change the file system that holds a folder. One that is not known here is
-// taken for local.
+// onNetwork reports whether other machines may change the file system that holds a folder. An unknown kind of file
+// system counts as local.
 func onNetwork(dir *os.File) bool {
 	const lustre, gpfs, beegfs = 0x0BD00BD0, 0x47504653, 0x19830326
 	var st unix.Statfs_t

@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// notifier shares one file notification instance, of which a user has few, among all that wait. It begins with the
-// first subscription. It is a speed-up: those who wait also look by themselves.
+// notifier shares one file notification instance, of which a user has few, among all waiters. It begins with the
+// first subscription. It only speeds waiters up: they poll as well.
 type notifier struct {
 	mu      sync.Mutex
 	watcher *fsnotify.Watcher
@@ -82,7 +82,7 @@ func (n *notifier) run(w *fsnotify.Watcher) {
 	}
 }
 
-// event wakes those who wait for path; all for "".
+// event wakes the waiters for path; all for "".
 func (n *notifier) event(path string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,9 +121,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Watch implements [refstore.Watcher]. Changes made on this host wake at once where file notification works. Others are
-// found by looking at the folder's modification time; for two seconds after a change, each look wakes, because a second
-// change need not show in a time that is coarse.
+// Watch implements [refstore.Watcher]. Changes made on this host wake at once where file notification works. Others
+// show in the folder's modification time. For two seconds after a change, each poll wakes, because a coarse time may
+// hide a second change.
 func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
 	err := refstore.Query{Partition: partition}.Validate()
 	var p place
@@ -139,7 +139,7 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	return s.watchFolder(ctx, p.dir, false), nil
 }
 
-// watchFolder wakes by notification, and by its own look: always, or where the folder's time has changed.
+// watchFolder wakes by notification, and when it polls: always, or where the folder's time has changed.
 func (s *Store) watchFolder(ctx context.Context, dir string, always bool) <-chan struct{} {
 	w := &folderWatch{store: s, dir: dir, always: always, out: make(chan struct{}, 1)}
 	w.subscribe()
@@ -170,7 +170,7 @@ func (w *folderWatch) run(ctx context.Context) {
 	defer func() {
 		poll.Stop()
 		if w.cancel != nil {
-			w.cancel() // after which nobody sends
+			w.cancel() // no wake-ups after this
 		}
 		close(w.out)
 	}()

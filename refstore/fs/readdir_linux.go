@@ -11,10 +11,10 @@ import (
 
 // readDir returns the entries of a folder in no order; none if it does not exist.
 //
-// What was there before the call and still is must be found, even while other entries come, go and are renamed over.
-// One getdents call sees the folder at one moment, but between two calls some file systems let an entry that is
-// replaced slip from the part to be read into the part already read. So a folder that needs several calls is read
-// twice, and an entry that either pass saw counts; the caller opens it and finds out whether it is there.
+// An entry that exists throughout the call must be found, even while other entries come, go and are renamed over. One
+// getdents call sees the folder at one moment, but between two calls some file systems let an entry that is replaced
+// slip from the part to be read into the part already read. So a folder that needs several calls is read twice, and
+// an entry that either pass saw counts; the caller opens it and finds out whether it is there.
 func readDir(dir string) ([]entry, error) {
 	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if errors.Is(err, unix.ENOENT) {

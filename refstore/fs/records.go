@@ -31,7 +31,7 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	return r, nil
 }
 
-// record reads the value and then the fields: a writer goes the other way.
+// record reads the value and then the fields; writers use the opposite order.
 func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 	r := refstore.Record{Key: sl.key}
 	if sl.shape == virtualShape {
@@ -123,7 +123,7 @@ type writer struct {
 	store   *Store
 	slot    slot
 	record  refstore.Record
-	sum     []byte // of a record that is a file, or its witness, to be written beside it; nil: none
+	sum     []byte // for a record that is a file: its sum or witness, to be written beside it; nil: none
 	witness bool   // sum is one
 	durable bool
 }
@@ -184,7 +184,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	return st.version(), nil
 }
 
-// errFolderGone says that a record's folder, which was in the way, has been removed as a leftover.
+// errFolderGone says that a leftover folder was in the record's way and has been removed.
 var errFolderGone = errors.New("the folder of the record has gone")
 
 // fillDir moves the files of a folder built aside into the record's folder, which exists: logs were written before the
@@ -225,7 +225,7 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 
 // createFile writes the value aside and renames it to where nothing may be.
 func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
-	// A record that exists is told without writing anything. What is found here is not relied upon.
+	// If the record exists, report it without writing anything. Nothing else relies on this check.
 	if _, err := os.Lstat(w.slot.path); err == nil {
 		return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 	}
@@ -259,10 +259,10 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	return st.version(), nil
 }
 
-// replaceFields puts the folder of side fields in place before its record is created. What is there is left over from a
+// replaceFields puts the folder of side fields in place before its record is created. It replaces leftovers of a
 // crash. It needs the shard's lock.
 func (w *writer) replaceFields() error {
-	if _, err := os.Lstat(w.slot.path); err == nil { // another creator had the lock before
+	if _, err := os.Lstat(w.slot.path); err == nil { // another creator held the lock before
 		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 	}
 	if err := w.store.removeDir(w.slot.fields()); err != nil && !errors.Is(err, iofs.ErrNotExist) {
@@ -316,7 +316,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 			return refstore.Absent, err
 		}
 	}
-	if w.durable && len(w.record.Fields) > 0 { // before the value that may be read with them
+	if w.durable && len(w.record.Fields) > 0 { // they must be durable before the value that may be read with them
 		if err := w.store.syncDirs(w.slot.field(w.record.Fields[0].Name)); err != nil {
 			return refstore.Absent, err
 		}
@@ -373,7 +373,7 @@ func (w *writer) writeFields(dir string) error {
 	return nil
 }
 
-// discardOn removes what was written aside if err says that it failed.
+// discardOn removes a file written aside if err is not nil.
 func (w *writer) discardOn(err error, path string) error {
 	if err != nil {
 		err = errors.Join(err, os.RemoveAll(path))
@@ -381,7 +381,7 @@ func (w *writer) discardOn(err error, path string) error {
 	return err
 }
 
-// Delete implements [refstore.Store]. The folder of an EXECUTION goes at once, with its logs.
+// Delete implements [refstore.Store]. The folder of an EXECUTION is removed at once, with its logs.
 func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	sl, err := s.slot(key)
 	if err == nil {
@@ -400,7 +400,7 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	return nil
 }
 
-// removeVirtual removes a folder that is empty; one that is not is a conflict.
+// removeVirtual removes an empty folder; a folder with content is a conflict.
 func (s slot) removeVirtual(v refstore.Version) error {
 	if err := isFolder(s.path); err != nil {
 		return err
@@ -421,7 +421,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 	if v == refstore.Absent && s.gone(sl) {
 		return s.removeGone(ctx, sl)
 	}
-	if _, err := s.stat(sl.value()); err != nil { // without a lock file for what is not there
+	if _, err := s.stat(sl.value()); err != nil { // no lock file for a record that does not exist
 		return err
 	}
 	sh, err := s.lockShard(ctx, sl.key)
@@ -445,7 +445,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 	return errors.Join(err, sh.Close())
 }
 
-// removeDir removes a folder at once, as seen by others, and then what was in it.
+// removeDir removes a folder atomically, as others see it, and then its content.
 func (s *Store) removeDir(dir string) error {
 	if err := s.exists(dir); err != nil {
 		return err

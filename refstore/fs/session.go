@@ -19,16 +19,16 @@ import (
 
 // session is this store's folder under tmp/ and the lock that shows that its process lives.
 //
-// The lock file tmp/<name>.lock is made and locked before the folder tmp/<name> is, and removed after it. So a folder
-// without a lock file, or with one that is not locked, is a dead session's. The lock file holds
-// Options.Boot, and its time, which is set under the lock and never changes afterwards, is when the session began.
-// Files in the folder whose names begin with protectPrefix hold what the session protects, a name a line.
+// The lock file tmp/<name>.lock is made and locked before the folder tmp/<name> exists, and removed after it. So a
+// folder without a lock file, or with an unlocked one, belongs to a dead session. The lock file holds Options.Boot.
+// Its time, set under the lock and never changed afterwards, is when the session began. Files in the folder whose
+// names begin with protectPrefix hold what the session protects, a name a line.
 type session struct {
 	dir   string
 	lock  *os.File
 	began time.Time
 	count atomic.Uint64
-	keep  atomic.Bool // its end leaves the folder to the next Sweep
+	keep  atomic.Bool // leave the folder to the next Sweep
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 	protectPrefix = "protect-"
 )
 
-// next is the path of a new file or folder in the session.
+// next is the path for a new file or folder in the session.
 func (t *session) next() string {
 	return t.dir + string(filepath.Separator) + strconv.FormatUint(t.count.Add(1), 10)
 }
@@ -50,9 +50,9 @@ func (t *session) end() error {
 	return errors.Join(atomicfile.RemoveAll(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
 }
 
-// SessionDir returns the folder for temporary files of this store, and makes it if need be. It lies on the repository's
-// file system. It is removed by [Store.Close], or by another's [Store.Sweep] once this process is dead. Names that
-// consist of digits only, or of "protect-" and digits, are the store's own.
+// SessionDir returns the folder for temporary files of this store, and makes it if need be. It lies on the
+// repository's file system. It is removed by [Store.Close], or by a [Store.Sweep] of another process once this one is
+// dead. Names that consist of digits only, or of "protect-" and digits, are the store's own.
 func (s *Store) SessionDir() (string, error) {
 	dir, _, err := s.Session()
 	return dir, err
@@ -67,9 +67,9 @@ func (s *Store) Session() (dir string, began time.Time, err error) {
 	return t.dir, t.began, nil
 }
 
-// SessionLock returns the open file whose lock shows that the session lives, and begins the session if need be. A process that
-// inherits it keeps the session's folder from being swept for as long as it lives, should this one die. The file is the
-// store's to close.
+// SessionLock returns the open file whose lock shows that the session lives, and begins the session if need be. A
+// child process that inherits the file keeps the session's folder from being swept after this process has died. The
+// store closes the file.
 func (s *Store) SessionLock() (*os.File, error) {
 	t, err := s.begin()
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Store) SessionLock() (*os.File, error) {
 	return t.lock, nil
 }
 
-// KeepSession has [Store.Close] leave the session's folder as that of a dead process, for the next [Store.Sweep].
+// KeepSession makes [Store.Close] leave the session's folder like a dead process's, for the next [Store.Sweep].
 func (s *Store) KeepSession() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *Store) begin() (*session, error) {
 	return s.session, nil
 }
 
-// newSession begins a session; since is when the one began that it takes the place of, zero if there was none.
+// newSession begins a session. If it replaces another, since is when that one began; otherwise zero.
 func (s *Store) newSession(since time.Time) (*session, error) {
 	for {
 		name := fmt.Sprintf("%s%d-%08x", sessionPrefix, os.Getpid(), rand.Uint32())
@@ -120,7 +120,7 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A sweeper, or who asks for live sessions, may come between: then its lock is taken, or the file is gone.
+		// A sweep or a listing of live sessions may come between: then its lock is taken, or the file is gone.
 		err = flock(lock, refstore.Exclusive, false)
 		if err == nil && !samePath(lock) {
 			err = errLocked
@@ -135,21 +135,21 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 		if err == nil {
 			return &session{dir: dir, lock: lock, began: began}, nil
 		}
-		// Nobody else uses this name; what would be left of it would look like a session that the power took.
+		// No other process uses this name; a leftover file would look like a session that ended with the machine.
 		if err := errors.Join(err, lock.Close(), removeIfThere(lock.Name())); !errors.Is(err, errLocked) {
 			return nil, err
 		}
 	}
 }
 
-// dateSession writes the boot into a lock file that is held, which gives it the file system's present, and returns
-// that. It comes after the lock: a collector that does not see this session has begun before it. A session that takes the place of
-// another has its date, if that is earlier: what was stored under the other is as young as it was.
+// dateSession writes the boot into a held lock file, which sets its time to the file system's present, and returns
+// that time. This comes after the lock: a collector that does not see this session has begun before it. A session
+// that replaces another takes the earlier date, since objects stored under the other are as young as they were.
 func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 	boot := s.boot()
 	_, err := lock.WriteString(boot)
 	if err == nil {
-		err = lock.Truncate(int64(len(boot))) // which sets the time of an empty file too
+		err = lock.Truncate(int64(len(boot))) // this sets the time of an empty file too
 	}
 	var info iofs.FileInfo
 	if err == nil {
@@ -158,8 +158,8 @@ func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	// Had somebody set the clock back, a collector that began before that would take what this session writes for older
-	// than itself. So a session never begins before one that lives.
+	// If the clock was set back, an older collector would take objects of this session for older than itself. So a
+	// session never begins before one that lives.
 	began := info.ModTime()
 	latest := began
 	err = s.eachSession(func(name string, info iofs.FileInfo) error {
@@ -184,8 +184,8 @@ func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 	return latest, nil
 }
 
-// renew begins a new session after old's folder has vanished, so that a repository whose tmp/ was cleared by hand stays
-// writable.
+// renew begins a new session after old's folder has vanished, so that a repository whose tmp/ was cleared by hand
+// stays writable.
 func (s *Store) renew(old *session) error {
 	if _, err := os.Lstat(old.dir); !errors.Is(err, iofs.ErrNotExist) {
 		return err
@@ -216,8 +216,8 @@ func (s *Store) aside(write func(path string) error) error {
 	}
 }
 
-// Sweep removes the sessions of dead processes with the files that they left, and returns how many there were. What
-// other users have left, and this one may not remove, stays. It may run at any time.
+// Sweep removes the sessions of dead processes with their files, and returns how many there were. Folders of other
+// users that this one may not remove stay. It may run at any time.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	tmp := s.path("tmp")
 	entries, err := readDir(tmp)
@@ -238,12 +238,12 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 			}
 		}
 	}()
-	var lost time.Time // when the first of those began that the machine's end has ended
+	var lost time.Time // the earliest beginning of a session that ended with the machine
 	var errs []error
 	for name := range names {
 		d, err := findDead(filepath.Join(tmp, name), s.boot())
 		if errors.Is(err, iofs.ErrPermission) {
-			continue // another user's: theirs to remove
+			continue // another user's: left to that user
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sweep: %w", err))
@@ -272,7 +272,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		}
 		switch {
 		case errors.Is(err, iofs.ErrPermission):
-			if d.lock != nil && !lost.IsZero() { // it stays, but what it lost is mended
+			if d.lock != nil && !lost.IsZero() { // its folder stays, but is mended
 				_ = writeHolder(d.lock, []byte(s.boot()))
 			}
 		case err != nil:
@@ -284,7 +284,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return swept, errors.Join(errs...)
 }
 
-// deadSession is what a process has left, locked so that nobody else removes it.
+// deadSession is a dead process's session, locked against other sweepers.
 type deadSession struct {
 	dir   string
 	lock  *os.File // nil if there is none
@@ -304,11 +304,11 @@ func findDead(dir, now string) (*deadSession, error) {
 	d := &deadSession{dir: dir, lock: lock}
 	err = flock(lock, refstore.Exclusive, false)
 	if errors.Is(err, errLocked) && mended(lock, now) {
-		// No process of this boot began it: who holds it is mending what the loss of power left.
-		// Nothing is to be read before that is done.
+		// The session began under another boot, so the lock's holder is a sweeper that mends the loss of power. Wait
+		// for it before reading anything.
 		err = flock(lock, refstore.Exclusive, true)
 	}
-	if err == nil && !samePath(lock) { // another sweeper was faster
+	if err == nil && !samePath(lock) { // another sweeper removed it
 		err = errLocked
 	}
 	if err == nil {
@@ -324,14 +324,14 @@ func findDead(dir, now string) (*deadSession, error) {
 	return nil, err
 }
 
-// mended tells whether a locked session belongs to another boot of this machine, so that its holder is no owner. One of another machine
-// that shares the folder is at work.
+// mended reports whether a locked session belongs to another boot of this machine, so that its lock is held by a
+// sweeper. A session of another machine that shares the folder is at work.
 func mended(lock *os.File, now string) bool {
 	boot, err := readHolder(lock)
 	return err == nil && len(boot) > 0 && string(boot) != now && machineOf(string(boot)) == machineOf(now)
 }
 
-// machineOf is the machine that a boot is of, "" if it does not say.
+// machineOf is the machine of a boot, "" if it does not say.
 func machineOf(boot string) string {
 	machine, _, ok := strings.Cut(boot, " ")
 	if !ok {
@@ -353,12 +353,12 @@ func (d *deadSession) read() error {
 func (d *deadSession) remove() error {
 	err := atomicfile.RemoveAll(d.dir)
 	if d.lock != nil && err == nil {
-		err = removeIfThere(d.lock.Name()) // a session that was about to begin takes back its name
+		err = removeIfThere(d.lock.Name()) // a session that was about to begin removes its name
 	}
 	return err
 }
 
-// samePath says whether an open file is still what its path names.
+// samePath reports whether an open file is still the one at its path.
 func samePath(f *os.File) bool {
 	there, err := os.Lstat(f.Name())
 	if err != nil {

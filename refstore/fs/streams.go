@@ -14,8 +14,8 @@ import (
 	"e3/refstore"
 )
 
-// A stream is a plain file that grows in place. Changes hold a lock on the file itself. A sealed stream's file cannot
-// be written by anyone: that its mode has no write bit is what "sealed" means.
+// A stream is a plain file that grows in place. Changes hold a lock on the file itself. A sealed stream is a file
+// without a write bit.
 
 // Append implements [refstore.Streams]. A process that is killed within the call may leave a part of data: a torn tail.
 func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
@@ -195,8 +195,8 @@ func below(ctx context.Context, dir, partition string, segments int, f func(part
 	return true, nil
 }
 
-// WatchStreams implements [refstore.Streams]. Changes made on this host wake at once where file notification works. As
-// an append does not show in the folder, each look by itself wakes.
+// WatchStreams implements [refstore.Streams]. Changes made on this host wake at once where file notification works.
+// As an append does not change the folder, each poll wakes.
 func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error) {
 	err := refstore.Query{Partition: partition}.Validate()
 	var p streamPlace

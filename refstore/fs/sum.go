@@ -10,12 +10,13 @@ import (
 	"e3/refstore"
 )
 
-// The sum of a record that is a file lies in a file beside it, which is written in place and never synced: what a crash leaves of it
-// says nothing, as its own sum tells. A record with its sum in its value has a witness there instead. The file is there only while the
-// record is: it comes after a new value, and goes before one that is deleted. So it alone means that the record's file was removed.
+// The sum of a record that is a file lies in a file beside it, which is written in place and never synced: a sum that
+// a crash has torn is ignored, as its own checksum shows. A record with its sum in its value has a witness there
+// instead. The file comes after a new value, and is removed before its record is deleted. So if it is alone, the
+// record's file was removed by other means.
 const sumSuffix = "~sum"
 
-// takeSum takes the sum, or the witness, out of the fields that are to be written.
+// takeSum takes the sum, or the witness, out of the fields to be written.
 func (w *writer) takeSum() {
 	if w.slot.shape != fileShape {
 		return
@@ -42,14 +43,14 @@ func (w *writer) putSum() error {
 		err = errors.Join(e, f.Truncate(int64(len(w.sum)))) // most have the size of the one before
 	}
 	if err == nil && w.record.Version != refstore.Absent && w.durable && !w.witness {
-		err = f.Sync() // or the value could survive a loss of power, and the sum before it not
+		err = f.Sync() // or the value could survive a loss of power, and its sum not
 	}
 	return errors.Join(err, f.Close())
 }
 
-// sumBefore writes the sum before a value is replaced. That of an empty one goes: a file that is cut to nothing must not be taken for what
-// was there before. So does that of a value whose successor need not survive a loss of power: an older one must not be left beside it.
-// A witness goes with every value.
+// sumBefore writes the sum before a value is replaced. The sum of an empty value is removed instead: a file cut to
+// nothing must not pass as the earlier value. So is the sum of a value whose successor need not survive a loss of
+// power, since an older sum must not lie beside it. A witness fits every value and stays.
 func (w *writer) sumBefore(old stamp) error {
 	if w.witness {
 		return nil
@@ -60,7 +61,7 @@ func (w *writer) sumBefore(old stamp) error {
 	return w.putSum()
 }
 
-// sumAfter writes the sum after an empty value was replaced, and a witness that is not there.
+// sumAfter writes the sum after an empty value was replaced, and a missing witness.
 func (w *writer) sumAfter(old stamp) error {
 	if w.witness {
 		if err := w.store.exists(w.slot.path + sumSuffix); !errors.Is(err, iofs.ErrNotExist) {
@@ -85,7 +86,7 @@ func (s slot) removeSum() error {
 	return err
 }
 
-// removeFile removes a record's file, and its sum before it. It needs the shard's lock.
+// removeFile removes a record's sum and then its file. It needs the shard's lock.
 func (s slot) removeFile() error {
 	if err := s.removeSum(); err != nil {
 		return err
@@ -93,19 +94,19 @@ func (s slot) removeFile() error {
 	return os.Remove(s.path)
 }
 
-// gone tells whether a record that was not found has left what is only there with it: its sum, or the sums of an execution.
+// gone reports whether a record that was not found has left its sum, its witness or the sums of an execution.
 func (s *Store) gone(sl slot) bool {
-	left := sl.path + sumSuffix
+	file := sl.path + sumSuffix
 	switch sl.shape {
 	case dirShape:
-		left = sl.field(executionSums)
+		file = sl.field(executionSums)
 	case virtualShape:
 		return false
 	}
-	if _, err := os.Lstat(left); err != nil {
+	if _, err := os.Lstat(file); err != nil {
 		return false
 	}
-	if sl.shape == dirShape { // what is left may be about to become a record (fillDir)
+	if sl.shape == dirShape { // they may be about to become a record (fillDir)
 		if sh, err := s.lockShard(context.Background(), sl.key); err == nil {
 			defer sh.Close() // nothing was written
 		}
@@ -114,7 +115,7 @@ func (s *Store) gone(sl slot) bool {
 	return errors.Is(err, iofs.ErrNotExist)
 }
 
-// removeGone removes what a record has left that is gone.
+// removeGone removes the sums and side fields of a record that is gone.
 func (s *Store) removeGone(ctx context.Context, sl slot) error {
 	sh, err := s.lockShard(ctx, sl.key)
 	if err != nil {
@@ -133,7 +134,7 @@ func (s *Store) removeGone(ctx context.Context, sl slot) error {
 	return nil
 }
 
-// withSums adds the sort keys of records that have left their sums, to those that were found from an index on.
+// withSums adds the sort keys of records of which only the sums are there, to those found from an index on.
 func withSums(sorts []string, from int, sums []string) []string {
 	if len(sums) == 0 {
 		return sorts

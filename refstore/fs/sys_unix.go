@@ -15,8 +15,8 @@ import (
 	"e3/refstore"
 )
 
-// The calls below go past package os: it registers each file with the poller, which files do not need, and that is felt
-// at three files an execution.
+// The calls below bypass package os, which registers each file with the poller. Files do not need that, and it costs
+// time at three files an execution.
 
 func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp, err error) {
 	fd, err := openWith(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(m.File()))

@@ -15,7 +15,7 @@ import (
 	"e3/refstore"
 )
 
-// maxFile bounds what is read into memory as one value. No writer comes near it; a file that does was not written here.
+// maxFile bounds a value that is read into memory. No writer comes near it; a larger file was not written here.
 const maxFile = 1 << 30
 
 var (
@@ -23,7 +23,7 @@ var (
 	errNotRegular = errors.New("not a regular file, so e3 has not put it there; move it away")
 )
 
-// stamp is what makes a version.
+// stamp has the parts of a version.
 type stamp struct {
 	mtime int64 // ns since 1970
 	inode uint64
@@ -40,10 +40,10 @@ func (st stamp) version() refstore.Version {
 	return refstore.Version(b)
 }
 
-// virtualVersion is that of records which are folders that exist.
+// virtualVersion is the version of a record that is just a folder.
 const virtualVersion refstore.Version = "folder"
 
-// raise gives a file that nobody else knows yet a modification time above floor, as the file system stores it: some
+// raise gives a file that only this process knows a modification time above floor, as the file system stores it: some
 // keep only microseconds, seconds or even pairs of them.
 func (s *Store) raise(path string, floor int64) (stamp, error) {
 	next := max(s.now().UnixNano(), floor+1)
@@ -59,8 +59,8 @@ func (s *Store) raise(path string, floor int64) (stamp, error) {
 	return stamp{}, fmt.Errorf("%s: the file system does not store a modification time after %v", path, time.Unix(0, floor))
 }
 
-// shard is a lock file that is held. It also keeps the floor: the greatest modification time of a value that was
-// deleted under this lock.
+// shard is a held lock file. It also keeps the floor: the greatest modification time of a value that was deleted
+// under this lock.
 type shard struct{ *os.File }
 
 func (s *Store) shardPath(key refstore.Key) string {
@@ -89,7 +89,7 @@ func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) 
 	return shard{f}, nil
 }
 
-// waitLock locks f. If it fails, f is closed, at once or when the lock that came too late is released.
+// waitLock locks f. If it fails, f is closed, at once or when a late lock is released.
 func waitLock(ctx context.Context, f *os.File) error {
 	err := flock(f, refstore.Exclusive, false)
 	if err == nil {
@@ -115,7 +115,7 @@ func waitLock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// floor reads a shard's floor. It needs no lock; a file that does not exist or says nothing is no floor.
+// floor reads a shard's floor. It needs no lock. A missing or empty file is no floor.
 func (s *Store) floor(key refstore.Key) (int64, error) {
 	data, _, err := s.read(s.shardPath(key))
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *Store) raiseFloor(sh shard, key refstore.Key, mtime int64) error {
 	return err
 }
 
-// touch makes the partition's folder look changed to those who watch it, where a write changed something deeper. It is
-// a hint: a failure is none of the writer's concern.
+// touch makes the partition's folder look changed to watchers, where a write changed something deeper. It is a hint,
+// so failures are ignored.
 func (s *Store) touch(sl slot) {
 	if filepath.Dir(sl.value()) != sl.dir {
 		now := s.now()

@@ -25,7 +25,7 @@ func (l *Leases) tryClaim(ctx context.Context, key [32]byte, text []byte) (refst
 	if err != nil {
 		return nil, err
 	}
-	h := &held{l: l, key: claimKey(key), claim: &key, alone: true}
+	h := &held{l: l, key: claimKey(key), claim: &key, sole: true}
 	l.mu.Lock()
 	_, taken := l.claims[key]
 	if !taken {
@@ -65,15 +65,15 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 				if err != nil {
 					return nil, err
 				}
-				if !v.over {
+				if !v.free {
 					l.refuse(h.key)
 					return nil, refstore.ErrClaimed
 				}
 				h.previous = latest(rec.chain())
-			case rec.Nonce == h.nonce: // the write was made twice, by the store
+			case rec.Nonce == h.nonce: // a retry by the store wrote it twice
 				h.version, h.previous, h.late = there.Version, rec.before(), true
-				return l.took(h)
-			default: // left of a write that was given up, or of a release that has not arrived
+				return l.acquired(h)
+			default: // left by a write given up, or by a release that has not arrived
 				h.previous = rec.before()
 			}
 		}
@@ -81,12 +81,12 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: value, Version: there.Version})
 		if err == nil {
 			h.version, h.late = v, late
-			return l.took(h)
+			return l.acquired(h)
 		}
 		if !errors.Is(err, refstore.ErrConflict) {
 			return l.resolve(ctx, s, h, err)
 		}
-		if try > 0 { // somebody came between the read and the write
+		if try > 0 { // another process wrote between the read and the write
 			if err := l.sleep(ctx, backoff(l.o.TTL, try)); err != nil {
 				return nil, err
 			}

@@ -9,8 +9,8 @@ import (
 	"e3/refstore"
 )
 
-// Close releases everything and ends the session. It is bounded by a few seconds: what it does not get done is free for others
-// once the lease has run out. Calls after it fail.
+// Close releases all holds and ends the session, within a few seconds. A hold that it cannot release in that time is
+// free once the lease has run out. Later calls fail.
 func (l *Leases) Close() error {
 	ctx, cancel := l.detached(context.Background())
 	defer cancel()
@@ -24,7 +24,7 @@ func (l *Leases) Close() error {
 	if collect != nil && !lost {
 		collect.end()
 	}
-	select { // a session that is beginning
+	select { // wait for a session that is beginning
 	case l.opening <- struct{}{}:
 		defer func() { <-l.opening }()
 	case <-ctx.Done():
@@ -42,7 +42,7 @@ func (l *Leases) Close() error {
 	if s == nil {
 		return nil
 	}
-	defer openSessions.Delete(s.id) // whether or not the store is told: see left
+	defer openSessions.Delete(s.id) // whether or not the store got to know: see abandoned
 	s.end()
 	stopped := make(chan struct{})
 	go func() {
@@ -57,14 +57,14 @@ func (l *Leases) Close() error {
 	if !lost {
 		s.releaseAll(ctx, held)
 	}
-	if err := s.goodbye(ctx, lost); err != nil {
+	if err := s.endSession(ctx, lost); err != nil {
 		return fmt.Errorf("end the session: %w", err)
 	}
 	return nil
 }
 
-// releaseAll releases what is held, several at a time. What was taken over from a dead holder, who may not have been dealt with,
-// is left as nobody's.
+// releaseAll releases holds, several at a time. A hold taken over from a dead holder goes back to noSession, since
+// the previous holder's leftovers may not have been dealt with.
 func (s *session) releaseAll(ctx context.Context, list []*held) {
 	var g sync.WaitGroup
 	defer g.Wait()
@@ -73,40 +73,41 @@ func (s *session) releaseAll(ctx context.Context, list []*held) {
 		slots <- struct{}{}
 		g.Go(func() {
 			if h.previous != nil {
-				_, _ = s.release(ctx, h.key, h.nonce, true) // without the session it is free for others, and they are told, in any case
+				_, _ = s.release(ctx, h.key, h.nonce, true) // if this fails, the end of the session frees it, and the next holder is told in any case
 			} else {
-				_ = h.Unlock() // never fails; what is left of it is free without the session
+				_ = h.Unlock() // never fails; the end of the session frees the rest
 			}
 			<-slots
 		})
 	}
 }
 
-// goodbye removes the session's record, from which moment on whatever names it is free. Three leave it: one that was lost is
-// marked dead, as what it sent may still arrive; so is one whose collection may still delete something; and one that took part in a
-// collection which goes on has ended, as it may have relied on what it named only after the collector had looked there.
-func (s *session) goodbye(ctx context.Context, lost bool) error {
+// endSession deletes the session record, which frees every hold that names it. The record stays in three cases. A
+// lost session is marked dead, since its requests may still arrive. So is one whose collection may still delete
+// objects. One that answered a collection which still runs is marked ended: it may have relied on a name after the
+// collector read the references.
+func (s *session) endSession(ctx context.Context, lost bool) error {
 	key := sessionKey(s.id)
 	s.mu.Lock()
 	epoch := s.epoch
 	s.mu.Unlock()
-	littered := s.l.littering() > 0
-	if epoch != 0 && !lost && !littered {
+	unsettled := s.l.unsettled() > 0
+	if epoch != 0 && !lost && !unsettled {
 		if rec, _, err := s.l.epoch(ctx); err == nil && (rec.Session == "" || rec.Number != epoch) {
-			epoch = 0 // it has ended since the last beat
+			epoch = 0 // the collection has ended since the last renewal
 		}
 	}
 	version := s.version
 	for {
 		var err error
 		switch {
-		case lost || littered:
-			_, err = s.l.entomb(ctx, s.id)
-		case epoch != 0 && s.said == epoch:
+		case lost || unsettled:
+			_, err = s.l.markClosed(ctx, s.id)
+		case epoch != 0 && s.epochWritten == epoch:
 			rec := s.record()
-			rec.State, rec.Epoch, rec.Parts, rec.Relied = ended, s.said, s.parts, flat(s.tail[:s.public])
+			rec.State, rec.Epoch, rec.Parts, rec.Relied = ended, s.epochWritten, s.parts, flat(s.tail[:s.public])
 			s.mu.Lock()
-			rec.Protected, rec.Large = s.protected() // as it may have passed to somebody who looks for it there only now
+			rec.Protected, rec.Large = s.protected() // as the collector may look for them only now
 			s.mu.Unlock()
 			_, err = s.l.store.Put(ctx, refstore.Record{Key: key, Value: encode(rec), Version: version})
 		default:
@@ -118,7 +119,7 @@ func (s *session) goodbye(ctx context.Context, lost bool) error {
 			}
 			break
 		}
-		// A beat whose answer got lost, or somebody has marked it.
+		// A renewal whose response was lost, or another process marked the session.
 		r, err := s.l.read(ctx, key)
 		if err != nil {
 			return err
@@ -129,29 +130,29 @@ func (s *session) goodbye(ctx context.Context, lost bool) error {
 		}
 		version = r.Version
 	}
-	if lost || littered || epoch != 0 || s.parts == 0 && s.trying == 0 && s.larges == 0 {
+	if lost || unsettled || epoch != 0 || s.parts == 0 && s.trying == 0 && s.larges == 0 {
 		return nil
 	}
 	return s.l.removeParts(ctx, s.id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
-// openSessions has the ids of this process's sessions that are not closed, of all of its Leases.
+// openSessions has the ids of this process's open sessions, over all Leases.
 var openSessions sync.Map
 
-// left tells whether a session is one of this process's that was closed, or never began, without the store having been told. Only
-// this process knows that it is not in the way any more, and it may go on for long in a new session.
-func (l *Leases) left(id string, v view) bool {
+// abandoned reports whether a session is one that this process closed, or never began, without the store being told.
+// No other process can know this, and this one may live on for long in a new session.
+func (l *Leases) abandoned(id string, v view) bool {
 	_, open := openSessions.Load(id)
 	return !open && v.lives && v.rec.Owner.process() == l.own.process()
 }
 
-// entomb marks a session of this process dead, so that nobody has to wait for that, and says that nothing more comes of it.
-func (l *Leases) entomb(ctx context.Context, id string) (view, error) {
+// markClosed marks a session of this process dead and closed, so that no process has to wait for its lease.
+func (l *Leases) markClosed(ctx context.Context, id string) (view, error) {
 	for {
 		v, err := l.lookNow(ctx, id)
-		if err == nil && !v.over {
+		if err == nil && !v.free {
 			v.gone = false
-			v, err = l.mark(ctx, id, v)
+			v, err = l.markDead(ctx, id, v)
 		}
 		if err != nil || v.rec.State != dead || v.rec.Death.Closed {
 			return v, err
@@ -160,7 +161,7 @@ func (l *Leases) entomb(ctx context.Context, id string) (view, error) {
 		death.Closed = true
 		v.rec.Death = &death
 		_, err = l.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
-		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) { // dated or swept by others
+		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) { // another process dated or swept it
 			return v, err
 		}
 	}

@@ -9,14 +9,15 @@ import (
 	"e3/refstore"
 )
 
-// MaxCondemned is how many objects are condemned at a time at most.
+// MaxCondemned is the most objects condemned at a time.
 const MaxCondemned = 1 << 16
 
-// Condemn makes known that objects of a shard, the names that begin with that byte, are about to be deleted, and returns those
-// that nobody relies on. Only these may be deleted, and as long as [Leases.Held] says so. It is part of the collection that
-// [Leases.Quiesce] began; without one it begins one for itself, until done is called. There is one list for each shard at a time.
-// The caller calls done once each deletion was answered; where an answer is missing, a deletion may still arrive: then it leaves
-// the list, which keeps others from relying on its names until that has settled.
+// Condemn announces that objects of a shard, the names that begin with that byte, are about to be deleted, and
+// returns those that no session relies on. The caller may delete only these, and only while [Leases.Held] returns
+// nil. Condemn is part of the collection that [Leases.Quiesce] began; without one it begins one, which lasts until
+// done is called. A shard has one list at a time. The caller calls done once every deletion was answered. If an
+// answer is missing, the deletion may still arrive: the caller then leaves the list in place, which keeps sessions
+// from relying on its names until the deletion has settled.
 func (l *Leases) Condemn(ctx context.Context, shard byte, names [][32]byte) (free [][32]byte, done func(context.Context) error, err error) {
 	free, done, err = l.condemn(ctx, shard, names)
 	if err != nil {
@@ -50,7 +51,7 @@ func (l *Leases) condemn(ctx context.Context, shard byte, names [][32]byte) (fre
 	}, nil
 }
 
-// join returns the collection of this process, or begins one that ends when all that share it have left.
+// join returns the collection of this process, or begins one that ends when its last sharer leaves.
 func (l *Leases) join(ctx context.Context) (c *collection, leave func(), err error) {
 	select {
 	case l.joining <- struct{}{}:
@@ -107,7 +108,7 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 			err = nil
 		}
 		if err != nil || late {
-			c.s.later(looseEnd{key: condemnedKey(shard), nonce: nonce, late: late})
+			c.s.addLooseEnd(looseEnd{key: condemnedKey(shard), nonce: nonce, late: late})
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -126,7 +127,7 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 	return free, remove, nil
 }
 
-// free reads what everybody relies on, after the list was written, and returns the rest.
+// free reads the names that sessions rely on, after the list was written, and returns the rest.
 func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byte, err error) {
 	recent, err := c.read(ctx)
 	if err != nil {
@@ -148,8 +149,8 @@ func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byt
 	return free, c.l.Held()
 }
 
-// write puts a list where there is none, or one of this process whose removal did not get through. late says that a list may
-// still arrive.
+// write puts a list where there is none, or replaces one of this process whose removal failed. late: an earlier write
+// may still arrive.
 func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) (v refstore.Version, late bool, err error) {
 	there := refstore.Record{Key: key}
 	for {
@@ -173,8 +174,8 @@ func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) 
 	}
 }
 
-// read adds to what is known of what others rely on, and returns what may still change. Dead and ended sessions count as well:
-// their last writes may have come after the references were read.
+// read adds to relied what sessions have written to parts, and returns the names that are in no part yet. Dead and
+// ended sessions count as well: their last writes may have come after the references were read.
 func (c *collection) read(ctx context.Context) (recent map[[32]byte]struct{}, err error) {
 	recent = make(map[[32]byte]struct{})
 	there := false
@@ -182,13 +183,13 @@ func (c *collection) read(ctx context.Context) (recent map[[32]byte]struct{}, er
 		if err != nil {
 			return nil, err
 		}
-		v, err := c.l.sight(r)
+		v, err := c.l.observe(r)
 		if err != nil {
 			return nil, err
 		}
 		if r.Key.Sort == c.s.id {
 			there = true
-			if _, err := c.l.standing(r, nil); err != nil {
+			if _, err := c.l.checkOwn(r, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -200,13 +201,13 @@ func (c *collection) read(ctx context.Context) (recent map[[32]byte]struct{}, er
 		}
 	}
 	if !there {
-		_, err := c.l.standing(refstore.Record{}, refstore.ErrNotFound)
+		_, err := c.l.checkOwn(refstore.Record{}, refstore.ErrNotFound)
 		return nil, err
 	}
 	return recent, nil
 }
 
-// readParts reads what parts of a session were not read before.
+// readParts reads those parts of a session that were not read before.
 func (c *collection) readParts(ctx context.Context, id string, rec sessionRecord) error {
 	if err := c.lockReading(ctx); err != nil {
 		return err
@@ -218,7 +219,7 @@ func (c *collection) readParts(ctx context.Context, id string, rec sessionRecord
 	rec.Relied = nil
 	parts, err := c.l.eachRelied(ctx, id, rec, c.parts[id], func(name [32]byte) { c.relied[name] = struct{}{} })
 	if errors.Is(err, refstore.ErrNotFound) {
-		// A session that was swept: it answered no collection that is under way.
+		// The session was swept, so it had not answered this collection.
 		r, getErr := c.l.read(ctx, sessionKey(id))
 		if getErr == nil && r.Version == refstore.Absent {
 			return nil
@@ -230,7 +231,7 @@ func (c *collection) readParts(ctx context.Context, id string, rec sessionRecord
 	return err
 }
 
-// lockReading waits for others who read parts.
+// lockReading waits until no other goroutine reads parts.
 func (c *collection) lockReading(ctx context.Context) error {
 	select {
 	case c.reading <- struct{}{}:

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elapsed is the time since boot, suspension included.
+// elapsed is the time since boot, including time asleep.
 func elapsed() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration {

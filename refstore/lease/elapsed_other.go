@@ -4,8 +4,8 @@ package lease
 
 import "time"
 
-// elapsed is the monotonic clock. Where it stands still while the machine sleeps, a session that slept learns from its
-// record that it was lost.
+// elapsed is the monotonic clock. If that stops while the machine sleeps, a session learns from its record that it
+// was lost.
 func elapsed() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }

@@ -11,8 +11,8 @@ import (
 	"e3/refstore"
 )
 
-// follows looks after the epoch and loose ends when the session was renewed.
-func (s *session) follows() {
+// followLoop checks the epoch and the loose ends after each renewal.
+func (s *session) followLoop() {
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -21,27 +21,27 @@ func (s *session) follows() {
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, s.l.o.TTL)
 		_ = s.follow(ctx) // the next beat looks again; until then the collector waits
-		s.tidy(ctx)
+		s.resolveLooseEnds(ctx)
 		cancel()
 	}
 }
 
-// follow finds out whether a collection is under way.
+// follow checks whether a collection is under way.
 func (s *session) follow(ctx context.Context) error {
 	rec, _, err := s.l.epoch(ctx)
 	if err != nil {
 		return err
 	}
 	switch {
-	case rec.Session == "" || rec.Number == s.past:
+	case rec.Session == "" || rec.Number == s.deadEpoch:
 		s.leave(rec.Number)
 	case rec.Session == s.id:
 		if s.l.collecting() == rec.Number {
 			s.enter(rec.Number)
-		} else if s.l.littering() > 0 {
-			s.enter(rec.Number) // for us as for others
-		} else { // its end did not get through, or had to wait
-			return s.l.tidyUp(ctx, s, rec.Number)
+		} else if s.l.unsettled() > 0 {
+			s.enter(rec.Number) // this session answers its own collection too
+		} else { // lowering the epoch failed, or had to wait
+			return s.l.endEpoch(ctx, s, rec.Number)
 		}
 	default:
 		over, err := s.l.harmless(ctx, rec.Session)
@@ -49,7 +49,7 @@ func (s *session) follow(ctx context.Context) error {
 			return err
 		}
 		if over {
-			s.past = rec.Number
+			s.deadEpoch = rec.Number
 			s.leave(rec.Number)
 		} else {
 			s.enter(rec.Number)
@@ -71,24 +71,24 @@ func (l *Leases) epoch(ctx context.Context) (epochRecord, refstore.Version, erro
 	return rec, r.Version, nil
 }
 
-// collection is one that this process carries out.
+// collection is a collection run by this process.
 type collection struct {
 	l     *Leases
 	s     *session
 	epoch uint64
 
-	shared  bool // begun by Condemn; with sharers under Leases.joining
+	shared  bool // begun by Condemn; sharers is guarded by Leases.joining
 	sharers int
 
 	mu    sync.Mutex
-	lists map[byte]uint64 // of the condemned, that are being carried out: their nonces
+	lists map[byte]uint64 // nonces of the lists of condemned names that are in place
 
-	reading chan struct{}         // holds a token while parts are read, or what was read is used
-	relied  map[[32]byte]struct{} // by anybody, as far as it was read from parts
-	parts   map[string]uint64     // that were read, of each session
+	reading chan struct{}         // holds a token while parts are read, or their names are used
+	relied  map[[32]byte]struct{} // names that any session relies on, as read from parts
+	parts   map[string]uint64     // how many parts of each session were read
 }
 
-// collecting returns the epoch of the collection that this process carries out, 0 if it does not.
+// collecting returns the epoch of this process's collection, 0 if there is none.
 func (l *Leases) collecting() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +98,8 @@ func (l *Leases) collecting() uint64 {
 	return l.collect.epoch
 }
 
-// Quiesce implements [refstore.Barrier]. The caller makes sure that there is one collection at a time; another that is
-// under way nevertheless is a [*refstore.LockedError].
+// Quiesce implements [refstore.Barrier]. The caller makes sure that there is one collection at a time; if another is
+// under way all the same, the error is a [*refstore.LockedError].
 func (l *Leases) Quiesce(ctx context.Context) (end func(), err error) {
 	c, err := l.quiesce(ctx)
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *collection) raise(ctx context.Context) error {
 			if c.l.collecting() != 0 {
 				return &refstore.LockedError{Name: "collection", Holder: []byte(c.l.own.words())}
 			}
-			if wait := c.l.littering(); wait > 0 {
+			if wait := c.l.unsettled(); wait > 0 {
 				return &refstore.UnsettledError{Session: c.l.own.words(), Wait: wait}
 			}
 		default:
@@ -171,7 +171,7 @@ func (c *collection) raise(ctx context.Context) error {
 		c.l.collect = nil
 		c.l.mu.Unlock()
 		if !errors.Is(err, refstore.ErrConflict) {
-			return err // should it arrive yet, follow lowers it
+			return err // should the write still arrive, follow lowers the epoch
 		}
 		if err := c.l.sleep(ctx, backoff(c.l.o.TTL, try)); err != nil {
 			return err
@@ -179,16 +179,15 @@ func (c *collection) raise(ctx context.Context) error {
 	}
 }
 
-// settled returns why what another collector has sent may still arrive, nil if it may not. It waits for what takes
-// [lingers] at most. What a collector does that is stopped it may not do when it wakes up: no request is sent after
-// its lease (Held).
+// settled returns nil once no request of another collector can still arrive, or an error that says why one can. It
+// waits at most [lingers]. A collector that was stopped sends nothing after it wakes: each request asks Held first.
 func (c *collection) settled(ctx context.Context, session string) error {
 	for try := 0; ; try++ {
 		v, err := c.l.judgeNow(ctx, session)
 		if err != nil {
 			return err
 		}
-		if !v.over {
+		if !v.free {
 			return &refstore.LockedError{Name: "collection", Holder: []byte(v.rec.Owner.words()), Pending: v.pending}
 		}
 		wait, err := c.l.settled(ctx, session, v)
@@ -204,7 +203,7 @@ func (c *collection) settled(ctx context.Context, session string) error {
 	}
 }
 
-// clear removes the lists that earlier collections have left.
+// clear removes the lists of earlier collections.
 func (c *collection) clear(ctx context.Context) error {
 	for r, err := range c.l.store.List(ctx, refstore.Query{Partition: condemnedPartition}) {
 		if err != nil {
@@ -251,26 +250,26 @@ func (c *collection) gather(ctx context.Context) error {
 	}
 }
 
-// answered tells whether a session has answered, or need not.
+// answered reports whether a session has answered, or need not.
 func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, error) {
 	id := r.Key.Sort
-	v, err := c.l.sight(r)
+	v, err := c.l.observe(r)
 	if err != nil {
 		return false, err
 	}
 	if id == c.s.id {
-		_, err := c.l.standing(r, nil)
+		_, err := c.l.checkOwn(r, nil)
 		return v.rec.Epoch == c.epoch, err
 	}
-	if v, err = c.l.bury(ctx, id, v, nil); err != nil {
+	if v, err = c.l.markExpired(ctx, id, v, nil); err != nil {
 		return false, err
 	}
 	switch {
 	case v.version == refstore.Absent, v.rec.Epoch == c.epoch:
 		return true, nil
-	case !v.over:
+	case !v.free:
 		return false, nil
-	case v.stands():
+	case v.blocksCollections():
 		return false, &refstore.UnsettledError{Session: v.rec.Owner.words(), PID: v.rec.Owner.PID}
 	}
 	wait, err := c.l.settled(ctx, id, v)
@@ -280,49 +279,49 @@ func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, err
 	return err == nil && wait == 0, err
 }
 
-// end lowers the epoch and removes what it kept. Where deletions are left that may still arrive, it is in force until they
-// have settled: whoever comes has to ask for the lists.
+// end lowers the epoch and removes what it kept. If deletions may still arrive, the epoch stays in force until they
+// have settled, so that sessions go on asking for the lists.
 func (c *collection) end() {
 	ctx, cancel := c.l.detached(context.Background())
 	defer cancel()
 	c.mu.Lock()
-	litter := maps.Clone(c.lists)
+	unanswered := maps.Clone(c.lists)
 	c.mu.Unlock()
 	c.l.mu.Lock()
 	c.l.collect = nil
-	if len(litter) > 0 {
-		c.l.litter, c.l.clean = litter, c.l.o.Elapsed()+c.l.o.Settle
+	if len(unanswered) > 0 {
+		c.l.unanswered, c.l.settledAt = unanswered, c.l.o.Elapsed()+c.l.o.Settle
 	}
 	c.l.mu.Unlock()
-	if len(litter) > 0 || c.l.tidyUp(ctx, c.s, c.epoch) != nil {
-		return // follow does it, later or again
+	if len(unanswered) > 0 || c.l.endEpoch(ctx, c.s, c.epoch) != nil {
+		return // follow retries it later
 	}
-	_, _ = c.l.Sweep(ctx) // those that ended meanwhile; what stays is swept another time
+	_, _ = c.l.Sweep(ctx) // removes sessions that ended meanwhile; a later sweep removes the rest
 }
 
-// littering returns for how long deletions that this process has sent, and whose answers it does not know, may still arrive.
-func (l *Leases) littering() time.Duration {
+// unsettled returns for how long unanswered deletions of this process may still arrive.
+func (l *Leases) unsettled() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.litter) == 0 {
+	if len(l.unanswered) == 0 {
 		return 0
 	}
-	return max(l.clean-l.o.Elapsed(), 0)
+	return max(l.settledAt-l.o.Elapsed(), 0)
 }
 
-// tidyUp ends an epoch of this session, of whose lists nothing more can come.
-func (l *Leases) tidyUp(ctx context.Context, s *session, number uint64) error {
+// endEpoch ends an epoch of this session once its lists are settled.
+func (l *Leases) endEpoch(ctx context.Context, s *session, number uint64) error {
 	l.mu.Lock()
-	litter := l.litter
+	unanswered := l.unanswered
 	l.mu.Unlock()
-	for shard, nonce := range litter {
+	for shard, nonce := range unanswered {
 		if _, err := s.release(ctx, condemnedKey(shard), nonce, false); err != nil {
 			return err
 		}
 	}
-	if len(litter) > 0 && l.littering() == 0 {
+	if len(unanswered) > 0 && l.unsettled() == 0 {
 		l.mu.Lock()
-		l.litter = nil
+		l.unanswered = nil
 		l.mu.Unlock()
 	}
 	s.leave(number)

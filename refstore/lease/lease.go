@@ -1,47 +1,49 @@
-// Package lease makes locks, claims, sessions and the barrier of a collection out of compare-and-swap alone: leases on any
-// [refstore.Store], for processes whose death no kernel here can tell.
+// Package lease makes locks, claims, sessions and the barrier of a collection out of compare-and-swap alone: leases
+// on any [refstore.Store], for processes whose death no kernel here can see.
 //
 // # Sessions
 //
-// A process that writes has one session: a record that it renews every third of the lease. What it holds names the session. An
-// observer that has seen the record unchanged for one lease, by its own clock, or knows that the process is gone, marks the
-// session dead, by compare-and-swap; from then on all that it held is free for everybody. A session ends by removing its record:
-// a hold whose session has no record is nobody's. That is safe because ids never recur, a session's record is there before
-// the first hold that names it, and nobody but itself removes the record before what it may have sent has settled.
+// A process that writes has one session: a record that it renews every third of the lease. Each lock or claim names
+// the session of its holder. An observer that saw the record unchanged for one lease, by its own clock, or knows that
+// the process is gone, marks the session dead, by compare-and-swap. From then on all its holds are free. A session
+// ends by deleting its record: a hold whose session has no record is free. This is safe for three reasons: ids never
+// recur; a session's record exists before the first hold that names it; and no other process removes the record
+// before the session's requests have settled.
 //
-// The session stops by itself once it could not renew for four fifths of a lease, counted from before the last renewal that
-// succeeded was sent, while an observer counts from after it has read that renewal. So the clocks of two machines must run
-// equally fast within a fifth; what they show is never compared.
+// The session stops by itself once it could not renew for four fifths of a lease. It counts from before the last
+// successful renewal was sent; an observer counts from after it has read that renewal. So the clocks of two machines
+// must run equally fast within a fifth. Their readings are never compared.
 //
 // # Settling
 //
-// What a dead session has sent may still arrive. It is settled once Options.Settle has passed since it was marked dead, by the
-// objects' clock, which all ask for the time; or after half a minute if its process was seen to be gone, as what the kernel and a
-// server have taken of it is carried out. Only what names or removes objects has to be waited for: locks and claims are free
-// at once, as who takes them fences off what is late.
+// Requests of a dead session may still arrive. They have settled once Options.Settle has passed since the session was
+// marked dead, by the objects' clock, which all machines ask. If the process was seen to be gone, half a minute is
+// enough: the kernel and the server carry out what they accepted. Only requests that name or remove objects have to
+// be waited for. Locks and claims are free at once, since a new holder fences off late writes.
 //
-// A process of this host that was lost and is still there is stopped, or hangs: what it was about to do it does when it goes on. So
-// its session stands in the way of collections here, and is swept by nobody here, until it has said itself that it is over, or its process is gone.
+// A process of this host that lost its session and still exists is stopped, or hangs, and may continue at any time.
+// Its session blocks collections here, and is not swept here, until the process has closed it or is gone.
 //
-// So may what a session has sent that lives: the creation of a hold that was tried again, and has been released since, brings back a hold
-// of which nobody knows. A store that tries again says so. The session then looks for the hold until that has settled, at least every two
-// leases, and removes it.
+// Requests of a live session may be late as well. If the creation of a hold was retried, and the hold has been
+// released since, the first try may bring the hold back unnoticed. A store that retries reports this. The session
+// then looks for the hold until the request has settled, at least every two leases, and removes it.
 //
 // # Collections
 //
-// [Leases.Quiesce] raises an epoch. A session creates its record before it looks for an epoch, and a collector raises the epoch
-// before it lists sessions: so one sees the other. From its answer on, a session writes down each name before it relies on it,
-// and then reads the list of the condemned; the collector writes that list, and then reads what sessions wrote down. A session
-// that ends during an epoch leaves its record, as the collector may have passed the references that it wrote. An
-// epoch whose collector died, or does not know whether all of its deletions were carried out, is in force until these have
-// settled.
+// [Leases.Quiesce] raises an epoch. A session creates its record before it looks for an epoch, and a collector raises
+// the epoch before it lists sessions: so one sees the other. From its answer on, a session writes down each name
+// before it relies on it, and then reads the list of the condemned. The collector writes that list, and then reads
+// what sessions wrote down. A session that ends during an epoch leaves its record, since the collector may already
+// have passed the references that it wrote. If the collector died, or does not know whether all its deletions were
+// carried out, the epoch stays in force until these have settled.
 //
 // # Calls
 //
-// A claim is one write, its release another. A lock that is free is the same; one that is held, or shared with others, costs a
-// read and a write. Being refused costs a write and a read of the holder's record the first time, and afterwards a read, and a look at the
-// holder's session each [Options.TTL]/15. A beat is a write and a read of the epoch. [Leases.Rely] costs nothing outside of a
-// collection, and during one a write, which concurrent callers share, and a read for each new name.
+// A claim is one write, and its release another. So is a lock that is free; a held or shared one costs a read and a
+// write. A refused attempt costs a write and a read of the holder's record the first time, afterwards a read, and a
+// read of the holder's session each [Options.TTL]/15. A renewal is a write and a read of the epoch. [Leases.Rely] is
+// free outside of a collection. During one it costs a write, which concurrent callers share, and a read for each new
+// name.
 package lease
 
 import (
@@ -61,26 +63,27 @@ import (
 
 // Options tune leases. The zero value is right for one machine.
 type Options struct {
-	// TTL is how long a session that is not renewed is taken to live. 0 is 15 s. Observers use the longer of their own
+	// TTL is how long a session counts as alive without renewal. 0 is 15 s. Observers use the longer of their own TTL
 	// and the session's.
 	TTL time.Duration
-	// Settle is for how long what a lost session has sent may still arrive. 0 is 5 min. Who deletes, and who writes
-	// what names objects, asks Sending once the request is signed: so it is for how long servers take a signature, and a minute more.
+	// Settle is for how long requests of a lost session may still arrive. 0 is 5 min. Requests that delete objects,
+	// or write what names them, are checked by Sending once they are signed; so Settle is how long servers accept a
+	// signature, and a minute more.
 	Settle time.Duration
-	// Owner says who this is. Without a process it is this one.
+	// Owner describes the process. Without an id, it is this process.
 	Owner Owner
 	// Clock is the clock that dates the objects. All machines ask the same one. nil is this machine's.
 	Clock func(ctx context.Context) (time.Time, error)
 	// Relied gives a name that a session relies on the form of a protected name. nil is its hex digits.
 	Relied func(name [32]byte) string
 
-	// Renewed, if set, is told of each renewal of the session that has succeeded, the first included, and when it was sent, by
-	// Elapsed. It must not block.
+	// Renewed, if set, is called after each successful renewal of the session, the first included, with the time at
+	// which it was sent, by Elapsed. It must not block.
 	Renewed func(sent time.Duration)
 
 	// Elapsed is a clock that goes on while the machine sleeps, from any beginning. nil is the system's.
 	Elapsed func() time.Duration
-	// Alive tells whether a process runs, where that can be known. nil knows those of this boot and pid namespace.
+	// Alive reports whether a process runs, if that can be known. nil knows processes of this boot and pid namespace.
 	Alive func(process.ID) (alive, known bool)
 }
 
@@ -100,19 +103,19 @@ type Leases struct {
 	joining chan struct{} // holds a token while a collection is joined or left by Condemn
 	session atomic.Pointer[session]
 	nonces  atomic.Uint64
-	failure atomic.Pointer[error] // of the last try to renew the session; nil if that succeeded
+	failure atomic.Pointer[error] // error of the last renewal; nil if it succeeded
 
 	mu      sync.Mutex
 	lostErr error
 	closed  bool
-	claims  map[[32]byte]uint64 // nonces of the claims that are held, or being taken
-	holds   map[uint64]*held    // of locks and claims that are held, or being taken: then nil
+	claims  map[[32]byte]uint64 // nonces of claims that are held, or being taken
+	holds   map[uint64]*held    // locks and claims that are held; nil while being taken
 	refused map[refstore.Key]struct{}
 	seen    map[string]*sighting
-	collect *collection // what this process collects; nil if it does not
+	collect *collection // the collection run by this process, or nil
 
-	litter map[byte]uint64 // lists of the condemned that a collection of this process has left: their nonces
-	clean  time.Duration   // when nothing of that can arrive any more, by Options.Elapsed
+	unanswered map[byte]uint64 // nonces of condemned lists whose deletions have no answer
+	settledAt  time.Duration   // when those deletions have settled, by Options.Elapsed
 }
 
 var (
@@ -134,7 +137,7 @@ func New(store refstore.Store, o Options) *Leases {
 		o.Settle = 5 * time.Minute
 	}
 	if o.Owner.Process == (process.ID{}) {
-		o.Owner.Process, _ = process.Self() // what is not known proves nothing to others
+		o.Owner.Process, _ = process.Self() // an unknown process proves nothing to others
 	}
 	if o.Clock == nil {
 		o.Clock = func(context.Context) (time.Time, error) { return time.Now(), nil }
@@ -151,7 +154,7 @@ func New(store refstore.Store, o Options) *Leases {
 	p := o.Owner.Process
 	if o.Alive == nil {
 		o.Alive = func(other process.ID) (alive, known bool) {
-			// A host's name may be another's too, the id of a boot may not: only it proves that the kernel here knows.
+			// Hosts may share a name, but not a boot id: only the boot id proves that this kernel knows the process.
 			if other.BootID == "" || other.BootID != p.BootID || other.PIDNamespace != p.PIDNamespace {
 				return false, false
 			}
@@ -171,12 +174,12 @@ func New(store refstore.Store, o Options) *Leases {
 	}
 }
 
-// Limit is for how long this process may rely on the last renewal of its session, from when it was sent.
+// Limit is how long this process may rely on the last renewal of its session, from when it was sent.
 func (l *Leases) Limit() time.Duration { return l.limit() }
 
 func (l *Leases) limit() time.Duration { return l.o.TTL / 5 * 4 }
 
-// patience bounds calls that nobody waits for, or that must not hang.
+// patience bounds calls in the background, and those that must not hang.
 func (l *Leases) patience() time.Duration { return min(l.o.TTL/3, 5*time.Second) }
 
 // Pace implements [refstore.Leased].
@@ -187,8 +190,8 @@ func (l *Leases) Pace() (first, most time.Duration) {
 // Lost implements [refstore.Leased].
 func (l *Leases) Lost() <-chan struct{} { return l.lost }
 
-// Held returns [refstore.ErrLost] once this process cannot be sure any more that what it holds is its own. It asks nobody
-// but the clock. Whoever is about to delete something calls it as late as it can.
+// Held returns [refstore.ErrLost] once this process cannot be sure any more that its holds are its own. It reads only
+// the clock. A deletion should call it as late as possible.
 func (l *Leases) Held() error {
 	if s := l.session.Load(); s != nil {
 		if late := l.o.Elapsed() - s.renewed(); late > l.limit() {
@@ -200,7 +203,7 @@ func (l *Leases) Held() error {
 	return l.usable()
 }
 
-// usable is under mu.
+// usable is called under mu.
 func (l *Leases) usable() error {
 	if l.lostErr != nil {
 		return l.lostErr
@@ -211,7 +214,7 @@ func (l *Leases) usable() error {
 	return nil
 }
 
-// lose says that whatever this process holds may be another's.
+// lose records that other processes may own this process's holds.
 func (l *Leases) lose(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,10 +236,10 @@ type unrenewedError struct{ err, last error }
 
 func (e *unrenewedError) Error() string { return e.err.Error() }
 
-// Unwrap returns what wraps refstore.ErrLost.
+// Unwrap returns an error that wraps refstore.ErrLost.
 func (e *unrenewedError) Unwrap() error { return e.err }
 
-// Unrenewed is what the last try to renew the lease failed with.
+// Unrenewed is the error of the last renewal.
 func (e *unrenewedError) Unrenewed() error { return e.last }
 
 // Confirm implements [refstore.Leased].
@@ -252,12 +255,12 @@ func (l *Leases) Confirm(ctx context.Context) error {
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return fmt.Errorf("confirm the session: %w", err)
 	}
-	_, err = l.standing(r, err)
+	_, err = l.checkOwn(r, err)
 	return err
 }
 
-// standing finds out, from a read of the own record, whether it still says that this session lives.
-func (l *Leases) standing(r refstore.Record, err error) (rec sessionRecord, _ error) {
+// checkOwn finds out, from a read of the session's own record, whether the session is still marked alive.
+func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ error) {
 	switch {
 	case errors.Is(err, refstore.ErrNotFound):
 		l.lose("its record is gone")
@@ -270,7 +273,7 @@ func (l *Leases) standing(r refstore.Record, err error) (rec sessionRecord, _ er
 		}
 		switch rec.State {
 		case dead:
-			l.lose("it was declared dead by " + clip(rec.Death.By))
+			l.lose("it was declared dead by " + shorten(rec.Death.By))
 		case ended:
 			l.lose("it has ended")
 		}
@@ -305,7 +308,7 @@ func (l *Leases) use(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// readOnly adds the sentinel to an error that says that this process may not write here.
+// readOnly wraps an error that says that this process may not write with the sentinel.
 func readOnly(err error) error {
 	if !errors.Is(err, refstore.ErrReadOnly) && (errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
@@ -313,7 +316,7 @@ func readOnly(err error) error {
 	return err
 }
 
-// detached is a context for what must be done though the caller's has ended. It is bounded.
+// detached is a bounded context for work that must be done even if the caller's context has ended.
 func (l *Leases) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), l.patience())
 }
@@ -322,7 +325,7 @@ func (l *Leases) detached(ctx context.Context) (context.Context, context.CancelF
 func (l *Leases) now(ctx context.Context) (time.Time, error) {
 	t, err := l.o.Clock(ctx)
 	if err != nil {
-		return time.Time{}, err // which says whose clock it is
+		return time.Time{}, err // the error names the clock
 	}
 	return t, nil
 }
@@ -330,7 +333,7 @@ func (l *Leases) now(ctx context.Context) (time.Time, error) {
 // SessionNow implements [refstore.SessionClock].
 func (l *Leases) SessionNow(ctx context.Context) (time.Time, error) { return l.now(ctx) }
 
-// pause waits between two tries, at first and at most as [Leases.Pace] says.
+// pause waits between two tries, within [Leases.Pace].
 func (l *Leases) pause(ctx context.Context, try int) error {
 	first, most := l.Pace()
 	return l.sleep(ctx, min(most, first<<min(try, 10)))

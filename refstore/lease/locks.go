@@ -14,7 +14,7 @@ import (
 	"e3/refstore"
 )
 
-// maxText bounds what a holder says of itself.
+// maxText bounds the text of a holder.
 const maxText = 64 << 10
 
 // held is a lock or claim that this process holds.
@@ -23,9 +23,9 @@ type held struct {
 	key      refstore.Key
 	claim    *[32]byte // nil for a lock
 	nonce    uint64
-	version  refstore.Version // of the record when it was written
-	alone    bool             // it had no other hold
-	late     bool             // a try of the record's creation may still arrive, and make it again after the release
+	version  refstore.Version // the record's version when it was written
+	sole     bool             // the record has no other hold
+	late     bool             // a retried creation may still arrive, and recreate the record after its release
 	previous []byte
 	released atomic.Bool
 }
@@ -33,9 +33,8 @@ type held struct {
 // Previous implements [refstore.Lock].
 func (h *held) Previous() []byte { return bytes.Clone(h.previous) }
 
-// Unlock implements [refstore.Lock]. If the store does not answer, the release is tried again until the session ends; for this
-// process it is done.
-// A lost hold is not released: whoever lost it may be cut off, and has to end soon.
+// Unlock implements [refstore.Lock]. If the store does not answer, the release is retried until the session ends; for
+// this process it is done. A lost hold is not released: its process may be cut off, and has to end soon.
 func (h *held) Unlock() error {
 	if h.released.Swap(true) {
 		return nil
@@ -43,20 +42,20 @@ func (h *held) Unlock() error {
 	slog.Debug("release", "topic", "leases", "record", h.key)
 	h.l.forget(h.claim, h.nonce)
 	if errors.Is(h.l.Held(), refstore.ErrLost) {
-		return nil // it is free for others without the session, whose end is on record or about to be
+		return nil // the end of the session, on record or due, frees it
 	}
 	s := h.l.session.Load()
 	ctx, cancel := h.l.detached(context.Background())
 	defer cancel()
 	var err error
-	if h.alone {
+	if h.sole {
 		err = h.l.store.Delete(ctx, h.key, h.version)
 	}
-	if !h.alone || errors.Is(err, refstore.ErrConflict) {
+	if !h.sole || errors.Is(err, refstore.ErrConflict) {
 		_, err = s.release(ctx, h.key, h.nonce, false)
 	}
 	if h.late || err != nil && !errors.Is(err, refstore.ErrNotFound) {
-		s.later(looseEnd{key: h.key, nonce: h.nonce, late: h.late})
+		s.addLooseEnd(looseEnd{key: h.key, nonce: h.nonce, late: h.late})
 	}
 	return nil
 }
@@ -70,7 +69,7 @@ func (l *Leases) attempt() uint64 {
 	return nonce
 }
 
-// forget says that this process does not have a hold.
+// forget removes a hold from this process's tables.
 func (l *Leases) forget(claim *[32]byte, nonce uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +79,8 @@ func (l *Leases) forget(claim *[32]byte, nonce uint64) {
 	}
 }
 
-// has tells whether this process has a hold, or is taking it. One of its session that it does not have is left of a write that was
-// given up, or of a release that has not arrived.
+// has reports whether this process has a hold, or is taking it. If a record names this session and an unknown hold, a
+// write was given up or a release has not arrived.
 func (l *Leases) has(nonce uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,9 +88,9 @@ func (l *Leases) has(nonce uint64) bool {
 	return has
 }
 
-// took makes a hold of this process of what was just written. If the session was lost meanwhile, others may have taken the
-// write for that of a dead one.
-func (l *Leases) took(h *held) (refstore.Lock, error) {
+// acquired registers a hold after its record was written. If the session was lost meanwhile, other processes may
+// already treat the write as a dead session's.
+func (l *Leases) acquired(h *held) (refstore.Lock, error) {
 	l.mu.Lock()
 	delete(l.refused, h.key)
 	l.holds[h.nonce] = h
@@ -104,16 +103,17 @@ func (l *Leases) took(h *held) (refstore.Lock, error) {
 	return h, nil
 }
 
-// gaveUp cleans up after a write whose outcome is not known.
-func (l *Leases) gaveUp(s *session, h *held) {
+// giveUp cleans up after a write with unknown outcome.
+func (l *Leases) giveUp(s *session, h *held) {
 	l.forget(h.claim, h.nonce)
-	s.later(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil, late: true})
+	s.addLooseEnd(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil, late: true})
 }
 
-// maxRefused bounds for how many locks and claims it is remembered that they were held.
+// maxRefused bounds how many refused locks and claims are remembered.
 const maxRefused = 1 << 14
 
-// wasRefused tells whether the last try found a holder: then a read is tried first, as it is cheaper than a write that fails.
+// wasRefused reports whether the last try found a holder. If so, a read comes first, since it is cheaper than a write
+// that fails.
 func (l *Leases) wasRefused(key refstore.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,13 +139,13 @@ func (l *Leases) read(ctx context.Context, key refstore.Key) (refstore.Record, e
 	return r, err
 }
 
-// creator is a store that makes another try where an answer does not come, and tells so: of the creation of a record late says that the
-// one before may still arrive. After the record's deletion it makes it again.
+// creator is a store that retries a request without an answer, and reports it: late says that an earlier try of the
+// creation may still arrive, and recreate the record after its deletion.
 type creator interface {
 	Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error)
 }
 
-// put writes the record of a hold. late is as for a creator.
+// put writes the record of a hold. late is as for creator.
 func (l *Leases) put(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	if s, ok := l.store.(creator); ok && r.Version == refstore.Absent {
 		return s.Create(ctx, r)
@@ -185,7 +185,7 @@ func (l *Leases) TryLock(ctx context.Context, name string, mode refstore.Mode, h
 
 func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore.Mode, text []byte) (refstore.Lock, error) {
 	there := refstore.Record{Key: h.key}
-	unread := true // what is there is a guess
+	unread := true // the state of the record is a guess
 	if mode == refstore.Shared || l.wasRefused(h.key) {
 		unread = false
 		var err error
@@ -210,7 +210,7 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 				return nil, l.locked(ctx, s, living)
 			}
 			rec.Holders = living
-			// Who shares with others leaves what a dead one shared to them.
+			// A lock that joins others leaves a dead holder's text to them.
 			if mode == refstore.Exclusive || !old.Shared {
 				h.previous = previous
 			}
@@ -218,8 +218,8 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 		rec.Holders = append(rec.Holders, hold{Session: s.id, Nonce: h.nonce, Text: text, Before: h.previous})
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: encode(rec), Version: there.Version})
 		if err == nil {
-			h.version, h.alone, h.late = v, len(rec.Holders) == 1, late
-			return l.took(h)
+			h.version, h.sole, h.late = v, len(rec.Holders) == 1, late
+			return l.acquired(h)
 		}
 		if !errors.Is(err, refstore.ErrConflict) {
 			return l.resolve(ctx, s, h, err)
@@ -233,21 +233,22 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 		if there, err = l.read(ctx, h.key); err != nil {
 			return nil, err
 		}
-		if s.among(there, h.nonce) { // the write was made twice, by the store
+		if s.among(there, h.nonce) { // a retry by the store wrote it twice
 			h.late = true
-			return l.took(h)
+			return l.acquired(h)
 		}
 	}
 }
 
-// backoff is how long a writer waits that others were faster than, more with each time.
+// backoff is the pause after a lost compare-and-swap; it grows with each try.
 func backoff(ttl time.Duration, try int) time.Duration {
 	most := min(time.Millisecond<<min(try, 8), ttl/50)
 	return most/2 + rand.N(most/2+1)
 }
 
-// latest is as much of what dead holders wrote as is kept: nothing stays locked because many have died. Of a claim that is more than a
-// thousand of them, each of whom has dealt with those before, or died in less time than it takes to run anything.
+// latest cuts the texts of dead holders to what a record keeps, so that a lock survives any number of deaths. For a
+// claim this is more than a thousand holders: each has dealt with those before, or died in less time than a command
+// takes.
 func latest(previous []byte) []byte {
 	if len(previous) <= maxText {
 		return previous
@@ -255,15 +256,15 @@ func latest(previous []byte) []byte {
 	return previous[:max(bytes.LastIndexByte(previous[:maxText+1], '\n'), 0)]
 }
 
-// living returns the holders of a lock that are not known to be dead, and what the dead ones wrote, the latest first, nil if there was
-// none.
+// living returns the holders of a lock that are not known to be dead, and the texts of the dead, the latest first,
+// nil if there was none.
 func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (living []hold, previous []byte, err error) {
 	var dead [][]byte
 	for _, h := range rec.Holders {
 		if h.Session == s.id {
 			if l.has(h.Nonce) {
 				living = append(living, h)
-			} else if before := h.before(); before != nil { // what is left of a write that was given up
+			} else if before := h.before(); before != nil { // left by a write that was given up
 				dead = slices.Insert(dead, 0, before)
 			}
 			continue
@@ -272,7 +273,7 @@ func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (livin
 		if err != nil {
 			return nil, nil, err
 		}
-		if v.over {
+		if v.free {
 			dead = slices.Insert(dead, 0, h.chain())
 		} else {
 			living = append(living, h)
@@ -284,7 +285,7 @@ func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (livin
 	return living, latest(bytes.Join(dead, []byte("\n"))), nil
 }
 
-// locked says who holds a lock. One holder that is known to live is enough.
+// locked returns the error that names a lock's holder. One holder that is known to live is enough.
 func (l *Leases) locked(ctx context.Context, s *session, living []hold) error {
 	locked := &refstore.LockedError{Holder: living[len(living)-1].Text, Pending: maxTTL}
 	for _, h := range living {
@@ -300,33 +301,33 @@ func (l *Leases) locked(ctx context.Context, s *session, living []hold) error {
 	return locked
 }
 
-// resolve finds out whether a hold was taken by a write that failed.
+// resolve finds out whether a failed write took a hold.
 func (l *Leases) resolve(ctx context.Context, s *session, h *held, err error) (refstore.Lock, error) {
 	err = readOnly(err)
 	if ctx.Err() == nil {
 		there, getErr := l.read(ctx, h.key)
 		if getErr == nil && s.among(there, h.nonce) {
 			h.version, h.late = there.Version, true
-			return l.took(h)
+			return l.acquired(h)
 		}
 	}
-	l.gaveUp(s, h)
+	l.giveUp(s, h)
 	switch {
 	case !errors.Is(err, refstore.ErrInDoubt):
 		return nil, err
-	case h.claim != nil: // somebody had it meanwhile: it can be tried again
+	case h.claim != nil: // another process had it meanwhile: the caller can retry
 		return nil, fmt.Errorf("%w: %w", refstore.ErrClaimed, err)
 	}
 	return nil, fmt.Errorf("%w: %w", &refstore.LockedError{Pending: l.o.TTL / 15}, err)
 }
 
-// among tells whether a lock or claim record has a hold of this session.
+// among reports whether a lock or claim record has a hold of this session.
 func (s *session) among(r refstore.Record, nonce uint64) bool {
 	rec, err := decodeHolds(r)
 	return err == nil && slices.ContainsFunc(rec.Holders, func(h hold) bool { return h.Session == s.id && h.Nonce == nonce })
 }
 
-// decodeHolds reads a lock; a claim, and a list of the condemned, as a lock with one holder.
+// decodeHolds reads a lock; it reads a claim or a condemned list as a lock with one holder.
 func decodeHolds(r refstore.Record) (*lockRecord, error) {
 	switch r.Key.Partition {
 	case locksPartition:
@@ -342,9 +343,9 @@ func decodeHolds(r refstore.Record) (*lockRecord, error) {
 	return &lockRecord{Holders: []hold{rec.hold}}, err
 }
 
-// release takes a hold of this session out of a lock, or removes a claim or list of its own, and returns whether it was there.
-// owed says that it was taken over from a dead holder, and that it is not known whether that was dealt with: then it is left as nobody's,
-// so that the next is told.
+// release takes a hold of this session out of a lock, or deletes its claim or list, and returns whether it was there.
+// owed says that the hold was taken over from a dead holder whose leftovers may not have been dealt with: the record
+// then passes to noSession, so that the next holder is told.
 func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, owed bool) (was bool, err error) {
 	for try := 0; ; try++ {
 		there, err := s.l.read(ctx, key)
@@ -362,7 +363,7 @@ func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, o
 		was = true
 		switch {
 		case left == nil && owed:
-			_, err = s.l.store.Put(ctx, refstore.Record{Key: key, Value: nobodys(there, rec), Version: there.Version})
+			_, err = s.l.store.Put(ctx, refstore.Record{Key: key, Value: ownerless(there, rec), Version: there.Version})
 		case left == nil:
 			err = s.l.store.Delete(ctx, key, there.Version)
 		default:
@@ -380,23 +381,23 @@ func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, o
 	}
 }
 
-// nobodys is a lock or claim that has one holder, as it is when that is nobody.
-func nobodys(r refstore.Record, rec *lockRecord) []byte {
-	h := hold{Session: nobody, Text: rec.Holders[0].chain()}
+// ownerless is the record of a lock or claim with one holder, passed on to noSession.
+func ownerless(r refstore.Record, rec *lockRecord) []byte {
+	h := hold{Session: noSession, Text: rec.Holders[0].chain()}
 	if r.Key.Partition == locksPartition {
 		return encode(&lockRecord{Holders: []hold{h}})
 	}
 	return encode(claimRecord{h})
 }
 
-// Holder implements [refstore.Locker]. It writes nothing, and takes a holder that is not known to be dead for alive: who asks again
-// and again learns that it died within a lease.
+// Holder implements [refstore.Locker]. It writes nothing, and takes a holder for alive unless it is known to be dead.
+// Repeated calls notice a death within a lease.
 func (l *Leases) Holder(ctx context.Context, name string) (holder []byte, isHeld bool, err error) {
 	holder, _, isHeld, err = l.HeldBy(ctx, name)
 	return holder, isHeld, err
 }
 
-// HeldBy implements [refstore.Hearing], for the price of Holder.
+// HeldBy implements [refstore.Hearing], at the cost of Holder.
 func (l *Leases) HeldBy(ctx context.Context, name string) (holder []byte, heard refstore.Heard, isHeld bool, err error) {
 	key := lockKey(name)
 	if err := errors.Join(key.Validate(), ctx.Err()); err != nil {
@@ -422,7 +423,7 @@ func (l *Leases) HeldBy(ctx context.Context, name string) (holder []byte, heard 
 		if err != nil {
 			return nil, heard, false, err
 		}
-		if !v.over && !v.expired {
+		if !v.free && !v.expired {
 			return h.text(), v.heard(), true, nil
 		}
 	}

@@ -7,24 +7,24 @@ import (
 	"e3/refstore"
 )
 
-// looseEnd is a record that may be there, now or when a late write arrives, though it should not: a hold of this session that it
-// does not have, or a record beside the session's that is not needed any more.
+// looseEnd is a record that may exist, now or after a late write, though it should not: a hold that this session does
+// not have, or a record beside the session's that is not needed any more.
 type looseEnd struct {
 	key   refstore.Key
 	nonce uint64 // of the hold
-	whole bool   // the record as such is to go
+	whole bool   // delete the record itself
 	owed  bool   // the hold was taken over from a dead holder, see release
-	late  bool   // once it was removed it may come again
-	after uint64 // not before the session's record was written that often
+	late  bool   // it may recur after its removal
+	after uint64 // not before this many writes of the session's record
 
 	due, wait, until time.Duration // next try, by Options.Elapsed; the pause after it; when to give up
 }
 
-// maxLoose bounds how many loose ends are looked after. What is forgotten is free once the session ends.
+// maxLoose bounds the loose ends. The end of the session frees those beyond.
 const maxLoose = 1 << 12
 
-// later has a loose end looked after.
-func (s *session) later(e looseEnd) {
+// addLooseEnd queues a loose end.
+func (s *session) addLooseEnd(e looseEnd) {
 	now := s.l.o.Elapsed()
 	e.due, e.wait, e.until = now, s.l.o.TTL/15, now+s.l.o.Settle
 	s.mu.Lock()
@@ -34,9 +34,10 @@ func (s *session) later(e looseEnd) {
 	}
 }
 
-// tidy tries the loose ends that are due. One that was found, and removed, is done with, unless it may come again; one that is not
-// there may still arrive until what was sent has settled. Others wait meanwhile, so it is looked for every two leases at least.
-func (s *session) tidy(ctx context.Context) {
+// resolveLooseEnds tries the loose ends that are due. One that was found and removed is done, unless it may recur.
+// One that is absent may still arrive until the session's requests have settled. As other processes wait for it, it
+// is tried at least every two leases.
+func (s *session) resolveLooseEnds(ctx context.Context) {
 	s.mu.Lock()
 	now, written := s.l.o.Elapsed(), s.written
 	var due, rest []looseEnd
@@ -68,7 +69,7 @@ func (s *session) tidy(ctx context.Context) {
 	}
 }
 
-// remove deletes a record that nobody else writes, and returns whether it was there.
+// remove deletes a record that no other process writes, and returns whether it was there.
 func (l *Leases) remove(ctx context.Context, key refstore.Key) (was bool, err error) {
 	there, err := l.read(ctx, key)
 	if err != nil || there.Version == refstore.Absent {

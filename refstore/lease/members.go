@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// Session returns the id of this process's session, and begins it if need be: who writes it into a record of his own says that he has what the
-// record is about, for as long as the session lasts. ErrLost, ErrReadOnly.
+// Session returns the id of this process's session, and begins it if need be. A record that names this id is held by
+// this process for as long as the session lasts. ErrLost, ErrReadOnly.
 func (l *Leases) Session(ctx context.Context) (id string, err error) {
 	s, err := l.use(ctx)
 	if err != nil {
@@ -18,9 +18,9 @@ func (l *Leases) Session(ctx context.Context) (id string, err error) {
 	return s.id, nil
 }
 
-// Over tells whether what a session holds is free for all: it has ended, was never there, or is dead. One whose lease has run out, or whose process is
-// known to be gone, is marked dead. Otherwise pending is how long it may still take until that is known, 0 if the session lives. Asking costs a read of its
-// record each [Options.TTL]/15.
+// Over reports whether a session's holds are free: it has ended, never existed, or is dead. It marks a session dead
+// whose lease has run out, or whose process is known to be gone. Otherwise pending is how long it may take until that
+// is known, 0 if the session lives. A call costs a read of the session's record each [Options.TTL]/15.
 func (l *Leases) Over(ctx context.Context, id string) (over bool, pending time.Duration, err error) {
 	if err := validSession(id); err != nil {
 		return false, 0, fmt.Errorf("is it over: %w", err)
@@ -34,11 +34,11 @@ func (l *Leases) Over(ctx context.Context, id string) (over bool, pending time.D
 	if err != nil {
 		return false, 0, err
 	}
-	return v.over, v.pending, nil
+	return v.free, v.pending, nil
 }
 
-// Heard tells when a session was last heard of, for people; nothing of one that is over, or whose process this host knows to live. It writes nothing, and costs
-// as much as [Leases.Over], after which it costs nothing.
+// Heard returns when a session was last renewed, for people. It returns nothing for a session that is over, or whose
+// process this host knows to live. It writes nothing, costs as much as [Leases.Over], and is free after it.
 func (l *Leases) Heard(ctx context.Context, id string) (refstore.Heard, error) {
 	if err := validSession(id); err != nil {
 		return refstore.Heard{}, fmt.Errorf("when was it heard of: %w", err)

@@ -10,47 +10,48 @@ import (
 	"e3/refstore"
 )
 
-// sighting is what this process has seen of another's session, by its own elapsed time.
+// sighting is what this process has seen of another session, by its own elapsed time.
 type sighting struct {
 	version refstore.Version
-	since   time.Duration // this version was read first
-	looked  time.Duration // and last
-	beaten  bool          // it replaced one that was read less than a lease before: the session lived a moment ago
+	since   time.Duration // first read of this version
+	looked  time.Duration // last read
+	beaten  bool          // it replaced a version read less than a lease before: the session was alive
 	last    view
 }
 
 // maxSeen bounds how many sessions are watched at a time.
 const maxSeen = 1 << 14
 
-// view is what can be said of a session.
+// view is what is known of a session.
 type view struct {
-	rec     sessionRecord    // of no state if there is no record
+	rec     sessionRecord    // without a state if there is no record
 	version refstore.Version // refstore.Absent if there is no record
-	over    bool             // what it holds is free for all: it is marked, has ended, or is absent
-	expired bool             // it may be marked: it is gone, or was not renewed for a lease
+	free    bool             // its holds are free: it is marked, has ended, or is absent
+	expired bool             // it may be marked dead: its process is gone, or it was not renewed for a lease
 	gone    bool             // its process is known to have ended
-	lives   bool             // its process is known to be there, and it has not ended; it may be stopped
+	lives   bool             // its process is known to exist and has not ended; it may be stopped
 	pending time.Duration    // until it is known at the latest whether it lives; 0 if it does
 }
 
-// stands tells whether a session that was lost stands in the way of collections for as long as its process does, which is stopped,
-// or hangs: what it does when it wakes up it does before it finds out.
-func (v view) stands() bool { return v.over && v.lives && !v.rec.Death.Closed }
+// blocksCollections reports whether a lost session blocks collections because its process, stopped or hanging, still
+// exists. After it wakes up, the process may finish a step before it learns of its loss.
+func (v view) blocksCollections() bool { return v.free && v.lives && !v.rec.Death.Closed }
 
-// heard is when a session was heard of that may have died; nothing of one whose process this machine's kernel knows, or that is over.
+// heard is when a session that may have died was last renewed. It is empty for a session that is over, or whose
+// process this machine's kernel knows.
 func (v view) heard() refstore.Heard {
-	if v.over || v.lives || v.gone || v.rec.At == 0 {
+	if v.free || v.lives || v.gone || v.rec.At == 0 {
 		return refstore.Heard{}
 	}
 	return refstore.Heard{At: time.Unix(0, v.rec.At), Lease: v.rec.ttl()}
 }
 
-// look says what is known of a session, and writes nothing. It reads the record no more often than is of use.
+// look returns what is known of a session. It writes nothing, and reads the record no more often than useful.
 func (l *Leases) look(ctx context.Context, id string) (view, error) {
 	now := l.o.Elapsed()
 	l.mu.Lock()
 	s := l.seen[id]
-	fresh := s != nil && (s.last.over || now-s.looked < l.o.TTL/15 && !s.last.expired)
+	fresh := s != nil && (s.last.free || now-s.looked < l.o.TTL/15 && !s.last.expired)
 	var v view
 	if fresh {
 		v = s.last
@@ -62,33 +63,33 @@ func (l *Leases) look(ctx context.Context, id string) (view, error) {
 	return l.lookNow(ctx, id)
 }
 
-// lookNow is look, and reads the record.
+// lookNow is look, but always reads the record.
 func (l *Leases) lookNow(ctx context.Context, id string) (view, error) {
 	r, err := l.store.Get(ctx, sessionKey(id))
 	if errors.Is(err, refstore.ErrNotFound) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.seen, id)
-		return view{over: true}, nil
+		return view{free: true}, nil
 	}
 	if err != nil {
 		return view{}, fmt.Errorf("look at session %.60q: %w", id, err)
 	}
-	return l.sight(r)
+	return l.observe(r)
 }
 
-// sight takes note of a session's record that has just been read.
-func (l *Leases) sight(r refstore.Record) (view, error) {
+// observe takes a session's record that was just read into account.
+func (l *Leases) observe(r refstore.Record) (view, error) {
 	v := view{version: r.Version}
 	if err := decode(r, &v.rec); err != nil {
 		return view{}, err
 	}
-	v.over = v.rec.State != alive
+	v.free = v.rec.State != alive
 	l.note(r.Key.Sort, &v)
 	return l.local(v), nil
 }
 
-// note compares a session's record with what was seen of it before.
+// note compares a session's record with its last sighting.
 func (l *Leases) note(id string, v *view) {
 	now, ttl := l.o.Elapsed(), max(l.o.TTL, v.rec.ttl())
 	l.mu.Lock()
@@ -106,9 +107,9 @@ func (l *Leases) note(id string, v *view) {
 	}
 	s.looked = now
 	unchanged := now - s.since
-	v.expired = !v.over && unchanged >= ttl
-	// A session that was seen to beat is undecided again only when it misses the next one.
-	if !v.over && !(s.beaten && unchanged <= ttl/2) {
+	v.expired = !v.free && unchanged >= ttl
+	// After a renewal, a session is in doubt again only when it misses the next one.
+	if !v.free && !(s.beaten && unchanged <= ttl/2) {
 		v.pending = max(ttl-unchanged, 0)
 	}
 	s.last = *v
@@ -129,42 +130,42 @@ func (l *Leases) local(v view) view {
 		v.pending, v.lives = 0, true
 	case known:
 		v.gone = true
-		v.expired = v.expired || !v.over
+		v.expired = v.expired || !v.free
 	}
 	return v
 }
 
-// judge is look, and marks a session dead that is.
+// judge is look, and marks an expired session dead.
 func (l *Leases) judge(ctx context.Context, id string) (view, error) {
 	v, err := l.look(ctx, id)
-	return l.bury(ctx, id, v, err)
+	return l.markExpired(ctx, id, v, err)
 }
 
-// judgeNow is judge, and reads the record.
+// judgeNow is judge, but always reads the record.
 func (l *Leases) judgeNow(ctx context.Context, id string) (view, error) {
 	v, err := l.lookNow(ctx, id)
-	return l.bury(ctx, id, v, err)
+	return l.markExpired(ctx, id, v, err)
 }
 
-// bury marks a session dead that was found so.
-func (l *Leases) bury(ctx context.Context, id string, v view, err error) (view, error) {
+// markExpired marks a session dead if it has expired.
+func (l *Leases) markExpired(ctx context.Context, id string, v view, err error) (view, error) {
 	for err == nil && v.expired {
-		v, err = l.mark(ctx, id, v)
+		v, err = l.markDead(ctx, id, v)
 	}
 	return v, err
 }
 
-// mark says for everybody that a session is dead, if its record is still the one that was judged.
-func (l *Leases) mark(ctx context.Context, id string, v view) (view, error) {
+// markDead marks a session dead, if its record is still the one that was judged.
+func (l *Leases) markDead(ctx context.Context, id string, v view) (view, error) {
 	rec := v.rec
 	slog.DebugContext(ctx, "declare dead", "topic", "leases", "session", id, "holder", rec.Owner)
 	rec.State = dead
 	rec.Death = &deathRecord{By: l.own.words(), Gone: v.gone}
-	if now, err := l.now(ctx); err == nil { // else whoever asks whether it has settled dates it
+	if now, err := l.now(ctx); err == nil { // otherwise the first call of settled sets the date
 		rec.Death.At = now.UnixNano()
 	}
 	_, err := l.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(rec), Version: v.version})
-	// Whether or not it took effect is in the record.
+	// The record says whether the write took effect.
 	now, lookErr := l.lookNow(ctx, id)
 	switch {
 	case lookErr != nil:
@@ -175,12 +176,12 @@ func (l *Leases) mark(ctx context.Context, id string, v view) (view, error) {
 	return now, nil
 }
 
-// lingers is for how long what a process has sent may still arrive after its end: its connections are closed then, but what
-// the kernel and the server had taken is carried out.
+// lingers is for how long requests of a process may still arrive after its end: its connections are closed, but the
+// kernel and the server carry out what they accepted.
 const lingers = 30 * time.Second
 
-// settling returns for how long what a session has sent may still arrive, 0 if it may not. Of a session that lives nothing
-// is known: it is Options.Settle. Where it returns the most that it may, the death should be dated.
+// settling returns for how long requests of a session may still arrive, 0 if none may. For a live session that is
+// unknown: it is Options.Settle. If wait equals most, the death should be dated.
 func (l *Leases) settling(ctx context.Context, v view) (wait, most time.Duration, err error) {
 	if most = l.o.Settle; v.gone {
 		most = min(most, lingers)
@@ -201,7 +202,7 @@ func (l *Leases) settling(ctx context.Context, v view) (wait, most time.Duration
 	return most, most, nil
 }
 
-// settled is settling, and dates a death that has no date.
+// settled is settling, and dates a death without a date.
 func (l *Leases) settled(ctx context.Context, id string, v view) (wait time.Duration, err error) {
 	wait, most, err := l.settling(ctx, v)
 	if err == nil && wait > 0 && wait == most {
@@ -210,7 +211,7 @@ func (l *Leases) settled(ctx context.Context, id string, v view) (wait time.Dura
 	return wait, err
 }
 
-// date gives a session's death a time where it has none that can be. It is not an error if that cannot be done now.
+// date gives a death a time if it has none that can be true. A failure is ignored; a later call tries again.
 func (l *Leases) date(ctx context.Context, id string, v view) {
 	if v.rec.State != dead {
 		return
@@ -228,5 +229,5 @@ func (l *Leases) date(ctx context.Context, id string, v view) {
 	_, _ = l.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.seen, id) // what was seen is not the last word any more
+	delete(l.seen, id) // the cached view is out of date
 }

@@ -16,7 +16,7 @@ import (
 	"e3/refstore"
 )
 
-// Records are JSON, so that whoever looks into a table can read them:
+// Records are JSON, so that people can read them in the table:
 //
 //	LEASE/sessions · <session id>          sessionRecord
 //	LEASE/protected · <session id>/<n>     a large set of protected names, one a line
@@ -26,10 +26,10 @@ import (
 //	LEASE/epoch · gc                       epochRecord
 //	LEASE/condemned · <2 hex>              condemnedRecord
 //
-// Session ids are UUIDv7 and never recur. A session's record is there before anything names the session, and only the session
-// itself, or a sweep long after its death, removes it. So a hold whose session has no record is nobody's.
+// Session ids are UUIDv7 and never recur. A session's record is there before anything names the session, and only the
+// session itself, or a sweep long after its death, removes it. So a hold whose session has no record is free.
 const (
-	// Kind is that of all records of this package: their partitions are Kind and what follows a slash.
+	// Kind begins every partition of this package; a slash follows it.
 	Kind = "LEASE"
 
 	sessionsPartition  = "LEASE/sessions"
@@ -64,24 +64,24 @@ func condemnedKey(shard byte) refstore.Key {
 
 // The states of a session.
 const (
-	alive = "alive" // so it says; it may have died since
-	dead  = "dead"  // somebody else, or itself, found that its lease had run out
-	ended = "ended" // it has said goodbye during a collection, which still asks what it relied on
+	alive = "alive" // so its record says; it may have died since
+	dead  = "dead"  // another process, or it itself, found that its lease had run out
+	ended = "ended" // it ended during a collection, which still needs the names that it relied on
 )
 
-// sessionRecord is what a session says of itself. While it is alive, nobody else writes it but to say that it is dead.
+// sessionRecord describes a session. While it is alive, other processes write it only to mark it dead.
 type sessionRecord struct {
 	Owner     ownerRecord  `json:"owner"`
 	Began     int64        `json:"began"` // by the objects' clock, nanoseconds since 1970
 	TTL       int64        `json:"ttl"`   // milliseconds
 	Beat      uint64       `json:"beat"`  // counts this record's writes
-	At        int64        `json:"at"`    // when it was written, by its own clock, nanoseconds since 1970: for people, nothing is decided by it
+	At        int64        `json:"at"`    // time of the write by its own clock, nanoseconds since 1970: for people; nothing depends on it
 	State     string       `json:"state"`
 	Death     *deathRecord `json:"death,omitempty"`
-	Epoch     uint64       `json:"epoch,omitempty"`     // the last collection that it has answered
+	Epoch     uint64       `json:"epoch,omitempty"`     // the last collection that it answered
 	Protected []byte       `json:"protected,omitempty"` // small sets, one name a line
 	Large     []uint64     `json:"large,omitempty"`     // numbers of its records of protected names
-	Parts     uint64       `json:"parts,omitempty"`     // how many records of names it relies on there are
+	Parts     uint64       `json:"parts,omitempty"`     // how many records there are of names it relies on
 	Relied    []byte       `json:"relied,omitempty"`    // those names that are in no part yet, 32 bytes each
 }
 
@@ -89,8 +89,8 @@ type sessionRecord struct {
 type deathRecord struct {
 	By   string `json:"by"`
 	At   int64  `json:"at,omitempty"`   // by the objects' clock, nanoseconds since 1970; 0 if that could not be asked
-	Gone bool   `json:"gone,omitempty"` // its process was seen to be gone: what it has sent arrives soon
-	// Closed: it has found out itself, and has stopped, though its process may go on.
+	Gone bool   `json:"gone,omitempty"` // its process was seen to be gone: its requests arrive soon, or never
+	// Closed: the session has stopped by itself, though its process may go on.
 	Closed bool `json:"closed,omitempty"`
 }
 
@@ -111,15 +111,15 @@ func (o ownerRecord) process() process.ID {
 func (o ownerRecord) words() string {
 	switch {
 	case o.Words != "":
-		return clip(o.Words)
+		return shorten(o.Words)
 	case o.PID != 0:
-		return fmt.Sprintf("process %d on %s", o.PID, clip(o.Host))
+		return fmt.Sprintf("process %d on %s", o.PID, shorten(o.Host))
 	}
 	return "a process"
 }
 
-// clip shortens what others wrote.
-func clip(s string) string {
+// shorten cuts a text of another process.
+func shorten(s string) string {
 	const most = 300
 	if len(s) > most {
 		return strings.ToValidUTF8(s[:most], "") + "…"
@@ -127,7 +127,7 @@ func clip(s string) string {
 	return s
 }
 
-// maxTTL bounds what a session may ask of its observers.
+// maxTTL bounds the TTL that a session may ask of its observers.
 const maxTTL = 10 * time.Minute
 
 func (r *sessionRecord) ttl() time.Duration {
@@ -167,9 +167,9 @@ type lockRecord struct {
 	Holders []hold `json:"holders"`
 }
 
-// hold is one hold of a lock or claim. Nonces tell the holds of a session apart. Before is what its dead holders wrote, the latest
-// first, joined by line feeds, from whom it was taken over without having been released since: a taker may die as well before he has
-// dealt with them, and the next must know.
+// hold is one hold of a lock or claim. Nonces tell the holds of a session apart. Before has the texts of dead
+// holders, the latest first, joined by line feeds, since the last release. A new holder may die before it has dealt
+// with them, so each successor is told all of them.
 type hold struct {
 	Session string `json:"session"`
 	Nonce   uint64 `json:"nonce"`
@@ -180,7 +180,7 @@ type hold struct {
 // text is never nil.
 func (h hold) text() []byte { return append([]byte{}, h.Text...) }
 
-// before is nil if what is held was free when it was taken.
+// before is nil if the lock or claim was free when it was taken.
 func (h hold) before() []byte {
 	if len(h.Before) == 0 {
 		return nil
@@ -188,7 +188,7 @@ func (h hold) before() []byte {
 	return h.Before
 }
 
-// chain is what whoever takes over from this holder is told.
+// chain is the text that a successor of this holder is told.
 func (h hold) chain() []byte {
 	if len(h.Before) == 0 {
 		return h.text()
@@ -209,8 +209,8 @@ func validSession(id string) error {
 
 const maxSessionID = 64
 
-// nobody is no session's id, which are UUIDs: what it holds is free, and whoever takes it is told what it says.
-const nobody = "nobody"
+// noSession stands in place of a session id, which are UUIDs. Its hold is free, and the next holder is told its text.
+const noSession = "nobody"
 
 func (r *lockRecord) validate() error {
 	if len(r.Holders) == 0 || !r.Shared && len(r.Holders) > 1 {
@@ -224,8 +224,8 @@ func (r *lockRecord) validate() error {
 	return nil
 }
 
-// without returns the record less one hold, or nil if nothing is left of it.
-func (r *lockRecord) without(session string, nonce uint64) (left *lockRecord, was bool) {
+// without returns the record less one hold, or nil if no hold remains.
+func (r *lockRecord) without(session string, nonce uint64) (rest *lockRecord, was bool) {
 	i := slices.IndexFunc(r.Holders, func(h hold) bool { return h.Session == session && h.Nonce == nonce })
 	switch {
 	case i < 0:
@@ -269,7 +269,7 @@ func (r *condemnedRecord) validate() error {
 	return validSession(r.Session)
 }
 
-// has tells whether a name is on the list.
+// has reports whether a name is on the list.
 func (r *condemnedRecord) has(name [32]byte) bool {
 	for names := range slices.Chunk(r.Names, 32) {
 		if [32]byte(names) == name {
@@ -279,10 +279,10 @@ func (r *condemnedRecord) has(name [32]byte) bool {
 	return false
 }
 
-// maxRecord bounds what is decoded of a record. The largest that are written are lists of the condemned.
+// maxRecord bounds the size of a record to decode. The largest are condemned lists.
 const maxRecord = 64 << 20
 
-// decode reads a record strictly: who does not understand all of it must not judge what others hold.
+// decode reads a record strictly: a process that does not understand all of it must not judge the holds of others.
 func decode(r refstore.Record, into interface{ validate() error }) error {
 	fail := func(err error) error {
 		return fmt.Errorf("record %q is not what this version of e3 writes: %w", r.Key, err)

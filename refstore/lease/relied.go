@@ -8,20 +8,20 @@ import (
 	"e3/refstore"
 )
 
-// reliance is how far a name has come that the session relies on.
+// reliance is how far a name that the session relies on has been published.
 type reliance uint8
 
 const (
 	unknown    reliance = iota
-	remembered          // here only
+	remembered          // in this process only
 	queued              // to be written down during a collection
-	public              // written down, the condemned have still to be asked
-	relied              // others reckon with it
+	public              // written down; the condemned lists have not been read yet
+	relied              // collectors spare it
 )
 
-// Rely makes known that this process relies on an object being there from now on: a collection spares it. Whoever calls it looks
-// afterwards whether the object is there. Outside of a collection it asks nobody. During one it waits while the object is about
-// to be deleted.
+// Rely announces that this process relies on an object from now on, so that collections spare it. The caller checks
+// afterwards that the object exists. Outside of a collection it sends no request. During one it waits while the
+// object is about to be deleted.
 func (l *Leases) Rely(ctx context.Context, name [32]byte) error {
 	s, err := l.use(ctx)
 	if err == nil {
@@ -68,7 +68,7 @@ func (s *session) rely(ctx context.Context, name [32]byte) error {
 	return nil
 }
 
-// spared returns once a name is on no list of the condemned that may still be carried out.
+// spared returns once a name is on no condemned list that may still be carried out.
 func (l *Leases) spared(ctx context.Context, name [32]byte) error {
 	for try := 0; ; try++ {
 		r, err := l.read(ctx, condemnedKey(name[0]))
@@ -94,25 +94,25 @@ func (l *Leases) spared(ctx context.Context, name [32]byte) error {
 	}
 }
 
-// harmless tells whether nothing that a collector has sent may still delete anything.
+// harmless reports whether no deletion of a collector can still arrive.
 func (l *Leases) harmless(ctx context.Context, collector string) (bool, error) {
 	if own := l.session.Load(); own != nil && own.id == collector {
 		return false, nil
 	}
 	v, err := l.judge(ctx, collector)
-	if err != nil || !v.over {
+	if err != nil || !v.free {
 		return false, err
 	}
 	wait, err := l.settled(ctx, collector, v)
 	return err == nil && wait == 0, err
 }
 
-// enter has the session answer a collection: from here on it writes down what it relies on before it does. What it relied on
-// before is written down with the answer.
+// enter has the session answer a collection: from now on it writes down each name before it relies on it. Names that
+// it relied on before are written down with the answer.
 func (s *session) enter(epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.epoch >= epoch { // a newer one has begun since the caller looked
+	if s.epoch >= epoch { // a newer collection has begun
 		return
 	}
 	s.epoch, s.answered = epoch, epoch
@@ -125,7 +125,7 @@ func (s *session) enter(epoch uint64) {
 	s.want()
 }
 
-// leave ends a collection for this session, and what was protected until then. A later one goes on.
+// leave ends a collection for this session, and the protections kept for it, unless a later one has begun.
 func (s *session) leave(epoch uint64) {
 	s.mu.Lock()
 	if s.epoch > epoch {

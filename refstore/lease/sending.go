@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// slack is how far the dates of requests may run ahead of the lease's clock before that is taken to have stood still: they are in whole
-// seconds, and who corrects his clock by a server's answers knows it no better than half of what an answer took.
+// slack is how far request dates may run ahead of the lease's clock before that clock counts as stopped. Dates are in
+// whole seconds, and a clock corrected by a server's answers is exact to half a round trip.
 const slack = 10 * time.Second
 
-// Sending returns what says whether a request may be sent that has been signed as of a date: [Leases.Held], and the date. It is for the
-// requests of one client, as servers have clocks of their own.
+// Sending returns a check to make before a request is sent: [Leases.Held], and whether the lease's clock agrees with
+// the date of the signature. It is for the requests of one client, as servers have clocks of their own.
 //
-// The clock of a machine that is suspended from outside, as virtual ones are, may stand still meanwhile. Held says yes then though the
-// session has long been dead, and what is signed by the machine's time is refused by the server as too old; but the answer tells a client
-// what time it is, and what it signs next would be taken. So where dates have run ahead of the lease's clock, the session is renewed before
-// the request is sent: ErrLost, if it is dead. Other failures of that leave it open; the request may be tried again.
+// The clock of a virtual machine may stop while the machine is suspended from outside. Held then returns nil though
+// the session has long been dead. The server refuses the next request as too old, but its answer corrects the
+// client's clock, so that the request after it would be accepted. So if dates have run ahead of the lease's clock,
+// the session is renewed before the request is sent: ErrLost if it is dead. Other failures to renew decide nothing;
+// the request may be tried again.
 func (l *Leases) Sending() func(ctx context.Context, signed time.Time) error {
 	var mu sync.Mutex
 	var known bool
-	var most time.Duration // that dates may be ahead of the lease's clock; what goes back, goes back for good
+	var most time.Duration // the least distance seen of dates from the lease's clock
 	return func(ctx context.Context, signed time.Time) error {
 		if err := l.Held(); err != nil {
 			return err
@@ -55,7 +56,7 @@ func (l *Leases) ahead(date time.Time) time.Duration {
 	return time.Duration(date.UnixNano()) - l.o.Elapsed()
 }
 
-// renew returns once a renewal has succeeded that was sent after the call.
+// renew returns once a renewal sent after the call has succeeded.
 func (s *session) renew(ctx context.Context) error {
 	s.mu.Lock()
 	wanted := s.want()

@@ -17,55 +17,55 @@ import (
 	"e3/refstore"
 )
 
-// session is this process's own. One goroutine writes its record, one looks after the epoch and loose ends, one watches the
-// clock.
+// session is this process's session. One goroutine writes its record, one checks the epoch and loose ends, one
+// watches the clock.
 type session struct {
 	l     *Leases
 	id    string
 	began time.Time
-	ahead time.Duration // of the lease's clock, when it began: this machine's, see Sending
-	sent  atomic.Int64  // when the last renewal that succeeded was sent, by Options.Elapsed
+	ahead time.Duration // of the wall clock from the lease's clock when it began, see Sending
+	sent  atomic.Int64  // when the last successful renewal was sent, by Options.Elapsed
 
 	ctx  context.Context // ends with the session
 	end  context.CancelFunc
 	done sync.WaitGroup
-	wake chan struct{} // has the writer write at once
-	look chan struct{} // has the follower look after the epoch at once
+	wake chan struct{} // makes the writer write at once
+	look chan struct{} // makes the follower check the epoch at once
 
 	mu       sync.Mutex
-	wanted   uint64        // counts what is to be written
-	written  uint64        // up to where it was
+	wanted   uint64        // number of the last write asked for
+	written  uint64        // number of the last write done
 	progress chan struct{} // closed, and replaced, when written grows
 	protects map[*protection]struct{}
-	released []*protection // that are to end with the collection
+	released []*protection // to end with the collection
 	larges   uint64        // numbers given to records of protected names
 	relied   map[[32]byte]reliance
 	queue    [][32]byte // relied on, to be written
 	epoch    uint64     // the collection that is under way; 0 if there is none
-	answered uint64     // the last one that this session answers
+	answered uint64     // the last collection that this session answers
 	loose    []looseEnd
 
-	past uint64 // a collection whose collector died and has settled; of the goroutine that follows, or of who begins
+	deadEpoch uint64 // a settled collection of a dead collector; used by followLoop and begin
 
-	writer // of the goroutine that writes, or of who begins or closes the session
+	writer // used by renewLoop, and while the session begins or closes
 }
 
 // writer is what is known of the session's records.
 type writer struct {
-	version refstore.Version
-	beat    uint64
-	parts   uint64     // that are written
-	tail    [][32]byte // names that are in no part
-	trying  int        // how many of them the part has that is being written; it may be there already
-	public  int        // how many of them are in the record
-	unsaid  [][32]byte // names that are to be called public after the next write
-	said    uint64     // the last collection that the record answers
+	version      refstore.Version
+	beat         uint64
+	parts        uint64     // parts written
+	tail         [][32]byte // names in no part
+	trying       int        // names in the part that is being written; it may already exist
+	public       int        // names in the record
+	toPublish    [][32]byte // names that become public with the next write
+	epochWritten uint64     // the last collection that the record answers
 }
 
 func (s *session) renewed() time.Duration { return time.Duration(s.sent.Load()) }
 
-// begin makes the session's record and then looks for an epoch: a collector that does not see the record has raised its
-// epoch before, and is found.
+// begin creates the session's record and then looks for an epoch. So a collector that does not see the record has
+// raised its epoch before, and is found.
 func (l *Leases) begin(ctx context.Context) (*session, error) {
 	began, err := l.now(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 	if err != nil {
 		s.end()
 		openSessions.Delete(s.id)
-		// A record that arrives late is that of a session which never renews it.
+		// If the record arrives late, it is never renewed.
 		ctx, cancel := l.detached(ctx)
 		defer cancel()
 		if r, getErr := l.store.Get(ctx, sessionKey(s.id)); getErr == nil {
@@ -98,13 +98,13 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	l.session.Store(s)
-	s.done.Go(s.beats)
-	s.done.Go(s.follows)
+	s.done.Go(s.renewLoop)
+	s.done.Go(s.followLoop)
 	s.done.Go(s.watch)
 	return s, nil
 }
 
-// watch finds out when the session is lost though nothing returns, and after the machine or the process has slept.
+// watch notices a lost session while a request hangs, and after the machine or the process has slept.
 func (s *session) watch() {
 	for {
 		if s.l.Held() != nil {
@@ -120,9 +120,9 @@ func (s *session) watch() {
 	}
 }
 
-// beats renews the session every third of a lease, a little early so that not all do it together, and when there is
-// something to be written.
-func (s *session) beats() {
+// renewLoop renews the session every third of a lease, a little early so that sessions spread out, and when there is
+// something to write.
+func (s *session) renewLoop() {
 	failed := 0
 	looked := s.l.o.Elapsed()
 	for {
@@ -142,7 +142,7 @@ func (s *session) beats() {
 		if s.l.Held() != nil || s.ctx.Err() != nil {
 			return
 		}
-		// A request that got lost is not waited for: its connection backs off for longer than the network was away.
+		// Do not wait for a lost request: its connection backs off for longer than the network was away.
 		ctx, cancel := context.WithTimeout(s.ctx, min(s.renewed()+s.l.limit()-s.l.o.Elapsed(), s.l.o.TTL/4))
 		err := s.write(ctx)
 		cancel()
@@ -154,7 +154,7 @@ func (s *session) beats() {
 		}
 		s.l.failure.Store(nil)
 		failed = 0
-		if now := s.l.o.Elapsed(); now-looked >= s.l.o.TTL/4 { // not with each write in between
+		if now := s.l.o.Elapsed(); now-looked >= s.l.o.TTL/4 { // not after each write in between
 			looked = now
 			signal(s.look)
 		}
@@ -168,14 +168,14 @@ func signal(c chan struct{}) {
 	}
 }
 
-// want makes the writer write, and returns what wait waits for. It is called under mu.
+// want makes the writer write, and returns the number to wait for. It is called under mu.
 func (s *session) want() uint64 {
 	s.wanted++
 	signal(s.wake)
 	return s.wanted
 }
 
-// wait returns once what was wanted is in the store.
+// wait returns once the wanted write is in the store.
 func (s *session) wait(ctx context.Context, wanted uint64) error {
 	for {
 		s.mu.Lock()
@@ -199,17 +199,18 @@ func (s *session) wait(ctx context.Context, wanted uint64) error {
 	}
 }
 
-// write brings the records up to date. Parts that take long are left to the next write, so that the session is renewed.
+// write brings the records up to date. Parts that take long are left to the next write, so that the renewal is not
+// delayed.
 func (s *session) write(ctx context.Context) error {
 	s.mu.Lock()
 	wanted, answered := s.wanted, s.answered
-	s.tail, s.unsaid = append(s.tail, s.queue...), append(s.unsaid, s.queue...)
+	s.tail, s.toPublish = append(s.tail, s.queue...), append(s.toPublish, s.queue...)
 	s.queue = nil
 	rec := s.record()
 	rec.Protected, rec.Large = s.protected()
 	s.mu.Unlock()
 	all, partsErr := s.writeParts(ctx)
-	rec.Parts, rec.Epoch = s.parts, s.said
+	rec.Parts, rec.Epoch = s.parts, s.epochWritten
 	names := s.tail[:s.public]
 	if all {
 		names, rec.Epoch = s.tail, answered
@@ -222,22 +223,22 @@ func (s *session) write(ctx context.Context) error {
 		signal(s.wake)
 		return partsErr
 	}
-	s.public, s.said = len(s.tail), answered
+	s.public, s.epochWritten = len(s.tail), answered
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range s.unsaid {
+	for _, name := range s.toPublish {
 		if s.relied[name] == queued {
 			s.relied[name] = public
 		}
 	}
-	s.unsaid = nil
+	s.toPublish = nil
 	s.written = wanted
 	close(s.progress)
 	s.progress = make(chan struct{})
 	return nil
 }
 
-// record is what the session's record always says.
+// record has the constant fields of the session's record.
 func (s *session) record() sessionRecord {
 	return sessionRecord{Owner: s.l.own, Began: s.began.UnixNano(), TTL: s.l.o.TTL.Milliseconds(), At: time.Now().UnixNano(), State: alive}
 }
@@ -249,8 +250,8 @@ const (
 	maxPart = 8192
 )
 
-// writeParts writes parts until few names are left for the record, and returns whether it got there in a tenth of a lease.
-// Parts never change.
+// writeParts writes parts until few names are left for the record, and returns whether it finished within a tenth of
+// a lease. Parts never change.
 func (s *session) writeParts(ctx context.Context) (all bool, err error) {
 	for began := s.l.o.Elapsed(); len(s.tail) > maxTail; {
 		if s.l.o.Elapsed()-began > s.l.o.TTL/10 {
@@ -274,7 +275,7 @@ func (s *session) writeParts(ctx context.Context) (all bool, err error) {
 	return true, nil
 }
 
-// put writes the session's record. A failure that may have taken effect is resolved by reading.
+// put writes the session's record. If a failed write may have taken effect, a read decides.
 func (s *session) put(ctx context.Context, rec sessionRecord) error {
 	key := sessionKey(s.id)
 	s.beat++
@@ -296,7 +297,7 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 		case getErr != nil && !errors.Is(getErr, refstore.ErrNotFound):
 			return fmt.Errorf("renew the session: %w", errors.Join(err, getErr))
 		}
-		there, standErr := s.l.standing(r, getErr)
+		there, standErr := s.l.checkOwn(r, getErr)
 		if standErr != nil {
 			return standErr
 		}

@@ -22,7 +22,7 @@ func (l *Leases) SessionBegan(ctx context.Context) (time.Time, error) {
 	return s.began, nil
 }
 
-// protection is a set of names that is protected: in the session's record, or in one of its own.
+// protection is a set of protected names, in the session's record or in one of its own.
 type protection struct {
 	text  []byte // one name a line; nil if it has a record
 	large uint64 // the number of its record
@@ -80,8 +80,8 @@ func (s *session) protect(ctx context.Context, p *protection) error {
 	return s.wait(ctx, wanted)
 }
 
-// unprotect ends a protection. The next beat says so. While a collection lasts it goes on: the collector reads who holds
-// what one after the other, and what passes from one to another must not slip by.
+// unprotect ends a protection; the next renewal says so. During a collection it lasts until the collection ends: the
+// collector reads sessions one by one, and would miss a name that passes from one to another.
 func (s *session) unprotect(p *protection) {
 	s.mu.Lock()
 	if _, held := s.protects[p]; held && s.epoch != 0 {
@@ -95,11 +95,11 @@ func (s *session) unprotect(p *protection) {
 	s.mu.Unlock()
 	if p.large > 0 {
 		e := looseEnd{key: part(protectedPartition, s.id, p.large), whole: true, after: after}
-		s.later(e)
+		s.addLooseEnd(e)
 	}
 }
 
-// protected is what the session's record says of protected names. It is called under mu.
+// protected returns the protected names in the form of the session's record. It is called under mu.
 func (s *session) protected() (text []byte, large []uint64) {
 	for p := range s.protects {
 		if p.large > 0 {
@@ -112,9 +112,9 @@ func (s *session) protected() (text []byte, large []uint64) {
 	return text, large
 }
 
-// LiveSessions implements [refstore.Sessions]. It writes nothing. A session that was marked dead counts until what it may have
-// sent has settled; outside of a collection of this process not one whose process is known to be gone. What those relied on
-// that ended, or died and settled, during the collection of this process is told as its own.
+// LiveSessions implements [refstore.Sessions]. It writes nothing. A session marked dead counts until its requests
+// have settled; outside of a collection of this process, not if its process is known to be gone. Names relied on by
+// sessions that ended, or died and settled, during this process's collection are listed under its own session.
 func (l *Leases) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
 	list, err := l.liveSessions(ctx)
 	if err != nil {
@@ -128,18 +128,18 @@ func (l *Leases) liveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 	epoch := l.collecting()
 	var list []refstore.SessionInfo
 	ours := -1
-	var rest []string // relied on by those that are not live any more
+	var rest []string // relied on by sessions that are not live any more
 	for r, err := range l.store.List(ctx, refstore.Query{Partition: sessionsPartition}) {
 		if err != nil {
 			return nil, err
 		}
-		v, err := l.sight(r)
+		v, err := l.observe(r)
 		if err != nil {
 			return nil, err
 		}
 		id, isOwn := r.Key.Sort, own != nil && r.Key.Sort == own.id
 		over := false
-		if !isOwn && (v.over || v.gone) {
+		if !isOwn && (v.free || v.gone) {
 			wait, _, err := l.settling(ctx, v)
 			if err != nil {
 				return nil, err
@@ -179,7 +179,7 @@ func (l *Leases) info(ctx context.Context, id string, rec sessionRecord) (info r
 		if !errors.Is(err, refstore.ErrNotFound) {
 			return info, err == nil, err
 		}
-		// A record beside the session's is gone: it was released since, or the session was removed.
+		// A record beside the session's is gone: it was released, or the session was removed.
 		r, getErr := l.read(ctx, sessionKey(id))
 		if getErr != nil || r.Version == refstore.Absent {
 			return info, false, getErr
@@ -198,7 +198,7 @@ func (l *Leases) info(ctx context.Context, id string, rec sessionRecord) (info r
 func (l *Leases) infoOf(ctx context.Context, id string, rec sessionRecord) (refstore.SessionInfo, error) {
 	info := refstore.SessionInfo{Began: time.Unix(0, rec.Began)}
 	text, large := rec.Protected, rec.Large
-	if own := l.session.Load(); own != nil && own.id == id { // as it is, not as it was written last
+	if own := l.session.Load(); own != nil && own.id == id { // the current state, not the last written one
 		own.mu.Lock()
 		text, large = own.protected()
 		own.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"e3/refstore"
 )
 
-// Sweep marks the sessions dead that are, removes those that have settled, and returns how many it removed. It never waits: who
-// may live, or has not settled, stays. What it costs does not depend on how many claims there are.
+// Sweep marks dead sessions, removes those that have settled, and returns how many it removed. It never waits: a
+// session that may live, or has not settled, stays. Its cost does not depend on the number of claims.
 func (l *Leases) Sweep(ctx context.Context) (int, error) {
 	own := l.session.Load()
 	swept := 0
-	var epoch uint64 // whose sessions have to stay
+	var epoch uint64 // sessions that answered it have to stay
 	asked := false
 	for r, err := range l.store.List(ctx, refstore.Query{Partition: sessionsPartition}) {
 		if err != nil {
@@ -43,14 +43,14 @@ func (l *Leases) Sweep(ctx context.Context) (int, error) {
 	return swept, nil
 }
 
-// sweepable tells whether a session is dead, or has ended, and nothing of it may still arrive.
+// sweepable reports whether a session is dead or ended, and none of its requests can still arrive.
 func (l *Leases) sweepable(ctx context.Context, r refstore.Record) (view, bool, error) {
-	v, err := l.sight(r)
-	if err == nil && l.left(r.Key.Sort, v) {
-		v, err = l.entomb(ctx, r.Key.Sort)
+	v, err := l.observe(r)
+	if err == nil && l.abandoned(r.Key.Sort, v) {
+		v, err = l.markClosed(ctx, r.Key.Sort)
 	}
-	v, err = l.bury(ctx, r.Key.Sort, v, err)
-	if err != nil || !v.over || v.version == refstore.Absent || v.stands() {
+	v, err = l.markExpired(ctx, r.Key.Sort, v, err)
+	if err != nil || !v.free || v.version == refstore.Absent || v.blocksCollections() {
 		return v, false, err
 	}
 	wait, err := l.settled(ctx, r.Key.Sort, v)
@@ -69,8 +69,8 @@ func (l *Leases) inForce(ctx context.Context) (uint64, error) {
 	return rec.Number, nil
 }
 
-// removeSession removes a session, and then what lies beside its record: who misses some of it finds that the session is gone.
-// What is left when this is cut short is for [Leases.SweepClaims].
+// removeSession removes a session's record, and then the records beside it. A reader that misses some of these finds
+// that the session is gone. If this is cut short, [Leases.SweepClaims] removes the rest.
 func (l *Leases) removeSession(ctx context.Context, id string, v refstore.Version) error {
 	if err := l.store.Delete(ctx, sessionKey(id), v); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (l *Leases) removeSession(ctx context.Context, id string, v refstore.Versio
 	return l.removeParts(ctx, id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
-// removeParts removes the records beside sessions' own whose sort keys begin with prefix, of sessions that are to go.
+// removeParts removes the records beside those of sessions that are to go, if their sort keys begin with prefix.
 func (l *Leases) removeParts(ctx context.Context, prefix string, goes func(ctx context.Context, session string) (bool, error)) error {
 	for _, partition := range []string{protectedPartition, reliedPartition} {
 		for r, err := range l.store.List(ctx, refstore.Query{Partition: partition, Prefix: prefix, KeysOnly: true}) {
@@ -102,8 +102,8 @@ func (l *Leases) removeParts(ctx context.Context, prefix string, goes func(ctx c
 	return nil
 }
 
-// SweepClaims removes the claims of sessions that are gone, and what such have left beside their records, and returns how many
-// claims it removed. It reads all claims: it is for who goes over everything anyway, after [Leases.Sweep].
+// SweepClaims removes the claims of sessions that are gone, and the records that lay beside these sessions, and
+// returns how many claims it removed. It reads all claims, so it belongs in a full pass, after [Leases.Sweep].
 func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	absent := make(map[string]bool)
@@ -111,7 +111,7 @@ func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
 		mu.Lock()
 		gone, known := absent[session]
 		mu.Unlock()
-		if known || session == nobody || validSession(session) != nil { // what nobody holds is still to be dealt with
+		if known || session == noSession || validSession(session) != nil { // a hold of noSession has still to be dealt with
 			return gone, nil
 		}
 		r, err := l.read(ctx, sessionKey(session))
@@ -156,7 +156,7 @@ func (l *Leases) sweepClaims(ctx context.Context, partition string, goes func(co
 		}
 		if yes, err := goes(ctx, rec.Session); err != nil {
 			return swept, err
-		} else if !yes || len(rec.Before) > 0 { // or others before, who may not have been dealt with
+		} else if !yes || len(rec.Before) > 0 { // or of earlier holders whose leftovers may not have been dealt with
 			continue
 		}
 		switch err := l.store.Delete(ctx, r.Key, r.Version); {

@@ -176,7 +176,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 	}
 }
 
-// watched names what a watch is about: the records or the streams of a partition.
+// watched names the subject of a watch: the records or the streams of a partition.
 type watched struct {
 	partition string
 	streams   bool
@@ -207,7 +207,7 @@ func (s *Store) watch(ctx context.Context, what watched) (<-chan struct{}, error
 	return c, nil
 }
 
-// wake tells those who watch the partition, under s.mu.
+// wake notifies the watchers of a partition, under s.mu.
 func (s *Store) wake(what watched) {
 	for c := range s.watches[what] {
 		select {

@@ -42,7 +42,7 @@ func (s *Store) existing(op string, key refstore.Key) (*stream, error) {
 	return st, nil
 }
 
-// touch tells those who wait for the key's stream. It needs s.mu.
+// touch wakes the readers that wait for the key's stream. It needs s.mu.
 func (s *Store) touch(key refstore.Key, st *stream) {
 	close(st.changed)
 	st.changed = make(chan struct{})
@@ -220,7 +220,7 @@ type follower struct {
 	ctx    context.Context
 	store  *Store
 	key    refstore.Key
-	stream *stream // what was found at key at first; nil until the first Read
+	stream *stream // the stream found at key first; nil until the first Read
 	offset int64
 	close  sync.Once
 	closed chan struct{}
@@ -247,7 +247,7 @@ func (f *follower) Read(p []byte) (int, error) {
 	}
 }
 
-// take copies what is there, or returns the channel that the next change closes.
+// take copies the available bytes, or returns the channel that the next change closes.
 func (f *follower) take(p []byte) (int, <-chan struct{}, error) {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()

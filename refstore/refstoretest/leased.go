@@ -11,8 +11,8 @@ import (
 	"e3/refstore"
 )
 
-// HoldCases returns those of the suite that are about locks, claims and sessions, for who makes these on a store that has passed
-// the rest.
+// HoldCases returns the cases about locks, claims and sessions, for a package that makes these on a store that has
+// passed the rest.
 func HoldCases() []Case {
 	return slices.Concat(lockCases(), leasedCases(), sessionCases())
 }
@@ -39,7 +39,7 @@ func asLeased(run func(context.Context, refstore.Leased) error) func(context.Con
 	}
 }
 
-// barrier is what a collector needs.
+// barrier is what a collector needs of a store.
 type barrier interface {
 	refstore.Barrier
 	refstore.Sessions
@@ -55,7 +55,7 @@ func asBarrier(run func(context.Context, barrier) error) func(context.Context, r
 	}
 }
 
-// nothingTakenOver takes what was never held, and what was released.
+// nothingTakenOver takes locks and claims that were never held, or were released.
 func nothingTakenOver(ctx context.Context, s refstore.Locker) error {
 	take := map[string]func() (refstore.Lock, error){
 		"exclusive lock": func() (refstore.Lock, error) { return s.TryLock(ctx, "a", refstore.Exclusive, []byte("me")) },
@@ -158,7 +158,7 @@ func leasesHold(ctx context.Context, s refstore.Leased) error {
 	return check("after the release")
 }
 
-// tryLocked tries a lock that is taken.
+// tryLocked tries a held lock.
 func tryLocked(ctx context.Context, s refstore.Locker, name string) (*refstore.LockedError, error) {
 	_, err := s.TryLock(ctx, name, refstore.Exclusive, nil)
 	locked, ok := errors.AsType[*refstore.LockedError](err)

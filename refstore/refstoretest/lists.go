@@ -97,7 +97,7 @@ func listInOrder(ctx context.Context, s refstore.Store) error {
 	return nil
 }
 
-// answer says what a query of sorted names returns, in another way than Query.Select does.
+// answer computes the result of a query of sorted names in another way than Query.Select.
 func answer(names []string, q refstore.Query) []string {
 	var want []string
 	for i := range names {
@@ -174,7 +174,7 @@ func listAfterWrite(ctx context.Context, s refstore.Store) error {
 	return nil
 }
 
-// listWhileDeleting deletes, from within the loop, what is still to come.
+// listWhileDeleting deletes, from within the loop, records that the list has not reached.
 func listWhileDeleting(ctx context.Context, s refstore.Store) error {
 	const n = 40
 	versions := make([]refstore.Version, n)
@@ -200,7 +200,7 @@ func listWhileDeleting(ctx context.Context, s refstore.Store) error {
 			}
 		}
 	}
-	// Those that stay must be there; those deleted meanwhile may be, if they were read ahead.
+	// The remaining ones must be listed; those deleted meanwhile may be, if they were read ahead.
 	for i := range n {
 		if i%2 == 0 || i == n-1 {
 			if !slices.Contains(got, name(i).Sort) {

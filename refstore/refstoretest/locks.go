@@ -32,7 +32,7 @@ func asLocker(run func(context.Context, refstore.Locker) error) func(context.Con
 	}
 }
 
-// wantLocked tries a lock that is taken.
+// wantLocked tries a held lock.
 func wantLocked(ctx context.Context, s refstore.Locker, name string, mode refstore.Mode, holders ...string) error {
 	l, err := s.TryLock(ctx, name, mode, []byte("intruder"))
 	if err == nil {
@@ -183,7 +183,7 @@ func allOnes() (key [32]byte) {
 	return key
 }
 
-// oneClaimant has many try for few claims.
+// oneClaimant lets many goroutines compete for few claims.
 func oneClaimant(ctx context.Context, s refstore.Locker) error {
 	const claimants, rounds, claims = 8, 200, 3
 	var inside [claims]atomic.Int32

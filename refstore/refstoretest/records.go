@@ -127,7 +127,7 @@ func fields(ctx context.Context, s refstore.Store) error {
 		if err := wantRecord(ctx, s, key, v, "five", []string{"late"}, field("late", "f")); err != nil {
 			return err
 		}
-		// Names that a backend may use for something else.
+		// Names that a backend may use for its own purposes.
 		for _, name := range []string{"status.beast2", "stdout.txt", "value", "PK", "SK", "version", "..", "a/b", "~", "%", "naïve"} {
 			if v, err = update(ctx, s, key, v, "the value", field(name, "F "+name)); err != nil {
 				return err
@@ -201,7 +201,7 @@ func versionsNeverRecur(ctx context.Context, s refstore.Store) error {
 				return err
 			}
 		}
-		// ABA: somebody holds a version, the record goes and comes back.
+		// ABA: the record is deleted and recreated while its first version is still in use.
 		first, err := create(ctx, s, key, "same")
 		if err != nil {
 			return err

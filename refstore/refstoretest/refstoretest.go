@@ -14,14 +14,15 @@ import (
 	"e3/refstore"
 )
 
-// Opener returns a store without any record, stream or lock, a new one at each call. Whoever runs the cases closes it.
+// Opener returns a store without any record, stream or lock, a new one at each call. The runner of the cases closes
+// it.
 type Opener func(ctx context.Context) (refstore.Store, error)
 
 // Case is one behaviour.
 type Case struct {
 	Name string
-	// Run returns why the store does not behave. The error matches [errors.ErrUnsupported] if the store lacks the optional
-	// capability that the case is about.
+	// Run returns an error if the store does not behave. The error matches [errors.ErrUnsupported] if the store lacks
+	// the optional capability of the case.
 	Run func(ctx context.Context, open Opener) error
 }
 
@@ -41,7 +42,7 @@ func onStore(name string, run func(ctx context.Context, s refstore.Store) error)
 	}}
 }
 
-// capability returns s as a T, which only some stores are.
+// capability returns s as a T, if it implements it.
 func capability[T any](s refstore.Store) (T, error) {
 	c, ok := s.(T)
 	if !ok {

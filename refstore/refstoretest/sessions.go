@@ -52,7 +52,7 @@ func sessionBegins(ctx context.Context, s refstore.Sessions) error {
 	return nil
 }
 
-// WantProtected compares what all live sessions protect.
+// WantProtected compares the names that all live sessions protect.
 func WantProtected(ctx context.Context, s refstore.Sessions, want ...string) error {
 	live, err := s.LiveSessions(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func protectedNames(ctx context.Context, s refstore.Sessions) error {
 	if err != nil {
 		return err
 	}
-	// A session is there with its first protection.
+	// A session begins with its first protection.
 	if _, err := s.SessionBegan(ctx); err != nil {
 		return err
 	}

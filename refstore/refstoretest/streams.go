@@ -41,7 +41,7 @@ func asStreams(run func(context.Context, refstore.Streams) error) func(context.C
 	}
 }
 
-// streamKeys returns a key of each kind, and where the backend may treat names in its own way, several.
+// streamKeys returns a key of each kind, or several if the backend may treat names of the kind in its own way.
 func streamKeys() []refstore.Key {
 	log := "LOG/" + hash1 + "/" + hash2 + "/019a0000-0000-7000-8000-000000000001"
 	return []refstore.Key{
@@ -526,7 +526,7 @@ func followMany(ctx context.Context, s refstore.Streams) error {
 	return nil
 }
 
-// followEnds ends followers that wait in each of the ways there are.
+// followEnds ends waiting followers in each possible way.
 func followEnds(ctx context.Context, s refstore.Streams) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()

@@ -16,7 +16,7 @@ import (
 	"e3/refstore"
 )
 
-// Store is what is driven.
+// Store is the store under test.
 type Store interface {
 	refstore.Store
 	refstore.Streams
