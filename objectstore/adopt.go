@@ -13,14 +13,13 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// Adopt stores the regular file at path, which a task has made and nobody needs any more,
-// without copying it if it lies on the store's file system. Afterwards the file may be gone
-// or still be there; the caller removes what is left with its directory.
+// Adopt stores the regular file at path, a task's output that is not needed any more, without copying it if it lies
+// on the store's file system. Afterwards the file may be gone or not; the caller removes its directory.
 //
-// A file becomes an object only if no one can write to it:
+// A file becomes an object only if no process can write to it:
 //
 //   - A read lease is taken before the first byte is read. The kernel grants it only if
-//     the file is nowhere open for writing, which covers writable mappings too, in this
+//     the file is not open for writing anywhere, which covers writable mappings too, in this
 //     process and all others. While it is held, an open for writing waits.
 //   - The file must have one name, and that is taken from it: the object is linked from the
 //     open descriptor, so that it is the very file that was hashed whatever path names by
@@ -29,11 +28,10 @@ import (
 //     lease must stand with nobody waiting: an open for writing that began before the
 //     change of mode would otherwise go through when the lease ends.
 //
-// Whatever cannot be shown is answered by a copy: on other file systems and systems, for
-// hard-linked files, for files of other users and for those that a process left behind still
-// writes. Then a change during the copy is a *ChangedError. Should this process die between the
-// link and the removal, the object keeps a second name, of the same mode, until the caller's
-// directory is removed.
+// Whatever cannot be shown is answered by a copy: on other file systems and systems, for hard-linked files, for files
+// of other users and for those that a process left behind still writes. Then a change during the copy is a
+// *ChangedError. Should this process die between the link and the removal, the object keeps a second name, of the
+// same mode, until the caller's directory is removed.
 func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) { return Adopt(ctx, d, path) }
 
 // An Adopter is a store that takes files over. See Dir.Adopt.
@@ -59,16 +57,16 @@ func Adopt(ctx context.Context, s Adopter, path string) (Info, error) {
 	return s.AdoptFile(ctx, f, func() error { return os.Remove(path) })
 }
 
-// AdoptFile is Adopt for a file that is open for reading and a way to remove its name.
+// AdoptFile is Adopt for an open file and a function that removes its name.
 func (d *Dir) AdoptFile(ctx context.Context, f *os.File, remove func() error) (Info, error) {
 	k, err := d.KeepAdopted(ctx, f, remove)
 	k.Close()
 	return k.Info, err
 }
 
-// takeOver makes the leased file f an object. It reports false if that is not safe or not
-// possible; a copy is due then.
-func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remove func() error) (Kept, bool, error) {
+// adoptLeased makes the leased file f an object. It returns false if that is unsafe or impossible; the caller then
+// copies.
+func (d *Dir) adoptLeased(ctx context.Context, w *writer, f *os.File, st stat, remove func() error) (Kept, bool, error) {
 	info, err := hashFile(ctx, f, st.size)
 	if err != nil {
 		return Kept{}, true, err
@@ -77,8 +75,7 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 		return Kept{}, false, nil
 	}
 	if now := w.now(); st.mtime < w.began || st.mtime > now.Add(time.Second).UnixNano() {
-		// A task may give its output any time: a collector would take the object for old, or
-		// never for garbage.
+		// A task may give its output any time: a collector would take the object for old, or never for garbage.
 		if touchOpen(f, now) != nil {
 			return Kept{}, false, nil
 		}
@@ -99,7 +96,7 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 		return Kept{Info: info}, found == present, err
 	}
 	if err != nil {
-		return Kept{}, false, nil // another mount of the file system, for one
+		return Kept{}, false, nil // for instance another mount of the file system
 	}
 	d.grown.Add(occupied(info.Size))
 	if remove() == nil {
@@ -107,12 +104,12 @@ func (d *Dir) takeOver(ctx context.Context, w *writer, f *os.File, st stat, remo
 			return Kept{Info: info, File: f, borrowed: true, hashed: now}, true, nil
 		}
 	}
-	// Someone else holds on to the file. The lease still keeps its bytes as they were
-	// hashed: put a copy in its place before it ends.
+	// Another process has the file open. The lease still keeps its bytes as they were hashed: replace it by a copy
+	// before the lease ends.
 	return Kept{Info: info}, true, d.copyOver(ctx, w, f, info)
 }
 
-// hashFile returns the name of what f holds from its start.
+// hashFile returns the name and size of f's content.
 func hashFile(ctx context.Context, f *os.File, size int64) (Info, error) {
 	if size > chunkSize {
 		return HashReader(ctx, fromStart(f))
@@ -129,8 +126,8 @@ func hashFile(ctx context.Context, f *os.File, size int64) (Info, error) {
 	return Info{Sum(b), size}, nil
 }
 
-// copyOver replaces the object info by a copy of f that nothing else can reach. If it cannot,
-// it removes the object: better none than one that may change.
+// copyOver replaces the object info by a copy of f that no other process can reach. If it cannot, it removes the
+// object, since no object is better than one that may change.
 func (d *Dir) copyOver(ctx context.Context, w *writer, f *os.File, info Info) (err error) {
 	path := d.file(info.Hash)
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// A stat is what the store asks about a file.
+// A stat is what the store needs to know about a file.
 type stat struct {
 	dev, ino     uint64
 	links        uint64
@@ -23,8 +23,7 @@ type stat struct {
 	perm         fs.FileMode
 }
 
-// sameContent reports whether nothing that the system tells speaks for a change between two
-// looks at a file.
+// sameContent reports whether two stats of a file show no sign of a change in between.
 func (s stat) sameContent(t stat) bool {
 	return s.dev == t.dev && s.ino == t.ino && s.size == t.size && s.mtime == t.mtime && s.ctime == t.ctime
 }
@@ -32,13 +31,13 @@ func (s stat) sameContent(t stat) bool {
 // asidePrefix begins the names of files and folders aside.
 const asidePrefix = "put-"
 
-// An aside is an object in the making: a file that has no object name yet.
+// An aside is an object in the making: a file without an object name yet.
 type aside struct {
 	*os.File
-	named bool // it has a name, which must go
+	named bool // it has a temporary name, to be removed
 }
 
-// discard closes the file and leaves nothing of it.
+// discard closes the file and removes it.
 func (a aside) discard() {
 	a.Close()
 	if a.named {
@@ -46,8 +45,8 @@ func (a aside) discard() {
 	}
 }
 
-// open returns the writer, after it took the caller's session and made a first file to see
-// what the file system does with modes and times.
+// open returns the writer, after it began the caller's session and made a first file to learn how the file system
+// handles modes and times.
 func (d *Dir) open() (*writer, error) {
 	if w := d.writer.Load(); w != nil {
 		return w, nil
@@ -113,8 +112,8 @@ func (d *Dir) create(w *writer, dir string) (aside, error) {
 	return aside{f, true}, nil
 }
 
-// finish gives a, whose content is written, the mode and the time of an object. Its time is
-// before the session's beginning only if somebody has set the clock back.
+// finish gives a, whose content is written, the mode and the time of an object. Its time is before the session's
+// beginning only if the clock was set back.
 func (d *Dir) finish(w *writer, a aside) error {
 	if a.named || w.chmod {
 		if err := a.Chmod(d.modes.Object()); err != nil {
@@ -131,8 +130,8 @@ func (d *Dir) finish(w *writer, a aside) error {
 	return touchOpen(a.File, w.now())
 }
 
-// publish gives a the name of its object and closes it. If the object is there already, and whole, that
-// is as good. After an error nothing is left of a.
+// publish gives a the name of its object and closes it. An existing, whole object is as good. After an error a is
+// removed.
 func (d *Dir) publish(ctx context.Context, w *writer, a aside, info Info) error {
 	defer a.discard()
 	return d.name(ctx, w, a, info)
@@ -142,14 +141,15 @@ func (d *Dir) publish(ctx context.Context, w *writer, a aside, info Info) error 
 func (d *Dir) name(ctx context.Context, w *writer, a aside, info Info) error {
 	err := d.finish(w, a)
 	if err == nil && a.named {
-		// A network file system may send on no sooner than this: what has its name is there, and what could not be sent is an error.
+		// A network file system may send data only now: an object with a name is on the server, and a failed send is
+		// an error.
 		err = a.Close()
 	}
 	if err != nil {
 		return objectError(info.Hash, err)
 	}
 	if err := d.link(ctx, w, a, info); err != nil {
-		// Not objectError: what is absent here is a directory.
+		// Not objectError: the missing entry is a directory.
 		return fmt.Errorf("store object %s: %w", info.Hash, err)
 	}
 	return nil
@@ -179,14 +179,14 @@ func (d *Dir) link(ctx context.Context, w *writer, a aside, info Info) error {
 			case found == unfit:
 				return d.replace(w, a, path)
 			}
-			// It went away: try again.
+			// It was removed: try again.
 		default:
 			return err
 		}
 	}
 }
 
-// linkNew gives a a name that is not taken.
+// linkNew gives a a name that is free.
 func linkNew(a aside, path string) error {
 	if !a.named {
 		return atomicfile.LinkOpen(a.File, path)
@@ -195,8 +195,8 @@ func linkNew(a aside, path string) error {
 	if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Without hard links a rename must do. Should it replace another's object after all,
-	// it does so with the same bytes, and under the lock nobody removes them for their age.
+	// Without hard links a rename must do. Should it replace another object after all, the bytes are the same, and
+	// under the lock no collector removes it for its age.
 	unlock, err := lockDir(filepath.Dir(path), false)
 	if err != nil {
 		return err
@@ -208,11 +208,11 @@ func linkNew(a aside, path string) error {
 	return os.Rename(a.Name(), path)
 }
 
-// replace puts a, which is finished, in the place of what is at path.
+// replace puts the finished a in the place of the file at path.
 func (d *Dir) replace(w *writer, a aside, path string) error {
 	name := a.Name()
 	if !a.named {
-		// A directory of its own makes a name that is free.
+		// In a directory of its own, any name is free.
 		dir, err := os.MkdirTemp(w.scratch, asidePrefix+"*")
 		if err != nil {
 			return err
@@ -223,7 +223,7 @@ func (d *Dir) replace(w *writer, a aside, path string) error {
 			return err
 		}
 	}
-	// Who has found the old object too old must not remove the new one for it.
+	// A collector that found the old object too old must not remove the new one.
 	unlock, err := lockDir(filepath.Dir(path), false)
 	if err != nil {
 		return err

@@ -7,9 +7,8 @@ import (
 	"math"
 )
 
-// Check compares what was read with the name it was read under: other bytes are a
-// *CorruptError. Every byte that leaves a store was seen by Check, or by what calls it
-// (doc/design.md, "Reading").
+// Check compares bytes read with the name they were read under: other bytes are a *CorruptError. Every byte that
+// leaves a store was checked by Check, or by its callers (doc/design.md, "Reading").
 func (i Info) Check(h Hash) error {
 	if i.Hash != h {
 		return &CorruptError{Want: h, Got: i.Hash, Size: i.Size}
@@ -17,7 +16,7 @@ func (i Info) Check(h Hash) error {
 	return nil
 }
 
-// CheckReader reads r to its end and checks what it yields against h.
+// CheckReader reads r to its end and checks its bytes against h.
 func CheckReader(ctx context.Context, h Hash, r io.Reader) error {
 	info, err := HashReader(ctx, r)
 	if err != nil {
@@ -26,15 +25,13 @@ func CheckReader(ctx context.Context, h Hash, r io.Reader) error {
 	return info.Check(h)
 }
 
-// UnknownSize is the size of a stream that does not say how long it is.
+// UnknownSize is the size of a stream of unknown length.
 const UnknownSize = -1
 
-// Checking is what a Store's Open returns: it yields the size bytes of r and hashes them. The
-// read that would hand out the last of them fails with a *CorruptError instead if they are not
-// what h names, and so does a read at an end that comes early. The end of a stream of
-// UnknownSize is known only after its last byte: then the error takes the place of io.EOF.
-// What is closed before its end was not checked. A reader that checks for h already is returned
-// as it is.
+// Checking is what a Store's Open returns: it yields the size bytes of r and hashes them. If they are not what h
+// names, the read of the last byte fails with a *CorruptError, and so does a read at an early end. The end of a
+// stream of UnknownSize is known only after its last byte: then the error takes the place of io.EOF. A reader closed
+// before its end has checked nothing. A reader that checks for h already is returned unchanged.
 func Checking(h Hash, r io.ReadCloser, size int64) io.ReadCloser {
 	if c, ok := r.(*checking); ok && c.name == h {
 		return c
@@ -46,9 +43,9 @@ type checking struct {
 	io.ReadCloser
 	name   Hash
 	size   int64 // UnknownSize, or how many bytes there are
-	n      int64 // that were hashed
+	n      int64 // hashed so far
 	hasher *Hasher
-	end    error // nil before the end; io.EOF after bytes that were right
+	end    error // nil before the end; io.EOF if the bytes were right
 }
 
 func (c *checking) Read(p []byte) (int, error) {
@@ -95,9 +92,8 @@ func ReadStream(h Hash, r io.ReadCloser, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// CopyChecked is Copy for a writer that can take nothing back, as a pipe: it has read and checked
-// all bytes before it writes the first one. Should they change after that, the *CorruptError of
-// Copy comes too late for some.
+// CopyChecked is Copy for a writer whose output cannot be undone, such as a pipe: it reads and checks all bytes
+// before it writes the first one. Should they change after that, the *CorruptError of Copy comes too late for some.
 func CopyChecked(ctx context.Context, w io.Writer, s Store, h Hash) (int64, error) {
 	r, err := s.Open(ctx, h)
 	if err != nil {

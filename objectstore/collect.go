@@ -16,16 +16,15 @@ import (
 // Shards is how many parts the names are divided into, by their first byte.
 const Shards = 256
 
-// An Entry is an object found by Walk. Time, by the file system's clock, is when it was put,
-// or refreshed by a session that began after that.
+// An Entry is an object found by Walk. Time, by the file system's clock, is when it was put, or refreshed by a
+// session that began after that.
 type Entry struct {
 	Info
 	Time time.Time
 }
 
-// Walk yields every object in the order of the names, shard by shard. What has no object's
-// name is passed over, and so is what goes away meanwhile. After an error, the walk goes on
-// with the next shard if the caller does.
+// Walk yields every object in the order of the names, shard by shard. It skips files that are no objects, and objects
+// removed meanwhile. After an error, the walk goes on with the next shard if the caller does.
 func (d *Dir) Walk(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for i := range Shards {
@@ -73,8 +72,8 @@ func (d *Dir) walkShard(ctx context.Context, first byte, yield func(Entry, error
 	return true
 }
 
-// openShard opens a shard's folder and returns the objects' names in it, in no order. The folder
-// is nil if there is none.
+// openShard opens a shard's folder and returns the names of its objects, in no order. The folder is nil if there is
+// none.
 func (d *Dir) openShard(first byte) (*os.File, []Hash, error) {
 	prefix := hex.EncodeToString([]byte{first})
 	f, err := os.Open(filepath.Join(d.path, prefix))
@@ -118,19 +117,18 @@ func (d *Dir) ShardTimes() ([Shards]int64, error) {
 	return times, nil
 }
 
-// Removal and refreshing of an object exclude each other by a lock on its shard, which refreshers
-// share. Whoever removes looks at the object and removes it under one hold of the lock; so an
-// object that was seen to be refreshed under it is there to stay.
+// Removal and refreshing of an object exclude each other by a lock on its shard, which refreshers share. A collector
+// checks and removes the object under one hold of the lock; so an object refreshed under the lock stays.
 
-// Delete removes h, whatever its age. Removing what is absent succeeds.
+// Delete removes h, whatever its age. Removing an absent object succeeds.
 func (d *Dir) Delete(ctx context.Context, h Hash) error {
 	_, err := d.delete(ctx, h, func(string) (bool, error) { return true, nil })
 	return err
 }
 
-// DeleteBefore removes h if it was last put or refreshed before cutoff and reports whether it
-// did. On systems with flock this cannot cross a put that refreshes the object: either the put
-// is seen here, or the put sees the object gone and writes it again. SweepShard does it for many.
+// DeleteBefore removes h if it was last put or refreshed before cutoff and reports whether it did. On systems with
+// flock this cannot cross a put that refreshes the object: either DeleteBefore sees the put, or the put sees the
+// object gone and writes it again. SweepShard does this for many.
 func (d *Dir) DeleteBefore(ctx context.Context, h Hash, cutoff time.Time) (bool, error) {
 	return d.delete(ctx, h, func(path string) (bool, error) {
 		st, err := lstat(path)
@@ -138,7 +136,7 @@ func (d *Dir) DeleteBefore(ctx context.Context, h Hash, cutoff time.Time) (bool,
 	})
 }
 
-// delete removes h if old, which is asked under the lock, says so.
+// delete removes h if old, called under the lock, returns true.
 func (d *Dir) delete(ctx context.Context, h Hash, old func(path string) (bool, error)) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -162,18 +160,17 @@ func (d *Dir) delete(ctx context.Context, h Hash, old func(path string) (bool, e
 	return yes, nil
 }
 
-// sweepHold bounds how long a sweep keeps refreshers of one shard waiting at a time, and
-// sweepCheck is after how many objects it looks at the time.
+// sweepHold bounds how long a sweep blocks the refreshers of one shard at a time, and sweepCheck is after how many
+// objects it checks the time.
 const (
 	sweepHold  = 2 * time.Millisecond
 	sweepCheck = 16
 )
 
-// SweepShard removes those objects with names that begin with a byte that were last put or
-// refreshed before cutoff, as DeleteBefore does, unless keep wants them, and tells removed of
-// each. It is much faster than DeleteBefore for each one. Several shards may be swept at the
-// same time; keep and removed are called by the caller's goroutine. An object that cannot be removed
-// does not end the sweep.
+// SweepShard removes the objects of a shard that were last put or refreshed before cutoff, as DeleteBefore does,
+// unless keep wants them, and calls removed for each. It is much faster than DeleteBefore for each one. Several
+// shards may be swept at the same time; keep and removed are called by the caller's goroutine. An object that cannot
+// be removed does not end the sweep.
 func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(Hash) bool, removed func(Entry)) error {
 	s, names, err := d.openShard(first)
 	if err != nil {
@@ -198,8 +195,8 @@ func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep
 	return errors.Join(errs...)
 }
 
-// sweepSome sweeps under one hold of the shard's lock and returns how many names it has dealt with.
-// An error concerns the last of them.
+// sweepSome sweeps under one hold of the shard's lock and returns how many names it has handled. An error concerns
+// the last of them.
 func sweepSome(s *os.File, names []Hash, cutoff int64, removed func(Entry)) (int, error) {
 	unlock, err := lockDir(s.Name(), true)
 	if err != nil {

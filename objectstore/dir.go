@@ -22,25 +22,22 @@ import (
 
 // Options adjust a Dir. The zero value is usable.
 type Options struct {
-	// Session begins the caller's session, before the first put, or returns the one that began:
-	// an existing directory on the same file system for what is written aside, and the moment
-	// since which the session has been known to collectors, by the file system's clock. An
-	// error fails that put and the next one asks again. The caller removes what a crash leaves
-	// in the directory. Without Session the store's own directory is used, and the first put is
-	// the beginning.
+	// Session begins the caller's session, before the first put, or returns the one that began. dir is an existing
+	// directory on the same file system for files written aside. began is since when collectors know the session, by
+	// the file system's clock. An error fails that put; the next one asks again. The caller removes what a crash
+	// leaves in the directory. Without Session the store's own directory is used, and the first put is the beginning.
 	//
-	// Everything that is put or refreshed has a time from then on not before that moment: no
-	// collector that spares what is younger than the oldest live session takes it.
+	// Every object put or refreshed from then on gets a time not before that moment, so a collector that spares what
+	// is younger than the oldest live session keeps it.
 	Session func() (dir string, began time.Time, err error)
-	// Modes are those of the repository that the store is of. The zero value makes objects with mode 0444, and folders as the umask says.
+	// Modes are the repository's. The zero value makes objects with mode 0444, and folders as the umask says.
 	Modes modes.Modes
 }
 
-// A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object
-// appears under its name whole or not at all: it is written without a name, or aside,
-// and then linked to its name, which fails if the name is taken. Nothing is synced here;
-// whoever writes a reference syncs the file system first. After a loss of power without that,
-// an object may have lost its end; a put of the same bytes notices and replaces it.
+// A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object appears under its name
+// whole or not at all: it is written without a name, or aside, and then linked to its name, which fails if the name
+// is taken. Dir syncs nothing: before a reference is written, its writer syncs the file system. After a loss of power
+// without that, an object may have lost its end; a put of the same bytes notices and replaces it.
 type Dir struct {
 	path    string
 	modes   modes.Modes
@@ -51,18 +48,18 @@ type Dir struct {
 	named     atomic.Bool // the file system cannot make files without a name
 	noReflink atomic.Bool // it cannot share extents between files
 	share     func(dst, src *os.File) error
-	checked   stamps // of files that were found to be what their names say
+	checked   stamps // files that were found to match their names
 
-	grown atomic.Int64 // what new objects occupy since the last Trim
+	grown atomic.Int64 // size of new objects since the last Trim
 }
 
-// A writer is what a Dir learns about its file system before it first writes.
+// A writer is what a Dir learns about its file system before its first write.
 type writer struct {
 	scratch string
 	began   int64         // of the session, in the file system's nanoseconds since 1970
 	dev     uint64        // the file system's number
-	chmod   bool          // the umask takes bits from the mode of objects
-	skew    time.Duration // the file system's clock minus ours
+	chmod   bool          // the umask clears bits of the mode of objects
+	skew    time.Duration // the file system's clock minus this process's
 }
 
 // OpenDir opens the store in path, the objects folder of a repository. A folder that does
@@ -105,19 +102,19 @@ func (d *Dir) OpenFile(h Hash) (*os.File, error) {
 	return f, nil
 }
 
-// Open opens the object h for reading, which checks it.
+// Open opens the object h for reading; reading checks it.
 func (d *Dir) Open(ctx context.Context, h Hash) (io.ReadCloser, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	f, err := d.OpenFile(h)
 	if err != nil {
-		return nil, err // not f: a nil *os.File is no nil ReadCloser
+		return nil, err // a nil *os.File would not be a nil ReadCloser
 	}
 	return CheckingFile(h, f)
 }
 
-// CheckingFile is Checking for the file of an object.
+// CheckingFile is Checking for an object's file.
 func CheckingFile(h Hash, f *os.File) (io.ReadCloser, error) {
 	st, err := fstat(f)
 	if err != nil {
@@ -160,7 +157,7 @@ func (d *Dir) ReadAll(ctx context.Context, h Hash, limit int64) ([]byte, error) 
 	return ReadFile(h, f, limit)
 }
 
-// ReadFile is ReadAll for the file of an object.
+// ReadFile is ReadAll for an object's file.
 func ReadFile(h Hash, f *os.File, limit int64) ([]byte, error) {
 	st, err := fstat(f)
 	if err != nil {
@@ -172,7 +169,7 @@ func ReadFile(h Hash, f *os.File, limit int64) ([]byte, error) {
 	return readObject(h, f, make([]byte, st.size))
 }
 
-// Missing asks for each object once, on all cores.
+// Missing checks each object once, on all cores.
 func (d *Dir) Missing(ctx context.Context, hs []Hash) ([]Hash, error) {
 	const chunk = 256 // large enough to make hand-over cheap
 	absent := make([]bool, len(hs))
@@ -209,8 +206,7 @@ func (d *Dir) Missing(ctx context.Context, hs []Hash) ([]Hash, error) {
 	return missing, nil
 }
 
-// Verify reads an object and checks it against its name: a *CorruptError tells that it is
-// something else.
+// Verify reads an object and checks it against its name: other bytes are a *CorruptError.
 func (d *Dir) Verify(ctx context.Context, h Hash) error {
 	f, err := d.OpenFile(h)
 	if err != nil {

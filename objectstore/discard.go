@@ -17,8 +17,8 @@ type Discarder interface {
 	Discard(ctx context.Context, h Hash) (gone bool, err error)
 }
 
-// Discard finds out whether an object can be had, and removes one whose bytes are not what its name says. It reports whether nothing has the name afterwards. A store from which
-// nothing can be removed is only asked.
+// Discard checks whether an object can be read, and removes a damaged one. It reports whether the name is free
+// afterwards. In a store that cannot remove objects, it only checks.
 func Discard(ctx context.Context, s Store, h Hash) (gone bool, err error) {
 	if d, ok := s.(Discarder); ok {
 		return d.Discard(ctx, h)
@@ -26,7 +26,7 @@ func Discard(ctx context.Context, s Store, h Hash) (gone bool, err error) {
 	return IsLost(Check(ctx, s, h))
 }
 
-// IsLost tells whether an error says that an object is not there, or damaged; it returns any other error.
+// IsLost reports whether an error says that an object is absent or damaged; it returns any other error.
 func IsLost(err error) (bool, error) {
 	var corrupt *CorruptError
 	if errors.Is(err, ErrNotFound) || errors.As(err, &corrupt) {
@@ -46,11 +46,11 @@ func Check(ctx context.Context, s Store, h Hash) error {
 	return err
 }
 
-// unsteady is how often an object is read again that is put, or dated anew, while it is looked at.
+// unsteady is how often an object is read again that is put, or refreshed, meanwhile.
 const unsteady = 5
 
-// Discard implements Discarder. What is removed is the very file that was read: whatever another process puts in its place, or
-// refreshes, meanwhile is read anew.
+// Discard implements Discarder. It removes the very file that it read: if another process replaces or refreshes that
+// meanwhile, it is read anew.
 func (d *Dir) Discard(ctx context.Context, h Hash) (gone bool, err error) {
 	for range unsteady {
 		before, err := d.damaged(ctx, h)
@@ -71,7 +71,7 @@ func (d *Dir) Discard(ctx context.Context, h Hash) (gone bool, err error) {
 	return false, fmt.Errorf("object %s: it is damaged, and changes while it is looked at", h)
 }
 
-// damaged returns what the file of an object looks like whose bytes are not what its name says; nil if they are.
+// damaged returns the stat of an object's file if its bytes do not match its name; nil if they do.
 func (d *Dir) damaged(ctx context.Context, h Hash) (*stat, error) {
 	f, err := d.OpenFile(h)
 	if err != nil {
@@ -88,8 +88,8 @@ func (d *Dir) damaged(ctx context.Context, h Hash) (*stat, error) {
 	return &st, nil
 }
 
-// Lost tells whether an object cannot be read from here, without changing anything: its bytes are read and compared. Of one that lies far
-// away only its presence counts.
+// Lost reports whether an object cannot be read from here, without changing anything: its bytes are read and
+// compared. Of an object in a remote store only its presence is checked.
 func Lost(ctx context.Context, s Store, h Hash) (bool, error) {
 	if l, ok := s.(interface {
 		Lacks(ctx context.Context, h Hash) (bool, error)
@@ -99,8 +99,8 @@ func Lost(ctx context.Context, s Store, h Hash) (bool, error) {
 	return IsLost(Check(ctx, s, h))
 }
 
-// FindLost returns the objects that are lost of a file, or of a directory with all that is below it, as look tells of each: Discard or
-// Lost. Nothing is known of what lies below a directory object that is lost itself.
+// FindLost returns the lost objects of a file, or of a directory with everything below it. look decides for each:
+// Discard or Lost. Below a directory object that is lost itself, nothing is known.
 func FindLost(ctx context.Context, s Store, h Hash, dir bool, look func(context.Context, Hash) (bool, error)) ([]Hash, error) {
 	f := &finder{store: s, look: look, seen: new(HashSet)}
 	f.group, f.ctx = errgroup.WithContext(ctx)

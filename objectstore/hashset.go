@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// A HashSet is a set of hashes that takes 43 to 59 bytes for each. The zero value is empty and
-// ready; a set must not be copied. All methods may be called at the same time.
+// A HashSet is a set of hashes that takes 43 to 59 bytes for each. The zero value is empty and ready; a set must not
+// be copied. All methods may be called concurrently.
 type HashSet struct {
 	once   sync.Once
-	seed   maphash.Seed // names in hostile records are no hashes of anything: they may be chosen
+	seed   maphash.Seed // names in hostile records need not be hashes: an attacker may choose them
 	shards [Shards]hashShard
 }
 
@@ -77,7 +77,7 @@ func (s *HashSet) Len() int {
 	return n
 }
 
-// All yields the hashes in order. Those that are added meanwhile may be left out.
+// All yields the hashes in order. Those added meanwhile may be left out.
 func (s *HashSet) All() iter.Seq[Hash] {
 	return func(yield func(Hash) bool) {
 		for i := range s.shards {
@@ -122,7 +122,7 @@ func (t *hashShard) find(seed maphash.Seed, h Hash) (int, bool) {
 	}
 }
 
-// grow makes room by three eighths: doubling would leave half of it unused.
+// grow adds three eighths: doubling would leave half of the room unused.
 func (t *hashShard) grow(seed maphash.Seed) {
 	old := t.slots
 	t.slots = make([]Hash, max(8, len(old)+len(old)*3/8))

@@ -10,22 +10,20 @@ import (
 	"sync"
 )
 
-// Kept is an object that was just put into a Dir, with its bytes at hand: what a store needs that
-// sends them on. Somebody may remove the object's name at any time, as a Dir that is a cache
-// is trimmed by several processes.
+// Kept is an object that was just put into a Dir, with its bytes at hand, for a store that uploads them. The object's
+// name may vanish at any time, as a Dir that is a cache is trimmed by several processes.
 type Kept struct {
 	Info
 
-	// Bytes, if it is not nil, is the content. It is set where only a stream had it and it is small.
+	// Bytes, if it is not nil, is the content. It is set for small content that came from a stream.
 	Bytes []byte
 
-	// File, if it is not nil, is open for reading and holds the very bytes that were hashed, as
-	// long as it is open. Without it they are to be opened by their name, and checked: the file
-	// may have changed since the put compared it.
+	// File, if it is not nil, is open for reading and holds the very bytes that were hashed, as long as it is open.
+	// Without it, open the bytes by their name, and check them: the file may have changed since the put compared it.
 	File *os.File
 
-	borrowed bool // File is the caller's
-	hashed   stat // what File looked like when it was known to hold the bytes
+	borrowed bool // the caller closes File
+	hashed   stat // the stat of File when it was known to hold the bytes
 }
 
 // Close closes the file.
@@ -35,7 +33,7 @@ func (k Kept) Close() {
 	}
 }
 
-// keep gives a the name of its object and keeps it open if that leaves nothing behind in a crash.
+// keep gives a the name of its object and keeps it open if a crash would then leave nothing behind.
 func (d *Dir) keep(ctx context.Context, w *writer, a aside, info Info) (Kept, error) {
 	if a.named {
 		return Kept{Info: info}, d.publish(ctx, w, a, info)
@@ -80,7 +78,7 @@ func (d *Dir) KeepFile(ctx context.Context, f *os.File, o FileOptions) (Kept, er
 	return k, nil
 }
 
-// KeepAdopted is AdoptFile. The File that it returns may be f, whose closing remains to the caller.
+// KeepAdopted is AdoptFile. The File that it returns may be f, which the caller still closes.
 func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) (Kept, error) {
 	if err := ctx.Err(); err != nil {
 		return Kept{}, err
@@ -94,7 +92,7 @@ func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) 
 		return Kept{}, err
 	}
 	if st.dev == w.dev && st.links == 1 && st.owner == os.Geteuid() && lease(f) { // root gets a lease on any file
-		k, done, err := d.takeOver(ctx, w, f, st, remove)
+		k, done, err := d.adoptLeased(ctx, w, f, st, remove)
 		if err != nil {
 			return Kept{}, fmt.Errorf("adopt %s: %w", f.Name(), err)
 		}
@@ -105,9 +103,8 @@ func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) 
 	return d.KeepFile(ctx, f, FileOptions{})
 }
 
-// Insert stores the object h, whose bytes write brings from elsewhere into an empty file, in any
-// order. It returns the object open for reading. What is not h is a *CorruptError and gets no
-// name; nothing is left of it, nor of what write has written when it fails.
+// Insert stores the object h, whose bytes write writes into an empty file, in any order. It returns the object open
+// for reading. Other bytes than those of h are a *CorruptError. After an error nothing is left.
 func (d *Dir) Insert(ctx context.Context, h Hash, write func(*os.File) error) (*os.File, error) {
 	w, err := d.open()
 	if err != nil {
@@ -154,8 +151,8 @@ func (k Kept) ReaderAt() io.ReaderAt {
 	return nil
 }
 
-// steady reads a file that holds the object of that name, as long as it does: when the system tells of a change, the file is
-// hashed again before what was read counts. Somebody may only have dated it.
+// steady reads a file while it holds the object of that name. When the file's stat changes, the file is hashed again
+// before the bytes read count, since only its time may have changed.
 type steady struct {
 	name Hash
 	f    *os.File
@@ -164,8 +161,8 @@ type steady struct {
 	seen stat
 }
 
-// Steady returns a reader of f that fails with a *CorruptError once f does not hold the object h any more. The caller checks that it
-// does now.
+// Steady returns a reader of f that fails with a *CorruptError once f does not hold the object h any more. The caller
+// checks that it does now.
 func Steady(h Hash, f *os.File) (io.ReaderAt, error) {
 	st, err := fstat(f)
 	if err != nil {
@@ -182,7 +179,7 @@ func (s *steady) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// same tells whether the file holds the object still.
+// same checks that the file still holds the object.
 func (s *steady) same() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

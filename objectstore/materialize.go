@@ -18,7 +18,7 @@ func (d *Dir) Materialize(ctx context.Context, h Hash, dst string, perm fs.FileM
 	return err
 }
 
-// A target is where a file is to be made.
+// A target is the place of a file to be made.
 type target struct {
 	create func(perm fs.FileMode) (*os.File, error)
 	remove func() error
@@ -54,7 +54,7 @@ func (t target) exact() target {
 	return t
 }
 
-// fill creates the target and has write write it; when that fails the target is removed.
+// fill creates the target and calls write for it; if that fails, the target is removed.
 func (t target) fill(perm fs.FileMode, write func(*os.File) (int64, error)) (int64, error) {
 	f, err := t.create(perm)
 	if err != nil {
@@ -83,8 +83,8 @@ func (d *Dir) materialize(ctx context.Context, h Hash, perm fs.FileMode, t targe
 	return d.copyOut(ctx, h, src, perm, t)
 }
 
-// copyOut writes the object h, which is open as src, to a target and returns the size. It is
-// the one way of an object's bytes out of a Dir into a file, and checks them.
+// copyOut writes the object h, which is open as src, to a target and returns the size. All bytes that leave a Dir for
+// a file pass through it, and it checks them.
 func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMode, t target) (int64, error) {
 	st, err := fstat(src)
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMod
 	return n, nil
 }
 
-// copySmall copies with one read and one write, between which it checks the bytes.
+// copySmall copies with one read and one write, and checks the bytes in between.
 func copySmall(h Hash, dst, src *os.File, size int64) (int64, error) {
 	buf := getBuffer()
 	defer putBuffer(buf)
@@ -120,8 +120,8 @@ func copySmall(h Hash, dst, src *os.File, size int64) (int64, error) {
 	return int64(n), err
 }
 
-// readObject fills b, which has the object's size, from f and checks it. A file that has lost
-// its end since it was measured is corrupt like any other.
+// readObject fills b, which has the object's size, from f and checks it. A file that has lost its end since it was
+// measured is corrupt like any other.
 func readObject(h Hash, f *os.File, b []byte) ([]byte, error) {
 	n, err := io.ReadFull(f, b)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -142,8 +142,8 @@ func copyLarge(ctx context.Context, h Hash, dst, src *os.File, size int64) (int6
 	return info.Size, info.Check(h)
 }
 
-// clone makes dst share the extents of src, which is as st says. The clone, which nothing else can reach, is hashed, unless
-// the file was checked before and has not changed since. It reports false where the file system cannot clone.
+// clone makes dst share the extents of src, whose stat is st. The clone, which no other process can reach, is hashed,
+// unless the file was checked before and has not changed since. It returns false if the file system cannot clone.
 func (d *Dir) clone(ctx context.Context, h Hash, dst, src *os.File, st stat) (bool, error) {
 	if d.noReflink.Load() {
 		return false, nil
@@ -167,10 +167,10 @@ func (d *Dir) clone(ctx context.Context, h Hash, dst, src *os.File, st stat) (bo
 
 // A cacher is a store that keeps copies of its objects in a Dir.
 type cacher interface {
-	// Cached opens the copy of h that lies in the Dir, after making it if need be. The file is
-	// nil if no copy can be made here, while the store has the object.
+	// Cached opens the copy of h in the Dir, after making it if need be. The file is nil if no copy can be made here,
+	// while the store has the object.
 	Cached(ctx context.Context, h Hash) (*Dir, *os.File, error)
-	// Uncache removes a copy that was found to be damaged: the next one is fetched.
+	// Uncache removes a damaged copy: the next one is fetched.
 	Uncache(ctx context.Context, h Hash) error
 }
 
@@ -193,8 +193,8 @@ func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t target) 
 	return t.fill(perm, func(dst *os.File) (int64, error) { return Copy(ctx, dst, s, h) })
 }
 
-// copyOutCached writes the copy of h out, and a second one if the first is damaged: a copy says
-// nothing about the object. It reports false where no copy can be made.
+// copyOutCached writes the copy of h out, and a second one if the first is damaged, since a damaged copy says nothing
+// about the object. It returns false if no copy can be made.
 func copyOutCached(ctx context.Context, s cacher, h Hash, perm fs.FileMode, t target) (int64, bool, error) {
 	for attempt := 1; ; attempt++ {
 		d, src, err := s.Cached(ctx, h)

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// chunkSize is the unit of reading, hashing and writing. What fits in one chunk is
-	// handled without goroutines.
+	// chunkSize is the unit of reading, hashing and writing. Data that fits in one chunk is handled without
+	// goroutines.
 	chunkSize = 512 << 10
-	// pumpDepth is how many chunks one transfer holds at most.
+	// pumpDepth is the most chunks that one transfer holds.
 	pumpDepth = 4
 )
 
@@ -24,9 +24,8 @@ var buffers = sync.Pool{New: func() any {
 func getBuffer() *[]byte  { return buffers.Get().(*[]byte) }
 func putBuffer(b *[]byte) { buffers.Put(b) }
 
-// pump moves what r yields to w, or to nowhere if w is nil, and hashes it meanwhile on
-// another core: hashing costs as much as reading and writing together. head, if it is not
-// nil, is a full chunk that was read from r before; pump takes it over.
+// pump copies r to w, or only reads it if w is nil, and hashes it meanwhile on another core: hashing costs as much as
+// reading and writing together. head, if it is not nil, is a full chunk that was read from r before; pump owns it.
 func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, error) {
 	type chunk struct {
 		buf *[]byte
@@ -46,8 +45,8 @@ func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, er
 
 	var size int64
 	held := 0
-	// step moves one chunk and reports whether it was the last. A chunk that the hasher gave
-	// back has been written too, for that happens here, before the next one is asked for.
+	// step moves one chunk and reports whether it was the last. A chunk returned by the hasher has been written too,
+	// since step writes it before it asks for the next one.
 	step := func() (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -101,7 +100,7 @@ func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, er
 	return info, nil
 }
 
-// HashReader returns the name and the size of what r yields.
+// HashReader returns the name and the size of the bytes of r.
 func HashReader(ctx context.Context, r io.Reader) (Info, error) {
 	buf := getBuffer()
 	n, err := io.ReadFull(r, *buf)
@@ -115,5 +114,5 @@ func HashReader(ctx context.Context, r io.Reader) (Info, error) {
 	return Info{Sum((*buf)[:n]), int64(n)}, ctx.Err()
 }
 
-// fromStart reads f from its first byte, wherever it stands.
+// fromStart reads f from its first byte, whatever its position.
 func fromStart(f *os.File) io.Reader { return io.NewSectionReader(f, 0, 1<<63-1) }

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// Put stores what r yields.
+// Put stores the bytes of r.
 func (d *Dir) Put(ctx context.Context, r io.Reader) (Info, error) {
 	k, err := d.put(ctx, r, nil)
 	k.Close()
 	return k.Info, err
 }
 
-// put stores what r yields. small, if it is not nil, is shown what fits in one chunk.
+// put stores the bytes of r. small, if it is not nil, is called with content that fits in one chunk.
 func (d *Dir) put(ctx context.Context, r io.Reader, small func(b []byte)) (Kept, error) {
 	if err := ctx.Err(); err != nil {
 		return Kept{}, err
@@ -45,7 +45,7 @@ func (d *Dir) put(ctx context.Context, r io.Reader, small func(b []byte)) (Kept,
 	}
 }
 
-// PutBytes stores b. Bytes that are there are read and compared.
+// PutBytes stores b. If the object exists, its bytes are compared.
 func (d *Dir) PutBytes(ctx context.Context, b []byte) (Hash, error) {
 	if err := ctx.Err(); err != nil {
 		return Hash{}, err
@@ -87,7 +87,7 @@ func (d *Dir) putNamed(ctx context.Context, info Info, b []byte) error {
 	return d.publish(ctx, w, a, info)
 }
 
-// putStream stores what r yields after head, or all of it if head is nil. It takes head over.
+// putStream stores head and then the bytes of r. It owns head, which may be nil.
 func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, error) {
 	w, err := d.open()
 	if err != nil {
@@ -112,8 +112,8 @@ type FileOptions struct {
 	Probe bool
 }
 
-// A ChangedError says that a file changed while it was read. Nothing refers to what may
-// have been stored; the caller may try again.
+// A ChangedError says that a file changed while it was read. No reference names what may have been stored; the caller
+// may try again.
 type ChangedError struct{ Path string }
 
 func (e *ChangedError) Error() string {
@@ -143,8 +143,8 @@ func (e *SpecialFileError) Error() string {
 	return fmt.Sprintf("%s is %s and cannot be stored", e.Path, kind)
 }
 
-// OpenFile opens a file for reading, also through symbolic links. A pipe, socket or device is a *SpecialFileError at once: to open
-// a pipe would wait for its writer, which no signal interrupts.
+// OpenFile opens a file for reading, also through symbolic links. A pipe, socket or device is a *SpecialFileError at
+// once: opening a pipe would wait for its writer, which no signal interrupts.
 func OpenFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -165,9 +165,8 @@ type filePutter interface {
 	PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, error)
 }
 
-// PutFile stores the content of f from its start, in whatever way the store does it best.
-// It fails with *ChangedError if size, times or identity of the file changed meanwhile, and
-// with *SpecialFileError if it is no regular file.
+// PutFile stores the content of f from its start, in the store's best way. It fails with *ChangedError if size, times
+// or identity of the file changed meanwhile, and with *SpecialFileError if it is no regular file.
 func PutFile(ctx context.Context, s Store, f *os.File, o FileOptions) (Info, error) {
 	if s, ok := s.(filePutter); ok {
 		return s.PutFile(ctx, f, o)
@@ -183,7 +182,7 @@ func PutFile(ctx context.Context, s Store, f *os.File, o FileOptions) (Info, err
 	return info, unchanged(f, before, info.Size)
 }
 
-// regular looks at an open file.
+// regular returns the stat of an open regular file.
 func regular(f *os.File) (stat, error) {
 	st, err := fstat(f)
 	if err != nil {
@@ -199,7 +198,7 @@ func regular(f *os.File) (stat, error) {
 	return st, nil
 }
 
-// unchanged fails if f is not as it was before, when size bytes were read of it.
+// unchanged fails if f has changed since before, or if size is not its size.
 func unchanged(f *os.File, before stat, size int64) error {
 	after, err := fstat(f)
 	if err != nil {
@@ -255,11 +254,11 @@ func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOption
 	return k, nil
 }
 
-// putSmall stores a file that fits in one chunk: read it, see that it stood still, store it.
+// putSmall stores a file that fits in one chunk: it reads it, checks that it did not change, and stores it.
 func (d *Dir) putSmall(ctx context.Context, f *os.File, before stat) (Info, error) {
 	buf := getBuffer()
 	defer putBuffer(buf)
-	// One byte at least, as some files of the kernel's say 0 and have more.
+	// At least one byte, as some of the kernel's files have size 0 and content.
 	b := (*buf)[:max(before.size, 1)]
 	n, err := f.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
@@ -272,8 +271,8 @@ func (d *Dir) putSmall(ctx context.Context, f *os.File, before stat) (Info, erro
 	return info, d.putNamed(ctx, info, b[:n])
 }
 
-// putClone stores a file by sharing its extents: what is hashed is the clone, which nobody
-// else can reach. It reports false if that cannot be done and nothing was stored.
+// putClone stores a file by sharing its extents. It hashes the clone, which no other process can reach. It returns
+// false if that cannot be done and nothing was stored.
 func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool, error) {
 	if d.noReflink.Load() {
 		return Kept{}, false, nil

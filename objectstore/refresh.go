@@ -19,17 +19,16 @@ type presence int
 
 const (
 	absent  presence = iota
-	present          // there, and dated so that it outlives every collection under way
-	unfit            // there, but to be replaced
+	present          // it exists, and its time is such that it outlives every collection under way
+	unfit            // it exists, but has to be replaced
 )
 
 // anySize is the size of an object of which only the name is known.
 const anySize = -1
 
-// look finds out whether an object is there with its size and refreshes it: one that is older
-// than the session gets the present as its time. One that is not has been put, or refreshed, by
-// this session or one beside it, and costs one system call. look compares the size and not the
-// bytes: a put does that next, see taken.
+// look checks whether an object exists with its size, and refreshes it: if it is older than the session, it gets the
+// present as its time. A younger one has been put, or refreshed, by this session or a concurrent one, and costs one
+// system call. look compares the size and not the bytes: a put does that next, see taken.
 func (d *Dir) look(w *writer, path string, size int64) (presence, error) {
 	st, err := lstat(path)
 	switch {
@@ -53,21 +52,20 @@ func (d *Dir) look(w *writer, path string, size int64) (presence, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return absent, nil
 	case errors.Is(err, fs.ErrPermission):
-		return unfit, nil // another user's: a copy of our own takes its place
+		return unfit, nil // another user's: replace it by a copy of this user
 	default:
 		return absent, err
 	}
 }
 
-// now is the file system's present, and never before the session's beginning, whatever somebody
-// does to the clock.
+// now is the file system's present, and never before the session's beginning, even if the clock is set back.
 func (w *writer) now() time.Time {
 	return time.Unix(0, max(w.began, time.Now().Add(w.skew).UnixNano()))
 }
 
-// Refresh does for h what a put of its bytes would: if the object is there, it is safe from
-// any collection under way, and may be named. It reports whether it is. An object of which nobody
-// has the bytes at hand is to be refreshed before something new names it.
+// Refresh does for h what a put of its bytes would: if the object exists, it is safe from any collection under way,
+// and may be named. It reports whether it exists. Before a new reference names an object without putting it, it must
+// be refreshed.
 func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -86,7 +84,7 @@ func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
 	return found == present, nil
 }
 
-// takeCopy puts a copy in the place of an object that another user owns, so that it can be dated.
+// takeCopy replaces an object of another user by a copy, so that it can be dated.
 func (d *Dir) takeCopy(ctx context.Context, w *writer, h Hash) (bool, error) {
 	f, err := d.OpenFile(h)
 	if errors.Is(err, ErrNotFound) {
@@ -123,12 +121,12 @@ func (d *Dir) takeCopy(ctx context.Context, w *writer, h Hash) (bool, error) {
 // A Refresher is a store whose objects can be protected from collections without being put.
 type Refresher interface {
 	Store
-	// Refresh protects h, as Dir.Refresh, and reports whether it is there.
+	// Refresh protects h, as Dir.Refresh, and reports whether it exists.
 	Refresh(ctx context.Context, h Hash) (bool, error)
 }
 
-// RefreshTree refreshes the tree h with all that is below it, each directory once. It reports
-// whether everything is there and the directories are whole; if not, it may have stopped early.
+// RefreshTree refreshes the tree h with everything below it, each directory once. It reports whether all of it exists
+// and the directories are whole; if not, it may have stopped early.
 func RefreshTree(ctx context.Context, s Refresher, h Hash) (bool, error) {
 	return (&treeRefresh{store: s, seen: new(HashSet)}).dir(ctx, "", h, 0)
 }
@@ -177,7 +175,7 @@ func (r *treeRefresh) dir(ctx context.Context, rel string, h Hash, depth int) (b
 	return true, nil
 }
 
-// files refreshes files, on all cores where there are many.
+// files refreshes files, on all cores if there are many.
 func (r *treeRefresh) files(ctx context.Context, hs []Hash) (bool, error) {
 	chunk, limit := 64, runtime.GOMAXPROCS(0) // large enough to make hand-over cheap
 	if s, ok := r.store.(distant); ok {

@@ -8,17 +8,17 @@ import (
 	"e3/internal/host/stamp"
 )
 
-// maxStamps bounds how many files are remembered. Only large ones are: what is cloned, and what is put again.
+// maxStamps bounds how many files are remembered. Only large ones are: those that are cloned, and those put again.
 const maxStamps = 4096
 
-// stamps are what files looked like that were found to hold what their names say. They are of this process: after a
+// stamps are the stats of files that were found to match their names. They last as long as this process: after a
 // crash of the system a file may have lost bytes and kept its times. The zero value is empty.
 type stamps struct {
 	mu    sync.Mutex
 	known map[Hash]stat
 }
 
-// has tells whether the file of h was checked as it is.
+// has reports whether the file of h was checked in this state.
 func (s *stamps) has(h Hash, st stat) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,9 +44,9 @@ func (d *Dir) clock() int64 {
 	return time.Now().Add(w.skew).UnixNano()
 }
 
-// remember notes that the file of h, which was as st says at seen and from then on until it was read, is what its name says. One
-// that has changed meanwhile is not remembered, nor one whose times were so young at seen that a change could keep them, or are
-// those of the content alone.
+// remember notes that the file of h matches its name. Its stat was st at the time seen, and it was read afterwards. A
+// file that has changed meanwhile is not remembered, nor one whose times were so young at seen that a change could
+// keep them, or are those of the content alone.
 func (d *Dir) remember(h Hash, f *os.File, st stat, seen int64) {
 	if now, err := fstat(f); err == nil && now.sameContent(st) && st.ctime != 0 && stamp.Settled(seen, st.mtime, st.ctime) {
 		d.checked.add(h, st)

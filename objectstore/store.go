@@ -1,12 +1,12 @@
 // Package objectstore keeps immutable bytes under the SHA-256 of their content.
 //
-// [Store] is what every backend offers, in three methods. [Dir] is the backend that keeps
-// objects as files; it adds what only a local disk can do: taking files over without
-// copying, cloning them out, walking and deleting for garbage collection. Trees of files
-// are objects too, one per directory level: see [Tree], [PutTree] and [CheckoutTree].
+// [Store] is the interface of every backend, with three methods. [Dir] is the backend that keeps objects as files; it
+// adds what only a local disk can do: taking files over without copying, cloning them out, walking and deleting for
+// garbage collection. Trees of files are objects too, one per directory level: see [Tree], [PutTree] and
+// [CheckoutTree].
 //
-// An object has no kind. Whoever holds a reference knows whether it names a file, a tree
-// or a record; bytes are never sniffed.
+// An object has no kind. The place of a reference says whether it names a file, a tree or a record; bytes are never
+// sniffed.
 package objectstore
 
 import (
@@ -23,16 +23,14 @@ type Info struct {
 	Size int64
 }
 
-// A Store keeps objects. All methods may be called at the same time, from several
-// processes where the backend is shared.
+// A Store keeps objects. All methods may be called concurrently, from several processes where the backend is shared.
 type Store interface {
-	// Put stores what r yields until io.EOF, in constant memory. When r fails nothing is
-	// stored. Putting bytes that are there already succeeds and protects them from a
-	// collection that is under way.
+	// Put stores the bytes of r until io.EOF, in constant memory. When r fails nothing is stored. Putting bytes that
+	// exist already succeeds and protects them from a collection that is under way.
 	Put(ctx context.Context, r io.Reader) (Info, error)
 
-	// Open returns the bytes of h, which are checked while they are read, as Checking has
-	// it; the caller closes them. An absent object is ErrNotFound.
+	// Open returns the bytes of h, which are checked while they are read, as by Checking; the caller closes them. An
+	// absent object is ErrNotFound.
 	Open(ctx context.Context, h Hash) (io.ReadCloser, error)
 
 	// Missing returns those of hs that are absent, each once, in the order of their
@@ -43,17 +41,18 @@ type Store interface {
 // ErrNotFound says that no object has the name.
 var ErrNotFound = errors.New("object not found")
 
-// ErrUnanswered says that objects were removed, but that an earlier try to do so was not answered: it may still arrive, and remove
-// what somebody has put anew since.
+// ErrUnanswered says that objects were removed, but that an earlier try got no answer: it may still arrive, and
+// remove an object that was put again since.
 var ErrUnanswered = errors.New("removed, but a try before was not answered and may still arrive")
 
-// ErrRefused says that some objects were not removed, and that nothing of the tries to do so may still arrive: each was answered.
+// ErrRefused says that some objects were not removed, and that no try to do so can still arrive, since each was
+// answered.
 var ErrRefused = errors.New("not removed")
 
 // A CorruptError says that the bytes kept under a name are not the bytes it names.
 type CorruptError struct {
 	Want Hash // the name
-	Got  Hash // the name of the bytes that were found; zero when only the size was compared
+	Got  Hash // the name of the bytes found; zero if only the size was compared
 	Size int64
 }
 
@@ -64,7 +63,7 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("object %s is corrupt: its %d bytes hash to %s", e.Want, e.Size, e.Got)
 }
 
-// A TooLargeError says that an object is larger than its reader was ready to hold.
+// A TooLargeError says that an object exceeds its reader's limit.
 type TooLargeError struct {
 	Hash  Hash
 	Limit int64
@@ -74,8 +73,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("object %s is larger than %d bytes", e.Hash, e.Limit)
 }
 
-// bytesPutter and bytesReader are what a store offers when it can do better than the
-// general way for an object that is in memory as a whole.
+// bytesPutter and bytesReader are implemented by stores that have a better way than the general one for an object in
+// memory.
 type bytesPutter interface {
 	PutBytes(ctx context.Context, b []byte) (Hash, error)
 }
@@ -107,9 +106,9 @@ func ReadAll(ctx context.Context, s Store, h Hash, limit int64) ([]byte, error) 
 	return ReadStream(h, r, limit)
 }
 
-// Copy writes the bytes of h to w and returns their number. Bytes that are not what h
-// names give a *CorruptError, but only after they were written, if not all of them: w must be
-// something that the caller can take back. CopyChecked is for other writers.
+// Copy writes the bytes of h to w and returns their number. Bytes that h does not name give a *CorruptError, but only
+// after some or all of them were written: the caller must be able to discard w's content. CopyChecked is for other
+// writers.
 func Copy(ctx context.Context, w io.Writer, s Store, h Hash) (int64, error) {
 	r, err := s.Open(ctx, h)
 	if err != nil {

@@ -22,19 +22,17 @@ func touchOpen(f *os.File, mtime time.Time) error {
 	return nil
 }
 
-// lease takes a read lease on f. It reports false if anyone has the file open for writing,
-// or mapped so, and where leases are not to be had: on some file systems, and on the files
-// of others. Closing f ends the lease.
+// lease takes a read lease on f. It returns false if a process has the file open for writing, or mapped so, and where
+// leases are not available: on some file systems, and on other users' files. Closing f ends the lease.
 //
-// While it is held, the kernel makes whoever opens the file for writing wait, for
-// /proc/sys/fs/lease-break-time seconds at most, and tells the holder by SIGIO, which the Go
-// runtime ignores.
+// While it is held, the kernel delays an open for writing, for /proc/sys/fs/lease-break-time seconds at most, and
+// tells the holder by SIGIO, which the Go runtime ignores.
 func lease(f *os.File) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err == nil
 }
 
-// leaseHeld reports whether the lease on f stands and nobody waits for its end.
+// leaseHeld reports whether the lease on f is held and no process waits for its end.
 func leaseHeld(f *os.File) bool {
 	kind, err := unix.FcntlInt(f.Fd(), unix.F_GETLEASE, 0)
 	return err == nil && kind == unix.F_RDLCK

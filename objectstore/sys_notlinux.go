@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What follows has no counterpart here. Files are written aside under a name, outputs of
-// tasks are copied, and clones are made by copying.
+// These have no counterpart here. Files are written aside under a name, outputs of tasks are copied, and clones are
+// copies.
 
 func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 

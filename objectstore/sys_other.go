@@ -23,7 +23,7 @@ func fstat(f *os.File) (stat, error) {
 	return statOf(fi), nil
 }
 
-// statOf knows size and time only: a change that keeps both goes unseen here.
+// statOf knows size and time only: a change that keeps both is not noticed here.
 func statOf(fi os.FileInfo) stat {
 	return stat{
 		links: 1, size: fi.Size(), mtime: fi.ModTime().UnixNano(),
@@ -35,7 +35,7 @@ func statIn(dir *os.File, name string) (stat, error) { return lstat(filepath.Joi
 
 func removeIn(dir *os.File, name string) error { return os.Remove(filepath.Join(dir.Name(), name)) }
 
-// lockDir locks nothing: there is no lock on directories that every process would honour.
+// lockDir locks nothing: this system has no lock on directories that every process would honour.
 func lockDir(string, bool) (func(), error) { return func() {}, nil }
 
 // tryLockDir locks nothing either.

@@ -59,9 +59,9 @@ func removeIn(dir *os.File, name string) error {
 	return nil
 }
 
-// lockDir takes a lock on a directory, shared or alone, and returns its release. Where
-// directories cannot be locked (some network file systems) it locks nothing: the race that
-// it closes is then open for the microseconds between two system calls.
+// lockDir takes a lock on a directory, shared or alone, and returns its release. If directories cannot be locked
+// (some network file systems) it locks nothing: the race that it prevents is then possible for the microseconds
+// between two system calls.
 func lockDir(path string, alone bool) (func(), error) {
 	var fd int
 	err := retryEINTR(func() (err error) {
@@ -79,7 +79,7 @@ func lockDir(path string, alone bool) (func(), error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// tryLockDir is lockDir alone, if nobody has the lock, and reports whether it is taken now.
+// tryLockDir is lockDir alone, if the lock is free, and reports whether it took it.
 func tryLockDir(path string) (unlock func(), ok bool, err error) {
 	var fd int
 	err = retryEINTR(func() (err error) {
@@ -105,9 +105,8 @@ func retryEINTR(call func() error) error {
 	}
 }
 
-// O_NONBLOCK means nothing to regular files. With it the open of a name that turned into a
-// pipe does not wait, and package os leaves the descriptor's flags alone, which saves four
-// system calls on every file.
+// O_NONBLOCK means nothing to regular files. With it the open of a name that turned into a pipe does not wait, and
+// package os leaves the descriptor's flags alone, which saves four system calls on every file.
 const (
 	openFlags   = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	createFlags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NONBLOCK

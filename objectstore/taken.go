@@ -9,15 +9,16 @@ import (
 	"os"
 )
 
-// stampedFrom is the size from which a file that was found right is remembered. A smaller one is compared each time: that costs about
-// as much as to look it up, and there may be very many.
+// stampedFrom is the size from which a checked file is remembered. A smaller one is compared each time: that costs
+// about as much as a lookup, and there may be very many.
 const stampedFrom = 64 << 10
 
-// taken tells what a put finds under the name of its object: it is look, and then a read, because a put that succeeds promises the
-// bytes. Bytes that differ from the name are unfit, and so is what cannot be read: the put has the right ones. content, if it is
-// not nil, is what the object holds; otherwise the file is hashed.
+// taken returns what a put finds under the name of its object: it is look, and then a read, because a put that
+// succeeds promises the bytes. Other bytes are unfit, and so is a file that cannot be read: the put has the right
+// ones. content, if it is not nil, is the object's content; otherwise the file is hashed.
 //
-// A file is dated before it is read. A collector that comes between spares it, and whatever takes its place was written by a put.
+// A file is dated before it is read. A collector that comes between spares it, and a file that replaces it was
+// written by a put.
 func (d *Dir) taken(ctx context.Context, w *writer, info Info, content []byte) (presence, error) {
 	found, err := d.look(w, d.file(info.Hash), info.Size)
 	if found != present || err != nil {
@@ -54,7 +55,7 @@ func (d *Dir) taken(ctx context.Context, w *writer, info Info, content []byte) (
 	return present, nil
 }
 
-// matches tells whether a file has the bytes of an object, and is false for one that cannot be read.
+// matches reports whether a file has the bytes of an object; a file that cannot be read does not.
 func matches(ctx context.Context, f *os.File, info Info, content []byte) (bool, error) {
 	if content != nil {
 		return equal(f, content), nil

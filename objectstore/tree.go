@@ -10,9 +10,8 @@ import (
 	"e3/internal/format/digest"
 )
 
-// A Tree is one level of a directory: its entries in beast2 key order (beast2.CompareStrings). It is
-// stored as a directory object; directories in it are objects of their own, and one that is
-// empty is an object without entries.
+// A Tree is one level of a directory: its entries in beast2 key order (beast2.CompareStrings). It is stored as a
+// directory object; its subdirectories are objects of their own, and an empty directory is an object without entries.
 type Tree []TreeEntry
 
 // EntryKind says what a TreeEntry is. The values are the case tags of the directory object.
@@ -115,8 +114,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// checkTarget returns what is wrong with a link's target wherever the link is; whether it
-// leaves the tree only its place can tell: see links.
+// checkTarget returns what is wrong with a link's target wherever the link is. Whether it leaves the tree depends on
+// its place: see links.
 func checkTarget(target string) string {
 	switch {
 	case target == "":
@@ -183,9 +182,9 @@ func (t Tree) Sort() {
 	slices.SortFunc(t, func(a, b TreeEntry) int { return beast2.CompareStrings(a.Name, b.Name) })
 }
 
-// DecodeTree reads a directory object. It accepts exactly what EncodeTree returns; anything
-// else is an error that wraps a *beast2.SyntaxError with the offset. Whether links stay inside
-// a tree of several levels is for those to check who follow them (CheckoutTree does).
+// DecodeTree reads a directory object. It accepts exactly what EncodeTree returns; anything else is an error that
+// wraps a *beast2.SyntaxError with the offset. Whether links stay inside a tree of several levels is left to code
+// that follows them (CheckoutTree checks it).
 func DecodeTree(data []byte) (Tree, error) {
 	var t Tree
 	err := decodeTree(data, func(n int) { t = make(Tree, 0, n) }, func(e *TreeEntry) { t = append(t, *e) })
@@ -195,8 +194,8 @@ func DecodeTree(data []byte) (Tree, error) {
 	return t, nil
 }
 
-// EachEntry is DecodeTree for those who need no Tree: a directory may have millions of entries. It has
-// called visit for those before the place that an error is about.
+// EachEntry is DecodeTree without a Tree in memory: a directory may have millions of entries. Before an error, it has
+// called visit for the entries before the error's offset.
 func EachEntry(data []byte, visit func(*TreeEntry)) error {
 	return decodeTree(data, func(int) {}, visit)
 }

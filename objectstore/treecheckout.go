@@ -21,20 +21,20 @@ type CheckoutOptions struct {
 	// otherwise fill any disk.
 	MaxEntries int64
 
-	// Merge accepts a file that is there already if it holds the same bytes and has the same
-	// executable bit: trees that overlap can be written into one directory.
+	// Merge accepts an existing file if it holds the same bytes and has the same executable bit: trees that overlap
+	// can be written into one directory.
 	Merge bool
 
-	// Fixed gives directories and executables the mode 0755 and other files 0644, whatever the umask is. Where that takes bits of
-	// these, Strips must say so: they are set again.
+	// Fixed gives directories and executables the mode 0755 and other files 0644, whatever the umask is. If the umask
+	// clears bits of these, Strips must be true: they are set again.
 	Fixed, Strips bool
 
-	// Workers is how many files are written at a time; 0 means two for each core, or as many as
-	// a store that is far away asks for.
+	// Workers is how many files are written at a time; 0 means two for each core, or as many as a remote store asks
+	// for.
 	Workers int
 }
 
-// perm is the mode that a directory or an executable, or any other file, is made with.
+// perm is the mode with which a directory or an executable, or any other file, is made.
 func (o *CheckoutOptions) perm(executable bool) fs.FileMode {
 	perm := fs.FileMode(0o666)
 	if executable {
@@ -46,15 +46,14 @@ func (o *CheckoutOptions) perm(executable bool) fs.FileMode {
 	return perm
 }
 
-// CheckoutTree writes the tree h into the directory dst, which is made if it does not exist. What
-// is there already stays: directories are merged, and anything else in the way is an error that
-// wraps fs.ErrExist and names it. Files are the caller's own, as Dir.Materialize makes them;
-// modes are 0777 for directories and executables and 0666 for other files, less the umask, unless they are Fixed.
+// CheckoutTree writes the tree h into the directory dst, which is made if it does not exist. Existing files stay:
+// directories are merged, and any other conflict is an error that wraps fs.ErrExist and names the path. Files are the
+// caller's own, as Dir.Materialize makes them; modes are 0777 for directories and executables and 0666 for other
+// files, less the umask, unless they are Fixed.
 //
-// A tree may come from anyone. Nothing is written outside dst and no link is followed: names
-// are checked when they are decoded, everything is created below open directories, and links
-// are made when all else is done and each has been shown to stay inside. After an error dst holds
-// what was written until then.
+// A tree may be hostile. Nothing is written outside dst and no link is followed: names are checked when they are
+// decoded, everything is created below open directories, and links are made last, after each has been shown to stay
+// inside. After an error dst holds what was written until then.
 func CheckoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOptions) (TreeStats, error) {
 	stats, err := checkoutTree(ctx, s, h, dst, o)
 	if err != nil {
@@ -87,7 +86,7 @@ func checkoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOp
 	walkErr := c.walk(top, h)
 	err = g.Wait()
 	if err == nil || !errors.Is(walkErr, context.Canceled) {
-		err = errors.Join(walkErr, err) // else the walk stopped for what a worker met
+		err = errors.Join(walkErr, err) // otherwise the walk stopped because of a worker's error
 	}
 	if err != nil {
 		return TreeStats{}, err
@@ -120,13 +119,13 @@ type checkout struct {
 	entries int64
 }
 
-// outDir is a directory that files are being written into.
+// outDir is a directory into which files are being written.
 type outDir struct {
 	root  *os.Root
 	rel   string
 	depth int
 	o     *CheckoutOptions
-	users atomic.Int64 // files to come, and one while the walk is here
+	users atomic.Int64 // files to come, and one while the walk is in it
 }
 
 func (d *outDir) release() {
@@ -135,7 +134,7 @@ func (d *outDir) release() {
 	}
 }
 
-// walk writes out the tree h below d, of which it is a user. It returns with files under way.
+// walk writes the tree h below d, of which it is a user. It returns with files under way.
 func (c *checkout) walk(d *outDir, h Hash) error {
 	defer d.release()
 	if d.depth > MaxTreeDepth {
@@ -184,7 +183,7 @@ func (c *checkout) walk(d *outDir, h Hash) error {
 	return nil
 }
 
-// mkdir makes a directory in d or enters the one that is there.
+// mkdir makes a directory in d or enters the existing one.
 func (d *outDir) mkdir(name string) (*outDir, error) {
 	sub := &outDir{rel: path.Join(d.rel, name), depth: d.depth + 1, o: d.o}
 	err := d.root.Mkdir(name, d.o.perm(true))
@@ -192,7 +191,7 @@ func (d *outDir) mkdir(name string) (*outDir, error) {
 		err = d.root.Chmod(name, d.o.perm(true))
 	}
 	if errors.Is(err, fs.ErrExist) {
-		// A link to a directory is in the way like any other file.
+		// A link to a directory is a conflict like any other file.
 		if fi, statErr := d.root.Lstat(name); statErr == nil && fi.IsDir() {
 			err = nil
 		}
@@ -223,7 +222,7 @@ func (c *checkout) file(d *outDir, e TreeEntry) error {
 	return err
 }
 
-// holds tells whether the directory has the entry's file already.
+// holds reports whether the directory has the entry's file already.
 func (d *outDir) holds(ctx context.Context, e TreeEntry) bool {
 	fi, err := d.root.Lstat(e.Name)
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size || (fi.Mode()&0o111 != 0) != e.Executable {
@@ -237,7 +236,7 @@ func (d *outDir) holds(ctx context.Context, e TreeEntry) bool {
 	return holds(ctx, f, e.Hash)
 }
 
-// Holds tells whether the regular file at path holds the bytes of h.
+// Holds reports whether the regular file at path holds the bytes of h.
 func Holds(ctx context.Context, path string, h Hash) bool {
 	fi, err := os.Lstat(path)
 	if err != nil || !fi.Mode().IsRegular() {

@@ -9,15 +9,15 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// A TreeChange is an entry that is not the same in two directories: Was is nil for one that was added, Is for one that
-// was removed. A directory on one side only is one change, however much is in it.
+// A TreeChange is an entry that differs between two directories: Was is nil for an added one, Is for a removed one. A
+// directory on one side only is one change, whatever its content.
 type TreeChange struct {
 	Path    string // slash-separated, from the top of the directories
 	Was, Is *TreeEntry
 }
 
-// DiffTrees yields the changes between two directory objects, level by level, in the order of the names. What is the same
-// in both is not read. A level that cannot be read ends it with its error; one that is absent wraps ErrNotFound.
+// DiffTrees yields the changes between two directory objects, level by level, in the order of the names. Equal parts
+// are not read. A level that cannot be read ends it with its error; an absent one wraps ErrNotFound.
 func DiffTrees(ctx context.Context, s Store, was, is Hash) iter.Seq2[TreeChange, error] {
 	return func(yield func(TreeChange, error) bool) {
 		d := treeDiffer{ctx: ctx, store: s, yield: yield}
@@ -27,7 +27,7 @@ func DiffTrees(ctx context.Context, s Store, was, is Hash) iter.Seq2[TreeChange,
 	}
 }
 
-// errEnough ends a walk whose caller has seen enough.
+// errEnough ends a walk whose caller stops early.
 var errEnough = errors.New("enough")
 
 type treeDiffer struct {

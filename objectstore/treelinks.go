@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// links knows the symbolic links of a whole tree by path, to tell where they lead.
+// links has the symbolic links of a whole tree by path, to find out where they lead.
 type links map[string]string
 
 // maxHops is how many links Linux follows for one path; others follow fewer.
 const maxHops = 40
 
-// check returns a *TreeError for a link that leads out of the tree or in circles. A link may
-// lead through others, and ".." is taken from where those lead. What it finally points to need
-// not exist.
+// check returns a *TreeError for a link that leads out of the tree or in circles. A link may lead through others, and
+// ".." is taken from where those lead. The final target need not exist.
 func (l links) check() error {
 	var errs []error
 	for from, target := range l {
@@ -23,7 +22,7 @@ func (l links) check() error {
 			errs = append(errs, err)
 		}
 	}
-	// One of them, and the same one each time.
+	// Report one of them, and the same one each time.
 	if len(errs) == 0 {
 		return nil
 	}

@@ -20,26 +20,25 @@ import (
 // TreeOptions adjust PutTree. The functions are called from several goroutines; rel is the
 // path within the tree, with slashes.
 type TreeOptions struct {
-	// Filter says what to take. A directory that it refuses is not entered.
+	// Filter says what to include. A refused directory is not entered.
 	Filter func(rel string, e fs.DirEntry) bool
 
-	// PruneEmpty leaves out directories in which Filter, or this, left nothing. Without it
-	// every directory that is taken is kept.
+	// PruneEmpty leaves out directories that Filter, or this, leaves empty. Without it every included directory is
+	// kept.
 	PruneEmpty bool
 
-	// Adopt takes the files over instead of copying them, if the store can do that as a *Dir
-	// does: the directory must be one that nobody needs any more. See Dir.Adopt.
+	// Adopt moves the files into the store instead of copying them, if the store can do that as a *Dir does: the
+	// directory must not be needed any more. See Dir.Adopt.
 	Adopt bool
 
-	// Known returns what a file is known to hold, by its size and times, so that it need
-	// not be read. It vouches for the object being in the store.
+	// Known returns the known content of a file, by its size and times, so that it need not be read. It vouches that
+	// the object is in the store.
 	Known func(rel string, fi fs.FileInfo) (Info, bool)
 
-	// Record is told what a file that was read holds. fi is from before it was read.
+	// Record is called with the content of a file that was read. fi is from before it was read.
 	Record func(rel string, fi fs.FileInfo, info Info)
 
-	// Workers is how many files are read at a time; 0 means two for each core, or as many as a
-	// store that is far away asks for.
+	// Workers is how many files are read at a time; 0 means two for each core, or as many as a remote store asks for.
 	Workers int
 }
 
@@ -50,10 +49,9 @@ type TreeStats struct {
 	Read               int64 // files that were read, as Known did not know them
 }
 
-// PutTree stores the directory dir with all that is in it and returns the name of its
-// directory object. Files that change meanwhile are a *ChangedError; sockets, pipes and
-// devices a *SpecialFileError; names that are not UTF-8 and links that lead outside a
-// *TreeError. Links are stored as they are and never followed.
+// PutTree stores the directory dir with everything in it and returns the name of its directory object. Files that
+// change meanwhile are a *ChangedError; sockets, pipes and devices a *SpecialFileError; names that are not UTF-8 and
+// links that lead outside a *TreeError. Links are stored as they are and never followed.
 func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, TreeStats, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -67,7 +65,7 @@ func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, Tre
 	walkErr := p.walk(top)
 	err = g.Wait()
 	if err == nil || !errors.Is(walkErr, context.Canceled) {
-		err = errors.Join(walkErr, err) // else the walk stopped for what a worker met
+		err = errors.Join(walkErr, err) // otherwise the walk stopped because of a worker's error
 	}
 	if err != nil {
 		return Hash{}, TreeStats{}, fmt.Errorf("store directory %s: %w", dir, err)
@@ -78,7 +76,7 @@ func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, Tre
 	}, nil
 }
 
-// A distant store answers late: it says how many calls should wait for it at a time.
+// A distant store answers late: Parallel is how many calls to make at a time.
 type distant interface {
 	Parallel() int
 }
@@ -95,7 +93,8 @@ func workers(n int, s Store) int {
 	return 2 * runtime.GOMAXPROCS(0)
 }
 
-// treePut is one PutTree. One goroutine walks and collects the links; workers store the files; whoever finishes the last entry of a directory stores the directory.
+// treePut is one PutTree. One goroutine walks and collects the links; workers store the files; the last finished
+// entry of a directory stores the directory.
 type treePut struct {
 	ctx   context.Context
 	store Store
@@ -109,7 +108,7 @@ type treePut struct {
 	files, dirs, bytes, read atomic.Int64
 }
 
-// putDir is a directory of which entries are still to come.
+// putDir is a directory that waits for entries.
 type putDir struct {
 	root    *os.Root
 	rel     string // "" is the root of the tree
@@ -117,7 +116,7 @@ type putDir struct {
 	parent  *putDir
 	index   int // in the parent's entries
 	entries Tree
-	pending atomic.Int64 // entries to come, and one while the walk is here
+	pending atomic.Int64 // entries to come, and one while the walk is in it
 	failed  atomic.Bool
 	hash    Hash
 }
@@ -150,8 +149,7 @@ func (p *treePut) walk(d *putDir) (err error) {
 	return nil
 }
 
-// named puts the path of an entry of d into an error. An entry that the directory has listed
-// and that is gone is a change.
+// named puts the path of an entry of d into an error. A listed entry that is gone is a change.
 func (d *putDir) named(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &ChangedError{Path: filepath.Join(d.root.Name(), name)}
@@ -159,7 +157,7 @@ func (d *putDir) named(name string, err error) error {
 	return fmt.Errorf("%s: %w", path.Join(d.rel, name), err)
 }
 
-// list returns the entries of d that are wanted, in tree order.
+// list returns the wanted entries of d, in tree order.
 func (p *treePut) list(d *putDir) ([]fs.DirEntry, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
@@ -179,7 +177,7 @@ func (p *treePut) list(d *putDir) ([]fs.DirEntry, error) {
 	return list, nil
 }
 
-// entry starts the i-th entry of d on its way.
+// entry starts on the i-th entry of d.
 func (p *treePut) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	if msg := checkName(name); msg != "" {
 		return &TreeError{Path: path.Join(d.rel, name), Msg: msg}
@@ -265,7 +263,7 @@ func (p *treePut) file(d *putDir, e *TreeEntry) error {
 	return nil
 }
 
-// executable is what trees keep of a mode: whether the owner may execute.
+// executable is the part of a mode that trees keep: whether the owner may execute.
 func executable(mode fs.FileMode) bool { return mode&0o100 != 0 }
 
 func (p *treePut) complete(e *TreeEntry, info Info, executable bool) {
@@ -274,8 +272,8 @@ func (p *treePut) complete(e *TreeEntry, info Info, executable bool) {
 	p.bytes.Add(info.Size)
 }
 
-// done takes one off what d waits for; err is why that entry failed, if it did. Whoever takes the
-// last one closes d and stores it, unless an entry failed, and tells d's parent.
+// done counts down the entries of d; err is why an entry failed, if it did. The last one closes d and stores it,
+// unless an entry failed, and counts down d's parent.
 func (p *treePut) done(d *putDir, err error) error {
 	ok := err == nil
 	for ; d != nil; d = d.parent {
@@ -294,7 +292,7 @@ func (p *treePut) done(d *putDir, err error) error {
 	return err
 }
 
-// finish stores d, all of whose entries are complete.
+// finish stores d, whose entries are all complete.
 func (p *treePut) finish(d *putDir) error {
 	t := d.entries
 	if p.o.PruneEmpty {

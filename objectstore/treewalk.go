@@ -22,10 +22,10 @@ func ReadTree(ctx context.Context, s Store, h Hash) (Tree, error) {
 	return t, nil
 }
 
-// WalkTree calls visit for every entry below the tree h, parents before their content, in
-// order; rel is the path within the tree. If visit returns fs.SkipDir for a directory it is
-// not entered: whoever needs each object once skips the directories it has seen, for a small
-// tree can name one directory very often. fs.SkipAll ends the walk without an error.
+// WalkTree calls visit for every entry below the tree h, parents before their content, in order; rel is the path
+// within the tree. If visit returns fs.SkipDir for a directory it is not entered. A small tree can name one directory
+// very often, so a caller that needs each object once should skip directories already seen. fs.SkipAll ends the walk
+// without an error.
 func WalkTree(ctx context.Context, s Store, h Hash, visit func(rel string, e TreeEntry) error) error {
 	err := walkTree(ctx, s, h, "", 0, visit)
 	if errors.Is(err, fs.SkipAll) {
@@ -71,10 +71,9 @@ func orRoot(rel string) string {
 	return rel
 }
 
-// Lookup returns the entry at rel, a path with slashes as fs.ValidPath has them, in the tree
-// h. "." is the tree itself, as a directory without a name. Links are entries and are not
-// followed. What is not there, or lies below something that is no directory, is
-// fs.ErrNotExist; ErrNotFound says that a directory object is missing from the store.
+// Lookup returns the entry at rel, a path with slashes as fs.ValidPath has them, in the tree h. "." is the tree
+// itself, as a directory without a name. Links are entries and are not followed. An absent path, or one below an
+// entry that is no directory, is fs.ErrNotExist; ErrNotFound says that a directory object is missing from the store.
 func Lookup(ctx context.Context, s Store, h Hash, rel string) (TreeEntry, error) {
 	if !fs.ValidPath(rel) {
 		return TreeEntry{}, &fs.PathError{Op: "lookup", Path: rel, Err: fs.ErrInvalid}

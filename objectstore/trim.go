@@ -14,30 +14,29 @@ import (
 )
 
 const (
-	// sizeFile holds what Trim knows of the folder, as text: the bytes that the objects occupy, and when
-	// they were counted, in seconds since 1970. Its name is no shard's.
+	// sizeFile holds what Trim knows of the folder, as text: the bytes that the objects occupy, and when they were
+	// counted, in seconds since 1970. Its name is no shard's.
 	sizeFile = "size"
-	// recount is how long the count is brought forward by what processes say that they add.
+	// recount is how long the count is only updated by what processes add.
 	recount = 24 * time.Hour
-	// trimTo is how full Trim leaves a folder that was too full, in tenths, so that it is not done each time.
+	// trimTo is how full Trim leaves an overfull folder, in tenths, so that trims are rare.
 	trimTo = 9
-	// block is the unit in which file systems give room to files.
+	// block is the unit in which file systems allocate.
 	block = 4096
-	// abandoned is how old a file aside is that nobody writes any more.
+	// abandoned is the age at which a file written aside counts as left by a killed put.
 	abandoned = 24 * time.Hour
 )
 
-// occupied is the room that an object of size bytes takes.
+// occupied is the room of an object of size bytes.
 func occupied(size int64) int64 { return max(size+block-1, block) &^ (block - 1) }
 
-// Grown returns how much room the objects take that were added here since the last Trim.
+// Grown returns the room of the objects added here since the last Trim.
 func (d *Dir) Grown() int64 { return d.grown.Load() }
 
-// Trim is for a Dir that is a cache: when its objects occupy more than limit bytes, it removes those
-// that were used longest ago, by their times, until a tenth of limit is free. Whoever uses objects sets
-// their times. Trim keeps count in a small file; it looks at the objects when that says that
-// there are too many, when it is missing, and once a day. One process trims at a time: where one does,
-// others return at once. It reports how many bytes went.
+// Trim is for a Dir that is a cache: if its objects occupy more than limit bytes, it removes those used longest ago,
+// by their times, until a tenth of limit is free. Users of objects set their times. Trim keeps the total in a small
+// file; it counts the objects when the total is too large, when the file is missing, and once a day. One process
+// trims at a time; a concurrent call returns at once. It returns how many bytes it removed.
 func (d *Dir) Trim(ctx context.Context, limit int64, now time.Time) (removed int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -67,7 +66,7 @@ func (d *Dir) Trim(ctx context.Context, limit int64, now time.Time) (removed int
 		err = d.writeSize(size-removed, now)
 	}
 	if err != nil {
-		os.Remove(filepath.Join(d.path, sizeFile)) // the next one counts
+		os.Remove(filepath.Join(d.path, sizeFile)) // the next Trim counts again
 		return removed, fmt.Errorf("trim the cache in %s: %w", d.path, err)
 	}
 	return removed, nil
@@ -85,7 +84,7 @@ func (d *Dir) readSize() (size int64, counted time.Time, ok bool) {
 	return size, time.Unix(seconds, 0), true
 }
 
-// writeSize writes in place: a torn file is as good as none.
+// writeSize writes in place: a torn file counts as missing.
 func (d *Dir) writeSize(size int64, counted time.Time) error {
 	path := filepath.Join(d.path, sizeFile)
 	if err := d.modes.Create(path); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -110,8 +109,8 @@ func (d *Dir) ages(ctx context.Context) (map[int64]int64, int64, error) {
 
 func minute(t time.Time) int64 { return t.Unix() / 60 }
 
-// removeOldest removes objects that occupy at least need bytes, the oldest minutes first; of the last of
-// these minutes whole shards, and no more than it takes.
+// removeOldest removes objects that occupy at least need bytes, the oldest minutes first; of the last of these
+// minutes whole shards, and no more than needed.
 func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64) (removed int64, err error) {
 	var last, before int64
 	for _, last = range slices.Sorted(maps.Keys(ages)) {
@@ -143,7 +142,7 @@ func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64
 	return removed, nil
 }
 
-// removeAbandoned removes what puts that were killed have left, where files aside have names and lie here.
+// removeAbandoned removes the files of killed puts, where files aside have names and lie here.
 func (d *Dir) removeAbandoned(now time.Time) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {

@@ -4,5 +4,5 @@ package cached
 
 import "time"
 
-// booted is not known here: what other processes have left is checked once by each.
+// booted is not known here: each process checks the copies of earlier ones once.
 func booted(now time.Time) time.Time { return now }

@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// booted returns when this machine started, as its clock has it now.
+// booted returns when this machine started, by its present clock.
 func booted(now time.Time) time.Time { return now.Add(-windows.DurationSinceBoot()) }

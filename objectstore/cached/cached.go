@@ -1,19 +1,18 @@
-// Package cached is an object store whose objects lie far away, with a cache on this machine: a
-// [objectstore.Dir] that keeps copies of what was put and read here, up to a bound.
+// Package cached is an object store with remote objects and a cache on this machine: a [objectstore.Dir] that keeps
+// copies of objects put and read here, up to a bound.
 //
-// What is asked where:
+// Which store answers:
 //
-//   - The remote store alone says what exists. A copy here proves nothing: a collection that ran
-//     elsewhere may have removed the object. Stat, Missing, Refresh, Verify and the walks ask it.
+//   - The remote store alone says what exists. A copy here proves nothing: a collection on another
+//     machine may have removed the object. Stat, Missing, Refresh, Verify and the walks ask it.
 //   - Bytes are the same wherever they come from, as the name is their hash. Open, ReadAll and the
 //     like take the copy if there is one, and otherwise fetch the whole object and check it before
 //     it gets its name in the cache.
 //   - A put returns when the remote store has the object: a reference may be written next.
 //
-// Removal is agreed on with collectors through a [Guard], as the remote store can neither date an
-// object anew nor delete it on a condition. A name is relied on before the first request about it. So what this
-// process has relied on, and then seen there, stays there until its session ends, and is not
-// asked for again.
+// Writers and collectors agree on removals through a [Guard], as the remote store can neither refresh an object's
+// time nor delete on a condition. A name is relied on before the first request about it. So an object that this
+// process relied on, and then saw there, stays until its session ends, and is not asked for again.
 package cached
 
 import (
@@ -29,13 +28,13 @@ import (
 	"e3/objectstore"
 )
 
-// A Remote is where the objects are. What is absent is objectstore.ErrNotFound.
+// A Remote holds the objects. An absent object is objectstore.ErrNotFound.
 type Remote interface {
-	// Put stores the size bytes of body under h, of which they are known to be the content, unless
-	// something has that name; what has another size it may replace. It reports whether it stored them, and may say no when it did.
+	// Put stores the size bytes of body under h, which the caller has checked, unless the name is taken. It may
+	// replace an object of another size. created says whether it stored them; it may be false although it did.
 	Put(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) (created bool, err error)
 
-	// Replace is Put in the place of what has the name.
+	// Replace is Put in place of the existing object.
 	Replace(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) error
 
 	// Open streams the bytes of h, unchecked.
@@ -44,46 +43,47 @@ type Remote interface {
 	// Fetch writes the bytes of h to w, in any order, unchecked, and returns their number.
 	Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (size int64, err error)
 
-	// Stat returns the size of h and when it was put, by the remote store's clock. Entry.Hash is another than h if the remote store
-	// says that its bytes are.
+	// Stat returns the size of h and when it was put, by the remote store's clock. Entry.Hash differs from h if the
+	// remote store reports another hash of its bytes.
 	Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error)
 
 	// List yields the objects whose names begin with a byte, in order.
 	List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error]
 
-	// Delete removes objects. Those that are absent count as removed. objectstore.ErrUnanswered says that they were, and may be
-	// removed once more; objectstore.ErrRefused, that some were not, and will not be either.
+	// Delete removes objects. An absent object counts as removed. objectstore.ErrUnanswered says that they were
+	// removed, and that an earlier try may still arrive; objectstore.ErrRefused, that some were not, and that no try
+	// can still arrive.
 	Delete(ctx context.Context, hs []objectstore.Hash) error
 }
 
 // A Guard makes writers and collectors agree about names.
 type Guard interface {
-	// Rely says that this process's session is about to name h, or to put it. When it returns, no
-	// collection removes h until the session ends, and none is about to. For a name that is relied on it is cheap.
+	// Rely says that this process's session is about to name h, or to put it. When it returns, no collection removes
+	// h until the session ends, and none is about to. It is cheap for a name that is already relied on.
 	Rely(ctx context.Context, h objectstore.Hash) error
 
-	// Condemn says that the objects hs of a shard are about to be removed, and returns those on which nobody
-	// relies; nobody begins to before done was called. There is one list of a shard at a time. When done is not called, that
-	// lasts until it is certain that nothing more arrives of what this process has sent.
+	// Condemn says that the objects hs of a shard are about to be removed, and returns those that no session relies
+	// on; none begins to before done is called. A shard has one list at a time. If done is not called, this lasts
+	// until no request of this process can still arrive.
 	Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) (free []objectstore.Hash, done func(context.Context) error, err error)
 
-	// Held returns an error once this process cannot be sure any more that others wait for what it has
-	// condemned: it was stopped for too long, or cut off. It asks nobody.
+	// Held returns an error once this process cannot be sure any more that others wait for what it has condemned: it
+	// was stopped for too long, or cut off. It sends no request.
 	Held() error
 }
 
-// Options say what a Store is made of. Local, Remote and Guard are needed, the rest has defaults.
+// Options are the parts of a Store. Local, Remote and Guard are needed, the rest has defaults.
 type Options struct {
 	Local  *objectstore.Dir // the cache
 	Remote Remote
 	Guard  Guard
 
-	MaxBytes int64         // what the cache may occupy; 0: 20 GiB
-	Grace    time.Duration // how much older than the cut-off of a sweep an object must be; 0: 5 minutes
-	Parallel int           // how many uploads, and how many fetches, run at a time; 0: 16
+	MaxBytes int64         // bound of the cache's size; 0: 20 GiB
+	Grace    time.Duration // how much older than a sweep's cut-off an object must be to be removed; 0: 5 minutes
+	Parallel int           // uploads, and fetches, at a time; 0: 16
 
-	// Warn is told, once each, that the cache cannot be used and reading goes on without it, and that a deletion may still
-	// arrive, for which others wait. nil: nobody is.
+	// Warn, if not nil, is called once if the cache cannot be used and reads go on without it, and once if a deletion
+	// may still arrive, for which other processes wait.
 	Warn func(error)
 
 	Now    func() time.Time // by the clock that dates the cache's files; nil: time.Now
@@ -105,16 +105,16 @@ type Store struct {
 	o      Options
 
 	known   names
-	doubts  atomic.Int32 // how many Distrust have not ended
+	doubts  atomic.Int32 // how many calls of Distrust have not ended
 	uploads flights
 	fetches flights
-	sending slots // of uploads
-	getting slots // of fetches
-	asking  slots // of questions, which are small
+	sending slots // for uploads
+	getting slots // for fetches
+	asking  slots // for small requests
 
-	// condemning has room for one list of each shard.
+	// condemning has a slot for the one list of each shard.
 	condemning [objectstore.Shards]slots
-	// sweeping is the object that the sweep of a shard is asking about.
+	// sweeping is the object that the sweep of a shard is asking keep about.
 	sweeping [objectstore.Shards]atomic.Pointer[objectstore.Entry]
 
 	warned   sync.Once
@@ -123,7 +123,7 @@ type Store struct {
 	trims    sync.WaitGroup
 }
 
-// Open composes a store. Nothing is asked or written yet.
+// Open composes a store. It makes no request and writes nothing yet.
 func Open(o Options) (*Store, error) {
 	if o.Local == nil || o.Remote == nil || o.Guard == nil {
 		return nil, errors.New("open cached object store: the cache, the remote store and the guard are needed")
@@ -156,8 +156,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close trims the cache if this process has added to it. The store must not be in use any more. What
-// it relies on is the guard's to end, afterwards.
+// Close trims the cache if this process has added to it. The store must not be in use any more. The caller ends the
+// guard afterwards.
 func (s *Store) Close() error {
 	s.trims.Wait()
 	if s.local.Grown() == 0 {
@@ -167,8 +167,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Presumes reports that what a record names is to be taken for present without looking: only
-// collections remove objects, and never what is named.
+// Presumes reports that an object named by a record counts as present without a check: only collections remove
+// objects, and never named ones.
 func (s *Store) Presumes() bool { return true }
 
 // Parallel returns how many calls should be under way at a time.
@@ -177,12 +177,12 @@ func (s *Store) Parallel() int { return s.o.Parallel }
 // Grace is how much older than the cut-off of a sweep an object must be.
 func (s *Store) Grace() time.Duration { return s.o.Grace }
 
-// ShardTimes returns nothing: objects of this store do not come and go unnoticed.
+// ShardTimes returns zeros: changes of this store are not seen in file times.
 func (s *Store) ShardTimes() ([objectstore.Shards]int64, error) {
 	return [objectstore.Shards]int64{}, nil
 }
 
-// trimStep is how much is added to the cache before it is looked at, at most.
+// trimStep is the most that is added to the cache between two checks of its size.
 const trimStep = 64 << 20
 
 // grew begins a trim if enough has been added.
@@ -202,10 +202,10 @@ func (s *Store) warn(err error) {
 	s.warned.Do(func() { s.o.Warn(fmt.Errorf("the object cache in %s: %w", s.local.Path(), err)) })
 }
 
-// slots bound what runs at a time.
+// slots limit how many calls run at a time.
 type slots chan struct{}
 
-// with calls f when there is a slot.
+// with calls f when a slot is free.
 func (s slots) with(ctx context.Context, f func() error) error {
 	select {
 	case s <- struct{}{}:
@@ -216,7 +216,7 @@ func (s slots) with(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// names is a set of names that can be emptied: its members are not worth keeping one by one.
+// names is a set of names that can be emptied: it is only a cache.
 type names struct {
 	set atomic.Pointer[objectstore.HashSet]
 }
@@ -235,7 +235,7 @@ func (n *names) add(h objectstore.Hash) {
 	set.Add(h)
 }
 
-// forget empties the set if h is in it. That is rare.
+// forget empties the set if h is in it. This is rare.
 func (n *names) forget(h objectstore.Hash) {
 	if n.has(h) {
 		n.clear()

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// condemned is how many objects are condemned at a time: it bounds how long writers may have to wait.
+	// condemned is how many objects are condemned at a time: it bounds how long writers wait.
 	condemned = 5000
-	// deleted is how many are deleted with a request.
+	// deleted is how many objects a request deletes.
 	deleted = 1000
-	// farewell bounds the call that ends an agreement after the caller's context is done.
-	farewell = 10 * time.Second
+	// settleTime bounds the end of an agreement after the caller's context is done.
+	settleTime = 10 * time.Second
 )
 
-// Walk yields every object that the remote store has, shard by shard. Entry.Time is when it was put,
-// by the remote store's clock. After an error, the walk goes on with the next shard if the caller does.
+// Walk yields every object of the remote store, shard by shard. Entry.Time is when it was put, by the remote store's
+// clock. After an error, the walk goes on with the next shard if the caller does.
 func (s *Store) Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error] {
 	return func(yield func(objectstore.Entry, error) bool) {
 		for shard := range objectstore.Shards {
@@ -45,11 +45,10 @@ func (s *Store) WalkShard(ctx context.Context, first byte) iter.Seq2[objectstore
 	return s.remote.List(ctx, first)
 }
 
-// SweepShard removes those objects with names that begin with a byte that were put before cutoff, less a
-// grace, unless keep wants them or somebody relies on them, and tells removed of each. It can be
-// cut off at any point and begun anew. While keep is asked about an object, Stat of it costs
-// nothing. Several shards may be swept at the same time, each once. Where a deletion may still arrive, the rest of the
-// shard is spared: its list stands.
+// SweepShard removes the objects of a shard that were put before cutoff, less a grace, unless keep wants them or a
+// session relies on them, and calls removed for each. It can be interrupted at any point and repeated. While keep is
+// asked about an object, Stat of it costs nothing. Several shards may be swept at the same time, each once. If a
+// deletion may still arrive, the rest of the shard is spared, and its list stays in place.
 func (s *Store) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error {
 	cutoff = cutoff.Add(-s.o.Grace)
 	var old []objectstore.Entry
@@ -84,8 +83,8 @@ func (s *Store) keeps(e objectstore.Entry, keep func(objectstore.Hash) bool) boo
 	return keep(e.Hash)
 }
 
-// sweepSome removes those of old, of one shard, on which nobody relies. late tells that the list stands, as a deletion may still
-// arrive.
+// sweepSome removes those of old, all of one shard, that no session relies on. late says that the list stays in
+// place, as a deletion may still arrive.
 func (s *Store) sweepSome(ctx context.Context, old []objectstore.Entry, removed func(objectstore.Entry)) (late bool, err error) {
 	shard := old[0].Hash[0]
 	err = s.condemning[shard].with(ctx, func() (err error) {
@@ -114,7 +113,7 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 			return late, errors.Join(err, settle(ctx, late, done))
 		}
 		again, err := s.deleteRemote(ctx, some)
-		if errors.Is(err, objectstore.ErrRefused) { // some may be gone
+		if errors.Is(err, objectstore.ErrRefused) { // some may be deleted
 			for _, h := range some {
 				s.dropCopy(ctx, h)
 			}
@@ -132,10 +131,10 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 	return late, settle(ctx, late, done)
 }
 
-// deleteRemote deletes what is condemned, if it still is for others. A request that was begun gets some time when ctx ends: where
-// nobody knows what became of it others have to wait for long. After an error but objectstore.ErrRefused, and if late, what was sent may
-// still take effect, on an object that a writer has put anew: the caller does not end the agreement, so nobody relies on the names
-// before that cannot be any more.
+// deleteRemote deletes condemned objects, while this process holds its lease. When ctx ends, a request under way gets
+// some more time, since an unknown outcome makes other processes wait for long. After an error other than
+// objectstore.ErrRefused, and if late, a request may still take effect on an object that a writer has put anew. The
+// caller then does not end the agreement, so no session relies on these names before that is impossible.
 func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late bool, err error) {
 	if err := errors.Join(s.guard.Held(), ctx.Err()); err != nil {
 		return false, err
@@ -143,7 +142,7 @@ func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late b
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(farewell)
+		t := time.NewTimer(settleTime)
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -162,18 +161,17 @@ func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late b
 	return false, err
 }
 
-// settle ends the agreement, which must not outlive the caller's patience, unless a deletion may be late.
+// settle ends the agreement in bounded time, unless a deletion may be late.
 func settle(ctx context.Context, late bool, done func(context.Context) error) error {
 	if late {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	return done(ctx)
 }
 
-// dropCopy removes the copy of an object that is no more. A copy that stays does no harm: it
-// proves nothing.
+// dropCopy removes the copy of a deleted object. A copy that stays does no harm: it proves nothing.
 func (s *Store) dropCopy(ctx context.Context, h objectstore.Hash) {
 	s.known.forget(h)
 	if err := s.local.Delete(context.WithoutCancel(ctx), h); err != nil {
@@ -181,14 +179,14 @@ func (s *Store) dropCopy(ctx context.Context, h objectstore.Hash) {
 	}
 }
 
-// Delete removes h, whatever its age and whoever relies on it. Removing what is absent succeeds.
+// Delete removes h, whatever its age and whether sessions rely on it. Removing an absent object succeeds.
 func (s *Store) Delete(ctx context.Context, h objectstore.Hash) error {
 	_, err := s.delete(ctx, h, func(context.Context, bool) (bool, error) { return true, nil })
 	return err
 }
 
-// DeleteBefore removes h if it was put before cutoff, by the remote store's clock, and nobody relies on
-// it, and reports whether it did.
+// DeleteBefore removes h if it was put before cutoff, by the remote store's clock, and no session relies on it, and
+// reports whether it did.
 func (s *Store) DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff time.Time) (bool, error) {
 	return s.delete(ctx, h, func(ctx context.Context, free bool) (bool, error) {
 		if !free {
@@ -202,8 +200,8 @@ func (s *Store) DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff tim
 	})
 }
 
-// delete removes h if want, which is asked when h is condemned and told whether it is free, says so. No
-// put of this process crosses it.
+// delete removes h if want returns true. want is called once h is condemned, with whether h is free. No put of this
+// process runs meanwhile.
 func (s *Store) delete(ctx context.Context, h objectstore.Hash, want func(ctx context.Context, free bool) (bool, error)) (gone bool, err error) {
 	for {
 		if err := ctx.Err(); err != nil {

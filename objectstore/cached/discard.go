@@ -10,9 +10,9 @@ import (
 	"e3/objectstore"
 )
 
-// Discard implements objectstore.Discarder. The shared store is asked, whatever this process has seen there. What it has lost is
-// sent again if a whole copy is here; otherwise a damaged object is removed there, when it was read once more while others
-// wait for that.
+// Discard implements objectstore.Discarder. It asks the remote store even about objects that this process has seen
+// there. If there is a whole copy here, it uploads a lost object again; otherwise it removes a damaged object there,
+// after reading it once more while others wait.
 func (s *Store) Discard(ctx context.Context, h objectstore.Hash) (gone bool, err error) {
 	lost, err := objectstore.IsLost(s.Verify(ctx, h))
 	if !lost || err != nil {
@@ -39,7 +39,7 @@ func (s *Store) Discard(ctx context.Context, h objectstore.Hash) (gone bool, err
 	return s.sendAgain(ctx, h)
 }
 
-// sendAgain uploads the copy of an object, and reports whether there was none.
+// sendAgain uploads the copy of an object; none says that there is no copy.
 func (s *Store) sendAgain(ctx context.Context, h objectstore.Hash) (none bool, err error) {
 	f, err := s.local.OpenFile(h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -61,15 +61,15 @@ func (s *Store) sendAgain(ctx context.Context, h objectstore.Hash) (none bool, e
 	})
 }
 
-// Distrust has the shared store asked again for everything that this process has seen there: it may have lost some of it. Until end
-// is called, what a put finds there is read, whatever its size.
+// Distrust makes the store ask the remote store again for everything that this process has seen there, since some of
+// it may be lost. Until end is called, a put reads the object that it finds there, whatever its size.
 func (s *Store) Distrust() (end func()) {
 	s.doubts.Add(1)
 	s.known.clear()
 	return sync.OnceFunc(func() { s.doubts.Add(-1) })
 }
 
-// Lacks tells whether an object is neither here nor in the shared store.
+// Lacks reports whether an object is neither here nor in the remote store.
 func (s *Store) Lacks(ctx context.Context, h objectstore.Hash) (bool, error) {
 	if _, err := s.local.Stat(ctx, h); err == nil {
 		return false, nil

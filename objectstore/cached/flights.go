@@ -8,7 +8,7 @@ import (
 	"e3/objectstore"
 )
 
-// flights let one caller at a time do something about a name, while others wait for what comes of it.
+// flights are calls under way by name: one caller at a time works on a name, the others wait for its result.
 type flights struct {
 	mu sync.Mutex
 	of map[objectstore.Hash]*flight
@@ -17,12 +17,12 @@ type flights struct {
 type flight struct {
 	landed chan struct{}
 	err    error
-	ended  bool // the context did, which says nothing to others
+	ended  bool // its context ended, so its error says nothing to others
 }
 
-// do calls f unless somebody is at it for the same name. Then it waits, and led is false: the
-// caller looks whether that did what it wants, and comes again if not. An error is the caller's
-// too, unless the other's context was done.
+// do calls f unless another call for the same name is under way. Then it waits, and led is false: the caller checks
+// whether that call did what it needs, and repeats do if not. The other call's error is returned too, unless its
+// context was done.
 func (s *flights) do(ctx context.Context, h objectstore.Hash, f func() error) (led bool, err error) {
 	s.mu.Lock()
 	if other, ok := s.of[h]; ok {

@@ -11,11 +11,12 @@ import (
 	"e3/objectstore"
 )
 
-// small is up to what size an object is sent from memory, and without asking first whether it is there: that
-// would take as long as sending it.
+// small is the size up to which an object is sent from memory, without asking first whether it exists: asking would
+// take as long.
 const small = 512 << 10
 
-// compared is up to what size an object that is probably there is read, and not only asked for: that is one request as well.
+// compared is the size up to which an object that probably exists is read instead of only asked for: both are one
+// request.
 const compared = 64 << 10
 
 // Put stores what r yields.
@@ -28,8 +29,8 @@ func (s *Store) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) 
 	return k.Info, s.send(ctx, k, nil)
 }
 
-// PutBytes stores b. What this machine has a copy of already, as of the tasks of a package file that was edited, is looked for in the
-// remote store first: that costs a tenth of sending it.
+// PutBytes stores b. If this machine has a copy already, as of the tasks of an edited package file, it first asks the
+// remote store, at a tenth of the cost of sending.
 func (s *Store) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error) {
 	_, err := s.local.Stat(ctx, objectstore.Sum(b))
 	likely := err == nil
@@ -52,12 +53,12 @@ func (s *Store) PutFile(ctx context.Context, f *os.File, o objectstore.FileOptio
 	return k.Info, s.send(ctx, k, f)
 }
 
-// Adopt stores the file at path, which nobody needs any more, as Dir.Adopt.
+// Adopt stores the file at path, which is not needed any more, as Dir.Adopt.
 func (s *Store) Adopt(ctx context.Context, path string) (objectstore.Info, error) {
 	return objectstore.Adopt(ctx, s, path)
 }
 
-// AdoptFile is Adopt for a file that is open and a way to remove its name.
+// AdoptFile is Adopt for an open file and a function that removes its name.
 func (s *Store) AdoptFile(ctx context.Context, f *os.File, remove func() error) (objectstore.Info, error) {
 	k, err := s.local.KeepAdopted(ctx, f, remove)
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *Store) AdoptFile(ctx context.Context, f *os.File, remove func() error) 
 	return k.Info, s.send(ctx, k, f)
 }
 
-// send uploads what was put into the cache. f, if it is not nil, is what it was put from.
+// send uploads an object that was put into the cache, from f if that is not nil.
 func (s *Store) send(ctx context.Context, k objectstore.Kept, f *os.File) error {
 	return s.upload(ctx, k.Info, false, func() (io.ReaderAt, func(), error) {
 		if body := k.ReaderAt(); body != nil {
@@ -77,8 +78,8 @@ func (s *Store) send(ctx context.Context, k objectstore.Kept, f *os.File) error 
 	})
 }
 
-// reopen opens the copy of an object for its upload after checking it: the put found it there, or
-// could not keep it open. If it has gone, or is not what it should be, it is put from f once more.
+// reopen opens the copy of an object for its upload and checks it: the put found it there, or could not keep it open.
+// If the copy is gone or damaged, it is put from f once more.
 func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.ReaderAt, func(), error) {
 	var corrupt *objectstore.CorruptError
 	for {
@@ -122,8 +123,8 @@ func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.
 	}
 }
 
-// upload makes the remote store have an object, of which open gives the bytes; likely says that it may well have it. Many that
-// put the same wait for one upload.
+// upload makes sure that the remote store has an object; open returns its bytes, and likely says that it probably
+// exists there. Concurrent puts of one object wait for one upload.
 func (s *Store) upload(ctx context.Context, o objectstore.Info, likely bool, open func() (io.ReaderAt, func(), error)) error {
 	s.grew()
 	if err := s.rely(ctx, o.Hash); err != nil {
@@ -179,7 +180,7 @@ func (s *Store) uploadOne(ctx context.Context, o objectstore.Info, likely bool, 
 	return nil
 }
 
-// replace uploads an object in the place of what has its name and is something else.
+// replace uploads an object in place of other content under its name.
 func (s *Store) replace(ctx context.Context, o objectstore.Info, open func() (io.ReaderAt, func(), error)) error {
 	body, closeBody, err := open()
 	if err != nil {
@@ -200,8 +201,7 @@ func (s *Store) rely(ctx context.Context, h objectstore.Hash) error {
 	return nil
 }
 
-// Refresh keeps h from collections until the session ends, as a put of it would, and reports whether it
-// is there.
+// Refresh keeps h from collections until the session ends, as a put of it would, and reports whether it exists.
 func (s *Store) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

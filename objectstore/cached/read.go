@@ -14,18 +14,17 @@ import (
 )
 
 const (
-	// touchAfter is by how much the time of a copy may lag behind its last use, so that it is
-	// rarely set.
+	// touchAfter is how far the time of a copy may lag behind its last use, so that it is rarely set.
 	touchAfter = time.Hour
 
 	noLimit = 1<<63 - 1
 )
 
-// errNoCopy says that the cache cannot take a copy, so that reading has to go on without.
+// errNoCopy says that the cache cannot take a copy, so that reads go on without it.
 var errNoCopy = errors.New("the cache cannot be written")
 
-// Open returns the bytes of h: of the copy, which is made if there is none and checked before
-// its first byte goes out, as another can be fetched then. Where no copy can be made they come as a stream.
+// Open returns the bytes of h from the copy, which is made if there is none. It is checked before its first byte is
+// returned, as another can be fetched then. If no copy can be made, the bytes come as a stream.
 func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
 	var r io.ReadCloser
 	err := s.read(ctx, h, noLimit, func(f *os.File) error {
@@ -49,7 +48,7 @@ func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, er
 	return r, nil
 }
 
-// read hands the copy of h to use, which owns it, and a second one if it says that the first was damaged.
+// read calls use with the copy of h, which use owns, and with a second one if use reports the first as damaged.
 func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use func(*os.File) error) error {
 	for attempt := 1; ; attempt++ {
 		f, err := s.file(ctx, h, limit)
@@ -65,8 +64,8 @@ func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use f
 	}
 }
 
-// Cached opens the copy of h, which is made if there is none, and returns the Dir in which it
-// lies. The file is nil where no copy can be made.
+// Cached opens the copy of h, which is made if there is none, and returns its Dir. The file is nil if no copy can be
+// made.
 func (s *Store) Cached(ctx context.Context, h objectstore.Hash) (*objectstore.Dir, *os.File, error) {
 	f, err := s.file(ctx, h, noLimit)
 	if errors.Is(err, errNoCopy) {
@@ -75,7 +74,7 @@ func (s *Store) Cached(ctx context.Context, h objectstore.Hash) (*objectstore.Di
 	return s.local, f, err
 }
 
-// Uncache removes a copy that was found to be damaged.
+// Uncache removes a damaged copy.
 func (s *Store) Uncache(ctx context.Context, h objectstore.Hash) error { return s.local.Delete(ctx, h) }
 
 // Materialize makes dst a file with the bytes of h, as Dir.Materialize.
@@ -83,8 +82,7 @@ func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, dst string,
 	return objectstore.Materialize(ctx, s, h, dst, perm)
 }
 
-// ReadAll reads an object that fits in limit bytes and checks it against its name. A copy
-// that is not what it should be is fetched again.
+// ReadAll reads an object that fits in limit bytes and checks it against its name. A damaged copy is fetched again.
 func (s *Store) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
 	var b []byte
 	err := s.read(ctx, h, limit, func(f *os.File) (err error) {
@@ -103,15 +101,15 @@ func (s *Store) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([
 	return b, err
 }
 
-// isDamage reports whether err speaks of a copy and not of the system.
+// isDamage reports whether err is about a copy and not about the system.
 func isDamage(err error) bool {
 	var corrupt *objectstore.CorruptError
 	return errors.As(err, &corrupt)
 }
 
-// file opens the copy of h at its start, after fetching it if need be, in which case it must fit in
-// limit bytes. Many that want the same wait for one fetch. A copy may go at any time, as several
-// processes trim the cache; one that is open stays readable.
+// file opens the copy of h at its start, after fetching it if need be; to be fetched, it must fit in limit bytes.
+// Concurrent readers wait for one fetch. A copy may be removed at any time, as several processes trim the cache; an
+// open one stays readable.
 func (s *Store) file(ctx context.Context, h objectstore.Hash, limit int64) (*os.File, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -130,16 +128,15 @@ func (s *Store) file(ctx context.Context, h objectstore.Hash, limit int64) (*os.
 		if led {
 			return f, err
 		}
-		var large *objectstore.TooLargeError // for the other's limit
+		var large *objectstore.TooLargeError // too large for the other's limit
 		if err != nil && !errors.As(err, &large) {
 			return nil, err
 		}
 	}
 }
 
-// openCopy opens the copy of h and notes that it is used. One that an earlier start of this machine has
-// left is hashed first: what was not synced when the power went may have lost its end. A
-// damaged one is removed and absent.
+// openCopy opens the copy of h and marks it as used. A copy from before this machine's start is hashed first: if it
+// was not synced before a loss of power, it may have lost its end. A damaged one is removed and counts as absent.
 func (s *Store) openCopy(ctx context.Context, h objectstore.Hash) (*os.File, error) {
 	f, err := s.local.OpenFile(h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -177,7 +174,7 @@ func (s *Store) openCopy(ctx context.Context, h objectstore.Hash) (*os.File, err
 		used = time.Time{}
 	}
 	if now.Sub(used) > touchAfter {
-		// Another user's cannot be dated: it goes sooner.
+		// Another user's copy cannot be dated, so it is trimmed sooner.
 		_ = os.Chtimes(f.Name(), time.Time{}, now)
 	}
 	return f, nil
@@ -186,7 +183,7 @@ func (s *Store) openCopy(ctx context.Context, h objectstore.Hash) (*os.File, err
 // fetch brings h into the cache and opens it.
 func (s *Store) fetch(ctx context.Context, h objectstore.Hash, limit int64) (*os.File, error) {
 	if f, err := s.openCopy(ctx, h); !errors.Is(err, objectstore.ErrNotFound) {
-		return f, err // somebody was faster
+		return f, err // another call has fetched it
 	}
 	var remoteErr error
 	f, err := s.local.Insert(ctx, h, func(dst *os.File) error {
@@ -221,7 +218,7 @@ func (s *Store) fetch(ctx context.Context, h objectstore.Hash, limit int64) (*os
 }
 
 // limitedFile is a file that takes no byte beyond limit and remembers its first fault, so that it can be
-// told from one of the source.
+// distinguished from one of the source.
 type limitedFile struct {
 	f     *os.File
 	h     objectstore.Hash
@@ -247,8 +244,8 @@ func (w *limitedFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Verify reads what the remote store holds under a name and checks it: a *CorruptError tells that
-// it is something else. A damaged copy in the cache is removed.
+// Verify reads and checks what the remote store has under a name: other bytes are a *CorruptError. A damaged copy in
+// the cache is removed.
 func (s *Store) Verify(ctx context.Context, h objectstore.Hash) error {
 	if err := s.local.Verify(ctx, h); isDamage(err) {
 		if err := s.local.Delete(ctx, h); err != nil {

@@ -8,17 +8,18 @@ import (
 	"e3/objectstore"
 )
 
-// presence is what the remote store has under the name of what is put.
+// presence is what the remote store has under the name of an object to put.
 type presence int
 
 const (
 	absent presence = iota
 	present
-	unfit // something else
+	unfit // other bytes
 )
 
-// taken tells what has the name of an object. A put that succeeds promises the bytes: with read, or while something is doubted, they are
-// read. Otherwise the remote store is asked for their size, and for their hash as far as it keeps one; another hash alone is no proof.
+// taken returns what is stored under the name of an object. A put that succeeds promises the bytes: with read, or
+// while the store is distrusted, they are read. Otherwise the remote store is asked for their size, and for their
+// hash if it keeps one; a different hash alone is no proof.
 func (s *Store) taken(ctx context.Context, o objectstore.Info, read bool) (presence, error) {
 	var there objectstore.Info
 	var err error
@@ -37,12 +38,13 @@ func (s *Store) taken(ctx context.Context, o objectstore.Info, read bool) (prese
 	case there == o:
 		return present, nil
 	case there.Size == o.Size && !read && s.doubts.Load() == 0:
-		return s.taken(ctx, o, true) // a server may keep the hash of what was there before
+		return s.taken(ctx, o, true) // a server may keep the hash of replaced bytes
 	}
 	return unfit, nil
 }
 
-// contents reads what the remote store has under the name of an object, and no more than tells it from that.
+// contents hashes what the remote store has under the name of an object, and reads no more than needed to see a
+// difference.
 func (s *Store) contents(ctx context.Context, o objectstore.Info) (objectstore.Info, error) {
 	r, err := s.remote.Open(ctx, o.Hash)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package objectstoretest holds what every objectstore.Store must do, as cases that any program
-// can run (it does not import testing), a store in memory, and one that fails on demand.
+// Package objectstoretest holds the promises of every objectstore.Store, as cases that any program can run (it does
+// not import testing), a store in memory, and one that fails on demand.
 package objectstoretest
 
 import (
@@ -20,8 +20,8 @@ import (
 // A Case is one promise of objectstore.Store.
 type Case struct {
 	Name string
-	// Run returns nil if s, which must be fresh or at least hold nothing of earlier runs
-	// with the same seed, keeps the promise.
+	// Run returns nil if s keeps the promise. s must be fresh or at least hold nothing of earlier runs with the same
+	// seed.
 	Run func(ctx context.Context, s objectstore.Store) error
 }
 
@@ -43,7 +43,7 @@ func Cases() []Case {
 	}
 }
 
-// sizes are around the edges where implementations change their ways.
+// sizes are around the edges at which implementations change their ways.
 var sizes = []int{0, 1, 31, 4096, 64 << 10, 512<<10 - 1, 512 << 10, 512<<10 + 1, 1 << 20, 3<<20 + 7}
 
 // random returns n bytes that depend on seed.
@@ -225,7 +225,7 @@ func concurrent(ctx context.Context, s objectstore.Store) error {
 			for i := range 40 {
 				seed, size := uint64(9000+i), 100*i // the same for all
 				if i%2 == 1 {
-					seed += uint64(worker) * 100 // of one's own
+					seed += uint64(worker) * 100 // of its own
 				}
 				if i%20 == 7 {
 					size = 600 << 10

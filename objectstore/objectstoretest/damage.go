@@ -15,20 +15,20 @@ import (
 	"e3/objectstore"
 )
 
-// Damage checks that a store whose objects are damaged behind its back never hands out bytes
-// that are not what their name says, by any reader, without an error.
+// Damage checks that no reader of a store returns wrong bytes without an error after objects were damaged behind its
+// back.
 type Damage struct {
-	// Set keeps b under the name h, right or wrong; nil removes what is there.
+	// Set stores b under the name h, right or wrong; nil removes the object.
 	Set func(h objectstore.Hash, b []byte) error
-	// Heals tells that what Set has damaged can be had again: every reader has to return the right bytes.
+	// Heals says that damaged objects can be restored: every reader has to return the right bytes.
 	Heals bool
-	// Get returns what is kept under a name, right or wrong; nil where readers tell that well enough.
+	// Get returns the bytes stored under a name, right or wrong; nil if readers show that well enough.
 	Get func(h objectstore.Hash) ([]byte, error)
-	// Scratch is an empty folder for files that are written out.
+	// Scratch is an empty folder for files that readers write.
 	Scratch string
 
 	Seed  uint64
-	Count int // of objects that are damaged
+	Count int // number of objects to damage
 }
 
 // Run damages objects of s, each in one way, and reads each by every reader.
@@ -105,7 +105,7 @@ func Spoil(r *rand.Rand, b []byte) (string, []byte) {
 	return "removed", nil
 }
 
-// errWrong says that a reader has handed out wrong bytes as if they were right.
+// errWrong says that a reader returned wrong bytes as if they were right.
 var errWrong = errors.New("wrong bytes were handed out")
 
 func compare(got, want []byte) error {
@@ -115,7 +115,7 @@ func compare(got, want []byte) error {
 	return nil
 }
 
-// touches tells whether a reader meets the damage: those of a file do not read its directory.
+// touches reports whether a reader meets the damage: readers of a file do not read its directory.
 func touches(reader string, dir bool) bool {
 	switch reader {
 	case "check out":
@@ -128,10 +128,10 @@ func touches(reader string, dir bool) bool {
 
 type reader func(context.Context, objectstore.Store) error
 
-// readers are all ways of an object's bytes out of a store.
+// readers are all ways to get an object's bytes out of a store.
 func readers(scratch string, file objectstore.Hash, b []byte, dir objectstore.Hash) map[string]reader {
 	out := filepath.Join(scratch, "out")
-	// written compares a file, or where there was an error has nothing of it.
+	// written compares a file, or checks that it is gone after an error.
 	written := func(path string, err error) error {
 		got, readErr := os.ReadFile(path)
 		if err != nil {
@@ -199,7 +199,7 @@ func readers(scratch string, file objectstore.Hash, b []byte, dir objectstore.Ha
 	}
 }
 
-// DamageSeed is E3_TEST_DAMAGE_SEED, or else some number.
+// DamageSeed is E3_TEST_DAMAGE_SEED, or a constant.
 func DamageSeed() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("E3_TEST_DAMAGE_SEED"), 10, 64); err == nil {
 		return n
@@ -207,7 +207,7 @@ func DamageSeed() uint64 {
 	return rand.Uint64()
 }
 
-// DamageCount is E3_TEST_DAMAGE_COUNT, or else few.
+// DamageCount is E3_TEST_DAMAGE_COUNT, or few.
 func DamageCount(few int) int {
 	if n, err := strconv.Atoi(os.Getenv("E3_TEST_DAMAGE_COUNT")); err == nil {
 		return n

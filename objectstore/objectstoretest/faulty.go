@@ -9,16 +9,16 @@ import (
 	"e3/objectstore"
 )
 
-// ErrInjected is what Faulty fails with unless it is told otherwise.
+// ErrInjected is the default error of Faulty.
 var ErrInjected = errors.New("injected fault")
 
-// Faulty wraps a store and fails one call of its methods, counted together from 1. A test
-// runs its subject with Nth = 1, 2, 3… until Fired says that there was no such call.
+// Faulty wraps a store and fails one call of its methods, counted together from 1. A test runs its subject with Nth =
+// 1, 2, 3… until Fired says that there was no such call.
 type Faulty struct {
 	Store objectstore.Store
 
 	Nth  int64 // the call that fails; 0 for none
-	Err  error // what it fails with; nil for ErrInjected
+	Err  error // its error; nil for ErrInjected
 	Late bool  // the call is carried out and its answer lost
 
 	calls atomic.Int64
@@ -26,7 +26,7 @@ type Faulty struct {
 
 var _ objectstore.Store = (*Faulty)(nil)
 
-// Fired reports whether the call came that was to fail.
+// Fired reports whether the call that was to fail has come.
 func (f *Faulty) Fired() bool { return f.Nth > 0 && f.calls.Load() >= f.Nth }
 
 // Calls returns how many calls there were.

@@ -20,7 +20,7 @@ type Mem struct {
 
 var _ objectstore.Store = (*Mem)(nil)
 
-// Put stores what r yields.
+// Put stores the bytes of r.
 func (m *Mem) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return objectstore.Info{}, err
@@ -66,7 +66,7 @@ func (m *Mem) Missing(ctx context.Context, hs []objectstore.Hash) ([]objectstore
 	return missing, nil
 }
 
-// Set puts b under the name h, right or wrong: so a test makes a corrupt object.
+// Set puts b under the name h, right or wrong, so that a test can make a corrupt object.
 func (m *Mem) Set(h objectstore.Hash, b []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 	"e3/objectstore"
 )
 
-// RunPuts damages objects of s, each in one way, and puts the bytes again in each way there is: a reader gets them then. again, if it is
-// not nil, returns the store that puts: one of another process, which has seen nothing yet.
+// RunPuts damages objects of s, each in one way, and puts the bytes again in every possible way: readers must get
+// them then. again, if it is not nil, returns the store for the second put: that of another process, which has seen
+// nothing yet.
 func (d Damage) RunPuts(ctx context.Context, s objectstore.Store, again func() objectstore.Store) error {
 	if again == nil {
 		again = func() objectstore.Store { return s }
@@ -60,7 +61,7 @@ func (d Damage) putAgain(ctx context.Context, s objectstore.Store, b []byte, put
 
 type putter func(context.Context, objectstore.Store, []byte) (objectstore.Info, error)
 
-// putters are all ways of bytes into a store.
+// putters are all ways to put bytes into a store.
 func putters(scratch string) map[string]putter {
 	file := func(b []byte, use func(f *os.File) (objectstore.Info, error)) (objectstore.Info, error) {
 		path := filepath.Join(scratch, "in")

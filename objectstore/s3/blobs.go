@@ -15,7 +15,7 @@ import (
 	"e3/objectstore"
 )
 
-// maxBlobName is how many bytes the name of a blob may have.
+// maxBlobName bounds the length of a blob's name.
 const maxBlobName = 512
 
 // A Blob is an entry of a list of blobs.
@@ -25,8 +25,8 @@ type Blob struct {
 	Time time.Time // when it was put, by the server's clock
 }
 
-// PutBlob stores data under a name, in the place of what is there. The server checks what arrives
-// by its SHA-256. A name is a path of at most 512 bytes that is not under "objects".
+// PutBlob stores data under a name, in place of an existing blob. The server checks the data by its SHA-256. A name
+// is a path of at most 512 bytes that is not under "objects".
 func (b *Bucket) PutBlob(ctx context.Context, name string, data []byte) error {
 	key, err := b.blobKey(name)
 	if err != nil {
@@ -38,8 +38,8 @@ func (b *Bucket) PutBlob(ctx context.Context, name string, data []byte) error {
 	return nil
 }
 
-// CreateBlob is PutBlob unless something has the name, and reports whether it did. (It says false too when it did and the first
-// answer got lost.)
+// CreateBlob is PutBlob unless the name is taken, and reports whether it did. (It says false too if it did and the
+// first answer was lost.)
 func (b *Bucket) CreateBlob(ctx context.Context, name string, data []byte) (created bool, err error) {
 	key, err := b.blobKey(name)
 	if err != nil {
@@ -55,9 +55,8 @@ func (b *Bucket) CreateBlob(ctx context.Context, name string, data []byte) (crea
 	return false, b.failed("put", key, err)
 }
 
-// OpenBlob returns the bytes of a blob from an offset on: none, if it is not longer than that. The
-// caller closes them. A connection that breaks is made again where it broke. An absent blob is
-// objectstore.ErrNotFound.
+// OpenBlob returns the bytes of a blob from an offset on: none, if the blob is not longer. The caller closes them. A
+// broken connection is resumed where it broke. An absent blob is objectstore.ErrNotFound.
 func (b *Bucket) OpenBlob(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
 	key, err := b.blobKey(name)
 	if err != nil {
@@ -76,8 +75,8 @@ func (b *Bucket) OpenBlob(ctx context.Context, name string, offset int64) (io.Re
 	return r, nil
 }
 
-// DeleteBlob removes a blob. Removing what is absent succeeds. A try that got no answer may still arrive later, so the name should
-// not be used again.
+// DeleteBlob removes a blob. Removing an absent one succeeds. A try without an answer may still arrive later, so the
+// name should not be used again.
 func (b *Bucket) DeleteBlob(ctx context.Context, name string) error {
 	key, err := b.blobKey(name)
 	if err != nil {
@@ -86,8 +85,8 @@ func (b *Bucket) DeleteBlob(ctx context.Context, name string) error {
 	return b.deleteKey(ctx, key)
 }
 
-// ListBlobs yields the blobs whose names begin with prefix, which may be empty or end within a
-// name. Objects, and keys that are no names of blobs, are passed over. It ends at the first error.
+// ListBlobs yields the blobs whose names begin with prefix, which may be empty or end within a name. It skips objects
+// and other keys. It ends at the first error.
 func (b *Bucket) ListBlobs(ctx context.Context, prefix string) iter.Seq2[Blob, error] {
 	return func(yield func(Blob, error) bool) {
 		if prefix != "" {

@@ -1,13 +1,13 @@
 // Package s3 keeps objects, and blobs of other kinds, in a bucket of S3 or of a server with its API.
 //
-// An object lies at <prefix>/objects/<2 hex>/<62 hex> and is put on the condition that there is
-// none, so it appears whole or not at all. Only Replace overwrites one, with right bytes. What is read is not checked
-// against the name: the caller does that while it writes the bytes down, see objectstore/cached.
-// Blobs lie at <prefix>/<name>, under names that the caller gives.
+// An object lies at <prefix>/objects/<2 hex>/<62 hex> and is put on the condition that the key is free, so it appears
+// whole or not at all. Only Replace overwrites an object, with right bytes. Bytes read are not checked against the
+// name: the caller does that while it stores them, see objectstore/cached. Blobs lie at <prefix>/<name>, under names
+// that the caller gives.
 //
-// Every request is bound to its context and tried again, with exponential back-off and full
-// jitter, after throttling, faults of the server and broken connections. A request that makes no
-// progress for a while counts as broken, so nothing waits for ever.
+// Every request is bound to its context and retried, with exponential backoff and full jitter, after throttling,
+// server faults and broken connections. A request that makes no progress for a while counts as broken, so nothing
+// waits for ever.
 package s3
 
 import (
@@ -31,7 +31,7 @@ import (
 	"e3/objectstore"
 )
 
-// Options say where a Bucket is and how it is talked to. What is zero has a default.
+// Options say where a Bucket is and how to reach it. Zero values have defaults.
 type Options struct {
 	Config    aws.Config // credentials, region, HTTP client
 	Endpoint  string     // URL of another server than that of AWS
@@ -39,12 +39,11 @@ type Options struct {
 	Prefix    string // of all keys, without slashes around it; may be empty
 	PathStyle bool   // the bucket is in the path of URLs, not in the host
 
-	// PartSize is how many bytes go in one request; larger objects are put and fetched in
-	// parts. At least 5 MiB for most servers. Default 16 MiB.
+	// PartSize is how many bytes go in one request; larger objects are put and fetched in parts. At least 5 MiB for
+	// most servers. Default 16 MiB.
 	PartSize int64
 
-	// Concurrency is how many parts are on their way at the same time, in all calls together.
-	// Default 8.
+	// Concurrency is how many parts are transferred at a time, in all calls together. Default 8.
 	Concurrency int
 
 	// Attempts is how often a request is made before it fails. Default 10.
@@ -59,13 +58,13 @@ type Options struct {
 	// Default 1 min.
 	Patience time.Duration
 
-	// Standing, if it is not nil, is asked with each attempt to delete something, once the request is signed, and for the
-	// date of that: what it refuses is not sent, and fails with its error. A process may be stopped at any point; what it
-	// has signed before the server refuses when it comes too late.
+	// Standing, if it is not nil, decides whether a signed attempt to delete may be sent, given the date of its
+	// signature. A refused attempt fails with Standing's error. A process may be stopped at any point; if it was
+	// signed before, the server refuses a late request by its age.
 	Standing func(ctx context.Context, signed time.Time) error
 
-	// Trying, if it is not nil, is told of an attempt that got no answer, once none has got one for 2 s, by several goroutines at once.
-	// It must not block.
+	// Trying, if it is not nil, is called for an attempt that got no answer, once no attempt has got one for 2 s, by
+	// several goroutines at once. It must not block.
 	Trying func(error)
 
 	// PageSize is how many keys are listed, or deleted, in one request. Default, and most, 1000.
@@ -82,16 +81,16 @@ const (
 	maxKey             = 1024 // bytes, S3's
 )
 
-// A Bucket is objects and blobs under one prefix of a bucket. All methods may be called at the
-// same time.
+// A Bucket is the objects and blobs under one prefix of a bucket. All methods may be called concurrently.
 type Bucket struct {
 	client *s3.Client
-	// deletes is for deletions and what asks for the time. A client dates what it signs by what answers say of the server's
-	// clock, and takes half of the time that one took for a difference of the clocks: that of an upload may be minutes.
+	// deletes is the client for deletions and requests for the time. A client dates its signatures by the server's
+	// clock as seen in answers, and counts half the duration of a request as difference of the clocks: for an upload
+	// that may be minutes.
 	deletes *s3.Client
 	o       Options
 	prefix  string        // of all keys: empty, or with a slash at its end
-	parts   chan struct{} // holds a token for each part that is on its way
+	parts   chan struct{} // holds a token for each part under way
 	bufs    sync.Pool     // of *[]byte, copyBuffer long
 }
 
@@ -118,8 +117,8 @@ func Open(o Options) *Bucket {
 		c.UsePathStyle = o.PathStyle
 		c.HTTPClient = httpClient
 		c.Retryer = retryer
-		// Checksums are given to each request that needs one, as headers: many servers do not
-		// know the trailers that the SDK would make of them. What is read is checked by name.
+		// Each request that needs a checksum gets it as a header: many servers do not know the trailers that the SDK
+		// would use. Bytes read are checked by name.
 		c.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		c.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		c.DisableLogOutputChecksumValidationSkipped = true
@@ -154,7 +153,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check tells what is wrong with the names in o. It makes no request.
+// Check reports what is wrong with the names in o. It makes no request.
 func (o Options) Check() error {
 	prefix := strings.Trim(o.Prefix, "/")
 	switch {
@@ -175,8 +174,8 @@ func (o Options) Check() error {
 	return nil
 }
 
-// checkPath refuses what is no plain path: servers that keep objects in files would take it for
-// another, and lists of it could not be read.
+// checkPath refuses paths that are not plain: servers that keep objects in files would normalize them, and lists
+// could not be read.
 func checkPath(path string) error {
 	switch {
 	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):
@@ -189,18 +188,18 @@ func checkPath(path string) error {
 
 const objectsFolder = "objects/"
 
-// key is where an object lies.
+// key is the key of an object.
 func (b *Bucket) key(h objectstore.Hash) string {
 	text := h.String()
 	return b.prefix + objectsFolder + text[:2] + "/" + text[2:]
 }
 
-// shardPrefix is what the keys of the objects of a shard begin with.
+// shardPrefix begins the keys of a shard's objects.
 func (b *Bucket) shardPrefix(shard byte) string {
 	return b.prefix + objectsFolder + hex.EncodeToString([]byte{shard}) + "/"
 }
 
-// parseKey is the reverse of key for what stands behind the shard's prefix.
+// parseKey is the reverse of key, for the rest after the shard's prefix.
 func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
 	if len(rest) != 2*(sha256.Size-1) {
 		return h, false
@@ -224,7 +223,7 @@ func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// acquire waits for one of the places for parts.
+// acquire waits for a token for a part.
 func (b *Bucket) acquire(ctx context.Context) error {
 	select {
 	case b.parts <- struct{}{}:

@@ -15,14 +15,12 @@ import (
 	"e3/objectstore"
 )
 
-// ErrUnconditional says that a server takes no notice of If-None-Match, so that objects and what
-// was put with them could be overwritten.
+// ErrUnconditional says that a server ignores If-None-Match, so that objects could be overwritten.
 var ErrUnconditional = errors.New("the server overwrites what it was asked not to overwrite (If-None-Match: *)")
 
-// Create makes the bucket, if it is not there and the credentials allow it, and proves with a
-// blob under "probes" that it keeps what is put, that conditions hold, and that absence is told
-// from refusal. The blob is removed again. created tells whether the bucket was made by this call, as far as is known, also where the
-// proof fails.
+// Create makes the bucket, if it does not exist and the credentials allow it. With a blob under "probes" it proves
+// that the server keeps data, honours conditions, and distinguishes absence from refusal; then it removes the blob.
+// created says whether this call made the bucket, as far as is known, even if the proof fails.
 func (b *Bucket) Create(ctx context.Context) (created bool, err error) {
 	if err := b.o.Check(); err != nil {
 		return false, err
@@ -67,10 +65,10 @@ func (b *Bucket) createBucket(ctx context.Context) (created bool, err error) {
 	}
 	_, err = b.client.CreateBucket(ctx, in)
 	if owned := (*types.BucketAlreadyOwnedByYou)(nil); err == nil || errors.As(err, &owned) {
-		return err == nil, nil // another may have made it meanwhile
+		return err == nil, nil // another call may have made it meanwhile
 	}
 	if taken := (*types.BucketAlreadyExists)(nil); errors.As(err, &taken) {
-		// Servers other than that of AWS say so of one's own, too.
+		// Servers other than that of AWS say so of the caller's own bucket, too.
 		if _, headErr := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket}); headErr == nil {
 			return false, nil
 		}
@@ -83,7 +81,7 @@ func (b *Bucket) probe(ctx context.Context) (err error) {
 	key := b.prefix + name
 	data := []byte("e3 was here: " + name)
 	sum := objectstore.Sum(data)
-	// Without the right to list, S3 says of what is absent that it is forbidden.
+	// Without the right to list, S3 reports an absent key as forbidden.
 	if _, err := b.stat(ctx, key); err == nil || !errors.Is(err, objectstore.ErrNotFound) {
 		if err == nil {
 			return b.failed("look for", key, errors.New("the server says that it is there, though nobody put it"))
@@ -93,7 +91,7 @@ func (b *Bucket) probe(ctx context.Context) (err error) {
 	put := func() error {
 		return b.putSum(ctx, key, sum, bytes.NewReader(data), int64(len(data)), aws.String("*"))
 	}
-	if err := put(); err != nil && !precondition(err) { // which an answer that got lost may lead to
+	if err := put(); err != nil && !precondition(err) { // a lost answer may lead to this
 		return b.failed("put", key, err)
 	}
 	defer func() {
@@ -112,7 +110,7 @@ func (b *Bucket) probe(ctx context.Context) (err error) {
 	return b.readBack(ctx, name, data)
 }
 
-// readBack compares what a blob has, and what a part of it has, with what was put.
+// readBack compares a blob, and a part of it, with the data put.
 func (b *Bucket) readBack(ctx context.Context, name string, want []byte) error {
 	for _, offset := range []int64{0, 3} {
 		r, err := b.OpenBlob(ctx, name, offset)

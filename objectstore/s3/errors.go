@@ -19,9 +19,9 @@ import (
 
 // An Error is a request that failed for good.
 type Error struct {
-	Op      string // what was to be done, as in "put"
+	Op      string // the operation, as in "put"
 	Bucket  string
-	Key     string // empty where the whole bucket is meant
+	Key     string // empty for the whole bucket
 	Code    string // the server's, as in "AccessDenied"; empty when it gave none
 	Status  int    // of HTTP; 0 when there was no answer
 	Request string // the server's id of the request, for its operators
@@ -36,7 +36,7 @@ func (e *Error) Error() string {
 		s.WriteString("/" + e.Key)
 	}
 	s.WriteString(": ")
-	if e.Code == codeNoSuchBucket { // whatever the server calls it, and of a HEAD it says nothing at all
+	if e.Code == codeNoSuchBucket { // whatever the server calls it; to a HEAD it says nothing at all
 		fmt.Fprintf(&s, "the bucket %s does not exist (%s)", e.Bucket, e.Code)
 		if e.Advice != "" {
 			s.WriteString("; " + e.Advice)
@@ -62,10 +62,10 @@ func (e *Error) Error() string {
 	return s.String()
 }
 
-// Unwrap returns what the SDK said.
+// Unwrap returns the SDK's error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// message is what the server said, or else what happened, without what the SDK puts around it.
+// message is the server's message, or else the cause, without the SDK's wrapping.
 func message(err error) string {
 	if api := smithy.APIError(nil); errors.As(err, &api) {
 		if m := api.ErrorMessage(); m != "" {
@@ -97,8 +97,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// failed makes an Error of err, which is not nil. For what is absent it wraps
-// objectstore.ErrNotFound.
+// failed makes an Error of err, which is not nil. For an absent key it wraps objectstore.ErrNotFound.
 func (b *Bucket) failed(op, key string, err error) error {
 	e := &Error{Op: op, Bucket: b.o.Bucket, Key: key, Code: code(err), Err: err}
 	var region string
@@ -131,7 +130,7 @@ func code(err error) string {
 	return ""
 }
 
-// absent reports whether err says that there is no such key, in a bucket that is there.
+// absent reports whether err says that there is no such key, in a bucket that exists.
 func absent(err error) bool {
 	switch code(err) {
 	case codeNoSuchKey, codeNotFound:
@@ -142,7 +141,7 @@ func absent(err error) bool {
 	return false
 }
 
-// status is that of the answer in err, or 0.
+// status is the status of the answer in err, or 0.
 func status(err error) int {
 	if resp := (*smithyhttp.ResponseError)(nil); errors.As(err, &resp) {
 		return resp.HTTPStatusCode()
@@ -184,7 +183,7 @@ func advice(e *Error, region string) string {
 		if region != "" || e.Status == http.StatusMovedPermanently {
 			return regionAdvice(region)
 		}
-		if e.Code == "BadRequest" { // of a HEAD, too
+		if e.Code == "BadRequest" { // to a HEAD, too
 			return "the server may be of another region (AWS_REGION), or the credentials may have expired"
 		}
 	case http.StatusForbidden, http.StatusUnauthorized:
@@ -197,14 +196,14 @@ func advice(e *Error, region string) string {
 		}
 		return need
 	}
-	// The SDK has no type for what keeps it from signing.
+	// The SDK has no type for a failure to sign.
 	if e.Status == 0 && strings.Contains(e.Err.Error(), "get identity: ") {
 		return credentialsAdvice
 	}
 	return ""
 }
 
-// permissions are those for all requests that are made of a bucket which is there; doc/dynamodb.yaml has the same.
+// permissions are those needed for all requests to an existing bucket; doc/dynamodb.yaml has the same.
 const permissions = "s3:ListBucket and s3:ListBucketMultipartUploads on the bucket, " +
 	"and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on its objects"
 

@@ -15,15 +15,15 @@ import (
 	"e3/objectstore"
 )
 
-// Open returns the bytes of h; the caller closes them. They are not checked against the name. A
-// connection that breaks is made again where it broke. An absent object is objectstore.ErrNotFound.
+// Open returns the bytes of h; the caller closes them. They are not checked against the name. A broken connection is
+// resumed where it broke. An absent object is objectstore.ErrNotFound.
 func (b *Bucket) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
 	return b.open(ctx, b.key(h), 0, toEnd)
 }
 
-// Fetch writes the bytes of h to w, at their places, and returns their number. Those of a large
-// object come in parts, several at the same time. They are not checked against the name, and may
-// be there in part when it fails. An absent object is objectstore.ErrNotFound.
+// Fetch writes the bytes of h to w, at their offsets, and returns their number. A large object is fetched in parts,
+// several at the same time. The bytes are not checked against the name, and after a failure some may be written. An
+// absent object is objectstore.ErrNotFound.
 func (b *Bucket) Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (size int64, err error) {
 	key := b.key(h)
 	if err := b.acquire(ctx); err != nil {
@@ -34,7 +34,7 @@ func (b *Bucket) Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (
 	first, err := b.open(gctx, key, 0, b.o.PartSize)
 	if err != nil {
 		b.release()
-		if errors.Is(err, errPastEnd) { // no part of nothing can be asked for
+		if errors.Is(err, errPastEnd) { // an empty object has no range to ask for
 			return 0, nil
 		}
 		return 0, err
@@ -43,7 +43,7 @@ func (b *Bucket) Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (
 		defer b.release()
 		return b.copyTo(w, first)
 	})
-	// Of a server that knows no ranges the first answer is all.
+	// If the server does not support ranges, the first answer is the whole object.
 	for off := first.end; off < first.size && gctx.Err() == nil; off += b.o.PartSize {
 		g.Go(func() error {
 			if err := b.acquire(gctx); err != nil {
@@ -59,7 +59,7 @@ func (b *Bucket) Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (
 	return first.size, nil
 }
 
-// copyTo writes what r yields to its place and closes r.
+// copyTo writes the bytes of r at their offset and closes r.
 func (b *Bucket) copyTo(w io.WriterAt, r *reader) error {
 	defer r.Close()
 	buf := b.getBuffer()
@@ -68,10 +68,10 @@ func (b *Bucket) copyTo(w io.WriterAt, r *reader) error {
 	return err
 }
 
-// toEnd stands for the end of an object whose size is not known yet.
+// toEnd is the end of an object of unknown size.
 const toEnd = -1
 
-// errPastEnd says that an object has no byte where some were asked for.
+// errPastEnd says that an object is shorter than the requested range.
 var errPastEnd = errors.New("it has no bytes there")
 
 // open asks for the bytes from off to before end.
@@ -88,7 +88,7 @@ type reader struct {
 	ctx  context.Context
 	b    *Bucket
 	key  string
-	etag string // of the first answer: all must be of the same bytes
+	etag string // of the first answer: all answers must be of the same bytes
 	off  int64  // of the next byte
 	end  int64  // of the part; toEnd before the first answer
 	size int64  // of the object; toEnd before the first answer
@@ -98,10 +98,10 @@ type reader struct {
 	mark   int64 // see progress
 }
 
-// progress is how many bytes between breaks make a reader hopeful again.
+// progress is how many bytes between breaks reset the count of breaks.
 const progress = 64 << 10
 
-// connect asks for what is still to be read.
+// connect asks for the bytes that are still missing.
 func (r *reader) connect() error {
 	in := &s3.GetObjectInput{Bucket: &r.b.o.Bucket, Key: &r.key}
 	if r.off > 0 || r.end != toEnd {
@@ -129,7 +129,7 @@ func (r *reader) connect() error {
 	return nil
 }
 
-// answered compares an answer with what was asked for, and learns from the first.
+// answered compares an answer with the request, and learns size and tag from the first.
 func (r *reader) answered(out *s3.GetObjectOutput, ranged bool) error {
 	if out.ContentLength == nil || *out.ContentLength < 0 {
 		return errors.New("the server does not say how many bytes there are")
@@ -146,7 +146,7 @@ func (r *reader) answered(out *s3.GetObjectOutput, ranged bool) error {
 	end := r.end
 	switch {
 	case ranged && out.ContentRange == nil && r.off == 0 && r.size == toEnd:
-		end = size // the server takes no notice of ranges and sends all
+		end = size // the server ignores ranges and sends all
 	case end == toEnd || r.size == toEnd && end > size:
 		end = size
 	}
@@ -156,7 +156,7 @@ func (r *reader) answered(out *s3.GetObjectOutput, ranged bool) error {
 	case r.size != toEnd && r.size != size:
 		return fmt.Errorf("it has %d bytes and had %d when it was opened", size, r.size)
 	}
-	if r.size == toEnd { // of other connections nothing is learned: others may look at it
+	if r.size == toEnd { // other goroutines may read r, so later answers change nothing
 		r.end, r.size = end, size
 		if out.ETag != nil {
 			r.etag = *out.ETag

@@ -19,8 +19,9 @@ import (
 	"e3/objectstore"
 )
 
-// Stat looks for h. An absent object is objectstore.ErrNotFound. Entry.Hash is what the server says that the bytes hash to, as far as it
-// keeps that: it does not say so of what was put in parts, and other servers than that of AWS may not know. Otherwise it is h.
+// Stat looks h up. An absent object is objectstore.ErrNotFound. Entry.Hash is the hash that the server has of the
+// bytes, if it keeps one: not for objects put in parts, and other servers than that of AWS may not know. Otherwise it
+// is h.
 func (b *Bucket) Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error) {
 	s, err := b.stat(ctx, b.key(h))
 	if err != nil {
@@ -52,7 +53,8 @@ func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
 	return keyInfo{key, *out.ContentLength, aws.ToTime(out.LastModified), wholeSum(out)}, nil
 }
 
-// wholeSum is the SHA-256 of the whole object, if an answer has it. That of parts is one of their sums, and is written with their number.
+// wholeSum is the SHA-256 of the whole object, if an answer has it. For an object put in parts, the server's sum is
+// one of the parts' sums, with their number.
 func wholeSum(out *s3.HeadObjectOutput) *objectstore.Hash {
 	b, err := base64.StdEncoding.DecodeString(aws.ToString(out.ChecksumSHA256))
 	if err != nil || len(b) != len(objectstore.Hash{}) || out.ChecksumType == types.ChecksumTypeComposite {
@@ -62,12 +64,11 @@ func wholeSum(out *s3.HeadObjectOutput) *objectstore.Hash {
 	return &sum
 }
 
-// List yields the objects whose names begin with a byte, in the server's order, which is that of
-// the names except in directory buckets. What has no object's name is passed over. It ends at the
-// first error. Several shards may be listed at the same time.
+// List yields the objects whose names begin with a byte, in the server's order, which is that of the names except in
+// directory buckets. It skips keys that are no objects. It ends at the first error. Several shards may be listed at
+// the same time.
 //
-// Entry.Time is when an object was put, by the server's clock; of a large one it may be when the
-// put began.
+// Entry.Time is when an object was put, by the server's clock; for a large one it may be when the put began.
 func (b *Bucket) List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error] {
 	return func(yield func(objectstore.Entry, error) bool) {
 		prefix := b.shardPrefix(shard)
@@ -84,7 +85,7 @@ func (b *Bucket) List(ctx context.Context, shard byte) iter.Seq2[objectstore.Ent
 	}
 }
 
-// errNoProgress says that a list would have no end.
+// errNoProgress says that a list would never end.
 var errNoProgress = errors.New("the server says that there is more, but not where to go on")
 
 // list yields the keys that begin with prefix. It ends at the first error.
@@ -94,7 +95,7 @@ func (b *Bucket) list(ctx context.Context, prefix string) iter.Seq2[keyInfo, err
 			Bucket:  &b.o.Bucket,
 			Prefix:  &prefix,
 			MaxKeys: aws.Int32(int32(b.o.PageSize)),
-			// Others may have put keys that XML has no characters for.
+			// The bucket may have keys that XML has no characters for.
 			EncodingType: types.EncodingTypeUrl,
 		}
 		for {
@@ -136,9 +137,9 @@ func listed(o types.Object, encoding types.EncodingType) (keyInfo, bool) {
 	return keyInfo{key: key, size: *o.Size, time: aws.ToTime(o.LastModified)}, true
 }
 
-// Delete removes objects, up to 1000 with a request. Removing what is absent succeeds. It goes on
-// after an error; the error tells of the first few. It wraps objectstore.ErrUnanswered if all were
-// removed, but a try got no answer, and objectstore.ErrRefused if some were not, and all tries got one.
+// Delete removes objects, up to 1000 with a request. Removing an absent object succeeds. It goes on after an error;
+// the error has the first few. It wraps objectstore.ErrUnanswered if all were removed, but a try got no answer, and
+// objectstore.ErrRefused if some were not, and all tries got one.
 func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	var failures []error
 	anyLate := false
@@ -169,8 +170,8 @@ func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	return errors.Join(failures...)
 }
 
-// deleteKeys removes keys of objects with one request, and those again that the server had no time for. late tells that a try
-// got no answer.
+// deleteKeys removes keys of objects with one request, and repeats those that the server had no time for. late says
+// that a try got no answer.
 func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (late bool, failures []error) {
 	for attempt := 1; len(keys) > 0; attempt++ {
 		in := &s3.DeleteObjectsInput{Bucket: &b.o.Bucket, Delete: &types.Delete{Quiet: aws.Bool(true)}}

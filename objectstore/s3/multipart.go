@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// maxParts is how many parts S3 takes.
+	// maxParts is S3's limit of parts.
 	maxParts = 10_000
-	// uploads is how often an upload is begun anew after a conflict.
+	// uploads is how often an upload is begun after conflicts.
 	uploads = 3
-	// joining is how long a server may be quiet while it puts parts together.
+	// joining is how long a server may be quiet while it joins parts.
 	joining = 15 * time.Minute
 	// aborting bounds the removal of an upload that failed.
 	aborting = 30 * time.Second
@@ -30,7 +30,7 @@ const (
 // errConflict says that another upload of the key was completed at the same time.
 var errConflict = errors.New("another upload of it was completed at the same time")
 
-// putLarge puts an object in parts, if a look says that it is not there.
+// putLarge puts an object in parts, if a lookup says that it does not exist.
 func (b *Bucket) putLarge(ctx context.Context, h objectstore.Hash, src *source) (bool, error) {
 	key := b.key(h)
 	for attempt := 1; ; attempt++ {
@@ -39,7 +39,7 @@ func (b *Bucket) putLarge(ctx context.Context, h objectstore.Hash, src *source) 
 		case err == nil && e.Size == src.size:
 			return false, nil
 		case err == nil:
-			condition = nil // of this size it is not what h names: replace it
+			condition = nil // an object of another size is damaged: replace it
 		case !errors.Is(err, objectstore.ErrNotFound):
 			return false, err
 		}
@@ -53,7 +53,7 @@ func (b *Bucket) putLarge(ctx context.Context, h objectstore.Hash, src *source) 
 	}
 }
 
-// upload puts src in parts. Whatever goes wrong, the parts are removed again.
+// upload puts src in parts. After a failure the parts are removed again.
 func (b *Bucket) upload(ctx context.Context, key string, src *source, condition *string) (created bool, err error) {
 	made, err := b.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
 		Bucket:            &b.o.Bucket,
@@ -77,7 +77,7 @@ func (b *Bucket) upload(ctx context.Context, key string, src *source, condition 
 	return created, err
 }
 
-// partSize is that of the parts of an object.
+// partSize is the size of an object's parts.
 func (b *Bucket) partSize(size int64) int64 {
 	const unit = 1 << 20
 	if b.o.PartSize >= (size+maxParts-1)/maxParts {
@@ -107,7 +107,7 @@ func (b *Bucket) uploadParts(ctx context.Context, key, id string, src *source) (
 	return parts, g.Wait()
 }
 
-// uploadPart sends one part, out of the source: it is read twice and never held.
+// uploadPart sends one part from the source: it is read twice and never held in memory.
 func (b *Bucket) uploadPart(ctx context.Context, key, id string, src *source, off, size int64, number int32, done *types.CompletedPart) error {
 	sum, err := b.sum(src.section(off, size))
 	if err != nil {
@@ -131,8 +131,8 @@ func (b *Bucket) uploadPart(ctx context.Context, key, id string, src *source, of
 	return nil
 }
 
-// complete makes an object of the parts, on a condition or in the place of what is there. It returns errConflict when the upload
-// has to be begun anew.
+// complete joins the parts to an object, on a condition or in place of the existing one. It returns errConflict when
+// the upload has to be begun anew.
 func (b *Bucket) complete(ctx context.Context, key, id string, size int64, parts []types.CompletedPart, condition *string) (bool, error) {
 	_, err := b.client.CompleteMultipartUpload(patient(ctx, joining), &s3.CompleteMultipartUploadInput{
 		Bucket:          &b.o.Bucket,
@@ -150,7 +150,7 @@ func (b *Bucket) complete(ctx context.Context, key, id string, size int64, parts
 	case code(err) == codeConflict:
 		return false, errConflict
 	case code(err) == codeNoSuchUpload:
-		// An earlier attempt took effect, whose answer got lost; or somebody removed the upload.
+		// An earlier attempt took effect, and its answer was lost; or another process removed the upload.
 		switch e, statErr := b.stat(ctx, key); {
 		case statErr == nil && e.size == size && condition != nil:
 			return true, nil
@@ -161,16 +161,16 @@ func (b *Bucket) complete(ctx context.Context, key, id string, size int64, parts
 	return false, b.failed("finish to put", key, err)
 }
 
-// abort removes an upload, also when ctx is done. What it cannot remove is left to RemoveUploads.
+// abort removes an upload, also when ctx is done. If it fails, RemoveUploads removes the upload later.
 func (b *Bucket) abort(ctx context.Context, key, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aborting)
 	defer cancel()
 	_, _ = b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.o.Bucket, Key: &key, UploadId: &id})
 }
 
-// RemoveUploads removes the parts of large objects that were begun before a time, by the server's
-// clock, and never finished, as happens when a machine dies. It returns how many uploads it
-// removed. A rule in the bucket (AbortIncompleteMultipartUpload) does the same.
+// RemoveUploads removes the parts of large objects whose upload began before a time, by the server's clock, and never
+// finished, as happens when a machine dies. It returns how many uploads it removed. A rule in the bucket
+// (AbortIncompleteMultipartUpload) does the same.
 func (b *Bucket) RemoveUploads(ctx context.Context, before time.Time) (int, error) {
 	removed := 0
 	prefix := b.prefix + objectsFolder
@@ -199,7 +199,7 @@ func (b *Bucket) RemoveUploads(ctx context.Context, before time.Time) (int, erro
 	return removed + n, err
 }
 
-// listUploads returns a page. Servers that have no such list have nothing in it.
+// listUploads returns a page; it is empty for servers without such a list.
 func (b *Bucket) listUploads(ctx context.Context, in *s3.ListMultipartUploadsInput) (*s3.ListMultipartUploadsOutput, error) {
 	out, err := b.client.ListMultipartUploads(ctx, in)
 	if in.UploadIdMarker != nil && code(err) == "InvalidArgument" {

@@ -19,12 +19,12 @@ import (
 	"e3/objectstore"
 )
 
-// Put stores the size bytes of r under h, unless they are there already, and reports whether it
-// did. (It says false too when it did and the first answer got lost.)
+// Put stores the size bytes of r under h, unless they exist already, and reports whether it did. (It says false too
+// if it did and the first answer was lost.)
 //
-// The bytes must be what h names. Those of one part are refused by the server if they are not,
-// which is a *objectstore.CorruptError; of more parts the server can only check each, so that the
-// caller must have checked the whole, and nothing may write to r meanwhile.
+// The bytes must be what h names. An object of one part is checked by the server: other bytes are a
+// *objectstore.CorruptError. Of several parts the server can only check each, so the caller must have checked the
+// whole, and nothing may write to r meanwhile.
 func (b *Bucket) Put(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64) (created bool, err error) {
 	if size < 0 {
 		return false, fmt.Errorf("put object %s: its size cannot be %d", h, size)
@@ -40,8 +40,8 @@ func (b *Bucket) Put(ctx context.Context, h objectstore.Hash, r io.ReaderAt, siz
 	return created && err == nil, err
 }
 
-// Replace is Put, but in the place of what has the name, which the caller has found to be something else. As the server, or the
-// caller, has checked the bytes, it does no harm where another has replaced that already.
+// Replace is Put in place of the existing object, which the caller has found to have other bytes. It does no harm if
+// another process has replaced that already, since the server, or the caller, has checked the bytes.
 func (b *Bucket) Replace(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64) error {
 	if size < 0 {
 		return fmt.Errorf("replace object %s: its size cannot be %d", h, size)
@@ -66,7 +66,7 @@ func (b *Bucket) Replace(ctx context.Context, h objectstore.Hash, r io.ReaderAt,
 	})
 }
 
-// reading calls f with a source, and ends it when that cannot be read: the SDK would try again.
+// reading calls f with a source, and ends f's context if the source cannot be read: the SDK would retry.
 func reading(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64, f func(context.Context, *source) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,19 +77,19 @@ func reading(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64,
 	return err
 }
 
-// PutBytes stores data, unless it is there already, and returns its name.
+// PutBytes stores data, unless it exists already, and returns its name.
 func (b *Bucket) PutBytes(ctx context.Context, data []byte) (objectstore.Hash, error) {
 	h := objectstore.Sum(data)
 	_, err := b.Put(ctx, h, bytes.NewReader(data), int64(len(data)))
 	return h, err
 }
 
-// mismatches is how often an object is sent again that the server says did not arrive as it was.
+// mismatches is how often an object is sent again that arrived changed.
 const mismatches = 3
 
-// putWhole puts an object with one request. When the connection breaks it looks for the object
-// before it sends it again: the request may have taken effect, and a server that refuses it early
-// may close the connection on what is still being sent, so that its answer is never seen.
+// putWhole puts an object with one request. After a broken connection it looks for the object before it sends it
+// again: the request may have taken effect, and a server that refuses it early may close the connection while data is
+// still being sent, so that its answer is never seen.
 func (b *Bucket) putWhole(ctx context.Context, h objectstore.Hash, src *source) (bool, error) {
 	key := b.key(h)
 	for attempt := 1; ; attempt++ {
@@ -139,8 +139,8 @@ func (b *Bucket) putSum(ctx context.Context, key string, sum objectstore.Hash, b
 	return err
 }
 
-// signedSum signs a request for a body of this SHA-256. The SDK would compute it, or, over TLS,
-// leave the body unsigned; so every server that checks signatures checks the body.
+// signedSum signs a request for a body of this SHA-256, so that every server that checks signatures checks the body.
+// The SDK would compute it, or, over TLS, leave the body unsigned.
 func signedSum(sum objectstore.Hash) func(*s3.Options) {
 	return func(o *s3.Options) {
 		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
@@ -173,20 +173,20 @@ func (b *Bucket) sum(r io.Reader) (sum objectstore.Hash, err error) {
 	return sum, nil
 }
 
-// A source is what is put. A failure to read it is told to fail.
+// A source is the bytes to put. A failure to read them is passed to fail.
 type source struct {
 	r    io.ReaderAt
 	size int64
 	fail context.CancelCauseFunc
 }
 
-// A sourceError says that what was to be put could not be read.
+// A sourceError says that the bytes to put could not be read.
 type sourceError struct{ err error }
 
 func (e *sourceError) Error() string { return fmt.Sprintf("read what is to be put: %v", e.err) }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// ReadAt implements io.ReaderAt for what lies within size; less is a failure.
+// ReadAt implements io.ReaderAt for offsets within size; a short read is a failure.
 func (s *source) ReadAt(p []byte, off int64) (int, error) {
 	n, err := s.r.ReadAt(p, off)
 	if n == len(p) {

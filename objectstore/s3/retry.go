@@ -19,25 +19,25 @@ import (
 
 const (
 	maxBackoff = 10 * time.Second
-	// throttled is how many times longer the waits are when the server asks for less.
+	// throttled is how many times longer the pauses are when the server is throttling.
 	throttled = 5
 )
 
-// Codes of S3, which the SDK has no types for.
+// Codes of S3, for which the SDK has no types.
 const (
 	codeConflict     = "ConditionalRequestConflict" // another conditional put of the key is under way
-	codeAborted      = "OperationAborted"           // likewise, of the bucket
+	codeAborted      = "OperationAborted"           // the same, for the bucket
 	codePrecondition = "PreconditionFailed"
 	codeNoSuchKey    = "NoSuchKey"
 	codeNoSuchUpload = "NoSuchUpload"
 	codeNoSuchBucket = "NoSuchBucket"
-	codeNotFound     = "NotFound" // what the SDK makes of a 404 without a body
+	codeNotFound     = "NotFound" // the SDK's code of a 404 without a body
 	codeInvalidRange = "InvalidRange"
 )
 
-// newRetryer returns the SDK's standard retryer with our waits. It has no bucket of tokens: that
-// would let calls fail because others did, where the back-off is enough. heard says that the server has answered before: then a
-// name that is not known for now is not a wrong one.
+// newRetryer returns the SDK's standard retryer with this package's pauses. It has no token bucket, which would fail
+// calls because others failed; backoff is enough. heard says that the server has answered before: then an unknown
+// host name is a passing failure, not a wrong address.
 func newRetryer(o Options, heard *atomic.Bool) aws.Retryer {
 	throttles := retry.IsErrorThrottles(retry.DefaultThrottles)
 	return retry.NewStandard(func(s *retry.StandardOptions) {
@@ -68,14 +68,14 @@ func newRetryer(o Options, heard *atomic.Bool) aws.Retryer {
 	})
 }
 
-// broken tells of an answer that ended too early, which the SDK does not try again.
+// broken reports an answer that ended too early, which the SDK does not retry.
 func broken(err error) bool {
 	stall := (*StallError)(nil)
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &stall)
 }
 
-// unanswered reports whether a request was sent that got no answer, so that nobody knows if, or when, it takes effect. To say that
-// something failed, or that there is too much to do, is an answer, but not that of a gateway which got none itself.
+// unanswered reports whether a request was sent and got no answer, so that it is unknown if, or when, it takes
+// effect. A failure or throttling is an answer, but not one of a gateway that got none itself.
 func unanswered(err error) bool {
 	send, op := (*smithyhttp.RequestSendError)(nil), (*net.OpError)(nil)
 	if errors.As(err, &send) {
@@ -90,7 +90,7 @@ func unanswered(err error) bool {
 	return broken(err)
 }
 
-// answered makes a request until it has an answer, and reports whether a try before that was left without one.
+// answered makes a request until it has an answer, and reports whether an earlier try got none.
 func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)) error) (late bool, err error) {
 	for attempt := 1; ; attempt++ {
 		err = request(sendOnce)
@@ -104,8 +104,8 @@ func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)
 	}
 }
 
-// head makes a HEAD request, and once more where it is refused: the answer has no body, so the SDK cannot know that the date was what the
-// server refused, but it has taken the server's for the next.
+// head makes a HEAD request, and once more if it is refused. The answer has no body, so the SDK cannot know that the
+// server refused the date, but it has taken over the server's date for the next request.
 func head[T any](request func() (T, error)) (T, error) {
 	out, err := request()
 	if status(err) == http.StatusForbidden {
@@ -114,7 +114,7 @@ func head[T any](request func() (T, error)) (T, error) {
 	return out, err
 }
 
-// sendOnce is for a request that is not to be sent again blindly when no answer came.
+// sendOnce is for a request that must not be repeated blindly if no answer came.
 func sendOnce(o *s3.Options) {
 	if r, ok := o.Retryer.(aws.RetryerV2); ok {
 		o.Retryer = once{r}
@@ -127,7 +127,7 @@ func (r once) IsErrorRetryable(err error) bool {
 	return !unanswered(err) && r.RetryerV2.IsErrorRetryable(err)
 }
 
-// jitter is how long to wait after so many attempts.
+// jitter is the pause after so many attempts.
 func jitter(base time.Duration, attempts int) time.Duration {
 	bound := base << min(max(attempts-1, 0), 20)
 	if bound <= 0 || bound > maxBackoff {

@@ -10,7 +10,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// guardDeletes has a client ask before it sends a deletion, each time that it does.
+// guardDeletes makes a client ask standing each time before it sends a deletion.
 func guardDeletes(standing func(ctx context.Context, signed time.Time) error) func(*middleware.Stack) error {
 	ask := middleware.FinalizeMiddlewareFunc("Standing", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		switch awsmiddleware.GetOperationName(ctx) {
@@ -26,7 +26,7 @@ func guardDeletes(standing func(ctx context.Context, signed time.Time) error) fu
 	}
 }
 
-// signed is the date that a request has been given with its signature.
+// signed is the date of a request's signature.
 func signed(request any) time.Time {
 	if r, ok := request.(*smithyhttp.Request); ok {
 		if date, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date")); err == nil {

@@ -14,7 +14,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// A StallError says that a request made no progress. It is tried again like a broken connection.
+// A StallError says that a request made no progress. It is retried like a broken connection.
 type StallError struct {
 	After time.Duration
 }
@@ -23,11 +23,11 @@ func (e *StallError) Error() string {
 	return fmt.Sprintf("no byte was sent or received for %v", e.After)
 }
 
-// Timeout tells net and the SDK what it is.
+// Timeout marks the error as a timeout for net and the SDK.
 func (e *StallError) Timeout() bool { return true }
 
-// newHTTPClient returns the client of the configuration, watched. That of the SDK, which may have
-// been given certificates or a proxy, gets room for the concurrency. heard becomes true with the first answer.
+// newHTTPClient returns the client of the configuration, watched. If it is the SDK's, perhaps with certificates or a
+// proxy, it gets room for the concurrency. heard becomes true with the first answer.
 func newHTTPClient(o Options, heard *atomic.Bool) aws.HTTPClient {
 	client := o.Config.HTTPClient
 	buildable, ok := client.(*awshttp.BuildableClient)
@@ -52,34 +52,34 @@ func onlyHTTP1(t *http.Transport) {
 	t.TLSNextProto = nil
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
-	if t.TLSClientConfig != nil { // where a use before has entered what it can do
+	if t.TLSClientConfig != nil { // an earlier use has set its protocols
 		t.TLSClientConfig = t.TLSClientConfig.Clone()
 		t.TLSClientConfig.NextProtos = nil
 	}
 }
 
-// patienceKey is the context's key of what patient says.
+// patienceKey is the context key of patient.
 type patienceKey struct{}
 
-// patient is a context whose requests may be quiet for d, for what takes the server long.
+// patient is a context whose requests may be quiet for d, for operations that take the server long.
 func patient(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, d)
 }
 
-// A watchedClient breaks off requests that make no progress. Time in which the caller does not
-// read the answer does not count.
+// A watchedClient cancels requests that make no progress. Time in which the caller does not read the answer does not
+// count.
 type watchedClient struct {
 	client   aws.HTTPClient
 	patience time.Duration
 	heard    *atomic.Bool // an answer has come
 	trying   func(error)  // Options.Trying
-	silent   atomic.Int64 // when the first of the attempts began that got no answer since one did, in Unix nanoseconds; 0: the last got one
+	silent   atomic.Int64 // when the first attempt since the last answer began, in Unix nanoseconds; 0: the last attempt got an answer
 }
 
-// quiet is how long nothing is answered before Options.Trying is told.
+// quiet is how long to be without an answer before Options.Trying is called.
 const quiet = 2 * time.Second
 
-// unheard takes note of an attempt that got no answer.
+// unheard records an attempt that got no answer.
 func (c *watchedClient) unheard(began time.Time, err error) {
 	c.silent.CompareAndSwap(0, began.UnixNano())
 	if since := c.silent.Load(); c.trying != nil && since != 0 && time.Since(time.Unix(0, since)) >= quiet {
@@ -117,7 +117,7 @@ func (c *watchedClient) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// stalled is err, or the StallError that led to it.
+// stalled returns the StallError that led to err, or err.
 func stalled(ctx context.Context, err error) error {
 	if stall := (*StallError)(nil); errors.As(context.Cause(ctx), &stall) {
 		return stall
@@ -132,7 +132,7 @@ type watchdog struct {
 
 	mu    sync.Mutex
 	timer *time.Timer
-	head  bool // of the answer has come: what is still sent does not count
+	head  bool // the answer has begun: data still sent does not count
 }
 
 // sent says that a part of the request went out.
