@@ -26,9 +26,6 @@ type Blocks interface {
 	Close(ctx context.Context, ws, run string) error
 }
 
-// ReasonRejected is the reason of a task that somebody has rejected, in events.
-const ReasonRejected = "rejected"
-
 // deferral is what the scheduler knows of tasks that wait for a person. It is owned by the scheduler's goroutine.
 type deferral struct {
 	making  int              // blocks that are being made
@@ -234,7 +231,7 @@ func (s *scheduler) rejected(i int32, b *approval.Block) {
 		text += ": " + b.Note
 	}
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: s.results[i].ExecutionID, Data: &events.Data{
-		Block: b.ID, By: b.By, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: max(s.states[i].attempts, 1), Reason: ReasonRejected, Message: text}})
+		Block: b.ID, By: b.By, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: max(s.states[i].attempts, 1), Reason: events.ReasonRejected, Message: text}})
 	s.failed(i, text)
 }
 

@@ -227,7 +227,7 @@ func TestRejected(t *testing.T) {
 					t.Errorf("the run failed of %s, %q, want %q", out.FailedTask, out.Error, want)
 				}
 				for _, e := range log.list {
-					if e.Type == events.TaskFailed && (e.Data.Reason != dataflow.ReasonRejected || e.Data.By != "ann@desk" || (e.Execution == "") != (name == "review")) {
+					if e.Type == events.TaskFailed && (e.Data.Reason != events.ReasonRejected || e.Data.By != "ann@desk" || (e.Execution == "") != (name == "review")) {
 						t.Errorf("failed as %+v, execution %q", e.Data, e.Execution)
 					}
 				}

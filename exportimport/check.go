@@ -15,6 +15,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/format/zipfile"
+	"e3/internal/insight/runview"
 	"e3/internal/settings"
 	"e3/objectstore"
 	"e3/workspace"
@@ -351,7 +352,7 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 	}
 	defer r.Close()
 	lines := bufio.NewReaderSize(r, maxLine)
-	m.fold = workspace.NewFold()
+	m.fold = runview.NewFold()
 	for seq := int64(1); ; seq++ {
 		line, err := lines.ReadSlice('\n')
 		switch {

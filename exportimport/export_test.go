@@ -164,7 +164,7 @@ func TestFailedRun(t *testing.T) {
 	}
 	b := newSite(t, "bob@beta")
 	b.importZip(zip, exportimport.ImportOptions{NewWorkspace: true})
-	r, err := b.repo.Workspaces.Run(b.ctx, "prod", exported.RunID)
+	r, err := b.repo.Workspaces.Runs.Run(b.ctx, "prod", exported.RunID)
 	if err != nil || r.State != record.RunFailed || r.FailedTask != "bad" {
 		t.Errorf("the run is %+v, %v", r, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/format/zipfile"
+	"e3/internal/insight/runview"
 	"e3/internal/settings"
 	"e3/workspace"
 )
@@ -136,7 +137,7 @@ type importer struct {
 	pkg     workspace.PackageRef // as the zip has it
 	run     *record.Run
 	events  *zipfile.Entry
-	fold    *workspace.Fold // of the events; nil where they are too many to be compared
+	fold    *runview.Fold // of the events; nil where they are too many to be compared
 	state   *record.WorkspaceState
 	stateOf string         // the name of the exported workspace
 	stored  int64          // bytes of objects, by the directory

@@ -371,7 +371,7 @@ func TestRunAndEvents(t *testing.T) {
 	if info, err := s.repo.Records.Size(s.ctx, key); err != nil || !info.Sealed {
 		t.Errorf("the stream is %+v, %v", info, err)
 	}
-	run, err := s.repo.Workspaces.Run(s.ctx, "copy", exported.RunID)
+	run, err := s.repo.Workspaces.Runs.Run(s.ctx, "copy", exported.RunID)
 	if err != nil || run.WorkspaceName != "copy" {
 		t.Errorf("the run is %+v, %v", run, err)
 	}

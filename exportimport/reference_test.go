@@ -53,7 +53,7 @@ func TestReferenceZips(t *testing.T) {
 			if w.executions == 0 {
 				return
 			}
-			run, err := s.repo.Workspaces.Run(s.ctx, "golden", res.RunID)
+			run, err := s.repo.Workspaces.Runs.Run(s.ctx, "golden", res.RunID)
 			if err != nil || run.State != w.state || run.WorkspaceName != "golden" {
 				t.Errorf("the run is %+v, %v", run, err)
 			}

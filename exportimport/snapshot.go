@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/packages"
 	"e3/internal/reach"
 	"e3/objectstore"
@@ -173,8 +174,8 @@ func (x *exporter) complete(ctx context.Context, s *snapshot) error {
 
 // noteLaterRun says that there is a run that has not ended.
 func (x *exporter) noteLaterRun(ctx context.Context, s *snapshot) error {
-	r, err := x.repo.Workspaces.RunSummary(ctx, s.workspace)
-	if errors.Is(err, workspace.ErrNoRun) {
+	r, err := x.repo.Workspaces.Runs.Summary(ctx, s.workspace)
+	if errors.Is(err, runview.ErrNoRun) {
 		return nil
 	}
 	if err != nil {

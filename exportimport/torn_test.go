@@ -50,7 +50,7 @@ func TestTornRun(t *testing.T) {
 			if res := b.importZip(zip, exportimport.ImportOptions{}); !res.RunAdded {
 				t.Errorf("%s with %d bytes: nothing was added", path, left)
 			}
-			if run, err := b.repo.Workspaces.Run(b.ctx, "prod", exported.RunID); err != nil || run.State != record.RunCompleted {
+			if run, err := b.repo.Workspaces.Runs.Run(b.ctx, "prod", exported.RunID); err != nil || run.State != record.RunCompleted {
 				t.Errorf("%s with %d bytes: %+v, %v", path, left, run, err)
 			}
 			if res := b.importZip(zip, exportimport.ImportOptions{}); res.RunAdded {

@@ -225,7 +225,7 @@ func (p *pruner) runs(ctx context.Context) error {
 		return err
 	}
 	for _, ws := range names {
-		runs, err := p.Workspaces.RunsInUse(ctx, ws)
+		runs, err := p.Workspaces.Runs.InUse(ctx, ws)
 		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
 			return err
 		}

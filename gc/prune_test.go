@@ -20,6 +20,7 @@ import (
 	"e3/executions"
 	"e3/gc"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/refstore"
@@ -75,8 +76,8 @@ func (h *house) needed() map[string]bool {
 	h.must(err)
 	needed := map[string]bool{}
 	for _, ws := range names {
-		run, err := h.Workspaces.Run(h.Context(), ws, "")
-		if errors.Is(err, workspace.ErrNoRun) {
+		run, err := h.Workspaces.Runs.Run(h.Context(), ws, "")
+		if errors.Is(err, runview.ErrNoRun) {
 			continue
 		}
 		h.must(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 )
 
@@ -40,8 +41,8 @@ func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
 
 // Deferred returns what waits for somebody to approve in the run of a workspace that is at work. It is empty where none is.
 func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
-	r, err := w.RunSummary(ctx, ws)
-	if errors.Is(err, ErrNoRun) {
+	r, err := w.Runs.Summary(ctx, ws)
+	if errors.Is(err, runview.ErrNoRun) {
 		_, err = w.State(ctx, ws)
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]approval.Block,
 }
 
 // deferred is that of a run.
-func (w *Workspaces) deferred(ctx context.Context, ws string, r *RunReport) ([]approval.Block, error) {
+func (w *Workspaces) deferred(ctx context.Context, ws string, r *runview.Report) ([]approval.Block, error) {
 	if r == nil || !r.Live {
 		return nil, nil
 	}
@@ -96,8 +97,8 @@ func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 // Resolve decides about a task that waits for approval in the workspace's latest run. Changed is false where that was decided already in
 // that run. Errors are an *UnknownError, a *NotWaitingError, and a *approval.ResolvedError where it was decided otherwise.
 func (w *Workspaces) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (b approval.Block, changed bool, err error) {
-	r, err := w.RunSummary(ctx, ws)
-	if err != nil && !errors.Is(err, ErrNoRun) {
+	r, err := w.Runs.Summary(ctx, ws)
+	if err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return approval.Block{}, false, err
 	}
 	if err != nil { // of a workspace that is not here either
@@ -118,7 +119,7 @@ func (w *Workspaces) Resolve(ctx context.Context, ws, task string, res approval.
 }
 
 // notWaiting says why a task does not wait, and if need be that there is none of that name.
-func (w *Workspaces) notWaiting(ctx context.Context, ws, task string, r *RunReport) error {
+func (w *Workspaces) notWaiting(ctx context.Context, ws, task string, r *runview.Report) error {
 	state, err := w.State(ctx, ws)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/refstore"
 	"e3/workspace"
@@ -64,7 +65,7 @@ func (p *place) decide(task string, approve bool) {
 	}
 }
 
-func taskStates(r *workspace.RunReport) string {
+func taskStates(r *runview.Report) string {
 	var list []string
 	for i := range r.Tasks {
 		list = append(list, fmt.Sprintf("%s=%s", r.Tasks[i].Task, r.Tasks[i].State))
@@ -118,7 +119,7 @@ func TestBlocksOfRuns(t *testing.T) {
 			if res.Run.State != test.state || res.Run.FailedTask != test.rejects {
 				t.Errorf("the run is %v, failed of %q; want %v, %q", res.Run.State, res.Run.FailedTask, test.state, test.rejects)
 			}
-			r, err := p.ws.Report(p.ctx, "w", "")
+			r, err := p.ws.Runs.Report(p.ctx, "w", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +141,7 @@ func TestBlocksOfRuns(t *testing.T) {
 			p.forgetRecords()
 			p.wantFolded(res.Run)
 			p.wantTold(res.Run, 0)
-			again, err := p.ws.Report(p.ctx, "w", res.Run.RunID)
+			again, err := p.ws.Runs.Report(p.ctx, "w", res.Run.RunID)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -332,14 +333,14 @@ func (c *canceller) learn(ctx context.Context) error {
 	if c.run != "" {
 		return nil
 	}
-	run, err := c.w.run(ctx, c.ws, "")
+	run, err := c.w.Runs.Read(ctx, c.ws, "")
 	switch {
-	case errors.Is(err, ErrNoRun) || errors.Is(err, refstore.ErrNotFound):
+	case errors.Is(err, runview.ErrNoRun) || errors.Is(err, refstore.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
 	}
-	if run.provenance == nil && run.State == record.RunRunning && run.StartedAt.UnixMilli() >= c.holder.AcquiredAt.UnixMilli() {
+	if run.Provenance == nil && run.State == record.RunRunning && run.StartedAt.UnixMilli() >= c.holder.AcquiredAt.UnixMilli() {
 		c.run = run.RunID
 	}
 	return nil
@@ -409,7 +410,7 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 			res.Closed, err = c.bury(ctx)
 		}
 		return res, err
-	case end.Data != nil && end.Data.Reason == crashed: // somebody was faster
+	case end.Data != nil && end.Data.Reason == events.ReasonCrashed: // somebody was faster
 		res.Status, res.Closed = CancelInterrupted, true
 	case end.Type == events.RunCompleted:
 		res.Status = CancelCompleted

@@ -4,20 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
-)
-
-// crashed is the reason of every event that was not emitted by the run's own process, but by whoever closed the run after it.
-const crashed = "crashed"
-
-const (
-	crashedMessage = "the process of this run ended without finishing it"
-	crashedError   = crashed + ": " + crashedMessage // in the record of such a run
 )
 
 // burier ends executions that have died, and knows what became of others. An *executions.Curator does, and so an Executor.
@@ -83,14 +75,14 @@ func (w *Workspaces) closeRun(ctx context.Context, lock *hold, id, current strin
 // emitted already is not missing any more.
 func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
 	ws := lock.ws
-	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
+	rec, err := w.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return current, nil
 	}
 	if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 		return current, err
 	}
-	if imported(rec) {
+	if runview.Imported(rec) {
 		return current, nil // it came as it was
 	}
 	var run *record.Run
@@ -101,14 +93,14 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 		// Its bytes were lost with the power, so it was never synced: it had not finished. Or they are damaged: the events tell.
 		run = nil
 	}
-	f := NewFold()
+	f := runview.NewFold()
 	log, err := events.Resume(ctx, w.Records, ws, id, w.Now, f.Add)
 	if err != nil {
 		return current, err
 	}
 	defer log.Close()
 	defer context.AfterFunc(lock.lasting, func() { log.Stop(context.Cause(lock.lasting)) })()
-	if f.end != nil { // what followed it was cut
+	if f.End() != nil { // what followed it was cut
 		return current, nil
 	}
 	if err := w.blocks.Close(ctx, ws, id); err != nil {
@@ -134,10 +126,10 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 		return current, err
 	}
 	var end events.Event
-	if run == nil || run.State == record.RunRunning || run.Error == crashedError {
+	if run == nil || run.State == record.RunRunning || run.Error == runview.CrashedError {
 		c.abandon()
 		run = c.rebuilt(ws, id, run)
-		if _, err := w.expand(ctx, ws, id, f); err != nil { // what has no name is not in the record
+		if _, err := w.Runs.Expand(ctx, ws, id, f); err != nil { // what has no name is not in the record
 			return current, err
 		}
 		run.Tasks = f.Executions()
@@ -147,12 +139,12 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 		if rec.Version, err = w.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version}); err != nil {
 			return current, fmt.Errorf("record run: %w", err)
 		}
-		end = endOf(run)
-		end.Data.Reason, end.Data.Message = crashed, crashedMessage
+		end = runview.End(run)
+		end.Data.Reason, end.Data.Message = events.ReasonCrashed, runview.CrashedMessage
 	} else {
 		// It had finished but for its last steps: do them.
 		c.proven(run)
-		end = endOf(run)
+		end = runview.End(run)
 	}
 	if current, err = w.name(ctx, lock, id, current); err != nil {
 		return current, err
@@ -174,7 +166,7 @@ func (w *Workspaces) withdrawLeft(ctx context.Context, ws, run string, dead func
 
 // started says of a run that had no event yet what its record, which may be nil, tells.
 func started(run *record.Run) *events.Data {
-	d := &events.Data{Reason: crashed}
+	d := &events.Data{Reason: events.ReasonCrashed}
 	if run != nil {
 		d.Package, d.Inputs = run.PackageRef, run.InputSnapshot
 	}
@@ -203,11 +195,11 @@ func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (boo
 	if id > current {
 		return true, nil
 	}
-	rec, err := w.Records.Get(ctx, runKey(ws, current), fieldProvenance)
+	rec, err := w.Records.Get(ctx, runview.Key(ws, current), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
-		return imported(rec), nil
+		return runview.Imported(rec), nil
 	}
-	return imported(rec), err
+	return runview.Imported(rec), err
 }
 
 // closing is a dead run while it is closed.
@@ -215,7 +207,7 @@ type closing struct {
 	w   *Workspaces
 	x   burier
 	log *events.Log
-	f   *Fold
+	f   *runview.Fold
 }
 
 func (c *closing) emit(e events.Event) {
@@ -225,65 +217,66 @@ func (c *closing) emit(e events.Event) {
 
 // begin tells of an execution that the run's process had begun, if it died before it could: events are written in batches.
 func (c *closing) begin(ctx context.Context, l *executions.Left) error {
-	if i, named := c.f.index[l.Task]; !named {
-		if c.f.unnamed() <= 0 {
-			c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: crashed}})
+	t := c.f.Find(l.Task)
+	if t == nil {
+		if c.f.Unnamed() <= 0 {
+			c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
 		}
-		c.emit(events.Event{Type: events.TaskMarkedReady, Task: l.Task, Data: &events.Data{Reason: crashed}})
-	} else if t := &c.f.tasks[i]; t.ExecutionID >= l.ExecutionID {
+		c.emit(events.Event{Type: events.TaskMarkedReady, Task: l.Task, Data: &events.Data{Reason: events.ReasonCrashed}})
+	} else if t.ExecutionID >= l.ExecutionID {
 		return nil // they are told
-	} else if t.State == TaskRunning {
+	} else if t.State == runview.TaskRunning {
 		e, err := c.execution(ctx, &t.TaskReport)
 		if err != nil {
 			return err
 		}
 		c.emit(e)
 	}
-	t := &c.f.tasks[c.f.index[l.Task]]
+	t = c.f.Find(l.Task)
 	due := max(t.Attempt, 1)
-	for retry := t.State == TaskFailed || t.State == TaskError; retry || due < l.Attempt; retry = false {
-		if t.State == taskReady || t.State == TaskRetrying {
-			c.emit(events.Event{Type: events.TaskFailed, Task: l.Task, Data: &events.Data{Attempt: due, Reason: crashed, NoRecord: true,
+	for retry := t.State == runview.TaskFailed || t.State == runview.TaskError; retry || due < l.Attempt; retry = false {
+		if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
+			c.emit(events.Event{Type: events.TaskFailed, Task: l.Task, Data: &events.Data{Attempt: due, Reason: events.ReasonCrashed, NoRecord: true,
 				Message: "the process of this run ended before it could tell of this attempt"}})
 		} else if !retry {
 			break
 		}
 		due++
-		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: l.Task, Data: &events.Data{Attempt: due, Reason: crashed}})
+		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: l.Task, Data: &events.Data{Attempt: due, Reason: events.ReasonCrashed}})
 	}
-	if t.State == taskReady || t.State == TaskRetrying {
-		c.emit(events.Event{Type: events.TaskStarted, Task: l.Task, Execution: l.ExecutionID, Data: &events.Data{Key: l.Key, Attempt: due, Reason: crashed}})
+	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
+		c.emit(events.Event{Type: events.TaskStarted, Task: l.Task, Execution: l.ExecutionID, Data: &events.Data{Key: l.Key, Attempt: due, Reason: events.ReasonCrashed}})
 	}
 	return nil
 }
 
 // executions brings the tasks to an end that were running, or waited for another attempt.
 func (c *closing) executions(ctx context.Context) error {
-	for i := range c.f.tasks { // it does not grow: they are named already
-		switch t := &c.f.tasks[i]; t.State {
-		case TaskRunning, TaskClaimed:
+	for t := range c.f.All() {
+		switch t.State {
+		case runview.TaskRunning, runview.TaskClaimed:
 			e, err := c.execution(ctx, &t.TaskReport)
 			if err != nil {
 				return err
 			}
-			if t.State == TaskClaimed && e.Type == events.TaskCompleted { // its beginning was not told either
+			if t.State == runview.TaskClaimed && e.Type == events.TaskCompleted { // its beginning was not told either
 				c.emit(events.Event{Type: events.TaskStarted, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: &events.Data{
-					Key: t.Key, Attempt: t.Attempt, Reason: crashed}})
+					Key: t.Key, Attempt: t.Attempt, Reason: events.ReasonCrashed}})
 			}
 			c.emit(e)
-		case TaskRetrying:
-			c.emit(events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ended, Data: &events.Data{ // as its last attempt did
+		case runview.TaskRetrying:
+			c.emit(events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.Ended, Data: &events.Data{ // as its last attempt did
 				Key: t.Key, Attempt: max(t.Attempt-1, 1), Duration: t.Duration.Milliseconds(), ExitCode: t.ExitCode,
-				Reason: crashed, Message: t.Message}})
+				Reason: events.ReasonCrashed, Message: t.Message}})
 		}
 	}
 	return nil
 }
 
 // execution finds out what became of an execution whose end is not in the log.
-func (c *closing) execution(ctx context.Context, t *TaskReport) (events.Event, error) {
+func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.Event, error) {
 	end := events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{
-		Key: t.Key, Attempt: t.Attempt, Reason: crashed}}
+		Key: t.Key, Attempt: t.Attempt, Reason: events.ReasonCrashed}}
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
 		end.Data.NoRecord, end.Data.Message = true, "the events of this run do not tell which execution it was"
@@ -316,19 +309,19 @@ func (c *closing) execution(ctx context.Context, t *TaskReport) (events.Event, e
 // abandon tells of the tasks that had no turn.
 func (c *closing) abandon() {
 	if n := c.f.Waiting(); n > 0 {
-		c.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: int(n), Reason: crashed}})
+		c.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: int(n), Reason: events.ReasonCrashed}})
 	}
 }
 
 // proven tells of the tasks of a finished run that have no event yet: it had found all of them proven, and was recorded before
 // its events. Those of any other run are written before its last record.
 func (c *closing) proven(run *record.Run) {
-	if c.f.created > 0 || c.f.proven > 0 || run.Summary.Cached != int64(run.Tasks.Len()) {
+	if c.f.Counted() || run.Summary.Cached != int64(run.Tasks.Len()) {
 		return
 	}
 	for t := range run.Tasks.All() {
-		if _, told := c.f.index[t.Task]; !told {
-			c.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: run.RunID, Reason: crashed}})
+		if c.f.Find(t.Task) == nil {
+			c.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: run.RunID, Reason: events.ReasonCrashed}})
 		}
 	}
 }
@@ -337,36 +330,22 @@ func (c *closing) proven(run *record.Run) {
 // read. The run has lasted until the last sign of life; when its end was noticed, its last event tells.
 func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	run := &record.Run{RunID: id, WorkspaceName: ws}
-	switch s := c.f.started; {
+	switch s := c.f.Started(); {
 	case old != nil:
 		run.PackageRef, run.StartedAt, run.InputSnapshot = old.PackageRef, old.StartedAt, old.InputSnapshot
 	case s != nil && s.Data != nil:
 		run.PackageRef, run.InputSnapshot = s.Data.Package, s.Data.Inputs
-		if s.Data.Reason != crashed {
+		if s.Data.Reason != events.ReasonCrashed {
 			run.StartedAt = s.Time
 		}
 	}
 	if run.StartedAt.IsZero() {
 		run.StartedAt, _ = executions.ParseID(id)
 	}
-	run.CompletedAt = c.f.alive
+	run.CompletedAt = c.f.Alive()
 	if run.CompletedAt.Before(run.StartedAt) {
 		run.CompletedAt = run.StartedAt
 	}
-	run.State, run.Error, run.Summary = record.RunFailed, crashedError, c.f.Summary()
+	run.State, run.Error, run.Summary = record.RunFailed, runview.CrashedError, c.f.Summary()
 	return run
-}
-
-// endOf is the last event of a run, as its record tells it, where times are whole milliseconds.
-func endOf(run *record.Run) events.Event {
-	took := run.CompletedAt.Truncate(time.Millisecond).Sub(run.StartedAt.Truncate(time.Millisecond))
-	e := events.Event{Type: events.RunCompleted, Data: &events.Data{
-		Duration: took.Milliseconds(), Summary: summary(run.Summary), Outputs: run.OutputSnapshot}}
-	switch run.State {
-	case record.RunFailed:
-		e.Type, e.Task, e.Data.Message = events.RunFailed, run.FailedTask, run.Error
-	case record.RunCancelled:
-		e.Type = events.RunCancelled
-	}
-	return e
 }

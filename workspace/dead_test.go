@@ -209,7 +209,7 @@ func TestCloseDead(t *testing.T) {
 			if res.Run.State != record.RunCompleted || res.Run.RunID <= d.id {
 				t.Errorf("the run that closed it is %v", res.Run.State)
 			}
-			if _, err := d.p.ws.Run(d.p.ctx, "w", d.id); err == nil {
+			if _, err := d.p.ws.Runs.Run(d.p.ctx, "w", d.id); err == nil {
 				t.Error("the dead run's record is still there")
 			}
 			for rec, err := range d.p.repo.Records.List(d.p.ctx, refstore.Query{Partition: "EXECUTION/" + d.key.String()}) {
@@ -268,7 +268,7 @@ func TestCloseDeadMovesTheReference(t *testing.T) {
 	} else {
 		current = s.CurrentRunID
 	}
-	if run, err := d.p.ws.Run(d.p.ctx, "w", current); err != nil || run.State != record.RunFailed {
+	if run, err := d.p.ws.Runs.Run(d.p.ctx, "w", current); err != nil || run.State != record.RunFailed {
 		t.Errorf("its record is %+v, %v", run, err)
 	}
 	older := &dead{p: d.p, id: "01000000-0000-7000-8000-000000000000", key: d.key}

@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/beast2"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -292,7 +293,7 @@ func TestEastRefusals(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if runs, err := p.ws.Run(p.ctx, "w", ""); !errors.Is(err, workspace.ErrNoRun) {
+	if runs, err := p.ws.Runs.Run(p.ctx, "w", ""); !errors.Is(err, runview.ErrNoRun) {
 		t.Errorf("a refused start left the run %v, %v", runs, err)
 	}
 	// A package of ours takes its place.
@@ -329,9 +330,9 @@ func TestEastRuns(t *testing.T) {
 	p := newPlace(t)
 	_, first := p.takeIn(goldenRun)
 	_, second := p.takeIn(failedRun)
-	tell := func(run string) (*workspace.RunReport, string) {
+	tell := func(run string) (*runview.Report, string) {
 		t.Helper()
-		r, err := p.ws.Report(p.ctx, "prod", run)
+		r, err := p.ws.Runs.Report(p.ctx, "prod", run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +342,7 @@ func TestEastRuns(t *testing.T) {
 			if task.Key == "" || task.StartedAt.IsZero() || task.Duration <= 0 {
 				t.Errorf("the execution of %s is not told: %+v", task.Task, task)
 			}
-			if task.State == workspace.TaskFailed && task.ExitCode == 0 {
+			if task.State == runview.TaskFailed && task.ExitCode == 0 {
 				t.Errorf("%s failed with exit code 0", task.Task)
 			}
 		}
@@ -357,12 +358,12 @@ func TestEastRuns(t *testing.T) {
 	if r, got = tell(first[:24]); got != "a_copy success, b_nums success, c_mode success, d_after success" || r.RunID != first {
 		t.Errorf("the run before: %s, %s", r.RunID, got)
 	}
-	te, err := p.ws.TaskExecutions(p.ctx, "prod", "c_mode")
-	if err != nil || te.Task == nil || te.Task.State != workspace.TaskFailed || len(te.Known) != 1 {
+	te, err := p.ws.Runs.TaskExecutions(p.ctx, "prod", "c_mode")
+	if err != nil || te.Task == nil || te.Task.State != runview.TaskFailed || len(te.Known) != 1 {
 		t.Fatalf("executions of a task: %+v, %v", te, err)
 	}
 	// The first run's has another key: it is found all the same.
-	if e, err := p.ws.FindExecution(p.ctx, te, "01a1fa79-f9ed"); err != nil || e.State != record.Success {
+	if e, err := p.ws.Runs.FindExecution(p.ctx, te, "01a1fa79-f9ed"); err != nil || e.State != record.Success {
 		t.Errorf("the execution of the run before: %+v, %v", e, err)
 	}
 
@@ -375,12 +376,12 @@ func TestEastRuns(t *testing.T) {
 	if _, got := tell(""); got != "a_copy cached, b_nums cached, c_mode failed" {
 		t.Errorf("without its package: %s", got)
 	}
-	te, err = p.ws.TaskExecutions(p.ctx, "prod", "c_mode")
-	if err != nil || te.Task == nil || te.Task.State != workspace.TaskFailed || len(te.Known) != 1 {
+	te, err = p.ws.Runs.TaskExecutions(p.ctx, "prod", "c_mode")
+	if err != nil || te.Task == nil || te.Task.State != runview.TaskFailed || len(te.Known) != 1 {
 		t.Errorf("without its package, executions of a task: %+v, %v", te, err)
 	}
 	var unknown *workspace.UnknownError
-	if _, err := p.ws.TaskExecutions(p.ctx, "prod", "e"); !errors.As(err, &unknown) {
+	if _, err := p.ws.Runs.TaskExecutions(p.ctx, "prod", "e"); !errors.As(err, &unknown) {
 		t.Errorf("an unknown task: %v", err)
 	}
 }
@@ -419,7 +420,7 @@ func TestStartWithoutData(t *testing.T) {
 	p.start(only) // a hit needs no content
 	res := p.start()
 	states := func() string {
-		r, err := p.ws.Report(p.ctx, "w", "")
+		r, err := p.ws.Runs.Report(p.ctx, "w", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,14 +15,15 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 	"e3/workspace"
 )
 
 // foldOf folds the log of a run, which must be a walk through the diagram of its tasks' states.
-func (p *place) foldOf(id string) *workspace.Fold {
+func (p *place) foldOf(id string) *runview.Fold {
 	p.t.Helper()
-	f, m := workspace.NewFold(), events.Machine{}
+	f, m := runview.NewFold(), events.Machine{}
 	for e, err := range events.Read(p.ctx, p.repo.Records, "w", id) {
 		if err == nil {
 			err = m.Next(&e.Event)
@@ -52,12 +53,12 @@ func mapOf(run *record.Run) map[string]record.TaskExecution {
 // wantTold demands that a run is told from its events alone as its record told it, but for tasks that have no name.
 func (p *place) wantTold(want *record.Run, unnamed int64) {
 	p.t.Helper()
-	if stored, err := p.ws.Run(p.ctx, "w", want.RunID); err == nil {
+	if stored, err := p.ws.Runs.Run(p.ctx, "w", want.RunID); err == nil {
 		if fault := p.foldOf(want.RunID).Contradicts(stored); fault != "" {
 			p.t.Errorf("run %s: %s\n%s", want.RunID, fault, p.logOf(want.RunID))
 		}
 	}
-	r, err := p.ws.Report(p.ctx, "w", want.RunID)
+	r, err := p.ws.Runs.Report(p.ctx, "w", want.RunID)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -213,7 +214,7 @@ func (p *place) startSomehow(rnd *rand.Rand) *record.Run {
 
 // What an event says may be anything.
 func TestFoldOfAnything(t *testing.T) {
-	f := workspace.NewFold()
+	f := runview.NewFold()
 	for i, e := range []events.Event{
 		{Type: events.TaskCreated, Data: &events.Data{Tasks: -5}},
 		{Type: events.TaskCached, Data: &events.Data{Tasks: 1 << 62, As: "x"}},

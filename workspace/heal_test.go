@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -186,15 +187,15 @@ func TestReopenedAmongMany(t *testing.T) {
 	if got := p.read("r"); got != strings.Repeat("text", 4) {
 		t.Errorf("r has %q", got)
 	}
-	r, err := p.ws.Report(p.ctx, "w", "")
+	r, err := p.ws.Runs.Report(p.ctx, "w", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := map[workspace.TaskState]int{}
+	states := map[runview.TaskState]int{}
 	for i := range r.Tasks {
 		states[r.Tasks[i].State]++
 	}
-	if states[workspace.TaskCached] != 119 || states[workspace.TaskSuccess] != 2 || len(r.Tasks) != 121 {
+	if states[runview.TaskCached] != 119 || states[runview.TaskSuccess] != 2 || len(r.Tasks) != 121 {
 		t.Errorf("the report has %v", states)
 	}
 }

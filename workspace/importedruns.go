@@ -8,6 +8,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -30,7 +31,7 @@ func (w *Workspaces) RetireImported(ctx context.Context, before time.Time, dryRu
 		old, err := w.oldImported(ctx, ws, before)
 		for _, id := range old {
 			if err == nil && !dryRun {
-				err = refstore.Forget(ctx, w.Records, w.Locks, runKey(ws, id))
+				err = refstore.Forget(ctx, w.Records, w.Locks, runview.Key(ws, id))
 			}
 			if err == nil {
 				retired = append(retired, events.RunRef{Workspace: ws, Run: id})
@@ -48,12 +49,12 @@ func (w *Workspaces) RetireImported(ctx context.Context, before time.Time, dryRu
 func (w *Workspaces) oldImported(ctx context.Context, ws string, before time.Time) ([]string, error) {
 	var old []string
 	n := 0
-	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{fieldProvenance}}
+	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{runview.FieldProvenance}}
 	for rec, err := range w.Records.List(ctx, q) {
 		if err != nil {
 			return nil, err
 		}
-		data, is := rec.Field(fieldProvenance)
+		data, is := rec.Field(runview.FieldProvenance)
 		if !is {
 			continue
 		}

@@ -80,7 +80,7 @@ func TestRemove(t *testing.T) {
 	if _, err := p.ws.State(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
 		t.Errorf("its state: %v", err)
 	}
-	if _, err := p.ws.Run(p.ctx, "w", id); !errors.Is(err, refstore.ErrNotFound) {
+	if _, err := p.ws.Runs.Run(p.ctx, "w", id); !errors.Is(err, refstore.ErrNotFound) {
 		t.Errorf("its run record: %v", err)
 	}
 	for _, partition := range []string{"INDEX/links", "INDEX/proofs", "INDEX/durations"} {

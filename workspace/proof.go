@@ -10,6 +10,8 @@ import (
 	"e3/dataflow"
 	"e3/internal/format/record"
 	"e3/internal/host/stamp"
+	"e3/internal/insight/runview"
+	"e3/internal/parallel"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -44,14 +46,14 @@ func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet boo
 	if err != nil || !quiet || p.Generation != generation {
 		return nil, nil
 	}
-	rec, err = w.Records.Get(ctx, runKey(ws, p.RunID), fieldProvenance)
+	rec, err = w.Records.Get(ctx, runview.Key(ws, p.RunID), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if imported(rec) {
+	if runview.Imported(rec) {
 		return nil, nil // what another repository says proves nothing here
 	}
 	run, err := record.DecodeRun(rec.Value)
@@ -136,7 +138,7 @@ func (w *Workspaces) partsThere(ctx context.Context, outputs record.Node, doubtf
 		return objectstore.IsLost(err)
 	}
 	var gone atomic.Bool
-	err := w.each(ctx, len(outputs), func(ctx context.Context, i int) error {
+	err := parallel.AtMost(ctx, w.Lookups, len(outputs), func(ctx context.Context, i int) error {
 		h, err := objectstore.ParseHash(outputs[i].Hash)
 		if err != nil || outputs[i].Kind != record.LeafDir || gone.Load() {
 			return err

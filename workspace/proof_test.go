@@ -347,7 +347,7 @@ func TestProvenRun(t *testing.T) {
 	p := newChain(t)
 	p.age("e3.yaml")
 	p.start() // which reads the file once more
-	before, err := p.ws.Run(p.ctx, "w", "")
+	before, err := p.ws.Runs.Run(p.ctx, "w", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +361,7 @@ func TestProvenRun(t *testing.T) {
 	if info == nil || info.RunID != res.Run.RunID || info.Package != nil {
 		t.Errorf("OnStart was told %+v", info)
 	}
-	run, err := p.ws.Run(p.ctx, "w", res.Run.RunID)
+	run, err := p.ws.Runs.Run(p.ctx, "w", res.Run.RunID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func TestProvenRun(t *testing.T) {
 	if s, err := p.ws.State(p.ctx, "w"); err != nil || s.CurrentRunID != res.Run.RunID {
 		t.Errorf("the state names run %q, %v", s.CurrentRunID, err)
 	}
-	if _, err := p.ws.Run(p.ctx, "w", before.RunID); err == nil {
+	if _, err := p.ws.Runs.Run(p.ctx, "w", before.RunID); err == nil {
 		t.Error("the record of the run before is still there")
 	}
 }

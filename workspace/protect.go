@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"e3/internal/format/record"
+	"e3/internal/parallel"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -88,7 +89,7 @@ func (w *Workspaces) refreshPackage(ctx context.Context, hash string, pkg *recor
 	for i := range pkg.Tasks {
 		hashes = append(hashes, pkg.Tasks[i].Task)
 	}
-	err := w.each(ctx, len(hashes), func(ctx context.Context, k int) error {
+	err := parallel.AtMost(ctx, w.Lookups, len(hashes), func(ctx context.Context, k int) error {
 		h, err := objectstore.ParseHash(hashes[k])
 		if err != nil {
 			return err

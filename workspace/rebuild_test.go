@@ -45,7 +45,7 @@ func (c *crashSite) close() *record.Run {
 	if err := c.startNothing(); err == nil {
 		c.p.t.Fatal("a filter that names no task is run")
 	}
-	run, err := c.p.ws.Run(c.p.ctx, "w", c.id)
+	run, err := c.p.ws.Runs.Run(c.p.ctx, "w", c.id)
 	if err != nil {
 		c.p.t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestCrashedRunIsRebuilt(t *testing.T) {
 func (c *crashSite) check(run *record.Run, n int) {
 	c.p.t.Helper()
 	c.p.wantFolded(run)
-	r, err := c.p.ws.Report(c.p.ctx, "w", c.id)
+	r, err := c.p.ws.Runs.Report(c.p.ctx, "w", c.id)
 	if err != nil {
 		c.p.t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestStartAfterACrash(t *testing.T) {
 		t.Errorf("on record are %v, want %s", got, res.Run.RunID)
 	}
 	for _, id := range []string{first, d.id} {
-		if _, err := d.p.ws.Report(d.p.ctx, "w", id); err != nil {
+		if _, err := d.p.ws.Runs.Report(d.p.ctx, "w", id); err != nil {
 			t.Errorf("run %s cannot be told: %v", id, err)
 		}
 	}

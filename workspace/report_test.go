@@ -14,14 +14,15 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 	"e3/workspace"
 )
 
 // tasks is "name state" for every task of the latest run.
-func tasks(t *testing.T, p *place) (*workspace.RunReport, string) {
+func tasks(t *testing.T, p *place) (*runview.Report, string) {
 	t.Helper()
-	r, err := p.ws.Report(p.ctx, "w", "")
+	r, err := p.ws.Runs.Report(p.ctx, "w", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,11 +42,11 @@ func TestReport(t *testing.T) {
 		"  bad: {in: [a], out: o, run: fail 7, retries: 2}",
 		"  after: {in: {x: bad}, out: p, run: cat}",
 		"  calm: {out: o, run: cat}")
-	if _, err := p.ws.Report(p.ctx, "w", ""); !errors.Is(err, workspace.ErrNoRun) {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); !errors.Is(err, runview.ErrNoRun) {
 		t.Errorf("before the first run: %v", err)
 	}
 	var unknown *workspace.UnknownError
-	if _, err := p.ws.Report(p.ctx, "v", ""); !errors.As(err, &unknown) {
+	if _, err := p.ws.Runs.Report(p.ctx, "v", ""); !errors.As(err, &unknown) {
 		t.Errorf("an unknown workspace: %v", err)
 	}
 	p.start()
@@ -106,12 +107,12 @@ func TestRunLiveness(t *testing.T) {
 		name string
 		lock *record.LockState // nil: nobody
 		want string
-		task workspace.TaskState
+		task runview.TaskState
 	}{
-		{"nobody", nil, "interrupted", workspace.TaskInterrupted},
-		{"its process", &record.LockState{Operation: record.Dataflow, AcquiredAt: began, Holder: "x"}, "running", workspace.TaskRunning},
-		{"a later process", &record.LockState{Operation: record.Dataflow, AcquiredAt: began.Add(time.Second), Holder: "x"}, "interrupted", workspace.TaskInterrupted},
-		{"a deploy", &record.LockState{Operation: record.Deployment, AcquiredAt: began, Holder: "x"}, "interrupted", workspace.TaskInterrupted},
+		{"nobody", nil, "interrupted", runview.TaskInterrupted},
+		{"its process", &record.LockState{Operation: record.Dataflow, AcquiredAt: began, Holder: "x"}, "running", runview.TaskRunning},
+		{"a later process", &record.LockState{Operation: record.Dataflow, AcquiredAt: began.Add(time.Second), Holder: "x"}, "interrupted", runview.TaskInterrupted},
+		{"a deploy", &record.LockState{Operation: record.Deployment, AcquiredAt: began, Holder: "x"}, "interrupted", runview.TaskInterrupted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.lock != nil {
@@ -121,7 +122,7 @@ func TestRunLiveness(t *testing.T) {
 				}
 				defer lock.Unlock()
 			}
-			r, err := p.ws.Report(p.ctx, "w", "")
+			r, err := p.ws.Runs.Report(p.ctx, "w", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +165,7 @@ func TestTaskExecutions(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
 	p.deploy("inputs: {a: {file: a.txt}}", "tasks:", "  t: {in: [a], out: o, run: cat $a}", "  late: {in: {x: t}, out: p, run: cat}")
-	te, err := p.ws.TaskExecutions(p.ctx, "w", "t")
+	te, err := p.ws.Runs.TaskExecutions(p.ctx, "w", "t")
 	if err != nil || te.Run != nil || te.Task != nil || len(te.Known) != 0 {
 		t.Fatalf("before the first run: %+v, %v", te, err)
 	}
@@ -173,7 +174,7 @@ func TestTaskExecutions(t *testing.T) {
 	p.write("a.txt", "2")
 	p.start(only)
 	p.start(only, func(o *workspace.StartOptions) { o.Force = true })
-	if te, err = p.ws.TaskExecutions(p.ctx, "w", "t"); err != nil {
+	if te, err = p.ws.Runs.TaskExecutions(p.ctx, "w", "t"); err != nil {
 		t.Fatal(err)
 	}
 	if len(te.Known) != 2 || te.Known[0].ExecutionID != te.Task.ExecutionID || te.Known[1].ExecutionID > te.Known[0].ExecutionID {
@@ -181,18 +182,18 @@ func TestTaskExecutions(t *testing.T) {
 	}
 	p.write("a.txt", "1")
 	p.start(only)
-	first, err := p.ws.TaskExecutions(p.ctx, "w", "t")
+	first, err := p.ws.Runs.TaskExecutions(p.ctx, "w", "t")
 	if err != nil || len(first.Known) != 1 {
 		t.Fatalf("on the first input: %+v, %v", first, err)
 	}
 	// An execution on other inputs is found as well.
 	id := te.Known[0].ExecutionID
-	e, err := p.ws.FindExecution(p.ctx, first, id[:len(id)-1])
+	e, err := p.ws.Runs.FindExecution(p.ctx, first, id[:len(id)-1])
 	if err != nil || e.ExecutionID != id {
 		t.Errorf("FindExecution = %+v, %v; want %s", e, err, id)
 	}
 	var unknown *workspace.UnknownError
-	if _, err := p.ws.FindExecution(p.ctx, first, "ffffffff"); !errors.As(err, &unknown) {
+	if _, err := p.ws.Runs.FindExecution(p.ctx, first, "ffffffff"); !errors.As(err, &unknown) {
 		t.Errorf("an unknown execution: %v", err)
 	}
 	// Of one that was pruned it is known when, by whom and why.
@@ -200,14 +201,14 @@ func TestTaskExecutions(t *testing.T) {
 	if n, err := curator.Prune(p.ctx, e.Key.Task, []executions.Victim{e.Victim()}, "ann@lab", "older than 30d"); n != 1 || err != nil {
 		t.Fatalf("pruned %d, %v", n, err)
 	}
-	_, err = p.ws.FindExecution(p.ctx, first, id[:len(id)-1])
+	_, err = p.ws.Runs.FindExecution(p.ctx, first, id[:len(id)-1])
 	if want := "execution " + id + " was pruned 3 days ago by ann@lab (older than 30d)"; err == nil || err.Error() != want {
 		t.Errorf("of a pruned execution: %v, want %s", err, want)
 	}
-	if late, err := p.ws.TaskExecutions(p.ctx, "w", "late"); err != nil || late.Task != nil || len(late.Known) != 0 {
+	if late, err := p.ws.Runs.TaskExecutions(p.ctx, "w", "late"); err != nil || late.Task != nil || len(late.Known) != 0 {
 		t.Errorf("a task without a part in the run: %+v, %v", late, err)
 	}
-	_, err = p.ws.TaskExecutions(p.ctx, "w", "tt")
+	_, err = p.ws.Runs.TaskExecutions(p.ctx, "w", "tt")
 	if !errors.As(err, &unknown) {
 		t.Fatalf("an unknown task: %v", err)
 	}

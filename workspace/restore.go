@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"e3/internal/format/record"
-	"e3/objectstore"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -61,7 +61,7 @@ func (w *Workspaces) restored(ctx context.Context, ws string, rec refstore.Recor
 
 // lastKnown is the state that the latest run left of which that is known, nil if there is none.
 func (w *Workspaces) lastKnown(ctx context.Context, ws string) (*record.WorkspaceState, error) {
-	ids, _, err := w.runIDs(ctx, ws)
+	ids, _, err := w.Runs.IDs(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (w *Workspaces) lastKnown(ctx context.Context, ws string) (*record.Workspac
 
 // left is the state that a run left, nil where that is not known, or not all of it is there.
 func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.WorkspaceState, error) {
-	r, err := w.head(ctx, ws, id)
+	r, err := w.Runs.Head(ctx, ws, id)
 	if err != nil && ctx.Err() == nil { // nothing that can be read tells of it
 		return nil, nil
 	}
@@ -87,11 +87,11 @@ func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.Workspace
 	if !ok {
 		return nil, nil
 	}
-	f, _, err := w.fold(ctx, ws, id)
+	f, _, err := w.Runs.Fold(ctx, ws, id)
 	if err != nil {
 		return nil, err
 	}
-	hash := f.packageHash()
+	hash := f.PackageHash()
 	if hash == "" {
 		p, err := w.Packages.Find(ctx, name, version)
 		if err != nil {
@@ -139,7 +139,7 @@ func (w *Workspaces) RebuildRun(ctx context.Context, ws, id string) (bool, error
 		return false, err
 	}
 	defer lock.Unlock()
-	rec, err := w.Records.Get(ctx, runKey(ws, id), fieldProvenance)
+	rec, err := w.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
 	if err == nil {
 		if _, err := record.DecodeRun(rec.Value); err == nil {
 			return true, nil // somebody else has mended it
@@ -147,10 +147,10 @@ func (w *Workspaces) RebuildRun(ctx context.Context, ws, id string) (bool, error
 	} else if !errors.Is(err, refstore.ErrDamaged) {
 		return false, lock.explain(ctx, err)
 	}
-	if imported(rec) {
+	if runview.Imported(rec) {
 		return false, nil
 	}
-	run, err := w.fromEvents(ctx, ws, id)
+	run, err := w.Runs.FromEvents(ctx, ws, id)
 	if err != nil || run == nil {
 		return false, lock.explain(ctx, err)
 	}
@@ -158,31 +158,4 @@ func (w *Workspaces) RebuildRun(ctx context.Context, ws, id string) (bool, error
 		_, err = w.Records.PutSync(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version})
 	}
 	return err == nil, lock.explain(ctx, err)
-}
-
-// fromEvents makes the record of a run that has ended of its events, nil where they are not whole.
-func (w *Workspaces) fromEvents(ctx context.Context, ws, id string) (*record.Run, error) {
-	r, found, err := w.headFromEvents(ctx, ws, id)
-	if err != nil || !found || r.Provenance != nil {
-		return nil, err
-	}
-	f, damage, err := w.fold(ctx, ws, id)
-	if err != nil || damage != nil || f.started == nil || f.end == nil {
-		return nil, err
-	}
-	unnamed, err := w.expand(ctx, ws, id, f)
-	if err != nil || unnamed > 0 {
-		return nil, err
-	}
-	g, err := w.graphOf(ctx, f.packageHash())
-	if err != nil {
-		return nil, err
-	}
-	f.sort(g)
-	run := r.Run
-	if _, err := objectstore.ParseHash(run.InputSnapshot); err != nil {
-		return nil, nil
-	}
-	run.Tasks = f.Executions()
-	return run, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"e3/internal/events"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -31,15 +32,15 @@ func (w *Workspaces) showsEvents(ctx context.Context, run events.RunRef) (bool, 
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return false, err
 	}
-	rec, err := w.runRecord(ctx, run.Workspace, run.Run)
-	if err == nil && imported(rec) {
+	rec, err := w.Runs.Stored(ctx, run.Workspace, run.Run)
+	if err == nil && runview.Imported(rec) {
 		return true, nil
 	}
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return false, err
 	}
-	shown, err := w.shownRun(ctx, run.Workspace)
-	if errors.Is(err, ErrNoRun) {
+	shown, err := w.Runs.Stored(ctx, run.Workspace, "")
+	if errors.Is(err, runview.ErrNoRun) {
 		return false, nil
 	}
 	return err == nil && shown.Key.Sort == run.Run, err

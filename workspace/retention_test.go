@@ -53,7 +53,7 @@ func TestCleanEvents(t *testing.T) {
 	if got := p.logged("w"); !slices.Equal(got, ids[2:]) {
 		t.Errorf("left are %v, want the run that is shown: %v", got, ids[2:])
 	}
-	if _, err := p.ws.Report(p.ctx, "w", ""); err != nil {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); err != nil {
 		t.Errorf("the run that is shown: %v", err)
 	}
 	p.start() // takes what is left for its baseline

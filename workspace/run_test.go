@@ -10,6 +10,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -57,7 +58,7 @@ func TestRunRecords(t *testing.T) {
 	p.write("a.txt", "a")
 	p.write("b.txt", "b")
 	p.deploy(twoInputs)
-	if _, err := p.ws.Run(p.ctx, "w", ""); !errors.Is(err, workspace.ErrNoRun) {
+	if _, err := p.ws.Runs.Run(p.ctx, "w", ""); !errors.Is(err, runview.ErrNoRun) {
 		t.Errorf("before the first run: %v", err)
 	}
 	var last string
@@ -70,7 +71,7 @@ func TestRunRecords(t *testing.T) {
 			if err != nil || s.CurrentRunID != last || s.CurrentRunID != "" && !slices.Contains(ids, s.CurrentRunID) || len(ids) > 2 {
 				t.Errorf("round %d: while it runs the state names %q, %v; records are %v", i, s.CurrentRunID, err, ids)
 			}
-			now, err := p.ws.Run(ctx, "w", "")
+			now, err := p.ws.Runs.Run(ctx, "w", "")
 			if err != nil || now.State != record.RunRunning || !now.CompletedAt.IsZero() || now.OutputSnapshot != "" {
 				t.Errorf("round %d: while it runs its record is %+v, %v", i, now, err)
 			}
@@ -101,7 +102,7 @@ func TestRunRecord(t *testing.T) {
 	p.deploy("version: 1.2.3", "inputs: {a: {file: a.txt}}", "tasks:", "  good: {in: [a], out: o, run: cat $a}",
 		"  bad: {in: [a], out: o, run: fail 7}", "  after: {in: {x: bad}, out: p, run: cat}")
 	res := p.start()
-	run, err := p.ws.Run(p.ctx, "w", "")
+	run, err := p.ws.Runs.Run(p.ctx, "w", "")
 	if err != nil {
 		t.Fatal(err)
 	}

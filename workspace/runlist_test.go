@@ -13,6 +13,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/refstore"
 	"e3/workspace"
@@ -22,7 +23,7 @@ import (
 func (p *place) list(ws string) []string {
 	p.t.Helper()
 	var rows []string
-	for r, err := range p.ws.Runs(p.ctx, ws) {
+	for r, err := range p.ws.Runs.List(p.ctx, ws) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -60,7 +61,7 @@ func runAt(n int) string { return fmt.Sprintf("018f3b4c-9a2d-7def-8abc-%012d", n
 func TestRuns(t *testing.T) {
 	p := newPlace(t)
 	var unknown *workspace.UnknownError
-	for _, err := range p.ws.Runs(p.ctx, "w") {
+	for _, err := range p.ws.Runs.List(p.ctx, "w") {
 		if !errors.As(err, &unknown) || unknown.What != "workspace" {
 			t.Errorf("of no workspace: %v", err)
 		}
@@ -74,7 +75,7 @@ func TestRuns(t *testing.T) {
 	first := p.start(who).Run
 	second := p.start(who).Run
 	p.wantList("w", second.RunID+" completed 1/1", first.RunID+" completed 1/1")
-	for r, err := range p.ws.Runs(p.ctx, "w") {
+	for r, err := range p.ws.Runs.List(p.ctx, "w") {
 		if err != nil || r.Process == nil || r.Process.User != "ann" || r.Process.Host != "box" || r.PackageRef != "p@0.0.0" || r.Filter != "t" || r.StartedAt.IsZero() || r.CompletedAt.IsZero() {
 			t.Errorf("a row is %+v of %+v, %v", r, r.Process, err)
 		}
@@ -101,12 +102,12 @@ func TestRuns(t *testing.T) {
 		runAt(3) + " unfinished imported 0/0", runAt(2) + " interrupted 0/0", runAt(1) + " interrupted 0/0"}
 	p.wantList("w", append(own, rest...)...)
 	for _, id := range []string{runAt(1), runAt(2), runAt(3), runAt(4), runAt(5), runAt(6)} {
-		r, err := p.ws.Report(p.ctx, "w", id)
+		r, err := p.ws.Runs.Report(p.ctx, "w", id)
 		if err != nil || r.RunID != id || r.WorkspaceName != "w" {
 			t.Errorf("run %s: %+v, %v", id, r, err)
 		}
 	}
-	if r, err := p.ws.Report(p.ctx, "w", runAt(4)); err != nil || r.Summary.Cached != 1 || len(r.Tasks) != 1 || r.FailedTask != "t" || r.InputSnapshot != "" {
+	if r, err := p.ws.Runs.Report(p.ctx, "w", runAt(4)); err != nil || r.Summary.Cached != 1 || len(r.Tasks) != 1 || r.FailedTask != "t" || r.InputSnapshot != "" {
 		t.Errorf("a run of an older e3: %+v, %v", r, err)
 	}
 	p.forget(runRecord("w", runAt(6)))
@@ -129,7 +130,7 @@ func TestRuns(t *testing.T) {
 			break
 		}
 	}
-	r, err := p.ws.Report(p.ctx, "w", "")
+	r, err := p.ws.Runs.Report(p.ctx, "w", "")
 	if err != nil || !r.Live || r.Summary.Total != 2 || r.Done != 0 || r.Total != 2 {
 		t.Errorf("the one that runs: %+v, %v", r, err)
 	}
@@ -146,11 +147,11 @@ func TestRuns(t *testing.T) {
 	if rows := p.list("w"); len(rows) != 8 || rows[2] != own[1] {
 		t.Errorf("of a workspace that was removed: %q", rows)
 	}
-	r, err = p.ws.Report(p.ctx, "w", first.RunID)
-	if err != nil || r.State != record.RunCompleted || len(r.Tasks) != 1 || r.Tasks[0].State != workspace.TaskSuccess {
+	r, err = p.ws.Runs.Report(p.ctx, "w", first.RunID)
+	if err != nil || r.State != record.RunCompleted || len(r.Tasks) != 1 || r.Tasks[0].State != runview.TaskSuccess {
 		t.Errorf("a run of a workspace that was removed: %+v, %v", r, err)
 	}
-	if _, err := p.ws.Report(p.ctx, "w", ""); !errors.As(err, &unknown) {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); !errors.As(err, &unknown) {
 		t.Errorf("the latest run of a workspace that was removed: %v", err)
 	}
 }
@@ -184,7 +185,7 @@ func TestUnnamed(t *testing.T) {
 	}
 	p.emit("w", runAt(20), started, bulk(2, runAt(2)), bulk(1<<40, runAt(2)), bulk(-1, runAt(2)), end(2))
 	for n, want := range map[int]int64{2: 0, 3: 0, 4: 0, 5: 0, 6: 3, 7: 2, 8: 2, 9: 2, 10: 2, 11: 2, 12: 2, 13: 2, 14: 2, 15: 2, 20: 1 << 40} {
-		r, err := p.ws.Report(p.ctx, "w", runAt(n))
+		r, err := p.ws.Runs.Report(p.ctx, "w", runAt(n))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +195,7 @@ func TestUnnamed(t *testing.T) {
 		var names []string
 		for _, task := range r.Tasks {
 			names = append(names, task.Task)
-			if task.State != workspace.TaskCached || task.ExecutionID == "" {
+			if task.State != runview.TaskCached || task.ExecutionID == "" {
 				t.Errorf("run %d: task %+v", n, task)
 			}
 		}
@@ -226,7 +227,7 @@ func TestReportOfDamagedEvents(t *testing.T) {
 		if !recorded {
 			p.forgetRecords()
 		}
-		r, err := p.ws.Report(p.ctx, "w", run.RunID)
+		r, err := p.ws.Runs.Report(p.ctx, "w", run.RunID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +235,7 @@ func TestReportOfDamagedEvents(t *testing.T) {
 			t.Errorf("with a record %v: %+v of %+v", recorded, r, r.Run)
 		}
 		for _, task := range r.Tasks {
-			if task.Task == "u" && task.State != workspace.TaskInterrupted {
+			if task.Task == "u" && task.State != runview.TaskInterrupted {
 				t.Errorf("with a record %v: the task of which nothing more is known is %+v", recorded, task)
 			}
 		}
@@ -250,11 +251,11 @@ func TestRunClosedWithoutItsRecord(t *testing.T) {
 		events.Event{Type: events.TaskStarted, Task: "t", Execution: newID(t), Data: &events.Data{Attempt: 1}}, events.Event{Type: events.TaskFailed, Task: "t"},
 		events.Event{Type: events.TaskRetryScheduled, Task: "t", Data: &events.Data{Attempt: 2}},
 		events.Event{Type: events.RunFailed, Data: &events.Data{Reason: "crashed", Message: "the process of this run ended without finishing it"}})
-	r, err := p.ws.Report(p.ctx, "w", "")
+	r, err := p.ws.Runs.Report(p.ctx, "w", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Crashed() || r.Status() != "crashed" || len(r.Tasks) != 1 || r.Tasks[0].State != workspace.TaskFailed || r.Summary.Total != 2 {
+	if !r.Crashed() || r.Status() != "crashed" || len(r.Tasks) != 1 || r.Tasks[0].State != runview.TaskFailed || r.Summary.Total != 2 {
 		t.Errorf("it is %+v of %+v", r, r.Run)
 	}
 }
@@ -266,14 +267,14 @@ func TestReportHostileEvents(t *testing.T) {
 		events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: 1 << 60, As: "../../x"}},
 		events.Event{Type: events.TaskFailed, Task: "t", Execution: "x", Data: &events.Data{Key: "y", Duration: math.MaxInt64, Message: "m"}},
 		events.Event{Type: events.RunCancelled, Data: &events.Data{By: "ann@there", Message: "enough", Duration: -1, Outputs: "z"}})
-	r, err := p.ws.Report(p.ctx, "w", runAt(1))
+	r, err := p.ws.Runs.Report(p.ctx, "w", runAt(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Tasks) != 1 || r.Tasks[0].Duration <= 0 || r.PackageHash != "" || r.InputSnapshot != "" || r.OutputSnapshot != "" || r.By != "ann@there" || r.Why != "enough" {
 		t.Errorf("it is %+v of %+v", r, r.Run)
 	}
-	if pkg, hash, err := p.ws.PackageOf(p.ctx, r); pkg != nil || hash != "" || err != nil {
+	if pkg, hash, err := p.ws.Runs.PackageOf(p.ctx, r); pkg != nil || hash != "" || err != nil {
 		t.Errorf("its package is %v, %q, %v", pkg, hash, err)
 	}
 }
@@ -302,7 +303,7 @@ func BenchmarkRuns(b *testing.B) {
 	}
 	for b.Loop() {
 		n := 0
-		for _, err := range p.Workspaces.Runs(b.Context(), "w") {
+		for _, err := range p.Workspaces.Runs.List(b.Context(), "w") {
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -5,192 +5,33 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
 // A run's record lies under the workspace that it was made in. A run that was imported has its provenance beside it: it
 // is history, which nothing here adds to, closes or cleans up. Removing the workspace removes it.
 
-// fieldProvenance is the side field of an imported run.
-const fieldProvenance = "provenance.beast2"
+// asked are the workspaces as the view of runs asks them.
+type asked struct{ w *Workspaces }
 
-func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
-
-// imported tells whether a run's record, which was read with its provenance, is of an imported run.
-func imported(rec refstore.Record) bool {
-	_, ok := rec.Field(fieldProvenance)
-	return ok
-}
-
-// storedRun is a run as it is on record.
-type storedRun struct {
-	*record.Run
-	provenance *record.Provenance // nil where it was made here
-}
-
-func decodeRun(rec refstore.Record) (*storedRun, error) {
-	r := &storedRun{}
-	var err error
-	if len(rec.Value) == 0 {
-		return nil, fmt.Errorf("run %s: its record is %w", rec.Key.Sort, refstore.ErrDamaged)
-	}
-	if r.Run, err = record.DecodeRun(rec.Value); err != nil {
-		return nil, fmt.Errorf("run %s: %w", rec.Key.Sort, err)
-	}
-	if data, ok := rec.Field(fieldProvenance); ok {
-		if r.provenance, err = record.DecodeProvenance(data); err != nil {
-			return nil, fmt.Errorf("run %s: %w", rec.Key.Sort, err)
-		}
-	}
-	return r, nil
-}
-
-// Run reads a run record. "" is the run that a workspace shows: the greatest id among its own runs, which may be still
-// running. A workspace without one shows an imported run: the one that its state names, else the greatest.
-func (w *Workspaces) Run(ctx context.Context, ws, id string) (*record.Run, error) {
-	r, err := w.run(ctx, ws, id)
+func (a asked) State(ctx context.Context, ws string) (*record.WorkspaceState, error) {
+	s, err := a.w.State(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
-	return r.Run, nil
+	return &s.WorkspaceState, nil
 }
 
-func (w *Workspaces) run(ctx context.Context, ws, id string) (*storedRun, error) {
-	rec, err := w.runRecord(ctx, ws, id)
-	if err != nil {
-		return nil, err
+// AtWork compares a run with what holds its workspace. The lock is taken before a run begins: a holder since later is another one.
+func (a asked) AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error) {
+	b, err := a.w.Busy(ctx, ws)
+	if err != nil || b == nil || b.Holder != "" && (b.Operation != record.Dataflow || b.Since.After(run.StartedAt)) {
+		return false, refstore.Heard{}, err
 	}
-	return decodeRun(rec)
-}
-
-// runRecord reads the record of a run with its provenance; "" is the one that the workspace shows.
-func (w *Workspaces) runRecord(ctx context.Context, ws, id string) (refstore.Record, error) {
-	if id == "" {
-		return w.shownRun(ctx, ws)
-	}
-	rec, err := unread(w.Records.Get(ctx, runKey(ws, id), fieldProvenance))
-	if err != nil {
-		return rec, fmt.Errorf("run %s: %w", id, err)
-	}
-	return rec, nil
-}
-
-// unread passes on a record that is damaged as one that cannot be read: its events may tell of the run.
-func unread(rec refstore.Record, err error) (refstore.Record, error) {
-	if errors.Is(err, refstore.ErrDamaged) {
-		rec.Value, err = nil, nil
-	}
-	return rec, err
-}
-
-func (w *Workspaces) shownRun(ctx context.Context, ws string) (refstore.Record, error) {
-	var found []refstore.Record // imported, greatest first
-	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{fieldProvenance}}
-	for rec, err := range w.Records.List(ctx, q) {
-		if rec, err = unread(rec, err); err != nil {
-			return rec, fmt.Errorf("runs of workspace %s: %w", ws, err)
-		}
-		if !imported(rec) {
-			return rec, nil
-		}
-		found = append(found, rec)
-	}
-	if len(found) == 0 {
-		return refstore.Record{}, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
-	}
-	shown := found[0]
-	if len(found) > 1 {
-		s, err := w.State(ctx, ws)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return shown, err
-		}
-		for _, rec := range found {
-			if s != nil && rec.Key.Sort == s.CurrentRunID {
-				shown = rec
-			}
-		}
-	}
-	return shown, nil
-}
-
-// runIDs returns the ids of all runs of a workspace that have a record, or events, in order; recorded are those with a record.
-func (w *Workspaces) runIDs(ctx context.Context, ws string) (ids []string, recorded map[string]bool, err error) {
-	recorded = map[string]bool{}
-	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
-		if err != nil {
-			return nil, nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
-		}
-		recorded[rec.Key.Sort] = true
-		ids = append(ids, rec.Key.Sort)
-	}
-	for key, err := range w.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
-		if err != nil {
-			return nil, nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
-		}
-		if _, err := executions.ParseID(key.Sort); err == nil && !recorded[key.Sort] {
-			ids = append(ids, key.Sort)
-		}
-	}
-	slices.Sort(ids)
-	return ids, recorded, nil
-}
-
-// runID finds a run by its id or a prefix of it; "" stays "".
-func (w *Workspaces) runID(ctx context.Context, ws, prefix string) (string, error) {
-	if prefix == "" {
-		return "", nil
-	}
-	known, _, err := w.runIDs(ctx, ws)
-	if err != nil {
-		return "", err
-	}
-	slices.Reverse(known)
-	var fit []string
-	for _, id := range known {
-		if id == prefix {
-			return id, nil
-		}
-		if strings.HasPrefix(id, strings.ToLower(prefix)) {
-			fit = append(fit, id)
-		}
-	}
-	switch {
-	case len(fit) == 1:
-		return fit[0], nil
-	case len(fit) > 1:
-		return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
-	case len(known) == 0:
-		return "", fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
-	}
-	return "", &UnknownError{What: "run", Name: prefix, Known: known}
-}
-
-// RunsInUse returns the runs whose executions a workspace holds on to: its own, of which it keeps no more than the current
-// one and the one at work, and an imported one that its state names. Other imported runs are history.
-func (w *Workspaces) RunsInUse(ctx context.Context, ws string) ([]*record.Run, error) {
-	s, err := w.State(ctx, ws)
-	if err != nil {
-		return nil, err
-	}
-	var runs []*record.Run
-	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, Fields: []string{fieldProvenance}}) {
-		if err != nil {
-			return nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
-		}
-		if imported(rec) && rec.Key.Sort != s.CurrentRunID {
-			continue
-		}
-		run, err := record.DecodeRun(rec.Value)
-		if err != nil {
-			return nil, fmt.Errorf("run %s of workspace %s: %w", rec.Key.Sort, ws, err)
-		}
-		runs = append(runs, run)
-	}
-	return runs, nil
+	return true, b.Heard, nil
 }
 
 // RemoveRuns removes the runs that were imported under the name of a workspace that is not here, and returns how many. Where
@@ -243,16 +84,16 @@ func (w *Workspaces) deleteRuns(ctx context.Context, ws string, old []oldRun, ke
 func (w *Workspaces) deleteRun(ctx context.Context, ws string, o *oldRun) error {
 	for {
 		if !o.goes {
-			rec, err := w.Records.Get(ctx, runKey(ws, o.id), fieldProvenance)
+			rec, err := w.Records.Get(ctx, runview.Key(ws, o.id), runview.FieldProvenance)
 			if errors.Is(err, refstore.ErrDamaged) {
 				return nil // verify tells of it
 			}
-			if err != nil || imported(rec) {
+			if err != nil || runview.Imported(rec) {
 				return err
 			}
 			o.version, o.goes = rec.Version, true
 		}
-		err := w.Records.Delete(ctx, runKey(ws, o.id), o.version)
+		err := w.Records.Delete(ctx, runview.Key(ws, o.id), o.version)
 		if !errors.Is(err, refstore.ErrConflict) {
 			return err
 		}

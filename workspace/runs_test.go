@@ -41,14 +41,14 @@ const (
 
 func (p *place) wantShown(want string) {
 	p.t.Helper()
-	r, err := p.ws.Report(p.ctx, "w", "")
+	r, err := p.ws.Runs.Report(p.ctx, "w", "")
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	if r.RunID != want {
 		p.t.Errorf("run %s is shown, want %s", r.RunID, want)
 	}
-	if te, err := p.ws.RunSummary(p.ctx, "w"); err != nil || te.RunID != want {
+	if te, err := p.ws.Runs.Summary(p.ctx, "w"); err != nil || te.RunID != want {
 		p.t.Errorf("the summary is of %+v, %v, want %s", te, err, want)
 	}
 }
@@ -75,27 +75,27 @@ func (p *place) currentRun(id string) {
 func TestImportedRuns(t *testing.T) {
 	p := newPlace(t)
 	var unknown *workspace.UnknownError
-	if _, err := p.ws.Report(p.ctx, "w", ""); !errors.As(err, &unknown) || unknown.What != "workspace" {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); !errors.As(err, &unknown) || unknown.What != "workspace" {
 		t.Errorf("before there is anything: %v", err)
 	}
 	p.putRun("w", oldRun, record.RunCompleted, provenance())
 	p.putRun("w", laterRun, record.RunFailed, provenance())
 	p.putRun("w", lastRun, record.RunRunning, provenance())
 	p.wantShown(lastRun) // there is no workspace yet
-	if r, err := p.ws.Report(p.ctx, "w", lastRun); err != nil || r.Status() != "unfinished" || r.Provenance == nil {
+	if r, err := p.ws.Runs.Report(p.ctx, "w", lastRun); err != nil || r.Status() != "unfinished" || r.Provenance == nil {
 		t.Errorf("a run that was exported while it ran: %+v, %v", r, err)
 	}
-	if r, err := p.ws.Report(p.ctx, "w", "018F"); err != nil || r.RunID != oldRun || r.Status() != "completed" {
+	if r, err := p.ws.Runs.Report(p.ctx, "w", "018F"); err != nil || r.RunID != oldRun || r.Status() != "completed" {
 		t.Errorf("a run by the beginning of its id: %+v, %v", r, err)
 	}
-	if _, err := p.ws.Report(p.ctx, "w", "f18f"); !errors.Is(err, executions.ErrAmbiguous) {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", "f18f"); !errors.Is(err, executions.ErrAmbiguous) {
 		t.Errorf("a beginning of two ids: %v", err)
 	}
-	if _, err := p.ws.Report(p.ctx, "w", "e"); !errors.As(err, &unknown) || unknown.What != "run" || !slices.Equal(unknown.Known, []string{lastRun, laterRun, oldRun}) {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", "e"); !errors.As(err, &unknown) || unknown.What != "run" || !slices.Equal(unknown.Known, []string{lastRun, laterRun, oldRun}) {
 		t.Errorf("a beginning of none: %v", err)
 	}
 	for _, odd := range []string{"v", "../w", "w/x", ""} {
-		if _, err := p.ws.Report(p.ctx, odd, "f"); err == nil {
+		if _, err := p.ws.Runs.Report(p.ctx, odd, "f"); err == nil {
 			t.Errorf("workspace %q has a run", odd)
 		}
 	}
@@ -127,10 +127,10 @@ func TestImportedRuns(t *testing.T) {
 	if want := []string{oldRun, second, laterRun, lastRun}; !slices.Equal(ids, want) {
 		t.Errorf("on record are %v, want %v", ids, want)
 	}
-	if r, err := p.ws.Report(p.ctx, "w", lastRun); err != nil || r.State != record.RunRunning {
+	if r, err := p.ws.Runs.Report(p.ctx, "w", lastRun); err != nil || r.State != record.RunRunning {
 		t.Errorf("a start has closed an imported run: %+v, %v", r, err)
 	}
-	if r, err := p.ws.Report(p.ctx, "w", second); err != nil || r.Provenance != nil {
+	if r, err := p.ws.Runs.Report(p.ctx, "w", second); err != nil || r.Provenance != nil {
 		t.Errorf("the own run has provenance: %+v, %v", r, err)
 	}
 
@@ -138,7 +138,7 @@ func TestImportedRuns(t *testing.T) {
 	if err := p.ws.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ws.Report(p.ctx, "w", ""); !errors.As(err, &unknown) || unknown.What != "workspace" {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); !errors.As(err, &unknown) || unknown.What != "workspace" {
 		t.Errorf("after its removal: %v", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestRunsInUse(t *testing.T) {
 	p.putRun("w", laterRun, record.RunRunning, provenance())
 	inUse := func(want ...string) {
 		t.Helper()
-		runs, err := p.ws.RunsInUse(p.ctx, "w")
+		runs, err := p.ws.Runs.InUse(p.ctx, "w")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestRunsInUse(t *testing.T) {
 			t.Errorf("in use: got %q, want %q", got, want)
 		}
 	}
-	if _, err := p.ws.RunsInUse(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
+	if _, err := p.ws.Runs.InUse(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
 		t.Errorf("without a workspace: %v", err)
 	}
 	if n, err := p.ws.RemoveRuns(p.ctx, "w"); n != 2 || err != nil {

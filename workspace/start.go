@@ -13,6 +13,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -79,7 +80,6 @@ func (r *run) work() {
 // Conditions of runs that callers branch on.
 var (
 	ErrNoMatch = errors.New("no task matches") // the filter
-	ErrNoRun   = errors.New("there is no run yet")
 )
 
 // Start runs the dataflow of a workspace: it follows the package file where there is one,
@@ -477,7 +477,7 @@ func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record
 		err = r.w.standing(r.ws)
 	}
 	if err == nil {
-		r.version, err = put(ctx, refstore.Record{Key: runKey(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
+		r.version, err = put(ctx, refstore.Record{Key: runview.Key(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
 	}
 	if err != nil {
 		return fmt.Errorf("record run: %w", err)
@@ -498,7 +498,7 @@ func (r *run) finish(ctx context.Context) error {
 	if r.old, err = r.w.deleteRuns(ctx, r.ws, r.old); err != nil {
 		return err
 	}
-	e := endOf(r.rec)
+	e := runview.End(r.rec)
 	if r.rec.State == record.RunCancelled {
 		e.Data.By, e.Data.Message = causeOf(r.cause)
 	}

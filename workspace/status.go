@@ -14,6 +14,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/objectstore"
 )
@@ -26,7 +27,7 @@ type Status struct {
 	Edited    bool             // the file says something else than what is deployed
 	Elsewhere *Elsewhere       // who decides what is deployed, if that is not this machine
 	Busy      *BusyError       // who holds the workspace; nil: nobody
-	LastRun   *RunReport       // without its tasks; nil before the first
+	LastRun   *runview.Report  // without its tasks; nil before the first
 	Deferred  []approval.Block // what waits in it for somebody to approve, while it is at work
 	Faults    []error          // why the package file or its inputs cannot be taken in
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
@@ -61,7 +62,7 @@ func (w *Workspaces) statusOf(ctx context.Context, ws string, s *State) (st *Sta
 	if st.Busy, err = w.Busy(ctx, ws); err != nil {
 		return nil, err
 	}
-	if st.LastRun, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) {
+	if st.LastRun, err = w.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return nil, err
 	}
 	if st.Deferred, err = w.deferred(ctx, ws, st.LastRun); err != nil {

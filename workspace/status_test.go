@@ -119,10 +119,10 @@ func TestStatusWritesNothing(t *testing.T) {
 	if got, want := standings(t, p), "a stale, b current, t stale"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if _, err := p.ws.Report(p.ctx, "w", ""); err != nil {
+	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.ws.TaskExecutions(p.ctx, "w", "t"); err != nil {
+	if _, err := p.ws.Runs.TaskExecutions(p.ctx, "w", "t"); err != nil {
 		t.Error(err)
 	}
 	if after := files(t, p.repo.Root); !maps.Equal(before, after) {

@@ -17,6 +17,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/packages"
 	"e3/objectstore"
@@ -27,12 +28,12 @@ import (
 var (
 	ErrNotFound    = human.ErrNotFound
 	ErrExists      = packages.ErrExists
-	ErrNotDeployed = errors.New("no package is deployed")
+	ErrNotDeployed = packages.ErrNotDeployed
 	// ErrVariable is wrapped where an input is to be set, or unset, that holds an environment variable.
 	ErrVariable = errors.New("each start takes it from its own environment")
 )
 
-// What callers meet of packages and names that stand for nothing.
+// What callers meet of packages, runs and names that stand for nothing.
 type (
 	PackageRef     = packages.Ref
 	PartError      = packages.PartError
@@ -110,6 +111,7 @@ type Stores struct {
 type Workspaces struct {
 	Stores
 	Packages   *packages.Registry
+	Runs       *runview.Runs
 	generation *executions.Generation
 	blocks     *approval.Blocks
 	shared     bool // other machines have links of their own
@@ -124,10 +126,11 @@ func New(s Stores) *Workspaces {
 	if s.Getenv == nil {
 		s.Getenv = os.LookupEnv
 	}
-	return &Workspaces{
-		Stores: s, Packages: &packages.Registry{Records: s.Records, Locks: s.Locks, Objects: s.Objects}, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
+	w := &Workspaces{
+		Stores: s, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
 		blocks: approval.New(s.Records, approval.Options{Now: s.Now, Fault: s.Warn}),
 	}
+	return w.over(s.Objects)
 }
 
 // over returns the same workspaces, whose objects go elsewhere.
@@ -135,6 +138,7 @@ func (w *Workspaces) over(objects Objects) *Workspaces {
 	o := *w
 	o.Objects = objects
 	o.Packages = &packages.Registry{Records: w.Records, Locks: w.Locks, Objects: objects}
+	o.Runs = &runview.Runs{Records: w.Records, Objects: objects, Packages: o.Packages, Workspaces: asked{&o}, Lookups: w.Lookups, Now: w.Now}
 	return &o
 }
 

@@ -141,7 +141,7 @@ func completeRuns(a *app, cmd *cobra.Command, flag string) {
 			return nil, nil
 		}
 		ws, _, _ := strings.Cut(args[0], ".")
-		for run, err := range r.Workspaces.Runs(ctx, ws) {
+		for run, err := range r.Workspaces.Runs.List(ctx, ws) {
 			if err != nil || len(ids) == offeredRuns {
 				break
 			}

@@ -17,6 +17,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/internal/settings"
@@ -93,7 +94,7 @@ func exitCode(err error) int {
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown),
 		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
 		return exitUsage
-	case errors.Is(err, approval.ErrNotFound), errors.Is(err, workspace.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
+	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
 		return exitUsage
 	}
 	return exitFailed
@@ -164,7 +165,7 @@ func hint(err error) string {
 		return "give it another value with: VARIABLE=<value> e3 start <repo> <workspace>"
 	case errors.Is(err, approval.ErrNotFound):
 		return waitsHint(err)
-	case errors.Is(err, workspace.ErrNoRun):
+	case errors.Is(err, runview.ErrNoRun):
 		return "run it with: e3 start <repo> <workspace>"
 	case errors.Is(err, workspace.ErrNotDeployed):
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"

@@ -55,12 +55,12 @@ func (arg executionArg) find(ctx context.Context, a *app, r *repo.Repo) (*execut
 		}
 		return e, err
 	}
-	te, err := r.Workspaces.TaskExecutions(ctx, arg.ws, arg.task)
+	te, err := r.Workspaces.Runs.TaskExecutions(ctx, arg.ws, arg.task)
 	if err != nil {
 		return nil, err
 	}
 	if arg.id != "" {
-		return r.Workspaces.FindExecution(ctx, te, arg.id)
+		return r.Workspaces.Runs.FindExecution(ctx, te, arg.id)
 	}
 	for _, e := range te.Known {
 		if te.Task != nil && e.ExecutionID == te.Task.ExecutionID {

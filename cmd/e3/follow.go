@@ -11,6 +11,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -23,7 +24,7 @@ const lookAgain = 500 * time.Millisecond
 var errRunGone = errors.New("the run has no process any more")
 
 // follow prints the logs of a task's attempts as they grow, until the task has come to its end.
-func (l *logs) follow(ctx context.Context, te *workspace.TaskExecutions) error {
+func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchRun(ctx, l.r, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
@@ -81,7 +82,7 @@ func (l *logs) settled(ctx context.Context, show bool) error {
 	if !show {
 		return nil
 	}
-	te, err := l.r.Workspaces.TaskExecutions(ctx, l.ws, l.task)
+	te, err := l.r.Workspaces.Runs.TaskExecutions(ctx, l.ws, l.task)
 	if err != nil {
 		return err
 	}
@@ -126,9 +127,9 @@ func watchRun(ctx context.Context, repository *repo.Repo, ws, run string, gone f
 
 // atWork tells whether a run's process may still write. That of one on record as ended may be at its last steps.
 func atWork(ctx context.Context, repository *repo.Repo, ws, run string) bool {
-	r, err := repository.Workspaces.RunSummary(ctx, ws)
+	r, err := repository.Workspaces.Runs.Summary(ctx, ws)
 	switch {
-	case errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrNoRun) || err == nil && r.RunID != run:
+	case errors.Is(err, workspace.ErrNotFound) || errors.Is(err, runview.ErrNoRun) || err == nil && r.RunID != run:
 		return false
 	case err != nil:
 		return true // nobody knows
@@ -141,7 +142,7 @@ func atWork(ctx context.Context, repository *repo.Repo, ws, run string) bool {
 
 // followExecution prints the logs of an execution until it has ended.
 func (l *logs) followExecution(ctx context.Context, key executions.Key, id string) error {
-	changed := l.r.Workspaces.Changed(ctx, key)
+	changed := l.r.Workspaces.Runs.Changed(ctx, key)
 	e, err := l.await(ctx, changed, key, id, func(e *executions.Execution) bool { return true })
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
 	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -161,11 +162,11 @@ func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOpti
 // graphOf finds what is drawn, and how its nodes stand.
 func graphOf(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptions) (pkg *record.Package, run string, look lookFunc, err error) {
 	if o.run != "" {
-		rep, err := r.Workspaces.Report(ctx, ws, o.run)
+		rep, err := r.Workspaces.Runs.Report(ctx, ws, o.run)
 		if err != nil {
 			return nil, "", nil, err
 		}
-		pkg, _, err := r.Workspaces.PackageOf(ctx, rep)
+		pkg, _, err := r.Workspaces.Runs.PackageOf(ctx, rep)
 		if err == nil && pkg == nil {
 			err = usagef("package %s of run %s is not in the repository in a form that can be drawn", rep.PackageRef, rep.RunID)
 		}
@@ -190,8 +191,8 @@ func graphOf(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptio
 // lookFunc fills in how a node stands.
 type lookFunc = func(n *diagram.Node, name string, isInput bool)
 
-func lookOfRun(r *workspace.RunReport) lookFunc {
-	tasks := make(map[string]*workspace.TaskReport, len(r.Tasks))
+func lookOfRun(r *runview.Report) lookFunc {
+	tasks := make(map[string]*runview.TaskReport, len(r.Tasks))
 	for i := range r.Tasks {
 		tasks[r.Tasks[i].Task] = &r.Tasks[i]
 	}

@@ -37,7 +37,7 @@ type historyOptions struct {
 	plotSet  bool      // --plot was given
 }
 
-// runStatuses are the words of workspace.RunReport.Status.
+// runStatuses are the words of runview.Report.Status.
 var runStatuses = []string{"completed", "failed", "cancelled", "crashed", "running", "interrupted", "unfinished"}
 
 // allStatuses are the words of runs and of attempts.
@@ -270,7 +270,7 @@ func badAttempt(s history.Status) bool {
 
 // findAttempts finds the attempts of tasks; a name that is nobody's, or a pattern that fits none, is an error.
 func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.Found, error) {
-	stores := history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces}
+	stores := history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs}
 	found, err := history.Find(ctx, stores, q)
 	if err != nil {
 		return nil, err
@@ -282,7 +282,7 @@ func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.
 		return found, nil
 	}
 	// Nothing is known of a task of that name, unless it is in a package and was not executed yet.
-	packaged, err := r.Workspaces.AllTaskHashes(ctx, q.Workspace)
+	packaged, err := r.Workspaces.Runs.AllTaskHashes(ctx, q.Workspace)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
-	"e3/workspace"
 )
 
 // pastRunJSON is a run of a history for programs.
@@ -26,8 +26,8 @@ type pastRunJSON struct {
 
 // runHistory lists the runs of a workspace.
 func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *historyOptions) error {
-	var runs []*workspace.RunReport
-	for run, err := range r.Workspaces.Runs(ctx, ws) {
+	var runs []*runview.Report
+	for run, err := range r.Workspaces.Runs.List(ctx, ws) {
 		if err != nil {
 			return err
 		}
@@ -80,13 +80,13 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 }
 
 // wantsRun tells whether a run is asked for.
-func (o *historyOptions) wantsRun(r *workspace.RunReport) bool {
+func (o *historyOptions) wantsRun(r *runview.Report) bool {
 	bad := r.State != record.RunCompleted && !r.Live
 	return strings.HasPrefix(r.RunID, strings.ToLower(o.run)) && o.matches(r.Status(), bad, r.StartedAt, history.Who(r.Process))
 }
 
 // runTook is how long a run took, up to now where it has not ended.
-func runTook(r *workspace.RunReport, now time.Time) time.Duration {
+func runTook(r *runview.Report, now time.Time) time.Duration {
 	end := r.CompletedAt
 	if r.State == record.RunRunning {
 		end = now
@@ -94,7 +94,7 @@ func runTook(r *workspace.RunReport, now time.Time) time.Duration {
 	return max(end.Sub(r.StartedAt), 0)
 }
 
-func runRow(a *app, t *render.Table, r *workspace.RunReport) {
+func runRow(a *app, t *render.Table, r *runview.Report) {
 	long, tasks := "", ""
 	switch {
 	case r.State != record.RunRunning:

@@ -11,6 +11,7 @@ import (
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -99,7 +100,7 @@ func runLogs(ctx context.Context, a *app, location, name string, o *logsOptions)
 	defer r.Close()
 	task := path.Task()
 	l := &logs{a: a, r: r, ws: ws, task: task, streams: o.streams()}
-	te, err := r.Workspaces.TaskExecutions(ctx, ws, task)
+	te, err := r.Workspaces.Runs.TaskExecutions(ctx, ws, task)
 	var unknown *workspace.UnknownError
 	if errors.As(err, &unknown) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, executions.ErrNotFound) {
 		te, err = l.past(ctx, err)
@@ -131,7 +132,7 @@ type logs struct {
 }
 
 // choose finds the execution that is asked for.
-func (l *logs) choose(ctx context.Context, te *workspace.TaskExecutions, o *logsOptions) (*executions.Execution, error) {
+func (l *logs) choose(ctx context.Context, te *runview.TaskExecutions, o *logsOptions) (*executions.Execution, error) {
 	switch {
 	case o.execution != "":
 		return l.find(ctx, te, o.execution)
@@ -159,7 +160,7 @@ func (l *logs) choose(ctx context.Context, te *workspace.TaskExecutions, o *logs
 }
 
 // none says why there is no execution to show.
-func (l *logs) none(te *workspace.TaskExecutions) error {
+func (l *logs) none(te *runview.TaskExecutions) error {
 	why := "has not run yet"
 	switch t := te.Task; {
 	case l.gone:
@@ -170,13 +171,13 @@ func (l *logs) none(te *workspace.TaskExecutions) error {
 		why = "has not begun in the run at work, " + human.Short(te.Run.RunID)
 	case t == nil:
 		why = "has no part in the latest run, " + human.Short(te.Run.RunID)
-	case t.State == workspace.TaskSkipped:
+	case t.State == runview.TaskSkipped:
 		why = "was skipped: " + t.Because + " failed"
-	case t.State == workspace.TaskRunning, t.State == workspace.TaskClaimed:
+	case t.State == runview.TaskRunning, t.State == runview.TaskClaimed:
 		why = "has only just begun"
-	case t.State == workspace.TaskDeferred:
+	case t.State == runview.TaskDeferred:
 		why = "waits for approval: e3 approve <repo> " + human.Quoted(l.ws+"."+l.task)
-	case t.State == workspace.TaskAbandoned:
+	case t.State == runview.TaskAbandoned:
 		why = "was never approved in the latest run, " + human.Short(te.Run.RunID)
 	case t.Message != "":
 		why = "was not executed: " + t.Message

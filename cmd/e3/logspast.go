@@ -13,6 +13,7 @@ import (
 	"e3/executions"
 	"e3/internal/human"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/workspace"
 )
 
@@ -29,12 +30,12 @@ func (l *logs) attempts(ctx context.Context, deep bool) ([]history.Attempt, erro
 }
 
 func (l *logs) stores() history.Stores {
-	return history.Stores{Records: l.r.Records, Executions: l.r.Executions, Workspaces: l.r.Workspaces}
+	return history.Stores{Records: l.r.Records, Executions: l.r.Executions, Runs: l.r.Workspaces.Runs}
 }
 
 // past stands for a task that no package here has, or whose workspace is gone, but of which history knows. Otherwise the error
 // is the one that told so.
-func (l *logs) past(ctx context.Context, missing error) (*workspace.TaskExecutions, error) {
+func (l *logs) past(ctx context.Context, missing error) (*runview.TaskExecutions, error) {
 	for _, deep := range []bool{false, true} {
 		list, err := l.attempts(ctx, deep)
 		if err != nil {
@@ -44,7 +45,7 @@ func (l *logs) past(ctx context.Context, missing error) (*workspace.TaskExecutio
 			continue
 		}
 		l.gone = true
-		te := &workspace.TaskExecutions{}
+		te := &runview.TaskExecutions{}
 		for i := range list {
 			if e := list[i].Execution; e != nil {
 				te.Known = append(te.Known, e)
@@ -56,8 +57,8 @@ func (l *logs) past(ctx context.Context, missing error) (*workspace.TaskExecutio
 }
 
 // find finds an execution by the beginning of its id: among those that have the task's hash now, and all that history lists.
-func (l *logs) find(ctx context.Context, te *workspace.TaskExecutions, prefix string) (*executions.Execution, error) {
-	e, err := l.r.Workspaces.FindExecution(ctx, te, prefix)
+func (l *logs) find(ctx context.Context, te *runview.TaskExecutions, prefix string) (*executions.Execution, error) {
+	e, err := l.r.Workspaces.Runs.FindExecution(ctx, te, prefix)
 	if err == nil && e.ExecutionID == strings.ToLower(prefix) {
 		return e, nil
 	}
@@ -185,7 +186,7 @@ func chooseRun(list []history.Attempt, prefix string) (string, error) {
 
 // noPart tells a run of the workspace in which the task was not executed from one that is nobody's.
 func (l *logs) noPart(ctx context.Context, prefix string, missing error) error {
-	for run, err := range l.r.Workspaces.Runs(ctx, l.ws) {
+	for run, err := range l.r.Workspaces.Runs.List(ctx, l.ws) {
 		if err != nil {
 			return missing
 		}
@@ -198,7 +199,7 @@ func (l *logs) noPart(ctx context.Context, prefix string, missing error) error {
 
 // list lists what there is to choose from, the latest first: all that history knows, and what others have executed under the
 // same key.
-func (l *logs) list(ctx context.Context, te *workspace.TaskExecutions) error {
+func (l *logs) list(ctx context.Context, te *runview.TaskExecutions) error {
 	list, err := l.attempts(ctx, false)
 	if err != nil {
 		return err

@@ -422,7 +422,7 @@ func (s *jobSearch) notFailed(ctx context.Context, name string) string {
 		return "it waits in its queue already"
 	}
 	ws, _, _ := strings.Cut(name, ".")
-	run, err := s.r.Workspaces.Run(ctx, ws, "")
+	run, err := s.r.Workspaces.Runs.Run(ctx, ws, "")
 	if err != nil {
 		return ""
 	}

@@ -14,8 +14,8 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
-	"e3/workspace"
 )
 
 type runOptions struct {
@@ -123,7 +123,7 @@ type taskJSON struct {
 }
 
 func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions) error {
-	report, err := r.Workspaces.Report(ctx, ws, o.run)
+	report, err := r.Workspaces.Runs.Report(ctx, ws, o.run)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions
 	return a.Reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.Now(), a.Style()) })
 }
 
-func runOf(r *workspace.RunReport) runJSON {
+func runOf(r *runview.Report) runJSON {
 	s := r.Summary
 	doc := runJSON{
 		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: render.Moment(r.Heard.At),
@@ -159,12 +159,12 @@ func runOf(r *workspace.RunReport) runJSON {
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		doc.Tasks[i] = taskJSON{
-			Task: t.Task, State: string(t.State), Cached: t.State == workspace.TaskCached, Execution: t.ExecutionID, Key: t.Key,
+			Task: t.Task, State: string(t.State), Cached: t.State == runview.TaskCached, Execution: t.ExecutionID, Key: t.Key,
 			StartedAt: render.Moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
 			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because,
 			Rejected: rejectionOf(t.Rejection),
 		}
-		if t.State == workspace.TaskDeferred {
+		if t.State == runview.TaskDeferred {
 			doc.Tasks[i].WaitsSince = render.Moment(t.Since)
 		}
 		if t.ImportedFrom != nil {
@@ -175,7 +175,7 @@ func runOf(r *workspace.RunReport) runJSON {
 }
 
 // writeRun prints a run as seed 003 shows it.
-func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st term.Style) {
+func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 	fmt.Fprintf(w, "Run %s\n", r.RunID)
 	fmt.Fprintf(w, "  Status:    %s%s\n", r.Status(), also(unheard(r.Heard, now)))
 	fmt.Fprintf(w, "  Started:   %s\n", human.Stamp(r.StartedAt))
@@ -229,7 +229,7 @@ func writeRun(w io.Writer, r *workspace.RunReport, now time.Time, st term.Style)
 }
 
 // cancelledBy says who cancelled a run, and why, as far as either is known.
-func cancelledBy(r *workspace.RunReport) string {
+func cancelledBy(r *runview.Report) string {
 	switch {
 	case r.By == "":
 		return r.Why
@@ -240,38 +240,38 @@ func cancelledBy(r *workspace.RunReport) string {
 }
 
 // runError is why a run failed that no task has failed.
-func runError(r *workspace.RunReport) string {
+func runError(r *runview.Report) string {
 	if r.State != record.RunFailed || r.FailedTask != "" || r.Crashed() {
 		return ""
 	}
 	return r.Error
 }
 
-func damage(r *workspace.RunReport) string {
+func damage(r *runview.Report) string {
 	if r.Damage == nil {
 		return ""
 	}
 	return r.Damage.Error() + "; what follows is missing here"
 }
 
-func stateColor(st term.Style, s workspace.TaskState) string {
+func stateColor(st term.Style, s runview.TaskState) string {
 	switch s {
-	case workspace.TaskCached, workspace.TaskSkipped, workspace.TaskAbandoned:
+	case runview.TaskCached, runview.TaskSkipped, runview.TaskAbandoned:
 		return st.Dim
-	case workspace.TaskSuccess:
+	case runview.TaskSuccess:
 		return st.Green
-	case workspace.TaskFailed, workspace.TaskError, workspace.TaskInterrupted:
+	case runview.TaskFailed, runview.TaskError, runview.TaskInterrupted:
 		return st.Red
-	case workspace.TaskRunning, workspace.TaskClaimed, workspace.TaskRetrying, workspace.TaskDeferred:
+	case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying, runview.TaskDeferred:
 		return st.Yellow
 	}
 	return ""
 }
 
 // took is how long a task's execution took, "" where there is none or nobody knows.
-func took(t *workspace.TaskReport) string {
+func took(t *runview.TaskReport) string {
 	switch {
-	case t.ExecutionID == "" || t.State == workspace.TaskRetrying || t.State == workspace.TaskInterrupted || t.State == workspace.TaskClaimed:
+	case t.ExecutionID == "" || t.State == runview.TaskRetrying || t.State == runview.TaskInterrupted || t.State == runview.TaskClaimed:
 		return ""
 	case t.Duration == 0 && t.Key == "":
 		return ""
@@ -280,7 +280,7 @@ func took(t *workspace.TaskReport) string {
 }
 
 // taskOrigin says where the execution of a task comes from, unless the run came from there too, and whether it was rejected.
-func taskOrigin(r *workspace.RunReport, t *workspace.TaskReport) string {
+func taskOrigin(r *runview.Report, t *runview.TaskReport) string {
 	var notes []string
 	if s := t.ImportedFrom; s != nil && !cameWith(r, s) {
 		from := s.By
@@ -296,7 +296,7 @@ func taskOrigin(r *workspace.RunReport, t *workspace.TaskReport) string {
 }
 
 // cameWith tells whether a run came here from those from whom an execution came: then to name them again says nothing.
-func cameWith(r *workspace.RunReport, s *record.Step) bool {
+func cameWith(r *runview.Report, s *record.Step) bool {
 	if r.Provenance == nil || len(r.Provenance.Steps) == 0 {
 		return false
 	}
@@ -304,26 +304,26 @@ func cameWith(r *workspace.RunReport, s *record.Step) bool {
 }
 
 // taskNote says what the state alone does not.
-func taskNote(t *workspace.TaskReport) string {
+func taskNote(t *runview.TaskReport) string {
 	switch t.State {
-	case workspace.TaskFailed:
+	case runview.TaskFailed:
 		return fmt.Sprintf("exit code %d", t.ExitCode)
-	case workspace.TaskError:
+	case runview.TaskError:
 		return t.Message
-	case workspace.TaskSkipped:
+	case runview.TaskSkipped:
 		return t.Because + " failed"
-	case workspace.TaskRetrying:
+	case runview.TaskRetrying:
 		return fmt.Sprintf("attempt %d follows", t.Attempt)
-	case workspace.TaskDeferred:
+	case runview.TaskDeferred:
 		return "waits for approval since " + human.Stamp(t.Since)
-	case workspace.TaskAbandoned:
+	case runview.TaskAbandoned:
 		return "waited for approval when the run ended"
-	case workspace.TaskClaimed, workspace.TaskRunning, workspace.TaskSuccess:
+	case runview.TaskClaimed, runview.TaskRunning, runview.TaskSuccess:
 		var parts []string
 		if t.Attempt > 1 {
 			parts = append(parts, fmt.Sprintf("attempt %d", t.Attempt))
 		}
-		if t.Worker != "" && t.State != workspace.TaskSuccess {
+		if t.Worker != "" && t.State != runview.TaskSuccess {
 			parts = append(parts, "by "+t.Worker)
 		}
 		return strings.Join(parts, ", ")

@@ -9,14 +9,14 @@ import (
 
 	"e3/internal/human"
 	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
-	"e3/workspace"
 )
 
 // writeReport writes a run as a page of HTML.
-func writeReport(ctx context.Context, a *app, r *repo.Repo, run *workspace.RunReport, o *runOptions) error {
+func writeReport(ctx context.Context, a *app, r *repo.Repo, run *runview.Report, o *runOptions) error {
 	return writeDrawing(a, r, &getOptions{out: o.report, force: o.force}, func(w io.Writer) error {
-		s := report.Stores{Executions: r.Executions, Workspaces: r.Workspaces}
+		s := report.Stores{Executions: r.Executions, Runs: r.Workspaces.Runs}
 		return report.Write(ctx, w, s, run, report.Options{Now: a.Now(), Version: a.version(), Repository: r.Root})
 	})
 }

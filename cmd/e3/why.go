@@ -70,8 +70,8 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg) erro
 // newExplainer explains what is in a repository; objects are its own, or read besides what a start would store.
 func newExplainer(r *repo.Repo, objects explain.Objects) *explain.Explainer {
 	return explain.New(explain.Stores{
-		Stores:  history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces},
-		Objects: objects, Queued: queuedIn(r.Queue()),
+		Stores:     history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs},
+		Workspaces: r.Workspaces, Objects: objects, Queued: queuedIn(r.Queue()),
 	})
 }
 

@@ -53,6 +53,12 @@ type Event struct {
 	Data      *Data     `json:"data,omitempty"`
 }
 
+// Reasons that decide how an event is understood.
+const (
+	ReasonCrashed  = "crashed"  // the run's own process did not emit it: what closed the run after that had died did
+	ReasonRejected = "rejected" // the task was, by a person
+)
+
 // Data is what some types say beyond the common fields. Durations are milliseconds.
 // Fields: each is a key of a stored line; one type of event uses a few.
 type Data struct {

@@ -12,8 +12,11 @@ import (
 	"e3/refstore"
 )
 
-// ErrExists says that the name of a package stands for other content.
-var ErrExists = errors.New("exists already")
+// Conditions that callers branch on.
+var (
+	ErrExists      = errors.New("exists already")         // the name of a package stands for other content
+	ErrNotDeployed = errors.New("no package is deployed") // in a workspace
+)
 
 // Records are the store that the register is kept in.
 type Records interface {

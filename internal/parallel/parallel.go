@@ -31,3 +31,19 @@ func Each(ctx context.Context, n int, do func(ctx context.Context, k int) error)
 	}
 	return context.Cause(ctx)
 }
+
+// AtMost is Each for work that waits more than it computes: at most limit calls are under way at a time. 0 is Each.
+func AtMost(ctx context.Context, limit, n int, do func(ctx context.Context, k int) error) error {
+	if limit == 0 {
+		return Each(ctx, n, do)
+	}
+	g, inner := errgroup.WithContext(ctx)
+	g.SetLimit(limit)
+	for k := 0; k < n && inner.Err() == nil; k++ {
+		g.Go(func() error { return do(inner, k) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}

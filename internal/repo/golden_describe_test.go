@@ -17,6 +17,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/objectstore"
@@ -153,9 +154,9 @@ func describeWorkspace(t *testing.T, r *repo.Repo, name string) workspaceDescrip
 	} else {
 		describeNode(t, r, state.RootHash, "", d.Data)
 	}
-	run, err := r.Workspaces.Run(ctx, name, "")
+	run, err := r.Workspaces.Runs.Run(ctx, name, "")
 	switch {
-	case errors.Is(err, workspace.ErrNoRun):
+	case errors.Is(err, runview.ErrNoRun):
 		return d
 	case err != nil:
 		t.Fatal(err)
@@ -351,7 +352,7 @@ func describeImported(t *testing.T, r *repo.Repo) []importedDescription {
 	for _, file := range files {
 		run := filepath.Dir(file)
 		ws, id := filepath.Base(filepath.Dir(run)), strings.TrimSuffix(filepath.Base(run), ".beast2~")
-		report, err := r.Workspaces.Report(t.Context(), ws, id)
+		report, err := r.Workspaces.Runs.Report(t.Context(), ws, id)
 		if err != nil {
 			t.Errorf("run %s of %s: %v", id, ws, err)
 			continue

@@ -179,7 +179,7 @@ func (r *rerun) task(ctx context.Context, t *record.PackageTask, leaf record.Lea
 func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.Leaf) (*executions.Execution, error) {
 	fits := func(e *executions.Execution) bool { return e.State == record.Success && e.OutputHash == leaf.Hash }
 	var found *executions.Execution
-	te, err := r.Workspaces.TaskExecutions(ctx, r.ws, t.Name)
+	te, err := r.Workspaces.Runs.TaskExecutions(ctx, r.ws, t.Name)
 	if err == nil {
 		for _, e := range te.Known {
 			if !fits(e) {

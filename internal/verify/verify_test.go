@@ -102,7 +102,7 @@ func damages() []damage {
 	tree := func(s *site) string { return objectFile(state(s).RootHash) }
 	task := func(s *site) string { return objectFile(s.execution("one").Key.Task.String()) }
 	snapshot := func(s *site) string {
-		run, err := s.Workspaces.Run(s.Context(), "w", "")
+		run, err := s.Workspaces.Runs.Run(s.Context(), "w", "")
 		s.must(err)
 		return objectFile(run.InputSnapshot)
 	}
@@ -308,7 +308,7 @@ func list(r *verify.Report) string {
 // The nodes that only the record of a run names are missed, and noted once the record does not name them any more.
 func TestSnapshotThatOnlyARunHas(t *testing.T) {
 	s := furnished(t)
-	run, err := s.Workspaces.Run(s.Context(), "w", "")
+	run, err := s.Workspaces.Runs.Run(s.Context(), "w", "")
 	s.must(err)
 	children, err := reach.Refs(s.Context(), s.Objects, reach.Ref{Kind: reach.Nodes, Hash: hashOf(t, run.InputSnapshot)})
 	s.must(err)

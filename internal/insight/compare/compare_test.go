@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/internal/insight/compare"
+	"e3/internal/insight/runview"
 	"e3/workspace"
 )
 
@@ -303,9 +304,9 @@ func TestCompareGone(t *testing.T) {
 	}
 }
 
-func (p *place) report(run string) *workspace.RunReport {
+func (p *place) report(run string) *runview.Report {
 	p.t.Helper()
-	r, err := p.repo.Workspaces.Report(p.ctx, "prod", run)
+	r, err := p.repo.Workspaces.Runs.Report(p.ctx, "prod", run)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -395,7 +396,7 @@ func TestCompareUnknown(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, workspace.ErrNotDeployed},
-		{"no run yet", "prod@", func() { p.deploy("prod") }, workspace.ErrNoRun},
+		{"no run yet", "prod@", func() { p.deploy("prod") }, runview.ErrNoRun},
 		{"no run before", "prod@-1", func() { p.start("prod") }, workspace.ErrNotFound},
 		{"no such run", "prod@0bad", func() {}, workspace.ErrNotFound},
 	} {

@@ -11,9 +11,9 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/parallel"
 	"e3/objectstore"
-	"e3/workspace"
 )
 
 // side is a side with all that is compared of it.
@@ -90,15 +90,15 @@ func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 		return err
 	}
 	// How long it took is known of the run that the workspace shows.
-	report, err := s.Workspaces.Report(ctx, d.Workspace, "")
-	if errors.Is(err, workspace.ErrNoRun) {
+	report, err := s.Workspaces.Runs.Report(ctx, d.Workspace, "")
+	if errors.Is(err, runview.ErrNoRun) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	for i := range report.Tasks {
-		if t := &report.Tasks[i]; t.State == workspace.TaskCached || t.State == workspace.TaskSuccess {
+		if t := &report.Tasks[i]; t.State == runview.TaskCached || t.State == runview.TaskSuccess {
 			d.tasks[t.Task] = taken{execution: t.ExecutionID, duration: t.Duration, ended: t.Key != ""}
 		}
 	}
@@ -133,7 +133,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 			return err
 		}
 	}
-	r, err := s.Workspaces.Report(ctx, d.Workspace, id)
+	r, err := s.Workspaces.Runs.Report(ctx, d.Workspace, id)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	}
 	d.PackageHash = r.PackageHash
 	if d.PackageHash == "" || d.Imported { // an export has the package under another hash
-		pkg, hash, err := s.Workspaces.PackageOf(ctx, r)
+		pkg, hash, err := s.Workspaces.Runs.PackageOf(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d, err)
 		}
@@ -174,11 +174,11 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 // shows the latest of which something is left.
 func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	left := at.Back
-	unknown := &workspace.UnknownError{What: "run", Name: at.String()}
-	shown, err := s.Workspaces.RunSummary(ctx, at.Workspace)
+	unknown := &human.UnknownError{What: "run", Name: at.String()}
+	shown, err := s.Workspaces.Runs.Summary(ctx, at.Workspace)
 	_, missing := s.Workspaces.State(ctx, at.Workspace)
 	switch {
-	case missing != nil && !errors.Is(missing, workspace.ErrNotFound):
+	case missing != nil && !errors.Is(missing, human.ErrNotFound):
 		return "", missing
 	case err != nil && missing == nil:
 		return "", err
@@ -189,7 +189,7 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	default:
 		unknown.Known = append(unknown.Known, shown.RunID)
 	}
-	for r, fault := range s.Workspaces.Runs(ctx, at.Workspace) {
+	for r, fault := range s.Workspaces.Runs.List(ctx, at.Workspace) {
 		if fault != nil {
 			return "", fault
 		}
@@ -205,12 +205,12 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 }
 
 // took turns what a report tells of a task into what is compared.
-func took(t *workspace.TaskReport) taken {
+func took(t *runview.TaskReport) taken {
 	k := taken{state: string(t.State), execution: t.ExecutionID, duration: t.Duration}
 	switch t.State {
-	case workspace.TaskCached, workspace.TaskSuccess:
-		k.state, k.ended = string(workspace.TaskSuccess), t.Key != ""
-	case workspace.TaskFailed, workspace.TaskError:
+	case runview.TaskCached, runview.TaskSuccess:
+		k.state, k.ended = string(runview.TaskSuccess), t.Key != ""
+	case runview.TaskFailed, runview.TaskError:
 		k.ended = t.Duration > 0
 	}
 	return k
@@ -268,7 +268,7 @@ func (s Stores) node(ctx context.Context, hash string) (record.Node, error) {
 
 // outputsOfRun finds the outputs of a run: of the tasks that came to a good end, those that its snapshot names, else those of
 // their executions. What a workspace held of a task that failed is not the run's.
-func (s Stores) outputsOfRun(ctx context.Context, d *side, r *workspace.RunReport) error {
+func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) error {
 	if _, err := s.readRoot(ctx, d, r.OutputSnapshot, "tasks", &d.outputs); err != nil {
 		return err
 	}
@@ -278,11 +278,11 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *workspace.RunRepor
 			kinds[d.pkg.Tasks[i].Name] = d.pkg.Tasks[i].Output
 		}
 	}
-	var open []*workspace.TaskReport
+	var open []*runview.TaskReport
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		_, named := d.outputs.leaves[t.Task]
-		switch good := t.State == workspace.TaskCached || t.State == workspace.TaskSuccess; {
+		switch good := t.State == runview.TaskCached || t.State == runview.TaskSuccess; {
 		case !good:
 			delete(d.outputs.leaves, t.Task)
 		case !named:
@@ -315,7 +315,7 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *workspace.RunRepor
 }
 
 // made returns the output of an execution as a leaf, without a hash where the execution is gone.
-func (s Stores) made(ctx context.Context, t *workspace.TaskReport, kinds map[string]record.Kind) (record.Leaf, error) {
+func (s Stores) made(ctx context.Context, t *runview.TaskReport, kinds map[string]record.Kind) (record.Leaf, error) {
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
 		return record.Leaf{}, nil

@@ -3,7 +3,7 @@ package explain
 import (
 	"context"
 
-	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/internal/events"
 	"e3/internal/format/record"
 )
@@ -84,7 +84,7 @@ func (d *Downstream) count(name, state string) {
 }
 
 // readers are the tasks that read an input of the package.
-func readers(g *dataflow.Graph, input string) []int32 {
+func readers(g *graph.Graph, input string) []int32 {
 	var list []int32
 	for i := range g.Package.Tasks {
 		for j := range g.Package.Tasks[i].Wiring {
@@ -98,7 +98,7 @@ func readers(g *dataflow.Graph, input string) []int32 {
 }
 
 // graphIn is the graph of a run; of the next start if that is "".
-func (x *explaining) graphIn(ws, run string) (*dataflow.Graph, error) {
+func (x *explaining) graphIn(ws, run string) (*graph.Graph, error) {
 	if run == "" {
 		if x.next != nil && x.next.Workspace == ws {
 			return x.next.graph, nil

@@ -10,9 +10,10 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
+	"e3/internal/packages"
 	"e3/objectstore"
 	"e3/refstore"
-	"e3/workspace"
 )
 
 // Bounds of the search beyond a task's own name.
@@ -22,7 +23,7 @@ const (
 )
 
 func ignoreNoRun(err error) error {
-	if errors.Is(err, workspace.ErrNoRun) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrNotDeployed) {
+	if errors.Is(err, runview.ErrNoRun) || errors.Is(err, human.ErrNotFound) || errors.Is(err, packages.ErrNotDeployed) {
 		return executions.ErrNotFound
 	}
 	return err

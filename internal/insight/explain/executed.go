@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
@@ -366,7 +367,7 @@ func (x *explaining) alive(e *executions.Execution) (bool, error) {
 	if d == nil || d.Workspace == "" || e.Provenance != nil {
 		return false, nil
 	}
-	r, err := x.Workspaces.RunSummary(x.ctx, d.Workspace)
+	r, err := x.Runs.Summary(x.ctx, d.Workspace)
 	if err != nil {
 		return false, x.passing(ignoreNoRun(err))
 	}
@@ -467,7 +468,7 @@ func (x *explaining) failureOf(a *history.Attempt) *Failure {
 		}
 	case a.Status == history.Failed:
 		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
-	case a.Status == history.Interrupted, a.Status == history.Unfinished, a.Reason == "crashed", strings.Contains(a.Message, "no longer running (stale execution)"):
+	case a.Status == history.Interrupted, a.Status == history.Unfinished, a.Reason == events.ReasonCrashed, strings.Contains(a.Message, "no longer running (stale execution)"):
 		f.Kind, f.Text = Crashed, "was interrupted: the e3 that ran it died"
 	case a.Reason == string(executions.ReasonTimeout):
 		f.Kind, f.Text = TimedOut, clip(a.Message, maxText)

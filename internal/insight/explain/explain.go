@@ -11,9 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/objectstore"
 	"e3/workspace"
@@ -46,7 +47,8 @@ type Objects interface {
 // Stores are what explanations are made from.
 type Stores struct {
 	history.Stores
-	Objects Objects
+	Workspaces *workspace.Workspaces // plan the next start
+	Objects    Objects
 	// Queued finds the job of a task that a run has put in a queue: For, Run and Since of the answer are not its matter. nil, and a nil
 	// answer: there is none.
 	Queued func(ctx context.Context, ws, run, task string) (*Wait, error)
@@ -59,7 +61,7 @@ type Explainer struct {
 
 	mu       sync.Mutex
 	attempts map[[2]string][]history.Attempt // by workspace and task, the latest first
-	graphs   map[string]*dataflow.Graph      // by package hash; nil: gone
+	graphs   map[string]*graph.Graph         // by package hash; nil: gone
 	runs     map[[2]string]*runFacts         // by workspace and run
 	tasks    map[objectstore.Hash]*record.Task
 	trees    map[objectstore.Hash]objectstore.Tree
@@ -68,8 +70,8 @@ type Explainer struct {
 // New returns an Explainer.
 func New(s Stores) *Explainer {
 	return &Explainer{
-		Stores: s, now: s.Workspaces.Now,
-		attempts: map[[2]string][]history.Attempt{}, graphs: map[string]*dataflow.Graph{}, runs: map[[2]string]*runFacts{},
+		Stores: s, now: s.Runs.Now,
+		attempts: map[[2]string][]history.Attempt{}, graphs: map[string]*graph.Graph{}, runs: map[[2]string]*runFacts{},
 		tasks: map[objectstore.Hash]*record.Task{}, trees: map[objectstore.Hash]objectstore.Tree{},
 	}
 }
@@ -248,7 +250,7 @@ func (x *Explainer) past(ctx context.Context, ws, task string) ([]history.Attemp
 }
 
 // foresee reads the history of a task and of what is upstream of it, the nearest first, in one go.
-func (x *explaining) foresee(ws, task string, g *dataflow.Graph) error {
+func (x *explaining) foresee(ws, task string, g *graph.Graph) error {
 	i, ok := g.Find(task)
 	if !ok {
 		return nil
@@ -314,5 +316,5 @@ func ref(a *history.Attempt) *Ref {
 
 // unknownTask is returned for a name that stands for nothing, with what might have been meant.
 func unknownTask(name string, known []string) error {
-	return &workspace.UnknownError{What: "task", Name: name, Known: known}
+	return &human.UnknownError{What: "task", Name: name, Known: known}
 }

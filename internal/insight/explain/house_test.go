@@ -128,8 +128,8 @@ func forced(filter string) func(*workspace.StartOptions) {
 
 func (h *house) stores() explain.Stores {
 	return explain.Stores{
-		Stores:  history.Stores{Records: h.Records, Executions: h.Executions, Workspaces: h.Workspaces},
-		Objects: h.Objects,
+		Stores:     history.Stores{Records: h.Records, Executions: h.Executions, Runs: h.Workspaces.Runs},
+		Workspaces: h.Workspaces, Objects: h.Objects,
 	}
 }
 
@@ -148,7 +148,7 @@ func (h *house) why(target string) *explain.Explanation {
 // latest is the latest execution of a task, whatever became of it.
 func (h *house) latest(ws, task string) *executions.Execution {
 	h.Helper()
-	list, err := history.Attempts(h.Context(), history.Stores{Records: h.Records, Executions: h.Executions, Workspaces: h.Workspaces}, ws, task)
+	list, err := history.Attempts(h.Context(), history.Stores{Records: h.Records, Executions: h.Executions, Runs: h.Workspaces.Runs}, ws, task)
 	h.must(err)
 	for _, a := range list {
 		if a.Execution != nil {

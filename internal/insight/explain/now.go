@@ -9,6 +9,8 @@ import (
 	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/packages"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -16,7 +18,7 @@ import (
 // nextRun is what the next start of a workspace would do with a task and all upstream of it.
 type nextRun struct {
 	*workspace.Next
-	graph *dataflow.Graph
+	graph *graph.Graph
 	plan  *dataflow.Planned
 	keys  map[string]*executions.Key // by task, where it is known
 }
@@ -26,7 +28,7 @@ type nextRun struct {
 func (x *explaining) look(ws, task string) (*nextRun, error) {
 	n, err := x.Workspaces.Next(x.ctx, ws)
 	var foreign *workspace.NotRunnableError
-	if errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrNotDeployed) || errors.As(err, &foreign) {
+	if errors.Is(err, human.ErrNotFound) || errors.Is(err, packages.ErrNotDeployed) || errors.As(err, &foreign) {
 		return nil, nil
 	}
 	if err != nil {

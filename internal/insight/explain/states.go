@@ -6,12 +6,13 @@ import (
 
 	"e3/dataflow"
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/insight/history"
-	"e3/workspace"
+	"e3/internal/insight/runview"
 )
 
 // current explains a task that an execution answers.
-func (x *explaining) current(w *Explanation, i int32, report *workspace.TaskReport) error {
+func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport) error {
 	w.Waiting = nil // the run finds the answer as well
 	p := &x.next.plan.Tasks[i]
 	a, err := x.attempt(w.Workspace, w.Task, p.ExecutionID)
@@ -28,7 +29,7 @@ func (x *explaining) current(w *Explanation, i int32, report *workspace.TaskRepo
 	if report == nil || report.ExecutionID != p.ExecutionID || !x.shows(w.Task, hash(a.Output)) {
 		w.Notes = append(w.Notes, "the workspace does not show it yet: the next start takes the execution without running anything")
 	}
-	if report != nil && report.ExecutionID != p.ExecutionID && (report.State == workspace.TaskFailed || report.State == workspace.TaskError) {
+	if report != nil && report.ExecutionID != p.ExecutionID && (report.State == runview.TaskFailed || report.State == runview.TaskError) {
 		w.Notes = append(w.Notes, "its latest attempt, execution "+report.ExecutionID+", failed: no failure hides a success on the same inputs")
 	}
 	if r := w.Execution; r.Task != w.Task || r.Workspace != w.Workspace {
@@ -49,9 +50,9 @@ func (x *explaining) mind(w *Explanation, a *history.Attempt) {
 }
 
 // wouldRun explains a task that the next start runs. If it has failed with the same key, it is that failure that is explained.
-func (x *explaining) wouldRun(w *Explanation, i int32, report *workspace.TaskReport) (err error) {
+func (x *explaining) wouldRun(w *Explanation, i int32, report *runview.TaskReport) (err error) {
 	p := &x.next.plan.Tasks[i]
-	if report != nil && p.Key != nil && report.ExecutionID != "" && (report.State == workspace.TaskFailed || report.State == workspace.TaskError) {
+	if report != nil && p.Key != nil && report.ExecutionID != "" && (report.State == runview.TaskFailed || report.State == runview.TaskError) {
 		a, err := x.attempt(w.Workspace, w.Task, report.ExecutionID)
 		if err != nil {
 			return err
@@ -66,10 +67,10 @@ func (x *explaining) wouldRun(w *Explanation, i int32, report *workspace.TaskRep
 	switch {
 	case w.Waiting != nil && w.Waiting.For != forApproval:
 		w.State = Queued
-	case report != nil && report.ExecutionID == "" && (report.Reason == dataflow.ReasonRejected || report.Reason == string(executions.ReasonCancelled)):
+	case report != nil && report.ExecutionID == "" && (report.Reason == events.ReasonRejected || report.Reason == string(executions.ReasonCancelled)):
 		w.refused = report.Message
 	}
-	if x.next.Package.Tasks[i].Policy.Approve && (report == nil || report.State != workspace.TaskDeferred) {
+	if x.next.Package.Tasks[i].Policy.Approve && (report == nil || report.State != runview.TaskDeferred) {
 		w.Notes = append(w.Notes, "somebody has to approve before it runs")
 	}
 	if w.Reason, err = x.would(i, 0); err != nil {
@@ -80,7 +81,7 @@ func (x *explaining) wouldRun(w *Explanation, i int32, report *workspace.TaskRep
 }
 
 // waits explains a task that cannot be looked up yet.
-func (x *explaining) waits(w *Explanation, i int32, report *workspace.TaskReport) error {
+func (x *explaining) waits(w *Explanation, i int32, report *runview.TaskReport) error {
 	n := x.next
 	w.State = Waits
 	r := &Reason{Workspace: w.Workspace, Task: w.Task}
@@ -105,7 +106,7 @@ func (x *explaining) waits(w *Explanation, i int32, report *workspace.TaskReport
 			w.root(up)
 			return x.follows(w, "")
 		}
-		if state == Failed && report != nil && report.State == workspace.TaskSkipped {
+		if state == Failed && report != nil && report.State == runview.TaskSkipped {
 			w.State = Skipped
 		}
 		r.Upstream = append(r.Upstream, up)
@@ -194,7 +195,7 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 }
 
 // running explains what is at work.
-func (x *explaining) running(w *Explanation, te *workspace.TaskExecutions) error {
+func (x *explaining) running(w *Explanation, te *runview.TaskExecutions) error {
 	w.State = Running
 	list, err := x.past(x.ctx, w.Workspace, w.Task)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"e3/internal/events"
 	"e3/internal/human"
 	"e3/internal/insight/history"
-	"e3/workspace"
+	"e3/internal/insight/runview"
+	"e3/internal/packages"
 )
 
 // Why explains a task of a workspace: what the next start would do with it and why, or why it failed, or why the execution was made
@@ -74,11 +75,11 @@ func (x *explaining) one(w *Explanation, prefix string) error {
 			return pruned
 		case errors.Is(err, executions.ErrNotFound):
 			if len(list) == 0 {
-				if _, err := x.Workspaces.TaskExecutions(x.ctx, w.Workspace, w.Task); err != nil {
+				if _, err := x.Runs.TaskExecutions(x.ctx, w.Workspace, w.Task); err != nil {
 					return err
 				}
 			}
-			return &workspace.UnknownError{What: "execution", Name: prefix, Known: known}
+			return &human.UnknownError{What: "execution", Name: prefix, Known: known}
 		case err != nil:
 			return err
 		}
@@ -194,24 +195,24 @@ func (x *explaining) standing(w *Explanation) error {
 	if err != nil {
 		return err
 	}
-	te, missing := x.Workspaces.TaskExecutions(x.ctx, w.Workspace, w.Task)
-	var unknown *workspace.UnknownError
+	te, missing := x.Runs.TaskExecutions(x.ctx, w.Workspace, w.Task)
+	var unknown *human.UnknownError
 	if errors.Is(missing, executions.ErrMalformed) {
-		te, missing = &workspace.TaskExecutions{}, nil // what the latest run says of it cannot be told
+		te, missing = &runview.TaskExecutions{}, nil // what the latest run says of it cannot be told
 	}
-	if missing != nil && !errors.Is(missing, workspace.ErrNotFound) && !errors.Is(missing, workspace.ErrNotDeployed) && !errors.Is(missing, executions.ErrNotFound) {
+	if missing != nil && !errors.Is(missing, human.ErrNotFound) && !errors.Is(missing, packages.ErrNotDeployed) && !errors.Is(missing, executions.ErrNotFound) {
 		return missing
 	}
 	if missing == nil && te.Task != nil {
 		switch te.Task.State {
-		case workspace.TaskRunning, workspace.TaskClaimed:
+		case runview.TaskRunning, runview.TaskClaimed:
 			return x.running(w, te)
-		case workspace.TaskDeferred:
+		case runview.TaskDeferred:
 			w.Waiting = &Wait{For: forApproval, Run: te.Run.RunID, Since: te.Task.Since.UTC()}
 			w.Notes = append(w.Notes, "it waits for somebody to approve, in run "+te.Run.RunID+", since "+moment(te.Task.Since))
 		}
 	}
-	if missing == nil && te.Run != nil && te.Run.Live && (te.Task == nil || te.Task.State == workspace.TaskRetrying) {
+	if missing == nil && te.Run != nil && te.Run.Live && (te.Task == nil || te.Task.State == runview.TaskRetrying) {
 		if w.Waiting, err = x.queued(w, te.Run.RunID); err != nil {
 			return err
 		}
@@ -243,7 +244,7 @@ func (x *explaining) standing(w *Explanation) error {
 		w.Notes = append(w.Notes, "the package file cannot be taken in as it is, so this is about what is deployed: "+clip(f.Error(), 2*maxText))
 	}
 	i, _ := next.graph.Find(w.Task)
-	var report *workspace.TaskReport
+	var report *runview.TaskReport
 	if missing == nil {
 		report = te.Task
 	}
@@ -296,7 +297,7 @@ func (x *explaining) queued(w *Explanation, run string) (*Wait, error) {
 func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 // latest explains the latest execution of a task that no package here has any more.
-func (x *explaining) latest(w *Explanation, te *workspace.TaskExecutions) error {
+func (x *explaining) latest(w *Explanation, te *runview.TaskExecutions) error {
 	list, err := x.past(x.ctx, w.Workspace, w.Task)
 	if err != nil {
 		return err
@@ -316,7 +317,7 @@ func (x *explaining) latest(w *Explanation, te *workspace.TaskExecutions) error 
 	if err := x.explain(w, a); err != nil {
 		return err
 	}
-	if _, err := x.Workspaces.State(x.ctx, w.Workspace); errors.Is(err, workspace.ErrNotFound) {
+	if _, err := x.Workspaces.State(x.ctx, w.Workspace); errors.Is(err, human.ErrNotFound) {
 		w.Notes = append(w.Notes, "workspace "+w.Workspace+" is not here: this is what the records of its runs tell")
 		return nil
 	} else if err != nil {
@@ -330,8 +331,8 @@ func (x *explaining) latest(w *Explanation, te *workspace.TaskExecutions) error 
 }
 
 // skippedThen explains a task of an imported run that was skipped there.
-func (x *explaining) skippedThen(w *Explanation, te *workspace.TaskExecutions) error {
-	if te == nil || te.Task == nil || te.Task.State != workspace.TaskSkipped || te.Task.Because == "" || te.Task.Because == w.Task {
+func (x *explaining) skippedThen(w *Explanation, te *runview.TaskExecutions) error {
+	if te == nil || te.Task == nil || te.Task.State != runview.TaskSkipped || te.Task.Because == "" || te.Task.Because == w.Task {
 		return nil
 	}
 	list, err := x.past(x.ctx, w.Workspace, te.Task.Because)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/internal/events"
 	"e3/internal/format/record"
@@ -13,7 +12,6 @@ import (
 	"e3/internal/insight/history"
 	"e3/internal/pkgref"
 	"e3/objectstore"
-	"e3/workspace"
 )
 
 // runFacts is what the first event of a run tells.
@@ -62,7 +60,7 @@ func (f *runFacts) forced(task string) bool {
 }
 
 // graph returns the graph of a package, nil if it is gone or none.
-func (x *explaining) graph(hash string) (*dataflow.Graph, error) {
+func (x *explaining) graph(hash string) (*graph.Graph, error) {
 	if hash == "" {
 		return nil, nil
 	}
@@ -75,7 +73,7 @@ func (x *explaining) graph(hash string) (*dataflow.Graph, error) {
 	if ok {
 		return g, nil
 	}
-	pkg, err := x.Workspaces.Packages.Load(x.ctx, hash)
+	pkg, err := x.Runs.Packages.Load(x.ctx, hash)
 	if x.ctx.Err() != nil {
 		return nil, context.Cause(x.ctx)
 	}
@@ -91,8 +89,8 @@ func (x *explaining) graph(hash string) (*dataflow.Graph, error) {
 }
 
 // graphsOf returns the graphs that may say how a task was wired in some runs, most likely first.
-func (x *explaining) graphsOf(ws string, runs []string) ([]*dataflow.Graph, error) {
-	var list []*dataflow.Graph
+func (x *explaining) graphsOf(ws string, runs []string) ([]*graph.Graph, error) {
+	var list []*graph.Graph
 	add := func(hash string) error {
 		g, err := x.graph(hash)
 		if g != nil && !slices.Contains(list, g) {
@@ -122,13 +120,13 @@ func (x *explaining) graphsOf(ws string, runs []string) ([]*dataflow.Graph, erro
 		if err := add(s.PackageHash); err != nil {
 			return nil, err
 		}
-	case err != nil && !errors.Is(err, workspace.ErrNotFound):
+	case err != nil && !errors.Is(err, human.ErrNotFound):
 		return nil, err
 	}
 	if len(list) > 0 {
 		return list, nil
 	}
-	all, err := x.Workspaces.Packages.List(x.ctx) // an imported run of a workspace that is not here
+	all, err := x.Runs.Packages.List(x.ctx) // an imported run of a workspace that is not here
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +192,7 @@ type side struct {
 	runs []string // that it was part of, the one that made it first
 	// wires are its wiring by the names of its inputs, and of what graph; nil where no package tells.
 	wires map[string]*record.Wire
-	graph *dataflow.Graph
+	graph *graph.Graph
 	hits  map[string]string // of what would be: what answers those that it reads
 	at    *history.Attempt
 }
@@ -240,7 +238,7 @@ func (x *explaining) wire(s *side) error {
 	if s.wires != nil {
 		return nil
 	}
-	var graphs []*dataflow.Graph
+	var graphs []*graph.Graph
 	if s.id == "" && x.next != nil {
 		graphs = append(graphs, x.next.graph)
 	} else {

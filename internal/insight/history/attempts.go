@@ -12,14 +12,14 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/workspace"
+	"e3/internal/insight/runview"
 )
 
 // Stores are what history is read from. Nothing is written.
 type Stores struct {
 	Records    executions.Records
 	Executions *executions.Store
-	Workspaces *workspace.Workspaces
+	Runs       *runview.Runs
 }
 
 // Status is what became of an attempt, in a word. Words never change.

@@ -13,7 +13,7 @@ import (
 func BenchmarkAttempts(b *testing.B) {
 	const runs, tasks = 100, 2500
 	r := newRepo(b)
-	s := history.Stores{Records: r.Records, Executions: r.Executions, Workspaces: r.Workspaces}
+	s := history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs}
 	for run := range runs {
 		l := events.Create(r.Records, "prod", id(10*(runs-run)), func() time.Time { return at(10 * (runs - run)) })
 		l.Emit(began)

@@ -15,8 +15,9 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
-	"e3/workspace"
 )
 
 // finder gathers what events, packages and executions tell, in this order.
@@ -90,7 +91,7 @@ func (at *Attempt) partOf(run string) {
 
 // fromPackages adds the hashes that packages give the tasks.
 func (f *finder) fromPackages() error {
-	all, err := f.s.Workspaces.AllTaskHashes(f.ctx, f.q.Workspace)
+	all, err := f.s.Runs.AllTaskHashes(f.ctx, f.q.Workspace)
 	if err != nil {
 		return err
 	}
@@ -260,7 +261,7 @@ func (f *finder) pruned() error {
 				remembered[at.Key.Task] = byID
 			}
 			if tomb := byID[at.ExecutionID]; tomb != nil && tomb.InputsHash == at.Key.Inputs.String() {
-				at.Err = &executions.PrunedError{Tombstone: *tomb, Now: f.s.Workspaces.Now()}
+				at.Err = &executions.PrunedError{Tombstone: *tomb, Now: f.s.Runs.Now()}
 			}
 		}
 	}
@@ -354,8 +355,8 @@ func (f *finder) running(at *Attempt) error {
 	}
 	live, ok := f.live[ws]
 	if !ok {
-		r, err := f.s.Workspaces.RunSummary(f.ctx, ws)
-		if err != nil && !errors.Is(err, workspace.ErrNoRun) && !errors.Is(err, workspace.ErrNotFound) {
+		r, err := f.s.Runs.Summary(f.ctx, ws)
+		if err != nil && !errors.Is(err, runview.ErrNoRun) && !errors.Is(err, human.ErrNotFound) {
 			return err
 		}
 		if err == nil && r.Live {
@@ -367,7 +368,7 @@ func (f *finder) running(at *Attempt) error {
 		at.Status = Interrupted
 		return nil
 	}
-	at.Duration = max(f.s.Workspaces.Now().Sub(at.StartedAt), 0)
+	at.Duration = max(f.s.Runs.Now().Sub(at.StartedAt), 0)
 	return nil
 }
 

@@ -73,7 +73,7 @@ func newRepo(t testing.TB) *repo.Repo {
 func newArchive(t *testing.T, records workspace.Records, objects workspace.Objects, locks refstore.Locker) *archive {
 	return &archive{T: t, objects: objects, records: records, Stores: history.Stores{
 		Records: records, Executions: executions.NewStore(records, objects),
-		Workspaces: workspace.New(workspace.Stores{Records: records, Objects: objects, Locks: locks, Now: func() time.Time { return now }}),
+		Runs: workspace.New(workspace.Stores{Records: records, Objects: objects, Locks: locks, Now: func() time.Time { return now }}).Runs,
 	}}
 }
 

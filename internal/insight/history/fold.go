@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
 )
@@ -156,7 +155,7 @@ func (f *finder) add(e *events.Event) {
 		at.ExitCode, at.Reason = d.ExitCode, string(executions.ReasonSuspended)
 	case events.TaskCompleted, events.TaskFailed:
 		if d.Block != "" { // somebody has rejected what had ended before
-			if d.Reason == dataflow.ReasonRejected {
+			if d.Reason == events.ReasonRejected {
 				at.Refused = &Refusal{By: d.By, At: e.Time, Text: d.Message}
 			}
 			return

@@ -62,7 +62,7 @@ func (w *workshop) must(err error) {
 }
 
 func (w *workshop) stores() history.Stores {
-	return history.Stores{Records: w.Records, Executions: w.Executions, Workspaces: w.Workspaces}
+	return history.Stores{Records: w.Records, Executions: w.Executions, Runs: w.Workspaces.Runs}
 }
 
 // commands understands "fail" and "make <output> <text>".

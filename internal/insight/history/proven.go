@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/internal/events"
 	"e3/objectstore"
@@ -69,7 +68,7 @@ func (t *taskFinder) spread(silent []*runFacts) {
 // shown returns the run that the workspace shows and the executions that its record names for the tasks that are asked for. What
 // has no record that can be read names none.
 func (f *finder) shown() (id string, answers map[string]string, err error) {
-	run, err := f.s.Workspaces.Run(f.ctx, f.q.Workspace, "")
+	run, err := f.s.Runs.Run(f.ctx, f.q.Workspace, "")
 	if f.ctx.Err() != nil {
 		return "", nil, context.Cause(f.ctx)
 	}
@@ -124,7 +123,7 @@ const packagesKept = 8
 // packageFacts is what is asked of a package.
 type packageFacts struct {
 	hashes  map[string]objectstore.Hash // of its tasks
-	graph   *dataflow.Graph             // nil where it is gone or cannot be read
+	graph   *graph.Graph                // nil where it is gone or cannot be read
 	filters map[string]selection
 }
 
@@ -163,7 +162,7 @@ func (f *finder) packageOf(run string) (*packageFacts, error) {
 		return known, nil
 	}
 	p := &packageFacts{hashes: map[string]objectstore.Hash{}, filters: map[string]selection{}}
-	pkg, err := f.s.Workspaces.Packages.Load(f.ctx, r.pkg)
+	pkg, err := f.s.Runs.Packages.Load(f.ctx, r.pkg)
 	if f.ctx.Err() != nil {
 		return nil, context.Cause(f.ctx)
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"e3/internal/format/record"
-	"e3/workspace"
+	"e3/internal/insight/runview"
 )
 
 // A browser is a headless Chromium, or one that is like it.
@@ -200,7 +200,7 @@ func documentsRun(t testing.TB, host string) *archive {
 <svg><image href="` + at + `/image"/><use href="` + at + `/use#x"/></svg><table background="` + at + `/table"><tr><td>x</table></body></html>`
 	svg := `<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="200" height="200"><style>@import url("` + at + `/svg.css");</style>
 <script>fetch("` + at + `/svg")</script><image xlink:href="` + at + `/svgimage" width="9" height="9"/><rect width="200" height="200" fill="` + asHTML(plot) + `"/></svg>`
-	a.add(made{name: `<img src="` + at + `/name">`, state: workspace.TaskSuccess, stdout: `<img src="` + at + `/log">`, outputs: []output{
+	a.add(made{name: `<img src="` + at + `/name">`, state: runview.TaskSuccess, stdout: `<img src="` + at + `/log">`, outputs: []output{
 		{"page", "page.html", "report", page}, {"plot", "plot.svg", "plot", svg}, {"md", "r.md", "report", `![x](` + at + `/md)`},
 		{"m", "m.json", "metrics", `{"<img src='` + at + `/key'>": "<img src='` + at + `/value'>"}`},
 	}})

@@ -13,6 +13,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/refstore"
@@ -37,7 +38,7 @@ type archive struct {
 	objects *objectstore.Dir
 	records memory
 	pkg     record.Package
-	run     workspace.RunReport
+	run     runview.Report
 	log     []events.Event
 	n       int
 }
@@ -65,7 +66,7 @@ func newArchive(t testing.TB) *archive {
 // A made is a task of the run as a test wants it.
 type made struct {
 	name           string
-	state          workspace.TaskState
+	state          runview.TaskState
 	reads          []string // tasks
 	stdout, stderr string
 	outputs        []output // more than one, or one with a name: entries
@@ -137,9 +138,9 @@ func (a *archive) add(m made) {
 	hash := a.object(task.Encode())
 	declared.Task = hash.String()
 	a.pkg.Tasks = append(a.pkg.Tasks, declared)
-	t := workspace.TaskReport{Task: m.name, State: m.state, Message: m.message, Duration: m.took, Attempt: 1}
+	t := runview.TaskReport{Task: m.name, State: m.state, Message: m.message, Duration: m.took, Attempt: 1}
 	began := now.Add(-time.Hour + time.Duration(a.n)*time.Second)
-	if m.state != workspace.TaskSkipped {
+	if m.state != runview.TaskSkipped {
 		key := executions.Key{Task: hash, Inputs: executions.InputsHash(nil)}
 		id, err := executions.NewID()
 		if err != nil {
@@ -150,12 +151,12 @@ func (a *archive) add(m made) {
 			a.execution(m, key, id, began, out)
 		}
 	}
-	if m.state == workspace.TaskFailed {
+	if m.state == runview.TaskFailed {
 		t.ExitCode = 3
 	}
 	a.run.Tasks = append(a.run.Tasks, t)
-	ended := map[workspace.TaskState]events.Type{workspace.TaskSuccess: events.TaskCompleted, workspace.TaskFailed: events.TaskFailed, workspace.TaskError: events.TaskFailed}
-	if m.state != workspace.TaskSkipped && m.state != workspace.TaskCached {
+	ended := map[runview.TaskState]events.Type{runview.TaskSuccess: events.TaskCompleted, runview.TaskFailed: events.TaskFailed, runview.TaskError: events.TaskFailed}
+	if m.state != runview.TaskSkipped && m.state != runview.TaskCached {
 		a.log = append(a.log, events.Event{Time: began, Type: events.TaskStarted, Task: m.name, Execution: t.ExecutionID, Worker: fmt.Sprintf("ann@mill%d", a.n%2)})
 	}
 	if end := ended[m.state]; end != "" {
@@ -168,9 +169,9 @@ func (a *archive) execution(m made, key executions.Key, id string, began time.Ti
 	a.t.Helper()
 	s := record.Status{State: record.Success, ExecutionID: id, StartedAt: began, CompletedAt: began.Add(m.took), OutputHash: out.String()}
 	switch m.state {
-	case workspace.TaskFailed:
+	case runview.TaskFailed:
 		s.State, s.OutputHash, s.ExitCode = record.Failed, "", 3
-	case workspace.TaskError:
+	case runview.TaskError:
 		s.State, s.OutputHash, s.Message = record.Error, "", m.message
 	}
 	detail := record.Detail{Attempt: 1, RunID: a.run.RunID, Version: "1.2.3"}
@@ -211,7 +212,7 @@ func (a *archive) page() string {
 	var b bytes.Buffer
 	s := report.Stores{
 		Executions: executions.NewStore(a.records, a.objects),
-		Workspaces: workspace.New(workspace.Stores{Records: a.records, Locks: a.records, Objects: a.objects, Local: a.records, Now: func() time.Time { return now }}),
+		Runs:       workspace.New(workspace.Stores{Records: a.records, Locks: a.records, Objects: a.objects, Local: a.records, Now: func() time.Time { return now }}).Runs,
 	}
 	if err := report.Write(a.t.Context(), &b, s, &a.run, report.Options{Now: now, Version: "9.9", Repository: "/srv/e3"}); err != nil {
 		a.t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/human"
-	"e3/workspace"
+	"e3/internal/insight/runview"
 )
 
 // Bounds of the logs in a page: of each stream the last lines, and of all together so many bytes.
@@ -82,7 +82,7 @@ func (b *builder) logs(rows []row) (*logs, error) {
 	for _, cached := range []bool{false, true} {
 		for i := range rows {
 			r := &rows[i]
-			if bad(r.State) || r.ExecutionID == "" || (r.State == workspace.TaskCached) != cached {
+			if bad(r.State) || r.ExecutionID == "" || (r.State == runview.TaskCached) != cached {
 				continue
 			}
 			if quiet == maxQuiet || rest <= 0 {
@@ -110,8 +110,8 @@ func (b *builder) logs(rows []row) (*logs, error) {
 }
 
 // bad tells whether a task's state asks for a look at what it printed.
-func bad(s workspace.TaskState) bool {
-	return s == workspace.TaskFailed || s == workspace.TaskError || s == workspace.TaskInterrupted || s == workspace.TaskRetrying
+func bad(s runview.TaskState) bool {
+	return s == runview.TaskFailed || s == runview.TaskError || s == runview.TaskInterrupted || s == runview.TaskRetrying
 }
 
 // taskLog reads the end of both streams of a task. That they cannot be read is said in their place.

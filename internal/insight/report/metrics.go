@@ -62,7 +62,7 @@ func (o *outputs) readMetrics(f file) error {
 		m.note = fmt.Sprintf("%s are too large for this page; get them with: e3 get", human.Bytes(f.size))
 		return nil
 	}
-	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Workspaces.Objects, f.hash, maxMetrics)
+	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Runs.Objects, f.hash, maxMetrics)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
-	"e3/workspace"
 )
 
 // Bounds of outputs in a page.
@@ -58,7 +58,7 @@ func (b *builder) outputs(p *page) error {
 	o := &outputs{b: b, page: p}
 	for i := range b.run.Tasks {
 		t := &b.run.Tasks[i]
-		if kinds[t.Task] == nil || t.State != workspace.TaskSuccess && t.State != workspace.TaskCached {
+		if kinds[t.Task] == nil || t.State != runview.TaskSuccess && t.State != runview.TaskCached {
 			continue
 		}
 		if err := o.task(t, kinds[t.Task]); err != nil {
@@ -100,7 +100,7 @@ type file struct {
 }
 
 // task shows the outputs of one task. What is gone, or cannot be read, is said on the page and is no error.
-func (o *outputs) task(t *workspace.TaskReport, declared *record.PackageTask) error {
+func (o *outputs) task(t *runview.TaskReport, declared *record.PackageTask) error {
 	b := o.b
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
@@ -157,7 +157,7 @@ func why(err error) string {
 }
 
 func (o *outputs) object(h objectstore.Hash) (*record.Task, error) {
-	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Workspaces.Objects, h, maxTaskObject)
+	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Runs.Objects, h, maxTaskObject)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (o *outputs) object(h objectstore.Hash) (*record.Task, error) {
 
 // entry shows one declared output.
 func (o *outputs) entry(name string, task *record.Task, output objectstore.Hash, entry, kind string) error {
-	store := o.b.s.Workspaces.Objects
+	store := o.b.s.Runs.Objects
 	var declared *record.OutputEntry
 	for i := range task.Output.Entries {
 		if task.Output.Entries[i].Name == entry {
@@ -215,7 +215,7 @@ func entryName(entry, file string) string {
 // show reads a file as what it is.
 func (o *outputs) show(f file, kind string) error {
 	if f.size < 0 {
-		n, err := o.b.s.Workspaces.Objects.Stat(o.b.ctx, f.hash)
+		n, err := o.b.s.Runs.Objects.Stat(o.b.ctx, f.hash)
 		if err != nil {
 			return err
 		}
@@ -243,7 +243,7 @@ func (o *outputs) figure(f file) (figure, error) {
 		fig.Note = "too large for this page"
 		return fig, nil
 	}
-	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Workspaces.Objects, f.hash, maxPicture)
+	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Runs.Objects, f.hash, maxPicture)
 	if err != nil {
 		return fig, err
 	}

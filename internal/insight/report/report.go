@@ -25,13 +25,13 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
-	"e3/workspace"
+	"e3/internal/insight/runview"
 )
 
 // Stores are what a page is made from. Nothing is written.
 type Stores struct {
 	Executions *executions.Store
-	Workspaces *workspace.Workspaces
+	Runs       *runview.Runs
 }
 
 // Options say what the page cannot know of itself.
@@ -70,7 +70,7 @@ type page struct {
 	Policy  string
 	Style   template.CSS
 	Script  template.JS
-	Run     *workspace.RunReport
+	Run     *runview.Report
 	Status  string
 	Class   string // of the status
 	Lead    string // what came of it, in a sentence
@@ -112,14 +112,14 @@ type share struct {
 
 // row is a task in the table.
 type row struct {
-	*workspace.TaskReport
+	*runview.TaskReport
 	Anchor string
 	Note   string
 	Took   bool // its duration is known
 }
 
-// Write writes the page of a run that [workspace.Workspaces.Report] has told.
-func Write(ctx context.Context, w io.Writer, s Stores, r *workspace.RunReport, o Options) error {
+// Write writes the page of a run that [runview.Runs.Report] has told.
+func Write(ctx context.Context, w io.Writer, s Stores, r *runview.Report, o Options) error {
 	b := &builder{ctx: ctx, s: s, run: r, o: o}
 	p, err := b.page()
 	if err != nil {
@@ -132,7 +132,7 @@ func Write(ctx context.Context, w io.Writer, s Stores, r *workspace.RunReport, o
 type builder struct {
 	ctx context.Context
 	s   Stores
-	run *workspace.RunReport
+	run *runview.Report
 	o   Options
 
 	pkg     *record.Package // nil: it is gone, or another e3 made it
@@ -148,7 +148,7 @@ func (b *builder) page() (*page, error) {
 		return nil, err
 	}
 	var err error
-	if b.pkg, _, err = b.s.Workspaces.PackageOf(b.ctx, r); err != nil {
+	if b.pkg, _, err = b.s.Runs.PackageOf(b.ctx, r); err != nil {
 		return nil, err
 	}
 	p := &page{
@@ -202,7 +202,7 @@ func digest(text string) string {
 func (b *builder) readEvents() error {
 	open := map[string]bar{}
 	b.workers = map[string]bool{}
-	for e, err := range events.Read(b.ctx, b.s.Workspaces.Records, b.run.WorkspaceName, b.run.RunID) {
+	for e, err := range events.Read(b.ctx, b.s.Runs.Records, b.run.WorkspaceName, b.run.RunID) {
 		if b.ctx.Err() != nil {
 			return context.Cause(b.ctx)
 		}
@@ -224,22 +224,22 @@ func (b *builder) readEvents() error {
 				continue
 			}
 			delete(open, e.Task)
-			at.State, at.end = workspace.TaskSuccess, e.Time
+			at.State, at.end = runview.TaskSuccess, e.Time
 			switch {
 			case e.Type == events.TaskDeferred:
-				at.State = workspace.TaskDeferred
+				at.State = runview.TaskDeferred
 			case e.Type == events.TaskFailed && d.Message != "":
-				at.State = workspace.TaskError
+				at.State = runview.TaskError
 			case e.Type == events.TaskFailed:
-				at.State = workspace.TaskFailed
+				at.State = runview.TaskFailed
 			}
 			b.bars = append(b.bars, at)
 		}
 	}
 	for _, at := range open {
-		at.State, at.end = workspace.TaskInterrupted, b.last
+		at.State, at.end = runview.TaskInterrupted, b.last
 		if b.run.Live {
-			at.State, at.end = workspace.TaskRunning, b.o.Now
+			at.State, at.end = runview.TaskRunning, b.o.Now
 		}
 		b.bars = append(b.bars, at)
 	}
@@ -251,7 +251,7 @@ func (b *builder) versions() {
 	for i := range b.run.Tasks {
 		t := &b.run.Tasks[i]
 		key, ok := executions.ParseKey(t.Key)
-		if len(b.version) > 0 || !ok || t.State == workspace.TaskCached {
+		if len(b.version) > 0 || !ok || t.State == runview.TaskCached {
 			continue
 		}
 		if e, err := b.s.Executions.Get(b.ctx, key, t.ExecutionID); err == nil && e.Detail != nil && e.Detail.Version != "" {
@@ -270,10 +270,10 @@ func (b *builder) rows(p *page) {
 	}
 	listed := tasks
 	if len(listed) > maxRows { // the quiet ones go
-		listed = make([]workspace.TaskReport, 0, maxRows)
+		listed = make([]runview.TaskReport, 0, maxRows)
 		for _, quiet := range []bool{false, true} {
 			for i := range tasks {
-				if (tasks[i].State == workspace.TaskCached) == quiet && len(listed) < maxRows {
+				if (tasks[i].State == runview.TaskCached) == quiet && len(listed) < maxRows {
 					listed = append(listed, tasks[i])
 				}
 			}
@@ -283,7 +283,7 @@ func (b *builder) rows(p *page) {
 	p.Rows = make([]row, len(listed))
 	for i := range listed {
 		t := &listed[i]
-		took := t.ExecutionID != "" && (t.Duration > 0 || t.Key != "") && t.State != workspace.TaskRetrying && t.State != workspace.TaskInterrupted
+		took := t.ExecutionID != "" && (t.Duration > 0 || t.Key != "") && t.State != runview.TaskRetrying && t.State != runview.TaskInterrupted
 		p.Rows[i] = row{TaskReport: t, Anchor: fmt.Sprintf("t%d", i), Note: note(t), Took: took}
 	}
 	total := len(tasks)
@@ -315,7 +315,7 @@ func unknown(counts map[string]int) []string {
 }
 
 // stateOf is the state of a task as it is shown; one that is ready has none yet.
-func stateOf(t *workspace.TaskReport) string {
+func stateOf(t *runview.TaskReport) string {
 	if t.State == "" {
 		return "waits"
 	}

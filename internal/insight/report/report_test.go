@@ -15,9 +15,9 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
 	"e3/internal/testing/suite"
 	"e3/refstore"
-	"e3/workspace"
 )
 
 // pixel is a picture of one pixel.
@@ -45,16 +45,16 @@ func wantIn(t testing.TB, page string, wants ...string) {
 
 func smallRun(t testing.TB) *archive {
 	a := newArchive(t)
-	a.add(made{name: "clean", state: workspace.TaskCached, took: 2 * time.Second, stdout: "cleaned\n"})
+	a.add(made{name: "clean", state: runview.TaskCached, took: 2 * time.Second, stdout: "cleaned\n"})
 	for i := range 3 {
-		a.add(made{name: fmt.Sprintf("train[%d]", i), state: workspace.TaskSuccess, reads: []string{"clean"}, took: time.Duration(i+1) * time.Second, outputs: []output{
+		a.add(made{name: fmt.Sprintf("train[%d]", i), state: runview.TaskSuccess, reads: []string{"clean"}, took: time.Duration(i+1) * time.Second, outputs: []output{
 			{"metrics", "metrics.json", "metrics", fmt.Sprintf(`{"accuracy": 0.9%d, "loss": {"train": %d, "test": 0.123456789}, "tags": ["a", 1]}`, i, i)},
 			{"curve", "curve.png", "plot", string(pixel)},
 		}})
 	}
-	a.add(made{name: "broken", state: workspace.TaskFailed, reads: []string{"train[0]", "train[1]", "train[2]"}, took: time.Second,
+	a.add(made{name: "broken", state: runview.TaskFailed, reads: []string{"train[0]", "train[1]", "train[2]"}, took: time.Second,
 		stdout: "working\n", stderr: "\x1b[31mValueError\x1b[0m: no <data>\n"})
-	a.add(made{name: "after", state: workspace.TaskSkipped, reads: []string{"broken"}})
+	a.add(made{name: "after", state: runview.TaskSkipped, reads: []string{"broken"}})
 	a.run.State, a.run.FailedTask, a.run.Error = record.RunFailed, "broken", "3"
 	a.run.Summary = record.Summary{Completed: 4, Cached: 1, Failed: 1, Skipped: 1}
 	a.store()
@@ -96,7 +96,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("policy %s", policy)
 	}
 	withFrame := newArchive(t)
-	withFrame.add(made{name: "r", state: workspace.TaskSuccess, outputs: []output{{"", "r.html", "report", "<!doctype html><p>hi"}}})
+	withFrame.add(made{name: "r", state: runview.TaskSuccess, outputs: []output{{"", "r.html", "report", "<!doctype html><p>hi"}}})
 	withFrame.store()
 	if page := withFrame.page(); !strings.Contains(page, "style-src &#39;unsafe-inline&#39;") || !strings.Contains(page, `sandbox=""`) {
 		t.Error("a report in HTML has no styles, or no sandbox")
@@ -113,7 +113,7 @@ var hostileWords = []string{
 func hostileRun(t testing.TB) *archive {
 	a := newArchive(t)
 	a.run.WorkspaceName = "prod"
-	states := []workspace.TaskState{workspace.TaskSuccess, workspace.TaskFailed, workspace.TaskError, workspace.TaskCached}
+	states := []runview.TaskState{runview.TaskSuccess, runview.TaskFailed, runview.TaskError, runview.TaskCached}
 	for i, word := range hostileWords {
 		name := word
 		if !utf8.ValidString(word) { // no record has it
@@ -173,11 +173,11 @@ func TestHostileWords(t *testing.T) {
 func TestLogTails(t *testing.T) {
 	a := newArchive(t)
 	many := strings.Repeat("a line of many\n", 10_000)
-	a.add(made{name: "many", state: workspace.TaskFailed, stdout: many + "the last line\n"})
-	a.add(made{name: "silent", state: workspace.TaskFailed})
-	a.add(made{name: "gone", state: workspace.TaskFailed, gone: true})
-	a.add(made{name: "one long line", state: workspace.TaskFailed, stderr: strings.Repeat("x", 100_000) + "END"})
-	a.add(made{name: "huge", state: workspace.TaskSuccess})
+	a.add(made{name: "many", state: runview.TaskFailed, stdout: many + "the last line\n"})
+	a.add(made{name: "silent", state: runview.TaskFailed})
+	a.add(made{name: "gone", state: runview.TaskFailed, gone: true})
+	a.add(made{name: "one long line", state: runview.TaskFailed, stderr: strings.Repeat("x", 100_000) + "END"})
+	a.add(made{name: "huge", state: runview.TaskSuccess})
 	key, ok := executions.ParseKey(a.run.Tasks[4].Key)
 	if !ok {
 		t.Fatal("no key")
@@ -301,16 +301,16 @@ func TestHarmless(t *testing.T) {
 // What is missing, or cannot be shown, is said.
 func TestWhatIsMissing(t *testing.T) {
 	a := newArchive(t)
-	a.add(made{name: "gone", state: workspace.TaskSuccess, gone: true, outputs: []output{{"", "m.json", "metrics", `{"a": 1}`}}})
-	a.add(made{name: "binary", state: workspace.TaskSuccess, outputs: []output{{"", "r.pdf", "report", "%PDF\x00"}}})
-	a.add(made{name: "large", state: workspace.TaskSuccess, outputs: []output{{"", "p.png", "plot", string(pixel) + strings.Repeat("x", 4<<20)}}})
-	a.add(made{name: "long", state: workspace.TaskSuccess, outputs: []output{{"", "r.txt", "report", strings.Repeat("words ", 20_000)}}})
-	a.add(made{name: "wrong", state: workspace.TaskSuccess, outputs: []output{{"", "m.json", "metrics", `{"a": `}}})
+	a.add(made{name: "gone", state: runview.TaskSuccess, gone: true, outputs: []output{{"", "m.json", "metrics", `{"a": 1}`}}})
+	a.add(made{name: "binary", state: runview.TaskSuccess, outputs: []output{{"", "r.pdf", "report", "%PDF\x00"}}})
+	a.add(made{name: "large", state: runview.TaskSuccess, outputs: []output{{"", "p.png", "plot", string(pixel) + strings.Repeat("x", 4<<20)}}})
+	a.add(made{name: "long", state: runview.TaskSuccess, outputs: []output{{"", "r.txt", "report", strings.Repeat("words ", 20_000)}}})
+	a.add(made{name: "wrong", state: runview.TaskSuccess, outputs: []output{{"", "m.json", "metrics", `{"a": `}}})
 	var many []output
 	for i := range 40 {
 		many = append(many, output{name: fmt.Sprintf("p%02d.png", i), content: string(pixel)})
 	}
-	a.add(made{name: "many", state: workspace.TaskSuccess, dir: true, kind: "plot", outputs: many})
+	a.add(made{name: "many", state: runview.TaskSuccess, dir: true, kind: "plot", outputs: many})
 	a.store()
 	page := a.page()
 	wantIn(t, page, "The outputs of gone cannot be shown: its execution is no longer in the repository.", "a format that a page cannot show", "too large for this page",
@@ -325,7 +325,7 @@ func TestBareRun(t *testing.T) {
 	a := newArchive(t)
 	a.run.State, a.run.CompletedAt, a.run.Live = record.RunRunning, time.Time{}, true
 	a.run.Total, a.run.Done = 5, 1
-	a.run.Tasks = []workspace.TaskReport{{Task: "a", State: workspace.TaskRunning, ExecutionID: "x", StartedAt: now}, {Task: "b"}}
+	a.run.Tasks = []runview.TaskReport{{Task: "a", State: runview.TaskRunning, ExecutionID: "x", StartedAt: now}, {Task: "b"}}
 	a.run.Provenance = &record.Provenance{Steps: []record.Step{{By: "bob@far", Repository: "/r", ImportedAt: now, ImportedBy: "ann@mill"}}}
 	wantIn(t, a.page(), "running", "1 of 5 tasks have come to an end.", "1h00m so far", "not in the repository in a form that can be drawn",
 		"from bob@far:/r on 2026-11-20 by ann@mill", "<b>4</b> waits")
@@ -334,14 +334,14 @@ func TestBareRun(t *testing.T) {
 func TestLargeRun(t *testing.T) {
 	suite.Thorough(t)
 	a := newArchive(t)
-	a.add(made{name: "split", state: workspace.TaskSuccess, took: time.Second})
+	a.add(made{name: "split", state: runview.TaskSuccess, took: time.Second})
 	for i := range 9_998 {
-		m := made{name: fmt.Sprintf("train[fold=%d,model=gbm]", i), state: workspace.TaskSuccess, reads: []string{"split"}, took: time.Duration(i%50) * time.Second}
+		m := made{name: fmt.Sprintf("train[fold=%d,model=gbm]", i), state: runview.TaskSuccess, reads: []string{"split"}, took: time.Duration(i%50) * time.Second}
 		switch {
 		case i%100 == 7:
-			m.state, m.stderr = workspace.TaskFailed, strings.Repeat("it went wrong\n", 2_000)
+			m.state, m.stderr = runview.TaskFailed, strings.Repeat("it went wrong\n", 2_000)
 		case i%3 == 0:
-			m.state = workspace.TaskCached
+			m.state = runview.TaskCached
 		case i%500 == 1:
 			m.outputs = []output{{"", "m.json", "metrics", `{"a": 1}`}}
 		}
@@ -350,7 +350,7 @@ func TestLargeRun(t *testing.T) {
 		}
 		a.add(m)
 	}
-	a.add(made{name: "report", state: workspace.TaskSkipped})
+	a.add(made{name: "report", state: runview.TaskSkipped})
 	a.store()
 	began := time.Now()
 	page := a.page()

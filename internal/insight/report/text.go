@@ -9,7 +9,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/human"
-	"e3/workspace"
+	"e3/internal/insight/runview"
 )
 
 // visible makes text a single line of what can be seen.
@@ -46,7 +46,7 @@ func whence(p *record.Provenance) string {
 }
 
 // runClass is the status whose colour a run has.
-func runClass(r *workspace.RunReport) string {
+func runClass(r *runview.Report) string {
 	switch s := r.Status(); s {
 	case "completed":
 		return "success"
@@ -57,23 +57,23 @@ func runClass(r *workspace.RunReport) string {
 }
 
 // note says what the state of a task alone does not.
-func note(t *workspace.TaskReport) string {
+func note(t *runview.TaskReport) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, visible(fmt.Sprintf(format, args...))) }
 	switch t.State {
-	case workspace.TaskFailed:
+	case runview.TaskFailed:
 		add("exit code %d", t.ExitCode)
-	case workspace.TaskError:
+	case runview.TaskError:
 		add("%s", human.Clip(t.Message, 400))
-	case workspace.TaskSkipped:
+	case runview.TaskSkipped:
 		add("%s failed", t.Because)
-	case workspace.TaskRetrying:
+	case runview.TaskRetrying:
 		add("attempt %d follows", t.Attempt)
-	case workspace.TaskDeferred:
+	case runview.TaskDeferred:
 		add("waits for approval")
-	case workspace.TaskAbandoned:
+	case runview.TaskAbandoned:
 		add("waited for approval when the run ended")
-	case workspace.TaskClaimed, workspace.TaskRunning:
+	case runview.TaskClaimed, runview.TaskRunning:
 		if t.Worker != "" {
 			add("by %s", human.Clip(t.Worker, 400))
 		}
@@ -91,7 +91,7 @@ func note(t *workspace.TaskReport) string {
 }
 
 // lead says in a sentence what came of a run.
-func lead(r *workspace.RunReport, shares []share) string {
+func lead(r *runview.Report, shares []share) string {
 	if r.Crashed() {
 		return "The process that ran it died."
 	}

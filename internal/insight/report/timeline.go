@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"e3/internal/human"
-	"e3/workspace"
+	"e3/internal/insight/runview"
 )
 
 // Bounds and measures of the timeline, in pixels.
@@ -25,7 +25,7 @@ type bar struct {
 	Task       string
 	Worker     string
 	Attempt    int64
-	State      workspace.TaskState
+	State      runview.TaskState
 	start, end time.Time
 	lane       int
 
@@ -168,7 +168,7 @@ func (l *timeline) rest(drawn []*bar) {
 	if len(drawn) <= maxBars {
 		return
 	}
-	paths := map[workspace.TaskState]*strings.Builder{}
+	paths := map[runview.TaskState]*strings.Builder{}
 	for _, at := range drawn[maxBars:] {
 		p := paths[at.State]
 		if p == nil {
@@ -179,7 +179,7 @@ func (l *timeline) rest(drawn []*bar) {
 		fmt.Fprintf(p, "M%.1f %.1fh%.1fv%.1fh-%.1fz", at.X, at.Y, at.W, at.H, at.W)
 	}
 	for i := range l.Small {
-		l.Small[i].Path = paths[workspace.TaskState(l.Small[i].State)].String()
+		l.Small[i].Path = paths[runview.TaskState(l.Small[i].State)].String()
 	}
 }
 
@@ -228,7 +228,7 @@ func (b *builder) fromTasks() []bar {
 	var bars []bar
 	for i := range b.run.Tasks {
 		t := &b.run.Tasks[i]
-		if t.State == workspace.TaskCached || t.ExecutionID == "" || t.StartedAt.IsZero() || t.StartedAt.Before(b.run.StartedAt) ||
+		if t.State == runview.TaskCached || t.ExecutionID == "" || t.StartedAt.IsZero() || t.StartedAt.Before(b.run.StartedAt) ||
 			!b.run.CompletedAt.IsZero() && t.StartedAt.After(b.run.CompletedAt) {
 			continue
 		}

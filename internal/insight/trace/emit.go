@@ -11,8 +11,9 @@ import (
 	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
+	"e3/internal/packages"
 	"e3/internal/parallel"
-	"e3/workspace"
 )
 
 // event is an event of the Trace Event Format. Times are microseconds.
@@ -71,11 +72,11 @@ func (t *timeline) detail(ctx context.Context, x *executions.Store) error {
 
 // dependencies finds the arrows: for each task that was executed, from the last successful attempt of each task that it reads
 // to its own first attempt. Where the package is gone there are none.
-func (t *timeline) dependencies(ctx context.Context, ws *workspace.Workspaces) error {
+func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) error {
 	if t.pkg == "" {
 		return nil
 	}
-	pkg, err := ws.Packages.Load(ctx, t.pkg)
+	pkg, err := known.Load(ctx, t.pkg)
 	if err != nil {
 		return ctx.Err()
 	}
@@ -89,7 +90,7 @@ func (t *timeline) dependencies(ctx context.Context, ws *workspace.Workspaces) e
 		if _, ok := first[a.task]; !ok {
 			first[a.task] = i
 		}
-		if a.state == string(workspace.TaskSuccess) {
+		if a.state == string(runview.TaskSuccess) {
 			made[a.task] = i
 		}
 	}
@@ -240,7 +241,7 @@ func (t *timeline) attempt(i int) event {
 	}
 	if a.exitCode != nil {
 		args["exitCode"] = *a.exitCode
-	} else if a.state == string(workspace.TaskSuccess) {
+	} else if a.state == string(runview.TaskSuccess) {
 		args["exitCode"] = 0
 	}
 	if a.waited >= 0 {

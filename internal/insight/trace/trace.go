@@ -21,14 +21,15 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/workspace"
+	"e3/internal/insight/runview"
+	"e3/internal/packages"
 )
 
 // Stores are what a timeline is read from. Nothing is written to them.
 type Stores struct {
 	Records    executions.Records
 	Executions *executions.Store
-	Workspaces *workspace.Workspaces
+	Packages   *packages.Registry
 }
 
 // maxFlows bounds the arrows between tasks: each takes some 250 bytes, and viewers draw no more in reasonable time.
@@ -36,7 +37,7 @@ const maxFlows = 50_000
 
 // Write writes the timeline of a run of a workspace, and returns how many attempts are in it. A run of which no events are here is
 // told from its record and its executions, as far as these say when they were.
-func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *workspace.RunReport) (attempts int, err error) {
+func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.Report) (attempts int, err error) {
 	t := &timeline{report: run, open: map[string]int{}, ready: map[string]time.Time{}}
 	for e, err := range events.Read(ctx, s.Records, ws, run.RunID) {
 		var damaged *events.DamagedError
@@ -55,7 +56,7 @@ func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *workspace
 	if err := t.detail(ctx, s.Executions); err != nil {
 		return 0, err
 	}
-	if err := t.dependencies(ctx, s.Workspaces); err != nil {
+	if err := t.dependencies(ctx, s.Packages); err != nil {
 		return 0, err
 	}
 	return len(t.attempts), t.write(w)
@@ -63,7 +64,7 @@ func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *workspace
 
 // timeline is a run while it is gathered.
 type timeline struct {
-	report   *workspace.RunReport
+	report   *runview.Report
 	begun    bool
 	start    time.Time
 	last     time.Time // the latest moment that is known
@@ -244,16 +245,16 @@ func (t *timeline) ended(e *events.Event, d *events.Data) {
 	if a.end = e.Time; took > 0 && a.start.Add(took).Before(a.end) {
 		a.end = a.start.Add(took)
 	}
-	a.state = string(workspace.TaskSuccess)
+	a.state = string(runview.TaskSuccess)
 	if e.Type == events.TaskDeferred {
-		a.state, a.exitCode = string(workspace.TaskDeferred), &d.ExitCode
+		a.state, a.exitCode = string(runview.TaskDeferred), &d.ExitCode
 	}
 	if e.Type == events.TaskFailed {
-		a.state, a.reason, a.message = string(workspace.TaskFailed), d.Reason, d.Message
+		a.state, a.reason, a.message = string(runview.TaskFailed), d.Reason, d.Message
 		if d.Message == "" {
 			a.exitCode = &d.ExitCode
 		} else {
-			a.state = string(workspace.TaskError)
+			a.state = string(runview.TaskError)
 		}
 	}
 }
@@ -270,16 +271,16 @@ func (t *timeline) fromReport() {
 		x := &r.Tasks[i]
 		end := x.StartedAt.Add(x.Duration)
 		switch {
-		case x.State == workspace.TaskSkipped:
+		case x.State == runview.TaskSkipped:
 			t.instants = append(t.instants, instant{t.start, "skipped: " + x.Task, about("task", x.Task, "because", x.Because)})
-		case x.State == workspace.TaskCached, x.StartedAt.IsZero(), x.StartedAt.Before(t.start):
+		case x.State == runview.TaskCached, x.StartedAt.IsZero(), x.StartedAt.Before(t.start):
 			t.instants = append(t.instants, instant{t.start, "cached: " + x.Task, about("task", x.Task, "execution", x.ExecutionID, "key", x.Key)})
 		default:
 			a := attempt{
 				task: x.Task, execution: x.ExecutionID, key: x.Key, state: string(x.State), number: x.Attempt, start: x.StartedAt, end: end,
 				waited: -1, reason: x.Reason, message: x.Message,
 			}
-			if x.State == workspace.TaskFailed {
+			if x.State == runview.TaskFailed {
 				a.exitCode = &x.ExitCode
 			}
 			t.attempts = append(t.attempts, a)
@@ -292,9 +293,9 @@ func (t *timeline) fromReport() {
 
 // end closes what has not ended: it goes on until the latest moment that is known.
 func (t *timeline) end() {
-	state := string(workspace.TaskInterrupted)
+	state := string(runview.TaskInterrupted)
 	if t.report.Live {
-		state = string(workspace.TaskRunning)
+		state = string(runview.TaskRunning)
 	}
 	for i := range t.attempts {
 		if a := &t.attempts[i]; a.state == "" {

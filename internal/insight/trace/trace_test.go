@@ -21,6 +21,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
+	"e3/internal/insight/runview"
 	"e3/internal/insight/trace"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
@@ -281,12 +282,12 @@ func (p *place) start(text string) string {
 
 func (p *place) trace(run string) *document {
 	p.t.Helper()
-	report, err := p.repo.Workspaces.Report(p.t.Context(), "w", run)
+	report, err := p.repo.Workspaces.Runs.Report(p.t.Context(), "w", run)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	var b bytes.Buffer
-	n, err := trace.Write(p.t.Context(), &b, trace.Stores{Records: p.repo.Records, Executions: p.repo.Executions, Workspaces: p.repo.Workspaces}, "w", report)
+	n, err := trace.Write(p.t.Context(), &b, trace.Stores{Records: p.repo.Records, Executions: p.repo.Executions, Packages: p.repo.Workspaces.Packages}, "w", report)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -398,16 +399,16 @@ func TestWrite(t *testing.T) {
 // A run without events is told from what its report says.
 func TestWriteWithoutEvents(t *testing.T) {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	report := &workspace.RunReport{
+	report := &runview.Report{
 		Run: &record.Run{
 			RunID: "018f3b4c-9a01-7000-8000-000000000000", WorkspaceName: "w", StartedAt: began, CompletedAt: began.Add(time.Minute), State: record.RunFailed,
 		},
-		Tasks: []workspace.TaskReport{
-			{Task: "old", State: workspace.TaskCached, ExecutionID: "x", StartedAt: began.Add(-time.Hour), Duration: time.Minute},
-			{Task: "good", State: workspace.TaskSuccess, ExecutionID: "y", StartedAt: began.Add(time.Second), Duration: 5 * time.Second, Attempt: 1},
-			{Task: "bad", State: workspace.TaskFailed, ExecutionID: "z", StartedAt: began.Add(2 * time.Second), Duration: time.Second, Attempt: 1, ExitCode: 4},
-			{Task: "after", State: workspace.TaskSkipped, Because: "bad"},
-			{Task: "lost", State: workspace.TaskSuccess, ExecutionID: "gone"},
+		Tasks: []runview.TaskReport{
+			{Task: "old", State: runview.TaskCached, ExecutionID: "x", StartedAt: began.Add(-time.Hour), Duration: time.Minute},
+			{Task: "good", State: runview.TaskSuccess, ExecutionID: "y", StartedAt: began.Add(time.Second), Duration: 5 * time.Second, Attempt: 1},
+			{Task: "bad", State: runview.TaskFailed, ExecutionID: "z", StartedAt: began.Add(2 * time.Second), Duration: time.Second, Attempt: 1, ExitCode: 4},
+			{Task: "after", State: runview.TaskSkipped, Because: "bad"},
+			{Task: "lost", State: runview.TaskSuccess, ExecutionID: "gone"},
 		},
 	}
 	d := write(t, mem.New(), report)
@@ -419,7 +420,7 @@ func TestWriteWithoutEvents(t *testing.T) {
 	}
 }
 
-func write(t fataler, s *mem.Store, report *workspace.RunReport) *document {
+func write(t fataler, s *mem.Store, report *runview.Report) *document {
 	var b bytes.Buffer
 	_, err := trace.Write(context.Background(), &b, trace.Stores{Records: s, Executions: executions.NewStore(s, nil)}, "w", report)
 	if err != nil {
@@ -448,9 +449,9 @@ func TestWriteCrashed(t *testing.T) {
 	}
 	run := &record.Run{RunID: id, WorkspaceName: "w", StartedAt: began, State: record.RunFailed, CompletedAt: began.Add(time.Second),
 		Error: end.Data.Reason + ": " + end.Data.Message}
-	report := &workspace.RunReport{Run: run}
+	report := &runview.Report{Run: run}
 	if !report.Crashed() {
-		t.Fatal("the report is not of a crashed run: see workspace.RunReport.Crashed")
+		t.Fatal("the report is not of a crashed run: see runview.Report.Crashed")
 	}
 	d := write(t, s, report)
 	if got := d.find(t, "run w"); *got.Dur != 1e6 {
@@ -497,7 +498,7 @@ func TestWriteAnything(t *testing.T) {
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
 		}
-		report := &workspace.RunReport{Run: &record.Run{RunID: id, WorkspaceName: hostile.Draw(t, "ws"), StartedAt: now, State: record.RunRunning}}
+		report := &runview.Report{Run: &record.Run{RunID: id, WorkspaceName: hostile.Draw(t, "ws"), StartedAt: now, State: record.RunRunning}}
 		d := write(t, s, report)
 		if got, want := len(d.attempts()), len(started)+ended; got != want {
 			t.Fatalf("%d attempts, want %d", got, want)
@@ -507,7 +508,7 @@ func TestWriteAnything(t *testing.T) {
 
 // A writer that fails ends it.
 func TestWriteFails(t *testing.T) {
-	report := &workspace.RunReport{Run: &record.Run{RunID: "r", WorkspaceName: "w", StartedAt: time.Unix(1, 0)}}
+	report := &runview.Report{Run: &record.Run{RunID: "r", WorkspaceName: "w", StartedAt: time.Unix(1, 0)}}
 	s := mem.New()
 	_, err := trace.Write(t.Context(), full{}, trace.Stores{Records: s, Executions: executions.NewStore(s, nil)}, "w", report)
 	if err == nil || err.Error() != "full" {

@@ -23,12 +23,12 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	hostprocess "e3/internal/host/process"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/objectstore"
 	"e3/refstore"
-	"e3/workspace"
 )
 
 // A checker looks at every file of a repository in which nothing runs and collects what is
@@ -641,7 +641,7 @@ func (c *checker) events() {
 			c.fault("events of %s: the last line is torn", rel)
 		}
 		var m events.Machine
-		f := workspace.NewFold()
+		f := runview.NewFold()
 		for e, err := range events.Read(context.Background(), c.repo.Records, strings.TrimSuffix(ws, "/"), id) {
 			if err == nil {
 				err = m.Next(&e.Event)
@@ -663,7 +663,7 @@ func (c *checker) events() {
 }
 
 // told demands that the events of a run that has ended say what its record says. They do not name tasks that share one.
-func (c *checker) told(rel string, f *workspace.Fold) {
+func (c *checker) told(rel string, f *runview.Fold) {
 	file := strings.TrimSuffix(rel, ".ndjson") + ".beast2"
 	if _, err := os.Lstat(filepath.Join(c.root, "dataflows", file)); err != nil {
 		return // the record is gone

@@ -190,7 +190,7 @@ func (p *project) reads() {
 	if busy, err := r.Workspaces.Busy(ctx, "read"); err != nil || busy != nil {
 		p.t.Errorf("busy: %v, %v", busy, err)
 	}
-	run, err := r.Workspaces.Run(ctx, "read", "")
+	run, err := r.Workspaces.Runs.Run(ctx, "read", "")
 	if err != nil || run.State != record.RunCompleted {
 		p.t.Errorf("run: %+v, %v", run, err)
 	}

@@ -193,7 +193,7 @@ func (p *project) readsWhileRunning(t *testing.T) {
 		if busy, err := r.Workspaces.Busy(ctx, ws); err != nil || busy == nil {
 			t.Errorf("holder of %s: %v, %v", ws, busy, err)
 		}
-		run, err := r.Workspaces.Run(ctx, ws, "")
+		run, err := r.Workspaces.Runs.Run(ctx, ws, "")
 		if err != nil {
 			t.Errorf("run of %s: %v", ws, err)
 			continue

@@ -534,7 +534,7 @@ func (p *project) lastRun(ws string) *record.Run {
 	p.t.Helper()
 	r := p.open()
 	defer r.Close()
-	run, err := r.Workspaces.Run(context.Background(), ws, "")
+	run, err := r.Workspaces.Runs.Run(context.Background(), ws, "")
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ internal/testing/testserver:
 internal/testing/linear:       (test)
 internal/testing/suite:        (test)
 
-cmd/e3:                        dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/insight/runview dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry
                                internal/format/manifest internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -44,14 +44,15 @@ internal/repo:                 internal/jobs/worker internal/jobs/dispatch inter
 
 internal/verify:               internal/jobs/queue internal/jobs/approval workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
-exportimport:                  dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
+exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/manifest internal/format/eastref internal/format/record internal/host/atomicfile
-internal/insight/explain:      dataflow/graph internal/insight/history workspace dataflow executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref
-internal/insight/compare:      dataflow/graph workspace dataflow executions objectstore internal/events internal/format/record internal/format/value internal/human internal/parallel
-internal/insight/report:       internal/insight/diagram workspace executions objectstore internal/events internal/format/record internal/human
-internal/insight/trace:        dataflow/graph workspace dataflow executions internal/events internal/format/record internal/parallel
-internal/insight/history:      dataflow/graph workspace dataflow executions objectstore refstore internal/events internal/format/record
-workspace:                     dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/pkgref
+internal/insight/explain:      internal/insight/runview dataflow/graph internal/insight/history workspace dataflow executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
+internal/insight/compare:      internal/insight/runview dataflow/graph workspace dataflow executions objectstore internal/format/record internal/format/value internal/human internal/parallel
+workspace:                     internal/insight/runview dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
+internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore internal/events internal/format/record internal/human
+internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
+internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
+internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes

@@ -18,8 +18,8 @@ const (
 	pictureEnd   = "<!-- end of the drawing -->\n"
 )
 
-// wings are the folders whose packages are drawn as one room.
-var wings = []string{"internal/format", "internal/jobs", "internal/insight", "internal/host", "internal/testing", "objectstore", "refstore"}
+// wings are the folders whose packages are drawn as one room; what stands below the others of its wing has its own.
+var wings = []string{"internal/format", "internal/jobs", "internal/insight/runview", "internal/insight", "internal/host", "internal/testing", "objectstore", "refstore"}
 
 // room is where a package is drawn.
 func room(pkg string) string {

@@ -1,4 +1,4 @@
-package workspace
+package runview
 
 import (
 	"context"
@@ -8,20 +8,21 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/objectstore"
 	"e3/refstore"
 )
 
-// RunReport is a run as people look at it: its record, completed by its events where the record says nothing yet. Where the
+// A Report is a run as people look at it: its record, completed by its events where the record says nothing yet. Where the
 // record is gone, or cannot be read, the run is told from its events alone.
-type RunReport struct {
+type Report struct {
 	*record.Run
 	Provenance *record.Provenance // how it came here; nil where it was made here
-	Process    *events.Process    // who ran it, as Report and Runs tell; nil where nobody knows
-	By         string             // who cancelled it, user@host; as Report and Runs tell
-	Why        string             // what they gave as the reason, or which signal it was; as Report and Runs tell
-	Filter     string             // what it was asked for, "" is all; as Report and Runs tell
-	// PackageHash is that of the package object it was made with, as its first event names it; as Report and Runs tell.
+	Process    *events.Process    // that ran it, as Report and List tell; nil where that is not known
+	By         string             // user@host that cancelled it; as Report and List tell
+	Why        string             // the reason given for that, or which signal it was; as Report and List tell
+	Filter     string             // what it was asked for, "" is all; as Report and List tell
+	// PackageHash is that of the package object it was made with, as its first event names it; as Report and List tell.
 	PackageHash string
 	// Live says that the run's process is at work. A run on record as running that is not
 	// live was interrupted: the next start closes it.
@@ -40,7 +41,7 @@ type RunReport struct {
 }
 
 // Status is the run's state in a word.
-func (r *RunReport) Status() string {
+func (r *Report) Status() string {
 	switch {
 	case r.Crashed():
 		return "crashed"
@@ -52,8 +53,8 @@ func (r *RunReport) Status() string {
 	return "interrupted"
 }
 
-// Crashed tells whether the run's process died, and somebody has closed the run since. It took until the last sign of life.
-func (r *RunReport) Crashed() bool { return r.State == record.RunFailed && r.Error == crashedError }
+// Crashed tells whether the run's process died, and the run was closed since. It took until the last sign of life.
+func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
 // TaskState is how far a task has come in a run.
 type TaskState string
@@ -67,7 +68,7 @@ const (
 	TaskSkipped     TaskState = "skipped"     // something upstream failed
 	TaskClaimed     TaskState = "claimed"     // a worker has taken it
 	TaskRunning     TaskState = "running"     // now
-	TaskDeferred    TaskState = "deferred"    // waits for somebody to approve
+	TaskDeferred    TaskState = "deferred"    // waits for approval
 	TaskAbandoned   TaskState = "abandoned"   // waited for that, or for its turn after it, when its run ended
 	TaskRetrying    TaskState = "retrying"    // waits for its next attempt
 	TaskInterrupted TaskState = "interrupted" // its run died while it was running
@@ -91,74 +92,66 @@ type TaskReport struct {
 	// ImportedFrom is the last step of the execution's way here; nil where it was made here, or is gone. Report tells it, and
 	// Rejection.
 	ImportedFrom *record.Step
-	Rejection    *record.Rejection // what somebody thinks of the execution now; nil where nobody ever rejected it
+	Rejection    *record.Rejection // whether the execution counts now; nil where it was never rejected
 }
 
-// RunSummary is Report of the run that a workspace shows, without its tasks.
-func (w *Workspaces) RunSummary(ctx context.Context, ws string) (*RunReport, error) {
-	return w.summary(ctx, ws, "")
+// Summary is Report of the run that a workspace shows, without its tasks.
+func (v *Runs) Summary(ctx context.Context, ws string) (*Report, error) {
+	return v.summary(ctx, ws, "")
 }
 
 // summary tells a run without its tasks: "" is the one that the workspace shows.
-func (w *Workspaces) summary(ctx context.Context, ws, id string) (*RunReport, error) {
+func (v *Runs) summary(ctx context.Context, ws, id string) (*Report, error) {
 	for {
-		r, err := w.head(ctx, ws, id)
+		r, err := v.Head(ctx, ws, id)
 		if err != nil || r.State != record.RunRunning || r.Provenance != nil || r.unrecorded {
 			return r, err
 		}
-		busy, err := w.Busy(ctx, ws)
-		if err != nil {
+		if r.Live, r.Heard, err = v.Workspaces.AtWork(ctx, ws, r.Run); err != nil {
 			return nil, err
 		}
-		if r.Live = busy.runs(r.Run); r.Live {
-			r.Heard = busy.Heard
+		if r.Live {
 			return r, nil
 		}
 		// It may have ended between the two looks.
-		if again, err := w.head(ctx, ws, id); err != nil || again.RunID == r.RunID && again.State == r.State {
+		if again, err := v.Head(ctx, ws, id); err != nil || again.RunID == r.RunID && again.State == r.State {
 			return r, err
 		}
 	}
-}
-
-// runs tells whether whoever holds the workspace is the process of a run that has not ended. The lock is taken before a run
-// begins: a holder since later is another one.
-func (e *BusyError) runs(run *record.Run) bool {
-	return e != nil && (e.Holder == "" || e.Operation == record.Dataflow && !e.Since.After(run.StartedAt))
 }
 
 // Report tells a run of a workspace by a prefix of its id, "" the one that the workspace shows. It need not be on record if
 // its events are here. Those and imported runs are told also of a workspace that is not here.
-func (w *Workspaces) Report(ctx context.Context, ws, run string) (*RunReport, error) {
-	_, missing := w.State(ctx, ws)
-	if missing != nil && !errors.Is(missing, ErrNotFound) {
+func (v *Runs) Report(ctx context.Context, ws, run string) (*Report, error) {
+	_, missing := v.Workspaces.State(ctx, ws)
+	if missing != nil && !errors.Is(missing, human.ErrNotFound) {
 		return nil, missing
 	}
-	id, err := w.runID(ctx, ws, run)
-	var unknown *UnknownError
+	id, err := v.runID(ctx, ws, run)
+	var unknown *human.UnknownError
 	if missing != nil && err != nil && !errors.As(err, &unknown) && !errors.Is(err, executions.ErrAmbiguous) {
 		return nil, missing
 	}
 	if err != nil {
 		return nil, err
 	}
-	r, err := w.summary(ctx, ws, id)
+	r, err := v.summary(ctx, ws, id)
 	if missing != nil && (err != nil || r.Provenance == nil && id == "") {
 		return nil, missing
 	}
 	if err != nil {
 		return nil, err
 	}
-	f, err := w.tasks(ctx, ws, r)
+	f, err := v.tasks(ctx, ws, r)
 	if err != nil {
 		return nil, err
 	}
-	return r, w.complete(ctx, ws, r, f.packageHash())
+	return r, v.complete(ctx, ws, r, f.PackageHash())
 }
 
 // tasks adds to the report of a run what became of its tasks, as far as its events and its record say.
-func (w *Workspaces) tasks(ctx context.Context, ws string, r *RunReport) (*Fold, error) {
-	f, damage, err := w.fold(ctx, ws, r.RunID)
+func (v *Runs) tasks(ctx context.Context, ws string, r *Report) (*Fold, error) {
+	f, damage, err := v.Fold(ctx, ws, r.RunID)
 	if err != nil {
 		return nil, err
 	}
@@ -169,11 +162,11 @@ func (w *Workspaces) tasks(ctx context.Context, ws string, r *RunReport) (*Fold,
 		r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
 		return f, nil
 	}
-	if r.Unnamed, err = w.expand(ctx, ws, r.RunID, f); err != nil {
+	if r.Unnamed, err = v.Expand(ctx, ws, r.RunID, f); err != nil {
 		return nil, err
 	}
 	if r.unrecorded {
-		g, err := w.graphOf(ctx, f.packageHash())
+		g, err := v.graphOf(ctx, f.PackageHash())
 		if err != nil {
 			return nil, err
 		}
@@ -188,24 +181,24 @@ func (w *Workspaces) tasks(ctx context.Context, ws string, r *RunReport) (*Fold,
 		r.Done += r.Summary.Skipped
 	}
 	for i := range f.tasks {
-		if t := &f.tasks[i]; t.State != "" && t.State != taskReady {
+		if t := &f.tasks[i]; t.State != "" && t.State != TaskReady {
 			r.Tasks = append(r.Tasks, t.TaskReport)
 		}
 	}
-	r.now(w.Now())
+	r.now(v.Now())
 	return f, nil
 }
 
 // named lists the tasks of a run that has ended in the order of its record, that of the package: with the proven ones, which
 // only the record names.
-func (r *RunReport) named(f *Fold) {
+func (r *Report) named(f *Fold) {
 	r.Tasks = make([]TaskReport, 0, max(len(f.tasks), r.Run.Tasks.Len()))
 	taken := make(map[string]bool, r.Run.Tasks.Len())
 	for e := range r.Run.Tasks.All() {
 		taken[e.Task] = true
 		if i, ok := f.index[e.Task]; ok {
 			t := f.tasks[i].TaskReport
-			if t.State == taskReady { // it had suspended itself, and was approved
+			if t.State == TaskReady { // it had suspended itself, and was approved
 				t.State = TaskAbandoned
 			}
 			r.Tasks = append(r.Tasks, t)
@@ -218,7 +211,7 @@ func (r *RunReport) named(f *Fold) {
 		r.Tasks = append(r.Tasks, t)
 	}
 	for i := range f.tasks {
-		if t := &f.tasks[i]; !taken[t.Task] && t.State != "" && t.State != taskReady {
+		if t := &f.tasks[i]; !taken[t.Task] && t.State != "" && t.State != TaskReady {
 			r.Tasks = append(r.Tasks, t.TaskReport)
 		}
 	}
@@ -226,7 +219,7 @@ func (r *RunReport) named(f *Fold) {
 }
 
 // now settles the tasks that have not come to an end: they run until now, or their run died over them.
-func (r *RunReport) now(now time.Time) {
+func (r *Report) now(now time.Time) {
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		switch {
@@ -242,12 +235,12 @@ func (r *RunReport) now(now time.Time) {
 	}
 }
 
-// head tells a run from its record or, where that is gone, cannot be read, or is one of a dead run that somebody has closed
+// Head tells a run from its record or, where that is gone, cannot be read, or is one of a dead run that was closed
 // without it, from the ends of its events. "" is the run that the workspace shows.
-func (w *Workspaces) head(ctx context.Context, ws, id string) (*RunReport, error) {
-	rec, err := w.runRecord(ctx, ws, id)
+func (v *Runs) Head(ctx context.Context, ws, id string) (*Report, error) {
+	rec, err := v.Stored(ctx, ws, id)
 	if errors.Is(err, refstore.ErrNotFound) && id != "" {
-		r, found, err2 := w.headFromEvents(ctx, ws, id)
+		r, found, err2 := v.headFromEvents(ctx, ws, id)
 		if err2 != nil || found {
 			return r, err2
 		}
@@ -255,46 +248,46 @@ func (w *Workspaces) head(ctx context.Context, ws, id string) (*RunReport, error
 	if err != nil {
 		return nil, err
 	}
-	return w.headOf(ctx, ws, rec)
+	return v.headOf(ctx, ws, rec)
 }
 
 // headOf tells a run from its record, which was read with its provenance.
-func (w *Workspaces) headOf(ctx context.Context, ws string, rec refstore.Record) (*RunReport, error) {
+func (v *Runs) headOf(ctx context.Context, ws string, rec refstore.Record) (*Report, error) {
 	run, err := decodeRun(rec)
-	if imported(rec) && err != nil {
+	if Imported(rec) && err != nil {
 		return nil, err
 	}
-	if err == nil && (run.State != record.RunRunning || imported(rec)) {
-		return &RunReport{Run: run.Run, Provenance: run.provenance}, nil
+	if err == nil && (run.State != record.RunRunning || Imported(rec)) {
+		return &Report{Run: run.Run, Provenance: run.Provenance}, nil
 	}
 	if err == nil {
-		end, err := events.End(ctx, w.Records, ws, rec.Key.Sort)
+		end, err := events.End(ctx, v.Records, ws, rec.Key.Sort)
 		if err != nil {
 			return nil, err
 		}
 		if end == nil {
-			return &RunReport{Run: run.Run}, nil
+			return &Report{Run: run.Run}, nil
 		}
 	}
-	r, _, err := w.headFromEvents(ctx, ws, rec.Key.Sort)
+	r, _, err := v.headFromEvents(ctx, ws, rec.Key.Sort)
 	return r, err
 }
 
 // headFromEvents tells a run from the first and the last of its events. found says whether it has any.
-func (w *Workspaces) headFromEvents(ctx context.Context, ws, id string) (r *RunReport, found bool, err error) {
-	r = &RunReport{Run: &record.Run{RunID: id, WorkspaceName: ws, State: record.RunRunning}, unrecorded: true}
-	info, err := w.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + ws, Sort: id})
+func (v *Runs) headFromEvents(ctx context.Context, ws, id string) (r *Report, found bool, err error) {
+	r = &Report{Run: &record.Run{RunID: id, WorkspaceName: ws, State: record.RunRunning}, unrecorded: true}
+	info, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + ws, Sort: id})
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return nil, false, err
 	}
 	if found = err == nil; info.Sealed {
-		r.Provenance = &record.Provenance{} // nobody but an import seals the events of a run
+		r.Provenance = &record.Provenance{} // only an import seals the events of a run
 	}
-	started, err := events.First(ctx, w.Records, ws, id)
+	started, err := events.First(ctx, v.Records, ws, id)
 	if err != nil {
 		return nil, false, err
 	}
-	end, err := events.End(ctx, w.Records, ws, id)
+	end, err := events.End(ctx, v.Records, ws, id)
 	if err != nil {
 		return nil, false, err
 	}
@@ -313,8 +306,8 @@ func (w *Workspaces) headFromEvents(ctx context.Context, ws, id string) (r *RunR
 }
 
 // ended takes over what the last event of a run says.
-func (r *RunReport) ended(end *events.Event) {
-	r.State, r.CompletedAt = stateAfter(end), end.Time
+func (r *Report) ended(end *events.Event) {
+	r.State, r.CompletedAt = StateAfter(end), end.Time
 	if r.State == record.RunFailed {
 		r.FailedTask = end.Task
 	}
@@ -322,7 +315,7 @@ func (r *RunReport) ended(end *events.Event) {
 	if d == nil {
 		return
 	}
-	// Who closes a dead run says how long it lived as far as anybody saw, long after.
+	// The end of a dead run comes long after, and says how long the run was seen alive.
 	if took := events.Milliseconds(d.Duration); took > 0 && r.StartedAt.Add(took).Before(end.Time) {
 		r.CompletedAt = r.StartedAt.Add(took)
 	}
@@ -339,7 +332,7 @@ func (r *RunReport) ended(end *events.Event) {
 }
 
 // tell takes over what only events say of a run as a whole.
-func (r *RunReport) tell(started, end *events.Event) {
+func (r *Report) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
 	}

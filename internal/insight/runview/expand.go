@@ -1,27 +1,26 @@
-package workspace
+package runview
 
 import (
 	"context"
 
-	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/format/record"
 )
 
-// expand adds to a fold the tasks that bulk events stand for: those of the run that they name, and where that had them from
+// Expand adds to a fold the tasks that bulk events stand for: those of the run that they name, and where that had them from
 // another, of that one. It returns how many can not be named: the runs are gone, or nothing tells which of their tasks it
 // were. A log that refers to itself, or to anything, costs no more than to read each run of the workspace once.
-func (w *Workspaces) expand(ctx context.Context, ws, run string, f *Fold) (unnamed int64, err error) {
+func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int64, err error) {
 	if len(f.bulk) == 0 {
 		return 0, nil
 	}
-	g, err := w.graphOf(ctx, f.packageHash())
+	g, err := v.graphOf(ctx, f.PackageHash())
 	if err != nil {
 		return 0, err
 	}
 	for _, b := range f.bulk {
-		from, err := w.answers(ctx, ws, run, b.as)
+		from, err := v.answers(ctx, ws, run, b.as)
 		if err != nil {
 			return 0, err
 		}
@@ -37,8 +36,8 @@ func (w *Workspaces) expand(ctx context.Context, ws, run string, f *Fold) (unnam
 		f.named += b.n
 		for _, name := range names {
 			t := f.task(name)
-			t.State, t.ended = TaskCached, from.ids[name]
-			t.ExecutionID = t.ended
+			t.State, t.Ended = TaskCached, from.ids[name]
+			t.ExecutionID = t.Ended
 		}
 	}
 	return unnamed, nil
@@ -46,7 +45,7 @@ func (w *Workspaces) expand(ctx context.Context, ws, run string, f *Fold) (unnam
 
 // provenBy returns the tasks of the run's graph that a baseline proved, in its order: those that the run was asked for, but for
 // what its events name and all that reads it. What is not proven begins with a task that was ready, and so is named.
-func (f *Fold) provenBy(g *dataflow.Graph) []string {
+func (f *Fold) provenBy(g *graph.Graph) []string {
 	if g == nil {
 		return nil
 	}
@@ -95,11 +94,11 @@ func (f *Fold) unmentioned(from *answered) []string {
 }
 
 // graphOf returns the graph of a package, nil where it is gone or cannot be read.
-func (w *Workspaces) graphOf(ctx context.Context, hash string) (*dataflow.Graph, error) {
+func (v *Runs) graphOf(ctx context.Context, hash string) (*graph.Graph, error) {
 	if hash == "" {
 		return nil, nil
 	}
-	pkg, err := w.Packages.Load(ctx, hash)
+	pkg, err := v.Packages.Load(ctx, hash)
 	if err != nil {
 		return nil, ctx.Err()
 	}
@@ -125,14 +124,14 @@ func (a *answered) add(task, id string) {
 
 // answers gathers the executions of a run, and of the runs that it had them from, as far as records and events tell. self is the
 // run that asks.
-func (w *Workspaces) answers(ctx context.Context, ws, self, run string) (*answered, error) {
+func (v *Runs) answers(ctx context.Context, ws, self, run string) (*answered, error) {
 	a := &answered{ids: map[string]string{}}
 	for seen := map[string]bool{self: true}; !seen[run]; {
 		seen[run] = true
 		if _, err := executions.ParseID(run); err != nil {
 			break // no name of a run
 		}
-		rec, err := w.run(ctx, ws, run)
+		rec, err := v.Read(ctx, ws, run)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -142,12 +141,12 @@ func (w *Workspaces) answers(ctx context.Context, ws, self, run string) (*answer
 			}
 			break
 		}
-		f, _, err := w.fold(ctx, ws, run)
+		f, _, err := v.Fold(ctx, ws, run)
 		if err != nil {
 			return nil, err
 		}
 		for i := range f.tasks {
-			a.add(f.tasks[i].Task, f.tasks[i].ended)
+			a.add(f.tasks[i].Task, f.tasks[i].Ended)
 		}
 		if len(f.bulk) == 0 {
 			break

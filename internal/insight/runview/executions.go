@@ -1,4 +1,4 @@
-package workspace
+package runview
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/parallel"
 	"e3/internal/pkgref"
 	"e3/objectstore"
 )
@@ -17,7 +19,7 @@ import (
 // complete adds what only the executions tell: of those that no event describes, which answer proven tasks or are of an
 // imported run, all; of the others, where they come from and whether they still stand. Of an execution that cannot be found
 // no more is told than the run says.
-func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg string) error {
+func (v *Runs) complete(ctx context.Context, ws string, r *Report, pkg string) error {
 	var open, described []int
 	for i := range r.Tasks {
 		switch t := &r.Tasks[i]; {
@@ -28,19 +30,19 @@ func (w *Workspaces) complete(ctx context.Context, ws string, r *RunReport, pkg 
 			open = append(open, i)
 		}
 	}
-	x := executions.NewStore(w.Records, w.Objects)
-	err := w.each(ctx, len(described), func(ctx context.Context, k int) error {
+	x := executions.NewStore(v.Records, v.Objects)
+	err := parallel.AtMost(ctx, v.Lookups, len(described), func(ctx context.Context, k int) error {
 		return r.Tasks[described[k]].look(ctx, x)
 	})
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	known, err := w.packagesOf(ctx, ws, r, pkg)
+	known, err := v.packagesOf(ctx, ws, r, pkg)
 	if err != nil {
 		return err
 	}
 	named := make([]bool, len(open)) // a package knows the task
-	err = w.each(ctx, len(open), func(ctx context.Context, k int) error {
+	err = parallel.AtMost(ctx, v.Lookups, len(open), func(ctx context.Context, k int) error {
 		t := &r.Tasks[open[k]]
 		e, is, err := known.find(ctx, x, t.Task, t.ExecutionID)
 		if named[k] = is; err != nil && !errors.Is(err, executions.ErrNotFound) {
@@ -134,7 +136,7 @@ type taskTables []map[string]*record.PackageTask
 
 // packagesOf returns the package of a run, as its events tell it, and the one that is deployed now. An imported run may
 // have neither here: then all those that are registered under the name of its package.
-func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pkg string) (taskTables, error) {
+func (v *Runs) packagesOf(ctx context.Context, ws string, r *Report, pkg string) (taskTables, error) {
 	var hashes []string
 	add := func(hash string) {
 		if hash != "" && !slices.Contains(hashes, hash) {
@@ -142,15 +144,15 @@ func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pk
 		}
 	}
 	add(pkg)
-	s, err := w.State(ctx, ws)
+	s, err := v.Workspaces.State(ctx, ws)
 	switch {
 	case err == nil:
 		add(s.PackageHash)
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, human.ErrNotFound):
 		return nil, err
 	}
 	if r != nil && r.Provenance != nil {
-		all, err := w.Packages.List(ctx)
+		all, err := v.Packages.List(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +165,7 @@ func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pk
 	}
 	list := make(taskTables, 0, len(hashes))
 	for _, hash := range hashes {
-		tasks, err := w.Packages.Tasks(ctx, hash)
+		tasks, err := v.Packages.Tasks(ctx, hash)
 		if err != nil {
 			return nil, err
 		}
@@ -177,16 +179,16 @@ func (w *Workspaces) packagesOf(ctx context.Context, ws string, r *RunReport, pk
 // PackageOf returns the package that a run was made with, as Report tells it, and its hash. Where that is not known, or is gone, it is
 // the one that is deployed in the workspace, or registered, under the same name and version, if what the run executed is of its
 // tasks; digits that an export has added to the version change none. nil says that there is none here.
-func (w *Workspaces) PackageOf(ctx context.Context, r *RunReport) (pkg *record.Package, hash string, err error) {
+func (v *Runs) PackageOf(ctx context.Context, r *Report) (pkg *record.Package, hash string, err error) {
 	candidates := []string{r.PackageHash}
-	state, err := w.State(ctx, r.WorkspaceName)
+	state, err := v.Workspaces.State(ctx, r.WorkspaceName)
 	switch {
-	case err == nil && state.Deployed && sameVersion(state.PackageName+"@"+state.PackageVersion, r.PackageRef):
+	case err == nil && state.PackageHash != "" && sameVersion(state.PackageName+"@"+state.PackageVersion, r.PackageRef):
 		candidates = append(candidates, state.PackageHash)
-	case err != nil && !errors.Is(err, ErrNotFound):
+	case err != nil && !errors.Is(err, human.ErrNotFound):
 		return nil, "", err
 	}
-	registered, err := w.Packages.List(ctx)
+	registered, err := v.Packages.List(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -201,7 +203,7 @@ func (w *Workspaces) PackageOf(ctx context.Context, r *RunReport) (pkg *record.P
 		if hash == "" {
 			continue
 		}
-		pkg, err := w.Packages.Load(ctx, hash)
+		pkg, err := v.Packages.Load(ctx, hash)
 		switch {
 		case errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, record.ErrType):
 		case err != nil:
@@ -214,7 +216,7 @@ func (w *Workspaces) PackageOf(ctx context.Context, r *RunReport) (pkg *record.P
 }
 
 // ranTasksOf tells whether the executions of a run, as far as their keys are known, are of the tasks that a package has.
-func (r *RunReport) ranTasksOf(pkg *record.Package) bool {
+func (r *Report) ranTasksOf(pkg *record.Package) bool {
 	tasks := make(map[string]string, len(pkg.Tasks))
 	for i := range pkg.Tasks {
 		tasks[pkg.Tasks[i].Name] = pkg.Tasks[i].Task

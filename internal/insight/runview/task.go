@@ -1,4 +1,4 @@
-package workspace
+package runview
 
 import (
 	"context"
@@ -10,13 +10,15 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/human"
+	"e3/internal/packages"
 	"e3/objectstore"
 	"e3/refstore"
 )
 
 // TaskExecutions are the executions of a task as seen from a workspace.
 type TaskExecutions struct {
-	Run     *RunReport  // the run that the workspace shows; nil before the first
+	Run     *Report     // the run that the workspace shows; nil before the first
 	Task    *TaskReport // the task in it; nil where it has no part in it yet
 	Retries int64       // attempts that may follow the first
 	// Known are the executions with the key that the task has in the run, latest first;
@@ -28,14 +30,17 @@ type TaskExecutions struct {
 
 // TaskExecutions finds the executions of a task: in the run that the workspace shows, and besides. The workspace may be
 // one that is not here, if a run of it was imported.
-func (w *Workspaces) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecutions, error) {
-	_, missing := w.deployed(ctx, ws)
-	if missing != nil && !errors.Is(missing, ErrNotFound) && !errors.Is(missing, ErrNotDeployed) {
+func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecutions, error) {
+	state, missing := v.Workspaces.State(ctx, ws)
+	if missing == nil && state.PackageHash == "" {
+		missing = fmt.Errorf("workspace %s: %w", ws, packages.ErrNotDeployed)
+	}
+	if missing != nil && !errors.Is(missing, human.ErrNotFound) && !errors.Is(missing, packages.ErrNotDeployed) {
 		return nil, missing
 	}
 	te := &TaskExecutions{}
 	var err error
-	if te.Run, err = w.RunSummary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) && missing == nil {
+	if te.Run, err = v.Summary(ctx, ws); err != nil && !errors.Is(err, ErrNoRun) && missing == nil {
 		return nil, err
 	}
 	if missing != nil && (err != nil || te.Run.Provenance == nil) {
@@ -43,23 +48,23 @@ func (w *Workspaces) TaskExecutions(ctx context.Context, ws, task string) (*Task
 	}
 	pkg := ""
 	if te.Run != nil {
-		f, err := w.tasks(ctx, ws, te.Run)
+		f, err := v.tasks(ctx, ws, te.Run)
 		if err != nil {
 			return nil, err
 		}
-		pkg = f.packageHash()
+		pkg = f.PackageHash()
 		if i := slices.IndexFunc(te.Run.Tasks, func(t TaskReport) bool { return t.Task == task }); i >= 0 {
 			te.Task = &te.Run.Tasks[i]
 		}
 	}
-	packages, err := w.packagesOf(ctx, ws, te.Run, pkg)
+	packages, err := v.packagesOf(ctx, ws, te.Run, pkg)
 	if err != nil {
 		return nil, err
 	}
 	if err := te.declared(packages, task); err != nil {
 		return nil, err
 	}
-	te.Known, err = w.known(ctx, te, packages)
+	te.Known, err = v.known(ctx, te, packages)
 	return te, err
 }
 
@@ -79,12 +84,12 @@ func (te *TaskExecutions) declared(from taskTables, task string) error {
 	if te.Task != nil {
 		return nil
 	}
-	return &UnknownError{What: "task", Name: task, Known: slices.Sorted(maps.Keys(known))}
+	return &human.UnknownError{What: "task", Name: task, Known: slices.Sorted(maps.Keys(known))}
 }
 
 // known lists the executions with the key of the task in the run, or with the task's hash.
-func (w *Workspaces) known(ctx context.Context, te *TaskExecutions, from taskTables) ([]*executions.Execution, error) {
-	x := executions.NewStore(w.Records, w.Objects)
+func (v *Runs) known(ctx context.Context, te *TaskExecutions, from taskTables) ([]*executions.Execution, error) {
+	x := executions.NewStore(v.Records, v.Objects)
 	var keys []executions.Key
 	if t := te.Task; t != nil && t.ExecutionID != "" {
 		key, ok := executions.ParseKey(t.Key)
@@ -124,19 +129,19 @@ func (w *Workspaces) known(ctx context.Context, te *TaskExecutions, from taskTab
 }
 
 // FindExecution finds an execution of a task by a prefix of its id, on whatever inputs.
-func (w *Workspaces) FindExecution(ctx context.Context, te *TaskExecutions, prefix string) (*executions.Execution, error) {
+func (v *Runs) FindExecution(ctx context.Context, te *TaskExecutions, prefix string) (*executions.Execution, error) {
 	if h, err := objectstore.ParseHash(te.hash); err == nil { // else the task is gone: an imported run names it
-		e, err := executions.NewStore(w.Records, w.Objects).FindTask(ctx, h, prefix)
+		e, err := executions.NewStore(v.Records, v.Objects).FindTask(ctx, h, prefix)
 		var pruned *executions.PrunedError
 		if errors.As(err, &pruned) {
-			pruned.Now = w.Now()
+			pruned.Now = v.Now()
 			return nil, pruned
 		}
 		if !errors.Is(err, executions.ErrNotFound) {
 			return e, err
 		}
 	}
-	unknown := &UnknownError{What: "execution", Name: prefix}
+	unknown := &human.UnknownError{What: "execution", Name: prefix}
 	for _, e := range te.Known {
 		unknown.Known = append(unknown.Known, e.ExecutionID)
 	}
@@ -145,8 +150,8 @@ func (w *Workspaces) FindExecution(ctx context.Context, te *TaskExecutions, pref
 
 // Changed returns a channel that receives after executions of a key were recorded, nil where the
 // store cannot tell.
-func (w *Workspaces) Changed(ctx context.Context, key executions.Key) <-chan struct{} {
-	watcher, ok := w.Records.(refstore.Watcher)
+func (v *Runs) Changed(ctx context.Context, key executions.Key) <-chan struct{} {
+	watcher, ok := v.Records.(refstore.Watcher)
 	if !ok {
 		return nil
 	}
@@ -159,21 +164,21 @@ func (w *Workspaces) Changed(ctx context.Context, key executions.Key) <-chan str
 
 // TaskHashes returns the hashes that a task of a workspace has, as AllTaskHashes tells them. There are none of a task that no
 // package knows.
-func (w *Workspaces) TaskHashes(ctx context.Context, ws, task string) ([]objectstore.Hash, error) {
-	all, err := w.AllTaskHashes(ctx, ws)
+func (v *Runs) TaskHashes(ctx context.Context, ws, task string) ([]objectstore.Hash, error) {
+	all, err := v.AllTaskHashes(ctx, ws)
 	return all[task], err
 }
 
 // AllTaskHashes returns the hashes that each task of a workspace has, by the package that is deployed and by those of its runs
 // that are here.
-func (w *Workspaces) AllTaskHashes(ctx context.Context, ws string) (map[string][]objectstore.Hash, error) {
-	r, err := w.RunSummary(ctx, ws)
-	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrNotFound) {
+func (v *Runs) AllTaskHashes(ctx context.Context, ws string) (map[string][]objectstore.Hash, error) {
+	r, err := v.Summary(ctx, ws)
+	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, human.ErrNotFound) {
 		return nil, err
 	}
 	pkg := ""
 	if r != nil {
-		started, err := events.First(ctx, w.Records, ws, r.RunID)
+		started, err := events.First(ctx, v.Records, ws, r.RunID)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +186,7 @@ func (w *Workspaces) AllTaskHashes(ctx context.Context, ws string) (map[string][
 			pkg = started.Data.PackageHash
 		}
 	}
-	packages, err := w.packagesOf(ctx, ws, r, pkg)
+	packages, err := v.packagesOf(ctx, ws, r, pkg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,24 +1,25 @@
-package workspace
+package runview
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
-	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/internal/events"
 	"e3/internal/format/record"
 )
 
 // A Fold makes of the events of a run, taken one after the other, what has become of it: nothing else does, be the run
-// live, ended or dead. A log may be anybody's: whatever it says, memory is that of the names in it, and the last word counts.
+// live, ended or dead. A log may come from anywhere: whatever it says, memory is that of the names in it, and the last word counts.
 type Fold struct {
 	started *events.Event // nil before run.started
 	end     *events.Event // nil before the end
 	alive   time.Time     // of the last event that the run's own process has emitted
-	tasks   []foldedTask  // in the order in which they are first named
+	tasks   []FoldedTask  // in the order in which they are first named
 	index   map[string]int
 	bulk    []provenTasks
 	created int64 // announced by task.created
@@ -28,12 +29,46 @@ type Fold struct {
 	lost    int64 // events that were damaged, and are not there any more
 }
 
-// foldedTask is a task that an event names.
-type foldedTask struct {
+// Started is the event that began the run, nil where none is known.
+func (f *Fold) Started() *events.Event { return f.started }
+
+// End is the event that ended the run, nil where none is known.
+func (f *Fold) End() *events.Event { return f.end }
+
+// Alive is when the run's own process emitted its last event.
+func (f *Fold) Alive() time.Time { return f.alive }
+
+// Named is how many tasks the events have named.
+func (f *Fold) Named() int { return len(f.tasks) }
+
+// Find returns a task, nil if no event names it. It is valid until the next event that names another task.
+func (f *Fold) Find(task string) *FoldedTask {
+	if i, ok := f.index[task]; ok {
+		return &f.tasks[i]
+	}
+	return nil
+}
+
+// All returns the tasks that events name. Events that name no others may be added meanwhile.
+func (f *Fold) All() iter.Seq[*FoldedTask] {
+	return func(yield func(*FoldedTask) bool) {
+		for i := range f.tasks {
+			if !yield(&f.tasks[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Counted tells whether an event has counted tasks that it does not name.
+func (f *Fold) Counted() bool { return f.created > 0 || f.proven > 0 }
+
+// FoldedTask is a task that an event names.
+type FoldedTask struct {
 	TaskReport
 	own      bool   // among those that were announced: not proven
 	shared   bool   // proven by an event that stands for many, and settled anew since
-	ended    string // the execution that ended last and is on record, or that answers it
+	Ended    string // the execution that ended last and is on record, or that answers it
 	failedBy int64  // the number of the event by which it failed last
 }
 
@@ -43,8 +78,8 @@ type provenTasks struct {
 	as string
 }
 
-// taskReady is a task whose inputs are known. Reports do not list it: nothing has become of it yet.
-const taskReady TaskState = "ready"
+// TaskReady is a task whose inputs are known. Reports do not list it: nothing has become of it yet.
+const TaskReady TaskState = "ready"
 
 // maxTasks bounds what an event may say of a number of tasks, so that sums stay sums.
 const maxTasks = 1 << 40
@@ -58,7 +93,7 @@ func (f *Fold) Add(e *events.Event) {
 	if d == nil {
 		d = &events.Data{}
 	}
-	if d.Reason != crashed {
+	if d.Reason != events.ReasonCrashed {
 		f.alive = e.Time
 	}
 	tasks := min(max(int64(d.Tasks), 0), maxTasks)
@@ -93,18 +128,18 @@ func (f *Fold) Add(e *events.Event) {
 	}
 }
 
-func (f *Fold) task(name string) *foldedTask {
+func (f *Fold) task(name string) *FoldedTask {
 	i, ok := f.index[name]
 	if !ok {
 		i = len(f.tasks)
 		f.index[name] = i
-		f.tasks = append(f.tasks, foldedTask{TaskReport: TaskReport{Task: name}})
+		f.tasks = append(f.tasks, FoldedTask{TaskReport: TaskReport{Task: name}})
 	}
 	return &f.tasks[i]
 }
 
 // transition moves a task on.
-func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
+func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	if e.Type == events.TaskCached && d.As != "" && t.State == "" {
 		f.named++
 	} else {
@@ -115,7 +150,7 @@ func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
 	}
 	switch e.Type {
 	case events.TaskMarkedReady:
-		t.State = taskReady
+		t.State = TaskReady
 		return
 	case events.TaskClaimed:
 		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, e.Worker
@@ -126,10 +161,10 @@ func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
 	case events.TaskDeferred:
 		t.State, t.Since = TaskDeferred, e.Time
 	case events.TaskResumed:
-		t.State = taskReady
+		t.State = TaskReady
 		return
 	case events.TaskReopened:
-		t.State, t.ended = "", ""
+		t.State, t.Ended = "", ""
 		return
 	case events.TaskRetryScheduled:
 		t.State, t.Attempt = TaskRetrying, d.Attempt
@@ -152,7 +187,7 @@ func (f *Fold) transition(t *foldedTask, e *events.Event, d *events.Data) {
 	}
 	if e.Execution != "" {
 		if !d.NoRecord {
-			t.ended = e.Execution
+			t.Ended = e.Execution
 		}
 		if e.Type != events.TaskFailed || d.Block == "" { // what was rejected had ended before
 			t.Duration = events.Milliseconds(d.Duration)
@@ -187,8 +222,8 @@ func (f *Fold) Summary() record.Summary {
 	return s
 }
 
-// unnamed is how many tasks were announced that no event has named.
-func (f *Fold) unnamed() int64 {
+// Unnamed is how many tasks were announced that no event has named.
+func (f *Fold) Unnamed() int64 {
 	n := f.created
 	for i := range f.tasks {
 		if f.tasks[i].own {
@@ -198,8 +233,8 @@ func (f *Fold) unnamed() int64 {
 	return n
 }
 
-// Waiting is how many tasks have not come to an end and are not at work: their inputs are not known, they had no turn yet, or somebody has
-// to approve.
+// Waiting is how many tasks have not come to an end and are not at work: their inputs are not known, they had no turn yet, or they
+// wait for approval.
 func (f *Fold) Waiting() int64 {
 	s := f.Summary()
 	n := s.Total - s.Completed - s.Failed - s.Skipped
@@ -216,11 +251,11 @@ func (f *Fold) State() record.RunState {
 	if f.end == nil {
 		return record.RunRunning
 	}
-	return stateAfter(f.end)
+	return StateAfter(f.end)
 }
 
-// stateAfter is the state of a run that an event has ended.
-func stateAfter(end *events.Event) record.RunState {
+// StateAfter is the state of a run that an event has ended.
+func StateAfter(end *events.Event) record.RunState {
 	switch end.Type {
 	case events.RunCompleted:
 		return record.RunCompleted
@@ -242,12 +277,12 @@ func (f *Fold) FirstFailed() string {
 	return name
 }
 
-// Executions is the run record's map, without the tasks that no event names: see expand.
+// Executions is the run record's map, without the tasks that no event names: see Expand.
 func (f *Fold) Executions() record.RunTasks {
 	return record.NewRunTasks(func(yield func(record.TaskExecution) bool) {
 		for i := range f.tasks {
 			t := &f.tasks[i]
-			if t.ended != "" && !yield(record.TaskExecution{Task: t.Task, ExecutionID: t.ended, Cached: t.State == TaskCached}) {
+			if t.Ended != "" && !yield(record.TaskExecution{Task: t.Task, ExecutionID: t.Ended, Cached: t.State == TaskCached}) {
 				return
 			}
 		}
@@ -255,35 +290,35 @@ func (f *Fold) Executions() record.RunTasks {
 }
 
 // sort puts the tasks in the order of the package; those that it does not have keep theirs, behind.
-func (f *Fold) sort(g *dataflow.Graph) {
+func (f *Fold) sort(g *graph.Graph) {
 	if g == nil {
 		return
 	}
-	place := func(t *foldedTask) int {
+	place := func(t *FoldedTask) int {
 		if i, ok := g.Find(t.Task); ok {
 			return int(i)
 		}
 		return g.Len()
 	}
-	slices.SortStableFunc(f.tasks, func(a, b foldedTask) int { return place(&a) - place(&b) })
+	slices.SortStableFunc(f.tasks, func(a, b FoldedTask) int { return place(&a) - place(&b) })
 	for i := range f.tasks {
 		f.index[f.tasks[i].Task] = i
 	}
 }
 
-// packageHash is that of the run's package object, "" where the events tell none.
-func (f *Fold) packageHash() string {
+// PackageHash is that of the run's package object, "" where the events tell none.
+func (f *Fold) PackageHash() string {
 	if f.started == nil || f.started.Data == nil {
 		return ""
 	}
 	return hashOrNone(f.started.Data.PackageHash)
 }
 
-// fold folds the events of a run, as far as they can be read. damage says what is wrong with the line after them; what follows
+// Fold folds the events of a run, as far as they can be read. damage says what is wrong with the line after them; what follows
 // it counts no more, but for the end of the run.
-func (w *Workspaces) fold(ctx context.Context, ws, run string) (f *Fold, damage, err error) {
+func (v *Runs) Fold(ctx context.Context, ws, run string) (f *Fold, damage, err error) {
 	f = NewFold()
-	for e, err := range events.Read(ctx, w.Records, ws, run) {
+	for e, err := range events.Read(ctx, v.Records, ws, run) {
 		if errors.As(err, new(*events.DamagedError)) {
 			damage = err
 			break
@@ -294,7 +329,7 @@ func (w *Workspaces) fold(ctx context.Context, ws, run string) (f *Fold, damage,
 		f.Add(&e.Event)
 	}
 	if damage != nil && f.end == nil {
-		end, err := events.End(ctx, w.Records, ws, run)
+		end, err := events.End(ctx, v.Records, ws, run)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -306,4 +341,19 @@ func (w *Workspaces) fold(ctx context.Context, ws, run string) (f *Fold, damage,
 		damage = fmt.Errorf("events of run %s: %d of them were damaged, and are lost", run, f.lost)
 	}
 	return f, damage, nil
+}
+
+// End is the last event of a run, as its record tells it, where times are whole milliseconds.
+func End(run *record.Run) events.Event {
+	took := run.CompletedAt.Truncate(time.Millisecond).Sub(run.StartedAt.Truncate(time.Millisecond))
+	counted := events.Summary(run.Summary)
+	e := events.Event{Type: events.RunCompleted, Data: &events.Data{
+		Duration: took.Milliseconds(), Summary: &counted, Outputs: run.OutputSnapshot}}
+	switch run.State {
+	case record.RunFailed:
+		e.Type, e.Task, e.Data.Message = events.RunFailed, run.FailedTask, run.Error
+	case record.RunCancelled:
+		e.Type = events.RunCancelled
+	}
+	return e
 }

@@ -1,10 +1,11 @@
-package workspace
+package runview
 
 import (
 	"fmt"
 	"strings"
 	"time"
 
+	"e3/internal/events"
 	"e3/internal/format/record"
 )
 
@@ -44,7 +45,7 @@ func (f *Fold) otherBegin(run *record.Run) string {
 
 // otherEnd compares the last event with what the record makes of it.
 func (f *Fold) otherEnd(run *record.Run) string {
-	told, want := f.end, endOf(run)
+	told, want := f.end, End(run)
 	if told.Type != want.Type {
 		return fmt.Sprintf("its events end with %s, its record says that it was %s", told.Type, run.State)
 	}
@@ -61,7 +62,7 @@ func (f *Fold) otherEnd(run *record.Run) string {
 	if took := time.Duration(d.Duration-want.Data.Duration) * time.Millisecond; took < -time.Millisecond || took > time.Millisecond {
 		return fmt.Sprintf("its events say that it took %d ms, its record %d ms", d.Duration, want.Data.Duration)
 	}
-	if run.State == record.RunFailed && d.Reason != crashed && len(d.Message) < whollyKept && strings.ToValidUTF8(d.Message, "�") != strings.ToValidUTF8(run.Error, "�") {
+	if run.State == record.RunFailed && d.Reason != events.ReasonCrashed && len(d.Message) < whollyKept && strings.ToValidUTF8(d.Message, "�") != strings.ToValidUTF8(run.Error, "�") {
 		return fmt.Sprintf("its events say %.80q, its record %.80q", d.Message, run.Error)
 	}
 	return differs("the root of the datasets at its end", d.Outputs, run.OutputSnapshot)
@@ -82,8 +83,8 @@ func (f *Fold) otherTasks(run *record.Run) string {
 			continue
 		}
 		t := &f.tasks[i]
-		if t.ended != e.ExecutionID {
-			return fmt.Sprintf("its record says that execution %.40q stands for task %.80q, its events %.40q", e.ExecutionID, e.Task, t.ended)
+		if t.Ended != e.ExecutionID {
+			return fmt.Sprintf("its record says that execution %.40q stands for task %.80q, its events %.40q", e.ExecutionID, e.Task, t.Ended)
 		}
 		if e.Cached != (t.State == TaskCached) {
 			return fmt.Sprintf("its record and its events disagree about whether task %.80q was cached", e.Task)
@@ -91,19 +92,16 @@ func (f *Fold) otherTasks(run *record.Run) string {
 		met++
 	}
 	for i := range f.tasks {
-		if f.tasks[i].ended != "" {
+		if f.tasks[i].Ended != "" {
 			met--
 		}
 	}
-	rebuilt := f.end.Data != nil && f.end.Data.Reason == crashed // then what has no name is not in the record
+	rebuilt := f.end.Data != nil && f.end.Data.Reason == events.ReasonCrashed // then what has no name is not in the record
 	if met != 0 || others > f.proven || others < f.proven && !rebuilt {
 		return "its record names other tasks than its events"
 	}
 	return ""
 }
-
-// Named is how many tasks the events have named.
-func (f *Fold) Named() int { return len(f.tasks) }
 
 // Succeeded tells whether the events say that a task has ended well, of one that they name.
 func (f *Fold) Succeeded(task string) bool {

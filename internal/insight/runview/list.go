@@ -1,0 +1,92 @@
+package runview
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/parallel"
+	"e3/refstore"
+)
+
+// List tells of every run of a workspace that has a record or events, own or imported, without their tasks: the latest first.
+// Of one that has not ended it tells no summary. The workspace need not be here. It reads the first and the last line of the
+// events of each run.
+func (v *Runs) List(ctx context.Context, ws string) iter.Seq2[*Report, error] {
+	return func(yield func(*Report, error) bool) {
+		ids, recorded, err := v.IDs(ctx, ws)
+		if _, missing := v.Workspaces.State(ctx, ws); missing != nil && (err != nil || len(ids) == 0 || !errors.Is(missing, human.ErrNotFound)) {
+			err = missing
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		slices.Reverse(ids)
+		for batch := firstBatch; len(ids) > 0; batch = min(2*batch, lastBatch) {
+			n := min(batch, len(ids))
+			rows := make([]*Report, n)
+			err := parallel.AtMost(ctx, v.Lookups, n, func(ctx context.Context, k int) (err error) {
+				rows[k], err = v.row(ctx, ws, ids[k], recorded[ids[k]])
+				return err
+			})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, r := range rows {
+				if r != nil && !yield(r, nil) { // nil was removed meanwhile
+					return
+				}
+			}
+			ids = ids[n:]
+		}
+	}
+}
+
+// firstBatch and lastBatch are how many runs are read at a time: few before the first is shown.
+const (
+	firstBatch = 16
+	lastBatch  = 1024
+)
+
+// row tells a run without its tasks, nil if it is gone.
+func (v *Runs) row(ctx context.Context, ws, id string, recorded bool) (*Report, error) {
+	if !recorded {
+		r, found, err := v.headFromEvents(ctx, ws, id)
+		if err != nil || !found {
+			return nil, err
+		}
+		return r, nil
+	}
+	r, err := v.summary(ctx, ws, id)
+	if err != nil {
+		return nil, ignoreGone(err)
+	}
+	if r.unrecorded {
+		return r, nil // and told already
+	}
+	started, err := events.First(ctx, v.Records, ws, id)
+	if err != nil {
+		return nil, err
+	}
+	var end *events.Event
+	if r.State == record.RunCancelled {
+		if end, err = events.End(ctx, v.Records, ws, id); err != nil {
+			return nil, err
+		}
+	}
+	r.tell(started, end)
+	return r, nil
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,222 @@
+package runview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/objectstore"
+	"e3/refstore"
+)
+
+// FieldProvenance is the side field of an imported run.
+const FieldProvenance = "provenance.beast2"
+
+// Key is where the record of a run lies.
+func Key(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
+
+// Imported tells whether a run's record, which was read with its provenance, is of an imported run.
+func Imported(rec refstore.Record) bool {
+	_, ok := rec.Field(FieldProvenance)
+	return ok
+}
+
+// Recorded is a run as it is on record.
+type Recorded struct {
+	*record.Run
+	Provenance *record.Provenance // nil where it was made here
+}
+
+func decodeRun(rec refstore.Record) (*Recorded, error) {
+	r := &Recorded{}
+	var err error
+	if len(rec.Value) == 0 {
+		return nil, fmt.Errorf("run %s: its record is %w", rec.Key.Sort, refstore.ErrDamaged)
+	}
+	if r.Run, err = record.DecodeRun(rec.Value); err != nil {
+		return nil, fmt.Errorf("run %s: %w", rec.Key.Sort, err)
+	}
+	if data, ok := rec.Field(FieldProvenance); ok {
+		if r.Provenance, err = record.DecodeProvenance(data); err != nil {
+			return nil, fmt.Errorf("run %s: %w", rec.Key.Sort, err)
+		}
+	}
+	return r, nil
+}
+
+// Run reads a run record. "" is the run that a workspace shows: the greatest id among its own runs, which may be still
+// running. A workspace without one shows an imported run: the one that its state names, else the greatest.
+func (v *Runs) Run(ctx context.Context, ws, id string) (*record.Run, error) {
+	r, err := v.Read(ctx, ws, id)
+	if err != nil {
+		return nil, err
+	}
+	return r.Run, nil
+}
+
+// Read is Run, with where the run comes from.
+func (v *Runs) Read(ctx context.Context, ws, id string) (*Recorded, error) {
+	rec, err := v.Stored(ctx, ws, id)
+	if err != nil {
+		return nil, err
+	}
+	return decodeRun(rec)
+}
+
+// Stored reads the record of a run with its provenance; "" is the one that the workspace shows.
+func (v *Runs) Stored(ctx context.Context, ws, id string) (refstore.Record, error) {
+	if id == "" {
+		return v.shownRun(ctx, ws)
+	}
+	rec, err := unread(v.Records.Get(ctx, Key(ws, id), FieldProvenance))
+	if err != nil {
+		return rec, fmt.Errorf("run %s: %w", id, err)
+	}
+	return rec, nil
+}
+
+// unread passes on a record that is damaged as one that cannot be read: its events may tell of the run.
+func unread(rec refstore.Record, err error) (refstore.Record, error) {
+	if errors.Is(err, refstore.ErrDamaged) {
+		rec.Value, err = nil, nil
+	}
+	return rec, err
+}
+
+func (v *Runs) shownRun(ctx context.Context, ws string) (refstore.Record, error) {
+	var found []refstore.Record // imported, greatest first
+	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{FieldProvenance}}
+	for rec, err := range v.Records.List(ctx, q) {
+		if rec, err = unread(rec, err); err != nil {
+			return rec, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if !Imported(rec) {
+			return rec, nil
+		}
+		found = append(found, rec)
+	}
+	if len(found) == 0 {
+		return refstore.Record{}, fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
+	}
+	shown := found[0]
+	if len(found) > 1 {
+		s, err := v.Workspaces.State(ctx, ws)
+		if err != nil && !errors.Is(err, human.ErrNotFound) {
+			return shown, err
+		}
+		for _, rec := range found {
+			if s != nil && rec.Key.Sort == s.CurrentRunID {
+				shown = rec
+			}
+		}
+	}
+	return shown, nil
+}
+
+// IDs returns the ids of all runs of a workspace that have a record, or events, in order; recorded are those with a record.
+func (v *Runs) IDs(ctx context.Context, ws string) (ids []string, recorded map[string]bool, err error) {
+	recorded = map[string]bool{}
+	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
+		if err != nil {
+			return nil, nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		recorded[rec.Key.Sort] = true
+		ids = append(ids, rec.Key.Sort)
+	}
+	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
+		if err != nil {
+			return nil, nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if _, err := executions.ParseID(key.Sort); err == nil && !recorded[key.Sort] {
+			ids = append(ids, key.Sort)
+		}
+	}
+	slices.Sort(ids)
+	return ids, recorded, nil
+}
+
+// runID finds a run by its id or a prefix of it; "" stays "".
+func (v *Runs) runID(ctx context.Context, ws, prefix string) (string, error) {
+	if prefix == "" {
+		return "", nil
+	}
+	known, _, err := v.IDs(ctx, ws)
+	if err != nil {
+		return "", err
+	}
+	slices.Reverse(known)
+	var fit []string
+	for _, id := range known {
+		if id == prefix {
+			return id, nil
+		}
+		if strings.HasPrefix(id, strings.ToLower(prefix)) {
+			fit = append(fit, id)
+		}
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
+	case len(known) == 0:
+		return "", fmt.Errorf("workspace %s has not been run: %w", ws, ErrNoRun)
+	}
+	return "", &human.UnknownError{What: "run", Name: prefix, Known: known}
+}
+
+// InUse returns the runs whose executions a workspace holds on to: its own, of which it keeps no more than the current
+// one and the one at work, and an imported one that its state names. Other imported runs are history.
+func (v *Runs) InUse(ctx context.Context, ws string) ([]*record.Run, error) {
+	s, err := v.Workspaces.State(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	var runs []*record.Run
+	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, Fields: []string{FieldProvenance}}) {
+		if err != nil {
+			return nil, fmt.Errorf("runs of workspace %s: %w", ws, err)
+		}
+		if Imported(rec) && rec.Key.Sort != s.CurrentRunID {
+			continue
+		}
+		run, err := record.DecodeRun(rec.Value)
+		if err != nil {
+			return nil, fmt.Errorf("run %s of workspace %s: %w", rec.Key.Sort, ws, err)
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// FromEvents makes the record of a run that has ended of its events, nil where they are not whole.
+func (v *Runs) FromEvents(ctx context.Context, ws, id string) (*record.Run, error) {
+	r, found, err := v.headFromEvents(ctx, ws, id)
+	if err != nil || !found || r.Provenance != nil {
+		return nil, err
+	}
+	f, damage, err := v.Fold(ctx, ws, id)
+	if err != nil || damage != nil || f.started == nil || f.end == nil {
+		return nil, err
+	}
+	unnamed, err := v.Expand(ctx, ws, id, f)
+	if err != nil || unnamed > 0 {
+		return nil, err
+	}
+	g, err := v.graphOf(ctx, f.PackageHash())
+	if err != nil {
+		return nil, err
+	}
+	f.sort(g)
+	run := r.Run
+	if _, err := objectstore.ParseHash(run.InputSnapshot); err != nil {
+		return nil, nil
+	}
+	run.Tasks = f.Executions()
+	return run, nil
+}

@@ -1,0 +1,50 @@
+// Package runview tells what became of runs: from their records, their events and the executions that they name. It writes nothing, and
+// stands below what runs them.
+package runview
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/packages"
+	"e3/refstore"
+)
+
+// ErrNoRun says that a workspace has not been run.
+var ErrNoRun = errors.New("there is no run yet")
+
+// A run whose process died without ending it is closed later: its last event has this message and events.ReasonCrashed, its record this
+// error.
+const (
+	CrashedMessage = "the process of this run ended without finishing it"
+	CrashedError   = events.ReasonCrashed + ": " + CrashedMessage
+)
+
+// Records are the stores of records and streams.
+type Records interface {
+	refstore.Store
+	refstore.Streams
+}
+
+// Workspaces is what is asked of the workspaces beside the records of their runs.
+type Workspaces interface {
+	// State reads the state of a workspace; human.ErrNotFound if there is none. One in which nothing is deployed names no package.
+	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
+	// AtWork tells whether the process of a run that has not ended holds the workspace, and when that was last heard of if it is on
+	// another host.
+	AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error)
+}
+
+// Runs are the runs of a repository's workspaces.
+type Runs struct {
+	Records    Records
+	Objects    executions.Objects
+	Packages   *packages.Registry
+	Workspaces Workspaces
+	Lookups    int // how many runs and executions are looked up at a time; 0: as many as there are processors
+	Now        func() time.Time
+}
