@@ -122,12 +122,10 @@ func (o *workerOptions) parse() (repo.WorkerOptions, error) {
 	return w, nil
 }
 
-// runWorker works until it is told to stop. Where the lease is lost, because the store could not be reached or this process stood still, it begins
-// anew.
+// runWorker works until it is told to stop.
 func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOptions, flags *workerOptions) error {
-	drain, stop, end := heedSignals(ctx, o.Job != "")
+	drain, ctx, end := heedSignals(ctx, o.Job != "")
 	defer end()
-	ctx = stop
 	if o.Job != "" {
 		drain = nil // the first signal stops it, and that is how it is to end
 	}
@@ -140,56 +138,23 @@ func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOption
 		defer s.Close()
 		workerSays(a, workerJSON{Type: "worker.metrics", Address: s.Addr}, "Metrics at http://"+s.Addr+"/metrics")
 	}
-	r := &reporter{a: a}
-	o.Report, o.Renew = r.event, renewSession
-	began, again := a.Now(), false
-	said, at := "", time.Time{} // why it could not work, and when that was last said
-	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
-		select {
-		case <-drain:
-			r.event(worker.Event{Type: worker.Draining, Time: a.Now()})
-			return nil
-		default:
-		}
-		if flags.duration > 0 {
-			if o.For = flags.duration - a.Now().Sub(began); o.For <= 0 {
-				return nil
-			}
-		}
-		err := workOnce(ctx, a, drain, location, o, flags.lease, func() {
-			again, pause, said = true, time.Second, ""
-			r.ready(&o)
-		})
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, worker.ErrRenew):
-			continue
-		case o.Job != "" && errors.Is(err, queue.ErrMalformed):
-			return err
-		case errors.Is(err, worker.ErrStopped):
-			return errInterrupted
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !again:
-			return err
-		}
-		r.is = false
-		if text := err.Error(); text != said || a.Now().Sub(at) >= saysAgain {
-			said, at = text, a.Now()
-			workerSays(a, workerJSON{Type: "worker.lost", Message: text}, human.Line(text)+"; trying again")
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-drain:
-			t.Stop()
-			return nil
-		case <-ctx.Done():
-			t.Stop()
-			return context.Cause(ctx)
-		}
+	o.Report = func(e worker.Event) { workerEvent(a, e) }
+	o.Renew, o.Now = renewSession, a.Now
+	server := &worker.Server{
+		Once: func(ctx context.Context, drain <-chan struct{}, w worker.Options, begun func()) error {
+			o.Options = w
+			return workOnce(ctx, a, drain, location, o, flags.lease, begun)
+		},
+		Ready: func() { workerReady(a, &o) },
+		Lost: func(err error) {
+			workerSays(a, workerJSON{Type: "worker.lost", Message: err.Error()}, human.Line(err.Error())+"; trying again")
+		},
 	}
+	err := server.Run(ctx, drain, o.Options)
+	if errors.Is(err, worker.ErrStopped) {
+		return errInterrupted
+	}
+	return err
 }
 
 // workOnce opens the repository and works for as long as the lease is held.
@@ -297,29 +262,16 @@ func workerSays(a *app, doc workerJSON, text string) {
 // renewSession is after how long a worker that has nothing to do begins a new session.
 const renewSession = time.Hour
 
-// saysAgain is how often a worker says that it still cannot work, for the same reason.
-const saysAgain = time.Minute
-
-// reporter tells what a worker does.
-type reporter struct {
-	a  *app
-	is bool // ready, and has said so
-}
-
-// ready says that a worker waits for tasks, unless that was said and nothing has happened since.
-func (r *reporter) ready(o *repo.WorkerOptions) {
-	if r.is {
-		return
-	}
-	r.is = true
+// workerReady says that a worker waits for tasks.
+func workerReady(a *app, o *repo.WorkerOptions) {
 	text := fmt.Sprintf("Waiting for tasks of %s %s, %s", map[bool]string{true: "queue", false: "queues"}[len(o.Queues) == 1], strings.Join(o.Queues, ", "), human.Count(o.Concurrency, "core"))
 	if len(o.Labels) > 0 {
 		text += ", " + human.Line(strings.Join(o.Labels, ", "))
 	}
-	workerSays(r.a, workerJSON{Type: "worker.ready", Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
+	workerSays(a, workerJSON{Type: "worker.ready", Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
 }
 
-func (r *reporter) event(e worker.Event) {
+func workerEvent(a *app, e worker.Event) {
 	doc := workerJSON{Type: string(e.Type), Time: render.Moment(e.Time), Message: e.Message, Running: e.Running, Again: render.Moment(e.Again)}
 	switch e.Type {
 	case worker.Draining:
@@ -335,7 +287,7 @@ func (r *reporter) event(e worker.Event) {
 		doc.State, doc.Reason, doc.ExitCode, doc.Duration = e.Result.State.String(), string(e.Result.Reason), e.Result.ExitCode, e.Result.Duration.Milliseconds()
 		doc.Message = cmp.Or(doc.Message, e.Result.Message)
 	}
-	workerSays(r.a, doc, workerText(&e))
+	workerSays(a, doc, workerText(&e))
 }
 
 // workerText is the line for a person.

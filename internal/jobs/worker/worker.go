@@ -4,7 +4,7 @@
 //
 // All that a worker holds, it holds under one session, a lease. Commands run under a supervisor that outlives the worker for as long as the
 // lease would have: a worker of the same host takes over what a dead one has left, and waits for it. Where the lease is lost,
-// [Worker.Run] stops its commands and returns; its caller opens the repository anew and begins again.
+// [Worker.Run] stops its commands and returns; a [Server] opens the repository anew and begins again.
 package worker
 
 import (

@@ -1,0 +1,83 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"e3/internal/jobs/queue"
+)
+
+const (
+	// firstRetry and lastRetry bound the pause before another try to open the repository; it doubles.
+	firstRetry, lastRetry = time.Second, 30 * time.Second
+	// lostAgain is how often Lost is called while the reason stays the same.
+	lostAgain = time.Minute
+)
+
+// A Server runs one worker after the other: where a lease is lost, because the store could not be reached or this process stood still,
+// the next worker begins with a session of its own; and so where a session is old.
+type Server struct {
+	// Once opens the repository, makes a worker with these options, calls begun, and runs the worker.
+	Once  func(ctx context.Context, drain <-chan struct{}, o Options, begun func()) error
+	Ready func()      // a worker waits for jobs: the first one, or the first after Lost
+	Lost  func(error) // there is no worker for now; another try follows
+}
+
+// Run runs workers until one ends by itself or drain is closed, as in [Worker.Run]. It fails where no worker could begin, and where a
+// worker was stopped: with ErrStopped, or with the cause of ctx.
+func (s *Server) Run(ctx context.Context, drain <-chan struct{}, o Options) error {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	began, until := o.Now(), o.For
+	ever, ready := false, false
+	said, at := "", time.Time{} // the last call of Lost
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		select {
+		case <-drain:
+			if o.Report != nil {
+				o.Report(Event{Type: Draining, Time: o.Now()})
+			}
+			return nil
+		default:
+		}
+		if until > 0 {
+			if o.For = until - o.Now().Sub(began); o.For <= 0 {
+				return nil
+			}
+		}
+		err := s.Once(ctx, drain, o, func() {
+			ever, pause, said = true, firstRetry, ""
+			if !ready {
+				ready = true
+				s.Ready()
+			}
+		})
+		switch {
+		case errors.Is(err, ErrRenew):
+			continue
+		case err == nil, errors.Is(err, ErrStopped), o.Job != "" && errors.Is(err, queue.ErrMalformed):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !ever:
+			return err
+		}
+		ready = false
+		if text := err.Error(); text != said || o.Now().Sub(at) >= lostAgain {
+			said, at = text, o.Now()
+			s.Lost(err)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-drain:
+			t.Stop()
+			return nil
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
