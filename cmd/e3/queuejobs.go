@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,16 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
-	"github.com/spf13/cobra"
-
-	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/workspace"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 )
 
 // jobsArgument is said of every command that does something to jobs.
@@ -159,8 +157,7 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 		return err
 	}
 	defer r.Close()
-	s := &jobSearch{r: r, at: human.Quoted(shown(location, r)), dead: c.dead}
-	jobs, err := s.find(ctx, names)
+	jobs, err := chooseJobs(ctx, r, names, c.dead, human.Quoted(shown(location, r)))
 	if err != nil {
 		return err
 	}
@@ -189,39 +186,35 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 // change does it to several at a time, and tells what came of it in their order. missed are those that have gone on meanwhile; after a fault no other
 // is begun.
 func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
-	now, errs := make([]queue.Job, len(jobs)), make([]error, len(jobs))
-	var next, failed int // under mu: the next to be taken, and how many have failed
-	var mu sync.Mutex
-	take := func() (int, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if next == len(jobs) || failed > 0 {
-			return 0, false
+	now, errs := make([]*queue.Job, len(jobs)), make([]error, len(jobs))
+	var failed atomic.Bool
+	var all errgroup.Group
+	all.SetLimit(changedAtOnce)
+	for i := range jobs {
+		if failed.Load() {
+			break
 		}
-		next++
-		return next - 1, true
-	}
-	var all sync.WaitGroup
-	for range min(changedAtOnce, len(jobs)) {
-		all.Go(func() {
-			for i, more := take(); more; i, more = take() {
-				if now[i], errs[i] = c.do(ctx, q, &jobs[i]); errs[i] != nil && !gone(errs[i]) {
-					mu.Lock()
-					failed++
-					mu.Unlock()
-				}
+		all.Go(func() error {
+			job, err := c.do(ctx, q, &jobs[i])
+			switch {
+			case err == nil:
+				now[i] = &job
+			case gone(err):
+				errs[i] = err
+			default:
+				failed.Store(true)
+				return err
 			}
+			return nil
 		})
 	}
-	all.Wait()
-	for i := range jobs[:next] {
-		switch err := errs[i]; {
-		case err == nil:
-			done = append(done, now[i])
-		case gone(err):
-			missed = append(missed, err)
-		case fault == nil:
-			fault = err
+	fault = all.Wait()
+	for i := range jobs {
+		if now[i] != nil {
+			done = append(done, *now[i])
+		}
+		if errs[i] != nil {
+			missed = append(missed, errs[i])
 		}
 	}
 	return done, missed, fault
@@ -268,127 +261,35 @@ func stillRuns(j *queue.Job, dead bool) string {
 	return ": its worker is told"
 }
 
-// jobSearch finds jobs by what people call them.
-type jobSearch struct {
-	r    *repo.Repo
-	at   string // the repository in advice
-	dead bool   // among those that have failed; else among those that are not finished
-}
-
-// jobTask is how people name the task of a job.
-func jobTask(j *queue.Job) string { return j.Workspace + "." + j.Task }
-
-// named tells whether a name means a job: it is that of its task, a matrix, a workspace, a run, or a pattern of tasks.
-func named(j *queue.Job, name string) bool {
-	task := jobTask(j)
-	return name == task || strings.HasPrefix(task, name+"[") || name == j.Workspace || name == j.Run || name == human.Short(j.Run) ||
-		events.IsPattern(name) && events.Match(name, task)
-}
-
-// shortestID is how much of an id means one: a slip should not cancel the only job there is.
-const shortestID = 4
-
-// hasID tells whether a text is the beginning of a job's id, with its run, or with its queue, or without.
-func hasID(j *queue.Job, text string) bool {
-	return len(text) >= shortestID && (strings.HasPrefix(j.ID, text) || strings.HasPrefix(j.ID[strings.IndexByte(j.ID, '.')+1:], text)) ||
-		strings.HasPrefix(j.Ref(), text) && len(text) >= len(j.Queue+"/")+shortestID
-}
-
-// find finds the jobs that names mean, each once; all without names. That a name means none is an error.
-func (s *jobSearch) find(ctx context.Context, names []string) ([]queue.Job, error) {
-	known, err := s.known(ctx)
+// chooseJobs finds the jobs that names mean, all without names: of those that have failed, or of those that are not finished. at is the
+// repository in advice.
+func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool, at string) ([]queue.Job, error) {
+	known, err := r.Queue().Nameable(ctx, dead)
 	if err != nil {
 		return nil, err
 	}
-	chosen := make([]bool, len(known))
-	for _, name := range names {
-		var byName, byID []int
-		for i := range known {
-			switch {
-			case named(&known[i], name):
-				byName = append(byName, i)
-			case hasID(&known[i], name):
-				byID = append(byID, i)
-			}
-		}
-		switch {
-		case len(byName) > 0:
-		case len(byID) > 1:
-			return nil, usagef("%q is the beginning of the ids of %d tasks; give more of it", name, len(byID))
-		case len(byID) == 0:
-			return nil, s.unknown(ctx, name, known)
-		default:
-			byName = byID
-		}
-		for _, i := range byName {
-			chosen[i] = true
-		}
-	}
-	var jobs []queue.Job
-	// One that has failed several times is made once, and would be queued again under the latest attempt, which comes first.
-	again := map[string]bool{}
-	for i := range known {
-		j := &known[i]
-		work := strings.Join(append([]string{j.Queue, jobTask(j), j.TaskHash}, j.Inputs...), " ")
-		if len(names) > 0 && !chosen[i] || s.dead && again[work] {
-			continue
-		}
-		again[work] = true
-		jobs = append(jobs, *j)
-	}
+	jobs, err := queue.Choose(known, names)
+	var unknown *queue.NameError
 	switch {
+	case errors.As(err, &unknown) && unknown.Meaning > 1:
+		return nil, usagef("%w", err)
+	case errors.As(err, &unknown):
+		return nil, unknownJob(ctx, r, unknown.Name, known, dead, at)
 	case len(jobs) > 0:
-	case s.dead:
+		return jobs, nil
+	case dead:
 		return nil, errors.New("there is nothing that has failed")
-	default:
-		return nil, errors.New("there is nothing queued")
 	}
-	slices.SortStableFunc(jobs, func(a, b queue.Job) int {
-		return cmp.Or(cmp.Compare(jobTask(&a), jobTask(&b)), a.Created.Compare(b.Created))
-	})
-	return jobs, nil
+	return nil, errors.New("there is nothing queued")
 }
 
-// known lists what can be named; of what has failed the latest comes first, in each queue.
-func (s *jobSearch) known(ctx context.Context) (jobs []queue.Job, err error) {
-	if !s.dead {
-		return s.unfinished(ctx, func(*queue.Job) bool { return true })
-	}
-	queues, err := s.r.Queue().Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range queues {
-		o, err := s.r.Queue().Overview(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, o.Dead...)
-	}
-	return jobs, nil
-}
-
-// unfinished lists the jobs that are wanted, without those that cannot be read: the queue's overview tells of them.
-func (s *jobSearch) unfinished(ctx context.Context, wanted func(*queue.Job) bool) (jobs []queue.Job, err error) {
-	for j, err := range s.r.Queue().Unfinished(ctx) {
-		switch {
-		case errors.Is(err, queue.ErrMalformed):
-		case err != nil:
-			return nil, err
-		case wanted(&j):
-			jobs = append(jobs, j)
-		}
-	}
-	return jobs, nil
-}
-
-// unknown says that a name means nothing, and what there is.
-func (s *jobSearch) unknown(ctx context.Context, name string, known []queue.Job) error {
+// unknownJob says that a name means nothing, and what there is.
+func unknownJob(ctx context.Context, r *repo.Repo, name string, known []queue.Job, dead bool, at string) error {
 	e := &workspace.UnknownError{What: "queued task", Name: name, Known: tasksOf(known)}
 	are, none := "queued are", "nothing is queued"
-	if s.dead {
+	if dead {
 		e.What, are, none = "failed task in a queue", "failed have", "nothing has failed"
-		if why := s.notFailed(ctx, name); why != "" {
+		if why := notFailed(ctx, r, name, at); why != "" {
 			return fmt.Errorf("%w: %s", e, why)
 		}
 	}
@@ -405,54 +306,35 @@ func (s *jobSearch) unknown(ctx context.Context, name string, known []queue.Job)
 func tasksOf(jobs []queue.Job) []string {
 	names := make([]string, len(jobs))
 	for i := range jobs {
-		names[i] = jobTask(&jobs[i])
+		names[i] = jobs[i].FullTask()
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// notFailed says what has become of jobs that somebody takes for failed, "" if that is not known: those that are not finished, and those of their
-// workspace's latest run.
-func (s *jobSearch) notFailed(ctx context.Context, name string) string {
-	waiting, err := s.unfinished(ctx, func(j *queue.Job) bool { return named(j, name) })
-	if err == nil && len(waiting) > 0 {
-		if slices.ContainsFunc(waiting, func(j queue.Job) bool { return j.Status == queue.Running }) {
-			return "it runs, or is about to"
-		}
-		return "it waits in its queue already"
-	}
+// notFailed says what has become of jobs that a person takes for failed, "" if that is not known: those that are not finished, and those of
+// their workspace's latest run.
+func notFailed(ctx context.Context, r *repo.Repo, name, at string) string {
 	ws, _, _ := strings.Cut(name, ".")
-	run, err := s.r.Workspaces.Runs.Run(ctx, ws, "")
-	if err != nil {
-		return ""
+	latest := ""
+	if run, err := r.Workspaces.Runs.Run(ctx, ws, ""); err == nil {
+		latest = run.RunID
 	}
-	queues, err := s.r.Queue().Queues(ctx)
-	if err != nil {
-		return ""
-	}
-	cancelled, suspended, succeeded := 0, 0, 0
-	for _, q := range queues {
-		for j, err := range s.r.Queue().Finished(ctx, q, run.RunID) {
-			switch {
-			case err != nil || !named(&j, name):
-			case j.Status == queue.Cancelled:
-				cancelled++
-			case j.Status == queue.Succeeded:
-				succeeded++
-			case j.Outcome != nil && j.Outcome.Reason == queue.ReasonSuspended:
-				suspended++
-			}
-		}
-	}
-	start := fmt.Sprintf("e3 start %s %s", s.at, human.Quoted(ws))
+	f, err := r.Queue().Fate(ctx, name, latest)
+	start := fmt.Sprintf("e3 start %s %s", at, human.Quoted(ws))
 	switch {
-	case cancelled == 1:
+	case err != nil:
+	case f.Running:
+		return "it runs, or is about to"
+	case f.Waiting:
+		return "it waits in its queue already"
+	case f.Cancelled == 1:
 		return "it was cancelled in the latest run, and is not queued again; make it with: " + start
-	case cancelled > 1:
-		return fmt.Sprintf("%d tasks of it were cancelled in the latest run, and are not queued again; make them with: %s", cancelled, start)
-	case suspended > 0:
-		return "it has suspended itself, and waits for approval; see: e3 run " + s.at + " " + human.Quoted(ws)
-	case succeeded > 0:
+	case f.Cancelled > 1:
+		return fmt.Sprintf("%d tasks of it were cancelled in the latest run, and are not queued again; make them with: %s", f.Cancelled, start)
+	case f.Suspended > 0:
+		return "it has suspended itself, and waits for approval; see: e3 run " + at + " " + human.Quoted(ws)
+	case f.Succeeded > 0:
 		return "it has succeeded in the latest run"
 	}
 	return ""
@@ -461,7 +343,7 @@ func (s *jobSearch) notFailed(ctx context.Context, name string) string {
 // completeJobs completes the tasks that are queued, or with dead those that have failed.
 func completeJobs(a *app, dead bool) cobra.CompletionFunc {
 	return completion(a, func(ctx context.Context, r *repo.Repo, args []string, _ string) ([]cobra.Completion, error) {
-		known, err := (&jobSearch{r: r, dead: dead}).known(ctx)
+		known, err := r.Queue().Nameable(ctx, dead)
 		return slices.DeleteFunc(tasksOf(known), func(name string) bool { return slices.Contains(args, name) }), err
 	})
 }

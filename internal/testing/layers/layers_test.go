@@ -62,7 +62,7 @@ internal/packages:             objectstore refstore internal/format/eastref inte
 executions:                    objectstore refstore internal/format/record internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human
 
 refstore/lease:                refstore internal/host/process
-internal/jobs/queue:           refstore internal/format/record
+internal/jobs/queue:           refstore internal/events internal/format/record internal/human
 internal/jobs/approval:        refstore internal/format/record
 internal/insight/telemetry:    internal/events internal/pkgref
 internal/insight/diagram:      internal/human
