@@ -15,16 +15,16 @@ import (
 	"e3/refstore"
 )
 
-// handover is what a supervisor keeps of an execution for whoever finishes it after the death of the process that began it
+// handover is what a supervisor keeps of an execution for the process that finishes it if the first one dies
 // (runner.Spec.State). It stays on its machine.
 type handover struct {
 	Execution string `json:"execution"`
 	Key       string `json:"key"`
 	Sandbox   string `json:"sandbox"` // in the scratch directory of the dead process
 	Started   int64  `json:"started"` // Unix time in ms
-	Stdout    uint64 `json:"stdout"`  // of the log file: its number in the file system, by which it is known under its name
+	Stdout    uint64 `json:"stdout"`  // inode numbers of the log files, by which they are recognized
 	Stderr    uint64 `json:"stderr"`
-	Checked   bool   `json:"checked"` // what its command reads was checked
+	Checked   bool   `json:"checked"` // the inputs were checked
 }
 
 // handover returns what is needed to finish the attempt.
@@ -52,12 +52,12 @@ func readHandover(state []byte, key Key, id string) (*handover, error) {
 	return &h, nil
 }
 
-// Adopt finishes an execution that another process of this host began under this id (Make) and left when it died: its command runs, or
-// has ended and nobody has recorded that. It waits for the end and records what came of it; logs go on where they are. If the execution
-// is on record as ended, that is the answer, and its command is stopped.
+// Adopt finishes an execution that another process of this host began under this id (Make) and left when it died. Its
+// command still runs, or has ended without a record. Adopt waits for the end and records it; logs go on where they
+// are. If the execution is on record as ended, that is the answer, and its command is stopped.
 //
-// If others have settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and nothing of it counts. When Adopt returns
-// the command has ended, and its supervisor is told that this has been dealt with. ctx is as for Make.
+// If other processes have settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and nothing of
+// it counts. When Adopt returns, the command has ended and its supervisor is released. ctx is as for Make.
 func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner.Orphan) (Result, error) {
 	defer o.Release()
 	end, err := x.beginForced(ctx, req)
@@ -68,18 +68,18 @@ func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner
 	bound, stop := x.bound(ctx)
 	defer stop()
 	res, err := x.adopt(bound, NewKey(req.Task, req.Inputs), req, id, o)
-	return res, x.calledOff(bound, err)
+	return res, x.withLeaseLoss(bound, err)
 }
 
 func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
 	var a *attempt
 	defer func() { err = a.maskError(err) }()
-	stop := func() { // of one whose end does not count: it still writes
+	stop := func() { // a command whose end does not count still writes
 		stopped, cancel := context.WithCancel(context.Background())
 		cancel()
 		_, _ = o.Wait(stopped)
 	}
-	defer stop() // nothing, of one that has ended
+	defer stop() // no effect once the command has ended
 	h, err := readHandover(o.State, key, id)
 	if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: what its supervisor kept is not what was left with it: %w", id, err)
@@ -111,15 +111,15 @@ func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, 
 		req.Started(id)
 	}
 	end, runErr := a.await(ctx, o)
-	// What cannot be removed lies in the scratch of a process that is dead, and goes with it.
+	// What cannot be removed lies in the scratch of a dead process, which is swept.
 	defer func() { _ = atomicfile.RemoveAll(a.box.root) }()
 	return a.conclude(ctx, end, runErr)
 }
 
-// reopen makes the sandbox in which the execution was begun the attempt's. It returns false where that is not there any more.
+// reopen gives the attempt the sandbox in which the execution was begun. It returns false if the sandbox is gone.
 func (a *attempt) reopen(h *handover) (there bool, err error) {
 	a.box = &sandbox{root: h.Sandbox, work: filepath.Join(h.Sandbox, "work")}
-	there, err = a.x.sandboxes.theirs(a.box)
+	there, err = a.x.sandboxes.foreign(a.box)
 	if there {
 		a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), h.Stdout)
 		a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), h.Stderr)
@@ -127,9 +127,9 @@ func (a *attempt) reopen(h *handover) (there bool, err error) {
 	return there, err
 }
 
-// theirs tells whether a sandbox is one of another process of this host: whether it is there, and lies where the own ones would if
-// this were that process.
-func (p *sandboxes) theirs(box *sandbox) (bool, error) {
+// foreign tells whether a sandbox is one of another process of this host: it exists, and its scratch lies beside this
+// process's own.
+func (p *sandboxes) foreign(box *sandbox) (bool, error) {
 	own, err := p.scratch()
 	if err != nil {
 		return false, fmt.Errorf("find sandbox: %w", err)
@@ -149,8 +149,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// openNumbered opens a log file that has the number, nil if there is none of that name: it was taken over, or the command, which can reach
-// its name, has removed or replaced it.
+// openNumbered opens a log file by name if it has this inode number. It returns nil if the file was adopted by the
+// store, or if the command, which can reach its name, has removed or replaced it.
 func openNumbered(path string, number uint64) *os.File {
 	there, err := os.Lstat(path)
 	if err != nil || !there.Mode().IsRegular() || fileNumber(there) != number {
@@ -167,7 +167,7 @@ func openNumbered(path string, number uint64) *os.File {
 	return f
 }
 
-// resume finds out how the execution stands. done tells that it has ended. One that was announced goes on so.
+// resume reads how far the execution has come; done if it has ended. An announced one stays announced.
 func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error) {
 	if a.spec, err = a.req.Load(ctx); err != nil {
 		return Result{}, false, err
@@ -184,7 +184,7 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 		return Result{}, false, fmt.Errorf("execution %s: %w", a.id, err)
 	}
 	if err != nil || e.State != record.Running {
-		res, err := a.x.standing(ctx, a.key, a.id)
+		res, err := a.x.recorded(ctx, a.key, a.id)
 		return res, true, err
 	}
 	a.announced, a.version = true, rec.Version
@@ -194,7 +194,8 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 	return Result{}, false, a.takeLogs(ctx)
 }
 
-// await waits for the end of a command that somebody else has started, and puts it on record as running if that takes long and has not been done.
+// await waits for the end of a command that another process has started. A command that takes long is announced,
+// unless it already was.
 func (a *attempt) await(ctx context.Context, o *runner.Orphan) (runner.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -218,7 +219,7 @@ func (a *attempt) await(ctx context.Context, o *runner.Orphan) (runner.Result, e
 		bound, stop := a.x.bound(context.WithoutCancel(ctx))
 		defer stop()
 		if err := a.announce(bound, o.Process); err != nil {
-			cancel() // what it does cannot be recorded
+			cancel() // an execution that cannot be recorded must not go on
 			<-end
 			return runner.Result{}, err
 		}

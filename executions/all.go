@@ -9,9 +9,9 @@ import (
 	"e3/objectstore"
 )
 
-// All yields every execution of the repository with all that is beside its status, task by task, for each key the
-// latest first. An execution that cannot be read comes with its RecordError and does not end the list; any other error
-// does. Where each look is a request, several keys are read at a time, ahead of the caller.
+// All yields every execution of the repository with its side fields, task by task, for each key the latest first. An
+// execution that cannot be read comes with its RecordError and does not end the list; any other error does. Where
+// each read is a request, several keys are read at a time, ahead of the caller.
 func (s *Store) All(ctx context.Context) iter.Seq2[*Execution, error] {
 	return func(yield func(*Execution, error) bool) {
 		for e, err := range inOrder(ctx, s.parallel, s.Keys(ctx), s.List) {
@@ -22,7 +22,7 @@ func (s *Store) All(ctx context.Context) iter.Seq2[*Execution, error] {
 	}
 }
 
-// Keys yields every key under which there was an execution, task by task. An error ends it.
+// Keys yields every key that has had an execution, task by task. An error ends it.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
 	return inOrder(ctx, s.parallel, s.Tasks(ctx), func(ctx context.Context, task objectstore.Hash) iter.Seq2[Key, error] {
 		return func(yield func(Key, error) bool) {
@@ -35,11 +35,11 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
 	})
 }
 
-// ahead is how many answers are held of each that is read ahead of the caller.
+// ahead is how many answers are buffered of each list that is read ahead of the caller.
 const ahead = 16
 
-// inOrder yields what each yields for the first of in, then for the second, and so on, while up to n are read at a time. An error of in
-// comes in its place and is the last. It has ended whatever it began when it returns.
+// inOrder yields each's results for the first of in, then for the second, and so on, while up to n are read at a
+// time. An error of in comes in its place and is the last. All goroutines have ended when it returns.
 func inOrder[In, Out any](ctx context.Context, n int, in iter.Seq2[In, error], each func(context.Context, In) iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	if n <= 1 {
 		return oneByOne(ctx, in, each)
@@ -89,7 +89,7 @@ func inOrder[In, Out any](ctx context.Context, n int, in iter.Seq2[In, error], e
 				}
 			}
 		}
-		if ctx.Err() != nil { // some may have gone without a word
+		if ctx.Err() != nil { // a reader may have ended silently
 			var none Out
 			yield(none, context.Cause(ctx))
 		}

@@ -25,18 +25,18 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request, id string
 	bound, stop := x.bound(ctx)
 	defer stop()
 	res, err := x.attempt(bound, key, req, id)
-	return res, x.calledOff(bound, err)
+	return res, x.withLeaseLoss(bound, err)
 }
 
-// calledOff completes an error that a store returned because the lease was lost meanwhile.
-func (x *Executor) calledOff(ctx context.Context, err error) error {
+// withLeaseLoss adds the loss of the lease to an error that a store returned because of it.
+func (x *Executor) withLeaseLoss(ctx context.Context, err error) error {
 	if lost := x.lost(ctx); lost != nil && err != nil && !errors.Is(err, refstore.ErrLost) {
 		return fmt.Errorf("%w: %w", lost, err)
 	}
 	return err
 }
 
-// attempt stages, runs, collects, records.
+// attempt stages the inputs, runs the command, collects the outputs and records the end.
 func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string) (_ Result, err error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, context.Cause(ctx)
@@ -45,7 +45,7 @@ func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string
 	if err != nil {
 		return Result{}, err
 	}
-	// The record is going to name the task, longer than whoever asks for it.
+	// The record will name the task object, and outlives the request.
 	if _, err := x.objects.Refresh(ctx, key.Task); err != nil {
 		return Result{}, err
 	}
@@ -55,7 +55,7 @@ func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string
 	}
 	defer x.sandboxes.release(box)
 	a := &attempt{x: x, key: key, req: req, spec: spec, id: id, box: box}
-	defer a.dealtWith() // before another command has the sandbox
+	defer a.releaseCommand() // before another command gets the sandbox
 	defer a.close()
 	defer func() { err = a.maskError(err) }()
 
@@ -70,7 +70,7 @@ func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string
 			return Result{}, err
 		}
 	}
-	a.startedAt = x.opts.Now().Truncate(time.Millisecond) // as it is on record: durations agree everywhere
+	a.startedAt = x.opts.Now().Truncate(time.Millisecond) // in the record's precision, so that durations agree everywhere
 	res, runErr := a.run(ctx, env)
 	release(runErr != nil || !res.Success())
 	return a.conclude(ctx, res, runErr)
@@ -82,40 +82,39 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	if lost := x.lost(ctx); lost != nil {
 		return Result{}, fmt.Errorf("execution %s was stopped, and its end is not on record: %w", id, lost)
 	}
-	// From here on the command has ended: what it did is recorded even when the run is
-	// being cancelled, unless the lease is lost.
+	// The command has ended. What it did is recorded even if the run is being cancelled, unless the lease is lost.
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
 	out := a.judge(ctx, res, runErr)
 	switch {
 	case errors.Is(out.err, errNotRun), errors.Is(out.err, runner.ErrNotStarted):
-		a.settled()
+		a.eraseNote()
 		return Result{}, out.err
 	case out.err != nil:
-		a.writeOff(ctx, res, out.err)
+		a.recordFault(ctx, res, out.err)
 		return Result{}, out.err
 	}
 	end, err := a.finish(ctx, out, res)
 	if err != nil {
-		a.writeOff(ctx, res, err)
+		a.recordFault(ctx, res, err)
 		return Result{}, err
 	}
-	a.settled()
+	a.eraseNote()
 	return end, nil
 }
 
-// errNotRun is wrapped where nothing has run, and nothing is to be recorded.
+// errNotRun is wrapped if no command has run, so that there is nothing to record.
 var errNotRun = errors.New("the command was not started")
 
-// writeOff puts a command on record that has run, and whose end could not be told for a fault of ours. If that fails as well, the note
-// stays, and the next start does it.
-func (a *attempt) writeOff(ctx context.Context, res runner.Result, fault error) {
+// recordFault records a command that has run, but whose end a fault of e3 hides. If recording fails too, the note of
+// the begun command stays, and the next start records it.
+func (a *attempt) recordFault(ctx context.Context, res runner.Result, fault error) {
 	if errors.Is(fault, refstore.ErrLost) {
-		return // it is another's to say
+		return // the process that fenced this one records it
 	}
 	v := verdict{state: record.Error, message: fmt.Sprintf("e3 could not go on: %v", fault)}
 	if _, err := a.finish(ctx, v, res); err == nil {
-		a.settled()
+		a.eraseNote()
 	}
 }
 
@@ -127,15 +126,15 @@ type attempt struct {
 	spec      *record.Task
 	id        string
 	box       *sandbox
-	texts     []string // what the command calls its inputs by
+	texts     []string // the command's names for its inputs
 	startedAt time.Time
 	announced bool
 	version   refstore.Version
 	claim     refstore.Lock
-	pump      *logPump  // nil where the store takes log files over
-	adopted   bool      // another process, which is gone, has begun it
-	left      *leftover // what is known of one that is closed for a dead process; else nil
-	checked   bool      // what its command reads was checked when it was staged
+	pump      *logPump  // nil if the store adopts the log files
+	adopted   bool      // it was begun by a process that has died
+	abandoned *leftover // what its note says, if it is closed for a dead process; else nil
+	checked   bool      // its inputs were checked when they were staged
 }
 
 // run starts the command and waits for it.
@@ -151,7 +150,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))
 			defer stop()
 			if announceErr = a.announce(bound, p); announceErr != nil {
-				cancel() // what it does cannot be recorded
+				cancel() // an execution that cannot be recorded must not go on
 			}
 		},
 		OnStartAfter: a.x.opts.Announce,
@@ -166,11 +165,11 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 		spec.Identity = a.req.Identity
 	}
-	a.box.logsUsed = true // until they are seen to be empty
+	a.box.logsUsed = true // until they are known to be empty
 	if err := a.note(); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
-	if a.req.Started != nil { // from here on it is on record, whatever is killed
+	if a.req.Started != nil { // from here on a kill of any process leaves it on record
 		a.req.Started(a.id)
 	}
 	if err := a.unset(); err != nil {
@@ -193,17 +192,17 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	return res, err
 }
 
-// keeper is a runner that keeps the ends of commands that have an identity for others, until they have been dealt with.
+// keeper is a runner that keeps the end of a command with an identity until Release.
 type keeper interface{ Release(identity string) }
 
-func (a *attempt) dealtWith() {
+func (a *attempt) releaseCommand() {
 	if k, ok := a.x.runner.(keeper); ok && a.req.Identity != "" {
 		k.Release(a.req.Identity)
 	}
 }
 
-// announce puts a command that lives long enough to be seen on record, with its logs in
-// place so that they can be followed. Until then it leaves nothing to clean up.
+// announce records a command that lives long enough to be seen, and puts its logs in place so that they can be
+// followed. Until then there is nothing to clean up.
 func (a *attempt) announce(ctx context.Context, p process.ID) error {
 	if err := a.hold(ctx); err != nil {
 		return err
@@ -221,8 +220,9 @@ func (a *attempt) announce(ctx context.Context, p process.ID) error {
 	return a.takeLogs(ctx)
 }
 
-// hold takes the execution's claim, which shows that it is alive. That of one that was begun by another process may still be held, by
-// somebody who looks, or by one who sleeps and is taken for dead: its job shows it to be alive as well.
+// hold takes the execution's claim, which shows that it is alive. The claim of an adopted execution may still be held
+// by a process that checks it, or by its first process, asleep and presumed dead. Then the job alone shows that it is
+// alive.
 func (a *attempt) hold(ctx context.Context) error {
 	claim, err := a.x.claims.TryClaim(ctx, executionClaim(a.id), nil)
 	if a.adopted && errors.Is(err, refstore.ErrClaimed) {
@@ -250,7 +250,7 @@ func (a *attempt) takeLogs(ctx context.Context) error {
 	return nil
 }
 
-// log is a file that a command writes to; nil where an adopted one has none any more.
+// log is a file that a command writes to. file is nil if an adopted execution has none any more.
 type log struct {
 	stream Stream
 	file   *os.File
@@ -260,7 +260,7 @@ func (a *attempt) logs() [2]log {
 	return [2]log{{Stdout, a.box.stdout}, {Stderr, a.box.stderr}}
 }
 
-// fields are what lies beside the status of a running execution.
+// fields are the side fields of a running execution's record.
 func (a *attempt) fields() []refstore.Field {
 	fields := []refstore.Field{{Name: fieldDetail, Value: a.detail(runner.Result{}).Encode()}}
 	if a.req.Job != "" {
@@ -269,8 +269,8 @@ func (a *attempt) fields() []refstore.Field {
 	return fields
 }
 
-// recordError says why the record could not be written. That somebody else has written it means, where claims are
-// leases or others can take a job over, that he has taken this process for dead.
+// recordError explains why the record could not be written. Where claims are leases, or another worker can take the
+// job over, a conflict means that this process was presumed dead.
 func (a *attempt) recordError(err error) error {
 	if (a.x.leased != nil || a.req.Job != "") && errors.Is(err, refstore.ErrConflict) {
 		return fmt.Errorf("execution %s was given up by another process, and what it did does not count: %w: %w", a.id, refstore.ErrLost, err)
@@ -292,8 +292,8 @@ func (a *attempt) status(state record.State) *record.Status {
 }
 
 func (a *attempt) detail(res runner.Result) *record.Detail {
-	if a.left != nil {
-		return a.left.detail
+	if a.abandoned != nil {
+		return a.abandoned.detail
 	}
 	return &record.Detail{
 		Attempt: a.req.Attempt, Worker: a.x.opts.Worker, RunID: a.req.RunID, Workspace: a.req.Workspace, Task: a.req.Name,
@@ -302,16 +302,16 @@ func (a *attempt) detail(res runner.Result) *record.Detail {
 	}
 }
 
-// verdict is what became of the command.
+// verdict is the state that the end of a command leads to.
 type verdict struct {
 	state   record.State
 	output  objectstore.Info
 	message string
 	reason  Reason
-	err     error // of ours, not the command's
+	err     error // a fault of e3, not of the command
 }
 
-// judge decides what the end of the command means; outputs are taken only after exit 0.
+// judge decides what the end of the command means. Outputs are collected only after exit 0.
 func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) verdict {
 	var start *runner.StartError
 	var unset *unsetError
@@ -322,7 +322,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
 	case a.req.Job != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
 		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
-	case errors.Is(runErr, runner.ErrSupervisorLost): // which has killed it, or did not get to start it
+	case errors.Is(runErr, runner.ErrSupervisorLost): // the supervisor has killed it, or had not started it
 		return verdict{state: record.Error, reason: ReasonSignal, message: runErr.Error()}
 	case runErr != nil && !res.Cancelled:
 		return verdict{err: runErr}
@@ -330,7 +330,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 		return verdict{state: record.Error, reason: ReasonCancelled, message: "cancelled"}
 	case res.TimedOut:
 		return verdict{state: record.Error, reason: ReasonTimeout, message: fmt.Sprintf("timed out after %v", a.req.Policy.Timeout)}
-	case res.OOM && (res.Signal != 0 || res.ExitCode != 0): // it may have lost a child and got over it
+	case res.OOM && (res.Signal != 0 || res.ExitCode != 0): // a command that exits with 0 survived the loss of a child
 		return verdict{state: record.Error, reason: ReasonOOM, message: outOfMemory(res.PeakRSS)}
 	case res.Signal != 0:
 		return verdict{state: record.Error, reason: ReasonSignal, message: "killed by signal " + signalName(res.Signal)}
@@ -345,8 +345,8 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	return verdict{state: record.Success, output: info, err: err}
 }
 
-// finish writes the record. A short, quiet execution costs one directory made aside and
-// renamed into place; one that was announced is compared and swapped.
+// finish writes the record. For a short execution with little output that is one directory, made aside and renamed
+// into place. For an announced one it is a compare-and-swap.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	v.message = a.mask(v.message)
 	status := a.status(v.state)
@@ -373,8 +373,8 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 			}).Encode()})
 		}
 	}
-	// A lost lease fences the record only if somebody has taken the claim. If nobody has, a collection may have come by, to which
-	// the outputs of a session that is gone are garbage.
+	// A lost lease fences the record only if another process has taken the claim. If none has, a collection may have
+	// removed the outputs as garbage of a dead session.
 	if lost := a.x.lost(ctx); lost != nil {
 		return Result{}, fmt.Errorf("execution %s has ended, and its end is not on record: %w", a.id, lost)
 	}
@@ -387,7 +387,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 		return Result{}, a.recordError(err)
 	}
 	if v.state == record.Success && !a.req.Force {
-		if err := a.x.overtaken(ctx, a.key, a.id); err != nil {
+		if err := a.x.noteSecondSuccess(ctx, a.key, a.id); err != nil {
 			return Result{}, err
 		}
 	}
@@ -403,8 +403,9 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	}, nil
 }
 
-// durably returns how to put the record of what was made for a run on another host, which relies on it once it is there and cannot make it
-// durable: that is done first, and the record is synced by name. For any other it is a put, and the run sees to the rest.
+// durably returns how to put the record. A run on another host relies on the record once it is there and cannot make
+// it durable, so for such a run everything before the record is synced first, and the record is synced by name. For a
+// run on this host it is a plain put, which the run makes durable.
 func (a *attempt) durably(ctx context.Context) (func(context.Context, refstore.Record) (refstore.Version, error), error) {
 	if a.x.opts.Sync == nil || a.req.Host == "" || a.req.Host == a.x.opts.Host {
 		return a.x.records.Put, nil
@@ -416,8 +417,8 @@ func (a *attempt) durably(ctx context.Context) (func(context.Context, refstore.R
 	return put, nil
 }
 
-// keepLogs puts the logs, complete, where they belong: into the fields that it returns, which are the record's, or into streams.
-// They are there before the record says that the execution has ended.
+// keepLogs stores the complete logs, either in streams or in the record fields that it returns. They are stored
+// before the record says that the execution has ended.
 func (a *attempt) keepLogs(ctx context.Context, res runner.Result) ([]refstore.Field, error) {
 	var fields []refstore.Field
 	var err error
@@ -426,7 +427,7 @@ func (a *attempt) keepLogs(ctx context.Context, res runner.Result) ([]refstore.F
 		_, files := a.x.records.(streamAdopter)
 		switch {
 		case err != nil || fields != nil:
-		case files: // folders of executions without a record are leftovers, so that comes first
+		case files: // a folder without a record is a leftover, so the record comes first
 			return nil, a.announce(ctx, process.ID{PID: res.PID})
 		default:
 			err = a.startPump(ctx)
@@ -441,8 +442,8 @@ func (a *attempt) keepLogs(ctx context.Context, res runner.Result) ([]refstore.F
 	return fields, err
 }
 
-// shortLogs returns the logs as fields of the record: none for a log that is empty; nil
-// when one is too long for that.
+// shortLogs returns the logs as fields of the record, without empty ones. It returns nil if one is too long for a
+// field.
 func (a *attempt) shortLogs() ([]refstore.Field, error) {
 	fields := []refstore.Field{}
 	for _, log := range a.logs() {
@@ -469,14 +470,14 @@ func (a *attempt) shortLogs() ([]refstore.Field, error) {
 	return fields, nil
 }
 
-// streamAdopter is a store whose streams are plain files: a log that is still being
-// written becomes the stream by a rename.
+// streamAdopter is a store whose streams are plain files: a rename turns a log that is still being written into the
+// stream.
 type streamAdopter interface {
 	AdoptStream(ctx context.Context, key refstore.Key, path string) error
 }
 
-// adopt makes the file of a log the stream of its execution. A command can reach the
-// file's name: one that has deleted or replaced it has no log.
+// adopt makes the file of a log the stream of its execution. A command can reach the file's name: if it has deleted
+// or replaced the file, there is no log.
 func adopt(ctx context.Context, s streamAdopter, key refstore.Key, f *os.File) error {
 	if f == nil {
 		return nil

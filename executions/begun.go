@@ -17,9 +17,9 @@ import (
 	"e3/refstore"
 )
 
-// A note says which command has begun in a sandbox. It is written before the command starts and taken back once the execution is on
-// record as ended, in a file beside the sandbox that outlives the process: one write each, and no sync. Notes that a dead process has
-// left are the executions that it owes a record (doc/design.md, "Records of a command").
+// A note says which command has begun in a sandbox. It lies in a file beside the sandbox that outlives the process.
+// It is written before the command starts, and erased once the end is on record: one write each, no sync. A note that
+// a dead process has left means an execution without a final record (doc/design.md, "Records of a command").
 
 const (
 	noteFile  = "begun" // in a sandbox's root
@@ -32,14 +32,14 @@ var noteSums = crc32.MakeTable(crc32.Castagnoli)
 // noteHeader is the magic, the length of what follows the header, and its sum.
 const noteHeader = len(noteMagic) + 4 + 4
 
-// note is the content of such a file: the record that the execution would have if it were announced, by the process that began it.
+// note is the content of such a file: the record that the execution would have if its first process had announced it.
 type note struct {
 	key            Key
 	id             string
 	status         []byte
 	detail         []byte
 	job            string
-	stdout, stderr uint64 // numbers of the log files in the file system, by which they are known under their names
+	stdout, stderr uint64 // inode numbers of the log files, by which they are recognized
 }
 
 // encode appends the note to b.
@@ -61,8 +61,8 @@ func (n *note) encode(b []byte) []byte {
 	return b
 }
 
-// decodeNote returns nil unless b begins with a whole note: one that was taken back, or cut off as it was written, before its command
-// could start, is none.
+// decodeNote returns nil unless b begins with a whole note. An erased note is none, nor is one whose write was cut
+// off, before its command could start.
 func decodeNote(b []byte) *note {
 	if len(b) < noteHeader || string(b[:len(noteMagic)]) != noteMagic {
 		return nil
@@ -113,9 +113,9 @@ func (a *attempt) note() error {
 	return nil
 }
 
-// settled takes the note back: the execution has ended and is on record, or its command did not start. What cannot be taken back is
-// looked at by the next start, which finds the record.
-func (a *attempt) settled() {
+// eraseNote erases the note once the end is on record, or if the command did not start. If that fails, the next start
+// looks at the note and finds the record.
+func (a *attempt) eraseNote() {
 	if !a.box.noted {
 		return
 	}
@@ -124,13 +124,13 @@ func (a *attempt) settled() {
 	}
 }
 
-// Unfinished tells whether this process has begun executions of which it could not say how they ended.
+// Unfinished tells whether this process has begun executions whose end it could not record.
 func (x *Executor) Unfinished() bool { return x.sandboxes.unfinished.Load() }
 
-// CloseLeft puts on record what a process that is dead has left under way: dir was its scratch folder, and is this process's alone now. An
-// execution that is not on record becomes an error, with what its command had printed, and one that is on record as
-// running is closed (Bury). The run that an execution belonged to is told by a record of its own (Left), which the process that closes the run
-// takes up. Processes that are left of the commands are killed first.
+// CloseLeft records the executions that a dead process has left under way. dir was its scratch folder, and belongs to
+// this process alone now. An execution without a record becomes an error, with what its command printed. One that is
+// on record as running is closed (Bury). A Left record tells the process that closes the execution's run. Surviving
+// processes of the commands are killed first.
 func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "w*", noteFile))
 	if err != nil {
@@ -139,7 +139,7 @@ func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
 	var left []*attempt
 	var markers []string
 	for _, file := range files {
-		a, err := x.leftBehind(file)
+		a, err := x.readNote(file)
 		if err != nil {
 			return fmt.Errorf("close what a dead process has begun: %w", err)
 		}
@@ -159,11 +159,11 @@ func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
 	return nil
 }
 
-// leftBehind is the attempt that a note is of; nil if it is of none.
-func (x *Executor) leftBehind(file string) (*attempt, error) {
+// readNote returns the attempt that a note describes; nil if it describes none.
+func (x *Executor) readNote(file string) (*attempt, error) {
 	info, err := os.Lstat(file)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxNote {
-		return nil, nil // the command can reach it
+		return nil, nil // the command can reach the file
 	}
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,7 +178,7 @@ func (x *Executor) leftBehind(file string) (*attempt, error) {
 	}
 	status, err := record.DecodeStatus(n.status)
 	if err != nil {
-		return nil, nil // of a newer e3, which closes it
+		return nil, nil // written by a newer e3, which must close it
 	}
 	detail, err := record.DecodeDetail(n.detail)
 	if err != nil {
@@ -192,13 +192,13 @@ func (x *Executor) leftBehind(file string) (*attempt, error) {
 	}
 	root := filepath.Dir(file)
 	return &attempt{
-		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, left: &leftover{status, detail, n}, adopted: true,
+		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, abandoned: &leftover{status, detail, n}, adopted: true,
 		req: &Request{Job: n.job, Task: n.key.Task, Inputs: inputs, RunID: detail.RunID, Workspace: detail.Workspace, Name: detail.Task, Attempt: detail.Attempt},
 		box: &sandbox{root: root, work: filepath.Join(root, "work")},
 	}, nil
 }
 
-// leftover is what an attempt is known by that a dead process has begun.
+// leftover is what the note says of an attempt that a dead process has begun.
 type leftover struct {
 	status *record.Status
 	detail *record.Detail
@@ -207,39 +207,40 @@ type leftover struct {
 
 // closeLeft closes an attempt of a dead process.
 func (a *attempt) closeLeft(ctx context.Context) error {
-	if err := a.tellRun(ctx); err != nil {
+	if err := a.putLeft(ctx); err != nil {
 		return err
 	}
 	_, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
 	if err == nil {
 		_, err = a.x.Bury(ctx, a.key, a.id)
 		if errors.Is(err, ErrMalformed) {
-			err = nil // it is no answer to anybody
+			err = nil // a malformed record is not an answer
 		}
 		return err
 	}
 	if errors.Is(err, refstore.ErrDamaged) {
-		return nil // likewise
+		return nil // a damaged record is not an answer either
 	}
 	if !errors.Is(err, refstore.ErrNotFound) {
 		return err
 	}
-	a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.left.note.stdout)
-	a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.left.note.stderr)
+	a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.abandoned.note.stdout)
+	a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.abandoned.note.stderr)
 	defer a.box.closeLogs()
 	defer a.close()
-	v := verdict{state: record.Error, message: a.x.stale(*a.left.status).Message}
+	v := verdict{state: record.Error, message: a.x.stale(*a.abandoned.status).Message}
 	if a.req.Job != "" {
 		v.reason = ReasonLost
 	}
 	_, err = a.finish(ctx, v, runner.Result{})
 	if errors.Is(err, refstore.ErrConflict) {
-		err = nil // somebody else has closed it meanwhile
+		err = nil // another process has closed it
 	}
 	return err
 }
 
-// A Left is an execution that a dead process had begun for a run, kept for the process that closes that run: its log may lack it.
+// A Left is an execution that a dead process had begun for a run. It is kept for the process that closes the run,
+// whose events may lack it.
 type Left struct {
 	ExecutionID string `json:"-"`
 	Task        string `json:"task"`
@@ -249,8 +250,8 @@ type Left struct {
 
 func leftPartition(ws, run string) string { return "INDEX/left/" + ws + "/" + run }
 
-// tellRun writes a Left. An execution for a job is followed by its run.
-func (a *attempt) tellRun(ctx context.Context) error {
+// putLeft writes a Left. An execution for a job needs none, because its run follows the job.
+func (a *attempt) putLeft(ctx context.Context) error {
 	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job != "" {
 		return nil
 	}
@@ -265,12 +266,12 @@ func (a *attempt) tellRun(ctx context.Context) error {
 	return err
 }
 
-// LeftOf returns what dead processes had begun for a run, in the order of the executions' ids.
+// LeftOf returns the executions that dead processes had begun for a run, ordered by id.
 func (s *Store) LeftOf(ctx context.Context, ws, run string) ([]Left, error) {
 	var all []Left
 	for rec, err := range s.records.List(ctx, refstore.Query{Partition: leftPartition(ws, run)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
-			continue // a hint is all that is lost
+			continue // only a hint is lost
 		}
 		if err != nil {
 			return nil, fmt.Errorf("what was begun for run %s: %w", run, err)

@@ -13,7 +13,7 @@ import (
 	"e3/objectstore"
 )
 
-// An OutputError says that a command ended well but did not leave what was declared.
+// An OutputError says that a command ended well but did not produce a declared output.
 type OutputError struct {
 	Name string // of the output
 	Path string
@@ -25,11 +25,11 @@ func (e *OutputError) Error() string {
 	return fmt.Sprintf("output %s: expected a %s at %q, found %s", e.Name, e.Want, e.Path, e.Got)
 }
 
-// collect stores the declared outputs and returns the dataset that they make: the
-// file or directory itself, or a directory with an entry for each of several.
+// collect stores the declared outputs and returns the dataset that they form: the file or directory itself, or a
+// directory with an entry for each of several.
 func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 	out := a.spec.Output
-	if a.req.Identity != "" { // another process may have to go on
+	if a.req.Identity != "" { // another process may have to finish this
 		if err := a.box.consume(); err != nil {
 			return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
 		}
@@ -91,8 +91,7 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (obj
 	return entry, nil
 }
 
-// storeError completes bad where what the command left is to blame for err; all else is a
-// fault of the store.
+// storeError completes bad if the command's files are to blame for err. Any other error is a fault of the store.
 func (a *attempt) storeError(bad *OutputError, err error) error {
 	var tree *objectstore.TreeError
 	var special *objectstore.SpecialFileError
@@ -113,13 +112,12 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 	return bad
 }
 
-// owns tells whether a path of an error is the command's own, not the store's. Paths below
-// an open folder are relative.
+// owns tells whether a path in an error is the command's, not the store's. Paths below an open folder are relative.
 func (a *attempt) owns(path string) bool {
 	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work)
 }
 
-// rel shows a path as the command knew it.
+// rel returns a path as the command knew it.
 func (a *attempt) rel(path string) string {
 	if rel, err := filepath.Rel(a.box.work, path); err == nil && filepath.IsLocal(rel) {
 		return filepath.ToSlash(rel)
@@ -127,8 +125,7 @@ func (a *attempt) rel(path string) string {
 	return path
 }
 
-// lstat looks at an output without following a link that the command may have put in
-// place of one of its parents.
+// lstat looks at an output without following a link that the command may have put in place of one of its parents.
 func (a *attempt) lstat(rel string) (fs.FileInfo, error) {
 	if dir := filepath.Dir(filepath.FromSlash(rel)); dir != "." {
 		for i, c := range dir + "/" {

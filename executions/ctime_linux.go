@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// changeTime is the ctime: no program can set it back.
+// changeTime is the ctime, which no program can set back.
 func changeTime(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())
@@ -14,7 +14,7 @@ func changeTime(info fs.FileInfo) time.Time {
 	return info.ModTime()
 }
 
-// fileNumber is what tells files of one file system apart.
+// fileNumber identifies a file within its file system.
 func fileNumber(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Ino

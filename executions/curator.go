@@ -11,15 +11,16 @@ import (
 	"e3/refstore"
 )
 
-// A Curator changes what is on record otherwise than by executing: it closes what died, takes in, retires, pins and prunes. It is
-// safe for concurrent use, by any number of processes on one repository.
+// A Curator makes the changes to the records that no command makes: it closes executions of dead processes, imports,
+// rejects, pins and prunes. It is safe for concurrent use, by any number of processes on one repository.
 //
-// While it imports, prunes or pins an execution it holds the claim of it, as an e3 does whose execution runs.
+// While it imports, prunes or pins an execution it holds that execution's claim, like the process of a running
+// execution.
 type Curator struct {
 	*Store
 	claims     refstore.Locker
 	leased     refstore.Leased // claims, if they are leases; else nil
-	lessee     refstore.Lessee // the same, or what else must be renewed for what is stored to stay; nil if nothing must
+	lessee     refstore.Lessee // claims, or another lease that keeps what is stored; nil if nothing must be renewed
 	generation *Generation
 	now        func() time.Time
 }
@@ -35,13 +36,12 @@ func NewCurator(store *Store, locks refstore.Locker, now func() time.Time) *Cura
 // Begin opens the generation for a batch of imports (Generation.Begin).
 func (c *Curator) Begin(ctx context.Context) (end func(), err error) { return c.generation.Begin(ctx) }
 
-// errAlive says that the execution is somebody's who is at work on it.
+// errAlive says that a live process or job is at work on the execution.
 var errAlive = errors.New("it is running")
 
-// hold takes the claim of an execution. Another curator is waited for; of an execution that runs it
-// returns errAlive.
+// hold takes the claim of an execution, waiting for another curator. It returns errAlive if the execution runs.
 func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, error) {
-	glances := 4 // who only asks whether it is alive holds the claim for an instant
+	glances := 4 // a process that only checks whether it is alive holds the claim for an instant
 	if c.leased != nil {
 		glances = 2 // the next try is a fifth of a second away
 	}
@@ -66,7 +66,7 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	}
 }
 
-// await tries to take a claim until its holder has given it up.
+// await retries a claim until its holder has released it.
 func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
 	for pause := newBackoff(c.claims); ; waited = true {
 		lock, err := try()
@@ -79,9 +79,9 @@ func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) 
 	}
 }
 
-// backoff is the pace of somebody who waits for a lock or claim, which is the kernel's or a lease: neither can call him. He
-// looks half as often each time, down to a bound. Where each look is a request, he waits a random part of the time, lest those who
-// wait for the same come together.
+// backoff is the pace of polling for a lock or claim: neither a kernel lock nor a lease notifies its waiters. The
+// pause doubles each time, up to a bound. Where each poll is a request the pause is random, so that waiters for the
+// same claim do not collide.
 type backoff struct {
 	pause, most time.Duration
 	jitter      bool
@@ -108,8 +108,8 @@ func (b *backoff) wait(ctx context.Context) error {
 	}
 }
 
-// Alive tells whether somebody is at work on a running execution: its process holds the execution's claim for as long as it
-// lives, and the job that it is made for keeps it alive beyond that (Store.WithJobs).
+// Alive tells whether a running execution is being worked on: its process holds the execution's claim while it lives,
+// and its job keeps it alive beyond that (Store.WithJobs).
 func (c *Curator) Alive(ctx context.Context, k Key, id string) (bool, error) {
 	lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
@@ -129,9 +129,9 @@ func (c *Curator) Alive(ctx context.Context, k Key, id string) (bool, error) {
 	return c.atWork(ctx, job, id)
 }
 
-// Bury closes a running execution whose process is gone and whose job, if it has one, is over or is made anew: it becomes an error, its logs
-// stay (seed 003, "Crash Handling"). It returns false where somebody still works
-// on it, or where it has ended in the meantime.
+// Bury closes a running execution as an error if its process is gone and its job, if it has one, has ended or makes
+// it anew. Its logs stay (seed 003, "Crash Handling"). It returns false if the execution is still alive, or has ended
+// meanwhile.
 func (c *Curator) Bury(ctx context.Context, key Key, id string) (bool, error) {
 	lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
@@ -141,15 +141,16 @@ func (c *Curator) Bury(ctx context.Context, key Key, id string) (bool, error) {
 		return false, err
 	}
 	defer lock.Unlock()
-	buried, err := c.bury(ctx, key, id)
+	buried, err := c.closeStale(ctx, key, id)
 	if errors.Is(err, errAlive) {
 		err = nil
 	}
 	return buried, err
 }
 
-// bury needs the execution's claim. Of an execution that a job keeps alive it returns errAlive.
-func (c *Curator) bury(ctx context.Context, key Key, id string) (bool, error) {
+// closeStale is Bury for a caller that holds the execution's claim. It returns errAlive if a job keeps the execution
+// alive.
+func (c *Curator) closeStale(ctx context.Context, key Key, id string) (bool, error) {
 	rec, err := c.records.Get(ctx, recordKey(key, id), fieldJob)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
@@ -178,7 +179,7 @@ func (c *Curator) bury(ctx context.Context, key Key, id string) (bool, error) {
 	return true, nil
 }
 
-// stale is how a running execution is closed whose process is gone.
+// stale is the final status of a running execution whose process is gone.
 func (c *Curator) stale(s record.Status) *record.Status {
 	s.State = record.Error
 	s.Message = fmt.Sprintf("Process %d no longer running (stale execution)", s.PID)

@@ -18,11 +18,11 @@ import (
 // LocalObjects is an object store with a side on this machine, where tasks run.
 type LocalObjects interface {
 	Objects
-	// Adopt stores the file at path and takes it away from there where that is safe.
+	// Adopt stores the file at path, and takes it away from there if that is safe.
 	Adopt(ctx context.Context, path string) (objectstore.Info, error)
-	// Materialize writes a copy of an object that nobody can reach the store through.
+	// Materialize writes a copy of an object. A writer to the copy cannot reach the store.
 	Materialize(ctx context.Context, h objectstore.Hash, dst string, perm FileMode) error
-	// Refresh keeps an object from collections under way, as a put of it would, and reports whether it is there.
+	// Refresh protects an object from collections under way, as a put of it would, and reports whether it is there.
 	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
 
@@ -34,27 +34,28 @@ type Runner interface {
 // Options configure an Executor.
 type Options struct {
 	Worker   string                      // user@host, for the record
-	Host     string                      // of this process, as Request.Host names the run's
+	Host     string                      // of this process, as Request.Host names that of the run
 	Version  string                      // of e3, for the record
 	Path     string                      // PATH of the tasks
-	Getenv   func(string) (string, bool) // where pass_env and secrets come from
+	Getenv   func(string) (string, bool) // source of pass_env and secrets
 	Scratch  func() (string, error)      // a directory of this process on the object store's filesystem
-	Modes    modes.Modes                 // of the logs, which become the repository's
+	Modes    modes.Modes                 // of the logs, which move into the repository
 	Grace    time.Duration               // between TERM and KILL
-	Announce time.Duration               // after this long a running execution is put on record; default 200 ms
-	LogEvery time.Duration               // how often the log of a running one is sent where it cannot be taken over as a file; default 1 s
+	Announce time.Duration               // a command that lives longer is recorded as running; default 200 ms
+	LogEvery time.Duration               // interval of copying a growing log that cannot be adopted as a file; default 1 s
 	Now      func() time.Time
-	// Sync makes what was written so far durable. nil: the run does it. What is made for a job of a run on another host is
-	// made durable before it is on record, as that run cannot do it; what is made for one of this host its run makes durable.
+	// Sync makes everything written so far durable; nil if the run does that. An execution for a job of a run on
+	// another host is made durable before it is on record, because that run cannot do it. One for this host is made
+	// durable by its run.
 	Sync func(context.Context) error
 	// Remote makes executions elsewhere. nil: commands run here.
 	Remote Remote
-	// Working, if set, is asked instead of the store's (Store.WithJobs).
+	// Working, if set, replaces the store's (Store.WithJobs).
 	Working Working
 }
 
-// An Executor answers keys: from the record where it can, else by running the command.
-// It is safe for concurrent use, by any number of processes on one repository.
+// An Executor answers keys: from the record if it can, else by running the command. It is safe for concurrent use, by
+// any number of processes on one repository.
 type Executor struct {
 	*Curator
 	objects   LocalObjects
@@ -62,7 +63,7 @@ type Executor struct {
 	sandboxes sandboxes
 	shell     func() string
 	opts      Options
-	unfenced  sync.Map // of *flight by claim, see takeOff
+	unfenced  sync.Map // of *keyClaim by claim, see claimKey
 }
 
 // NewExecutor returns an executor over the same records and objects as store.
@@ -83,9 +84,8 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	}
 }
 
-// findShell returns the bash of a search path by its full name: given a bare one, bash would
-// search the path for itself each time it starts. Where there is none, the bare
-// name fails with an error that says so.
+// findShell returns the full path of the bash of a search path: with a bare name, bash itself would search the path
+// at each start. Without a bash it returns the bare name, whose error says so.
 func findShell(path string) string {
 	for _, dir := range filepath.SplitList(path) {
 		file := filepath.Join(dir, "bash")
@@ -99,48 +99,47 @@ func findShell(path string) string {
 // Request asks for the result of a task on given inputs.
 type Request struct {
 	Task       objectstore.Hash
-	Load       func(context.Context) (*record.Task, error) // reads the task object; only asked where it must run
+	Load       func(context.Context) (*record.Task, error) // reads the task object; only called if the command must run
 	Inputs     []objectstore.Hash
 	InputBytes int64 // size of the file inputs, for the record
 	Policy     *record.Policy
 	Attempt    int64  // 1 for the first
-	RunID      string // for the record, as the next two
+	RunID      string // for the record, as are the next two
 	Workspace  string
 	Name       string
-	Step       string  // of the task: "", or "resume:<block>", which its command finds in E3_STEP: somebody has approved it
-	Force      bool    // run even if the answer is known, and wait for nobody
-	Looked     *Answer // what a lookup of the key has found, without a hit, since there was any attempt of the caller's; nil: none was made
-	Without    string  // an execution of the key whose output is lost: neither it nor any before it is an answer. "": none is lost
-	// Admit, if set, is asked before the command starts and released when it has ended, and
-	// told then whether it has failed: staging and recording need no turn. Its error ends the
-	// attempt without a record.
+	Step       string  // of the task: "", or "resume:<block>" once a person has approved it; its command finds it in E3_STEP
+	Force      bool    // run even if the answer is known, without waiting for other processes
+	Looked     *Answer // an earlier lookup of the key without a hit, to save one; it must not precede an attempt of the caller's. nil: none
+	Without    string  // an execution of the key whose output is lost: neither it nor an earlier one is an answer. "": none
+	// Admit, if set, is called before the command starts, and its release when the command has ended. Staging and
+	// recording need no admission. Its error ends the attempt without a record.
 	Admit func(context.Context) (release func(failed bool), err error)
-	// Started is told the execution's id when the command is about to start.
+	// Started receives the execution's id when the command is about to start.
 	Started func(executionID string)
 
-	// What follows is for executions that are made for a job of a queue: Remote makes jobs of requests, Make and Adopt work on them.
+	// The fields below are for jobs of a queue: Remote makes jobs of requests, Make and Adopt work on them.
 
-	Job      string // "<queue>/<job>" that this is made for, kept with the record of a command that lives long
-	Identity string // of this attempt at the job, by which the supervisor of a worker that has died names it
-	Host     string // of the run's process; "" where that is this one
-	// Stopped is for how long the end of a command that has failed is not believed: what stops this process may stop the command as
-	// well, a moment before ctx ends (schedulers signal all processes of a job).
+	Job      string // "<queue>/<job>" that this is made for; kept with the record of a command that lives long
+	Identity string // of this attempt at the job; the supervisor of a dead worker knows the command by it
+	Host     string // of the run's process; "" if that is this one
+	// Stopped delays judging a failed command: a scheduler that stops this process signals all processes of a job,
+	// and the signal may reach the command before ctx ends.
 	Stopped time.Duration
-	// Claimed is told that a worker has taken the job, and which execution it makes.
+	// Claimed is called when a worker has taken the job, with the execution that it makes.
 	Claimed func(executionID, worker string)
-	// Lost is told that what a worker had begun is given up, and when another attempt can begin at the earliest.
+	// Lost is called when a worker's execution is given up, with the earliest time of another attempt.
 	Lost func(executionID, message string, again time.Time)
 
-	After string // the greatest id under the key that is known: that of what a worker makes is greater
+	After string // the greatest known id under the key; a worker's execution gets a greater one
 
-	against *Hit // a success with another output than this one's is rejected as it is recorded
+	against *Hit // a success with another output than this hit's is rejected as it is recorded
 }
 
 // Result is the execution that answers a request.
 type Result struct {
 	ExecutionID string
 	State       record.State // Success, Failed or Error
-	Cached      bool         // nothing ran here: an earlier, or another's, execution answers
+	Cached      bool         // nothing ran here: an earlier execution, or one of another process, answers
 	Output      objectstore.Hash
 	Size        int64  // of the output object, in bytes
 	Message     string // of an Error
@@ -149,7 +148,7 @@ type Result struct {
 	Duration    time.Duration // of the execution, whenever it was
 }
 
-// Reason tells errors apart for those who branch on them.
+// Reason tells errors apart for callers that branch on them.
 type Reason string
 
 // The reasons of errors.
@@ -166,20 +165,20 @@ const (
 	ReasonInput     Reason = "input"     // an object that it reads is gone or damaged: the command did not start
 )
 
-// Do answers the request. A command that fails is a result, not an error: an error means
-// that the stores or this machine are at fault, and that nothing was recorded.
+// Do answers the request. A command that fails is a result, not an error. An error means that the stores or this
+// machine are at fault, and that nothing was recorded.
 //
-// Of several callers with one key, in any process, one executes and the others wait and
-// take what it found: a success is a hit, a failure counts as their own attempt. One that runs already for a job of a queue, whose
-// run may be gone, is waited for likewise.
+// Of several callers with one key, in any process, one executes. The others wait for it: a success is a hit, and a
+// failure counts as their own attempt. An execution that already runs for a job of a queue is waited for too, even if
+// its run is gone.
 //
-// Where claims are leases and this process has lost its own, the error wraps refstore.ErrLost: somebody else may be
-// executing the key, and has seen to it that what was begun here cannot become an answer.
+// If claims are leases and this process has lost its own, the error wraps refstore.ErrLost. Another process may then
+// be executing the key, and has fenced what was begun here, so that it cannot become an answer.
 //
-// What it asks of the stores, where each is a request: for a hit a list of the key's executions. For a command that ends at once
-// a list, the claim, a list, the record, a list of keys, and the end of the claim. One that lives longer than Options.Announce needs besides
-// the claim of its execution and its end, the running record, the appends of its logs (each log at most one in
-// Options.LogEvery, or 4 MiB), and a seal for each log that is not empty.
+// Requests to the stores: a hit needs one list of the key's executions. A command that ends at once needs a list, the
+// claim, a list, the record, a list of keys, and the end of the claim. One that lives longer than Options.Announce
+// also needs the claim of its execution and its end, the running record, the appends of its logs (for each log at
+// most one per Options.LogEvery, or per 4 MiB), and a seal for each log that is not empty.
 func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	key := NewKey(req.Task, req.Inputs)
 	if req.Force {
@@ -211,7 +210,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	if before.Hit != nil {
 		return hit(before.Hit), nil
 	}
-	flight, waited, err := x.takeOff(ctx, key, req.Inputs, before.greatest)
+	flight, waited, err := x.claimKey(ctx, key, req.Inputs, before.greatest)
 	if err != nil {
 		return Result{}, err
 	}
@@ -226,7 +225,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 		if now.Hit != nil {
 			return hit(now.Hit), nil
 		}
-		if waited && now.Latest != nil && now.Latest.State == record.Failed && news(before.Latest, now.Latest) {
+		if waited && now.Latest != nil && now.Latest.State == record.Failed && newer(before.Latest, now.Latest) {
 			return req.failedElsewhere(now.Latest), nil
 		}
 		ended, err := x.unfinished(ctx, key, now.Running)
@@ -237,16 +236,16 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 			waited = true
 			continue
 		}
-		if now.lost { // a success whose output is gone: the new success takes its place in proofs
+		if now.passedSuccess { // a success whose output is gone: the new success replaces it in proofs
 			end, err := x.generation.Begin(ctx)
 			if err != nil {
 				return Result{}, err
 			}
 			defer end()
 		}
-		if now.greatest >= flight.id { // of a clock that is ahead, since the claim was taken: it names what is made under it
+		if now.greatest >= flight.id { // made since the claim, by a clock that is ahead: the id must be greater, and the claim must name it
 			flight.lock.Unlock()
-			next, again, err := x.takeOff(ctx, key, req.Inputs, now.greatest)
+			next, again, err := x.claimKey(ctx, key, req.Inputs, now.greatest)
 			if err != nil {
 				flight.lock = released{}
 				return Result{}, err
@@ -258,7 +257,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	}
 }
 
-// failedElsewhere is a failure that another has waited for and counts as an attempt of the request.
+// failedElsewhere is a failure of another process that counts as an attempt of the request.
 func (req *Request) failedElsewhere(s *record.Status) Result {
 	return Result{
 		ExecutionID: s.ExecutionID, State: record.Failed, Cached: true, ExitCode: s.ExitCode, Reason: req.failure(s.ExitCode),
@@ -266,7 +265,7 @@ func (req *Request) failedElsewhere(s *record.Status) Result {
 	}
 }
 
-// failure is the reason of a failure: a command may ask to be resumed later.
+// failure returns the reason of a failure: an exit code can ask to be resumed later.
 func (req *Request) failure(code int64) Reason {
 	if req.Policy != nil && req.Policy.Suspend != 0 && code == req.Policy.Suspend {
 		return ReasonSuspended
@@ -274,9 +273,9 @@ func (req *Request) failure(code int64) Reason {
 	return ReasonNone
 }
 
-// Rerun executes a request again whose answer is known, beside that answer, and waits for nobody. A success with
-// another output is on record as rejected from the first moment, so that the answer stands; one with the same is a success like
-// any other. Whoever asks compares Result.Output.
+// Rerun executes a request whose answer is known again, beside that answer, without waiting for other processes. A
+// success with another output is recorded as rejected from the start, so that the answer stays valid. One with the
+// same output is a success like any other. The caller compares Result.Output.
 func (x *Executor) Rerun(ctx context.Context, req *Request, against *Hit) (Result, error) {
 	again := *req
 	again.Force, again.against = true, against
@@ -290,15 +289,15 @@ func hit(h *Hit) Result {
 	}
 }
 
-// news tells whether the latest execution ended while we waited.
-func news(before, after *record.Status) bool {
+// newer tells whether the latest execution ended during the wait.
+func newer(before, after *record.Status) bool {
 	return before == nil || before.ExecutionID != after.ExecutionID || before.State == record.Running
 }
 
-// overtaken changes the generation if a success has been recorded beside another one of its
-// key: a forced execution takes no claim on the key and may have been faster. It comes
-// after the record, so that a proof made on the other success is void, whenever it was made.
-func (c *Curator) overtaken(ctx context.Context, key Key, id string) error {
+// noteSecondSuccess changes the generation if a success has been recorded beside another one of its key: a forced
+// execution takes no claim on the key and may have been faster. It comes after the record, so that every proof made
+// on the other success is void.
+func (c *Curator) noteSecondSuccess(ctx context.Context, key Key, id string) error {
 	others := 0
 	for rec, err := range c.records.List(ctx, refstore.Query{Partition: partition(key), KeysOnly: true}) {
 		if err != nil {

@@ -11,35 +11,35 @@ import (
 	"e3/refstore"
 )
 
-// Where claims are leases, a holder may wake up after its lease has run out, and write what it has begun. The claim on a key names
-// the execution that its holder makes: whoever takes it over from a dead one makes that execution an error, so that its
-// record, when it comes, conflicts. A taker may die before it has done so. So a claim that was never released names everybody
-// who has held it, one to a line, and each taker sees to all of them.
+// Where claims are leases, a holder may wake up after its lease has expired and write the record of its execution. So
+// the claim on a key names the execution that its holder makes. A process that takes the claim over makes that
+// execution an error, and the late record conflicts. The taker may die before it has done so. So a claim that was
+// never released names the executions of all its holders, one to a line, and each taker fences all of them.
 
-// flight is the claim on a key, and the execution that is made under it.
-type flight struct {
+// keyClaim is the claim on a key, with the id of the execution that is made under it.
+type keyClaim struct {
 	lock refstore.Lock
 	id   string
 }
 
-// released is a lock that was given back already.
+// released is a lock that was already released.
 type released struct{ refstore.Lock }
 
 func (released) Unlock() error { return nil }
 
-// takeOff takes the claim on a key for a new execution, whose id is greater than after, waiting for its holder. One that is made elsewhere is not named in the claim:
-// there is nothing of this process to make fail but the wait for its job. What dead holders have begun cannot become a
-// success any more when it returns.
-func (x *Executor) takeOff(ctx context.Context, key Key, inputs []objectstore.Hash, after string) (f *flight, waited bool, err error) {
+// claimKey takes the claim on a key for a new execution, waiting for the holder. The new id is greater than after.
+// The claim does not name an execution that is made elsewhere: of it, this process only waits for the job. When
+// claimKey returns, no execution that a dead holder began can become a success.
+func (x *Executor) claimKey(ctx context.Context, key Key, inputs []objectstore.Hash, after string) (f *keyClaim, waited bool, err error) {
 	claim := key.claim()
 	_, waited, err = x.await(ctx, func() (refstore.Lock, error) {
 		if x.leased != nil {
 			if kept, ok := x.unfenced.LoadAndDelete(claim); ok {
-				f = kept.(*flight)
+				f = kept.(*keyClaim)
 				return f.lock, nil
 			}
 		}
-		id, err := NewIDAfter(after) // anew for each try: the latest is the greatest
+		id, err := NewIDAfter(after) // anew for each try, so that the latest is the greatest
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (x *Executor) takeOff(ctx context.Context, key Key, inputs []objectstore.Ha
 			text = []byte(id)
 		}
 		lock, err := x.claims.TryClaim(ctx, claim, text)
-		f = &flight{lock: lock, id: id}
+		f = &keyClaim{lock: lock, id: id}
 		return lock, err
 	})
 	if err != nil {
@@ -59,16 +59,16 @@ func (x *Executor) takeOff(ctx context.Context, key Key, inputs []objectstore.Ha
 		return f, waited, nil
 	}
 	if err := x.fence(ctx, key, inputs, previous); err != nil {
-		// Released, the claim would forget whom it names. It is kept for the next in this process who asks, or until the process
-		// ends, which leaves it to others as it is.
+		// A release would forget the ids in the claim. It is kept for the next request in this process. When the
+		// process ends, it passes to other processes unchanged.
 		x.unfenced.Store(claim, f)
 		return nil, waited, fmt.Errorf("take over from a process that lost its lease: %w", err)
 	}
 	return f, waited, nil
 }
 
-// fence makes sure that no execution that is named in previous, one to a line, becomes a success from now on. Lines that are
-// no ids are nobody's.
+// fence makes sure that no execution named in previous, one to a line, can become a success. Lines that are no ids
+// are skipped.
 func (c *Curator) fence(ctx context.Context, key Key, inputs []objectstore.Hash, previous []byte) error {
 	for id := range strings.SplitSeq(string(previous), "\n") {
 		if _, err := ParseID(id); err != nil {
@@ -81,13 +81,14 @@ func (c *Curator) fence(ctx context.Context, key Key, inputs []objectstore.Hash,
 	return nil
 }
 
-// ending is how an execution ends of which its process has not said it.
+// ending is the end of an execution whose process has recorded none.
 type ending struct {
 	reason  Reason
 	message string
 }
 
-// giveUp makes an execution an error unless it has ended. how is nil where nothing is known but that its process is gone.
+// giveUp makes an execution an error unless it has ended. how is nil if all that is known is that its process is
+// gone.
 func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash, id string, how *ending) error {
 	var ask []string
 	if how != nil {
@@ -118,7 +119,7 @@ func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash
 				return nil
 			}
 			put.Version = rec.Version
-			if put.Value = rec.Value; err == nil { // one that cannot be read stays as it is, under another version
+			if put.Value = rec.Value; err == nil { // a record that cannot be read stays as it is, under a new version
 				put = how.end(put, c.stale(e.Status), e.Detail)
 			}
 		}
@@ -128,7 +129,7 @@ func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash
 	}
 }
 
-// end completes a record with a status, and what is known beyond it.
+// end completes a record with a status, and with the reason and message of the ending.
 func (how *ending) end(rec refstore.Record, status *record.Status, detail *record.Detail) refstore.Record {
 	if how != nil {
 		status.Message = how.message
@@ -150,14 +151,14 @@ func hexes(hashes []objectstore.Hash) []string {
 	return list
 }
 
-// bound returns a context that ends besides, with the cause, when this process loses its lease. Where it needs none it is ctx
-// itself.
+// bound returns a context that also ends, with the cause, when this process loses its lease. Without a lease it is
+// ctx itself.
 func (c *Curator) bound(ctx context.Context) (context.Context, func()) {
 	if c.lessee == nil {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	if lost := c.lost(ctx); lost != nil { // now, not when a goroutine has its turn
+	if lost := c.lost(ctx); lost != nil { // at once, without waiting for the goroutine
 		cancel(lost)
 		return ctx, func() {}
 	}
@@ -171,7 +172,7 @@ func (c *Curator) bound(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// lost tells whether this process has lost its lease, as far as it knows by itself.
+// lost returns the loss of this process's lease, as far as the process knows without a request; nil if it is held.
 func (c *Curator) lost(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, refstore.ErrLost) {
 		return cause

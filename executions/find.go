@@ -10,13 +10,13 @@ import (
 	"e3/refstore"
 )
 
-// ErrAmbiguous is wrapped where a prefix fits several executions, or runs.
+// ErrAmbiguous is wrapped if a prefix matches several executions, or runs.
 var ErrAmbiguous = errors.New("more than one has this prefix")
 
-// Find looks an execution up by its id or a prefix of it, among those of a key.
+// Find finds an execution by its id or a prefix of it, among those of a key.
 func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, error) {
 	prefix = strings.ToLower(prefix)
-	if _, err := ParseID(prefix); err == nil { // a whole one
+	if _, err := ParseID(prefix); err == nil { // a whole id
 		return s.Get(ctx, k, prefix)
 	}
 	var found []string
@@ -36,8 +36,8 @@ func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, err
 	return s.Get(ctx, k, found[0])
 }
 
-// FindTask looks an execution up by its id or a prefix of it, among all that a task ever had, on whatever inputs. Of
-// one that was pruned it says so with a PrunedError.
+// FindTask finds an execution by its id or a prefix of it, among all executions of a task, on any inputs. A pruned
+// one yields a PrunedError.
 func (s *Store) FindTask(ctx context.Context, task objectstore.Hash, prefix string) (*Execution, error) {
 	found, err := s.findTask(ctx, task, prefix)
 	if errors.Is(err, ErrNotFound) {

@@ -12,14 +12,13 @@ import (
 	"e3/refstore"
 )
 
-// A Generation tells whether answers that were true once may have changed. Derived
-// speed-ups remember its value and are believed only while it stands.
+// A Generation tells whether answers that were true once may have changed. A speed-up that relies on an earlier
+// answer remembers the generation's value, and is valid only while the value is the same.
 //
-// What is proven is always of one form: "the latest success of this key is E, with
-// output O". A first success under a key disturbs no such proof, so ordinary runs leave the
-// generation alone and workspaces do not slow each other down. What can disturb one
-// — a second success under a key, an import, a retired or removed execution,
-// a deleted object — happens between Begin and its end.
+// A proof always has one form: "the latest success of this key is E, with output O". A first success under a key
+// disturbs no such proof, so ordinary runs leave the generation alone and workspaces do not slow each other down.
+// What can disturb one — a second success under a key, an import, a rejected or removed execution, a deleted object —
+// happens between Begin and its end.
 type Generation struct {
 	records refstore.Store
 	locks   refstore.Locker
@@ -30,20 +29,20 @@ func NewGeneration(records refstore.Store, locks refstore.Locker) *Generation {
 	return &Generation{records: records, locks: locks}
 }
 
-// GenerationPartition is where the generation lies. Who has lost its lease may write there still: a new value makes no proof,
-// it only ends some, and a process that wakes up within a batch has to give one (see Begin).
+// GenerationPartition is where the generation lies. A process that has lost its lease may still write there: a new
+// value makes no proof, it only ends some, and a process that wakes up within a batch must write one (see Begin).
 const GenerationPartition = "INDEX/state"
 
 var generationKey = refstore.Key{Partition: GenerationPartition, Sort: "generation"}
 
 const generationLock = "generation"
 
-// Begin opens a batch that may disturb proofs. The generation changes before it returns,
-// and while the batch is open nobody can make a proof; the lock that says so is
-// released by end or by the death of the process.
+// Begin opens a batch that may disturb proofs. The generation changes before Begin returns, and no process can make a
+// proof while the batch is open. A shared lock says so; end, or the death of the process, releases it.
 //
-// A lease may be lost while the batch is open: others then take it for over, may make proofs, and what this process writes
-// when it wakes up would make them false. So end changes the generation once more unless the lock was its own all the time.
+// A lease may be lost while the batch is open. Other processes then presume the batch ended and may make proofs,
+// which the later writes of this process would falsify. So end changes the generation again unless the lock was held
+// all the time.
 func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 	lock, err := g.lock(ctx, refstore.Shared)
 	if err != nil {
@@ -59,7 +58,7 @@ func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 	}), nil
 }
 
-// settleTime bounds how long the end of a batch asks a store that does not answer.
+// settleTime bounds the wait for a store that does not answer at the end of a batch.
 const settleTime = 30 * time.Second
 
 func (g *Generation) settle(ctx context.Context) {
@@ -70,7 +69,7 @@ func (g *Generation) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	if leased.Confirm(ctx) != nil {
-		_ = g.change(ctx) // a store that cannot be reached has not got the batch's last writes either
+		_ = g.change(ctx) // a store that cannot be reached has not received the batch's last writes either
 	}
 }
 
@@ -85,22 +84,22 @@ func (g *Generation) change(ctx context.Context) error {
 			return fmt.Errorf("change generation: %w", err)
 		}
 		_, err = g.records.Put(ctx, refstore.Record{Key: generationKey, Value: []byte(id.String() + "\n"), Version: old.Version})
-		if err == nil || !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // in doubt: once more does no harm
+		if err == nil || !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // in doubt: a repeated change is harmless
 			return err
 		}
 	}
 }
 
-// Read returns the generation's value. quiet is false while a batch is open: then the
-// value must not be used for a proof.
+// Read returns the generation's value. quiet is false while a batch is open: then the value must not be used for a
+// proof.
 //
-// Where locks are leases it is Peek. A lock would only keep a batch from beginning before Read returns, and one may
-// begin right after that. What callers need is one moment at which the value stood and no batch was open: a batch that
-// disturbs what they saw before changes the value before it does. Peek has this moment, at its look at the lock: a batch that
-// had begun by then and changed the value after the first look shows in the second, one that changed it before is open and shows
-// in the lock, or has ended.
+// Where locks are leases Read is Peek, without a lock: a lock would only keep a batch from beginning before Read
+// returns, and one may begin right after. Callers need one moment at which the value was current and no batch was
+// open, because a batch changes the value before it disturbs what the caller saw. In Peek that moment is the look at
+// the lock. A batch that began by then and changed the value after the first read shows in the second read. One that
+// changed it before the first read has ended, or shows in the lock.
 //
-// One that is damaged is changed: any proof ends.
+// A damaged value is replaced, which voids every proof.
 func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err error) {
 	value, quiet, err = g.read(ctx)
 	if !errors.Is(err, refstore.ErrDamaged) {
@@ -135,8 +134,8 @@ func (g *Generation) read(ctx context.Context) (value string, quiet bool, err er
 	return string(rec.Value), true, nil
 }
 
-// Peek is Read without any lock, for those who only look: what it returns as quiet was so
-// at some moment of the call. A holder that may be dead, of whom that is not known yet, is one. A value that is damaged is not quiet.
+// Peek is Read without any lock, for readers that change nothing: a quiet value was quiet at some moment of the call.
+// A holder that is dead, but not yet known to be, counts as a holder. A damaged value is not quiet.
 func (g *Generation) Peek(ctx context.Context) (value string, quiet bool, err error) {
 	value, quiet, err = g.peek(ctx)
 	if errors.Is(err, refstore.ErrDamaged) {
@@ -171,7 +170,7 @@ func (g *Generation) peek(ctx context.Context) (value string, quiet bool, err er
 	return after, before == after, nil
 }
 
-// lock takes the generation's lock. Readers hold it for microseconds if at all, so that waiting is short.
+// lock takes the generation's lock. Readers hold it for microseconds at most, so waits are short.
 func (g *Generation) lock(ctx context.Context, mode refstore.Mode) (refstore.Lock, error) {
 	for pause := newBackoff(g.locks); ; {
 		lock, err := g.locks.TryLock(ctx, generationLock, mode, nil)

@@ -1,11 +1,10 @@
-// Package executions keeps every execution of a task, finds the one that answers a
-// question that was asked before, and makes a new one when there is none.
+// Package executions keeps every execution of a task, finds the one that answers a request, and makes a new one if
+// there is none.
 //
-// An execution is one attempt of one task on given inputs, under
-// (taskHash, inputsHash, executionId). A cache hit is the latest success whose output
-// is still there (seed 003, "Cache Lookup"). Records are append-only: a finished
-// execution never changes, except that an import of the same execution can put a success in the place of
-// a failure, and that a success can be marked as rejected.
+// An execution is one attempt of one task on given inputs, under (taskHash, inputsHash, executionId). A cache hit is
+// the latest success whose output still exists (seed 003, "Cache Lookup"). Records are append-only: a finished
+// execution never changes, except that an import of the same execution can replace a failure by a success, and that a
+// success can be rejected.
 package executions
 
 import (
@@ -20,10 +19,10 @@ import (
 	"e3/objectstore"
 )
 
-// Key names what is asked: this task on these inputs.
+// Key identifies a computation: this task on these inputs.
 type Key struct {
 	Task   objectstore.Hash // of the task object
-	Inputs objectstore.Hash // InputsHash of what it reads
+	Inputs objectstore.Hash // InputsHash of its inputs
 }
 
 // NewKey returns the key of a task on the given inputs, in declared order.
@@ -44,23 +43,22 @@ func ParseKey(s string) (Key, bool) {
 	return Key{Task: t, Inputs: i}, err == nil
 }
 
-// claim is the 32 bytes under which single flight is claimed.
+// claim is the id of the claim for single flight on the key.
 func (k Key) claim() [32]byte {
 	return sha256.Sum256([]byte("e3 claim key\x00" + k.String()))
 }
 
-// executionClaim is what a running execution holds for as long as it lives.
+// executionClaim is the claim that a running execution holds while it lives.
 func executionClaim(id string) [32]byte {
 	return sha256.Sum256([]byte("e3 claim execution\x00" + id))
 }
 
-// pruneClaim is what whoever prunes a task holds: the tombstones that he drops again must not be another's.
+// pruneClaim is the claim of the process that prunes a task: it may drop only tombstones that it wrote.
 func pruneClaim(task objectstore.Hash) [32]byte {
 	return sha256.Sum256([]byte("e3 claim prune\x00" + task.String()))
 }
 
-// InputsHash is the SHA-256 of the hex hashes joined by one zero byte, in declared
-// order: the lineage of the reference.
+// InputsHash is the SHA-256 of the hex hashes joined by one zero byte, in declared order, as in the reference.
 func InputsHash(inputs []objectstore.Hash) objectstore.Hash {
 	var buf [8 * 65]byte
 	b := buf[:0]
@@ -73,8 +71,8 @@ func InputsHash(inputs []objectstore.Hash) objectstore.Hash {
 	return objectstore.Sum(b)
 }
 
-// NewID returns a fresh UUIDv7. Ids made by one process strictly increase, and ids of
-// different machines order by their clocks: the greatest is the latest.
+// NewID returns a fresh UUIDv7. Ids made by one process strictly increase. Ids of different machines are ordered by
+// their clocks: the greatest is the latest.
 func NewID() (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -83,9 +81,9 @@ func NewID() (string, error) {
 	return id.String(), nil
 }
 
-// NewIDAfter returns a fresh UUIDv7 that is greater than another id, "" for none: where that was drawn by a clock which is ahead, the
-// other's time and counter plus one, with random bits of its own. So a new execution is the latest of its key whatever the clocks
-// say; when it began is in its record.
+// NewIDAfter returns a fresh UUIDv7 that is greater than after, "" for none. If after comes from a clock that is
+// ahead, the new id has its time and counter plus one, and random bits of its own. So a new execution is the latest
+// of its key whatever the clocks say; its record has the time when it began.
 func NewIDAfter(after string) (string, error) {
 	id, err := NewID()
 	if err != nil || id > after {
@@ -107,8 +105,8 @@ func NewIDAfter(after string) (string, error) {
 	return next.String(), nil
 }
 
-// ParseID checks that s is a UUIDv7 in its canonical lower-case form and returns the
-// moment it was made, to the millisecond.
+// ParseID checks that s is a UUIDv7 in its canonical lower-case form and returns its time of creation, to the
+// millisecond.
 func ParseID(s string) (time.Time, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || id.Version() != 7 || id.Variant() != uuid.RFC4122 || id.String() != s {

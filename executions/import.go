@@ -15,24 +15,23 @@ import (
 // Incoming is an execution that comes from another repository.
 type Incoming struct {
 	Key       Key
-	Status    *record.Status // decoded: it encodes to the bytes that it was read from
+	Status    *record.Status // decoded; it encodes to the bytes that were read
 	Detail    []byte         // detail.beast2 as it is; nil if there is none
 	Rejection []byte         // rejected.beast2 likewise
-	// Stdout and Stderr open a log and tell its size in bytes; nil if it is empty.
+	// Stdout and Stderr open a log and return its size in bytes; nil if it is empty.
 	Stdout, Stderr func() (io.ReadCloser, int64, error)
-	Provenance     *record.Provenance // its last step leads here
+	Provenance     *record.Provenance // its last step describes this import
 }
 
-// Outcome is what became of an incoming execution, or would.
+// Outcome says what an import does, or would do, with an execution.
 type Outcome int
 
-// The outcomes, which are the collision table of doc/design.md, "Import". All but the first two leave what is here
-// as it is.
+// The outcomes: the collision table of doc/design.md, "Import". Only the first two change what is here.
 const (
 	Added             Outcome = iota
-	Overwritten               // a failure here, or a record that could not be read, gave way to it
+	Overwritten               // it replaced a failure, or a record that could not be read
 	SkippedSuccess            // it is a success here
-	SkippedFailure            // it is a failure here, and no success there
+	SkippedFailure            // it is a failure here, and not a success there
 	SkippedRunning            // it is running here
 	SkippedUnfinished         // it was running there
 	numberOfOutcomes  = iota
@@ -49,7 +48,7 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Word names it for programs; words never change.
+// Word names the outcome for programs; words never change.
 func (o Outcome) Word() string {
 	if o < 0 || o >= numberOfOutcomes {
 		return o.String()
@@ -57,10 +56,10 @@ func (o Outcome) Word() string {
 	return [...]string{"added", "overwritten", "skippedSuccess", "skippedFailure", "skippedRunning", "skippedUnfinished"}[o]
 }
 
-// Skipped tells whether nothing was taken in.
+// Skipped tells whether nothing was imported.
 func (o Outcome) Skipped() bool { return o > Overwritten }
 
-// Check finds what is wrong with an incoming execution by itself; the error wraps ErrMalformed. It reads no log.
+// Check finds what is wrong with an incoming execution on its own; the error wraps ErrMalformed. It reads no log.
 func (in *Incoming) Check() error {
 	fail := func(format string, args ...any) error {
 		return &RecordError{Key: in.Key, ExecutionID: in.Status.ExecutionID, Err: fmt.Errorf(format, args...)}
@@ -106,13 +105,13 @@ func (in *Incoming) Check() error {
 	return nil
 }
 
-// onRecord is what is on record of an incoming execution.
+// onRecord is what this repository has on record of an incoming execution.
 type onRecord struct {
 	there     bool
-	malformed bool         // it, or something beside it, cannot be read
-	state     record.State // Error where the status cannot be read
+	malformed bool         // the record, or a side field of it, cannot be read
+	state     record.State // Error if the status cannot be read
 	version   refstore.Version
-	fields    []string // what is beside it
+	fields    []string // names of the side fields
 
 	status     []byte             // as it is stored
 	provenance *record.Provenance // nil if it was made here, or is malformed
@@ -143,12 +142,12 @@ func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) 
 	return here, nil
 }
 
-// running tells whether it is on record as running.
+// running tells whether the record says that it runs.
 func (here onRecord) running() bool {
 	return here.there && !here.malformed && here.state == record.Running
 }
 
-// collide is the collision table. A running one that is dead counts as an error.
+// collide is the collision table. A running execution that is dead counts as an error.
 func collide(incoming record.State, here onRecord) Outcome {
 	switch {
 	case incoming == record.Running:
@@ -181,7 +180,7 @@ func (c *Curator) Decide(ctx context.Context, in *Incoming) (Outcome, error) {
 	return c.outcome(ctx, in, &here)
 }
 
-// outcome is that of the collision table, but for a log that is torn: then what is here is malformed.
+// outcome follows the collision table, except for a torn log, which makes the record here malformed.
 func (c *Curator) outcome(ctx context.Context, in *Incoming, here *onRecord) (Outcome, error) {
 	out := collide(in.Status.State, *here)
 	if out != SkippedSuccess && out != SkippedFailure {
@@ -195,12 +194,12 @@ func (c *Curator) outcome(ctx context.Context, in *Incoming, here *onRecord) (Ou
 	return Overwritten, nil
 }
 
-// Import takes an execution in, by the rules of Outcome. A running one here whose process is dead is closed first. Status,
-// detail and rejection keep their bytes.
+// Import takes an execution in, by the rules of Outcome. A running one here whose process is dead is closed first.
+// Status, detail and rejection keep their bytes.
 //
-// All that it names must be stored and durable, and the caller has the generation open (Begin). Nothing is synced.
-// One that is cut off leaves no execution, or logs without one, or the failure that was to give way, or nothing in its place: it is
-// repeated as a whole.
+// Everything that the execution names must be stored and durable, and the caller has the generation open (Begin).
+// Nothing is synced. An interrupted import leaves no execution, or logs without one, or the failure that it was to
+// replace, or nothing in that failure's place. It is repeated as a whole.
 func (c *Curator) Import(ctx context.Context, in *Incoming) (Outcome, error) {
 	if err := in.Check(); err != nil {
 		return 0, err
@@ -209,14 +208,14 @@ func (c *Curator) Import(ctx context.Context, in *Incoming) (Outcome, error) {
 		return SkippedUnfinished, nil
 	}
 	id := in.Status.ExecutionID
-	out, err := c.take(ctx, in)
+	out, err := c.importOne(ctx, in)
 	if err != nil {
 		return 0, fmt.Errorf("import execution %s: %w", id, err)
 	}
 	return out, nil
 }
 
-func (c *Curator) take(ctx context.Context, in *Incoming) (Outcome, error) {
+func (c *Curator) importOne(ctx context.Context, in *Incoming) (Outcome, error) {
 	id := in.Status.ExecutionID
 	claim, err := c.hold(ctx, in.Key, id)
 	if errors.Is(err, errAlive) {
@@ -232,7 +231,7 @@ func (c *Curator) take(ctx context.Context, in *Incoming) (Outcome, error) {
 			return 0, err
 		}
 		if here.running() {
-			switch _, err := c.bury(ctx, in.Key, id); {
+			switch _, err := c.closeStale(ctx, in.Key, id); {
 			case errors.Is(err, errAlive):
 				return SkippedRunning, nil
 			case err != nil:
@@ -248,11 +247,11 @@ func (c *Curator) take(ctx context.Context, in *Incoming) (Outcome, error) {
 		if !errors.Is(err, refstore.ErrConflict) {
 			return out, err
 		}
-		// Somebody without the claim was faster, as an execution that ends at once: look again.
+		// A writer without the claim was faster, such as an execution that ends at once: read the record again.
 	}
 }
 
-// checkSize refuses an execution that gives its output another size than it has, where lookups are going to believe it.
+// checkSize refuses an execution that states a wrong size for its output, if lookups here would believe it.
 func (c *Curator) checkSize(ctx context.Context, in *Incoming) error {
 	if !c.presumes || in.Status.State != record.Success || in.Detail == nil {
 		return nil
@@ -272,7 +271,7 @@ func (c *Curator) checkSize(ctx context.Context, in *Incoming) error {
 	return err
 }
 
-// put writes the record and its logs where here is.
+// put writes the record and its logs over what is here.
 func (c *Curator) put(ctx context.Context, in *Incoming, here onRecord) error {
 	if err := c.checkSize(ctx, in); err != nil {
 		return err
@@ -297,7 +296,7 @@ func (c *Curator) put(ctx context.Context, in *Incoming, here onRecord) error {
 		_, given := rec.Field(name)
 		stale = stale || !given
 	}
-	if stale { // a put keeps the fields that it does not give
+	if stale { // a put keeps the fields that it does not name
 		if err := c.records.Delete(ctx, key, here.version); err != nil {
 			return err
 		}
@@ -317,12 +316,12 @@ func (c *Curator) put(ctx context.Context, in *Incoming, here onRecord) error {
 	return err
 }
 
-// logPiece is how much of a long log is held at a time.
+// logPiece is the part of a long log that is held in memory.
 const logPiece = 256 << 10
 
-// importLog replaces a log. It returns one that is short enough to go with the record, and writes a longer one.
+// importLog replaces a log. A short log is returned, to go with the record; a longer one is written to its stream.
 func (c *Curator) importLog(ctx context.Context, key refstore.Key, open func() (io.ReadCloser, int64, error)) ([]byte, error) {
-	// What is there is the log of the failure that gives way, or of an import that was cut off.
+	// An existing log is that of the replaced failure, or of an interrupted import.
 	if err := c.records.Remove(ctx, key); err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return nil, err
 	}

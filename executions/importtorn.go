@@ -10,8 +10,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// torn tells whether what is here is the incoming execution itself, come by the same way, with a log that a loss of power has cut
-// or left without its bytes. Of a log nothing is on record that would show it, so a repeated import looks.
+// torn tells whether the record here is the incoming execution itself, with the same provenance, and with a log that
+// a loss of power has cut off or zeroed. The record would not show that, so a repeated import reads the log.
 func (c *Curator) torn(ctx context.Context, in *Incoming, here onRecord) (bool, error) {
 	if here.provenance == nil || here.status == nil || !bytes.Equal(here.status, in.Status.Encode()) || !bytes.Equal(way(here.provenance), way(in.Provenance)) {
 		return false, nil
@@ -31,7 +31,7 @@ func (c *Curator) torn(ctx context.Context, in *Incoming, here onRecord) (bool, 
 	return false, nil
 }
 
-// way is how an execution has come, up to the import.
+// way is the encoded provenance, without what is particular to one import.
 func way(p *record.Provenance) []byte {
 	steps := append([]record.Step(nil), p.Steps...)
 	if n := len(steps); n > 0 {
@@ -60,7 +60,7 @@ func (c *Curator) tornLog(ctx context.Context, in *Incoming, stream Stream, open
 		return false, err
 	}
 	defer ours.Close()
-	// What was lost reads as zeros. Other differences are none of a loss of power.
+	// Lost bytes read as zeros. Any other difference has another cause.
 	a, b := make([]byte, 32<<10), make([]byte, 32<<10)
 	for {
 		n, err := io.ReadFull(ours, a)

@@ -10,25 +10,25 @@ import (
 	"e3/refstore"
 )
 
-// Remote makes executions elsewhere: it puts a request before those who execute, and waits for what comes of it. A command that
-// fails is a result. Where ctx ends because this process lost its lease, what was begun goes on.
+// Remote makes executions elsewhere: it submits a request to workers and waits for the result. A command that fails
+// is a result. If ctx ends because this process lost its lease, the execution goes on.
 type Remote interface {
 	Execute(ctx context.Context, key Key, req *Request) (Result, error)
 }
 
-// Working tells whether a job has not finished and names this execution as the one that is being made for it. job is Request.Job.
+// Working tells whether an unfinished job names this execution as the one being made for it. job is Request.Job.
 type Working func(ctx context.Context, job, executionID string) (bool, error)
 
-// WithJobs returns a store over the same records that asks working about executions which were made for jobs: one whose process
-// is gone is alive for as long as its job says so, because somebody is going to finish it or to give it up.
+// WithJobs returns a store over the same records that asks working about executions made for jobs. One whose process
+// is gone stays alive as long as its job says so, because a worker will finish it or give it up.
 func (s *Store) WithJobs(working Working) *Store {
 	with := *s
 	with.working = working
 	return &with
 }
 
-// Job returns what a running execution is made for: Request.Job, "" if for no job. running is false of one that has ended, and of one
-// that is not there.
+// Job returns the Request.Job of a running execution, "" if it has none. running is false if the execution has ended
+// or does not exist.
 func (s *Store) Job(ctx context.Context, k Key, id string) (job string, running bool, err error) {
 	rec, err := s.records.Get(ctx, recordKey(k, id), fieldJob)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
@@ -46,7 +46,7 @@ func jobField(rec refstore.Record) string {
 	return string(job)
 }
 
-// atWork tells whether a job that is not finished names the execution. Without anybody to ask nothing does.
+// atWork tells whether an unfinished job names the execution. Without a Working function none does.
 func (s *Store) atWork(ctx context.Context, job, id string) (bool, error) {
 	if job == "" || s.working == nil {
 		return false, nil
@@ -58,8 +58,9 @@ func (s *Store) atWork(ctx context.Context, job, id string) (bool, error) {
 	return works, nil
 }
 
-// unfinished sees to executions of a key that had not ended: one whose process is gone is closed, one that is made for a job is waited for. It
-// returns true if one of these has ended, so that it may be an answer. Others that are alive were forced, and are nobody's answer yet.
+// unfinished handles the unfinished executions of a key. It closes one whose process is gone, and waits for one that
+// is made for a job. ended tells whether one of these has ended, so that it may be an answer. Others that are alive
+// were forced, and are no answer yet.
 func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (ended bool, err error) {
 	for _, id := range running {
 		for pause := newBackoff(x.claims); x.working != nil; ended = true {
@@ -89,7 +90,8 @@ func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (e
 	return ended, nil
 }
 
-// begin makes a new execution of a key: here, or elsewhere, where it gets an id of its own that is greater than the greatest. One that is compared with another is made here, by whom compares.
+// begin makes a new execution of a key, here or elsewhere. Elsewhere it gets an id that is greater than greatest. A
+// rerun that is compared with a hit is made here.
 func (x *Executor) begin(ctx context.Context, key Key, req *Request, id, greatest string) (Result, error) {
 	if x.opts.Remote == nil || req.against != nil {
 		return x.execute(ctx, key, req, id)
@@ -110,14 +112,16 @@ func (x *Executor) begin(ctx context.Context, key Key, req *Request, id, greates
 	return res, nil
 }
 
-// Make executes a request under an id that others know: it is named by a job, whose holder calls this. Nothing is looked up and no claim on
-// the key is taken, as whoever has put the job there has done both. If others have settled the execution meanwhile (Settle), because
-// they take this process for dead, the error wraps refstore.ErrLost and nothing of it counts; Settle tells what counts.
+// Make executes a request under a given id. A job names the id, and its holder calls Make. Make looks nothing up and
+// takes no claim on the key: the process that submitted the job has done both. If other processes have settled the
+// execution meanwhile (Settle), because they presume this one dead, the error wraps refstore.ErrLost and nothing of
+// it counts; Settle tells what counts.
 //
-// With Request.Identity a command goes on when this process dies, if the runner's commands outlive it, and Adopt finishes it.
+// With Request.Identity a command goes on when this process dies, if the runner's commands outlive it, and Adopt
+// finishes it.
 //
-// A ctx that ends with a cause that wraps refstore.ErrLost stops the command, and nothing is recorded; any other end is on record as
-// cancelled.
+// If ctx ends with a cause that wraps refstore.ErrLost, the command is stopped and nothing is recorded. Any other end
+// is recorded as cancelled.
 func (x *Executor) Make(ctx context.Context, req *Request, id string) (Result, error) {
 	if _, err := ParseID(id); err != nil {
 		return Result{}, fmt.Errorf("make an execution: %w", err)
@@ -130,8 +134,8 @@ func (x *Executor) Make(ctx context.Context, req *Request, id string) (Result, e
 	return x.execute(ctx, NewKey(req.Task, req.Inputs), req, id)
 }
 
-// beginForced opens the generation for an execution that is forced: its success may take the place of another in proofs, and the
-// process that has asked for it may be gone by then.
+// beginForced opens the generation for a forced execution: its success may replace another in proofs, and the process
+// that requested it may be gone by then.
 func (x *Executor) beginForced(ctx context.Context, req *Request) (end func(), err error) {
 	if !req.Force {
 		return func() {}, nil
@@ -152,12 +156,12 @@ func (x *Executor) beginForced(ctx context.Context, req *Request) (end func(), e
 	}, nil
 }
 
-// distruster is an object store that remembers what it has seen elsewhere, and believes what that says. What is made anew may have
-// been lost there, or damaged.
+// distruster is an object store that remembers what it has seen elsewhere, and believes it. What is made anew may
+// have been lost or damaged there.
 type distruster interface{ Distrust() (end func()) }
 
-// Settle makes an execution an error, with this reason and message, unless it has ended, and returns how it stands then. From then on
-// whatever somebody may still record of it conflicts.
+// Settle makes an execution an error with this reason and message, unless it has ended, and returns what is on record
+// then. Any later write of the execution's own record conflicts.
 func (c *Curator) Settle(ctx context.Context, key Key, inputs []objectstore.Hash, id string, reason Reason, message string) (Result, error) {
 	if _, err := ParseID(id); err != nil {
 		return Result{}, fmt.Errorf("settle an execution: %w", err)
@@ -165,13 +169,13 @@ func (c *Curator) Settle(ctx context.Context, key Key, inputs []objectstore.Hash
 	if err := c.giveUp(ctx, key, inputs, id, &ending{reason: reason, message: message}); err != nil {
 		return Result{}, fmt.Errorf("settle execution %s: %w", id, err)
 	}
-	return c.standing(ctx, key, id)
+	return c.recorded(ctx, key, id)
 }
 
-// standing is the result that is on record of an execution which has ended.
-func (c *Curator) standing(ctx context.Context, key Key, id string) (Result, error) {
+// recorded returns the recorded result of an execution that has ended.
+func (c *Curator) recorded(ctx context.Context, key Key, id string) (Result, error) {
 	e, err := c.Get(ctx, key, id)
-	if errors.Is(err, ErrMalformed) { // it is no answer to anybody
+	if errors.Is(err, ErrMalformed) { // a malformed record is not an answer
 		return Result{ExecutionID: id, State: record.Error, Message: err.Error()}, nil
 	}
 	if err != nil {
@@ -186,7 +190,7 @@ func (c *Curator) standing(ctx context.Context, key Key, id string) (Result, err
 	if e.State != record.Success {
 		return res, nil
 	}
-	if err := c.overtaken(ctx, key, id); err != nil { // who recorded it may have died before he looked
+	if err := c.noteSecondSuccess(ctx, key, id); err != nil { // the process that recorded it may have died before this step
 		return Result{}, err
 	}
 	if res.Output, err = objectstore.ParseHash(e.OutputHash); err == nil {

@@ -10,16 +10,16 @@ import (
 	"e3/refstore"
 )
 
-// finder is a store of records that knows under which keys the executions are whose ids begin alike. Where each look is a
-// request, looking under all keys is not an answer to a small question.
+// finder is a store of records with an index of executions by id. Where each read is a request, a small question must
+// not search all keys.
 type finder interface {
-	// FindExecutions yields the keys of their records, some of which may be gone, or not there yet. prefix is in lower case.
+	// FindExecutions yields the keys of records, some of which may be gone or not there yet. prefix is in lower case.
 	FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error]
 }
 
-// Locate looks an execution up by its id or a prefix of it, in the whole repository: where the store does not know (finder) it looks
-// into every folder. Of one that was pruned it says so with a PrunedError. An id that is there under two keys, as an import can
-// bring about, is ambiguous like a prefix.
+// Locate finds an execution by its id or a prefix of it, in the whole repository. Without a finder it searches every
+// key. A pruned execution yields a PrunedError. An id that exists under two keys, which imports can cause, is
+// ambiguous like a prefix.
 func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
 	prefix = strings.ToLower(prefix)
 	locate := s.locateAnywhere
@@ -38,7 +38,7 @@ func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
 	return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
 }
 
-// locate returns nil where there is none.
+// locate asks the finder; nil if there is no such execution.
 func (s *Store) locate(ctx context.Context, f finder, prefix string) (*Execution, error) {
 	var found *Execution
 	for e, err := range s.named(ctx, f, prefix) {
@@ -97,8 +97,8 @@ func (s *Store) locateAnywhere(ctx context.Context, prefix string) (*Execution, 
 	return found, nil
 }
 
-// LocateAll yields those of some executions that are in the repository, in no order. Where the store does not know where they are
-// it goes over all. One that cannot be read comes with its RecordError, as in All.
+// LocateAll yields those of some executions that are in the repository, in no order. Without a finder it reads all
+// executions. One that cannot be read comes with its RecordError, as in All.
 func (s *Store) LocateAll(ctx context.Context, ids []string) iter.Seq2[*Execution, error] {
 	if f, ok := s.records.(finder); ok {
 		each := func(yield func(string, error) bool) {

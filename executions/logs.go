@@ -10,13 +10,13 @@ import (
 	"e3/refstore"
 )
 
-// A log is the stream of its name or, where there is none, the field of its execution's record: what a short command
-// printed is written together with the record. Where records and streams are files both are the same one.
+// A log is the stream of its name or, without one, a field of its execution's record: the output of a short command
+// is written with the record. Where records and streams are files, both are the same file.
 
-// shortLogs is a store of streams that finds a log in its execution's record by itself.
+// shortLogs is a store of streams that also finds a log in its execution's record.
 type shortLogs interface{ ShortLogs() bool }
 
-// OpenLog reads a log from a byte offset; what never printed anything reads as empty.
+// OpenLog reads a log from a byte offset. A log that does not exist reads as empty.
 func (s *Store) OpenLog(ctx context.Context, k Key, id string, stream Stream, offset int64) (io.ReadCloser, error) {
 	r, err := s.records.Open(ctx, logKey(k, id, stream), offset)
 	if !errors.Is(err, refstore.ErrNotFound) {
@@ -26,8 +26,8 @@ func (s *Store) OpenLog(ctx context.Context, k Key, id string, stream Stream, of
 	return io.NopCloser(bytes.NewReader(text[min(offset, int64(len(text))):])), err
 }
 
-// FollowLog reads a log from its beginning and waits for more, until it is closed or the context
-// ends. A log that does not exist yet is waited for.
+// FollowLog reads a log from its beginning and waits for more, until it is sealed, closed, or ctx ends. It waits for a log
+// that does not exist yet.
 func (s *Store) FollowLog(ctx context.Context, k Key, id string, stream Stream) (io.ReadCloser, error) {
 	return s.records.Follow(ctx, logKey(k, id, stream), 0)
 }
@@ -42,7 +42,8 @@ func (s *Store) LogSize(ctx context.Context, k Key, id string, stream Stream) (i
 	return int64(len(text)), err
 }
 
-// removeLogs removes the streams of an execution that is off the record. Where records and streams are files they went with it.
+// removeLogs removes the streams of an execution whose record is deleted. Where records and streams are files the
+// store has already removed them.
 func (s *Store) removeLogs(ctx context.Context, k Key, id string) error {
 	if _, files := s.records.(streamAdopter); files {
 		return nil
@@ -56,7 +57,8 @@ func (s *Store) removeLogs(ctx context.Context, k Key, id string) error {
 	return nil
 }
 
-// logField returns the log that was written with the record, nil if there is none or the store has looked there.
+// logField returns the log that was written with the record; nil if there is none or the store has already looked
+// there.
 func (s *Store) logField(ctx context.Context, k Key, id string, stream Stream) ([]byte, error) {
 	if r, ok := s.records.(shortLogs); ok && r.ShortLogs() {
 		return nil, nil

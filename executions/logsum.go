@@ -13,13 +13,13 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrLogDamaged reports a log that is not what the command has printed.
+// ErrLogDamaged reports a log that differs from what the command printed.
 var ErrLogDamaged = errors.New("the log is damaged: it is not what the command has printed")
 
-// LogNotice is what a repair puts at the end of a log that was damaged.
+// LogNotice is what a repair appends to a damaged log.
 const LogNotice = "\n[e3: this log was damaged: it is not what the command has printed]\n"
 
-// logsOf are the logs of an execution that ends: those that go with its record, or what the store has.
+// logsOf returns the sums of the logs of an execution that ends, whether they are fields of its record or streams.
 func (a *attempt) logsOf(ctx context.Context, fields []refstore.Field) record.Logs {
 	sums := record.Logs{Known: true}
 	for _, l := range []struct {
@@ -28,7 +28,7 @@ func (a *attempt) logsOf(ctx context.Context, fields []refstore.Field) record.Lo
 	}{{Stdout, &sums.Stdout}, {Stderr, &sums.Stderr}} {
 		var err error
 		if *l.sum, err = a.logOf(ctx, l.stream, fields); err != nil {
-			return record.Logs{} // it is read, and told of, by whoever wants to see it
+			return record.Logs{} // the error shows when the log is read
 		}
 	}
 	return sums
@@ -46,14 +46,14 @@ func (a *attempt) logOf(ctx context.Context, stream Stream, fields []refstore.Fi
 	if err != nil {
 		return record.LogSum{}, err
 	}
-	defer in.Close() // nothing was written
+	defer in.Close() // opened for reading
 	h := crc32.New(castagnoli)
 	n, err := io.Copy(h, in)
 	return record.LogSum{Size: n, Sum: h.Sum32()}, err
 }
 
-// CheckedLog reads a log from its beginning. Once all that the command had printed was read, or there is less of it, an error that
-// wraps [ErrLogDamaged] takes the place of the end if it is something else.
+// CheckedLog reads a log from its beginning. If the bytes differ from what the command printed, the reader's end is
+// an error that wraps [ErrLogDamaged]. Bytes behind the end of the log are not checked.
 func (s *Store) CheckedLog(ctx context.Context, e *Execution, stream Stream) (io.ReadCloser, error) {
 	in, err := s.OpenLog(ctx, e.Key, e.ExecutionID, stream, 0)
 	if err != nil || e.Detail == nil || e.State == record.Running {
@@ -74,7 +74,8 @@ func CheckLog(in io.ReadCloser, detail *record.Detail, id string, stream Stream)
 	return &checkedLog{ReadCloser: in, want: want, stream: stream, id: id}
 }
 
-// checkedLog sums what is read. What follows the log, as a process that was left over may have written it, is passed on.
+// checkedLog sums what is read, up to the recorded length. Later bytes, such as those of a surviving child process,
+// are passed on.
 type checkedLog struct {
 	io.ReadCloser
 	want   record.LogSum
@@ -95,7 +96,7 @@ func (l *checkedLog) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// MendLogs writes the logs of an execution that has ended anew, where they are damaged: what can be read of them, and [LogNotice].
+// MendLogs rewrites the damaged logs of an execution that has ended, as what can be read of them and [LogNotice].
 func (c *Curator) MendLogs(ctx context.Context, e *Execution) error {
 	rec, err := c.records.Get(ctx, recordKey(e.Key, e.ExecutionID), fieldDetail)
 	if err != nil {
@@ -132,16 +133,16 @@ func (c *Curator) MendLogs(ctx context.Context, e *Execution) error {
 	return nil
 }
 
-// maxMendedLog bounds what is kept of a damaged log.
+// maxMendedLog bounds the part of a damaged log that is kept.
 const maxMendedLog = 64 << 20
 
-// readable is what can be read of a log, and what is wrong with it.
+// readable returns what can be read of a log, and the error that it ends with.
 func (c *Curator) readable(ctx context.Context, e *Execution, stream Stream) ([]byte, error) {
 	in, err := c.CheckedLog(ctx, e, stream)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close() // nothing was written
+	defer in.Close() // opened for reading
 	text, err := io.ReadAll(io.LimitReader(in, maxMendedLog))
 	if err == nil && len(text) == maxMendedLog {
 		_, err = io.Copy(io.Discard, in)
@@ -149,10 +150,10 @@ func (c *Curator) readable(ctx context.Context, e *Execution, stream Stream) ([]
 	return text, err
 }
 
-// replaceLog puts a text in the place of a log. A stream comes before what a record has.
+// replaceLog replaces a log by a text. A stream takes precedence over a log in the record.
 func (c *Curator) replaceLog(ctx context.Context, e *Execution, stream Stream, text []byte) error {
 	key := logKey(e.Key, e.ExecutionID, stream)
-	_, err := c.records.Size(ctx, key) // what is no log of ours stays
+	_, err := c.records.Size(ctx, key) // what is not a log stays
 	if err == nil {
 		err = c.records.Remove(ctx, key)
 	}

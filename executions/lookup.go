@@ -20,30 +20,29 @@ type Hit struct {
 	Status      *record.Status
 }
 
-// Passed says why an execution was no answer.
+// Passed says why an execution was not an answer.
 type Passed struct {
 	ExecutionID string
 	Reason      string
 }
 
-// Answer is what Lookup found: a hit, or the reasons why each execution of the key was
-// passed over. Running names an execution that has not ended, if there is one.
+// Answer is what Lookup found: a hit, or the reason why each execution of the key was passed over. Running lists
+// executions that have not ended.
 type Answer struct {
 	Hit     *Hit
 	Passed  []Passed
 	Running []string
 	Latest  *record.Status // the latest execution, whatever its state
 
-	greatest string // the id of the latest execution on record, readable or not
-	lost     bool   // a success is, or may be, among those that were passed over
+	greatest      string // the id of the latest execution on record, readable or not
+	passedSuccess bool   // a success is, or may be, among the executions that were passed over
 }
 
-// Lookup descends from the latest execution of the key to the first success that is not
-// rejected and whose output exists: of a directory everything that is below it. A later failure never hides an earlier
-// success. Records that cannot be decoded and objects that are gone are reasons for a miss, not errors; a
-// store that cannot be read is an error.
+// Lookup descends from the latest execution of the key to the first success that is not rejected and whose output
+// exists; of a directory, everything below it. A later failure never hides an earlier success. Records that cannot be
+// decoded and missing objects are reasons for a miss; a store that cannot be read is an error.
 //
-// On an object store that presumes (Presumes) the output is taken to be there, with the size on record.
+// On an object store that presumes (Presumes) the output is taken to exist, with the recorded size.
 func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 	defer func() {
 		if log := slog.Default(); log.Enabled(ctx, slog.LevelDebug) {
@@ -69,7 +68,7 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 		e, err := opened(k, rec, bad)
 		if err != nil {
 			pass("%v", err)
-			a.lost = true
+			a.passedSuccess = true
 			continue
 		}
 		if a.Latest == nil {
@@ -89,19 +88,19 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 		}
 		if e.Rejected() {
 			pass("it was rejected by %s on %s%s", e.Rejection.By, day(e.Rejection.At), because(e.Rejection.Reason))
-			a.lost = true
+			a.passedSuccess = true
 			continue
 		}
 		h, err := objectstore.ParseHash(e.OutputHash)
 		if err != nil {
 			pass("its record names the output %q", e.OutputHash)
-			a.lost = true
+			a.passedSuccess = true
 			continue
 		}
 		size, err := s.whole(ctx, e, h)
 		if gone := (*lostError)(nil); errors.As(err, &gone) {
 			pass("%v", gone)
-			a.lost = true
+			a.passedSuccess = true
 			continue
 		}
 		if err != nil {
@@ -126,14 +125,13 @@ func (s *Store) greatest(ctx context.Context, k Key) (string, error) {
 	return "", nil
 }
 
-// Without is the answer without the execution of this id, and without all before it: its output turned out to be lost, which a lookup
-// may not see.
+// Without removes a hit whose id is not greater than id: that execution's output is lost, which a lookup may not see.
 func (a Answer) Without(id string) Answer {
 	if id == "" || a.Hit == nil || a.Hit.ExecutionID > id {
 		return a
 	}
 	a.Passed = append(a.Passed, Passed{ExecutionID: a.Hit.ExecutionID, Reason: "its output is damaged or gone"})
-	a.Hit, a.lost = nil, true
+	a.Hit, a.passedSuccess = nil, true
 	return a
 }
 
@@ -145,10 +143,10 @@ func (s *Store) outputSize(ctx context.Context, e *Execution, h objectstore.Hash
 	return s.objects.Stat(ctx, h)
 }
 
-// day shows a moment to those who have no clock.
+// day formats a date for messages that carry no present time.
 func day(t time.Time) string { return t.UTC().Format("2006-01-02") }
 
-// because adds a reason to a sentence if there is one.
+// because appends a reason to a sentence if there is one.
 func because(reason string) string {
 	if reason == "" {
 		return ""

@@ -2,9 +2,10 @@ package executions
 
 import "e3/internal/host/runner"
 
-// What e3 says about a task comes from its command: the name of a file that it left, the target of a link. All of it passes here on its
-// way to records, events, reports, traces, jobs, workers' logs and terminals, which know no secrets. Logs are masked as they are written
-// (runner.Spec.Mask), by the same Forms. Outputs, objects and keys are not.
+// Messages about a task may quote its command: the name of a file that it wrote, the target of a link. All of them
+// are masked here on their way to records, events, reports, traces, jobs, workers' logs and terminals, which know no
+// secrets. Logs are masked as they are written (runner.Spec.Mask), by the same Forms. Outputs, objects and keys are
+// not masked.
 
 // mask masks the task's secrets in a text about it.
 func (a *attempt) mask(text string) string {

@@ -15,21 +15,20 @@ import (
 // maxTask bounds a task object.
 const maxTask = 16 << 20
 
-// idSkew is how far an id, which has the time of the machine that made it, may lag behind the time of the file
-// system, in which the moment of a loss is given.
+// idSkew bounds how far an id, which has the time of the machine that made it, may lag behind the file system's time,
+// in which the time of a power loss is given.
 const idSkew = time.Hour
 
-// StoredObjects is what mending asks of an object store.
+// StoredObjects is the part of an object store that mending needs.
 type StoredObjects interface {
 	Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error]
 	Verify(ctx context.Context, h objectstore.Hash) error
 	Delete(ctx context.Context, h objectstore.Hash) error
 }
 
-// Mend makes good what a loss of power has done to what was written since a moment and not
-// synced: objects that are torn go, and so do records of executions that cannot be read. A
-// success of which a part is gone loses the rest, so that it is a miss. It hashes what is
-// younger than the moment and is meant for the next start after the loss.
+// Mend repairs what a loss of power has done to unsynced writes after since. It removes torn objects and records of
+// executions that cannot be read. A success with a missing part loses the rest, so that it is a miss. Mend hashes
+// every object younger than since, and is meant for the first start after the loss.
 func (s *Store) Mend(ctx context.Context, objects StoredObjects, generation *Generation, since time.Time) error {
 	end, err := generation.Begin(ctx)
 	if err != nil {
@@ -63,8 +62,8 @@ func (s *Store) Mend(ctx context.Context, objects StoredObjects, generation *Gen
 	return nil
 }
 
-// mendTombstones removes those that are torn: they keep collections from removing anything, and whom they were written
-// for has gone with the power.
+// mendTombstones removes torn tombstones. They would keep collections from removing anything, and the processes that
+// they were written for died with the power.
 func (s *Store) mendTombstones(ctx context.Context) error {
 	for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {
 		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
@@ -96,7 +95,7 @@ func removeTorn(ctx context.Context, objects StoredObjects, h objectstore.Hash) 
 	return err
 }
 
-// mendKey looks at the executions of a key that are young enough.
+// mendKey mends the executions of a key that are young enough.
 func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since time.Time) error {
 	since = since.Add(-idSkew)
 	q := refstore.Query{Partition: partition(k), Fields: append([]string{fieldOutput}, sideFields...)}
@@ -111,7 +110,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 		e, err := opened(k, rec, bad)
 		torn := err != nil
 		if made.Before(since) && (torn || e.Metadata == nil || e.Metadata.ImportedAt.Before(since)) {
-			continue // synced; a record of an import that is torn is a miss until it is imported again
+			continue // it was synced; a torn record of an import is a miss until it is imported again
 		}
 		if !torn && e.State == record.Success {
 			output, _ := rec.Field(fieldOutput)
@@ -121,7 +120,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 		case torn:
 			err = s.records.Delete(ctx, rec.Key, rec.Version)
 			if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
-				err = nil // another has mended it
+				err = nil // another process has mended it
 			}
 		case e.State == record.Success:
 			err = s.mendOutput(ctx, objects, e)
@@ -133,25 +132,25 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 	return nil
 }
 
-// mendOutput removes the directory that an execution has made unless all of it is there.
+// mendOutput removes the directory that an execution made unless all of it is there.
 func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execution) error {
 	data, err := objectstore.ReadAll(ctx, s.objects, e.Key.Task, maxTask)
-	if lost(err) {
-		return nil // nobody can ask for it
+	if gone(err) {
+		return nil // without its task object no process can ask for it
 	}
 	if err != nil {
 		return err
 	}
 	task, err := record.DecodeTask(data)
 	if err != nil {
-		return nil // the reference's, or no task: nobody can run it
+		return nil // a task of the reference, or no task: no process can run it
 	}
 	if !task.Output.IsDir() {
 		return nil
 	}
 	top, err := objectstore.ParseHash(e.OutputHash)
 	if err != nil {
-		return nil // a miss by itself
+		return nil // a lookup takes it for a miss
 	}
 	err = objectstore.WalkTree(ctx, s.objects, top, func(_ string, entry objectstore.TreeEntry) error {
 		if entry.Kind != objectstore.KindFile {
@@ -161,7 +160,7 @@ func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execut
 		return err
 	})
 	var malformed *objectstore.TreeError
-	if lost(err) || errors.As(err, &malformed) {
+	if gone(err) || errors.As(err, &malformed) {
 		err = objects.Delete(ctx, top)
 		if errors.Is(err, objectstore.ErrNotFound) {
 			err = nil
@@ -170,8 +169,8 @@ func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execut
 	return err
 }
 
-// lost tells whether an object is gone or damaged.
-func lost(err error) bool {
+// gone tells whether an object is missing or damaged.
+func gone(err error) bool {
 	var corrupt *objectstore.CorruptError
 	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt)
 }

@@ -15,15 +15,15 @@ const pins = "PIN" // the partition
 
 func pinKey(id string) refstore.Key { return refstore.Key{Partition: pins, Sort: id} }
 
-// Pin is a pin as it is recorded.
+// Pin is a recorded pin.
 type Pin struct {
 	ExecutionID string
 	Key         Key
 	record.Pin
 }
 
-// Pins yields the pins in the order of their executions' ids. One that cannot be read comes with its id and an error that wraps
-// ErrMalformed and does not end the list; any other error does.
+// Pins yields the pins in the order of their executions' ids. One that cannot be read comes with its id and an error
+// that wraps ErrMalformed and does not end the list; any other error does.
 func (s *Store) Pins(ctx context.Context) iter.Seq2[Pin, error] {
 	return func(yield func(Pin, error) bool) {
 		for rec, err := range s.records.List(ctx, refstore.Query{Partition: pins}) {
@@ -38,7 +38,7 @@ func (s *Store) Pins(ctx context.Context) iter.Seq2[Pin, error] {
 	}
 }
 
-// decodePin decodes a pin, or passes on that it is damaged.
+// decodePin decodes a pin, or returns the error of reading it.
 func decodePin(rec refstore.Record, err error) (Pin, error) {
 	p := Pin{ExecutionID: rec.Key.Sort}
 	var value *record.Pin
@@ -58,14 +58,14 @@ func decodePin(rec refstore.Record, err error) (Pin, error) {
 	return p, err
 }
 
-// Pin keeps an execution from being pruned until Unpin. It returns false if it is pinned already, with this note or where none is
-// given. The pin survives power loss where the store can promise that.
+// Pin keeps an execution from being pruned until Unpin. It returns false if the execution is already pinned with this
+// note, or if no note is given. The pin survives power loss if the store supports that.
 func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed bool, err error) {
-	claim, err := c.hold(ctx, k, id) // whoever prunes it holds this
+	claim, err := c.hold(ctx, k, id) // pruning holds the same claim
 	switch {
 	case err == nil:
 		defer claim.Unlock()
-	case !errors.Is(err, errAlive): // what runs is not pruned
+	case !errors.Is(err, errAlive): // a running execution is not pruned
 		return false, err
 	}
 	if _, err := c.Get(ctx, k, id); err != nil {
@@ -90,7 +90,7 @@ func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed 
 	}
 }
 
-// Unpin takes a pin back. It returns false if there is none.
+// Unpin removes a pin. It returns false if there is none.
 func (c *Curator) Unpin(ctx context.Context, id string) (changed bool, err error) {
 	for {
 		rec, err := c.records.Get(ctx, pinKey(id))

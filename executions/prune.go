@@ -10,7 +10,7 @@ import (
 	"e3/refstore"
 )
 
-// A Victim is an execution that is to be pruned, as it was when that was decided.
+// A Victim is an execution to be pruned, in the version that the decision was made on.
 type Victim struct {
 	Inputs      objectstore.Hash
 	ExecutionID string
@@ -19,31 +19,31 @@ type Victim struct {
 	version refstore.Version
 }
 
-// Victim returns e as one that is to be pruned.
+// Victim returns e as an execution to be pruned.
 func (e *Execution) Victim() Victim {
 	return Victim{Inputs: e.Key.Inputs, ExecutionID: e.ExecutionID, OutputHash: e.OutputHash, version: e.version}
 }
 
-// pruneWindow is how far ahead a tombstone is dated until its execution is gone: somebody may find the execution until
-// then, and what went since he began is spared. If pruning is cut off the date stays.
+// pruneWindow is how far ahead a tombstone is dated until its execution is removed. A process may find the execution
+// until then, and a collection spares what went since that process began. If pruning is interrupted the date stays.
 const pruneWindow = time.Hour
 
-// Prune takes executions of a task off the record, with their logs, and returns how many. Tombstones come first, and are dated no earlier
-// than the moment at which the execution went; the generation is open meanwhile. An execution stays that has changed since it
-// became a victim, that is pinned, that runs, or that somebody changes. Who prunes the same task is waited for. Nothing is
-// synced: after a loss of power some may be back.
+// Prune removes executions of a task, with their logs, and returns how many. Tombstones come first, dated no earlier
+// than the removal; the generation is open meanwhile. An execution stays if it has changed since it became a victim,
+// is pinned, runs, or is claimed by another process. Prune waits for another one of the same task. Nothing is synced:
+// after a loss of power some executions may be back.
 func (c *Curator) Prune(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string) (n int, err error) {
-	return c.takeOut(ctx, task, victims, by, reason, false)
+	return c.pruneTask(ctx, task, victims, by, reason, false)
 }
 
-// Remove is Prune of one execution that must not stay: a pin does not keep it. It returns false if somebody has changed or
-// removed it, or holds it.
+// Remove is Prune of one execution that must not stay, even if it is pinned. It returns false if another process has
+// changed, removed or claimed it.
 func (c *Curator) Remove(ctx context.Context, task objectstore.Hash, v Victim, by, reason string) (bool, error) {
-	n, err := c.takeOut(ctx, task, []Victim{v}, by, reason, true)
+	n, err := c.pruneTask(ctx, task, []Victim{v}, by, reason, true)
 	return n == 1, err
 }
 
-func (c *Curator) takeOut(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string, pinned bool) (n int, err error) {
+func (c *Curator) pruneTask(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string, pinned bool) (n int, err error) {
 	if len(victims) == 0 {
 		return 0, nil
 	}
@@ -62,32 +62,32 @@ func (c *Curator) takeOut(ctx context.Context, task objectstore.Hash, victims []
 		if err != nil {
 			return n, err
 		}
-		if err := c.mark(ctx, task, newTombstones(victims, at.Add(pruneWindow), by, reason), nil); err != nil {
+		if err := c.putTombstones(ctx, task, newTombstones(victims, at.Add(pruneWindow), by, reason), nil); err != nil {
 			return n, err
 		}
 		marked := c.now()
 		var gone []Victim
 		spared := map[string]bool{}
-		for len(victims) > 0 && err == nil && c.now().Sub(marked) < pruneWindow/2 { // or else they are dated anew
+		for len(victims) > 0 && err == nil && c.now().Sub(marked) < pruneWindow/2 { // later victims get a new date
 			v := victims[0]
 			switch err = c.prune(ctx, Key{Task: task, Inputs: v.Inputs}, &v, pinned); {
 			case err == nil:
 				n++
 				gone = append(gone, v)
-			case errors.Is(err, refstore.ErrNotFound): // another has pruned it
+			case errors.Is(err, refstore.ErrNotFound): // another process has pruned it
 				gone, err = append(gone, v), nil
 			case errors.Is(err, errSpared):
 				spared[v.ExecutionID], err = true, nil
 			default:
 				err = fmt.Errorf("prune execution %s: %w", v.ExecutionID, err)
-				continue // whether it is gone is not known: its tombstone stays
+				continue // it may be gone, so its tombstone stays
 			}
 			victims = victims[1:]
 		}
 		after, stop := c.bound(context.WithoutCancel(ctx))
 		at, clockErr := c.sessionNow(after)
 		if clockErr == nil {
-			clockErr = c.mark(after, task, newTombstones(gone, at, by, reason), spared)
+			clockErr = c.putTombstones(after, task, newTombstones(gone, at, by, reason), spared)
 		}
 		stop()
 		if err = errors.Join(err, clockErr); err != nil {
@@ -97,8 +97,8 @@ func (c *Curator) takeOut(ctx context.Context, task objectstore.Hash, victims []
 	return n, nil
 }
 
-// sessionNow is the time by the clock by which sessions begin. Tombstones are dated by it where it is one for all machines: a
-// collector compares the two.
+// sessionNow is the time by the clock that dates sessions. Where that clock is one for all machines, tombstones are
+// dated by it, because a collector compares the two.
 func (c *Curator) sessionNow(ctx context.Context) (time.Time, error) {
 	if clock, ok := c.claims.(refstore.SessionClock); ok {
 		return clock.SessionNow(ctx)
@@ -106,10 +106,10 @@ func (c *Curator) sessionNow(ctx context.Context) (time.Time, error) {
 	return c.now(), nil
 }
 
-// errSpared says that a victim must stay.
+// errSpared says that a victim stays.
 var errSpared = errors.New("it stays")
 
-// prune deletes the record and its logs. pinned tells whether a pin is no reason to spare it.
+// prune deletes the record and its logs. With pinned, a pin does not spare it.
 func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) error {
 	claim, err := c.claims.TryClaim(ctx, executionClaim(v.ExecutionID), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
@@ -135,7 +135,7 @@ func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) erro
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return err
 	}
-	if left := c.removeLogs(ctx, k, v.ExecutionID); left != nil { // of one that was gone, as well: who pruned it may not have come to them
+	if left := c.removeLogs(ctx, k, v.ExecutionID); left != nil { // also of one that was gone: its pruner may have died before this step
 		return left
 	}
 	return err

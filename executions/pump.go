@@ -19,8 +19,8 @@ var errUnknownSum = errors.New("not all of the log was sent by this process")
 // maxAppend bounds one append to a log, in bytes.
 const maxAppend = 4 << 20
 
-// logPump copies the two log files of a command to their streams while they grow, for stores that cannot take the files over.
-// A fault of the store does not disturb the command: what could not be sent is sent with what follows, at the latest by finish.
+// logPump copies the two growing log files of a command to their streams, for stores that cannot adopt files. A fault
+// of the store does not disturb the command: unsent bytes are sent later, at the latest by finish.
 type logPump struct {
 	logs   [2]pumpedLog
 	cancel context.CancelFunc
@@ -28,25 +28,25 @@ type logPump struct {
 	buf    []byte
 }
 
-// pumpedLog is a log on its way. The file is read through the descriptor that the command was given, so that it does not
-// matter what becomes of its name.
+// pumpedLog is one log of a logPump. The file is read through the descriptor that the command was given, so its name
+// does not matter.
 type pumpedLog struct {
 	streams refstore.Streams
 	key     refstore.Key
 	file    *os.File
-	sent    int64 // so long is the stream
-	unsure  int   // so long was an append that failed and may have taken effect, in bytes; 0 if none did
-	shared  bool  // appends of the same file that another process has sent may still arrive
+	sent    int64 // length of the stream
+	unsure  int   // length in bytes of a failed append that may have taken effect; 0 for none
+	shared  bool  // appends that another process sent of this file may still arrive
 	full    bool  // the store takes no more
 	sum     uint32
-	unknown bool // the sum: another process has sent some of it
+	unknown bool // no sum is known: another process has sent a part
 }
 
-// cutOff is the end of a log of which the store takes no more.
+// cutOff ends a log of which the store takes no more.
 const cutOff = "\n[e3: the log is cut off here: the repository cannot keep a longer one]\n"
 
-// startPump copies the logs from now on, each once in Options.LogEvery if it has grown. An adopted one goes on where the process that
-// began it has come to.
+// startPump begins to copy the logs, each once per Options.LogEvery if it has grown. An adopted log goes on where the
+// first process stopped.
 func (a *attempt) startPump(ctx context.Context) error {
 	p := &logPump{}
 	for i, log := range a.logs() {
@@ -89,7 +89,7 @@ func (p *logPump) stop() {
 	p.done.Wait()
 }
 
-// finish copies the rest once the command has ended, and seals what is not empty.
+// finish copies the rest once the command has ended, and seals the streams that are not empty.
 func (p *logPump) finish(ctx context.Context) error {
 	p.stop()
 	for i := range p.logs {
@@ -105,7 +105,7 @@ func (p *logPump) finish(ctx context.Context) error {
 	return nil
 }
 
-// copy sends what the file had in it when it was called.
+// copy sends everything that is in the file at the time of the call.
 func (p *logPump) copy(ctx context.Context, l *pumpedLog) error {
 	if l.file == nil {
 		return nil
@@ -114,18 +114,19 @@ func (p *logPump) copy(ctx context.Context, l *pumpedLog) error {
 	if err != nil {
 		return err
 	}
-	// A command that has cut its own log short has no more of it until it is longer again: what was sent stays.
+	// A command may truncate its own log. What was sent stays, and nothing more is sent until the file is longer
+	// again.
 	for l.sent < info.Size() && !l.full {
 		n := int(min(maxAppend, info.Size()-l.sent))
 		if l.unsure > 0 {
-			n = min(n, l.unsure) // the same again, to tell whether it is there
+			n = min(n, l.unsure) // the same bytes again, to tell whether they arrived
 		}
 		if cap(p.buf) < n {
 			p.buf = make([]byte, n)
 		}
 		n, err := l.file.ReadAt(p.buf[:n], l.sent)
 		if n == 0 {
-			if errors.Is(err, io.EOF) { // cut short meanwhile
+			if errors.Is(err, io.EOF) { // truncated meanwhile
 				err = nil
 			}
 			return err
@@ -137,7 +138,7 @@ func (p *logPump) copy(ctx context.Context, l *pumpedLog) error {
 	return nil
 }
 
-// append sends bytes, and finds out whether they went with an append that seemed to fail.
+// append sends bytes, and finds out whether an append that seemed to fail had taken effect.
 func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 	err := l.streams.Append(ctx, l.key, l.sent, data)
 	switch {
@@ -145,7 +146,7 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 		l.sent += int64(len(data))
 		l.unsure = 0
 		l.sum = crc32.Update(l.sum, castagnoli, data)
-	case errors.Is(err, refstore.ErrFull): // which is no reason to lose the result
+	case errors.Is(err, refstore.ErrFull): // no reason to lose the result
 		l.full, l.unknown = true, true
 		_ = l.streams.Append(ctx, l.key, l.sent, []byte(cutOff)) // if there is room for that
 		return nil
@@ -176,7 +177,7 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 	return err
 }
 
-// sum is that of a stream that is complete.
+// sum is the checksum of a complete stream.
 func (p *logPump) sum(stream Stream) (record.LogSum, error) {
 	l := &p.logs[0]
 	if stream == Stderr {

@@ -9,14 +9,14 @@ import (
 	"e3/refstore"
 )
 
-// durable is a store that can tell when something survives power loss.
+// durable is a store that can make writes survive power loss.
 type durable interface {
 	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 	Sync(ctx context.Context) error
 }
 
-// durably returns how to put a record that survives power loss, and to make what was written before survive it, as far as
-// the store can promise that.
+// durably returns a put whose record survives power loss, and a sync that does the same for earlier writes, as far as
+// the store supports that.
 func (c *Curator) durably() (put func(context.Context, refstore.Record) (refstore.Version, error), sync func(context.Context) error) {
 	if s, ok := c.records.(durable); ok {
 		return s.PutSync, s.Sync
@@ -24,9 +24,9 @@ func (c *Curator) durably() (put func(context.Context, refstore.Record) (refstor
 	return c.records.Put, func(context.Context) error { return nil }
 }
 
-// Reject puts a mark beside a success: a rejected one answers nothing any more, and one whose rejection is taken back
-// answers again. It returns false if the mark says the same already; by whom and why does not count. What it has done survives
-// power loss where the store can promise that.
+// Reject sets the rejection of a success: a rejected success is not an answer, and becomes one again when the
+// rejection is taken back. It returns false if the mark already says the same; its author and reason do not count.
+// The change survives power loss if the store supports that.
 func (c *Curator) Reject(ctx context.Context, k Key, id string, mark *record.Rejection) (changed bool, err error) {
 	for {
 		e, err := c.Get(ctx, k, id)
@@ -52,7 +52,7 @@ func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejecti
 		return err
 	}
 	defer end()
-	put, sync := c.durably() // with the generation
+	put, sync := c.durably() // together with the generation
 	_, err = put(ctx, refstore.Record{
 		Key: recordKey(e.Key, e.ExecutionID), Value: e.Status.Encode(), Version: e.version,
 		Fields: []refstore.Field{{Name: fieldRejected, Value: mark.Encode()}},
@@ -66,8 +66,8 @@ func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejecti
 	return nil
 }
 
-// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read. One
-// of which nothing but a side field is torn may have answered somebody; so it leaves a tombstone, like one that is pruned.
+// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read.
+// If only a side field is torn, the execution may have been an answer. So it leaves a tombstone, like a pruned one.
 func (c *Curator) Discard(ctx context.Context, k Key, id, by string) (bool, error) {
 	rec, err := c.records.Get(ctx, recordKey(k, id), sideFields...)
 	if errors.Is(err, refstore.ErrNotFound) {

@@ -23,43 +23,42 @@ import (
 // FileMode is fs.FileMode.
 type FileMode = fs.FileMode
 
-// A sandbox is where one command runs: an empty directory of its own, a private
-// HOME and TMPDIR beside it, and the two files that take its output. Sandboxes are
-// reused, which saves a command of a millisecond a tenth of its cost or more; what the last command
-// touched is made anew. None is used again in which a process may have something open.
+// A sandbox is where one command runs: an empty working directory, a private HOME and TMPDIR beside it, and the two
+// files that take its output. Sandboxes are reused, which saves a command of a millisecond a tenth of its cost or
+// more. Whatever the last command touched is made anew. A sandbox in which a process may have something open is never
+// reused.
 type sandbox struct {
 	root, work, home, tmp string
-	homeTime, tmpTime     time.Time // as they were made: any change shows
-	strips                bool      // this process's umask takes bits that what is staged has
-	group                 FileMode  // ModeSetgid if what is made in the repository is of its group: so are the logs then
+	homeTime, tmpTime     time.Time // when they were made: any change shows
+	strips                bool      // this process's umask takes bits from the modes of staged files
+	group                 FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
 	stdout, stderr        *os.File  // opened for appending
-	logsUsed              bool      // something was printed
+	logsUsed              bool      // the command has printed something
 	logsTaken             bool      // the files were moved to the execution's record
-	consumed              bool      // it is marked: outputs are taken out of it
-	numbers               [2]uint64 // of the log files in the file system
-	begun                 *os.File  // see note
+	consumed              bool      // marked: outputs have been taken out of it
+	numbers               [2]uint64 // inode numbers of the log files
+	begun                 *os.File  // the file of the note (begun.go)
 	noted                 bool      // it holds a note
-	inhabited             bool      // something that descends from the command may be alive
-	text                  []byte    // of the latest note, for its memory
+	inhabited             bool      // a descendant of the command may be alive
+	text                  []byte    // the latest note, kept to reuse its memory
 	modes                 modes.Modes
 
-	// Below work: the folders that are there, empty, from the last command, and what has
-	// been made for the present one. Paths are as declared.
+	// Paths below work, as declared. spare holds the empty folders that the last command left; dirs and files were
+	// made for the present one.
 	spare map[string]bool
 	dirs  []string // parents before children
 	files []string
 }
 
-// maxUsed bounds how many sandboxes wait for a look at who is in them: each has three files open.
+// maxUsed bounds the sandboxes that wait for a check of the processes in them: each has three files open.
 const maxUsed = 64
 
-// sandboxes is a pool. All of them lie in a directory that belongs to this process and
-// is swept after its death.
+// sandboxes is a pool. All of them lie in a directory that belongs to this process and is swept after its death.
 //
-// A sandbox in which a process works, or has a folder open, is never used again: what that process writes would be in the way of another
-// command, or in its outputs. Of what descends from a command the runner says whether it is gone. Anything else, such as somebody's
-// shell, is looked for among all processes of the machine, for many sandboxes at a time: a look may cost as much as some sandboxes, so
-// that no more time is spent on looking than on making them.
+// A sandbox in which a process works, or has a folder open, is never reused: the process could write into another
+// command's folder or outputs. The runner says whether a command's descendants are gone. Other processes, such as a
+// person's shell, are found by scanning all processes of the machine for many sandboxes at once. A scan may cost as
+// much as some sandboxes, so no more time is spent on scans than on making sandboxes.
 type sandboxes struct {
 	scratch         func() (string, error)
 	modes           modes.Modes
@@ -69,7 +68,7 @@ type sandboxes struct {
 	made            int
 	making, looking time.Duration // spent so far
 
-	unfinished atomic.Bool // a sandbox with a note was dropped
+	unfinished atomic.Bool // a sandbox that holds a note was dropped
 }
 
 func (p *sandboxes) acquire() (*sandbox, error) {
@@ -92,7 +91,7 @@ func (p *sandboxes) acquire() (*sandbox, error) {
 	return box, nil
 }
 
-// look sets those of the used sandboxes free that no process is in, and leaves the others alone.
+// look frees the used sandboxes in which no process is, and drops the others.
 func (p *sandboxes) look() {
 	began := time.Now()
 	defer func() { p.looking += time.Since(began) }()
@@ -126,8 +125,8 @@ func (p *sandboxes) make() (*sandbox, error) {
 	return box, nil
 }
 
-// release cleans the sandbox and keeps it for other commands. One that cannot be cleaned, or may have
-// processes in it, is dropped: what is in it lies in this process's scratch and goes with that.
+// release cleans the sandbox and keeps it for other commands. One that cannot be cleaned, or may have processes in
+// it, is dropped: it is removed with this process's scratch directory.
 func (p *sandboxes) release(box *sandbox) {
 	if box.noted {
 		p.unfinished.Store(true)
@@ -141,15 +140,15 @@ func (p *sandboxes) release(box *sandbox) {
 	p.used = append(p.used, box)
 }
 
-// The modes of what a command finds, whatever the umask: they are no part of the key.
+// The modes of what a command finds, whatever the umask. They are not part of the key.
 const (
 	stagedDir        FileMode = 0o755
 	stagedFile       FileMode = 0o644
 	stagedExecutable FileMode = 0o755
 )
 
-// make makes the sandbox's own folder and finds out what the umask does. Nobody but this user gets in: what leads to the repository is moved
-// out of it.
+// make makes the sandbox's own folder and finds out what the umask does. Only this user may enter, because files are
+// moved from here into the repository.
 func (b *sandbox) make() error {
 	if err := os.Mkdir(b.root, stagedDir); err != nil {
 		return err
@@ -166,7 +165,7 @@ func (b *sandbox) make() error {
 	return os.Chmod(b.root, 0o700|b.group)
 }
 
-// folder makes a folder that a command finds, the same in every repository.
+// folder makes a folder of a command, with the same mode in every repository.
 func (b *sandbox) folder(path string) error {
 	err := os.Mkdir(path, 0o700)
 	if err == nil && (b.group != 0 || b.strips) {
@@ -175,7 +174,7 @@ func (b *sandbox) folder(path string) error {
 	return err
 }
 
-// fix gives what was staged at path the mode that it was made with, where the umask has taken bits of it.
+// fix restores the mode of what was staged at path if the umask has taken bits of it.
 func (b *sandbox) fix(path string, mode FileMode) error {
 	if !b.strips {
 		return nil
@@ -183,7 +182,7 @@ func (b *sandbox) fix(path string, mode FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// renew makes whatever is missing or was touched since it was made.
+// renew makes whatever is missing or has been touched.
 func (b *sandbox) renew(fresh bool) error {
 	if fresh || !b.tidy() {
 		if err := atomicfile.RemoveAll(b.work); err != nil {
@@ -206,7 +205,8 @@ func (b *sandbox) renew(fresh bool) error {
 		made *time.Time
 	}{{b.home, &b.homeTime}, {b.tmp, &b.tmpTime}} {
 		if !fresh {
-			// Its stamp shows what was there and went, unless that was within one tick; on file systems with coarser stamps it shows nothing.
+			// The ctime shows that something came and went, unless within one tick. On file systems with coarse time
+			// stamps it shows nothing.
 			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) && stamp.Step(d.made.UnixNano()) == 0 && hasEntries(d.path, 0) {
 				continue
 			}
@@ -253,10 +253,10 @@ func (b *sandbox) renew(fresh bool) error {
 	return nil
 }
 
-// mark is the file that says that outputs are taken out of the sandbox.
+// mark is the file that says that outputs have been taken out of the sandbox.
 func (b *sandbox) mark() string { return filepath.Join(b.root, "consumed") }
 
-// consume marks the sandbox, so that whoever adopts the execution does not take what is left for all that there was.
+// consume marks the sandbox, so that an adopter does not take the remaining outputs for all outputs.
 func (b *sandbox) consume() error {
 	f, err := os.OpenFile(b.mark(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -266,8 +266,7 @@ func (b *sandbox) consume() error {
 	return f.Close()
 }
 
-// mkdir makes a folder for the command and those above it; rel is a local path, "." the work
-// folder itself.
+// mkdir makes a folder for the command, and its parents. rel is a local path; "." is the work folder itself.
 func (b *sandbox) mkdir(rel string) error {
 	if rel == "." || slices.Contains(b.dirs, rel) {
 		return nil
@@ -293,7 +292,8 @@ func (b *sandbox) mkdir(rel string) error {
 	return b.fix(path, stagedDir)
 }
 
-// file makes room for a file that is staged: the folder that it lies in, and no folder of an earlier command at its place.
+// file prepares the place of a staged file: it makes the parent folder and removes a folder that an earlier command
+// had there.
 func (b *sandbox) file(rel string) error {
 	if err := b.mkdir(filepath.Dir(rel)); err != nil {
 		return err
@@ -310,7 +310,7 @@ func (b *sandbox) file(rel string) error {
 	return atomicfile.RemoveAll(filepath.Join(b.work, rel))
 }
 
-// ready removes the folders of earlier commands that this one did not ask for.
+// ready removes the folders of earlier commands that this one does not use.
 func (b *sandbox) ready() error {
 	for len(b.spare) > 0 {
 		for rel := range b.spare {
@@ -323,9 +323,8 @@ func (b *sandbox) ready() error {
 	return nil
 }
 
-// tidy removes the files that were staged and keeps the folders, if that leaves nothing else:
-// making folders is what costs most. It returns false where the command left anything
-// of its own, or changed a folder. No path is used before every folder on it is known to be
+// tidy removes the staged files and keeps the folders, because making folders costs most. It returns false if the
+// command left anything of its own or changed a folder. A path is used only after every folder on it is known to be
 // one: the command may have put a link in its place.
 func (b *sandbox) tidy() bool {
 	if !isDir(b.work, 0o700) {
@@ -375,7 +374,7 @@ func hasEntries(dir string, n int) bool {
 	return len(names) == n && (err == nil || err == io.EOF)
 }
 
-// drop leaves the sandbox as it is.
+// drop closes the sandbox's files and leaves its folder as it is.
 func (b *sandbox) drop() {
 	b.closeLogs()
 	if b.begun != nil {

@@ -15,9 +15,8 @@ import (
 	"e3/objectstore"
 )
 
-// stage puts the declared inputs, and nothing else, into the sandbox and returns the
-// environment of the command. Paths in it are relative to the sandbox, so that
-// they are the same wherever it lies.
+// stage puts the declared inputs, and nothing else, into the sandbox, and returns the environment of the command.
+// Declared paths are relative to the sandbox, so that they are the same wherever it lies.
 func (a *attempt) stage(ctx context.Context) ([]string, error) {
 	spec := a.spec
 	if len(spec.Inputs) != len(a.req.Inputs) {
@@ -35,9 +34,9 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 		}
 	}
 	for _, out := range spec.Output.Entries {
-		dir, err := local(out.Path) // a directory that is to be filled is there already
+		dir, err := local(out.Path) // an output directory exists before the command starts
 		if err == nil && out.Kind != record.KindDir {
-			a.box.files = append(a.box.files, dir) // taken over or not, it goes
+			a.box.files = append(a.box.files, dir) // removed afterwards, whether collected or not
 			dir = filepath.Dir(dir)
 		}
 		if err == nil {
@@ -54,8 +53,7 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 	return lastOfEach(append(env, marker(a.id))), a.box.ready()
 }
 
-// lastOfEach drops entries whose name comes again: programs differ in which of two they
-// believe.
+// lastOfEach keeps the last entry of each name, because programs differ in which duplicate they believe.
 func lastOfEach(env []string) []string {
 	last := make(map[string]int, len(env))
 	for i, e := range env {
@@ -74,7 +72,7 @@ func lastOfEach(env []string) []string {
 	return kept
 }
 
-// baseEnv is what every command sees before its own declarations. Later entries win.
+// baseEnv is the environment of every command before its own declarations. Later entries win.
 func (a *attempt) baseEnv() []string {
 	env := make([]string, 0, 16+len(a.spec.Env)+len(a.spec.Inputs))
 	env = append(env,
@@ -98,8 +96,8 @@ func (a *attempt) baseEnv() []string {
 	return env
 }
 
-// passed are the variables that the command is given of this process's environment: what the key says, or, of a package from before the
-// key did, its policy.
+// passed lists the variables that the command gets from this process's environment. The key names them; in older
+// packages the policy does.
 func (a *attempt) passed() record.Passed {
 	if p := a.req.Policy; p != nil && a.spec.Passed.None() {
 		return record.Passed{Env: p.PassEnv, Secrets: p.Secrets}
@@ -118,7 +116,7 @@ func (a *attempt) secrets() []string {
 	return values
 }
 
-// unsetError says which secrets of a task are not set, so that it does not start.
+// unsetError names the secrets of a task that are not set, so that the task does not start.
 type unsetError struct {
 	names []string
 	where string // whose environment it is
@@ -133,8 +131,8 @@ func (e *unsetError) Error() string {
 		one, strings.Join(e.names, ", "), verb, e.where, them, them)
 }
 
-// unset returns an *unsetError if the task declares a secret that this process does not have; one that is empty is set. A secret is no part
-// of the key: what a command makes without it would answer those who have it.
+// unset returns an *unsetError if this process lacks a secret that the task declares; an empty one counts as set. A
+// secret is not part of the key, so a result made without it would answer processes that have it.
 func (a *attempt) unset() error {
 	var names []string
 	for _, name := range a.passed().Secrets {
@@ -152,7 +150,8 @@ func (a *attempt) unset() error {
 	return &unsetError{names, where}
 }
 
-// stageInput puts one input in its place and returns what the command calls it by; false of a variable that is not to be set.
+// stageInput puts one input in its place and returns the command's text for it. set is false for a variable that must
+// stay unset.
 func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
 	switch in.Kind {
 	case record.KindVariable:
@@ -165,7 +164,7 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 	return text, true, err
 }
 
-// variable is the text of an environment variable as the run has taken it, on whatever machine that was.
+// variable is the text of an environment variable as the run read it, on whatever machine that was.
 func (a *attempt) variable(ctx context.Context, h objectstore.Hash) (text string, set bool, err error) {
 	v, err := a.readValue(ctx, h)
 	if err != nil || v.IsNull() {
@@ -204,7 +203,7 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 		return in.Path, a.box.fix(path, perm)
 	}
 	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, path, h) {
-		// A glob has brought the same file; it is executable if any of them says so.
+		// A glob has staged the same file; it is executable if any input says so.
 		err = nil
 		if in.Kind == record.KindExecutable {
 			err = os.Chmod(path, perm)
@@ -213,7 +212,7 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 	return in.Path, err
 }
 
-// stageValue gives a scalar as text; what is not one lies in a JSON file.
+// stageValue returns a scalar as text, and writes any other value to a JSON file.
 func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore.Hash) (string, error) {
 	v, err := a.readValue(ctx, h)
 	if err != nil {
@@ -251,7 +250,8 @@ func (a *attempt) readValue(ctx context.Context, h objectstore.Hash) (*value.Val
 	return value.Decode(data)
 }
 
-// local is a declared path as this system writes it; task objects come from anywhere.
+// local converts a declared path to this system's form, and refuses one that leaves the sandbox: task objects are
+// untrusted.
 func local(rel string) (string, error) {
 	path := filepath.FromSlash(rel)
 	if !filepath.IsLocal(path) {
@@ -260,8 +260,7 @@ func local(rel string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// argv is the command with its names filled in. A script is handed to bash, which finds the
-// names in its environment.
+// argv is the command with its names filled in. bash finds the names of a script in its environment.
 func (a *attempt) argv() []string {
 	spec := a.spec
 	if spec.Argv == nil {
@@ -276,7 +275,7 @@ func (a *attempt) argv() []string {
 	}
 	for i, in := range spec.Inputs {
 		if in.Kind == record.KindVariable {
-			continue // like those of pass_env: one that is not set has no text
+			continue // as for pass_env: one that is not set has no text
 		}
 		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])
 	}

@@ -18,10 +18,10 @@ const (
 	fieldRejected   = "rejected.beast2"
 	fieldMetadata   = "metadata.beast2"
 	fieldProvenance = "provenance.beast2"
-	fieldJob        = "job" // Request.Job of one that was on record as running; only asked for where that matters
+	fieldJob        = "job" // Request.Job of an execution that was announced; only read where needed
 )
 
-// sideFields are those that an Execution is made of.
+// sideFields are the fields that an Execution is decoded from.
 var sideFields = []string{fieldDetail, fieldRejected, fieldMetadata, fieldProvenance}
 
 // A Stream names one of the two logs of an execution.
@@ -45,8 +45,8 @@ type Records interface {
 	refstore.Streams
 }
 
-// Objects is what is asked of the object store here. Existence of an output is part
-// of a hit; its size is what the workspace shows.
+// Objects is the part of an object store that a Store needs. A hit requires that its output exists; the workspace
+// shows its size.
 type Objects interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
@@ -63,15 +63,15 @@ type Store struct {
 	kinds    *kinds
 }
 
-// presumer is an object store that knows of what it holds that it stays: only collections remove objects, and never what a
-// record names. A look would be a request.
+// presumer is an object store whose objects, once recorded, need no check: only collections remove objects, and never
+// those that a record names. A check would be a request.
 type presumer interface{ Presumes() bool }
 
 // NewStore returns a reader of the executions in records whose outputs are in objects.
 func NewStore(records Records, objects Objects) *Store {
 	p, ok := objects.(presumer)
 	s := &Store{records: records, objects: objects, presumes: ok && p.Presumes(), parallel: 1, kinds: &kinds{}}
-	if far, ok := objects.(interface{ Parallel() int }); ok { // so are the records, mostly
+	if far, ok := objects.(interface{ Parallel() int }); ok { // the records are mostly remote too
 		s.parallel = far.Parallel()
 	}
 	return s
@@ -81,15 +81,15 @@ func NewStore(records Records, objects Objects) *Store {
 type Execution struct {
 	Key Key
 	record.Status
-	Detail     *record.Detail     // nil where none was recorded
-	Rejection  *record.Rejection  // nil where nobody ever rejected it
-	Metadata   *record.Metadata   // nil where it was made here
-	Provenance *record.Provenance // nil where it was made here
+	Detail     *record.Detail     // nil if none was recorded
+	Rejection  *record.Rejection  // nil if it was never rejected
+	Metadata   *record.Metadata   // nil if it was made here
+	Provenance *record.Provenance // nil if it was made here
 
 	version refstore.Version
 }
 
-// Rejected tells whether somebody has retired the execution, and nobody has taken that back.
+// Rejected tells whether the execution is rejected, and the rejection has not been taken back.
 func (e *Execution) Rejected() bool { return e.Rejection != nil && e.Rejection.Rejected }
 
 // A RecordError says which execution cannot be read. It wraps ErrMalformed.
@@ -118,14 +118,14 @@ func logKey(k Key, id string, s Stream) refstore.Key {
 	return refstore.Key{Partition: "LOG/" + k.Task.String() + "/" + k.Inputs.String() + "/" + id, Sort: string(s)}
 }
 
-// outputField names the output of a success for those who do not read its status.
+// outputField names the output of a success for readers that do not decode its status.
 func outputField(s *record.Status) refstore.Field {
 	return refstore.Field{Name: fieldOutput, Value: []byte(s.OutputHash + "\n")}
 }
 
-// Get reads one execution with all that is beside its status.
+// Get reads one execution with its side fields.
 func (s *Store) Get(ctx context.Context, k Key, id string) (*Execution, error) {
-	if _, err := ParseID(id); err != nil { // events of others may name anything
+	if _, err := ParseID(id); err != nil { // events may name anything
 		return nil, fmt.Errorf("execution %.40q: %w", id, ErrNotFound)
 	}
 	rec, err := s.records.Get(ctx, recordKey(k, id), sideFields...)
@@ -136,7 +136,7 @@ func (s *Store) Get(ctx context.Context, k Key, id string) (*Execution, error) {
 	return e, err
 }
 
-// opened decodes a record, or passes on why it could not be read. One that is damaged comes with a RecordError.
+// opened decodes a record, or returns the error of reading it. A damaged record yields a RecordError.
 func opened(k Key, rec refstore.Record, err error) (*Execution, error) {
 	switch {
 	case errors.Is(err, refstore.ErrDamaged):
@@ -147,7 +147,7 @@ func opened(k Key, rec refstore.Record, err error) (*Execution, error) {
 	return decode(k, rec)
 }
 
-// decode reads a record with the side fields that were asked for. Its error is a RecordError.
+// decode reads a record with the side fields that were requested. Its error is a RecordError.
 func decode(k Key, rec refstore.Record) (*Execution, error) {
 	id := rec.Key.Sort
 	fail := func(err error) (*Execution, error) { return nil, &RecordError{Key: k, ExecutionID: id, Err: err} }
@@ -183,8 +183,8 @@ func (s *Store) List(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
 	return s.list(ctx, refstore.Query{Partition: partition(k), Descending: true, Fields: sideFields}, k)
 }
 
-// Statuses yields every execution of a key, earliest first, with its status and nothing of what lies beside it. An
-// execution that cannot be read comes with its RecordError and does not end the list.
+// Statuses yields every execution of a key, earliest first, without side fields. An execution that cannot be read
+// comes with its RecordError and does not end the list.
 func (s *Store) Statuses(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
 	return s.list(ctx, refstore.Query{Partition: partition(k)}, k)
 }
@@ -194,7 +194,7 @@ func (s *Store) list(ctx context.Context, q refstore.Query, k Key) iter.Seq2[*Ex
 		for rec, err := range s.records.List(ctx, q) {
 			if err == nil || errors.Is(err, refstore.ErrDamaged) {
 				if _, bad := ParseID(rec.Key.Sort); bad != nil {
-					continue // a stray file in the folder is nobody's execution
+					continue // a stray file in the folder
 				}
 			}
 			if !yield(opened(k, rec, err)) {

@@ -14,7 +14,7 @@ import (
 	"e3/refstore"
 )
 
-// How long tombstones are kept: of each key the latest success for a year, everything for a month.
+// Tombstones are kept for a month, and those of the latest success of each key for a year.
 const (
 	tombstonesStay    = 365 * 24 * time.Hour
 	allTombstonesStay = 30 * 24 * time.Hour
@@ -26,16 +26,16 @@ func tombstoneKey(task objectstore.Hash) refstore.Key {
 	return refstore.Key{Partition: tombstones, Sort: task.String()}
 }
 
-// Pruned is an execution that was pruned. Where pruning was cut off it may still be there.
+// Pruned is an execution that was pruned. If pruning was interrupted it may still exist.
 type Pruned struct {
 	Key Key
 	record.Tombstone
 }
 
-// PrunedError says that an execution was on record once. It wraps ErrNotFound.
+// PrunedError says that an execution once existed and was pruned. It wraps ErrNotFound.
 type PrunedError struct {
 	record.Tombstone
-	Now time.Time // the message counts from it if it is set
+	Now time.Time // if set, the message counts from it
 }
 
 func (e *PrunedError) Error() string {
@@ -64,9 +64,9 @@ func newTombstones(victims []Victim, at time.Time, by, reason string) record.Tom
 	return list
 }
 
-// mark adds tombstones of a task, and drops those of executions that were spared. A record that cannot be read, as a loss of
-// power leaves it, begins anew.
-func (c *Curator) mark(ctx context.Context, task objectstore.Hash, add record.Tombstones, drop map[string]bool) error {
+// putTombstones adds tombstones of a task, and drops those of spared executions. A record that cannot be read, for
+// example after a loss of power, begins anew.
+func (c *Curator) putTombstones(ctx context.Context, task objectstore.Hash, add record.Tombstones, drop map[string]bool) error {
 	key := tombstoneKey(task)
 	for {
 		rec, err := c.records.Get(ctx, key)
@@ -88,7 +88,7 @@ func (c *Curator) mark(ctx context.Context, task objectstore.Hash, add record.To
 	}
 }
 
-// mergeTombstones returns what is kept of two lists, the later second.
+// mergeTombstones merges two lists, the later second, without those that have expired.
 func mergeTombstones(old, add record.Tombstones, drop map[string]bool, now time.Time) record.Tombstones {
 	type name struct{ inputs, id string }
 	again := make(map[name]bool, len(add))
@@ -119,7 +119,7 @@ func mergeTombstones(old, add record.Tombstones, drop map[string]bool, now time.
 	return kept
 }
 
-// TaskTombstones returns what was pruned of a task and is remembered. There is nothing where the record cannot be read.
+// TaskTombstones returns the tombstones of a task; none if the record cannot be read.
 func (s *Store) TaskTombstones(ctx context.Context, task objectstore.Hash) (record.Tombstones, error) {
 	rec, err := s.records.Get(ctx, tombstoneKey(task))
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
@@ -128,12 +128,12 @@ func (s *Store) TaskTombstones(ctx context.Context, task objectstore.Hash) (reco
 	if err != nil {
 		return nil, fmt.Errorf("tombstones of task %s: %w", task, err)
 	}
-	list, _ := record.DecodeTombstones(rec.Value) // a hint is all that is lost
+	list, _ := record.DecodeTombstones(rec.Value) // only a hint is lost
 	return list, nil
 }
 
-// Tombstone returns what tells why a key is missed: the latest success that was pruned under it, the latest failure if there was no
-// success, nil if nothing was pruned that is remembered.
+// Tombstone returns the tombstone that explains a miss: that of the key's latest pruned success, else of its latest
+// pruned failure; nil if there is none.
 func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error) {
 	list, err := s.TaskTombstones(ctx, k.Task)
 	var found *record.Tombstone
@@ -150,7 +150,7 @@ func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error)
 	return found, err
 }
 
-// prunedTask finds a tombstone of a task by the prefix of an id; nil where there is none, or where that cannot be told.
+// prunedTask finds a tombstone of a task by the prefix of an id; nil if there is none or the record cannot be read.
 func (s *Store) prunedTask(ctx context.Context, task objectstore.Hash, prefix string) error {
 	list, err := s.TaskTombstones(ctx, task)
 	if err != nil {
@@ -164,8 +164,8 @@ func (s *Store) prunedTask(ctx context.Context, task objectstore.Hash, prefix st
 	return nil
 }
 
-// Tombstones yields everything that was pruned and is remembered, task by task. What cannot be read comes with an error that wraps
-// ErrMalformed and does not end the list; any other error does.
+// Tombstones yields all tombstones, task by task. One that cannot be read comes with an error that wraps ErrMalformed
+// and does not end the list; any other error does.
 func (s *Store) Tombstones(ctx context.Context) iter.Seq2[Pruned, error] {
 	return func(yield func(Pruned, error) bool) {
 		for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {

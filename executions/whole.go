@@ -10,7 +10,7 @@ import (
 	"e3/objectstore"
 )
 
-// A lostError says which object of an output cannot be had.
+// A lostError says which object of an output is missing.
 type lostError struct {
 	part objectstore.Hash
 	top  bool
@@ -23,10 +23,11 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("object %s of its output is gone", e.part)
 }
 
-// kinds remembers of tasks whether they make directories: the record of an execution does not say so.
+// kinds remembers which tasks make directories: the record of an execution does not say so.
 type kinds struct{ dirs sync.Map }
 
-// isDir tells whether a task makes a directory. Of one whose object cannot be read it is not known, and no output of it is looked into.
+// isDir tells whether a task makes a directory. It is false if the task object cannot be read: then the output is not
+// searched.
 func (s *Store) isDir(ctx context.Context, task objectstore.Hash) bool {
 	if is, ok := s.kinds.dirs.Load(task); ok {
 		return is.(bool)
@@ -41,14 +42,14 @@ func (s *Store) isDir(ctx context.Context, task objectstore.Hash) bool {
 	return is
 }
 
-// whole looks for everything that the output of an execution is made of, and returns the size of its object. What is gone, or has
-// not its size, is a *lostError. Where the object store presumes, nothing is looked for.
+// whole checks that every object of an execution's output exists, and returns the size of the top one. A missing
+// object, or one of another size, is a *lostError. Where the object store presumes, nothing is checked.
 func (s *Store) whole(ctx context.Context, e *Execution, h objectstore.Hash) (int64, error) {
 	size, err := s.outputSize(ctx, e, h)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return 0, &lostError{h, true}
 	}
-	if err == nil && e.Detail != nil && e.Detail.BytesOut >= 0 && e.Detail.BytesOut != size { // it has lost its end; and its size is part of keys
+	if err == nil && e.Detail != nil && e.Detail.BytesOut >= 0 && e.Detail.BytesOut != size { // it is truncated; and its size is part of keys
 		return 0, &lostError{h, true}
 	}
 	if err != nil || s.presumes || !s.isDir(ctx, e.Key.Task) {
@@ -65,7 +66,7 @@ func (s *Store) wholeTree(ctx context.Context, h objectstore.Hash, depth int, se
 	tree, err := objectstore.ReadTree(ctx, s.objects, h)
 	var malformed *objectstore.TreeError
 	switch {
-	case lost(err), errors.As(err, &malformed):
+	case gone(err), errors.As(err, &malformed):
 		return &lostError{h, depth == 0}
 	case err != nil:
 		return err
