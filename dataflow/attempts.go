@@ -10,16 +10,16 @@ import (
 	"e3/internal/format/record"
 )
 
-// history is what the scheduler remembers of a task that does not simply run once or a few times. Most tasks have none.
+// history is what the scheduler remembers of a task with unusual attempts. Most tasks have none.
 type history struct {
-	free   int64          // attempts that count against no retries: they have suspended themselves, or were lost
-	lost   int64          // attempts whose worker was lost
-	policy *record.Policy // with what the next attempt asks for; nil: the package's
-	step   string         // that follows an approval; "" until there was one
-	after  string         // an execution whose output is lost: neither it nor any before it is an answer
+	uncounted int64          // attempts that do not count as retries: suspended, or lost
+	lost      int64          // attempts whose worker was lost
+	policy    *record.Policy // of the next attempt; nil: the package's
+	step      string         // the step after the last approval; "" before one
+	after     string         // an execution whose output is lost: neither it nor an earlier one is an answer
 }
 
-// policy is how the next attempt of a task is made.
+// policy returns the policy of the next attempt of a task.
 func (s *scheduler) policy(i int32) *record.Policy {
 	if p := s.states[i].history.policy; p != nil {
 		return p
@@ -27,22 +27,24 @@ func (s *scheduler) policy(i int32) *record.Policy {
 	return &s.g.Package.Tasks[i].Policy
 }
 
-// An attempt is one launch of a task. Where executions are made elsewhere, one launch may lead to several attempts: those after
-// the first take the place of lost ones.
+// An attempt is one launch of a task. Where executions are made elsewhere, one launch may lead to several attempts:
+// each after the first replaces a lost one.
 type attempt struct {
 	number int64
-	last   bool // if its command ends without success, no other follows
+	last   bool // no other follows if its command ends without success
 	policy *record.Policy
 	step   string
 	after  string
 }
 
-// next counts another attempt of a task and says how it is made.
+// next counts and describes another attempt of a task.
 func (s *scheduler) next(i int32) attempt {
 	s.states[i].attempts++
 	h := s.states[i].history
 	p := s.policy(i)
-	return attempt{number: s.states[i].attempts, last: s.states[i].attempts-h.free > p.Retries && p.Suspend == 0, policy: p, step: h.step, after: h.after}
+	number := s.states[i].attempts
+	last := number-h.uncounted > p.Retries && p.Suspend == 0
+	return attempt{number: number, last: last, policy: p, step: h.step, after: h.after}
 }
 
 // again decides whether a failed attempt is followed by another, and when.
@@ -51,14 +53,14 @@ func (s *scheduler) again(i int32, r *executions.Result) (delay time.Duration, y
 	switch {
 	case s.stopping || r.Reason == executions.ReasonCancelled:
 		return 0, false
-	case r.Reason == executions.ReasonLost: // counted by then
+	case r.Reason == executions.ReasonLost: // h.lost already counts this one
 		return backoff(p, h.lost), h.lost <= p.LostAttempts()
 	}
-	counted := s.states[i].attempts - h.free
+	counted := s.states[i].attempts - h.uncounted
 	return backoff(p, counted), counted <= p.Retries && worthwhile(p, r)
 }
 
-// retryNames are the words of manifests for reasons.
+// retryNames are the names of reasons in package files.
 var retryNames = map[executions.Reason]string{
 	executions.ReasonSignal: "signal", executions.ReasonTimeout: "timeout", executions.ReasonOOM: "oom", executions.ReasonOutput: "output",
 	executions.ReasonStart: "start", executions.ReasonLost: "lost",
@@ -66,7 +68,7 @@ var retryNames = map[executions.Reason]string{
 
 const retryExit = "exit" // a command's own failure, whatever its code
 
-// worthwhile tells whether the reason of a failure is one for which the policy wants another attempt.
+// worthwhile tells whether the policy retries a failure of this reason.
 func worthwhile(p *record.Policy, r *executions.Result) bool {
 	if len(p.RetryOn) == 0 {
 		return true
@@ -78,10 +80,11 @@ func worthwhile(p *record.Policy, r *executions.Result) bool {
 	return name != "" && slices.Contains(p.RetryOn, name)
 }
 
-// maxMemory bounds a demand that grows without a bound of its own.
+// maxMemory bounds a growing demand that has no bound of its own.
 const maxMemory = 1 << 60
 
-// escalate has the next attempt ask for more memory if the last one had too little, and returns how much; 0 if it asks for what it had.
+// escalate raises the memory of the next attempt if the last one ran out of it, and returns the new amount; 0 if it
+// stays.
 func (s *scheduler) escalate(i int32, r *executions.Result) int64 {
 	p := s.policy(i)
 	if r.Reason != executions.ReasonOOM || !(p.OOM.Factor > 1) || p.Memory <= 0 {
@@ -113,7 +116,8 @@ func backoff(p *record.Policy, attempts int64) time.Duration {
 	return min(d, max(time.Hour, p.Backoff))
 }
 
-// retryLater schedules another attempt of a task; last is how the one before ended, memory what the next one asks for if that is more.
+// retryLater schedules another attempt of a task. last is how the previous one ended; memory is the raised demand of
+// the next, or 0.
 func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, memory int64) {
 	s.states[i].tried = &last
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{
@@ -126,29 +130,31 @@ func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, 
 	})
 }
 
-// What follows is called by Executor.Do, one call at a time, and so by nobody else before the completion comes back.
+// Executor.Do calls the methods below, one call at a time. So nothing else touches the completion before it comes
+// back.
 
-// started is told that the command of an execution is about to start.
+// started is called when the command of an execution is about to start.
 func (s *scheduler) started(c *completion, id string) {
 	c.begun, c.execution = true, id
 	s.emit(events.Event{Type: events.TaskStarted, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
 }
 
-// claimed is told that a worker has taken the task. One that goes on with what another has begun is no news.
+// claimed is called when a worker has taken the task. A worker that continues the begun execution is not announced
+// again.
 func (s *scheduler) claimed(c *completion, id, worker string) {
 	if c.worker = worker; c.begun && id == c.execution {
 		return
 	}
 	if c.begun {
-		s.lost(c, c.execution, "another worker has begun anew", time.Time{})
+		s.attemptLost(c, c.execution, "another worker has begun anew", time.Time{})
 		c.worker = worker
 	}
 	c.claimed, c.execution = true, id
 	s.emit(events.Event{Type: events.TaskClaimed, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
 }
 
-// lost is told that what a worker had taken is given up, and that another attempt follows.
-func (s *scheduler) lost(c *completion, id, message string, again time.Time) {
+// attemptLost is called when a worker's attempt is given up and another one follows.
+func (s *scheduler) attemptLost(c *completion, id, message string, again time.Time) {
 	if c.execution != "" {
 		id = c.execution
 	}
@@ -168,14 +174,14 @@ func (s *scheduler) lost(c *completion, id, message string, again time.Time) {
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(c.task), Data: &events.Data{Attempt: c.attempt, DelayMs: delay.Milliseconds()}})
 }
 
-// catchUp says of an execution that has ended what was not said while it was made: a command that ends at once elsewhere may have been seen
-// neither taken nor started, or after another one that was lost.
+// catchUp announces what was not announced while the execution was made. A command that ends at once elsewhere may
+// have been seen neither claimed nor started, or after another one that was lost.
 func (s *scheduler) catchUp(c *completion) {
 	if c.result.Cached || c.result.ExecutionID == "" {
 		return
 	}
 	if c.execution != "" && c.execution != c.result.ExecutionID {
-		s.lost(c, c.execution, "", time.Time{})
+		s.attemptLost(c, c.execution, "", time.Time{})
 	}
 	if !c.begun && c.result.State != record.Error {
 		s.started(c, c.result.ExecutionID)

@@ -8,8 +8,8 @@ import (
 	"e3/objectstore"
 )
 
-// A Baseline is a completed run whose answers are proven to be what a lookup would
-// find now (doc/design.md, "Proof"). What did not change since needs no look.
+// A Baseline is a completed run whose answers are proven to be what a lookup would find now (doc/design.md, "Proof").
+// Unchanged tasks need no lookup.
 type Baseline struct {
 	RunID   string
 	Package *record.Package
@@ -18,17 +18,17 @@ type Baseline struct {
 	Tasks   record.RunTasks
 }
 
-// proof is a baseline matched with the graph of now.
+// proof is a baseline matched with the present graph.
 type proof struct {
 	base    *Baseline
-	forced  bool     // dirty has been widened by --force
-	same    []bool   // task hash and wiring are as they were
-	dirty   []bool   // the task itself, an input or something upstream changed: needs a look
+	forced  bool     // dirty includes what --force selects
+	same    []bool   // task hash and wiring are unchanged
+	dirty   []bool   // the task, an input or something upstream has changed: it needs a lookup
 	ids     []string // execution of each task in the baseline
 	outputs []record.Leaf
 }
 
-// prove compares. The work is one pass over the graph: no store is asked.
+// prove compares a baseline with a graph in one pass, without a store.
 func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 	n := g.Len()
 	p := &proof{base: base, same: make([]bool, n), dirty: make([]bool, n), ids: make([]string, n), outputs: make([]record.Leaf, n)}
@@ -70,7 +70,7 @@ func sameTask(a, b *record.PackageTask) bool {
 	})
 }
 
-// answer is result as an executor would give it.
+// answer is result in the form of an executor's.
 func (p *proof) answer(i int32) executions.Result {
 	r := p.result(i)
 	return executions.Result{State: record.Success, Cached: true, ExecutionID: r.ExecutionID, Output: r.Output, Size: r.Size}
@@ -78,6 +78,6 @@ func (p *proof) answer(i int32) executions.Result {
 
 // result is the baseline's answer for task i.
 func (p *proof) result(i int32) TaskResult {
-	h, _ := objectstore.ParseHash(p.outputs[i].Hash) // a decoded leaf's hash parses
+	h, _ := objectstore.ParseHash(p.outputs[i].Hash) // the hash in a decoded leaf is valid
 	return TaskResult{State: Cached, ExecutionID: p.ids[i], Output: h, Size: p.outputs[i].Size, Proven: true}
 }

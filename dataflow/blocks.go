@@ -15,37 +15,37 @@ import (
 	"e3/refstore"
 )
 
-// Blocks is where a run says which tasks wait for a person, and learns what was decided; *approval.Blocks does it.
+// Blocks records which tasks wait for a person, and reports decisions; *approval.Blocks implements it.
 type Blocks interface {
 	// Create makes the block of a step, once.
 	Create(ctx context.Context, b approval.Block) (approval.Block, error)
-	// Watch yields the blocks of a run once they are decided, until ctx ends. An error says that the block beside it, of which only the task
-	// is known, cannot be read.
+	// Watch yields the blocks of a run once they are decided, until ctx ends. With an error, the block cannot be
+	// read, and only its task is known.
 	Watch(ctx context.Context, ws, run string) iter.Seq2[approval.Block, error]
-	// Close closes what is not decided of a run that ends.
+	// Close closes the undecided blocks of a run that ends.
 	Close(ctx context.Context, ws, run string) error
 }
 
-// deferral is what the scheduler knows of tasks that wait for a person. It is owned by the scheduler's goroutine.
+// deferral is the state of the tasks that wait for a person. The scheduler's goroutine owns it.
 type deferral struct {
-	making  int              // blocks that are being made
-	made    chan madeBlock   // they come back
-	pending map[string]int32 // by id of the block, the tasks that are deferred
+	making  int              // number of blocks that are being made
+	made    chan madeBlock   // results of making blocks
+	pending map[string]int32 // deferred tasks by id of the block
 	decided chan decidedBlock
-	early   []decidedBlock // before they came back as made
+	early   []decidedBlock // decisions about blocks that are still being made
 	some    bool           // blocks may have been made
 	unwatch context.CancelFunc
 	watcher sync.WaitGroup
 }
 
-// madeBlock is a block that was to be made.
+// madeBlock is the result of making a block.
 type madeBlock struct {
-	c     completion // of what has suspended itself; of a review only the task
+	c     completion // of a task that has suspended itself; for a review only the task
 	block approval.Block
 	err   error
 }
 
-// decidedBlock is one that somebody has decided, or that cannot be read, so that nobody can.
+// decidedBlock is a block that was decided, or whose record cannot be read, so that it can never be.
 type decidedBlock struct {
 	block approval.Block
 	err   error
@@ -57,7 +57,7 @@ func newDeferral() deferral {
 
 func (d *deferral) idle() bool { return d.making == 0 && len(d.pending) == 0 }
 
-// asks tells whether somebody has to approve a task before it runs. One approval is enough for all its attempts.
+// asks tells whether a task needs approval before it runs. One approval is enough for all its attempts.
 func (s *scheduler) asks(i int32) bool {
 	return s.g.Package.Tasks[i].Policy.Approve && s.states[i].history.step == ""
 }
@@ -65,7 +65,7 @@ func (s *scheduler) asks(i int32) bool {
 // suspended takes back a task whose command has suspended itself.
 func (s *scheduler) suspended(c completion) {
 	i := c.task
-	if c.result.Cached { // that of another run, which waits for its own approval
+	if c.result.Cached { // of another run, which waits for its own approval
 		s.states[i].attempts--
 		if !s.stopping {
 			s.push(i)
@@ -76,7 +76,7 @@ func (s *scheduler) suspended(c completion) {
 	s.stopStep(c, approval.Suspend)
 }
 
-// stopStep makes the block of the step at which a task stands.
+// stopStep makes the block of a task's present step.
 func (s *scheduler) stopStep(c completion, typ approval.Type) {
 	want := approval.Block{
 		Workspace: s.opts.Workspace, Run: s.opts.RunID, Task: s.g.Name(c.task), Step: s.states[c.task].history.step, Type: typ, Execution: c.result.ExecutionID,
@@ -87,7 +87,7 @@ func (s *scheduler) stopStep(c completion, typ approval.Type) {
 	go func() {
 		m := madeBlock{c: c}
 		if s.opts.Blocks == nil {
-			m.err = errNobodyToAsk
+			m.err = errNoApprover
 		} else {
 			m.block, m.err = s.opts.Blocks.Create(s.ctx, want)
 		}
@@ -95,7 +95,7 @@ func (s *scheduler) stopStep(c completion, typ approval.Type) {
 	}()
 }
 
-var errNobodyToAsk = errors.New("it waits for approval, and this run can ask nobody")
+var errNoApprover = errors.New("it waits for approval, and this run can ask nobody")
 
 // blockMade takes a block back: from now on the task is deferred.
 func (s *scheduler) blockMade(m madeBlock) {
@@ -109,7 +109,7 @@ func (s *scheduler) blockMade(m madeBlock) {
 		s.notDeferred(m)
 		return
 	}
-	s.states[i].tried = nil // if the run ends now, it was this that it waited for
+	s.states[i].tried = nil // if the run ends now, the task waited for approval, not for a retry
 	r := &m.c.result
 	s.emit(events.Event{Type: events.TaskDeferred, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
 		Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds()}})
@@ -118,19 +118,19 @@ func (s *scheduler) blockMade(m madeBlock) {
 	}
 	d.pending[m.block.ID] = i
 	s.watchBlocks()
-	for _, e := range slices.Concat(early, []decidedBlock{{block: m.block}}) { // it may have been decided before it came back
+	for _, e := range slices.Concat(early, []decidedBlock{{block: m.block}}) { // decisions may come before the block does
 		if e.block.ID == m.block.ID || e.err != nil && e.block.Task == m.block.Task {
 			s.blockDecided(e)
 		}
 	}
 }
 
-// notDeferred settles a task that cannot wait for anybody.
+// notDeferred settles a task whose block could not be made.
 func (s *scheduler) notDeferred(m madeBlock) {
 	cancelled := s.cancels(m.err)
 	suspended := m.c.result.ExecutionID != ""
 	if cancelled && !suspended {
-		return // nothing has become of it: abandoned
+		return // nothing has run: abandoned
 	}
 	reason := "e3"
 	if cancelled {
@@ -139,12 +139,12 @@ func (s *scheduler) notDeferred(m madeBlock) {
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(m.c.task), Execution: m.c.result.ExecutionID, Worker: m.c.worker, Data: &events.Data{
 		Key: m.c.key, Attempt: m.c.attempt, Reason: reason, Message: m.err.Error(), Duration: m.c.result.Duration.Milliseconds()}})
 	s.failed(m.c.task, m.err.Error())
-	if !cancelled && !errors.Is(m.err, errNobodyToAsk) && !errors.Is(m.err, approval.ErrMalformed) {
+	if !cancelled && !errors.Is(m.err, errNoApprover) && !errors.Is(m.err, approval.ErrMalformed) {
 		s.fail(m.err)
 	}
 }
 
-// watchBlocks begins to look for decisions, unless that is under way.
+// watchBlocks begins to watch for decisions, unless that is under way.
 func (s *scheduler) watchBlocks() {
 	d := &s.deferral
 	if d.unwatch != nil {
@@ -163,8 +163,8 @@ func (s *scheduler) watchBlocks() {
 	})
 }
 
-// rest ends that when nothing is deferred any more.
-func (d *deferral) rest() {
+// unwatchIfIdle ends the watch when no task is deferred.
+func (d *deferral) unwatchIfIdle() {
 	if len(d.pending) == 0 && d.unwatch != nil {
 		d.unwatch()
 		d.unwatch = nil
@@ -174,7 +174,7 @@ func (d *deferral) rest() {
 // blockDecided moves a deferred task on.
 func (s *scheduler) blockDecided(m decidedBlock) {
 	d, b := &s.deferral, &m.block
-	if m.err == nil && b.Status != approval.Approved && b.Status != approval.Rejected { // closed by a process that took the run for dead
+	if m.err == nil && b.Status != approval.Approved && b.Status != approval.Rejected { // closed by a process that presumed the run dead
 		return
 	}
 	id := b.ID
@@ -182,14 +182,14 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 		id = s.pendingOf(b.Task)
 	}
 	i, ok := d.pending[id]
-	if !ok { // of before, or nobody has said yet that it was made
+	if !ok { // an old block, or one that is still being made
 		if d.making > 0 {
 			d.early = append(d.early, m)
 		}
 		return
 	}
 	delete(d.pending, id)
-	defer d.rest()
+	defer d.unwatchIfIdle()
 	switch {
 	case m.err != nil:
 		s.undecidable(i, id, m.err)
@@ -200,7 +200,7 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 	}
 	h := &s.states[i].history
 	if h.step = b.Resume(); b.Type == approval.Suspend {
-		h.free++
+		h.uncounted++
 	}
 	s.emit(events.Event{Type: events.TaskResumed, Task: s.g.Name(i), Data: &events.Data{
 		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.states[i].attempts + 1}})
@@ -224,7 +224,7 @@ func (s *scheduler) undecidable(i int32, id string, err error) {
 	s.failed(i, err.Error())
 }
 
-// rejected settles a task that somebody has rejected: it has failed, and no attempt follows.
+// rejected settles a rejected task: it has failed, and no attempt follows.
 func (s *scheduler) rejected(i int32, b *approval.Block) {
 	text := "rejected by " + cmp.Or(b.By, "somebody")
 	if b.Note != "" {
@@ -235,13 +235,14 @@ func (s *scheduler) rejected(i int32, b *approval.Block) {
 	s.failed(i, text)
 }
 
-// dropBlocks waits for nobody any more: the run ends.
+// dropBlocks ends the wait for decisions: the run ends.
 func (s *scheduler) dropBlocks() {
 	clear(s.deferral.pending)
-	s.deferral.rest()
+	s.deferral.unwatchIfIdle()
 }
 
-// closeBlocks closes what was not decided. Nobody may write who has lost the lease of the run: its successor closes them.
+// closeBlocks closes the undecided blocks. A process that has lost the run's lease must not write: its successor
+// closes them.
 func (s *scheduler) closeBlocks() error {
 	d := &s.deferral
 	s.dropBlocks()

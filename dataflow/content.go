@@ -9,9 +9,9 @@ import (
 	"e3/objectstore"
 )
 
-// A LackingError says that a task must run and cannot: an input of the package that exports may leave out is known by its hash only. Its
-// content has stayed where the workspace was exported (design.md, "What goes"), or is gone: nothing on record tells which. It is the
-// task's fault, not the store's: what reads nothing of it goes on.
+// A LackingError says that a task must run and cannot: an input that exports may leave out is known by its hash only.
+// Its content has stayed where the workspace was exported (design.md, "What goes"), or is lost; no record tells
+// which. Only this task fails, not the run: tasks that do not depend on it go on.
 type LackingError struct {
 	Workspace, Input string
 	Kind             record.LeafKind
@@ -28,8 +28,8 @@ func (e *LackingError) Error() string {
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
 func (e *LackingError) Unwrap() error { return objectstore.ErrNotFound }
 
-// contents checks that the content of the inputs is there that a task is about to read, as far as exports may leave it
-// out. All other content is known to be there before a run begins.
+// contents checks that the inputs that a task is about to read exist, if exports may leave them out. All other inputs
+// are known to exist before a run begins.
 func (r *reader) contents(i int32) error {
 	if len(r.marked) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func (r *reader) contents(i int32) error {
 	return nil
 }
 
-// marked are the inputs whose content an export may leave out.
+// marked returns the inputs whose content an export may leave out.
 func marked(pkg *record.Package) map[string]bool {
 	var names map[string]bool
 	for i := range pkg.Inputs {
@@ -60,7 +60,7 @@ func marked(pkg *record.Package) map[string]bool {
 	return names
 }
 
-// content looks for the objects of an input: of a directory all that are below it.
+// content checks the objects of an input; of a directory, everything below it.
 func (r *reader) content(name string) error {
 	leaf, _ := r.opts.Inputs.Get(name)
 	h, err := objectstore.ParseHash(leaf.Hash)

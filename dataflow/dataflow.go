@@ -1,5 +1,5 @@
-// Package dataflow runs the tasks of a package in the order of their wiring: each is
-// answered from the cache or executed, as soon as what it reads is known.
+// Package dataflow runs the tasks of a package in the order of their wiring: each is answered from the cache or
+// executed, as soon as its inputs are known.
 package dataflow
 
 import (
@@ -10,10 +10,10 @@ import (
 	"e3/objectstore"
 )
 
-// Graph is what is run.
+// Graph is the graph of a package's tasks.
 type Graph = graph.Graph
 
-// leafOf is how the workspace holds the output of a task.
+// leafOf is the workspace's entry for the output of a task.
 func leafOf(g *Graph, i int32, h objectstore.Hash, size int64) record.Leaf {
 	switch g.Package.Tasks[i].Output {
 	case record.KindDir:
@@ -24,7 +24,7 @@ func leafOf(g *Graph, i int32, h objectstore.Hash, size int64) record.Leaf {
 	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size}
 }
 
-// asks tells whether any task has to be approved before it runs.
+// asks tells whether any task needs approval before it runs.
 func asks(g *Graph) bool {
 	return slices.ContainsFunc(g.Package.Tasks, func(t record.PackageTask) bool { return t.Policy.Approve })
 }

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Forecast is how long a plan is expected to take, by how long its tasks took when they last ran.
+// Forecast is the expected duration of a plan, from the last durations of its tasks.
 type Forecast struct {
 	Expected []time.Duration // by index of the graph; without history the average of the others
-	Known    []bool          // by index of the graph: it has a history
-	History  bool            // any task has one; without, the times below mean nothing
-	Unknown  int             // tasks of the plan without history, those that wait included
-	// Least and Most are from start to end with the given cores, memory and resources: if every task that waits
-	// turns out to be a hit, and if all of them run.
+	Known    []bool          // by index of the graph: the task has a history
+	History  bool            // any task has a history; otherwise the times below mean nothing
+	Unknown  int             // number of tasks of the plan without history, including those that wait
+	// Least and Most are the times from start to end with the given cores, memory and resources, if every waiting
+	// task turns out to be a hit, and if all of them run.
 	Least, Most time.Duration
-	// Critical is the longest path through the tasks that run or wait: with any number of cores the
-	// run takes as long as it does, CriticalTime.
+	// Critical is the longest path through the tasks that run or wait. With any number of cores the run takes
+	// CriticalTime.
 	Critical     []int32
 	CriticalTime time.Duration
 }
@@ -78,8 +78,8 @@ func (f *Forecast) critical(g *Graph, tasks []TaskPlan) {
 	slices.Reverse(f.Critical)
 }
 
-// A simulation is a run whose commands take as long as they are said to. Tasks are launched and admitted as the
-// scheduler and its gate do it; what costs nothing is settled at once.
+// A simulation is a run whose commands take as long as expected. Tasks are launched and admitted as by the scheduler
+// and its gate. A task without cost is settled at once.
 type simulation struct {
 	g        *Graph
 	cost     func(int32) time.Duration
@@ -88,7 +88,7 @@ type simulation struct {
 	ready    ready
 	budget   *budget
 	launched []int32 // in the order of their turns
-	cores    int64   // that are free, in thousandths
+	cores    int64   // free cores, in thousandths
 	running  ends
 	now      time.Duration
 }
@@ -132,7 +132,7 @@ func makespan(g *Graph, tasks []TaskPlan, opts *Options, rank []time.Duration, c
 	}
 }
 
-// reach takes in a task that waits for nothing any more.
+// reach makes a task ready, or settles it if it has no cost.
 func (s *simulation) reach(i int32) {
 	if s.cost(i) == 0 {
 		s.settle(i)
@@ -165,7 +165,7 @@ func (s *simulation) settle(i int32) {
 	}
 }
 
-// admit launches what fits and starts commands in that order as long as there are cores.
+// admit launches the tasks that fit, and starts commands in that order while cores are free.
 func (s *simulation) admit() {
 	for !s.budget.full() {
 		i, ok := s.ready.pop(func(i int32) fit { return s.budget.fits(&s.g.Package.Tasks[i].Policy) })
@@ -187,13 +187,13 @@ func (s *simulation) admit() {
 	}
 }
 
-// end is a command that ends at a moment.
+// end is the end of a command.
 type end struct {
 	at   time.Duration
 	task int32
 }
 
-// ends is a heap of commands, the next to end first.
+// ends is a heap of the running commands, the next to end first.
 type ends []end
 
 func (e ends) Len() int { return len(e) }

@@ -12,24 +12,24 @@ import (
 	"e3/objectstore"
 )
 
-// heals is what the scheduler knows of tasks that are made again because something of their output was lost, and of those that wait
-// for them (doc/design.md §8, "Losses"). It is owned by the scheduler's goroutine.
+// heals is the state of tasks that run again because their output was lost, and of those that wait for them
+// (doc/design.md §8, "Losses"). The scheduler's goroutine owns it.
 type heals struct {
-	begun  bool                                // some task has been reopened
-	lost   map[int32]map[objectstore.Hash]bool // by task, what has been lost of its output in this run
-	before map[int32]TaskResult                // of reopened tasks, what they had left
-	held   map[int32]bool                      // they had their turn, and wait for what is made again
-	again  map[int32]bool                      // could not read something, of which nothing was found lost
+	begun   bool                                // a task has been reopened
+	lost    map[int32]map[objectstore.Hash]bool // by task, the objects of its output that were lost in this run
+	earlier map[int32]TaskResult                // earlier results of reopened tasks
+	held    map[int32]bool                      // had their turn, and wait for a reopened task
+	again   map[int32]bool                      // could not read an input of which nothing was lost
 }
 
 func newHeals() heals {
 	return heals{
-		lost: map[int32]map[objectstore.Hash]bool{}, before: map[int32]TaskResult{}, held: map[int32]bool{}, again: map[int32]bool{},
+		lost: map[int32]map[objectstore.Hash]bool{}, earlier: map[int32]TaskResult{}, held: map[int32]bool{}, again: map[int32]bool{},
 	}
 }
 
-// heal takes back a task that could not read what it needs: those that have left that go back to run, and it goes on after them. No
-// attempt counts against its retries.
+// heal takes back a task that could not read its inputs. Their producers run again, and the task follows them. The
+// attempt does not count as a retry.
 func (s *scheduler) heal(c completion) {
 	i := c.task
 	err := c.err
@@ -39,7 +39,7 @@ func (s *scheduler) heal(c completion) {
 		return
 	case c.losses.found:
 		err = s.lostAgain(c)
-	case !s.heals.again[i]: // it is all there: somebody was faster
+	case !s.heals.again[i]: // nothing is missing: another process has restored it
 		s.heals.again[i] = true
 		err = nil
 	case err == nil:
@@ -56,8 +56,8 @@ func (s *scheduler) heal(c completion) {
 	}
 	for _, d := range slices.Sorted(maps.Keys(c.losses.tasks)) {
 		lost := c.losses.tasks[d]
-		if !s.stands(d, c.view) {
-			continue // it has gone back already
+		if !s.unchangedSince(d, c.view) {
+			continue // already reopened
 		}
 		if s.heals.lost[d] == nil {
 			s.heals.lost[d] = map[objectstore.Hash]bool{}
@@ -66,14 +66,14 @@ func (s *scheduler) heal(c completion) {
 			s.heals.lost[d][h] = true
 		}
 		id := s.results[d].ExecutionID
-		s.states[d].history.after, s.states[d].history.free = id, s.states[d].attempts
-		s.reopen(d, i, lostWords(lost))
+		s.states[d].history.after, s.states[d].history.uncounted = id, s.states[d].attempts
+		s.reopen(d, i, lostText(lost))
 	}
 	s.push(i)
 }
 
-// stands tells whether a task still has the answer that it had in a view.
-func (s *scheduler) stands(d int32, view *reader) bool {
+// unchangedSince tells whether a task still has the answer that it had in a view.
+func (s *scheduler) unchangedSince(d int32, view *reader) bool {
 	now := &s.results[d]
 	return now.State != Pending && now.ExecutionID == view.results[d].ExecutionID
 }
@@ -91,17 +91,17 @@ func (s *scheduler) notBegun(c completion) {
 		Key: c.key, Attempt: s.states[i].attempts, Reason: string(executions.ReasonInput), Message: c.result.Message, NoRecord: c.result.ExecutionID == ""}}
 	s.emit(e)
 	s.states[i].tried = &e
-	s.states[i].history.free++
+	s.states[i].history.uncounted++
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{Attempt: s.states[i].attempts + 1}})
 }
 
-// reopen has a settled task settled anew, for the sake of another one. Those that read from it and have not come to an end wait for
-// it; those that have stay as they are until it is known whether it leaves something else.
+// reopen sends a settled task back to run, for the sake of another one. Unfinished tasks that read from it wait for
+// it. Finished ones stay as they are until its new output is known to differ.
 func (s *scheduler) reopen(i, because int32, why string) {
 	h := &s.heals
 	h.begun = true
-	if _, ok := h.before[i]; !ok {
-		h.before[i] = s.results[i]
+	if _, ok := h.earlier[i]; !ok {
+		h.earlier[i] = s.results[i]
 	}
 	id := s.results[i].ExecutionID
 	s.results = slices.Clone(s.results)
@@ -109,7 +109,7 @@ func (s *scheduler) reopen(i, because int32, why string) {
 	s.reopened(i, because, id, why)
 	for _, d := range s.g.Dependents(i) {
 		s.states[d].upstream++
-		s.looks.forget(d) // what was looked up is another key now
+		s.looks.forget(d) // the key has changed
 	}
 	s.states[i].tried = nil
 	s.states[i].upstream = 0
@@ -123,7 +123,7 @@ func (s *scheduler) reopen(i, because int32, why string) {
 	}
 }
 
-// push has a task launched in its turn, unless something that it reads has gone back to run.
+// push makes a task ready, unless an input of it runs again.
 func (s *scheduler) push(i int32) {
 	s.states[i].busy = false
 	if s.states[i].upstream == 0 {
@@ -133,7 +133,7 @@ func (s *scheduler) push(i int32) {
 	s.hold(i)
 }
 
-// hold has a task wait that had its turn.
+// hold keeps a task that had its turn waiting for its inputs.
 func (s *scheduler) hold(i int32) {
 	s.states[i].busy = false
 	s.heals.held[i] = true
@@ -155,7 +155,7 @@ func (s *scheduler) hold(i int32) {
 	}
 }
 
-// wake lets a task go on that was held, or that never had its turn.
+// wake continues a task that was held, or that never had its turn.
 func (s *scheduler) wake(i int32) {
 	held := s.heals.held[i]
 	delete(s.heals.held, i)
@@ -167,20 +167,20 @@ func (s *scheduler) wake(i int32) {
 	}
 }
 
-// Why a task is reopened that nothing was lost of.
+// Reasons for reopening a task of which nothing was lost.
 const (
 	changedInput = "what it reads has changed"
 	remadeInput  = "what it reads is made again"
 )
 
-// changed reopens what was settled on what a task had left before, where it has left something else now: a lookup of their keys is
-// another one.
+// changed reopens the settled readers of a task whose new output differs from its earlier one: their keys have
+// changed.
 func (s *scheduler) changed(i int32) {
-	before, again := s.heals.before[i]
+	before, again := s.heals.earlier[i]
 	if !again {
 		return
 	}
-	delete(s.heals.before, i)
+	delete(s.heals.earlier, i)
 	if before.Output == s.results[i].Output {
 		return
 	}
@@ -191,7 +191,8 @@ func (s *scheduler) changed(i int32) {
 	}
 }
 
-// outdated returns a task upstream of one that has come back which has left something else since that was launched; -1 without one.
+// outdated returns an upstream task whose output has changed since the launch of a task that has come back; -1 if
+// there is none.
 func (s *scheduler) outdated(c *completion) int32 {
 	if !s.heals.begun || c.view == nil {
 		return -1
@@ -204,7 +205,7 @@ func (s *scheduler) outdated(c *completion) int32 {
 	return -1
 }
 
-// culprit returns the task that has failed because of which another one has, or was skipped.
+// culprit returns the failed task because of which another one failed or was skipped.
 func (r *reader) culprit(i int32) int32 {
 	for r.results[i].State == Skipped {
 		i = r.g.Dependencies(i)[slices.IndexFunc(r.g.Dependencies(i), func(d int32) bool { return r.results[d].State == Failed || r.results[d].State == Skipped })]
@@ -212,7 +213,8 @@ func (r *reader) culprit(i int32) int32 {
 	return i
 }
 
-// skip settles a task that cannot run because one upstream has failed. One that was to have another attempt has failed, as its last did.
+// skip settles a task that cannot run because one upstream has failed. A task that waits for another attempt has
+// failed, as its last attempt did.
 func (s *scheduler) skip(i, because int32) {
 	last := s.states[i].tried
 	if last == nil {
@@ -231,7 +233,7 @@ func (s *scheduler) skip(i, because int32) {
 	s.failed(i, last.Data.Message)
 }
 
-// skipBelow skips what reads from a task that has failed or was skipped, but for what is at work on what that had left before.
+// skipBelow skips the readers of a failed or skipped task, except those that run on its earlier output.
 func (s *scheduler) skipBelow(i, because int32) {
 	for _, d := range s.g.Dependents(i) {
 		if s.wants(d) && s.results[d].State == Pending && !s.states[d].busy {
@@ -240,7 +242,7 @@ func (s *scheduler) skipBelow(i, because int32) {
 	}
 }
 
-// reopened says that a task is settled anew, which the execution has answered until now.
+// reopened announces that a task, answered by this execution until now, is settled anew.
 func (s *scheduler) reopened(i, because int32, execution, why string) {
 	s.states[i].announced = false
 	s.emit(events.Event{Type: events.TaskReopened, Task: s.g.Name(i), Execution: execution, Data: &events.Data{Because: s.g.Name(because), Message: why}})

@@ -12,17 +12,17 @@ import (
 	"e3/objectstore"
 )
 
-// Produced is the dataset that a task has left.
+// Produced is the output of a task.
 type Produced struct {
 	Output objectstore.Hash
 	Size   int64 // of the output object
 }
 
-// Keys finds the keys under which a package's tasks were looked up in a run on the given inputs,
-// without running anything. visit is called once for each task, after all that it reads and for several
-// tasks at a time; key is nil where it cannot be known: an input without a value, or a
-// producer whose output is unknown or gone. visit returns what the task produced, nil if that is
-// not known. Nothing is stored. As many are visited at a time as lookups says; 0: as there are processors.
+// Keys finds the keys under which a package's tasks were looked up in a run on the given inputs, without running
+// anything. visit is called once for each task, after all that it reads, for several tasks at a time. key is nil if
+// it cannot be known: an input has no value, or the output of a producer is unknown or gone. visit returns the task's
+// output, nil if it is not known. Nothing is stored. lookups is the number of concurrent visits; 0: the number of
+// processors.
 func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, lookups int, visit func(i int32, key *executions.Key) (*Produced, error)) error {
 	r := newReader(ctx, g, objects, unstored{Store: objects}, &Options{Inputs: inputs})
 	known := make([]bool, g.Len())
@@ -35,7 +35,7 @@ func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs recor
 	})
 }
 
-// each calls fn once for each task, after all that it reads, for several tasks at a time, until one fails.
+// each calls fn once for each task, after all that it reads, for several tasks at a time, until one call fails.
 func each(ctx context.Context, g *Graph, lookups int, fn func(ctx context.Context, i int32) error) error {
 	for _, level := range g.Levels() {
 		eg, ctx := errgroup.WithContext(ctx)
@@ -70,7 +70,7 @@ func (r *reader) key(i int32, known []bool) *executions.Key {
 	return &key
 }
 
-// unstored is a store whose puts only name the bytes, or go elsewhere.
+// unstored is a store whose puts only compute hashes, or go elsewhere.
 type unstored struct {
 	objectstore.Store
 	elsewhere objectstore.Store // nil: nowhere

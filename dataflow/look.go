@@ -10,29 +10,29 @@ import (
 	"e3/objectstore"
 )
 
-// looks are the lookups of a run whose records are far away. A lookup takes as long there as many do side by side, and needs nothing
-// of what commands share. So what is ready is looked up first, the best before others; what has no answer is launched in the
-// order of ready tasks. It is owned by the scheduler's goroutine.
+// looks are the lookups of a run with remote records. There a lookup takes as long as many at once, and needs none of
+// the resources of commands. So ready tasks are looked up first, the best before others. Tasks without an answer are
+// launched in the order of ready tasks. The scheduler's goroutine owns it.
 type looks struct {
 	Lookup
-	most   int
-	queue  ready
-	flying map[int32]int // by task, the number of the lookup
-	number int
-	missed map[int32]*looked
+	most     int
+	queue    ready
+	underWay map[int32]int // by task, the number of the lookup
+	number   int
+	missed   map[int32]*looked
 }
 
-// looked is what is known of a task that has to be looked up.
+// looked is what is known of a task for its lookup.
 type looked struct {
 	inputs []objectstore.Hash
 	size   int64              // of the file inputs
-	answer *executions.Answer // of a lookup that found no hit; nil: it was not looked up
-	before int                // lookups with smaller numbers began before it was known that there is no answer
+	answer *executions.Answer // of a lookup without a hit; nil: there was no lookup
+	before int                // lookups with smaller numbers began before this task was known to have no answer
 }
 
-func (l *looks) idle() bool { return l == nil || len(l.flying) == 0 }
+func (l *looks) idle() bool { return l == nil || len(l.underWay) == 0 }
 
-// take returns what a lookup has found, once: another attempt needs another look.
+// take returns the result of a lookup, once: another attempt needs another lookup.
 func (l *looks) take(i int32) *looked {
 	if l == nil {
 		return nil
@@ -42,15 +42,15 @@ func (l *looks) take(i int32) *looked {
 	return found
 }
 
-// forget drops what was found.
+// forget drops the result of a lookup.
 func (l *looks) forget(i int32) {
 	if l != nil {
 		delete(l.missed, i)
 	}
 }
 
-// better tells whether a task that may go before the best of the ready ones is being looked up. Only lookups count that were under
-// way already when that one was known to have no answer: so it waits for no more than one.
+// better tells whether a task that precedes the best ready one is being looked up. Only lookups count that were under
+// way when the ready one was known to have no answer, so that no later lookup can delay it.
 func (l *looks) better(r *ready) bool {
 	if l == nil || len(r.tasks) == 0 {
 		return false
@@ -60,7 +60,7 @@ func (l *looks) better(r *ready) bool {
 	if found == nil {
 		return false
 	}
-	for i, number := range l.flying {
+	for i, number := range l.underWay {
 		if number < found.before && r.before(i, best) {
 			return true
 		}
@@ -74,7 +74,7 @@ func (s *scheduler) look() {
 	if l == nil {
 		return
 	}
-	for !s.stopping && len(l.flying) < l.most && len(l.queue.tasks) > 0 {
+	for !s.stopping && len(l.underWay) < l.most && len(l.queue.tasks) > 0 {
 		i := heap.Pop(&l.queue).(int32)
 		if s.results[i].State != Pending {
 			continue
@@ -84,13 +84,13 @@ func (s *scheduler) look() {
 			continue
 		}
 		s.states[i].busy = true
-		l.flying[i] = l.number
+		l.underWay[i] = l.number
 		l.number++
 		go func(v *reader) { s.done <- s.lookUp(v, i) }(s.view())
 	}
 }
 
-// lookUp looks for the answer of a task. It runs beside the scheduler, as work does.
+// lookUp looks up the answer of a task. It runs beside the scheduler, like work.
 func (s *scheduler) lookUp(v *reader, i int32) completion {
 	c := completion{task: i, unclaimed: true, view: v}
 	l, err := s.know(v, i, "")
@@ -121,19 +121,19 @@ func (s *scheduler) lookUp(v *reader, i int32) completion {
 	return c
 }
 
-// lookedUp takes a task back that was looked up.
+// lookedUp takes back a task that was looked up.
 func (s *scheduler) lookedUp(c completion) {
-	delete(s.looks.flying, c.task)
+	delete(s.looks.underWay, c.task)
 	if c.looked == nil {
 		if c.err != nil && c.losses == nil {
-			s.states[c.task].attempts = 1 // it was to be the first
+			s.states[c.task].attempts = 1 // a fault counts as the first attempt
 		}
 		s.complete(c)
 		return
 	}
 	switch {
 	case s.stopping:
-	case s.asks(c.task): // what was found counts no more when somebody has approved
+	case s.asks(c.task): // the lookup's result is stale after the approval
 		s.stopStep(completion{task: c.task}, approval.Review)
 	default:
 		if s.outdated(&c) < 0 {

@@ -11,17 +11,17 @@ import (
 	"e3/objectstore"
 )
 
-// losses are what a task could not read.
+// losses is what a task could not read.
 type losses struct {
-	tasks  map[int32][]objectstore.Hash // those upstream of whose outputs something is lost
-	inputs []error                      // what is lost and cannot be had again
+	tasks  map[int32][]objectstore.Hash // lost objects by the upstream task that made them
+	inputs []error                      // lost inputs that cannot be restored
 	found  bool                         // something was lost
 }
 
-// A LostInputError says that a task must run and cannot: something that it reads is gone or damaged, and nothing makes it again. It is the
-// task's fault, not the store's: what reads nothing of it goes on.
+// A LostInputError says that a task must run and cannot: an input is missing or damaged, and no task makes it again.
+// Only this task fails, not the run: tasks that do not depend on it go on.
 type LostInputError struct {
-	Workspace, Input string // Input is "" where it is the task's own object
+	Workspace, Input string // Input is "" for the task's own object
 	Object           objectstore.Hash
 	Kind             record.LeafKind
 }
@@ -40,7 +40,7 @@ func (e *LostInputError) Error() string {
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
 func (e *LostInputError) Unwrap() error { return objectstore.ErrNotFound }
 
-// missesInput tells whether an attempt has come to nothing because something that it reads is gone or damaged.
+// missesInput tells whether an attempt failed because an input is missing or damaged.
 func missesInput(res *executions.Result, err error) bool {
 	if err != nil {
 		lost, _ := objectstore.IsLost(err)
@@ -49,8 +49,9 @@ func missesInput(res *executions.Result, err error) bool {
 	return res.Reason == executions.ReasonInput
 }
 
-// losses finds out what is lost of what a task reads: of each output all of it, also what this task does not read, so that making
-// it again puts right all there is. What is damaged is removed, and what a linked file holds is taken in again.
+// losses finds the lost inputs of a task. Every output that it reads is checked completely, including parts that it
+// does not read, so that one rerun of the producer restores all of it. Damaged objects are removed, and contents of
+// linked files are stored again.
 func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 	l := &losses{tasks: map[int32][]objectstore.Hash{}}
 	discard := func(ctx context.Context, h objectstore.Hash) (bool, error) {
@@ -92,7 +93,7 @@ func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 		if w.Kind != record.WireFanIn || len(l.tasks) > 0 {
 			continue
 		}
-		h, err := r.fanIn(r.dirs, w.Items) // which is stored again before the task runs
+		h, err := r.fanIn(r.dirs, w.Items) // it is stored again before the task runs
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +113,7 @@ func producers(g *Graph, i int32) []int32 {
 	return slices.Compact(list)
 }
 
-// lostOutput returns what is lost of the output of a task that is settled.
+// lostOutput returns the lost objects of a settled task's output.
 func (r *reader) lostOutput(ctx context.Context, d int32, look func(context.Context, objectstore.Hash) (bool, error)) ([]objectstore.Hash, error) {
 	lost, err := objectstore.FindLost(ctx, r.objects, r.results[d].Output, r.g.Package.Tasks[d].Output == record.KindDir, look)
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *reader) lostOutput(ctx context.Context, d int32, look func(context.Cont
 	return lost, nil
 }
 
-// lostInputs returns the inputs that a task reads of which something is lost; its own object is one of them.
+// lostInputs returns the inputs of a task that have lost objects, including the task's own object.
 func (r *reader) lostInputs(ctx context.Context, i int32, look func(context.Context, objectstore.Hash) (bool, error)) ([]*LostInputError, error) {
 	var list []*LostInputError
 	find := func(e LostInputError, h objectstore.Hash) error {
@@ -151,7 +152,7 @@ func (r *reader) lostInputs(ctx context.Context, i int32, look func(context.Cont
 	return list, nil
 }
 
-// A LostAgainError says that an output was made again, and that something of it is lost all the same.
+// A LostAgainError says that an output was lost again after it was remade.
 type LostAgainError struct {
 	Task   string
 	Object objectstore.Hash
@@ -164,11 +165,11 @@ func (e *LostAgainError) Error() string {
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
 func (e *LostAgainError) Unwrap() error { return objectstore.ErrNotFound }
 
-// lostAgain returns an error if what a task could not read was made again in this run already.
+// lostAgain returns an error if a lost object was already remade in this run.
 func (s *scheduler) lostAgain(c completion) error {
 	for d, lost := range c.losses.tasks {
 		for _, h := range lost {
-			if s.stands(d, c.view) && s.heals.lost[d][h] {
+			if s.unchangedSince(d, c.view) && s.heals.lost[d][h] {
 				return fmt.Errorf("task %s: %w", s.g.Name(c.task), &LostAgainError{s.g.Name(d), h})
 			}
 		}
@@ -176,8 +177,8 @@ func (s *scheduler) lostAgain(c completion) error {
 	return nil
 }
 
-// lostWords says which objects are lost.
-func lostWords(lost []objectstore.Hash) string {
+// lostWords names the lost objects.
+func lostText(lost []objectstore.Hash) string {
 	const most = 3
 	names := make([]string, 0, most)
 	for _, h := range lost[:min(len(lost), most)] {

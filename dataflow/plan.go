@@ -15,10 +15,10 @@ type Step uint8
 // The steps of a plan.
 const (
 	StepNone  Step = iota // the filter leaves it out
-	StepHit               // it is answered by an earlier execution
-	StepRun               // it is executed, if what it reads succeeds
-	StepWait              // what it reads is not known before something upstream has run: it may turn out to be a hit
-	StepStuck             // it cannot run, or reads what cannot be made
+	StepHit               // an earlier execution answers it
+	StepRun               // it is executed, if its inputs succeed
+	StepWait              // its key depends on a task that must run: it may turn out to be a hit
+	StepStuck             // it cannot run, or an input cannot be made
 )
 
 func (s Step) String() string {
@@ -38,18 +38,18 @@ func (s Step) String() string {
 // TaskPlan is what a run would do with one task, and why.
 type TaskPlan struct {
 	Step        Step
-	ExecutionID string // that answers a hit
-	Forced      bool   // it runs whatever is known
-	// Key is what it is looked up under; nil where that is not known yet, and where the baseline answers without a look.
+	ExecutionID string // of a hit
+	Forced      bool   // it runs even if the answer is known
+	// Key is the lookup's key; nil if it is not known yet, or if the baseline answers without a lookup.
 	Key    *executions.Key
-	Inputs []objectstore.Hash // what Key was made from, in declared order
-	Answer *executions.Answer // the lookup that found no hit; nil where none was made
+	Inputs []objectstore.Hash // the parts of Key, in declared order
+	Answer *executions.Answer // a lookup without a hit; nil if there was none
 	// Waits are the tasks directly upstream that have no answer yet, or that are stuck.
 	Waits []int32
-	// Twin says that Waits is another task that has the same key: whichever runs first answers both.
+	// Twin says that Waits is another task with the same key: whichever runs first answers both.
 	Twin bool
-	// Err says why a stuck task cannot run, and of one that waits that it could not if it had to. A LackingError fails that task;
-	// any other ends the run.
+	// Err says why a stuck task cannot run, or why a waiting one could not if it had to. A LackingError fails that
+	// task; any other error ends the run.
 	Err error
 }
 
@@ -60,28 +60,28 @@ type Planned struct {
 	Forecast
 }
 
-// PlanOptions are the options of a run that is only planned.
+// PlanOptions are the options of a plan.
 type PlanOptions struct {
 	Options
-	// Fresh are inputs whose content would be stored before the run, so that it need not be there.
+	// Fresh are inputs whose content the start would store before the run, so that it may be missing now.
 	Fresh map[string]bool
-	// Stored tells of an object whether the start would store it before it looks anything up. It may be nil.
+	// Stored tells whether the start would store an object before any lookup. It may be nil.
 	Stored func(objectstore.Hash) bool
-	// Linked says that the package file is at hand, so that a task object which is lost is stored anew.
+	// Linked says that the package file is at hand, so that a lost task object would be stored anew.
 	Linked bool
-	// Gathered is where the directories of fan-ins are put, for whoever wants to look at them; nil: nowhere.
+	// Gathered receives the directories of fan-ins, for inspection; nil: they are not stored.
 	Gathered objectstore.Store
 }
 
-// Lookup finds what is on record for a key; *executions.Store does it.
+// Lookup finds what is on record for a key; *executions.Store implements it.
 type Lookup interface {
 	Lookup(ctx context.Context, k executions.Key) (executions.Answer, error)
 }
 
-// Plan tells what Run would do with these options now: which tasks are answered, which are executed, and which wait for
-// what those leave behind. Nothing is executed and nothing is stored. Equal keys in one graph answer each other, and
-// which of them runs is chance. What a task that runs would read is looked for, and in a store on this machine read: whatever has left
-// something that is lost runs too. An error means that the records cannot be read.
+// Plan tells what Run would do with these options now: which tasks are answered, which are executed, and which wait
+// for the outputs of those. Nothing is executed and nothing is stored. Equal keys in one graph answer each other, and
+// which of them runs is chance. Plan also checks the inputs of tasks that would run, and reads them if the store is
+// on this machine: a task whose output is lost runs too. An error means that the records cannot be read.
 func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts PlanOptions) (*Planned, error) {
 	s := &scheduler{reader: newReader(ctx, g, objects, unstored{objects, opts.Gathered}, &opts.Options), states: make([]taskState, g.Len())}
 	s.marked = marked(g.Package)
@@ -111,7 +111,7 @@ func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, op
 	return planned, nil
 }
 
-// planner goes over the graph as a scheduler would in which every task without an answer goes on for ever.
+// planner walks the graph like a scheduler in which no executed task ever ends.
 type planner struct {
 	*scheduler
 	x      Lookup
@@ -120,7 +120,7 @@ type planner struct {
 	losses *planLosses
 }
 
-// all goes over the graph once.
+// all walks the graph once.
 func (p *planner) all(ctx context.Context) error {
 	p.tasks, p.results = make([]TaskPlan, p.g.Len()), make([]TaskResult, p.g.Len())
 	for i := range p.tasks {
@@ -136,7 +136,7 @@ func (p *planner) hit(i int32, r TaskResult) {
 	p.tasks[i].Step, p.tasks[i].ExecutionID = StepHit, r.ExecutionID
 }
 
-// plan settles task i; what it reads is settled.
+// plan settles task i, whose inputs are settled.
 func (p *planner) plan(ctx context.Context, i int32) error {
 	t := &p.tasks[i]
 	if !p.wants(i) || t.Step != StepNone {
@@ -166,7 +166,7 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 		if err != nil {
 			return p.unread(ctx, i, err)
 		}
-		if same { // early cut-off, as work has it
+		if same { // early cut-off, as in work
 			p.hit(i, p.proof.result(i))
 			return nil
 		}
@@ -196,7 +196,7 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 	return p.reads(ctx, i)
 }
 
-// waiting settles a task that reads what is not known yet. A forced one runs whatever that will be.
+// waiting settles a task whose inputs are not all known yet. A forced one runs whatever they will be.
 func (p *planner) waiting(ctx context.Context, i int32) error {
 	t := &p.tasks[i]
 	for _, w := range p.g.Package.Tasks[i].Wiring {
@@ -228,7 +228,7 @@ func (p *planner) stuck(t *TaskPlan, err error) error {
 	return nil
 }
 
-// twins has one task of each key run, and the others wait for it.
+// twins lets one task of each key run, and the others wait for it.
 func (p *planner) twins() {
 	first := map[executions.Key]int32{}
 	for i := range p.tasks {

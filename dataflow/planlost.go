@@ -10,22 +10,23 @@ import (
 	"e3/objectstore"
 )
 
-// planLosses are the tasks of a plan whose outputs are lost, as tasks that would run read them. A plan is made again until there are no more.
+// planLosses are the tasks of a plan with lost outputs, as found by checking the inputs of tasks that would run. The
+// plan is made again until no more are found.
 type planLosses struct {
 	g     *Graph
-	looks sync.Map         // by object, func() (bool, error) that tells whether it is lost
-	after map[int32]string // by task, the execution that answers it no more
-	below []bool           // the task, or one upstream of it, is one of these
+	looks sync.Map         // by object, a func() (bool, error) that tells whether it is lost
+	after map[int32]string // by task, the execution that is no answer any more
+	below []bool           // the task, or one upstream of it, has a lost output
 
 	mu    sync.Mutex
-	found map[int32]string // of this pass
+	found map[int32]string // in this pass
 }
 
 func newPlanLosses(g *Graph) *planLosses {
 	return &planLosses{g: g, after: map[int32]string{}, below: make([]bool, g.Len()), found: map[int32]string{}}
 }
 
-// more takes over what a pass has found, and tells whether that is anything.
+// more adds the losses of a pass, and tells whether there were any.
 func (l *planLosses) more() bool {
 	if len(l.found) == 0 {
 		return false
@@ -42,7 +43,7 @@ func (l *planLosses) more() bool {
 	return true
 }
 
-// look tells whether an object is lost. Each is looked at once for a plan.
+// look tells whether an object is lost. Each object is checked once per plan.
 func (p *planner) look(_ context.Context, h objectstore.Hash) (bool, error) {
 	if p.o.Stored != nil && p.o.Stored(h) {
 		return false, nil
@@ -51,10 +52,10 @@ func (p *planner) look(_ context.Context, h objectstore.Hash) (bool, error) {
 	return once.(func() (bool, error))()
 }
 
-// reads looks for what a task would read that runs, as far as it is known.
+// reads checks the known inputs of a task that would run.
 func (p *planner) reads(ctx context.Context, i int32) error {
 	if lost, err := p.upstream(ctx, i); lost || err != nil {
-		return err // the next pass says more
+		return err // the next pass decides
 	}
 	inputs, err := p.lostInputs(ctx, i, p.look)
 	if err != nil {
@@ -72,8 +73,8 @@ func (p *planner) reads(ctx context.Context, i int32) error {
 	return nil
 }
 
-// upstream notes which of the tasks that a task reads from have left something that is lost, and tells whether any has. As in a run, that
-// is looked for only where the task itself could not be staged, and then in all of their outputs.
+// upstream notes the upstream tasks with lost outputs, and tells whether there are any. As in a run, all of their
+// outputs are checked, but only if the task itself could not be staged.
 func (p *planner) upstream(ctx context.Context, i int32) (lost bool, err error) {
 	if misses, err := p.misses(ctx, i); !misses || err != nil {
 		return false, err
@@ -96,7 +97,7 @@ func (p *planner) upstream(ctx context.Context, i int32) (lost bool, err error) 
 	return lost, nil
 }
 
-// misses tells whether something is lost of the very parts that a task reads, as far as they are known.
+// misses tells whether any of the very parts that a task reads is lost, as far as they are known.
 func (p *planner) misses(ctx context.Context, i int32) (bool, error) {
 	inputs, err := p.lostInputs(ctx, i, p.look)
 	if err != nil || len(inputs) > 0 {
@@ -119,13 +120,13 @@ func (p *planner) misses(ctx context.Context, i int32) (bool, error) {
 	return false, nil
 }
 
-// lostPart tells whether something is lost of an output that a hit has left, or of one entry of it.
+// lostPart tells whether the output of a hit, or one entry of it, has lost objects.
 func (p *planner) lostPart(ctx context.Context, task, entry string) (bool, error) {
 	d, _ := p.g.Find(task)
 	if p.tasks[d].Step != StepHit {
 		return false, nil
 	}
-	if entry != "" { // the entry is found in the directory's own object
+	if entry != "" { // the directory's own object lists the entry
 		if lost, err := p.look(ctx, p.results[d].Output); lost || err != nil {
 			return lost, err
 		}
@@ -141,7 +142,7 @@ func (p *planner) lostPart(ctx context.Context, task, entry string) (bool, error
 	return len(lost) > 0, nil
 }
 
-// unread settles a task whose key cannot be known: if something is lost upstream, the next pass knows more.
+// unread settles a task whose key cannot be computed. If an upstream output is lost, the next pass knows more.
 func (p *planner) unread(ctx context.Context, i int32, err error) error {
 	t := &p.tasks[i]
 	if lost, _ := objectstore.IsLost(err); lost {

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// publishEvery is the least time between two updates of the workspace; share bounds what
-// updates may cost of the run's time.
+// publishEvery is the least time between two updates of the workspace. publishShare bounds the part of the run's time
+// that updates take.
 const (
 	publishEvery = 500 * time.Millisecond
 	publishShare = 20 // one part in this many: 5 %
 )
 
-// A publisher makes results visible while the run goes on. Updates are gathered, because
-// each rewrites the workspace's tree.
+// A publisher makes results visible during the run. It batches them, because each update rewrites the workspace's
+// tree.
 type publisher struct {
 	publish Publish
 	pending []Change
-	timer   *time.Timer // runs while something waits
+	timer   *time.Timer // set while changes wait
 	busy    bool
-	rest    time.Duration // pause after the last update
+	pause   time.Duration // pause after the last update
 	done    chan publication
 }
 
@@ -38,11 +38,11 @@ func (p *publisher) add(c Change) {
 
 func (p *publisher) arm() {
 	if p.timer == nil && !p.busy && len(p.pending) > 0 {
-		p.timer = time.NewTimer(max(publishEvery, p.rest))
+		p.timer = time.NewTimer(max(publishEvery, p.pause))
 	}
 }
 
-// due fires when an update should start; it is nil while there is nothing to do.
+// due fires when an update should start; it is nil if there is nothing to publish.
 func (p *publisher) due() <-chan time.Time {
 	if p.timer == nil {
 		return nil
@@ -61,12 +61,12 @@ func (p *publisher) start(ctx context.Context) {
 }
 
 func (p *publisher) finished(r publication) error {
-	p.busy, p.rest = false, publishShare*r.took
+	p.busy, p.pause = false, publishShare*r.took
 	p.arm()
 	return r.err
 }
 
-// wait ends the last update. What is still pending is the caller's to publish.
+// wait waits for the last update. The caller publishes what is still pending.
 func (p *publisher) wait() error {
 	if p.timer != nil {
 		p.timer.Stop()

@@ -7,18 +7,18 @@ import (
 	"e3/objectstore"
 )
 
-// A reader finds out what tasks read, from what those upstream have left. Its results do not change where they are settled, so that
-// what runs beside the scheduler can read them: where a settled task is to be made again, the scheduler goes on with a copy.
+// A reader finds what tasks read, from the results of upstream tasks. Settled results never change, so code beside
+// the scheduler can read them: to run a settled task again, the scheduler continues with a copy.
 type reader struct {
 	ctx     context.Context
 	g       *Graph
 	objects objectstore.Store
-	dirs    objectstore.Store // where the directories of fan-ins get their names
+	dirs    objectstore.Store // stores the directories of fan-ins, or computes their hashes
 	opts    *Options
 	proof   *proof          // nil without a baseline
-	marked  map[string]bool // inputs whose content may not be here
+	marked  map[string]bool // inputs whose content may be missing
 	trees   *sync.Map
-	present *sync.Map // by name of such an input, func() error that tells whether it is
+	present *sync.Map // by name of such an input, a func() error that checks it
 
 	results []TaskResult
 }
@@ -29,7 +29,7 @@ func newReader(ctx context.Context, g *Graph, objects, dirs objectstore.Store, o
 	}
 }
 
-// view is the reader as it is now.
+// view is a copy of the reader's present state.
 func (r *reader) view() *reader {
 	v := *r
 	return &v

@@ -14,16 +14,16 @@ import (
 	"e3/internal/format/record"
 )
 
-// ready is the tasks whose inputs are known, best first: greater priority, then the
-// longer expected path to the end of the graph, then declared order.
+// ready is a queue of the tasks whose inputs are known, best first: by priority, then by the expected length of the
+// path to the end of the graph, then in declared order.
 type ready struct {
 	g     *Graph
 	rank  []time.Duration
 	tasks []int32
-	// overtaken counts how many tasks have passed one that waits for room.
+	// overtaken counts for each task that waits for room how many others have passed it.
 	overtaken map[int32]int
-	// parked are tasks of which as many as may be are out at workers of their kind, by it. They are not among tasks, as there may be any
-	// number of them before one that others wait for.
+	// parked are the tasks, by kind, of which as many as allowed are out at workers. They are kept apart from tasks,
+	// because any number of them may precede a task of another kind.
 	parked map[kind]*ready
 }
 
@@ -31,7 +31,7 @@ func (r *ready) Len() int { return len(r.tasks) }
 
 func (r *ready) Less(a, b int) bool { return r.before(r.tasks[a], r.tasks[b]) }
 
-// before tells whether a task is better than another one.
+// before tells whether task i precedes task j.
 func (r *ready) before(i, j int32) bool {
 	if p, q := r.g.Package.Tasks[i].Policy.Priority, r.g.Package.Tasks[j].Policy.Priority; p != q {
 		return p > q
@@ -54,7 +54,7 @@ func (r *ready) Pop() any {
 // push adds a task.
 func (r *ready) push(i int32) { heap.Push(r, i) }
 
-// lookahead is how many tasks may be passed over because they do not fit just now.
+// lookahead is how many tasks that do not fit may be passed over.
 const lookahead = record.MostPassed
 
 // fit says whether a task may be launched now.
@@ -62,22 +62,21 @@ type fit int
 
 const (
 	fitsNow    fit = iota
-	noRoom         // cores or memory are taken: others that pass it keep it waiting
-	noResource     // a named resource is taken: others do it no harm
-	noWorker       // as many of its kind are out as may be
+	noRoom         // cores or memory are taken: a task that passes it delays it
+	noResource     // a named resource is taken: a task that passes it does not delay it
+	noWorker       // as many of its kind are out as allowed
 )
 
-// kind is what tells which workers take a task: its queue, and the labels that it asks for.
+// kind decides which workers take a task: its queue, and the labels that it asks for.
 type kind struct{ queue, labels string }
 
 func kindOf(p *record.Policy) kind { return kind{p.Queue, strings.Join(p.Labels, ",")} }
 
-// pop removes the best task that fits. Tasks that do not fit keep their place; when
-// record.MostPassed others have passed one for which there is no room, nothing passes it any more,
-// so that a large task gets its turn.
+// pop removes the best task that fits. Tasks that do not fit keep their place. When record.MostPassed others have
+// passed a task that waits for room, nothing passes it any more, so that a large task gets its turn.
 func (r *ready) pop(check func(int32) fit) (int32, bool) {
 	var passed, kept []int32
-	for _, p := range r.parked { // the best of each kind takes part again
+	for _, p := range r.parked { // the best of each kind competes again
 		if len(p.tasks) > 0 && check(p.tasks[0]) == fitsNow {
 			r.push(heap.Pop(p).(int32))
 		}
@@ -110,7 +109,7 @@ func (r *ready) pop(check func(int32) fit) (int32, bool) {
 	return 0, false
 }
 
-// park puts a task aside until another one of its kind comes back.
+// park sets a task aside until another one of its kind comes back.
 func (r *ready) park(i int32) {
 	k := kindOf(&r.g.Package.Tasks[i].Policy)
 	if r.parked == nil {
@@ -122,8 +121,8 @@ func (r *ready) park(i int32) {
 	r.parked[k].push(i)
 }
 
-// estimates returns for each task how long it is expected to take, and whether that is from history. A task
-// without counts as the average of those with one, and as a second where there is none.
+// estimates returns the expected duration of each task, and whether it comes from history. A task without history
+// counts as the average of those with one, or as a second if none has one.
 func estimates(g *Graph, expected func(string) time.Duration) (own []time.Duration, known []bool) {
 	own, known = make([]time.Duration, g.Len()), make([]bool, g.Len())
 	var sum time.Duration
@@ -150,8 +149,7 @@ func estimates(g *Graph, expected func(string) time.Duration) (own []time.Durati
 	return own, known
 }
 
-// ranks returns for each task the expected time from its start to the end of the
-// longest path below it.
+// ranks returns for each task the expected time from its start to the end of the longest path below it.
 func ranks(g *Graph, own []time.Duration) []time.Duration {
 	rank := make([]time.Duration, g.Len())
 	for _, i := range slices.Backward(g.Order()) {
@@ -163,9 +161,9 @@ func ranks(g *Graph, own []time.Duration) []time.Duration {
 	return rank
 }
 
-// A budget is what launched tasks may claim together. Twice as many tasks are launched as
-// commands may run, so that the next one's inputs are in place when a command ends;
-// the gate lets only as many commands start as there are cores.
+// A budget bounds what launched tasks claim together. Twice as many tasks are launched as commands may run, so that
+// the inputs of the next one are staged when a command ends. The gate lets only as many commands start as there are
+// cores.
 type budget struct {
 	cpu      float64
 	memory   int64
@@ -173,8 +171,8 @@ type budget struct {
 	named    map[string]float64
 	capacity map[string]float64
 
-	most int          // how many tasks of a kind may be out, where they run elsewhere and nothing else is asked; 0: they run here
-	out  map[kind]int // are
+	most        int          // how many tasks of a kind may be out at workers, the only limit there; 0: they run here
+	outstanding map[kind]int // how many are out
 }
 
 type limits struct {
@@ -182,10 +180,13 @@ type limits struct {
 	memory int64 // 0: none
 }
 
-// newBudget sets the limits. A named resource without a stated capacity has that of the
-// greatest single demand: such tasks run one at a time, and none is stuck.
+// newBudget sets the limits. A named resource without a stated capacity has that of the greatest single demand. So
+// such tasks run one at a time, and none is stuck.
 func newBudget(g *Graph, opts *Options) *budget {
-	b := &budget{limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, most: opts.Outstanding, out: map[kind]int{}, named: map[string]float64{}, capacity: map[string]float64{}}
+	b := &budget{
+		limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, most: opts.Outstanding, outstanding: map[kind]int{},
+		named: map[string]float64{}, capacity: map[string]float64{},
+	}
 	for i := range g.Package.Tasks {
 		for _, a := range g.Package.Tasks[i].Policy.Resources {
 			c, stated := opts.Capacities[a.Name]
@@ -198,8 +199,7 @@ func newBudget(g *Graph, opts *Options) *budget {
 	return b
 }
 
-// demand is what a task claims, cut to what there is: a task that asks for more than
-// the machine has runs alone rather than never.
+// demand is what a task claims, at most what there is: a task that asks for more than the machine has runs alone.
 func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
 	cpu, memory = p.CPU, p.Memory
 	if cpu == 0 {
@@ -213,7 +213,7 @@ func (b *budget) demand(p *record.Policy) (cpu float64, memory int64) {
 
 func (b *budget) fits(p *record.Policy) fit {
 	if b.most > 0 {
-		if b.out[kindOf(p)] >= b.most {
+		if b.outstanding[kindOf(p)] >= b.most {
 			return noWorker
 		}
 		return fitsNow
@@ -230,14 +230,14 @@ func (b *budget) fits(p *record.Policy) fit {
 	return fitsNow
 }
 
-// full tells whether there is no core left for any task: no need to look for one that fits.
+// full tells whether no core is left for any task, so that no task fits.
 func (b *budget) full() bool {
 	return b.most == 0 && b.cpu+1e-9 >= 2*b.limits.cpu
 }
 
 func (b *budget) claim(p *record.Policy, sign float64) {
 	if b.most > 0 {
-		b.out[kindOf(p)] += int(sign)
+		b.outstanding[kindOf(p)] += int(sign)
 		return
 	}
 	cpu, memory := b.demand(p)
@@ -254,15 +254,15 @@ func (b *budget) turn(p *record.Policy) int64 {
 	return max(int64(1000*cpu), 1)
 }
 
-// A gate is where launched tasks wait for their turn to start a command, in order.
+// A gate admits the commands of launched tasks, in order.
 type gate struct {
 	sem    *semaphore.Weighted // in thousandths of a core
 	budget *budget
-	open   context.Context // ends when nothing more may start
+	open   context.Context // ends when no command may start any more
 	close  context.CancelFunc
 }
 
-// errNotStarted is what a task gets that was launched but may not start.
+// errNotStarted is the error of a launched task whose command may not start.
 var errNotStarted = errors.New("not started: the run is ending")
 
 func newGate(ctx context.Context, b *budget) *gate {
@@ -271,15 +271,14 @@ func newGate(ctx context.Context, b *budget) *gate {
 	return g
 }
 
-// admit waits for the cores that a task declares. It reads of the budget only what does not
-// change. With closing, a failure lets nobody in any more: the failed command's own
-// turn would go to the next before the scheduler hears of it.
+// admit waits for the cores that a task declares. It reads only what does not change in the budget. With closing, a
+// failure closes the gate at once: otherwise the next command would start before the scheduler hears of the failure.
 func (g *gate) admit(p *record.Policy, closing bool) (release func(failed bool), err error) {
 	n := g.budget.turn(p)
 	if err := g.sem.Acquire(g.open, n); err != nil {
 		return nil, errNotStarted
 	}
-	if g.open.Err() != nil { // it was free, but the run is ending
+	if g.open.Err() != nil { // cores were free, but the run is ending
 		g.sem.Release(n)
 		return nil, errNotStarted
 	}

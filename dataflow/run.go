@@ -10,32 +10,32 @@ import (
 	"e3/objectstore"
 )
 
-// Executor answers one task on given inputs; *executions.Executor does it here.
+// Executor answers one task on given inputs; *executions.Executor implements it.
 type Executor interface {
 	Do(ctx context.Context, req *executions.Request) (executions.Result, error)
 }
 
-// State is what became of a task in a run.
+// State is the state of a task in a run.
 type State uint8
 
 // The states of a task. Every selected task leaves Pending exactly once.
 const (
 	Pending   State = iota
 	Cached          // answered by an earlier execution
-	Succeeded       // executed here, or by another run that was waited for
+	Succeeded       // executed here, or by another run that this one waited for
 	Failed          // its last attempt ended without success
 	Skipped         // something upstream failed
 	Abandoned       // the run ended before its turn
 )
 
-// TaskResult is what became of one task.
+// TaskResult is the result of one task.
 type TaskResult struct {
 	State       State
-	ExecutionID string // "" where there is none
+	ExecutionID string // "" if there is none
 	Output      objectstore.Hash
 	Size        int64
 	Duration    time.Duration // of the execution
-	Proven      bool          // the baseline's answer, taken without a look
+	Proven      bool          // answered by the baseline, without a lookup
 }
 
 // Change is a dataset that a run has produced.
@@ -52,54 +52,52 @@ type Options struct {
 	RunID     string
 	Workspace string
 	Inputs    record.Node // the datasets of the package's inputs
-	Baseline  *Baseline   // nil: prove nothing, look everything up
+	Baseline  *Baseline   // nil: nothing is proven, everything is looked up
 
 	Concurrency int                // commands at a time, in cores; at least 1
-	Memory      int64              // bytes that declared demands may add up to; 0: no limit
+	Memory      int64              // bound in bytes for the sum of declared demands; 0: none
 	Capacities  map[string]float64 // of named resources; default: the greatest single demand
 	Force       bool               // run what the filter names even if the answer is known
-	Filter      string             // only tasks of this pattern and what is upstream; "": all
+	Filter      string             // only tasks that match this pattern and those upstream; "": all
 	FailFast    bool               // start nothing after the first failure
-	// Lookups is how many tasks are looked up at a time, for records that are far away: what is ready is then looked up before it
-	// claims anything of what commands share. 0: a task is looked up when it is launched.
+	// Lookups is how many tasks are looked up at a time, for remote records. Ready tasks are then looked up before
+	// they claim any resources of commands. 0: a task is looked up when it is launched.
 	Lookups int
 
-	// Outstanding is how many executions may be out at a time, of each queue and set of labels, where the executor has them made elsewhere: what commands take there is not this
-	// process's to share out, so its own limits are not asked. 0: they are made here.
+	// Outstanding bounds the executions that are out at a time, per queue and set of labels, if the executor makes
+	// them elsewhere. This process's own limits do not apply there. 0: executions are made here.
 	Outstanding int
-	// Blocks is where tasks that wait for approval are put on record. nil: nobody can be asked, and such a task fails.
+	// Blocks records the tasks that wait for approval. nil: nobody can be asked, and such a task fails.
 	Blocks Blocks
 
 	Expected func(task string) time.Duration // from history; nil: unknown
 	Emit     func(events.Event) events.Event
 	Publish  Publish // nil: nothing is published before the end
-	// Restore stores anew what the package file and its linked files hold, where something of it was lost. nil: there are none.
+	// Restore stores lost contents of the package file and its linked files anew. nil: there are no such files.
 	Restore func(ctx context.Context) error
 }
 
-// Outcome is a run that has ended.
+// Outcome is the result of a run.
 type Outcome struct {
 	State      record.RunState
 	FailedTask string
 	Error      string
 	Tasks      []TaskResult // by index of the graph
 	Summary    record.Summary
-	Proven     int  // how many tasks the baseline answered without a look
+	Proven     int  // number of tasks that the baseline answered without a lookup
 	TimedOut   bool // the first failure was a timeout
 }
 
-// Run brings every selected task to its end and returns what became of them. A task that
-// fails is an outcome; an error means that the stores are at fault and the run had to
-// stop: what was running has ended by then, and the outcome is that of a failed run.
-// A done ctx cancels the run: commands are stopped and recorded as cancelled.
+// Run brings every selected task to its end and returns the results. A task that fails is an outcome. An error means
+// that the stores are at fault and the run had to stop: the running commands have ended, and the outcome is that of a
+// failed run. A done ctx cancels the run: commands are stopped and recorded as cancelled.
 func Run(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts Options) (*Outcome, error) {
 	s := newScheduler(ctx, g, objects, exec, &opts)
 	err := s.run()
 	return s.outcome(err), err
 }
 
-// Executions returns the run record's map: every task that has an execution, in the
-// graph's order.
+// Executions returns the run record's map: every task that has an execution, in the graph's order.
 func (o *Outcome) Executions(g *Graph) record.RunTasks {
 	return record.NewRunTasks(func(yield func(record.TaskExecution) bool) {
 		for i := range o.Tasks {
@@ -112,8 +110,8 @@ func (o *Outcome) Executions(g *Graph) record.RunTasks {
 	})
 }
 
-// Results returns the datasets that the run has answers for, in the graph's order; without
-// proven, only those that it had to look for.
+// Results returns the datasets for which the run has answers, in the graph's order; without proven, only those that
+// were looked up or executed.
 func (o *Outcome) Results(g *Graph, proven bool) []Change {
 	var changes []Change
 	for i := range o.Tasks {

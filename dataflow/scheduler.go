@@ -14,8 +14,8 @@ import (
 	"e3/refstore"
 )
 
-// A scheduler drives one run. One goroutine owns its state; each task in the works has a
-// goroutine of its own, which reads only what was settled before it was launched.
+// A scheduler drives one run. One goroutine owns its state. Each launched task has a goroutine of its own, which reads
+// only what was settled before the launch.
 //
 //	Pending ─ready→ (looked up ─hit→ Cached) → (deferred ─approved→) launched ─hit──────→ Cached
 //	                  │  ├──success────→ Succeeded
@@ -25,8 +25,8 @@ import (
 //	Pending, deferred ─run ends early──→ Abandoned
 //	waits ───run ends early────────────→ Failed
 //	deferred ─rejected─────────────────→ Failed
-//	Cached, Succeeded ─something of the output is lost, or of what was read made anew→ Pending
-//	launched ─cannot read something────→ Pending, after what has left that
+//	Cached, Succeeded ─output lost, or an input remade→ Pending
+//	launched ─an input is lost─────────→ Pending, after its producer
 type scheduler struct {
 	*reader
 	exec Executor
@@ -58,33 +58,33 @@ type scheduler struct {
 // taskState is what the scheduler knows of a task beside its result.
 type taskState struct {
 	unselected bool  // the filter leaves it out
-	unnamed    bool  // the filter selects it only because of what it names, or not at all: --force does not mean it
-	announced  bool  // an event has said that it is ready, since it was reopened if it was
+	unnamed    bool  // the filter does not name it, though it may select it: --force does not apply
+	announced  bool  // an event has announced it as ready, since its last reopening
 	busy       bool  // it runs, is looked up, or waits for an approval
-	upstream   int32 // how many of its direct dependencies have not ended
+	upstream   int32 // number of direct dependencies that have not ended
 	attempts   int64
 	tried      *events.Event // how the last attempt ended, if another is to follow
 	history    history
 }
 
-// completion is a launched task coming back.
+// completion is the result of a launched task or of a lookup.
 type completion struct {
 	task      int32
 	key       string
-	attempt   int64          // the number of the last one; 0: there was none
-	policy    *record.Policy // of what was launched; nil: nothing was
-	claimed   bool           // a worker was announced to have taken it
-	begun     bool           // its command was announced as started
-	execution string         // by the last of these
-	worker    string         // which makes it, where that is not this process
-	lost      int64          // how many of its attempts were lost
-	last      *events.Event  // how the last of those ended
+	attempt   int64          // the number of the last attempt; 0: there was none
+	policy    *record.Policy // of the launch; nil: nothing was launched
+	claimed   bool           // a worker's claim was announced
+	begun     bool           // the start of its command was announced
+	execution string         // of the last of these two
+	worker    string         // that makes it, if not this process
+	lost      int64          // number of lost attempts
+	last      *events.Event  // how the last lost attempt ended
 	result    executions.Result
-	proven    bool    // the baseline's answer: inputs turned out to be the same
-	looked    *looked // it was only looked up, and has no answer
-	unclaimed bool    // it was looked up, and claims nothing
-	view      *reader // what it was launched on
-	losses    *losses // why it has no result: something that it reads is lost
+	proven    bool    // the baseline's answer: the inputs are the same
+	looked    *looked // the lookup found no answer
+	unclaimed bool    // it was only looked up, and holds no claim on the budget
+	view      *reader // the results at its launch
+	losses    *losses // why it has no result: an input is lost
 	err       error
 }
 
@@ -98,14 +98,14 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 	}
 	s.marked = marked(g.Package)
 	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || asks(g)) {
-		s.looks = &looks{Lookup: l, most: max(opts.Lookups, 1), flying: map[int32]int{}, missed: map[int32]*looked{}}
+		s.looks = &looks{Lookup: l, most: max(opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}}
 	}
 	s.gate = newGate(ctx, s.budget)
 	s.choose()
 	return s
 }
 
-// choose finds what the filter selects, and what the baseline may answer.
+// choose finds the tasks that the filter selects, and those that the baseline may answer.
 func (s *scheduler) choose() {
 	if s.opts.Filter != "" {
 		named, selected := s.g.Select(s.opts.Filter)
@@ -163,7 +163,7 @@ func (s *scheduler) run() error {
 			s.stop()
 		}
 	}
-	if s.ctx.Err() != nil { // it may be that the last task came back before the word did
+	if s.ctx.Err() != nil { // the last task may have come back before the cancellation was seen
 		s.cancelled = true
 	}
 	s.gate.close()
@@ -173,7 +173,7 @@ func (s *scheduler) run() error {
 	return s.fatal
 }
 
-// begin settles what the baseline proves and finds what is ready.
+// begin settles the tasks that the baseline proves, and finds the ready ones.
 func (s *scheduler) begin() {
 	todo := 0
 	var proven []int32
@@ -221,13 +221,13 @@ func (s *scheduler) begin() {
 	}
 }
 
-// proven tells whether the baseline answers a task without a look.
+// proven tells whether the baseline answers a task without a lookup.
 func (s *scheduler) proven(i int32) bool {
 	return s.proof != nil && !s.proof.dirty[i] && !s.dirtyByForce(i)
 }
 
-// dirtyByForce tells whether a proof is no use because the task, or something upstream of
-// it, is to run anew. Marks are left in dirty, so that each task is asked once.
+// dirtyByForce tells whether a proof is void because the task, or one upstream, is forced. Marks are left in dirty,
+// so that the graph is walked once.
 func (s *scheduler) dirtyByForce(i int32) bool {
 	if !s.opts.Force {
 		return false
@@ -253,7 +253,8 @@ func (s *scheduler) markReady(i int32) {
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
 	asks := s.asks(i)
 	switch {
-	case s.looks != nil && !s.forces(i) && s.states[i].history.after == "" && (s.opts.Lookups > 0 || asks): // what the cache answers asks nobody
+	// A cached answer needs no approval.
+	case s.looks != nil && !s.forces(i) && s.states[i].history.after == "" && (s.opts.Lookups > 0 || asks):
 		s.looks.queue.push(i)
 	case asks:
 		s.stopStep(completion{task: i}, approval.Review)
@@ -262,7 +263,7 @@ func (s *scheduler) markReady(i int32) {
 	}
 }
 
-// launch starts ready tasks as long as the budget allows.
+// launch starts ready tasks while the budget allows.
 func (s *scheduler) launch() {
 	s.look()
 	for !s.stopping && !s.budget.full() && !s.looks.better(&s.ready) {
@@ -285,7 +286,7 @@ func (s *scheduler) launch() {
 	}
 }
 
-// complete takes a task back and settles it, or has it tried again.
+// complete takes a task back and settles it, or schedules another attempt.
 func (s *scheduler) complete(c completion) {
 	i, r := c.task, c.result
 	s.states[i].busy = false
@@ -297,12 +298,12 @@ func (s *scheduler) complete(c completion) {
 	switch {
 	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
 		switch {
-		case (c.begun || c.claimed) && errors.Is(c.err, refstore.ErrLost): // the log takes no more; this is for who looks on
+		case (c.begun || c.claimed) && errors.Is(c.err, refstore.ErrLost): // the log takes no more events; this one is for live readers
 			s.fault(c, string(executions.ReasonCancelled), "stopped, as the lease was lost")
-		case c.begun || c.claimed: // the word came between the announcement of the command and its start
+		case c.begun || c.claimed: // cancelled between the announcement of the command and its start
 			s.fault(c, string(executions.ReasonCancelled), "cancelled before the command ran")
 		}
-		return // else nothing ran and nothing was recorded: abandoned, unless it had failed before
+		return // else nothing ran or was recorded: abandoned, or failed by an earlier attempt
 	case c.losses != nil:
 		s.heal(c)
 		return
@@ -324,7 +325,7 @@ func (s *scheduler) complete(c completion) {
 		e.Type, result.State = events.TaskCompleted, Succeeded
 		if r.Cached {
 			e.Type, result.State = events.TaskCached, Cached
-			if c.policy != nil && !c.begun && !c.claimed { // no attempt was made
+			if c.policy != nil && !c.begun && !c.claimed { // there was no attempt
 				s.states[i].attempts--
 			}
 		} else {
@@ -343,7 +344,7 @@ func (s *scheduler) complete(c completion) {
 	s.emit(e)
 	s.results[i] = result
 	if r.Reason == executions.ReasonLost {
-		s.states[i].history.free, s.states[i].history.lost = s.states[i].history.free+1, s.states[i].history.lost+1
+		s.states[i].history.uncounted, s.states[i].history.lost = s.states[i].history.uncounted+1, s.states[i].history.lost+1
 	}
 	if delay, yes := s.again(i, &r); yes {
 		s.retryLater(i, e, delay, s.escalate(i, &r))
@@ -359,32 +360,32 @@ func (s *scheduler) complete(c completion) {
 	s.failed(i, text)
 }
 
-// count takes over what has become of a task's attempts while it was out.
+// count adds the attempts of a task that were lost while it was out.
 func (s *scheduler) count(c *completion) {
 	if c.lost == 0 {
 		return
 	}
 	t := &s.states[c.task]
 	t.attempts, t.tried = c.attempt, c.last
-	t.history.free, t.history.lost = t.history.free+c.lost, t.history.lost+c.lost
+	t.history.uncounted, t.history.lost = t.history.uncounted+c.lost, t.history.lost+c.lost
 }
 
-// fault settles a task whose attempt left no record of its end.
+// fault settles a task whose attempt has no final record.
 func (s *scheduler) fault(c completion, reason, message string) {
 	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: c.execution, Worker: c.worker, Data: &events.Data{
 		Key: c.key, Attempt: s.states[c.task].attempts, Reason: reason, Message: message, NoRecord: c.execution != ""}})
 	s.failed(c.task, message)
 }
 
-// cancels tells whether an error is that of the cancelled run: stores and files return the
-// context's error, others its cause.
+// cancels tells whether an error is that of the cancelled run. Stores and files return the context's error, other
+// code its cause.
 func (s *scheduler) cancels(err error) bool {
 	return s.ctx.Err() != nil && (errors.Is(err, context.Cause(s.ctx)) || errors.Is(err, s.ctx.Err()))
 }
 
 const notRetried = "not tried again: the run is ending"
 
-// settle records an answer and readies those who waited for it.
+// settle records an answer and readies the tasks that waited for it.
 func (s *scheduler) settle(i int32, r TaskResult) {
 	s.results[i] = r
 	s.publisher.add(Change{Task: s.g.Name(i), Leaf: leafOf(s.g, i, r.Output, r.Size)})
@@ -411,7 +412,7 @@ func (s *scheduler) failed(i int32, text string) {
 	}
 }
 
-// fail stops the run because of a fault that is not a task's.
+// fail stops the run because of a fault that no task has caused.
 func (s *scheduler) fail(err error) {
 	if err != nil && s.fatal == nil {
 		s.fatal = err
@@ -419,7 +420,7 @@ func (s *scheduler) fail(err error) {
 	}
 }
 
-// stop launches nothing more; what runs comes back.
+// stop ends launching; running tasks come back.
 func (s *scheduler) stop() {
 	s.stopping = true
 	s.gate.close()
@@ -435,8 +436,8 @@ func (s *scheduler) stop() {
 	}
 }
 
-// abandon settles whatever never had its turn. What had one and was to have another has
-// failed, as its last attempt did.
+// abandon settles the tasks that were never launched. A task that waits for another attempt has failed, as its last
+// attempt did.
 func (s *scheduler) abandon() {
 	for i := range s.results {
 		if last := s.states[i].tried; last != nil && s.results[i].State == Pending {
@@ -456,7 +457,7 @@ func (s *scheduler) abandon() {
 	}
 }
 
-// outcome sums up.
+// outcome returns the result of the run.
 func (s *scheduler) outcome(err error) *Outcome {
 	o := &Outcome{Tasks: s.results, TimedOut: s.timedOut}
 	for i := range s.results {

@@ -8,13 +8,13 @@ import (
 	"e3/objectstore"
 )
 
-// Standing is how a task's dataset relates to what a run would leave in its place.
+// Standing is how a task's dataset relates to what a run would put in its place.
 type Standing uint8
 
 // The standings of datasets.
 const (
 	Absent  Standing = iota // the task has no output yet
-	Stale                   // a run would look again: an input, the task or something upstream changed
+	Stale                   // a run would look again: an input, the task or something upstream has changed
 	Current                 // a run would leave it as it is
 )
 
@@ -28,10 +28,9 @@ func (s Standing) String() string {
 	return "missing"
 }
 
-// Standings tells how the datasets in outputs stand, by index of the graph, if a run were to
-// begin on the given inputs. What lies downstream of something stale counts as stale; a
-// run may still find it unchanged by early cut-off. Nothing is written, given objects
-// whose Put keeps nothing. lookups is as for Keys.
+// Standings compares the datasets in outputs with what a run on the given inputs would produce, by index of the
+// graph. Everything downstream of a stale dataset counts as stale; a run may still find it unchanged by early
+// cut-off. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.
 func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Standing, error) {
 	r := newReader(ctx, g, objects, objects, &Options{Inputs: inputs})
 	standings := make([]Standing, g.Len())
@@ -51,7 +50,7 @@ func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *exec
 	return standings, nil
 }
 
-// standing compares what task i has with the answer for what it would read.
+// standing compares the output of task i with the answer for its present inputs.
 func (r *reader) standing(i int32, known []Standing, x *executions.Store) (Standing, error) {
 	for _, d := range r.g.Dependencies(i) {
 		if known[d] != Current {
@@ -63,7 +62,7 @@ func (r *reader) standing(i int32, known []Standing, x *executions.Store) (Stand
 		if r.ctx.Err() != nil {
 			return Stale, context.Cause(r.ctx)
 		}
-		return Stale, nil // an input without a value, an object that is gone: a run would say so
+		return Stale, nil // an input without a value, or a missing object: a run would report it
 	}
 	a, err := x.Lookup(r.ctx, executions.NewKey(r.g.Hashes[i], inputs))
 	if err != nil || a.Hit == nil || a.Hit.Output != r.results[i].Output {

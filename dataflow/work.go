@@ -13,8 +13,7 @@ import (
 // maxTask bounds a task object.
 const maxTask = 16 << 20
 
-// work answers one task. It runs beside the scheduler and reads only results that were
-// settled before the launch.
+// work answers one task. It runs beside the scheduler and reads only results that were settled before the launch.
 func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion) {
 	c.task, c.attempt, c.policy, c.view = i, a.number, a.policy, v
 	t := &s.g.Package.Tasks[i]
@@ -46,7 +45,7 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: s.forces(i), Without: a.after,
 		Started: func(id string) { s.started(&c, id) },
 		Claimed: func(id, worker string) { s.claimed(&c, id, worker) },
-		Lost:    func(id, message string, again time.Time) { s.lost(&c, id, message, again) },
+		Lost:    func(id, message string, again time.Time) { s.attemptLost(&c, id, message, again) },
 	}
 	if s.opts.Outstanding == 0 {
 		req.Admit = func(context.Context) (func(bool), error) { return s.gate.admit(a.policy, s.opts.FailFast && a.last) }
@@ -59,7 +58,7 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 	return c
 }
 
-// findLosses finds out what a task could not read, if that is why it comes back without a result.
+// findLosses finds what a task could not read, if that is why it has no result.
 func (s *scheduler) findLosses(c *completion) {
 	if s.ctx.Err() != nil || !missesInput(&c.result, c.err) {
 		return
@@ -72,8 +71,8 @@ func (s *scheduler) findLosses(c *completion) {
 	c.losses = l
 }
 
-// know finds out what a task is looked up under. nil says that it needs no look: early cut-off, as what changed upstream made no
-// difference here.
+// know finds out what a task is looked up under. nil means that no lookup is needed: early cut-off, since its inputs
+// are the same as in the baseline.
 func (s *scheduler) know(v *reader, i int32, after string) (*looked, error) {
 	if v.proof != nil && v.proof.same[i] && !s.forces(i) && after == "" {
 		if same, err := v.sameInputs(i); same || err != nil {
@@ -92,8 +91,7 @@ func (r *reader) load(ctx context.Context, h objectstore.Hash) (*record.Task, er
 	return record.DecodeTask(data)
 }
 
-// resolve returns the hash of everything that the task reads, in declared order, and the
-// size of its file inputs.
+// resolve returns the hash of everything that the task reads, in declared order, and the size of its file inputs.
 func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 	wires := r.g.Package.Tasks[i].Wiring
 	hashes := make([]objectstore.Hash, len(wires))
@@ -128,7 +126,7 @@ func (r *reader) input(name string) (objectstore.TreeEntry, error) {
 	return objectstore.TreeEntry{Hash: h, Size: leaf.Size}, err
 }
 
-// output is a producer's dataset, or one entry of it: only what is read enters the key.
+// output is a producer's dataset, or one entry of it. Only what is read enters the key.
 func (r *reader) output(task, entry string) (objectstore.TreeEntry, error) {
 	d, _ := r.g.Find(task) // graph.New has checked the name
 	made := &r.results[d]
@@ -169,8 +167,8 @@ func (r *reader) tree(h objectstore.Hash) (objectstore.Tree, error) {
 	return t, nil
 }
 
-// gather stores the directories that a task reads which is about to run. Where it is a hit nobody needs them anew: they are named
-// by the execution that answers.
+// gather stores the fan-in directories that a task is about to read. A hit needs none stored: the execution that
+// answers names them.
 func (r *reader) gather(i int32) error {
 	for _, w := range r.g.Package.Tasks[i].Wiring {
 		if w.Kind == record.WireFanIn {
@@ -182,7 +180,7 @@ func (r *reader) gather(i int32) error {
 	return nil
 }
 
-// fanIn puts the directory that gathers one entry from each of many tasks.
+// fanIn stores the directory that gathers one entry from each of many tasks.
 func (r *reader) fanIn(into objectstore.Store, items []record.FanItem) (objectstore.Hash, error) {
 	tree := make(objectstore.Tree, len(items))
 	for k, it := range items {
@@ -225,8 +223,8 @@ func (r *reader) sameInputs(i int32) (bool, error) {
 	return true, nil
 }
 
-// sameOutput tells whether a dataset, or one entry of it, is what it was in the baseline:
-// its content, and what a fan-in keeps beside it.
+// sameOutput tells whether a dataset, or one entry of it, is the same as in the baseline: its content, and what a
+// fan-in keeps beside it.
 func (r *reader) sameOutput(task, entry string) (bool, error) {
 	d, _ := r.g.Find(task)
 	was, is := r.proof.outputs[d], leafOf(r.g, d, r.results[d].Output, r.results[d].Size)
@@ -242,7 +240,7 @@ func (r *reader) sameOutput(task, entry string) (bool, error) {
 	}
 	before, err := r.entry(task, h, entry)
 	if err != nil {
-		return false, nil // what was read then is gone: look it up
+		return false, nil // what was read then is gone: look the task up
 	}
 	now, err := r.entry(task, r.results[d].Output, entry)
 	return err == nil && before == now, err

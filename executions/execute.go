@@ -210,11 +210,11 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	if before.Hit != nil {
 		return hit(before.Hit), nil
 	}
-	flight, waited, err := x.claimKey(ctx, key, req.Inputs, before.greatest)
+	claim, waited, err := x.claimKey(ctx, key, req.Inputs, before.greatest)
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { flight.lock.Unlock() }()
+	defer func() { claim.lock.Unlock() }()
 	for {
 		// Another process may have answered between the look and the claim.
 		now, err := x.Lookup(ctx, key)
@@ -243,17 +243,17 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 			}
 			defer end()
 		}
-		if now.greatest >= flight.id { // made since the claim, by a clock that is ahead: the id must be greater, and the claim must name it
-			flight.lock.Unlock()
+		if now.greatest >= claim.id { // made since, by a clock that is ahead: claim a greater id
+			claim.lock.Unlock()
 			next, again, err := x.claimKey(ctx, key, req.Inputs, now.greatest)
 			if err != nil {
-				flight.lock = released{}
+				claim.lock = released{}
 				return Result{}, err
 			}
-			flight, waited = next, waited || again
+			claim, waited = next, waited || again
 			continue
 		}
-		return x.begin(ctx, key, req, flight.id, now.greatest)
+		return x.begin(ctx, key, req, claim.id, now.greatest)
 	}
 }
 

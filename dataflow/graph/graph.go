@@ -10,17 +10,16 @@ import (
 	"e3/internal/format/record"
 )
 
-// A Graph is the tasks of a package with their wires resolved to indices. It does
-// not change after New.
+// A Graph is the tasks of a package with their wires resolved to indices. It does not change after New.
 type Graph struct {
 	Package *record.Package
 	Hashes  []digest.Hash // of the task objects, by index
 
 	index      map[string]int32 // task name → index
 	inputs     map[string]int32 // input name → index
-	deps       [][]int32        // what a task reads, without repeats
+	deps       [][]int32        // the tasks that a task reads, each once
 	dependents [][]int32
-	topo       []int32 // each after what it reads
+	topo       []int32 // each after the tasks that it reads
 }
 
 // A CycleError says that tasks wait for each other.
@@ -80,8 +79,8 @@ func New(pkg *record.Package) (*Graph, error) {
 	return g, nil
 }
 
-// A linker resolves wires. last[d] is the task that read d last, plus one: it keeps a
-// fan-in of many thousand wires from being searched for repeats.
+// A linker resolves wires. last[d] is one more than the last task that was found to read d: it avoids searching a
+// fan-in of many thousand wires for repeats.
 type linker struct {
 	g             *Graph
 	readers, last []int32
@@ -141,7 +140,7 @@ func (g *Graph) Dependencies(i int32) []int32 { return g.deps[i] }
 // Dependents returns the tasks that read i.
 func (g *Graph) Dependents(i int32) []int32 { return g.dependents[i] }
 
-// Order returns the tasks such that each comes after what it reads. The list is not to be changed.
+// Order returns the tasks, each after those that it reads. The list must not be changed.
 func (g *Graph) Order() []int32 { return g.topo }
 
 // Levels groups the tasks such that each reads only tasks of earlier groups.
@@ -160,8 +159,7 @@ func (g *Graph) Levels() [][]int32 {
 	return levels
 }
 
-// order returns the tasks such that each comes after what it reads; those on a
-// cycle are left out.
+// order returns the tasks, each after those that it reads, without tasks on or below a cycle.
 func (g *Graph) order() []int32 {
 	waiting := make([]int32, g.Len())
 	order := make([]int32, 0, g.Len())
@@ -193,7 +191,7 @@ func (g *Graph) cycle() []string {
 	for done[at] {
 		at++
 	}
-	// Every task left waits for another one left: walking up must come back.
+	// Every remaining task waits for another remaining one, so the walk must come back.
 	seen := make(map[int32]int)
 	var path []string
 	for {
@@ -211,8 +209,8 @@ func (g *Graph) cycle() []string {
 	}
 }
 
-// Select returns which tasks a filter names, and those with everything upstream of
-// them. Patterns know * and ?; everything else stands for itself.
+// Select returns which tasks a filter names, and those with everything upstream of them. Patterns have the wildcards
+// * and ?.
 func (g *Graph) Select(pattern string) (named, selected []bool) {
 	named, selected = make([]bool, g.Len()), make([]bool, g.Len())
 	var stack []int32

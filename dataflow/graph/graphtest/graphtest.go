@@ -1,4 +1,4 @@
-// Package graphtest makes packages for the tests of what plans and runs them.
+// Package graphtest makes packages for tests.
 package graphtest
 
 import (
