@@ -1,9 +1,9 @@
-// Package approval keeps what a run waits for a person to decide (seed 002): a task that must be approved before it runs, or whose
-// command has suspended itself.
+// Package approval keeps the decisions that a run waits for (seed 002): a task needs a person's approval before it
+// runs, or its command has suspended itself.
 //
-// A block stops one step of one task in one run; at most one of a task is pending at a time. It is made by the run, resolved once,
-// by anybody, or closed by whoever ends the run. The step that follows an approval has a name of its own ([ResumeStep]), so what it leads to is
-// never taken for what the stopped step has led to.
+// A block stops one step of one task in one run; at most one block of a task is pending at a time. The run makes it.
+// Anybody resolves it, once, or the process that ends the run closes it. The step that follows an approval has a name
+// of its own ([ResumeStep]), so its result is never mistaken for that of the stopped step.
 //
 //	(none) ─create→ pending ─resolve→ approved
 //	                  │  └────resolve→ rejected
@@ -31,11 +31,11 @@ type Type string
 
 // The types of blocks.
 const (
-	Review  Type = "review"  // somebody must approve before the task runs
-	Suspend Type = "suspend" // the command has ended with the code by which it asks to be resumed
+	Review  Type = "review"  // a person must approve before the task runs
+	Suspend Type = "suspend" // the command has ended with the exit code that asks to be resumed
 )
 
-// Status is how a block stands.
+// Status is the state of a block.
 type Status string
 
 // The states of a block.
@@ -43,7 +43,7 @@ const (
 	Pending  Status = "pending"
 	Approved Status = "approved"
 	Rejected Status = "rejected"
-	Closed   Status = "closed" // the run ended before anybody decided
+	Closed   Status = "closed" // the run ended before a decision
 )
 
 // Block is what stops a step of a task in a run.
@@ -52,13 +52,13 @@ type Block struct {
 	Workspace string
 	Run       string
 	Task      string
-	Step      string // that is stopped: "" is the first
+	Step      string // the stopped step: "" is the first
 	Type      Type
-	Execution string // that has suspended itself; "" for a review
+	Execution string // the suspended execution; "" for a review
 	Status    Status
 	Created   time.Time
 	At        time.Time // when it was resolved or closed; zero while it is pending
-	By        string    // user@host who resolved it
+	By        string    // user@host that resolved it
 	Note      string
 }
 
@@ -71,7 +71,7 @@ func ResumeStep(id string) string { return "resume:" + id }
 // ErrNotFound reports a block that does not exist.
 var ErrNotFound = errors.New("nothing waits for approval")
 
-// A ResolvedError says that a block is not to be resolved any more, as somebody has decided otherwise, or the run has ended.
+// A ResolvedError says that a block can no longer be resolved: it was decided otherwise, or the run has ended.
 type ResolvedError struct{ Block Block }
 
 func (e *ResolvedError) Error() string {
@@ -89,10 +89,10 @@ func (e *ResolvedError) Error() string {
 	return text
 }
 
-// Blocks are those of a repository. They are safe for concurrent use, by any number of processes.
+// Blocks are the blocks of a repository. They are safe for concurrent use, by any number of processes.
 type Blocks struct {
 	records refstore.Store
-	watcher refstore.Watcher // nil where the store does not tell of changes
+	watcher refstore.Watcher // nil if the store does not notify of changes
 	now     func() time.Time
 	pace    time.Duration
 	fault   func(error)
@@ -101,9 +101,9 @@ type Blocks struct {
 // Options say how blocks are kept.
 type Options struct {
 	Now func() time.Time // required
-	// Pace is how long a waiter lets pass between two looks where the store does not tell of changes; default 1 s.
+	// Pace is a waiter's polling interval if the store does not notify of changes; default 1 s.
 	Pace time.Duration
-	// Fault is told when a waiter cannot look, once until he can again: he tries again; nil: nobody is.
+	// Fault is called when a waiter's look fails, once until a look succeeds; the waiter tries again. It may be nil.
 	Fault func(error)
 }
 
@@ -119,8 +119,9 @@ func New(records refstore.Store, o Options) *Blocks {
 	return &Blocks{records: refstore.Unreadable{Store: records}, watcher: watcher, now: o.Now, pace: o.Pace, fault: o.Fault}
 }
 
-// Create makes a block of the workspace, run, task, step, type and execution of b and returns it. To do it again for the same step changes
-// nothing: the block of that step is returned as it stands. While another step of the task is stopped it fails with refstore.ErrConflict.
+// Create makes and returns a block of the workspace, run, task, step, type and execution of want. Repeating it for
+// the same step changes nothing and returns that step's block as it is. While another step of the task is stopped it
+// fails with refstore.ErrConflict.
 func (b *Blocks) Create(ctx context.Context, want Block) (Block, error) {
 	want.Status, want.At, want.By, want.Note = Pending, time.Time{}, "", ""
 	want.Created = b.now().UTC().Truncate(time.Millisecond)
@@ -156,7 +157,7 @@ func (b *Blocks) Create(ctx context.Context, want Block) (Block, error) {
 	}
 }
 
-// again tells whether to read what is there and decide anew.
+// again tells whether to read the record and decide anew.
 func again(err error) bool {
 	return errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt)
 }
@@ -179,11 +180,11 @@ func (b *Blocks) get(ctx context.Context, ws, run, task string) (Block, refstore
 	return found, rec.Version, err
 }
 
-// A Resolution is what somebody decides.
+// A Resolution is a person's decision.
 type Resolution struct {
 	Approve bool
 	By      string // user@host
-	Note    string // why, for those who look at it later
+	Note    string // why, for later readers
 }
 
 func (r *Resolution) status() Status {
@@ -193,8 +194,8 @@ func (r *Resolution) status() Status {
 	return Rejected
 }
 
-// Resolve decides about the latest block of a task in a run, if its id is the given one; "" is whichever it is. Changed is false if
-// that had been decided already. ErrNotFound, *ResolvedError.
+// Resolve decides about the latest block of a task in a run, if its id is the given one or that is "". changed is
+// false if the same decision was made already. ErrNotFound, *ResolvedError.
 func (b *Blocks) Resolve(ctx context.Context, ws, run, task, id string, r Resolution) (resolved Block, changed bool, err error) {
 	for {
 		found, version, err := b.get(ctx, ws, run, task)
@@ -208,15 +209,15 @@ func (b *Blocks) Resolve(ctx context.Context, ws, run, task, id string, r Resolu
 		case found.Status != Pending:
 			return Block{}, false, &ResolvedError{found}
 		}
-		id = found.ID // what was looked at is what is decided
-		found.Status, found.By, found.Note = r.status(), clip(r.By, maxBy), clip(r.Note, maxNote)
+		id = found.ID // the decision is about the block that was read
+		found.Status, found.By, found.Note = r.status(), shorten(r.By, maxBy), shorten(r.Note, maxNote)
 		if changed, err = b.move(ctx, &found, version); err != nil || changed {
 			return found, changed, err
 		}
 	}
 }
 
-// move writes a block that was decided, unless somebody else was faster.
+// move writes a decided block; false if another process changed the block first.
 func (b *Blocks) move(ctx context.Context, block *Block, version refstore.Version) (bool, error) {
 	block.At = b.now().UTC().Truncate(time.Millisecond)
 	_, err := b.records.Put(ctx, refstore.Record{Key: block.key(), Value: block.encode(), Version: version})
@@ -226,8 +227,9 @@ func (b *Blocks) move(ctx context.Context, block *Block, version refstore.Versio
 	return err == nil, err
 }
 
-// List yields the latest block of each task of a run, or of all runs for "", in the order of runs and names. One that cannot be read
-// is an error that does not end the iteration, beside the workspace, run and task that its key names: errors.Is ErrMalformed.
+// List yields the latest block of each task of a run, or of all runs for "", ordered by run and name. A block that
+// cannot be read is an error that wraps ErrMalformed and does not end the iteration; its workspace, run and task come
+// from the key.
 func (b *Blocks) List(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), Prefix: prefix(run)}) {
@@ -245,13 +247,13 @@ func (b *Blocks) List(ctx context.Context, ws, run string) iter.Seq2[Block, erro
 	}
 }
 
-// Close closes what is pending of a run that has ended. What is decided stays.
+// Close closes the pending blocks of a run that has ended. Decisions stay.
 func (b *Blocks) Close(ctx context.Context, ws, run string) error {
 	for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), Prefix: prefix(run)}) {
 		for err == nil {
 			var found Block
 			if found, err = Decode(rec); err != nil || found.Status != Pending {
-				err = nil // of nobody who waits, as of what cannot be read
+				err = nil // it does not wait, or cannot be read
 				break
 			}
 			found.Status = Closed
@@ -271,8 +273,8 @@ func (b *Blocks) Close(ctx context.Context, ws, run string) error {
 	return nil
 }
 
-// Remove removes the blocks of a workspace's runs before one, by their ids; "" for all of them. The workspace must be held: none of
-// these is at work.
+// Remove removes the blocks of a workspace's runs before one, by their ids; "" for all of them. The caller holds the
+// workspace, so that none of these runs is under way.
 func (b *Blocks) Remove(ctx context.Context, ws, before string) error {
 	for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), KeysOnly: true}) {
 		if err == nil && before != "" && rec.Key.Sort >= prefix(before) {
@@ -298,17 +300,18 @@ func (b *Blocks) Remove(ctx context.Context, ws, before string) error {
 // maxPause bounds the pause between two looks that fail.
 const maxPause = 30 * time.Second
 
-// Watch yields each block of a run as soon as it is decided, once, those included that were decided before. One that cannot be read is yielded once as well, as by
-// List: nobody can decide it any more. It ends with ctx; a look that fails is repeated (Options.Fault).
+// Watch yields each block of a run once, as soon as it is decided; also those decided before. A block that cannot be
+// read is yielded once too, as by List, because it can never be decided. Watch ends with ctx. A look that fails is
+// repeated (Options.Fault).
 func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var changed <-chan struct{}
 		if b.watcher != nil {
-			changed, _ = b.watcher.Watch(ctx, partition(ws)) // without it the pace serves
+			changed, _ = b.watcher.Watch(ctx, partition(ws)) // without notifications it polls
 		}
-		told := told{decided: map[string]bool{}, malformed: map[string]bool{}}
+		told := reported{decided: map[string]bool{}, malformed: map[string]bool{}}
 		again := time.Duration(0) // the pause after a look that has failed
 		for {
 			news, err := b.look(ctx, ws, run, &told)
@@ -342,15 +345,15 @@ type news struct {
 	err   error
 }
 
-// told is what a watcher knows.
-type told struct {
+// reported is what a watcher has yielded.
+type reported struct {
 	decided   map[string]bool // by id
-	malformed map[string]bool // tasks whose block could not be read when it was looked at last
+	malformed map[string]bool // tasks whose block could not be read at the last look
 }
 
-// look returns what is decided of the blocks of a run, or cannot be read, and was not told. That is gathered first: who is told may take
-// long, and a list under way should not.
-func (b *Blocks) look(ctx context.Context, ws, run string, told *told) (found []news, err error) {
+// look returns the decided and unreadable blocks of a run that were not reported. They are collected before any is
+// yielded, so that a slow consumer does not hold up a listing.
+func (b *Blocks) look(ctx context.Context, ws, run string, told *reported) (found []news, err error) {
 	malformed := map[string]bool{}
 	for got, err := range b.List(ctx, ws, run) {
 		switch {
@@ -372,7 +375,8 @@ func (b *Blocks) look(ctx context.Context, ws, run string, told *told) (found []
 	return found, nil
 }
 
-// pause waits for a change, or for as long as the pace says where the store does not tell of any; or, after a look that has failed, so long.
+// pause waits for a change, or for a pace if the store does not notify; after a failed look, for as long as failed
+// says.
 func (b *Blocks) pause(ctx context.Context, changed *<-chan struct{}, failed time.Duration) bool {
 	var again <-chan time.Time
 	told := *changed

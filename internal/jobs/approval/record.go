@@ -15,19 +15,18 @@ import (
 	"e3/refstore"
 )
 
-// Blocks are JSON records, so that whoever looks into a table can read them:
+// Blocks are JSON records, so that a person who looks into a table can read them:
 //
 //	BLOCK/<workspace> · <run>/<task>    record
 //
-// The record is that of the latest block of the task in the run: those before it were approved, or there would be none after them. They are
-// told by the events of the run.
+// The record is the task's latest block in the run. Earlier ones were approved; the events of the run tell of them.
 
 // ErrMalformed reports a record that is not what this version of e3 writes.
 var ErrMalformed = errors.New("malformed block")
 
 func partition(ws string) string { return "BLOCK/" + ws }
 
-// prefix begins the sort keys of a run; "" those of all.
+// prefix is the prefix of a run's sort keys; "" for all runs.
 func prefix(run string) string {
 	if run == "" {
 		return ""
@@ -41,7 +40,7 @@ func key(ws, run, task string) refstore.Key {
 
 func (b *Block) key() refstore.Key { return key(b.Workspace, b.Run, b.Task) }
 
-// blockRecord is a block as it is stored; the key tells workspace, run and task.
+// blockRecord is a block as it is stored; the key has workspace, run and task.
 type blockRecord struct {
 	ID        string     `json:"id"`
 	Type      Type       `json:"type"`
@@ -54,7 +53,7 @@ type blockRecord struct {
 	Note      string     `json:"note,omitempty"`
 }
 
-// Bounds on what a record says, in bytes.
+// Bounds of a record, in bytes.
 const (
 	maxRecord = 64 << 10
 	maxName   = 200 // of steps and executions
@@ -62,8 +61,8 @@ const (
 	maxNote   = 4 << 10
 )
 
-// clip shortens a text to so many bytes.
-func clip(s string, most int) string {
+// shorten shortens a text to most bytes.
+func shorten(s string, most int) string {
 	s = strings.ToValidUTF8(s, "�")
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most-len("…")], "") + "…"
@@ -109,7 +108,7 @@ func (b *Block) encode() []byte {
 	return data
 }
 
-// Decode reads a record strictly: who does not understand all of it must not decide. ErrMalformed.
+// Decode reads a record strictly: a process that does not understand all of it must not decide. ErrMalformed.
 func Decode(rec refstore.Record) (Block, error) {
 	fail := func(err error) (Block, error) {
 		return Block{}, fmt.Errorf("%w: record %.200q is not what this version of e3 writes: %w", ErrMalformed, rec.Key, err)

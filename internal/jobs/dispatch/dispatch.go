@@ -1,6 +1,7 @@
-// Package dispatch has executions made by workers: it makes a job of each request, puts it into a queue, and waits until somebody has
-// finished it (doc/design.md, "More than one machine"). A [Dispatcher] is what an executions.Executor calls instead of running commands. It
-// works for one process, whatever the number of its runs; each run has one waiter for all of its jobs.
+// Package dispatch has executions made by workers: it makes a job of each request, enqueues it, and waits until a
+// worker has finished it (doc/design.md, "More than one machine"). An executions.Executor calls a [Dispatcher]
+// instead of running commands. It works for one process with any number of runs. Each run has one waiter for all of
+// its jobs.
 package dispatch
 
 import (
@@ -18,33 +19,34 @@ import (
 	"e3/refstore"
 )
 
-// Settler says how an execution has ended, and makes one an error that has not; it is *executions.Curator.
+// Settler makes an execution an error unless it has ended, and returns how it has ended; *executions.Curator
+// implements it.
 type Settler interface {
 	Settle(ctx context.Context, key executions.Key, inputs []objectstore.Hash, id string, reason executions.Reason, message string) (executions.Result, error)
 }
 
 // Options adjust a Dispatcher.
 type Options struct {
-	Queue     string    // of jobs whose task names none; "": the default one
-	Submitter Submitter // has workers started for jobs; nil: there are some. With it all jobs are in Queue
-	// Unattended is told, once for what jobs of a queue ask of their worker, that nobody has been at work on jobs with such labels for some
-	// seconds while one waits. It gets that one.
+	Queue     string    // for tasks that name none; "": the default one
+	Submitter Submitter // starts workers for jobs, all in Queue; nil: workers exist
+	// Unattended is called once for each set of requirements of jobs, with a waiting job, if no worker has been on
+	// jobs with such labels for some seconds.
 	Unattended func(*queue.Job)
-	Fault      func(error) // is told of what fails and is tried again
-	// Renew has this process begin another session where its last was lost, because it stood still or the store did. nil: who has lost it has
-	// lost more than that, and the contexts of what is asked for end by it.
+	Fault      func(error) // receives faults that are retried
+	// Renew begins another session of this process after a session was lost because the process or the store stood
+	// still. nil: the loss of the session ends the requests, whose contexts end by it.
 	Renew func()
 
 	Host     string           // of this process
-	By       string           // who cancels, in words
+	By       string           // author of cancellations, for people
 	Now      func() time.Time // required
 	Patience time.Duration    // for the end of a job that was cancelled; 0: 30 s
 }
 
 const (
-	// attendance is how long a job waits before it is asked whether anybody is at work,
+	// attendance is how long a job waits before the first look for workers.
 	attendance = 5 * time.Second
-	// and attendedAgain how long until that is asked again, and then twice as long each time: workers go away.
+	// attendedAgain is the wait before the next look, which doubles each time: workers may go away.
 	attendedAgain = 30 * time.Second
 )
 
@@ -56,13 +58,13 @@ type Dispatcher struct {
 
 	ctx    context.Context // ends with the Dispatcher
 	end    context.CancelFunc
-	held   context.Context // likewise, and when nothing more can be followed; its cause says why
+	held   context.Context // ends with ctx, or when nothing more can be followed; its cause says why
 	lose   context.CancelCauseFunc
 	beside sync.WaitGroup
 	cancel chan struct{} // a token for each job that is being cancelled
 	submit *submissions  // nil without a Submitter
 
-	mu     sync.Mutex      // nothing is begun beside the callers but under it, while held lasts
+	mu     sync.Mutex      // held when a background goroutine is begun
 	tended map[string]bool // queues
 	runs   map[[2]string]*run
 }
@@ -88,7 +90,7 @@ func New(q *queue.Queue, settler Settler, o Options) *Dispatcher {
 	return d
 }
 
-// Close ends what the Dispatcher does beside its callers, who have all returned. Jobs that are out stay as they are.
+// Close ends the background work of the Dispatcher. All callers have returned. Unfinished jobs stay as they are.
 func (d *Dispatcher) Close() error {
 	d.mu.Lock()
 	d.lose(errClosed)
@@ -99,17 +101,17 @@ func (d *Dispatcher) Close() error {
 }
 
 var (
-	// errClosed says that the process is about to end,
+	// errClosed says that the process is about to end.
 	errClosed = errors.New("the dispatcher is closed")
-	// errOverdue that a job goes on which was cancelled.
+	// errOverdue says that a cancelled job goes on.
 	errOverdue = errors.New("was told to end, and has not done so")
 )
 
-// Execute implements executions.Remote. A ctx that is done cancels the job, and its end is waited for as long as Options.Patience says. Where
+// Execute implements executions.Remote. A done ctx cancels the job, whose end is awaited for Options.Patience. If
 // this process has lost its lease for good, the job goes on, and the error wraps refstore.ErrLost.
 func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error) {
 	began := d.o.Now()
-	if _, err := req.Load(ctx); err != nil { // it also puts in place what is made of several outputs
+	if _, err := req.Load(ctx); err != nil { // this also stores directories that gather several outputs
 		return executions.Result{}, err
 	}
 	name := d.o.Queue
@@ -133,11 +135,11 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	}
 	w := r.expect(job.ID, key, req)
 	defer r.forget(job.ID)
-	job, err = d.order(ctx, &job)
+	job, err = d.enqueue(ctx, &job)
 	if err == nil {
 		job, err = d.await(ctx, w, job)
 	}
-	if errors.Is(err, queue.ErrMalformed) && ctx.Err() == nil { // it is this job that cannot be made, and no other
+	if errors.Is(err, queue.ErrMalformed) && ctx.Err() == nil { // only this job cannot be made
 		return d.settle(ctx, w, w.claimed, executions.ReasonNone, Clip(err.Error()))
 	}
 	if err != nil {
@@ -146,8 +148,8 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	return d.result(ctx, w, &job)
 }
 
-// order enqueues a job, and has a worker started for it.
-func (d *Dispatcher) order(ctx context.Context, want *queue.Job) (queue.Job, error) {
+// enqueue enqueues a job, and has a worker started for it.
+func (d *Dispatcher) enqueue(ctx context.Context, want *queue.Job) (queue.Job, error) {
 	job, err := d.q.Enqueue(ctx, want)
 	if err != nil || job.Status.Terminal() || d.submit == nil {
 		return job, err
@@ -158,7 +160,7 @@ func (d *Dispatcher) order(ctx context.Context, want *queue.Job) (queue.Job, err
 	return job, nil
 }
 
-// await waits for the end of a job, and tells its request what becomes known on the way.
+// await waits for the end of a job, and tells its request of changes on the way.
 func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue.Job, error) {
 	w.tell(&job)
 	unattended := time.NewTimer(attendance)
@@ -169,13 +171,13 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 	for !job.Status.Terminal() {
 		select {
 		case news := <-w.news:
-			if news.Status == "" { // somebody has removed it, or spoilt it
+			if news.Status == "" { // the record is missing or malformed
 				err := context.Cause(ctx)
 				switch {
 				case w.idle != nil:
 					err = queue.ErrNotFound
 				case err == nil:
-					news, err = d.order(ctx, &job)
+					news, err = d.enqueue(ctx, &job)
 				}
 				if err != nil {
 					return job, fmt.Errorf("job %s is not in its queue any more: %w", job.Ref(), err)
@@ -197,7 +199,7 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			last, done := context.WithTimeout(context.WithoutCancel(ctx), d.o.Patience)
 			defer done()
 			over = last.Done()
-			stands, err := d.callOff(last, job.Queue, job.ID, context.Cause(ctx))
+			stands, err := d.cancelJob(last, job.Queue, job.ID, context.Cause(ctx))
 			if err != nil {
 				return job, errors.Join(context.Cause(ctx), fmt.Errorf("cancel job %s: %w", job.Ref(), err))
 			}
@@ -212,8 +214,8 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 	return job, nil
 }
 
-// callOff cancels a job and returns how it stands. Its worker is ended beside that.
-func (d *Dispatcher) callOff(ctx context.Context, name, id string, cause error) (queue.Job, error) {
+// cancelJob cancels a job and returns its state. Its worker is ended in the background.
+func (d *Dispatcher) cancelJob(ctx context.Context, name, id string, cause error) (queue.Job, error) {
 	select {
 	case d.cancel <- struct{}{}:
 		defer func() { <-d.cancel }()
@@ -231,7 +233,7 @@ func (d *Dispatcher) callOff(ctx context.Context, name, id string, cause error) 
 	return job, err
 }
 
-// result is what the end of a job means to who has asked for it.
+// result translates the end of a job for its request.
 func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (executions.Result, error) {
 	o := job.Outcome
 	if o.State == queue.Succeeded {
@@ -244,7 +246,7 @@ func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (exe
 	if cause := context.Cause(ctx); cause != nil && o.ExecutionID == "" {
 		return executions.Result{}, cause // nothing ran
 	}
-	// How it has ended is on the record of the execution. Where there is none, nothing ran: then that is what is on record.
+	// The execution's record says how it has ended. Without one nothing ran, and that is recorded.
 	reason := executions.Reason(o.Reason)
 	if o.State == queue.Cancelled {
 		reason = executions.ReasonCancelled
@@ -253,13 +255,14 @@ func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (exe
 	if err != nil {
 		return res, fmt.Errorf("job %s has ended as %s: %w", job.Ref(), o.State, err)
 	}
-	if o.State == queue.Cancelled && ctx.Err() == nil { // the record of a command that was stopped knows nothing of who, and why
+	if o.State == queue.Cancelled && ctx.Err() == nil { // the record of a stopped command does not say by whom and why
 		res.Message = cmp.Or(o.Message, res.Message)
 	}
 	return res, nil
 }
 
-// settle puts on record that an execution is an error, unless it has ended, and returns how it stands. Without an id nothing ran, and that gets one.
+// settle records that an execution is an error, unless it has ended, and returns its result. Without an id nothing
+// ran; it gets a new id.
 func (d *Dispatcher) settle(ctx context.Context, w *waiter, id string, reason executions.Reason, message string) (res executions.Result, err error) {
 	if id == "" {
 		if id, err = executions.NewIDAfter(w.req.After); err != nil {

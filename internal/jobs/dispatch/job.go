@@ -11,8 +11,8 @@ import (
 	"e3/objectstore"
 )
 
-// Job returns the job of a request. A task that names no queue is in the given one. What takes the place of a lost output is forced: its worker
-// must not rely on what it has seen of that before.
+// Job returns the job of a request; name is the queue of tasks that name none. A job that replaces a lost output is
+// forced: its worker must not rely on what it remembers of that output.
 func Job(req *executions.Request, name string) queue.Job {
 	j := queue.Job{
 		Queue: cmp.Or(name, queue.DefaultQueue), Workspace: req.Workspace, Run: req.RunID, Task: req.Name, Step: req.Step, Attempt: max(req.Attempt, 1),
@@ -25,13 +25,13 @@ func Job(req *executions.Request, name string) queue.Job {
 		j.Policy, j.Labels, j.Priority, j.MaxAttempts = *p, p.Labels, p.Priority, 1+p.LostAttempts()
 	}
 	if now, err := executions.NewID(); err != nil || now <= req.After {
-		j.After = req.After // workers of an older e3 refuse a job that says it, and need not else
+		j.After = req.After // only if needed, because workers of an older e3 refuse a job with After
 	}
 	j.ID = queue.Identity(&j)
 	return j
 }
 
-// Request returns what is asked of an Executor for a job: all but how to load the task and whom to tell.
+// Request returns the Executor's request for a job, without the functions: how to load the task, and callbacks.
 func Request(j *queue.Job) (*executions.Request, error) {
 	task, err := objectstore.ParseHash(j.TaskHash)
 	if err != nil {
@@ -50,7 +50,7 @@ func Request(j *queue.Job) (*executions.Request, error) {
 	}, nil
 }
 
-// Outcome is what an execution means for its job.
+// Outcome returns the outcome of a job from its execution's result.
 func Outcome(res executions.Result) queue.Outcome {
 	o := queue.Outcome{
 		ExecutionID: res.ExecutionID, Size: res.Size, ExitCode: res.ExitCode, Reason: string(res.Reason), Message: Clip(res.Message),
@@ -69,7 +69,7 @@ func Outcome(res executions.Result) queue.Outcome {
 	return o
 }
 
-// Clip bounds what a job's record says; that of the execution says it all.
+// Clip bounds a text in a job's record; the execution's record has all of it.
 func Clip(s string) string {
 	const most = 2 << 10 // bytes
 	if len(s) > most {

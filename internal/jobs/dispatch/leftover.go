@@ -12,24 +12,25 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A run whose process has died leaves jobs, for which nobody waits any more. The next run of that workspace cancels those that have not begun. What
-// runs is the answer to whoever wants the same made: he holds the claim of the key, so it was somebody's who holds it no more. For the same
-// reason what he finds queued is waited for by nobody, and is cancelled in favour of his own job: that one is made with what he asks for, and
-// where there is a Submitter he follows its worker.
+// A run whose process has died leaves jobs that no request waits for. The next run of that workspace cancels those
+// that have not begun. A running one answers a request for the same execution: the request holds the claim of the
+// key, so no live request waits for that job. For the same reason no request waits for a queued one, which is
+// cancelled in favour of the request's own job. That one has the request's policy, and with a Submitter its worker is
+// followed.
 
 var (
 	errLeft  = errors.New(queue.ReasonLeft)
 	errTaken = errors.New("another run makes the same")
 )
 
-// adoption is how long a job of another run whose worker was lost is left to whoever may go on with what that has begun.
+// adoption is how long a lost job of another run waits for a worker that continues it.
 const adoption = time.Minute
 
-// left returns the jobs of other runs that make what j is to make. The queue is listed once for each run. since is when it was looked for an answer,
-// fresh tells whether the jobs had not ended then.
+// left returns the jobs of other runs that make what j makes. The queue is listed once for each run. since is when an
+// answer was last looked for; fresh tells whether the jobs had not ended then.
 func (r *run) left(ctx context.Context, j *queue.Job, since time.Time) (jobs []queue.Job, fresh bool, err error) {
 	if j.Force {
-		return nil, false, nil // that of another is no answer
+		return nil, false, nil // another run's execution is not an answer
 	}
 	r.listing.Lock()
 	defer r.listing.Unlock()
@@ -41,21 +42,21 @@ func (r *run) left(ctx context.Context, j *queue.Job, since time.Time) (jobs []q
 		}
 		r.others, r.listed = others, now
 	}
-	key := made(j)
+	key := product(j)
 	jobs = r.others[key]
 	delete(r.others, key)
 	return jobs, !r.listed.Before(since), nil
 }
 
-// made names what a job makes.
-func made(j *queue.Job) string { return j.TaskHash + " " + strings.Join(j.Inputs, " ") }
+// product identifies what a job makes.
+func product(j *queue.Job) string { return j.TaskHash + " " + strings.Join(j.Inputs, " ") }
 
-// others lists the jobs of other runs, by what they make, once it has cancelled those that wait for nothing.
+// others lists the jobs of other runs by what they make, after cancelling those that no run waits for.
 func (d *Dispatcher) others(ctx context.Context, own *queue.Job) (map[string][]queue.Job, error) {
 	others := map[string][]queue.Job{}
 	for j, err := range d.q.Jobs(ctx, own.Queue) {
 		if errors.Is(err, queue.ErrMalformed) {
-			continue // whoever works on the queue says so
+			continue // workers on the queue report it
 		}
 		if err != nil {
 			return nil, err
@@ -63,7 +64,8 @@ func (d *Dispatcher) others(ctx context.Context, own *queue.Job) (map[string][]q
 		if j.Run == own.Run || j.Force || j.Status.Terminal() {
 			continue
 		}
-		// Whoever has this workspace's lock knows that all its other runs are dead. What a person has asked for is waited for by nobody.
+		// The lock of this workspace proves that all its other runs are dead. No run waits for a job that a person
+		// has retried, either.
 		if j.Status == queue.Queued && j.Workspace == own.Workspace && j.Retried == 0 {
 			now, err := d.withdraw(ctx, &j)
 			if gone(err) || err == nil && now.Status == queue.Cancelled {
@@ -74,13 +76,13 @@ func (d *Dispatcher) others(ctx context.Context, own *queue.Job) (map[string][]q
 			}
 			j = now // a worker was faster
 		}
-		key := made(&j)
+		key := product(&j)
 		others[key] = append(others[key], queue.Job{Queue: j.Queue, ID: j.ID, Run: j.Run})
 	}
 	return others, nil
 }
 
-// withdraw cancels a job of a dead run unless a worker has it, and returns how it stands.
+// withdraw cancels a job of a dead run unless a worker holds it, and returns its state.
 func (d *Dispatcher) withdraw(ctx context.Context, j *queue.Job) (queue.Job, error) {
 	now, err := d.q.Withdraw(ctx, j.Queue, j.ID, d.o.By, errLeft.Error())
 	if err == nil && now.Status == queue.Cancelled && d.submit != nil {
@@ -89,14 +91,15 @@ func (d *Dispatcher) withdraw(ctx context.Context, j *queue.Job) (queue.Job, err
 	return now, err
 }
 
-// gone tells whether there is no such job, or none that can be read.
+// gone tells whether a job does not exist or cannot be read.
 func gone(err error) bool {
 	return errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrMalformed)
 }
 
-// inherit waits for a job that another run has left, for as long as somebody is at work on it, and returns false if it is no answer: it has not begun, or its
-// worker is gone (it is cancelled then), or an error was made of its execution. A success is an answer, and so is a command's failure. fresh
-// tells whether it had not ended when there was no answer on record; otherwise its end is one that was looked at, and passed over.
+// inherit waits for a job that another run has left while a worker is on it. It returns false if the job is no
+// answer: it has not begun, its worker is gone (then it is cancelled), or its execution was made an error. A success
+// is an answer, and so is a command's failure. fresh tells whether the job had not ended when no answer was on
+// record; an end before that was already looked at and passed over.
 func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *executions.Request, left *queue.Job, fresh bool) (executions.Result, bool, error) {
 	r, err := d.run(left.Queue, left.Run)
 	if err != nil {
@@ -116,7 +119,7 @@ func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *execu
 	}
 	bound, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	w.lost = len(job.Lost) // of which the other run was told
+	w.lost = len(job.Lost) // the other run was told of these
 	w.idle = time.AfterFunc(adoption, func() { giveUp(errTaken) })
 	defer w.idle.Stop()
 	job, err = d.await(bound, w, job)

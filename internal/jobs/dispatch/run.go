@@ -23,31 +23,31 @@ type run struct {
 
 	mu       sync.Mutex
 	waiters  map[string]*waiter   // by job
-	attended map[string]time.Time // by the labels of jobs: when one of them was seen to be claimed last, or somebody to be at work on one
-	told     map[string]bool      // by all that jobs ask of a worker: the person was told that nobody takes these
-	asking   map[string]queue.Job // likewise, one that waits for such a worker and wants to know whether there is one
-	looking  bool                 // somebody finds that out
+	attended map[string]time.Time // by the labels of jobs: when a claim of, or a worker on, such a job was last seen
+	warned   map[string]bool      // by what jobs require of a worker: the person was told that no worker takes them
+	asking   map[string]queue.Job // likewise, a job that waits for the answer to whether there is such a worker
+	looking  bool                 // look is under way
 
 	listing sync.Mutex
-	others  map[string][]queue.Job // of other runs, by what they make; nil before they are listed
-	listed  time.Time              // when that was begun
+	others  map[string][]queue.Job // jobs of other runs by what they make; nil before the first listing
+	listed  time.Time              // when that listing began
 }
 
-// waiter is a request whose job is out.
+// waiter is a request whose job is in the queue.
 type waiter struct {
 	run  *run
 	key  executions.Key
 	req  *executions.Request
-	news chan queue.Job // the latest
-	idle *time.Timer    // of another run's job: when nobody has been at work on it for too long. nil: it is the run's own
+	news chan queue.Job // the latest state
+	idle *time.Timer    // of another run's job: fires when no worker has worked on it for too long; nil: a job of this run
 
-	// What the request was told. It belongs to who waits.
+	// What the request was told, by the waiting goroutine.
 	claimed string // the execution
 	started string
 	lost    int
 }
 
-// run returns the waiter of a run's jobs in a queue, and begins it if need be.
+// run returns the state of a run's jobs in a queue, and begins to deliver them.
 func (d *Dispatcher) run(name, id string) (*run, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +62,7 @@ func (d *Dispatcher) run(name, id string) (*run, error) {
 	if r == nil {
 		r = &run{
 			d: d, queue: name, inbox: d.q.Inbox(d.ctx, name, id),
-			waiters: map[string]*waiter{}, attended: map[string]time.Time{}, told: map[string]bool{}, asking: map[string]queue.Job{},
+			waiters: map[string]*waiter{}, attended: map[string]time.Time{}, warned: map[string]bool{}, asking: map[string]queue.Job{},
 		}
 		d.runs[[2]string{name, id}] = r
 		d.beside.Go(r.deliver)
@@ -70,7 +70,7 @@ func (d *Dispatcher) run(name, id string) (*run, error) {
 	return r, nil
 }
 
-// tend looks after a queue until the dispatcher ends, also when this process's session does not last as long.
+// tend runs the maintenance of a queue until the dispatcher ends, through several sessions of this process.
 func (d *Dispatcher) tend(name string) {
 	for pause := 100 * time.Millisecond; ; {
 		err := d.q.Tend(d.ctx, []string{name}, d.fault)
@@ -83,7 +83,7 @@ func (d *Dispatcher) tend(name string) {
 		case d.o.Renew != nil:
 			d.o.Renew()
 			pause = 100 * time.Millisecond
-		default: // what runs is about to end by the same loss, and says so better; if not, nobody is to wait for what nobody looks after
+		default: // the same loss ends the run with a better message; if not, no request may wait on an untended queue
 			if d.sleep(d.o.Patience) {
 				d.lose(err)
 			}
@@ -95,7 +95,7 @@ func (d *Dispatcher) tend(name string) {
 	}
 }
 
-// begin does something beside the callers, unless the dispatcher ends.
+// begin starts a background goroutine, unless the dispatcher ends.
 func (d *Dispatcher) begin(do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +126,7 @@ func (r *run) forget(id string) {
 	r.mu.Unlock()
 }
 
-// deliver hands what the inbox has to those who wait for it, until the dispatcher ends.
+// deliver hands the inbox's jobs to their waiters, until the dispatcher ends.
 func (r *run) deliver() {
 	for pause := 100 * time.Millisecond; ; {
 		jobs, err := r.inbox.Next(r.d.ctx)
@@ -148,7 +148,7 @@ func (r *run) deliver() {
 			if w == nil {
 				continue
 			}
-			select { // the latest counts; nobody else sends
+			select { // only the latest state counts; this is the only sender
 			case <-w.news:
 			default:
 			}
@@ -170,13 +170,13 @@ func (d *Dispatcher) sleep(pause time.Duration) bool {
 	}
 }
 
-// unattended has the person told, once, if nobody is at work on jobs like this one. There is no list of workers: one is known by what it does. All jobs of
-// a run that ask while somebody looks have his answer.
+// unattended tells the person, once, if no worker takes jobs like this one. There is no list of workers: a worker is
+// known by the jobs that it holds. All jobs of a run that ask during a look share its answer.
 func (r *run) unattended(j queue.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	asks := fmt.Sprint(j.Labels, j.Policy.Memory, j.Policy.Resources)
-	if r.d.submit != nil || r.told[asks] || r.isAttended(&j) {
+	if r.d.submit != nil || r.warned[asks] || r.isAttended(&j) {
 		return
 	}
 	r.asking[asks] = j
@@ -186,10 +186,11 @@ func (r *run) unattended(j queue.Job) {
 	}
 }
 
-// lookPatience is how long a look at who is at work may take.
+// lookPatience bounds a look at the workers.
 const lookPatience = time.Minute
 
-// look finds out who is at work, and has the person told of those that ask and whom nobody takes. Where it fails they ask again.
+// look finds the working workers, and tells the person of the asking jobs that none takes. If it fails, the jobs ask
+// again.
 func (r *run) look() {
 	ctx, cancel := context.WithTimeout(r.d.ctx, lookPatience)
 	defer cancel()
@@ -200,12 +201,12 @@ func (r *run) look() {
 	if err == nil {
 		for i := range working {
 			if w := &working[i]; !w.Over {
-				r.attended[strings.Join(w.Job.Labels, ",")] = r.d.o.Now() // who asks in the next seconds need not look
+				r.attended[strings.Join(w.Job.Labels, ",")] = r.d.o.Now() // saves a look to jobs that ask in the next seconds
 			}
 		}
 		for _, asks := range slices.Sorted(maps.Keys(r.asking)) {
 			if j := r.asking[asks]; !r.isAttended(&j) {
-				r.told[asks] = true
+				r.warned[asks] = true
 				alone = append(alone, j)
 			}
 		}
@@ -220,19 +221,19 @@ func (r *run) look() {
 	}
 }
 
-// isAttended tells whether somebody was at work on jobs with such labels a moment ago. The caller holds the lock.
+// isAttended tells whether a worker was on jobs with these labels a moment ago. The caller holds the lock.
 func (r *run) isAttended(j *queue.Job) bool {
 	return r.d.o.Now().Sub(r.attended[strings.Join(j.Labels, ",")]) < attendance
 }
 
-// attends takes note that somebody has claimed a job.
+// attends notes that a worker has claimed a job.
 func (r *run) attends(j *queue.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attended[strings.Join(j.Labels, ",")] = r.d.o.Now()
 }
 
-// tell passes on what is new about a job.
+// tell passes changes of a job to its request.
 func (w *waiter) tell(j *queue.Job) {
 	if w.idle != nil {
 		w.idle.Stop()

@@ -13,15 +13,15 @@ import (
 	"e3/refstore"
 )
 
-// Submitter has a worker started for each job: a scheduler of a cluster.
+// Submitter has a cluster's scheduler start a worker for each job.
 type Submitter interface {
-	// Submit has jobs, which are in one queue, submitted soon; it does not wait for that. A job that is submitted again, because it was
-	// lost, gets a new worker.
+	// Submit submits jobs of one queue soon, without waiting for it. A lost job that is submitted again gets a new
+	// worker.
 	Submit(ctx context.Context, jobs []queue.Job) error
-	// Gone tells of the jobs whose workers have ended, or could not be started, whether or not they have finished the job. The channel
-	// is closed when ctx ends. It is called once.
+	// Gone sends the jobs whose workers have ended or could not be started, whether or not the job is finished. The
+	// channel is closed when ctx ends. Gone is called once.
 	Gone(ctx context.Context) (<-chan Gone, error)
-	// Cancel ends the workers of jobs, by the jobs' ids. One that has none is passed over.
+	// Cancel ends the workers of jobs, by the jobs' ids. A job without a worker is skipped.
 	Cancel(ctx context.Context, ids []string) error
 }
 
@@ -32,7 +32,7 @@ type Gone struct {
 	Message string
 }
 
-// submissions is what a Dispatcher has to do with a Submitter beside handing jobs over.
+// submissions is a Dispatcher's background work with its Submitter.
 type submissions struct {
 	d    *Dispatcher
 	more chan struct{} // holds a signal when there are more ids
@@ -43,12 +43,13 @@ type submissions struct {
 
 func newSubmissions(d *Dispatcher) *submissions {
 	s := &submissions{d: d, more: make(chan struct{}, 1)}
-	d.beside.Go(s.callOff)
+	d.beside.Go(s.cancelWorkers)
 	d.beside.Go(s.follow)
 	return s
 }
 
-// cancel has the worker of a job end soon. Nobody waits for that: the job is cancelled already, and its worker finds that out by itself.
+// cancel ends the worker of a job soon. No caller waits for that: the job is cancelled already, and its worker finds
+// out by itself.
 func (s *submissions) cancel(id string) {
 	s.mu.Lock()
 	s.ids = append(s.ids, id)
@@ -67,14 +68,15 @@ func (s *submissions) take() []string {
 	return ids
 }
 
-// A run that ends has many cancellations at a time. They are gathered until none has come for a while, and no longer than that of the first may wait.
+// A run that ends cancels many jobs at once. They are gathered until none has come for a while, bounded by the wait
+// of the first.
 const (
 	gather     = 250 * time.Millisecond
 	gatherMost = 2 * time.Second
 )
 
-// callOff cancels workers, until the dispatcher ends: what is known by then it cancels as well.
-func (s *submissions) callOff() {
+// cancelWorkers cancels workers until the dispatcher ends, including those requested by then.
+func (s *submissions) cancelWorkers() {
 	for open := true; open; {
 		select {
 		case <-s.more:
@@ -121,7 +123,8 @@ func (s *submissions) follow() {
 	}
 }
 
-// settle ends a job whose worker is gone, or has it begun again where the worker was lost. The worker's session may still have to run out.
+// settle ends a job whose worker is gone, or requeues it if the worker was lost. The worker's session may still have
+// to expire.
 func (s *submissions) settle(g Gone) {
 	d := s.d
 	var lease *queue.Lease
@@ -137,14 +140,15 @@ func (s *submissions) settle(g Gone) {
 			}
 		}
 		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(Clip(g.Message), "the cluster has ended its worker"))
-		if errors.Is(err, refstore.ErrLost) { // the claim is not this process's any more, and perhaps nobody's
+		if errors.Is(err, refstore.ErrLost) { // this process no longer holds the claim, and perhaps none does
 			lease = nil
 		}
 		return err == nil, err
 	})
 }
 
-// until does something until it is done, somebody else has done it, or the dispatcher ends. While this process has no session it waits for the next one.
+// until repeats do until it is done, the job has ended otherwise, or the dispatcher ends. Without a session it waits
+// for the next one.
 func (s *submissions) until(id string, do func() (done bool, err error)) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		done, err := do()
@@ -156,7 +160,7 @@ func (s *submissions) until(id string, do func() (done bool, err error)) {
 			s.d.fault(fmt.Errorf("settle job %s: %w", id, err))
 		}
 		if errors.Is(err, queue.ErrMalformed) {
-			return // who waits for it finds that out
+			return // the waiting request finds out
 		}
 		if !s.d.sleep(pause) {
 			return
@@ -164,7 +168,7 @@ func (s *submissions) until(id string, do func() (done bool, err error)) {
 	}
 }
 
-// conclude settles the execution that a claim names, whether or not it was begun, and ends the job as that ended.
+// conclude settles the execution that a claim names, whether or not it was begun, and ends the job accordingly.
 func (s *submissions) conclude(lease *queue.Lease, reason executions.Reason, message string) error {
 	d, job := s.d, lease.Job()
 	req, err := Request(&job)
@@ -182,7 +186,7 @@ func (s *submissions) conclude(lease *queue.Lease, reason executions.Reason, mes
 		return err
 	}
 	if err := d.o.Submitter.Submit(d.ctx, []queue.Job{job}); err != nil {
-		d.fault(fmt.Errorf("submit job %s again: %w", job.ID, err)) // the task waits until somebody cancels it
+		d.fault(fmt.Errorf("submit job %s again: %w", job.ID, err)) // the task waits until it is cancelled
 	}
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// cancels tells leases of this process that their jobs are to end, ends what was given back meanwhile, and forgets what has ended.
+// cancels tells leases of this process that their jobs are to end, ends jobs that were given back meanwhile, and
+// forgets requests for ended ones.
 func (k *Keeper) cancels(ctx context.Context, queue string) error {
 	var errs []error
 	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "cancel")}) {
@@ -22,13 +23,13 @@ func (k *Keeper) cancels(ctx context.Context, queue string) error {
 	return errors.Join(errs...)
 }
 
-// ownCancels is cancels, for the jobs that this process has.
+// ownCancels is cancels for the jobs that this process holds.
 func (k *Keeper) ownCancels(ctx context.Context) error {
 	var errs []error
 	for _, l := range k.held.current() {
 		select {
 		case <-l.cancelled:
-			continue // it knows
+			continue // already told
 		default:
 		}
 		j := l.Job()

@@ -9,7 +9,7 @@ import (
 	"e3/refstore"
 )
 
-// Partitions returns where the records of all queues are, for who checks them.
+// Partitions returns the partitions of all queues' records, for verification.
 func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	queues, err := rd.names(ctx)
 	if err != nil {
@@ -32,11 +32,11 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	return partitions, nil
 }
 
-// Check says what is wrong with a record of one of the [Reader.Partitions]: ErrMalformed. Any that is may be removed: a run that waits for a
-// job enqueues it again, and all the others are made again where they are missed.
+// Check says what is wrong with a record of one of the [Reader.Partitions]: ErrMalformed. A malformed record may be
+// removed: a waiting run enqueues its job again, and every other record is derived.
 func Check(r refstore.Record) error {
 	if r.Key.Partition == Names {
-		return nil // the name is all
+		return nil // only the key matters
 	}
 	_, what, _ := strings.Cut(strings.TrimPrefix(r.Key.Partition, Kind+"/"), "/")
 	var err error

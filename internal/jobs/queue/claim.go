@@ -9,28 +9,31 @@ import (
 	"e3/refstore"
 )
 
-// Want says what a worker takes.
+// Want says which jobs a worker takes.
 type Want struct {
 	Queues []string // their names
-	Worker string   // who it is, in words
-	// Host is where its commands run, Grace how long an orphan whose execution was begun on another host is left to workers of that host: until its
-	// command has certainly ended. It counts from when this process first saw the orphan.
+	Worker string   // its name, for people
+	// Host is where its commands run. Grace is how long an orphan begun on another host is reserved for workers of
+	// that host, until its command has certainly ended; it counts from this process's first sight of the orphan.
 	Host  string
 	Grace time.Duration
-	// Beside says that another worker of Host may go on with commands that were begun there: their orphans are left to it for as long.
+	// Beside says that another worker of Host may continue commands begun there: their orphans are reserved for it
+	// for Grace too.
 	Beside bool
-	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes it, and may be asked at the same time as others.
+	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
+	// concurrently.
 	Fits func(*Job) bool
-	// Until, if set, is the last job in order that Claim may take: it does not read the queue beyond it, or beyond the orphans if it is one, to find others.
+	// Until, if set, is the last job in order that Claim may take. Claim reads no further than it, or than the last
+	// orphan.
 	Until *Job
-	// NewExecution draws the id of the execution that will be made for a job that is not adopted, greater than after, which may be "".
+	// NewExecution returns a new execution id for a job that is not adopted, greater than after, which may be "".
 	NewExecution func(after string) (string, error)
 }
 
-// orphansEnd is behind the order of each orphan, and before that of any other job.
+// orphansEnd sorts after the order of each orphan, and before that of any other job.
 const orphansEnd = "1."
 
-// bound is the order behind which nothing is taken: "" if there is none.
+// bound is the last order that may be taken; "" for no bound.
 func (w *Want) bound() string {
 	if w.Until == nil {
 		return ""
@@ -38,7 +41,7 @@ func (w *Want) bound() string {
 	return w.Until.order()
 }
 
-// horizon is the order behind which nothing is to be read. All orphans are before it: Fits may have to know of them, taken or not.
+// horizon is the last order that is read. All orphans precede it, because Fits may need to see them.
 func (w *Want) horizon() string {
 	if w.Until == nil {
 		return ""
@@ -57,8 +60,8 @@ func (w *Want) validate() error {
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
-// Claim takes the job that is to be run next: orphans first, then by priority, then the oldest. Where listing the queue takes time, or others
-// take from it as well, it may pass over what came in the last moment. It returns nil if there is nothing to be claimed now.
+// Claim takes the next job: orphans first, then by priority, then the oldest. If listing the queue takes time, or
+// other workers take from it, it may miss jobs of the last moment. It returns nil if nothing can be claimed now.
 func (q *Queue) Claim(ctx context.Context, want Want) (*Lease, error) {
 	if err := want.validate(); err != nil {
 		return nil, fmt.Errorf("claim a job: %w", err)
@@ -82,9 +85,9 @@ func (q *Queue) Claim(ctx context.Context, want Want) (*Lease, error) {
 	}
 }
 
-// tryClaim claims the job of an entry. refstore.ErrConflict says that others were faster.
+// tryClaim claims the job of an entry. refstore.ErrConflict says that another process was faster.
 func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease, error) {
-	if q.index.raced(c.job.Queue) { // a look is cheaper than a write that fails
+	if q.index.raced(c.job.Queue) { // a read is cheaper than a failing write
 		r, err := q.store.Get(ctx, c.key)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil, refstore.ErrConflict
@@ -104,11 +107,11 @@ func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease,
 	if err != nil {
 		return nil, err
 	}
-	_ = q.drop(ctx, c.key, c.version) // whoever meets it finds that the job does not confirm it
+	_ = q.drop(ctx, c.key, c.version) // a reader of the outdated entry compares it with the job
 	return l, nil
 }
 
-// take claims a job of a version that can be claimed.
+// take claims a version of a claimable job.
 func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) {
 	session, err := q.held.members.Session(ctx)
 	if err != nil {
@@ -123,22 +126,22 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 	return l, err
 }
 
-// lock is take, by a session. doubtful says that the job may be locked nevertheless, or will be.
+// lock is take under a session. With doubtful the job may be locked in spite of the error, or may yet be.
 func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) (l *Lease, doubtful bool, err error) {
 	now := q.now()
-	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: clip(want.Worker), Since: nanos(now)}))
+	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: shorten(want.Worker), Since: nanos(now)}))
 	if err != nil {
 		return nil, false, err
 	}
 	j, adopted := s.Job, s.Orphaned()
-	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, clip(want.Worker), now, time.Time{}
+	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, shorten(want.Worker), now, time.Time{}
 	j.Token++
 	if !adopted {
 		if j.Execution, err = want.NewExecution(max(j.After, j.Execution)); err != nil {
 			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
 		}
 		j.Attempts++
-		j.Maker, j.MakerHost, j.Started = j.Worker, clip(want.Host), time.Time{}
+		j.Maker, j.MakerHost, j.Started = j.Worker, shorten(want.Host), time.Time{}
 	}
 	next, err := q.swap(ctx, s.version, &j)
 	if err != nil {
@@ -147,8 +150,8 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), is: next, cancelled: make(chan struct{})}, false, nil
 }
 
-// Only takes this job, whatever is before it. It returns nil while it cannot be claimed: its worker lives, it is available later, or it does not fit.
-// ErrNotFound, *TransitionError if it is finished.
+// Only takes this job, whatever precedes it. It returns nil while the job cannot be claimed: its worker lives, it is
+// available later, or it does not fit. ErrNotFound, *TransitionError if it is finished.
 func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
 		return nil, fmt.Errorf("claim job %.100s/%.200s: %w", queue, id, err)

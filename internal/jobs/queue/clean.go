@@ -9,7 +9,7 @@ import (
 	"e3/refstore"
 )
 
-// Clean removes jobs that have finished before a time, from all queues, and returns how many.
+// Clean removes jobs that finished before a time, from all queues, and returns how many.
 func (k *Keeper) Clean(ctx context.Context, before time.Time) (int, error) {
 	queues, err := k.names(ctx)
 	n := 0
@@ -32,8 +32,8 @@ func (k *Keeper) clean(ctx context.Context, queue string, before time.Time) (n i
 			return n, err
 		}
 		var run turnRecord
-		if decode(r.Value, &run) != nil || validRun(r.Key.Sort) != nil || !moment(run.At).Before(before) {
-			continue // what finished before a time was enqueued before it
+		if decode(r.Value, &run) != nil || validRun(r.Key.Sort) != nil || !fromNanos(run.At).Before(before) {
+			continue // a job that finished before a time was enqueued before it
 		}
 		left, gone, err := k.cleanRun(ctx, queue, r.Key.Sort, before)
 		n += gone
@@ -56,16 +56,16 @@ func (k *Keeper) clean(ctx context.Context, queue string, before time.Time) (n i
 	return n, nil
 }
 
-// cleanRun removes what a run's finished jobs are that are old enough, and tells whether the run has others.
+// cleanRun removes a run's old finished jobs, and tells whether the run has others.
 func (k *Keeper) cleanRun(ctx context.Context, queue, run string, before time.Time) (left bool, n int, err error) {
 	for range k.jobs(ctx, queue, run+".") {
-		left = true // or its jobs cannot be read
+		left = true // or jobs that cannot be read
 		break
 	}
 	for s, err := range k.finished(ctx, queue, run) {
 		switch {
 		case errors.Is(err, ErrMalformed):
-			left = true // an e3 that understands it removes it
+			left = true // a newer e3 removes it
 		case err != nil:
 			return true, n, err
 		case !s.Finished.Before(before):

@@ -12,28 +12,28 @@ import (
 	"e3/refstore"
 )
 
-// Inbox tells a run of its jobs.
+// Inbox reports the changes of a run's jobs.
 type Inbox struct {
 	q          *Queue
 	queue, run string
 	ctx        context.Context // ends the inbox
-	more       chan struct{}   // receives when there is more to look for
+	more       chan struct{}   // signals that there is more to look at
 
 	mu       sync.Mutex
 	expected map[string]seen
 	fresh    []string // expected since the last look
 
-	// Of Next.
+	// State of Next.
 	begun  bool
-	ended  <-chan struct{} // told of the finished ones; nil if the store does not tell
-	looked time.Time       // when all that is expected was looked at last
-	pace   time.Duration   // of looks where the store does not tell
-	until  time.Time       // nothing is looked at before: looking takes a part of the time only
-	listed int             // how many had finished when that was listed last
-	missed map[string]bool // not found by the last look at all
+	ended  <-chan struct{} // notifies of finished jobs; nil if the store does not
+	looked time.Time       // last look at all expected jobs
+	pace   time.Duration   // interval of polling without notifications
+	until  time.Time       // no look before then, to bound the part of the time that looks take
+	listed int             // number of finished jobs in the last listing
+	missed map[string]bool // not found by the last look at all jobs
 }
 
-// seen is what a run was told of a job.
+// seen is the state of a job that was last reported.
 type seen struct {
 	token   uint64
 	lost    int
@@ -42,12 +42,13 @@ type seen struct {
 	orphan  bool
 }
 
-// Inbox returns the inbox of a run in a queue, which looks until ctx ends. Next is called by one goroutine at a time.
+// Inbox returns the inbox of a run in a queue, which is open until ctx ends. Next is called by one goroutine at a
+// time.
 func (q *Queue) Inbox(ctx context.Context, queue, run string) *Inbox {
 	return &Inbox{q: q, queue: queue, run: run, ctx: ctx, more: make(chan struct{}, 1), expected: make(map[string]seen), pace: q.o.Pace}
 }
 
-// Expect has the inbox tell of a job from now on. It may be called while Next waits.
+// Expect adds a job to those that Next reports. It may be called while Next waits.
 func (b *Inbox) Expect(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +60,7 @@ func (b *Inbox) Expect(id string) {
 	signal(b.more)
 }
 
-// Forget has the inbox tell of a job no more. One that has finished is forgotten once Next has told of it.
+// Forget removes a job from those that Next reports. A finished job is forgotten once Next has reported it.
 func (b *Inbox) Forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,7 +81,7 @@ func (b *Inbox) takeFresh() []string {
 	return fresh
 }
 
-// putBack has the next look at what is fresh begin with these.
+// putBack returns jobs to the fresh ones, to be looked at first.
 func (b *Inbox) putBack(ids []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,17 +90,18 @@ func (b *Inbox) putBack(ids []string) {
 }
 
 const (
-	// lookPace is how often a run looks at jobs that are not finished where it is told of those that are.
+	// lookPace is the interval of looks at unfinished jobs while the store notifies of finished ones.
 	lookPace = time.Second
-	// maxRest bounds how long a run looks at nothing because looking takes long, and where it is told of what is finished: there a look
-	// takes long only on a machine that is busy, maybe with the workers that wait for more to do.
+	// maxRest bounds the pause after a slow look; maxRestTold bounds it if the store notifies of finished jobs. There
+	// a look is slow only on a busy machine, perhaps one busy with the workers that wait for more to do.
 	maxRest     = 10 * time.Second
 	maxRestTold = 500 * time.Millisecond
 )
 
-// Next waits for expected jobs to change, and returns them as they stand: those that have finished as soon as can be, those that were claimed, have started, were
-// lost, or given back, within a second or so. One that is nowhere to be found, or cannot be read, is returned without a status: whoever needs it enqueues it again.
-// It returns the context's error when that of Next, or that of the inbox, ends.
+// Next waits for expected jobs to change, and returns their present state: finished ones as soon as possible;
+// claimed, started, lost or returned ones within about a second. A job that is missing or cannot be read comes
+// without a status; a caller that needs it enqueues it again. Next returns the context's error when its own or the
+// inbox's ends.
 func (b *Inbox) Next(ctx context.Context) ([]Job, error) {
 	jobs, err := b.next(ctx)
 	if err != nil {
@@ -135,7 +137,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 			most = maxRestTold
 		}
 		b.until = now.Add(min(restraint*now.Sub(began), most))
-		if len(jobs) > 0 { // also after an error, which the next look meets again: one that has finished is looked for no more
+		if len(jobs) > 0 { // also after an error, which recurs; a reported finished job is not looked at again
 			b.pace = b.q.o.Pace
 			return jobs, nil
 		}
@@ -145,9 +147,9 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 	}
 }
 
-// Looks return what they have found also where they fail.
+// Looks return what they have found even if they fail.
 
-// await waits until there is something to look at, and returns how; nil when it was woken by the end of a context.
+// await waits until there is something to look at, and returns how; nil if a context has ended.
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
 	wait := lookPace
 	if b.ended == nil {
@@ -174,7 +176,7 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 	return look
 }
 
-// lookFresh looks at what is expected since a moment ago.
+// lookFresh looks at the newly expected jobs.
 func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 	fresh := b.takeFresh()
 	for i, id := range fresh {
@@ -185,7 +187,7 @@ func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 		if err == nil {
 			jobs, err = b.tell(ctx, jobs, s)
 		}
-		if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) { // the look at all misses it
+		if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) { // lookAll reports missing and malformed ones
 			b.putBack(fresh[i:])
 			return jobs, err
 		}
@@ -193,9 +195,9 @@ func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// lookEnded looks for what has finished: for each job, or by a listing where that is cheaper.
+// lookEnded looks for finished jobs, one by one, or by a listing if that is cheaper.
 func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
-	const names = 16 // in a listing cost as much as a look
+	const names = 16 // names in a listing that cost as much as one read
 	ids := b.ids()
 	if b.listed < names*len(ids) {
 		finished := make(map[string]bool)
@@ -216,15 +218,16 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 		if err == nil {
 			jobs, err = b.tell(ctx, jobs, s)
 		}
-		if err != nil && !errors.Is(err, ErrMalformed) { // the look at all misses it
+		if err != nil && !errors.Is(err, ErrMalformed) { // lookAll reports malformed ones
 			return jobs, err
 		}
 	}
 	return jobs, nil
 }
 
-// lookAll looks at all that is expected: one listing for those that are not finished. It moves those that have ended and were left, and tells of
-// those that it misses for the second time: the first time one may just be between two places. What cannot be read is missed; Repair tells of it.
+// lookAll looks at all expected jobs, with one listing for the unfinished ones. It moves finished jobs that were not
+// moved, and reports jobs that are missing for the second time: a job may be between two places once. A job that cannot
+// be read counts as missing; Repair reports it.
 func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	defer func() { b.looked = b.q.o.Now() }()
 	ids := b.ids()
@@ -264,7 +267,8 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// tell adds a job to what the run is told if it does not know this of it. One that has ended is told also where it cannot be moved now: Repair does that.
+// tell appends a job whose state was not reported yet. A finished one is reported even if it cannot be moved now:
+// Repair moves it.
 func (b *Inbox) tell(ctx context.Context, jobs []Job, s stored) ([]Job, error) {
 	b.mu.Lock()
 	was, ok := b.expected[s.ID]

@@ -10,19 +10,20 @@ import (
 	"e3/refstore"
 )
 
-// index changes jobs together with the entries that make them claimable, and keeps what this process has listed of those (page.go).
+// index changes jobs together with the entries that make them claimable, and keeps the entries that this process has
+// listed (page.go).
 type index struct {
 	*records
 	held *held
 
 	mu       sync.Mutex
 	pages    map[string]*page
-	orphans  map[string]time.Time // when an orphan was seen first, by Job.Ref and token
-	progress uint64               // counts what shows that there is work
+	orphans  map[string]time.Time // when an orphan was first seen, by Job.Ref and token
+	progress uint64               // counts signs that there is work
 	offers   uint64               // counts entries that this process has put
 }
 
-// cancelNow ends a job that nobody runs.
+// cancelNow ends a job that does not run.
 func (x *index) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job, error) {
 	message := "cancelled"
 	if rec.By != "" {
@@ -40,7 +41,8 @@ func (x *index) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job,
 	return ended.Job, errors.Join(x.remove(ctx, s), x.move(ctx, ended), x.dropCancel(ctx, s.Queue, s.ID))
 }
 
-// confirm compares an entry with its job, and removes it, or replaces it, if the job does not confirm it. It returns what there is of it then; nil if nothing is.
+// confirm compares an entry with its job, and removes or replaces it if they differ. It returns the valid entry; nil
+// if there is none.
 func (x *index) confirm(ctx context.Context, c *candidate) (*candidate, error) {
 	queue := strings.Split(c.key.Partition, "/")[1]
 	id, ok := indexed(c.key)
@@ -58,7 +60,7 @@ func (x *index) confirm(ctx context.Context, c *candidate) (*candidate, error) {
 			}
 			return x.put(ctx, s)
 		}
-		if s.Status == Running && s.LockedBy != "" { // by somebody who died before others could know that he has it
+		if s.Status == Running && s.LockedBy != "" { // its holder may have died before it announced itself
 			if s, err = x.expire(ctx, s); err != nil {
 				return nil, err
 			}
@@ -70,7 +72,8 @@ func (x *index) confirm(ctx context.Context, c *candidate) (*candidate, error) {
 	return nil, x.drop(ctx, c.key, c.version)
 }
 
-// index puts the entry of a job that can be claimed, and returns it; nil if there is one for this version already, or the job cannot be claimed any more.
+// put puts the entry of a claimable job, and returns it; nil if this version has one already, or the job is no longer
+// claimable.
 func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 	const tries = 5
 	var over refstore.Version
@@ -89,7 +92,7 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 		if !errors.Is(err, refstore.ErrConflict) || try == tries {
 			return nil, err
 		}
-		// An entry is there, of this version or of an earlier one; the job itself is the latest.
+		// An entry of this or of an earlier version exists; the job itself is the latest.
 		r, err := x.store.Get(ctx, key)
 		if over = r.Version; err != nil && !errors.Is(err, refstore.ErrNotFound) {
 			return nil, err
@@ -108,7 +111,7 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 	}
 }
 
-// unindex removes the entry of a job as it was before it changed.
+// remove removes the entry of a job as it was before a change.
 func (x *index) remove(ctx context.Context, was stored) error {
 	key, ok := was.indexKey()
 	if !ok {
@@ -128,8 +131,8 @@ func (x *index) remove(ctx context.Context, was stored) error {
 	return x.drop(ctx, key, r.Version)
 }
 
-// mend makes good what a crash after a change of a job has left undone: its entry, or its place among the finished. It tells whether the job can be
-// claimed.
+// mend completes what a crash after a change of a job has left undone: its entry, or its move to the finished ones.
+// It tells whether the job can be claimed.
 func (x *index) mend(ctx context.Context, s stored) (claimable bool, err error) {
 	if s.Status.Terminal() {
 		return false, x.move(ctx, s)
@@ -138,11 +141,11 @@ func (x *index) mend(ctx context.Context, s stored) (claimable bool, err error) 
 	if !ok {
 		return false, nil
 	}
-	// An entry that is there is taken for right: a claim finds out if it is not.
+	// An existing entry is taken for right: a claim finds out if it is not.
 	if _, err := x.store.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) {
 		return true, err
 	}
-	// Enqueuing a job that had been finished removes the entry again, unless the process dies.
+	// Enqueuing a finished job removes the entry again, unless the process dies.
 	before, err := x.loadFinished(ctx, s.Queue, s.ID)
 	switch {
 	case err == nil && before.Retried >= s.Retried:
@@ -170,7 +173,8 @@ func (x *index) orphan(ctx context.Context, s stored) (stored, error) {
 	return s, err
 }
 
-// expire is orphan, if the job's worker was lost, or is this process and does not know it. Otherwise the job is returned as it is.
+// expire is orphan if the job's worker was lost, or is this process by a claim without a response. Otherwise the job
+// is returned as it is.
 func (x *index) expire(ctx context.Context, s stored) (stored, error) {
 	if !x.held.astray(&s.Job) {
 		over, _, err := x.held.members.Over(ctx, s.LockedBy)
@@ -179,7 +183,7 @@ func (x *index) expire(ctx context.Context, s stored) (stored, error) {
 		}
 	}
 	orphan, err := x.orphan(ctx, s)
-	if errors.Is(err, refstore.ErrConflict) { // somebody else has done so, or it has ended
+	if errors.Is(err, refstore.ErrConflict) { // another process has done so, or it has ended
 		if now, err := x.find(ctx, s.Queue, s.ID); err == nil || !isNotFound(err) {
 			return now, err
 		}

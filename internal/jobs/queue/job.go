@@ -14,10 +14,10 @@ import (
 	"e3/internal/format/record"
 )
 
-// Status says how far a job has come.
+// Status is the state of a job.
 type Status string
 
-// The states of a job. One that is running and locked by nobody is an orphan: its worker was lost.
+// The states of a job. A running job without a lock is an orphan: its worker was lost.
 const (
 	Queued    Status = "queued"
 	Running   Status = "running"
@@ -32,60 +32,62 @@ func (s Status) Terminal() bool {
 	return s == Succeeded || s == Failed || s == TimedOut || s == Cancelled
 }
 
-// Job is one execution that a run wants somebody to make. Slices in it are shared between copies: they are replaced, never changed.
-// Fields: each is a key of the stored record.
+// Job is one execution that a run wants made. Slices in it are shared between copies: they are replaced, never
+// changed. Fields: each is a key of the stored record.
 type Job struct {
 	// ID is [Identity] of the job. Enqueue sets it.
 	ID string
 	// Queue is the name of the queue, "" for [DefaultQueue].
 	Queue string
 
-	// What is to be executed, and for whom. All but Host, After, Policy, Labels, Priority, Force and InputBytes is its identity.
+	// What to execute. All fields but Host, After, Policy, Labels, Priority, Force and InputBytes are the job's
+	// identity.
 	Workspace  string
 	Run        string
 	Task       string
-	Step       string // "", or what is resumed: "resume:<block>"
+	Step       string // "", or "resume:<block>"
 	Attempt    int64  // of the command in its run, from 1
 	TaskHash   string
-	Inputs     []string // hashes of the inputs' objects, in the order of the task's inputs
+	Inputs     []string // hashes of the inputs, in declared order
 	InputBytes int64
 	Policy     record.Policy
-	Labels     []string // that a worker must have
+	Labels     []string // that its worker must have
 	Priority   int64    // greater runs first
-	Force      bool     // the run looks up no answer for it
+	Force      bool     // the run does not look up an answer for it
 	Host       string   // of the run's process
-	After      string   // the id of the execution is greater; "": the clock sees to that
+	After      string   // the execution's id is greater; "": no bound
 
-	// How it stands. The queue keeps these; Enqueue takes MaxAttempts, 1 if it is 0.
+	// The job's state, kept by the queue. Enqueue takes MaxAttempts, 1 if it is 0.
 	Status      Status
-	Attempts    int64     // executions that have been begun for it
-	MaxAttempts int64     // a job whose execution was lost is not begun again after so many
-	AvailableAt time.Time // a queued job is not claimed before; zero: at once
-	LockedBy    string    // the session of the worker that has it; "" if nobody has
-	Worker      string    // who that is, or was last, in words
+	Attempts    int64     // executions that were begun for it
+	MaxAttempts int64     // after so many a job whose execution was lost fails
+	AvailableAt time.Time // earliest claim of a queued job; zero: now
+	LockedBy    string    // session of the worker that holds it; "" if none does
+	Worker      string    // its present or last worker, for people
 	Token       uint64    // raised by each claim
-	Execution   string    // that the current, or last, attempt makes
-	Maker       string    // the worker that began Execution, in words
-	MakerHost   string    // its host, as it said in [Want]
+	Execution   string    // made by the present or last attempt
+	Maker       string    // the worker that began Execution, for people
+	MakerHost   string    // its host ([Want])
 	Lost        []LostAttempt
 	LastError   string
 	Outcome     *Outcome // nil until it is finished
-	Retried     int64    // how often a person has asked for it again
+	Retried     int64    // number of retries by a person
 
 	Created  time.Time
 	Updated  time.Time
-	Claimed  time.Time // when it was claimed last
-	Started  time.Time // when it was put on record that its command runs; zero for one that does not live long
+	Claimed  time.Time // last claim
+	Started  time.Time // when the run of its command was recorded; zero for a short one
 	Finished time.Time
 }
 
-// Orphaned tells whether the job's worker was lost: whoever claims it adopts what there is of it.
+// Orphaned tells whether the job's worker was lost. The next holder adopts its execution.
 func (j *Job) Orphaned() bool { return j.Status == Running && j.LockedBy == "" }
 
-// ReasonSuspended is the reason of a job whose command has suspended itself: for the queue it has failed, for people it waits for one of them.
+// ReasonSuspended is the reason of a job whose command has suspended itself. In the queue it has failed; its run
+// waits for a person.
 const ReasonSuspended = "suspended"
 
-// isDead tells whether the job is one that a person may want to try again.
+// isDead tells whether a person may want to retry the job.
 func (j *Job) isDead() bool {
 	return j.Status == Failed && !j.isSuspended() || j.Status == TimedOut
 }
@@ -94,7 +96,7 @@ func (j *Job) isSuspended() bool {
 	return j.Status == Failed && j.Outcome != nil && j.Outcome.Reason == ReasonSuspended
 }
 
-// waitingSince is since when a job that can be claimed could be: also one that was claimed before, and was given back or is an orphan.
+// waitingSince is since when a claimable job could be claimed, also if it was claimed before and given back or lost.
 func (j *Job) waitingSince() time.Time {
 	since := j.Created
 	if !j.Claimed.IsZero() {
@@ -118,10 +120,10 @@ func ParseRef(ref string) (queue, id string, err error) {
 	return queue, id, nil
 }
 
-// LostAttempt is an execution of a job whose worker was lost, so that nobody knows how its command would have ended.
+// LostAttempt is an execution of a job whose worker was lost, so that its outcome is unknown.
 type LostAttempt struct {
 	Execution string
-	Worker    string // in words
+	Worker    string // for people
 	Message   string
 	At        time.Time
 }
@@ -129,11 +131,11 @@ type LostAttempt struct {
 // Outcome is how a job has ended.
 type Outcome struct {
 	State       Status // a terminal one
-	ExecutionID string // that says how; "" if there was none
-	Output      string // hash of the output, of one that succeeded
+	ExecutionID string // its execution; "" if there was none
+	Output      string // hash of a successful output
 	Size        int64  // of the output, in bytes
 	ExitCode    int64
-	Reason      string // of one that did not succeed, as in the execution's record
+	Reason      string // unless it succeeded, as in the execution's record
 	Message     string
 	Duration    time.Duration
 }
@@ -141,7 +143,7 @@ type Outcome struct {
 // DefaultQueue is the queue of jobs that name none.
 const DefaultQueue = "default"
 
-// Limits of what a job may say, in bytes unless said otherwise.
+// Bounds of a job's fields, in bytes unless noted.
 const (
 	maxName      = 64
 	maxWorkspace = 255
@@ -152,8 +154,8 @@ const (
 	maxList      = 1 << 12 // labels, secrets, and so on
 )
 
-// Identity returns the id of a job: of its run, and a hash over all that tells it apart from others of the run. The same execution for the same
-// attempt of the same run has the same id, whoever enqueues it, and however often.
+// Identity returns the id of a job: its run, and a hash of all that distinguishes it from other jobs of the run. The
+// same execution for the same attempt of the same run always has the same id, so Enqueue is idempotent.
 func Identity(j *Job) string {
 	h := sha256.New()
 	var b []byte
@@ -193,7 +195,7 @@ func validRun(run string) error {
 	return nil
 }
 
-// ValidName says why a queue cannot have a name.
+// ValidName returns an error if a queue cannot have this name.
 func ValidName(queue string) error {
 	if !isName(queue) {
 		return fmt.Errorf("queue %.100q: a name has 1 to %d letters, digits, - or _", queue, maxName)
@@ -214,7 +216,7 @@ func isName(s string) bool {
 	return true
 }
 
-// validate says why a job, as it is to be written or was read, is none.
+// validate returns an error for a job that must not be written, or was read malformed.
 func (j *Job) validate() error {
 	if err := errors.Join(validRun(j.Run), ValidName(j.Queue)); err != nil {
 		return err
@@ -237,7 +239,7 @@ func (j *Job) validate() error {
 	switch {
 	case j.Task == "" || j.TaskHash == "" || j.Workspace == "":
 		return errors.New("it has no workspace, task or task hash")
-	case len(j.Workspace) > maxWorkspace || len(j.LockedBy) > maxName: // nobody could be asked about those
+	case len(j.Workspace) > maxWorkspace || len(j.LockedBy) > maxName: // longer names are not valid in other records
 		return fmt.Errorf("the name of a workspace has %d bytes, that of a session %d; at most %d and %d are allowed",
 			len(j.Workspace), len(j.LockedBy), maxWorkspace, maxName)
 	case j.Attempt < 1:
@@ -306,8 +308,8 @@ func validText(s string) error {
 	return nil
 }
 
-// clip makes text that others wrote fit.
-func clip(s string) string {
+// shorten bounds and repairs text from elsewhere.
+func shorten(s string) string {
 	const most = 2 << 10
 	if len(s) > most {
 		s = s[:most] + "…"

@@ -11,13 +11,14 @@ import (
 	"e3/refstore"
 )
 
-// Lease is a job that this process has claimed. It is safe for concurrent use. It ends with Finish, Again, Release or Revoke, or when the process's session is lost.
-// Those that fail with anything but refstore.ErrLost or a *TransitionError can be tried again.
+// Lease is a job that this process has claimed. It is safe for concurrent use. It ends with Finish, Again, Release or
+// Revoke, or when the process's session is lost. A call that fails with anything but refstore.ErrLost or a
+// *TransitionError can be repeated.
 type Lease struct {
 	q       *Queue
 	adopted bool
 	session string
-	waiting time.Time // since when the job was there to be claimed
+	waiting time.Time // since when the job could be claimed
 
 	calling sync.Mutex // one change of the job at a time
 	mu      sync.Mutex
@@ -35,18 +36,19 @@ func (l *Lease) Job() Job {
 	return l.is.Job
 }
 
-// Adopted tells whether the job's execution was begun by a worker that was lost. Whoever has adopted a job settles that execution first,
-// and then finishes the job, or asks for another attempt (Again).
+// Adopted tells whether a lost worker began the job's execution. The holder settles that execution first, and then
+// finishes the job or asks for another attempt (Again).
 func (l *Lease) Adopted() bool { return l.adopted }
 
-// WaitingSince is since when the job was there to be claimed by whom this lease is: it had been enqueued, given back, or found lost, and its time had
-// come. It is by the clock of who wrote that.
+// WaitingSince is since when the job could be claimed: it had been enqueued, given back, or found lost, and was due.
+// The time is by the clock of the process that wrote that.
 func (l *Lease) WaitingSince() time.Time { return l.waiting }
 
-// CancelRequested is closed when somebody wants the job to end. It takes a [Keeper.Tend], or [Keeper.FollowCancels], that runs.
+// CancelRequested is closed when the job's end is requested. It needs a running [Keeper.Tend] or
+// [Keeper.FollowCancels].
 func (l *Lease) CancelRequested() <-chan struct{} { return l.cancelled }
 
-// Cancellation says who wants the job to end, and why, once CancelRequested is closed.
+// Cancellation says by whom the job's end was requested, and why, once CancelRequested is closed.
 func (l *Lease) Cancellation() (by, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +68,8 @@ func (l *Lease) request(r cancelRecord) {
 	}
 }
 
-// change writes what edit makes of the job. same tells whether what is there is that already: an answer got lost. last says that the lease ends with it.
+// change writes the edited job. same tells whether the record already has the change, because a response was lost.
+// last says that the lease ends with it.
 func (l *Lease) change(ctx context.Context, op string, last bool, edit func(*Job), same func(*Job) bool) (stored, error) {
 	l.calling.Lock()
 	defer l.calling.Unlock()
@@ -90,7 +93,7 @@ func (l *Lease) change(ctx context.Context, op string, last bool, edit func(*Job
 		if !errors.Is(err, refstore.ErrConflict) {
 			return stored{}, fmt.Errorf("%s job %s: %w", op, j.Ref(), err)
 		}
-		// An earlier try may have arrived; or the job is another's.
+		// An earlier try may have succeeded, or another process may hold the job.
 		there, err := l.q.find(ctx, j.Queue, j.ID)
 		switch {
 		case err != nil && !isNotFound(err):
@@ -116,7 +119,7 @@ func (l *Lease) note(s stored, ended bool) {
 	}
 }
 
-// Started puts it on record that the job's command runs.
+// Started records that the job's command runs.
 func (l *Lease) Started(ctx context.Context) error {
 	now := l.q.now()
 	_, err := l.change(ctx, "start", false,
@@ -125,9 +128,10 @@ func (l *Lease) Started(ctx context.Context) error {
 	return err
 }
 
-// Finish ends the job: it has not happened unless Finish, or a later try, says so. refstore.ErrLost if the job is not this process's any more.
+// Finish ends the job. The end counts only once Finish, or a later try, succeeds. refstore.ErrLost if this process no
+// longer holds the job.
 func (l *Lease) Finish(ctx context.Context, o Outcome) error {
-	o.Reason, o.Message = clip(o.Reason), clip(o.Message)
+	o.Reason, o.Message = shorten(o.Reason), shorten(o.Message)
 	s, err := l.change(ctx, "finish", true,
 		func(j *Job) { j.end(o, l.q.now()) },
 		func(j *Job) bool { return j.Outcome != nil && *j.Outcome == o })
@@ -138,7 +142,7 @@ func (l *Lease) Finish(ctx context.Context, o Outcome) error {
 	return nil
 }
 
-// clearCancel removes the record by which the job was cancelled. One that came too late goes with the next Tend.
+// clearCancel removes the request to cancel the job. The next Tend removes a later one.
 func (l *Lease) clearCancel(ctx context.Context, s stored) {
 	select {
 	case <-l.cancelled:
@@ -147,7 +151,7 @@ func (l *Lease) clearCancel(ctx context.Context, s stored) {
 	}
 }
 
-// end makes a finished job of one.
+// end makes the job a finished one.
 func (j *Job) end(o Outcome, now time.Time) {
 	j.Status, j.Outcome, j.LockedBy, j.Finished, j.AvailableAt = o.State, &o, "", now, time.Time{}
 	if o.State != Succeeded {
@@ -158,14 +162,15 @@ func (j *Job) end(o Outcome, now time.Time) {
 // ReasonLost is the reason of a job that has failed because its worker was lost too often.
 const ReasonLost = "lost"
 
-// maxBackoff bounds how long a job that was lost waits.
+// maxBackoff bounds the wait of a lost job.
 const maxBackoff = time.Hour
 
-// Again gives an attempt up that was lost: the job is queued again, to be claimed when backoff, doubled for each attempt that it has lost, has passed; or
-// has failed if its attempts are used up, with reason "lost". Its execution is settled before: nobody asks for it any more. It returns the job as it then is. refstore.ErrLost.
+// Again gives up a lost attempt. The job is queued again, with backoff doubled for each earlier lost attempt. If its
+// attempts are used up it fails with reason "lost". Its execution must be settled before, because no process asks for
+// it any more. Again returns the changed job. refstore.ErrLost.
 func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration) (Job, error) {
 	was := l.Job()
-	message = clip(message)
+	message = shorten(message)
 	now := l.q.now()
 	s, err := l.change(ctx, "requeue", true, func(j *Job) {
 		lost := LostAttempt{Execution: j.Execution, Worker: j.Maker, Message: message, At: now}
@@ -191,12 +196,12 @@ func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration
 	return s.Job, nil
 }
 
-// requeue makes a queued job of one that runs.
+// requeue makes a running job a queued one.
 func (j *Job) requeue() {
 	j.Status, j.LockedBy, j.Execution, j.Started, j.AvailableAt = Queued, "", "", time.Time{}, time.Time{}
 }
 
-// Release gives back a job that was not begun. One that was adopted is an orphan again. refstore.ErrLost.
+// Release gives back a job that was not begun. An adopted one is an orphan again. refstore.ErrLost.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.giveBack(ctx, "release", func(j *Job) {
 		if l.adopted {
@@ -208,8 +213,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	})
 }
 
-// Revoke gives an attempt up, as Again does, but counts it neither as lost nor against the job's attempts: it was stopped by somebody who knows
-// what it ended of, and is going to say it. refstore.ErrLost.
+// Revoke gives an attempt up like Again, but counts it neither as lost nor against the job's attempts: the process
+// that stopped it knows why it ended, and will record that. refstore.ErrLost.
 func (l *Lease) Revoke(ctx context.Context) error {
 	return l.giveBack(ctx, "revoke", func(j *Job) {
 		j.requeue()
@@ -231,8 +236,8 @@ func (l *Lease) giveBack(ctx context.Context, op string, edit func(*Job)) error 
 	return nil
 }
 
-// settle does what follows on a change of the job that ended the lease. What fails of it is made good by others. If somebody has asked for the job's end
-// meanwhile, he ends it now that nobody runs it, or Tend does.
+// settle does what follows a change that ended the lease. Other processes repair what fails of it. If the job's
+// cancellation was requested meanwhile, Cancel itself or Tend ends the job.
 func (l *Lease) settle(ctx context.Context, s stored) {
 	if s.Status.Terminal() {
 		if s.unmoved {

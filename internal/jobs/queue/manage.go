@@ -9,14 +9,14 @@ import (
 	"e3/refstore"
 )
 
-// ReasonCancelled is the reason of a job that was cancelled while nobody ran it.
+// ReasonCancelled is the reason of a job that was cancelled while it did not run.
 const ReasonCancelled = "cancelled"
 
-// Cancel ends a job: at once if nobody runs it, or who does is known to be gone; otherwise its worker is told, and it is returned as it runs. Cancelling a
-// job again changes nothing.
-// ErrNotFound, *TransitionError if it has ended otherwise.
+// Cancel ends a job: at once if it does not run, or its worker is known to be gone. Otherwise it tells the worker,
+// and returns the running job. Cancelling a job again changes nothing. ErrNotFound, *TransitionError if it has ended
+// otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
-	rec := cancelRecord{By: clip(by), Why: clip(why), At: nanos(q.now())}
+	rec := cancelRecord{By: shorten(by), Why: shorten(why), At: nanos(q.now())}
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("cancel job %.100s/%.200s: %w", queue, id, err)
 	}
@@ -24,7 +24,7 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 	for {
 		s, err := q.find(ctx, queue, id)
 		if err == nil && told == nil && s.Status == Running && s.LockedBy != "" {
-			// Where this fails its worker is told, and whoever finds that it is gone ends the job.
+			// If this fails the worker is told, and the process that finds the worker gone ends the job.
 			if now, err := q.index.expire(ctx, s); err == nil {
 				s = now
 			}
@@ -45,7 +45,7 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 				return fail(err)
 			}
 			q.held.tell(s.Ref(), rec)
-			// Its worker may have given it back before it could see that.
+			// The worker may have given the job back before it could see that.
 			told = &s.version
 			continue
 		}
@@ -60,10 +60,10 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 	}
 }
 
-// Withdraw ends a job that nobody has begun, as Cancel does, and leaves any other as it is. It returns the job as it then stands: cancelled, unless
-// somebody was faster. ErrNotFound.
+// Withdraw ends a job that no worker has begun, like Cancel, and leaves any other as it is. It returns the job's
+// state: cancelled, unless another process changed it first. ErrNotFound.
 func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, error) {
-	rec := cancelRecord{By: clip(by), Why: clip(why), At: nanos(q.now())}
+	rec := cancelRecord{By: shorten(by), Why: shorten(why), At: nanos(q.now())}
 	for {
 		s, err := q.find(ctx, queue, id)
 		j := s.Job
@@ -80,12 +80,13 @@ func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, e
 	}
 }
 
-// ReasonLeft is why a job is withdrawn for which nobody waits.
+// ReasonLeft is why a job is withdrawn that no run waits for.
 const ReasonLeft = "the run that asked for it is dead"
 
-// WithdrawLeft withdraws, as Withdraw does, the jobs that dead runs of a workspace have left in any queue: of one run, or with "" of all. It lists them
-// first, and then asks dead, which may be nil, whether the runs of what there was are dead; an error of dead is returned as it is. What a person has asked
-// for again is left, and so is what cannot be read. It returns how many it has ended. Where it fails some may have been: it is to be done again.
+// WithdrawLeft withdraws the jobs that dead runs of a workspace have left in any queue: of one run, or of all for "".
+// It lists them first, and then asks dead, which may be nil, whether those runs are dead; an error of dead is
+// returned as it is. It leaves jobs that a person has retried, and those that cannot be read. It returns how many it
+// has ended. If it fails it may have ended some, and is to be repeated.
 func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dead func(context.Context) error) (n int, err error) {
 	queues, err := q.names(ctx)
 	if err != nil {
@@ -115,7 +116,7 @@ func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dea
 	for i := range left {
 		j, err := q.Withdraw(ctx, left[i].Queue, left[i].ID, by, ReasonLeft)
 		switch {
-		case isNotFound(err), errors.Is(err, ErrMalformed): // it has ended, or somebody has spoilt it
+		case isNotFound(err), errors.Is(err, ErrMalformed): // it has ended, or its record is malformed
 		case err != nil:
 			return n, err
 		case j.Status == Cancelled:
@@ -125,7 +126,8 @@ func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dea
 	return n, nil
 }
 
-// Retry queues a job again that has failed or timed out, and is not suspended, with as many attempts as at first. ErrNotFound, *TransitionError.
+// Retry queues a job again that has failed or timed out, and is not suspended, with as many attempts as at first.
+// ErrNotFound, *TransitionError.
 func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("retry job %.100s/%.200s: %w", queue, id, err)
@@ -137,14 +139,14 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	if !s.isDead() {
 		return Job{}, &TransitionError{"retry", s.Job}
 	}
-	if err := q.move(ctx, s); err != nil { // unless it was
+	if err := q.move(ctx, s); err != nil { // unless it was moved
 		return fail(err)
 	}
 	before, err := q.loadFinished(ctx, queue, id)
 	if err != nil {
 		return fail(err)
 	}
-	// It is made anew beside the finished one: whoever finds both knows by Retried which is the later.
+	// The new job is made beside the finished one; Retried tells which is later.
 	j := before.Job
 	j.requeue()
 	j.Outcome, j.Attempts, j.Finished, j.Claimed, j.Created = nil, 0, time.Time{}, time.Time{}, q.now()
@@ -161,7 +163,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 		return fail(err)
 	}
 	err = q.forget(ctx, before)
-	if err == nil { // last, so that whoever finds it missing does the rest
+	if err == nil { // last: a process that finds the entry missing does the rest
 		_, err = q.index.put(ctx, next)
 	}
 	if err != nil {
@@ -170,7 +172,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	return next.Job, nil
 }
 
-// Reprioritise changes the priority of a job that nobody runs. ErrNotFound, *TransitionError.
+// Reprioritise changes the priority of a job that does not run. ErrNotFound, *TransitionError.
 func (q *Queue) Reprioritise(ctx context.Context, queue, id string, priority int64) (Job, error) {
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("change the priority of job %.100s/%.200s: %w", queue, id, err)

@@ -14,14 +14,14 @@ import (
 	"e3/refstore"
 )
 
-// A Reader finds and counts jobs, and what works on them. It changes no job.
+// A Reader finds and counts jobs, and the workers on them. It changes no job.
 type Reader struct {
 	*records
 	held  *held
 	index *index
 }
 
-// only hands out the jobs of what was stored.
+// only yields the jobs of stored records.
 func only(seq iter.Seq2[stored, error]) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for s, err := range seq {
@@ -32,20 +32,23 @@ func only(seq iter.Seq2[stored, error]) iter.Seq2[Job, error] {
 	}
 }
 
-// Jobs yields the jobs of a queue that are not finished. A record that cannot be read is an error, after which it goes on.
+// Jobs yields the unfinished jobs of a queue. A record that cannot be read is an error that does not end the
+// iteration.
 func (rd *Reader) Jobs(ctx context.Context, queue string) iter.Seq2[Job, error] {
 	return only(rd.jobs(ctx, queue, ""))
 }
 
-// Finished yields the finished jobs of a run, in no order. A record that cannot be read is an error, after which it goes on.
+// Finished yields the finished jobs of a run, in no order. A record that cannot be read is an error that does not end
+// the iteration.
 func (rd *Reader) Finished(ctx context.Context, queue, run string) iter.Seq2[Job, error] {
 	return only(rd.finished(ctx, queue, run))
 }
 
-// Queues returns the names of the queues that were used, in their order.
+// Queues returns the names of all queues that were used, sorted.
 func (rd *Reader) Queues(ctx context.Context) ([]string, error) { return rd.names(ctx) }
 
-// Unfinished yields the jobs of all queues that are not finished. A record that cannot be read is an error, after which it goes on.
+// Unfinished yields the unfinished jobs of all queues. A record that cannot be read is an error that does not end the
+// iteration.
 func (rd *Reader) Unfinished(ctx context.Context) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		queues, err := rd.names(ctx)
@@ -63,9 +66,9 @@ func (rd *Reader) Unfinished(ctx context.Context) iter.Seq2[Job, error] {
 	}
 }
 
-// Working tells whether an execution is that of a job, named by [Job.Ref], that is not finished. What is no such name, as others may
-// have written it beside an execution, keeps nothing alive. Nor does, once this process has seen it so for Options.Patience, a job whose worker was lost and
-// that nobody takes up: whoever does so later finds that the execution has ended. It writes nothing into the queue.
+// Working tells whether an execution is that of an unfinished job, named by [Job.Ref]. A ref that names no job keeps
+// nothing alive. Nor does a job whose worker was lost, once this process has seen it so for Options.Patience: a
+// worker that takes the job up later finds that the execution has ended. Working writes nothing into the queue.
 func (rd *Reader) Working(ctx context.Context, ref, execution string) (bool, error) {
 	queue, id, err := ParseRef(ref)
 	if err != nil {
@@ -85,29 +88,29 @@ func (rd *Reader) Working(ctx context.Context, ref, execution string) (bool, err
 		}
 	}
 	now := rd.o.Now()
-	// By its token, not its version: making it an orphan changes the version.
+	// By the token, not the version: making the job an orphan changes the version.
 	return now.Sub(rd.index.orphanSince(fmt.Sprintf("%s#%d", ref, s.Token), now)) < rd.o.Patience, nil
 }
 
-// Overview is how a queue stands.
+// Overview is the state of a queue.
 type Overview struct {
 	Queue   string
-	Ready   int       // jobs that may be claimed, without the orphans, which are among those that run
+	Ready   int       // jobs that may be claimed, without orphans, which are in Running
 	Delayed int       // jobs that may be claimed later
-	Waiting time.Time // since when the one of the ready jobs has waited that was put there, or could be claimed, first; zero if there is none
+	Waiting time.Time // since when the ready job that has waited longest was enqueued or due; zero if there is none
 	Running []Work    // the longest first
-	Runs    []RunJobs // that have asked for jobs which nobody has begun, in the order of their ids
-	Dead    []Job     // that have failed or timed out, had no other attempt in their run and do not wait for a person, the latest first
+	Runs    []RunJobs // with jobs that no worker has begun, in the order of their ids
+	Dead    []Job     // failed or timed out without a further attempt in their run, and not waiting for a person; the latest first
 	Faults  []error   // records that cannot be read: ErrMalformed
 }
 
-// RunJobs counts the jobs of a run that nobody has begun, without those that a person has asked for again.
+// RunJobs counts the jobs of a run that no worker has begun, without those that a person has retried.
 type RunJobs struct {
 	Workspace, Run string
 	Jobs           int
 }
 
-// Work is a job that runs, or is an orphan.
+// Work is a running job, or an orphan.
 type Work struct {
 	Job     Job
 	Over    bool           // its worker was lost
@@ -115,7 +118,7 @@ type Work struct {
 	Heard   refstore.Heard // when its worker was last heard of, if that is on another host and not known to be lost
 }
 
-// Overview tells how a queue stands. It reads the jobs that are not finished, and those that failed.
+// Overview returns the state of a queue. It reads the unfinished jobs and the failed ones.
 func (rd *Reader) Overview(ctx context.Context, queue string) (Overview, error) {
 	o := Overview{Queue: queue}
 	err := ValidName(queue)
@@ -134,7 +137,7 @@ func (rd *Reader) Overview(ctx context.Context, queue string) (Overview, error) 
 	return o, nil
 }
 
-// AtWork lists the jobs of a queue that run, the longest first. It reads the jobs that are not finished.
+// AtWork lists the running jobs of a queue, the longest first. It reads the unfinished jobs.
 func (rd *Reader) AtWork(ctx context.Context, queue string) ([]Work, error) {
 	o := Overview{Queue: queue}
 	err := ValidName(queue)
@@ -147,7 +150,7 @@ func (rd *Reader) AtWork(ctx context.Context, queue string) ([]Work, error) {
 	return o.Running, nil
 }
 
-// Depth counts the jobs that may be claimed, now or later, orphans too. It reads their keys only.
+// Depth counts the jobs that may be claimed, now or later, including orphans. It reads only their keys.
 func (rd *Reader) Depth(ctx context.Context, queue string) (int, error) {
 	o := Overview{Queue: queue}
 	err := ValidName(queue)
@@ -161,7 +164,7 @@ func (rd *Reader) Depth(ctx context.Context, queue string) (int, error) {
 	return orphans + o.Ready + o.Delayed, nil
 }
 
-// depths counts the index, by its keys.
+// depths counts the entries of the indexes by their keys.
 func (rd *Reader) depths(ctx context.Context, o *Overview) (orphans int, err error) {
 	now := rd.now()
 	for _, index := range []string{"ready", "delayed"} {
@@ -189,17 +192,17 @@ func (rd *Reader) depths(ctx context.Context, o *Overview) (orphans int, err err
 	return orphans, nil
 }
 
-// readySince is the time in the key of an entry: from when on a delayed job may be claimed, when any other was enqueued.
+// readySince is the time in an entry's key: when a delayed job may be claimed, or when any other was enqueued.
 func readySince(key refstore.Key) time.Time {
 	field := 2
 	if strings.HasSuffix(key.Partition, "/delayed") {
 		field = 0
 	}
 	n, _ := strconv.ParseInt(strings.Split(key.Sort, ".")[field], 16, 64)
-	return moment(n)
+	return fromNanos(n)
 }
 
-// work lists what runs.
+// work lists the running jobs.
 func (rd *Reader) work(ctx context.Context, o *Overview) error {
 	sessions, waits := make(map[string]Work), make(map[RunJobs]int)
 	for j, err := range rd.Jobs(ctx, o.Queue) {
@@ -242,7 +245,7 @@ func (rd *Reader) work(ctx context.Context, o *Overview) error {
 	return nil
 }
 
-// dead lists what a person may want to try again.
+// dead lists the jobs that a person may want to retry.
 func (rd *Reader) dead(ctx context.Context, o *Overview) error {
 	for r, err := range rd.store.List(ctx, refstore.Query{Partition: partition(o.Queue, "dead"), KeysOnly: true}) {
 		if err != nil {
@@ -269,7 +272,7 @@ func (rd *Reader) dead(ctx context.Context, o *Overview) error {
 	return nil
 }
 
-// dropAttempts leaves of the attempts of a task in a run the last one, if it has failed: the others were tried again already.
+// dropAttempts removes the attempts that were followed by another one in their run.
 func (rd *Reader) dropAttempts(ctx context.Context, o *Overview) error {
 	dead := make(map[string]bool, len(o.Dead))
 	for i := range o.Dead {
@@ -277,7 +280,7 @@ func (rd *Reader) dropAttempts(ctx context.Context, o *Overview) error {
 	}
 	var fault error
 	o.Dead = slices.DeleteFunc(o.Dead, func(j Job) bool {
-		// Whoever counts the attempts has counted those that the job has lost: each of its executions, at most.
+		// The run's count of attempts includes those that the job lost: at most one per execution.
 		executions := min(max(j.Attempts, int64(len(j.Lost))+1), maxLost)
 		for range executions {
 			j.Attempt++
@@ -298,7 +301,8 @@ func (rd *Reader) dropAttempts(ctx context.Context, o *Overview) error {
 	return fault
 }
 
-// Orphans returns jobs whose workers were lost, some of the first if there are many: what who cannot claim just now may want to know.
+// Orphans returns jobs whose workers were lost, at most the first 64 of each queue, for a worker that has no room to
+// claim.
 func (rd *Reader) Orphans(ctx context.Context, queues ...string) ([]Job, error) {
 	const most = 64
 	var found []Job
@@ -310,7 +314,7 @@ func (rd *Reader) Orphans(ctx context.Context, queues ...string) ([]Job, error) 
 			if err != nil {
 				return nil, fmt.Errorf("look for orphans in queue %s: %w", queue, err)
 			}
-			if e, err := decodeEntry(r); err == nil { // Repair tells of what cannot be read
+			if e, err := decodeEntry(r); err == nil { // Repair reports the unreadable ones
 				found = append(found, e.job)
 			}
 		}

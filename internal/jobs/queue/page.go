@@ -18,54 +18,55 @@ type candidate struct {
 	entry
 	key     refstore.Key
 	version refstore.Version // of the entry's record
-	order   string           // sorts candidates, whichever index they are in
+	order   string           // sorts candidates across both indexes
 }
 
 func newCandidate(key refstore.Key, v refstore.Version, e entry) *candidate {
 	return &candidate{entry: e, key: key, version: v, order: e.job.order()}
 }
 
-// page is what a process knows of a queue's entries: the first ones, as it has listed them, less those that it has tried.
+// page is what a process knows of a queue's entries: the first ones as they were listed, less those that it has
+// tried.
 type page struct {
-	listing chan struct{} // holds a token while somebody lists
+	listing chan struct{} // holds a token during a listing
 
 	candidates []*candidate // in order
-	listed     time.Time    // when, zero: never
+	listed     time.Time    // time of the last listing; zero: never
 	cost       time.Duration
 	more       bool   // there were more
-	last       string // the order of the last that was read, where there were more
-	deep       place  // how far back it has looked for something that fits
-	size       int    // how many are listed at a time
-	woken      bool   // something may have changed since
+	last       string // the order of the last entry read, if there were more
+	deep       place  // how deep the queue was searched for something that fits
+	size       int    // how many entries are listed at a time
+	woken      bool   // something may have changed since the last listing
 	suspects   map[string]refstore.Version
-	unreadable map[string]sighting // entries that could not be decoded, when they were compared with their jobs last
-	races      int                 // lost lately
+	unreadable map[string]sighting // entries that could not be decoded, and when they were last compared with their jobs
+	races      int                 // claims lost lately
 
-	looked time.Time // at what is delayed
-	due    time.Time // when the next of that is; zero if there was none, or whoever waits was told
+	looked time.Time // last look at the delayed entries
+	due    time.Time // when the next of those is due; zero if there was none, or its waiter was woken
 }
 
-// place is how far entries were looked through, by their sort keys: "" is nowhere.
+// place is how far the entries were searched, as sort keys; "" is the beginning.
 type place struct{ ready, delayed string }
 
-// Sizes of a page: it grows while it is used up, so that listing a long queue costs little for each job.
+// Sizes of a page. It grows as it is used up, so that listing a long queue costs little per job.
 const (
 	minPage  = 16
 	maxPage  = 512
-	maxScan  = 2048 // entries that are read at a time to find some that fit
-	lookBack = 256  // of which so many at once
+	maxScan  = 2048 // entries that one search reads to find some that fit
+	lookBack = 256  // of these, entries in one listing
 	maxBytes = 16 << 20
 )
 
-// Listing takes at most a twentieth of the time, but once in maxAge.
+// Listing takes at most a twentieth of the time, but happens at least once in maxAge.
 const (
 	restraint = 20
 	maxAge    = 2 * time.Second
-	// delayedPace is how often the delayed entries are looked at where the time of the next is not known.
+	// delayedPace is the interval of looks at the delayed entries while the time of the next is not known.
 	delayedPace = time.Second
 )
 
-// page returns what is known of a queue. It is called under q.mu.
+// page returns the page of a queue. The caller holds x.mu.
 func (x *index) page(queue string) *page {
 	p := x.pages[queue]
 	if p == nil {
@@ -78,14 +79,14 @@ func (x *index) page(queue string) *page {
 	return p
 }
 
-// wake says that a queue may have changed.
+// wake notes that a queue may have changed.
 func (x *index) wake(queue string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.page(queue).woken = true
 }
 
-// offer adds an entry that this process has just put to what it knows.
+// offer adds an entry that this process has just put.
 func (x *index) offer(c *candidate) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -101,7 +102,7 @@ func (x *index) offer(c *candidate) {
 	i, there := p.find(c)
 	if p.more && i == len(p.candidates) || p.listed.IsZero() {
 		p.woken = true
-		return // others may be before it
+		return // other entries may precede it
 	}
 	if there {
 		p.candidates[i] = c
@@ -157,7 +158,7 @@ func (x *index) withdraw(key refstore.Key) {
 	}
 }
 
-// next returns the entry that is to be tried next, and takes it from what is known; nil if there is none that fits.
+// next removes and returns the next entry to try; nil if none is known that fits.
 func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
 	if err := x.fill(ctx, want, (*page).old); err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
 			if c == nil {
 				break
 			}
-			if x.takeOut(of, c) {
+			if x.dropCandidate(of, c) {
 				return c, nil
 			}
 		}
@@ -183,8 +184,8 @@ func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
 	}
 }
 
-// remove takes a candidate from a page, and tells whether it was there: another caller may have it.
-func (x *index) takeOut(p *page, c *candidate) bool {
+// dropCandidate removes a candidate from a page, and tells whether it was there: another caller may have it.
+func (x *index) dropCandidate(p *page, c *candidate) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i, there := p.find(c)
@@ -194,12 +195,12 @@ func (x *index) takeOut(p *page, c *candidate) bool {
 	return there
 }
 
-// best chooses among the candidates of all queues that are wanted.
+// best chooses among the candidates of all wanted queues.
 func (x *index) best(want *Want) (best *candidate, of *page) {
 	for _, queue := range want.Queues {
 		x.mu.Lock()
 		p := x.page(queue)
-		known, raced := slices.Clone(p.candidates), p.races > 0 // whether something fits is asked without a lock
+		known, raced := slices.Clone(p.candidates), p.races > 0 // the fit is checked without the lock
 		x.mu.Unlock()
 		if c := x.choose(known, raced, want); c != nil && (best == nil || c.order < best.order) {
 			best, of = c, p
@@ -208,8 +209,8 @@ func (x *index) best(want *Want) (best *candidate, of *page) {
 	return best, of
 }
 
-// choose returns the first candidate that fits; or, if others were faster lately, any that is as good: several workers that each take the first one
-// would collide on each.
+// choose returns the first candidate that fits. After lost races it returns any of the same rank: several workers
+// that all take the first one would collide each time.
 func (x *index) choose(candidates []*candidate, raced bool, want *Want) *candidate {
 	fits := func(c *candidate) bool { return x.fits(c, want) }
 	i := slices.IndexFunc(candidates, fits)
@@ -227,7 +228,8 @@ func (x *index) choose(candidates []*candidate, raced bool, want *Want) *candida
 	return candidates[i]
 }
 
-// fits tells whether a candidate can be taken: an orphan may have to be left to others for a while, counted from when this process saw it first.
+// fits tells whether a candidate can be taken. An orphan may be reserved for other workers for a while, from this
+// process's first sight of it.
 func (x *index) fits(c *candidate, want *Want) bool {
 	j := &c.job
 	if want.Fits != nil && !want.Fits(j) {
@@ -253,20 +255,20 @@ func (x *index) fits(c *candidate, want *Want) bool {
 	return false
 }
 
-// old tells whether what is known has to be listed before anything is taken of it.
+// old tells whether the page must be listed before anything is taken from it.
 func (p *page) old(now time.Time) bool {
 	return p.listed.IsZero() || now.Sub(p.listed) >= min(restraint*p.cost, maxAge) || p.dueBy(now)
 }
 
-// dueBy tells whether the time of something has come that was known to be later.
+// dueBy tells whether the time of the next delayed entry has come.
 func (p *page) dueBy(now time.Time) bool { return !p.due.IsZero() && !now.Before(p.due) }
 
-// short tells whether listing may find something where nothing that is known fits, up to an order unless that is "".
+// short tells whether a listing may find something if no known entry fits, up to an order unless that is "".
 func (p *page) short(horizon string) bool {
 	return p.woken || p.more && (horizon == "" || p.last < horizon)
 }
 
-// fill lists the queues that are wanted for which that is due.
+// fill lists those of the wanted queues that are due.
 func (x *index) fill(ctx context.Context, want *Want, due func(*page, time.Time) bool) error {
 	for _, queue := range want.Queues {
 		now := x.o.Now()
@@ -283,7 +285,7 @@ func (x *index) fill(ctx context.Context, want *Want, due func(*page, time.Time)
 			return ctx.Err()
 		}
 		x.mu.Lock()
-		is = p.listed.Equal(listed) // else somebody else has just done so
+		is = p.listed.Equal(listed) // otherwise another caller has just listed it
 		x.mu.Unlock()
 		var err error
 		if is {
@@ -297,8 +299,8 @@ func (x *index) fill(ctx context.Context, want *Want, due func(*page, time.Time)
 	return nil
 }
 
-// list reads a queue's first entries, and, if none of them fits, some of those behind that are wanted, each time from where it came to. The caller holds
-// the token.
+// list reads a queue's first entries. If none of them fits it also searches those behind, each time from where the
+// last search ended. The caller holds the listing token.
 func (x *index) list(ctx context.Context, queue string, p *page, want *Want) error {
 	began := x.o.Now()
 	x.mu.Lock()
@@ -344,7 +346,7 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p.candidates, p.listed, p.cost, p.more, p.last = found, now, now.Sub(began), more, last
-	p.woken = p.woken || x.offers != offers // what was offered may not have been there yet
+	p.woken = p.woken || x.offers != offers // an offered entry may not have been there yet
 	p.deep = deep
 	p.races /= 2
 	if look {
@@ -353,8 +355,8 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	return nil
 }
 
-// read lists entries behind a sort key, up to a number and a size. What this process was too late for, and what cannot be decoded, is compared with its job;
-// a job that cannot be read is passed over: Repair tells of it.
+// read lists entries behind a sort key, up to a number and a size. Entries of lost races, and entries that cannot be
+// decoded, are compared with their jobs. A job that cannot be read is skipped: Repair reports it.
 func (x *index) read(ctx context.Context, p *page, partition, after string, limit int, suspects map[string]refstore.Version) (found []*candidate, last string, more bool, err error) {
 	last = after
 	var doubtful []*candidate
@@ -397,8 +399,8 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 	return found, last, more, nil
 }
 
-// behind looks through entries behind a sort key, and before another one unless that is "", until it finds some that can be taken, or has read so many. It
-// returns these, and how far it came: "" if that was the end.
+// behind searches the entries behind a sort key, and before another one unless that is "", until it finds some that
+// can be taken or has read maxScan. It returns these and how far it came, "" for the end.
 func (x *index) behind(ctx context.Context, p *page, partition, after, before string, suspects map[string]refstore.Version, can func(*candidate) bool) ([]*candidate, string, error) {
 	for scanned := 0; scanned < maxScan; scanned += lookBack {
 		if before != "" && after >= before {
@@ -419,8 +421,8 @@ func (x *index) behind(ctx context.Context, p *page, partition, after, before st
 	return nil, after, nil
 }
 
-// isDue tells whether it is time to compare an entry that cannot be decoded with its job: at once, and then as often as queues are repaired, in
-// case it could not be replaced.
+// isDue tells whether to compare an entry that cannot be decoded with its job: at once, and then at the pace of
+// repairs, in case the entry could not be replaced.
 func (x *index) isDue(p *page, r refstore.Record) bool {
 	now := x.o.Now()
 	x.mu.Lock()
@@ -435,8 +437,9 @@ func (x *index) isDue(p *page, r refstore.Record) bool {
 	return true
 }
 
-// readDelayed lists what is due of the first delayed entries, and, if some says that nothing is known yet that fits, and none of these does, what is due
-// and fits of some of those behind. It tells when the next one is, if it came so far, and where to go on.
+// readDelayed lists the due ones among the first delayed entries. If neither these nor, by some, any ready entry
+// fits, it searches those behind for due entries that fit. It returns when the next one is due, as far as it has
+// read, and where to go on.
 func (x *index) readDelayed(
 	ctx context.Context, p *page, queue string, suspects map[string]refstore.Version, fits func(*candidate) bool, some bool, deep string,
 ) (found []*candidate, next time.Time, _ string, err error) {
@@ -465,7 +468,7 @@ func (x *index) readDelayed(
 	return found, next, deep, err
 }
 
-// firstSeen is when this process first saw an orphan, which name says as it then stood. It needs q.mu.
+// firstSeen is when this process first saw an orphan; name identifies it in its present state. The caller holds x.mu.
 func (x *index) firstSeen(name string, now time.Time) time.Time {
 	first, ok := x.orphans[name]
 	if !ok {
@@ -478,15 +481,15 @@ func (x *index) firstSeen(name string, now time.Time) time.Time {
 	return first
 }
 
-// orphanSince is firstSeen, with the lock.
+// orphanSince is firstSeen for a caller without the lock.
 func (x *index) orphanSince(name string, now time.Time) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.firstSeen(name, now)
 }
 
-// due is when a queued job may be claimed, by the clock of this process. The writer's clock may be hours ahead: the job waits no longer than
-// he wanted it to from when this process saw it first.
+// due is when a queued job may be claimed, by this process's clock. The writer's clock may be hours ahead, so the job
+// waits no longer than the writer's delay, counted from this process's first sight of it.
 func (x *index) due(j *Job, v refstore.Version) time.Time {
 	now := x.o.Now()
 	if !j.AvailableAt.After(now) {
@@ -501,7 +504,7 @@ func (x *index) due(j *Job, v refstore.Version) time.Time {
 	return j.AvailableAt
 }
 
-// wakeWaiter is wake, for a waiter that lists next. delayedChanged: the delayed entries did.
+// wakeWaiter is wake for a waiter that lists next. delayedChanged: the delayed entries have changed.
 func (x *index) wakeWaiter(queue string, delayedChanged bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -515,7 +518,7 @@ func (x *index) wakeWaiter(queue string, delayedChanged bool) {
 	}
 }
 
-// until returns how long there is nothing to be done but to wait: to the next time that is known, or for a pace.
+// until returns how long to wait: until the next known time, or for a pace.
 func (x *index) until(queue string, pace time.Duration) (wait time.Duration, progress uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -529,7 +532,7 @@ func (x *index) until(queue string, pace time.Duration) (wait time.Duration, pro
 	return wait, x.progress
 }
 
-// rest is how long a wake-up is held back, so that listing takes a part of the time only.
+// rest is how long a wake-up is delayed, to bound the part of the time that listing takes.
 func (x *index) rest(queue string) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()

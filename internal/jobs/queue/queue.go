@@ -1,19 +1,21 @@
-// Package queue keeps jobs: executions that runs want made, for whatever worker takes them, on whichever machine. It is made of
-// compare-and-swap alone, so that every [refstore.Store] can hold it (doc/design.md §16).
+// Package queue keeps jobs: executions that runs want made, by any worker on any machine. It needs only
+// compare-and-swap, so that every [refstore.Store] can hold it (doc/design.md §16).
 //
 // # Jobs and indexes
 //
-// A job that is not finished is one record, the truth. Beside it there is an entry of an index while it can be claimed, which has the whole job and
-// the version of its record, so that a claim is one write. Entries are derived: they are written after the job, and a claim from one that is not true any more fails.
-// A reader that finds that, and [Keeper.Repair], compares entry and job. A job that has ended is copied to the finished ones and
-// then removed; its ending is the change of its record, and a process that meets one that has ended but is still there moves it.
+// The record of an unfinished job is the truth. While the job can be claimed, an index has an entry for it, with the
+// whole job and the version of its record, so that a claim is one write. Entries are derived: they are written after
+// the job, and a claim from an outdated one fails. A reader that meets an outdated entry compares it with the job, as
+// [Keeper.Repair] does. The end of a job is a change of its record. The record is then copied to the finished ones
+// and removed; any process that meets a finished job that was not moved moves it.
 //
 // # Holders
 //
-// A job that is running names the session of its worker. A session that is over ([Members]) makes its jobs orphans: nobody's, but
-// running. A claim prefers them, keeps their execution and says so ([Lease.Adopted]). Each claim changes the job's record, and so
-// a worker that has lost a job can write nothing into it any more. A job that names a session which lives, but does not work on it because
-// the answer to its claim was lost, is made an orphan by the process whose session that is.
+// A running job names the session of its worker. A session that has ended ([Members]) makes its jobs orphans:
+// running, but unlocked. A claim prefers them, keeps their execution and says so ([Lease.Adopted]). Each claim
+// changes the job's record, so a worker that has lost a job can no longer write to it. If a claim succeeded but its
+// response was lost, the job names a live session that does not work on it; the process of that session makes it an
+// orphan.
 //
 //	(none) ─enqueue→ queued ─claim→ running ─finish→ succeeded, failed, timed_out, cancelled
 //	running ─expire→ orphan ─claim→ running            orphan, queued ─cancel→ cancelled
@@ -24,7 +26,8 @@
 //
 // # Calls
 //
-// To enqueue a job costs two writes and two reads, to claim it a write and a deletion, and a listing for many, to finish it two writes and a deletion.
+// To enqueue a job costs two writes and two reads. To claim it costs a write and a deletion, and a listing for many
+// claims. To finish it costs two writes and a deletion.
 package queue
 
 import (
@@ -40,59 +43,61 @@ import (
 // ErrNotFound reports a job that does not exist.
 var ErrNotFound = errors.New("there is no such job")
 
-// ErrMalformed is wrapped where a record cannot be read.
+// ErrMalformed is wrapped if a record cannot be read.
 var ErrMalformed = errors.New("not what this version of e3 writes")
 
-// A TransitionError says that a job is in a state from which it cannot go where somebody wanted it.
+// A TransitionError says that an operation is not possible in a job's state.
 type TransitionError struct {
 	Op  string // "cancel", "retry"…
-	Job Job    // as it stands
+	Job Job    // in its present state
 }
 
 func (e *TransitionError) Error() string {
 	state := string(e.Job.Status)
 	switch {
 	case e.Job.Status == Running && e.Job.Worker != "":
-		state += ", by " + clip(e.Job.Worker)
+		state += ", by " + shorten(e.Job.Worker)
 	case e.Job.isSuspended():
 		state = ReasonSuspended
 	}
-	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), clip(e.Job.Task), state)
+	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), shorten(e.Job.Task), state)
 }
 
-// Members tell who is at work. [*lease.Leases] are members.
+// Members tells which sessions are alive. [*lease.Leases] implements it.
 type Members interface {
-	// Session returns the id of this process's session, and begins it if need be.
+	// Session returns the id of this process's session, which it begins if need be.
 	Session(ctx context.Context) (id string, err error)
-	// Over tells whether what a session holds is free, and if not, how long it may still take until that is known of one that
-	// has not been heard of lately.
+	// Over tells whether the locks of a session are free. If not, pending is how long it may take until that is known
+	// of a session that has not been heard of lately.
 	Over(ctx context.Context, id string) (over bool, pending time.Duration, err error)
 	// Heard tells when a session of another host was last heard of, for people.
 	Heard(ctx context.Context, id string) (refstore.Heard, error)
-	// Lost is closed once what this process holds may be another's.
+	// Lost is closed when other processes may hold what this process held.
 	Lost() <-chan struct{}
-	// Confirm asks the store whether what this process holds is its own. refstore.ErrLost.
+	// Confirm asks the store whether this process still holds its locks. refstore.ErrLost.
 	Confirm(ctx context.Context) error
 }
 
-// Keep is for how long finished jobs are kept.
+// Keep is how long finished jobs are kept.
 const Keep = 7 * 24 * time.Hour
 
 // Options say how queues are used. Now is required.
 type Options struct {
 	Now func() time.Time
-	// Polled says that the store's notifications are looks of its own, which cost requests: then the queue looks at its own pace.
+	// Polled says that the store's notifications cost requests of their own. Then the queue polls at its own pace.
 	Polled bool
-	// Pace is how long somebody who waits, and is not told of changes, lets pass between two looks, at first and at most. 0 is 100 ms and 2 s.
+	// Pace and MostPace are the first and the longest polling interval of a waiter without notifications. 0 is 100 ms
+	// and 2 s.
 	Pace, MostPace time.Duration
-	// Keep is how long Tend leaves finished jobs. 0 is [Keep].
+	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
-	// Patience is how long the execution of a lost worker is left to others who may take it up, before Working says that it is nobody's. 0 is a minute.
+	// Patience is how long the execution of a lost worker waits for an adopter before Working reports it as
+	// abandoned. 0 is a minute.
 	Patience time.Duration
 }
 
-// Queue is the queues of a repository, as one process uses them: it submits, claims and changes jobs. Its [Reader] only reads, its [Keeper]
-// repairs. It is safe for concurrent use. Create it with [New].
+// Queue is the queues of a repository, as one process uses them: it submits, claims and changes jobs. Its [Reader]
+// only reads, its [Keeper] repairs. It is safe for concurrent use. Create it with [New].
 type Queue struct {
 	*records
 	*Reader
@@ -134,10 +139,10 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 	}
 }
 
-// maxRemembered bounds what a process remembers of things that others make.
+// maxRemembered bounds what a process remembers of other processes' records.
 const maxRemembered = 1 << 14
 
-// remembered is how long it is remembered that a record was put which says that there are others.
+// remembered is how long a process relies on its own put of an announcing record (held.enter).
 const remembered = time.Hour
 
 // stored is a job as it is in the store.
@@ -145,16 +150,17 @@ type stored struct {
 	Job
 	version refstore.Version
 	value   []byte
-	unmoved bool // it was read from among those that are not finished
+	unmoved bool // it was read from the unfinished ones
 }
 
-// Enqueue makes a job of the identity of j, and of Host, Policy, Labels, Priority, Force, InputBytes, AvailableAt and MaxAttempts, and returns it. Doing it again
-// changes nothing: the job is returned as it stands, finished or not. After an error it may be there, and can be enqueued again.
+// Enqueue makes a job with the identity of j, and its Host, Policy, Labels, Priority, Force, InputBytes, AvailableAt
+// and MaxAttempts. It is idempotent: an existing job is returned as it is, finished or not. After an error the job
+// may exist, and can be enqueued again.
 func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 	want := Job{
 		Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, TaskHash: j.TaskHash, Inputs: j.Inputs,
 		InputBytes: j.InputBytes, Policy: j.Policy, Labels: j.Labels, Priority: j.Priority, Force: j.Force, Host: j.Host,
-		Status: Queued, MaxAttempts: max(j.MaxAttempts, 1), AvailableAt: moment(nanos(j.AvailableAt)), Created: q.now(),
+		Status: Queued, MaxAttempts: max(j.MaxAttempts, 1), AvailableAt: fromNanos(nanos(j.AvailableAt)), Created: q.now(),
 	}
 	if want.Queue == "" {
 		want.Queue = DefaultQueue
@@ -162,7 +168,7 @@ func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 	want.ID = Identity(&want)
 	got, err := q.enqueue(ctx, &want)
 	if err != nil {
-		return Job{}, fmt.Errorf("enqueue task %s: %w", clip(j.Task), err)
+		return Job{}, fmt.Errorf("enqueue task %s: %w", shorten(j.Task), err)
 	}
 	return got, nil
 }
@@ -190,7 +196,8 @@ func (q *Queue) enqueue(ctx context.Context, want *Job) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	// One that was finished in between is there by now: it is put before the job is removed.
+	// If it was finished in between, the finished job is there by now: it is put before the unfinished one is
+	// removed.
 	before, err = q.loadFinished(ctx, want.Queue, want.ID)
 	if err == nil {
 		return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
@@ -202,7 +209,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job) (Job, error) {
 	return s.Job, err
 }
 
-// enqueued returns a job that somebody has enqueued before, and makes good what he may not have got to.
+// enqueued returns a job that was enqueued before, and completes what the earlier call may have left undone.
 func (q *Queue) enqueued(ctx context.Context, want *Job) (Job, error) {
 	there, err := q.load(ctx, want.Queue, want.ID)
 	if isNotFound(err) {
@@ -219,7 +226,7 @@ func (q *Queue) enqueued(ctx context.Context, want *Job) (Job, error) {
 	return there.Job, err
 }
 
-// validNumbers says which number of a policy no record can hold.
+// validNumbers returns an error if no record can hold a number of the policy.
 func (j *Job) validNumbers() error {
 	numbers := []float64{j.Policy.CPU, j.Policy.OOM.Factor}
 	for _, a := range j.Policy.Resources {

@@ -13,11 +13,12 @@ import (
 	"e3/refstore"
 )
 
-// watched is how many holders of a queue a process looks after: all of few, some of many, as others look after the rest.
+// watched is how many holders of a queue a process watches: all of few, some of many, as other processes watch the
+// rest.
 const watched = 8
 
-// Reap makes orphans of the jobs of workers that were lost, and of those that this process has claimed without being told so. It lists jobs only where a
-// worker was lost.
+// Reap makes orphans of the jobs of lost workers, and of jobs that this process has claimed without learning of it.
+// It lists jobs only if a worker was lost.
 func (k *Keeper) Reap(ctx context.Context, queues ...string) error {
 	var errs []error
 	for _, queue := range queues {
@@ -46,7 +47,7 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	for _, session := range k.ward(own, holders) {
 		over, _, err := k.held.members.Over(ctx, session)
 		if err == nil && over {
-			err = k.bury(ctx, queue, own, session)
+			err = k.orphanAll(ctx, queue, own, session)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -55,7 +56,8 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	return errors.Join(errs...)
 }
 
-// ward chooses the holders that this process looks after. It changes with each ten minutes, so that nobody is left out for good.
+// ward chooses the holders that this process watches. The choice changes every ten minutes, so that each holder is
+// watched in time.
 func (k *Keeper) ward(own string, holders []string) []string {
 	if len(holders) <= watched {
 		return holders
@@ -70,8 +72,9 @@ func (k *Keeper) ward(own string, holders []string) []string {
 	return holders[:watched]
 }
 
-// bury makes orphans of all jobs of a session that is over, and then forgets it. Of several processes that find it, one does so.
-func (k *Keeper) bury(ctx context.Context, queue, own, session string) error {
+// orphanAll makes orphans of all jobs of a session that has ended, and then forgets the session. Of several processes
+// that find it, one does so.
+func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) error {
 	r, err := k.store.Get(ctx, holderKey(queue, session))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil
@@ -96,7 +99,7 @@ func (k *Keeper) bury(ctx context.Context, queue, own, session string) error {
 	if err != nil {
 		return err
 	}
-	var malformed []error // about which nothing can be done here: they must not keep the others
+	var malformed []error // nothing can be done about these here, and they must not keep the others
 	for s, err := range k.jobs(ctx, queue, "") {
 		switch {
 		case errors.Is(err, ErrMalformed):
@@ -108,7 +111,7 @@ func (k *Keeper) bury(ctx context.Context, queue, own, session string) error {
 			return err
 		case s.Status == Running && s.LockedBy == session:
 			_, err = k.index.orphan(ctx, s)
-		case s.Orphaned(): // perhaps by one who died here
+		case s.Orphaned(): // perhaps by a process that died here
 			_, err = k.index.mend(ctx, s)
 		}
 		if err != nil && !errors.Is(err, refstore.ErrConflict) {
@@ -118,11 +121,11 @@ func (k *Keeper) bury(ctx context.Context, queue, own, session string) error {
 	return errors.Join(append(malformed, k.drop(ctx, r.Key, v))...)
 }
 
-// maxFaults bounds how many records that cannot be read are told of at a time.
+// maxFaults bounds the unreadable records that are reported at a time.
 const maxFaults = 20
 
-// Repair compares the indexes of a queue with its jobs and makes good what crashes have left, at whatever point. It reads all of them.
-// It returns what it could not read or write, and has then done the rest.
+// Repair compares the indexes of a queue with its jobs and repairs what crashes at any point have left. It reads all
+// of them. It returns what it could not read or write, after doing the rest.
 func (k *Keeper) Repair(ctx context.Context, queue string) error {
 	if err := ValidName(queue); err != nil {
 		return fmt.Errorf("repair: %w: %w", refstore.ErrInvalid, err)
@@ -133,7 +136,7 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 			errs = append(errs, err)
 		}
 	}
-	entries := make(map[refstore.Key]bool) // whether a job confirms it
+	entries := make(map[refstore.Key]bool) // whether a job confirms the entry
 	for _, index := range []string{"ready", "delayed"} {
 		for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, index), KeysOnly: true}) {
 			if err != nil {
@@ -176,7 +179,7 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 	return nil
 }
 
-// repair makes good what there is about one job, as it was read a moment ago. over is what is known of sessions.
+// repair repairs the entries of one job, as it was just read. over is what is known of sessions.
 func (k *Keeper) repair(ctx context.Context, s stored, over map[string]bool) error {
 	if s.Status == Running && s.LockedBy != "" {
 		is, known := over[s.LockedBy]
@@ -193,7 +196,7 @@ func (k *Keeper) repair(ctx context.Context, s stored, over map[string]bool) err
 		}
 		return nil
 	}
-	if !s.Status.Terminal() { // who has just written it may be about to write its entry
+	if !s.Status.Terminal() { // its writer may be about to write its entry
 		if k.held.isMaking(s.Ref()) {
 			return nil
 		}
@@ -209,14 +212,14 @@ func (k *Keeper) repair(ctx context.Context, s stored, over map[string]bool) err
 	return err
 }
 
-// sighting is what this process has seen of a record that others write.
+// sighting is when this process first saw a version of another process's record.
 type sighting struct {
 	version refstore.Version
 	at      time.Time
 }
 
-// resolve finds out what became of claims that nobody has answered, and makes orphans of the jobs that they have locked: whether an execution was begun, who
-// adopts it finds out.
+// resolve finds the outcome of claims without a response, and makes orphans of the jobs that they have locked. The
+// adopter finds out whether an execution was begun.
 func (k *Keeper) resolve(ctx context.Context, queue string) error {
 	var errs []error
 	for ref, over := range k.held.doubts(queue) {
@@ -227,11 +230,11 @@ func (k *Keeper) resolve(ctx context.Context, queue string) error {
 		case k.held.astray(&s.Job):
 			_, err = k.index.orphan(ctx, s)
 		case s.version == over:
-			continue // the claim may still arrive
-		case s.Orphaned(): // perhaps by an earlier try of this
+			continue // the claim may still take effect
+		case s.Orphaned(): // perhaps by an earlier try of this call
 			_, err = k.index.mend(ctx, s)
 		}
-		if err == nil || isNotFound(err) || errors.Is(err, ErrMalformed) { // of which Repair tells
+		if err == nil || isNotFound(err) || errors.Is(err, ErrMalformed) { // Repair reports malformed ones
 			k.held.resolved(ref, over)
 		} else if !errors.Is(err, refstore.ErrConflict) {
 			errs = append(errs, err)

@@ -13,22 +13,22 @@ import (
 	"e3/refstore"
 )
 
-// Records are JSON, so that whoever looks into a table can read them. Times are nanoseconds since 1970.
+// Records are JSON, so that a person who looks into a table can read them. Times are nanoseconds since 1970.
 //
 //	QUEUE/names · <queue>                 {}
 //	QUEUE/<queue>/jobs · <id>             jobRecord
-//	QUEUE/<queue>/ready · <order>         entry: what may be claimed
-//	QUEUE/<queue>/delayed · <at>.<order>  entry: what may be claimed later
+//	QUEUE/<queue>/ready · <order>         entry: may be claimed
+//	QUEUE/<queue>/delayed · <at>.<order>  entry: may be claimed later
 //	QUEUE/<queue>/finished · <run>        turnRecord: a run that has, or had, jobs here
 //	QUEUE/<queue>/finished/<run> · <id>   jobRecord
 //	QUEUE/<queue>/dead · <id>             {}: a finished job that a person may want to look at
 //	QUEUE/<queue>/cancel · <id>           cancelRecord
 //	QUEUE/<queue>/holders · <session>     holderRecord: a session that has, or had, jobs here
-//	QUEUE/<queue>/turns · <work>          turnRecord: who did last what one of all does now and then
+//	QUEUE/<queue>/turns · <work>          turnRecord: when periodic work was last done for all processes
 //
 // An entry is the version of the job as a JSON string, a line feed, and the job's record.
 const (
-	// Kind is that of all records of this package: their partitions are Kind and what follows a slash.
+	// Kind is the kind of all records of this package: their partitions begin with it and a slash.
 	Kind = "QUEUE"
 
 	// Names is the partition of the queues' names.
@@ -63,10 +63,10 @@ func turnKey(queue, work string) refstore.Key {
 	return refstore.Key{Partition: partition(queue, "turns"), Sort: work}
 }
 
-// orphanOrder begins the order of an orphan.
+// orphanOrder is the prefix of an orphan's order.
 const orphanOrder = "0."
 
-// order sorts jobs that may be claimed: orphans first, then the greater priority, then the older. Two jobs in a queue have different ones.
+// order sorts claimable jobs: orphans first, then by priority, then by age. It is unique within a queue.
 func (j *Job) order() string {
 	class := 1
 	if j.Orphaned() {
@@ -75,10 +75,10 @@ func (j *Job) order() string {
 	return fmt.Sprintf("%d.%012x.%016x.%s", class, maxPriority-j.Priority, nanos(j.Created), j.ID)
 }
 
-// rank is the part of an order by which jobs differ that is more than a matter of age.
+// rank is the part of an order that precedes the age.
 func rank(order string) string { return order[:min(len(order), len("0.")+12)] }
 
-// indexKey is where the entry of a job belongs, and false if it has none: it cannot be claimed.
+// indexKey is the key of a job's entry; false if it has none, because it cannot be claimed.
 func (j *Job) indexKey() (refstore.Key, bool) {
 	switch {
 	case j.Status == Queued && !j.AvailableAt.IsZero():
@@ -89,10 +89,10 @@ func (j *Job) indexKey() (refstore.Key, bool) {
 	return refstore.Key{}, false
 }
 
-// delayedOrder begins the order of what may be claimed from a time on.
+// delayedOrder is the prefix of the order of a job that may be claimed from a time on.
 func delayedOrder(at time.Time) string { return fmt.Sprintf("%016x.", nanos(at)) }
 
-// indexed returns the id of the job that an entry is about, by its sort key.
+// indexed returns the id of the job that an entry's sort key names.
 func indexed(key refstore.Key) (id string, ok bool) {
 	parts := 4
 	if strings.HasSuffix(key.Partition, "/delayed") {
@@ -106,7 +106,7 @@ func indexed(key refstore.Key) (id string, ok bool) {
 	return id, validID(id) == nil
 }
 
-// entry is one of the index: a job, and the version of its record that it was made from.
+// entry is an entry of an index: a job, and the version of the record that it was made from.
 type entry struct {
 	job     Job
 	version refstore.Version
@@ -117,7 +117,7 @@ func (e *entry) encode(job []byte) []byte {
 	return append(append(b, '\n'), job...)
 }
 
-// decodeEntry reads an entry. Its key must be the one that its job belongs under.
+// decodeEntry reads an entry, whose key must match its job.
 func decodeEntry(r refstore.Record) (entry, error) {
 	fail := func(err error) (entry, error) {
 		return entry{}, fmt.Errorf("record %q is %w: %w", r.Key, ErrMalformed, err)
@@ -137,7 +137,7 @@ func decodeEntry(r refstore.Record) (entry, error) {
 	return entry{j, refstore.Version(version)}, nil
 }
 
-// decodeJob reads a job that is not finished, or is. Its key must be the one that it belongs under.
+// decodeJob reads an unfinished or finished job, whose key must match it.
 func decodeJob(r refstore.Record) (Job, error) {
 	j, err := decodeValue(r.Value)
 	if err == nil && r.Key != jobKey(j.Queue, j.ID) && (r.Key != finishedKey(j.Queue, j.ID) || !j.Status.Terminal()) {
@@ -158,10 +158,10 @@ func decodeValue(value []byte) (Job, error) {
 	return j, j.validate()
 }
 
-// maxRecord bounds what is decoded of a record.
+// maxRecord bounds the size of a record that is decoded.
 const maxRecord = 16 << 20
 
-// decode reads a value strictly: who does not understand all of it must not decide by it.
+// decode reads a value strictly: a process that does not understand all of it must not act on it.
 func decode(value []byte, into any) error {
 	if len(value) > maxRecord {
 		return fmt.Errorf("%d bytes", len(value))
@@ -186,21 +186,22 @@ func encode(r any) []byte {
 	return data
 }
 
-// cancelRecord says that somebody wants a job that runs to end.
+// cancelRecord asks for the end of a running job.
 type cancelRecord struct {
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
 	At  int64  `json:"at"`
 }
 
-// holderRecord is there for a session before it claims its first job of a queue, and until no job is its own.
+// holderRecord exists from before a session claims its first job of a queue until it holds none.
 type holderRecord struct {
 	Worker string `json:"worker,omitempty"`
 	Since  int64  `json:"since"`
-	Reaper string `json:"reaper,omitempty"` // the session that makes orphans of its jobs
+	Reaper string `json:"reaper,omitempty"` // the session that makes its jobs orphans
 }
 
-// turnRecord says when something was done last, by whose clock it is not compared with.
+// turnRecord says when periodic work was last done, by the writer's clock, which readers do not compare with their
+// own.
 type turnRecord struct {
 	At int64 `json:"at"`
 }
@@ -296,7 +297,7 @@ type pairRecord struct {
 	Value string `json:"value"`
 }
 
-// nanos is a time as records have it: 0 for none.
+// nanos is a time as stored: 0 for none.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -304,8 +305,8 @@ func nanos(t time.Time) int64 {
 	return max(t.UnixNano(), 1)
 }
 
-// moment is the inverse of nanos. What is before 1970 is none.
-func moment(n int64) time.Time {
+// fromNanos is the inverse of nanos. A time before 1970 is none.
+func fromNanos(n int64) time.Time {
 	if n <= 0 {
 		return time.Time{}
 	}
@@ -336,13 +337,13 @@ func (r *jobRecord) job() Job {
 		ID: r.ID, Queue: r.Queue, Workspace: r.Workspace, Run: r.Run, Task: r.Task, Step: r.Step, Attempt: r.Attempt,
 		TaskHash: r.TaskHash, Inputs: r.Inputs, InputBytes: r.InputBytes, Policy: r.Policy.policy(), Labels: r.Labels,
 		Priority: r.Priority, Force: r.Force, Host: r.Host, After: r.After,
-		Status: r.Status, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, AvailableAt: moment(r.AvailableAt), LockedBy: r.LockedBy,
+		Status: r.Status, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, AvailableAt: fromNanos(r.AvailableAt), LockedBy: r.LockedBy,
 		Worker: r.Worker, Token: r.Token, Execution: r.Execution, Maker: r.Maker, MakerHost: r.MakerHost, LastError: r.LastError,
-		Retried: r.Retried, Created: moment(r.Created), Updated: moment(r.Updated), Claimed: moment(r.Claimed), Started: moment(r.Started),
-		Finished: moment(r.Finished),
+		Retried: r.Retried, Created: fromNanos(r.Created), Updated: fromNanos(r.Updated), Claimed: fromNanos(r.Claimed),
+		Started: fromNanos(r.Started), Finished: fromNanos(r.Finished),
 	}
 	for _, l := range r.Lost {
-		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Message, moment(l.At)})
+		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Message, fromNanos(l.At)})
 	}
 	if o := r.Outcome; o != nil {
 		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration)}

@@ -12,27 +12,28 @@ import (
 	"e3/refstore"
 )
 
-// held is what this process holds, or may hold: its leases, its claims under way or in doubt, and the records that announce it as a holder.
+// held is what this process holds, or may hold: its leases, its claims under way or in doubt, and the records that
+// announce it as a holder.
 type held struct {
 	*records
 	members Members
 
-	entering sync.Mutex // one process-wide put of an announcing record at a time
+	entering sync.Mutex // one put of an announcing record at a time
 	mu       sync.Mutex
-	entered  map[refstore.Key]time.Time // records that announce a queue, a run or this holder, and when they were put
+	entered  map[refstore.Key]time.Time // when records that announce a queue, a run or this holder were put
 	leases   map[string]*Lease          // by Job.Ref
 	claims   claims
-	making   map[string]int // jobs that this process is about to put into the index, by Job.Ref
+	making   map[string]int // jobs that this process is about to index, by Job.Ref
 }
 
-// claims are what a process knows of its claims, besides its leases. held.mu guards them.
+// claims is what a process knows of its claims, besides its leases. held.mu guards them.
 type claims struct {
-	session  string                      // under which it claims; "" before it does
+	session  string                      // under which it claims; "" before the first claim
 	underWay map[string]int              // by Job.Ref
-	doubtful map[string]refstore.Version // of which it does not know whether they lock the job, or will: the job's version before, by Job.Ref
+	doubtful map[string]refstore.Version // claims that may have locked the job, or still may: the job's version before, by Job.Ref
 }
 
-// claiming says that a claim is under way.
+// claiming notes that a claim is under way.
 func (h *held) claiming(session, ref string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,7 +41,7 @@ func (h *held) claiming(session, ref string) {
 	h.claims.underWay[ref]++
 }
 
-// claimed says what came of a claim: a lease, or nobody knows what.
+// claimed notes the outcome of a claim: a lease, none, or doubt.
 func (h *held) claimed(ref string, l *Lease, over refstore.Version, doubtful bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,8 +57,9 @@ func (h *held) claimed(ref string, l *Lease, over refstore.Version, doubtful boo
 	}
 }
 
-// astray tells whether a job is locked by this process's session though the process does not work on it: a claim of which it was not told. Others cannot
-// know it, as the session lives. The job was read before: a claim under way then has ended in a lease since, or is still known to be under way.
+// astray tells whether this process's session has locked a job that the process does not work on, by a claim whose
+// response was lost. Other processes cannot know it, as the session lives. The job was read before the call: a claim
+// under way then has become a lease, or is still known to be under way.
 func (h *held) astray(j *Job) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,33 +98,34 @@ func (h *held) doubts(queue string) map[string]refstore.Version {
 	defer h.mu.Unlock()
 	doubts := make(map[string]refstore.Version)
 	for ref, over := range h.claims.doubtful {
-		if of(ref) == queue {
+		if queueOf(ref) == queue {
 			doubts[ref] = over
 		}
 	}
 	return doubts
 }
 
-// of returns the queue that a Job.Ref names.
-func of(ref string) string {
+// queueOf returns the queue that a Job.Ref names.
+func queueOf(ref string) string {
 	queue, _, _ := strings.Cut(ref, "/")
 	return queue
 }
 
-// leaving bounds how long a process that ends waits for its records to be removed.
-const leaving = 5 * time.Second
+// leaveTime bounds how long a process that ends waits for the removal of its records.
+const leaveTime = 5 * time.Second
 
-// leave removes what says that this process's session has, or had, jobs, in each queue where it has none: nobody needs to look for them when it is over. Where
-// that fails others do so. A deletion that arrives only after a later claim has found the record costs that Repair finds the job, and not Reap.
+// leave removes the records that announce this process's session as a holder, in each queue where it has no jobs:
+// then its end need not be watched. Where that fails other processes do so. If a deletion takes effect after a later
+// claim has found the record, Repair finds the job, and not Reap.
 func (h *held) leave(ctx context.Context) {
 	select {
 	case <-h.members.Lost():
 		return
 	default:
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaving)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
-	h.entering.Lock() // who claims from now on waits, and puts it again
+	h.entering.Lock() // a later claim waits, and puts the record again
 	defer h.entering.Unlock()
 	for _, key := range h.quit() {
 		if r, err := h.store.Get(ctx, key); err == nil {
@@ -131,19 +134,20 @@ func (h *held) leave(ctx context.Context) {
 	}
 }
 
-// quit forgets that this process is a holder in queues where it neither has jobs, nor is claiming any, nor may have claimed any, and returns its records there.
+// quit forgets, and returns, this process's holder records in queues where it has no jobs and no claims under way or
+// in doubt.
 func (h *held) quit() []refstore.Key {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	busy := make(map[string]bool)
 	for ref := range h.leases {
-		busy[of(ref)] = true
+		busy[queueOf(ref)] = true
 	}
 	for ref := range h.claims.underWay {
-		busy[of(ref)] = true
+		busy[queueOf(ref)] = true
 	}
 	for ref := range h.claims.doubtful {
-		busy[of(ref)] = true
+		busy[queueOf(ref)] = true
 	}
 	var keys []refstore.Key
 	for key := range h.entered {
@@ -171,7 +175,7 @@ func (h *held) holds(ref string) bool {
 	return h.leases[ref] != nil
 }
 
-// enter puts a record that says that there are others, unless it is there or this process has put it lately.
+// enter puts an announcing record, unless it exists or this process has put it lately.
 func (h *held) enter(ctx context.Context, key refstore.Key, value []byte) error {
 	now := h.o.Now()
 	known := func() bool {
@@ -183,7 +187,7 @@ func (h *held) enter(ctx context.Context, key refstore.Key, value []byte) error 
 	if known() {
 		return nil
 	}
-	h.entering.Lock() // of many that come at once, one puts it
+	h.entering.Lock() // one of many concurrent callers puts it
 	defer h.entering.Unlock()
 	if known() {
 		return nil
@@ -200,7 +204,7 @@ func (h *held) enter(ctx context.Context, key refstore.Key, value []byte) error 
 	return nil
 }
 
-// makes has the Repair of this process leave a job alone until made is called.
+// makes keeps this process's Repair from a job until made is called.
 func (h *held) makes(ref string) (made func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,7 +224,7 @@ func (h *held) isMaking(ref string) bool {
 	return h.making[ref] > 0
 }
 
-// lost is why the session is.
+// lost returns the reason of the session's loss.
 func (h *held) lost(ctx context.Context) error {
 	_, err := h.members.Session(ctx)
 	if err == nil || !errors.Is(err, refstore.ErrLost) {

@@ -11,10 +11,10 @@ import (
 	"e3/refstore"
 )
 
-// records reads and writes the records of jobs. It knows no process: what a process holds and what it has listed stand above it.
+// records reads and writes the records of jobs. What a process holds or has listed is kept by the types above it.
 type records struct {
 	store   refstore.Store
-	watcher refstore.Watcher // nil if there is none, or it is not to be used
+	watcher refstore.Watcher // nil if there is none, or it must not be used
 	o       Options
 }
 
@@ -38,7 +38,7 @@ func (rs *records) forget(ctx context.Context, s stored) error {
 	return rs.undead(ctx, s.Queue, s.ID)
 }
 
-// undead removes a job from among the dead, if it is not finished, or has not failed.
+// undead removes a job from the dead ones unless it is dead.
 func (rs *records) undead(ctx context.Context, queue, id string) error {
 	key := deadKey(queue, id)
 	r, err := rs.store.Get(ctx, key)
@@ -55,7 +55,8 @@ func (rs *records) undead(ctx context.Context, queue, id string) error {
 	return err
 }
 
-// jobs yields the jobs of a queue that are not finished, those whose id begins so. A record that cannot be read is an error, after which it goes on.
+// jobs yields the unfinished jobs of a queue whose ids have a prefix. A record that cannot be read is an error that
+// does not end the iteration.
 func (rs *records) jobs(ctx context.Context, queue, prefix string) iter.Seq2[stored, error] {
 	return rs.listed(ctx, refstore.Query{Partition: partition(queue, "jobs"), Prefix: prefix}, true)
 }
@@ -79,7 +80,7 @@ func (rs *records) listed(ctx context.Context, query refstore.Query, unmoved boo
 	}
 }
 
-// names returns the queues that have been used.
+// names returns the names of all queues that were used.
 func (rs *records) names(ctx context.Context) ([]string, error) {
 	var names []string
 	for r, err := range rs.store.List(ctx, refstore.Query{Partition: Names, KeysOnly: true}) {
@@ -93,10 +94,10 @@ func (rs *records) names(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// now is the time as records have it.
-func (rs *records) now() time.Time { return moment(nanos(rs.o.Now())) }
+// now is the time in the records' precision.
+func (rs *records) now() time.Time { return fromNanos(nanos(rs.o.Now())) }
 
-// load reads a job that is not finished, or has not been moved yet. ErrNotFound.
+// load reads a job that is unfinished, or was not moved yet. ErrNotFound.
 func (rs *records) load(ctx context.Context, queue, id string) (stored, error) {
 	r, err := rs.store.Get(ctx, jobKey(queue, id))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -122,8 +123,8 @@ func (rs *records) loadFinished(ctx context.Context, queue, id string) (stored, 
 	return stored{j, r.Version, r.Value, false}, err
 }
 
-// swap writes a job over the one of a version. refstore.ErrConflict says that it is not that one any more, and that this did not change it; after any other error
-// it is as it was when that was looked for.
+// swap writes a job over a version. refstore.ErrConflict says that the record has another version and was not
+// changed; after any other error the record was unchanged when it was read again.
 func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
 	j.Updated = rs.now()
 	s := stored{Job: *j, value: j.encode(), unmoved: true}
@@ -146,16 +147,16 @@ func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (sto
 	return stored{}, err
 }
 
-// drop removes an entry of a version.
+// drop removes a version of an entry.
 func (rs *records) drop(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	err := rs.store.Delete(ctx, key, v)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
-		return nil // somebody else has removed it, or the job can be claimed again
+		return nil // another process has removed it, or the job can be claimed again
 	}
 	return err
 }
 
-// move copies a job that has ended to the finished ones, and removes it. It can be done again, by anybody.
+// move copies a job that has ended to the finished ones, and removes it. It is idempotent, for any process.
 func (rs *records) move(ctx context.Context, s stored) error {
 	r := refstore.Record{Key: finishedKey(s.Queue, s.ID), Value: s.value}
 	for {
@@ -166,7 +167,7 @@ func (rs *records) move(ctx context.Context, s stored) error {
 		if !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
 			return err
 		}
-		// It was moved before, or it was finished before somebody asked for it again.
+		// It was moved before, or it had finished before it was retried.
 		before, err := rs.loadFinished(ctx, s.Queue, s.ID)
 		if err == nil && before.Retried >= s.Retried {
 			break
@@ -194,14 +195,15 @@ func (rs *records) find(ctx context.Context, queue, id string) (stored, error) {
 		if isNotFound(err) {
 			s, err = rs.loadFinished(ctx, queue, id)
 		}
-		// It may be asked for again between the two looks.
+		// A retry may move it between the two reads.
 		if !isNotFound(err) || try > 0 {
 			return s, err
 		}
 	}
 }
 
-// notified returns a channel that receives when a partition may have changed; nil, which never does, if the store does not tell.
+// notified returns a channel that receives when a partition may have changed; nil, which never receives, if the store
+// does not notify.
 func (rs *records) notified(ctx context.Context, partition string) (<-chan struct{}, error) {
 	if rs.watcher == nil {
 		return nil, nil

@@ -10,8 +10,9 @@ import (
 	"e3/refstore"
 )
 
-// A Keeper maintains queues, on behalf of all processes: it makes jobs of lost workers claimable again, delivers cancellations, repairs indexes, and removes old
-// finished jobs. Of the processes that tend a queue, one at a time does what reads all of it.
+// A Keeper maintains queues on behalf of all processes: it makes jobs of lost workers claimable again, delivers
+// cancellations, repairs indexes, and removes old finished jobs. Of the processes that tend a queue, one at a time
+// does the work that reads all of it.
 type Keeper struct {
 	*records
 	held  *held
@@ -21,9 +22,10 @@ type Keeper struct {
 	turns map[refstore.Key]sighting
 }
 
-// Tend does what everybody who uses queues owes them, until ctx ends, or the session is lost (refstore.ErrLost): it makes orphans of the jobs of lost workers, makes good what
-// crashes have left, removes what has finished long ago, and tells leases of this process that their jobs are to end. At the end, if this process has no
-// jobs then, nobody has to look after it any more. fault is told of what has failed and will be tried again.
+// Tend runs maintenance until ctx ends or the session is lost (refstore.ErrLost). It makes orphans of the jobs of
+// lost workers, repairs what crashes have left, removes old finished jobs, and tells leases of this process that
+// their jobs are to end. If this process has no jobs at the end, it removes its holder records. fault receives
+// failures, which are retried.
 func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,8 +71,9 @@ func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) e
 	}
 }
 
-// FollowCancels does of [Keeper.Tend] what this process's own jobs need, and no more, where others tend the queues: it tells leases of this process, of
-// whichever queue, that their jobs are to end; in these queues at once, where the store tells. It ends as Tend does.
+// FollowCancels is the part of [Keeper.Tend] that this process's own jobs need, if other processes tend the queues.
+// It tells leases of this process, in any queue, that their jobs are to end; in these queues at once, if the store
+// notifies. It ends as Tend does.
 func (k *Keeper) FollowCancels(ctx context.Context, queues []string, fault func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -97,7 +100,8 @@ func (k *Keeper) FollowCancels(ctx context.Context, queues []string, fault func(
 	}
 }
 
-// toldToCancel returns a channel that receives when somebody may want a job of these queues to end; it never does if the store does not tell.
+// toldToCancel returns a channel that receives when a cancellation in these queues may have come; it never does if
+// the store does not notify.
 func (k *Keeper) toldToCancel(ctx context.Context, queues []string) (<-chan struct{}, error) {
 	told := make(chan struct{}, 1)
 	for _, queue := range queues {
@@ -119,7 +123,7 @@ func (k *Keeper) toldToCancel(ctx context.Context, queues []string) (<-chan stru
 	return told, nil
 }
 
-// upkeep repairs and cleans a queue, if that is on this process.
+// upkeep repairs and cleans a queue, if it is this process's turn.
 func (k *Keeper) upkeep(ctx context.Context, queue string) error {
 	mine, err := k.turn(ctx, queue, "repair", repairPace)
 	if err == nil && mine {
@@ -132,7 +136,8 @@ func (k *Keeper) upkeep(ctx context.Context, queue string) error {
 	return errors.Join(err, cleanErr)
 }
 
-// turn tells whether it is on this process to do what one of all does once in a while: the record has not changed for so long by its own clock.
+// turn tells whether this process is to do work that one of all processes does periodically: the turn's record has
+// not changed for that long by this process's clock.
 func (k *Keeper) turn(ctx context.Context, queue, work string, every time.Duration) (bool, error) {
 	key := turnKey(queue, work)
 	r, err := k.store.Get(ctx, key)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pause waits, and returns false when ctx ends before.
+// pause waits, and returns false if ctx ends before.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -23,11 +23,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // one is waiting already
+	default: // a signal is pending
 	}
 }
 
-// Watch returns a channel that receives when there may be something to claim: the store has told so, a time has come, or it is time to look. It is closed when ctx ends.
+// Watch returns a channel that receives when there may be something to claim: after a notification, when a job is
+// due, or when it is time to poll. It is closed when ctx ends.
 func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, error) {
 	out := make(chan struct{}, 1)
 	var waits sync.WaitGroup
@@ -66,7 +67,7 @@ func (q *Queue) watch(ctx context.Context, queue string, ready, delayed <-chan s
 			pace, progress = q.o.Pace, now
 		}
 		t := time.NewTimer(wait)
-		changed := false // what is delayed
+		changed := false // the delayed entries have changed
 		var ok bool
 		select {
 		case <-ctx.Done():
@@ -83,7 +84,7 @@ func (q *Queue) watch(ctx context.Context, queue string, ready, delayed <-chan s
 			<-ctx.Done()
 			return
 		}
-		// Each listing is answered with a rest.
+		// A pause follows each listing.
 		if rest := q.index.rest(queue); rest > 0 && !pause(ctx, rest) {
 			return
 		}
@@ -92,7 +93,7 @@ func (q *Queue) watch(ctx context.Context, queue string, ready, delayed <-chan s
 	}
 }
 
-// How often Tend does what it does, where nothing tells that it is time.
+// Intervals of Tend's work without notifications.
 const (
 	reapPace       = time.Second
 	reapPacePolled = 5 * time.Second
@@ -100,7 +101,7 @@ const (
 	cleanPace      = 6 * time.Hour
 )
 
-// pacer is a timer that goes off after a time that differs a little each time, so that not all do the same together.
+// pacer is a timer with a random variation, so that processes do not all act together.
 type pacer struct {
 	*time.Timer
 	pace time.Duration
@@ -114,5 +115,5 @@ func newPacer(pace time.Duration) *pacer {
 
 func (p *pacer) next() time.Duration { return p.pace*3/4 + rand.N(p.pace/2+1) }
 
-// Reset starts it again once it has gone off.
+// Reset starts it again once it has fired.
 func (p *pacer) Reset() { p.Timer.Reset(p.next()) }

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// commandTimeout bounds a command of Slurm's. They give up by themselves after a few times MessageTimeout.
+// commandTimeout bounds a Slurm command. Each gives up by itself after a few times MessageTimeout.
 const commandTimeout = 2 * time.Minute
 
-// maxAnswer bounds what is kept of what a command prints.
+// maxAnswer bounds the part of a command's output that is kept.
 const maxAnswer = 64 << 20
 
-// commands runs those of Slurm.
+// commands runs Slurm's commands.
 type commands struct{ env []string }
 
-// A commandError is a command of Slurm's that failed.
+// A commandError is a failed Slurm command.
 type commandError struct {
 	command string
-	text    string // what it said
+	text    string // its message
 	err     error
 }
 
@@ -37,20 +37,20 @@ func (e *commandError) Error() string {
 
 func (e *commandError) Unwrap() error { return e.err }
 
-// run returns what a command prints.
+// run returns a command's output.
 func (c commands) run(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := c.stream(ctx, &bounded{w: &out, left: maxAnswer}, stdin, name, args...)
 	return out.String(), err
 }
 
-// stream passes on what a command prints.
+// stream copies a command's output to out.
 func (c commands) stream(ctx context.Context, out io.Writer, stdin, name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = c.env
-	if name != "sbatch" { // whose environment is the job's
+	if name != "sbatch" { // sbatch's environment becomes the job's
 		cmd.Env = append(slices.Clone(c.env), "LC_ALL=C")
 	}
 	cmd.Stdin = strings.NewReader(stdin)
@@ -63,7 +63,7 @@ func (c commands) stream(ctx context.Context, out io.Writer, stdin, name string,
 	return nil
 }
 
-// bounded drops what does not fit.
+// bounded drops what exceeds its bound.
 type bounded struct {
 	w    io.Writer
 	left int
@@ -76,7 +76,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// oneLine joins the lines of a message, without what only says that it is one.
+// oneLine joins the lines of a message, without prefixes such as "error: ".
 func oneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -90,7 +90,8 @@ func oneLine(text string) string {
 	return strings.Join(lines, "; ")
 }
 
-// temporary is what Slurm's commands say when the controller, or what they need to speak to it, is away, is starting, or has too much to do.
+// temporary are messages of Slurm's commands when the controller, or what they need to reach it, is away, starting,
+// or overloaded.
 var temporary = []string{
 	"Unable to contact slurm controller",
 	"Socket timed out",
@@ -118,7 +119,7 @@ var temporary = []string{
 	"Munge decode failed",
 }
 
-// limits is what sbatch says when there are too many jobs already, of all or of this user.
+// limits are messages of sbatch when there are too many jobs, of all users or of this one.
 var limits = []string{
 	"Job violates accounting/QOS policy",
 	"Maximum number of jobs",
@@ -136,7 +137,7 @@ func isTemporary(err error) bool {
 // isLimit tells whether fewer jobs may be submitted.
 func isLimit(err error) bool { return says(err, limits...) }
 
-// isInvalidJob tells whether Slurm does not know a job, any more.
+// isInvalidJob tells whether Slurm does not know a job, or no longer.
 func isInvalidJob(err error) bool {
 	return says(err, "Invalid job id", "already completing or completed")
 }
@@ -146,8 +147,8 @@ func says(err error, texts ...string) bool {
 	return errors.As(err, &e) && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(e.text, text) })
 }
 
-// keptVariables of Slurm's say how to reach the cluster. All others describe the allocation that this process may be in, or change what
-// the commands print.
+// keptVariables are the variables of Slurm that say how to reach the cluster. All others describe the allocation that
+// this process may be in, or change the output of the commands.
 var keptVariables = []string{"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"}
 
 // cleanEnv is the environment of Slurm's commands.
@@ -163,11 +164,11 @@ func cleanEnv(env []string) []string {
 	})
 }
 
-// reserved are options of sbatch that the submissions need for themselves.
+// reserved are options of sbatch that e3 sets itself.
 var reserved = []string{"--array", "-a", "--comment", "--parsable", "--wrap", "--wait", "-W", "--test-only", "--output", "-o", "--error", "-e",
 	"--help", "-h", "--usage", "--version", "-V", "--clusters", "-M"}
 
-// validArgs refuses further arguments of sbatch that would break what is built on it.
+// validArgs refuses further arguments of sbatch that conflict with e3's.
 func validArgs(args []string) error {
 	for _, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
@@ -180,7 +181,7 @@ func validArgs(args []string) error {
 	return nil
 }
 
-// SplitArgs splits arguments that are written in one line, at spaces; quotes, ' and ", hold together.
+// SplitArgs splits a line of arguments at spaces, except within ' or " quotes.
 func SplitArgs(line string) ([]string, error) {
 	var args []string
 	var arg strings.Builder

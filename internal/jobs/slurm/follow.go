@@ -12,10 +12,10 @@ import (
 	"e3/executions"
 )
 
-// errAnswer is an answer that cannot be read.
+// errAnswer reports an answer that cannot be parsed.
 var errAnswer = errors.New("an answer that cannot be read")
 
-// follow asks what has become of the jobs, until the submitter is closed.
+// follow polls the states of the jobs until the submitter is closed.
 func (s *Submitter) follow() {
 	wait := minPoll
 	for {
@@ -23,7 +23,7 @@ func (s *Submitter) follow() {
 		n := 0
 		for _, x := range s.submissions {
 			if x.id != "" {
-				n += x.left
+				n += x.unfinished
 			}
 		}
 		s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Submitter) follow() {
 	}
 }
 
-// list passes on what squeue lists of the submissions of this user's submitters, also what has ended a short while ago.
+// list visits the submissions of this user's submitters that squeue lists, including recently ended ones.
 func (s *Submitter) list(ctx context.Context, visit func(listed)) error {
 	lines := &lines{visit: func(line string) {
 		if l, ok := parseListed(line); ok {
@@ -59,10 +59,10 @@ func (s *Submitter) list(ctx context.Context, visit func(listed)) error {
 	return err
 }
 
-// maxLine bounds the lines of what commands print.
+// maxLine bounds the lines of a command's output.
 const maxLine = 64 << 10
 
-// lines passes on what is written to it line by line. The end of one that is too long is dropped.
+// lines splits what is written to it into lines. The end of a line that is too long is dropped.
 type lines struct {
 	visit func(string)
 	rest  []byte
@@ -88,7 +88,7 @@ func (l *lines) end() {
 	l.rest = l.rest[:0]
 }
 
-// poll compares what Slurm says with what is followed.
+// poll compares Slurm's state with the followed jobs.
 func (s *Submitter) poll(ctx context.Context) error {
 	began := time.Now()
 	seen := make(map[*job]listed)
@@ -100,7 +100,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 		if x == nil || x.id == "" {
 			return
 		}
-		if l.array != x.id { // submitted twice, as the first could not be found in time
+		if l.array != x.id { // submitted twice, because the first could not be found in time
 			if reason, _ := ended(l.state); reason == "" && !x.doubles[l.array] {
 				if x.doubles == nil {
 					x.doubles = make(map[string]bool)
@@ -120,7 +120,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 	if err := s.scancel(ctx, doubles); err != nil {
 		return err
 	}
-	unclear := make(map[*submission][]*job) // what has become of them, scontrol says
+	unclear := make(map[*submission][]*job) // scontrol tells their state
 	var cancel []string
 	s.mu.Lock()
 	for _, x := range s.submissions {
@@ -143,7 +143,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 			case l.state == "FAILED":
 				unclear[x] = append(unclear[x], j)
 			case reason != "":
-				s.over(j, reason, how, l.nodes)
+				s.endWith(j, reason, how, l.nodes)
 			case j.cancelled:
 				cancelled = cancelled || l.state != "COMPLETING" // it was not cancelled after all
 			case l.state == "PENDING" && neverRuns(l.reason) && x.warned != l.reason:
@@ -165,8 +165,8 @@ func (s *Submitter) poll(ctx context.Context) error {
 	return s.scancel(ctx, cancel)
 }
 
-// over ends a job as Slurm has. The caller holds the lock.
-func (s *Submitter) over(j *job, reason executions.Reason, how, node string) {
+// endWith ends a job that Slurm has ended. The caller holds the lock.
+func (s *Submitter) endWith(j *job, reason executions.Reason, how, node string) {
 	where := ""
 	if node != "" && node != "(null)" && node != "n/a" {
 		where = " on " + node
@@ -179,7 +179,8 @@ func (s *Submitter) over(j *job, reason executions.Reason, how, node string) {
 	s.end(j, reason, message)
 }
 
-// explain asks for jobs of a submission that have failed, or that the last poll did not list any more. Each poll does so once for all of them.
+// explain asks scontrol about failed jobs of a submission, and about jobs that the last poll did not list. Each poll
+// does so once for all of them.
 func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job) error {
 	s.mu.Lock()
 	id, most := x.id, len(x.jobs)
@@ -206,16 +207,16 @@ func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job) err
 		show, ok := known[j.index]
 		switch reason, how := ended(show.state); {
 		case !ok && !j.missing:
-			j.missing = true // it may be one of many that wait, of which scontrol names some only: the next poll tells
+			j.missing = true // scontrol may name only some of many pending jobs: the next poll tells
 		case !ok:
-			s.over(j, executions.ReasonLost, "is not known to Slurm any more", "")
+			s.endWith(j, executions.ReasonLost, "is not known to Slurm any more", "")
 		case show.state == "FAILED":
 			if reason, how = failure(show.exit); show.reason == "BadConstraints" {
 				reason, how = executions.ReasonStart, "was refused: BadConstraints"
 			}
-			s.over(j, reason, how, show.node)
+			s.endWith(j, reason, how, show.node)
 		case reason != "":
-			s.over(j, reason, how, show.node)
+			s.endWith(j, reason, how, show.node)
 		default:
 			j.missing = false
 		}

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	logsKept = 7 * 24 * time.Hour // folders of submitters that were killed
-	maxTail  = 2 << 10            // bytes of a log that a message has
+	logsKept = 7 * 24 * time.Hour // folders of killed submitters
+	maxTail  = 2 << 10            // bytes of a log in a message
 	tailLen  = 5                  // lines
 )
 
-// logs is the folder of what the scripts of one submitter say. A nil one keeps nothing.
+// logs is the folder of the output of one submitter's scripts. A nil one keeps nothing.
 type logs struct{ dir string }
 
-// openLogs makes a folder in another, and removes old ones from there.
+// openLogs makes a folder in parent, and removes old ones from there.
 func openLogs(parent string, m modes.Modes, now time.Time) (*logs, error) {
 	if !filepath.IsAbs(parent) {
 		return nil, fmt.Errorf("%s is not absolute", parent)
 	}
-	if err := m.MkdirAll(parent); err != nil { // a group may share it; what is in it is each one's own
+	if err := m.MkdirAll(parent); err != nil { // a group may share it; each run folder is private
 		return nil, err
 	}
 	old, err := os.ReadDir(parent)
@@ -50,7 +50,7 @@ func (l *logs) path(token string, index int) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%s.%d", token, index))
 }
 
-// read returns the end of what a script has said, in one line; "" if nobody knows.
+// read returns the end of a script's output, in one line; "" if there is none.
 func (l *logs) read(token string, index int) string {
 	if l == nil {
 		return ""
@@ -78,14 +78,14 @@ func (l *logs) read(token string, index int) string {
 	return strings.Join(last[max(0, len(last)-tailLen):], "; ")
 }
 
-// drop removes what a script has said.
+// drop removes a script's output.
 func (l *logs) drop(token string, index int) {
 	if l != nil {
 		os.Remove(l.path(token, index))
 	}
 }
 
-// remove removes the folder. Scripts that go on are silent from then on.
+// remove removes the folder. The output of scripts that go on is dropped from then on.
 func (l *logs) remove() error {
 	if l == nil {
 		return nil
@@ -93,6 +93,6 @@ func (l *logs) remove() error {
 	if err := os.RemoveAll(l.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove what Slurm's scripts have said: %w", err)
 	}
-	os.Remove(filepath.Dir(l.dir)) // unless others have something there
+	os.Remove(filepath.Dir(l.dir)) // fails if other folders are there
 	return nil
 }

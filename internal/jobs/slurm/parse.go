@@ -8,7 +8,7 @@ import (
 	"e3/executions"
 )
 
-// squeueFormat has the fields of a listed. The comment, which may be anything, comes last.
+// squeueFormat has the fields of listed. The comment, which may contain anything, comes last.
 const squeueFormat = "%A|%F|%K|%T|%N|%r|%k"
 
 // listed is a line of squeue: a job, or a task of an array.
@@ -21,13 +21,13 @@ type listed struct {
 	token  string // of the submission
 }
 
-// parseListed reads a line of squeue. It is not ok if the job is not one that a [Submitter] has submitted.
+// parseListed reads a line of squeue. ok is false unless a [Submitter] submitted the job.
 func parseListed(line string) (l listed, ok bool) {
 	fields := strings.SplitN(strings.TrimRight(line, "\r\n"), "|", 7)
 	if len(fields) != 7 {
 		return l, false
 	}
-	// What comes before may have a | as well, in the reason; the token is what follows the last.
+	// The reason before it may contain a | too; the token follows the last one.
 	last := fields[6][strings.LastIndexByte(fields[6], '|')+1:]
 	token, ok := strings.CutPrefix(strings.TrimSpace(last), commentPrefix)
 	if !ok || !isNumber(fields[1]) {
@@ -44,17 +44,17 @@ func parseListed(line string) (l listed, ok bool) {
 	return l, l.state != ""
 }
 
-// shown is a job as "scontrol --oneliner show job" prints it, or those tasks of an array that are pending and have nothing of their own yet.
+// shown is a job as "scontrol --oneliner show job" prints it, or the pending tasks of an array, which share a line.
 type shown struct {
-	tasks  string // of an array: "3", or "0,2-9%4"; "" of none
+	tasks  string // of an array: "3", or "0,2-9%4"; else ""
 	state  string
 	reason string
 	node   string
 	exit   string // <code>:<signal>
 }
 
-// parseShown reads a line of scontrol. Values may have spaces; a field's first occurrence counts, and those that users have
-// a say in but the name, which has no spaces ([submission.name]), come after what is read.
+// parseShown reads a line of scontrol. Values may have spaces; a field's first occurrence counts. Fields that users
+// control follow the ones read here, except the name, which has no spaces ([submission.name]).
 func parseShown(line string) (x shown, ok bool) {
 	fields := make(map[string]string)
 	for word := range strings.FieldsSeq(line) {
@@ -67,13 +67,13 @@ func parseShown(line string) (x shown, ok bool) {
 	return x, isNumber(fields["JobId"]) && x.state != ""
 }
 
-// indexes lists the tasks of an array, of which there are n, that a line is about; of a job in none it is the first. What cannot be read is left out: of
-// many Slurm writes some only, and then "...".
+// indexes lists the tasks that a line is about, of an array of n; a job without an array is the first. Unreadable
+// parts are skipped: of many tasks Slurm writes only some, and then "...".
 func (x *shown) indexes(n int) (list []int) {
 	if x.tasks == "" {
 		return []int{0}
 	}
-	tasks, _, _ := strings.Cut(x.tasks, "%") // how many may run at a time
+	tasks, _, _ := strings.Cut(x.tasks, "%") // drops how many may run at a time
 	for part := range strings.SplitSeq(tasks, ",") {
 		span, by, stepped := strings.Cut(part, ":")
 		from, to, several := strings.Cut(span, "-")
@@ -110,7 +110,8 @@ func maxArraySize(config string) int {
 	return 1
 }
 
-// parseSubmitted reads what "sbatch --parsable" prints: the id, and of several clusters the one's name. Site plugins may print lines before.
+// parseSubmitted reads the output of "sbatch --parsable": the id, and the cluster's name if there are several. Site
+// plugins may print lines before.
 func parseSubmitted(out string) (id string, ok bool) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	id, _, _ = strings.Cut(strings.TrimSpace(lines[len(lines)-1]), ";")
@@ -121,9 +122,9 @@ func isNumber(s string) bool {
 	return s != "" && len(s) < 20 && strings.Trim(s, "0123456789") == ""
 }
 
-// ended says how a job ended that is in a state, "" if it has not.
+// ended says how a job in a state has ended; "" if it has not.
 func ended(state string) (reason executions.Reason, how string) {
-	if i := strings.IndexAny(state, "+ "); i >= 0 { // flags, and who has cancelled it
+	if i := strings.IndexAny(state, "+ "); i >= 0 { // drops flags, and the author of a cancellation
 		state = state[:i]
 	}
 	switch state {
@@ -151,7 +152,7 @@ func ended(state string) (reason executions.Reason, how string) {
 	return "", ""
 }
 
-// neverRuns tells whether a pending job waits for what does not come by itself.
+// neverRuns tells whether a pending job waits for something that needs a person.
 func neverRuns(reason string) bool {
 	reason = strings.ToLower(strings.ReplaceAll(reason, "_", " "))
 	switch reason {

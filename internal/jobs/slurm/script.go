@@ -14,20 +14,20 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// What the worker itself needs beside the command.
+// What the worker itself needs, in addition to the command.
 const (
 	extraMemory = 64 << 20
 	extraTime   = 5 * time.Minute
 	bytesPerSec = 20 << 20 // at which inputs certainly arrive
 )
 
-// features and gres are what names that come from package files may consist of: nothing that means something in an expression of Slurm's.
+// features and gres match the names from package files that are safe in an expression of Slurm's.
 var (
 	features = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=-]*$`)
 	gres     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$`)
 )
 
-// demands are the arguments of sbatch that say what a job needs, by which jobs are put together in arrays.
+// demands returns the arguments of sbatch for a job's needs. Jobs with equal demands share an array.
 func (o *Options) demands(j *queue.Job) ([]string, error) {
 	p := &j.Policy
 	args := []string{fmt.Sprintf("--cpus-per-task=%d", max(1, ceil(p.CPU)))}
@@ -37,7 +37,7 @@ func (o *Options) demands(j *queue.Job) ([]string, error) {
 	}
 	if p.Timeout > 0 {
 		limit := p.Timeout + extraTime + time.Duration(j.InputBytes/bytesPerSec)*time.Second
-		args = append(args, fmt.Sprintf("--time=%d", ceil(max(limit, p.Timeout).Minutes()))) // the sum may be more than a Duration is
+		args = append(args, fmt.Sprintf("--time=%d", ceil(max(limit, p.Timeout).Minutes()))) // the sum may overflow a Duration
 	}
 	var asked []string
 	for _, r := range p.Resources {
@@ -70,12 +70,12 @@ func (o *Options) demands(j *queue.Job) ([]string, error) {
 	return args, nil
 }
 
-// ceil rounds up to what Slurm can be asked for.
+// ceil rounds up, within what Slurm accepts.
 func ceil(f float64) int64 {
 	return int64(min(math.Ceil(max(f, 0)), math.MaxInt32))
 }
 
-// groups puts jobs together that are submitted by one call of sbatch, in their order. refused are those that cannot be.
+// groups combines jobs that one call of sbatch submits, in their order. refused are those that cannot be submitted.
 func (o *Options) groups(jobs []*job, most int) (subs []*submission, refused map[*job]error) {
 	open := make(map[string]*submission)
 	refused = make(map[*job]error)
@@ -101,10 +101,10 @@ func (o *Options) groups(jobs []*job, most int) (subs []*submission, refused map
 func (x *submission) add(j *job) {
 	j.of, j.index = x, len(x.jobs)
 	x.jobs = append(x.jobs, j)
-	x.left++
+	x.unfinished++
 }
 
-// split makes two of a submission that has not been made.
+// split halves a submission that has not been made.
 func (x *submission) split() (first, second *submission) {
 	first, second = &submission{token: rand.Text(), args: x.args}, &submission{token: rand.Text(), args: x.args}
 	for i, j := range x.jobs {
@@ -117,7 +117,7 @@ func (x *submission) split() (first, second *submission) {
 	return first, second
 }
 
-// comment is where Slurm keeps the token.
+// comment carries the token through Slurm.
 func (x *submission) comment() string { return commentPrefix + x.token }
 
 const commentPrefix = "e3 "
@@ -134,10 +134,10 @@ func (x *submission) sbatch(o *Options) []string {
 	return args
 }
 
-// maxName bounds the name of a job of Slurm's.
+// maxName bounds the name of a Slurm job.
 const maxName = 100
 
-// name is what people see in squeue: e3:<workspace>.<task>, or what the names of several have in common.
+// name is the name in squeue: e3:<workspace>.<task>, or the common prefix of several.
 func (x *submission) name() string {
 	name := ""
 	for i, j := range x.jobs {
@@ -153,7 +153,8 @@ func (x *submission) name() string {
 		name = name[:n]
 	}
 	plain := func(r rune) rune {
-		if r > ' ' && r <= '~' && !strings.ContainsRune(`=|%\"'`, r) { // of what others parse, and of what file names of Slurm's expand
+		// Other programs parse some of these characters, and Slurm expands some in file names.
+		if r > ' ' && r <= '~' && !strings.ContainsRune(`=|%\"'`, r) {
 			return r
 		}
 		return '_'
@@ -162,7 +163,7 @@ func (x *submission) name() string {
 	return cmp.Or(name[:min(len(name), maxName)], "e3")
 }
 
-// script returns the batch script. It has no line of which sbatch reads options: those end with its first command.
+// script returns the batch script. It has no line from which sbatch reads options: those end at the first command.
 func (x *submission) script(o *Options, logs *logs) string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\nset -u\n")
@@ -183,5 +184,5 @@ func (x *submission) script(o *Options, logs *logs) string {
 	return b.String()
 }
 
-// quote writes a word that the shell takes as it is.
+// quote quotes a word for the shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,8 +1,9 @@
-// Package slurm has a Slurm cluster start workers: it submits, for each job of a run, a batch script that is "e3 worker --job",
-// follows what becomes of it, and cancels it, all by Slurm's own commands (sbatch, squeue, scontrol, scancel).
+// Package slurm has a Slurm cluster start workers. For each job of a run it submits a batch script that is "e3 worker
+// --job", follows its state, and cancels it, all by Slurm's own commands (sbatch, squeue, scontrol, scancel).
 //
-// It decides nothing. Whoever executes a job is settled by the queue's leases, so a job that Slurm requeues while its first copy
-// goes on, one that was submitted twice because an answer was lost, and one that nobody waits for any more do no harm.
+// It decides nothing. The queue's leases settle which worker executes a job. So these do no harm: a job that Slurm
+// requeues while its first copy goes on, one that was submitted twice because an answer was lost, and one that no run
+// waits for any more.
 package slurm
 
 import (
@@ -27,28 +28,28 @@ type Options struct {
 	Program string   // e3, as the nodes find it: an absolute path, or a name on their PATH
 	Repo    string   // location of the repository, as the nodes reach it
 	Worker  []string // further arguments of e3 worker
-	Args    []string // further arguments of sbatch, after our own: partition, account and the like
-	// Resources maps names of resources of tasks to what Slurm calls them, as "gpu" to "gpu:a100"; "" is not asked for.
-	// One that is missing is called the same.
+	Args    []string // further arguments of sbatch, after e3's: partition, account and the like
+	// Resources maps names of resources of tasks to Slurm's names, as "gpu" to "gpu:a100"; a resource mapped to "" is
+	// not requested. One that is missing keeps its name.
 	Resources map[string]string
-	// Logs is a folder, best one that the nodes share, where what the scripts say is kept while they run, so that one that fails can
-	// be explained; "" keeps nothing.
+	// Logs is a folder, ideally shared by the nodes, that keeps the output of the scripts while they run, to explain
+	// failures; "" keeps nothing.
 	Logs  string
 	Modes modes.Modes  // of that folder
-	Env   []string     // of Slurm's commands and, through sbatch, of the workers; nil is this process's
-	Warn  func(string) // is told what the user should know; nil is nobody
+	Env   []string     // of Slurm's commands and, through sbatch, of the workers; nil: this process's
+	Warn  func(string) // receives warnings for the user; nil: they are dropped
 }
 
 const (
-	gather       = 200 * time.Millisecond // that a job waits for others, to be submitted in one array
-	maxArray     = 1000                   // jobs in an array, where Slurm allows as many
-	maxTargets   = 500                    // that one scancel is given
+	gather       = 200 * time.Millisecond // how long a job waits for others to share an array
+	maxArray     = 1000                   // jobs in an array, if Slurm allows as many
+	maxTargets   = 500                    // arguments of one scancel
 	minPoll      = time.Second
 	maxPoll      = 5 * time.Second
-	jobsPerPoll  = 250 // jobs that make the pause between polls a second longer
+	jobsPerPoll  = 250 // this many jobs make the pause between polls a second longer
 	firstRetry   = time.Second
 	maxRetry     = 30 * time.Second
-	closeTimeout = 10 * time.Second // that a submission under way may take when all ends
+	closeTimeout = 10 * time.Second // for a submission under way at the end
 )
 
 var _ dispatch.Submitter = (*Submitter)(nil)
@@ -57,7 +58,7 @@ var _ dispatch.Submitter = (*Submitter)(nil)
 type Submitter struct {
 	o     Options
 	c     commands
-	array int // jobs in an array at most
+	array int // most jobs in an array
 	logs  *logs
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -65,15 +66,15 @@ type Submitter struct {
 
 	mu          sync.Mutex
 	waiting     []*job          // not submitted yet
-	jobs        map[string]*job // all that have not ended, by the e3 job's id
+	jobs        map[string]*job // all unfinished jobs, by the e3 job's id
 	submissions map[string]*submission
-	gone        []dispatch.Gone // that nobody has been told of yet
+	gone        []dispatch.Gone // not yet reported
 	failing     map[string]bool // commands
 
 	wakeSubmit, wakeFollow, wakeGone chan struct{} // each holds one signal
 }
 
-// A job is one that Slurm is to start a worker for.
+// A job is one that Slurm starts a worker for.
 type job struct {
 	queue.Job
 	of        *submission // nil until it is being submitted
@@ -84,18 +85,18 @@ type job struct {
 
 // A submission is one call of sbatch.
 type submission struct {
-	token   string // in its comment, by which it is found again
-	args    []string
-	named   string // as people see it
-	jobs    []*job // the array's tasks in order; of one job, no array
-	left    int    // jobs that have not ended
-	id      string // Slurm's; "" until that is known
-	since   time.Time
-	warned  string          // the reason that the user has been told of
-	doubles map[string]bool // ids of copies, which an answer that was lost can lead to
+	token      string // in its comment, to find it again
+	args       []string
+	named      string // its name for people
+	jobs       []*job // the array's tasks in order; a single job is no array
+	unfinished int    // number of jobs that have not ended
+	id         string // Slurm's; "" until known
+	since      time.Time
+	warned     string          // the reason of the last warning
+	doubles    map[string]bool // ids of copies, which a lost answer can cause
 }
 
-// target is what Slurm calls a job.
+// target is Slurm's name of a job.
 func (j *job) target() string {
 	if len(j.of.jobs) == 1 {
 		return j.of.id
@@ -141,14 +142,15 @@ func New(ctx context.Context, o Options) (*Submitter, error) {
 	return s, nil
 }
 
-// Close ends the submitter. Slurm's jobs that have not been cancelled go on.
+// Close ends the submitter. Slurm jobs that have not been cancelled go on.
 func (s *Submitter) Close() error {
 	s.stop()
 	s.done.Wait()
 	return s.logs.remove()
 }
 
-// Submit has jobs submitted soon, those that ask for the same in arrays. What Slurm refuses is gone ([Submitter.Gone]). A job that is on its way already is not submitted again.
+// Submit submits jobs soon, jobs with equal requirements in arrays. A job that Slurm refuses is reported as gone
+// ([Submitter.Gone]). A job that is under way is not submitted again.
 func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +169,7 @@ func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
 	return nil
 }
 
-// signal wakes who waits, now or with its next wait.
+// signal wakes a waiter, now or at its next wait.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -175,8 +177,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Gone returns a channel on which all jobs arrive that Slurm has ended, or refused, without regard to whether their worker had finished
-// them: the queue knows. Cancelled ones do not. It is closed when the context is done. It is to be called once.
+// Gone returns a channel that receives all jobs that Slurm has ended or refused, whether or not their worker had
+// finished them: the queue knows. It does not receive cancelled ones. It is closed when the context is done. Gone may
+// be called once.
 func (s *Submitter) Gone(ctx context.Context) (<-chan dispatch.Gone, error) {
 	out := make(chan dispatch.Gone)
 	go func() {
@@ -206,7 +209,7 @@ func (s *Submitter) Gone(ctx context.Context) (<-chan dispatch.Gone, error) {
 	return out, nil
 }
 
-// end forgets a job that Slurm has ended, and says so unless it was cancelled here. The caller holds the lock.
+// end forgets a job that Slurm has ended, and reports it unless it was cancelled here. The caller holds the lock.
 func (s *Submitter) end(j *job, reason executions.Reason, message string) {
 	if s.jobs[j.ID] == j {
 		delete(s.jobs, j.ID)
@@ -216,7 +219,7 @@ func (s *Submitter) end(j *job, reason executions.Reason, message string) {
 			return
 		}
 		of.jobs[j.index] = nil
-		if of.left--; of.left == 0 {
+		if of.unfinished--; of.unfinished == 0 {
 			delete(s.submissions, of.token)
 		}
 	}
@@ -226,7 +229,7 @@ func (s *Submitter) end(j *job, reason executions.Reason, message string) {
 	}
 }
 
-// Cancel has Slurm end jobs, and tries until the context is done, but once at least.
+// Cancel ends jobs in Slurm. It tries until the context is done, but at least once.
 func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
 	s.mu.Lock()
 	of := make(map[*submission]bool)
@@ -239,7 +242,7 @@ func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
 		if j.of == nil {
 			s.waiting = slices.DeleteFunc(s.waiting, func(w *job) bool { return w == j })
 			s.end(j, "", "")
-		} else if j.of.id != "" { // else whoever submits it cancels it
+		} else if j.of.id != "" { // otherwise the submission cancels it
 			of[j.of] = true
 		}
 	}
@@ -252,7 +255,7 @@ func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
 	return s.scancel(ctx, targets)
 }
 
-// cancelled lists what of a submission is to be cancelled. The caller holds the lock.
+// cancelled lists the cancelled targets of a submission. The caller holds the lock.
 func (x *submission) cancelled() (targets []string) {
 	all := true
 	for _, j := range x.jobs {
@@ -270,7 +273,7 @@ func (x *submission) cancelled() (targets []string) {
 	return targets
 }
 
-// scancel has Slurm end its jobs, as [Submitter.Cancel] says. One that has ended already is no failure.
+// scancel ends jobs in Slurm, for [Submitter.Cancel]. A job that has ended already is not an error.
 func (s *Submitter) scancel(ctx context.Context, targets []string) error {
 	for batch := range slices.Chunk(targets, maxTargets) {
 		for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
@@ -293,7 +296,7 @@ func (s *Submitter) scancel(ctx context.Context, targets []string) error {
 	return nil
 }
 
-// fails warns that a command fails, once until it does not.
+// fails warns that a command fails, once until it works again.
 func (s *Submitter) fails(command, what string, err error) {
 	s.mu.Lock()
 	known := s.failing[command]
@@ -311,7 +314,7 @@ func (s *Submitter) answers(command string) {
 	s.mu.Unlock()
 }
 
-// pause waits, and reports whether the context is not done.
+// pause waits, and returns false if the context is done.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -9,7 +9,7 @@ import (
 	"e3/executions"
 )
 
-// submitAll submits what is waiting, until the submitter is closed.
+// submitAll submits waiting jobs until the submitter is closed.
 func (s *Submitter) submitAll() {
 	for {
 		select {
@@ -41,7 +41,7 @@ func (s *Submitter) submitAll() {
 	}
 }
 
-// split makes two of a submission that Slurm has not taken.
+// split halves a submission that Slurm has not taken.
 func (s *Submitter) split(x *submission) (first, second *submission) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,12 +51,13 @@ func (s *Submitter) split(x *submission) (first, second *submission) {
 	return first, second
 }
 
-// prepare makes what sbatch is given, for the jobs of a submission that have not been cancelled; none if there are none.
+// prepare returns sbatch's arguments and script for the jobs of a submission that were not cancelled; nil if none are
+// left.
 func (s *Submitter) prepare(x *submission) (args []string, script string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	jobs := x.jobs
-	x.jobs, x.left = nil, 0
+	x.jobs, x.unfinished = nil, 0
 	for _, j := range jobs {
 		if j.cancelled {
 			j.of = nil
@@ -65,7 +66,7 @@ func (s *Submitter) prepare(x *submission) (args []string, script string) {
 			x.add(j)
 		}
 	}
-	if x.left == 0 {
+	if x.unfinished == 0 {
 		delete(s.submissions, x.token)
 		return nil, ""
 	}
@@ -73,7 +74,8 @@ func (s *Submitter) prepare(x *submission) (args []string, script string) {
 	return x.sbatch(&s.o), x.script(&s.o, s.logs)
 }
 
-// submit makes a submission, however long Slurm does not answer. It is false if there are too many jobs in it.
+// submit makes a submission, however long Slurm does not answer. It returns false if the submission has too many
+// jobs.
 func (s *Submitter) submit(x *submission) bool {
 	args, script := s.prepare(x)
 	if args == nil {
@@ -112,7 +114,7 @@ func (s *Submitter) submit(x *submission) bool {
 	}
 }
 
-// sbatch submits. A call that has begun is not broken off at once when the submitter is closed: it would be in doubt.
+// sbatch submits. Closing the submitter does not break off a running call at once: its outcome would be in doubt.
 func (s *Submitter) sbatch(args []string, script string) (id string, err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx))
 	defer cancel()
@@ -123,13 +125,13 @@ func (s *Submitter) sbatch(args []string, script string) (id string, err error) 
 	}
 	id, ok := parseSubmitted(out)
 	if !ok {
-		// It has taken effect, or not: to be found out like an answer that never came.
+		// It may have taken effect, like a call whose answer was lost.
 		return "", &commandError{command: "sbatch", text: fmt.Sprintf("Unexpected message received: %.200q instead of a job's id", out), err: errAnswer}
 	}
 	return id, nil
 }
 
-// find looks for a submission whose answer was lost; "" if it has not been made.
+// find looks for a submission whose answer was lost; "" if it was not made.
 func (s *Submitter) find(x *submission) (id string, err error) {
 	err = s.list(s.ctx, func(l listed) {
 		if l.token == x.token && (id == "" || len(l.array) < len(id) || len(l.array) == len(id) && l.array < id) {
@@ -139,7 +141,7 @@ func (s *Submitter) find(x *submission) (id string, err error) {
 	return id, err
 }
 
-// submitted notes Slurm's id, and cancels what has been cancelled meanwhile.
+// submitted notes Slurm's id, and cancels the jobs that were cancelled meanwhile.
 func (s *Submitter) submitted(x *submission, id string) {
 	s.mu.Lock()
 	x.id, x.since = id, time.Now()
@@ -156,7 +158,7 @@ func (s *Submitter) submitted(x *submission, id string) {
 	}
 }
 
-// others tells whether jobs have been submitted beside these, so that there will be room.
+// others tells whether other jobs are submitted, whose end will make room.
 func (s *Submitter) others(x *submission) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,11 +6,11 @@ import (
 	"e3/internal/format/record"
 )
 
-// capacity is what a worker has, and what the jobs that it holds take of it. The loop of the worker owns it.
+// capacity is what a worker has, and what its held jobs take of it. The worker's loop owns it.
 //
-// Cores are as in a run of one's own: a demand beyond all of them takes them all. A resource that the worker was not told about is
-// taken as there once for whoever asks for most. But memory and resources that were stated are a promise: what asks for more
-// is left to a worker that has it.
+// Cores work as in a local run: a demand beyond all of them takes them all. A resource without a stated amount
+// suffices for the greatest single demand. But stated memory and resources are limits: a job that asks for more is
+// left to a worker that has it.
 type capacity struct {
 	cores  float64
 	memory int64 // 0: no limit
@@ -19,7 +19,7 @@ type capacity struct {
 	usedCores  float64
 	usedMemory int64
 	usedNamed  map[string]float64
-	most       map[string]float64 // of a resource that was not stated: the greatest demand that is held
+	most       map[string]float64 // greatest held demand for a resource without a stated amount
 }
 
 func newCapacity(o *Options) *capacity {
@@ -29,7 +29,7 @@ func newCapacity(o *Options) *capacity {
 	}
 }
 
-// slack forgives what sums of fractions of cores lack.
+// slack allows for rounding in sums of fractions of cores.
 const slack = 1e-9
 
 func (c *capacity) cpu(p *record.Policy) float64 {
@@ -44,8 +44,8 @@ type fit int
 
 const (
 	fitsNow    fit = iota
-	noRoom         // cores or memory are taken: whatever else is taken keeps it waiting
-	noResource     // a named resource is taken, or it asks for more than there is of something: others do it no harm
+	noRoom         // cores or memory are taken: any other job that is taken delays it
+	noResource     // a named resource is taken, or a demand exceeds the worker: other jobs do not delay it
 )
 
 func (c *capacity) check(p *record.Policy) fit {

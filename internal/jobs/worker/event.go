@@ -8,30 +8,30 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// EventType says what has happened.
+// EventType is the type of an event.
 type EventType string
 
-// What a worker reports.
+// The events of a worker.
 const (
 	JobBegun   EventType = "job.begun"
-	JobAdopted EventType = "job.adopted" // what another worker has begun goes on here
+	JobAdopted EventType = "job.adopted" // an execution that another worker began goes on here
 	JobEnded   EventType = "job.ended"
 	JobGiven   EventType = "job.given_back" // it waits for another attempt
-	JobLost    EventType = "job.lost"       // others do it now; what was done here does not count
+	JobLost    EventType = "job.lost"       // another process holds it now; what was done here does not count
 	Fault      EventType = "fault"          // of this machine or the stores
 	Draining   EventType = "draining"       // nothing more is claimed
 )
 
-// Event is what has happened to a job, or to the worker.
+// Event is something that happened to a job, or to the worker.
 type Event struct {
 	Type      EventType
 	Time      time.Time
-	Job       queue.Job         // zero if it is not about one
+	Job       queue.Job         // zero if the event is not about one
 	Result    executions.Result // of JobEnded
 	Cancelled bool              // of JobEnded: by a person or the run
 	Message   string
-	Again     time.Time // of JobGiven: when another attempt can begin at the earliest
-	Running   int       // of Draining: jobs that are waited for
+	Again     time.Time // of JobGiven: the earliest time of another attempt
+	Running   int       // of Draining: number of running jobs
 }
 
 // Suspended tells whether the command of a job has suspended itself: the job has failed, and its run waits for a person.

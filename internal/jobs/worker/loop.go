@@ -17,25 +17,25 @@ import (
 	"e3/refstore"
 )
 
-// loop is what claims. It is one goroutine; each job that is held has another.
+// loop claims jobs. It is one goroutine; each held job has another.
 type loop struct {
 	w     *Worker
 	jobs  context.Context // of commands; its cause says why they end
-	held  context.Context // of what is put on record: it ends with the lease
+	held  context.Context // of writes; it ends with the lease
 	drain <-chan struct{}
 
 	draining bool
-	finished bool  // the job that the worker is for is settled
-	refused  error // or is none that this version of e3 could settle
-	old      bool  // the session is
+	finished bool  // the worker's only job is settled
+	refused  error // or cannot be settled by this version of e3
+	renew    bool  // the session should be renewed
 	began    time.Time
 	busy     time.Time // when there was last something to do
 
-	undecided map[string]bool // sessions of which it is not known yet whether they live, and was not when the worker might have ended first
-	again     time.Time       // when that is looked at next
+	undecided map[string]bool // sessions not yet known to be alive or dead, since the first look when idle
+	again     time.Time       // time of the next look at them
 }
 
-// idlePause is how often a loop looks though nobody wakes it.
+// idlePause is the interval of polling without a wake-up.
 const idlePause = 2 * time.Second
 
 func (l *loop) run() error {
@@ -50,20 +50,20 @@ func (l *loop) run() error {
 		return fmt.Errorf("watch the queues: %w", err)
 	}
 	look := w.s.Queue.Tend
-	if w.o.Job != "" { // the run whose job it is tends the queue; there may be as many of these workers as jobs
+	if w.o.Job != "" { // the job's run tends the queue; there may be as many of these workers as jobs
 		look = w.s.Queue.FollowCancels
 	}
 	beside.Go(func() {
-		_ = look(ctx, w.o.Queues, func(err error) { l.complain(ctx, err) }) // it ends with ctx or the lease
+		_ = look(ctx, w.o.Queues, func(err error) { l.complain(ctx, err) }) // ends with ctx or the lease
 	})
 	beside.Go(func() { l.sweep(ctx) })
 	if w.o.Job == "" && l.mayClaim() {
-		l.takeOver(nil) // what a worker of this host has left goes on before it is missed
+		l.takeOver(nil) // commands that a dead worker of this host has left go on before it is missed
 	}
 	stopped := l.jobs.Done()
 	for {
 		l.claim()
-		if l.over() {
+		if l.done() {
 			return l.cause()
 		}
 		timer := time.NewTimer(l.pause())
@@ -71,7 +71,7 @@ func (l *loop) run() error {
 		case h := <-w.done:
 			l.ended(h)
 		case _, ok := <-wake:
-			if !ok { // the lease has ended, and nothing more is to be claimed
+			if !ok { // the lease has ended, and nothing more may be claimed
 				wake = nil
 			}
 		case <-timer.C:
@@ -86,21 +86,21 @@ func (l *loop) run() error {
 	}
 }
 
-// cause is why the loop has come to its end: nil if it was asked to.
+// cause is why the loop has ended: nil if it was asked to.
 func (l *loop) cause() error {
 	switch {
 	case l.finished:
 		return l.refused
 	case l.jobs.Err() != nil:
 		return context.Cause(l.jobs)
-	case l.old:
+	case l.renew:
 		return ErrRenew
 	}
 	return nil
 }
 
-// over tells whether there is nothing left to do.
-func (l *loop) over() bool {
+// done tells whether nothing is left to do.
+func (l *loop) done() bool {
 	w := l.w
 	if l.jobs.Err() != nil {
 		l.abandon()
@@ -116,19 +116,20 @@ func (l *loop) over() bool {
 	if w.o.For > 0 && now.Sub(l.began) >= w.o.For || w.o.Idle > 0 && now.Sub(l.busy) >= w.o.Idle && !l.awaited() {
 		l.draining = true
 	}
-	// One that ends when it is idle renews right after it had something to do: else it would be idle from the beginning again.
-	l.old = !l.draining && w.o.Renew > 0 && now.Sub(l.began) >= w.o.Renew && (w.o.Idle == 0 || now.Sub(l.busy) < idlePause)
-	return l.draining || l.old
+	// A worker that ends when idle renews right after work, because a new session starts its idle time anew.
+	l.renew = !l.draining && w.o.Renew > 0 && now.Sub(l.began) >= w.o.Renew && (w.o.Idle == 0 || now.Sub(l.busy) < idlePause)
+	return l.draining || l.renew
 }
 
-// occupied says that there is something to do now.
+// occupied notes that there is something to do now.
 func (l *loop) occupied() {
 	l.busy, l.undecided, l.again = l.w.o.Now(), nil, time.Time{}
 }
 
-// awaited tells whether somebody may have been lost in whose place this worker would be wanted. Then it is not idle yet. Of most sessions it reads here
-// for the first time, and of such a one it is known only after another look, at the latest after its lease, whether it lives. So it looks again until that
-// is known of all that it found at first; whoever it finds later lived when it had been idle for long enough.
+// awaited tells whether a session may have been lost whose jobs this worker would take over. Then the worker is not
+// idle yet. Most sessions are read here for the first time, and only a later look, at the latest after a lease, tells
+// whether they live. So the worker looks again until that is known of all sessions that it found first. A session
+// found later was alive when the worker had been idle for long enough.
 func (l *loop) awaited() bool {
 	w, now := l.w, l.w.o.Now()
 	if now.Before(l.again) {
@@ -137,7 +138,7 @@ func (l *loop) awaited() bool {
 	undecided, pending := map[string]bool{}, time.Duration(0)
 	for _, name := range w.o.Queues {
 		works, err := w.s.Queue.AtWork(l.held, name)
-		if err != nil { // it cannot work either
+		if err != nil { // an unreadable queue keeps no worker waiting
 			l.complain(l.held, err)
 			continue
 		}
@@ -154,7 +155,7 @@ func (l *loop) awaited() bool {
 			}
 		}
 	}
-	// Who lives renews twice and more in a lease, and two looks must be less than one apart to tell.
+	// A live session renews at least twice in a lease, and two looks must be less than a lease apart to tell.
 	l.undecided, l.again = undecided, now.Add(max(pending/2, min(pending, idlePause)))
 	return len(undecided) > 0
 }
@@ -166,7 +167,7 @@ func (l *loop) stopClaiming() {
 	}
 }
 
-// pause is how long the loop sleeps at most.
+// pause is the longest sleep of the loop.
 func (l *loop) pause() time.Duration {
 	w, d := l.w, idlePause
 	now := w.o.Now()
@@ -182,7 +183,7 @@ func (l *loop) pause() time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// mayClaim tells whether there is room, and no reason to leave jobs to others.
+// mayClaim tells whether the worker may take another job now.
 func (l *loop) mayClaim() bool {
 	w := l.w
 	select {
@@ -201,12 +202,12 @@ func (l *loop) mayClaim() bool {
 	return true
 }
 
-// claim takes what there is room for, and first what dead workers of this host have left.
+// claim takes jobs while there is room, first those that dead workers of this host have left.
 func (l *loop) claim() {
 	w := l.w
 	l.takeUp()
 	if w.beside && w.o.Now().Sub(w.looked) >= idlePause || len(w.sought) > maxSought {
-		clear(w.sought) // what was another's may be to be had by now
+		clear(w.sought) // commands of other workers may be free by now
 	}
 	if w.o.Job != "" {
 		l.claimOne()
@@ -214,7 +215,7 @@ func (l *loop) claim() {
 	}
 	for l.mayClaim() {
 		if w.room.full() {
-			l.glance()
+			l.pollOrphans()
 			return
 		}
 		if err := l.takeTurn(); err != nil {
@@ -240,14 +241,14 @@ func (l *loop) claim() {
 	}
 }
 
-// orphans are jobs whose workers were lost, each as its latest holder has left it.
+// orphans are jobs whose workers were lost, each in the state that its last holder left.
 type orphans map[string]bool
 
-// maxSought bounds what is remembered of orphans.
+// maxSought bounds the orphans that are remembered.
 const maxSought = 1 << 12
 
-// isLeft tells whether a job is to be left for the command that a lost worker has begun for it here: it was taken over already, or was
-// not looked for yet. Of the latter, the job is put to the others.
+// isLeft tells whether a job must wait for the command that a lost worker began for it here: the command was adopted
+// already, or was not looked for yet. In the latter case the job is added to left.
 func (l *loop) isLeft(j *queue.Job, left orphans) bool {
 	w := l.w
 	if !j.Orphaned() {
@@ -264,15 +265,15 @@ func (l *loop) isLeft(j *queue.Job, left orphans) bool {
 	return true
 }
 
-// glance looks now and then for what dead workers of this host have left while there is no room for anything else: nobody but
-// the workers of this host can go on with it, and they for a while only.
-func (l *loop) glance() {
+// pollOrphans looks from time to time, while there is no room for other jobs, for what dead workers of this host have
+// left: only workers of this host can continue it, and only for a while.
+func (l *loop) pollOrphans() {
 	w := l.w
 	now := w.o.Now()
-	if now.Sub(w.glanced) < idlePause {
+	if now.Sub(w.polled) < idlePause {
 		return
 	}
-	w.glanced = now
+	w.polled = now
 	jobs, err := w.s.Queue.Orphans(l.held, w.o.Queues...)
 	if err != nil {
 		l.fault(err)
@@ -287,7 +288,7 @@ func (l *loop) glance() {
 	}
 }
 
-// claimOne takes the job that the worker is for, or finds that it is settled.
+// claimOne takes the worker's only job, or finds that it is settled.
 func (l *loop) claimOne() {
 	w := l.w
 	name, id := w.o.Queues[0], w.o.Job
@@ -322,7 +323,8 @@ func (l *loop) claimOne() {
 	}
 }
 
-// settled ends a worker for one job. One that this version of e3 cannot read stays so: whoever has started the worker is told, who may have a newer one.
+// settled ends a worker for one job. A job that this version of e3 cannot read stays unsettled: the run's e3 may be
+// newer.
 func (l *loop) settled(err error) {
 	l.finished = true
 	if errors.Is(err, queue.ErrMalformed) {
@@ -330,7 +332,7 @@ func (l *loop) settled(err error) {
 	}
 }
 
-// isOver tells whether an error says that a job has finished, is gone, or is none that this version of e3 understands.
+// isOver tells whether an error says that a job has finished, is gone, or cannot be understood by this version of e3.
 func isOver(err error) bool {
 	var moved *queue.TransitionError
 	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrMalformed)
@@ -344,22 +346,22 @@ func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
 	}
 }
 
-// takeOver looks for commands of this host whose worker has died, and claims their jobs, of whichever queue: there is room for them, as they
-// run already, and who has asked for them is the one to go on with them. left is why.
+// takeOver looks for commands of this host whose worker has died, and claims their jobs in any queue. There is room
+// for them, as they already run. left are the jobs that need it.
 func (l *loop) takeOver(left orphans) {
 	w := l.w
 	found, err := w.s.Supervisor.Adopt(l.jobs)
 	if err != nil && !errors.Is(err, runner.ErrAdopted) && l.jobs.Err() == nil {
 		w.report(Event{Type: Fault, Message: "look for commands that a dead worker has left here: " + err.Error()})
 	}
-	// What another has, or may have, is its own for as long as it may take to claim it.
+	// Commands that another worker has, or may have, are its own for as long as a claim may take.
 	w.beside, w.looked = err != nil, w.o.Now()
 	maps.Copy(w.sought, left)
 	w.orphans = append(w.orphans, found...)
 	l.takeUp()
 }
 
-// takeUp claims the jobs of the commands that were taken over. Those about which that cannot be decided now are kept: they run on.
+// takeUp claims the jobs of adopted commands. Commands whose jobs cannot be claimed yet run on.
 func (l *loop) takeUp() {
 	w := l.w
 	if l.jobs.Err() != nil || w.paused.After(w.o.Now()) {
@@ -375,14 +377,14 @@ func (l *loop) takeUp() {
 			return
 		case fate == undecided:
 			kept = append(kept, o)
-		case fate == nobodys:
+		case fate == unneeded:
 			o.Release()
 		}
 	}
 	w.orphans = kept
 }
 
-// abandon stops the commands that were taken over and are not worked on.
+// abandon stops the adopted commands whose jobs are not held.
 func (l *loop) abandon() {
 	for _, o := range l.w.orphans {
 		o.Release()
@@ -390,22 +392,22 @@ func (l *loop) abandon() {
 	l.w.orphans = nil
 }
 
-// What becomes of a command that was taken over.
+// Fates of an adopted command.
 const (
-	nobodys   = iota // nobody asks for it any more
-	undecided        // its job is still that of whoever has left it, or may be
+	unneeded  = iota // no job needs it any more
+	undecided        // its worker may still hold the job
 	taken            // its job is worked on
 )
 
-// takeUpOne claims the job of a command. After an error, which is the store's, nothing is known.
+// takeUpOne claims the job of an adopted command. After an error, which is the store's, nothing is known.
 func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	w := l.w
 	name, id, attempt, ok := parseIdentity(o.Identity)
 	if !ok {
-		return nobodys, nil
+		return unneeded, nil
 	}
 	want := l.want(nil)
-	want.Beside = false // it is here
+	want.Beside = false // its command runs on this host
 	lease, err := w.s.Queue.Only(l.held, name, id, want)
 	var job queue.Job
 	if err == nil && lease == nil {
@@ -413,24 +415,24 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	}
 	switch {
 	case isOver(err):
-		return nobodys, nil
+		return unneeded, nil
 	case err != nil:
 		return undecided, err
-	case lease == nil && job.Status == queue.Running && job.Attempts == attempt: // it is not known yet that its worker is gone
+	case lease == nil && job.Status == queue.Running && job.Attempts == attempt: // its worker is not known to be gone yet
 		return undecided, nil
 	case lease == nil:
-		return nobodys, nil
-	case !lease.Adopted() || lease.Job().Attempts != attempt: // given up elsewhere; it is claimed like any other
+		return unneeded, nil
+	case !lease.Adopted() || lease.Job().Attempts != attempt: // given up elsewhere; it is claimed like any other job
 		if err := w.insist(l.held, lease.Release); err != nil {
 			l.fault(err)
 		}
-		return nobodys, nil
+		return unneeded, nil
 	}
 	l.begin(lease, o)
 	return taken, nil
 }
 
-// begin works on a job that was claimed.
+// begin works on a claimed job.
 func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
 	w := l.w
 	h := &holding{lease: lease, job: lease.Job()}
@@ -443,7 +445,7 @@ func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
 	}()
 }
 
-// ended takes a job off the worker.
+// ended removes a job from the worker.
 func (l *loop) ended(h *holding) {
 	w := l.w
 	delete(w.running, h)
@@ -457,16 +459,16 @@ func (l *loop) ended(h *holding) {
 	l.backOff()
 }
 
-// fault reports what is wrong with the stores, and has the loop leave them alone for a moment.
+// fault reports a fault of the stores, and pauses the loop for a moment.
 func (l *loop) fault(err error) {
 	if l.held.Err() != nil || errors.Is(err, refstore.ErrLost) {
-		return // the end of the lease says it
+		return // the end of the lease reports it
 	}
 	l.w.report(Event{Type: Fault, Message: err.Error()})
 	l.backOff()
 }
 
-// complain reports a fault that is nobody's but the stores', unless everything is ending.
+// complain reports a fault of the stores, unless everything is ending.
 func (l *loop) complain(ctx context.Context, err error) {
 	if ctx.Err() == nil && !errors.Is(err, refstore.ErrLost) {
 		l.w.report(Event{Type: Fault, Message: err.Error()})
@@ -481,7 +483,8 @@ func (l *loop) backOff() {
 	w.paused = w.o.Now().Add(pause)
 }
 
-// sweep removes what dead processes have left, now and then, until ctx ends. Faults of the stores are met again by who claims.
+// sweep removes what dead processes have left, periodically, until ctx ends. The claiming loop reports faults of the
+// stores.
 func (l *loop) sweep(ctx context.Context) {
 	t := time.NewTicker(l.w.o.Sweep)
 	defer t.Stop()

@@ -18,20 +18,20 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// Metrics are what a worker counts, for Prometheus. They are safe for concurrent use.
+// Metrics are a worker's counters, for Prometheus. They are safe for concurrent use.
 type Metrics struct {
 	set       *metrics.Set
 	running   atomic.Int64
 	wait      *metrics.Summary
 	attempts  *metrics.Counter
 	succeeded *metrics.Counter
-	suspended *metrics.Counter // commands that wait for a person: no failure
+	suspended *metrics.Counter // commands that wait for a person; not failures
 	losses    *metrics.Counter
 	adoptions *metrics.Counter
 	depth     atomic.Pointer[func(context.Context) (map[string]int, error)]
 }
 
-// NewMetrics returns counters that stand at zero.
+// NewMetrics returns counters at zero.
 func NewMetrics() *Metrics {
 	m := &Metrics{set: metrics.NewSet()}
 	m.set.NewGauge("e3_queue_running", func() float64 { return float64(m.running.Load()) })
@@ -44,12 +44,13 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// failed counts a job that has failed. Reasons are those of this program, so there are few.
+// failed counts a failed job. Reasons are this program's, so there are few.
 func (m *Metrics) failed(reason string) {
 	m.set.GetOrCreateCounter(fmt.Sprintf("e3_jobs_failed_total{reason=%q}", reason)).Inc()
 }
 
-// Write writes all metrics in the text format of Prometheus. The depths of queues are asked for anew; where the store cannot be reached they are left out.
+// Write writes all metrics in the text format of Prometheus. It reads the depths of queues anew, and omits them if
+// the store cannot be reached.
 func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if depth := m.depth.Load(); depth != nil {
 		depths, err := (*depth)(ctx)
@@ -66,7 +67,8 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// depthPatience is how long an answer waits for the store: less than whoever asks, who would do without all the rest.
+// depthPatience bounds the wait for the store: it must be shorter than a client's timeout, which would lose all other
+// metrics.
 const depthPatience = 2 * time.Second
 
 // A MetricsServer serves /metrics and /healthz.
@@ -77,7 +79,7 @@ type MetricsServer struct {
 	close  func() error
 }
 
-// ServeMetrics listens at an address: "host:port", or a port alone, which is of this machine only.
+// ServeMetrics listens at an address: "host:port", or a port on this machine's loopback.
 func ServeMetrics(ctx context.Context, m *Metrics, addr string) (*MetricsServer, error) {
 	addr, err := metricsAddr(addr)
 	if err != nil {
@@ -110,7 +112,7 @@ func ServeMetrics(ctx context.Context, m *Metrics, addr string) (*MetricsServer,
 	return s, nil
 }
 
-// Close ends the server once the requests under way are answered, for which they have two seconds. Closing again does nothing.
+// Close ends the server after the requests under way, for which it waits two seconds. Closing again does nothing.
 func (s *MetricsServer) Close() error { return s.close() }
 
 func (s *MetricsServer) shutdown() error {
@@ -126,7 +128,7 @@ func (s *MetricsServer) shutdown() error {
 	return err
 }
 
-// metricsAddr completes an address: without a host it is this machine's own.
+// metricsAddr completes an address: the default host is the loopback.
 func metricsAddr(addr string) (string, error) {
 	if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
 		addr = ":" + addr

@@ -8,20 +8,21 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A turn is what a job gets that lacks cores or memory while others that come after it are taken: when record.MostPassed have passed it, nothing passes
-// it any more, so that a large job is not kept waiting for ever by small ones. It is that of one worker: others count for themselves, and whoever
-// claims the job ends it. The loop of the worker owns it.
+// A turn keeps a large job from waiting for ever while smaller ones behind it are taken: once record.MostPassed have
+// passed a job that lacks cores or memory, nothing passes it any more. Each worker counts its own turns; a claim of
+// the job by any worker ends the turn. The worker's loop owns it.
 type turn struct {
-	job    *queue.Job // the first of those that wait; nil: none is known to
-	passed int        // how many were taken that come after it; it counts on where another takes its place
-	// unreadable are jobs whose turn had come and whose records cannot be read, though their entries in the queue can: nobody waits for them.
+	job    *queue.Job // the first waiting job; nil: none is known
+	passed int        // how many later jobs were taken; it continues if another job becomes the first
+	// unreadable are jobs whose turn had come and whose records, unlike their entries, cannot be read: no claim can
+	// wait for them.
 	unreadable map[string]bool
 }
 
-// maxUnreadable bounds what is remembered of jobs that cannot be read.
+// maxUnreadable bounds the unreadable jobs that are remembered.
 const maxUnreadable = 1 << 12
 
-// before tells whether a job is to be claimed before another one, as queues order them.
+// before tells whether queues order job a before job b.
 func before(a, b *queue.Job) bool {
 	switch {
 	case a.Orphaned() != b.Orphaned():
@@ -32,14 +33,14 @@ func before(a, b *queue.Job) bool {
 	return a.Created.Before(b.Created)
 }
 
-// state names a job as it is now: what changes it makes another name of it.
+// state names a job in its present state: any change gives it another name.
 func state(j *queue.Job) string {
 	return fmt.Sprintf("%s#%d@%d", j.Ref(), j.Token, j.Updated.UnixNano())
 }
 
 func same(a, b *queue.Job) bool { return a.Queue == b.Queue && a.ID == b.ID }
 
-// lacksRoom notes a job that would fit if the others of this worker had ended. It may not be there any more: that shows when it is its turn.
+// lacksRoom notes a job that would fit an idle worker. If the job is gone, its turn shows that.
 func (t *turn) lacksRoom(j *queue.Job) {
 	if (t.job == nil || before(j, t.job)) && !t.unreadable[state(j)] {
 		waits := *j
@@ -58,10 +59,10 @@ func (t *turn) until() *queue.Job {
 	return t.job
 }
 
-// lets tells whether a job for which there is room may be claimed.
+// lets tells whether a job that fits may be claimed.
 func (t *turn) lets(j *queue.Job) bool { return !t.come() || before(j, t.job) }
 
-// took counts a job that was claimed.
+// took counts a claimed job.
 func (t *turn) took(j *queue.Job) {
 	switch {
 	case t.job == nil:
@@ -73,10 +74,11 @@ func (t *turn) took(j *queue.Job) {
 	}
 }
 
-// end has whatever waits next be passed as often.
+// end starts the count anew for the next waiting job.
 func (t *turn) end() { t.job, t.passed = nil, 0 }
 
-// passOver leaves the turn of a job that cannot be read to the next that waits, and does not note it again as it is.
+// passOver gives the turn of an unreadable job to the next waiting one, and does not note it again in its present
+// state.
 func (t *turn) passOver(j *queue.Job) {
 	if t.unreadable == nil || len(t.unreadable) >= maxUnreadable {
 		t.unreadable = map[string]bool{}
@@ -100,9 +102,9 @@ func (l *loop) takes(j *queue.Job) bool {
 	return false
 }
 
-// takeTurn claims the job whose turn it is, once there is room. The turn ends when the job is claimed, here or elsewhere, or gone, when it cannot be had for
-// other reasons than room, or when somebody has put it behind others. Where it has come to lack a named resource, or cannot be read, the turn is that of the
-// next that waits.
+// takeTurn claims the job whose turn it is, once there is room. The turn ends when the job is claimed, here or
+// elsewhere, or gone, when something other than room prevents the claim, or when the job was put behind others. If
+// the job lacks a named resource, or cannot be read, the turn passes to the next waiting job.
 func (l *loop) takeTurn() error {
 	w := l.w
 	if !w.turn.come() {

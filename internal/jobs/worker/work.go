@@ -20,11 +20,11 @@ import (
 // maxTask bounds a task object, in bytes.
 const maxTask = 16 << 20
 
-// errCancelled is the cause with which the command of a job ends that somebody has cancelled.
+// errCancelled is the cause of a command's end if its job was cancelled.
 var errCancelled = errors.New("the job was cancelled")
 
-// work brings a job that is held to an end: it makes the execution that the claim names, or goes on with o, or settles what another
-// has left; and it puts on record what came of it.
+// work completes a held job: it makes the execution that the claim names, or continues the adopted command o, or
+// settles the execution of a lost worker. It records the outcome.
 func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	ctx, cancel := context.WithCancelCause(l.jobs)
 	defer cancel(nil)
@@ -36,7 +36,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 		}
 	}()
 	req, key, err := w.request(&h.job)
-	if err != nil { // it is no job, and never will be: whoever has enqueued it is told
+	if err != nil { // it can never be executed; its run gets the error
 		w.finish(l.held, h, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: dispatch.Clip(err.Error())}, executions.Result{
 			State: record.Error, Reason: executions.ReasonStart, Message: err.Error(),
 		})
@@ -67,7 +67,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	w.s.Supervisor.Release(req.Identity)
 }
 
-// before is who had the job before, in words.
+// before names the job's previous worker.
 func (h *holding) before() string {
 	if h.job.Maker != "" {
 		return h.job.Maker
@@ -75,17 +75,17 @@ func (h *holding) before() string {
 	return "its worker"
 }
 
-// stoppedTogether is how long a worker that is told to end may take to hear of it.
+// stoppedTogether bounds how much later than its command a stopped worker gets the signal.
 const stoppedTogether = 500 * time.Millisecond
 
-// request is what the Executor is asked for a job.
+// request returns the Executor's request for a job.
 func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, error) {
 	req, err := dispatch.Request(j)
 	if err != nil {
 		return nil, executions.Key{}, err
 	}
 	req.Identity = identity(j)
-	if w.o.Job != "" { // by a scheduler of a cluster
+	if w.o.Job != "" { // a cluster's scheduler has started this worker
 		req.Stopped = stoppedTogether
 	}
 	req.Load = func(ctx context.Context) (*record.Task, error) {
@@ -98,7 +98,7 @@ func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, err
 	return req, executions.NewKey(req.Task, req.Inputs), nil
 }
 
-// started puts it on record that the command of a job runs, once it has run for so long that somebody may ask.
+// started records that the command of a job runs, once it has run for Options.Begun.
 type started struct {
 	w     *Worker
 	ctx   context.Context
@@ -128,11 +128,11 @@ func (s *started) start(string) {
 		s.done.Add(1)
 		s.mu.Unlock()
 		defer s.done.Done()
-		_ = s.h.lease.Started(s.ctx) // news for the run; what is wrong with the store shows when the job ends
+		_ = s.h.lease.Started(s.ctx) // only informative; faults of the store show when the job ends
 	})
 }
 
-// stop returns once nothing is written any more.
+// stop returns when nothing more is written.
 func (s *started) stop() {
 	s.mu.Lock()
 	s.ended = true
@@ -143,15 +143,15 @@ func (s *started) stop() {
 	s.done.Wait()
 }
 
-// conclude puts on record what came of an execution. ctx is that of its command.
+// conclude records the result of an execution. ctx is that of its command.
 func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executions.Request, key executions.Key, res executions.Result, err error) {
 	cause := context.Cause(ctx)
 	h.revoked = w.o.Job != "" && errors.Is(cause, ErrStopped)
 	switch {
 	case l.held.Err() != nil, errors.Is(err, refstore.ErrLost) && w.lost() != nil:
-		// Others have given the execution up, or will.
+		// Other processes have given the execution up, or will.
 		w.report(Event{Type: JobLost, Job: h.job, Message: lostMessage(l.held, err)})
-	case errors.Is(err, refstore.ErrLost): // somebody has settled the execution, though the job is still this worker's
+	case errors.Is(err, refstore.ErrLost): // another process has settled the execution, though this worker still holds the job
 		w.settle(l.held, h, key, req.Inputs, dispatch.Clip(err.Error()))
 	case err == nil && res.Reason == executions.ReasonCancelled && errors.Is(cause, ErrStopped):
 		w.again(l.held, h, w.o.Name+" was stopped", 0)
@@ -163,7 +163,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 		w.finish(l.held, h, o, res)
 	case errors.Is(cause, errCancelled):
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonCancelled, h.cancelled())
-	case isLost(err) && cause == nil: // no worker can make it before the run has seen to that
+	case isLost(err) && cause == nil: // no worker can make it until the run has restored the object
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonInput, dispatch.Clip(err.Error()))
 	case errors.Is(cause, ErrStopped):
 		if h.lease.Adopted() {
@@ -175,7 +175,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 			return
 		}
 		w.report(Event{Type: JobGiven, Job: h.job, Message: "it had not begun", Again: w.o.Now()})
-	default: // this machine, or the stores
+	default: // a fault of this machine or the stores
 		h.fault = true
 		w.report(Event{Type: Fault, Job: h.job, Message: err.Error()})
 		w.settle(l.held, h, key, req.Inputs, dispatch.Clip(fmt.Sprintf("%s could not make it: %v", w.o.Name, err)))
@@ -195,7 +195,7 @@ func lostMessage(held context.Context, err error) string {
 	return err.Error()
 }
 
-// cancelled says who has cancelled the job, and why.
+// cancelled says by whom the job was cancelled, and why.
 func (h *holding) cancelled() string {
 	by, why := h.lease.Cancellation()
 	text := "cancelled"
@@ -208,7 +208,7 @@ func (h *holding) cancelled() string {
 	return text
 }
 
-// settle gives an execution up of which nobody knows how it would have ended; where it turns out that it had ended, that is how the job has.
+// settle gives up an execution whose end is unknown. If it had ended after all, the job ends the same way.
 func (w *Worker) settle(ctx context.Context, h *holding, key executions.Key, inputs []objectstore.Hash, message string) {
 	w.settleAs(ctx, h, key, inputs, executions.ReasonLost, message)
 }
@@ -229,10 +229,10 @@ func (w *Worker) settleAs(ctx context.Context, h *holding, key executions.Key, i
 	}
 }
 
-// againAfter is how long a job rests whose execution was lost, the first time.
+// againAfter is the first backoff of a job whose execution was lost.
 const againAfter = time.Second
 
-// again has a job tried once more, by anybody, unless its attempts are used up.
+// again requeues the job for another attempt, by any worker, unless its attempts are used up.
 func (w *Worker) again(ctx context.Context, h *holding, message string, backoff time.Duration) {
 	if h.revoked {
 		if err := w.insist(ctx, h.lease.Revoke); err != nil {
@@ -260,7 +260,7 @@ func (w *Worker) again(ctx context.Context, h *holding, message string, backoff 
 	}
 }
 
-// finish puts the outcome of a job on record.
+// finish records the outcome of a job.
 func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res executions.Result) {
 	if err := w.insist(ctx, func(ctx context.Context) error { return h.lease.Finish(ctx, o) }); err != nil {
 		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
@@ -277,7 +277,7 @@ func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res ex
 	w.report(Event{Type: JobEnded, Job: h.job, Result: res, Cancelled: o.State == queue.Cancelled})
 }
 
-// insist does something until it succeeds, or is of no use any more: ctx ends with the lease.
+// insist retries a change until it succeeds or can no longer count. ctx ends with the lease.
 func (w *Worker) insist(ctx context.Context, do func(context.Context) error) error {
 	told := false
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {

@@ -1,10 +1,11 @@
-// Package worker executes the jobs of queues (doc/design.md, "More than one machine"). A worker claims what fits into its free cores,
-// memory and resources, makes the execution that each claim names, and puts on record what came of it. It decides nothing else:
-// which tasks run, and whether they are tried again, is their run's.
+// Package worker executes the jobs of queues (doc/design.md, "More than one machine"). A worker claims what fits into
+// its free cores, memory and resources, makes the execution that each claim names, and records the outcome. It
+// decides nothing else: the run decides which tasks run, and whether they are retried.
 //
-// All that a worker holds, it holds under one session, a lease. Commands run under a supervisor that outlives the worker for as long as the
-// lease would have: a worker of the same host takes over what a dead one has left, and waits for it. Where the lease is lost,
-// [Worker.Run] stops its commands and returns; a [Server] opens the repository anew and begins again.
+// A worker holds everything under one session, a lease. Commands run under a supervisor that outlives the worker for
+// as long as the lease would have lasted: a worker of the same host adopts the commands of a dead one and waits for
+// them. If the lease is lost, [Worker.Run] stops its commands and returns; a [Server] opens the repository anew and
+// begins again.
 package worker
 
 import (
@@ -22,7 +23,7 @@ import (
 	"e3/refstore"
 )
 
-// Executor makes executions; it is *executions.Executor.
+// Executor makes executions; *executions.Executor implements it.
 type Executor interface {
 	Make(ctx context.Context, req *executions.Request, id string) (executions.Result, error)
 	Adopt(ctx context.Context, req *executions.Request, id string, o *runner.Orphan) (executions.Result, error)
@@ -41,7 +42,7 @@ type Session interface {
 	Held() error
 }
 
-// Stores are what a worker works with.
+// Stores are the stores and services that a worker uses.
 type Stores struct {
 	Queue      *queue.Queue
 	Executor   Executor
@@ -54,35 +55,36 @@ type Stores struct {
 // Options say which jobs a worker takes, and how many at a time.
 type Options struct {
 	Queues      []string // whose jobs; at least one
-	Labels      []string // that the worker has
+	Labels      []string // of the worker
 	Concurrency int      // commands at a time, in cores
-	Memory      int64    // bytes that demands may add up to; 0: no limit
+	Memory      int64    // bound in bytes for the sum of demands; 0: none
 	Capacities  map[string]float64
 	Name        string // for people: "me@host"
-	Host        string // this one, as others are told from it
-	// Patience is how long a job whose worker was lost is left to others while its command may go on: elsewhere, or under another worker
-	// of this host.
+	Host        string // of this machine
+	// Patience is how long a job whose worker was lost is left to other workers that may continue its command:
+	// elsewhere, or under another worker of this host.
 	Patience time.Duration
-	For      time.Duration // after which nothing is claimed any more; 0: for ever
-	Idle     time.Duration // the worker ends when it had nothing to do for so long, and nobody may have been lost whose job it could take; 0: it waits
-	// Job is the one that the worker is for, in the first of Queues: it ends once that is settled, by whomever. What the job asks for is
-	// taken as there.
+	For      time.Duration // stop claiming after this long; 0: never
+	Idle     time.Duration // exit after this long without work, once every other session is known to be alive; 0: never
+	// Job is the worker's only job, in the first of Queues: the worker ends once the job is settled, by any process.
+	// The job's demands are taken as met.
 	Job string
 
-	Report  func(Event) // is told of what happens, by one goroutine at a time; nil: nobody is
-	Metrics *Metrics    // nil: nobody asks
+	Report  func(Event) // receives events, one at a time; nil: they are dropped
+	Metrics *Metrics    // nil: not kept
 	Now     func() time.Time
-	// Renew is after how long a worker that has nothing to do returns ErrRenew: its session protects from collections all that was stored
-	// since it began. 0: never. With Idle it does so only within two seconds of a job's end, as who begins anew has not been idle yet.
+	// Renew is the age at which the session of a worker that has nothing to do is renewed: Run returns ErrRenew, because
+	// a session protects everything stored since it began from collection. 0: never. With Idle it does so only within two
+	// seconds of a job's end, because a new session starts its idle time anew.
 	Renew time.Duration
-	Sweep time.Duration // how often what dead processes have left is removed; 0: hourly
-	Begun time.Duration // after which it is put on record that a command runs; 0: 300 ms
+	Sweep time.Duration // interval of removing what dead processes have left; 0: hourly
+	Begun time.Duration // a command that runs this long is recorded as running; 0: 300 ms
 }
 
-// ErrRenew says that the repository is to be opened anew, because the session is old.
+// ErrRenew says that the session is old, and the repository must be opened anew.
 var ErrRenew = errors.New("the session of the worker is old")
 
-// ErrStopped is the cause with which the commands of a worker end that was told to stop at once.
+// ErrStopped is the cause of the end of commands whose worker was told to stop at once.
 var ErrStopped = errors.New("the worker was stopped")
 
 // Worker executes jobs. Create it with [New], and call [Worker.Run] once.
@@ -95,27 +97,27 @@ type Worker struct {
 	room    *capacity         // of the loop
 	turn    turn              // of the loop
 	running map[*holding]bool // of the loop
-	orphans []*runner.Orphan  // were taken over, and their jobs are to be claimed; of the loop
-	sought  map[string]bool   // orphaned jobs that were begun here, and whose commands were looked for here; of the loop
-	looked  time.Time         // when that was last done; of the loop
-	beside  bool              // another worker of this host goes on with commands of dead ones; of the loop
-	glanced time.Time         // when there was last a look at what is orphaned while there was no room; of the loop
-	faults  int               // of this machine or the stores, one after the other; of the loop
-	paused  time.Time         // until when nothing is claimed because of faults; of the loop
+	orphans []*runner.Orphan  // adopted commands whose jobs must still be claimed; of the loop
+	sought  map[string]bool   // orphaned jobs begun on this host whose commands were looked for; of the loop
+	looked  time.Time         // time of the last such look; of the loop
+	beside  bool              // another worker of this host adopts commands of dead ones; of the loop
+	polled  time.Time         // last look at orphans without room for jobs; of the loop
+	faults  int               // consecutive faults of this machine or the stores; of the loop
+	paused  time.Time         // no claims before, because of faults; of the loop
 	done    chan *holding
 	reports sync.Mutex
 }
 
-// holding is a job that this worker works on.
+// holding is a job that this worker holds.
 type holding struct {
 	lease *queue.Lease
 	job   queue.Job
-	fault bool // the attempt could not be made, for reasons that are not the command's
-	// revoked says that the attempt was stopped by a scheduler, which tells the run why: it does not count.
+	fault bool // a fault that the command did not cause prevented the attempt
+	// revoked says that a scheduler stopped the attempt and tells the run why: it does not count.
 	revoked bool
 }
 
-// New returns a worker. It does nothing yet.
+// New returns a worker that has not begun.
 func New(s Stores, o Options) *Worker {
 	w := &Worker{
 		s: s, o: o, labels: map[string]bool{}, metrics: o.Metrics, room: newCapacity(&o),
@@ -140,7 +142,7 @@ func New(s Stores, o Options) *Worker {
 	return w
 }
 
-// depths are how many jobs of the worker's queues wait.
+// depths returns the number of waiting jobs in each of the worker's queues.
 func (w *Worker) depths(ctx context.Context) (map[string]int, error) {
 	depths := map[string]int{}
 	for _, name := range w.o.Queues {
@@ -153,11 +155,11 @@ func (w *Worker) depths(ctx context.Context) (map[string]int, error) {
 	return depths, nil
 }
 
-// Run works until drain is closed, or until the options say that it is enough; then it claims nothing more, and returns once what runs has
-// ended. A done ctx stops the commands: their jobs are given back. Where the lease is lost, commands are stopped, their jobs
-// are left to others, and the error wraps [refstore.ErrLost].
+// Run works until drain is closed, or the options end it. Then it stops claiming, and returns once the running jobs
+// have ended. A done ctx stops the commands and gives their jobs back. If the lease is lost, commands are stopped,
+// their jobs are left to other workers, and the error wraps [refstore.ErrLost].
 func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
-	// What is put on record goes on when ctx is done, so that jobs are given back.
+	// Writes go on when ctx is done, so that jobs are given back.
 	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer lose(nil)
 	jobs, stop := context.WithCancelCause(held)
@@ -184,7 +186,7 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	return err
 }
 
-// lost returns why the lease is not held any more, nil if it is.
+// lost returns why the lease is no longer held; nil if it is.
 func (w *Worker) lost() error {
 	err := w.s.Session.Held()
 	if err != nil && !errors.Is(err, refstore.ErrLost) {
@@ -193,7 +195,8 @@ func (w *Worker) lost() error {
 	return err
 }
 
-// worksOn tells whether a job is held. It may be so twice for a moment: one that was given back can be claimed again before the loop hears of that.
+// worksOn tells whether a job is held. It may be held twice for a moment: a job can be claimed again before the loop
+// learns that it was given back.
 func (w *Worker) worksOn(name, id string) bool {
 	for h := range w.running {
 		if h.job.Queue == name && h.job.ID == id {
