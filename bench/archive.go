@@ -12,7 +12,7 @@ import (
 	"e3/objectstore"
 )
 
-// archives measures what leaves a repository, comes into one, and is swept out of it.
+// archives measures exports, imports and collections.
 func (b *bench) archives() error {
 	if b.wants("export") || b.wants("import") {
 		if err := b.export("compressible", compressible); err != nil {
@@ -33,13 +33,13 @@ func (b *bench) archives() error {
 	return nil
 }
 
-// archiveSize is what is exported, in files of archiveFile bytes.
+// archiveSize is the size of an export, in files of archiveFile bytes.
 const (
 	archiveSize = 1 << 30
 	archiveFile = 16 << 20
 )
 
-// compressible fills a block with lines as measuring stations write them.
+// compressible fills a block with lines like those of measuring stations.
 func compressible(r *rand.Rand, block []byte) {
 	for at := 0; at < len(block); {
 		line := fmt.Appendf(nil, "2026-%02d-%02dT%02d:%02d:%02dZ,station-%03d,%d.%02d,%d,%s\n",
@@ -60,7 +60,7 @@ func incompressible(r *rand.Rand, block []byte) {
 	}
 }
 
-// export compares an export of a folder with zip and cp, and the import of it with unzip.
+// export compares an export of a folder with zip and cp, and its import with unzip.
 func (b *bench) export(name string, fill func(*rand.Rand, []byte)) error {
 	dir := filepath.Join(b.dir, "archive")
 	defer os.RemoveAll(dir)
@@ -180,7 +180,7 @@ func (b *bench) collect(objects, kept int) error {
 	return nil
 }
 
-// garbage makes a repository with small objects, of which a folder as input names the first.
+// garbage makes a repository with small objects, the first of which a folder input keeps.
 func (b *bench) garbage(dir, root string, objects, kept int) error {
 	data := filepath.Join(dir, "data")
 	if err := os.MkdirAll(data, 0o755); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// events measures what events cost, against the same program without them, and a question about many.
+// events measures the cost of events, against the same program without them, and a query over many.
 func (b *bench) events() error {
 	if b.wants("events, cold") || b.wants("events, unchanged") {
 		if err := b.eventCost(); err != nil {
@@ -25,7 +25,8 @@ func (b *bench) events() error {
 	return nil
 }
 
-// eventCost runs a graph with events and without, in turns; a round begins with the one that the last ended with.
+// eventCost runs a graph with events and without, in turns; each round begins with the variant that ended the
+// previous one.
 func (b *bench) eventCost() error {
 	silent := filepath.Join(b.dir, "e3-noevents")
 	if out, err := exec.Command("go", "build", "-tags", "noevents", "-o", silent, "e3/cmd/e3").CombinedOutput(); err != nil {
@@ -61,7 +62,7 @@ func (b *bench) eventCost() error {
 	for r := range 8 * b.rounds {
 		err := turns(r, func(k int) error {
 			t, _, err := timed(last[k], programs[k], "start", "-f", "e3.yaml")
-			if r > 0 { // the first run after a cold one looks at every object once
+			if r > 0 { // the first run after a cold one checks every object once
 				unchanged[k] = append(unchanged[k], t)
 			}
 			return err
@@ -74,7 +75,7 @@ func (b *bench) eventCost() error {
 	return nil
 }
 
-// eventQuery asks for one task among a million events: of one run, and of a thousand. The peer counts the lines.
+// eventQuery queries one task among a million events, of one run and of a thousand. The peer counts the lines.
 func (b *bench) eventQuery() error {
 	const n = 1_000_000
 	for _, runs := range []int{1, 1000} {
@@ -114,7 +115,7 @@ func (b *bench) eventQuery() error {
 	return nil
 }
 
-// eventLog writes the events of a run as e3 does: of each task that it is ready, started and done, and of another that is cached.
+// eventLog writes the events of a run as e3 does: three of each executed task, and one of a cached one.
 func eventLog(w *bufio.Writer, run string, n int) {
 	key := strings.Repeat("0123456789abcdef", 4) + "/" + strings.Repeat("fedcba9876543210", 4)
 	var line bytes.Buffer
@@ -136,6 +137,6 @@ func eventLog(w *bufio.Writer, run string, n int) {
 			fmt.Fprintf(&line, `task.cached","task":"score[%d]","execution":"%s","data":{"key":"%s","output":"%s"}}`, task, run, key, key[:64])
 		}
 		line.WriteByte('\n')
-		w.Write(line.Bytes()) // an error shows when it is flushed
+		w.Write(line.Bytes()) // an error shows at the flush
 	}
 }

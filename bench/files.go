@@ -12,7 +12,7 @@ import (
 	"e3/objectstore"
 )
 
-// store is the process that is measured: it takes one file or folder into an empty store.
+// store is the measured process: it stores one file or folder in an empty store.
 func store(path string) error {
 	ctx := context.Background()
 	dir, err := objectstore.OpenDir(path+".objects", objectstore.Options{})

@@ -25,7 +25,7 @@ func (g graph) name() string {
 	return fmt.Sprintf("%s %d/%d %s", g.shape, g.tasks, g.sources, how)
 }
 
-// inputs names what task i reads: sources are negative, -1 the first.
+// inputs returns what task i reads: sources are negative, -1 the first.
 func (g graph) inputs(i int) (a, b int) {
 	source := func(k int) int { return -1 - k%g.sources }
 	switch g.shape {
@@ -73,7 +73,7 @@ func (g graph) write(dir string) error {
 	return create(filepath.Join(dir, "build.ninja"), g.ninja)
 }
 
-// source is the content of a source file; another edition differs.
+// source is the content of a source file, which each edition changes.
 func (g graph) source(i, edition int) []byte {
 	return fmt.Appendf(nil, "source %d edition %d\n%0200d\n", i, edition, i)
 }
@@ -118,7 +118,7 @@ func (g graph) ninja(w *bufio.Writer) {
 		command = "cat $a > $out"
 	}
 	fmt.Fprintf(w, "rule r\n  command = %s\n", command)
-	// What e3 promises for a script: the same shell with the same strictness.
+	// The same shell and strictness as e3 uses for a script.
 	fmt.Fprintf(w, "rule bash\n  command = bash -euo pipefail -c '%s'\n", command)
 	for i := range g.tasks {
 		a, b := g.inputs(i)
@@ -152,8 +152,7 @@ func (b *bench) graphs() error {
 	return nil
 }
 
-// graph measures one graph: cold in fresh folders, then unchanged, then with one source
-// changed.
+// graph measures one graph: cold in fresh folders, then unchanged, then with one source changed.
 func (b *bench) graph(g graph, dir string) error {
 	target := map[bool]float64{false: 0.9, true: 1.3}[g.shell]
 	if g.shape == "chain" {
@@ -204,7 +203,7 @@ func (b *bench) unchanged(g graph, dir string) error {
 		if err != nil {
 			return err
 		}
-		if r > 0 { // the first run after a cold one looks at every object once
+		if r > 0 { // the first run after a cold one checks every object once
 			e3, peer, memory = append(e3, t), append(peer, u), max(memory, m)
 		}
 	}
@@ -212,7 +211,7 @@ func (b *bench) unchanged(g graph, dir string) error {
 	return nil
 }
 
-// plan measures the question what a start would do: with nothing changed, and with all of it to do again.
+// plan measures a plan with nothing changed, and with everything forced.
 func (b *bench) plan(g graph, dir string) error {
 	for _, how := range []string{"unchanged", "forced"} {
 		var e3, peer []time.Duration

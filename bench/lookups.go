@@ -32,7 +32,7 @@ const (
 	lookupsAtATime   = 64 // as in shared repositories
 )
 
-// lookups compares looking up tasks that are cached with bare queries of the same keys, as many at a time, with the same server.
+// lookups compares looking up cached tasks with bare queries of the same keys, as many at a time, on the same server.
 func (b *bench) lookups() (err error) {
 	dir := filepath.Join(b.dir, "lookups")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -108,7 +108,7 @@ func (b *bench) lookups() (err error) {
 		if err != nil {
 			return err
 		}
-		if i > 0 { // the first is to warm up
+		if i > 0 { // the first round warms up
 			e3s, peers = append(e3s, t), append(peers, u)
 		}
 	}
@@ -118,7 +118,7 @@ func (b *bench) lookups() (err error) {
 	return nil
 }
 
-// succeeded puts so many executions on record and returns their keys.
+// succeeded records n executions and returns their keys.
 func succeeded(ctx context.Context, records refstore.Store, n int) ([]executions.Key, error) {
 	keys := make([]executions.Key, n)
 	g, ctx := errgroup.WithContext(ctx)
@@ -144,15 +144,15 @@ func succeeded(ctx context.Context, records refstore.Store, n int) ([]executions
 	return keys, g.Wait()
 }
 
-// presuming is an object store as shared repositories have: outputs that are on record are not looked for.
+// presuming is an object store like that of a shared repository, where recorded outputs are not checked.
 type presuming struct{ *objectstore.Dir }
 
 func (presuming) Presumes() bool { return true }
 
-// noBlobs is for records that are all small.
+// noBlobs serves records that are all small.
 type noBlobs struct{ dynamo.Blobs }
 
-// serveDynamoDB starts a server in a process of its own, and says how many keys it can cope with.
+// serveDynamoDB starts a server in its own process, and returns how many keys it can cope with.
 func serveDynamoDB(dir string) (name, url string, keys int, stop func(), err error) {
 	tb := &servers{dir: dir}
 	url, missing, err := tb.try(testserver.Dynalite)
@@ -160,7 +160,7 @@ func serveDynamoDB(dir string) (name, url string, keys int, stop func(), err err
 		return "dynalite", url, 10_000, tb.stop, err
 	}
 	url, stop, err = minidynElsewhere()
-	return "minidyn", url, 200, stop, err // it goes over the whole table for each query
+	return "minidyn", url, 200, stop, err // it scans the whole table for each query
 }
 
 // minidynElsewhere starts this program again, as the server.
@@ -194,7 +194,7 @@ func minidynElsewhere() (url string, stop func(), err error) {
 	return strings.TrimSpace(line), stop, nil
 }
 
-// minidyn is the server: it says where it listens, and lives as long as standard input.
+// minidyn is the server: it prints its address, and runs until standard input ends.
 func minidyn() error {
 	tb := &servers{}
 	defer tb.stop()

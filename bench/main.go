@@ -140,7 +140,7 @@ func (b *bench) startup() error {
 	return nil
 }
 
-// have tells whether a peer is installed, and says what is left out if not.
+// have tells whether a peer is installed, and prints what is left out if not.
 func have(program string) bool {
 	_, err := exec.LookPath(program)
 	if err != nil {

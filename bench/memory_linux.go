@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// peakMemory is the greatest resident size that an ended process had, in KiB.
+// peakMemory is the greatest resident size of an ended process, in KiB.
 func peakMemory(p *os.ProcessState) int64 {
 	if usage, ok := p.SysUsage().(*syscall.Rusage); ok {
 		return usage.Maxrss

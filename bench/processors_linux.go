@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorsOfChildren is the processor time of all processes that have ended below this one.
+// processorsOfChildren is the processor time of all ended processes below this one.
 func processorsOfChildren() time.Duration {
-	// Those that outlive their parent become this process's: the supervisors of workers.
+	// Processes that outlive their parent, such as the supervisors of workers, become this process's children.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {

@@ -26,7 +26,7 @@ import (
 	"e3/refstore/fs"
 )
 
-// queue measures runs whose tasks workers execute: how soon, how many, and at what price.
+// queue measures runs whose tasks workers execute: latency, throughput, and cost.
 func (b *bench) queue() error {
 	if b.wants("queue latency") {
 		if err := b.queueLatency(); err != nil {
@@ -46,7 +46,7 @@ func (b *bench) queue() error {
 	return nil
 }
 
-// noops writes a package file of tasks that do next to nothing, one after the other if chained, and else independent of each other.
+// noops writes a package file of tasks that do next to nothing, either chained or independent of each other.
 func noops(dir string, n int, chained bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -68,11 +68,11 @@ type team struct {
 	b       *bench
 	dir     string   // where the programs run
 	where   string   // the repository
-	env     []string // of the programs, besides this one's
+	env     []string // of the programs, in addition to this one's
 	workers []*exec.Cmd
 }
 
-// newTeam makes the repository in a new folder, and starts so many workers, which share the cores.
+// newTeam makes the repository in a new folder, and starts workers that share the cores.
 func (b *bench) newTeam(dir, where string, env []string, workers int) (*team, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (t *team) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// e3 runs a command and returns how much of the processors it has taken, with all that it has waited for.
+// e3 runs a command and returns the processor time of the command and of the children that it waited for.
 func (t *team) e3(args ...string) (time.Duration, error) {
 	cmd := t.command(args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -143,8 +143,7 @@ func (t *team) start(args ...string) (took, processors time.Duration, err error)
 	return time.Since(began), processors, err
 }
 
-// queueLatency is how long a task that is ready waits until a worker that has nothing else to do has claimed it, with another that
-// wants it too.
+// queueLatency measures how long a ready task waits until one of two idle workers has claimed it.
 func (b *bench) queueLatency() error {
 	const n = 300
 	var waits []time.Duration
@@ -186,7 +185,7 @@ func finishedJobs(dir string) (jobs []queue.Job, err error) {
 		return nil, err
 	}
 	defer store.Close()
-	q := queue.New(store, nil, queue.Options{Now: time.Now}) // nobody's session is asked for
+	q := queue.New(store, nil, queue.Options{Now: time.Now}) // Finished asks for no session
 	runs := queue.Kind + "/" + queue.DefaultQueue + "/finished"
 	for r, err := range store.List(ctx, refstore.Query{Partition: runs}) {
 		if err != nil {
@@ -202,7 +201,8 @@ func finishedJobs(dir string) (jobs []queue.Job, err error) {
 	return jobs, nil
 }
 
-// queueThroughput compares a cold run by two workers on this machine with one in its own process, with as many commands at a time.
+// queueThroughput compares a cold run on two workers of this machine with one in a single process, with as many
+// commands at a time.
 func (b *bench) queueThroughput() error {
 	var took, used [2][]time.Duration // by workers, in-process
 	var starts, workers []time.Duration
@@ -233,7 +233,7 @@ func (b *bench) queueThroughput() error {
 			}
 			starts, workers = append(starts, start), append(workers, sum)
 		}
-		return nil // ext4 looks for new inodes among those that were deleted in the last minutes: the rounds are removed at the end
+		return nil // ext4 is slower after recent deletions, so the rounds are removed at the end
 	}
 	for r := range min(b.rounds, 3) {
 		for _, how := range [2]int{r % 2, 1 - r%2} {
@@ -249,8 +249,8 @@ func (b *bench) queueThroughput() error {
 	return nil
 }
 
-// queueCalls counts what a task costs in DynamoDB and S3: in a run by a worker, and in a run without. Runs of two sizes differ by what is
-// paid for each task.
+// queueCalls counts the requests of a task to DynamoDB and S3, in a run with a worker and in one without. The
+// difference of runs of two sizes is the cost per task.
 func (b *bench) queueCalls() error {
 	tb := &servers{dir: b.dir}
 	defer tb.stop()
@@ -265,7 +265,7 @@ func (b *bench) queueCalls() error {
 	records.Watch(watch)
 	objects.Watch(watch)
 	name := testserver.Name()
-	// One run of n tasks, and what it has cost.
+	// count runs n tasks and returns the requests.
 	count := func(n int, workers bool) (map[string]int, error) {
 		kind := map[bool]string{true: "workers", false: "local"}[workers]
 		dir := filepath.Join(b.dir, "calls", kind+strconv.Itoa(n))
@@ -333,7 +333,7 @@ func (b *bench) queueCalls() error {
 	return nil
 }
 
-// subject is the kind of record or object that a call was about, and of a queue's records which.
+// subject is the kind of record or object that a call was about, and for a queue's records which one.
 func subject(c testserver.Call) string {
 	parts := strings.Split(c.Subject, "/")
 	switch {

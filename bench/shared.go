@@ -19,7 +19,7 @@ import (
 	"e3/objectstore/s3"
 )
 
-// shared measures what a shared repository does, against the clients and servers that it is made of.
+// shared measures a shared repository against the clients and servers that it is made of.
 func (b *bench) shared() error {
 	if b.wants("upload") {
 		if err := b.uploads(); err != nil {
@@ -32,8 +32,7 @@ func (b *bench) shared() error {
 	return nil
 }
 
-// uploads compares putting one large object with what the SDK's transfer manager does with the
-// same file and server.
+// uploads compares putting one large object with the SDK's transfer manager, on the same file and server.
 func (b *bench) uploads() (err error) {
 	dir := filepath.Join(b.dir, "upload")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -88,7 +87,7 @@ func (b *bench) uploads() (err error) {
 	var e3s, peers []time.Duration
 	for i := range b.rounds {
 		first, second := ours, peer
-		if i%2 == 1 { // what is still written to the disk is a burden to whoever is next
+		if i%2 == 1 { // pending disk writes slow down whichever is next
 			first, second = peer, ours
 		}
 		t, err := first()
@@ -110,7 +109,7 @@ func (b *bench) uploads() (err error) {
 	return nil
 }
 
-// uploaded makes the file that is put, and its name.
+// uploaded makes the file to upload, and returns its hash.
 func (b *bench) uploaded(dir string) (*os.File, objectstore.Hash, error) {
 	f, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
@@ -130,8 +129,8 @@ func (b *bench) uploaded(dir string) (*os.File, objectstore.Hash, error) {
 	return f, hasher.Hash(), f.Sync()
 }
 
-// serveS3 starts a server that keeps objects in dir or, where there is none, one in this process
-// that keeps them in memory.
+// serveS3 starts a server that keeps objects in dir; if it is not installed, one in this process that keeps them in
+// memory.
 func serveS3(dir string) (name, url string, stop func(), err error) {
 	tb := &servers{dir: dir}
 	url, missing, err := tb.try(testserver.VersityGW)
@@ -141,13 +140,13 @@ func serveS3(dir string) (name, url string, stop func(), err error) {
 	return "gofakes3", testserver.GoFakeS3(tb), tb.stop, nil
 }
 
-// servers is to the servers what a test would be.
+// servers is a testserver.TB outside a test.
 type servers struct {
 	dir      string
 	cleanups []func()
 }
 
-// try starts a server. missing says why it cannot be had here, which is printed: another one has to do.
+// try starts a server. missing says, and try prints, why it is not available here, so that another one must do.
 func (s *servers) try(start func(testserver.TB) string) (url string, missing, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {

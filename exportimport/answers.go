@@ -15,8 +15,8 @@ import (
 	"e3/objectstore"
 )
 
-// attempts finds the executions that the events of a run name: of a task's attempts the
-// run's record names the last. Events that cannot be read end the search.
+// attempts finds the executions in the events of a run, because the run's record names only the last attempt of a
+// task. Events that cannot be read end the search.
 func (f *finder) attempts(ctx context.Context, ws string, run *record.Run) error {
 	for e, err := range events.Read(ctx, f.repo.Records, ws, run.RunID) {
 		if err != nil {
@@ -42,8 +42,8 @@ func (f *finder) attempts(ctx context.Context, ws string, run *record.Run) error
 	return nil
 }
 
-// answers finds the executions that would answer a start on what the workspace holds, and those that have made what it shows.
-// There is a note of each task that has neither, with the reason.
+// answers finds the executions that would answer a start on the workspace's datasets, and those that made its
+// outputs. For a task with neither it adds a note with the reason.
 func (f *finder) answers(ctx context.Context, s *snapshot) error {
 	graph, err := graph.New(s.pkg)
 	if err != nil {
@@ -73,11 +73,11 @@ type answering struct {
 // answered is what was found for a task.
 type answered struct {
 	found  bool
-	output objectstore.Hash // of what answers a start
-	why    string           // nothing does
+	output objectstore.Hash // of the execution that answers a start
+	why    string           // why nothing answers
 }
 
-// look finds what answers a task. Nothing else touches its element meanwhile.
+// look finds the answer of a task. No other goroutine uses its element meanwhile.
 func (a *answering) look(ctx context.Context, i int32, key *executions.Key) (*dataflow.Produced, error) {
 	t := &a.tasks[i]
 	if key == nil {
@@ -107,7 +107,7 @@ func (a *answering) look(ctx context.Context, i int32, key *executions.Key) (*da
 	return &dataflow.Produced{Output: hit.Output, Size: hit.Size}, nil
 }
 
-// unknown says why nobody knows what a task would be looked up under.
+// unknown says why the key of a task is unknown.
 func (a *answering) unknown(i int32) string {
 	for _, w := range a.graph.Package.Tasks[i].Wiring {
 		if leaf, ok := a.inputs.Get(w.Name); w.Kind == record.WireInput && (!ok || leaf.Kind == record.LeafUnassigned) {
@@ -126,7 +126,7 @@ func (a *answering) unknown(i int32) string {
 func (a *answering) missed(ctx context.Context, key executions.Key, answer *executions.Answer) (string, error) {
 	if len(answer.Passed) > 0 {
 		p := answer.Passed[0] // the latest
-		return fmt.Sprintf("its latest execution, %.13s, is no answer: %s", p.ExecutionID, clip(p.Reason)), nil
+		return fmt.Sprintf("its latest execution, %.13s, is no answer: %s", p.ExecutionID, shorten(p.Reason)), nil
 	}
 	pruned, err := a.repo.Executions.Tombstone(ctx, key)
 	if err != nil {
@@ -138,14 +138,14 @@ func (a *answering) missed(ctx context.Context, key executions.Key, answer *exec
 	return "it has not run on what the workspace holds", nil
 }
 
-// made is an output of a task object.
-type made struct{ task, output objectstore.Hash }
+// product is an output of a task object.
+type product struct{ task, output objectstore.Hash }
 
-// makers finds the executions that have made what the workspace shows of tasks, where that is not what answers them: inputs were set
-// since, another task of this name was deployed, or what answered was rejected.
+// makers finds the executions that made the workspace's outputs, if those are not the answers: inputs were set since,
+// another task of this name was deployed, or the answer was rejected.
 func (a *answering) makers(ctx context.Context, shown record.Node) error {
-	byTask := map[made]int32{}
-	byName := map[string]made{} // by the task's name: its object does not matter
+	byTask := map[product]int32{}
+	byName := map[string]product{} // by the task's name: any task object may have made it
 	a.mu.Lock()
 	have := map[string]bool{} // by the task's name and its output
 	for _, t := range a.found {
@@ -165,11 +165,11 @@ func (a *answering) makers(ctx context.Context, shown record.Node) error {
 		if a.tasks[i].found && a.tasks[i].output == h {
 			continue
 		}
-		if have[name+"/"+leaf.Hash] { // the run has told
+		if have[name+"/"+leaf.Hash] { // found by the run
 			a.tasks[i].found = true
 			continue
 		}
-		byTask[made{a.graph.Hashes[i], h}] = int32(i)
+		byTask[product{a.graph.Hashes[i], h}] = int32(i)
 	}
 	for m, i := range byTask {
 		e, err := a.maker(ctx, m)
@@ -186,9 +186,9 @@ func (a *answering) makers(ctx context.Context, shown record.Node) error {
 	return a.former(ctx, byName)
 }
 
-// maker returns the latest execution of a task object that has left an output, one that nobody has rejected before others; nil if
-// there is none.
-func (a *answering) maker(ctx context.Context, m made) (*executions.Execution, error) {
+// maker returns the latest execution of a task object that made an output, preferring one that is not rejected; nil
+// if there is none.
+func (a *answering) maker(ctx context.Context, m product) (*executions.Execution, error) {
 	var best *executions.Execution
 	for inputs, err := range a.repo.Executions.Inputs(ctx, m.task) {
 		if err != nil {
@@ -216,8 +216,8 @@ func betterMaker(e, than *executions.Execution) bool {
 	return e.ExecutionID > than.ExecutionID
 }
 
-// former finds what has made outputs of tasks when they were other ones: among all executions, by the name of the task.
-func (a *answering) former(ctx context.Context, wanted map[string]made) error {
+// former searches all executions, by task name, for outputs that were made when the tasks had other objects.
+func (a *answering) former(ctx context.Context, wanted map[string]product) error {
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -243,14 +243,14 @@ func (a *answering) former(ctx context.Context, wanted map[string]made) error {
 		if e := best[name]; e != nil {
 			a.add(e)
 			t.found = true
-		} else if !t.found { // what would answer a start is there at least
+		} else if !t.found { // otherwise at least an answer to a start is exported
 			t.why = fmt.Sprintf("nothing on record has made its output %.8s; %s", m.output, t.why)
 		}
 	}
 	return nil
 }
 
-// tell notes the tasks of which nothing is exported, those with one reason together.
+// tell notes the tasks without exported results, grouped by reason.
 func (a *answering) tell() {
 	byWhy := map[string][]string{}
 	for i := range a.tasks {
@@ -269,7 +269,7 @@ func some(what string, names []string) string {
 	slices.Sort(names)
 	switch n := len(names); {
 	case n == 1:
-		return what + " " + clip(names[0])
+		return what + " " + shorten(names[0])
 	case n <= most:
 		return what + "s " + strings.Join(names, ", ")
 	default:

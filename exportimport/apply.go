@@ -20,9 +20,9 @@ import (
 	"e3/workspace"
 )
 
-// apply writes: objects first, and once all that they refer to is there, what refers to them.
+// apply writes: objects first, and the records that refer to them once all of them are stored.
 func (m *importer) apply(ctx context.Context) error {
-	// What an import that the power ended has left must not be taken for whole: objects that are here are known by their size.
+	// What an import left that lost power must not be taken for whole: existing objects are recognized by their size.
 	if err := m.repo.Workspaces.Sweep(ctx); err != nil {
 		return fmt.Errorf("clean up after dead processes: %w", err)
 	}
@@ -64,13 +64,13 @@ func (m *importer) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.opts.NewWorkspace && !m.standing {
+	if m.opts.NewWorkspace && !m.exists {
 		return m.newWorkspace(ctx)
 	}
 	return nil
 }
 
-// executions takes the executions in, several at a time.
+// executions imports the executions, several at a time.
 func (m *importer) executions(ctx context.Context) error {
 	if m.res.Executions == 0 {
 		return nil
@@ -106,15 +106,15 @@ func (m *importer) executions(ctx context.Context) error {
 	return err
 }
 
-// settle counts what became of an execution.
+// settle counts the outcome of an execution.
 func (m *importer) settle(in *incoming, out executions.Outcome, retired *record.Rejection) {
 	m.res.Outcomes[out]++
 	if retired != nil {
-		m.note("execution %s was rejected by %s where it comes from, and answers here: %q; retire it with: e3 reject <repo> %[1]s", in.id, clip(retired.By), clip(retired.Reason))
+		m.note("execution %s was rejected by %s where it comes from, and answers here: %q; retire it with: e3 reject <repo> %[1]s", in.id, shorten(retired.By), shorten(retired.Reason))
 	}
 }
 
-// retiredThere returns the rejection of an execution that is skipped, and stands here.
+// retiredThere returns the rejection of an execution that is skipped, and not rejected here.
 func (m *importer) retiredThere(ctx context.Context, in *incoming, out executions.Outcome) (*record.Rejection, error) {
 	if out != executions.SkippedSuccess || in.Rejection == nil {
 		return nil, nil
@@ -130,11 +130,11 @@ func (m *importer) retiredThere(ctx context.Context, in *incoming, out execution
 	return there, err
 }
 
-// lockName keeps imports apart while they write what there is one of.
+// lockName is the lock of the import that writes the records of which there is one each.
 const lockName = "import"
 
 func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
-	// Where locks are leases, one that is tried again and again is also found out to be dead.
+	// Where locks are leases, repeated tries also find out that the holder is dead.
 	nap, most := refstore.Pace(m.repo.Locks)
 	for ; ; nap = min(2*nap, most) {
 		lock, err := m.repo.Locks.TryLock(ctx, lockName, refstore.Exclusive, nil)
@@ -153,8 +153,8 @@ func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// importRun writes the events of the run and then its record, so that whoever sees the run finds them. What this
-// repository has of the run itself stays.
+// importRun writes the events of the run and then its record, so that a reader of the run finds them. A run that this
+// repository made itself stays as it is.
 func (m *importer) importRun(ctx context.Context) error {
 	run := *m.run
 	run.WorkspaceName = m.runWorkspace()
@@ -185,7 +185,7 @@ func (m *importer) importRun(ctx context.Context) error {
 	return err
 }
 
-// torn tells whether the record of a run cannot be read, as a loss of power during an import leaves it.
+// torn tells whether the record of a run cannot be read, as after a loss of power during an import.
 func torn(run, steps []byte, imported bool) bool {
 	_, err := record.DecodeRun(run)
 	if err == nil && imported {
@@ -194,7 +194,7 @@ func torn(run, steps []byte, imported bool) bool {
 	return err != nil
 }
 
-// eventsPiece is how much of the events is held at a time.
+// eventsPiece is the part of the events that is held in memory.
 const eventsPiece = 256 << 10
 
 // importEvents makes the stream whole and seals it.
@@ -206,8 +206,8 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 	case err != nil:
 		return err
 	default:
-		// A workspace of this name that was removed has left the events of its run, or an import was cut off: by a loss of
-		// power, with any bytes missing.
+		// The events may be from a removed workspace of this name, or from an interrupted import. After a loss of
+		// power any bytes may be missing.
 		ended, err := events.Ended(ctx, streams, m.runWorkspace(), m.run.RunID)
 		if err == nil && ended && info.Size == m.events.Size {
 			ended, err = m.sameEvents(ctx, key)
@@ -218,7 +218,7 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 		if ended && info.Size >= m.events.Size {
 			return streams.Seal(ctx, key)
 		}
-		// It is what was looked at, unless another import has taken over since from this one.
+		// It is what was read, unless another import has presumed this one dead and taken over.
 		if err := refstore.Confirm(ctx, m.repo.Locks); err != nil {
 			return err
 		}
@@ -240,11 +240,11 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 			}
 			offset += int64(n)
 		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF { // of the entry; that of a zip which was cut is wrapped
+		if err == io.EOF || err == io.ErrUnexpectedEOF { // the end of the entry; that of a truncated zip is wrapped
 			break
 		}
 		if err != nil {
-			// What is there may be half a line, or of another zip.
+			// The stream may end in half a line, or have bytes of another zip.
 			return errors.Join(err, streams.Cut(context.WithoutCancel(ctx), key, 0))
 		}
 	}
@@ -262,7 +262,7 @@ func (m *importer) sameEvents(ctx context.Context, key refstore.Key) (same bool,
 	return got == want, err
 }
 
-// newWorkspace makes the workspace, as the last of all: whoever sees it finds everything.
+// newWorkspace makes the workspace last of all, so that everything that it refers to exists.
 func (m *importer) newWorkspace(ctx context.Context) error {
 	name := m.res.Workspace
 	if m.state == nil {

@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// check reads all of the zip but the content of objects and logs, and writes nothing.
+// check reads all of the zip except the content of objects, and writes nothing.
 func (m *importer) check(ctx context.Context) error {
 	if err := m.directory(ctx); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (m *importer) check(ctx context.Context) error {
 		return err
 	}
 	if m.res.Verdict.Trust != settings.Unsigned {
-		m.sums.close() // what is read from here on must be what was signed
+		m.sums.close() // whatever is read from here on must be what was signed
 	}
 	if m.pkg.Name == "" {
 		return refused("", "it holds no package, so it is no export of e3")
@@ -47,7 +47,7 @@ func (m *importer) check(ctx context.Context) error {
 			m.note("execution %s had not ended when it was exported", in.id)
 		}
 		m.res.Executions++
-		// A log that is damaged is found here: later there are executions that others can see.
+		// A damaged log is found here, before any execution becomes visible.
 		for _, open := range []func() (io.ReadCloser, int64, error){in.Stdout, in.Stderr} {
 			if err := drain(open); err != nil {
 				return err
@@ -73,7 +73,7 @@ func drain(open func() (io.ReadCloser, int64, error)) error {
 	return errors.Join(err, r.Close())
 }
 
-// directory goes through the entries and reads the records of which there is one each.
+// directory reads the names of the entries, and the records of which there is one each.
 func (m *importer) directory(ctx context.Context) error {
 	var (
 		objects  objectstore.HashSet
@@ -107,7 +107,7 @@ func (m *importer) directory(ctx context.Context) error {
 		case executionPart:
 			groups.add(&n)
 		case unknownPart:
-			m.note("entry %q is none that this e3 knows; it is passed over", clip(e.Name))
+			m.note("entry %q is none that this e3 knows; it is passed over", shorten(e.Name))
 		default:
 			if err := m.single(&n, e); err != nil {
 				return err
@@ -121,11 +121,11 @@ func (m *importer) directory(ctx context.Context) error {
 	return m.scattered(&groups)
 }
 
-// mostAhead is how far the clock that has drawn an id may be ahead of this one.
+// mostAhead bounds how far the clock that made an id may be ahead of this one.
 const mostAhead = 24 * time.Hour
 
-// notAhead refuses an id, if there is one, of a moment that is far in the future: all that is made until then would be older than it, and
-// e3 goes by the latest. Ids are drawn by the system's clock.
+// notAhead refuses an id from the far future: every result until then would count as older, and e3 takes the latest.
+// Ids are made by the system's clock.
 func notAhead(id string) error {
 	if id == "" {
 		return nil
@@ -137,14 +137,15 @@ func notAhead(id string) error {
 	return nil
 }
 
-// groups are the executions of a zip, one for each row of files of one of them: 8 bytes each.
+// groups are the executions of a zip: one hash for each run of consecutive files of one execution, 8 bytes each.
 type groups struct {
 	seed maphash.Seed
-	last string // the execution of the file before
+	last string // the execution of the previous file
 	list []uint64
 }
 
-// add takes a file of an execution, and tells the sum of the execution if another one was before it.
+// add adds a file of an execution. If it begins another execution than the previous file's, it returns that one's
+// hash.
 func (g *groups) add(n *entryName) (sum uint64, begins bool) {
 	execution := n.key.String() + "/" + n.id
 	if execution == g.last {
@@ -156,11 +157,11 @@ func (g *groups) add(n *entryName) (sum uint64, begins bool) {
 	return sum, true
 }
 
-// scattered refuses executions whose files do not follow each other. What is not theirs may lie between them.
+// scattered refuses executions whose files are not consecutive. Other entries may lie between them.
 func (m *importer) scattered(g *groups) error {
 	slices.Sort(g.list)
-	const enough = 64                     // so many different ones do not share their sums by chance
-	twice := map[uint64]map[string]bool{} // by sum: those that were met
+	const enough = 64                     // so many different ones do not collide by chance
+	twice := map[uint64]map[string]bool{} // by hash: the executions that have it
 	for i := 1; i < len(g.list) && len(twice) < enough; i++ {
 		if g.list[i] == g.list[i-1] {
 			twice[g.list[i]] = map[string]bool{}
@@ -169,7 +170,7 @@ func (m *importer) scattered(g *groups) error {
 	if len(twice) == 0 {
 		return nil
 	}
-	again := groups{seed: g.seed, list: g.list[:0]} // the list is not needed any more
+	again := groups{seed: g.seed, list: g.list[:0]} // the list is no longer needed
 	for e, err := range m.zip.Entries() {
 		if err != nil {
 			return err
@@ -186,7 +187,7 @@ func (m *importer) scattered(g *groups) error {
 		if met[again.last] {
 			return refused(e.Name, "%w", errScattered)
 		}
-		met[again.last] = true // or, by a rare chance, only the sums are the same
+		met[again.last] = true // or, rarely, only the hashes are equal
 	}
 	return nil
 }
@@ -198,7 +199,7 @@ type firstCopy struct {
 	met  bool
 }
 
-// repeats refuses objects of which there are several that are not the same.
+// repeats refuses an object with several different entries.
 func (m *importer) repeats(repeated map[objectstore.Hash]firstCopy) error {
 	if len(repeated) == 0 {
 		return nil
@@ -223,7 +224,7 @@ func (m *importer) repeats(repeated map[objectstore.Hash]firstCopy) error {
 	return nil
 }
 
-// single reads a record of which there is one in a zip.
+// single reads a record of which a zip has one.
 func (m *importer) single(n *entryName, e zipfile.Entry) error {
 	again := func(there bool) error {
 		if there {
@@ -275,7 +276,7 @@ func (m *importer) single(n *entryName, e zipfile.Entry) error {
 		}
 		m.res.From, m.res.Source, m.res.Exported = m.origin.step.By, m.origin.step.Source(), m.origin.step.At
 	}
-	return nil // the signature is read when all else was
+	return nil // the signature is read last
 }
 
 // parseReference reads a hash with or without its newline.
@@ -326,9 +327,9 @@ func (m *importer) checkRun(n *entryName, e zipfile.Entry) error {
 	}
 	switch {
 	case run.RunID != n.id:
-		return refused(e.Name, "it is the record of run %q", clip(run.RunID))
+		return refused(e.Name, "it is the record of run %q", shorten(run.RunID))
 	case run.WorkspaceName != n.workspace:
-		return refused(e.Name, "it is a run of workspace %q", clip(run.WorkspaceName))
+		return refused(e.Name, "it is a run of workspace %q", shorten(run.WorkspaceName))
 	}
 	for _, h := range []string{run.InputSnapshot, run.OutputSnapshot} {
 		if _, err := objectstore.ParseHash(h); err != nil && h != "" {
@@ -337,7 +338,7 @@ func (m *importer) checkRun(n *entryName, e zipfile.Entry) error {
 	}
 	for t := range run.Tasks.All() {
 		if _, err := executions.ParseID(t.ExecutionID); err != nil {
-			return refused(e.Name, "task %q: %w", clip(t.Task), err)
+			return refused(e.Name, "task %q: %w", shorten(t.Task), err)
 		}
 	}
 	m.run = run
@@ -368,17 +369,17 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 		event, err := events.Parse(line)
 		switch {
 		case err != nil:
-			return refused(e.Name, "line %d is no event: %q", seq, clip(err.Error())) // it quotes what it does not like as it is
+			return refused(e.Name, "line %d is no event: %q", seq, shorten(err.Error())) // the error quotes its input unchanged
 		case event.Seq != seq:
 			return refused(e.Name, "event %d is in line %d", event.Seq, seq)
 		case event.Run != n.id:
-			return refused(e.Name, "line %d is of run %q", seq, clip(event.Run))
+			return refused(e.Name, "line %d is of run %q", seq, shorten(event.Run))
 		}
-		m.told(event)
+		m.addEvent(event)
 	}
 }
 
-// vouch finds out who signed the zip and whether that will do, and whether all that it lists is as it says.
+// vouch finds out who signed the zip, whether that suffices, and whether every entry matches the list of sums.
 func (m *importer) vouch(ctx context.Context) error {
 	digest := signature.NewManifest()
 	sig, listed, err := m.vouchers()
@@ -386,7 +387,7 @@ func (m *importer) vouch(ctx context.Context) error {
 		return err
 	}
 	lines := newLines()
-	if sig != nil || listed != nil { // otherwise there is nothing to compare the list with
+	if sig != nil || listed != nil { // otherwise the list has nothing to be compared with
 		err := m.list(ctx, func(e *zipfile.Entry, content objectstore.Hash) error {
 			digest.Add(e.Name, content)
 			if !e.IsDir() && e.Name != sumsEntry {
@@ -422,7 +423,7 @@ func (m *importer) vouch(ctx context.Context) error {
 	return nil
 }
 
-// vouchers are the entries that say what the others are, nil where there is none.
+// vouchers are the signature and the list of sums; nil for one that is missing.
 func (m *importer) vouchers() (sig *signature.Signature, listed *zipfile.Entry, err error) {
 	for e, err := range m.zip.Entries() {
 		if err != nil {
@@ -444,8 +445,8 @@ func (m *importer) vouchers() (sig *signature.Signature, listed *zipfile.Entry, 
 	return sig, listed, nil
 }
 
-// list yields all entries but the signature with the SHA-256 of each. The content of objects is named by their names: that it is
-// theirs is seen when they are stored, and nothing refers to them before.
+// list yields all entries but the signature with the SHA-256 of each. The hash of an object is its name: a mismatch
+// is found when it is stored, and nothing refers to it before.
 func (m *importer) list(ctx context.Context, yield func(*zipfile.Entry, objectstore.Hash) error) error {
 	for e, err := range m.zip.Entries() {
 		if err == nil {

@@ -19,12 +19,12 @@ import (
 	"e3/objectstore"
 )
 
-// overlay is an object store with the package object that only the zip has.
+// overlay is an object store that also has the package object of the zip.
 type overlay struct {
 	Objects
 	extra map[objectstore.Hash][]byte
-	// sizes are those that were looked up, int64 by objectstore.Hash, where a look is a request: what was there stays, since the
-	// export protects it.
+	// sizes caches the results of Stat, int64 by objectstore.Hash, if a Stat is a request. They stay valid, because
+	// the export protects the objects.
 	sizes sync.Map
 }
 
@@ -56,11 +56,11 @@ func (o *overlay) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 	return size, err
 }
 
-// A closure is every object that a zip is to hold.
+// A closure is the set of objects of a zip.
 type closure struct {
 	met    *reach.Set
-	absent objectstore.HashSet // of what was met: objects that are not here, by design
-	bytes  atomic.Int64        // of all of them, as far as is known before they are read
+	absent objectstore.HashSet // objects of met that are missing by design
+	bytes  atomic.Int64        // of all objects, as far as known before they are read
 }
 
 // all yields the objects in the order of the zip.
@@ -74,9 +74,9 @@ func (c *closure) all() iter.Seq[objectstore.Hash] {
 	}
 }
 
-// A MissingError says that something cannot be exported because a part of it is gone from the store, or damaged.
+// A MissingError says that an export fails because an object is missing or damaged.
 type MissingError struct {
-	What string // the dataset, or what else needs it
+	What string // the dataset or record that needs it
 	Err  error
 }
 
@@ -84,8 +84,8 @@ func (e *MissingError) Error() string { return fmt.Sprintf("%s cannot be exporte
 
 func (e *MissingError) Unwrap() error { return e.Err }
 
-// gather makes the closure of a workspace, or of a package alone (s.workspace is ""), and of executions. Executions whose
-// output is not whole are taken out of the list.
+// gather makes the closure of a workspace, or of a package alone (s.workspace is ""), and of executions. It removes
+// executions whose output is incomplete from the list.
 func (x *exporter) gather(ctx context.Context, s *snapshot, list []*taken) (*closure, []*taken, error) {
 	for {
 		g := x.gatherer(s, list)
@@ -96,7 +96,7 @@ func (x *exporter) gather(ctx context.Context, s *snapshot, list []*taken) (*clo
 			s.noteLacking(g)
 			return &g.closure, list, nil
 		}
-		// Others may lack the same objects, which are met once only: each is looked at by itself.
+		// Several executions may lack the same object, which is met once. So each is checked by itself.
 		whole, err := x.whole(ctx, s, list)
 		if err != nil {
 			return nil, nil, err
@@ -105,7 +105,7 @@ func (x *exporter) gather(ctx context.Context, s *snapshot, list []*taken) (*clo
 	}
 }
 
-// noteLacking says which content is not exported.
+// noteLacking notes which content is not exported.
 func (s *snapshot) noteLacking(g *gatherer) {
 	if s.pkg == nil {
 		return
@@ -125,29 +125,30 @@ type gatherer struct {
 	objects objectstore.Store
 	tasks   *tasks
 	s       *snapshot
-	noData  bool // leave out what is marked
+	noData  bool // leave out inputs marked "export: false"
 	// each yields the executions; it is called twice.
 	each func(ctx context.Context, yield func(*taken) error) error
-	// inputs returns the hashes that an execution has read.
+	// inputs returns the input hashes of an execution.
 	inputs func(ctx context.Context, t *taken) ([]string, error)
 	// present returns the size of an object, or objectstore.ErrNotFound.
 	present func(ctx context.Context, r reach.Ref) (int64, error)
 	// size returns the size of an object, or objectstore.ErrNotFound.
 	size func(ctx context.Context, h objectstore.Hash) (int64, error)
-	// damaged, if it is not nil, tells whether an object that has another size than a directory says is told of by others.
+	// damaged, if not nil, tells whether an object whose size differs from its directory entry is damaged, and so
+	// reported elsewhere.
 	damaged func(ctx context.Context, h objectstore.Hash) bool
-	// partial says that executions whose output is not whole are told of rather than refused.
+	// partial says that executions with an incomplete output are left out with a note, instead of refused.
 	partial bool
 
 	closure closure
-	broken  bool            // an execution's output is not whole
-	lacking map[string]bool // inputs whose content is missing, as it may
+	broken  bool            // the output of an execution is incomplete
+	lacking map[string]bool // inputs whose content is missing, as is allowed
 }
 
 func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
 	return &gatherer{
 		objects: x.objects, tasks: &x.tasks, s: s, noData: x.opts.NoData, partial: true, size: x.objects.Stat,
-		damaged: func(ctx context.Context, h objectstore.Hash) bool { // it is, when it is read for the zip
+		damaged: func(ctx context.Context, h objectstore.Hash) bool { // reading it for the zip would find that
 			_, err := objectstore.Copy(ctx, io.Discard, x.objects, h)
 			return err != nil
 		},
@@ -179,7 +180,7 @@ func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
 	}
 }
 
-// walk meets everything; Visit and Fault of the options are set here where they are not.
+// walk visits the whole closure. It sets Visit and Fault of the options unless they are set.
 func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 	if o.Visit == nil {
 		o.Visit = g.visit
@@ -194,7 +195,7 @@ func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 	}
 	w := reach.NewWalker(ctx, g.objects, o)
 	g.closure.met = w.Met()
-	// What may be missing comes last: what is met as a part of something else has to be there.
+	// Weak references come last: an object that is also part of something required must exist.
 	if err := g.required(ctx, w); err != nil {
 		return err
 	}
@@ -207,13 +208,13 @@ func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 	return w.Wait()
 }
 
-// maxStructure bounds the objects that an import follows, as they are read into memory: packages, tree nodes and
-// directories. Others can be of any size. What no import would take is not exported.
+// maxStructure bounds the objects that an import reads into memory: packages, tree nodes and directories. Other
+// objects can have any size. What no import would accept is not exported.
 const maxStructure = 64 << 20
 
-// bounded refuses an object that is larger than an import follows.
+// bounded refuses an object that is too large for an import.
 func bounded(r reach.Ref, size int64) error {
-	if size <= maxStructure || r.Kind == reach.File || r.Kind == reach.FileOrDir { // the latter is read as far as a directory can be long
+	if size <= maxStructure || r.Kind == reach.File || r.Kind == reach.FileOrDir { // FileOrDir is read no further than a directory can be long
 		return nil
 	}
 	return &reach.MalformedError{Ref: r, Err: fmt.Errorf("%w, so it cannot travel: a folder has some 700,000 files at most", &objectstore.TooLargeError{Hash: r.Hash, Limit: maxStructure})}
@@ -235,9 +236,9 @@ const (
 	roleTree    = "tree"
 )
 
-// fault decides what it means that an object cannot be followed.
+// fault decides the consequence of a reference that cannot be followed.
 func (g *gatherer) fault(f *reach.Fault) error {
-	if !lost(f.Err) {
+	if !unusable(f.Err) {
 		return f
 	}
 	switch {
@@ -254,8 +255,8 @@ func (g *gatherer) fault(f *reach.Fault) error {
 	return &MissingError{What: describe(f), Err: f.Err}
 }
 
-// lost tells whether an object is gone, damaged, or not what it should be.
-func lost(err error) bool {
+// unusable tells whether an object is missing, damaged, or malformed.
+func unusable(err error) bool {
 	var corrupt *objectstore.CorruptError
 	var malformed *reach.MalformedError
 	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt) || errors.As(err, &malformed)
@@ -280,7 +281,7 @@ func describe(f *reach.Fault) string {
 	return strings.TrimSuffix(f.Owner.String()+"/"+path, "/")
 }
 
-// joined is a path in a message. Whoever made the objects has chosen how deep they are.
+// joined shortens a path for a message. Paths in foreign objects can have any depth.
 func joined(path []string) string {
 	const head, tail = 6, 2
 	if len(path) > head+tail {
@@ -288,12 +289,12 @@ func joined(path []string) string {
 	}
 	short := make([]string, len(path))
 	for i, name := range path {
-		short[i] = clip(name)
+		short[i] = shorten(name)
 	}
 	return strings.Join(short, "/")
 }
 
-// required adds the roots that must be whole.
+// required adds the roots that must be complete.
 func (g *gatherer) required(ctx context.Context, w *reach.Walker) error {
 	s := g.s
 	owner := reach.Owner{Kind: reach.AWorkspace, Name: s.workspace}
@@ -340,7 +341,7 @@ func (g *gatherer) required(ctx context.Context, w *reach.Walker) error {
 		}
 	}
 	marked := s.marks()
-	for i := range s.inputs { // of an export these are the defaults
+	for i := range s.inputs { // after an export these are the defaults
 		in := &s.inputs[i]
 		if in.Kind != record.LeafUnassigned && !marked[in.Name] {
 			if err := root(leafKind(in.Leaf), in.Hash, roleInput, in.Name, false); err != nil {
@@ -362,7 +363,7 @@ func leafKind(l record.Leaf) reach.Kind {
 	switch l.Kind {
 	case record.LeafDir:
 		return reach.Dir
-	case record.LeafNode: // none of ours, but a zip may say so
+	case record.LeafNode: // e3 writes none, but a zip may have one
 		return reach.Node
 	}
 	return reach.File
@@ -387,8 +388,8 @@ func (g *gatherer) executions(ctx context.Context, w *reach.Walker) error {
 	})
 }
 
-// optional adds what may be missing: the nodes of snapshots, the directories that executions read, and the content of
-// inputs that an earlier export has left out.
+// optional adds what may be missing: the nodes of snapshots, the directories that executions read, and inputs that an
+// earlier export has left out.
 func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
 	s := g.s
 	if s.pkg != nil && !g.noData {
@@ -459,7 +460,7 @@ type position struct {
 	input int
 }
 
-// hidden returns the inputs of tasks that read what is to be left out.
+// hidden returns the task inputs whose content must be left out.
 func (g *gatherer) hidden() map[position]bool {
 	if g.s.pkg == nil || !g.noData {
 		return nil

@@ -5,17 +5,17 @@ import (
 	"e3/internal/format/record"
 )
 
-// Bounds of the events that are compared with the record of their run: somebody may have made them to fill the memory.
+// Bounds of the events that are compared with the record of their run: they may be crafted to fill the memory.
 const (
 	maxFolded   = 150_000 // tasks with a name
 	maxTaskName = 256     // bytes
 )
 
-// maxCount bounds what a summary counts, so that sums are sums.
+// maxCount bounds the counts of a summary, so that their sums cannot overflow.
 const maxCount = 1 << 40
 
-// told takes an event in, without what only people read.
-func (m *importer) told(e *events.Event) {
+// addEvent adds an event to the fold, without the parts that only people read.
+func (m *importer) addEvent(e *events.Event) {
 	if m.fold == nil {
 		return
 	}
@@ -29,7 +29,7 @@ func (m *importer) told(e *events.Event) {
 		d := *e.Data
 		d.Because, d.Key = "", ""
 		if d.Message != "" && e.Task != "" && e.Type != events.RunFailed {
-			d.Message = "…" // that there is one tells an error from a failure
+			d.Message = "…" // its presence distinguishes an error from a failure
 		}
 		if len(d.Reason) > hashText {
 			d.Reason = ""
@@ -39,7 +39,7 @@ func (m *importer) told(e *events.Event) {
 	m.fold.Add(&bare)
 }
 
-// consistent refuses a run whose record contradicts itself, or its events. What is absent contradicts nothing.
+// consistent refuses a run whose record contradicts itself, or its events. Absent events contradict nothing.
 func (m *importer) consistent() error {
 	if m.run == nil {
 		return nil
@@ -62,7 +62,7 @@ func (m *importer) consistent() error {
 	return nil
 }
 
-// miscounted tells where the summary of a run does not fit what else its record says.
+// miscounted says where the summary of a run contradicts the rest of its record.
 func miscounted(run *record.Run) string {
 	s := run.Summary
 	for _, n := range []int64{s.Total, s.Completed, s.Cached, s.Failed, s.Skipped} {
@@ -89,7 +89,7 @@ func miscounted(run *record.Run) string {
 	return ""
 }
 
-// succeeded are the executions of which the run says that they were successes.
+// succeeded are the executions that the run reports as successes.
 func (m *importer) succeeded() map[string]bool {
 	all := map[string]bool{}
 	if m.run == nil {

@@ -20,12 +20,12 @@ import (
 
 // ExportOptions adjust an export. The zero value is usable.
 type ExportOptions struct {
-	AllHistory bool           // every execution of the package's tasks, beside those of the run
-	NoData     bool           // leave out the content of inputs that are marked with "export: false"
-	Replace    bool           // the file may exist: it is replaced
-	Key        *signature.Key // signs the zip; nil: nobody does
-	Workers    int            // blocks that are compressed at a time; 0: one for each core
-	// Progress is told how many bytes of all were taken in, by several goroutines.
+	AllHistory bool           // every execution of the package's tasks, in addition to those of the run
+	NoData     bool           // leave out the content of inputs marked "export: false"
+	Replace    bool           // replace an existing file
+	Key        *signature.Key // signs the zip; nil: it is not signed
+	Workers    int            // blocks compressed at a time; 0: one for each core
+	// Progress receives the number of bytes read and their total, from several goroutines.
 	Progress func(done, total int64)
 }
 
@@ -38,8 +38,8 @@ type Exported struct {
 	Objects    int
 	Content    int64    // bytes of all entries
 	Size       int64    // bytes of the zip
-	Signer     string   // the public key, "" if it is not signed
-	Notes      []string // what was left out, and other things worth knowing
+	Signer     string   // the public key; "" if it is not signed
+	Notes      []string // omissions, and other things worth knowing
 }
 
 // exporter is one export.
@@ -51,7 +51,7 @@ type exporter struct {
 	dir     string // where the zip is written
 	name    string // of the zip there
 
-	unprotected bool // what is exported may be collected meanwhile
+	unprotected bool // a collection may remove exported objects meanwhile
 }
 
 func (r *Repository) exporter(o ExportOptions) *exporter {
@@ -60,11 +60,12 @@ func (r *Repository) exporter(o ExportOptions) *exporter {
 	return x
 }
 
-// ErrFileExists is wrapped where the file of an export exists.
+// ErrFileExists is wrapped if the file of an export exists.
 var ErrFileExists = errors.New("the file exists")
 
-// ExportWorkspace writes a workspace with its latest run that has ended, all executions of that, and those that answer what the
-// workspace holds, whichever run has made them, to a zip at path. The zip is there whole or not at all.
+// ExportWorkspace writes a workspace to a zip at path: its latest run that has ended, all executions of that run, and
+// the executions that answer the workspace's datasets, whichever run made them. The zip is written completely or not
+// at all.
 func (r *Repository) ExportWorkspace(ctx context.Context, ws, path string, o ExportOptions) (*Exported, error) {
 	x := r.exporter(o)
 	return x.to(ctx, path, func(ctx context.Context, out *os.File) (*Exported, error) {
@@ -80,9 +81,9 @@ func (r *Repository) ExportPackage(ctx context.Context, ref workspace.PackageRef
 	})
 }
 
-// to has a zip written without a name, syncs it, and gives it the name.
+// to has a zip written to a file without a name, syncs it, and names it.
 func (x *exporter) to(ctx context.Context, path string, write func(context.Context, *os.File) (*Exported, error)) (*Exported, error) {
-	if !x.opts.Replace { // before all the work; giving the name asks again
+	if !x.opts.Replace { // before all the work; naming it checks again
 		if _, err := os.Lstat(path); err == nil {
 			return nil, fmt.Errorf("%s: %w", path, ErrFileExists)
 		}
@@ -124,7 +125,7 @@ func (x *exporter) to(ctx context.Context, path string, write func(context.Conte
 	return res, nil
 }
 
-// tries is how often an export begins anew because executions were pruned while they were exported.
+// tries is how often an export restarts because executions were pruned during it.
 const tries = 3
 
 func (x *exporter) workspace(ctx context.Context, ws string, out *os.File) (*Exported, error) {
@@ -177,7 +178,7 @@ func (x *exporter) tryWorkspace(ctx context.Context, ws string, out *os.File) (*
 	return x.write(ctx, s, list, out)
 }
 
-// taskHashes are those of the package's tasks.
+// taskHashes are the hashes of the package's task objects.
 func (x *exporter) taskHashes(ctx context.Context, s *snapshot) ([]objectstore.Hash, error) {
 	h, err := objectstore.ParseHash(s.state.PackageHash)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package exportimport takes results from one repository to another in a zip: the package, the datasets and the
-// latest run of a workspace with the executions that answer it, so that a start on the other side has only hits.
+// latest run of a workspace, with the executions that answer it, so that a start on the other side has only hits.
 //
-// A zip is a function of what it exports: two exports of one state differ in their last two entries at most, which say
-// who made it. An import checks all that it can before it writes anything, stores objects before what refers to
-// them, and can be cut off and done again at any point (doc/design.md, "Taking results elsewhere"; doc/format.md, "The
-// zip").
+// A zip is a function of what it exports: two exports of one state differ at most in their last two entries, which
+// name the exporter. An import checks everything that it can before it writes anything, stores objects before records
+// that refer to them, and can be interrupted and repeated at any point (doc/design.md, "Taking results elsewhere";
+// doc/format.md, "The zip").
 package exportimport
 
 import (
@@ -36,11 +36,11 @@ type Objects interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
-	// Refresh protects an object that is about to be named without being put, and tells whether it is there.
+	// Refresh protects an object that is about to be named without being put, and tells whether it exists.
 	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
 
-// A Repository is where results are taken from and brought to.
+// A Repository is the source or the destination of results.
 type Repository struct {
 	Records    Records
 	Objects    Objects
@@ -54,21 +54,21 @@ type Repository struct {
 	Version    string // of e3, for provenance
 }
 
-// ErrIntegrity is wrapped where a zip, or what is to be exported, is not what it says it is.
+// ErrIntegrity is wrapped if a zip, or what is to be exported, does not match its hashes or records.
 var ErrIntegrity = errors.New("integrity")
 
-// A ZipError says why a zip is refused. Nothing that anybody can see has changed.
+// A ZipError says why a zip is refused. Nothing visible has changed.
 type ZipError struct {
-	Entry string // "" where the zip as a whole is at fault
+	Entry string // "" if the zip as a whole is at fault
 	Err   error
 }
 
-// Error has the words of the errors of zipfile.
+// Error has the same form as the errors of zipfile.
 func (e *ZipError) Error() string {
 	if e.Entry == "" {
 		return fmt.Sprintf("zip file refused: %v", e.Err)
 	}
-	return fmt.Sprintf("zip file refused: entry %q: %v", clip(e.Entry), e.Err)
+	return fmt.Sprintf("zip file refused: entry %q: %v", shorten(e.Entry), e.Err)
 }
 
 // Unwrap also makes errors.Is(err, ErrIntegrity) true.
@@ -78,8 +78,8 @@ func refused(entry, format string, args ...any) error {
 	return &ZipError{Entry: entry, Err: fmt.Errorf(format, args...)}
 }
 
-// clip shortens a name for a message.
-func clip(s string) string {
+// shorten shortens a name for a message.
+func shorten(s string) string {
 	const most = 160
 	if len(s) <= most {
 		return s
@@ -96,7 +96,7 @@ func eventsKey(ws, id string) refstore.Key {
 // fieldProvenance is the side field of an imported run.
 const fieldProvenance = "provenance.beast2"
 
-// when is the time of a workspace's state: that of the last change of what is exported.
+// when is the time of the last change to what a workspace exports.
 func when(s *record.WorkspaceState, run *record.Run) time.Time {
 	at := s.RootUpdatedAt
 	for _, t := range []time.Time{s.DeployedAt, completed(run)} {

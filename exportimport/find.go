@@ -23,18 +23,18 @@ import (
 type taken struct {
 	key    executions.Key
 	id     string
-	task   string // that it was made for, "" where nothing tells
+	task   string // that it was made for; "" if unknown
 	state  record.State
 	output objectstore.Hash // of a success
-	steps  string           // the bytes of its provenance; "" where it was made here
-	inputs []string         // the hashes that it has read; of one in a zip
+	steps  string           // the bytes of its provenance; "" if it was made here
+	inputs []string         // its input hashes, for an execution in a zip
 }
 
 func compareTaken(a, b *taken) int {
 	return cmp.Or(a.key.Task.Compare(b.key.Task), a.key.Inputs.Compare(b.key.Inputs), strings.Compare(a.id, b.id))
 }
 
-// A finder looks for the executions that are to be exported.
+// A finder finds the executions to export.
 type finder struct {
 	repo *Repository
 
@@ -45,7 +45,7 @@ type finder struct {
 
 func newFinder(repo *Repository) *finder { return &finder{repo: repo, found: map[string]*taken{}} }
 
-// add takes an execution in. It returns what it produced, nil if it is no success.
+// add adds an execution, unless it runs or its output cannot be read.
 func (f *finder) add(e *executions.Execution) {
 	t := &taken{key: e.Key, id: e.ExecutionID, state: e.State}
 	if e.Detail != nil {
@@ -63,7 +63,7 @@ func (f *finder) add(e *executions.Execution) {
 	case e.State == record.Success:
 		h, err := objectstore.ParseHash(e.OutputHash)
 		if err != nil {
-			f.notes = append(f.notes, fmt.Sprintf("execution %s is left out: its record names the output %q", e.ExecutionID, clip(e.OutputHash)))
+			f.notes = append(f.notes, fmt.Sprintf("execution %s is left out: its record names the output %q", e.ExecutionID, shorten(e.OutputHash)))
 			return
 		}
 		t.output = h
@@ -80,7 +80,7 @@ func (f *finder) note(format string, args ...any) {
 	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
-// sorted returns what was found in the order of the zip.
+// sorted returns the found executions in the order of the zip.
 func (f *finder) sorted() []*taken {
 	list := make([]*taken, 0, len(f.found))
 	for _, t := range f.found {
@@ -88,12 +88,12 @@ func (f *finder) sorted() []*taken {
 	}
 	slices.SortFunc(list, compareTaken)
 	slices.Sort(f.notes)
-	f.notes = slices.Compact(f.notes) // what is looked for in several places is told of once
+	f.notes = slices.Compact(f.notes) // several searches may note the same
 	return list
 }
 
-// run finds the executions that a run names. The run's package and its inputs give the keys; where they are gone, or where
-// the execution is not under its key, all keys of the task are searched, then all that there are.
+// run finds the executions of a run. The run's package and inputs give the keys. If these are gone, or the execution
+// is not under its key, it searches all keys of the task, then all executions.
 func (f *finder) run(ctx context.Context, ws string, run *record.Run, deployed string) error {
 	wanted := make(map[string]string, run.Tasks.Len()) // task → execution
 	for e := range run.Tasks.All() {
@@ -133,11 +133,12 @@ func (f *finder) run(ctx context.Context, ws string, run *record.Run, deployed s
 	return f.search(ctx, wanted)
 }
 
-// graph returns the graph of the run's package and the inputs that it ran on; nil where they are gone or none of ours.
+// graph returns the graph of the run's package and the inputs of the run; nil if they are gone or made by the
+// reference.
 func (f *finder) graph(ctx context.Context, ws string, run *record.Run, deployed string) (*dataflow.Graph, record.Node, error) {
 	for e, err := range events.Read(ctx, f.repo.Records, ws, run.RunID) {
 		if err != nil {
-			break // the events are as they are; they are not needed to find executions
+			break // the search works without readable events
 		}
 		if e.Type == events.RunStarted && e.Data != nil && e.Data.PackageHash != "" {
 			deployed = e.Data.PackageHash
@@ -165,7 +166,7 @@ func (f *finder) graph(ctx context.Context, ws string, run *record.Run, deployed
 	return graph, inputs, nil
 }
 
-// lookFor returns an execution of a task by its id, nil if it is nowhere.
+// lookFor returns an execution of a task by its id; nil if there is none.
 func (f *finder) lookFor(ctx context.Context, id string, task objectstore.Hash, key *executions.Key) (*executions.Execution, error) {
 	if key != nil {
 		e, err := f.get(ctx, *key, id)
@@ -185,7 +186,7 @@ func (f *finder) lookFor(ctx context.Context, id string, task objectstore.Hash, 
 	return nil, nil
 }
 
-// get reads an execution; nil if it is not there or cannot be read, and then there is a note.
+// get reads an execution; nil if it does not exist, or cannot be read, which it notes.
 func (f *finder) get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error) {
 	e, err := f.repo.Executions.Get(ctx, key, id)
 	switch {
@@ -198,7 +199,7 @@ func (f *finder) get(ctx context.Context, key executions.Key, id string) (*execu
 	return e, err
 }
 
-// produced is what a success has left, nil where that is unknown or gone.
+// produced returns the output of a success; nil if it is unknown or gone.
 func (f *finder) produced(ctx context.Context, e *executions.Execution) (*dataflow.Produced, error) {
 	h, err := objectstore.ParseHash(e.OutputHash)
 	if e.State != record.Success || err != nil {
@@ -211,7 +212,7 @@ func (f *finder) produced(ctx context.Context, e *executions.Execution) (*datafl
 	return &dataflow.Produced{Output: h, Size: size}, err
 }
 
-// search looks for executions under every key that there is.
+// search looks for executions under every key.
 func (f *finder) search(ctx context.Context, wanted map[string]string) error {
 	if len(wanted) == 0 {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"e3/refstore"
 )
 
-// foresee tells what an import would do, and refuses what an import would refuse: all but the writing is done.
+// foresee reports what an import would do, and refuses what an import would refuse: it does everything but the
+// writing.
 func (m *importer) foresee(ctx context.Context) error {
 	if err := m.objects(ctx, m.foreseeObject); err != nil {
 		return err
@@ -40,15 +41,15 @@ func (m *importer) foresee(ctx context.Context) error {
 	})
 }
 
-// foreseen is what the object store holds once the objects of the zip are in it. Nothing is stored, and nothing protected. It takes 40
-// bytes for each object.
+// foreseen is the object store as the import would leave it. It stores and protects nothing. It takes 40 bytes for
+// each object.
 type foreseen struct {
 	Objects
 	m      *importer
 	places []place // by hash
 }
 
-// place is where the directory of the zip tells of an object.
+// place is the position of an object in the directory of the zip.
 type place struct {
 	hash     objectstore.Hash
 	position int64
@@ -117,7 +118,7 @@ func (f *foreseen) Stat(ctx context.Context, h objectstore.Hash) (int64, error) 
 	return f.Objects.Stat(ctx, h)
 }
 
-// Refresh tells whether an object would be there.
+// Refresh tells whether an object would exist.
 func (f *foreseen) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
 	_, err := f.Stat(ctx, h)
 	if errors.Is(err, objectstore.ErrNotFound) {

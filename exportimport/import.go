@@ -18,32 +18,33 @@ import (
 
 // ImportOptions adjust an import. The zero value is usable.
 type ImportOptions struct {
-	File string // what the zip is called, for provenance and messages
+	File string // the zip's name, for provenance and messages
 	// As gives the package another name and version; both or none are set.
 	As workspace.PackageRef
-	// NewWorkspace makes a workspace with the exported state, called Workspace, or as it was where that is "".
+	// NewWorkspace makes a workspace with the exported state, called Workspace, or by its exported name if that is
+	// "".
 	NewWorkspace bool
 	Workspace    string
-	// RequireSigned refuses what no trusted key has signed, as the repository's settings can do too.
+	// RequireSigned refuses a zip without a signature by a trusted key, as the repository's settings can do too.
 	RequireSigned bool
 	DryRun        bool // find out what would be done, and write nothing
-	Workers       int  // objects that are stored at a time; 0: one for each core
-	// Progress is told how many bytes of all were taken in, by several goroutines.
+	Workers       int  // objects stored at a time; 0: one for each core
+	// Progress receives the number of bytes read and their total, from several goroutines.
 	Progress func(done, total int64)
 }
 
 // Imported is what was imported, or would be.
 type Imported struct {
 	Package      workspace.PackageRef // as it is registered here
-	PackageAdded bool                 // it was not registered before; false also where a note says why it is not
-	Workspace    string               // that was made; "" if none was asked for
+	PackageAdded bool                 // it was not registered before; false also if a note says why it is not registered
+	Workspace    string               // the new workspace; "" if none was requested
 	RunID        string               // "" if there is none
 	RunWorkspace string               // the workspace whose run it is
 	RunAdded     bool
 	Executions   int                        // in the zip
-	Outcomes     map[executions.Outcome]int // of all of them
+	Outcomes     map[executions.Outcome]int // of all executions
 	Objects      int                        // in the zip
-	ObjectsAdded int                        // that were not here
+	ObjectsAdded int                        // new here
 	Content      int64                      // bytes of all entries
 	From         string                     // user@host that exported; "" if the zip does not say
 	Source       string                     // From with the repository, or what is known instead
@@ -58,10 +59,10 @@ func (i *Imported) Taken() int {
 	return i.Outcomes[executions.Added] + i.Outcomes[executions.Overwritten]
 }
 
-// A ConflictError says that the name and version of a package stand for other content here.
+// A ConflictError says that the name and version of a package have other content here.
 type ConflictError struct {
 	Package workspace.PackageRef
-	Here    string // hash of what is registered
+	Here    string // hash of the registered package
 }
 
 func (e *ConflictError) Error() string {
@@ -71,9 +72,9 @@ func (e *ConflictError) Error() string {
 // Unwrap makes errors.Is(err, workspace.ErrExists) true.
 func (e *ConflictError) Unwrap() error { return workspace.ErrExists }
 
-// Import takes in a zip of size bytes. What is refused before it wrote anything is a *ZipError, a *ConflictError, or an error
-// of settings.Decide; with a *ZipError later there may be objects that nothing refers to, and where the zip has changed while it
-// was read, also executions that are whole. An import that was cut off is repeated as a whole.
+// Import imports a zip of size bytes. A *ZipError, a *ConflictError or an error of settings.Decide says that the zip
+// was refused before anything was written. After a later *ZipError there may be unreferenced objects and, if the zip
+// changed during the import, complete executions. An interrupted import is repeated as a whole.
 func (r *Repository) Import(ctx context.Context, zip io.ReaderAt, size int64, o ImportOptions) (*Imported, error) {
 	m := &importer{repo: r, opts: o, now: r.Now().UTC().Truncate(time.Millisecond), sums: newSums(),
 		res: &Imported{Outcomes: map[executions.Outcome]int{}, DryRun: o.DryRun}}
@@ -103,7 +104,7 @@ func (r *Repository) Import(ctx context.Context, zip io.ReaderAt, size int64, o 
 // maxEntries bounds a zip.
 const maxEntries = 1 << 22
 
-// format makes what a zip is refused for a ZipError.
+// format turns the errors of a refused zip into a ZipError.
 func format(err error) error {
 	var bad *zipfile.FormatError
 	var limit *zipfile.LimitError
@@ -137,21 +138,21 @@ type importer struct {
 	pkg     workspace.PackageRef // as the zip has it
 	run     *record.Run
 	events  *zipfile.Entry
-	fold    *runview.Fold // of the events; nil where they are too many to be compared
+	fold    *runview.Fold // of the events; nil if there are too many to compare
 	state   *record.WorkspaceState
 	stateOf string         // the name of the exported workspace
-	stored  int64          // bytes of objects, by the directory
-	done    atomic.Int64   // of these that were seen to
-	sums    *sums          // of what was read
-	checked bool           // all was read once
-	noted   map[string]int // how many notes of a kind there were
+	stored  int64          // bytes of objects, by the directory of the zip
+	done    atomic.Int64   // bytes of these that are done
+	sums    *sums          // of all entries read
+	checked bool           // everything was read once
+	noted   map[string]int // number of notes of each kind
 
-	renamedPackage []byte // the package object under the name of --as, nil where it is as it was
-	foreign        bool   // its name and version hold other content here
-	standing       bool   // the workspace is here already
+	renamedPackage []byte // the package object under the name of --as; nil if unchanged
+	foreign        bool   // its name and version have other content here
+	exists         bool   // the workspace already exists here
 }
 
-// workspaceName is the name of the workspace that is made.
+// workspaceName is the name of the new workspace.
 func (m *importer) workspaceName() string {
 	if m.opts.Workspace != "" || m.stateOf == "" {
 		return m.opts.Workspace
@@ -159,7 +160,7 @@ func (m *importer) workspaceName() string {
 	return m.stateOf
 }
 
-// runWorkspace is the workspace whose run the exported one becomes.
+// runWorkspace is the workspace that the exported run belongs to here.
 func (m *importer) runWorkspace() string {
 	if m.opts.NewWorkspace {
 		return m.workspaceName()
@@ -167,10 +168,10 @@ func (m *importer) runWorkspace() string {
 	return m.run.WorkspaceName
 }
 
-// maxNotes is how many notes of a kind are kept: a zip can give cause for millions.
+// maxNotes bounds the notes of a kind: a zip can cause millions.
 const maxNotes = 10
 
-// note tells of something odd. The format is its kind.
+// note adds a note about something odd. The format is its kind.
 func (m *importer) note(format string, args ...any) {
 	if m.noted == nil {
 		m.noted = map[string]int{}
@@ -181,7 +182,7 @@ func (m *importer) note(format string, args ...any) {
 	}
 }
 
-// more says how many notes were left out.
+// more notes how many notes were left out.
 func (m *importer) more() {
 	left := 0
 	for _, n := range m.noted {
@@ -192,7 +193,7 @@ func (m *importer) more() {
 	}
 }
 
-// open opens an entry whose content is to be read to its end.
+// open opens an entry whose content must be read to its end.
 func (m *importer) open(e zipfile.Entry) (io.ReadCloser, error) {
 	r, err := m.zip.OpenEntry(e)
 	if err != nil {
@@ -211,8 +212,8 @@ func (m *importer) read(e zipfile.Entry, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	// An entry cannot declare more than 1032 times what it has in the zip, and never yields more than it declares. The last Read,
-	// which finds the end, has room for one byte.
+	// An entry cannot declare more than 1032 times its bytes in the zip, and never yields more than it declares. The
+	// last Read, which finds the end, has room for one byte.
 	data := make([]byte, 0, e.Size+1)
 	for {
 		n, err := r.Read(data[len(data):cap(data)])

@@ -13,19 +13,18 @@ import (
 	"e3/objectstore"
 )
 
-// incoming is an execution in the zip. Its files follow each other there.
+// incoming is an execution in the zip, where its files are consecutive.
 type incoming struct {
 	executions.Incoming
 	id     string
-	output []byte // of the file, nil if there is none
+	output []byte // of the output file; nil if there is none
 	size   int64  // bytes of all its files
 }
 
 // maxStatus bounds the record of an execution: some 60,000 inputs.
 const maxStatus = 4 << 20
 
-// eachExecution yields the executions in the order of the zip. It may be called again, and yields the same then, or an
-// error.
+// eachExecution yields the executions in the order of the zip. Called again, it yields the same, or an error.
 func (m *importer) eachExecution(ctx context.Context, yield func(*incoming) error) error {
 	var group []zipfile.Entry
 	count := 0
@@ -51,7 +50,7 @@ func (m *importer) eachExecution(ctx context.Context, yield func(*incoming) erro
 		}
 		n, err := parseName(e.Name)
 		if err != nil || n.part != executionPart {
-			continue // check has told
+			continue // check has noted it
 		}
 		if n.key != key || n.id != id {
 			if err := end(); err != nil {
@@ -122,18 +121,18 @@ func (m *importer) incoming(key executions.Key, id string, files []zipfile.Entry
 	return in, nil
 }
 
-// checkLogs compares the logs that are there with the sums in the execution's detail.
+// checkLogs compares the logs with the sums in the execution's detail.
 func (in *incoming) checkLogs() error {
 	detail, err := record.DecodeDetail(in.Detail)
 	if err != nil || in.Detail == nil {
-		return nil // Check has seen to it that what is there can be read
+		return nil // Check has made sure that an existing detail can be read
 	}
 	for _, l := range []struct {
 		stream executions.Stream
 		open   func() (io.ReadCloser, int64, error)
 	}{{executions.Stdout, in.Stdout}, {executions.Stderr, in.Stderr}} {
 		if l.open == nil {
-			continue // it is absent, or empty
+			continue // absent, or empty
 		}
 		r, _, err := l.open()
 		if err != nil {
@@ -150,7 +149,7 @@ func (in *incoming) checkLogs() error {
 // hashText is the length of a hash as text.
 const hashText = 64
 
-// log opens a log when it is asked for; nil for one that is empty.
+// log returns a function that opens a log; nil for an empty one.
 func (m *importer) log(e zipfile.Entry) func() (io.ReadCloser, int64, error) {
 	if e.Size == 0 {
 		return nil
@@ -164,7 +163,7 @@ func (m *importer) log(e zipfile.Entry) func() (io.ReadCloser, int64, error) {
 // agree checks the record against its folder and against the files beside it.
 func (in *incoming) agree() error {
 	if in.Status.ExecutionID != in.id {
-		return fmt.Errorf("it is the record of execution %q", clip(in.Status.ExecutionID))
+		return fmt.Errorf("it is the record of execution %q", shorten(in.Status.ExecutionID))
 	}
 	if err := in.Check(); err != nil {
 		return err
@@ -172,7 +171,7 @@ func (in *incoming) agree() error {
 	has := strings.TrimSuffix(string(in.output), "\n")
 	switch {
 	case in.Status.State == record.Success && in.output != nil && has != in.Status.OutputHash:
-		return fmt.Errorf("it says that the output is %s, and the file beside it that it is %q", in.Status.OutputHash, clip(has))
+		return fmt.Errorf("it says that the output is %s, and the file beside it that it is %q", in.Status.OutputHash, shorten(has))
 	case in.Status.State != record.Success && in.output != nil:
 		return fmt.Errorf("it is no success, and there is a file %q beside it", fileOutput)
 	}
@@ -190,10 +189,10 @@ func (in *incoming) taken() (*taken, error) {
 	return t, err
 }
 
-// errScattered is why executions are refused whose files do not follow each other.
+// errScattered is why an execution is refused whose files are not consecutive.
 var errScattered = errors.New("the files of its execution do not follow each other")
 
-// entry is the name of the record.
+// entry is the entry name of the record.
 func (in *incoming) entry() string {
 	return (&entryName{part: executionPart, key: in.Key, id: in.id, file: fileStatus}).String()
 }

@@ -13,8 +13,8 @@ import (
 	"e3/objectstore"
 )
 
-// closure checks that all that is about to be referred to is here, and makes what was here before the zip safe from
-// collections. Objects are those of the repository, or what they would be.
+// closure checks that everything that the new records will refer to is here, and protects existing objects from
+// collections. objects is the repository's object store, or what it would be.
 func (m *importer) closure(ctx context.Context, objects Objects) error {
 	store := incomingObjects{objects}
 	s := &snapshot{workspace: m.stateOf, run: m.run, state: record.WorkspaceState{
@@ -56,7 +56,7 @@ func (m *importer) closure(ctx context.Context, objects Objects) error {
 	} else {
 		s.workspace = ""
 	}
-	// Two at a time: what is read is as large as whoever made the zip has chosen.
+	// Two at a time: the zip's author decides how large the objects in memory are.
 	err = g.walk(ctx, reach.Options{Workers: 2})
 	for _, input := range slices.Sorted(maps.Keys(g.lacking)) {
 		m.note("the content of input %s is not in the zip; tasks that read it can be hits, and run once it is set", input)
@@ -69,16 +69,16 @@ func (m *importer) closure(ctx context.Context, objects Objects) error {
 }
 
 func lacking(what string, err error) error {
-	if lost(err) {
+	if unusable(err) {
 		return refused("", "%s: %w", what, err)
 	}
 	return err
 }
 
-// incomingObjects are the objects among which a zip has put its own.
+// incomingObjects is an object store with the zip's objects in it.
 type incomingObjects struct{ Objects }
 
-// present is asked for each object that is met, before it is read.
+// present is called for each object before it is read.
 func (o incomingObjects) present(ctx context.Context, r reach.Ref) (int64, error) {
 	there, err := o.Refresh(ctx, r.Hash)
 	if err != nil {
@@ -106,7 +106,7 @@ func (o incomingObjects) structure(ctx context.Context, hash string) ([]byte, er
 	return objectstore.ReadAll(ctx, o.Objects, h, maxStructure)
 }
 
-// tree reads the nodes of the exported workspace. They have the datasets of its package, and no others.
+// tree reads the nodes of the exported workspace. They have exactly the datasets of its package.
 func (m *importer) tree(ctx context.Context, o incomingObjects, s *snapshot) error {
 	top, err := m.node(ctx, o, s.state.RootHash, 2)
 	if err != nil {
@@ -128,9 +128,9 @@ func (m *importer) tree(ctx context.Context, o incomingObjects, s *snapshot) err
 		if *part.to, err = m.node(ctx, o, leaf.Hash, part.n); err != nil {
 			return err
 		}
-		for i := range part.n { // names of a package differ from each other
+		for i := range part.n { // the names within a package differ
 			if _, ok := part.to.Get(part.name(i)); !ok {
-				return refused("", "the tree of workspace %s has no %s %q, its package has", m.stateOf, part.what, clip(part.name(i)))
+				return refused("", "the tree of workspace %s has no %s %q, its package has", m.stateOf, part.what, shorten(part.name(i)))
 			}
 		}
 	}

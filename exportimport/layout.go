@@ -14,7 +14,7 @@ import (
 	"e3/objectstore"
 )
 
-// part is what an entry of a zip is. Their order is that of the zip.
+// part is what an entry of a zip is. The constants have the order of the zip.
 type part int
 
 const (
@@ -42,7 +42,7 @@ const (
 
 const provenanceEntry = "provenance.beast2"
 
-// sumsEntry lists what is in the zip, as sha256sum would.
+// sumsEntry lists the entries of the zip, in the format of sha256sum.
 const sumsEntry = "SHA256SUMS"
 
 // Bounds of what is read into memory, in bytes (doc/format.md, "The zip").
@@ -54,7 +54,7 @@ const (
 	maxPackage    = 1 << 30
 )
 
-// An entryName is the name of an entry, taken apart. Which fields are set depends on the part.
+// An entryName is a parsed name of an entry. Which fields are set depends on the part.
 type entryName struct {
 	part      part
 	object    objectstore.Hash
@@ -66,8 +66,8 @@ type entryName struct {
 	version   string
 }
 
-// parseName takes the name of an entry apart. Names of no known form are unknownPart; an error says that a name has a
-// known form but names what cannot be.
+// parseName parses the name of an entry. A name of an unknown form is unknownPart; an error reports a name of a known
+// form with invalid content.
 func parseName(name string) (entryName, error) {
 	top, rest, _ := strings.Cut(name, "/")
 	segments := strings.Split(rest, "/")
@@ -103,7 +103,8 @@ func parseName(name string) (entryName, error) {
 	return entryName{part: unknownPart}, nil
 }
 
-// parsePackage reads <name>/<version>. A name of the reference may have a scope, @acme/err, which makes it two folders.
+// parsePackage reads <name>/<version>. A name of the reference may have a scope, @acme/err, which makes it two
+// folders.
 func parsePackage(rest string) (entryName, error) {
 	name, version, _ := pkgref.SplitKey(rest)
 	if err := checkPackage(name, version); err != nil {
@@ -165,7 +166,7 @@ func (n *entryName) String() string {
 	return ""
 }
 
-// checkPackage refuses what can be no package's name and version.
+// checkPackage refuses an invalid name or version of a package.
 func checkPackage(name, version string) error {
 	scope, rest, scoped := strings.Cut(name, "/")
 	if !scoped || !strings.HasPrefix(scope, "@") {
@@ -174,18 +175,18 @@ func checkPackage(name, version string) error {
 	return errors.Join(checkName("scope", scope), checkName("package", rest), checkName("version", version))
 }
 
-// maxForeign is the length of a name that only the reference could have given.
+// maxForeign bounds a name that only the reference could have given.
 const maxForeign = 128
 
-// checkName refuses what can name no workspace, package or version. The reference allows more than we do: whatever is one
-// segment of a path and can be shown.
+// checkName refuses an invalid name of a workspace, package or version. The reference allows more than e3: any
+// printable text that is one segment of a path.
 func checkName(what, name string) error {
 	if manifest.ValidName(name) || what == "version" && manifest.ValidVersion(name) {
 		return nil
 	}
 	if name == "" || len(name) > maxForeign || !utf8.ValidString(name) || strings.ContainsAny(name, `/\%~`) || strings.ContainsAny(name[:1], ".-") ||
 		strings.IndexFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 || strings.TrimSpace(name) != name {
-		return fmt.Errorf("%q cannot be the name of a %s", clip(name), what)
+		return fmt.Errorf("%q cannot be the name of a %s", shorten(name), what)
 	}
 	return nil
 }

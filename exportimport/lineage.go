@@ -13,8 +13,8 @@ import (
 	"e3/internal/settings"
 )
 
-// An origin is where the content of a zip comes from: the steps that each execution and run has behind it, and
-// the one that leads here.
+// An origin is the provenance of a zip's content: the earlier steps of each execution and run, and the step that
+// leads here.
 type origin struct {
 	step   record.Step
 	groups []record.ExportGroup // their steps; the ids are in the lists below
@@ -28,15 +28,15 @@ type descent struct {
 	group int32
 }
 
-// Bounds of what provenance may add to the repository, in bytes: so much for each execution that it tells of, on average,
-// and so much more.
+// Bounds of the bytes that provenance may add to the repository: maxChain for each execution that it names, on
+// average, and maxChainExtra in total.
 const (
 	maxChain      = 4 << 10
 	maxChainExtra = 16 << 20
 	maxStepText   = 4 << 10 // all text of one step
 )
 
-// read takes in the entry. The ids in it are checked and kept in 20 bytes each.
+// read reads the entry. The ids in it are checked and kept in 20 bytes each.
 func (o *origin) read(data []byte) error {
 	e, err := record.DecodeExport(data)
 	if err != nil {
@@ -88,14 +88,14 @@ func appendDescents(list []descent, ids []string, group int) ([]descent, error) 
 	for _, text := range ids {
 		id, err := uuid.Parse(text)
 		if err != nil || id.String() != text {
-			return nil, refused("", "%q is not an id", clip(text))
+			return nil, refused("", "%q is not an id", shorten(text))
 		}
 		list = append(list, descent{id, int32(group)})
 	}
 	return list, nil
 }
 
-// checkStep refuses text that is too long to be kept beside each result, and signers that there cannot be.
+// checkStep refuses text that is too long to be kept beside each result, and invalid signers.
 func checkStep(s *record.Step) error {
 	n := 0
 	for _, text := range []string{s.By, s.Repository, s.Version, s.Signer.Key, s.Signer.Name, s.ImportedBy} {
@@ -119,7 +119,7 @@ func checkStep(s *record.Step) error {
 	return nil
 }
 
-// unknown is the origin of a zip that does not say.
+// unknown is the origin of a zip without provenance.
 func (o *origin) unknown(file string) {
 	o.step.By, o.step.Repository = "a zip without provenance", file
 }
@@ -135,7 +135,7 @@ func (o *origin) lead(by string, at time.Time, v settings.Verdict) {
 func (o *origin) execution(id string) *record.Provenance { return o.provenance(o.execs, id) }
 func (o *origin) run(id string) *record.Provenance       { return o.provenance(o.runs, id) }
 
-// provenance is what is kept beside a result.
+// provenance is the record that is kept beside a result.
 func (o *origin) provenance(list []descent, id string) *record.Provenance {
 	p := &record.Provenance{}
 	if u, err := uuid.Parse(id); err == nil {
@@ -144,7 +144,7 @@ func (o *origin) provenance(list []descent, id string) *record.Provenance {
 			p.Steps = append(p.Steps, o.groups[list[i].group].Steps...)
 		}
 	}
-	if len(p.Steps) >= record.MaxSteps { // the first and the latest are what is asked for
+	if len(p.Steps) >= record.MaxSteps { // the first and the latest steps matter most
 		p.Steps = slices.Delete(p.Steps, 1, len(p.Steps)-record.MaxSteps+2)
 	}
 	p.Steps = append(p.Steps, o.step)

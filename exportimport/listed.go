@@ -15,7 +15,7 @@ import (
 	"e3/objectstore"
 )
 
-// lines are those of a list of sums in any order, 8 bytes for each: its sum by a seed that nobody knows.
+// lines is a list of sums in any order, 8 bytes for each line: a hash with a secret seed.
 type lines struct {
 	seed maphash.Seed
 	list []uint64
@@ -34,11 +34,12 @@ func (l *lines) has(line []byte) bool {
 	return found
 }
 
-// maxSumsLine bounds a line of the list of sums: a mark, a sum, two spaces, a name of which each byte is escaped, a line feed.
+// maxSumsLine bounds a line of the list of sums: a mark, a sum, two spaces, a name with each byte escaped, a line
+// feed.
 const maxSumsLine = 1 + hashText + 2 + 2*zipfile.MaxName + 1
 
-// compareSums refuses a zip unless its list of sums has exactly the lines of its entries. Their order does not matter, so that what was
-// packed again by another program comes in.
+// compareSums refuses a zip unless its list of sums has exactly the lines of its entries. Their order does not
+// matter, so that a zip that another program repacked is accepted.
 func (m *importer) compareSums(ctx context.Context, sums *zipfile.Entry, have *lines) error {
 	listed := &lines{seed: have.seed}
 	err := m.eachSum(ctx, sums, func(line []byte) error {
@@ -59,10 +60,10 @@ func (m *importer) compareSums(ctx context.Context, sums *zipfile.Entry, have *l
 	return m.explainSums(ctx, sums, have, listed)
 }
 
-// errEnough ends the reading of a list of sums that has more lines than there can be.
+// errEnough ends the reading of a list of sums with too many lines.
 var errEnough = errors.New("enough lines")
 
-// explainSums says what of a zip is not as its list of sums says.
+// explainSums says which entry of a zip contradicts its list of sums.
 func (m *importer) explainSums(ctx context.Context, sums *zipfile.Entry, have, listed *lines) error {
 	err := m.list(ctx, func(e *zipfile.Entry, content objectstore.Hash) error {
 		line := signature.AppendLine(nil, e.Name, content)
@@ -70,7 +71,7 @@ func (m *importer) explainSums(ctx context.Context, sums *zipfile.Entry, have, l
 			return nil
 		}
 		if was := m.sumOf(ctx, sums, line[bytes.IndexByte(line, ' '):]); was != "" {
-			return refused(e.Name, "its content hashes to %s, and %s says %s: it is damaged", content, sumsEntry, clip(was))
+			return refused(e.Name, "its content hashes to %s, and %s says %s: it is damaged", content, sumsEntry, shorten(was))
 		}
 		return refused(e.Name, "%s does not list it", sumsEntry)
 	})
@@ -85,7 +86,7 @@ func (m *importer) explainSums(ctx context.Context, sums *zipfile.Entry, have, l
 		if have.has(line) {
 			return nil
 		}
-		return refused(sumsEntry, "it lists what is not in the zip: %q", clip(strings.TrimSuffix(string(line), "\n")))
+		return refused(sumsEntry, "it lists what is not in the zip: %q", shorten(strings.TrimSuffix(string(line), "\n")))
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return err
@@ -93,7 +94,7 @@ func (m *importer) explainSums(ctx context.Context, sums *zipfile.Entry, have, l
 	return refused(sumsEntry, "it does not list each entry once")
 }
 
-// sumOf returns what the list of sums says of a name, "" if nothing. rest is the line of the name behind the sum.
+// sumOf returns the listed sum of a name; "" if there is none. rest is the part of the name's line behind the sum.
 func (m *importer) sumOf(ctx context.Context, sums *zipfile.Entry, rest []byte) string {
 	found := ""
 	err := m.eachSum(ctx, sums, func(line []byte) error {
@@ -103,7 +104,7 @@ func (m *importer) sumOf(ctx context.Context, sums *zipfile.Entry, rest []byte) 
 		return nil
 	})
 	if err != nil {
-		return "" // it was read before; what is told is that the entry is another
+		return "" // it was readable before; the caller reports the entry
 	}
 	return found
 }

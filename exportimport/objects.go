@@ -17,11 +17,11 @@ import (
 type objectEntry struct {
 	entry zipfile.Entry
 	hash  objectstore.Hash
-	again bool // it was met before
+	again bool // it has occurred before
 }
 
-// objects has do see to each object of the zip, several at a time, and counts those that are new. All bytes of the zip are read:
-// a damaged object is refused also where the right one is here already.
+// objects calls do for each object of the zip, several at a time, and counts the new ones. All bytes of the zip are
+// read: a damaged object is refused even if the right one is here already.
 func (m *importer) objects(ctx context.Context, do func(context.Context, *objectEntry) (isNew bool, err error)) error {
 	workers := m.opts.Workers
 	if workers <= 0 {
@@ -78,7 +78,8 @@ func (m *importer) eachObject(yield func(objectEntry) error) error {
 	return nil
 }
 
-// storeObject stores an object that must hash to its name. One that is here with its size is made safe from collections.
+// storeObject stores an object, which must hash to its name. One that is here with the same size is protected from
+// collections instead.
 func (m *importer) storeObject(ctx context.Context, o *objectEntry) (isNew bool, err error) {
 	there := o.again
 	if !there {
@@ -92,7 +93,7 @@ func (m *importer) storeObject(ctx context.Context, o *objectEntry) (isNew bool,
 	return true, m.readObject(o, func(r io.Reader) (objectstore.Info, error) { return m.repo.Objects.Put(ctx, r) })
 }
 
-// refresh protects an object that is here, and tells whether it is, with the size that it has in the zip.
+// refresh protects an object that is here, and tells whether it is, with the same size as in the zip.
 func (m *importer) refresh(ctx context.Context, o *objectEntry) (bool, error) {
 	size, err := m.repo.Objects.Stat(ctx, o.hash)
 	if errors.Is(err, objectstore.ErrNotFound) || err == nil && size != o.entry.Size {
@@ -104,7 +105,7 @@ func (m *importer) refresh(ctx context.Context, o *objectEntry) (bool, error) {
 	return m.repo.Objects.Refresh(ctx, o.hash)
 }
 
-// foreseeObject reads an object as storeObject does, and stores nothing.
+// foreseeObject reads an object like storeObject, and stores nothing.
 func (m *importer) foreseeObject(ctx context.Context, o *objectEntry) (isNew bool, err error) {
 	if !o.again {
 		_, err := m.repo.Objects.Stat(ctx, o.hash)
@@ -115,7 +116,7 @@ func (m *importer) foreseeObject(ctx context.Context, o *objectEntry) (isNew boo
 	return isNew, m.readObject(o, hashed)
 }
 
-// readObject has an object read to its end, and compares what it hashes to with its name.
+// readObject reads an object to its end, and compares its hash with its name.
 func (m *importer) readObject(o *objectEntry, read func(io.Reader) (objectstore.Info, error)) error {
 	r, err := m.open(o.entry)
 	if err != nil {
@@ -139,14 +140,14 @@ func hashed(r io.Reader) (objectstore.Info, error) {
 	return objectstore.Info{Hash: h.Hash(), Size: n}, err
 }
 
-// advance tells how many bytes of objects were seen to.
+// advance reports how many bytes of objects are done.
 func (m *importer) advance(n int64) {
 	if sum := m.done.Add(n); m.opts.Progress != nil {
 		m.opts.Progress(sum, m.stored)
 	}
 }
 
-// A countingReader tells how many bytes were read, as they are.
+// A countingReader reports the bytes as they are read.
 type countingReader struct {
 	r     io.Reader
 	count func(int64)

@@ -62,7 +62,7 @@ func (m *importer) agree() error {
 	return nil
 }
 
-// planPackage finds out under which name and version the package goes, and whether these are free.
+// planPackage decides the name and version of the package, and checks whether these are free.
 func (m *importer) planPackage(ctx context.Context) error {
 	m.res.Package = m.pkg
 	if as := m.opts.As; as.Name != "" {
@@ -93,10 +93,11 @@ func (m *importer) planPackage(ctx context.Context) error {
 	return &ConflictError{Package: m.res.Package, Here: have.Hash}
 }
 
-// maxPackageMemory bounds what a package takes in memory beside its bytes: some 200,000 tasks.
+// maxPackageMemory bounds what a decoded package takes in memory in addition to its bytes: some 200,000 tasks.
 const maxPackageMemory = 80 << 20
 
-// renamed returns the package object with the name and version of --as, nil for one of the reference, which has neither.
+// renamed returns the package object with the name and version of --as; nil for one of the reference, which has
+// neither.
 func (m *importer) renamed(ctx context.Context) ([]byte, error) {
 	data, err := m.object(ctx, m.pkg.Hash)
 	if err != nil {
@@ -113,7 +114,7 @@ func (m *importer) renamed(ctx context.Context) ([]byte, error) {
 	return pkg.Encode(), nil
 }
 
-// object reads an object of the zip, or one that is here.
+// object reads an object from the zip, or else from this repository.
 func (m *importer) object(ctx context.Context, hash string) ([]byte, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
@@ -140,14 +141,14 @@ func (m *importer) object(ctx context.Context, hash string) ([]byte, error) {
 	return data, err
 }
 
-// planWorkspace finds out whether the workspace can be made.
+// planWorkspace checks whether the workspace can be made.
 func (m *importer) planWorkspace(ctx context.Context) error {
 	name := m.workspaceName()
 	switch {
 	case name == "":
 		return &NameError{Err: errors.New("it holds no workspace; say how the new one is to be called")}
 	case name != m.stateOf && !manifest.ValidName(name):
-		return &NameError{Err: fmt.Errorf("%q cannot be the name of a workspace: letters, digits, _ and -, at most 64, not beginning with -", clip(name))}
+		return &NameError{Err: fmt.Errorf("%q cannot be the name of a workspace: letters, digits, _ and -, at most 64, not beginning with -", shorten(name))}
 	}
 	m.res.Workspace = name
 	have, err := m.repo.Workspaces.State(ctx, name)
@@ -158,13 +159,13 @@ func (m *importer) planWorkspace(ctx context.Context) error {
 		return err
 	case m.state != nil && *m.state == have.WorkspaceState, m.state == nil && have.PackageHash == m.pkg.Hash:
 		m.note("workspace %s is here already, as it is in the zip", name)
-		m.standing = true
+		m.exists = true
 		return nil
 	}
 	return fmt.Errorf("workspace %s: %w", name, workspace.ErrExists)
 }
 
-// A NameError says that the name of the workspace that is to be made is missing or cannot be one.
+// A NameError says that the name of the new workspace is missing or invalid.
 type NameError struct{ Err error }
 
 func (e *NameError) Error() string { return e.Err.Error() }

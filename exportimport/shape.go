@@ -17,11 +17,11 @@ type tasks struct {
 
 	mu    sync.Mutex
 	known map[objectstore.Hash]reach.TaskShape
-	dirs  int // of all that are known
+	dirs  int // directory inputs of all known tasks
 }
 
-// maxShapes is how many task objects are remembered, and maxDirs how many directories they have as inputs: a zip can name as
-// many as it has executions.
+// maxShapes bounds the task objects that are remembered, and maxDirs their directory inputs: a zip can name as many
+// as it has executions.
 const (
 	maxShapes = 100_000
 	maxDirs   = 1 << 20
@@ -47,7 +47,7 @@ func (t *tasks) get(ctx context.Context, h objectstore.Hash) (reach.TaskShape, e
 	return shape, nil
 }
 
-// whole returns the executions all of whose output is there; of the others there is a note.
+// whole returns the executions whose output is complete, and notes the others.
 func (x *exporter) whole(ctx context.Context, s *snapshot, list []*taken) ([]*taken, error) {
 	c := completeness{objects: x.objects, known: map[reach.Ref]bool{}}
 	var kept []*taken
@@ -76,7 +76,7 @@ func (x *exporter) whole(ctx context.Context, s *snapshot, list []*taken) ([]*ta
 	return kept, nil
 }
 
-// completeness finds out of which references everything is there. Each object is looked at once.
+// completeness finds out which references are complete. Each object is checked once.
 type completeness struct {
 	objects *overlay
 	known   map[reach.Ref]bool

@@ -14,22 +14,22 @@ import (
 	"e3/workspace"
 )
 
-// A snapshot is what a workspace is at one moment, and stays for as long as it is protected.
+// A snapshot is the state of a workspace at one moment, valid while it is protected.
 type snapshot struct {
 	workspace string
-	state     record.WorkspaceState // as the zip has it
+	state     record.WorkspaceState // as exported
 	deployed  string                // hash of the package that is deployed here
-	pkg       *record.Package       // as the zip has it; nil where the reference made it
-	pkgBytes  []byte                // of pkg, nil where it is the deployed one
-	inputs    record.Node           // of the tree, nil where the reference made it
+	pkg       *record.Package       // as exported; nil if the reference made it
+	pkgBytes  []byte                // of pkg; nil if it is the deployed one
+	inputs    record.Node           // of the tree; nil if the reference made it
 	tasks     record.Node
-	run       *record.Run // the latest that has ended, nil if there is none
+	run       *record.Run // the latest that has ended; nil if there is none
 	runSteps  []record.Step
 	notes     []string
 }
 
-// take reads a workspace, makes what it names known as in use, and reads it again: until both
-// are the same, a collector may have come between.
+// take reads a workspace, protects what it names, and reads it again. Until both reads agree, a collection may have
+// come between.
 func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release func(), err error) {
 	if err := x.begin(ctx); err != nil {
 		return nil, nil, err
@@ -57,8 +57,8 @@ func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release fu
 	}
 }
 
-// begin begins a session. Who cannot write in the repository exports without one: what somebody else collects meanwhile is
-// missed then, and the export fails.
+// begin begins a session. A process that cannot write in the repository exports without one: if a collection removes
+// something meanwhile, the export fails.
 func (x *exporter) begin(ctx context.Context) error {
 	_, err := x.repo.Records.SessionBegan(ctx)
 	if x.unprotected = errors.Is(err, refstore.ErrReadOnly); x.unprotected {
@@ -67,7 +67,7 @@ func (x *exporter) begin(ctx context.Context) error {
 	return err
 }
 
-// protect makes what a snapshot names known as in use.
+// protect marks what a snapshot names as in use.
 func (x *exporter) protect(ctx context.Context, s *snapshot) (release func(), err error) {
 	if x.unprotected {
 		return func() {}, nil
@@ -94,7 +94,7 @@ func (x *exporter) read(ctx context.Context, ws string) (*snapshot, error) {
 	}
 	rec, err := x.repo.Records.Get(ctx, runKey(ws, st.CurrentRunID), fieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
-		return s, nil // told by complete, if the state still names it
+		return s, nil // complete notes this, if the state still names it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", st.CurrentRunID, err)
@@ -129,7 +129,7 @@ func (s *snapshot) roots() []string {
 	return names
 }
 
-// complete reads what the state names, and makes the package that the zip has.
+// complete reads what the state names, and makes the exported package.
 func (x *exporter) complete(ctx context.Context, s *snapshot) error {
 	fail := func(err error) error { return fmt.Errorf("workspace %s: %w", s.workspace, err) }
 	switch {
@@ -144,7 +144,7 @@ func (x *exporter) complete(ctx context.Context, s *snapshot) error {
 	}
 	pkg, err := x.repo.Workspaces.Packages.Load(ctx, s.deployed)
 	if errors.Is(err, record.ErrType) {
-		return nil // the reference's: package and tree go as they are
+		return nil // the reference's package and tree are exported unchanged
 	}
 	if err != nil {
 		return fail(err)
@@ -172,7 +172,7 @@ func (x *exporter) complete(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// noteLaterRun says that there is a run that has not ended.
+// noteLaterRun notes a run that has not ended.
 func (x *exporter) noteLaterRun(ctx context.Context, s *snapshot) error {
 	r, err := x.repo.Workspaces.Runs.Summary(ctx, s.workspace)
 	if errors.Is(err, runview.ErrNoRun) {
@@ -206,9 +206,9 @@ func (x *exporter) readNode(ctx context.Context, hash string) (record.Node, erro
 	return record.DecodeNode(data)
 }
 
-// withDefaults returns the package with the given datasets as the defaults of its inputs. If that makes it another
-// one, its version says so by a "+" and the beginning of its hash; the same datasets give the same version, from
-// whichever of them one comes.
+// withDefaults returns the package with the given datasets as the defaults of its inputs. If that changes the
+// package, its version gets a "+" and the beginning of its hash. The same datasets give the same version, whichever
+// snapshot they come from.
 func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
 	changed := *pkg
 	changed.Inputs = append([]record.PackageInput(nil), pkg.Inputs...)

@@ -10,30 +10,31 @@ import (
 	"e3/internal/format/zipfile"
 )
 
-// errChanged reports a zip that was written to while it was imported: what was checked is not what is there.
+// errChanged reports a zip that was written to during the import: what was checked is not what is there.
 var errChanged = errors.New("the zip has changed while it was read")
 
-// sums make sure that an entry is the same whenever it is read: the zip is read several times, and what was checked, or was
-// found to be signed, must be what is taken in. They take some 40 bytes for each entry. The seed is known to nobody, so nobody
-// can make other content for a sum. Objects need none: each time they must hash to their names. It is safe for concurrent use.
+// sums makes sure that an entry is the same whenever it is read. The zip is read several times, and what is imported
+// must be what was checked, or found to be signed. It takes some 40 bytes for each entry. The seed is secret, so no
+// other content can be crafted for a sum. Objects need no sum: each time they must hash to their names. It is safe
+// for concurrent use.
 type sums struct {
 	seed maphash.Seed
 
 	mu      sync.Mutex
-	entries map[int64]uint64 // by the place of the entry in the zip
-	closed  bool             // no other entries are to be read any more
+	entries map[int64]uint64 // by the position of the entry in the zip
+	closed  bool             // no new entries may be read any more
 }
 
 func newSums() *sums { return &sums{seed: maphash.MakeSeed(), entries: map[int64]uint64{}} }
 
-// close has every entry refused that was not read before.
+// close makes meet refuse every entry that was not read before.
 func (s *sums) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// meet takes the sum of an entry that was read to its end, or compares it with that of an earlier time.
+// meet notes the sum of an entry that was read to its end, or compares it with an earlier one.
 func (s *sums) meet(e *zipfile.Entry, sum uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +46,7 @@ func (s *sums) meet(e *zipfile.Entry, sum uint64) error {
 	return nil
 }
 
-// of returns the sum of an entry that was read, and the sum that content under its name has.
+// of returns the sum of an entry that was read, and the sum of other content under its name.
 func (s *sums) of(e *zipfile.Entry, content io.Reader) (entry, sum uint64, err error) {
 	h := s.hash(e)
 	_, err = io.Copy(h, content)
@@ -61,7 +62,7 @@ func (s *sums) hash(e *zipfile.Entry) *maphash.Hash {
 	return h
 }
 
-// reader sums an entry while it is read. That it has changed is what the last Read returns in place of io.EOF.
+// reader sums an entry while it is read. If the entry has changed, the last Read returns that in place of io.EOF.
 func (s *sums) reader(e zipfile.Entry, r io.ReadCloser) io.ReadCloser {
 	if strings.HasPrefix(e.Name, "objects/") {
 		return r

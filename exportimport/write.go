@@ -28,11 +28,11 @@ type zipWriter struct {
 	zip *zipfile.Writer
 
 	manifest *signature.Manifest
-	lines    *bufio.Writer  // what the manifest digests, to written
-	written  io.ReaderAt    // the lines that were flushed
+	lines    *bufio.Writer  // the lines of the manifest, to written
+	written  io.ReaderAt    // the flushed lines
 	size     int64          // bytes of all lines
 	line     []byte         // reused
-	pending  []pendingEntry // added, and not yet in the manifest
+	pending  []pendingEntry // added, but not in the manifest yet
 	done     atomic.Int64   // bytes read
 	total    int64
 	objects  int
@@ -47,7 +47,7 @@ type pendingEntry struct {
 // pendingMost is how many entries wait before the writer is flushed.
 const pendingMost = 8192
 
-// A prunedError says that an execution went away while it was exported.
+// A prunedError says that an execution was pruned during the export.
 type prunedError struct{ id string }
 
 func (e *prunedError) Error() string {
@@ -100,7 +100,7 @@ func (w *zipWriter) entries(ctx context.Context, c *closure, list []*taken) erro
 	return w.zip.Close()
 }
 
-// object adds an object, which is compared with its name while it is read.
+// object adds an object, whose content is verified while it is read.
 func (w *zipWriter) object(ctx context.Context, h objectstore.Hash) error {
 	size, err := w.x.objects.Stat(ctx, h)
 	if err != nil {
@@ -130,7 +130,7 @@ func (w *zipWriter) bytes(n entryName, content []byte) error {
 	return w.zip.AddBytes(name, content)
 }
 
-// stream adds an entry that is read from a stream. short is asked why it ended before its size, if it did.
+// stream adds an entry that is read from a stream. If the stream ends before its size, short returns the reason.
 func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, error), short func() error) error {
 	name, hash := n.String(), new(objectstore.Hash)
 	if err := w.list(name, hash); err != nil {
@@ -151,7 +151,7 @@ func (w *zipWriter) stream(n entryName, size int64, open func() (io.ReadCloser, 
 	})
 }
 
-// list has an entry that is about to be added entered into the manifest.
+// list notes an entry that is about to be added for the manifest.
 func (w *zipWriter) list(name string, hash *objectstore.Hash) error {
 	if len(w.pending) >= pendingMost {
 		if err := w.drain(); err != nil {
@@ -162,7 +162,7 @@ func (w *zipWriter) list(name string, hash *objectstore.Hash) error {
 	return nil
 }
 
-// drain enters what was added into the manifest.
+// drain enters the added entries into the manifest.
 func (w *zipWriter) drain() error {
 	if err := w.zip.Flush(); err != nil {
 		return err
@@ -179,13 +179,13 @@ func (w *zipWriter) drain() error {
 	return nil
 }
 
-// checkLogs notes which logs of an execution are damaged, and returns its detail. Damaged logs go as they are, without the sums that
-// contradict them, so that the zip can be imported.
+// checkLogs notes which logs of an execution are damaged, and returns its detail. Damaged logs are exported as they
+// are, without the sums that contradict them, so that the zip can be imported.
 func (w *zipWriter) checkLogs(ctx context.Context, t *taken, rec refstore.Record) ([]byte, error) {
 	data, _ := rec.Field(fileDetail)
 	detail, err := record.DecodeDetail(data)
 	if err != nil || !detail.Logs.Known {
-		return data, ctx.Err() // nothing is known of them
+		return data, ctx.Err() // without sums there is nothing to check
 	}
 	for _, stream := range []executions.Stream{executions.Stdout, executions.Stderr} {
 		sum := detail.Logs.Stdout
@@ -193,7 +193,7 @@ func (w *zipWriter) checkLogs(ctx context.Context, t *taken, rec refstore.Record
 			sum = detail.Logs.Stderr
 		}
 		if sum.Size == 0 {
-			continue // a silent command is not asked for twice
+			continue // saves a request for an empty log
 		}
 		in, err := w.x.repo.Executions.OpenLog(ctx, t.key, t.id, stream, 0)
 		if err != nil {
@@ -249,7 +249,7 @@ func (w *zipWriter) execution(ctx context.Context, t *taken) error {
 	if err := file(fileStatus, rec.Value); err != nil {
 		return err
 	}
-	// Where the record has gone meanwhile, a log that is missing or short is no log.
+	// If the record is gone, a missing or short log is not the execution's log.
 	there := func() error {
 		_, err := w.x.repo.Records.Get(ctx, rec.Key)
 		if errors.Is(err, refstore.ErrNotFound) {
@@ -302,7 +302,7 @@ func (w *zipWriter) records(ctx context.Context) error {
 	return w.bytes(entryName{part: workspacePart, workspace: s.workspace}, s.state.Encode())
 }
 
-// events adds the events of the run as far as they can be read: others would refuse the zip.
+// events adds the readable events of the run: an import would refuse the rest.
 func (w *zipWriter) events(ctx context.Context) error {
 	key := eventsKey(w.s.workspace, w.s.run.RunID)
 	end, damage, err := events.Readable(ctx, w.x.repo.Records, w.s.workspace, w.s.run.RunID)
@@ -326,7 +326,7 @@ type limited struct {
 	io.Closer
 }
 
-// provenance says who exports, and how what was not made here had come.
+// provenance says who exports, and how results from elsewhere came here.
 func (w *zipWriter) provenance(list []*taken) *record.Export {
 	e := &record.Export{By: w.x.repo.User, Repository: w.x.repo.Location, Version: w.x.repo.Version}
 	if w.s.workspace != "" {
@@ -362,7 +362,7 @@ func (w *zipWriter) provenance(list []*taken) *record.Export {
 	return e
 }
 
-// sums adds the list of all that was added. The manifest is its digest, since it digests these lines.
+// sums adds the list of all entries. Its digest is the manifest's, which digests the same lines.
 func (w *zipWriter) sums() error {
 	if err := w.drain(); err != nil {
 		return err
@@ -392,7 +392,7 @@ func (w *zipWriter) sign() error {
 	return w.zip.AddBytes(signature.EntryName, content)
 }
 
-// explain says for what an object is needed that is corrupt or has gone.
+// explain names what needs an object that is damaged or gone.
 func (w *zipWriter) explain(ctx context.Context, list []*taken, err error) error {
 	var corrupt *objectstore.CorruptError
 	if !errors.As(err, &corrupt) {
@@ -432,14 +432,14 @@ func (r counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count adds to what was read, and tells it.
+// count adds to what was read, and reports it.
 func (w *zipWriter) count(n int) {
 	if done := w.done.Add(int64(n)); w.x.opts.Progress != nil && n > 0 {
 		w.x.opts.Progress(min(done, w.total), w.total)
 	}
 }
 
-// A hashingReader hashes what is read and counts it. At the end it tells the hash, and an error then is one of reading.
+// A hashingReader hashes and counts what is read. It calls end with the hash at the end, whose error replaces io.EOF.
 type hashingReader struct {
 	w      *zipWriter
 	r      io.ReadCloser

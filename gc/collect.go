@@ -19,18 +19,18 @@ import (
 	"e3/workspace"
 )
 
-// Records are the repository's records, with who is at work on them.
+// Records are the repository's records, with its sessions and locks.
 type Records interface {
 	executions.Records
 	refstore.Sessions
 	refstore.Locker
 	// Sweep removes the sessions of dead processes and returns how many there were.
 	Sweep(ctx context.Context) (int, error)
-	// RemoveLeftovers removes folders of executions that hold no record and are older than a moment.
+	// RemoveLeftovers removes folders of executions that hold no record and are older than before.
 	RemoveLeftovers(ctx context.Context, before time.Time) (int, error)
 }
 
-// Objects are the repository's objects. Walks and sweeps of several shards run at the same time.
+// Objects are the repository's objects. Walks and sweeps of several shards run concurrently.
 type Objects interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
@@ -39,34 +39,34 @@ type Objects interface {
 	SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error
 }
 
-// far is what Objects are besides where each call is a request over the network.
+// far is a remote object store, where each call is a request.
 type far interface {
-	// Grace is how much older than a cut-off an object must be that SweepShard removes. While it asks keep about an object, Stat
-	// of that costs nothing.
+	// Grace is how much older than a cut-off an object must be for SweepShard to remove it. While SweepShard calls
+	// keep for an object, Stat of that object costs nothing.
 	Grace() time.Duration
 }
 
-// Stores are what is collected.
+// Stores are the stores of the collected repository.
 type Stores struct {
 	Records    Records
 	Objects    Objects
 	Executions reach.Executions
 	Now        func() time.Time
 	Holder     func() string // describes this process, as LockState.Holder
-	By         string        // user@host, as in the tombstones that this process would write; "" if it is not known
+	By         string        // user@host, as in the tombstones that this process would write; "" if unknown
 }
 
 // Options adjust a collection.
 type Options struct {
-	DryRun bool // only say what would go; nothing is written
-	// Progress, if it is not nil, is called from time to time, by one goroutine at a time.
+	DryRun bool // only report what would be removed; nothing is written
+	// Progress, if not nil, is called from time to time, never concurrently.
 	Progress func(Progress)
 }
 
 // Progress is how far a collection has come.
 type Progress struct {
 	Phase  Phase
-	Shards int // of objectstore.Shards, that were swept
+	Shards int // swept shards, of objectstore.Shards
 }
 
 // Phase is a part of a collection.
@@ -74,7 +74,7 @@ type Phase int
 
 // The phases of a collection.
 const (
-	Waiting  Phase = iota // others at work say what they rely on, in a repository that several machines share
+	Waiting  Phase = iota // other processes announce what they rely on, in a repository that several machines share
 	Marking               // what is needed is found
 	Sweeping              // the rest is removed
 )
@@ -89,25 +89,26 @@ func (p Phase) String() string {
 	return "sweeping"
 }
 
-// lockName is the lock of whoever collects.
+// lockName is the collector's lock.
 const lockName = "gc"
 
-// Collect removes the objects that nothing reaches, while anybody may work in the repository. It can be cut off at any
-// point, and done again. There is one at a time: a second one gets a BusyError. A reference that cannot be followed,
-// where what lies behind it is needed, is an UnsafeError, before anything is removed.
+// Collect removes the objects that nothing reaches, while other processes may work in the repository. It can be
+// interrupted at any point, and repeated. Only one runs at a time: a second one gets a BusyError. If a required
+// reference cannot be followed, and what lies behind it is unknown, it returns an UnsafeError before anything is
+// removed.
 func Collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 	report, err := collect(ctx, s, o)
-	// A dry run takes no lock: another collection may have removed an object together with what named it.
+	// A dry run takes no lock: another collection may have removed an object together with the record that named it.
 	for again := 1; o.DryRun && again < dryTries && odd(report, err); again++ {
 		report, err = collect(ctx, s, o)
 	}
 	return report, err
 }
 
-// dryTries is how often a dry run looks before it says that something is missing.
+// dryTries is how often a dry run repeats before it reports that something is missing.
 const dryTries = 3
 
-// odd tells whether a collection has found that something is missing.
+// odd tells whether a collection has found something missing.
 func odd(r *Report, err error) bool {
 	var unsafe *UnsafeError
 	return errors.As(err, &unsafe) || err == nil && (r.Missing > 0 || len(r.Warnings) > 0)
@@ -131,7 +132,7 @@ func collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 			c.progress(Progress{Phase: Waiting})
 			end, err := b.Quiesce(ctx)
 			var locked *refstore.LockedError
-			if errors.As(err, &locked) { // one of verify's
+			if errors.As(err, &locked) { // the barrier of a verify
 				return nil, &BusyError{Holder: string(locked.Holder)}
 			}
 			var unsettled *refstore.UnsettledError
@@ -163,17 +164,17 @@ type collection struct {
 	Stores
 	Options
 	report  *Report
-	far     far // the objects, if they are; else nil
+	far     far // the objects, if they are remote; else nil
 	workers int // how many shards are swept at a time
 
-	cutoff time.Time     // what is not older is spared, less a grace; zero spares nothing, for a dry run without anybody at work
-	oldest time.Time     // when the oldest session of somebody else began, or now: what was pruned since, somebody may have found
-	behind time.Duration // how far the clock of this machine may be behind the file system's
-	shared bool          // sessions and tombstones are dated by one clock, wherever they are written
+	cutoff time.Time     // spares objects that are not older by the grace; zero, in a dry run alone, spares none
+	oldest time.Time     // begin of the oldest other session, or now: that session may have found what was pruned since
+	behind time.Duration // how far this machine's clock may be behind the file system's
+	shared bool          // one clock dates sessions and tombstones on all machines
 	marked *reach.Set
-	gone   int // objects that were missing when they were to be read
+	gone   int // objects that were missing when they were read
 
-	present int64 // of those that were met as files
+	present int64 // number of marked files that exist
 }
 
 func (c *collection) lock(ctx context.Context) (unlock func(), err error) {
@@ -199,9 +200,9 @@ func (c *collection) progress(p Progress) {
 	}
 }
 
-// mark finds what is needed. The order is what makes it safe beside others at work: the beginnings of their sessions;
-// then the references; then what was pruned since, which they may have found before; then what they protect; then what
-// those have written who protect nothing any more.
+// mark finds what is needed. The order makes it safe beside other processes: the begins of their sessions; then the
+// references; then what was pruned since, which they may have found before; then what they protect; then what they
+// wrote before they ended a protection.
 func (c *collection) mark(ctx context.Context) error {
 	c.progress(Progress{Phase: Marking})
 	if err := c.began(ctx); err != nil {
@@ -210,7 +211,7 @@ func (c *collection) mark(ctx context.Context) error {
 	stores := reach.Stores{Records: c.Records, Objects: c.Objects, Executions: c.Executions}
 	w := reach.NewWalker(ctx, c.Objects, reach.Options{Fault: c.fault})
 	c.marked = w.Met()
-	// A phase must end before the next begins: what it reads decides what may still be replaced.
+	// Each phase ends before the next begins: what it has read decides what may still be replaced.
 	for _, enumerate := range []func() error{
 		func() error { return stores.References(ctx, w) },
 		func() error { return stores.Tombstones(ctx, c.prunedSince, w) },
@@ -221,8 +222,8 @@ func (c *collection) mark(ctx context.Context) error {
 			}
 			return reach.Protected(sessions, w)
 		},
-		// Whoever has let go of what he protected has written what names it. Packages move to workspaces, and may have
-		// left the register in between.
+		// A process that has ended a protection has written what names the object. Packages move to workspaces, and
+		// may have left the register in between.
 		func() error { return stores.WorkspaceRoots(ctx, w) },
 	} {
 		err := enumerate()
@@ -236,11 +237,12 @@ func (c *collection) mark(ctx context.Context) error {
 	return nil
 }
 
-// Tombstones are dated by the clock of whoever pruned, sessions by the file system's. clockSlack is how far the clock of another
-// machine may be behind it. That of this machine is compared; clockGrain is what the file system's may round.
+// Tombstones are dated by the pruning machine's clock, sessions by the file system's. clockSlack is how far another
+// machine's clock may be behind the latter. This machine's clock is compared with it; clockGrain allows for the file
+// system's rounding.
 //
-// Where both are dated by a clock that all machines ask, it is read to the second, and there may be several of it: sharedSlack is
-// by how much two readings may be the wrong way round, sharedGrain while nobody else is at work.
+// If one clock that all machines ask dates both, it is read to the second, and may have several instances:
+// sharedSlack is by how much two readings may be in the wrong order, sharedGrain if no other session is live.
 const (
 	clockSlack  = time.Hour
 	clockGrain  = 20 * time.Millisecond
@@ -248,7 +250,7 @@ const (
 	sharedGrain = 2 * time.Second
 )
 
-// prunedSince is from when on somebody at work may have found what was pruned.
+// prunedSince is since when another session may have found what was pruned.
 func (c *collection) prunedSince(by string) time.Time {
 	switch {
 	case c.shared && c.report.Sessions == 0:
@@ -264,8 +266,8 @@ func (c *collection) prunedSince(by string) time.Time {
 	return c.oldest.Add(-clockSlack)
 }
 
-// began begins a session of our own, so that there is a moment before which everybody began whom we did not see, and
-// finds the oldest.
+// began begins a session of the collector, and finds the oldest one. Every process whose session is not listed then
+// began later.
 func (c *collection) began(ctx context.Context) error {
 	var own time.Time
 	c.behind = clockGrain
@@ -288,7 +290,7 @@ func (c *collection) began(ctx context.Context) error {
 	}
 	c.cutoff = own
 	if own.IsZero() && c.report.Grace > 0 {
-		c.cutoff = c.oldest // as that of a session that began now
+		c.cutoff = c.oldest // as if a session began now
 	}
 	ours := c.DryRun // a dry run has no session
 	for _, s := range sessions {
@@ -310,7 +312,7 @@ func (c *collection) began(ctx context.Context) error {
 	return nil
 }
 
-// now is the time by the clock by which sessions begin, as far as this machine knows it.
+// now is the time by the clock that dates sessions, as far as this machine knows it.
 func (c *collection) now(ctx context.Context) (time.Time, error) {
 	clock, ok := c.Records.(refstore.SessionClock)
 	if !ok {
@@ -329,7 +331,7 @@ func (c *collection) young(e objectstore.Entry) bool {
 	return !c.cutoff.IsZero() && !e.Time.Before(c.cutoff.Add(-c.report.Grace))
 }
 
-// fault decides about a reference that could not be followed: a warning, or the end.
+// fault decides the consequence of a reference that could not be followed: a warning, or the end.
 func (c *collection) fault(f *reach.Fault) error {
 	var malformed *reach.MalformedError
 	var unreadable *reach.RecordError
@@ -337,19 +339,19 @@ func (c *collection) fault(f *reach.Fault) error {
 	case errors.As(f.Err, &unreadable):
 		switch f.Owner.Kind {
 		case reach.AnExecution, reach.ARun, reach.APin:
-			// It cannot answer a lookup, its snapshots may be missing, it names nothing of its own.
+			// It cannot answer a lookup, its snapshots may be missing, and no required object is behind it alone.
 		default:
 			return &UnsafeError{f}
 		}
 	case f.Weak && (errors.Is(f.Err, objectstore.ErrNotFound) || errors.As(f.Err, &malformed)):
-		return nil // as it may be
+		return nil // it may be missing
 	case errors.Is(f.Err, objectstore.ErrNotFound):
 		if hides(f.Ref.Kind) {
 			return &UnsafeError{f}
 		}
 		c.gone++
 	case errors.As(f.Err, &malformed):
-		if f.Ref.Kind != reach.Task { // nothing but code of the reference is behind one
+		if f.Ref.Kind != reach.Task { // behind a task there is only code of the reference
 			return &UnsafeError{f}
 		}
 	default:
@@ -363,15 +365,15 @@ func (c *collection) fault(f *reach.Fault) error {
 	return nil
 }
 
-// hides tells whether an object of a kind is the only one to know what is needed: datasets that were set can not be made
-// again, while a directory that has lost a part is made again as a whole.
+// hides tells whether an object of a kind is the only one to name required objects. Datasets that were set cannot be
+// made again, while a directory that has lost a part is made again as a whole.
 func hides(k reach.Kind) bool { return k == reach.Package || k == reach.Node }
 
-// sweep removes what was not marked, shard by shard.
+// sweep removes unmarked objects, shard by shard.
 func (c *collection) sweep(ctx context.Context) error {
 	c.progress(Progress{Phase: Sweeping})
 	var mu sync.Mutex
-	var first error // an object that cannot be removed does not keep the others
+	var first error // an object that cannot be removed does not stop the sweep
 	swept := 0
 	var g errgroup.Group
 	g.SetLimit(c.workers)
@@ -403,14 +405,14 @@ func (c *collection) sweep(ctx context.Context) error {
 
 type sweptShard struct {
 	live, collected, young Amount
-	files                  int64 // of the live ones, those that were met as files
+	files                  int64 // number of live objects that were marked as files
 }
 
 func (c *collection) sweepShard(ctx context.Context, shard byte) (r sweptShard, err error) {
 	if c.DryRun {
 		return r, c.walkShard(ctx, shard, &r, true)
 	}
-	var unmarked Amount // without sizes where these would have to be asked for
+	var unmarked Amount // without sizes where each would be a request
 	keep := func(h objectstore.Hash) bool {
 		marked := c.marked.Has(h)
 		if !marked && c.far == nil {
@@ -437,10 +439,10 @@ func (c *collection) sweepShard(ctx context.Context, shard byte) (r sweptShard, 
 		r.young = Amount{unmarked.Objects - r.collected.Objects, unmarked.Bytes - r.collected.Bytes}
 		return r, nil
 	}
-	return r, c.walkShard(ctx, shard, &r, false) // some were spared: these
+	return r, c.walkShard(ctx, shard, &r, false) // some were spared: count them
 }
 
-// walkShard counts the objects of a shard that are not marked: all of them, for a dry run, or those that the sweep has spared.
+// walkShard counts the unmarked objects of a shard: for a dry run all of them, else those that the sweep has spared.
 func (c *collection) walkShard(ctx context.Context, shard byte, r *sweptShard, all bool) error {
 	for e, err := range c.Objects.WalkShard(ctx, shard) {
 		switch {
@@ -450,7 +452,7 @@ func (c *collection) walkShard(ctx context.Context, shard byte, r *sweptShard, a
 			if all {
 				c.live(r, e.Info)
 			}
-		case !all, c.young(e): // after the sweep, whatever is there was spared
+		case !all, c.young(e): // what is left after the sweep was spared
 			r.young.add(e.Size)
 		default:
 			r.collected.add(e.Size)

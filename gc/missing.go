@@ -10,8 +10,8 @@ import (
 	"e3/objectstore"
 )
 
-// missing counts the objects that something refers to and that are gone. Directories and records were found to be when
-// they were read; files are only looked at here, and only where the sweep has seen fewer than there should be.
+// missing counts the missing objects that something refers to. Reading has found missing directories and records.
+// Files are checked here, and only if the sweep has seen fewer than there should be.
 func (c *collection) missing(ctx context.Context) error {
 	c.report.Missing = c.gone
 	files := c.marked.Of(reach.File)
@@ -39,7 +39,7 @@ func (c *collection) missing(ctx context.Context) error {
 	return count()
 }
 
-// missingFar is missing where a list of a shard costs less than to ask for some of its objects.
+// missingFar is missing where listing a shard costs less than checking some of its objects.
 func (c *collection) missingFar(ctx context.Context, files *objectstore.HashSet) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)

@@ -29,40 +29,41 @@ type PruneStores struct {
 	Curator    *executions.Curator
 }
 
-// PruneOptions say what is to be pruned.
+// PruneOptions say what to prune.
 type PruneOptions struct {
 	Rules
 	DryRun bool      // change nothing
 	By     string    // user@host, for the tombstones
-	Now    time.Time // what ages are counted from
+	Now    time.Time // ages are counted from it
 }
 
-// Pruned is what a prune took out, or would.
+// Pruned is what a prune removed, or would remove.
 type Pruned struct {
-	Total      int64        // executions that there were
-	Tasks      []PrunedTask // those that lost some, by name; with those that were spared
-	Executions int64        // that went
-	Spared     int64        // that were to go, and were changed, pinned or pruned by somebody meanwhile
-	Objects    int64        // that only they held
+	Total      int64        // executions before the prune
+	Tasks      []PrunedTask // tasks with removed executions, by name, including spared ones
+	Executions int64        // removed
+	Spared     int64        // chosen, but changed, pinned or pruned by another process meanwhile
+	Objects    int64        // that only the removed executions held
 	Bytes      int64        // of these objects
 	Held       int64        // bytes that only the cache holds now; -1 without MaxSize
 	Protected  [numberOfShields]int64
-	Snapshots  []workspace.PackageRef // that were taken out of the register
-	Unreadable []string               // executions whose records cannot be read: nobody knows what the rules say about them
+	Snapshots  []workspace.PackageRef // removed from the register
+	Unreadable []string               // executions whose records cannot be read, so that no rule applies
 }
 
-// PrunedTask is how many executions of a task went.
+// PrunedTask is the number of removed executions of a task.
 type PrunedTask struct {
-	Task string // <workspace>.<task>, or a task hash where nothing else is known
+	Task string // <workspace>.<task>, or a task hash if nothing else is known
 	N    int64
 }
 
-// Prune takes executions out of the cache by the rules. Never those that run, that the current run of a workspace names, that would
-// answer a start of a workspace, or of a registered package on its defaults, and those that are pinned; so where it cannot be
-// found out which these are, nothing is pruned. The records go, the objects are left to a collection.
+// Prune removes executions from the cache by the rules. It never removes one that runs, that the current run of a
+// workspace names, that would answer a start of a workspace or of a registered package with its defaults, or that is
+// pinned. If it cannot find out which these are, it prunes nothing. It removes the records; a collection removes the
+// objects.
 //
-// It is safe beside whatever else happens in the repository: who has found an execution that goes meanwhile may publish
-// its output, which its tombstone keeps until then.
+// It is safe beside any other use of the repository: a process that found an execution before its removal may publish
+// its output, which the tombstone keeps until then.
 func Prune(ctx context.Context, s PruneStores, o PruneOptions) (*Pruned, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ type pruner struct {
 	PruneStores
 	PruneOptions
 
-	mu      sync.Mutex // of shields
+	mu      sync.Mutex // guards shields
 	shields map[uuid.UUID]Shield
 	pool    pool
 	removed atomic.Int64
@@ -114,7 +115,7 @@ type pruner struct {
 func (p *pruner) shield(id string, by Shield) {
 	u, err := uuid.Parse(id)
 	if err != nil {
-		return // of nothing that is on record
+		return // no execution has this id
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +124,7 @@ func (p *pruner) shield(id string, by Shield) {
 	}
 }
 
-// protect finds what must not go.
+// protect finds what must stay.
 func (p *pruner) protect(ctx context.Context) error {
 	p.shields = map[uuid.UUID]Shield{}
 	for _, find := range []func(context.Context) error{p.pins, p.starts, p.runs} {
@@ -134,8 +135,8 @@ func (p *pruner) protect(ctx context.Context) error {
 	return nil
 }
 
-// snapshots takes what exports have made of workspaces out of the register, but for what a workspace has. One that is deployed meanwhile is
-// kept by that.
+// snapshots removes packages that exports made of workspaces from the register, unless a workspace has them deployed.
+// One that is deployed meanwhile is kept by its workspace.
 func (p *pruner) snapshots(ctx context.Context) error {
 	packages, err := p.Workspaces.Packages.List(ctx)
 	if err != nil {
@@ -205,7 +206,7 @@ func (p *pruner) starts(ctx context.Context) error {
 	}
 	for _, ref := range packages {
 		if slices.Contains(p.report.Snapshots, ref) {
-			continue // it would be gone, were this no dry run
+			continue // without the dry run it would be gone
 		}
 		err := p.Workspaces.PackageHits(ctx, ref, found)
 		if err == nil {
@@ -218,7 +219,7 @@ func (p *pruner) starts(ctx context.Context) error {
 	return nil
 }
 
-// runs protects what the runs name that workspaces hold on to.
+// runs protects the executions of the runs that workspaces refer to.
 func (p *pruner) runs(ctx context.Context) error {
 	names, err := p.Workspaces.List(ctx)
 	if err != nil {
@@ -262,7 +263,7 @@ func (p *pruner) scan(ctx context.Context) error {
 	return nil
 }
 
-// add takes an execution in.
+// add adds an execution.
 func (p *pool) add(e *executions.Execution, shields map[uuid.UUID]Shield) error {
 	id, err := uuid.Parse(e.ExecutionID)
 	if err != nil {
@@ -288,7 +289,7 @@ func (p *pool) add(e *executions.Execution, shields map[uuid.UUID]Shield) error 
 	return nil
 }
 
-// facts are what the rules go by: when an execution was made or brought here, and whether it answers.
+// facts are what the rules go by: when an execution was made or imported, and whether it can be an answer.
 func facts(e *executions.Execution) (at int64, good bool, err error) {
 	made, err := executions.ParseID(e.ExecutionID)
 	if err != nil {
@@ -300,7 +301,7 @@ func facts(e *executions.Execution) (at int64, good bool, err error) {
 	return made.UnixMilli(), e.State == record.Success && !e.Rejected(), nil
 }
 
-// remove takes the records out, several tasks at a time, each execution with the rule that says so.
+// remove removes the records, several tasks at a time, each execution with the rule that chose it.
 func (p *pruner) remove(ctx context.Context) error {
 	goes := map[objectstore.Hash]*[numberOfRules][]int32{}
 	for i := range p.pool.list {
@@ -329,7 +330,7 @@ func (p *pruner) remove(ctx context.Context) error {
 	return g.Wait()
 }
 
-// batchSize is how many executions of a task are taken out at a time: what is kept of each until then is as large as
+// batchSize is how many executions of a task are removed at a time. Until then each is held in memory, as large as
 // its record.
 const batchSize = 10_000
 
@@ -340,7 +341,7 @@ func (p *pruner) removeSome(ctx context.Context, task objectstore.Hash, some []i
 		e, err := p.Curator.Get(ctx, p.pool.keys[c.key], c.id.String())
 		switch {
 		case errors.Is(err, executions.ErrNotFound), errors.Is(err, executions.ErrMalformed):
-			continue // somebody else has pruned it; it has become verify's
+			continue // another process has pruned it, or its record is damaged, which verify handles
 		case err != nil:
 			return err
 		}

@@ -13,24 +13,26 @@ import (
 	"e3/executions"
 )
 
-// Rules say what is taken out of the cache. They add up: what one of them names goes, unless it is protected.
+// Rules say what is removed from the cache. They add up: an execution that one of them names goes, unless it is
+// protected.
 type Rules struct {
-	// OlderThan takes out what was made, or brought here, longer ago. 0: no such rule.
+	// OlderThan removes executions that were made, or imported, longer ago. 0: no such rule.
 	OlderThan time.Duration
-	// KeepLast leaves so many of the latest successes of each task, by its name, and takes out the other successes and
-	// the failures before the first of those. 0: no such rule.
+	// KeepLast keeps this many of the latest successes of each task, by its name. It removes older successes, and
+	// failures older than all of those. 0: no such rule.
 	KeepLast int64
-	// MaxSize takes out the oldest until the objects that only the cache holds have so many bytes at most. 0: no such rule.
+	// MaxSize removes the oldest executions until the objects that only the cache holds have at most so many bytes.
+	// 0: no such rule.
 	MaxSize int64
-	// Snapshots takes packages out of the register that exports have made of workspaces and that no workspace here has. They hold no
-	// executions back any more then.
+	// Snapshots removes packages from the register that exports made of workspaces and that no workspace here has
+	// deployed. They no longer protect executions then.
 	Snapshots bool
 }
 
 // ofExecutions tells whether there is a rule for executions.
 func (r *Rules) ofExecutions() bool { return r.OlderThan > 0 || r.KeepLast > 0 || r.MaxSize > 0 }
 
-// Validate says what of the rules makes no sense.
+// Validate returns an error for rules that make no sense.
 func (r *Rules) Validate() error {
 	if r.OlderThan < 0 || r.KeepLast < 0 || r.MaxSize < 0 {
 		return fmt.Errorf("a rule of pruning is below zero: %+v", *r)
@@ -41,7 +43,7 @@ func (r *Rules) Validate() error {
 	return nil
 }
 
-// A Shield is what keeps an execution from being pruned.
+// A Shield is what protects an execution from being pruned.
 type Shield uint8
 
 // The shields, strongest first.
@@ -49,12 +51,12 @@ const (
 	Unshielded Shield = iota
 	ByRunning         // it has not ended
 	ByRun             // the run of a workspace names it
-	ByStart           // a start of a workspace, or of a registered package, would be answered by it
+	ByStart           // it would answer a start of a workspace, or of a registered package
 	ByPin             // it is pinned
 	numberOfShields
 )
 
-// Count says of n executions what protects them: "3 that are pinned".
+// Count says what protects n executions: "3 that are pinned".
 func (s Shield) Count(n int64) string {
 	words := [...][2]string{
 		Unshielded: {"that nothing protects", "that nothing protects"},
@@ -69,7 +71,7 @@ func (s Shield) Count(n int64) string {
 	return fmt.Sprintf("%d %s", n, words[1])
 }
 
-// The reasons that go into tombstones.
+// The reasons in tombstones.
 const (
 	becauseOld  = "older than "
 	becauseMany = "not among the last "
@@ -81,11 +83,11 @@ type candidate struct {
 	id     uuid.UUID
 	key    int32 // in the pool
 	group  int32 // in the pool
-	roots  int32 // in the pool: the last of its references, -1 without one
-	at     int64 // when it was made or brought here, ms
-	good   bool  // a success that nobody has rejected
+	roots  int32 // in the sizer: the last of its references; -1 without one
+	at     int64 // when it was made or imported, ms
+	good   bool  // a success that is not rejected
 	shield Shield
-	rule   rule // that takes it out
+	rule   rule // that removes it
 }
 
 type rule uint8
@@ -120,10 +122,10 @@ func (p *pool) group(name string) int32 {
 	return g
 }
 
-// free tells whether a rule may still take a candidate out.
+// free tells whether a rule may still remove a candidate.
 func (c *candidate) free() bool { return c.shield == Unshielded && c.rule == stays }
 
-// byAge applies the rule on age.
+// byAge applies OlderThan.
 func (p *pool) byAge(now time.Time, most time.Duration) {
 	before := now.Add(-most).UnixMilli()
 	for i := range p.list {
@@ -133,8 +135,8 @@ func (p *pool) byAge(now time.Time, most time.Duration) {
 	}
 }
 
-// byNumber applies the rule on the number of successes. Ids tell which is the latest, as they do for a lookup. Protected
-// executions count: they are there.
+// byNumber applies KeepLast. As in a lookup, ids decide which success is later. Protected executions count among
+// those kept.
 func (p *pool) byNumber(keep int64) {
 	order := make([]int32, len(p.list))
 	for i := range order {
@@ -164,7 +166,7 @@ func (p *pool) byNumber(keep int64) {
 	}
 }
 
-// oldestFirst returns the candidates that a rule may still take out.
+// oldestFirst returns the candidates that a rule may still remove.
 func (p *pool) oldestFirst() []int32 {
 	var order []int32
 	for i := range p.list {
@@ -179,8 +181,8 @@ func (p *pool) oldestFirst() []int32 {
 	return order
 }
 
-// bySize applies the rule on size: held is told each execution, the latest first, and returns how many bytes the cache
-// holds with it that it did not hold before. What makes it too many goes, and all that is older.
+// bySize applies MaxSize. held is called with each execution, the latest first, and returns the bytes that it adds to
+// the cache. The execution that exceeds the size goes, and every older one.
 func (p *pool) bySize(most int64, held func(i int32) (int64, error)) error {
 	order := p.oldestFirst()
 	var size int64
@@ -199,7 +201,7 @@ func (p *pool) bySize(most int64, held func(i int32) (int64, error)) error {
 	return nil
 }
 
-// reason is what the tombstone says.
+// reason is the text of the tombstone.
 func (r Rules) reason(by rule) string {
 	switch by {
 	case tooOld:
@@ -210,7 +212,7 @@ func (r Rules) reason(by rule) string {
 	return becauseSize + fmt.Sprintf("%d bytes", r.MaxSize)
 }
 
-// days shows a duration as one gives it to the rule: 30d, 12h0m0s.
+// days formats a duration as it is given to the rule: 30d, 12h.
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= day && d%day == 0 {

@@ -16,8 +16,8 @@ import (
 	"e3/objectstore"
 )
 
-// measure finds out what the cache holds: all that is reachable from what is protected first, and then, the latest
-// first, what each execution adds to it. So what several share counts once, for the latest of them.
+// measure finds out what the cache holds: everything reachable from protected roots first, and then, the latest
+// first, what each execution adds. So a shared object counts once, for the latest execution that has it.
 func (p *pruner) measure(ctx context.Context) error {
 	if p.MaxSize == 0 && !slices.ContainsFunc(p.pool.list, func(c candidate) bool { return c.rule != stays }) {
 		return nil
@@ -32,7 +32,7 @@ func (p *pruner) measure(ctx context.Context) error {
 	sizes := reach.NewSizes(p.Objects)
 	s.walk = reach.NewWalker(ctx, p.Objects, reach.Options{
 		Visit: func(ctx context.Context, r reach.Ref) (int64, error) { return -1, s.visit(ctx, sizes, r) },
-		// What is missing or damaged is for verify to say. It takes up no room, and keeps nothing.
+		// Missing or damaged objects are for verify to report. They take no room, and keep nothing.
 		Fault: func(f *reach.Fault) error {
 			if errors.Is(f.Err, errStore) {
 				return f.Err
@@ -52,7 +52,7 @@ func (p *pruner) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	// What stays first, so that what is left to those that go is what only they hold.
+	// Executions that stay come first, so that the rest is what only the removed ones hold.
 	for _, goes := range []bool{false, true} {
 		for i := range p.pool.list {
 			c := &p.pool.list[i]
@@ -72,7 +72,7 @@ func (p *pruner) measure(ctx context.Context) error {
 	return nil
 }
 
-// cut applies the rule on size.
+// cut applies MaxSize.
 func (p *pruner) cut(s *sizer) error {
 	p.report.Held = 0
 	return p.pool.bySize(p.MaxSize, func(i int32) (int64, error) {
@@ -87,7 +87,7 @@ func (p *pruner) cut(s *sizer) error {
 	})
 }
 
-// place tells executions apart in half the bytes of key and id: the same id may be there under another key.
+// place identifies an execution in half the bytes of key and id: the same id may exist under another key.
 type place [24]byte
 
 func placeOf(k executions.Key, id uuid.UUID) place {
@@ -98,20 +98,20 @@ func placeOf(k executions.Key, id uuid.UUID) place {
 	return p
 }
 
-// sizer walks from all roots but those of executions that may go, which it keeps for later. It is a reach.Sink.
+// sizer walks from all roots except those of executions that may go, which it keeps for later. It is a reach.Sink.
 type sizer struct {
 	pool  *pool
 	index map[place]int32 // in the pool
 	walk  *reach.Walker
 
-	mu   sync.Mutex // of kept and of candidates' roots
+	mu   sync.Mutex // guards kept and the candidates' roots
 	kept []keptRoot
 
 	counted        objectstore.HashSet
 	objects, bytes atomic.Int64
 }
 
-// keptRoot is a root of a candidate, and the one that was found before.
+// keptRoot is a root of a candidate, linked to its previous one.
 type keptRoot struct {
 	ref  reach.Ref
 	next int32
@@ -137,7 +137,7 @@ func (s *sizer) Root(r reach.Root) error {
 // RecordFault implements reach.Sink.
 func (s *sizer) RecordFault(*reach.Fault) error { return nil }
 
-// hold follows what an execution names, and tells what was not met before.
+// hold follows what an execution names, and returns what was not counted before.
 func (s *sizer) hold(i int32) (objects, bytes int64, err error) {
 	objects, bytes = s.objects.Load(), s.bytes.Load()
 	for at := s.pool.list[i].roots; at >= 0; at = s.kept[at].next {
@@ -149,7 +149,7 @@ func (s *sizer) hold(i int32) (objects, bytes int64, err error) {
 	return s.objects.Load() - objects, s.bytes.Load() - bytes, err
 }
 
-// errStore is wrapped where a store cannot be read.
+// errStore is wrapped if a store cannot be read.
 var errStore = errors.New("the store cannot be read")
 
 func (s *sizer) visit(ctx context.Context, sizes *reach.Sizes, r reach.Ref) error {

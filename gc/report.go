@@ -25,19 +25,19 @@ type Report struct {
 	DryRun    bool
 	Live      Amount // reached
 	Collected Amount
-	Young     Amount // not reached, and spared because a session may be about to name them, or they are too new
-	// OldestSession is when the oldest session of another process began: what was put since then is young. Zero if
+	Young     Amount // not reached, but spared: a session may be about to name them, or they are too new
+	// OldestSession is when the oldest session of another process began: objects put since then are young. Zero if
 	// there is none.
 	OldestSession time.Time
-	// Grace is how much older than that, or than now, something must be to be removed; 0 where the store needs none.
+	// Grace is how much older than that, or than now, an object must be to be removed; 0 if the store needs none.
 	Grace        time.Duration
 	Sessions     int // live ones of other processes
-	DeadSessions int // that were removed with what they left
-	Leftovers    int // folders without a record, and other things that crashes left, that were removed
-	ImportedRuns int // that whoever collects has retired before
+	DeadSessions int // removed, with what they left
+	Leftovers    int // removed folders without a record, and other remains of crashes
+	ImportedRuns int // retired by the collection's caller before
 
-	Missing int // objects that something refers to and that are gone
-	// Warnings are references that could not be followed but keep nobody from collecting, at most MaxWarnings;
+	Missing int // missing objects that something refers to
+	// Warnings are references that could not be followed but do not prevent a collection, at most MaxWarnings;
 	// MoreWarnings counts the others.
 	Warnings     []error
 	MoreWarnings int
@@ -46,10 +46,10 @@ type Report struct {
 // MaxWarnings bounds Report.Warnings.
 const MaxWarnings = 20
 
-// BusyError says that somebody else is collecting in the repository.
+// BusyError says that another process is collecting in the repository.
 type BusyError struct {
-	Holder string    // the process, in words; "" if it is not known
-	Since  time.Time // zero if it is not known
+	Holder string    // the process, for people; "" if unknown
+	Since  time.Time // zero if unknown
 }
 
 func (e *BusyError) Error() string {
@@ -59,7 +59,7 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("garbage is being collected by %s since %s", e.Holder, e.Since.Local().Format("2006-01-02 15:04:05"))
 }
 
-// UnsafeError says that nothing was removed, because it is not known what all references lead to.
+// UnsafeError says that nothing was removed, because not all references could be followed.
 type UnsafeError struct{ Fault *reach.Fault }
 
 func (e *UnsafeError) Error() string { return "nothing was removed: " + e.Fault.Error() }
