@@ -148,7 +148,8 @@ func (m *importer) planWorkspace(ctx context.Context) error {
 	case name == "":
 		return &NameError{Err: errors.New("it holds no workspace; say how the new one is to be called")}
 	case name != m.stateOf && !manifest.ValidName(name):
-		return &NameError{Err: fmt.Errorf("%q cannot be the name of a workspace: letters, digits, _ and -, at most 64, not beginning with -", shorten(name))}
+		return &NameError{Err: fmt.Errorf("%q cannot be the name of a workspace: letters, digits, _ and -, at most 64, not beginning with -",
+			shorten(name))}
 	}
 	m.res.Workspace = name
 	have, err := m.repo.Workspaces.State(ctx, name)
