@@ -1,8 +1,9 @@
-// Package atomicfile puts whole files in place: a file is written aside and renamed, so that a reader, or a crash, finds
-// the old file or the new one and nothing between.
+// Package atomicfile puts whole files in place: a file is written aside and renamed, so that a reader, or a crash,
+// finds the old file or the new one and nothing between.
 //
-// What is written aside must lie on the same file system as its destination. A crash leaves it where it was written, and
-// its owner clears that folder; where nobody does, [NewHidden] leaves nothing as far as the system can.
+// The file written aside must be on the same file system as its destination. A crash leaves it there, and the
+// folder's owner clears it. In folders that are never cleared, use [NewHidden], which leaves nothing as far as the
+// system can.
 package atomicfile
 
 import (
@@ -19,9 +20,9 @@ type File struct {
 	*os.File
 	done bool
 
-	unnamed bool // there is nothing to rename or to remove
+	unnamed bool // without a name: nothing to rename or to remove
 	name    string
-	perm    fs.FileMode // of one that is made in its stead
+	perm    fs.FileMode // of the named file that replaces an unnamed one
 }
 
 // New begins a file in dir, under a name that no other file has there. perm is set exactly, whatever the umask is.
@@ -30,7 +31,7 @@ func New(dir string, perm fs.FileMode) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if perm != 0o600 { // what CreateTemp gives
+	if perm != 0o600 { // CreateTemp's mode
 		if err := f.Chmod(perm); err != nil {
 			return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
@@ -38,10 +39,10 @@ func New(dir string, perm fs.FileMode) (*File, error) {
 	return &File{File: f}, nil
 }
 
-// Replace closes the file and moves it to path, in the place of what is there.
+// Replace closes the file and moves it to path, replacing an existing file.
 func (f *File) Replace(path string) error { return f.commit(path, true) }
 
-// Create closes the file and moves it to path, where nothing may be: otherwise the error matches [fs.ErrExist].
+// Create closes the file and moves it to path, which must be free: otherwise the error matches [fs.ErrExist].
 func (f *File) Create(path string) error { return f.commit(path, false) }
 
 func (f *File) commit(path string, replace bool) error {
@@ -50,7 +51,7 @@ func (f *File) commit(path string, replace bool) error {
 	}
 	f.done = true
 	if f.unnamed {
-		defer f.File.Close() // what can fail does so in Sync, which is the caller's
+		defer f.File.Close() // a failure to write shows in Sync, which is the caller's
 		return f.link(path, replace)
 	}
 	err := f.File.Close()
@@ -132,7 +133,7 @@ func (o Options) write(path string, data []byte, commit func(*File, string) erro
 	return nil
 }
 
-// SyncDir makes the names in a folder survive power loss: those that were made, renamed or removed there before the call.
+// SyncDir makes the names in a folder survive power loss: those made, renamed or removed there before the call.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -142,7 +143,7 @@ func SyncDir(dir string) error {
 	return syncDir(d)
 }
 
-// RenameExclusive renames a file, but never onto something: then the error matches [fs.ErrExist]. Of several
+// RenameExclusive renames a file, but never over an existing one: then the error matches [fs.ErrExist]. Of several
 // concurrent renames to one name exactly one succeeds.
 func RenameExclusive(from, to string) error {
 	if err := renameExclusive(from, to); err != nil {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// RemoveAll removes a tree even where its owner took away their own permissions, as a command
-// may do. What is not there is no error.
+// RemoveAll removes a tree even if its owner has removed their own permissions, as a command may do. A missing tree
+// is no error.
 func RemoveAll(path string) error {
 	err := os.RemoveAll(path)
 	if !errors.Is(err, fs.ErrPermission) {

@@ -11,22 +11,23 @@ import (
 	"strings"
 )
 
-// CreateUnnamed makes a file on dir's file system that has no name: whatever happens to this process, nothing of it is left.
-// The umask applies to perm. LinkOpen gives it a name.
+// CreateUnnamed makes a file without a name on dir's file system, so that the death of this process leaves nothing of
+// it. The umask applies to perm. LinkOpen gives it a name.
 func CreateUnnamed(dir string, perm fs.FileMode) (*os.File, error) { return createUnnamed(dir, perm) }
 
-// UnnamedUnsupported reports whether err of CreateUnnamed says that the file system or the kernel cannot do that at all.
+// UnnamedUnsupported reports whether an error of CreateUnnamed says that the file system or the kernel has no such
+// files.
 func UnnamedUnsupported(err error) bool { return unnamedUnsupported(err) }
 
 // CanLinkOpen reports whether LinkOpen can work; on Linux it needs /proc.
 func CanLinkOpen() bool { return canLinkOpen() }
 
-// LinkOpen gives the very file that f has open the name path, whatever became of its other names. If something is
-// there, the error matches [fs.ErrExist].
+// LinkOpen gives the very file that f has open the name path, whatever happened to its other names. If path exists,
+// the error matches [fs.ErrExist].
 func LinkOpen(f *os.File, path string) error { return linkOpen(f, path) }
 
-// NewHidden begins a file in dir, which is to become one of the given name there. It has no name itself where that can be,
-// so that a crash leaves nothing of it; elsewhere its name begins with "." and the given one. The umask applies to perm.
+// NewHidden begins a file in dir that is to get the given name there. Where possible it has no name until then, so
+// that a crash leaves nothing of it; elsewhere its name begins with "." and the given one. The umask applies to perm.
 func NewHidden(dir, name string, perm fs.FileMode) (*File, error) {
 	if canLinkOpen() {
 		f, err := createUnnamed(dir, perm)
@@ -40,8 +41,8 @@ func NewHidden(dir, name string, perm fs.FileMode) (*File, error) {
 	return newHiddenNamed(dir, name, perm)
 }
 
-// NewScratch makes a file in dir that is never to have a name, for use until it is discarded. Where a file that is open cannot
-// go, it has a hidden name until then, and a crash leaves it.
+// NewScratch makes a file in dir without a final name, for use until it is discarded. Where an open file must have a
+// name, it has a hidden one, and a crash leaves it.
 func NewScratch(dir, name string) (*File, error) {
 	f, err := NewHidden(dir, name, 0o600)
 	if err == nil && !f.unnamed {
@@ -62,7 +63,7 @@ func newHiddenNamed(dir, name string, perm fs.FileMode) (*File, error) {
 	return &File{File: f}, nil
 }
 
-// eachHidden calls do with hidden names for what is to be called name, until one of them is free.
+// eachHidden calls do with hidden names derived from name, until one of them is free.
 func eachHidden(dir, name string, do func(path string) error) error {
 	name = strings.ToValidUTF8(name[:min(len(name), 100)], "") // of 255 bytes
 	for {
@@ -73,7 +74,7 @@ func eachHidden(dir, name string, do func(path string) error) error {
 	}
 }
 
-// link gives a file without a name the name path. To replace what is there takes a hidden name, for the moment between two
+// link gives a file without a name the name path. To replace an existing file it takes a hidden name, between two
 // system calls.
 func (f *File) link(path string, replace bool) error {
 	err := linkOpen(f.File, path)
@@ -86,7 +87,7 @@ func (f *File) link(path string, replace bool) error {
 		return linkOpen(f.File, path)
 	})
 	if err != nil {
-		// Some file systems make files without names that can never get one.
+		// Some file systems have files without names that can never get one.
 		if hidden, err = f.copyNamed(filepath.Dir(path)); err != nil {
 			return err
 		}

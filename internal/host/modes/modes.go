@@ -1,4 +1,4 @@
-// Package modes says which modes the files and folders of a repository have, and makes them so whatever the umask of the process is.
+// Package modes defines the modes of a repository's files and folders, and sets them whatever the process's umask is.
 package modes
 
 import (
@@ -13,20 +13,20 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// Access says who can read and write a repository. It is on record in the repository (format.json).
+// Access says which users can read and write a repository. It is on record in the repository (format.json).
 type Access string
 
 const (
-	Umask   Access = ""        // whoever the umask lets in; of repositories that say nothing
-	Private Access = "private" // its user
+	Umask   Access = ""        // as the umask allows; of repositories that do not say
+	Private Access = "private" // the owner
 	Group   Access = "group"   // the folder's group
-	World   Access = "world"   // the folder's group; everybody can read
+	World   Access = "world"   // the folder's group; all users can read
 )
 
-// Known tells whether this program knows what a means.
+// Known reports whether this program knows a.
 func (a Access) Known() bool { return a == Umask || a == Private || a.Shared() }
 
-// Shared tells whether others are to write in the repository.
+// Shared reports whether other users are to write in the repository.
 func (a Access) Shared() bool { return a == Group || a == World }
 
 // Modes are those of one repository. The zero value is Umask.
@@ -57,7 +57,8 @@ func (m Modes) File() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o664) }
 // Object is the mode of an object.
 func (m Modes) Object() fs.FileMode { return m.pick(0o444, 0o400, 0o440, 0o444) }
 
-// Folder is the mode of a folder. What is made in one that is shared is its group's: by the setgid bit, or by itself on the BSDs.
+// Folder is the mode of a folder. Files made in a shared one belong to its group: by the setgid bit, or by default on
+// the BSDs.
 func (m Modes) Folder() fs.FileMode {
 	mode := m.pick(0o777, 0o700, 0o770, 0o775)
 	if m.Exact() && runtime.GOOS == "linux" {
@@ -66,11 +67,11 @@ func (m Modes) Folder() fs.FileMode {
 	return mode
 }
 
-// Exact tells whether the umask must take nothing from the modes. That of a private repository can: no usual umask takes anything from the
-// owner.
+// Exact reports whether the umask must not clear bits of the modes. For a private repository it may: no usual umask
+// clears bits of the owner.
 func (m Modes) Exact() bool { return m.access.Shared() && runtime.GOOS != "windows" }
 
-// Fix gives a file that was made with perm that mode, whatever the umask has taken from it.
+// Fix gives a file that was made with perm that mode, whatever bits the umask has cleared.
 func (m Modes) Fix(f *os.File, perm fs.FileMode) error {
 	if !m.Exact() {
 		return nil
@@ -78,17 +79,17 @@ func (m Modes) Fix(f *os.File, perm fs.FileMode) error {
 	return f.Chmod(perm)
 }
 
-// Mkdir makes a folder. One that others are to write in appears with its mode: it is made aside and renamed.
+// Mkdir makes a folder. A shared folder appears with its mode: it is made aside and renamed.
 func (m Modes) Mkdir(path string) error {
 	if !m.Exact() {
 		return os.Mkdir(path, m.Folder())
 	}
-	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves. Should the sweep be faster than
-	// the rename, that finds nothing, as if the folder above were not there, and the caller tries again.
+	// The name is that of a dead session, so that a sweep removes what a crash leaves. If a sweep comes before the
+	// rename, the rename fails as if the folder above were missing, and the caller tries again.
 	aside := filepath.Join(m.root, "tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
 	err := os.Mkdir(aside, 0o700)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m.mkdirThere(path) // it is tmp itself, or that was cleared by hand
+		return m.mkdirThere(path) // it is tmp itself, or tmp was cleared by hand
 	}
 	if err == nil {
 		err = os.Chmod(aside, m.Folder())
@@ -104,10 +105,10 @@ func (m Modes) Mkdir(path string) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return m.mkdirThere(path) // this file system cannot rename a folder onto nothing only
+	return m.mkdirThere(path) // this file system cannot rename exclusively
 }
 
-// mkdirThere makes a folder where it is to be, and then gives it its mode.
+// mkdirThere makes a folder in place, and then gives it its mode.
 func (m Modes) mkdirThere(path string) error {
 	if err := os.Mkdir(path, m.Folder().Perm()); err != nil {
 		return err
@@ -115,9 +116,9 @@ func (m Modes) mkdirThere(path string) error {
 	return os.Chmod(path, m.Folder())
 }
 
-// MkdirAll makes a folder below the repository's, or that itself, and what is missing above it.
+// MkdirAll makes a folder in the repository, or the repository's own, and missing ones above it.
 func (m Modes) MkdirAll(path string) error {
-	const tries = 20 // somebody may remove empty folders meanwhile
+	const tries = 20 // another process may remove empty folders meanwhile
 	var err error
 	for range tries {
 		if err = m.Mkdir(path); err == nil || errors.Is(err, fs.ErrExist) {
@@ -137,7 +138,8 @@ func (m Modes) MkdirAll(path string) error {
 	return err
 }
 
-// Create makes an empty file where nothing may be, else the error matches [fs.ErrExist]. It appears with its mode, where the system can.
+// Create makes an empty file at a free path, else the error matches [fs.ErrExist]. The file appears with its mode,
+// where the system can do that.
 func (m Modes) Create(path string) error {
 	if atomicfile.CanLinkOpen() {
 		if f, err := atomicfile.CreateUnnamed(filepath.Dir(path), m.File()); err == nil {
@@ -148,7 +150,7 @@ func (m Modes) Create(path string) error {
 			if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			// Some file systems make files without names that can never get one.
+			// Some file systems have files without names that can never get one.
 		}
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.File())
@@ -158,7 +160,7 @@ func (m Modes) Create(path string) error {
 	return errors.Join(m.Fix(f, m.File()), f.Close())
 }
 
-// Take gives a file that a task has made to the repository's group, so that the others of the group can read it.
+// Take gives a task's output file to the repository's group, so that the group can read it.
 func (m Modes) Take(f *os.File) error {
 	if !m.Exact() {
 		return nil

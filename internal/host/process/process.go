@@ -1,4 +1,4 @@
-// Package process says which process is which: by pid, start time and boot, as a pid alone is used again.
+// Package process identifies processes: by pid, start time and boot, as pids are reused.
 package process
 
 import (
@@ -11,18 +11,18 @@ import (
 type ID struct {
 	PID          int
 	StartTime    uint64 // in the system's own unit; on Linux clock ticks since boot
-	BootID       string // changes at every boot; empty where it is not known
+	BootID       string // changes at every boot; empty if unknown
 	PIDNamespace string // empty where there are none
-	Host         string // this machine, as far as it can be told from others
+	Host         string // this machine, as far as it can be identified
 }
 
-// Host is what all processes that see each other's pids have in common.
+// Host is what all processes have in common that see each other's pids.
 type Host struct {
 	BootID, PIDNamespace, Name string
 }
 
-// LocalHost identifies this host as processes here see it. It is read once: nothing of it changes while this process lives, but for the
-// name, and a host that is not known by its name any more only makes processes unknown.
+// LocalHost identifies this host as processes here see it. It is read once: only the name can change while this
+// process lives, and a changed name only makes processes unknown.
 func LocalHost() Host { return localHost() }
 
 var localHost = sync.OnceValue(readLocalHost)

@@ -17,7 +17,7 @@ func readLocalHost() Host {
 	if text, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		h.BootID = strings.TrimSpace(string(text))
 	}
-	// Where namespaces are not compiled in the link is absent, for all alike.
+	// Kernels without namespaces have no such link, for any process.
 	h.PIDNamespace, _ = os.Readlink("/proc/self/ns/pid")
 	h.Name, _ = os.Hostname()
 	// Host names repeat ("localhost"), and mistaking another machine's process
@@ -48,7 +48,7 @@ func running(pid int, start uint64) (alive, known bool) {
 	switch {
 	case err == nil:
 		return stat.StartTicks == start && stat.State != 'Z' && stat.State != 'X', true
-	case errors.Is(err, unix.ESRCH): // it ended while we read
+	case errors.Is(err, unix.ESRCH): // it ended while it was read
 		return false, true
 	case !errors.Is(err, fs.ErrNotExist):
 		return false, false

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Stat are the fields of /proc/<pid>/stat that are of use here.
+// Stat has fields of /proc/<pid>/stat.
 type Stat struct {
 	State      byte
 	Parent     int

@@ -8,5 +8,5 @@ func executable(path string) error {
 	return err
 }
 
-// searchable is left to the system: entering the directory tells.
+// searchable leaves the check to the system: entering the directory fails if it is not.
 func searchable(string) error { return nil }

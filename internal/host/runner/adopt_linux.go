@@ -17,14 +17,13 @@ import (
 )
 
 const (
-	// handoverLimit bounds how long a supervisor may take to hand over; one that stands still
-	// does not answer.
+	// handoverLimit bounds how long a supervisor may take to hand over; a stopped one does not answer.
 	handoverLimit = 5 * time.Second
 
 	// sendLimit bounds how long a message to an adopted supervisor may take.
 	sendLimit = time.Second
 
-	// staleSocket is the age from which a socket that does not listen is not about to.
+	// staleSocket is the age from which a socket without a listener is dead, and not about to listen.
 	staleSocket = time.Hour
 
 	// maxOrphans bounds what a supervisor may claim to hand over.
@@ -37,22 +36,22 @@ var errNoAnswer = errors.New("it does not answer")
 type adoption struct {
 	name  string // of its socket
 	conn  *net.UnixConn
-	gone  func(*adoption) // called once, when it has ended
+	gone  func(*adoption) // called once, when the supervisor has ended
 	ready chan struct{}   // closed when all orphans are known
 	done  chan struct{}   // closed when the supervisor is gone
 
 	sending sync.Mutex
 
-	mu       sync.Mutex
-	process  handover
-	orphans  map[uint64]*Orphan // not released
-	complete bool               // all are known
-	taken    bool               // they are another's
-	closing  bool
+	mu        sync.Mutex
+	process   handover
+	orphans   map[uint64]*Orphan // not released
+	complete  bool               // all are known
+	elsewhere bool               // another process has adopted them
+	closing   bool
 }
 
-// adoptFrom adopts every supervisor in the folder that can be, except own. The error is ErrAdopted
-// if others have some, and nothing else is in the way.
+// adoptFrom adopts every supervisor in the folder that it can, except own. The error is ErrAdopted if other processes
+// have adopted some, and nothing else went wrong.
 func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(*adoption)) ([]*adoption, error) {
 	dir, err := openPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +99,7 @@ func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(
 	return adopted, errors.Join(failed...)
 }
 
-// adoptOne returns nil if the supervisor is gone, or its client is there; ErrAdopted if another has it.
+// adoptOne returns nil if the supervisor is gone, or its client lives; ErrAdopted if another process has adopted it.
 func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoption)) (*adoption, error) {
 	conn, err := dial(dir, name)
 	if conn == nil || err != nil {
@@ -126,7 +125,7 @@ func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoptio
 		return a, nil
 	case <-a.done:
 		select {
-		case <-a.ready: // and over already
+		case <-a.ready: // it is gone already
 			return a, nil
 		default:
 		}
@@ -144,8 +143,8 @@ func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoptio
 	return nil, err
 }
 
-// dial connects to a socket and removes it if nobody listens there any more. It returns nil where
-// there is nothing to be had.
+// dial connects to a socket, and removes it if it has no listener any more. It returns nil if there is nothing to
+// adopt.
 func dial(dir *os.File, name string) (*net.UnixConn, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -157,7 +156,7 @@ func dial(dir *os.File, name string) (*net.UnixConn, error) {
 	case nil:
 	case unix.ECONNREFUSED:
 		return nil, removeDead(dir, name)
-	case unix.ENOENT, unix.EAGAIN: // it has ended; many others want it
+	case unix.ENOENT, unix.EAGAIN: // it has ended; or its queue of adopters is full
 		return nil, nil
 	default:
 		return nil, os.NewSyscallError("connect", err)
@@ -169,7 +168,7 @@ func dial(dir *os.File, name string) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// removeDead removes a socket on which nobody listens.
+// removeDead removes a socket without a listener.
 func removeDead(dir *os.File, name string) error {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -185,7 +184,7 @@ func removeDead(dir *os.File, name string) error {
 	return nil
 }
 
-// receive takes what the supervisor says until it is gone.
+// receive handles the supervisor's messages until it is gone.
 func (a *adoption) receive() {
 	_ = readFrames(a.conn, maxHandover, a.take)
 	a.conn.Close()
@@ -202,7 +201,7 @@ func (a *adoption) receive() {
 	adopted, closing, handed := a.complete, a.closing, a.process
 	a.mu.Unlock()
 	if adopted && !closing && len(markers) > 0 && handed.host == process.LocalHost() {
-		killLeftovers(int(handed.pid), markers) // it could not finish its work
+		killLeftovers(int(handed.pid), markers) // the supervisor could not finish its work
 	}
 	for _, o := range left {
 		o.settle(Result{}, ErrSupervisorLost)
@@ -220,7 +219,7 @@ func (o *Orphan) hasEnded() bool {
 	}
 }
 
-// take takes one message: the handover, then the orphans, then how they end.
+// take handles one message: the handover, then the orphans, then their ends.
 func (a *adoption) take(kind messageKind, body []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,7 +247,7 @@ func (a *adoption) take(kind messageKind, body []byte) error {
 			close(a.ready)
 		}
 	case kind == kindTaken && a.process.pid == 0:
-		a.taken = true
+		a.elsewhere = true
 	case kind == kindEnded && a.complete:
 		r, err := decodeReply(kind, body)
 		if err != nil {
@@ -272,13 +271,13 @@ func (a *adoption) orphan(m *orphanMessage) *Orphan {
 	return o
 }
 
-// send is for messages that matter only to a supervisor that is there.
+// send is for messages that matter only while the supervisor lives.
 func (a *adoption) send(frame []byte) {
 	a.sending.Lock()
 	defer a.sending.Unlock()
 	_ = a.conn.SetWriteDeadline(time.Now().Add(sendLimit))
 	if _, err := a.conn.Write(frame); err != nil {
-		a.conn.Close() // what follows a part of a frame would be malformed
+		a.conn.Close() // anything after a partial frame would be malformed
 	}
 }
 
@@ -310,17 +309,17 @@ func (a *adoption) all() []*Orphan {
 	return all
 }
 
-// refused reports whether the supervisor has said that it is another's.
+// refused reports whether the supervisor has said that another process has adopted it.
 func (a *adoption) refused() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.taken
+	return a.elsewhere
 }
 
 func (a *adoption) socketName() string { return a.name }
 
-// over reports whether the supervisor is gone.
-func (a *adoption) over() bool {
+// ended reports whether the supervisor is gone.
+func (a *adoption) ended() bool {
 	select {
 	case <-a.done:
 		return true
@@ -329,7 +328,7 @@ func (a *adoption) over() bool {
 	}
 }
 
-// close kills everything that was adopted, and waits until it is gone.
+// close kills all adopted commands, and waits until the supervisor is gone.
 func (a *adoption) close() {
 	a.mu.Lock()
 	a.closing = true

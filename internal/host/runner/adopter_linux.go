@@ -16,23 +16,23 @@ const (
 	// maxRequest bounds a frame from an adopter.
 	maxRequest = maxIdentity + 256
 
-	// goneLimit is how long an adopter waits for his predecessor, the client or another adopter, to
-	// be found gone: whoever has seen a process die may be quicker than the end of its sockets.
+	// goneLimit is how long an adopter waits until its predecessor, the client or another adopter, is found gone: the
+	// death of a process may be seen before its sockets end.
 	goneLimit = 20 * time.Millisecond
 
-	// endedLimit is the same if a socket has ended, and only has to be noticed.
+	// endedLimit is the same if a socket has ended, which only has to be noticed.
 	endedLimit = 2 * time.Second
 
-	// leaveLimit bounds how long the last words to an adopter may take.
+	// leaveLimit bounds how long the last messages to an adopter may take.
 	leaveLimit = 200 * time.Millisecond
 )
 
-// adopter is the process that has taken over from the client of this supervisor process.
+// adopter is the process that has replaced the client of this supervisor process.
 type adopter struct {
 	conn *net.UnixConn
 	fd   int           // of conn, valid until gone
 	gone chan struct{} // closed when it is gone
-	done chan struct{} // closed when all that can be written is
+	done chan struct{} // closed when the last writable message is written
 
 	mu     sync.Mutex
 	more   *sync.Cond
@@ -40,14 +40,14 @@ type adopter struct {
 	closed bool
 }
 
-// meet takes adopters, one at a time.
+// meet accepts adopters, one at a time.
 func (k *keeper) meet() {
 	for {
 		conn, err := k.listener.AcceptUnix()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // too many open files, say
+		case err != nil: // for example too many open files
 			time.Sleep(20 * time.Millisecond)
 		case !sameUser(conn) || !hasGone(k.gone, firstLane):
 			conn.Close()
@@ -76,8 +76,8 @@ func sameUser(conn *net.UnixConn) bool {
 	return peer.Uid == uint32(os.Geteuid())
 }
 
-// hasGone reports whether gone is closed, and waits a little for that; longer if fd, the socket
-// of whom it is about, shows that he is.
+// hasGone reports whether gone is closed. It waits a little for that, and longer if fd, the predecessor's socket, has
+// ended.
 func hasGone(gone <-chan struct{}, fd int) bool {
 	select {
 	case <-gone:
@@ -106,7 +106,7 @@ func (k *keeper) predecessorGone() bool {
 	return a == nil || hasGone(a.gone, a.fd)
 }
 
-// handOver makes the other end of conn the adopter, if there is none and something is left.
+// handOver makes the other end of conn the adopter, if there is none and a command is left.
 func (k *keeper) handOver(conn *net.UnixConn) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,8 +150,7 @@ func (k *keeper) identify(c *kept) (pid uint32, startTicks uint64) {
 	return uint32(number), stat.StartTicks
 }
 
-// serve carries out the requests of an adopter until it goes away. What it has taken over can be
-// adopted again then.
+// serve carries out the requests of an adopter until it goes away. Then its commands can be adopted again.
 func (k *keeper) serve(a *adopter) {
 	_ = readFrames(a.conn, maxRequest, func(kind messageKind, body []byte) error {
 		if kind != kindCancel {
@@ -181,8 +180,8 @@ func (k *keeper) cancel(id uint64) {
 	}
 }
 
-// send never waits: what an adopter that stands still does not take is kept, which is no more than
-// the commands that it has adopted and their ends.
+// send never waits. It keeps messages that a stopped adopter does not read: no more than the commands that it has
+// adopted and their ends.
 func (a *adopter) send(frames []byte) {
 	a.mu.Lock()
 	a.out = append(a.out, frames...)
@@ -204,7 +203,7 @@ func (a *adopter) write() {
 			return
 		}
 		if _, err := a.conn.Write(out); err != nil {
-			a.conn.Close() // which ends serve
+			a.conn.Close() // this ends serve
 			return
 		}
 	}
@@ -219,7 +218,7 @@ func (a *adopter) close() {
 	a.more.Signal()
 }
 
-// finish writes what is left, if that does not take long.
+// finish writes the remaining messages, if that does not take long.
 func (a *adopter) finish() {
 	a.mu.Lock()
 	a.closed = true

@@ -25,15 +25,15 @@ type backend struct {
 	process *os.Process
 	crash   *os.File // the process's stderr, in memory: says why it ended
 	lanes   []*lane
-	keeping *keeping // nil: the process ends with this one
+	keeping *keeping // nil: the supervisor ends with this process
 	nextID  atomic.Uint64
 	done    chan struct{} // closed when the process is gone and err is set
 
 	mu      sync.Mutex
 	calls   map[uint64]*call
-	release []byte // frames that can wait until something else is sent
+	release []byte // frames to send before the next request
 	closing bool
-	err     error // why no further run can work
+	err     error // why later runs must fail
 }
 
 // lane is one socket to the supervisor, served there by a thread of its own, so
@@ -97,7 +97,7 @@ func startBackend(options Options, until time.Duration) (*backend, error) {
 
 	// Two more than the lanes, which wait in system calls most of the time.
 	env := []string{"GOMAXPROCS=" + strconv.Itoa(len(b.lanes)+2)}
-	if options, ok := os.LookupEnv("GORACE"); ok { // of the race detector, for a program that was built with it
+	if options, ok := os.LookupEnv("GORACE"); ok { // of the race detector, if the program was built with it
 		env = append(env, "GORACE="+options)
 	}
 	b.process, err = os.StartProcess("/proc/self/exe", helperArgs(len(b.lanes), b.keeping), &os.ProcAttr{
@@ -210,8 +210,8 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 			}
 		case <-cancelled:
 			cancelled = nil
-			// A failure to send means that the supervisor is gone, and all
-			// commands with it; the closed channel says so.
+			// A failure to send means that the supervisor is gone, and all commands with it; the closed channel
+			// reports that.
 			_ = c.lane.sendCancel(request.id)
 		}
 	}
@@ -259,7 +259,7 @@ func (r *reply) result() Result {
 	return result
 }
 
-// outcome is what Run returns for an end.
+// outcome is Run's result for an end.
 func (r *reply) outcome() (Result, error) {
 	var err error
 	switch {
@@ -271,7 +271,7 @@ func (r *reply) outcome() (Result, error) {
 	return r.result(), err
 }
 
-// leastBusy spreads the runs, so that two starts seldom wait for each other.
+// leastBusy spreads the runs, so that starts seldom wait for each other.
 func (b *backend) leastBusy() *lane {
 	best := b.lanes[0]
 	for _, l := range b.lanes[1:] {
@@ -283,7 +283,7 @@ func (b *backend) leastBusy() *lane {
 	return best
 }
 
-// register returns what is to be sent first.
+// register returns the frames to send first.
 func (b *backend) register(id uint64, c *call) (released []byte, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -326,7 +326,7 @@ func (l *lane) sendSpawn(before []byte, r *spawnRequest, fds []int) error {
 	l.buf = appendSpawn(append(l.buf[:0], before...), r)
 	err := l.send(rights)
 	if cap(l.buf) > 256<<10 {
-		l.buf = nil // do not keep a huge argument list's memory
+		l.buf = nil // drop the memory of a huge argument list
 	}
 	return err
 }
@@ -384,8 +384,8 @@ func (b *backend) receive() {
 	go func() {
 		defer close(gone)
 		state, waitErr = b.process.Wait()
-		// What it has sent is there to read. The end of file is too, unless a
-		// command got hold of the other end of a socket.
+		// Its last messages are there to read, and then the end of file, unless a command inherited the other end of
+		// a socket.
 		for _, l := range b.lanes {
 			_ = l.file.SetDeadline(time.Now().Add(time.Second))
 		}
@@ -454,11 +454,11 @@ func (b *backend) finish(cause error, state *os.ProcessState, waitErr error) {
 
 	err := ErrClosed
 	if !closing || waitErr != nil || !state.Success() {
-		// It could not finish its work, so the rest is done here.
+		// The supervisor could not finish its work, so the rest is done here.
 		killLeftovers(b.process.Pid, markers)
 	}
 	if !closing {
-		err = fmt.Errorf("%w (%s)", ErrSupervisorLost, b.obituary(cause, state, waitErr))
+		err = fmt.Errorf("%w (%s)", ErrSupervisorLost, b.deathNote(cause, state, waitErr))
 	}
 
 	b.mu.Lock()
@@ -471,8 +471,8 @@ func (b *backend) finish(cause error, state *os.ProcessState, waitErr error) {
 	close(b.done)
 }
 
-// obituary says how the process ended: its last words, if it had any.
-func (b *backend) obituary(cause error, state *os.ProcessState, waitErr error) string {
+// deathNote says how the process ended: its last output, if there was any.
+func (b *backend) deathNote(cause error, state *os.ProcessState, waitErr error) string {
 	text := "unknown"
 	switch {
 	case waitErr != nil:
@@ -496,12 +496,11 @@ func (b *backend) close() error {
 	b.closing = true
 	b.mu.Unlock()
 	if b.keeping != nil {
-		// So that this is not taken for a death. When it cannot be sent, the process is gone.
+		// This tells the supervisor that the client is not dead. If it cannot be sent, the supervisor is gone.
 		_ = b.lanes[0].sendFrame(appendClose(nil))
 	}
 	for _, l := range b.lanes {
-		// Half-closing is what the death of this process looks like to the
-		// supervisor, while its last replies still arrive.
+		// To the supervisor, half-closing looks like the death of this process, while its last replies still arrive.
 		_ = l.conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
 	<-b.done

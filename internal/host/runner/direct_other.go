@@ -13,8 +13,8 @@ import (
 	"e3/internal/host/process"
 )
 
-// backend runs commands as children of this process, where the system has no
-// adoption of orphans. A guard kills their groups when this process dies.
+// backend runs commands as children of this process, where the system cannot adopt orphans. A guard kills their
+// groups when this process dies.
 type backend struct {
 	guard *guard
 	umask umask
@@ -33,7 +33,7 @@ func startBackend(Options, time.Duration) (*backend, error) {
 	return &backend{guard: g, umask: readUmask(), running: make(map[*group]struct{})}, nil
 }
 
-// lost reports whether the guard is gone. Commands that run go on without it.
+// lost reports whether the guard is gone. Running commands go on without it.
 func (b *backend) lost() bool { return b.guard.lost() }
 
 // start creates the process in a group of its own, known to the guard.
@@ -148,7 +148,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	}
 }
 
-// finish kills what is left of the group and reports whether Close was under way.
+// finish kills the rest of the group and reports whether Close was under way.
 func (b *backend) finish(g *group) (closing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// encoded returns a piece of a secret in every form in which shells, HTTP clients and languages print a text by themselves.
+// encoded returns a piece of a secret in every form in which shells, HTTP clients and languages print a text by
+// themselves.
 func encoded(piece string) []string {
 	return slices.Concat(quoted(piece), percent(piece), markup(piece), hexadecimal(piece), base64s(piece))
 }
@@ -37,12 +38,12 @@ func quoted(piece string) []string {
 		escaped(piece, python(""), false),                          // the same between double quotes
 		escaped(piece, python(`'`), true),                          // Python's ascii
 		escaped(piece, python(""), true),                           // the same between double quotes
-		strings.ReplaceAll(piece, `"`, `\"`),                       // what programs do that know of quotes only
-		strings.ReplaceAll(piece, `\`, `\\`),                       // or of backslashes
+		strings.ReplaceAll(piece, `"`, `\"`),                       // programs that escape quotes only
+		strings.ReplaceAll(piece, `\`, `\\`),                       // or backslashes only
 		strings.ReplaceAll(piece, `"`, `""`),                       // CSV, SQL
 		strings.ReplaceAll(piece, `'`, `''`),                       // SQL, YAML
 		strings.ReplaceAll(piece, "\n", "\r\n"),                    // HTTP, terminals
-		strings.ReplaceAll(piece, "\r\n", "\n"),                    // and back
+		strings.ReplaceAll(piece, "\r\n", "\n"),                    // and the reverse
 		strings.NewReplacer("\r\n", " ", "\n", " ").Replace(piece), // unquoted $x
 	}
 }
@@ -151,8 +152,8 @@ func python(quote string) rule {
 	}
 }
 
-// backslashed puts a backslash before what means something to bash, as printf %q does. A ~ or # means something where a word begins, a ~
-// also after = and :.
+// backslashed puts a backslash before characters with a meaning to bash, as printf %q does. A ~ or # has one at the
+// beginning of a word, a ~ also after = and :.
 func backslashed(s string, begins bool) string {
 	var b strings.Builder
 	for i, c := range []byte(s) {
@@ -177,7 +178,7 @@ var unreserved = []string{
 	"*-._",                 // HTML forms
 }
 
-// percent returns a piece as parts of a URL have it, with digits of either case, and a space as %20 or +.
+// percent returns a piece as in a URL, with digits of either case, and a space as %20 or +.
 func percent(piece string) []string {
 	var list []string
 	for _, safe := range unreserved {
@@ -197,7 +198,7 @@ func percent(piece string) []string {
 	return list
 }
 
-// markup returns a piece as HTML and XML have it.
+// markup returns a piece as in HTML and XML.
 func markup(piece string) []string {
 	plain := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(piece)
 	list := []string{plain, html.EscapeString(piece), strings.ReplaceAll(plain, `"`, "&quot;")}
@@ -217,8 +218,8 @@ func hexadecimal(piece string) []string {
 	return list
 }
 
-// base64s returns a piece in both alphabets: padded and not, also in lines as programs break them, and what of it shows wherever it
-// begins within a longer text: after no byte, one, or two.
+// base64s returns a piece in both alphabets: padded and not, also in lines as programs break them. Within a longer
+// text it may begin after no byte, one, or two; of each it returns the characters that depend on the piece alone.
 func base64s(piece string) []string {
 	var list []string
 	for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
@@ -227,7 +228,7 @@ func base64s(piece string) []string {
 		list = append(append(list, broken(whole, 64)...), broken(whole, 76)...)
 		for before := range 3 {
 			text := alphabet.EncodeToString(append(make([]byte, before), piece...))
-			from, to := (8*before+5)/6, 8*(before+len(piece))/6 // the others depend on what is beside it
+			from, to := (8*before+5)/6, 8*(before+len(piece))/6 // other characters depend on neighbouring bytes
 			list = append(list, text[from:to])
 		}
 	}

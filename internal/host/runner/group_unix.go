@@ -16,13 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On these systems commands are direct children in process groups of their own,
-// and a small watchdog process learns the groups through a pipe: when this process
-// dies it kills them. What that leaves open: a process that left its group (setsid)
-// is not found, also not by its marker; a death in the instant between the start of
-// a command and the message to the watchdog leaves that command running; a group is
-// killed just after its first process was collected, and other processes of a group
-// may take a moment to end after Run returned.
+// On these systems commands are direct children in process groups of their own, and a small watchdog process learns
+// the groups through a pipe: when this process dies it kills them. Four gaps remain. A process that left its group
+// (setsid) is not found, not even by its marker. A death between the start of a command and the message to the
+// watchdog leaves that command running. A group is killed just after its first process was collected. Other processes
+// of a group may take a moment to end after Run returned.
 
 // helperName is the argv[0] of the watchdog process.
 const helperName = "e3-supervisor"
@@ -58,7 +56,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// guard is the watchdog, seen from e3.
+// guard is e3's side of the watchdog.
 type guard struct {
 	process *os.Process
 
@@ -122,7 +120,7 @@ func (g *guard) add(process *os.Process) (*group, error) {
 	return &group{id: process.Pid}, nil
 }
 
-// remove has no error that matters: a lost watchdog shows at the next add.
+// remove ignores errors: the next add notices a lost watchdog.
 func (g *guard) remove(gr *group) { _ = g.tell('-', gr.id) }
 
 func (g *guard) close() error {

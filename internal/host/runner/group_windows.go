@@ -10,19 +10,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// On Windows every command has a job object that dies with its last handle, which
-// this process holds: the kernel kills all processes of the job when the command
-// ends, and when e3 ends however it ends. What that leaves open: a child that a
-// command starts in the instant before it is put into its job stays outside; there
-// is no TERM, so that a timeout or a cancellation kills at once; peak memory is not
-// measured, and the marker is not searched for (nothing leaves a job).
+// On Windows every command has a job object that dies with its last handle, which this process holds: the kernel
+// kills all processes of the job when the command ends, and when e3 ends, however that happens. Four gaps remain. A
+// child started before the command is put into its job stays outside. There is no TERM, so a timeout or a
+// cancellation kills at once. Peak memory is not measured. The marker is not searched for (nothing leaves a job).
 
 // Main does nothing here: no supervisor process is needed.
 func Main() {}
 
 func isHelper() bool { return false }
 
-// guard is only a place for what other systems need.
+// guard is empty here.
 type guard struct{}
 
 // group is the job object of one command.
@@ -62,7 +60,7 @@ func (*guard) add(process *os.Process) (*group, error) {
 	return &group{job: job}, nil
 }
 
-// assign puts a process into the job. One that has ended already needs none.
+// assign puts a process into the job, unless it has ended already.
 func assign(job windows.Handle, pid int) error {
 	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err != nil {
@@ -97,7 +95,7 @@ func (g *group) kill() {
 
 func peakRSS(*os.ProcessState) int64 { return 0 }
 
-// umask is what of new files' modes a process takes away: nothing that this system knows.
+// umask is empty here: the system has none.
 type umask struct{}
 
 func readUmask() umask { return umask{} }

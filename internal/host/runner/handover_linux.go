@@ -15,10 +15,10 @@ const maxHandover = MaxState + 64<<10
 // extension is the body of kindExtend.
 type extension struct {
 	until time.Duration // by Elapsed
-	most  time.Duration // how far from now that can be at most
+	most  time.Duration // upper bound of the distance from now
 }
 
-// handover is the body of kindHandover: the supervisor, and what its pids mean.
+// handover is the body of kindHandover: the supervisor, and the host of its pids.
 type handover struct {
 	pid   uint32
 	count uint32
@@ -128,9 +128,8 @@ func decodeOrphan(body []byte) (*orphanMessage, error) {
 	return o, nil
 }
 
-// readFrames hands the frames of a stream to handle, until the stream ends, which is
-// io.EOF, or something fails. A frame longer than limit is malformed. Bodies are valid
-// until handle returns.
+// readFrames calls handle for the frames of a stream, until the stream ends, which is io.EOF, or an error. A frame
+// longer than limit is malformed. Bodies are valid until handle returns.
 func readFrames(r io.Reader, limit int, handle func(kind messageKind, body []byte) error) error {
 	buf := make([]byte, 4<<10)
 	filled := 0

@@ -19,18 +19,17 @@ const (
 	// maxUncollected is how many ends are kept for a client that does not release them.
 	maxUncollected = 1000
 
-	// strayLimit bounds the search for what expired commands have left behind.
+	// strayLimit bounds the search for processes of expired commands.
 	strayLimit = 2 * time.Second
 )
 
-// errIdentity is the errno of a command whose identity another one has.
+// errIdentity is the errno of a command whose identity is in use.
 const errIdentity = unix.EEXIST
 
-// keeper knows the commands that may outlive the client of this supervisor process. It
-// ends the process when the client is gone and either all of them have been released or
-// the time for which they may run is over.
+// keeper manages the commands that may outlive the client of this supervisor process. Once the client is gone, it
+// ends the process when all of them are released or the time granted to them is over.
 //
-// Lanes call it; what it wants of them it posts to their inboxes.
+// Lanes call it; it posts its requests to their inboxes.
 type keeper struct {
 	*server
 	lanes    []*laneServer
@@ -43,8 +42,8 @@ type keeper struct {
 	mu          sync.Mutex
 	clients     int           // lanes whose client is there; gone is closed at 0
 	until       time.Duration // by Elapsed, when the time is over
-	term        uint64        // how often it was over
-	expired     bool          // it is over, and has not been extended since
+	term        uint64        // how often the time was over
+	expired     bool          // the time is over, and has not been extended since
 	commands    map[string]*kept
 	plain       int     // commands without an identity
 	uncollected []*kept // ended and not released, oldest first; some may be released since
@@ -56,9 +55,9 @@ type keeper struct {
 type kept struct {
 	identity, state, marker string
 	id                      uint64
-	term                    uint64 // the keeper's when it started
+	term                    uint64 // the keeper's term when it started
 	lane                    *laneServer
-	pid                     atomic.Int64 // 0 before the start and once it is collected, by whoever holds reaping
+	pid                     atomic.Int64 // 0 before the start and once it is collected; collected under reaping
 	end                     *reply       // nil: it runs. Under keeper.mu
 }
 
@@ -98,7 +97,7 @@ func (s *server) keep(k *keeping, lanes []*laneServer, first int) error {
 	return nil
 }
 
-// begin admits a command that is about to start, or says why not.
+// begin admits a command that is about to start, or returns why not.
 func (k *keeper) begin(l *laneServer, t *task, r *spawnRequest) (refused *reply) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,13 +111,13 @@ func (k *keeper) begin(l *laneServer, t *task, r *spawnRequest) (refused *reply)
 	if other := k.commands[r.identity]; other != nil && other.end == nil {
 		return &reply{kind: kindFailed, id: r.id, status: uint32(errIdentity)}
 	}
-	// The request's strings share one copy of the whole of it.
+	// The request's strings share one copy of the whole request.
 	t.kept = &kept{identity: strings.Clone(r.identity), state: strings.Clone(r.state), marker: strings.Clone(r.marker), id: r.id, term: k.term, lane: l}
 	k.commands[t.kept.identity] = t.kept
 	return nil
 }
 
-// abandon forgets a command that was admitted and did not start.
+// abandon forgets an admitted command that did not start.
 func (k *keeper) abandon(t *task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +131,7 @@ func (k *keeper) abandon(t *task) {
 	}
 }
 
-// forget is under mu.
+// forget is called under mu.
 func (k *keeper) forget(c *kept) {
 	if k.commands[c.identity] == c {
 		delete(k.commands, c.identity)
@@ -193,7 +192,7 @@ func (k *keeper) extend(e extension) {
 	defer k.mu.Unlock()
 	now := Elapsed()
 	if now >= k.until {
-		k.expire() // it comes too late for what ran until now
+		k.expire() // too late for the commands running until now
 	}
 	if until := min(e.until, now+min(max(e.most, 0), maxFor)); until > k.until {
 		k.until = until
@@ -202,7 +201,7 @@ func (k *keeper) extend(e extension) {
 	}
 }
 
-// arm sets the timer; under mu, or before anybody else knows k.
+// arm sets the timer; called under mu, or before k is shared.
 func (k *keeper) arm() {
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(k.until), 1))}
 	conn, err := k.timer.SyscallConn()
@@ -259,8 +258,8 @@ func (l *laneServer) expire(term uint64) {
 	}
 }
 
-// killStrays kills what expired commands have left in sessions of their own, also
-// without a marker, while no other command runs that it could belong to.
+// killStrays kills the remaining processes of expired commands in sessions of their own, also without a marker, while
+// no other command runs to which they could belong.
 func (k *keeper) killStrays(until time.Duration) {
 	pause := time.Millisecond
 	for end := Elapsed() + strayLimit; Elapsed() < end; time.Sleep(pause) {
@@ -281,8 +280,8 @@ func (k *keeper) killStrays(until time.Duration) {
 	}
 }
 
-// release forgets a command that has ended, and with kill one that runs, which then ends. The
-// client's can be late: another command may have the identity by now.
+// release forgets an ended command. With kill it also ends a running one. The client's release can be late: another
+// command may have the identity by now.
 func (k *keeper) release(identity string, kill bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -317,7 +316,7 @@ func (k *keeper) hungUp() {
 	}
 }
 
-// settle ends the process if nothing is left for anybody to adopt. Under mu.
+// settle ends the process if nothing is left to adopt. Under mu.
 func (k *keeper) settle() {
 	switch {
 	case k.clients > 0:
@@ -351,7 +350,7 @@ func (k *keeper) leave() {
 	}
 }
 
-// inbox is what other threads want a lane's thread to do.
+// inbox holds requests of other threads to a lane's thread.
 type inbox struct {
 	fd int // an eventfd
 
@@ -375,7 +374,7 @@ func (b *inbox) post(call func()) {
 	}
 }
 
-// work does what was asked for. Only the lane's thread calls it.
+// work carries out the requests. Only the lane's thread calls it.
 func (b *inbox) work() {
 	var count [8]byte
 	_, _ = unix.Read(b.fd, count[:])

@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperName is the argv[0] of the supervisor process. A name that no shell gives
-// by accident is marker enough, and ps shows it.
+// helperName is the argv[0] of the supervisor process. No shell passes it by accident, and ps shows it.
 const helperName = "e3-supervisor"
 
 // firstLane is the number of the first lane's descriptor in the supervisor.
 const firstLane = 3
 
-// helperArgs are the arguments of the supervisor. After its lanes it inherits what
-// keeping takes, if it is to outlive its client.
+// helperArgs are the arguments of the supervisor. After its lanes it inherits the descriptors of keeping, if it is to
+// outlive its client.
 func helperArgs(lanes int, keeping *keeping) []string {
 	args := []string{helperName, strconv.Itoa(lanes), "for", strconv.Itoa(os.Getpid())}
 	return append(args, keeping.args()...)
@@ -93,9 +92,8 @@ func serve(lanes int, keeping *keeping) error {
 	select {}
 }
 
-// closeInherited closes the descriptors that e3's own parent left open, so that
-// nobody waits for the supervisor to close them. They are those that execution
-// did not close; the Go runtime's all close on execution.
+// closeInherited closes the descriptors that e3's own parent left open, so that no process waits for the supervisor
+// to close them. Descriptors of the Go runtime close on execution.
 func closeInherited(from int) {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {

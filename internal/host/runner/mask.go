@@ -5,12 +5,11 @@ import "io"
 // maskText stands for a run of masked bytes.
 const maskText = "***"
 
-// MaskWriter copies what is written to it and replaces the occurrences of secret
-// values by "***", also where they are split across writes. Occurrences that
-// overlap or touch become one "***", so that no part of any of them is left.
+// MaskWriter copies what is written to it and replaces the occurrences of secret values by "***", also where they are
+// split across writes. Occurrences that overlap or touch become one "***", so that no part of any of them is left.
 //
-// It holds back only the bytes that may be the beginning of a secret; Flush gives
-// them out. It is not safe for concurrent use.
+// It holds back only the bytes that may be the beginning of a secret; Flush writes them. It is not safe for
+// concurrent use.
 type MaskWriter struct {
 	w     io.Writer
 	nodes []maskNode // an Aho-Corasick automaton; node 0 is the root
@@ -22,12 +21,12 @@ type MaskWriter struct {
 	// of held that belong to a secret, as ascending disjoint offsets.
 	held    []byte
 	covered []span
-	masking bool // the last thing given out was a mask
+	masking bool // the last output was a mask
 	out     []byte
 	err     error
 }
 
-// maskNode stands for one beginning of one or more secrets.
+// maskNode is a prefix of one or more secrets.
 type maskNode struct {
 	b              byte
 	child, sibling int32
@@ -65,7 +64,7 @@ func (m *MaskWriter) add(secret string) {
 	m.nodes[at].match = m.nodes[at].depth // the root keeps 0
 }
 
-// link sets the failure links, shortest beginnings first.
+// link sets the failure links, shortest prefixes first.
 func (m *MaskWriter) link() {
 	queue := make([]int32, 1, len(m.nodes))
 	for i := 0; i < len(queue); i++ {
@@ -91,7 +90,7 @@ func (m *MaskWriter) child(at int32, b byte) int32 {
 	return at
 }
 
-// next is the state after b: the longest suffix of the input that begins a secret.
+// next is the state after b: the longest suffix of the input that is a prefix of a secret.
 func (m *MaskWriter) next(at int32, b byte) int32 {
 	for {
 		if child := m.child(at, b); child != 0 || at == 0 {
@@ -101,8 +100,7 @@ func (m *MaskWriter) next(at int32, b byte) int32 {
 	}
 }
 
-// Write implements io.Writer. After an error of the underlying writer it takes no
-// more.
+// Write implements io.Writer. After an error of the underlying writer it accepts no more.
 func (m *MaskWriter) Write(p []byte) (int, error) {
 	if m.err != nil {
 		return 0, m.err
@@ -129,7 +127,7 @@ func (m *MaskWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// step takes one byte and gives out the held bytes that are now decided.
+// step takes one byte and writes the held bytes that are now decided.
 func (m *MaskWriter) step(b byte) {
 	m.held = append(m.held, b)
 	m.state = m.next(m.state, b)
@@ -149,7 +147,7 @@ func (m *MaskWriter) cover(from, to int) {
 	m.covered = append(m.covered, span{from, to})
 }
 
-// release gives out the first n held bytes.
+// release writes the first n held bytes.
 func (m *MaskWriter) release(n int) {
 	if n == 0 {
 		return
@@ -182,8 +180,8 @@ func (m *MaskWriter) release(n int) {
 	}
 }
 
-// Flush gives out what is held back. Call it once, after the last Write: a secret
-// that goes on after a Flush is not recognised.
+// Flush writes the held bytes. Call it once, after the last Write: a secret that continues after a Flush is not
+// recognised.
 func (m *MaskWriter) Flush() error {
 	if m.err != nil {
 		return m.err

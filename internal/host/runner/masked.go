@@ -59,7 +59,7 @@ type pump struct {
 	mask *MaskWriter
 	done chan struct{}
 	err  error    // of the destination; valid when done
-	to   *os.File // closed with the pump; nil: the destination is the caller's
+	to   *os.File // closed with the pump; nil: the caller closes the destination
 }
 
 func newPump(to *os.File, secrets []string) (*pump, error) {
@@ -70,8 +70,8 @@ func newPump(to *os.File, secrets []string) (*pump, error) {
 	return &pump{r: r, w: w, mask: NewMaskWriter(to, Forms(secrets...)...), done: make(chan struct{})}, nil
 }
 
-// copy reads until the end of the pipe, or until finish. When the destination
-// fails it goes on reading, so that the command is not blocked.
+// copy reads until the end of the pipe, or until finish. After an error of the destination it goes on reading, so
+// that the command is not blocked.
 func (p *pump) copy() {
 	defer close(p.done)
 	buf := make([]byte, 32<<10)
@@ -97,9 +97,8 @@ func (p *pump) write(b []byte) {
 // finish is called when the command has ended. It returns the destination's error.
 func (p *pump) finish() error {
 	p.w.Close()
-	// Unless an escaped process holds the pipe the end comes by itself, but only
-	// once all is read; the deadline makes the copy go on to what is left. Where
-	// pipes have no deadlines (Windows) no process escapes.
+	// Unless an escaped process holds the pipe, it ends by itself, but only once everything is read; the deadline
+	// makes the copy drain the rest. Where pipes have no deadlines (Windows) no process escapes.
 	_ = p.r.SetReadDeadline(time.Now())
 	<-p.done
 	if p.err == nil {

@@ -14,34 +14,31 @@ import (
 )
 
 const (
-	// oomFresh is how old a look at the counter may be when a command starts. Starts
-	// that follow each other closer share one.
+	// oomFresh is how old a reading of the counter may be when a command starts, so that close starts share one.
 	oomFresh = 10 * time.Millisecond
 
-	// oomTeardown is how long a process that the kernel has killed may take to end: it
-	// is counted first, and then its memory is given back.
+	// oomTeardown is how long a killed process may take to end: the kernel counts it first, and then frees its
+	// memory.
 	oomTeardown = 10 * time.Second
 
-	// oomExit is what shells exit with when SIGKILL ended their last child.
+	// oomExit is the exit code of shells whose last child SIGKILL ended.
 	oomExit = 128 + int(unix.SIGKILL)
 )
 
-// oomCounter tells whether the kernel killed processes because memory ran out. It
-// counts those of this process's memory cgroup, in which its commands are as well, or
-// those of the system where no cgroup counts.
+// oomCounter reports whether the kernel killed processes because memory ran out. It reads the count of this process's
+// memory cgroup, which holds its commands too, or the system's if no cgroup counts.
 //
-// The kernel does not say whom it killed. So a look at the counter is taken before a
-// command starts and now and then while commands run, and a command counts as killed if
-// SIGKILL ended it and the counter rose in its time, shortly before its end. What happened
-// before it started, or long before it ended, is not held against it.
+// The kernel does not say which process it killed. So the counter is read before a command starts and now and then
+// while commands run. A command counts as killed if SIGKILL ended it and the counter rose while it ran, shortly
+// before its end. Earlier kills do not count.
 type oomCounter struct {
-	fd int // -1: the kernel does not tell
+	fd int // -1: there is no counter
 
 	mu     sync.Mutex
 	buf    []byte
 	count  uint64
 	looked time.Time // when count was read; zero: never
-	rose   time.Time // when a look found it greater than the one before; zero: never
+	rose   time.Time // when a reading was greater than the one before; zero: never
 }
 
 func newOOMCounter() *oomCounter {
@@ -68,7 +65,7 @@ func openOOMCounter(files []string) *oomCounter {
 	return c
 }
 
-// look reads the counter unless that was done just now.
+// look reads the counter unless it was read just now.
 func (c *oomCounter) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +87,7 @@ func (c *oomCounter) update() {
 	c.count, c.looked = count, now
 }
 
-// killed says whether a command that ended so, and that nobody here had told to, was
-// killed because memory ran out.
+// killed reports whether a command that ended so, and that e3 had not stopped, was killed because memory ran out.
 func (c *oomCounter) killed(status syscall.WaitStatus, started time.Time) bool {
 	hard := status.Signaled() && status.Signal() == unix.SIGKILL || status.Exited() && status.ExitStatus() == oomExit
 	if !hard || c.fd < 0 {
@@ -103,8 +99,7 @@ func (c *oomCounter) killed(status syscall.WaitStatus, started time.Time) bool {
 	return c.rose.After(started) && time.Since(c.rose) < oomTeardown
 }
 
-// read returns the number in the line "oom_kill" of the file. Lines may be cut where one
-// read of the file ends and the next one begins.
+// read returns the number in the file's line "oom_kill". Lines may be split between two reads of the file.
 func (c *oomCounter) read() (count uint64, ok bool) {
 	if c.fd < 0 {
 		return 0, false
@@ -175,8 +170,8 @@ func oomFiles(cgroups, mounts []byte) []string {
 	return files
 }
 
-// below is a cgroup's path from the root of the mount; that root itself if it is not
-// below, as in a container that sees only its own part.
+// below is a cgroup's path relative to the root of the mount, or the root if it is not below, as in a container that
+// sees only its own part.
 func below(cgroup, root string) string {
 	cgroup, root = path.Clean("/"+cgroup), path.Clean("/"+root)
 	if root == "/" {

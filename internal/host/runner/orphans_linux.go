@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a command starts stays a descendant of the supervisor: when its parent ends it becomes a child of the main thread, an orphan, whatever
-// session it made and whatever environment it was given. So while there is no orphan, nothing is left of any command that has ended.
-// Where there is one, while several commands run, the question is whose it is.
+// A process that a command starts stays a descendant of the supervisor: when its parent ends, it becomes a child of
+// the main thread, an orphan, whatever its session and environment. So while there is no orphan, no process is left
+// of any ended command. If there is one while several commands run, its command has to be found.
 
 // maxPasses bounds how often orphans are listed at a time.
 const maxPasses = 100
@@ -24,7 +24,7 @@ const maxPasses = 100
 // tick is the unit of a process's start time.
 const tick = 10 * time.Millisecond
 
-// commands are those that run, of all lanes.
+// commands are the running ones, of all lanes.
 type commands struct {
 	mu  sync.Mutex
 	all map[*task]struct{}
@@ -36,7 +36,7 @@ func (c *commands) add(t *task) {
 	c.all[t] = struct{}{}
 }
 
-// started says which process a command is. Until then others know its marker and its room.
+// started records the process of a command. Until then orphans are matched by its marker and its room.
 func (c *commands) started(t *task, pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *commands) remove(t *task) {
 	delete(c.all, t)
 }
 
-// find returns a command of which holds is true, nil if there is none.
+// find returns a command for which holds is true, nil if there is none.
 func (c *commands) find(holds func(*task) bool) *task {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,9 +61,9 @@ func (c *commands) find(holds func(*task) bool) *task {
 	return nil
 }
 
-// collectOrphans reaps the adopted processes that have ended, and kills those that are of a command that has ended. It sets orphaned of the
-// commands that such a process may be of, and left of those that a process may be of which is not killed, as it may be another's, that
-// runs.
+// collectOrphans reaps the adopted processes that have ended, and kills those of ended commands. It sets orphaned of
+// the commands to which a killed process may belong. It sets left of those to which a spared one may belong, which
+// may also be a running command's.
 func (s *server) collectOrphans(ended []*task) {
 	for _, t := range ended {
 		t.orphaned, t.left = false, s.children < 0
@@ -78,7 +78,7 @@ func (s *server) collectOrphans(ended []*task) {
 			return got == pid
 		})
 		if reaped && len(orphans) > 0 {
-			continue // what one of them had started may have come after the list was made
+			continue // the list may lack processes that one of them had started
 		}
 		for _, pid := range orphans {
 			s.dealWith(pid, ended)
@@ -92,7 +92,7 @@ func (s *server) collectOrphans(ended []*task) {
 	}
 }
 
-// dealWith finds out whose an orphan is, and kills it unless its command runs.
+// dealWith finds the command of an orphan, and kills the orphan unless the command runs.
 func (s *server) dealWith(pid int, ended []*task) {
 	stat, err := process.ReadStat(pid)
 	if err != nil || stat.State == 'Z' {
@@ -115,7 +115,7 @@ func (s *server) dealWith(pid int, ended []*task) {
 			return
 		}
 	}
-	// It has left everything behind by which it could be known. What started before a command is not that command's.
+	// It has no marks left. A process that started before a command is not that command's.
 	began := time.Duration(stat.StartTicks+1) * tick
 	older := func(t *task) bool { return t.began < began }
 	if s.commands.find(older) != nil {
@@ -130,7 +130,7 @@ func (s *server) dealWith(pid int, ended []*task) {
 	killTree(pid)
 }
 
-// holds tells whether one of the paths is in the command's room.
+// holds reports whether one of the paths is in the command's room.
 func (t *task) holds(paths []string) bool {
 	if t.resolved == "" {
 		t.resolved = t.room
@@ -143,7 +143,7 @@ func (t *task) holds(paths []string) bool {
 	})
 }
 
-// placesOf lists where a process works, and what it has open, as far as this user can see.
+// placesOf lists the working directory and open files of a process, as far as this user can see.
 func placesOf(pid int) []string {
 	base := "/proc/" + strconv.Itoa(pid)
 	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -186,7 +186,8 @@ func appendLink(paths []string, dir int, name string) []string {
 	return append(paths, string(buf[:n]))
 }
 
-// killTree kills a process that is a child of this one, and its descendants. What they start meanwhile is adopted, and found again.
+// killTree kills a child process and its descendants. Processes that these start meanwhile are adopted, and found
+// again.
 func killTree(pid int) {
 	tree := []int{pid}
 	var fds []int
@@ -196,7 +197,7 @@ func killTree(pid int) {
 			if err != nil {
 				continue
 			}
-			if stat, err := process.ReadStat(child); err != nil || stat.Parent != tree[i] { // the number is another's by now
+			if stat, err := process.ReadStat(child); err != nil || stat.Parent != tree[i] { // another process has the number by now
 				unix.Close(fd)
 				continue
 			}
@@ -210,9 +211,9 @@ func killTree(pid int) {
 	}
 }
 
-// Occupied returns the entries of a folder in which a process other than this one works or has something open, as far as this user
-// can see. What has a private mount namespace is known by the folder's own name, so that must be no other's. known is false where the
-// system does not tell.
+// Occupied returns the entries of a folder in which a process other than this one works or has a file open, as far as
+// this user can see. Processes with a private mount namespace are matched by the folder's own name, so that must be
+// unique. known is false if the system does not tell.
 func Occupied(folder string) (entries map[string]bool, known bool) {
 	dir, err := os.Open("/proc")
 	if err != nil {

@@ -20,11 +20,11 @@ const (
 	maxFor      = 30 * 24 * time.Hour
 )
 
-// ErrExpired is returned when a command with an Identity was killed, or not started, because nobody
-// had extended its supervisor in time. The command is gone; what it did may not be relied on.
+// ErrExpired is returned when a command with an Identity was killed, or not started, because its supervisor was not
+// extended in time. The command is gone; its effects may not be relied on.
 var ErrExpired = errors.New("runner: the time for which commands may run without word from their owner was over; they were killed")
 
-// ErrAdopted is returned by Adopt when another process has adopted what a dead one has left.
+// ErrAdopted is returned by Adopt when another process has adopted the commands of a dead one.
 var ErrAdopted = errors.New("runner: another process has adopted commands that a dead one has left")
 
 // Outlive makes the supervisor process outlive this process, so that another one can adopt its
@@ -35,9 +35,9 @@ type Outlive struct {
 	// user and one repository, and is made with mode 0700.
 	Dir string
 
-	// For is how long commands may run after the last Extend, of New, Extend or ExtendFrom, measured
-	// by a clock that goes on while the machine sleeps. Then they are killed, without a grace:
-	// whether this process is gone, stands still, or has nothing to extend them with.
+	// For is how long commands may run after the last Extend, of New, Extend or ExtendFrom, by a clock that goes on
+	// while the machine sleeps. Then they are killed, without a grace, whether this process is gone, stopped, or has
+	// lost its lease.
 	For time.Duration
 
 	// Keep are files that the supervisor process holds open as long as it lives, such as locks. This
@@ -62,12 +62,12 @@ func (s *Supervisor) outlives(spec *Spec) bool {
 	return s.options.Outlive != nil && spec.Identity != ""
 }
 
-// Extend lets commands with an Identity, those that were adopted included, run for Outlive.For from
-// now on. Without Outlive it does nothing.
+// Extend lets commands with an Identity, adopted ones included, run for Outlive.For from now on. Without Outlive it
+// does nothing.
 func (s *Supervisor) Extend() error { return s.ExtendFrom(Elapsed()) }
 
-// ExtendFrom is Extend as of an earlier time, a reading of Elapsed: who extends because he has
-// renewed a lease counts from before he asked for it. A later time that was given before stays.
+// ExtendFrom is Extend as of an earlier time, a reading of Elapsed: after the renewal of a lease, the time counts
+// from before its request. It never shortens the time.
 func (s *Supervisor) ExtendFrom(at time.Duration) error {
 	if s.options.Outlive == nil {
 		return nil
@@ -84,7 +84,7 @@ func (s *Supervisor) ExtendFrom(at time.Duration) error {
 		adopted = append(adopted, a)
 	}
 	s.mu.Unlock()
-	// Where a message cannot be sent the supervisor is gone, which the runs and waits are told.
+	// If a message cannot be sent, the supervisor is gone; runs and waits report that.
 	if b != nil {
 		b.extend(until, s.options.Outlive.For)
 	}
@@ -94,9 +94,9 @@ func (s *Supervisor) ExtendFrom(at time.Duration) error {
 	return nil
 }
 
-// Release says that the end of a command with an Identity has been dealt with. Until then, also
-// after Run has returned, the supervisor keeps it for whoever would adopt it: the last thousand.
-// It learns of the release with the next Run or Extend. A command that runs stays as it is.
+// Release says that the end of a command with an Identity has been dealt with. Until then, also after Run has
+// returned, the supervisor keeps the end for an adopter, up to the last thousand. The supervisor learns of the
+// release with the next Run or Extend. A running command is not affected.
 func (s *Supervisor) Release(identity string) {
 	s.mu.Lock()
 	b := s.backend
@@ -106,13 +106,13 @@ func (s *Supervisor) Release(identity string) {
 	}
 }
 
-// Adopt takes over what other processes have left in Outlive.Dir: the commands, ended or not, of
-// every supervisor whose process is gone and that nobody else has adopted. From now on Extend
-// extends them, and Close kills them. Who may not go on with one of them must Release it at once.
+// Adopt takes over the commands that other processes have left in Outlive.Dir: those, ended or not, of every
+// supervisor whose process is gone and that no other process has adopted. From now on Extend extends them, and Close
+// kills them. A command that this process may not continue must be Released at once.
 //
-// The error, which may come together with orphans, is of supervisors that could not be asked; dead
-// ones are cleaned up in silence. It is ErrAdopted if all could, and others have adopted some: commands
-// of theirs may run.
+// The error, which may come together with orphans, is of supervisors that could not be asked; dead ones are cleaned
+// up without one. It is ErrAdopted if all could be asked, and other processes have adopted some, whose commands may
+// run.
 func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
 	if s.options.Outlive == nil {
 		return nil, nil
@@ -134,7 +134,7 @@ func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
 	s.mu.Lock()
 	closed = s.closed
 	for _, a := range adopted {
-		if !closed && !a.over() {
+		if !closed && !a.ended() {
 			s.adopted[a] = struct{}{}
 		}
 		orphans = append(orphans, a.all()...)
@@ -156,7 +156,7 @@ func (s *Supervisor) forget(a *adoption) {
 	s.mu.Unlock()
 }
 
-// Orphan is a command that another process has left. Its methods are safe for concurrent use.
+// Orphan is a command left by another process. Its methods are safe for concurrent use.
 type Orphan struct {
 	Identity string
 	State    []byte
@@ -174,9 +174,9 @@ type Orphan struct {
 	err    error
 }
 
-// Wait waits for the end of the command and returns what Run would have: its timeout goes on
-// counting, and when ctx is done the command is stopped and its end still waited for. It is
-// ErrSupervisorLost if its supervisor ended, ErrClosed if it was released before it ended.
+// Wait waits for the end of the command and returns what Run would have. The timeout goes on counting. When ctx is
+// done the command is stopped, and Wait still waits for its end. It is ErrSupervisorLost if the supervisor ended,
+// ErrClosed if the command was released before it ended.
 func (o *Orphan) Wait(ctx context.Context) (Result, error) {
 	select {
 	case <-o.ended:
@@ -191,8 +191,8 @@ func (o *Orphan) Wait(ctx context.Context) (Result, error) {
 	return o.result, o.err
 }
 
-// Release says that the end of the command has been dealt with; it is not offered for adoption any
-// more. A command that still runs is killed. A supervisor ends when all of its orphans are released.
+// Release says that the end of the command has been dealt with; it cannot be adopted any more. A running command is
+// killed. A supervisor ends when all its orphans are released.
 func (o *Orphan) Release() { o.from.release(o) }
 
 func (o *Orphan) settle(result Result, err error) {

@@ -22,7 +22,7 @@ const (
 	newPrefix    = ".new-" // of a socket that does not listen yet
 )
 
-// Elapsed is the time since boot, suspension included.
+// Elapsed is the time since boot, including time asleep.
 func Elapsed() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -31,22 +31,22 @@ func Elapsed() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// keeping is what the supervisor process gets from its client to outlive it.
+// keeping is what the supervisor process needs to outlive its client.
 type keeping struct {
 	until time.Duration // by Elapsed, how long commands may run at first
 	name  string        // of the socket in its folder
-	keeps int           // how many files are to be kept open
+	keeps int           // how many files to keep open
 
 	files []*os.File // in the client only: the listening socket, its folder, and those files
 }
 
-// newKeeping makes the socket. Its name appears when it listens: one that nobody listens on is dead.
+// newKeeping makes the socket. Its name appears when it listens: so a socket without a listener is dead.
 func newKeeping(o *Outlive, until time.Duration) (k *keeping, err error) {
 	for range 5 {
 		if k, err = tryKeeping(o, until); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		// Somebody has removed the folder, which was empty, in between.
+		// The empty folder was removed in between.
 	}
 	return k, err
 }
@@ -70,7 +70,7 @@ func tryKeeping(o *Outlive, until time.Duration) (*keeping, error) {
 	return k, nil
 }
 
-// privateDir opens the folder of the sockets and makes it if there is none.
+// privateDir opens the folder of the sockets, and makes it if it is missing.
 func privateDir(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func listen(dir *os.File, temporary, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// closeFiles closes what the supervisor has now.
+// closeFiles closes the files that the supervisor has inherited.
 func (k *keeping) closeFiles() {
 	k.files[0].Close()
 	k.files[1].Close()
@@ -144,7 +144,7 @@ func (k *keeping) closeFiles() {
 // removeSocket is for a supervisor that could not start.
 func (k *keeping) removeSocket() { _ = unix.Unlinkat(int(k.files[1].Fd()), k.name, 0) }
 
-// descriptors is how many the supervisor inherits for it.
+// descriptors is how many the supervisor inherits for keeping.
 func (k *keeping) descriptors() int {
 	if k == nil {
 		return 0
@@ -152,7 +152,7 @@ func (k *keeping) descriptors() int {
 	return 2 + k.keeps
 }
 
-// args are the arguments of the supervisor that say the same.
+// args are the supervisor's arguments for keeping.
 func (k *keeping) args() []string {
 	if k == nil {
 		return nil
@@ -174,8 +174,7 @@ func parseKeeping(args []string) (k *keeping, ok bool) {
 	return &keeping{name: args[before+1], until: time.Duration(until), keeps: keeps}, err1 == nil && err2 == nil && keeps >= 0
 }
 
-// maskOutput puts a pipe and a MaskWriter before each of the task's files, which it has descriptors
-// of its own for.
+// maskOutput puts a pipe and a MaskWriter before each of the task's files, whose descriptors it owns.
 func (t *task) maskOutput(r *spawnRequest, stdout, stderr int) (newStdout, newStderr int, refused *reply) {
 	var err error
 	open := func(fd int) int {
@@ -221,8 +220,7 @@ func (b *backend) extend(until, most time.Duration) {
 	_ = b.lanes[0].sendFrame(appendExtend(b.released(), extension{until: until, most: most}))
 }
 
-// releaseKept need not hurry: should this process die first, an adopter finds an end that has been
-// dealt with.
+// releaseKept need not hurry: if this process dies first, an adopter finds an end that has been dealt with.
 func (b *backend) releaseKept(identity string) {
 	b.mu.Lock()
 	b.release = appendRelease(b.release, identity)
@@ -233,7 +231,7 @@ func (b *backend) releaseKept(identity string) {
 	}
 }
 
-// released takes the frames that have waited.
+// released takes the waiting frames.
 func (b *backend) released() (frames []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

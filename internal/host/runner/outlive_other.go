@@ -12,8 +12,8 @@ var processStart = time.Now()
 // Elapsed is the time since some moment in the past.
 func Elapsed() time.Duration { return time.Since(processStart) }
 
-// Commands are children of this process and end with it: nothing outlives it, nothing is to be
-// adopted, and keeping time is left to the caller, who stops what he cannot extend.
+// Commands are children of this process and end with it: nothing outlives it or can be adopted. The caller keeps the
+// time, and stops commands that it cannot extend.
 
 func (b *backend) extend(until, most time.Duration) {}
 
@@ -31,7 +31,7 @@ func (a *adoption) extend(until, most time.Duration) {}
 func (a *adoption) cancel(o *Orphan)                 {}
 func (a *adoption) release(o *Orphan)                {}
 func (a *adoption) all() []*Orphan                   { return nil }
-func (a *adoption) over() bool                       { return true }
+func (a *adoption) ended() bool                      { return true }
 func (a *adoption) close()                           {}
 func (a *adoption) socketName() string               { return "" }
 

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasMarker reports whether one of the markers is an entry of the environment
-// that the process was started with. It is false when that cannot be read.
+// hasMarker reports whether one of the markers is in the environment with which the process was started. It is false
+// if that cannot be read.
 func hasMarker(pid int, markers ...string) bool {
 	if len(markers) == 0 {
 		return false
@@ -23,7 +23,7 @@ func hasMarker(pid int, markers ...string) bool {
 	return slices.ContainsFunc(markers, func(marker string) bool { return environ.has(marker) })
 }
 
-// environ is the environment that a process was started with; nil where it cannot be read.
+// environ is the environment with which a process was started; nil if it cannot be read.
 type environ []byte
 
 func environOf(pid int) environ {
@@ -34,7 +34,7 @@ func environOf(pid int) environ {
 	return text
 }
 
-// has tells whether an entry is in it.
+// has reports whether an entry is in it.
 func (e environ) has(entry string) bool {
 	for rest := []byte(e); len(rest) > 0; {
 		var one []byte
@@ -62,8 +62,8 @@ func processes() []int {
 	return pids
 }
 
-// childrenOf lists the children of a process. The kernel keeps them per thread;
-// where it does not show them, every process is asked for its parent.
+// childrenOf lists the children of a process. The kernel keeps them per thread; if it does not show them, every
+// process is asked for its parent.
 func childrenOf(pid int) []int {
 	base := fmt.Sprintf("/proc/%d/task/", pid)
 	if entries, err := os.ReadDir(base); err == nil {
@@ -99,16 +99,15 @@ func appendPIDs(pids []int, text []byte) []int {
 	return pids
 }
 
-// KillMarked kills the processes of this user that carry one of the markers in the environment that they were started with: what a process
-// and its supervisor have left that were killed at the same moment. Processes that have neither are out of reach then.
+// KillMarked kills the processes of this user with one of the markers in the environment with which they were
+// started. It finds processes whose client and supervisor were killed at the same moment, but none without a marker.
 func KillMarked(markers []string) { killLeftovers(noSession, markers) }
 
-// noSession is the number of no session.
+// noSession is no session's number.
 const noSession = -1
 
-// killLeftovers kills what a supervisor that was itself killed left behind: the
-// processes of its session, which all commands share, and those with a marker of
-// a command that ran. It returns when a search finds none, or after two seconds.
+// killLeftovers kills the processes of a killed supervisor: those of its session, which all commands share, and those
+// with a marker of one of its commands. It returns when a search finds none, or after two seconds.
 func killLeftovers(session int, markers []string) {
 	deadline := time.Now().Add(2 * time.Second)
 	for wait := time.Millisecond; time.Now().Before(deadline); wait = min(2*wait, 50*time.Millisecond) {
@@ -123,8 +122,8 @@ func killLeftovers(session int, markers []string) {
 	}
 }
 
-// killLeftover kills one process if it is a leftover. The descriptor is taken
-// before the process is looked at, so that a reused pid is never hit.
+// killLeftover kills one process if it is a leftover. The descriptor is taken before the check, so that a reused pid
+// is never hit.
 func killLeftover(pid, session int, markers []string) bool {
 	if pid == os.Getpid() {
 		return false

@@ -14,8 +14,8 @@ import (
 
 const (
 	frameHeader = 5
-	// maxFrame bounds what a frame may hold. The kernel takes at most 6 MiB of
-	// arguments and environment, so that no command that can start is refused.
+	// maxFrame bounds a frame. The kernel takes at most 6 MiB of arguments and environment, so that no command that
+	// can start is refused.
 	maxFrame = 8 << 20
 )
 
@@ -28,12 +28,11 @@ const (
 	kindFailed                         // supervisor: it could not start
 	kindEnded                          // supervisor: it ended
 
-	// Of commands that may outlive their client. An adopter is a client too, except that
-	// it starts nothing.
+	// Kinds for commands that may outlive their client. An adopter is a client too, except that it starts nothing.
 	kindExtend   // client: they may run until then
 	kindRelease  // client: forget that one
 	kindClose    // client: kill everything and end
-	kindHandover // supervisor: who it is, and how many commands follow
+	kindHandover // supervisor: its identity, and how many commands follow
 	kindOrphan   // supervisor: one of them
 	kindTaken    // supervisor: another adopter has them
 )
@@ -50,9 +49,9 @@ const (
 const (
 	flagTimedOut = 1 << iota
 	flagCancelled
-	flagExpired // also of kindFailed: nobody had extended the supervisor
+	flagExpired // also of kindFailed: the supervisor was not extended in time
 	flagOOM     // the kernel killed it because memory ran out
-	flagLeft    // something that descends from it may be alive
+	flagLeft    // a descendant may be alive
 )
 
 var errMessage = errors.New("malformed message")
@@ -86,8 +85,7 @@ func (r *spawnRequest) descriptors() int {
 	return n
 }
 
-// reply is the body of every message from the supervisor. Which fields mean
-// something depends on the kind.
+// reply is the body of every message from the supervisor. Which fields are set depends on the kind.
 type reply struct {
 	kind       messageKind
 	flags      byte

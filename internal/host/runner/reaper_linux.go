@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reap collects t if it has ended, and kills what it left behind in its group. It
-// looks first and collects last: until then the group's number stays taken.
+// reap collects t if it has ended, and kills the rest of its group. It checks first and collects last: until then the
+// group's number cannot be reused.
 func (l *laneServer) reap(t *task, now time.Time) bool {
 	if t.pidfd < 0 && !hasEnded(t.pid) {
 		return false
@@ -72,8 +72,7 @@ func wait4(pid int, status *syscall.WaitStatus, options int, usage *syscall.Rusa
 	}
 }
 
-// drain answers for the reaped commands of which nothing is left, or whose time is
-// up.
+// drain answers for the reaped commands that have no process left, or whose time is up.
 func (l *laneServer) drain(now time.Time) {
 	l.collectOrphans(l.draining)
 	l.draining = slices.DeleteFunc(l.draining, func(t *task) bool {
@@ -89,9 +88,8 @@ func (l *laneServer) drain(now time.Time) {
 	})
 }
 
-// isGone reports whether nothing is left of a reaped command. The number of a
-// process group stays taken while it has members; a command that happens to get
-// the number of an empty one only delays the answer.
+// isGone reports whether no process is left of a reaped command. The number of a process group stays taken while it
+// has members; a command that happens to get the number of an empty one only delays the answer.
 func (t *task) isGone() bool { return !t.orphaned && unix.Kill(-t.pid, 0) == unix.ESRCH }
 
 // killOrphans kills the adopted processes and reports whether there were any.
@@ -109,9 +107,9 @@ func (s *server) killOrphans() bool {
 	return found
 }
 
-// orphans lists the adopted processes. They are children of the main thread, which
-// starts no command, so that the list is usually empty. Where the kernel does not
-// keep it none are seen: they are collected when the client has gone.
+// orphans lists the adopted processes. They are children of the main thread, which starts no command, so that the
+// list is usually empty. If the kernel does not keep the list, none are seen: they are collected when the client has
+// gone.
 func (s *server) orphans() []int {
 	if s.children < 0 {
 		return nil
@@ -141,8 +139,8 @@ func (s *server) killChildren() {
 	}
 }
 
-// finish kills and collects until no child is left, and ends the process. Killing
-// once is not enough: the children of what was killed arrive as orphans.
+// finish kills and collects until no child is left, and ends the process. Killing once is not enough: the children of
+// killed processes arrive as orphans.
 func (s *server) finish() {
 	pause := time.Millisecond
 	for deadline := time.Now().Add(shutdownLimit); time.Now().Before(deadline); time.Sleep(pause) {

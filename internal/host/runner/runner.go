@@ -1,34 +1,29 @@
-// Package runner runs ordinary commands so that no child outlives its run, at
-// the lowest cost per process.
+// Package runner runs ordinary commands so that no child outlives its run, at the lowest cost per process.
 //
-// On Linux the commands are not children of e3 itself. A [Supervisor] re-executes
-// the running binary as a second process, in a session of its own, that adopts
-// orphans (a child subreaper) and starts commands on request. Every command and
-// all that it starts are therefore descendants of that process. When e3 goes away,
-// however it goes, the supervisor's sockets report end of file and it kills all
-// descendants, those with a session of their own included. When the supervisor is
-// killed instead, the kernel kills its direct children (the parent death signal),
-// e3 kills the rest of its session and what carries a marker of a command in flight,
-// and the runs in flight fail with [ErrSupervisorLost]. The next Run starts another
-// supervisor.
+// On Linux the commands are not children of e3 itself. A [Supervisor] re-executes the running binary as a second
+// process, in a session of its own, that adopts orphans (a child subreaper) and starts commands on request. Every
+// command and all that it starts are therefore descendants of that process. When e3 goes away, however it goes, the
+// supervisor's sockets report end of file and it kills all descendants, those with a session of their own included.
+// When the supervisor is killed instead, the kernel kills its direct children (the parent death signal), e3 kills the
+// rest of its session and all processes with a marker of a command in flight, and the runs in flight fail with
+// [ErrSupervisorLost]. The next Run starts another supervisor.
 //
-// With [Outlive] the supervisor process goes on when e3 dies, and so do the commands
-// that have an identity: until another process adopts them, but only for the time that
-// their owner had been given. See outlive.go.
+// With [Outlive] the supervisor process goes on when e3 dies, and so do the commands that have an identity: until
+// another process adopts them, but only for the time granted by Extend. See outlive.go.
 //
-// The binary must call [Main] before anything else, and so must TestMain of every
-// package whose tests run commands.
+// The binary must call [Main] before anything else, and so must TestMain of every package whose tests run commands.
 //
-// When a command ends, what it left behind is killed, and so is what left its group: all of it is adopted by the supervisor. While other commands run, an
-// orphan is known by its process group, the marker in its environment, or what it has open in [Spec.Room]. One that has dropped all of these lives until no
-// command runs that began before it; until then the commands that it may be of end with [Result.Left].
+// When a command ends, its remaining processes are killed, also those that left its group: the supervisor has adopted
+// all of them. While other commands run, an orphan is matched by its process group, the marker in its environment, or
+// its open files in [Spec.Room]. An orphan without any of these lives until no command runs that began before it;
+// until then the commands to which it may belong end with [Result.Left].
 //
-// What is out of reach: a command that kills every process of its user
-// (kill -9 -1), processes that run as another user (sudo), what somebody else's process starts for a command (at, a container's daemon), and
-// a process that left its group and dropped the marker, if the supervisor process itself was killed.
+// Out of reach are a command that kills every process of its user (kill -9 -1), processes that run as another user
+// (sudo), processes that a daemon starts for a command (at, containers), and a process that left its group and
+// dropped the marker, if the supervisor process itself was killed.
 //
-// Other systems have no such adoption. See the notes in group_unix.go and
-// group_windows.go for what remains true there.
+// Other systems have no such adoption. See the notes in group_unix.go and group_windows.go for what remains true
+// there.
 package runner
 
 import (
@@ -45,18 +40,18 @@ import (
 	"e3/internal/host/process"
 )
 
-// DefaultGrace is the time between TERM and KILL when nothing else is said.
+// DefaultGrace is the default time between TERM and KILL.
 const DefaultGrace = 5 * time.Second
 
 var (
 	// ErrClosed is returned by Run after Close.
 	ErrClosed = errors.New("runner: closed")
 
-	// ErrNotStarted is wrapped by errors of Run that no command has run for, beside StartError.
+	// ErrNotStarted is wrapped by errors of Run before which no command ran, beside StartError.
 	ErrNotStarted = errors.New("runner: not started")
 
-	// ErrSupervisorLost is returned when the supervising process ended while
-	// the command ran. The command has been killed; what it did is not known.
+	// ErrSupervisorLost is returned when the supervising process ended while the command ran. The command has been
+	// killed; its effects are unknown.
 	ErrSupervisorLost = errors.New("runner: the supervisor process ended unexpectedly; its tasks were killed")
 )
 
@@ -66,15 +61,15 @@ type Options struct {
 	// Zero means DefaultGrace.
 	Grace time.Duration
 
-	// Spawners is how many commands can be in the act of starting at the same
-	// time (not how many can run). Zero means one per usable CPU, at most 8.
+	// Spawners is how many commands can be starting at the same time (not how many can run). Zero means one per
+	// usable CPU, at most 8.
 	Spawners int
 
 	// Outlive, if set, lets commands with an Identity outlive this process.
 	Outlive *Outlive
 }
 
-// Spec says what to run and how.
+// Spec is a command to run.
 type Spec struct {
 	// Argv is the command and its arguments. A command without a slash is looked
 	// up in the PATH of Env; a relative one with a slash is relative to Dir.
@@ -86,18 +81,16 @@ type Spec struct {
 	// Env is the whole environment, passed exactly as given.
 	Env []string
 
-	// Stdout and Stderr receive what the command writes; nil discards it. They
-	// may be the same file. The command writes to them directly, so they must
-	// stay open until Run returns. Standard input is always empty.
+	// Stdout and Stderr receive the command's output; nil discards it. They may be the same file. The command writes
+	// to them directly, so they must stay open until Run returns. Standard input is always empty.
 	Stdout, Stderr *os.File
 
-	// Marker is the entry of Env ("NAME=value") that identifies what this command
-	// starts. Processes that left its process group and still carry the marker
-	// are killed when the command ends. Empty means no such search.
+	// Marker is the entry of Env ("NAME=value") that identifies the processes of this command. Processes that left
+	// its process group and still carry the marker are killed when the command ends. Empty means no such search.
 	Marker string
 
-	// Room, if set, is a folder that nothing but this command and what it starts works in: of several commands in flight, what
-	// descends from this supervisor and has a working directory or an open file in there is of this one.
+	// Room, if set, is a folder in which only this command and its descendants work: a descendant of the supervisor
+	// with its working directory or an open file in there belongs to this command.
 	Room string
 
 	// Timeout stops the command when it runs longer. Zero means no limit.
@@ -125,8 +118,8 @@ type Spec struct {
 	// or without Outlive, the command dies with this process.
 	Identity string
 
-	// State is what an adopter needs to know about a command with an Identity. The supervisor keeps
-	// it in memory and does not look at it. Up to MaxState bytes.
+	// State is what an adopter needs to know about a command with an Identity. The supervisor keeps it in memory and
+	// does not interpret it. Up to MaxState bytes.
 	State []byte
 }
 
@@ -140,12 +133,13 @@ type Result struct {
 	// first reason counts. The command may still have ended with any code.
 	TimedOut, Cancelled bool
 
-	// OOM says that the kernel killed the command because memory ran out, or a process whose death
-	// made the command, a shell, exit with 137. Never set outside of Linux.
+	// OOM says that the kernel killed the command because memory ran out, or killed a process of it so that the
+	// command, a shell, exited with 137. Never set outside of Linux.
 	OOM bool
 
-	// Left says that a process which descends from the command may be alive: one that has left its group and the Room and dropped the marker, while
-	// commands ran that it may as well be of, or one that is stuck in the kernel. Always set outside of Linux.
+	// Left says that a descendant of the command may be alive: one that left its group and the Room and dropped the
+	// marker, so that it may belong to another running command, or one that is stuck in the kernel. Always set
+	// outside of Linux.
 	Left bool
 
 	// UserCPU and SystemCPU cover the command and the children that it waited for.
@@ -201,18 +195,16 @@ func New(options Options) (*Supervisor, error) {
 	return s, nil
 }
 
-// Run starts the command, waits for its end and returns how it ended. When ctx is
-// done the command is stopped (TERM, then KILL after the grace) and Run still waits
-// for its end, which the Result shows as Cancelled.
+// Run starts the command, waits for its end and returns how it ended. When ctx is done the command is stopped (TERM,
+// then KILL after the grace) and Run still waits for its end, which the Result shows as Cancelled.
 //
-// When Run returns, the command's process group and the processes that left it are gone, so that files they wrote no longer change, unless
-// Result.Left says that one may be there; only a process stuck in the kernel for more than two seconds is not waited for.
+// When Run returns, the command's process group and the processes that left it are gone, so that files they wrote no
+// longer change, unless Result.Left is set. Run does not wait for a process that is stuck in the kernel for more than
+// two seconds.
 //
-// The error is nil whenever the command ran to an end that is known, however it
-// ended. It is a *StartError when the command could not start (nothing ran),
-// ctx's error when ctx was done before the start, ErrSupervisorLost or ErrClosed.
-// An error from writing masked output comes together with the Result, and so does
-// ErrExpired, with the Result Cancelled.
+// The error is nil whenever the command ran to a known end, successful or not. It is a *StartError when the command
+// could not start (nothing ran), ctx's error when ctx was done before the start, ErrSupervisorLost or ErrClosed. An
+// error from writing masked output comes together with the Result, and so does ErrExpired, with the Result Cancelled.
 func (s *Supervisor) Run(ctx context.Context, spec Spec) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
@@ -251,7 +243,7 @@ func (s *Supervisor) run(ctx context.Context, path string, spec *Spec) (Result, 
 	return result, explainStart(err, path, spec)
 }
 
-// connect returns the live backend and starts one where there is none.
+// connect returns the live backend, or starts one.
 func (s *Supervisor) connect() (*backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,9 +261,8 @@ func (s *Supervisor) connect() (*backend, error) {
 	return b, nil
 }
 
-// Close kills what is left of all commands, without a grace, and waits until it is
-// gone. Runs in flight end as Cancelled. Later Runs fail with ErrClosed. Closing
-// again does nothing.
+// Close kills all commands, without a grace, and waits until they are gone. Runs in flight end as Cancelled. Later
+// Runs fail with ErrClosed. Closing again does nothing.
 func (s *Supervisor) Close() error {
 	s.mu.Lock()
 	b := s.backend
@@ -289,7 +280,7 @@ func (s *Supervisor) Close() error {
 	return b.close()
 }
 
-// validate refuses what the system could not be given.
+// validate refuses a Spec that no system can carry out.
 func (spec *Spec) validate() error {
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return &StartError{Op: OpSpec, Err: syscall.EINVAL, detail: "the command is empty"}

@@ -13,7 +13,7 @@ import (
 
 // Steps of starting a command, as StartError.Op names them.
 const (
-	OpSpec   = "spec"   // the Spec cannot be carried out by any system
+	OpSpec   = "spec"   // no system can carry out the Spec
 	OpLookup = "lookup" // finding the command in PATH
 	OpChdir  = "chdir"  // entering the working directory
 	OpExec   = "exec"   // creating the process or executing the file
@@ -45,9 +45,8 @@ func (e *StartError) Unwrap() error { return e.Err }
 // absolute reports whether dir is an absolute path.
 func absolute(dir string) bool { return filepath.IsAbs(dir) }
 
-// lookPath finds the file that command stands for: in the PATH of env when it has
-// no slash. Relative results and relative PATH entries count from dir, as they do
-// for the command itself.
+// lookPath finds the file of a command: in the PATH of env if it has no slash. Relative results and relative PATH
+// entries count from dir, as they do for the command itself.
 func lookPath(command, dir string, env []string) (string, error) {
 	if runtime.GOOS == "windows" {
 		return lookPathWindows(command, dir, env)
@@ -124,9 +123,8 @@ func getenv(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// explainStart turns the bare errno of a failed start into a StartError that says
-// which step failed. The system reports only the number; looking again finds the
-// step. Other errors pass unchanged.
+// explainStart turns the bare errno of a failed start into a StartError that says which step failed. The system
+// reports only the number; repeating the checks finds the step. Other errors pass unchanged.
 func explainStart(err error, path string, spec *Spec) error {
 	errno, ok := err.(syscall.Errno)
 	if !ok {

@@ -33,16 +33,14 @@ const (
 	shutdownLimit = 10 * time.Second
 )
 
-// server is what the lanes of the supervisor process share.
+// server is the state that the lanes of the supervisor process share.
 //
-// Each lane has a socket, a thread and commands of its own: it starts them, waits
-// for them and answers for them, so that lanes do not wait for each other. The
-// thread is locked for ever, because the parent death signal is bound to the
-// thread that forked. Waiting is done in the kernel, without Go's poller: there is
-// nothing else to do meanwhile, and a thread that the kernel wakes answers sooner
-// than a goroutine that the scheduler wakes.
+// Each lane has a socket, a thread and commands of its own: it starts them, waits for them and answers for them, so
+// that lanes do not wait for each other. The thread is locked for ever, because the parent death signal is bound to
+// the thread that forked. Waiting is done in the kernel, without Go's poller: there is nothing else to do meanwhile,
+// and a thread that the kernel wakes answers sooner than a goroutine that the scheduler wakes.
 type server struct {
-	null     int // for standard input, and for output that is not wanted
+	null     int // for standard input, and for discarded output
 	children int // the kernel's list of the main thread's children; -1: not kept
 
 	// reaping is held while processes are collected, and while a listed process
@@ -53,7 +51,7 @@ type server struct {
 
 	oom *oomCounter
 
-	commands commands // that run
+	commands commands // running ones
 
 	keeper *keeper // of the commands that may outlive the client; nil: all die with it
 }
@@ -65,13 +63,13 @@ type laneServer struct {
 	out      []byte        // replies that the socket has no room for
 	tasks    []*task       // running
 	fds      []unix.PollFd // the socket, the inbox, then a process descriptor for each of tasks
-	draining []*task       // reaped, but something of them may be left
-	masking  int           // commands of which only masked output is left to write
+	draining []*task       // reaped, but processes of them may be left
+	masking  int           // commands whose masked output is still being written
 	gone     bool          // the client
 	closing  time.Time     // when the lane began to end; zero: it does not
 	swept    time.Time     // when orphans were last collected
 
-	inbox inbox // what other threads ask for
+	inbox inbox // requests of other threads
 }
 
 // taskFDs is where the tasks begin in laneServer.fds.
@@ -84,19 +82,19 @@ type task struct {
 	pidfd    int // -1 where the kernel has none
 	marker   string
 	room     string
-	began    time.Duration // by Elapsed: no process of it started before
+	began    time.Duration // by Elapsed: all its processes started later
 	grace    time.Duration
 	started  time.Time
 	announce time.Time // when to tell the client that it runs; zero: never
 	deadline time.Time // when to send the next signal; zero: never
-	flags    byte      // why it was told to stop; 0: it was not
+	flags    byte      // why it was stopped; 0: it was not
 	pumps    []*pump   // of masked output
 	kept     *kept     // nil: it dies with the client
 
 	end        reply     // once it is reaped
 	drainUntil time.Time // when to give up waiting for the rest
 	orphaned   bool      // an orphan of it was seen alive, and killed
-	left       bool      // an orphan that may be of it was seen alive, and left
+	left       bool      // an orphan that may belong to it was seen alive, and spared
 	resolved   string    // room, without links; "" until it is asked for
 }
 
@@ -116,8 +114,8 @@ func (s *server) newLane(fd int) *laneServer {
 	}}
 }
 
-// serve carries out the lane's requests until the client goes away and the commands
-// of the lane have ended. The last lane ends the process.
+// serve carries out the lane's requests until the client goes away and the commands of the lane have ended. The last
+// lane ends the process.
 func (l *laneServer) serve() {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
@@ -151,8 +149,7 @@ func (l *laneServer) serve() {
 	select {}
 }
 
-// wait blocks until a request or the end of a command arrives, or until something
-// is due.
+// wait blocks until a request or the end of a command arrives, or until something is due.
 func (l *laneServer) wait() {
 	timeout := l.timeout(time.Now())
 	for i := range l.fds {
@@ -183,21 +180,21 @@ func (l *laneServer) timeout(now time.Time) *unix.Timespec {
 			}
 		}
 		if t.pidfd < 0 {
-			next = min(next, 2*time.Millisecond) // the kernel cannot say; keep asking
+			next = min(next, 2*time.Millisecond) // the kernel has no pidfd: poll
 		}
 	}
 	for _, t := range l.draining {
-		// Patience grows with the time that it has already taken.
+		// The interval grows with the time already waited.
 		next = min(next, max(time.Millisecond, now.Sub(t.drainUntil.Add(-drainLimit))/4))
 	}
 	ts := unix.NsecToTimespec(int64(max(next, 0)))
 	return &ts
 }
 
-// request takes what has arrived and carries out one request, if one is whole.
+// request reads from the socket and carries out one request, if a whole one has arrived.
 func (l *laneServer) request() error {
 	if l.fds[0].Revents&unix.POLLHUP != 0 {
-		return io.EOF // whatever it still wanted
+		return io.EOF // the rest of the request does not matter
 	}
 	if l.fds[0].Revents&unix.POLLOUT != 0 {
 		l.flush()
@@ -319,8 +316,8 @@ func (l *laneServer) announce(t *task) {
 	}
 }
 
-// look does what is due: collects the commands that have ended, sends signals,
-// answers for commands of which nothing is left.
+// look does what is due: it collects the commands that have ended, sends signals, and answers for commands without
+// processes left.
 func (l *laneServer) look(now time.Time) {
 	for i := 0; i < len(l.tasks); {
 		t := l.tasks[i]
@@ -347,8 +344,7 @@ func (l *laneServer) look(now time.Time) {
 	}
 }
 
-// stop asks t's group to end; called again when the grace is over, it ends the
-// group. The first reason counts.
+// stop tells t's group to end; a second call, when the grace is over, kills the group. The first reason counts.
 func (t *task) stop(reason byte, now time.Time) {
 	again := t.flags != 0
 	if again && now.Before(t.deadline) {
@@ -380,13 +376,13 @@ func (t *task) abort(reason byte) {
 // fork its way out.
 func (t *task) kill() { _ = unix.Kill(-t.pid, unix.SIGKILL) }
 
-// answer is called when nothing is left of t.
+// answer is called when no process is left of t.
 func (l *laneServer) answer(t *task) {
 	if len(t.pumps) == 0 {
 		l.report(t)
 		return
 	}
-	// The rest of its output may have to wait for whoever reads it.
+	// Its last output may have to wait for a reader.
 	l.masking++
 	go func() {
 		errno := finishPumps(t.pumps)
@@ -398,7 +394,7 @@ func (l *laneServer) answer(t *task) {
 	}()
 }
 
-// report tells whoever wants to know how t ended.
+// report tells the client and the keeper how t ended.
 func (l *laneServer) report(t *task) {
 	if l.keeper != nil {
 		l.keeper.ended(t)
@@ -406,9 +402,8 @@ func (l *laneServer) report(t *task) {
 	l.send(&t.end)
 }
 
-// send writes a reply, and keeps what the socket has no room for: a client that stands
-// still must not stop the lane. When it fails the client is gone, which the next
-// request shows.
+// send writes a reply, and keeps the part that the socket has no room for: a stopped client must not block the lane.
+// If it fails the client is gone, which the next request shows.
 func (l *laneServer) send(r *reply) {
 	if len(l.out) > 0 {
 		l.out = appendReply(l.out, r)
@@ -421,7 +416,7 @@ func (l *laneServer) send(r *reply) {
 	}
 }
 
-// flush goes on with the replies that were kept.
+// flush continues with the kept replies.
 func (l *laneServer) flush() {
 	l.out = append(l.out[:0], l.write(l.out)...)
 	if len(l.out) == 0 {
@@ -429,7 +424,7 @@ func (l *laneServer) flush() {
 	}
 }
 
-// write returns what the socket has no room for.
+// write returns the bytes that the socket has no room for.
 func (l *laneServer) write(b []byte) []byte {
 	for len(b) > 0 {
 		n, err := unix.SendmsgN(l.in.fd, b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
@@ -441,7 +436,7 @@ func (l *laneServer) write(b []byte) []byte {
 			if !l.gone {
 				return b
 			}
-			// A client that closes takes its last replies. The socket is not waited for any more.
+			// A closing client reads its last replies. Do not wait for the socket any more.
 			fds := []unix.PollFd{{Fd: int32(l.in.fd), Events: unix.POLLOUT}}
 			if n, err := unix.Poll(fds, int(closeLimit/time.Millisecond)); n == 0 && err == nil {
 				_ = unix.Shutdown(l.in.fd, unix.SHUT_RDWR)
@@ -471,8 +466,7 @@ func (l *laneServer) hangUp() {
 	l.keeper.hungUp()
 }
 
-// shutdown kills the commands of the lane and ends it. What is left after the last
-// lane is killed by finish.
+// shutdown kills the commands of the lane and ends it. After the last lane, finish kills the rest.
 func (l *laneServer) shutdown(reason byte) {
 	l.closing = time.Now()
 	for _, t := range l.tasks {

@@ -14,24 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launchArg tells Main that this process is to become a command: "e3-supervisor launch <path> <argv…>".
+// launchArg tells Main to become a command: "e3-supervisor launch <path> <argv…>".
 const launchArg = "launch"
 
-// commandUmask is the umask of every command, which is part of no key.
+// commandUmask is the umask of every command, as the umask is in no key.
 const commandUmask umask = 0o022
 
-// umask is what of new files' modes a process takes away.
+// umask is a process's umask.
 type umask int
 
-// readUmask returns this process's. There is no call that only reads it.
+// readUmask returns this process's umask. No call only reads it.
 func readUmask() umask {
 	mask := syscall.Umask(int(commandUmask))
 	syscall.Umask(mask)
 	return umask(mask)
 }
 
-// start starts a command with commandUmask. A process that has another one cannot change it for a child alone, and not for itself
-// while other goroutines make files of the repository: a second process of this binary then becomes the command.
+// start starts a command with commandUmask. A process with another umask cannot change it for a child alone, nor for
+// itself while other goroutines make files of the repository: a second process of this binary then becomes the
+// command.
 func (u umask) start(path string, argv []string, attr *os.ProcAttr) (*os.Process, error) {
 	if u == commandUmask {
 		return os.StartProcess(path, argv, attr)
@@ -64,7 +65,7 @@ func (u umask) start(path string, argv []string, attr *os.ProcAttr) (*os.Process
 	return nil, err
 }
 
-// launch becomes the command, or tells the errno on the descriptor after the standard ones.
+// launch becomes the command, or writes the errno to the descriptor after the standard ones.
 func launch(args []string) {
 	const report = 3
 	unix.CloseOnExec(report)
