@@ -12,17 +12,17 @@ import (
 )
 
 // A DirChecker checks directories beyond what the objects say by themselves: that no link leads out of the directory,
-// that files have the sizes that they are listed with, and that no more levels nest than can be written out. Each directory object
-// is read once, and twice more where links that go up lead through it; no tree is held. What of a directory is gone or cannot be read is not told:
-// whoever follows the references does that.
+// that files have the listed sizes, and that no more levels nest than can be written out. Each directory object is
+// read once, and twice more where links that go up lead through it; no tree is held. Absent and unreadable parts are
+// not reported: following the references finds them.
 //
-// A directory is judged by itself: a link of it either stays below it, wherever it is, or asks for what is above it (climb). Its
-// parent follows that on, and what climbs out of the directory at the top leads outside.
+// A directory is judged by itself: a link in it either stays below it, wherever it is, or climbs above it (climb).
+// Its parent continues the climb. A link that climbs out of the top directory leads outside.
 type DirChecker struct {
 	// Size returns the size of an object in bytes, or objectstore.ErrNotFound.
 	Size func(ctx context.Context, h objectstore.Hash) (int64, error)
-	// Damaged, if it is not nil, is asked about a file that has another size than a directory says: true if that is a
-	// fault of the file, which is told by others.
+	// Damaged, if it is not nil, is called for a file whose size differs from the directory's: true if the file is at
+	// fault, so that another check reports it.
 	Damaged func(ctx context.Context, h objectstore.Hash) bool
 
 	objects objectstore.Store
@@ -36,7 +36,7 @@ type DirChecker struct {
 	index  linkCache
 }
 
-// NewDirChecker returns a DirChecker that has checked nothing. Directory objects of more than limit bytes are passed over.
+// NewDirChecker returns a DirChecker. It skips directory objects of more than limit bytes.
 func NewDirChecker(objects objectstore.Store, limit int64, size func(context.Context, objectstore.Hash) (int64, error)) *DirChecker {
 	return &DirChecker{
 		Size: size, objects: objects, limit: limit,
@@ -44,13 +44,14 @@ func NewDirChecker(objects objectstore.Store, limit int64, size func(context.Con
 	}
 }
 
-// dirFacts are what is known of a directory in which there is no fault.
+// dirFacts are the facts about a faultless directory.
 type dirFacts struct {
 	height uint16 // levels of directories below it
 	linked bool   // there are links in it or below
 }
 
-// steep tells whether a link goes up anywhere. Others need not be followed: they can only lead outside by a link that does.
+// steep reports whether a link goes up anywhere. Others need not be followed: they can only lead outside through a
+// link that does.
 func steep(target string) bool {
 	for name := range strings.SplitSeq(target, "/") {
 		if name == ".." {
@@ -60,15 +61,15 @@ func steep(target string) bool {
 	return false
 }
 
-// A climb is a link that asks for what is above a directory.
+// A climb is a link that leads above a directory.
 type climb struct {
 	from string // the link
 	to   string // its target, for messages
-	rest string // what is left to follow from the directory above
+	rest string // the rest to follow from the directory above
 	hops int    // links that it has led through
 }
 
-// Bounds of what a directory can ask of a DirChecker: somebody may have made it for that.
+// Bounds for hostile directories.
 const (
 	maxHeld   = 1 << 20 // names on the way down, beside those of one directory
 	maxClimbs = 1 << 21
@@ -91,7 +92,7 @@ func treeFault(at, format string, args ...any) error {
 	return &objectstore.TreeError{Path: short(at), Msg: fmt.Sprintf(format, args...)}
 }
 
-// short cuts a path for a message: somebody may have made it as long as can be.
+// short cuts a path for a message: a hostile one may be very long.
 func short(p string) string {
 	const most = 200
 	if len(p) <= most {
@@ -106,7 +107,7 @@ type named struct {
 	hash objectstore.Hash
 }
 
-// visit checks a directory and all below it.
+// visit checks a directory and everything below it.
 func (c *DirChecker) visit(ctx context.Context, h objectstore.Hash, rel string, depth int) (dirFacts, error) {
 	if facts, known := c.known[h]; known {
 		return facts, nil
@@ -132,7 +133,7 @@ func (c *DirChecker) visit(ctx context.Context, h objectstore.Hash, rel string, 
 		facts.add(child)
 		follow = follow || len(c.climbs[d.hash]) > 0
 	}
-	if facts.height > objectstore.MaxTreeDepth { // below one that was known
+	if facts.height > objectstore.MaxTreeDepth { // below a directory checked before
 		return facts, tooDeep(rel)
 	}
 	if follow {
@@ -187,11 +188,11 @@ func (c *DirChecker) each(ctx context.Context, h objectstore.Hash, visit func(*o
 	if err != nil {
 		return err
 	}
-	_ = objectstore.EachEntry(data, visit) // one that does not decode is told of by others
+	_ = objectstore.EachEntry(data, visit) // decoding errors are reported elsewhere
 	return ctx.Err()
 }
 
-// file compares the size of a file with what a directory says. What is gone is told of by others.
+// file compares the size of a file with the directory's. An absent file is reported elsewhere.
 func (c *DirChecker) file(ctx context.Context, f *Child, size int64) error {
 	if size == f.size || c.Damaged != nil && c.Damaged(ctx, f.Hash) {
 		return nil
@@ -199,14 +200,14 @@ func (c *DirChecker) file(ctx context.Context, f *Child, size int64) error {
 	return treeFault(f.Name, "the size is said to be %d, and the file has %d bytes", f.size, size)
 }
 
-// links follows the links of a directory, and those that climb out of the directories in it.
+// links follows the links of a directory, and those that climb out of its subdirectories.
 func (c *DirChecker) links(ctx context.Context, h objectstore.Hash, rel string) error {
 	list, err := c.linksOf(ctx, h)
 	if err != nil {
 		return err
 	}
 	var out []climb
-	met := map[objectstore.Hash]bool{} // what climbs out of a directory does so whatever its name is
+	met := map[objectstore.Hash]bool{} // a climb does not depend on the subdirectory's name
 	take := func(l climb) error {
 		climbs, fault, err := c.follow(ctx, h, &l)
 		switch {

@@ -8,7 +8,7 @@ import (
 	"e3/objectstore"
 )
 
-// linkEntry is an entry of a directory that a link can lead through to where its path does not say: a link, or a directory with links
+// linkEntry is an entry through which a link may lead elsewhere than its path says: a link, or a directory with links
 // below it.
 type linkEntry struct {
 	name   string
@@ -16,10 +16,10 @@ type linkEntry struct {
 	dir    objectstore.Hash
 }
 
-// linkList are those of one directory, by name.
+// linkList has the link entries of one directory, by name.
 type linkList struct{ entries []linkEntry }
 
-// find returns the entry of a name; nil is something else, or nothing.
+// find returns the entry of a name; nil for other entries, or none.
 func (l *linkList) find(name string) *linkEntry {
 	i, found := slices.BinarySearchFunc(l.entries, name, func(e linkEntry, name string) int { return strings.Compare(e.name, name) })
 	if !found {
@@ -32,10 +32,10 @@ func (l *linkList) find(name string) *linkEntry {
 type linkCache struct {
 	lists   map[objectstore.Hash]*linkList
 	entries int   // of all lists
-	effort  int64 // steps that links were followed, and entries that were read for that
+	effort  int64 // steps of links followed, and entries read for them
 }
 
-// Bounds of links: no file system has such directories, and somebody may have made them to be waited for.
+// Bounds of links, for hostile directories: no file system has such ones.
 const (
 	maxLinks  = 1 << 19 // in one directory object, and in all lists that are held
 	maxEffort = 1 << 28 // of a check; some 20 s
@@ -43,7 +43,7 @@ const (
 	maxPath   = 64 << 10
 )
 
-// linksOf returns the list of a directory whose content is known.
+// linksOf returns the list of a directory.
 func (c *DirChecker) linksOf(ctx context.Context, h objectstore.Hash) (*linkList, error) {
 	if list := c.index.lists[h]; list != nil {
 		return list, nil
@@ -91,10 +91,10 @@ func (c *DirChecker) readLinks(ctx context.Context, h objectstore.Hash) (*linkLi
 	return list, err
 }
 
-// follow follows what is left of a link from the directory h, and tells whether that leads out of it: then l has what is left to follow
-// from the directory above. A fault is what is wrong with it, in words. What is not there is taken for a directory.
+// follow follows the rest of a link from the directory h, and reports whether it climbs out: then l has the rest to
+// follow from the directory above. fault says what is wrong with the link. A missing entry counts as a directory.
 func (c *DirChecker) follow(ctx context.Context, h objectstore.Hash, l *climb) (climbs bool, fault string, err error) {
-	way := []objectstore.Hash{h} // the zero hash is a directory in which no link is met
+	way := []objectstore.Hash{h} // the zero hash is a directory without links
 	for rest := l.rest; rest != ""; {
 		if c.index.effort++; c.index.effort > maxEffort {
 			return false, "leads through more than can be followed", nil
@@ -129,7 +129,7 @@ func (c *DirChecker) follow(ctx context.Context, h objectstore.Hash, l *climb) (
 	return false, "", nil
 }
 
-// step returns what a name in a directory is to a link that leads through it.
+// step returns the link entry of a name in a directory.
 func (c *DirChecker) step(ctx context.Context, dir objectstore.Hash, name string) (*linkEntry, error) {
 	if dir == (objectstore.Hash{}) {
 		return nil, nil

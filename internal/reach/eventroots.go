@@ -10,9 +10,9 @@ import (
 	"e3/refstore"
 )
 
-// EventRoots enumerates the nodes of the snapshots that the first and the last event of every run name, also of runs that have
-// no record any more, and of workspaces that are gone. They may be missing. An event that cannot be read, or names no
-// hash, names nothing: that is no fault.
+// EventRoots enumerates the nodes of the snapshots in the first and the last event of every run, also of runs without
+// a record, and of removed workspaces. They may be missing. An event that cannot be read, or names no hash, names
+// nothing: that is no fault.
 func (s *Stores) EventRoots(ctx context.Context, sink Sink) error {
 	for ws, err := range s.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
 		if err == nil {
@@ -57,7 +57,7 @@ func (s *Stores) eventRoots(ctx context.Context, ws string, sink Sink) error {
 	return g.Wait()
 }
 
-// snapshotRoot gives a sink a snapshot of a run, if there is one.
+// snapshotRoot passes a snapshot of a run to a sink, if there is one.
 func snapshotRoot(sink Sink, owner Owner, role, hash string) error {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"e3/objectstore"
 )
 
-// JobRoots enumerates what the jobs of queues need that are not finished: the task object, and the inputs with their content. Any of it may
-// be missing: then the job fails. The run that has put a job there may be gone.
+// JobRoots enumerates the objects that unfinished jobs need: the task object, and the inputs with their content. Any
+// of them may be missing: then the job fails. The job's run may be gone.
 func (s *Stores) JobRoots(ctx context.Context, sink Sink) error {
 	shapes := map[objectstore.Hash]TaskShape{} // runs have many jobs of few tasks, or few jobs
 	q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
@@ -72,7 +72,7 @@ func (s *Stores) jobRoots(ctx context.Context, j *queue.Job, shapes map[objectst
 // input is the kind of an input with its content.
 func (s *TaskShape) input(i int) Kind {
 	if !s.leaf {
-		return FileOrDir // nobody knows
+		return FileOrDir // unknown
 	}
 	for _, dir := range s.Dirs {
 		if dir == i {

@@ -9,7 +9,7 @@ import (
 	"e3/internal/pkgref"
 )
 
-// An OwnerKind says what sort of thing makes an object a root.
+// An OwnerKind is a kind of root.
 type OwnerKind uint8
 
 // The kinds of owners.
@@ -21,21 +21,21 @@ const (
 	ARun                         // a run
 	APin                         // a pin of an execution
 	ATombstone                   // an execution that was pruned
-	ASession                     // what somebody is doing now
+	ASession                     // a session that protects objects
 	AJob                         // a job that is not finished
 )
 
-// An Owner is who names a root. It is cheap: what else is worth showing is read when it is shown.
+// An Owner is the thing that names a root. It is cheap: details are read when it is shown.
 type Owner struct {
 	Kind  OwnerKind
-	Name  string         // package: name/version, as its record has it. Workspace, run: the workspace
+	Name  string         // package: name/version, as in its record. Workspace, run: the workspace
 	ID    string         // of the execution, run or job
 	Key   executions.Key // of the execution. ATask: only Task is set
-	Role  string         // what the owner has there: "output", "tree", …
+	Role  string         // of the object, for the owner: "output", "tree", …
 	Since time.Time      // session: when it began
 }
 
-// String says who it is in a few words.
+// String describes the owner in a few words.
 func (o Owner) String() string {
 	switch o.Kind {
 	case APackage:
@@ -63,26 +63,26 @@ func (o Owner) String() string {
 // A Root is a reference from which others are followed.
 type Root struct {
 	Ref
-	// Weak: the object may be gone, by design. What is below it may too.
+	// Weak: the object may be missing, by design, and so may what is below it.
 	Weak  bool
 	Owner Owner
 
-	followed bool // what its object refers to is a root too: it need not be read
+	followed bool // the references in its object are roots too: it need not be read
 }
 
 // A Fault is a reference that could not be followed, or a record that could not be read.
 type Fault struct {
-	Ref   Ref // the zero Ref where the owner's own record is at fault
+	Ref   Ref // the zero Ref if the owner's own record is at fault
 	Weak  bool
 	Owner Owner
 	// Path are the names that lead from the owner to the object: those of datasets, entries of directories, tasks.
 	Path []string
-	// Err is objectstore.ErrNotFound for an object that is gone, a *MalformedError or *RecordError for one that is not
-	// what it should be, or an error of the store.
+	// Err is objectstore.ErrNotFound for a missing object, a *MalformedError or *RecordError for one of the wrong
+	// content, or an error of the store.
 	Err error
 }
 
-// Record tells whether the owner's record is at fault.
+// Record reports whether the owner's record is at fault.
 func (f *Fault) Record() bool { return f.Ref == Ref{} }
 
 func (f *Fault) Error() string {
@@ -99,7 +99,7 @@ func (f *Fault) Error() string {
 
 func (f *Fault) Unwrap() error { return f.Err }
 
-// A RecordError says that a record cannot be read, so that nobody knows what it refers to.
+// A RecordError says that a record cannot be read, so that its references are unknown.
 type RecordError struct {
 	Record string
 	Err    error

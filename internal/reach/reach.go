@@ -1,12 +1,12 @@
-// Package reach knows what each kind of reference refers to, what the references of a repository start from, and
-// follows them. Collecting, verifying, pruning and exporting all ask here, so that none of them can forget a kind.
+// Package reach knows what each kind of reference refers to and the roots of a repository, and follows references.
+// Collecting, verifying, pruning and exporting all use it, so that none of them can forget a kind.
 //
 // An object has no kind; a reference has one ([Ref]). [Refs] are the references in one object. [References],
 // [Tombstones] and [Protected] are the roots of a repository, each with its [Owner]; [Roots] are all of them. A
-// [Walker] follows roots in parallel and reads each object once; what it met is a [Set].
+// [Walker] follows roots in parallel, reads each object once, and collects them in a [Set].
 //
-// Objects of the TypeScript reference are told by their header, where a reference may name one: its packages, its
-// tasks, and its trees in the place of nodes.
+// Objects of the TypeScript reference have a header of their own. They may occur as packages, as tasks, and as trees
+// in the place of nodes.
 package reach
 
 import (
@@ -32,7 +32,7 @@ const (
 	Node                  // a node of a workspace's tree, or a tree object of the reference, with everything below it
 	Task                  // a task object
 	Package               // a package object, with its tasks and the datasets it comes with
-	FileOrDir             // an output of which nobody can tell any more: it is followed if it reads as a directory
+	FileOrDir             // an output of unknown kind: it is followed if it reads as a directory
 	Dirs                  // a directory object and those below it, without the content of files
 	Nodes                 // a node and those below it, without the datasets
 	kinds
@@ -47,7 +47,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// words is what the object is called in messages.
+// words names the object in messages.
 func (k Kind) words() string {
 	return [...]string{"content", "directory object", "tree node", "task object", "package object", "output", "directory object", "tree node"}[k]
 }
@@ -76,8 +76,8 @@ func ParseRef(s string) (Ref, error) {
 	return Ref{}, fmt.Errorf("reference %.80q is of no kind that this version knows", s)
 }
 
-// A MalformedError says that an object is there, but is not what a reference takes it for: its bytes are not
-// those of its name, they do not decode, or they are of a directory that cannot be (DirChecker).
+// A MalformedError says that an object exists, but is not what a reference expects: its bytes are not those of its
+// name, they do not decode, or the directory is invalid (DirChecker).
 type MalformedError struct {
 	Ref Ref
 	Err error
@@ -93,7 +93,7 @@ func (e *MalformedError) Error() string {
 
 func (e *MalformedError) Unwrap() error { return e.Err }
 
-// Limits on objects that are read into memory, as those have who make them.
+// Limits on objects that are read into memory, the same as their writers'.
 const (
 	maxTask    = 16 << 20
 	maxPackage = 1 << 30
@@ -104,11 +104,11 @@ const (
 type Child struct {
 	Ref
 	Name string // in the object: of a file, a dataset, a task
-	size int64  // that a directory says a file has; -1 of all else
+	size int64  // a file's size according to a directory; -1 for all else
 }
 
 // Refs returns the references in the object of r, in the order of the object. An absent object is
-// objectstore.ErrNotFound, one that is not what r takes it for a *MalformedError, and any other error is the store's.
+// objectstore.ErrNotFound, one of the wrong content a *MalformedError, and any other error is the store's.
 func Refs(ctx context.Context, s objectstore.Store, r Ref) ([]Child, error) {
 	var children []Child
 	err := each(ctx, s, r, func(c Child) { children = append(children, c) })
@@ -154,7 +154,7 @@ func each(ctx context.Context, s objectstore.Store, r Ref, yield func(Child)) er
 	return nil
 }
 
-// beginsLikeDir looks at the first bytes of an object, which may be a file of any size.
+// beginsLikeDir reads the first bytes of an object, which may be a file of any size.
 func beginsLikeDir(ctx context.Context, s objectstore.Store, h objectstore.Hash) (bool, error) {
 	empty, err := objectstore.EncodeTree(nil)
 	if err != nil {
@@ -171,7 +171,7 @@ func beginsLikeDir(ctx context.Context, s objectstore.Store, h objectstore.Hash)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return false, nil
-	case err != nil && !damaged(err): // a short file that is damaged is told so at once; nothing follows from its content
+	case err != nil && !damaged(err): // report a damaged short file at once; nothing follows from its content
 		return false, fmt.Errorf("read object %s: %w", h, err)
 	}
 	return bytes.Equal(begin[:n], header), nil
@@ -217,7 +217,7 @@ func eachInNode(data []byte, k Kind, yield func(Child)) error {
 	return errors.Join(err, fault)
 }
 
-// leaf yields what an entry of a node, or a package's default, refers to.
+// leaf yields the references of an entry of a node, or of a package's default.
 func leaf(name string, l *record.Leaf, k Kind, yield func(Child)) error {
 	if l.Kind == record.LeafUnassigned {
 		return nil
@@ -242,7 +242,7 @@ func leaf(name string, l *record.Leaf, k Kind, yield func(Child)) error {
 	return nil
 }
 
-// eachInReferenceTree yields what a tree object of the reference refers to.
+// eachInReferenceTree yields the references of a tree object of the reference.
 func eachInReferenceTree(data []byte, k Kind, yield func(Child)) error {
 	entries, err := eastref.DecodeTree(data)
 	if err != nil {

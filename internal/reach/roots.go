@@ -14,19 +14,19 @@ import (
 	"e3/refstore"
 )
 
-// Executions is what is asked of the executions on record.
+// Executions is the part of the executions register that roots need.
 type Executions interface {
 	Tasks(ctx context.Context) iter.Seq2[objectstore.Hash, error]
 	Inputs(ctx context.Context, task objectstore.Hash) iter.Seq2[objectstore.Hash, error]
 	Statuses(ctx context.Context, k executions.Key) iter.Seq2[*executions.Execution, error]
 }
 
-// Stores are what the roots of a repository are read from.
+// Stores are the stores from which the roots of a repository are read.
 type Stores struct {
 	Records    executions.Records
 	Objects    objectstore.Store
 	Executions Executions
-	Workers    int // how many tasks, and keys of tasks, are looked at at a time; 0 is as many as is good for the store
+	Workers    int // how many tasks, and keys of tasks, are read at a time; 0 is a good number for the store
 }
 
 // A Sink takes roots, from several goroutines at a time. An error from it ends the enumeration and is returned.
@@ -37,8 +37,8 @@ type Sink interface {
 	RecordFault(*Fault) error
 }
 
-// Roots enumerates all roots: References, Tombstones of what was pruned since a moment, and what sessions protect.
-// A collector has to look at the three in this order, and at the sessions again for the last (doc/design.md §13).
+// Roots enumerates all roots: References, Tombstones since a moment, and what sessions protect. A collector must read
+// the three in this order, and list the sessions again for the last (doc/design.md §13).
 func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore.SessionInfo, sink Sink) error {
 	if err := s.References(ctx, sink); err != nil {
 		return err
@@ -49,11 +49,12 @@ func (s *Stores) Roots(ctx context.Context, since time.Time, sessions []refstore
 	return Protected(sessions, sink)
 }
 
-// References enumerates the roots that are on record: unfinished jobs, executions, runs and their events, pins, packages, workspaces.
+// References enumerates the recorded roots: unfinished jobs, executions, runs and their events, pins, packages,
+// workspaces.
 func (s *Stores) References(ctx context.Context, sink Sink) error {
-	// Jobs come first: what one keeps passes to its execution when it is finished. Executions come next: their task objects are
-	// read once for the kinds of their outputs, and not again for the packages. Events come after the records of runs: these go while
-	// those stay.
+	// Jobs come first: when one finishes, its roots pass to its execution. Executions come next: their task objects
+	// are read once for the kinds of their outputs, and not again for the packages. Events come after the records of
+	// runs: a run's record may go while its events stay.
 	for _, enumerate := range []func(context.Context, Sink) error{s.JobRoots, s.ExecutionRoots, s.RunRoots, s.EventRoots, s.PinRoots, s.PackageRoots, s.WorkspaceRoots} {
 		if err := enumerate(ctx, sink); err != nil {
 			return err
@@ -108,7 +109,7 @@ func (s *Stores) WorkspaceRoots(ctx context.Context, sink Sink) error {
 	})
 }
 
-// RunRoots enumerates the nodes of the runs' snapshots, of workspaces that are gone too. They may be missing.
+// RunRoots enumerates the nodes of the runs' snapshots, also of removed workspaces. They may be missing.
 func (s *Stores) RunRoots(ctx context.Context, sink Sink) error {
 	for ws, err := range s.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
 		if err != nil {
@@ -135,7 +136,7 @@ func (s *Stores) RunRoots(ctx context.Context, sink Sink) error {
 	return nil
 }
 
-// PinRoots enumerates the tasks of pinned executions. What else a pin keeps, its execution does.
+// PinRoots enumerates the tasks of pinned executions. The execution itself keeps the rest.
 func (s *Stores) PinRoots(ctx context.Context, sink Sink) error {
 	return s.list(ctx, "PIN", func(rec refstore.Record, err error) error {
 		owner := Owner{Kind: APin, ID: rec.Key.Sort, Role: "task"}
@@ -154,8 +155,8 @@ func (s *Stores) PinRoots(ctx context.Context, sink Sink) error {
 	})
 }
 
-// Tombstones enumerates what was pruned at a moment or later: somebody who was at work then may have found it. The moment is
-// by the clock of whoever pruned, who is given as user@host. Tombstones are kept to the millisecond.
+// Tombstones enumerates what was pruned at a moment or later: a session at work then may have found it. The moment is
+// by the clock of the pruning process, given as user@host. Tombstones are kept to the millisecond.
 func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time, sink Sink) error {
 	return s.list(ctx, "TOMBSTONE", func(rec refstore.Record, err error) error {
 		owner := Owner{Kind: ATombstone}
@@ -200,8 +201,8 @@ func (s *Stores) Tombstones(ctx context.Context, since func(by string) time.Time
 	})
 }
 
-// Protected enumerates what sessions have made known as in use. A name that this version cannot read is an error: it
-// may be anything.
+// Protected enumerates what sessions protect. A name that this version cannot read is an error, since it may mean
+// anything.
 func Protected(sessions []refstore.SessionInfo, sink Sink) error {
 	for _, session := range sessions {
 		owner := Owner{Kind: ASession, Since: session.Began}
@@ -210,7 +211,7 @@ func Protected(sessions []refstore.SessionInfo, sink Sink) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", owner, err)
 			}
-			// What is protected may have been found missing already; that is then for its session to say.
+			// A protected object may have been missing from the start; its session reports that.
 			if err := sink.Root(Root{Ref: ref, Weak: true, Owner: owner}); err != nil {
 				return err
 			}
@@ -219,7 +220,7 @@ func Protected(sessions []refstore.SessionInfo, sink Sink) error {
 	return nil
 }
 
-// list calls f for every record of a partition, with why it is damaged, if it is.
+// list calls f for every record of a partition, with the reason if it is damaged.
 func (s *Stores) list(ctx context.Context, partition string, f func(refstore.Record, error) error) error {
 	for rec, err := range s.Records.List(ctx, refstore.Query{Partition: partition}) {
 		if err == nil || errors.Is(err, refstore.ErrDamaged) {

@@ -6,8 +6,8 @@ import (
 	"e3/objectstore"
 )
 
-// A Set is what a walk has met: objects, each with the kinds of the references that led to it. An object that is met as
-// a file and then as a directory is read as a directory. It is safe for concurrent use.
+// A Set is the result of a walk: objects, each with the kinds of the references that led to it. An object that is met
+// as a file and then as a directory is read as a directory. It is safe for concurrent use.
 type Set struct{ kind [kinds]objectstore.HashSet }
 
 // NewSet returns an empty Set.
@@ -21,7 +21,7 @@ var covers = [kinds][]Kind{
 	Nodes:     {Node},
 }
 
-// Add adds r and reports whether it is to be followed.
+// Add adds r and reports whether to follow it.
 func (s *Set) Add(r Ref) bool {
 	for _, k := range covers[r.Kind] {
 		if s.kind[k].Has(r.Hash) {
@@ -31,7 +31,7 @@ func (s *Set) Add(r Ref) bool {
 	return s.kind[r.Kind].Add(r.Hash)
 }
 
-// Has reports whether an object was met, as whatever.
+// Has reports whether an object was met, as any kind.
 func (s *Set) Has(h objectstore.Hash) bool {
 	for k := range s.kind {
 		if s.kind[k].Has(h) {
@@ -41,7 +41,7 @@ func (s *Set) Has(h objectstore.Hash) bool {
 	return false
 }
 
-// Of returns the objects that were met as one kind, but for those that others of the set cover.
+// Of returns the objects that were met as one kind, except those that another kind in the set covers.
 func (s *Set) Of(k Kind) *objectstore.HashSet { return &s.kind[k] }
 
 // All yields the objects in order, each once.

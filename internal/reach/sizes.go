@@ -9,16 +9,16 @@ import (
 	"e3/objectstore"
 )
 
-// SizedStore is an object store that tells sizes.
+// SizedStore is an object store with sizes.
 type SizedStore interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
-// Sizes tells the sizes of the objects of a store to somebody who asks for most of them. Where each question is a request, and the
-// store can list its objects, a list is read of each shard once: it costs a thousandth. It is safe for concurrent use, and remembers what was
-// there when it looked first.
+// Sizes returns the sizes of a store's objects to a caller that needs most of them. If each lookup is a request, and
+// the store can list its objects, each shard is listed once, at a thousandth of the cost. It is safe for concurrent
+// use, and remembers the first answer.
 type Sizes struct {
 	store  SizedStore
 	lister interface {
@@ -42,7 +42,8 @@ func NewSizes(store SizedStore) *Sizes {
 	return s
 }
 
-// Stat returns the size of an object in bytes, or objectstore.ErrNotFound. What is in no list is asked for: it may have come since.
+// Stat returns the size of an object in bytes, or objectstore.ErrNotFound. An object in no list is looked up, since
+// it may be new.
 func (s *Sizes) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 	if s.lister == nil {
 		return s.store.Stat(ctx, h)
@@ -58,7 +59,7 @@ func (s *Sizes) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 	return s.store.Stat(ctx, h)
 }
 
-// shard reads the list of a shard if that was not done yet.
+// shard reads the list of a shard, once.
 func (s *Sizes) shard(ctx context.Context, first byte) ([]objectstore.Info, error) {
 	shard := &s.shards[first]
 	shard.mu.Lock()

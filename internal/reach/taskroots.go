@@ -12,8 +12,8 @@ import (
 	"e3/objectstore"
 )
 
-// ExecutionRoots enumerates what every execution names: its task object, its output, the directory objects of its
-// inputs. The last may be missing.
+// ExecutionRoots enumerates the objects that every execution names: its task object, its output, the directory
+// objects of its inputs. The last may be missing.
 func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 	g, ctx := errgroup.WithContext(ctx)
 	type underKey struct {
@@ -21,7 +21,7 @@ func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 		inputs objectstore.Hash
 	}
 	tasks, keys := make(chan objectstore.Hash, 64), make(chan underKey, 64)
-	var listing sync.WaitGroup // of who puts keys there
+	var listing sync.WaitGroup // of the goroutines that send keys
 	listing.Add(s.workers())
 	for range s.workers() {
 		g.Go(func() error {
@@ -94,8 +94,8 @@ func (t *taskRoots) key(ctx context.Context, inputs objectstore.Hash) error {
 	return nil
 }
 
-// execution enumerates what an execution names. The record of one that cannot be read answers nobody, so it keeps
-// nothing but its task.
+// execution enumerates what an execution names. An execution with an unreadable record is never a hit, so it keeps
+// only its task.
 func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *executions.Execution, err error) error {
 	var unreadable *executions.RecordError
 	if err != nil && !errors.As(err, &unreadable) {
@@ -139,8 +139,7 @@ func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *execut
 	return nil
 }
 
-// read makes the task object a root, with r's owner, and finds out what kinds of data its executions name. It does so
-// once.
+// read makes the task object a root, with r's owner, and finds out which kinds of data its executions name, once.
 func (t *taskRoots) read(ctx context.Context, r Root) error {
 	t.reading.Lock()
 	defer t.reading.Unlock()

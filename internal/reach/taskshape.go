@@ -9,16 +9,16 @@ import (
 	"e3/objectstore"
 )
 
-// A TaskShape says what kinds of data the executions of a task name.
+// A TaskShape has the kinds of data that the executions of a task name.
 type TaskShape struct {
-	Output Kind  // of what they have made; FileOrDir where the task object does not say
+	Output Kind  // of the executions' outputs; FileOrDir if the task object does not say
 	Dirs   []int // the inputs that are directories
 
 	leaf bool // the task object is whole and refers to nothing
 }
 
-// TaskShapeOf reads a task object. Of one that is gone or damaged nothing is known, which is no error here: whoever follows
-// the reference to it finds out.
+// TaskShapeOf reads a task object. For a missing or damaged one it returns an unknown shape and no error: following
+// the reference finds the fault.
 func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstore.Hash) (TaskShape, error) {
 	unknown := TaskShape{Output: FileOrDir}
 	data, err := objectstore.ReadAll(ctx, objects, task, maxTask)
@@ -28,7 +28,7 @@ func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstor
 	if err != nil {
 		return unknown, err
 	}
-	if eastref.IsTask(data) { // outputs of the reference's are values
+	if eastref.IsTask(data) { // outputs of the reference's tasks are values
 		return TaskShape{Output: File}, nil
 	}
 	t, err := record.DecodeTask(data)
@@ -47,7 +47,7 @@ func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstor
 	return shape, nil
 }
 
-// damaged tells whether an object was there and is not what its name says.
+// damaged reports whether an object exists and does not match its name.
 func damaged(err error) bool {
 	var corrupt *objectstore.CorruptError
 	var large *objectstore.TooLargeError

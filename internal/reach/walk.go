@@ -12,21 +12,21 @@ import (
 
 // Options adjust a Walker. The zero value is usable.
 type Options struct {
-	// Workers is how many objects are read at a time; 0 is as many as is good for the store.
+	// Workers is how many objects are read at a time; 0 is a good number for the store.
 	Workers int
-	// Visit is called once for each object that is met, before it is read, by several goroutines; twice for one that
-	// is met as different kinds. It returns the size of the object, or -1. An error makes the reference a Fault.
+	// Visit is called once for each object, before it is read, by several goroutines; twice for one that is met as
+	// different kinds. It returns the size of the object, or -1. An error makes the reference a Fault.
 	Visit func(ctx context.Context, r Ref) (size int64, err error)
 	// Fault is called for each reference that cannot be followed and each record that cannot be read, one call at a
 	// time. An error ends the walk and is what Wait returns. Without Fault the first one ends the walk.
 	Fault func(f *Fault) error
-	// Dirs, if it is not nil, checks the sizes of files in directories, and once all was followed each directory that something
-	// else than a directory names.
+	// Dirs, if it is not nil, checks the sizes of files in directories. After the walk it also checks each directory
+	// that is named by something other than a directory.
 	Dirs *DirChecker
 }
 
-// A Walker follows references. Roots may be added by several goroutines, and after Wait again. Memory is that of the
-// set, and of what is waiting to be read: at most the directories and nodes of a level.
+// A Walker follows references. Roots may be added by several goroutines, and after Wait again. Its memory is that of
+// the set and of the queue: at most the directories and nodes of a level.
 type Walker struct {
 	ctx     context.Context
 	objects objectstore.Store
@@ -36,14 +36,14 @@ type Walker struct {
 
 	mu      sync.Mutex
 	idle    sync.Cond // running became 0
-	pending []item    // to be read; the last one first, so that few are waiting
+	pending []item    // to be read; last in, first out, so that few are waiting
 	running int
 	err     error
-	tops    []item // directories that are to be checked
+	tops    []item // directories to check
 	checked *Set
 }
 
-// item is an object that is to be read.
+// item is an object to read.
 type item struct {
 	ref  Ref
 	weak bool
@@ -51,22 +51,22 @@ type item struct {
 	from *trail
 }
 
-// trail says how an object was reached. Objects without children make none.
+// trail is the path on which an object was reached. Objects without children have none.
 type trail struct {
 	owner *Owner // at the top
 	up    *trail
 	name  string
 }
 
-// backlog is how many objects wait to be read before whoever adds roots must help.
+// backlog is the length of the queue from which adding a root reads objects, too.
 const backlog = 4096
 
-// Workers is how many things of a repository with such a store should be looked at at a time: one for each processor, and more where
-// a look is a request.
+// Workers is how many things of a repository with such a store to read at a time: one for each processor, and more if
+// a read is a request.
 func Workers(objects objectstore.Store) int {
 	n := runtime.GOMAXPROCS(0)
 	if far, ok := objects.(interface{ Parallel() int }); ok {
-		n = max(n, 2*far.Parallel()) // some of what is asked for is here
+		n = max(n, 2*far.Parallel()) // some of them are in the cache
 	}
 	return n
 }
@@ -81,7 +81,7 @@ func NewWalker(ctx context.Context, objects objectstore.Store, o Options) *Walke
 	return w
 }
 
-// Met is what was met so far.
+// Met is the set of objects met so far.
 func (w *Walker) Met() *Set { return w.set }
 
 // Root adds a root, and may read objects before it returns. An error means that the walk has ended.
@@ -111,7 +111,7 @@ func (w *Walker) Root(r Root) error {
 	return w.failure()
 }
 
-// RecordFault passes on that a record cannot be read.
+// RecordFault reports an unreadable record.
 func (w *Walker) RecordFault(f *Fault) error {
 	w.fault(f)
 	return w.failure()
@@ -135,7 +135,7 @@ func (w *Walker) Wait() error {
 	return w.failure()
 }
 
-// settled returns the directories that are to be checked, once everything was followed.
+// settled returns the directories to check, once everything was followed.
 func (w *Walker) settled() []item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *Walker) settled() []item {
 	return tops
 }
 
-// isTop tells whether a reference that is in no directory leads to a directory that is to be checked.
+// isTop reports whether a reference that is in no directory leads to a directory to check.
 func (w *Walker) isTop(r Ref) bool { return w.opts.Dirs != nil && (r.Kind == Dir || r.Kind == Dirs) }
 
 func (w *Walker) top(it item) {
@@ -176,14 +176,14 @@ func (w *Walker) fail(err error) {
 	w.pending = nil
 }
 
-// behind tells whether so much is waiting that whoever adds a root reads it.
+// behind reports whether the queue is so long that adding a root must read objects.
 func (w *Walker) behind() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.pending) >= backlog
 }
 
-// push has objects read by the workers.
+// push queues objects for the workers.
 func (w *Walker) push(items ...item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *Walker) push(items ...item) {
 	}
 }
 
-// work reads objects until none is waiting.
+// work reads objects until the queue is empty.
 func (w *Walker) work() {
 	for {
 		w.mu.Lock()
@@ -218,7 +218,7 @@ func (w *Walker) work() {
 	}
 }
 
-// expand reads an object and takes in what it refers to.
+// expand reads an object and queues its references.
 func (w *Walker) expand(it item) {
 	if err := w.ctx.Err(); err != nil {
 		w.fail(err)
@@ -249,13 +249,13 @@ func (w *Walker) expand(it item) {
 			below = append(below, child)
 		}
 	})
-	w.push(below...) // also what an object that is damaged has yielded until then
+	w.push(below...) // also those that a damaged object yielded before its error
 	if err != nil {
 		w.faultAt(it, err)
 	}
 }
 
-// visit calls Visit and tells whether the object is to be read.
+// visit calls Visit and reports whether to read the object.
 func (w *Walker) visit(it item) (size int64, ok bool) {
 	if w.opts.Visit == nil {
 		return -1, true
@@ -268,7 +268,7 @@ func (w *Walker) visit(it item) (size int64, ok bool) {
 	return size, true
 }
 
-// listed checks a file that a directory lists; size is that of the file, or -1 where it is not known yet.
+// listed checks a file of a directory; size is that of the file, or -1 if not known yet.
 func (w *Walker) listed(dir item, c *Child, size int64) {
 	dirs := w.opts.Dirs
 	if dirs == nil || c.size < 0 {
@@ -278,7 +278,7 @@ func (w *Walker) listed(dir item, c *Child, size int64) {
 	if size < 0 {
 		size, err = dirs.Size(w.ctx, c.Hash)
 	}
-	if errors.Is(err, objectstore.ErrNotFound) { // told of where it was met first
+	if errors.Is(err, objectstore.ErrNotFound) { // reported where it was met first
 		return
 	}
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"e3/internal/host/modes"
 )
 
-// ParseAccess reads who is to get into a repository, as "e3 init --shared" is told: group, world, or "" for its user alone.
+// ParseAccess reads the value of "e3 init --shared": group, world, or "" for the user alone.
 func ParseAccess(shared string) (modes.Access, error) {
 	switch a := modes.Access(shared); {
 	case shared == "":
@@ -22,8 +22,9 @@ func ParseAccess(shared string) (modes.Access, error) {
 	return "", fmt.Errorf("%q: a repository is shared with %q or %q", shared, modes.Group, modes.World)
 }
 
-// makeRoot makes the folder of a repository, in which nothing is that others may not read. Folders above it are the user's and go by the
-// umask. A folder that is there, empty or left by an init that was cut off, gets the same modes with all that is in it.
+// makeRoot makes the folder of a repository, with nothing in it that others may not read. Folders above it are the
+// user's and go by the umask. An existing folder, empty or left by an interrupted init, gets the same modes with
+// everything in it.
 func makeRoot(root string, access modes.Access) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o777); err != nil {
 		return err
@@ -48,7 +49,7 @@ func makeRoot(root string, access modes.Access) error {
 			err = regrant(path, access)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // another init is at work, or a sweep
+			err = nil // another init or a sweep removed it
 		}
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w: it is another user's; remove it, or make the repository elsewhere", err)
@@ -57,7 +58,7 @@ func makeRoot(root string, access modes.Access) error {
 	})
 }
 
-// regrant gives a folder, or a file, the modes of a repository. A file keeps what its owner can do with it.
+// regrant gives a folder, or a file, the modes of a repository. A file keeps its owner's permissions.
 func regrant(path string, access modes.Access) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -80,7 +81,7 @@ func regrant(path string, access modes.Access) error {
 	return os.Chmod(path, want)
 }
 
-// made tells of a folder that was made.
+// made records a folder that was made.
 func (c *Created) made(root string, access modes.Access) {
 	c.Repository, c.Access = root, access
 	info, err := os.Stat(root)

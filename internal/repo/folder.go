@@ -24,7 +24,7 @@ import (
 // DirName is the folder of a repository in a project.
 const DirName = ".e3"
 
-// Create makes an empty repository in dir, which is made if need be, and returns its path. It is private.
+// Create makes an empty private repository in dir, which is made if need be, and returns its path.
 func Create(dir string) (string, error) { return createFolder(dir, &format{Access: modes.Private}) }
 
 func createFolder(dir string, f *format) (string, error) {
@@ -52,15 +52,16 @@ func createFolder(dir string, f *format) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
+	// The name is that of a dead session, so that a sweep removes what a crash leaves.
 	aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-%d", os.Getpid()))
 	defer os.Remove(aside)
 	if err := writeSynced(aside, text, m); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
-	// Exclusive: a folder with this file is a whole repository. What a crash leaves out is the copy, which verify makes.
+	// Exclusive: a folder with this file is a whole repository. A crash leaves out at most the copy, which verify
+	// makes.
 	err = os.Link(aside, filepath.Join(root, formatFile))
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // another's sweep came by
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // a sweep of another process removed it
 		return root, fmt.Errorf("%w in %s", ErrExists, root)
 	}
 	if err != nil {
@@ -69,8 +70,8 @@ func createFolder(dir string, f *format) (string, error) {
 	return root, folderFormat(root).write(context.Background(), 1, text)
 }
 
-// writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of
-// power must not leave a repository that nobody can open.
+// writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of power must not leave a
+// repository that cannot be opened.
 func writeSynced(path string, data []byte, m modes.Modes) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, m.File())
 	if err != nil {
@@ -82,8 +83,8 @@ func writeSynced(path string, data []byte, m modes.Modes) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Find returns the root of the repository that the location of a folder means: "." is the .e3 folder
-// here or in a folder above, which must be this user's or trusted; any other location is a repository or a folder with one in it.
+// Find returns the root of the repository for a folder location: "." is the .e3 folder here or in a folder above,
+// which must be this user's or trusted; any other location is a repository or a folder with one in it.
 func Find(location string) (string, error) {
 	if err := CheckFolder(location); err != nil {
 		return "", err
@@ -169,8 +170,8 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	return s, err
 }
 
-// folderRecords are records in a folder beside objects in S3: the kernel knows who holds a lock, but a collection needs the
-// sessions' word (doc/design.md, "A repository that a team shares").
+// folderRecords are records in a folder beside objects in S3. The kernel knows the holders of locks, but a collection
+// needs the sessions' answers (doc/design.md, "A repository that a team shares").
 type folderRecords struct {
 	*reffs.Store
 	sessions *lease.Leases
@@ -186,7 +187,8 @@ var _ interface {
 	refstore.SessionClock
 } = (*folderRecords)(nil)
 
-// Lost implements [refstore.Lessee]: without its session what this process stores may be collected, whoever holds the locks.
+// Lost implements [refstore.Lessee]: without its session, this process's objects may be collected, even while it
+// holds the locks.
 func (f *folderRecords) Lost() <-chan struct{} { return f.sessions.Lost() }
 
 // Held implements [refstore.Lessee].
@@ -208,7 +210,7 @@ func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstor
 	return f.Store.PutSync(ctx, r)
 }
 
-// Delete implements [refstore.Store]: what was lost removes nothing either, here or in streams.
+// Delete implements [refstore.Store]: a process that lost its session deletes nothing either, here or in streams.
 func (f *folderRecords) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	if err := f.standing(ctx, key.Partition); err != nil {
 		return err
@@ -248,8 +250,8 @@ func (f *folderRecords) Remove(ctx context.Context, key refstore.Key) error {
 	return f.Store.Remove(ctx, key)
 }
 
-// standing says why nothing is written any more. A machine that slept, or was suspended, may not know by the lease's clock, but by that
-// of the day once it has been set right.
+// standing returns why this process may not write any more. After a sleep or a suspension the lease's clock may not
+// show the loss, but the wall clock does once it has been set right.
 func (f *folderRecords) standing(ctx context.Context, partition string) error {
 	if err := f.sending(ctx, f.now()); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return fmt.Errorf("write to %s: %w", partition, err)
@@ -257,8 +259,8 @@ func (f *folderRecords) standing(ctx context.Context, partition string) error {
 	return nil
 }
 
-// RemoveLeftovers removes what crashes have left in the folder and in S3. The moment is by S3's clock, that of the folder is its
-// file system's.
+// RemoveLeftovers removes what crashes have left in the folder and in S3. The moment is by S3's clock; the folder's
+// is its file system's.
 func (f *folderRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
 	here, err := f.Store.SessionBegan(ctx) // not later than now
 	if err != nil {
@@ -309,8 +311,7 @@ func (f *folderRecords) Sweep(ctx context.Context) (int, error) {
 	return n + m, err
 }
 
-// boot identifies this machine, this start of it and this mount of the repository's file system, as
-// far as that is known.
+// boot identifies this machine, this start of it and this mount of the repository's file system, as far as known.
 func boot(root string) string {
 	id := self().BootID
 	if id == "" {
@@ -328,7 +329,7 @@ func (r *Repo) mend(ctx context.Context, elsewhere bool, since time.Time) error 
 	return r.Executions.Mend(ctx, objects, executions.NewGeneration(r.Records, r.Records), since)
 }
 
-// intact stands for objects that a loss of power here takes nothing from.
+// intact is an object store that a loss of power here does not damage.
 type intact struct{}
 
 func (intact) Walk(context.Context) iter.Seq2[objectstore.Entry, error] {

@@ -16,37 +16,37 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// formatFile says that a folder is a repository and which layout it has (doc/format.md), and so does its copy. A shared repository has the
-// same texts as records.
+// formatFile marks a folder as a repository and has its layout version (doc/format.md), and so does its copy. A
+// shared repository has the same texts as records.
 const (
 	formatFile = "format.json"
 	formatCopy = "format.copy"
 )
 
-// LayoutVersion is that of repositories that this program makes, and the greatest that it reads and writes.
+// LayoutVersion is the version of repositories that this program makes, and the greatest that it reads and writes.
 const LayoutVersion = 4
 
-// summedVersion is the first whose records, and whose format, have sums.
+// summedVersion is the first version whose records and format have sums.
 const summedVersion = 4
 
-// format is what a repository says of itself.
+// format is a repository's description of itself.
 type format struct {
 	E3      string `json:"e3"`
 	Version int    `json:"version"`
-	// ID tells a repository with objects in S3 from every other: the objects' place says whose they are.
+	// ID identifies a repository with objects in S3; the objects' place names it.
 	ID string `json:"id,omitempty"`
-	// Objects is where they are if not in the folder.
+	// Objects is the place of the objects if not in the folder.
 	Objects *bucketLocation `json:"objects,omitempty"`
 	// Location is the shared repository that a folder stands for.
 	Location string `json:"location,omitempty"`
-	// Access is who can get into a folder; none in repositories that go by the umask. An older program that passes over it does no harm in
-	// a private one: nobody gets into its folder.
+	// Access says which users can use a folder; empty in repositories that go by the umask. If an older program
+	// ignores it in a private one, no harm is done: other users cannot enter its folder.
 	Access modes.Access `json:"access,omitempty"`
-	// Sum is that of the JSON without it, as encoded; in later layouts too.
+	// Sum is the sum of the JSON without it, as encoded; in later layouts too.
 	Sum string `json:"sum,omitempty"`
 }
 
-// summed tells whether the records of the repository have sums.
+// summed reports whether the records of the repository have sums.
 func (f *format) summed() bool { return f.Version >= summedVersion }
 
 func (f *format) encode() ([]byte, error) {
@@ -61,7 +61,7 @@ func withSum(text []byte) []byte {
 	return fmt.Appendf(text[:len(text)-1:len(text)-1], `,"sum":"%08x"}`, sum)
 }
 
-// sumHolds tells whether the text is as it was encoded.
+// sumHolds reports whether the text matches its sum.
 func sumHolds(data []byte) bool {
 	end := len(data) - len(`,"sum":"01234567"}`+"\n")
 	if end < 0 {
@@ -70,10 +70,10 @@ func sumHolds(data []byte) bool {
 	return bytes.Equal(data, append(withSum(append(bytes.Clone(data[:end]), '}')), '\n'))
 }
 
-// errFormatDamaged reports a text that is not what it was.
+// errFormatDamaged reports a text that does not match its sum.
 var errFormatDamaged = errors.New("it is damaged")
 
-// decodeFormat reads what a repository says of itself; where is its place, for errors.
+// decodeFormat reads a repository's description; where is its place, for errors.
 func decodeFormat(data []byte, where string) (*format, error) {
 	var f format
 	if err := json.Unmarshal(data, &f); err != nil || f.E3 != "repository" || f.Version < 1 {
@@ -103,14 +103,14 @@ func needID(id string) error {
 	return nil
 }
 
-// formatTexts are the two places in which a repository says what it is. Those of before layout 4 have the first only.
+// formatTexts are the two places of a repository's description. Repositories before layout 4 have only the first.
 type formatTexts struct {
 	where [2]string // for people
 	read  func(ctx context.Context, i int) ([]byte, error)
 	write func(ctx context.Context, i int, text []byte) error
 }
 
-// load reads the first text that is whole. warn is told of one that is not.
+// load reads the first text that is whole, and reports others to warn.
 func (t *formatTexts) load(ctx context.Context, warn func(error)) (*format, error) {
 	f, err := t.decode(ctx, 0)
 	if err == nil || errors.Is(err, ErrTooNew) || ctx.Err() != nil {
@@ -132,16 +132,16 @@ func (t *formatTexts) decode(ctx context.Context, i int) (*format, error) {
 	return decodeFormat(data, t.where[i])
 }
 
-// A FormatFault is a text by which a repository is known, and that is damaged or gone.
+// A FormatFault is a damaged or missing description of a repository.
 type FormatFault struct {
 	Where string
 	Err   error
-	// Missing tells that it is the copy, and not there: what was cut off while it made the repository leaves none.
+	// Missing says that the copy does not exist: an interrupted init leaves none.
 	Missing bool
-	Mend    func(context.Context) error // writes it again after the other one
+	Mend    func(context.Context) error // writes it again from the other one
 }
 
-// FormatFaults looks at the texts by which the repository is known.
+// FormatFaults checks the two descriptions of the repository.
 func (r *Repo) FormatFaults(ctx context.Context) ([]FormatFault, error) {
 	var faults []FormatFault
 	for _, t := range r.formats {
@@ -155,7 +155,7 @@ func (r *Repo) FormatFaults(ctx context.Context) ([]FormatFault, error) {
 			}
 			other, failed := t.read(ctx, 1-i)
 			if f, bad := decodeFormat(other, t.where[1-i]); failed != nil || bad != nil || !f.summed() {
-				continue // nothing can be told from the other; an older one has no copy
+				continue // the other text is unreadable too; or an older layout has no copy
 			}
 			missing := i == 1 && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, refstore.ErrNotFound))
 			faults = append(faults, FormatFault{t.where[i], err, missing, func(ctx context.Context) error { return t.write(ctx, i, other) }})
@@ -175,7 +175,7 @@ func folderFormat(root string) *formatTexts {
 			if err != nil {
 				return err
 			}
-			// The name is that of a session which nobody holds, so that a sweep removes what a crash leaves.
+			// The name is that of a dead session, so that a sweep removes what a crash leaves.
 			aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-copy-%d", os.Getpid()))
 			defer os.Remove(aside)
 			if err := writeSynced(aside, text, modes.Of(f.Access, root)); err != nil {
@@ -186,7 +186,7 @@ func folderFormat(root string) *formatTexts {
 	}
 }
 
-// formatPath is that of a text by which a folder is a repository.
+// formatPath is the path of a text that marks a folder as a repository.
 func formatPath(root string) (string, bool) {
 	for _, name := range []string{formatFile, formatCopy} {
 		path := filepath.Join(root, name)
@@ -199,7 +199,7 @@ func formatPath(root string) (string, bool) {
 	return "", false
 }
 
-// formatKeys are the records that say of a shared repository what the files say of a folder.
+// formatKeys are a shared repository's records in place of a folder's two files.
 var formatKeys = [2]refstore.Key{{Partition: "FORMAT", Sort: "repository"}, {Partition: "FORMAT", Sort: "copy"}}
 
 // sharedFormat are the texts of a shared repository.

@@ -13,7 +13,7 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// ErrLocation reports a location that cannot be one.
+// ErrLocation reports an invalid location.
 var ErrLocation = errors.New("not the location of a repository")
 
 // Schemes of locations that are no folders.
@@ -22,10 +22,10 @@ const (
 	s3Scheme     = "s3"
 )
 
-// IsURL tells whether a location is that of a shared repository rather than a folder.
+// IsURL reports whether a location is that of a shared repository rather than a folder.
 func IsURL(location string) bool { return strings.Contains(location, "://") }
 
-// CheckFolder refuses what was meant for a location and would be taken for the path of a folder: "dynamodb:/table/repository".
+// CheckFolder refuses a mistyped location that would be taken for a folder's path: "dynamodb:/table/repository".
 func CheckFolder(location string) error {
 	for scheme, meant := range map[string]string{
 		dynamoScheme: dynamoScheme + "://%s", s3Scheme: "a folder, and for its objects --objects " + s3Scheme + "://%s",
@@ -40,12 +40,12 @@ func CheckFolder(location string) error {
 // sharedLocation is dynamodb://<table>/<repository>?…
 type sharedLocation struct {
 	table, repository string
-	region, endpoint  string // "": what the SDK's usual chain says
+	region, endpoint  string // "": from the SDK's usual chain
 	objects           bucketLocation
 	lease, settle     time.Duration // 0: the default
 }
 
-// bucketLocation is s3://<bucket>/<prefix>?…, which the format of a repository keeps.
+// bucketLocation is s3://<bucket>/<prefix>?…, as in a repository's description.
 type bucketLocation struct {
 	Bucket   string `json:"bucket"`
 	Prefix   string `json:"prefix"`
@@ -53,12 +53,12 @@ type bucketLocation struct {
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// String is the location without what only says how to get there.
+// String is the location without the parameters that only say how to reach it.
 func (l *sharedLocation) String() string {
 	return dynamoScheme + "://" + l.table + "/" + l.repository
 }
 
-// initCommand is what makes a repository at the location; the bucket is for the reader to choose.
+// initCommand is the command that makes a repository at the location, with a placeholder for the bucket.
 func (l *sharedLocation) initCommand() string {
 	query := ""
 	for _, p := range [][2]string{{"region", l.region}, {"endpoint", l.endpoint}} {
@@ -69,7 +69,7 @@ func (l *sharedLocation) initCommand() string {
 	return fmt.Sprintf("e3 init '%s?%sbucket=<bucket>'", l, query)
 }
 
-// String is the location without what only says how to get there.
+// String is the location without the parameters that only say how to reach it.
 func (l *bucketLocation) String() string {
 	return strings.TrimSuffix(s3Scheme+"://"+l.Bucket+"/"+l.Prefix, "/")
 }
@@ -107,19 +107,19 @@ func parseShared(location string) (*sharedLocation, error) {
 	return l, errors.Join(checkEndpoint(location, l.endpoint), l.objects.check(location))
 }
 
-// Bounds on how long a request may be under way that was sent.
+// Bounds on how long a sent request may be under way.
 const (
 	minSettle = 100 * time.Millisecond
 	maxSettle = time.Hour
 )
 
-// Bounds on the time that a lease runs. One shorter than a few round trips to the store cannot be kept.
+// Bounds on a lease's time. One shorter than a few round trips to the store cannot be kept.
 const (
 	MinLease = 300 * time.Millisecond
 	MaxLease = 10 * time.Minute
 )
 
-// parseBucket reads where a folder's objects are.
+// parseBucket reads the location of a folder's objects.
 func parseBucket(location string) (*bucketLocation, error) {
 	u, query, err := parseURL(location, s3Scheme, "region", "endpoint")
 	if err != nil {
@@ -132,7 +132,7 @@ func parseBucket(location string) (*bucketLocation, error) {
 	return l, l.check(location)
 }
 
-// check looks at names; one that is missing may be known from elsewhere.
+// check checks names; a missing one may be known from elsewhere.
 func (l *bucketLocation) check(location string) error {
 	if l.Bucket == "" {
 		return checkEndpoint(location, l.Endpoint)

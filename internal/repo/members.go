@@ -10,9 +10,9 @@ import (
 	"e3/refstore/lease"
 )
 
-// members are the leases by which the queue of a plain folder knows who is at work. Nothing else there depends on them: locks and claims are the
-// kernel's. So a run that stood still for longer than a lease goes on, as one without workers does, once it has renewed them. A worker
-// does not: it stops its commands and opens the repository anew.
+// members are the leases by which the queue of a plain folder knows which processes are at work. Nothing else there
+// depends on them: locks and claims are the kernel's. So a run that was stopped for longer than a lease renews them
+// and goes on, like one without workers. A worker does not: it stops its commands and opens the repository anew.
 type members struct {
 	begin func() *lease.Leases
 
@@ -43,17 +43,18 @@ func (m *members) Lost() <-chan struct{} { return m.leases().Lost() }
 
 func (m *members) Confirm(ctx context.Context) error { return m.leases().Confirm(ctx) }
 
-// renew has the next call begin another session, if this one was lost. Who had something by it has to take it again.
+// renew makes the next call begin another session, if this one was lost. Whatever was held by the old one has to be
+// taken again.
 func (m *members) renew() {
 	m.mu.Lock()
 	lost := m.now
-	if !errors.Is(lost.Held(), refstore.ErrLost) { // somebody else has renewed it
+	if !errors.Is(lost.Held(), refstore.ErrLost) { // another goroutine has renewed it
 		m.mu.Unlock()
 		return
 	}
 	m.now = m.begin()
 	m.mu.Unlock()
-	_ = lost.Close() // it marks the old session dead; where it cannot, others find that out
+	_ = lost.Close() // this marks the old session dead; if it fails, observers find that out
 }
 
 func (m *members) Close() error { return m.leases().Close() }

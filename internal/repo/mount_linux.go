@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountID tells one mount of the file system that holds path from every other since the
-// machine started; "" where the kernel has only ids that recur.
+// mountID identifies one mount of the file system that holds path among all since the machine started; "" if the
+// kernel's ids recur.
 func mountID(path string) string {
 	const unique = 0x4000 // STATX_MNT_ID_UNIQUE, since Linux 6.8
 	var st unix.Statx_t

@@ -2,5 +2,5 @@
 
 package repo
 
-// folderNumber does not know one: copies of folders are not recognized here.
+// folderNumber is not known: copies of folders are not recognized here.
 func folderNumber(string) string { return "" }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// folderNumber tells a folder from its copies: it is the inode, which it keeps when it is renamed or mounted anew, elsewhere or on other
-// machines. A copy of the whole file system has the same. "" where it is not known.
+// folderNumber distinguishes a folder from its copies: it is the inode, which stays when the folder is renamed or
+// mounted anew, elsewhere or on other machines. A copy of the whole file system has the same. "" if it is not known.
 func folderNumber(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Because says in a few words why a service did not answer: what the network said, without all that was tried.
+// Because says in a few words why a service did not answer: the network's error, without the list of tries.
 func Because(err error) string {
 	var number syscall.Errno
 	var name *net.DNSError
@@ -34,7 +34,7 @@ func Because(err error) string {
 	return text
 }
 
-// trying tells once that a service does not answer, while it is tried again.
+// trying warns once that a service does not answer, while it is retried.
 func trying(service, endpoint string, cfg aws.Config, warn func(error)) func(error) {
 	var once sync.Once
 	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {

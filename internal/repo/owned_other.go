@@ -4,11 +4,11 @@ package repo
 
 import "os"
 
-// checkOwned does nothing: folders are as private here as the folder they are in.
+// checkOwned does nothing: folders are as private here as the folder above them.
 func checkOwned(string) error { return nil }
 
-// foreignOwner knows no owners here.
+// foreignOwner finds none: owners are not known here.
 func foreignOwner(...string) (string, error) { return "", nil }
 
-// groupOf knows no groups here.
+// groupOf is not known here.
 func groupOf(os.FileInfo) string { return "" }

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// checkOwned refuses a folder that another user has made: what is in it is taken for what this user has put there. Root's may
-// have been made for all; and root may use everybody's.
+// checkOwned refuses a folder of another user, since its content counts as this user's own. A folder of root may
+// serve all users; and root may use every folder.
 func checkOwned(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -25,8 +25,8 @@ func checkOwned(path string) error {
 	return nil
 }
 
-// foreignOwner returns the owner of the first of these paths, or of what they lead to, that belongs to somebody else; "" if none does.
-// Under sudo what belongs to the user who called it is one's own as well.
+// foreignOwner returns the owner of the first of these paths, or of their links' targets, that belongs to another
+// user; "" if none does. Under sudo, the calling user's files count as one's own as well.
 func foreignOwner(paths ...string) (string, error) {
 	own := []uint32{uint32(os.Geteuid())}
 	if uid, err := strconv.ParseUint(os.Getenv("SUDO_UID"), 10, 32); err == nil && own[0] == 0 {

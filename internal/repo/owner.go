@@ -22,21 +22,21 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// ownerBlob says whose the objects beside it are. Two repositories must never share a place: one's collection would
-// remove what the other's records name.
+// ownerBlob names the repository of the objects beside it. Two repositories must never share a place: the collection
+// of one would remove objects that the other names.
 const ownerBlob = "repository.json"
 
-// owner is what ownerBlob holds. A copy of a repository says of itself what the first says; which of the two this is about only
-// what is not copied can tell: the table, or the folder. What is empty is not compared.
+// owner is the content of ownerBlob. A copied repository has the same description as the original; only what is not
+// copied tells them apart: the table, or the folder. Empty fields are not compared.
 type owner struct {
 	E3     string `json:"e3"`
 	ID     string `json:"id"`
-	Of     string `json:"of"`               // the repository's location; of a folder, where it was made or moved, for people
-	Table  string `json:"table,omitempty"`  // which of all tables of that name; of a shared repository
-	Folder string `json:"folder,omitempty"` // which of all folders; of a repository in one
+	Of     string `json:"of"`               // the repository's location; for a folder, where it was made or moved, for people
+	Table  string `json:"table,omitempty"`  // identifies the table of a shared repository
+	Folder string `json:"folder,omitempty"` // identifies the folder of one in a folder
 }
 
-// ownerOfFolder is a repository in a folder.
+// ownerOfFolder is the owner for a repository in a folder.
 func ownerOfFolder(root string) owner {
 	return owner{Of: UserAtHost() + ":" + root, Folder: folderNumber(root)}
 }
@@ -47,8 +47,8 @@ func (o owner) encode() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// tableName tells a table from all others of its name, through whichever endpoint: by what AWS calls it; or, as servers of one's own may
-// call all alike, by what was drawn for it; or else by the server.
+// tableName identifies a table, through whichever endpoint: by its ARN; or, as private servers may use one for all,
+// by its random id; or else by the server.
 func tableName(endpoint string, is dynamo.Identity, region string) string {
 	if a, err := arn.Parse(is.ARN); err == nil && strings.Trim(a.AccountID, "0") != "" {
 		return is.ARN
@@ -61,8 +61,8 @@ func tableName(endpoint string, is dynamo.Identity, region string) string {
 	return cmp.Or(is.ID, endpoint, is.ARN, region)
 }
 
-// claimPlace makes a place for objects that of one repository, and returns the id by which it is known. A place that was
-// claimed for the same shared repository, by an init that was cut off, is the same again.
+// claimPlace makes a place for objects that of one repository, and returns its id. A place claimed by an interrupted
+// init of the same shared repository keeps its id.
 func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of owner) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -86,14 +86,14 @@ func claimPlace(ctx context.Context, bucket *s3.Bucket, l *bucketLocation, of ow
 	}
 	if dynamo.ValidRepository(there.ID) {
 		again := of.Table != "" && there.Of == of.Of && there.Table == of.Table
-		if again || there.ID == of.ID { // the answer to our own request got lost
+		if again || there.ID == of.ID { // the answer to our own request was lost
 			return there.ID, nil
 		}
 	}
 	return "", fmt.Errorf("%w at %s: the objects there are those of %s; choose another prefix", ErrExists, l, there.name())
 }
 
-// readOwner reads whose a place is; what says nothing is nobody's.
+// readOwner reads the owner of a place; an empty blob has none.
 func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
 	r, err := bucket.OpenBlob(ctx, ownerBlob, 0)
 	if err != nil {
@@ -109,7 +109,7 @@ func readOwner(ctx context.Context, bucket *s3.Bucket) (owner, error) {
 	return o, nil
 }
 
-// place is where the objects of a repository are, if not in its folder. The methods of a nil place know nothing to say against it.
+// place is the place of a repository's objects, if not in its folder. The methods of a nil place allow everything.
 type place struct {
 	bucket  *s3.Bucket
 	at      string // its location
@@ -125,17 +125,18 @@ type place struct {
 	once sync.Once // for warn
 
 	asking sync.Mutex
-	asked  atomic.Bool // it is ours
+	asked  atomic.Bool // it belongs to this repository
 }
 
-// errNotOurs says that what is in S3 may be another's.
+// errNotOurs says that the objects in S3 may be another repository's.
 var errNotOurs = errors.New("its objects may be another's")
 
 // errNothingElsewhere says that there is no place.
 var errNothingElsewhere = errors.New("the objects are in the repository's folder, and so its own")
 
-// OwnsObjects returns why no objects may be removed here, nil if they may: those in S3 must be this repository's alone. A table that was
-// restored, or a folder that was copied, says the same of itself as the first, and its collection would take what only the first one names.
+// OwnsObjects returns why no objects may be removed here, nil if they may: those in S3 must be this repository's
+// alone. A restored table, or a copied folder, has the same description as the original, and its collection would
+// remove objects that only the original names.
 func (r *Repo) OwnsObjects(ctx context.Context) error {
 	if r.place == nil {
 		return nil
@@ -143,10 +144,10 @@ func (r *Repo) OwnsObjects(ctx context.Context) error {
 	return refusal("removed", r.place.ask(ctx))
 }
 
-// TakeObjects makes the objects in S3 those of this repository, and returns where they are and the location of the one from which they
-// were taken, "" if none is known. It is for what has moved, or was restored in the place of what is no more: two that take them turn by
-// turn lose them to each other. anyName leaves out what tells it from its copies: for a table that goes by several names, and a folder
-// that has another number with each mount.
+// TakeObjects makes the objects in S3 those of this repository, and returns their place and the location of the
+// former owner, "" if none is known. It is for a repository that has moved, or was restored in place of a lost one:
+// two repositories that take them in turn lose them to each other. anyName leaves out what distinguishes the
+// repository from its copies: for a table with several names, and a folder whose number changes with each mount.
 func (r *Repo) TakeObjects(ctx context.Context, anyName bool) (objects, from string, err error) {
 	p := r.place
 	if p == nil {
@@ -178,7 +179,7 @@ func (r *Repo) TakeObjects(ctx context.Context, anyName bool) (objects, from str
 	return p.at, was.Of, nil
 }
 
-// takeCommand is what a person types for TakeObjects.
+// takeCommand is the command for TakeObjects.
 func (r *Repo) takeCommand() string {
 	location := r.Location
 	if strings.ContainsFunc(location, func(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune(`?&;'"$*()\|<>`, c) }) {
@@ -187,7 +188,7 @@ func (r *Repo) takeCommand() string {
 	return "e3 init --take-over " + location
 }
 
-// name is whose objects they are, in words.
+// name describes the owner.
 func (o *owner) name() string {
 	switch {
 	case o.Of == "":
@@ -198,14 +199,14 @@ func (o *owner) name() string {
 	return fmt.Sprintf("%q in the table %q", o.Of, o.Table)
 }
 
-// writes returns why nothing may be written here. Whose objects they are would remove what only this repository names, which would not
-// notice: all that is on record is presumed to be there.
+// writes returns why nothing may be written here. The owner of the objects would remove those that only this
+// repository names, unnoticed, since recorded objects are presumed to exist.
 func (p *place) writes(ctx context.Context) error { return refusal("written", p.ours(ctx)) }
 
 // removes returns why nothing may be removed here.
 func (p *place) removes(ctx context.Context) error { return refusal("removed", p.ours(ctx)) }
 
-// replaces is removes where that stops nothing: what has been replaced stays.
+// replaces is removes where a refusal is harmless: replaced objects stay.
 func (p *place) replaces(ctx context.Context) error {
 	err := p.ours(ctx)
 	if errors.Is(err, errNotOurs) {
@@ -221,7 +222,7 @@ func refusal(done string, err error) error {
 	return err
 }
 
-// ours is ask, once for a process if they are: a refusal may be dealt with while it goes on.
+// ours is ask, but remembers a positive answer for the life of the process: a refusal may be remedied meanwhile.
 func (p *place) ours(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -237,7 +238,7 @@ func (p *place) ours(ctx context.Context) error {
 	return p.ask(ctx)
 }
 
-// ask asks S3, and keeps the answer for ours.
+// ask asks S3, and keeps a positive answer for ours.
 func (p *place) ask(ctx context.Context) error {
 	err := p.look(ctx)
 	if err == nil {
@@ -274,7 +275,7 @@ func (p *place) look(ctx context.Context) error {
 	return nil
 }
 
-// others says whose the objects are if not this one's, and what a person can do.
+// others names the objects' owner if it is not this repository, and what a person can do.
 func (p *place) others(o *owner, this string) error {
 	return fmt.Errorf("%w: those at %s are the objects of %s, whose gc removes what it does not know, and this is %s; for a repository of its own, "+
 		"make one with e3 init, and take in there what e3 workspace export and e3 package export write here; if that one is given up for good, or was moved here: %s",

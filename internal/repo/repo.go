@@ -1,5 +1,4 @@
-// Package repo opens a repository by its location and wires its stores. It is the only
-// package that knows which backends there are.
+// Package repo opens a repository by its location and wires its stores. No other package knows the backends.
 package repo
 
 import (
@@ -39,21 +38,22 @@ type Options struct {
 	Version string              // of e3, for the records
 	Now     func() time.Time    // nil: time.Now
 	Getenv  func(string) string // nil: os.Getenv
-	// From is the folder in which the person stands; "": nobody does.
+	// From is the person's current folder; "": there is none.
 	From string
-	// Warn is told what goes wrong and stops nothing; nil: nobody is.
+	// Warn is called for faults that stop nothing; nil: ignored.
 	Warn func(error)
-	// Settle is for how long what a lost process has sent may still arrive; 0: 16 minutes, as S3 takes no signature of more than 15. A
-	// location may say it too. It is for servers of one's own that are known to answer sooner.
+	// Settle is for how long requests of a lost process may still arrive; 0: 16 minutes, as S3 accepts no signature
+	// of more than 15. A location may set it too. It is for private servers that are known to be faster.
 	Settle time.Duration
-	// Lease is how long a process that executes jobs, or holds anything by a lease, is taken to live when it is not heard of; 0: what
-	// the location says, or 15 s.
+	// Lease is how long a process with a lease, such as a worker, counts as alive without renewal; 0: as the location
+	// says, or 15 s.
 	Lease time.Duration
-	// Waiting is told that it may take so long until it is known whether the holder of a workspace lives; nil: nobody is.
+	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
+	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
 }
 
-// Records is everything that is asked of the records of a repository, whatever keeps them.
+// Records is the record store of a repository, whatever the backend.
 type Records interface {
 	refstore.Store
 	refstore.Streams
@@ -63,13 +63,13 @@ type Records interface {
 	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 	// Sync makes everything written before durable.
 	Sync(ctx context.Context) error
-	// Sweep removes what dead processes left and returns how many there were.
+	// Sweep removes the remains of dead processes and returns how many there were.
 	Sweep(ctx context.Context) (int, error)
-	// RemoveLeftovers removes what no record names and is older than a moment.
+	// RemoveLeftovers removes data older than a moment that no record names.
 	RemoveLeftovers(ctx context.Context, before time.Time) (int, error)
 }
 
-// Objects is everything that is asked of the objects of a repository, wherever they are.
+// Objects is the object store of a repository, wherever it is.
 type Objects interface {
 	workspace.Objects
 	PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error)
@@ -84,8 +84,8 @@ type Objects interface {
 
 // A Repo is an open repository.
 type Repo struct {
-	Root       string // its folder, or the location of a shared one without what only says how to get there
-	Location   string // as Open was given it
+	Root       string // its folder, or the location of a shared one without the parameters that only say how to reach it
+	Location   string // as given to Open
 	Records    Records
 	Objects    Objects
 	Executions *executions.Store
@@ -98,23 +98,23 @@ type Repo struct {
 	formats []*formatTexts
 	queue   *queue.Queue
 	runner  atomic.Pointer[runner.Supervisor]
-	makes   atomic.Pointer[executions.Executor] // of this process; nil where it makes none
+	makes   atomic.Pointer[executions.Executor] // of this process; nil if it makes no executions
 	closers []func() error                      // in the order of opening
 }
 
-// stores are what a repository of some kind is made of.
+// stores are the stores of a repository of some kind.
 type stores struct {
 	records Records
 	objects Objects
-	local   workspace.Local // what never leaves this machine
-	derived workspace.Local // what can be derived again, and serves all who share the repository
-	here    here            // what this process leaves on this machine
-	leases  *lease.Leases   // by which processes hold jobs, and where far is set everything
+	local   workspace.Local // data that never leaves this machine
+	derived workspace.Local // derived data, for all users of the repository
+	here    here            // this process's files on this machine
+	leases  *lease.Leases   // by which processes hold jobs and, if far is set, everything
 	folder  string          // of a repository in one, without symbolic links
-	modes   modes.Modes     // of what this process leaves on this machine
+	modes   modes.Modes     // of this process's files on this machine
 	lookups int             // how many tasks are looked up at a time; 0: as many as this machine can
-	plain   *members        // where nothing else is held by leases, and records.Sweep knows nothing of them; else nil
-	far     bool            // others who use them may be on other machines
+	plain   *members        // set if nothing else is held by leases, and records.Sweep does not know them; else nil
+	far     bool            // other users may be on other machines
 }
 
 // here is a store of this machine with a folder of this process.
@@ -155,9 +155,9 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	return r, nil
 }
 
-// connect opens the stores behind a location.
+// connect opens the stores of a location.
 func (r *Repo) connect(ctx context.Context, location string) (*stores, error) {
-	from := "" // where the location stands, if it was not given
+	from := "" // the folder of the location, if it was not given
 	if !IsURL(location) {
 		root, err := Find(location)
 		if err != nil {
@@ -183,7 +183,7 @@ func (r *Repo) connect(ctx context.Context, location string) (*stores, error) {
 	return r.openShared(ctx, l)
 }
 
-// warn tells of what goes wrong and stops nothing.
+// warn reports a fault that stops nothing.
 func (r *Repo) warn(err error) {
 	if r.opts.Warn != nil {
 		r.opts.Warn(err)
@@ -193,10 +193,10 @@ func (r *Repo) warn(err error) {
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.
 func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
 
-// Modes are those of what this process leaves on this machine.
+// Modes are those of this process's files on this machine.
 func (r *Repo) Modes() modes.Modes { return r.stores.modes }
 
-// sweep removes what dead processes have left.
+// sweep removes the remains of dead processes.
 func (r *Repo) sweep(ctx context.Context) error {
 	_, err := r.stores.records.Sweep(ctx)
 	if err == nil && r.stores.plain != nil {
@@ -205,7 +205,7 @@ func (r *Repo) sweep(ctx context.Context) error {
 	return err
 }
 
-// onClose has f called when the repository is closed, before what was opened earlier.
+// onClose calls f when the repository is closed, before functions added earlier.
 func (r *Repo) onClose(f func() error) { r.closers = append(r.closers, f) }
 
 func (r *Repo) closeStores() error {
@@ -217,17 +217,18 @@ func (r *Repo) closeStores() error {
 	return err
 }
 
-// closeLeftWithin is how long Close tries to put on record what this process could not.
+// closeLeftWithin is how long Close tries to record executions that this process could not.
 const closeLeftWithin = 2 * time.Second
 
-// Close ends whatever still runs and releases what this process holds.
+// Close ends everything that still runs and releases what this process holds.
 func (r *Repo) Close() error {
 	var err error
 	if sup := r.runner.Load(); sup != nil {
 		err = sup.Close()
 	}
 	if x := r.makes.Load(); x != nil && x.Unfinished() {
-		// A store that does not answer keeps nothing from its end: the next start can close them, or says why not.
+		// A store that does not answer must not block the end of the process: the next start can close them, or says
+		// why not.
 		ctx, stop := context.WithTimeout(context.Background(), closeLeftWithin)
 		defer stop()
 		if dir, e := r.Scratch(); e != nil || x.CloseLeft(ctx, dir) != nil {
@@ -245,7 +246,7 @@ type ExecutorOptions struct {
 	Remote executions.Remote
 }
 
-// Executor returns what makes executions. A process has one, or a [Repo.Worker].
+// Executor returns the executor of this process, which has no other and no [Repo.Worker].
 func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	sup, err := runner.New(runner.Options{Grace: o.Grace})
 	if err != nil {
@@ -262,7 +263,7 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	return x, nil
 }
 
-// closeLeft puts on record what a dead process of this machine has begun, whose folder dir was.
+// closeLeft records executions that a dead process of this machine has begun; dir was its folder.
 func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 	return executions.NewExecutor(r.Executions, r.Objects, r.Records, nil, r.executorOptions(0)).CloseLeft(ctx, dir)
 }
@@ -274,7 +275,7 @@ func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	}
 }
 
-// searchPath is PATH, or what a login would have.
+// searchPath is PATH, or a login's default.
 func searchPath() string {
 	if p := os.Getenv("PATH"); p != "" {
 		return p
@@ -289,7 +290,7 @@ func (r *Repo) Process() *events.Process {
 	return &events.Process{PID: self.PID, StartTime: self.StartTime, BootID: self.BootID, Host: self.Host, User: name}
 }
 
-// self identifies this process; where the system tells nothing, by its pid alone.
+// self identifies this process, by its pid alone if the system does not tell more.
 func self() process.ID {
 	p, err := process.Self()
 	if err != nil {
@@ -298,7 +299,7 @@ func self() process.ID {
 	return p
 }
 
-// UserAtHost is what records say of who did something: the user of this process and the machine.
+// UserAtHost names the user of this process and the machine, as in records.
 func UserAtHost() string {
 	name := os.Getenv("USER")
 	if name == "" {
@@ -313,7 +314,7 @@ func UserAtHost() string {
 	return name + "@" + host
 }
 
-// inWords describes this process for people: "me@host: e3 start". What follows the command may be nobody else's business.
+// inWords describes this process for people: "me@host: e3 start". Arguments after the command may be private.
 func inWords() string {
 	words := UserAtHost() + ": e3"
 	if len(os.Args) > 1 {
@@ -322,7 +323,7 @@ func inWords() string {
 	return words
 }
 
-// holder describes this process as the reference does, in East text; to those on other machines also where it is.
+// holder describes this process as the reference does, in East text; for other machines also where it is.
 func holder(far bool) string {
 	self := self()
 	text := fmt.Sprintf(".process (pid=%d, bootId=%q, startTime=%d, command=%q", self.PID, self.BootID, self.StartTime, strings.Join(os.Args, " "))

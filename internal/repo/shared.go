@@ -34,7 +34,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// Variables that say where this machine keeps what it knows of shared repositories.
+// Variables for this machine's folders for shared repositories.
 const (
 	CacheDirVariable  = "E3_CACHE_DIR"  // copies of objects; default: e3 in the user's cache folder
 	CacheSizeVariable = "E3_CACHE_SIZE" // bound on them, as 20GiB, for each repository
@@ -44,12 +44,12 @@ const (
 // defaultCache bounds the copies of objects on this machine, in bytes.
 const defaultCache = 20 << 30
 
-// settle is for how long a request that was sent may still take effect: S3 refuses signatures that are older than 15 minutes, and
-// DynamoDB does sooner. A signature may be dated ahead, by half a minute where an answer that was waited for for a minute told the time, and
-// by what a lease's clock may miss unnoticed (see lease.Leases.Sending).
+// settle is for how long a sent request may still take effect: S3 refuses signatures that are older than 15 minutes,
+// and DynamoDB does sooner. A signature may be dated ahead, by half a minute if an answer that took a minute told the
+// time, and by what a lease's clock may miss unnoticed (see lease.Leases.Sending).
 const settle = 16 * time.Minute
 
-// settling is how long nobody is heard of before what he sent is certain not to arrive.
+// settling is how long after a process's last renewal its requests are certain not to arrive.
 func (r *Repo) settling(l time.Duration) time.Duration { return cmp.Or(l, r.opts.Settle, settle) }
 
 // openShared opens a repository in DynamoDB and S3.
@@ -87,7 +87,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
 		Standing: func(ctx context.Context, partition string, signed time.Time) error {
 			switch {
-			case strings.HasPrefix(partition, lease.Kind+"/"): // what they say of themselves holds by its versions
+			case strings.HasPrefix(partition, lease.Kind+"/"): // lease records are guarded by their versions
 				return nil
 			case partition == executions.GenerationPartition:
 				return nil
@@ -127,10 +127,10 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	return s, err
 }
 
-// awsConfig is what the SDK's usual chain says of credentials and region, but for what a location says.
+// awsConfig is the result of the SDK's usual chain for credentials and region, unless the location sets them.
 func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error) {
 	opts := []func(*config.LoadOptions) error{
-		config.WithLogger(logging.Nop{}), // errors say it all
+		config.WithLogger(logging.Nop{}), // errors say everything
 		// As many connections are kept as there are requests at a time.
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConnsPerHost = 256
@@ -148,11 +148,11 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 	case err != nil:
 		return cfg, fmt.Errorf("AWS settings: %w", err)
 	case cfg.Region == "" && endpoint != "":
-		cfg.Region = "us-east-1" // servers of one's own have none
+		cfg.Region = "us-east-1" // private servers have none
 	case cfg.Region == "":
 		return cfg, errors.New("no AWS region: set AWS_REGION, or add region=… to the location")
 	}
-	// Now, since a request that cannot be signed would be tried again and again. What is retrieved is kept.
+	// Now, since a request that cannot be signed would be retried again and again. The credentials are kept.
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
 		return cfg, fmt.Errorf("no AWS credentials: %w; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in", err)
 	}
@@ -162,7 +162,8 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 // sending says whether a request may be sent, see lease.Leases.Sending.
 type sending func(ctx context.Context, signed time.Time) error
 
-// bucket is the place of a repository's objects. deletions, where they need leave, is what gives it, set before the first of them.
+// bucket is the place of a repository's objects. If deletions need permission, *deletions gives it, set before the
+// first of them.
 func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending) (*s3.Bucket, error) {
 	cfg, err := awsConfig(ctx, l.Region, l.Endpoint)
 	if err != nil {
@@ -179,7 +180,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 	return s3.Open(o), nil
 }
 
-// cached puts a store of copies on this machine before objects in S3.
+// cached puts a cache on this machine before objects in S3.
 func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle time.Duration) (*cached.Store, error) {
 	size := int64(defaultCache)
 	if text := r.opts.Getenv(CacheSizeVariable); text != "" {
@@ -190,7 +191,7 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 	}
 	store, err := cached.Open(cached.Options{
 		Local: local, Remote: bucket, Guard: g, MaxBytes: size, Warn: r.opts.Warn,
-		Grace: min(cached.DefaultGrace, r.settling(settle)), // where requests settle sooner, clocks differ by less
+		Grace: min(cached.DefaultGrace, r.settling(settle)), // if requests settle sooner, clocks differ by less
 	})
 	if err != nil {
 		return nil, err
@@ -211,8 +212,8 @@ func (r *Repo) leaseOptions(bucket *s3.Bucket, ttl, settle time.Duration) lease.
 	return o
 }
 
-// here names what this machine keeps of a repository. The id alone would not do: it is what the repository says of itself, and one
-// that gives another's must not get at the links of that.
+// here names this machine's folders of a repository. The id alone is not enough: it comes from the repository, and
+// one that copies another's id must not get at that one's links.
 func (l *sharedLocation) here(id, region string) string {
 	server := cmp.Or(l.endpoint, region)
 	return objectstore.Sum([]byte("e3 here\x00" + server + "\x00" + l.table + "\x00" + l.repository + "\x00" + id)).String()[:32]
@@ -252,7 +253,7 @@ func (r *Repo) localStore(variable string, base func() (string, error), name str
 	return &localStore{s, path}, nil
 }
 
-// stateDir is the user's folder for what is not lost with a cache.
+// stateDir is the user's folder for data that must survive a cleared cache.
 func stateDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return dir, nil
@@ -269,7 +270,7 @@ type sharedRecords struct {
 	*dynamo.Store
 	*lease.Leases
 	bucket *s3.Bucket
-	here   *localStore // what processes on this machine leave here
+	here   *localStore // files of this machine's processes
 	warn   func(error)
 }
 
@@ -280,20 +281,20 @@ var _ interface {
 	refstore.Watcher
 } = (*sharedRecords)(nil)
 
-// PutSync is Put: what DynamoDB has answered is durable.
+// PutSync is Put: an answered write to DynamoDB is durable.
 func (s *sharedRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
 	return s.Put(ctx, r)
 }
 
-// Sync does nothing: what DynamoDB and S3 have answered is durable.
+// Sync does nothing: answered writes to DynamoDB and S3 are durable.
 func (s *sharedRecords) Sync(context.Context) error { return nil }
 
-// late is how much older than any live session something must be that goes because nothing names it: not everybody who writes
-// a record has a session.
+// late is how much older than any live session unnamed data must be to be removed: not every writer of a record has a
+// session.
 const late = 15 * time.Minute
 
-// longUpload is for how long at least the parts of a large object stay that nobody has put together: he may still be at it,
-// and it matters to nobody but him when they go.
+// longUpload is how long the parts of an unfinished upload stay at least, as it may still be under way; only that
+// upload needs them.
 const longUpload = 24 * time.Hour
 
 // RemoveLeftovers removes what crashes have left in S3, and claims of the dead.
@@ -305,7 +306,7 @@ func (s *sharedRecords) RemoveLeftovers(ctx context.Context, before time.Time) (
 	)
 }
 
-// removeEach does what counts what it removes. One that fails does not keep the others from it.
+// removeEach calls functions that return how many things they removed. A failure does not keep the others from it.
 func removeEach(removals ...func() (int, error)) (n int, err error) {
 	for _, remove := range removals {
 		m, failed := remove()
@@ -317,8 +318,8 @@ func removeEach(removals ...func() (int, error)) (n int, err error) {
 	return n, err
 }
 
-// removeUploads removes the parts of large objects that nobody has put together. Where that is forbidden it says so, and no more: a
-// rule of the bucket does it as well.
+// removeUploads removes the parts of unfinished uploads. If that is forbidden it only warns: a rule of the bucket
+// does it as well.
 func removeUploads(ctx context.Context, bucket *s3.Bucket, before time.Time, warn func(error)) (int, error) {
 	n, err := bucket.RemoveUploads(ctx, before.Add(-longUpload))
 	if refused := (*s3.Error)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
@@ -328,7 +329,7 @@ func removeUploads(ctx context.Context, bucket *s3.Bucket, before time.Time, war
 	return n, err
 }
 
-// Sweep removes what dead processes left, in the repository and on this machine.
+// Sweep removes the remains of dead processes, in the repository and on this machine.
 func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
 	n, err := s.here.Sweep(ctx)
 	if err != nil {
@@ -338,8 +339,8 @@ func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
 	return n + m, err
 }
 
-// guard has writers and collectors of a bucket agree by leases. Those of another repository they would not meet, so whose the place
-// is comes first.
+// guard lets writers and collectors of a bucket agree by leases. It first checks that the place is this repository's,
+// as another's sessions are not seen here.
 type guard struct {
 	leases *lease.Leases
 	place  *place

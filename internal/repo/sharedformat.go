@@ -20,7 +20,7 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// readSharedFormat reads what a shared repository says of itself, and tells warn of what is damaged.
+// readSharedFormat reads a shared repository's description, and reports a damaged text to warn.
 func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, trying, warn func(error)) (*format, error) {
 	records, err := dynamo.Open(dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}, Trying: trying})
 	if err != nil {
@@ -46,18 +46,18 @@ func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, tr
 	return f, nil
 }
 
-// Created is a repository that was made, and what its owner should know.
+// Created is a new repository, and what its owner should know.
 type Created struct {
 	Repository string       // its folder or location
 	Objects    string       // where its objects are; "" if in the folder
-	Table      string       // that was made for it; "" if it was there
+	Table      string       // made for it; "" if it existed
 	Bucket     string       // likewise
 	Access     modes.Access // to a folder; "" where there is none
 	Group      string       // of a folder that is shared
 	Advice     []string
 }
 
-// Made is what was made beside the repository, in words; "" if nothing was.
+// Made lists what was made beside the repository; "" if nothing was.
 func (c *Created) Made() string {
 	var made []string
 	if c.Table != "" {
@@ -69,7 +69,7 @@ func (c *Created) Made() string {
 	return strings.Join(made, ", ")
 }
 
-// failed says of an init that fails what it has made by then: another one finds it there.
+// failed adds to an init's error what it has made by then: another init finds it there.
 func (c *Created) failed(err error) error {
 	if made := c.Made(); err != nil && made != "" {
 		return fmt.Errorf("%w; made by then, and left there: %s", err, made)
@@ -77,14 +77,14 @@ func (c *Created) failed(err error) error {
 	return err
 }
 
-// InitOptions say what is made, where a location alone does not.
+// InitOptions are settings of a new repository that its location does not have.
 type InitOptions struct {
-	Objects string       // where the objects of a repository in a folder are, if not in it
+	Objects string       // place of the objects of a repository in a folder, if not in it
 	Access  modes.Access // to a folder; none: its user's
 }
 
-// Init makes an empty repository at a location: in a folder, in one with its objects at an s3:// location, or in DynamoDB and S3
-// with what tables and buckets they need.
+// Init makes an empty repository at a location: in a folder, in one with its objects at an s3:// location, or in
+// DynamoDB and S3 with the tables and buckets needed.
 func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err error) {
 	objects := o.Objects
 	if err := CheckFolder(location); err != nil {
@@ -112,14 +112,14 @@ func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err 
 		if err != nil {
 			return nil, fmt.Errorf("create repository: %w", err)
 		}
-		if isRepository(root) { // before anything is made that only the repository would name
+		if isRepository(root) { // before making anything that only the repository would name
 			return nil, fmt.Errorf("%w in %s", ErrExists, root)
 		}
 		bucket, err := c.makeBucket(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		if err := makeRoot(root, f.Access); err != nil { // it is part of the claim which folder that is
+		if err := makeRoot(root, f.Access); err != nil { // the claim names the folder
 			return nil, fmt.Errorf("create repository: %w", err)
 		}
 		if f.ID, err = claimPlace(ctx, bucket, l, ownerOfFolder(root)); err != nil {
@@ -135,7 +135,7 @@ func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err 
 	return c, err
 }
 
-// InitLink makes a folder that stands for a shared repository.
+// InitLink makes a folder that links to a shared repository.
 func InitLink(dir, location string, access modes.Access) (*Created, error) {
 	if _, err := parseShared(location); err != nil {
 		return nil, err
@@ -153,7 +153,8 @@ var bucketAdvice = []string{
 	"let the bucket's lifecycle abort incomplete multipart uploads after some days: what a crash leaves of them costs money, and only a gc finds it",
 }
 
-// initShared makes the table, the bucket and the repository as far as they are not there. It can be done again where it was cut off.
+// initShared makes the table, the bucket and the repository, as far as they are missing. It can be repeated after an
+// interruption.
 func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) {
 	if l.objects.Bucket == "" {
 		return nil, badLocation(l.String(), "a new repository needs a bucket: %s", l.initCommand())
@@ -201,7 +202,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 		return nil, err
 	}
 	_, err = records.Put(ctx, refstore.Record{Key: formatKeys[0], Value: text})
-	if err == nil { // what a crash leaves out is the copy, which verify makes
+	if err == nil { // a crash leaves out the copy, which verify makes
 		_, err = records.Put(ctx, refstore.Record{Key: formatKeys[1], Value: text})
 	}
 	if errors.Is(err, refstore.ErrConflict) {
@@ -214,8 +215,8 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	return c, nil
 }
 
-// backupAdvice says what it takes to set a repository back to a point in time, where the server can. What a table names as it was
-// may have been deleted from the bucket since.
+// backupAdvice says how to make restoring a repository to a point in time possible, if the server can. Objects that
+// an older table names may have been deleted from the bucket since.
 func backupAdvice(l *sharedLocation, bucket string, recoverable *bool) []string {
 	if recoverable == nil {
 		return nil
@@ -229,7 +230,7 @@ func backupAdvice(l *sharedLocation, bucket string, recoverable *bool) []string 
 	return advice
 }
 
-// makeBucket makes the bucket if need be. It fills in the region where that is known from elsewhere: others need not live in it.
+// makeBucket makes the bucket if need be. It fills in the region from elsewhere, which others need not set.
 func (c *Created) makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket, error) {
 	if l.Region == "" && l.Endpoint == "" {
 		cfg, err := awsConfig(ctx, "", "")
@@ -252,7 +253,7 @@ func (c *Created) makeBucket(ctx context.Context, l *bucketLocation) (*s3.Bucket
 	return bucket, nil
 }
 
-// blobs keep what is too large for DynamoDB in a bucket. Without one they only serve to read where it is.
+// blobs keep data too large for DynamoDB in a bucket. Without a bucket they only serve to read the bucket's location.
 type blobs struct {
 	bucket *s3.Bucket
 	place  *place // asked before the first is put or deleted; nil while a repository is made
@@ -273,7 +274,8 @@ func (b blobs) OpenBlob(ctx context.Context, name string, offset int64) (io.Read
 	return r, blobError(err)
 }
 
-// DeleteBlob deletes nothing that may be another's: a table that was restored under another name names the same blobs as the first.
+// DeleteBlob deletes no blob that may be another repository's: a table restored under another name names the same
+// blobs as the original.
 func (b blobs) DeleteBlob(ctx context.Context, name string) error {
 	if err := b.place.replaces(ctx); err != nil {
 		return err
@@ -291,7 +293,7 @@ func (b blobs) ListBlobs(ctx context.Context, prefix string) iter.Seq2[dynamo.Bl
 	}
 }
 
-// blobError says of a blob that is gone what is said of a record.
+// blobError turns the error of a missing blob into that of a missing record.
 func blobError(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return fmt.Errorf("%w: %w", refstore.ErrNotFound, err)

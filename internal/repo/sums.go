@@ -6,8 +6,8 @@ import (
 	reffs "e3/refstore/fs"
 )
 
-// Records with sums, over each kind of store. What reads and writes records is that of the sums; all else, streams, locks and whatever
-// else a store can do, is the store's own, which lies one level deeper.
+// Records with sums, over each kind of store. Records are read and written through the sums; streams, locks and other
+// capabilities are the store's own, one level deeper.
 type (
 	summedFolder struct {
 		*checked.Records

@@ -14,14 +14,14 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// A repository that was found upwards is used without having been named, by whoever comes to stand below it; and what is in it decides
-// what is run and what is answered. So it must be this user's own, or trusted in this user's configuration (doc/design.md, §4, Whose
-// repository).
+// A repository found in a folder above is used without being named, from any folder below it; and it decides which
+// commands run and which results count. So it must be this user's own, or trusted in this user's configuration
+// (doc/design.md, §4, Whose repository).
 
-// ErrForeign reports a repository that belongs to somebody else and was not named.
+// ErrForeign reports a repository that belongs to another user and was not named.
 var ErrForeign = errors.New("the repository belongs to somebody else")
 
-// A ForeignError is ErrForeign with where and whose it is.
+// A ForeignError is ErrForeign with the place and the owner.
 type ForeignError struct {
 	Root  string
 	Owner string // user's name and number
@@ -53,7 +53,7 @@ func FindAbove(dir string) (string, error) {
 	}
 }
 
-// closedTo refuses a folder that this user may not enter: it may be a repository, which is then private to another.
+// closedTo refuses a folder that this user may not enter: it may be a repository that is private to another user.
 func closedTo(root string) error {
 	_, err := os.Lstat(filepath.Join(root, formatFile))
 	if !errors.Is(err, fs.ErrPermission) {
@@ -65,8 +65,8 @@ func closedTo(root string) error {
 	return fmt.Errorf("open repository: %w", err)
 }
 
-// checkTrusted refuses a repository of another user that this one has not trusted. What decides is the folder, a link that leads to it, and
-// the file that makes it a repository.
+// checkTrusted refuses a repository of another user that this one has not trusted. It checks the owners of the
+// folder, of a link that leads to it, and of the file that makes it a repository.
 func checkTrusted(root string) error {
 	path, _ := formatPath(root)
 	owner, err := foreignOwner(root, path)
@@ -121,7 +121,7 @@ func TrustedRepositories() ([]string, error) {
 	return list, nil
 }
 
-// Trust makes this user trust the repository at a location, or no more. It returns the repository's folder.
+// Trust makes this user trust the repository at a location, or no longer. It returns the repository's folder.
 func Trust(location string, trusted bool) (string, error) {
 	dir, err := filepath.Abs(location)
 	if err != nil {

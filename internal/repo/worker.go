@@ -19,7 +19,7 @@ import (
 // Queue returns the queues of the repository.
 func (r *Repo) Queue() *queue.Queue { return r.queue }
 
-// Dispatcher returns what has workers make the executions of a run. It is to be closed.
+// Dispatcher returns a dispatcher that lets workers make a run's executions. The caller closes it.
 func (r *Repo) Dispatcher(o dispatch.Options) *dispatch.Dispatcher {
 	o.Host, o.By, o.Now = self().Host, r.user(), r.opts.Now
 	if r.stores.plain != nil {
@@ -29,14 +29,14 @@ func (r *Repo) Dispatcher(o dispatch.Options) *dispatch.Dispatcher {
 	return dispatch.New(r.queue, curator, o)
 }
 
-// WorkerOptions say what a worker does here.
+// WorkerOptions are the options of a worker here.
 type WorkerOptions struct {
 	worker.Options
 	Grace time.Duration // between TERM and KILL; 0: the runner's default
 }
 
-// Worker returns a worker of this process, which has no other and no Executor. Its supervisor lives on after it, as long as its lease
-// does, and with it the process's folder.
+// Worker returns the worker of this process, which has no other and no Executor. Its supervisor, and with it the
+// process's folder, outlives it for as long as its lease.
 func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	lock, err := r.stores.here.SessionLock()
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	leases := r.stores.leases
 	sup, err := runner.New(runner.Options{
 		Grace: o.Grace,
-		// So long this process itself relies on a renewal.
+		// This process itself relies on a renewal for as long.
 		Outlive: &runner.Outlive{Dir: dir, For: leases.Limit(), Keep: []*os.File{lock}},
 	})
 	if err != nil {
@@ -57,10 +57,10 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	}
 	r.runner.Store(sup)
 	r.onClose(func() error {
-		_ = os.Remove(dir) // unless another worker has something there
+		_ = os.Remove(dir) // unless another worker has a socket there
 		return nil
 	})
-	// So long a command may run elsewhere after its worker was last heard of, if its lease is as this one's.
+	// A command elsewhere may run this long after its worker's last renewal, if its lease is like this one's.
 	o.Patience = leases.Limit() + o.Grace
 	o.Name, o.Host, o.Now = fmt.Sprintf("%s (process %d)", r.user(), os.Getpid()), self().Host, r.opts.Now
 	opts := r.executorOptions(o.Grace)
@@ -73,7 +73,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	}, o.Options), nil
 }
 
-// supervisors is the folder where those workers of this host and user find each other's commands who share the repository, beside
+// supervisors is the folder in which the workers of this host, user and repository find each other's commands, beside
 // their own folders.
 func (r *Repo) supervisors(lock *os.File) (string, error) {
 	self := self()
@@ -81,12 +81,12 @@ func (r *Repo) supervisors(lock *os.File) (string, error) {
 	return filepath.Abs(filepath.Join(filepath.Dir(lock.Name()), "workers-"+hex.EncodeToString(sum[:8])))
 }
 
-// renewed is told when the lease of this process was renewed: its commands may go on.
+// renewed is called when the lease of this process was renewed: its commands may go on.
 func (r *Repo) renewed(sent time.Duration) {
 	if sup := r.runner.Load(); sup != nil {
-		_ = sup.ExtendFrom(sent) // fails where it is closed
+		_ = sup.ExtendFrom(sent) // fails if it is closed
 	}
 }
 
-// Sweep removes what dead processes have left.
+// Sweep removes the remains of dead processes.
 func (r *Repo) Sweep(ctx context.Context) error { return r.sweep(ctx) }

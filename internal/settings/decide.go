@@ -7,7 +7,7 @@ import (
 	"e3/internal/format/signature"
 )
 
-// Why an export is not taken in. A third reason is [signature.ErrBadSignature].
+// Why an export is not imported. A third reason is [signature.ErrBadSignature].
 var (
 	ErrUnsigned  = errors.New("the export is not signed")
 	ErrUntrusted = errors.New("the key that signed the export is not trusted here")
@@ -16,22 +16,22 @@ var (
 // Trust is how far a signature counts.
 type Trust int
 
-// What [Settings.Decide] finds.
+// The results of [Settings.Decide].
 const (
 	Unsigned Trust = iota
 	Unknown        // the signature holds; its key is not trusted here
 	Trusted        // the signature holds, and its key is trusted here
 )
 
-// Verdict is what is known of who made an export. All of it is safe to show.
+// Verdict is what is known of an export's signer. All of it is safe to show.
 type Verdict struct {
 	Trust     Trust
 	Key       signature.PublicKey // zero if unsigned
-	Name      string              // who the signer says they are; "" if unsigned, or if they say nothing
+	Name      string              // as the signer gives it; "" if unsigned, or none is given
 	TrustedAs string              // the name of the key here; "" unless trusted
 }
 
-// String says it to people.
+// String describes it to people.
 func (v Verdict) String() string {
 	switch {
 	case v.Trust == Unsigned:
@@ -46,10 +46,10 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("signed by somebody who goes by %q and whose key is not trusted here: %s", v.Name, v.Key)
 }
 
-// Decide is the one place that says whether an export may be taken in. sig is what came with it, nil if nothing did;
-// manifest digests the list that was made while the export was read; require asks for a trusted signature where
-// the repository does not. A signature that does not hold is always refused. Of an export that is refused the
-// verdict says what is known nevertheless. ErrUnsigned, ErrUntrusted, signature.ErrBadSignature.
+// Decide decides whether an export may be imported; no other code does. sig is the export's signature, nil if it has
+// none; manifest digests the list made while the export was read; require asks for a trusted signature even if the
+// repository does not. A signature that does not hold is always refused. For a refused export the verdict still says
+// what is known. ErrUnsigned, ErrUntrusted, signature.ErrBadSignature.
 func (s *Settings) Decide(sig *signature.Signature, manifest [32]byte, require bool) (Verdict, error) {
 	require = require || s.RequireSigned
 	if sig == nil {

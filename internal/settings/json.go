@@ -12,13 +12,13 @@ import (
 	"e3/internal/format/signature"
 )
 
-// A member is one entry of a JSON object. Those that this e3 does not know are kept as they are.
+// A member is one entry of a JSON object. Unknown ones are kept as they are.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-// Decode reads the record. Members that are not known are kept for Encode.
+// Decode reads the record. Unknown members are kept for Encode.
 func Decode(data []byte) (*Settings, error) {
 	all, err := members(data)
 	if err != nil {
@@ -57,7 +57,7 @@ func Decode(data []byte) (*Settings, error) {
 	return s, nil
 }
 
-// decodeWorkspaces reads what is said of workspaces: an object of objects.
+// decodeWorkspaces reads the settings of workspaces: an object of objects.
 func (s *Settings) decodeWorkspaces(all member) error {
 	list, err := members(all.value)
 	if err != nil {
@@ -143,7 +143,7 @@ func decodeKey(raw []byte) (TrustedKey, error) {
 	return k, nil
 }
 
-// into reads the value of a member; null, which encoding/json passes over, has no type that fits.
+// into reads the value of a member; null, which encoding/json ignores, has no fitting type.
 func into(m member, v any) error {
 	if bytes.Equal(m.value, []byte("null")) {
 		return fmt.Errorf("%s: null says nothing", m.name)
@@ -154,7 +154,7 @@ func into(m member, v any) error {
 	return nil
 }
 
-// members takes a JSON object apart. encoding/json would take a name in any case, and of a repeated one the last.
+// members splits a JSON object. encoding/json would accept a name in any case, and of a repeated one the last.
 func members(data []byte) ([]member, error) {
 	var whole json.RawMessage // bounds the depth, also for Encode
 	if err := json.Unmarshal(data, &whole); err != nil {
@@ -172,7 +172,7 @@ func members(data []byte) ([]member, error) {
 			return nil, err
 		}
 		m := member{}
-		m.name, _ = t.(string) // nothing else can be there
+		m.name, _ = t.(string) // no other token is possible here
 		if seen[m.name] {
 			return nil, fmt.Errorf("member %q is there twice", m.name)
 		}
@@ -185,8 +185,8 @@ func members(data []byte) ([]member, error) {
 	return list, nil
 }
 
-// Encode returns the bytes of the record: JSON that a person can read, a setting and a key a line. Only what is known is
-// laid out: to indent what is not would multiply its size with its depth.
+// Encode returns the bytes of the record: JSON that a person can read, a setting and a key a line. Only known members
+// are laid out: indenting unknown ones could multiply their size by their depth.
 func (s *Settings) Encode() []byte {
 	keys := []byte("[")
 	for i := range s.TrustedKeys {

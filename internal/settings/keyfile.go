@@ -13,13 +13,13 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// KeyVariable names the key file where it is not the usual one.
+// KeyVariable names the key file, if it is not the usual one.
 const KeyVariable = "E3_KEY"
 
 // ErrNoKey reports that the user has no key.
 var ErrNoKey = errors.New("there is no key")
 
-// KeyPath is where the user's key lies: where E3_KEY says, or in the user's configuration folder.
+// KeyPath is the path of the user's key: E3_KEY, or a file in the user's configuration folder.
 func KeyPath(getenv func(string) string) (string, error) {
 	if path := getenv(KeyVariable); path != "" {
 		return path, nil
@@ -31,8 +31,8 @@ func KeyPath(getenv func(string) string) (string, error) {
 	return filepath.Join(dir, "e3", "key"), nil
 }
 
-// FindKey returns the user's key. ErrNoKey if there is none; a file that E3_KEY names must be there, though, so that a
-// mistake in it does not make for exports that are not signed.
+// FindKey returns the user's key. ErrNoKey if there is none. A file that E3_KEY names must exist, though, so that a
+// mistake in it does not lead to unsigned exports.
 func FindKey(getenv func(string) string) (*signature.Key, error) {
 	path, err := KeyPath(getenv)
 	if err != nil {
@@ -45,8 +45,8 @@ func FindKey(getenv func(string) string) (*signature.Key, error) {
 	return k, err
 }
 
-// LoadKey reads a key file. It refuses one that others can read: what they can read they can sign with. ErrNoKey if there
-// is none.
+// LoadKey reads a key file. It refuses one that other users can read, since they could sign with it. ErrNoKey if
+// there is none.
 func LoadKey(path string) (*signature.Key, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,7 @@ func LoadKey(path string) (*signature.Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
-	if !info.Mode().IsRegular() { // to open a pipe would wait for its other end
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its other end
 		return nil, fmt.Errorf("read key: %s is not a file", path)
 	}
 	f, err := os.Open(path)
@@ -80,7 +80,7 @@ func LoadKey(path string) (*signature.Key, error) {
 	return k, nil
 }
 
-// missingKeyError is an ErrNoKey that keeps what the system said.
+// missingKeyError is an ErrNoKey with the system's error.
 type missingKeyError struct {
 	path string
 	err  error
@@ -94,8 +94,8 @@ func (e *missingKeyError) Is(target error) bool { return target == ErrNoKey }
 
 func (e *missingKeyError) Unwrap() error { return e.err }
 
-// SaveKey writes the key file so that only the user can read it, and makes its folder. Without replace nothing may be
-// there: otherwise the error matches [fs.ErrExist].
+// SaveKey writes the key file so that only the user can read it, and makes its folder. Without replace the path must
+// be free: otherwise the error matches [fs.ErrExist].
 func SaveKey(k *signature.Key, path string, replace bool) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("save key: %w", err)

@@ -1,5 +1,5 @@
-// Package settings keeps what a repository is told about itself: whose exports it takes in, to begin with. It is one
-// record, which every process reads when it needs it and changes by compare-and-swap. The user's signing key is a file beside it.
+// Package settings keeps the settings of a repository, such as whose exports it imports. They are one record, which
+// every process reads when it needs it and changes by compare-and-swap. The user's signing key is a file beside it.
 package settings
 
 import (
@@ -19,39 +19,39 @@ import (
 // key is that of the record.
 func key() refstore.Key { return refstore.Key{Partition: "SETTINGS", Sort: "repository"} }
 
-// Settings of a repository. The zero value is that of one that was told nothing.
+// Settings of a repository. The zero value is that of a new one.
 type Settings struct {
-	RequireSigned bool // only exports that a trusted key has signed are taken in
+	RequireSigned bool // only exports with a trusted signature are imported
 	TrustedKeys   []TrustedKey
 	// EventsRetention says how long the events of runs that have ended are kept: a length of time as "90d", or "never" to remove
 	// none. "" is DefaultRetention.
 	EventsRetention string
-	// Runs says where the tasks of runs are executed, and Workspaces the same for those of one workspace.
+	// Runs says where the tasks of runs are executed, and Workspaces the same for single workspaces.
 	Runs       Runs
 	Workspaces map[string]Runs
 
-	others []member // what a newer e3 keeps here
+	others []member // a newer e3's settings
 }
 
-// Runs says where tasks are executed; what is "" is not said.
+// Runs says where tasks are executed; an empty field is not set.
 type Runs struct {
 	Executor string // Local, Workers or Slurm
-	Queue    string // where workers find those tasks that name no queue themselves
+	Queue    string // where workers find tasks that name no queue themselves
 
 	others []member
 }
 
-// Executors: who executes tasks.
+// Executors of tasks.
 const (
 	Local   = "local"   // the process of the run
 	Workers = "workers" // e3 worker
 	Slurm   = "slurm"   // workers that Slurm starts
 )
 
-// Executors are the words for who executes tasks.
+// Executors are the names of executors.
 func Executors() []string { return []string{Local, Workers, Slurm} }
 
-// check reports what cannot be.
+// check reports invalid values.
 func (r *Runs) check() error {
 	switch {
 	case r.Executor != "" && !slices.Contains(Executors(), r.Executor):
@@ -62,13 +62,15 @@ func (r *Runs) check() error {
 	return nil
 }
 
-// RunsOf returns where the tasks of a workspace are executed: what is said of the workspace, else of the repository, else Local.
+// RunsOf returns where the tasks of a workspace are executed: the workspace's setting, else the repository's, else
+// Local.
 func (s *Settings) RunsOf(workspace string) Runs {
 	own := s.Workspaces[workspace]
 	return Runs{Executor: cmp.Or(own.Executor, s.Runs.Executor, Local), Queue: cmp.Or(own.Queue, s.Runs.Queue)}
 }
 
-// SetRuns changes where the tasks of a workspace are executed, or with "" of all workspaces of which nothing else is said.
+// SetRuns changes where the tasks of a workspace are executed, or with "" of all workspaces without a setting of
+// their own.
 func (s *Settings) SetRuns(workspace string, change func(*Runs)) error {
 	r := s.Runs
 	if workspace != "" {
@@ -95,7 +97,7 @@ func (s *Settings) SetRuns(workspace string, change func(*Runs)) error {
 	return nil
 }
 
-// DefaultRetention is how long events are kept where nobody has said anything else; Never, that they are kept for ever.
+// DefaultRetention is how long events are kept by default; Never, that they are kept for ever.
 const (
 	DefaultRetention = "90d"
 	Never            = "never"
@@ -120,14 +122,14 @@ func ParseRetention(text string) (time.Duration, error) {
 func (s *Settings) KeepEvents() time.Duration {
 	d, err := ParseRetention(cmp.Or(s.EventsRetention, DefaultRetention))
 	if err != nil {
-		return 0 // what cannot be read removes nothing
+		return 0 // an unreadable setting removes nothing
 	}
 	return d
 }
 
 // TrustedKey is a key whose signatures count. No two of a repository have the same name or the same key.
 type TrustedKey struct {
-	Name    string // what it is called here, whatever its owner says
+	Name    string // its name here, whatever its owner says
 	Key     signature.PublicKey
 	AddedBy string // user@host
 	AddedAt time.Time
@@ -169,8 +171,8 @@ func (e *DamagedError) Error() string {
 // Unwrap returns the reason.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Update changes the settings of a repository. change may be called again when somebody else was faster; its error ends
-// the update and is returned as it is. What change leaves alone is kept, also what this e3 does not know.
+// Update changes the settings of a repository. change may be called again after a conflict; its error ends the update
+// and is returned as it is. Everything that change leaves alone is kept, also members unknown to this e3.
 func Update(ctx context.Context, store refstore.Store, change func(*Settings) error) (*Settings, error) {
 	for {
 		s, version, err := read(ctx, store)
@@ -202,16 +204,15 @@ var (
 	ErrTrusted   = errors.New("the key is trusted already")
 )
 
-// CheckKeyName reports why a trusted key cannot be called so.
+// CheckKeyName reports why a trusted key cannot have a name.
 func CheckKeyName(name string) error {
 	if _, err := signature.ParsePublicKey(name); err == nil {
-		return errors.New("the name of a key cannot be a key") // whoever takes one out may name either
+		return errors.New("the name of a key cannot be a key") // Distrust accepts either
 	}
 	return signature.CheckName(name)
 }
 
-// NameFor makes a name for a key, which no other trusted key has: "key-" and as much of the beginning of its fingerprint
-// as it takes.
+// NameFor returns a free name for a key: "key-" and as much of the beginning of its fingerprint as needed.
 func (s *Settings) NameFor(k signature.PublicKey) string {
 	digits := strings.ReplaceAll(k.Fingerprint(), " ", "")
 	for n := 8; ; n += 4 {
@@ -240,7 +241,7 @@ func (s *Settings) Trust(k TrustedKey) error {
 	return nil
 }
 
-// Distrust takes out the key with this name, or this text, and returns it. It tells whether there was one.
+// Distrust removes the key with this name, or this text, and returns it. It reports whether there was one.
 func (s *Settings) Distrust(nameOrKey string) (TrustedKey, bool) {
 	i := slices.IndexFunc(s.TrustedKeys, func(k TrustedKey) bool { return k.Name == nameOrKey || k.Key.String() == nameOrKey })
 	if i < 0 {
@@ -251,7 +252,7 @@ func (s *Settings) Distrust(nameOrKey string) (TrustedKey, bool) {
 	return k, true
 }
 
-// Trusted returns what is known of a key.
+// Trusted returns the trusted entry of a key.
 func (s *Settings) Trusted(k signature.PublicKey) (TrustedKey, bool) {
 	i := slices.IndexFunc(s.TrustedKeys, func(t TrustedKey) bool { return t.Key == k })
 	if i < 0 {
