@@ -9,16 +9,16 @@ import (
 	"e3/refstore"
 )
 
-// CleanOptions say which logs go.
+// CleanOptions select the logs to remove.
 type CleanOptions struct {
-	Workspace string    // only of this one; "": of all, also of those that are gone
+	Workspace string    // of this workspace only; "": of all, also removed ones
 	Before    time.Time // only of runs that ended before
-	// Keep tells which runs' events stay nevertheless. It is asked right before they would go.
+	// Keep decides which runs' events stay nevertheless. It is called right before they would be removed.
 	Keep   func(ctx context.Context, run RunRef) (bool, error)
 	DryRun bool // remove nothing
 }
 
-// CleanedRun is a run whose events went, or would go.
+// CleanedRun is a run whose events were, or would be, removed.
 type CleanedRun struct {
 	RunRef
 	EndedAt time.Time
@@ -26,9 +26,9 @@ type CleanedRun struct {
 	Bytes   int64
 }
 
-// Clean removes the logs of runs that ended long ago, each as a whole, and returns which, also with an error. A run that has not
-// ended keeps its events, also where its process is dead: whoever closes it needs them. It reads no log of a run whose id
-// tells that it began later, and of others only the end.
+// Clean removes the logs of runs that ended long ago, each as a whole, and returns which, also with an error. A run
+// that has not ended keeps its events, even if its process is dead: they are needed to close it. It reads no log of a
+// run whose id shows that it began later, and of others only the end.
 func Clean(ctx context.Context, streams refstore.Streams, o CleanOptions) ([]CleanedRun, error) {
 	runs, err := Runs(ctx, streams, o.Workspace)
 	if err != nil {
@@ -53,7 +53,7 @@ func Clean(ctx context.Context, streams refstore.Streams, o CleanOptions) ([]Cle
 	return cleaned, nil
 }
 
-// clean removes the log of one run; nil says that it stays, or is gone.
+// clean removes the log of one run; nil if it stays, or is gone.
 func clean(ctx context.Context, streams refstore.Streams, run RunRef, o *CleanOptions) (*CleanedRun, error) {
 	end, err := End(ctx, streams, run.Workspace, run.Run)
 	if err != nil || end == nil || !end.Time.Before(o.Before) {
@@ -73,7 +73,7 @@ func clean(ctx context.Context, streams refstore.Streams, run RunRef, o *CleanOp
 	if !o.DryRun {
 		err := streams.Remove(ctx, key)
 		if errors.Is(err, refstore.ErrNotFound) {
-			return nil, nil // somebody else was faster
+			return nil, nil // another process has removed it
 		}
 		if err != nil {
 			return nil, err

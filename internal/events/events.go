@@ -1,9 +1,8 @@
-// Package events is the append-only history of runs: one JSON object a line, gap-free
-// sequence numbers within a run (seed 000).
+// Package events is the append-only history of runs: one JSON object a line, gap-free sequence numbers within a run
+// (seed 000).
 //
-// Every transition of a run or a task is emitted once, by the code that makes it.
-// Lines are gathered for a moment before they are appended; what a crash takes with it is
-// found in the execution records and appended by whoever closes the run.
+// Every transition of a run or a task is emitted once, by the code that makes it. Lines are gathered briefly before
+// they are appended. After a crash, the process that closes the run appends the lost ones from the execution records.
 package events
 
 import (
@@ -30,14 +29,14 @@ const (
 	TaskCompleted      Type = "task.completed"       // success
 	TaskFailed         Type = "task.failed"          // this attempt ended without success
 	TaskRetryScheduled Type = "task.retry_scheduled" // another attempt follows after Data.DelayMs
-	TaskDeferred       Type = "task.deferred"        // it waits for somebody to approve: before it runs, or as its command has suspended itself
-	TaskResumed        Type = "task.resumed"         // somebody has approved
-	TaskReopened       Type = "task.reopened"        // it is settled anew, as something of its output, or of what it reads, is lost or was made again; with the execution that answered it, if one had
+	TaskDeferred       Type = "task.deferred"        // it waits for approval: before it runs, or as its command has suspended itself
+	TaskResumed        Type = "task.resumed"         // it was approved
+	TaskReopened       Type = "task.reopened"        // its result is void, as a part of its output or inputs was lost or made again; with the execution that answered it, if one had
 	TaskSkipped        Type = "task.skipped"         // something upstream failed
 	TaskAbandoned      Type = "task.abandoned"       // the run ended before its turn; bulk
 	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
 
-	EventLost Type = "event.lost" // in the place of a line that was damaged: "e3 verify --repair" has put it there
+	EventLost Type = "event.lost" // "e3 verify --repair" has put it in the place of a damaged line
 )
 
 // Event is one fact about a run or a task in it.
@@ -55,29 +54,29 @@ type Event struct {
 
 // Reasons that decide how an event is understood.
 const (
-	ReasonCrashed  = "crashed"  // the run's own process did not emit it: what closed the run after that had died did
-	ReasonRejected = "rejected" // the task was, by a person
+	ReasonCrashed  = "crashed"  // emitted by the process that closed the run after its own had died
+	ReasonRejected = "rejected" // a person rejected the task
 )
 
-// Data is what some types say beyond the common fields. Durations are milliseconds.
-// Fields: each is a key of a stored line; one type of event uses a few.
+// Data has fields of some types beyond the common ones. Durations are milliseconds. Fields: each is a key of a stored
+// line; one type of event uses a few.
 type Data struct {
 	Package     string   `json:"package,omitempty"`     // run.started: name@version
 	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object
 	Process     *Process `json:"process,omitempty"`     // run.started
 	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
-	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks of this pattern and what is upstream
-	Force       bool     `json:"force,omitempty"`       // run.started: what the filter names was run whatever was known
-	After       string   `json:"after,omitempty"`       // run.started: the workspace's run before, whose events are here as long as events are kept
-	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of what the workspace holds then
-	By          string   `json:"by,omitempty"`          // run.cancelled: user@host who asked for it; task.resumed, task.failed: who decided about the block
+	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks of this pattern and upstream ones
+	Force       bool     `json:"force,omitempty"`       // run.started: tasks of the filter ran even if cached
+	After       string   `json:"after,omitempty"`       // run.started: the workspace's run before, whose events exist as long as events are kept
+	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
+	By          string   `json:"by,omitempty"`          // run.cancelled: user@host that asked for it; task.resumed, task.failed: who decided about the block
 	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
 	As          string   `json:"as,omitempty"`          // bulk task.cached: with the executions of this run
 	Key         string   `json:"key,omitempty"`         // taskHash/inputsHash
 	Block       string   `json:"block,omitempty"`       // task.deferred, task.resumed, task.failed by rejection: the block's id
 	BlockType   string   `json:"blockType,omitempty"`   // task.deferred: review or suspend
-	Step        string   `json:"step,omitempty"`        // task.deferred: what is stopped, "" for the first; task.resumed: what follows, resume:<block>
-	At          string   `json:"at,omitempty"`          // when somebody decided about the block, RFC 3339
+	Step        string   `json:"step,omitempty"`        // task.deferred: the suspended step, "" for the first; task.resumed: the next one, resume:<block>
+	At          string   `json:"at,omitempty"`          // time of the decision about the block, RFC 3339
 	Attempt     int64    `json:"attempt,omitempty"`     // from 1
 	Duration    int64    `json:"ms,omitempty"`          // of the execution or the run
 	ExitCode    int64    `json:"exitCode,omitempty"`    // task.failed
@@ -85,20 +84,20 @@ type Data struct {
 	Message     string   `json:"message,omitempty"`     // of a failure or an end; task.resumed: the note
 	Output      string   `json:"output,omitempty"`      // task.completed, task.cached: hash of the output
 	DelayMs     int64    `json:"delayMs,omitempty"`     // task.retry_scheduled
-	Memory      int64    `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, where that is more than before
-	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the one for whose sake
+	Memory      int64    `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, if more than before
+	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it
 	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
 	Shared      bool     `json:"shared,omitempty"`      // another run's execution, waited for
 	Summary     *Summary `json:"summary,omitempty"`     // the end of a run
 }
 
-// Milliseconds is a length of time as events have it. Others may have written them: it is never negative, nor more than a
+// Milliseconds is a duration of an event. As the text may be hostile, it is clamped: never negative, nor more than a
 // time.Duration holds.
 func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(max(n, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
-// Process is who runs.
+// Process is the process of a run.
 type Process struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime,omitempty"`
@@ -116,8 +115,8 @@ type Summary struct {
 	Skipped   int64 `json:"skipped"`
 }
 
-// Bulk is how many proven tasks get an event of their own; more share one that has their
-// number, and the run whose executions answer them, in its data.
+// Bulk is how many proven tasks get an event each; more share one event that has their number, and the run whose
+// executions answer them.
 const Bulk = 100
 
 // timeLayout is RFC 3339 with exactly three decimals, so that lines sort by time as text.

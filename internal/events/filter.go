@@ -9,27 +9,27 @@ import (
 	"unicode/utf8"
 )
 
-// A Filter says which events are asked for; all that is said must hold. The zero value asks for all.
+// A Filter selects events; all its conditions must hold. The zero value selects all.
 type Filter struct {
-	Workspace string // "": of all, also those that are gone
+	Workspace string // "": of all, also of removed ones
 	Run       string // its id or the beginning of it
-	// Task is a name, or a pattern as for [Match]. By its exact name a task is also found in bulk: by a task.cached event that
-	// stands for many, if the run has no event of its own for the task, and its package has the task (HasTask) or, where the
-	// package is not known, the run named by Data.As has it, by an event of its own or in bulk. A bulk event is known by the
-	// form in which e3 writes it.
+	// Task is a name, or a pattern as for [Match]. A task's exact name is also found in bulk: by a task.cached event
+	// for many tasks, if the run has no event of its own for the task. Its package must have the task (HasTask) or,
+	// if the package is not known, the run named by Data.As must have it, by an event of its own or in bulk. A bulk
+	// event is recognized by the form in which e3 writes it.
 	Task      string
-	Tasks     map[string]bool // beside Task: the names of those that are asked for; nil: all. None is found in bulk by it
+	Tasks     map[string]bool // beside Task: the selected names; nil: all. It finds none in bulk
 	Types     []Type
-	Worker    string // as for [MatchWorker]; of an event that does not say, that of the run's process
+	Worker    string // as for [MatchWorker]; for an event without a worker, the run's process
 	Execution string // its id or the beginning of it
-	// Since and Until: not before one, and before the other. Runs whose id, or last event, is more than an hour outside are
-	// passed over: the clock of a run is not expected to go back further.
+	// Since and Until: at or after the one, and before the other. Runs whose id, or last event, is more than an hour
+	// outside are skipped: the clock of a run is not expected to go back further.
 	Since, Until time.Time
 	Failed       bool  // only task.failed and run.failed
 	FromSeq      int64 // not events with lower numbers
 	Last         int   // only so many, the last ones; 0: all
 
-	// HasTask tells whether the package with this hash has the task that is asked for, if that is known. It may be nil.
+	// HasTask reports whether the package with this hash has the task, if that is known. It may be nil.
 	HasTask func(ctx context.Context, packageHash string) (has, known bool)
 }
 
@@ -41,10 +41,10 @@ func Types() []Type {
 	}
 }
 
-// Ends tells whether an event of this type ends a run.
+// Ends reports whether an event of this type ends a run.
 func (t Type) Ends() bool { return t == RunCompleted || t == RunFailed || t == RunCancelled }
 
-// Match tells whether the name of a task fits a pattern of *, ? and literal characters.
+// Match reports whether the name of a task matches a pattern of *, ? and literal characters.
 func Match(pattern, name string) bool {
 	star, mark := -1, 0
 	p, n := 0, 0
@@ -68,36 +68,37 @@ func Match(pattern, name string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// MatchWorker tells whether user@host fits what was asked for: user@host, @host, or a name without @ of a user or of a host; each
-// may be a pattern.
+// MatchWorker reports whether user@host matches want: user@host, @host, or a name without @ of a user or of a host;
+// each may be a pattern.
 func MatchWorker(want, worker string) bool {
 	user, host, _ := strings.Cut(worker, "@")
 	return Match(want, worker) || Match(want, user) || Match(strings.TrimPrefix(want, "@"), host)
 }
 
-// IsPattern tells whether a text names several tasks.
+// IsPattern reports whether a text may match several tasks.
 func IsPattern(task string) bool { return strings.ContainsAny(task, "*?") }
 
-// inBulk tells whether bulk events may stand for the task that is asked for.
+// inBulk reports whether bulk events may stand for the selected task.
 func (f *Filter) inBulk() bool { return f.Task != "" && !IsPattern(f.Task) }
 
-// bulkForm is what [Append] writes for a bulk event of proven tasks, and for no other; bulkMark the part of it that few lines have.
+// bulkForm is written by [Append] for bulk events of proven tasks only; bulkMark is the part of it that few lines
+// have.
 const (
 	bulkForm = `"type":"task.cached",` + bulkMark
 	bulkMark = `"data":{"tasks":`
 )
 
-// standsForMany tells whether an event, which was read from the line, is one of many proven tasks.
+// standsForMany reports whether an event, read from the line, is a bulk event of proven tasks.
 func standsForMany(e *Event, line []byte) bool {
 	return e.Type == TaskCached && e.Task == "" && e.Data != nil && e.Data.As != "" && e.Data.Tasks > 0 && bytes.Contains(line, []byte(bulkForm))
 }
 
-// allOfRun tells whether all events of a run are asked for, but for their numbers.
+// allOfRun reports whether the filter selects all events of a run, but for their numbers.
 func (f *Filter) allOfRun() bool {
 	return f.Task == "" && f.Tasks == nil && len(f.Types) == 0 && f.Worker == "" && f.Execution == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Failed
 }
 
-// longest returns the longest part of a pattern that every text which fits holds.
+// longest returns the longest part of a pattern that every match contains.
 func longest(pattern string) string {
 	part := ""
 	for _, s := range strings.FieldsFunc(pattern, func(r rune) bool { return r == '*' || r == '?' }) {
@@ -114,7 +115,7 @@ type plan struct {
 	check []*sieve
 }
 
-// plan returns the sieves for a run that was started by this worker; the most telling is the first.
+// plan returns the sieves for a run that was started by this worker; the most selective is the first.
 func (f *Filter) plan(worker string) plan {
 	var list []*sieve
 	add := func(texts ...string) {
@@ -157,7 +158,7 @@ func quotedTypes(types ...Type) []string {
 	return texts
 }
 
-// A matcher picks the events of one run that are asked for, in their order.
+// A matcher selects events of one run, in order.
 type matcher struct {
 	f       *Filter
 	worker  string // of the run's process
@@ -167,15 +168,15 @@ type matcher struct {
 	waiting *Event // stands for the task in bulk, unless an event that names it follows
 }
 
-// A match is an event that is asked for. pkg is the hash of its run's package, as far as that is known, where the event
-// stands for the task in bulk: somebody has to find out whether it does.
+// A match is a selected event. If it stands for the task in bulk, pkg is the hash of its run's package, as far as
+// known: the caller has to check whether it does.
 type match struct {
 	Event
 	bulk bool
 	pkg  string
 }
 
-// begin takes in the first event of the run.
+// begin handles the first event of the run.
 func (m *matcher) begin(e *Event) {
 	m.begun = true
 	if e.Type != RunStarted || e.Data == nil {
@@ -187,7 +188,7 @@ func (m *matcher) begin(e *Event) {
 	}
 }
 
-// add takes in the next event, read from this line, and returns it if it is asked for.
+// add handles the next event, read from this line, and returns it if it is selected.
 func (m *matcher) add(e *Event, line []byte) (match, bool) {
 	f := m.f
 	many := false
@@ -214,7 +215,7 @@ func (m *matcher) add(e *Event, line []byte) (match, bool) {
 	return match{Event: *e}, true
 }
 
-// end returns what had to wait for the end of the run.
+// end returns the event that had to wait for the end of the run.
 func (m *matcher) end() (match, bool) {
 	e := m.waiting
 	if m.waiting = nil; e == nil {
@@ -223,7 +224,7 @@ func (m *matcher) end() (match, bool) {
 	return match{Event: *e, bulk: true, pkg: m.pkg}, true
 }
 
-// wanted tells whether all but the task is as asked for.
+// wanted reports whether all conditions hold, but for the task.
 func (m *matcher) wanted(e *Event) bool {
 	f := m.f
 	worker := e.Worker
@@ -243,22 +244,22 @@ func (m *matcher) wanted(e *Event) bool {
 // clockSlack is how far the clock of a run may go back for its events still to be found by their time.
 const clockSlack = time.Hour
 
-// beganTooLate tells whether a run's id proves that its events come after what is asked for.
+// beganTooLate reports whether a run's id proves that its events come after Until.
 func (f *Filter) beganTooLate(run string) bool {
 	began, ok := Began(run)
 	return ok && !f.Until.IsZero() && began.After(f.Until.Add(clockSlack))
 }
 
-// mayBeTooEarly tells whether a run may have ended before what is asked for; its last event tells.
+// mayBeTooEarly reports whether a run may have ended before Since; its last event decides.
 func (f *Filter) mayBeTooEarly(run string) bool {
 	began, ok := Began(run)
 	return !f.Since.IsZero() && (!ok || began.Before(f.Since))
 }
 
-// tooEarly tells whether a run's last event proves that all come before what is asked for.
+// tooEarly reports whether a run's last event proves that all come before Since.
 func (f *Filter) tooEarly(last *Event) bool { return last.Time.Before(f.Since.Add(-clockSlack)) }
 
-// Began is the moment that a run's id tells, to the millisecond, if it is a UUIDv7.
+// Began is the time in a run's id, to the millisecond, if it is a UUIDv7.
 func Began(run string) (time.Time, bool) {
 	if len(run) != 36 || run[8] != '-' || run[13] != '-' || run[14] != '7' || run[18] != '-' || run[23] != '-' {
 		return time.Time{}, false

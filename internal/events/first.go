@@ -10,10 +10,10 @@ import (
 	"e3/refstore"
 )
 
-// maxFirst bounds a first line: what is longer is none of ours.
+// maxFirst bounds a first line: e3 writes no longer one.
 const maxFirst = 1 << 20
 
-// First returns the event that a run began with, nil where there is none or it cannot be read. It reads only the head.
+// First returns the first event of a run, nil if there is none or it cannot be read. It reads only the head.
 func First(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
 	r, err := streams.Open(ctx, streamKey(workspace, run), 0)
 	if errors.Is(err, refstore.ErrNotFound) {

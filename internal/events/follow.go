@@ -12,33 +12,34 @@ import (
 	"e3/refstore"
 )
 
-// recheck is how often a follower looks for workspaces and runs that are new, where a look costs nothing much; appends wake it.
+// recheck is how often a follower looks for new workspaces and runs, where a look is cheap; appends wake it.
 const recheck = 250 * time.Millisecond
 
-// Follow yields the events of a run and goes on as they are appended, until the run's end
-// or the context's. A run that has not begun yet is waited for.
+// Follow yields the events of a run as they are appended, until the run or the context ends. It waits for a run that
+// has not begun yet.
 func Follow(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
 	return FollowAll(ctx, streams, Filter{Workspace: workspace, Run: run}, FollowOptions{})
 }
 
 // FollowOptions say where a follower of many runs begins.
 type FollowOptions struct {
-	// Latest: of the runs that are here at the beginning, only with the latest of each workspace. Filter.FromSeq then means
-	// that one, and not those that begin later.
+	// Latest: of the existing runs, follow only the latest of each workspace. Filter.FromSeq then applies to it, and
+	// not to later runs.
 	Latest bool
-	// Until, once it is closed, has the follower yield what is there and end. It may be nil.
+	// Until, once it is closed, makes the follower yield the existing events and end. It may be nil.
 	Until <-chan struct{}
 }
 
-// FollowAll yields the events that Query would, and goes on as events are appended and runs begin, until the context ends.
-// With a workspace and a run in the filter, which is its whole id then, it ends with that run. Filter.Last means what is here at the
-// beginning. Each event comes once, in the order of its run; of runs that go on at once, as they come. A line that is
-// damaged, and stays so, is yielded as a [*DamagedError], and what is appended to its run later waits until somebody has cut it.
+// FollowAll yields the events that Query would, and goes on as events are appended and runs begin, until the context
+// ends. With a workspace and a run in the filter, which must be the whole id, it ends with that run. Filter.Last
+// applies to the events at the beginning. Each event comes once, in the order of its run; events of concurrent runs
+// come as they are appended. A damaged line is yielded as a [*DamagedError], if it stays damaged. Later events of its
+// run wait until the line has been cut.
 func FollowAll(ctx context.Context, streams refstore.Streams, f Filter, o FollowOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		f := f // what is said of numbers is kept with each run
+		f := f // numbers are handled for each run
 		from := f.FromSeq
 		f.FromSeq = 0
 		w := &follower{
@@ -61,15 +62,15 @@ type follower struct {
 	buf     []byte
 	yield   func(Event, error) bool
 
-	known   map[RunRef]bool // the runs that were ever seen
+	known   map[RunRef]bool // all runs seen
 	watched map[string]bool // the workspaces that are watched
 	wake    chan struct{}
 	tails   []*tail // runs that have not ended, in the order of their ids
 	recheck time.Duration
 	looked  time.Time
 	pause   time.Duration // between two looks for runs
-	first   *recent       // what is here at the beginning, until it was all seen
-	done    bool          // nobody wants more, or there is none
+	first   *recent       // the existing events, until all were read
+	done    bool          // the caller stopped, or nothing follows
 }
 
 // A tail is a run that is followed.
@@ -77,7 +78,7 @@ type tail struct {
 	source
 	matcher
 	p       position
-	damaged bool // its next line, which was told
+	damaged bool // its next line, which was reported
 	fromSeq int64
 }
 
@@ -94,7 +95,7 @@ func (r *recent) add(e Event) {
 	r.list = append(r.list, e)
 }
 
-// one tells whether one run is followed, by its id.
+// one reports whether the follower follows one run, by its id.
 func (w *follower) one() bool { return w.f.Workspace != "" && w.f.Run != "" }
 
 func (w *follower) follow(ctx context.Context) {
@@ -139,7 +140,7 @@ func (w *follower) ending() bool {
 	}
 }
 
-// flush yields what was kept of the beginning.
+// flush yields the kept events of the beginning.
 func (w *follower) flush() {
 	if w.first == nil {
 		return
@@ -151,8 +152,8 @@ func (w *follower) flush() {
 	}
 }
 
-// look finds runs that are new. It watches a workspace before it lists its runs, so that nothing comes unseen. It takes at
-// most a twentieth of the time.
+// look finds new runs. It watches a workspace before it lists its runs, so that it misses none. It takes at most a
+// twentieth of the time.
 func (w *follower) look(ctx context.Context) error {
 	if w.one() {
 		w.pause = w.recheck
@@ -195,7 +196,7 @@ func (w *follower) look(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// begin takes in the runs that are here at the beginning.
+// begin adds the existing runs.
 func (w *follower) begin(ctx context.Context, runs []RunRef) {
 	latest := map[string]string{}
 	for _, run := range runs {
@@ -210,7 +211,7 @@ func (w *follower) begin(ctx context.Context, runs []RunRef) {
 	}
 }
 
-// ended tells whether a run has come to its end before what is asked for.
+// ended reports whether a run ended before the filter's time.
 func (w *follower) ended(ctx context.Context, run RunRef) bool {
 	if !w.f.mayBeTooEarly(run.Run) {
 		return false
@@ -219,7 +220,7 @@ func (w *follower) ended(ctx context.Context, run RunRef) bool {
 	return err == nil && last != nil && !torn && last.Type.Ends() && w.f.tooEarly(last)
 }
 
-// add begins with a run, if it is asked for.
+// add follows a run, if the filter selects it.
 func (w *follower) add(run RunRef) bool {
 	w.known[run] = true
 	if !strings.HasPrefix(run.Run, w.f.Run) {
@@ -233,7 +234,7 @@ func (w *follower) add(run RunRef) bool {
 	return true
 }
 
-// watch has changes of a workspace's logs wake the follower.
+// watch wakes the follower when a workspace's logs change.
 func (w *follower) watch(ctx context.Context, workspace string) error {
 	if w.watched[workspace] {
 		return nil
@@ -254,7 +255,7 @@ func (w *follower) watch(ctx context.Context, workspace string) error {
 	return nil
 }
 
-// take yields what was appended to a run. A tail without streams has come to its end.
+// take yields the events appended to a run. A tail without streams has ended.
 func (w *follower) take(ctx context.Context, t *tail) {
 	info, err := t.streams.Size(ctx, t.key())
 	switch {
@@ -274,7 +275,7 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	}
 	var damage *DamagedError
 	if errors.As(err, &damage) {
-		// Part of a line that was read may have been a dead writer's, cut meanwhile: it is read once more from its start.
+		// A part of the line may have been a dead writer's, cut meanwhile: read it once more from its start.
 		if err = w.read(ctx, t); errors.As(err, &damage) {
 			if t.damaged {
 				return
@@ -290,7 +291,7 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	}
 }
 
-// skip passes over what comes before the numbers that are asked for, in a run of which nothing was read yet.
+// skip seeks to the first selected number in a run that was not read yet.
 func (w *follower) skip(ctx context.Context, t *tail, size int64) {
 	if t.begun || size <= seekStep || w.f.inBulk() {
 		return
@@ -332,7 +333,7 @@ func (w *follower) read(ctx context.Context, t *tail) error {
 	})
 }
 
-// bulk hands on an event that stands for many tasks, if the one that is asked for is among them.
+// bulk yields an event that stands for many tasks, if the selected one is among them.
 func (w *follower) bulk(ctx context.Context, m match) bool {
 	has, err := w.names.standsFor(ctx, m)
 	if err != nil {

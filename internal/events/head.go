@@ -11,8 +11,8 @@ import (
 	"e3/refstore"
 )
 
-// Head yields the events that a run began with, in order, as Read does, for who stops after a few: it reads little at a time.
-// It ends before a line that cannot be read, without an error.
+// Head yields the first events of a run, in order, as Read does, for a caller that stops after a few: it reads little
+// at a time. It ends before a line that cannot be read, without an error.
 func Head(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		r, err := streams.Open(ctx, streamKey(workspace, run), 0)

@@ -11,19 +11,18 @@ import (
 	"e3/refstore"
 )
 
-// flushAfter is how long a line may wait for company; followers see it at the latest then.
+// flushAfter is how long a line may wait for others; followers see it at the latest then.
 const flushAfter = 50 * time.Millisecond
 
 // flushSize is how much may wait, in bytes.
 const flushSize = 64 << 10
 
-// A Paced store of streams is one where each request costs: appends are gathered for so long, and followers look for what is
-// new as often.
+// A Paced store of streams charges for each request: appends are gathered for so long, and followers poll as often.
 type Paced interface {
 	StreamPace() time.Duration
 }
 
-// pace is how long lines wait for company, and how much of them is worth an append before that.
+// pace is how long lines are gathered, and how many bytes are worth an append before that.
 func pace(s refstore.Streams) (after time.Duration, size int) {
 	if p, ok := s.(Paced); ok {
 		return p.StreamPace(), 16 * flushSize
@@ -31,11 +30,11 @@ func pace(s refstore.Streams) (after time.Duration, size int) {
 	return flushAfter, flushSize
 }
 
-// maxWaiting is how many bytes wait for a store that is slow before Emit does.
+// maxWaiting is how many bytes wait for a slow store before Emit does.
 const maxWaiting = 16 << 20
 
-// maxMessage is how much of a message is kept, in bytes: a line must not get as long as what readers take for damage, with all
-// its escapes.
+// maxMessage bounds a message, in bytes: even with all its escapes, its line must stay shorter than what readers take
+// for damage.
 const maxMessage = 64 << 10
 
 func streamKey(workspace, run string) refstore.Key {
@@ -52,8 +51,8 @@ type Log struct {
 	now       func() time.Time
 	after     time.Duration
 	size      int
-	// appends is the context of what is being appended. It ends when the log is stopped: the writer outlives the run's context,
-	// as a cancelled run's events are written.
+	// appends is the context of appends. It ends when the log is stopped. It outlives the run's context, since a
+	// cancelled run's events are written.
 	appends context.Context
 	stop    context.CancelCauseFunc
 
@@ -61,10 +60,10 @@ type Log struct {
 	done    sync.Cond // an append has ended
 	seq     int64
 	off     int64
-	buf     []byte // what waits
+	buf     []byte // waiting lines
 	spare   []byte // to wait in while buf is being appended
 	writing bool   // an append is under way, for which mu is not held
-	due     bool   // so much waits that an append was asked for
+	due     bool   // an append was asked for
 	timer   *time.Timer
 	err     error
 	closed  bool
@@ -79,12 +78,12 @@ func Create(streams refstore.Streams, workspace, run string, now func() time.Tim
 	return l
 }
 
-// Resume continues the log of a run whose writer died: it cuts a torn last line, or all from a
-// damaged one on, and goes on with the next number. The events so far are given to each, which may be nil. A writer that is
-// only taken for dead may still append: then the first append of this log fails with ErrConflict, or that one.
+// Resume continues the log of a run whose writer died: it cuts a torn last line, or everything from a damaged line
+// on, and goes on with the next number. It calls each, which may be nil, with the events so far. If the former writer
+// still lives, it may append: then the first append of this log fails with ErrConflict, or that one does.
 func Resume(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, each func(*Event)) (*Log, error) {
 	l := Create(streams, workspace, run, now)
-	// The size comes first: only what was there before the log was read, and could not be, is cut.
+	// The size comes first, so that only bytes from before the read are cut.
 	info, err := streams.Size(ctx, l.key)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return l, nil
@@ -103,7 +102,7 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 		return nil, err
 	}
 	l.seq, l.off = whole.seq, whole.off
-	if info.Sealed && !ended { // not by an import: its log would have an end
+	if info.Sealed && !ended { // not sealed by an import: its log would have an end
 		if err := Unseal(ctx, streams, workspace, run); err != nil {
 			return nil, err
 		}
@@ -116,9 +115,8 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 	return l, nil
 }
 
-// Emit numbers the event, gives it the time, and appends it with the next flush. It
-// returns the event as it will be read. A store that cannot be written shows at Close. It does not wait for the store unless that
-// is far behind.
+// Emit numbers the event, gives it the time, and appends it with the next flush. It returns the event as readers see
+// it. Close reports a store that cannot be written. Emit does not wait for the store unless that is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,21 +142,21 @@ func (l *Log) Emit(e Event) Event {
 	switch {
 	case len(l.buf) >= l.size && !l.due:
 		l.due = true
-		go l.Flush() // its fault is kept
+		go l.Flush() // Close reports its error
 	case l.timer == nil:
 		l.timer = time.AfterFunc(l.after, func() { l.Flush() })
 	}
 	return e
 }
 
-// Empty tells whether the run has no event yet.
+// Empty reports whether the run has no event yet.
 func (l *Log) Empty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.seq == 0
 }
 
-// Flush appends what waits.
+// Flush appends the waiting lines.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,8 +174,8 @@ func (l *Log) Close() error {
 	return l.err
 }
 
-// Stop has the log append nothing any more: it is another's by now. What is under way is called off. Flush and Close return the
-// cause, unless there was a fault before.
+// Stop makes the log append nothing any more, as another process owns it. It cancels an append under way. Flush and
+// Close return the cause, unless there was a fault before.
 func (l *Log) Stop(cause error) {
 	l.stop(cause)
 	l.mu.Lock()
@@ -185,7 +183,7 @@ func (l *Log) Stop(cause error) {
 	l.fail(cause)
 }
 
-// flush gives mu up while it appends. One append is under way at a time.
+// flush releases mu while it appends. One append is under way at a time.
 func (l *Log) flush() {
 	for l.writing {
 		l.done.Wait()

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// State is where a task stands in the log of a run (doc/design.md §14).
+// State is the state of a task by the log of a run (doc/design.md §14).
 type State string
 
-// The states of a task. Unnamed is that of tasks of which nothing was said yet.
+// The states of a task. Unnamed is the state of a task without an event.
 const (
 	Unnamed   State = "(none)"
 	Pending   State = "pending"
@@ -77,10 +77,10 @@ var diagram = []Edge{
 // Diagram returns every step that the log of a run may show.
 func Diagram() []Edge { return slices.Clone(diagram) }
 
-// A Machine follows the log of one run, event by event, and says where it leaves the diagram. Its memory is that of the names in
-// the log. The zero value is at the beginning of a log.
+// A Machine follows the log of one run, event by event, and reports where it leaves the diagram. Its memory is that
+// of the names in the log. The zero value is at the beginning of a log.
 type Machine struct {
-	// Walked is told every step, with how many tasks took it. It may be nil.
+	// Walked is called for every step, with how many tasks took it. It may be nil.
 	Walked func(e Edge, tasks int)
 
 	seq     int64
@@ -99,7 +99,7 @@ type machineTask struct {
 	block     string // that defers it
 }
 
-// Next takes the next event. After an error the machine is of no use.
+// Next takes the next event. After an error the machine must not be used.
 func (m *Machine) Next(e *Event) error {
 	if err := m.next(e); err != nil {
 		return fmt.Errorf("event %d (%s): %w", e.Seq, e.Type, err)
@@ -155,7 +155,7 @@ func (m *Machine) many(typ Type, n int) error {
 		m.walk(Edge{Unnamed, TaskCreated, Pending, true}, n)
 		return nil
 	}
-	// Which ones it does not say: it is all that had no turn.
+	// The event does not say which: it is all tasks that had no turn.
 	pending, ready, deferred := m.counts[Pending], m.counts[Ready], m.counts[Deferred]
 	if n != pending+ready+deferred {
 		return fmt.Errorf("%d tasks are abandoned, and %d are pending, %d ready and %d deferred", n, pending, ready, deferred)
@@ -205,10 +205,10 @@ func (m *Machine) one(e *Event, d *Data) error {
 	return nil
 }
 
-// proven tells whether an event is of a task that was answered before any was announced.
+// proven reports whether an event is of a task that was answered before any was announced.
 func proven(e *Event, d *Data) bool { return e.Type == TaskCached && d.As != "" }
 
-// attempted checks that attempts are counted from 1 and end as what they began as, and that what is resumed is what was deferred.
+// attempted checks that attempts are counted from 1 and end as they began, and that only deferred tasks are resumed.
 func (t *machineTask) attempted(e *Event, d *Data) error {
 	switch e.Type {
 	case TaskRetryScheduled:
@@ -235,7 +235,7 @@ func (t *machineTask) attempted(e *Event, d *Data) error {
 		if d.Block != t.block {
 			return fmt.Errorf("block %q is approved, and it waits for %q", d.Block, t.block)
 		}
-		if t.attempt = max(t.attempt, 1); t.execution != "" { // what has suspended itself has ended
+		if t.attempt = max(t.attempt, 1); t.execution != "" { // a command that suspended itself has ended
 			t.attempt, t.execution = t.attempt+1, ""
 		}
 		return nil
@@ -271,7 +271,7 @@ func (m *Machine) walk(e Edge, n int) {
 	}
 }
 
-// end checks that every task has come to its end, and that the run's agrees.
+// end checks that every task has ended, and that the run's end agrees.
 func (m *Machine) end(e *Event, d *Data) error {
 	for _, s := range []State{Pending, Ready, Claimed, Running, Deferred, Retrying} {
 		if n := m.counts[s]; n != 0 {
@@ -288,7 +288,7 @@ func (m *Machine) end(e *Event, d *Data) error {
 	return nil
 }
 
-// some names a task in a state.
+// some returns the name of a task in a state.
 func (m *Machine) some(s State) string {
 	for _, name := range slices.Sorted(maps.Keys(m.tasks)) {
 		if m.tasks[name].state == s {

@@ -10,7 +10,7 @@ import (
 	"e3/refstore"
 )
 
-// maxMend bounds how much of a log is held to be written again behind a damaged line. Of more, the rest is cut off.
+// maxMend bounds how much of a log after a damaged line is kept in memory to be written again. The rest is cut off.
 const maxMend = 256 << 20
 
 // maxLost bounds how many lines in a row may be lost for the rest to be kept.
@@ -19,9 +19,10 @@ const maxLost = 10_000
 // mendPiece is how much is appended at a time.
 const mendPiece = 256 << 10
 
-// Mend writes a log again from its first damaged line on. Each event that is lost is replaced by one of type [EventLost] with its
-// number, so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a torn last line,
-// go. It returns how many events were lost; the end of the log is lost without a trace. Nobody may append meanwhile.
+// Mend rewrites a log from its first damaged line on. Each lost event is replaced by one of type [EventLost] with its
+// number, so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a
+// torn last line, are removed. It returns how many events were lost; a lost end of the log leaves no trace. The
+// caller makes sure that there are no appends meanwhile.
 func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) (lost int, err error) {
 	whole, damage, err := readable(ctx, streams, workspace, run, nil)
 	if err != nil || damage == nil {
@@ -48,7 +49,7 @@ func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) 
 	return lost, nil
 }
 
-// without returns the lines that can be read, with events for those that are lost between them.
+// without returns the readable lines, with events for the lost ones between them.
 func (src source) without(data []byte, p position) (rest []byte, lost int, err error) {
 	at := time.Time{}
 	for line := range bytes.Lines(data) {
@@ -76,7 +77,7 @@ func (src source) without(data []byte, p position) (rest []byte, lost int, err e
 	return rest, lost, nil
 }
 
-// replace puts other bytes in the place of what a log has from an offset on. One that is sealed is sealed again.
+// replace replaces a log's bytes from an offset on. A sealed log is sealed again.
 func (src source) replace(ctx context.Context, sealed bool, from int64, rest []byte) error {
 	if !sealed {
 		if err := src.streams.Cut(ctx, src.key(), from); err != nil {
@@ -108,7 +109,7 @@ func (src source) append(ctx context.Context, at int64, data []byte) error {
 	return nil
 }
 
-// Unseal makes a log that somebody has sealed one that can be appended to. Only imports seal logs, and nobody appends to those.
+// Unseal makes a sealed log writable. Only imports seal logs, and imported ones get no appends.
 func Unseal(ctx context.Context, streams refstore.Streams, workspace, run string) error {
 	src := source{streams, RunRef{workspace, run}}
 	info, err := streams.Size(ctx, src.key())

@@ -7,14 +7,14 @@ import (
 	"e3/refstore"
 )
 
-// naming finds out whether an event that stands for many tasks stands for the one that is asked for.
+// naming finds out whether a bulk event stands for the selected task.
 type naming struct {
 	streams refstore.Streams
 	f       *Filter
 	known   map[RunRef]bool // whether the run has the task
 }
 
-// learn takes in that a run has the task, as it has an event of it.
+// learn records that a run has the task, as it has an event of it.
 func (n *naming) learn(m match) {
 	if n.f.inBulk() {
 		n.set(RunRef{m.Workspace, m.Run}, true)
@@ -28,7 +28,7 @@ func (n *naming) set(run RunRef, has bool) {
 	n.known[run] = has
 }
 
-// standsFor tells whether a bulk event stands for the task.
+// standsFor reports whether a bulk event stands for the task.
 func (n *naming) standsFor(ctx context.Context, m match) (bool, error) {
 	if n.f.HasTask != nil && m.pkg != "" {
 		if has, known := n.f.HasTask(ctx, m.pkg); known {
@@ -38,8 +38,8 @@ func (n *naming) standsFor(ctx context.Context, m match) (bool, error) {
 	return n.has(ctx, RunRef{m.Workspace, m.Data.As})
 }
 
-// has tells whether a run has the task: by an event of its own, or because its bulk event stands for it too. What is not
-// here has it not; nor has what refers to itself.
+// has reports whether a run has the task: by an event of its own, or because its bulk event stands for it too. A run
+// without a log has not; nor has one that refers to itself.
 func (n *naming) has(ctx context.Context, run RunRef) (bool, error) {
 	if has, ok := n.known[run]; ok {
 		return has, nil

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads one line, with or without its newline. Unknown fields are passed over: the
-// format only grows. A line whose sum is another is an error.
+// Parse reads one line, with or without its newline. It ignores unknown fields: the format only grows. A wrong sum is
+// an error.
 func Parse(line []byte) (*Event, error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	before, summed, err := checkSum(line)
@@ -31,11 +31,11 @@ func Parse(line []byte) (*Event, error) {
 	return e, nil
 }
 
-// longestPlain bounds the lines that are read the short way: their texts keep the whole line in memory.
+// longestPlain bounds the lines that are read the fast way: their texts keep the whole line in memory.
 const longestPlain = 2 << 10
 
-// plainLine reads a line as [Append] writes almost all, several times as fast as by its JSON; nil for any other. On what it
-// reads the two agree. Of one that is open its sum, with what closes the object, is not there.
+// plainLine reads a line in the form of most lines of [Append], several times as fast as its JSON; nil for any other.
+// Where it reads a line, the two agree. An open line lacks its sum and the end of the object.
 func plainLine(line []byte, open bool) *Event {
 	if len(line) > longestPlain || bytes.IndexByte(line, '\\') >= 0 || !utf8.Valid(line) {
 		return nil
@@ -74,7 +74,7 @@ func plainLine(line []byte, open bool) *Event {
 	return e
 }
 
-// plain takes a line apart that has no escapes. Once something else is there than expected, ok is false.
+// plain splits a line without escapes. After an unexpected byte, ok is false.
 type plain struct {
 	rest string
 	ok   bool
@@ -101,7 +101,7 @@ func (p *plain) text() string {
 	return s
 }
 
-// number reads an integer that is as Go writes it.
+// number reads an integer in Go's form.
 func (p *plain) number() int64 {
 	n := len(p.rest) - len(strings.TrimLeft(p.rest, "-0123456789"))
 	v, err := strconv.ParseInt(p.rest[:n], 10, 64)
@@ -112,7 +112,7 @@ func (p *plain) number() int64 {
 	return v
 }
 
-// time reads a moment that is as Append writes it.
+// time reads a time in Append's form.
 func (p *plain) time() time.Time {
 	s := p.text()
 	if len(s) != len("2006-01-02T15:04:05.000Z") || s[19] != '.' || s[23] != 'Z' {
@@ -126,7 +126,7 @@ func (p *plain) time() time.Time {
 	return t
 }
 
-// data reads the members that events of tasks have, up to the end of the object.
+// data reads the members of events of tasks, up to the end of the object.
 func (p *plain) data(d *Data) {
 	for more := false; p.ok && !p.have("}"); more = true {
 		if more {

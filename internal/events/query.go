@@ -16,12 +16,12 @@ import (
 
 const partition = "EVENTS"
 
-// RunRef names a run whose events are here.
+// RunRef names a run with events.
 type RunRef struct {
 	Workspace, Run string
 }
 
-// Workspaces returns the names of the workspaces that have, or had, events here, in order: also of those that are gone.
+// Workspaces returns the names of the workspaces that have events, in order, also of removed ones.
 func Workspaces(ctx context.Context, streams refstore.Streams) ([]string, error) {
 	var names []string
 	for p, err := range streams.ListPartitions(ctx, partition) {
@@ -33,7 +33,7 @@ func Workspaces(ctx context.Context, streams refstore.Streams) ([]string, error)
 	return names, nil
 }
 
-// Runs returns the runs whose events are here, of one workspace or with "" of all, in the order of their ids.
+// Runs returns the runs with events, of one workspace or with "" of all, in the order of their ids.
 func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]RunRef, error) {
 	names := []string{workspace}
 	if workspace == "" {
@@ -55,11 +55,11 @@ func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]Ru
 	return runs, nil
 }
 
-// Query yields the events that a filter asks for, run by run in the order of their ids, each run's in order. It scans the
-// logs without parsing lines that cannot be asked for; so a line is read by itself, whatever its number, and damage in lines
-// that are passed over is not noticed. Of damage that is, the first of each run is yielded as a [*DamagedError], and what
-// follows it is read nevertheless. Other errors concern one run too, but for those of listing and of ctx, which end the
-// iteration. Memory does not grow with the logs.
+// Query yields the selected events, run by run in the order of their ids, each run's in order. It scans the logs
+// without parsing lines that cannot match. So each line is read by itself, whatever its number, and damage in skipped
+// lines is not noticed. The first noticed damage of each run is yielded as a [*DamagedError], and reading goes on
+// after it. Other errors concern one run too, but for those of listing and of ctx, which end the iteration. Memory
+// does not grow with the logs.
 func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		runs, err := Runs(ctx, streams, f.Workspace)
@@ -101,19 +101,19 @@ type query struct {
 	names   naming
 }
 
-// found is what a scan hands on: a match, or what is wrong with a run.
+// found is a result of a scan: a match, or an error of a run.
 type found struct {
 	match
 	err error
 }
 
-// A batch is handed on when it has so many events, or they were cut from so many bytes.
+// A batch is sent when it has so many events, or they were cut from so many bytes.
 const (
 	batchEvents = 256
 	batchBytes  = 64 << 10
 )
 
-// all scans the runs, several at a time, and yields what it finds in the order of the runs.
+// all scans the runs, several at a time, and yields the results in the order of the runs.
 func (q *query) all(ctx context.Context, runs []RunRef) iter.Seq[found] {
 	return func(yield func(found) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -163,7 +163,7 @@ func (q *query) all(ctx context.Context, runs []RunRef) iter.Seq[found] {
 	}
 }
 
-// batches scans a run and sends what it finds.
+// batches scans a run and sends the results.
 func (q *query) batches(ctx context.Context, run RunRef, buf []byte, out chan<- []found) {
 	var batch []found
 	bytes := 0
@@ -186,8 +186,8 @@ func (q *query) batches(ctx context.Context, run RunRef, buf []byte, out chan<- 
 	}
 }
 
-// run scans the log of a run from the first line on that begins at, or after, an offset, and yields what is asked for, with the
-// length of its line.
+// run scans the log of a run from the first line that begins at an offset or after it, and yields the selected
+// events, with the length of their lines.
 func (q *query) run(ctx context.Context, run RunRef, from int64, buf []byte, yield func(fd found, size int) bool) {
 	src := source{q.streams, run}
 	err := func() error {
@@ -219,7 +219,7 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 	defer func() { in.Close() }()
 	damaged := false
 	var p plan
-	// take reads a line; the first one, too, where it is only to tell of its run.
+	// take reads a line. With first, the line only gives facts about its run.
 	take := func(line []byte, end int64, err error, first bool) (bool, error) {
 		var e *Event
 		if err == nil {
@@ -251,7 +251,7 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 		if in, err = src.lines(ctx, from-1, buf); err != nil {
 			return err
 		}
-		if _, _, err = in.next(nil); errors.Is(err, errLongLine) { // what belongs to the line before
+		if _, _, err = in.next(nil); errors.Is(err, errLongLine) { // the rest of the line before
 			err = nil
 		}
 	}
@@ -300,8 +300,8 @@ func (src source) lines(ctx context.Context, offset int64, buf []byte) (openLine
 	return openLines{newLines(r, buf, offset), r}, nil
 }
 
-// last yields the last events that are asked for. It looks at the ends of the logs, from the last run back, and further from
-// the end until it has enough.
+// last yields the last selected events. It reads the ends of the logs, from the last run back, and further from the
+// end until it has enough.
 func (q *query) last(ctx context.Context, runs []RunRef, yield func(Event, error) bool) {
 	var parts [][]found // of the runs, the last one first
 	room := q.f.Last
@@ -330,7 +330,7 @@ func (q *query) last(ctx context.Context, runs []RunRef, yield func(Event, error
 	}
 }
 
-// tail returns the last events of a run that are asked for, and after them what is wrong with it.
+// tail returns the last selected events of a run, and after them its error.
 func (q *query) tail(ctx context.Context, run RunRef, most int, buf []byte) []found {
 	info, err := q.streams.Size(ctx, streamKey(run.Workspace, run.Run))
 	if errors.Is(err, refstore.ErrNotFound) {

@@ -17,7 +17,7 @@ type Positioned struct {
 	end int64
 }
 
-// A DamagedError is a whole line of a log that is not the event that is due.
+// A DamagedError is a whole line of a log that is not the expected event.
 type DamagedError struct {
 	Workspace, Run string
 	End            int64 // of the line in the stream
@@ -28,7 +28,7 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("events of run %s: line ending at byte %d: %v", e.Run, e.End, e.Err)
 }
 
-// Unwrap returns what is wrong with the line.
+// Unwrap returns the error of the line.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 // position is how far a log was read.
@@ -66,9 +66,9 @@ func (src source) damage(end int64, err error) *DamagedError {
 	return &DamagedError{Workspace: src.Workspace, Run: src.Run, End: end, Err: err}
 }
 
-// read yields the events after p, which it moves past them, with their lines. It returns nil where the stream ends or yield
-// ends it, a *DamagedError, or another one that wraps refstore.ErrNotFound if there is no stream. buf may be nil. A torn line may
-// be cut, and another one take its place, at any time.
+// read yields the events after p, which it advances, with their lines. It returns nil at the end of the stream or of
+// the iteration, a *DamagedError, or another error, which wraps refstore.ErrNotFound if there is no stream. buf may
+// be nil. A torn line may be cut and replaced at any time.
 func (src source) read(ctx context.Context, p *position, buf []byte, yield func(e *Event, line []byte) bool) error {
 	r, err := src.streams.Open(ctx, src.key(), p.off)
 	if err != nil {
@@ -112,8 +112,9 @@ func (src source) read(ctx context.Context, p *position, buf []byte, yield func(
 	}
 }
 
-// readable reads the events up to a torn last line or a damaged one, which is damage: a loss of power may leave later bytes
-// without earlier ones. A line after the end of the run is damage too. They are given to each, which may be nil.
+// readable reads the events up to a torn last line or a damaged one, returned as damage: a loss of power may keep
+// later bytes without earlier ones. A line after the end of the run is damage too. each, which may be nil, is called
+// with the events.
 func readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (whole position, damage, err error) {
 	ended := false
 	for e, err := range Read(ctx, streams, workspace, run) {
@@ -136,22 +137,21 @@ func readable(ctx context.Context, streams refstore.Streams, workspace, run stri
 	return whole, nil, nil
 }
 
-// Readable returns how many bytes of a run's events can be read. damage says what is wrong with the line after them; it is nil
-// where they are all, or the last line is torn.
+// Readable returns how many bytes of a run's events can be read. damage says what is wrong with the next line; it is
+// nil if there is none, or the last line is torn.
 func Readable(ctx context.Context, streams refstore.Streams, workspace, run string) (size int64, damage, err error) {
 	whole, damage, err := readable(ctx, streams, workspace, run, nil)
 	return whole.off, damage, err
 }
 
-// Ended tells whether the log of a run is whole: its last line is the run's end. It
-// reads only the tail.
+// Ended reports whether the log of a run is whole: its last line is the run's end. It reads only the tail.
 func Ended(ctx context.Context, streams refstore.Streams, workspace, run string) (bool, error) {
 	e, err := End(ctx, streams, workspace, run)
 	return e != nil, err
 }
 
-// End returns the event that ended a run, nil where there is none: the run goes on, or its log is torn, damaged or gone. It
-// reads only the tail.
+// End returns the event that ended a run, nil if there is none: the run goes on, or its log is torn, damaged or gone.
+// It reads only the tail.
 func End(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
 	if !recording { // or every start would close its predecessor
 		return &Event{Workspace: workspace, Run: run, Type: RunCompleted}, nil
@@ -163,8 +163,8 @@ func End(ctx context.Context, streams refstore.Streams, workspace, run string) (
 	return e, nil
 }
 
-// last returns the event of the last whole line, nil where there is none or it is damaged, and whether a torn line follows. It
-// reads only the tail.
+// last returns the event of the last whole line, nil if there is none or it is damaged, and whether a torn line
+// follows. It reads only the tail.
 func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 	info, err := src.streams.Size(ctx, src.key())
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -198,7 +198,7 @@ func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 	}
 }
 
-// bytes reads what a stream has between two offsets.
+// bytes reads a stream between two offsets.
 func (src source) bytes(ctx context.Context, from, to int64) ([]byte, error) {
 	r, err := src.streams.Open(ctx, src.key(), from)
 	if err != nil {

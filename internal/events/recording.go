@@ -2,5 +2,5 @@
 
 package events
 
-// recording tells whether events are written. Only the benchmark that measures what that costs is built without.
+// recording says that events are written. Only the benchmark that measures their cost is built without.
 const recording = true

@@ -16,15 +16,15 @@ const chunk = 256 << 10
 
 var errLongLine = errors.New("the line has more than 1 MiB")
 
-// lines cuts a stream into whole lines. Bytes after the last newline are a torn tail, which is no line.
+// lines cuts a stream into whole lines. Bytes after the last newline are a torn tail, and no line.
 type lines struct {
 	r    io.Reader
 	buf  []byte
-	part []byte // of buf: not taken yet
+	part []byte // of buf: not consumed yet
 	off  int64  // of part in the stream
 	eof  bool
-	// again, if not nil, opens the stream anew: what is part of a line is then read once more with the rest, so that no line is
-	// put together from what was there before a cut and after it.
+	// again, if not nil, reopens the stream: a partial line is then read once more with the rest, so that no line
+	// joins bytes from before a cut and after it.
 	again func(off int64) (io.Reader, error)
 }
 
@@ -36,8 +36,8 @@ func newLines(r io.Reader, buf []byte, off int64) *lines {
 	return &lines{r: r, buf: buf[:cap(buf)], off: off}
 }
 
-// next returns the next line that the sieve does not pass over, with its newline, and where it ends in the stream. The line
-// is good until the next call. io.EOF after the last one; errLongLine in the place of a line that is too long.
+// next returns the next line that the sieve keeps, with its newline, and where it ends in the stream. The line is
+// valid until the next call. io.EOF after the last one; errLongLine for a line that is too long.
 func (l *lines) next(s *sieve) (line []byte, end int64, err error) {
 	for {
 		whole := bytes.LastIndexByte(l.part, '\n') + 1
@@ -67,7 +67,7 @@ func (l *lines) take(n int) {
 	l.off += int64(n)
 }
 
-// fill reads more behind what was not taken yet.
+// fill reads more after the bytes not consumed yet.
 func (l *lines) fill() error {
 	n := copy(l.buf, l.part)
 	if n == len(l.buf) {
@@ -85,7 +85,7 @@ func (l *lines) fill() error {
 		k, err := l.r.Read(l.buf[n:])
 		l.part = l.buf[:n+k]
 		switch {
-		case err == io.EOF || err == nil && k > 0 && k <= had: // nothing has come
+		case err == io.EOF || err == nil && k > 0 && k <= had: // no new bytes
 			l.eof = true
 			return nil
 		case err != nil:
@@ -98,7 +98,7 @@ func (l *lines) fill() error {
 	}
 }
 
-// skip passes over a line that is too long. Where that is the last one and has no newline, it is a torn tail.
+// skip skips a line that is too long. If it is the last one and has no newline, it is a torn tail.
 func (l *lines) skip() error {
 	for {
 		if i := bytes.IndexByte(l.part, '\n'); i >= 0 {
@@ -115,21 +115,21 @@ func (l *lines) skip() error {
 	}
 }
 
-// A sieve passes over lines that cannot hold what is looked for, long before they are parsed. A line holds a text in JSON
-// either as it is or with an escape in it: so it keeps all lines with the text or with a backslash. nil keeps all lines.
+// A sieve drops lines that cannot match, long before they are parsed. A line of JSON holds a text as it is or with an
+// escape: so the sieve keeps all lines with the text or with a backslash. nil keeps all lines.
 type sieve struct {
 	any [][]byte // a line is kept if it holds one of these
-	// next is where the next of each may begin in the stream: it is there, or it is none before.
+	// next is, for each text, the offset in the stream before which it does not occur.
 	next []int64
-	// tasks, if not nil, are what is looked for instead: the names of tasks, however many, at the price of a look at every line.
+	// tasks, if not nil, replaces any: the names of tasks, however many, at the price of looking at every line.
 	tasks map[string]bool
 }
 
-// newSieve returns a sieve for lines with one of the texts, nil where the bytes of a line do not tell.
+// newSieve returns a sieve for lines with one of the texts, nil if the bytes of a line do not decide.
 func newSieve(texts ...string) *sieve {
 	s := &sieve{any: [][]byte{{'\\'}}, next: make([]int64, len(texts)+1)}
 	for _, t := range texts {
-		// What is no UTF-8 in a line reads as U+FFFD.
+		// Bytes that are not UTF-8 read as U+FFFD.
 		if strings.Trim(t, `"`) == "" || !utf8.ValidString(t) || strings.ContainsRune(t, utf8.RuneError) {
 			return nil
 		}
@@ -138,7 +138,7 @@ func newSieve(texts ...string) *sieve {
 	return s
 }
 
-// keeps tells whether a line is kept.
+// keeps reports whether a line is kept.
 func (s *sieve) keeps(line []byte) bool {
 	if s == nil {
 		return true
@@ -154,7 +154,7 @@ func (s *sieve) keeps(line []byte) bool {
 	return false
 }
 
-// keepsTask tells whether a line may be of one of the tasks. One that does not say the name in the form in which e3 writes it may be.
+// keepsTask reports whether a line may be of one of the tasks. A line whose name is not in e3's form may be.
 func (s *sieve) keepsTask(line []byte) bool {
 	said := false
 	for rest := line; ; said = true {
@@ -177,7 +177,7 @@ var (
 	colonQuote = []byte(`:"`)
 )
 
-// find returns the first line that is kept, of whole lines that begin at an offset of the stream; an empty one at their end
+// find returns the first kept line among whole lines that begin at an offset of the stream; an empty one at their end
 // if there is none. Offsets only grow.
 func (s *sieve) find(whole []byte, off int64) (from, to int) {
 	at := 0
@@ -189,8 +189,8 @@ func (s *sieve) find(whole []byte, off int64) (from, to int) {
 	return bytes.LastIndexByte(whole[:at], '\n') + 1, at + bytes.IndexByte(whole[at:], '\n') + 1
 }
 
-// first returns where the first of the texts begins, the length of whole if none does. No text is looked for twice in the
-// same bytes.
+// first returns where the first of the texts begins, the length of whole if none does. It searches no bytes twice for
+// a text.
 func (s *sieve) first(whole []byte, off int64) int {
 	if s.tasks != nil {
 		for at := 0; at < len(whole); {

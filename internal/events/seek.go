@@ -5,8 +5,9 @@ import "context"
 // seekStep is how near to a number seek goes: less is read as fast.
 const seekStep = 64 << 10
 
-// seek returns the end of a line before the event with a number, near to it, so that who asks for what follows need not read
-// a large log from its start. Numbers only grow in a log; where they do not, or a line on the way is damaged, it is the start.
+// seek returns the end of a line near the event with a number, and before it, so that later events of a large log can
+// be read without its start. Numbers only grow in a log; if they do not, or a line on the way is damaged, it is the
+// start.
 func (src source) seek(ctx context.Context, size, seq int64) position {
 	var before position
 	buf := make([]byte, 4<<10)

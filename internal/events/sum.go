@@ -7,15 +7,16 @@ import (
 	"hash/crc32"
 )
 
-// A line that a log keeps ends with the sum of what is before it, as its last member: ,"sum":"<8 hex digits>"}. Without it a damaged
-// digit would read as another number. Older lines have none, and readers that do not know the member pass over it.
+// A line of a log ends with the sum of the bytes before it, as its last member: ,"sum":"<8 hex digits>"}. Without it
+// a damaged digit would read as another number. Older lines have none, and older readers ignore the member.
 const (
 	sumMember = `,"sum":"`
 	sumDigits = 8
 	sumTail   = len(sumMember) + sumDigits + len(`"}`)
 )
 
-// maxFlaws is how many bytes of a sum's member may be wrong for it to be taken for a damaged one. No other member is so near to it.
+// maxFlaws is how many bytes of a sum's member may be wrong for it to count as a damaged one. No other member is so
+// similar.
 const maxFlaws = 3
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -34,7 +35,8 @@ func appendSummed(b []byte, e *Event) ([]byte, error) {
 	return fmt.Appendf(b, sumMember+"%08x\"}\n", sum), nil
 }
 
-// checkSum checks the sum of a line without its newline, and returns what is before it; summed is false where there is none.
+// checkSum checks the sum of a line without its newline, and returns the bytes before it; summed is false if there is
+// none.
 func checkSum(line []byte) (before []byte, summed bool, err error) {
 	at := len(line) - sumTail
 	if at < 1 {

@@ -14,7 +14,7 @@ import (
 	"e3/objectstore"
 )
 
-// A need is one who needs what is broken.
+// A need is a thing that needs a broken object.
 type need struct {
 	kind      needKind
 	workspace string
@@ -35,13 +35,13 @@ const (
 	needsDataset                      // an output in a workspace
 	needsInput                        // an input in a workspace
 	needsTree                         // of a workspace
-	needsDeployed                     // something of the package of a workspace
-	needsPackage                      // something of a registered package
+	needsDeployed                     // a part of a workspace's package
+	needsPackage                      // a part of a registered package
 	needsExportedPart                 // an input whose content an export may leave out
-	needsSnapshot                     // of what a run has read or left; name says which
+	needsSnapshot                     // a part of a run's snapshots; name says which
 )
 
-// concern is who needs what is broken, by object.
+// concern has the needs of broken objects, by object.
 type concern map[objectstore.Hash][]need
 
 func (c *concern) add(h objectstore.Hash, n need) {
@@ -51,7 +51,7 @@ func (c *concern) add(h objectstore.Hash, n need) {
 	(*c)[h] = append((*c)[h], n)
 }
 
-// String says it to people.
+// String describes it to people.
 func (n *need) String() string {
 	path := ""
 	if n.path != "" {
@@ -84,7 +84,7 @@ func inside(part, whole string) string {
 	return part + " of " + whole
 }
 
-// advice says what whoever needs it can do.
+// advice says what to do.
 func (n *need) advice() string {
 	switch n.kind {
 	case needsOutput, needsDataset:
@@ -104,7 +104,7 @@ func (n *need) advice() string {
 	return ""
 }
 
-// owner finds out what of a root is broken, and what that is to its owner.
+// owner finds out which objects below a root are broken, and the owner's need of them.
 func (t *tracer) owner(r reach.Root) error {
 	switch r.Owner.Kind {
 	case reach.APackage:
@@ -135,7 +135,7 @@ func (t *tracer) lost(r reach.Ref, n need) error {
 	return err
 }
 
-// pkg looks at a package: its tasks and the datasets that it comes with.
+// pkg checks a package: its tasks and its default datasets.
 func (t *tracer) pkg(r reach.Ref, n need) error {
 	if parts, err := t.below(r, 0); err != nil || len(parts) == 0 {
 		return err
@@ -175,11 +175,11 @@ func (t *tracer) isBroken(r reach.Ref) bool {
 	return object || malformed
 }
 
-// marked are the inputs of a package whose content may stay where it was exported.
+// marked are the inputs of a package whose content an export may leave out.
 func (t *tracer) marked(h objectstore.Hash) (map[string]bool, error) {
 	pkg, err := t.v.Workspaces.Packages.Load(t.ctx, h.String())
 	if err != nil {
-		return nil, t.ctx.Err() // it is the reference's, or none that can be read
+		return nil, t.ctx.Err() // it is the reference's, or unreadable
 	}
 	names := map[string]bool{}
 	for i := range pkg.Inputs {
@@ -190,7 +190,7 @@ func (t *tracer) marked(h objectstore.Hash) (map[string]bool, error) {
 	return names, nil
 }
 
-// tree looks at the datasets of a workspace.
+// tree checks the datasets of a workspace.
 func (t *tracer) tree(r reach.Ref, ws string) error {
 	if parts, err := t.below(r, 0); err != nil || len(parts) == 0 {
 		return err
@@ -234,11 +234,11 @@ func (t *tracer) tree(r reach.Ref, ws string) error {
 	return nil
 }
 
-// workspace tells which inputs of a workspace may lack their content, and which follow a file.
+// workspace returns which inputs of a workspace may lack their content, and which follow a file.
 func (t *tracer) workspace(ws string) (marked map[string]bool, linked map[string]string, err error) {
 	s, err := t.v.Workspaces.State(t.ctx, ws)
 	if err != nil || !s.Deployed {
-		return nil, nil, t.ctx.Err() // a moment ago it was there
+		return nil, nil, t.ctx.Err() // it has just been removed
 	}
 	h, err := objectstore.ParseHash(s.PackageHash)
 	if err != nil {
@@ -254,7 +254,7 @@ func (t *tracer) workspace(ws string) (marked map[string]bool, linked map[string
 	return marked, linked, nil
 }
 
-// execution looks at the output of a success. One that is rejected answers nobody, so it may lack what it likes.
+// execution checks the output of a success. A rejected one is never a hit, so its output may be incomplete.
 func (t *tracer) execution(r reach.Root) error {
 	parts, err := t.below(r.Ref, 0)
 	if err != nil || len(parts) == 0 {
@@ -263,7 +263,7 @@ func (t *tracer) execution(r reach.Root) error {
 	e, err := t.v.Curator.Get(t.ctx, r.Owner.Key, r.Owner.ID)
 	switch {
 	case errors.Is(err, executions.ErrNotFound), errors.Is(err, executions.ErrMalformed):
-		return nil // pruned meanwhile; a fault of its own
+		return nil // pruned meanwhile; or a fault of its own
 	case err != nil:
 		return err
 	case e.Rejected():
@@ -272,7 +272,7 @@ func (t *tracer) execution(r reach.Root) error {
 	return t.lost(r.Ref, need{kind: needsOutput, key: e.Key, execution: e.ExecutionID, label: describe(e)})
 }
 
-// task notes that executions have lost the task that they are of. They answer all the same, and a package that needs it
+// task notes that executions have lost their task object. They still count as hits, and a package that needs the task
 // has a fault of its own.
 func (t *tracer) task(r reach.Root) error {
 	parts, err := t.below(r.Ref, 0)
@@ -282,7 +282,7 @@ func (t *tracer) task(r reach.Root) error {
 	return err
 }
 
-// explain makes faults of what is broken.
+// explain makes faults of the broken objects.
 func (v *verifier) explain(b *broken) {
 	for h, d := range b.objects {
 		v.object(h, d)
@@ -311,7 +311,7 @@ func (v *verifier) object(h objectstore.Hash, d damage) {
 		}
 	}
 	if d.kind != CorruptObject && d.kind != UnreadableObject && len(needs) == 0 {
-		return // nobody misses it
+		return // nothing needs it
 	}
 	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.String(), b.String()) })
 	var advice []string

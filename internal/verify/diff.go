@@ -10,7 +10,7 @@ import (
 // MaxChanges bounds Again.Changes.
 const MaxChanges = 1000
 
-// ChangeKind says how an entry differs.
+// ChangeKind is a kind of difference.
 type ChangeKind string
 
 // The kinds of changes.
@@ -20,12 +20,12 @@ const (
 	Changed ChangeKind = "changed"
 )
 
-// A Change is an entry of an output that is not what it was.
+// A Change is an entry of an output that differs from before.
 type Change struct {
 	Kind ChangeKind
 	Path string // in the directory; "" for an output that is a file
-	// Was and Is say what it is: "12 bytes", "executable, 12 bytes", "directory", "link to x". One of them is "" where there
-	// was, or is, nothing.
+	// Was and Is describe the entry: "12 bytes", "executable, 12 bytes", "directory", "link to x". One of them is ""
+	// if the entry did not exist, or does not.
 	Was, Is string
 }
 
@@ -65,7 +65,7 @@ func sized(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// shown says what an entry is.
+// shown describes an entry.
 func shown(e *objectstore.TreeEntry) string {
 	switch e.Kind {
 	case objectstore.KindDir:

@@ -12,14 +12,15 @@ import (
 	"e3/refstore"
 )
 
-// events checks that the events of a workspace's runs can be read, without gaps, and that they are there. A last line that is torn is none.
+// events checks that the events of a workspace's runs exist and can be read without gaps. A torn last line is no
+// fault.
 func (v *verifier) events(ctx context.Context, ws string) error {
 	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
 		if err != nil {
 			return err
 		}
 		_, bad, err := events.Readable(ctx, v.Records, ws, key.Sort)
-		if bad != nil { // a writer that died may have left a line that another has cut off meanwhile
+		if bad != nil { // a dead writer may have left a line that has been cut meanwhile
 			_, bad, err = events.Readable(ctx, v.Records, ws, key.Sort)
 		}
 		if ctx.Err() != nil {
@@ -35,7 +36,7 @@ func (v *verifier) events(ctx context.Context, ws string) error {
 	return v.history(ctx, ws)
 }
 
-// badEvents reports what is wrong with the events of a run.
+// badEvents reports the fault of a run's events.
 func (v *verifier) badEvents(ws, run string, problem error, advice string, mend func(ctx context.Context, ws, run string) (string, error)) {
 	f := Fault{
 		Kind: BadEvents, Where: "events/" + ws + "/" + run + ".ndjson", Problem: problem.Error(),
@@ -61,8 +62,8 @@ func (v *verifier) mendEvents(ctx context.Context, ws, run string) (string, erro
 	return fmt.Sprintf("events that are lost: %d; all others can be read again", lost), nil
 }
 
-// history looks for the logs of the runs of a workspace, from the latest one back: each names the run before. Those of imported runs are
-// none of this history. A log that "events clean" may have taken is not missed.
+// history checks the logs of the runs of a workspace, from the latest one back: each names the run before. Imported
+// runs are not part of this history. A log that "events clean" may have removed is not missed.
 func (v *verifier) history(ctx context.Context, ws string) error {
 	s, err := v.Workspaces.State(ctx, ws)
 	if err != nil {
@@ -83,7 +84,7 @@ func (v *verifier) history(ctx context.Context, ws string) error {
 	return nil
 }
 
-// oldestEvents is the moment since when all events of runs should be there.
+// oldestEvents is the time since which the events of all runs should exist.
 func (v *verifier) oldestEvents(ctx context.Context) (time.Time, error) {
 	s, err := settings.Get(ctx, v.Records)
 	if err != nil {
@@ -96,7 +97,7 @@ func (v *verifier) oldestEvents(ctx context.Context) (time.Time, error) {
 	return v.Now().Add(-keep), nil
 }
 
-// log looks at the log of one run, and returns the run before. next is the run that came after it.
+// log checks the log of one run, and returns the run before. next is the run that came after it.
 func (v *verifier) log(ctx context.Context, ws, run, next string, oldest time.Time) (before string, more bool, err error) {
 	rec, own, err := v.ownRun(ctx, ws, run)
 	if _, imported := rec.Field(fieldProvenance); err != nil || imported {
@@ -109,7 +110,7 @@ func (v *verifier) log(ctx context.Context, ws, run, next string, oldest time.Ti
 	case err != nil:
 		return "", false, err
 	case info.Sealed && own == nil:
-		return "", false, nil // imported, as far as can be told
+		return "", false, nil // imported, as far as known
 	case info.Sealed:
 		v.badEvents(ws, run, errors.New("its file cannot be written, as those of imported runs"), "give it its write bits back", v.unsealEvents)
 	}
@@ -124,10 +125,10 @@ func (v *verifier) log(ctx context.Context, ws, run, next string, oldest time.Ti
 	return first.Data.After, true, err
 }
 
-// madeAgain says what becomes of what a run's record tells as well.
+// madeAgain is the remedy for a log whose run has a record.
 var madeAgain = map[bool]string{true: ": the next start makes it from the run's record"}
 
-// noLog tells of events that are gone.
+// noLog reports missing events.
 func (v *verifier) noLog(ctx context.Context, ws, run, next string, oldest time.Time, onRecord bool) error {
 	if began, ok := events.Began(run); !onRecord && (!ok || began.Before(oldest)) {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"e3/refstore"
 )
 
-// executions checks the executions, those under several keys at a time.
+// executions checks the executions, several keys at a time.
 func (v *verifier) executions(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(v.workers())
@@ -58,7 +58,7 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 	return nil
 }
 
-// badExecution looks again at an execution that was found to be at fault, and reports what it finds.
+// badExecution checks a faulty execution again, and reports the result.
 func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string) error {
 	f := Fault{Kind: BadRecord, Where: executionPath(k, id), For: []string{"execution " + id}}
 	e, err := v.Curator.Get(ctx, k, id)
@@ -105,7 +105,7 @@ func (v *verifier) gone(ctx context.Context, k executions.Key, id string) bool {
 
 func executionPath(k executions.Key, id string) string { return "executions/" + k.String() + "/" + id }
 
-// describe says what an execution is to people.
+// describe names an execution for people.
 func describe(e *executions.Execution) string {
 	if e.Detail != nil && e.Detail.Task != "" {
 		return "execution " + e.ExecutionID + " of " + e.Detail.Workspace + "." + e.Detail.Task
@@ -122,7 +122,7 @@ func malformed(err error) error {
 	return err
 }
 
-// outputError says that the file output beside a status is not what the status says.
+// outputError says that the file output beside a status differs from the status.
 type outputError struct {
 	got    string
 	damage error // why it cannot be read; nil if it can
@@ -144,7 +144,7 @@ func recordKey(k executions.Key, id string) refstore.Key {
 	return refstore.Key{Partition: "EXECUTION/" + k.String(), Sort: id}
 }
 
-// check compares what an execution says with its place, and its parts with each other.
+// check compares an execution with its place, and its parts with each other.
 func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
 	inputs := make([]objectstore.Hash, len(e.InputHashes))
 	for i, text := range e.InputHashes {
@@ -210,7 +210,7 @@ func (v *verifier) discard(ctx context.Context, k executions.Key, id string) (st
 	return "removed", true, nil
 }
 
-// removeExecution removes an execution that says something wrong, as it was found.
+// removeExecution removes a wrong execution, in the version found.
 func (v *verifier) removeExecution(ctx context.Context, e *executions.Execution, problem error) (string, bool, error) {
 	gone, err := v.Curator.Remove(ctx, e.Key.Task, e.Victim(), repairer, problem.Error())
 	if err != nil {
@@ -223,7 +223,7 @@ func (v *verifier) removeExecution(ctx context.Context, e *executions.Execution,
 	return "removed", true, nil
 }
 
-// rewriteOutput makes the file output say what the status says.
+// rewriteOutput makes the file output match the status.
 func (v *verifier) rewriteOutput(ctx context.Context, k executions.Key, id string) (string, bool, error) {
 	rec, err := v.Records.Get(ctx, recordKey(k, id))
 	if err != nil {

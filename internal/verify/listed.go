@@ -10,7 +10,8 @@ import (
 	"e3/refstore"
 )
 
-// listedEvents checks that the events of workspaces are found where those of all are listed: in a table that goes by an item for each.
+// listedEvents checks that workspaces with events are in the listing of all workspaces: a table lists them by an item
+// for each.
 func (v *verifier) listedEvents(ctx context.Context, workspaces []string) error {
 	var have []string // before the listing: a run that begins meanwhile is listed before it has events
 	for _, ws := range workspaces {
@@ -45,7 +46,7 @@ func (v *verifier) listedEvents(ctx context.Context, workspaces []string) error 
 	return nil
 }
 
-// enterEvents has the events of a workspace listed again, as the first log of a run does. This one is removed at once.
+// enterEvents lists the events of a workspace again, by creating a log as a first run does, and removing it at once.
 func (v *verifier) enterEvents(ctx context.Context, ws string) error {
 	id, err := uuid.NewV7()
 	if err != nil {

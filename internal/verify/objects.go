@@ -11,14 +11,14 @@ import (
 	"e3/objectstore"
 )
 
-// damage is what is wrong with the bytes of an object.
+// damage is the fault of an object's bytes.
 type damage struct {
 	kind    FaultKind
 	problem string
-	time    time.Time // of the object's file when it was found
+	time    time.Time // of the object's file when the fault was found
 }
 
-// objectPath is where an object lies in the repository.
+// objectPath is the path of an object in the repository.
 func objectPath(h objectstore.Hash) string {
 	text := h.String()
 	return "objects/" + text[:2] + "/" + text[2:]
@@ -96,8 +96,8 @@ func (v *verifier) lookAgain(ctx context.Context, h objectstore.Hash) (damage, b
 	return damage{kind: UnreadableObject, problem: err.Error()}, true
 }
 
-// removeCorrupt removes an object that is not what its name says, unless it has become that since. Who put it again
-// meanwhile, and found it there, has got what is corrupt; so it goes all the same.
+// removeCorrupt removes a corrupt object, unless it has been replaced since. A writer that put it again meanwhile may
+// have refreshed the corrupt bytes, so its age does not save it.
 func (v *verifier) removeCorrupt(ctx context.Context, h objectstore.Hash, seen time.Time) (bool, error) {
 	gone, err := v.Objects.DeleteBefore(ctx, h, seen.Add(1))
 	if gone || err != nil {

@@ -8,13 +8,15 @@ import (
 	"e3/refstore"
 )
 
-// The record of a workspace's latest run names an execution for each task that it has settled. Pruning spares these, so one that is not on
-// record was removed by hand, or by a repair: nothing answers for what the run says. Imported runs may name what never came.
+// The record of a workspace's latest run names an execution for each settled task. Pruning spares these, so a missing
+// one was removed by hand, or by a repair: the run's claim has no support. Imported runs may name executions that
+// were never imported.
 
-// promise is where an execution is named that should be on record.
+// promise is the place where a recorded execution is named.
 type promise struct{ workspace, run, task string }
 
-// expect finds out which executions the latest runs name. It comes before the executions are read, of which none comes late.
+// expect finds out which executions the latest runs name. It comes before the executions are read, so that no new one
+// is missed.
 func (v *verifier) expect(ctx context.Context) error {
 	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
 		if errors.Is(err, refstore.ErrDamaged) {
@@ -25,7 +27,7 @@ func (v *verifier) expect(ctx context.Context) error {
 		}
 		s, err := record.DecodeWorkspaceState(rec.Value)
 		if err != nil || s == nil || s.CurrentRunID == "" {
-			continue // a fault of its own, or nothing is promised
+			continue // a fault of its own, or it names none
 		}
 		_, run, err := v.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
 		if err != nil {
@@ -51,7 +53,7 @@ func (v *verifier) met(id string) {
 	delete(v.promised, id)
 }
 
-// unmet notes which of the executions that were expected have not been met, of runs that are still the latest.
+// unmet reports the expected executions that were not met, of runs that are still the latest.
 func (v *verifier) unmet(ctx context.Context) error {
 	latest := map[string]string{} // by workspace
 	for id, p := range v.promised {

@@ -17,7 +17,7 @@ import (
 	"e3/workspace"
 )
 
-// records checks every record by itself: that it decodes, and that it says what its place says.
+// records checks every record by itself: that it decodes, and matches its place.
 func (v *verifier) records(ctx context.Context) error {
 	v.progress(Progress{Phase: Reading})
 	if err := v.expect(ctx); err != nil {
@@ -58,7 +58,7 @@ func (v *verifier) records(ctx context.Context) error {
 	return v.state(ctx)
 }
 
-// format checks the texts by which the repository is known: what opened it found one of them whole.
+// format checks the descriptions of the repository: opening it found at least one of them whole.
 func (v *verifier) format(ctx context.Context) error {
 	if v.Format == nil {
 		return nil
@@ -99,11 +99,11 @@ type table struct {
 	where     func(sort string) string // in the repository
 	count     *int64
 	check     func(rec refstore.Record) error
-	beside    bool // it is about a field: a record of which the value is empty, or damaged, has no fault here
+	beside    bool // it is about a field: an empty or damaged value is no fault here
 	owner     func(sort string) string
 	advice    string
 	mend      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // nil: it cannot be repaired
-	lost      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // of a record that is gone; nil: as mend
+	lost      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // for a record that is gone; nil: as mend
 }
 
 func (v *verifier) tables() []table {
@@ -134,7 +134,7 @@ func (v *verifier) tables() []table {
 		advice: "with --repair it is as its latest run left it, as far as that is known",
 		mend:   restore,
 	}, {
-		partition: "WORKSPACE", fields: []string{workspace.FieldDeployment}, // of one that machines share
+		partition: "WORKSPACE", fields: []string{workspace.FieldDeployment}, // of a workspace that machines share
 		where: file("workspaces", ".beast2~/"+workspace.FieldDeployment), owner: named("workspace"),
 		beside: true, check: func(rec refstore.Record) (err error) {
 			if data, ok := rec.Field(workspace.FieldDeployment); ok && len(data) > 0 {
@@ -237,7 +237,7 @@ func (v *verifier) table(ctx context.Context, t table) error {
 	return nil
 }
 
-// again looks once more at a record that was found to be bad, nil: it is not, or it is gone.
+// again checks a bad record once more; nil if it is not bad, or is gone.
 func (v *verifier) again(ctx context.Context, key refstore.Key, fields []string, check func(refstore.Record) error) (refstore.Record, error, error) {
 	rec, err := v.Records.Get(ctx, key, fields...)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -252,29 +252,29 @@ func (v *verifier) again(ctx context.Context, key refstore.Key, fields []string,
 	return rec, check(rec), nil
 }
 
-// remove takes a record out as it was found.
+// remove removes a record in the version found.
 func (v *verifier) remove(remedy string) func(context.Context, refstore.Record) (string, bool, error) {
 	return func(ctx context.Context, rec refstore.Record) (string, bool, error) {
 		err := v.Records.Delete(ctx, rec.Key, rec.Version)
 		if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
-			err = nil // somebody else has mended it
+			err = nil // another process has mended it
 		}
 		return remedy, err == nil, err
 	}
 }
 
-// replace writes a record again, of which the name is all.
+// replace writes a record again whose value is constant.
 func (v *verifier) replace(value []byte) func(context.Context, refstore.Record) (string, bool, error) {
 	return func(ctx context.Context, rec refstore.Record) (string, bool, error) {
 		_, err := v.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: value, Version: rec.Version})
 		if errors.Is(err, refstore.ErrConflict) {
-			err = nil // somebody else has mended it
+			err = nil // another process has mended it
 		}
 		return "written again", err == nil, err
 	}
 }
 
-// workspaceNames are those of workspaces, and of runs whose workspace is not there.
+// workspaceNames are those of workspaces, and of runs without a workspace.
 func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 	var names []string
 	seen := map[string]bool{}
@@ -292,7 +292,7 @@ func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// blocks are those of the tasks of a workspace that wait, or waited, for somebody to approve.
+// blocks are those of a workspace's tasks that wait, or waited, for approval.
 func (v *verifier) blocks(ws string) table {
 	return table{
 		partition: "BLOCK/" + ws,
@@ -306,7 +306,7 @@ func (v *verifier) blocks(ws string) table {
 	}
 }
 
-// queues checks what is queued for workers.
+// queues checks the queued jobs.
 func (v *verifier) queues(ctx context.Context) error {
 	partitions, err := queue.New(v.Records, nil, queue.Options{Now: v.Now}).Partitions(ctx)
 	if err != nil {
@@ -360,7 +360,7 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 	})
 }
 
-// state notes what of a workspace leads nowhere by itself: a start mends it.
+// state notes dead ends of a workspace, which a start mends.
 func (v *verifier) state(ctx context.Context) error {
 	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
 		if errors.Is(err, refstore.ErrDamaged) {
@@ -380,7 +380,7 @@ func (v *verifier) state(ctx context.Context) error {
 			continue
 		}
 		now, err := v.Records.Get(ctx, rec.Key)
-		if err == nil && now.Version == rec.Version { // or else a run has just taken its place
+		if err == nil && now.Version == rec.Version { // or else a run has just replaced it
 			v.note("workspace %s names run %s as its latest, whose record is gone; the next start makes another", rec.Key.Sort, s.CurrentRunID)
 		}
 	}

@@ -12,11 +12,12 @@ import (
 	"e3/objectstore"
 )
 
-// references follows every reference. Most repositories have no fault, so this is one walk that reads each object once. Only
-// where something is found, a second one finds out all who need it, and what it is to them.
+// references follows every reference. Most repositories have no fault, so one walk reads each object once. Only if it
+// finds a fault, a second walk finds all owners that need the object, and what for.
 //
-// What was broken before the second walk has read an owner, and is broken after it, is a fault of that owner: a
-// collection removes an object only after what named it has gone, and who names it again puts it first.
+// If an object was broken before the second walk read an owner, and is broken after it, it is a fault of that owner:
+// a collection removes an object only after its references have gone, and a new reference is written only after its
+// object was put.
 func (v *verifier) references(ctx context.Context) error {
 	v.progress(Progress{Phase: Following})
 	b, err := v.broken(ctx)
@@ -26,7 +27,7 @@ func (v *verifier) references(ctx context.Context) error {
 	if err := v.still(ctx, b); err != nil {
 		return err
 	}
-	for h, d := range v.corrupt { // who needs one is told even if the walk had no need to read it
+	for h, d := range v.corrupt { // its owners are told even if the walk did not read it
 		b.objects[h] = d
 	}
 	if len(b.objects) == 0 && len(b.malformed) == 0 {
@@ -49,8 +50,8 @@ func (v *verifier) stores() *reach.Stores {
 	return &reach.Stores{Records: v.Records, Objects: v.Objects, Executions: v.Curator}
 }
 
-// broken is what a walk could not follow. An object that is gone or damaged is so for everybody; one that is not what a
-// reference takes it for only for references of that kind.
+// broken has the references that a walk could not follow. A missing or damaged object is broken for all; one of the
+// wrong content only for references of that kind.
 type broken struct {
 	objects   map[objectstore.Hash]damage
 	malformed map[reach.Ref]string
@@ -59,7 +60,7 @@ type broken struct {
 // broken follows all references.
 func (v *verifier) broken(ctx context.Context) (*broken, error) {
 	b := &broken{objects: map[objectstore.Hash]damage{}, malformed: map[reach.Ref]string{}}
-	_, copies := v.Objects.(interface{ Parallel() int }) // what is far is read from copies, which prove nothing
+	_, copies := v.Objects.(interface{ Parallel() int }) // a remote store is read through copies, which prove nothing
 	sizes := reach.NewSizes(v.Objects)
 	dirs := reach.NewDirChecker(v.Objects, objectstore.MaxTreeBytes, sizes.Stat)
 	var mu sync.Mutex // of the damaged ones
@@ -96,7 +97,7 @@ func (v *verifier) broken(ctx context.Context) (*broken, error) {
 	return b, err
 }
 
-// damageOf looks at an object that has not its size.
+// damageOf checks an object of the wrong size.
 func (v *verifier) damageOf(ctx context.Context, h objectstore.Hash) (damage, bool) {
 	if d, known := v.corrupt[h]; known {
 		return d, true
@@ -104,7 +105,7 @@ func (v *verifier) damageOf(ctx context.Context, h objectstore.Hash) (damage, bo
 	return v.lookAgain(ctx, h)
 }
 
-// add takes in why a reference could not be followed.
+// add records why a reference could not be followed.
 func (b *broken) add(r reach.Ref, err error) {
 	var malformed *reach.MalformedError
 	var corrupt *objectstore.CorruptError
@@ -120,7 +121,7 @@ func (b *broken) add(r reach.Ref, err error) {
 	}
 }
 
-// still looks again and drops what is whole now.
+// still checks again and drops the objects that are whole now.
 func (v *verifier) still(ctx context.Context, b *broken) error {
 	for h, d := range b.objects {
 		_, err := v.Objects.Stat(ctx, h)
@@ -135,7 +136,7 @@ func (v *verifier) still(ctx context.Context, b *broken) error {
 				delete(b.objects, h)
 				delete(v.corrupt, h)
 			}
-		case d.kind == CorruptObject: // somebody has removed it: who needs it lacks it
+		case d.kind == CorruptObject: // it has been removed: its owners lack it
 			b.objects[h] = damage{kind: MissingObject, problem: "it is not there"}
 			delete(v.corrupt, h)
 		}
@@ -143,13 +144,13 @@ func (v *verifier) still(ctx context.Context, b *broken) error {
 	return nil
 }
 
-// lostPart is an object that is broken, and where it is below another.
+// lostPart is a broken object, and its place below another.
 type lostPart struct {
 	hash objectstore.Hash
 	path string
 }
 
-// maxParts bounds how many broken objects are told of one that is above them.
+// maxParts bounds how many broken objects are reported for one above them.
 const maxParts = 16
 
 // A tracer finds out for each owner which of the broken objects it reaches. It is a reach.Sink.
@@ -168,7 +169,7 @@ func (t *tracer) RecordFault(*reach.Fault) error { return nil }
 
 // Root implements reach.Sink.
 func (t *tracer) Root(r reach.Root) error {
-	if r.Weak && r.Owner.Kind != reach.ARun { // it may be gone, and what is below it too
+	if r.Weak && r.Owner.Kind != reach.ARun { // it may be missing, and everything below it
 		return nil
 	}
 	t.mu.Lock()
@@ -216,8 +217,8 @@ func (t *tracer) below(r reach.Ref, depth int) ([]lostPart, error) {
 // maxDepth bounds how deep references nest: no tree that can be written does so.
 const maxDepth = 10_000
 
-// children are the references in an object that was whole a moment ago. What has become broken since has no
-// consequences that are known: the next check finds them.
+// children are the references in an object that was just found whole. If it has become broken since, the next check
+// finds it.
 func (t *tracer) children(r reach.Ref) ([]reach.Child, error) {
 	children, err := reach.Refs(t.ctx, t.v.Objects, r)
 	if err != nil && t.ctx.Err() == nil {

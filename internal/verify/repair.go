@@ -12,7 +12,7 @@ import (
 	"e3/workspace"
 )
 
-// repair mends what can be mended. What cannot be is said, and does not keep the rest from being mended.
+// repair mends faults. It reports those that it cannot mend, and goes on.
 func (v *verifier) repair(ctx context.Context) error {
 	for i := range v.report.Faults {
 		f := &v.report.Faults[i]
@@ -31,8 +31,8 @@ func (v *verifier) repair(ctx context.Context) error {
 	return v.reruns(ctx)
 }
 
-// mendObject removes an object that is corrupt, and retires what has lost a part: a success is rejected, an output of a
-// workspace taken off it. whole tells whether nobody is left who needs it.
+// mendObject removes a corrupt object, and retires what has lost a part: it rejects successes, and takes outputs off
+// workspaces. whole says that nothing needs the object any more.
 func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage) (remedy string, whole bool, err error) {
 	var done []string
 	if d.kind == CorruptObject {
@@ -98,7 +98,7 @@ func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage)
 	return strings.Join(done, ", "), whole, errors.Join(errs...)
 }
 
-// heal makes a workspace whole that has lost an object of its tree or its package.
+// heal repairs a workspace that has lost an object of its tree or its package.
 func (v *verifier) heal(ctx context.Context, n need, h objectstore.Hash) (remedy string, whole bool, err error) {
 	file, err := v.Workspaces.Heal(ctx, n.workspace)
 	switch {
@@ -123,7 +123,7 @@ func (v *verifier) dropObject(ctx context.Context, h objectstore.Hash, d damage)
 	return err
 }
 
-// lostOutput remembers a task of a workspace whose output was taken off.
+// lostOutput records a task of a workspace whose output was taken off.
 func (v *verifier) lostOutput(ws, task string) {
 	if v.outputs == nil {
 		v.outputs = map[string]map[string]bool{}
@@ -134,8 +134,8 @@ func (v *verifier) lostOutput(ws, task string) {
 	v.outputs[ws][task] = true
 }
 
-// reruns finds the tasks that run again: those whose output is lost, and those that an execution stood for that was
-// retired, unless another execution answers them.
+// reruns finds the tasks that will run again: those whose output is lost, and those of retired executions, unless
+// they have another hit.
 func (v *verifier) reruns(ctx context.Context) error {
 	if err := v.retiredInRuns(ctx); err != nil {
 		return err
@@ -152,11 +152,11 @@ func (v *verifier) reruns(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			answered = nil // it cannot be told; a start will
+			answered = nil // unknown; a start will find out
 		}
 		rows, err := v.Workspaces.Names(ctx, ws)
 		if err != nil {
-			continue // it cannot be started before it is deployed again, and that says more
+			continue // it must be deployed again first, and that fault says more
 		}
 		for _, row := range rows {
 			if task := row.Name; row.Output && tasks[task] && !answered[task] {
@@ -167,7 +167,7 @@ func (v *verifier) reruns(ctx context.Context) error {
 	return nil
 }
 
-// retiredInRuns finds the tasks that a retired execution stands for in the latest run of a workspace.
+// retiredInRuns finds the tasks in the latest run of a workspace whose execution was retired.
 func (v *verifier) retiredInRuns(ctx context.Context) error {
 	if len(v.retired) == 0 {
 		return nil

@@ -23,36 +23,36 @@ import (
 // Again is a task that was executed again.
 type Again struct {
 	Workspace, Task string
-	Was             *executions.Execution // the execution that the workspace's dataset comes from; nil where there is none
-	Is              executions.Result     // the new one; zero where nothing could be executed
+	Was             *executions.Execution // the execution that the workspace's dataset comes from; nil if there is none
+	Is              executions.Result     // the new one; zero if nothing could be executed
 	Err             error                 // why nothing could be executed
 	// Changes are how the outputs differ, at most MaxChanges; More counts the others.
 	Changes []Change
 	More    int
 }
 
-// Same tells whether the same came out.
+// Same reports whether the outputs are the same.
 func (a *Again) Same() bool {
 	return a.Err == nil && a.Is.State == record.Success && a.Is.Output.String() == a.Was.OutputHash
 }
 
-// Took is how long the execution took that the dataset comes from.
+// Took is the duration of the execution that the dataset comes from.
 func (a *Again) Took() time.Duration { return a.Was.CompletedAt.Sub(a.Was.StartedAt) }
 
-// Sized is an object store that tells sizes.
+// Sized is an object store with sizes.
 type Sized interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
-// Refreshed is an object store that tells sizes and keeps objects from collections.
+// Refreshed is an object store with sizes whose objects can be kept from collections.
 type Refreshed interface {
 	Sized
 	objectstore.Refresher
 }
 
-// RerunStores are what tasks are executed again in.
+// RerunStores are the stores for executing tasks again.
 type RerunStores struct {
 	Objects    Refreshed
 	Sessions   refstore.Sessions
@@ -60,9 +60,9 @@ type RerunStores struct {
 	Workspaces *workspace.Workspaces
 }
 
-// Rerun executes the tasks of a workspace that a pattern of * and ? names once more: each as the execution was made that
-// its dataset comes from, on the inputs that are on record there, whatever the workspace holds now. done is told of each
-// as it ends, one call at a time. No dataset changes, and an output that differs answers nobody.
+// Rerun executes once more the tasks of a workspace that match a pattern of * and ?. Each is executed as for its
+// dataset's execution, on the inputs recorded there, whatever the workspace holds now. done is called for each as it
+// ends, one call at a time. No dataset changes, and an output that differs never becomes a hit.
 func Rerun(ctx context.Context, s RerunStores, ws, pattern string, done func(*Again)) error {
 	state, err := s.Workspaces.State(ctx, ws)
 	if err != nil {
@@ -174,8 +174,8 @@ func (r *rerun) task(ctx context.Context, t *record.PackageTask, leaf record.Lea
 	return a, d.file(was, a.Is.Output)
 }
 
-// origin finds the execution that a dataset comes from: the one that stands for the task in the latest run, or else the
-// latest success of the task with that output. nil: there is none.
+// origin finds the execution that a dataset comes from: the task's in the latest run, or else the latest success of
+// the task with that output. nil: there is none.
 func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.Leaf) (*executions.Execution, error) {
 	fits := func(e *executions.Execution) bool { return e.State == record.Success && e.OutputHash == leaf.Hash }
 	var found *executions.Execution
@@ -221,8 +221,8 @@ func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.L
 // maxTask bounds a task object.
 const maxTask = 16 << 20
 
-// request is what was asked when the execution was made. Its inputs, which nothing else may need any more, are kept from
-// being collected until release.
+// request is the request of an earlier execution. Its inputs, which may have no reference any more, are kept from
+// collections until release.
 func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *executions.Execution) (*executions.Request, *record.Task, func(), error) {
 	load := func(ctx context.Context) (*record.Task, error) {
 		data, err := objectstore.ReadAll(ctx, r.Objects, e.Key.Task, maxTask)
@@ -260,7 +260,7 @@ func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *execution
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// Nothing may name them any more, and a collection under way may have asked before for what is protected.
+	// They may have no reference any more, and a collection under way may have listed protected names before.
 	for i, in := range spec.Inputs {
 		refresh := r.Objects.Refresh
 		if in.Kind == record.KindDir {

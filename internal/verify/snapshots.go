@@ -10,10 +10,10 @@ import (
 	"e3/refstore"
 )
 
-// The record of a run promises the nodes of its snapshots, though not the datasets that they name: a collection keeps them. Only a run that
-// was imported may lack them from the beginning, as its zip may: it promises nothing. What events alone name is noted.
+// The record of a run promises the nodes of its snapshots, though not their datasets: a collection keeps the nodes.
+// Only an imported run may lack them from the beginning, as its zip may. Nodes that only events name are noted.
 
-// snapshot looks at the nodes that a run's record or events name.
+// snapshot checks the nodes that a run's record or events name.
 func (t *tracer) snapshot(r reach.Root) error {
 	parts, err := t.below(r.Ref, 0)
 	if err != nil || len(parts) == 0 {
@@ -34,7 +34,7 @@ func (t *tracer) snapshot(r reach.Root) error {
 	return nil
 }
 
-// ownRun reads the record of a run that was made here; nil if there is none that can be read.
+// ownRun reads the record of a run that was made here; nil if there is none or it is unreadable.
 func (v *verifier) ownRun(ctx context.Context, ws, id string) (refstore.Record, *record.Run, error) {
 	rec, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id}, fieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) { // that is a fault of its own
@@ -53,7 +53,7 @@ func (v *verifier) ownRun(ctx context.Context, ws, id string) (refstore.Record, 
 	return rec, run, nil
 }
 
-// dropSnapshot takes a snapshot off the record of a run.
+// dropSnapshot removes a snapshot from the record of a run.
 func (v *verifier) dropSnapshot(ctx context.Context, n need) error {
 	rec, run, err := v.ownRun(ctx, n.workspace, n.execution)
 	if err != nil || run == nil {

@@ -16,10 +16,10 @@ import (
 )
 
 // An execution is doubtful if its command may have read wrong bytes: it was made here by an e3 that did not check
-// reads (record.Detail.Checked), and an object that it read is damaged, or was when a repair found it so. What has read the
-// output of a doubtful execution is doubtful likewise, unless another success vouches for that output.
+// reads (record.Detail.Checked), and an object that it read is damaged, or was when a repair found it. An execution
+// that read the output of a doubtful one is doubtful too, unless another success vouches for that output.
 
-// suspect notes an object that an earlier repair has found damaged. By then its producer alone was rejected.
+// suspect notes an object that an earlier repair has found damaged. That repair rejected its producer only.
 func (v *verifier) suspect(e *executions.Execution) {
 	if e.Rejection == nil || e.Rejection.By != repairer {
 		return
@@ -39,7 +39,7 @@ func (v *verifier) suspect(e *executions.Execution) {
 	}
 }
 
-// doubtful reports the executions that are doubtful. It looks for them only where an object is or was damaged.
+// doubtful reports the doubtful executions. It looks for them only if an object is or was damaged.
 func (v *verifier) doubtful(ctx context.Context) error {
 	t := &taint{
 		v: v, objects: map[objectstore.Hash]suspicion{}, readers: map[objectstore.Hash][]*reading{}, makers: map[objectstore.Hash]int{},
@@ -78,10 +78,10 @@ type taint struct {
 	v *verifier
 
 	objects map[objectstore.Hash]suspicion
-	pending []objectstore.Hash // of objects, that have not been spread yet
+	pending []objectstore.Hash // objects whose readers were not visited yet
 
 	readers  map[objectstore.Hash][]*reading         // executions that may be doubtful, by what they have read
-	makers   map[objectstore.Hash]int                // how many successes that are not doubtful have an output
+	makers   map[objectstore.Hash]int                // number of successes with an output that are not doubtful
 	holders  map[objectstore.Hash][]objectstore.Hash // directories that hold an object, as far as they were expanded
 	expanded map[objectstore.Hash]bool
 	shapes   map[objectstore.Hash]reach.TaskShape
@@ -108,7 +108,7 @@ func (t *taint) suspect(h objectstore.Hash, s suspicion) {
 	t.pending = append(t.pending, h)
 }
 
-// add takes in an execution. One whose rejection was taken back has been judged by a person.
+// add adds an execution. If its rejection was taken back, a person has judged it.
 func (t *taint) add(ctx context.Context, e *executions.Execution) error {
 	if e.State != record.Success || e.Rejected() {
 		return nil
@@ -139,7 +139,7 @@ func (t *taint) add(ctx context.Context, e *executions.Execution) error {
 	return nil
 }
 
-// inputKind is how an input is read; where the task cannot be read its bytes have to tell.
+// inputKind is how an input is read; if the task cannot be read, the bytes decide.
 func (t *taint) inputKind(ctx context.Context, task objectstore.Hash, i int) (reach.Kind, error) {
 	shape, err := t.shape(ctx, task)
 	switch {
@@ -165,7 +165,7 @@ func (t *taint) shape(ctx context.Context, task objectstore.Hash) (reach.TaskSha
 	return shape, err
 }
 
-// expand notes what a directory holds. Of one that cannot be read nothing is known.
+// expand notes the content of a directory. An unreadable one has none.
 func (t *taint) expand(ctx context.Context, r reach.Ref) error {
 	if r.Kind == reach.File || t.expanded[r.Hash] {
 		return nil
@@ -184,7 +184,7 @@ func (t *taint) expand(ctx context.Context, r reach.Ref) error {
 	return nil
 }
 
-// spread reports who has read a suspected object, and suspects what came of that, until nothing new is found.
+// spread reports the readers of suspected objects, and suspects their outputs, until it finds nothing new.
 func (t *taint) spread(ctx context.Context) error {
 	for len(t.pending) > 0 {
 		h := t.pending[len(t.pending)-1]
@@ -229,7 +229,7 @@ func (t *taint) doubt(ctx context.Context, r *reading, s suspicion) error {
 	return t.suspectOutput(ctx, r)
 }
 
-// suspectOutput suspects an output with what is below it.
+// suspectOutput suspects an output with everything below it.
 func (t *taint) suspectOutput(ctx context.Context, r *reading) error {
 	shape, err := t.shape(ctx, r.Key.Task)
 	if err != nil {
@@ -239,7 +239,8 @@ func (t *taint) suspectOutput(ctx context.Context, r *reading) error {
 	return t.suspectBelow(ctx, reach.Ref{Kind: shape.Output, Hash: r.output}, suspicion{why: why})
 }
 
-// suspectBelow passes over files of directories that others have made as well, and empty ones: they say nothing of who made them.
+// suspectBelow skips files of directories that other executions have made as well, and empty ones: their makers
+// cannot be told.
 func (t *taint) suspectBelow(ctx context.Context, r reach.Ref, s suspicion) error {
 	if t.makers[r.Hash] > 0 || r.Hash == emptyObject {
 		return nil
@@ -250,7 +251,7 @@ func (t *taint) suspectBelow(ctx context.Context, r reach.Ref, s suspicion) erro
 	t.suspect(r.Hash, s)
 	children, err := reach.Refs(ctx, t.v.Objects, r)
 	if err != nil {
-		return ctx.Err() // what cannot be read is a fault of its own
+		return ctx.Err() // an unreadable object is a fault of its own
 	}
 	for _, c := range children {
 		if err := t.suspectBelow(ctx, c.Ref, s); err != nil {
@@ -272,7 +273,7 @@ func (v *verifier) doubtfulFault(r *reading, s suspicion) {
 	})
 }
 
-// rejectDoubtful rejects an execution, which is kept, and takes its output off the workspaces that show it.
+// rejectDoubtful rejects an execution, whose record stays, and takes its output off the workspaces that show it.
 func (v *verifier) rejectDoubtful(ctx context.Context, e *executions.Execution, s suspicion) (remedy string, whole bool, err error) {
 	_, err = v.Curator.Reject(ctx, e.Key, e.ExecutionID, v.rejection("it may have read "+s.why))
 	if errors.Is(err, executions.ErrNotFound) {
@@ -303,7 +304,7 @@ func (v *verifier) rejectDoubtful(ctx context.Context, e *executions.Execution, 
 // currentTask is a task of the latest run of a workspace.
 type currentTask struct{ workspace, task string }
 
-// currentTasks returns the tasks that executions stand for in the latest runs of workspaces. Runs that cannot be read are faults of
+// currentTasks returns the tasks in the latest runs of workspaces by their executions. Unreadable runs are faults of
 // their own.
 func (v *verifier) currentTasks(ctx context.Context) (map[string][]currentTask, error) {
 	if v.current != nil {

@@ -1,10 +1,9 @@
 // Package verify checks a repository: every object against its name, every reference against its object, every record
-// against its type and its place. It says of each fault what it is, where, for whom, and what to do; and it mends what can
-// be mended without guessing (doc/design.md, "Verifying").
+// against its type and its place. For each fault it says what it is, where, what needs it, and what to do; and it
+// mends faults that can be mended without guessing (doc/design.md, "Verifying").
 //
-// It may run at any time beside whoever works in the repository, and disturbs nobody. What looks like a fault is looked
-// at again before it is reported: an object that a collection has just removed together with what named it, or a record that
-// was replaced meanwhile, is none.
+// It may run at any time beside other processes, and blocks none. A suspected fault is checked again before it is
+// reported: an object may just have been collected together with its references, or a record replaced.
 package verify
 
 import (
@@ -43,20 +42,20 @@ type Objects interface {
 	DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff time.Time) (bool, error)
 }
 
-// Stores are what is checked.
+// Stores are the stores to check.
 type Stores struct {
 	Records    Records
 	Objects    Objects
 	Curator    *executions.Curator
 	Workspaces *workspace.Workspaces
 	Now        func() time.Time
-	// Place says why the place of the objects is not this repository's, if they are elsewhere; nil where they are in its folder.
+	// Place says why the place of the objects is not this repository's, if they are not in its folder; else nil.
 	Place func(ctx context.Context) error
-	// Format returns what is wrong with the texts by which the repository is known. nil: nobody looks.
+	// Format returns the faults of the repository's descriptions. nil: not checked.
 	Format func(context.Context) ([]FormatFault, error)
 }
 
-// FormatFault is a text by which a repository is known, and that is damaged or gone.
+// FormatFault is a damaged or missing description of a repository.
 type FormatFault struct {
 	Where   string
 	Err     error
@@ -67,7 +66,7 @@ type FormatFault struct {
 // Sample is a part of the objects: the Part-th of Of parts of their names, counted from 1. The zero Sample is all of them.
 type Sample struct{ Part, Of int }
 
-// Validate says what makes no sense.
+// Validate reports an impossible sample.
 func (s Sample) Validate() error {
 	if s == (Sample{}) || s.Part >= 1 && s.Part <= s.Of {
 		return nil
@@ -75,18 +74,18 @@ func (s Sample) Validate() error {
 	return fmt.Errorf("a sample is the part k/n with k from 1 to n, not %d/%d", s.Part, s.Of)
 }
 
-// has tells whether an object is in the sample.
+// has reports whether an object is in the sample.
 func (s Sample) has(h objectstore.Hash) bool {
 	return s.Of == 0 || s.part(h) == s.Part
 }
 
-// part is the number of the part that a name lies in.
+// part is the number of a name's part.
 func (s Sample) part(h objectstore.Hash) int {
 	at := uint64(h[0])<<24 | uint64(h[1])<<16 | uint64(h[2])<<8 | uint64(h[3])
 	return int(at*uint64(s.Of)>>32) + 1
 }
 
-// hasShard tells whether there may be an object of the sample among the names that begin with a byte.
+// hasShard reports whether a shard may have objects of the sample.
 func (s Sample) hasShard(first byte) bool {
 	low, high := objectstore.Hash{first}, objectstore.Hash{first, 0xff, 0xff, 0xff}
 	return s.Of == 0 || s.part(low) <= s.Part && s.Part <= s.part(high)
@@ -119,17 +118,17 @@ type Progress struct {
 	Bytes       int64
 }
 
-// Report is what a check has found.
+// Report is the result of a check.
 type Report struct {
 	Sample     Sample
-	Objects    int64 // that were hashed
+	Objects    int64 // objects hashed
 	Bytes      int64 // of them
 	Executions int64
 	Workspaces int64
 	Packages   int64
 	Runs       int64
 	Faults     []Fault
-	Notes      []string // what is odd and no fault
+	Notes      []string // oddities that are no faults
 	// After a repair: the tasks that run again at the next start, as <workspace>.<task>, and the inputs that must be set
 	// or deployed again, as <workspace>.<input>.
 	Rerun  []string
@@ -147,23 +146,23 @@ func (r *Report) Remaining() int {
 	return n
 }
 
-// FaultKind says what sort of fault it is, as programs are told; String says it to people.
+// FaultKind is a kind of fault, for programs; String is for people.
 type FaultKind string
 
 // The kinds of faults.
 const (
 	CorruptObject    FaultKind = "corruptObject"    // its bytes are not those of its name
-	MissingObject    FaultKind = "missingObject"    // something needs it, and it is not there
-	MalformedObject  FaultKind = "malformedObject"  // it is not what a reference takes it for
-	UnreadableObject FaultKind = "unreadableObject" // the disk does not give it
-	BadRecord        FaultKind = "badRecord"        // it does not decode, or says something else than its place
+	MissingObject    FaultKind = "missingObject"    // something needs it, and it does not exist
+	MalformedObject  FaultKind = "malformedObject"  // a reference expects other content
+	UnreadableObject FaultKind = "unreadableObject" // the disk cannot read it
+	BadRecord        FaultKind = "badRecord"        // it does not decode, or does not match its place
 	BadEvents        FaultKind = "badEvents"        // a line is damaged, or one is missing
-	BadLog           FaultKind = "badLog"           // the disk does not give it
+	BadLog           FaultKind = "badLog"           // the disk cannot read it
 
 	DoubtfulExecution FaultKind = "doubtfulExecution" // its command may have read wrong bytes
 )
 
-// String parts the words: "corrupt object".
+// String separates the words: "corrupt object".
 func (k FaultKind) String() string {
 	var b strings.Builder
 	for _, r := range string(k) {
@@ -175,15 +174,15 @@ func (k FaultKind) String() string {
 	return b.String()
 }
 
-// A Fault is something that is not as it should be.
+// A Fault is a defect of the repository.
 type Fault struct {
 	Kind    FaultKind
 	Where   string   // in the repository: objects/4f/…, executions/…
 	Problem string   // in words
-	For     []string // who needs it, in words: "output of prod.train", "package forecast@1.0.0"
-	More    int      // how many more need it than For names
-	Advice  string   // what to do, "" where there is nothing to do
-	// Repaired tells that nothing of it is left; Remedy what was done, if anything.
+	For     []string // what needs it, in words: "output of prod.train", "package forecast@1.0.0"
+	More    int      // how many things beyond those in For need it
+	Advice  string   // what to do, or ""
+	// Repaired says that the fault is gone; Remedy what was done, if anything.
 	Repaired bool
 	Remedy   string
 
@@ -194,8 +193,8 @@ type Fault struct {
 // maxFor bounds Fault.For.
 const maxFor = 20
 
-// Verify checks a repository, and repairs it if that is asked for. Faults are not errors: an error means that the check
-// could not be brought to its end.
+// Verify checks a repository, and repairs it if asked to. Faults are not errors: an error means that the check could
+// not be finished.
 func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	if err := o.Sample.Validate(); err != nil {
 		return nil, err
@@ -218,7 +217,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	return v.finish(), nil
 }
 
-// place checks that the objects lie where only this repository stores any. A start that finds something else writes nothing.
+// place checks that only this repository stores objects at its place. Otherwise a start writes nothing.
 func (v *verifier) place(ctx context.Context) error {
 	if v.Place == nil {
 		return nil
@@ -240,15 +239,15 @@ func (v *verifier) place(ctx context.Context) error {
 type verifier struct {
 	Stores
 	Options
-	corrupt map[objectstore.Hash]damage // objects that are not what their names say, or cannot be read
+	corrupt map[objectstore.Hash]damage // objects that do not match their names, or cannot be read
 	concern concern
 	current map[string][]currentTask   // see currentTasks
-	retired map[string]bool            // ids of executions that a repair has taken out
+	retired map[string]bool            // ids of executions that a repair has removed
 	outputs map[string]map[string]bool // workspace → tasks whose output a repair has taken off
 
 	promised map[string]promise // executions that the latest runs name and that were not met yet; under mu
 
-	mu       sync.Mutex // of the report, of suspects, and of calls of Progress
+	mu       sync.Mutex // guards the report, suspects, and calls of Progress
 	report   *Report
 	suspects map[objectstore.Hash]time.Time // objects that were damaged, and until when
 }
@@ -277,7 +276,7 @@ func (v *verifier) count(n *int64) {
 	*n++
 }
 
-// finish puts everything in an order that does not depend on who was faster.
+// finish puts everything in an order that does not depend on timing.
 func (v *verifier) finish() *Report {
 	r := v.report
 	slices.SortStableFunc(r.Faults, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind)) })
@@ -291,7 +290,7 @@ func (v *verifier) finish() *Report {
 // workers is how many things are read at a time.
 func (v *verifier) workers() int { return max(2*runtime.GOMAXPROCS(0), reach.Workers(v.Objects)) }
 
-// drain reads something to its end.
+// drain reads to the end.
 func drain(ctx context.Context, r io.ReadCloser) error {
 	defer r.Close()
 	_, err := io.Copy(io.Discard, contextReader{ctx, r})
@@ -310,7 +309,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// repairer is who changes records in a repair.
+// repairer is the name under which a repair changes records.
 const repairer = "e3 verify"
 
 // rejection is the mark of a success that has lost a part of its output.
