@@ -141,18 +141,18 @@ var openSessions sync.Map
 
 // abandoned reports whether a session is one that this process closed, or never began, without the store being told.
 // No other process can know this, and this one may live on for long in a new session.
-func (l *Leases) abandoned(id string, v view) bool {
+func (w *watcher) abandoned(id string, v view) bool {
 	_, open := openSessions.Load(id)
-	return !open && v.lives && v.rec.Owner.process() == l.own.process()
+	return !open && v.lives && v.rec.Owner.process() == w.own.process()
 }
 
 // markClosed marks a session of this process dead and closed, so that no process has to wait for its lease.
-func (l *Leases) markClosed(ctx context.Context, id string) (view, error) {
+func (w *watcher) markClosed(ctx context.Context, id string) (view, error) {
 	for {
-		v, err := l.lookNow(ctx, id)
+		v, err := w.lookNow(ctx, id)
 		if err == nil && !v.free {
 			v.gone = false
-			v, err = l.markDead(ctx, id, v)
+			v, err = w.markDead(ctx, id, v)
 		}
 		if err != nil || v.rec.State != dead || v.rec.Death.Closed {
 			return v, err
@@ -160,7 +160,7 @@ func (l *Leases) markClosed(ctx context.Context, id string) (view, error) {
 		death := *v.rec.Death
 		death.Closed = true
 		v.rec.Death = &death
-		_, err = l.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
+		_, err = w.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
 		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) { // another process dated or swept it
 			return v, err
 		}

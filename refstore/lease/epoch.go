@@ -59,9 +59,9 @@ func (s *session) follow(ctx context.Context) error {
 }
 
 // epoch reads the record of the epoch.
-func (l *Leases) epoch(ctx context.Context) (epochRecord, refstore.Version, error) {
+func (t *table) epoch(ctx context.Context) (epochRecord, refstore.Version, error) {
 	var rec epochRecord
-	r, err := l.read(ctx, epochKey)
+	r, err := t.read(ctx, epochKey)
 	if err == nil && r.Version != refstore.Absent {
 		err = decode(r, &rec)
 	}

@@ -95,9 +95,7 @@ type Owner struct {
 
 // Leases are the locks, claims and session of one process in one store. They are safe for concurrent use. Create them with [New].
 type Leases struct {
-	store   refstore.Store
-	o       Options
-	own     ownerRecord
+	watcher
 	lost    chan struct{}
 	opening chan struct{} // holds a token while the session begins
 	joining chan struct{} // holds a token while a collection is joined or left by Condemn
@@ -111,7 +109,6 @@ type Leases struct {
 	claims  map[[32]byte]uint64 // nonces of claims that are held, or being taken
 	holds   map[uint64]*held    // locks and claims that are held; nil while being taken
 	refused map[refstore.Key]struct{}
-	seen    map[string]*sighting
 	collect *collection // the collection run by this process, or nil
 
 	unanswered map[byte]uint64 // nonces of condemned lists whose deletions have no answer
@@ -161,16 +158,15 @@ func New(store refstore.Store, o Options) *Leases {
 			return process.Alive(other)
 		}
 	}
+	own := ownerRecord{Host: p.Host, Boot: p.BootID, PIDNamespace: p.PIDNamespace, PID: p.PID, Start: p.StartTime, Words: o.Owner.Words}
 	return &Leases{
-		store: store, o: o,
-		own:     ownerRecord{Host: p.Host, Boot: p.BootID, PIDNamespace: p.PIDNamespace, PID: p.PID, Start: p.StartTime, Words: o.Owner.Words},
+		watcher: watcher{table: table{store: store, o: o}, own: own, seen: make(map[string]*sighting)},
 		lost:    make(chan struct{}),
 		opening: make(chan struct{}, 1),
 		joining: make(chan struct{}, 1),
 		claims:  make(map[[32]byte]uint64),
 		holds:   make(map[uint64]*held),
 		refused: make(map[refstore.Key]struct{}),
-		seen:    make(map[string]*sighting),
 	}
 }
 
@@ -319,15 +315,6 @@ func readOnly(err error) error {
 // detached is a bounded context for work that must be done even if the caller's context has ended.
 func (l *Leases) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), l.patience())
-}
-
-// now asks the objects' clock.
-func (l *Leases) now(ctx context.Context) (time.Time, error) {
-	t, err := l.o.Clock(ctx)
-	if err != nil {
-		return time.Time{}, err // the error names the clock
-	}
-	return t, nil
 }
 
 // SessionNow implements [refstore.SessionClock].

@@ -130,30 +130,6 @@ func (l *Leases) refuse(key refstore.Key) {
 	l.refused[key] = struct{}{}
 }
 
-// read gets a record that may be absent.
-func (l *Leases) read(ctx context.Context, key refstore.Key) (refstore.Record, error) {
-	r, err := l.store.Get(ctx, key)
-	if errors.Is(err, refstore.ErrNotFound) {
-		return refstore.Record{Key: key}, nil
-	}
-	return r, err
-}
-
-// creator is a store that retries a request without an answer, and reports it: late says that an earlier try of the
-// creation may still arrive, and recreate the record after its deletion.
-type creator interface {
-	Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error)
-}
-
-// put writes the record of a hold. late is as for creator.
-func (l *Leases) put(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
-	if s, ok := l.store.(creator); ok && r.Version == refstore.Absent {
-		return s.Create(ctx, r)
-	}
-	v, err = l.store.Put(ctx, r)
-	return v, false, err
-}
-
 // TryLock implements [refstore.Locker].
 func (l *Leases) TryLock(ctx context.Context, name string, mode refstore.Mode, holder []byte) (refstore.Lock, error) {
 	key := lockKey(name)

@@ -68,12 +68,3 @@ func (s *session) resolveLooseEnds(ctx context.Context) {
 		s.mu.Unlock()
 	}
 }
-
-// remove deletes a record that no other process writes, and returns whether it was there.
-func (l *Leases) remove(ctx context.Context, key refstore.Key) (was bool, err error) {
-	there, err := l.read(ctx, key)
-	if err != nil || there.Version == refstore.Absent {
-		return false, err
-	}
-	return true, l.store.Delete(ctx, key, there.Version)
-}

@@ -5,10 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"e3/refstore"
 )
+
+// A watcher is what this process knows of other sessions. All methods are safe for concurrent use.
+type watcher struct {
+	table
+	own ownerRecord
+
+	mu   sync.Mutex
+	seen map[string]*sighting
+}
 
 // sighting is what this process has seen of another session, by its own elapsed time.
 type sighting struct {
@@ -47,61 +57,61 @@ func (v view) heard() refstore.Heard {
 }
 
 // look returns what is known of a session. It writes nothing, and reads the record no more often than useful.
-func (l *Leases) look(ctx context.Context, id string) (view, error) {
-	now := l.o.Elapsed()
-	l.mu.Lock()
-	s := l.seen[id]
-	fresh := s != nil && (s.last.free || now-s.looked < l.o.TTL/15 && !s.last.expired)
+func (w *watcher) look(ctx context.Context, id string) (view, error) {
+	now := w.o.Elapsed()
+	w.mu.Lock()
+	s := w.seen[id]
+	fresh := s != nil && (s.last.free || now-s.looked < w.o.TTL/15 && !s.last.expired)
 	var v view
 	if fresh {
 		v = s.last
 	}
-	l.mu.Unlock()
+	w.mu.Unlock()
 	if fresh {
-		return l.local(v), nil
+		return w.local(v), nil
 	}
-	return l.lookNow(ctx, id)
+	return w.lookNow(ctx, id)
 }
 
 // lookNow is look, but always reads the record.
-func (l *Leases) lookNow(ctx context.Context, id string) (view, error) {
-	r, err := l.store.Get(ctx, sessionKey(id))
+func (w *watcher) lookNow(ctx context.Context, id string) (view, error) {
+	r, err := w.store.Get(ctx, sessionKey(id))
 	if errors.Is(err, refstore.ErrNotFound) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.seen, id)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.seen, id)
 		return view{free: true}, nil
 	}
 	if err != nil {
 		return view{}, fmt.Errorf("look at session %.60q: %w", id, err)
 	}
-	return l.observe(r)
+	return w.observe(r)
 }
 
 // observe takes a session's record that was just read into account.
-func (l *Leases) observe(r refstore.Record) (view, error) {
+func (w *watcher) observe(r refstore.Record) (view, error) {
 	v := view{version: r.Version}
 	if err := decode(r, &v.rec); err != nil {
 		return view{}, err
 	}
 	v.free = v.rec.State != alive
-	l.note(r.Key.Sort, &v)
-	return l.local(v), nil
+	w.note(r.Key.Sort, &v)
+	return w.local(v), nil
 }
 
 // note compares a session's record with its last sighting.
-func (l *Leases) note(id string, v *view) {
-	now, ttl := l.o.Elapsed(), max(l.o.TTL, v.rec.ttl())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.seen[id]
+func (w *watcher) note(id string, v *view) {
+	now, ttl := w.o.Elapsed(), max(w.o.TTL, v.rec.ttl())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.seen[id]
 	switch {
 	case s == nil:
-		if len(l.seen) >= maxSeen {
-			clear(l.seen)
+		if len(w.seen) >= maxSeen {
+			clear(w.seen)
 		}
 		s = &sighting{version: v.version, since: now}
-		l.seen[id] = s
+		w.seen[id] = s
 	case s.version != v.version:
 		*s = sighting{version: v.version, since: now, beaten: now-s.looked <= ttl}
 	}
@@ -116,7 +126,7 @@ func (l *Leases) note(id string, v *view) {
 }
 
 // local adds what this machine's kernel knows of the session's process.
-func (l *Leases) local(v view) view {
+func (w *watcher) local(v view) view {
 	if v.version == refstore.Absent || v.rec.State == ended {
 		return v
 	}
@@ -124,7 +134,7 @@ func (l *Leases) local(v view) view {
 		v.gone = true
 		return v
 	}
-	lives, known := l.o.Alive(v.rec.Owner.process())
+	lives, known := w.o.Alive(v.rec.Owner.process())
 	switch {
 	case known && lives:
 		v.pending, v.lives = 0, true
@@ -136,37 +146,37 @@ func (l *Leases) local(v view) view {
 }
 
 // judge is look, and marks an expired session dead.
-func (l *Leases) judge(ctx context.Context, id string) (view, error) {
-	v, err := l.look(ctx, id)
-	return l.markExpired(ctx, id, v, err)
+func (w *watcher) judge(ctx context.Context, id string) (view, error) {
+	v, err := w.look(ctx, id)
+	return w.markExpired(ctx, id, v, err)
 }
 
 // judgeNow is judge, but always reads the record.
-func (l *Leases) judgeNow(ctx context.Context, id string) (view, error) {
-	v, err := l.lookNow(ctx, id)
-	return l.markExpired(ctx, id, v, err)
+func (w *watcher) judgeNow(ctx context.Context, id string) (view, error) {
+	v, err := w.lookNow(ctx, id)
+	return w.markExpired(ctx, id, v, err)
 }
 
 // markExpired marks a session dead if it has expired.
-func (l *Leases) markExpired(ctx context.Context, id string, v view, err error) (view, error) {
+func (w *watcher) markExpired(ctx context.Context, id string, v view, err error) (view, error) {
 	for err == nil && v.expired {
-		v, err = l.markDead(ctx, id, v)
+		v, err = w.markDead(ctx, id, v)
 	}
 	return v, err
 }
 
 // markDead marks a session dead, if its record is still the one that was judged.
-func (l *Leases) markDead(ctx context.Context, id string, v view) (view, error) {
+func (w *watcher) markDead(ctx context.Context, id string, v view) (view, error) {
 	rec := v.rec
 	slog.DebugContext(ctx, "declare dead", "topic", "leases", "session", id, "holder", rec.Owner)
 	rec.State = dead
-	rec.Death = &deathRecord{By: l.own.words(), Gone: v.gone}
-	if now, err := l.now(ctx); err == nil { // otherwise the first call of settled sets the date
+	rec.Death = &deathRecord{By: w.own.words(), Gone: v.gone}
+	if now, err := w.now(ctx); err == nil { // otherwise the first call of settled sets the date
 		rec.Death.At = now.UnixNano()
 	}
-	_, err := l.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(rec), Version: v.version})
+	_, err := w.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(rec), Version: v.version})
 	// The record says whether the write took effect.
-	now, lookErr := l.lookNow(ctx, id)
+	now, lookErr := w.lookNow(ctx, id)
 	switch {
 	case lookErr != nil:
 		return view{}, errors.Join(err, lookErr)
@@ -182,8 +192,8 @@ const lingers = 30 * time.Second
 
 // settling returns for how long requests of a session may still arrive, 0 if none may. For a live session that is
 // unknown: it is Options.Settle. If wait equals most, the death should be dated.
-func (l *Leases) settling(ctx context.Context, v view) (wait, most time.Duration, err error) {
-	if most = l.o.Settle; v.gone {
+func (t *table) settling(ctx context.Context, v view) (wait, most time.Duration, err error) {
+	if most = t.o.Settle; v.gone {
 		most = min(most, lingers)
 	}
 	switch {
@@ -192,42 +202,42 @@ func (l *Leases) settling(ctx context.Context, v view) (wait, most time.Duration
 	case v.rec.State != dead:
 		return most, most, nil
 	}
-	now, err := l.now(ctx)
+	now, err := t.now(ctx)
 	if err != nil {
 		return 0, most, err
 	}
-	if passed := now.Sub(time.Unix(0, v.rec.Death.At)); v.rec.Death.At != 0 && passed > -l.o.Settle {
+	if passed := now.Sub(time.Unix(0, v.rec.Death.At)); v.rec.Death.At != 0 && passed > -t.o.Settle {
 		return min(max(most-passed, 0), most), most, nil
 	}
 	return most, most, nil
 }
 
 // settled is settling, and dates a death without a date.
-func (l *Leases) settled(ctx context.Context, id string, v view) (wait time.Duration, err error) {
-	wait, most, err := l.settling(ctx, v)
+func (w *watcher) settled(ctx context.Context, id string, v view) (wait time.Duration, err error) {
+	wait, most, err := w.settling(ctx, v)
 	if err == nil && wait > 0 && wait == most {
-		l.date(ctx, id, v)
+		w.date(ctx, id, v)
 	}
 	return wait, err
 }
 
 // date gives a death a time if it has none that can be true. A failure is ignored; a later call tries again.
-func (l *Leases) date(ctx context.Context, id string, v view) {
+func (w *watcher) date(ctx context.Context, id string, v view) {
 	if v.rec.State != dead {
 		return
 	}
-	now, err := l.now(ctx)
+	now, err := w.now(ctx)
 	if err != nil {
 		return
 	}
-	if at := v.rec.Death.At; at != 0 && time.Unix(0, at).Sub(now) < l.o.Settle {
+	if at := v.rec.Death.At; at != 0 && time.Unix(0, at).Sub(now) < w.o.Settle {
 		return
 	}
 	death := *v.rec.Death
 	death.At = now.UnixNano()
 	v.rec.Death = &death
-	_, _ = l.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.seen, id) // the cached view is out of date
+	_, _ = w.store.Put(ctx, refstore.Record{Key: sessionKey(id), Value: encode(v.rec), Version: v.version})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.seen, id) // the cached view is out of date
 }

@@ -143,14 +143,14 @@ func (s *session) leave(epoch uint64) {
 
 // eachRelied calls f with the names that a session has written down, less those of the first parts, and returns how many
 // parts there are.
-func (l *Leases) eachRelied(ctx context.Context, id string, rec sessionRecord, skip uint64, f func(name [32]byte)) (parts uint64, err error) {
+func (t *table) eachRelied(ctx context.Context, id string, rec sessionRecord, skip uint64, f func(name [32]byte)) (parts uint64, err error) {
 	parts = skip
 	if rec.Parts > skip {
 		q := refstore.Query{Partition: reliedPartition, Prefix: id + "/"}
 		if skip > 0 {
 			q.After = part(reliedPartition, id, skip-1).Sort
 		}
-		for r, err := range l.store.List(ctx, q) {
+		for r, err := range t.store.List(ctx, q) {
 			switch {
 			case err != nil:
 				return 0, err

@@ -44,16 +44,16 @@ func (l *Leases) Sweep(ctx context.Context) (int, error) {
 }
 
 // sweepable reports whether a session is dead or ended, and none of its requests can still arrive.
-func (l *Leases) sweepable(ctx context.Context, r refstore.Record) (view, bool, error) {
-	v, err := l.observe(r)
-	if err == nil && l.abandoned(r.Key.Sort, v) {
-		v, err = l.markClosed(ctx, r.Key.Sort)
+func (w *watcher) sweepable(ctx context.Context, r refstore.Record) (view, bool, error) {
+	v, err := w.observe(r)
+	if err == nil && w.abandoned(r.Key.Sort, v) {
+		v, err = w.markClosed(ctx, r.Key.Sort)
 	}
-	v, err = l.markExpired(ctx, r.Key.Sort, v, err)
+	v, err = w.markExpired(ctx, r.Key.Sort, v, err)
 	if err != nil || !v.free || v.version == refstore.Absent || v.blocksCollections() {
 		return v, false, err
 	}
-	wait, err := l.settled(ctx, r.Key.Sort, v)
+	wait, err := w.settled(ctx, r.Key.Sort, v)
 	return v, err == nil && wait == 0, err
 }
 
@@ -71,17 +71,17 @@ func (l *Leases) inForce(ctx context.Context) (uint64, error) {
 
 // removeSession removes a session's record, and then the records beside it. A reader that misses some of these finds
 // that the session is gone. If this is cut short, [Leases.SweepClaims] removes the rest.
-func (l *Leases) removeSession(ctx context.Context, id string, v refstore.Version) error {
-	if err := l.store.Delete(ctx, sessionKey(id), v); err != nil {
+func (t *table) removeSession(ctx context.Context, id string, v refstore.Version) error {
+	if err := t.store.Delete(ctx, sessionKey(id), v); err != nil {
 		return err
 	}
-	return l.removeParts(ctx, id+"/", func(context.Context, string) (bool, error) { return true, nil })
+	return t.removeParts(ctx, id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
 // removeParts removes the records beside those of sessions that are to go, if their sort keys begin with prefix.
-func (l *Leases) removeParts(ctx context.Context, prefix string, goes func(ctx context.Context, session string) (bool, error)) error {
+func (t *table) removeParts(ctx context.Context, prefix string, goes func(ctx context.Context, session string) (bool, error)) error {
 	for _, partition := range []string{protectedPartition, reliedPartition} {
-		for r, err := range l.store.List(ctx, refstore.Query{Partition: partition, Prefix: prefix, KeysOnly: true}) {
+		for r, err := range t.store.List(ctx, refstore.Query{Partition: partition, Prefix: prefix, KeysOnly: true}) {
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func (l *Leases) removeParts(ctx context.Context, prefix string, goes func(ctx c
 			} else if !yes {
 				continue
 			}
-			if _, err := l.remove(ctx, r.Key); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+			if _, err := t.remove(ctx, r.Key); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
 				return err
 			}
 		}
@@ -144,9 +144,9 @@ func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
 	return swept, nil
 }
 
-func (l *Leases) sweepClaims(ctx context.Context, partition string, goes func(context.Context, string) (bool, error)) (int, error) {
+func (t *table) sweepClaims(ctx context.Context, partition string, goes func(context.Context, string) (bool, error)) (int, error) {
 	swept := 0
-	for r, err := range l.store.List(ctx, refstore.Query{Partition: partition}) {
+	for r, err := range t.store.List(ctx, refstore.Query{Partition: partition}) {
 		if err != nil {
 			return swept, err
 		}
@@ -159,7 +159,7 @@ func (l *Leases) sweepClaims(ctx context.Context, partition string, goes func(co
 		} else if !yes || len(rec.Before) > 0 { // or of earlier holders whose leftovers may not have been dealt with
 			continue
 		}
-		switch err := l.store.Delete(ctx, r.Key, r.Version); {
+		switch err := t.store.Delete(ctx, r.Key, r.Version); {
 		case err == nil:
 			swept++
 		case !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict):

@@ -32,7 +32,6 @@ var largeTypes = map[string]int{
 	"objectstore.Dir":                     61,
 	"refstore/dynamo.Store":               85,
 	"refstore/fs.Store":                   76,
-	"refstore/lease.Leases":               84,
 	"workspace.Workspaces":                201,
 }
 
