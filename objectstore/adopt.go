@@ -66,12 +66,12 @@ func (d *Dir) AdoptFile(ctx context.Context, f *os.File, remove func() error) (I
 
 // adoptLeased makes the leased file f an object. It returns false if that is unsafe or impossible; the caller then
 // copies.
-func (d *Dir) adoptLeased(ctx context.Context, w *writer, f *os.File, st stat, remove func() error) (Kept, bool, error) {
+func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove func() error) (Kept, bool, error) {
 	info, err := hashFile(ctx, f, st.size)
 	if err != nil {
 		return Kept{}, true, err
 	}
-	if d.modes.Take(f) != nil || f.Chmod(d.modes.Object()) != nil {
+	if w.modes.Take(f) != nil || f.Chmod(w.modes.Object()) != nil {
 		return Kept{}, false, nil
 	}
 	if now := w.now(); st.mtime < w.began || st.mtime > now.Add(time.Second).UnixNano() {
@@ -83,22 +83,22 @@ func (d *Dir) adoptLeased(ctx context.Context, w *writer, f *os.File, st stat, r
 	if now, err := fstat(f); err != nil || now.links != 1 || now.size != info.Size || !leaseHeld(f) {
 		return Kept{}, false, err
 	}
-	path := d.file(info.Hash)
+	path := w.file(info.Hash)
 	err = atomicfile.LinkOpen(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := d.modes.MkdirAll(filepath.Dir(path)); err != nil {
+		if err := w.modes.MkdirAll(filepath.Dir(path)); err != nil {
 			return Kept{}, true, err
 		}
 		err = atomicfile.LinkOpen(f, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
-		found, err := d.taken(ctx, w, info, nil)
+		found, err := w.taken(ctx, info, nil)
 		return Kept{Info: info}, found == present, err
 	}
 	if err != nil {
 		return Kept{}, false, nil // for instance another mount of the file system
 	}
-	d.grown.Add(occupied(info.Size))
+	w.grown.Add(occupied(info.Size))
 	if remove() == nil {
 		if now, err := fstat(f); err == nil && now.links == 1 && leaseHeld(f) {
 			return Kept{Info: info, File: f, borrowed: true, hashed: now}, true, nil
@@ -106,7 +106,7 @@ func (d *Dir) adoptLeased(ctx context.Context, w *writer, f *os.File, st stat, r
 	}
 	// Another process has the file open. The lease still keeps its bytes as they were hashed: replace it by a copy
 	// before the lease ends.
-	return Kept{Info: info}, true, d.copyOver(ctx, w, f, info)
+	return Kept{Info: info}, true, w.copyOver(ctx, f, info)
 }
 
 // hashFile returns the name and size of f's content.
@@ -128,14 +128,14 @@ func hashFile(ctx context.Context, f *os.File, size int64) (Info, error) {
 
 // copyOver replaces the object info by a copy of f that no other process can reach. If it cannot, it removes the
 // object, since no object is better than one that may change.
-func (d *Dir) copyOver(ctx context.Context, w *writer, f *os.File, info Info) (err error) {
-	path := d.file(info.Hash)
+func (w *writer) copyOver(ctx context.Context, f *os.File, info Info) (err error) {
+	path := w.file(info.Hash)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	a, err := d.create(w, w.scratch)
+	a, err := w.create(w.scratch)
 	if err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (d *Dir) copyOver(ctx context.Context, w *writer, f *os.File, info Info) (e
 	case got != info:
 		return &ChangedError{Path: f.Name()} // the kernel ended the lease before the copy was done
 	}
-	if err := d.finish(w, a); err != nil {
+	if err := w.finish(a); err != nil {
 		return err
 	}
-	return d.replace(w, a, path)
+	return w.replace(a, path)
 }

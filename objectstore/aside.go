@@ -59,7 +59,7 @@ func (d *Dir) open() (*writer, error) {
 	if err := d.modes.MkdirAll(d.path); err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
-	w := &writer{scratch: d.path}
+	w := &writer{Dir: d, scratch: d.path}
 	if d.session != nil {
 		scratch, began, err := d.session()
 		if err != nil {
@@ -70,7 +70,7 @@ func (d *Dir) open() (*writer, error) {
 	if !atomicfile.CanLinkOpen() {
 		d.named.Store(true)
 	}
-	a, err := d.create(w, w.scratch)
+	a, err := w.create(w.scratch)
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
@@ -94,16 +94,16 @@ func (d *Dir) open() (*writer, error) {
 }
 
 // create opens a new file in dir, which must exist.
-func (d *Dir) create(w *writer, dir string) (aside, error) {
-	if !d.named.Load() {
-		f, err := atomicfile.CreateUnnamed(dir, d.modes.Object())
+func (w *writer) create(dir string) (aside, error) {
+	if !w.named.Load() {
+		f, err := atomicfile.CreateUnnamed(dir, w.modes.Object())
 		if err == nil {
 			return aside{File: f}, nil
 		}
 		if !atomicfile.UnnamedUnsupported(err) {
 			return aside{}, err
 		}
-		d.named.Store(true)
+		w.named.Store(true)
 	}
 	f, err := os.CreateTemp(w.scratch, asidePrefix+"*")
 	if err != nil {
@@ -114,9 +114,9 @@ func (d *Dir) create(w *writer, dir string) (aside, error) {
 
 // finish gives a, whose content is written, the mode and the time of an object. Its time is before the session's
 // beginning only if the clock was set back.
-func (d *Dir) finish(w *writer, a aside) error {
+func (w *writer) finish(a aside) error {
 	if a.named || w.chmod {
-		if err := a.Chmod(d.modes.Object()); err != nil {
+		if err := a.Chmod(w.modes.Object()); err != nil {
 			return err
 		}
 	}
@@ -132,14 +132,14 @@ func (d *Dir) finish(w *writer, a aside) error {
 
 // publish gives a the name of its object and closes it. An existing, whole object is as good. After an error a is
 // removed.
-func (d *Dir) publish(ctx context.Context, w *writer, a aside, info Info) error {
+func (w *writer) publish(ctx context.Context, a aside, info Info) error {
 	defer a.discard()
-	return d.name(ctx, w, a, info)
+	return w.name(ctx, a, info)
 }
 
 // name is publish, but leaves a open if it has no name of its own.
-func (d *Dir) name(ctx context.Context, w *writer, a aside, info Info) error {
-	err := d.finish(w, a)
+func (w *writer) name(ctx context.Context, a aside, info Info) error {
+	err := w.finish(a)
 	if err == nil && a.named {
 		// A network file system may send data only now: an object with a name is on the server, and a failed send is
 		// an error.
@@ -148,7 +148,7 @@ func (d *Dir) name(ctx context.Context, w *writer, a aside, info Info) error {
 	if err != nil {
 		return objectError(info.Hash, err)
 	}
-	if err := d.link(ctx, w, a, info); err != nil {
+	if err := w.link(ctx, a, info); err != nil {
 		// Not objectError: the missing entry is a directory.
 		return fmt.Errorf("store object %s: %w", info.Hash, err)
 	}
@@ -156,28 +156,28 @@ func (d *Dir) name(ctx context.Context, w *writer, a aside, info Info) error {
 }
 
 // link gives a the name of its object.
-func (d *Dir) link(ctx context.Context, w *writer, a aside, info Info) error {
-	path := d.file(info.Hash)
+func (w *writer) link(ctx context.Context, a aside, info Info) error {
+	path := w.file(info.Hash)
 	madeShard := false
 	for {
 		err := linkNew(a, path)
 		switch {
 		case err == nil:
-			d.grown.Add(occupied(info.Size))
+			w.grown.Add(occupied(info.Size))
 			return nil
 		case errors.Is(err, fs.ErrNotExist) && !madeShard:
-			if err := d.modes.MkdirAll(filepath.Dir(path)); err != nil {
+			if err := w.modes.MkdirAll(filepath.Dir(path)); err != nil {
 				return err
 			}
 			madeShard = true
 		case errors.Is(err, fs.ErrExist):
-			switch found, err := d.taken(ctx, w, info, nil); {
+			switch found, err := w.taken(ctx, info, nil); {
 			case err != nil:
 				return err
 			case found == present:
 				return nil
 			case found == unfit:
-				return d.replace(w, a, path)
+				return w.replace(a, path)
 			}
 			// It was removed: try again.
 		default:
@@ -209,7 +209,7 @@ func linkNew(a aside, path string) error {
 }
 
 // replace puts the finished a in the place of the file at path.
-func (d *Dir) replace(w *writer, a aside, path string) error {
+func (w *writer) replace(a aside, path string) error {
 	name := a.Name()
 	if !a.named {
 		// In a directory of its own, any name is free.

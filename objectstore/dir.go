@@ -53,8 +53,9 @@ type Dir struct {
 	grown atomic.Int64 // size of new objects since the last Trim
 }
 
-// A writer is what a Dir learns about its file system before its first write.
+// A writer makes the objects of a Dir, and knows what the file system was found to do before the first one.
 type writer struct {
+	*Dir
 	scratch string
 	began   int64         // of the session, in the file system's nanoseconds since 1970
 	dev     uint64        // the file system's number

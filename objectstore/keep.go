@@ -34,11 +34,11 @@ func (k Kept) Close() {
 }
 
 // keep gives a the name of its object and keeps it open if a crash would then leave nothing behind.
-func (d *Dir) keep(ctx context.Context, w *writer, a aside, info Info) (Kept, error) {
+func (w *writer) keep(ctx context.Context, a aside, info Info) (Kept, error) {
 	if a.named {
-		return Kept{Info: info}, d.publish(ctx, w, a, info)
+		return Kept{Info: info}, w.publish(ctx, a, info)
 	}
-	if err := d.name(ctx, w, a, info); err != nil {
+	if err := w.name(ctx, a, info); err != nil {
 		a.discard()
 		return Kept{}, err
 	}
@@ -92,7 +92,7 @@ func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) 
 		return Kept{}, err
 	}
 	if st.dev == w.dev && st.links == 1 && st.owner == os.Geteuid() && lease(f) { // root gets a lease on any file
-		k, done, err := d.adoptLeased(ctx, w, f, st, remove)
+		k, done, err := w.adoptLeased(ctx, f, st, remove)
 		if err != nil {
 			return Kept{}, fmt.Errorf("adopt %s: %w", f.Name(), err)
 		}
@@ -110,7 +110,7 @@ func (d *Dir) Insert(ctx context.Context, h Hash, write func(*os.File) error) (*
 	if err != nil {
 		return nil, err
 	}
-	a, err := d.create(w, w.scratch)
+	a, err := w.create(w.scratch)
 	if err != nil {
 		return nil, fmt.Errorf("store object %s: %w", h, err)
 	}
@@ -126,7 +126,7 @@ func (d *Dir) Insert(ctx context.Context, h Hash, write func(*os.File) error) (*
 		a.discard()
 		return nil, err
 	}
-	k, err := d.keep(ctx, w, a, info)
+	k, err := w.keep(ctx, a, info)
 	if err != nil {
 		return nil, err
 	}

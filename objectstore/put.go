@@ -64,17 +64,17 @@ func (d *Dir) putNamed(ctx context.Context, info Info, b []byte) error {
 		return err
 	}
 	path := d.file(info.Hash)
-	switch found, err := d.taken(ctx, w, info, b); {
+	switch found, err := w.taken(ctx, info, b); {
 	case err != nil:
 		return objectError(info.Hash, err)
 	case found == present:
 		return nil
 	}
 	// In the shard itself, as renames and links between directories cost several times more.
-	a, err := d.create(w, filepath.Dir(path))
+	a, err := w.create(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = d.modes.MkdirAll(filepath.Dir(path)); err == nil {
-			a, err = d.create(w, filepath.Dir(path))
+			a, err = w.create(filepath.Dir(path))
 		}
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (d *Dir) putNamed(ctx context.Context, info Info, b []byte) error {
 		a.discard()
 		return fmt.Errorf("store object %s: %w", info.Hash, err)
 	}
-	return d.publish(ctx, w, a, info)
+	return w.publish(ctx, a, info)
 }
 
 // putStream stores head and then the bytes of r. It owns head, which may be nil.
@@ -93,7 +93,7 @@ func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, e
 	if err != nil {
 		return Kept{}, err
 	}
-	a, err := d.create(w, w.scratch)
+	a, err := w.create(w.scratch)
 	if err != nil {
 		return Kept{}, fmt.Errorf("store object: %w", err)
 	}
@@ -102,7 +102,7 @@ func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, e
 		a.discard()
 		return Kept{}, fmt.Errorf("store object: %w", err)
 	}
-	return d.keep(ctx, w, a, info)
+	return w.keep(ctx, a, info)
 }
 
 // FileOptions adjust PutFile.
@@ -235,7 +235,7 @@ func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOption
 		if err != nil {
 			return Kept{}, err
 		}
-		found, err := d.taken(ctx, w, info, nil)
+		found, err := w.taken(ctx, info, nil)
 		if err != nil || found == present {
 			return Kept{Info: info}, err
 		}
@@ -281,7 +281,7 @@ func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool
 	if err != nil {
 		return Kept{}, true, err
 	}
-	a, err := d.create(w, w.scratch)
+	a, err := w.create(w.scratch)
 	if err != nil {
 		return Kept{}, true, err
 	}
@@ -298,6 +298,6 @@ func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool
 		a.discard()
 		return Kept{}, true, err
 	}
-	k, err := d.keep(ctx, w, a, info)
+	k, err := w.keep(ctx, a, info)
 	return k, true, err
 }

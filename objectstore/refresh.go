@@ -29,7 +29,7 @@ const anySize = -1
 // look checks whether an object exists with its size, and refreshes it: if it is older than the session, it gets the
 // present as its time. A younger one has been put, or refreshed, by this session or a concurrent one, and costs one
 // system call. look compares the size and not the bytes: a put does that next, see taken.
-func (d *Dir) look(w *writer, path string, size int64) (presence, error) {
+func (w *writer) look(path string, size int64) (presence, error) {
 	st, err := lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -74,19 +74,19 @@ func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	found, err := d.look(w, d.file(h), anySize)
+	found, err := w.look(d.file(h), anySize)
 	if err != nil {
 		return false, fmt.Errorf("refresh object %s: %w", h, err)
 	}
 	if found == unfit {
-		return d.takeCopy(ctx, w, h)
+		return w.takeCopy(ctx, h)
 	}
 	return found == present, nil
 }
 
 // takeCopy replaces an object of another user by a copy, so that it can be dated.
-func (d *Dir) takeCopy(ctx context.Context, w *writer, h Hash) (bool, error) {
-	f, err := d.OpenFile(h)
+func (w *writer) takeCopy(ctx context.Context, h Hash) (bool, error) {
+	f, err := w.OpenFile(h)
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -97,7 +97,7 @@ func (d *Dir) takeCopy(ctx context.Context, w *writer, h Hash) (bool, error) {
 	if st, err := fstat(f); err != nil || !st.regular {
 		return false, err
 	}
-	a, err := d.create(w, w.scratch)
+	a, err := w.create(w.scratch)
 	if err != nil {
 		return false, fmt.Errorf("refresh object %s: %w", h, err)
 	}
@@ -107,10 +107,10 @@ func (d *Dir) takeCopy(ctx context.Context, w *writer, h Hash) (bool, error) {
 		err = info.Check(h)
 	}
 	if err == nil {
-		err = d.finish(w, a)
+		err = w.finish(a)
 	}
 	if err == nil {
-		err = d.replace(w, a, d.file(h))
+		err = w.replace(a, w.file(h))
 	}
 	if err != nil {
 		return false, fmt.Errorf("refresh object %s: %w", h, err)

@@ -19,12 +19,12 @@ const stampedFrom = 64 << 10
 //
 // A file is dated before it is read. A collector that comes between spares it, and a file that replaces it was
 // written by a put.
-func (d *Dir) taken(ctx context.Context, w *writer, info Info, content []byte) (presence, error) {
-	found, err := d.look(w, d.file(info.Hash), info.Size)
+func (w *writer) taken(ctx context.Context, info Info, content []byte) (presence, error) {
+	found, err := w.look(w.file(info.Hash), info.Size)
 	if found != present || err != nil {
 		return found, err
 	}
-	f, err := d.OpenFile(info.Hash)
+	f, err := w.OpenFile(info.Hash)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return absent, nil
@@ -38,10 +38,10 @@ func (d *Dir) taken(ctx context.Context, w *writer, info Info, content []byte) (
 	if err != nil {
 		return absent, err
 	}
-	if st.size >= stampedFrom && d.checked.has(info.Hash, st) {
+	if st.size >= stampedFrom && w.checked.has(info.Hash, st) {
 		return present, nil
 	}
-	seen := d.clock()
+	seen := w.clock()
 	same, err := matches(ctx, f, info, content)
 	switch {
 	case err != nil:
@@ -50,7 +50,7 @@ func (d *Dir) taken(ctx context.Context, w *writer, info Info, content []byte) (
 		return unfit, nil
 	}
 	if st.size >= stampedFrom {
-		d.remember(info.Hash, f, st, seen)
+		w.remember(info.Hash, f, st, seen)
 	}
 	return present, nil
 }

@@ -29,7 +29,6 @@ const fieldsMark = "Fields:"
 var largeTypes = map[string]int{
 	"internal/insight/explain.explaining": 80,
 	"internal/verify.verifier":            69,
-	"objectstore.Dir":                     61,
 	"refstore/dynamo.Store":               85,
 	"refstore/fs.Store":                   76,
 	"workspace.Workspaces":                201,
