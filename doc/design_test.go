@@ -61,3 +61,19 @@ func TestParagraphsAreSeen(t *testing.T) {
 		}
 	}
 }
+
+var (
+	person = regexp.MustCompile(`(?i)\b(whoever|somebody|nobody|everybody|anybody)\b`)
+	quoted = regexp.MustCompile("`[^`]*`")
+)
+
+// TestSubjects finds people where a thing acts: a writer, holder, collector, run or task.
+func TestSubjects(t *testing.T) {
+	for _, document := range documents(t) {
+		for i, line := range strings.Split(read(t, document), "\n") {
+			if word := person.FindString(quoted.ReplaceAllString(line, "")); word != "" {
+				t.Errorf("%s:%d: %q: name the process or the thing that acts", document, i+1, word)
+			}
+		}
+	}
+}

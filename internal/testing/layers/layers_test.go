@@ -1,4 +1,4 @@
-// Package layers_test holds the direction of imports (doc/design.md, "Layers"): a package
+// Package layers_test holds the direction of imports (doc/design.md, "Packages"): a package
 // imports only what stands below it, and only what its row allows.
 package layers_test
 

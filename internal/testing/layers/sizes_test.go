@@ -14,7 +14,7 @@ import (
 )
 
 // A type with more methods than this has more than one purpose, and a struct with more fields
-// than this holds more than one thing (doc/design.md, "Layers").
+// than this holds more than one thing (doc/design.md, "Packages").
 const (
 	maxMethods = 60
 	maxFields  = 20
