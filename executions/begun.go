@@ -19,7 +19,7 @@ import (
 
 // A note says which command has begun in a sandbox. It lies in a file beside the sandbox that outlives the process.
 // It is written before the command starts, and erased once the end is on record: one write each, no sync. A note that
-// a dead process has left means an execution without a final record (doc/design.md, "Records of a command").
+// a dead process has left means an execution without a final record (doc/running.md, "Notes of begun commands").
 
 const (
 	noteFile  = "begun" // in a sandbox's root
