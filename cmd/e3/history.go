@@ -17,6 +17,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/human"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -264,8 +265,8 @@ func (o *historyOptions) wants(x *history.Attempt) bool {
 	return o.matches(string(x.Status), badAttempt(x.Status), x.At(), x.Worker)
 }
 
-func badAttempt(s history.Status) bool {
-	return s == history.Failed || s == history.Error || s == history.Interrupted
+func badAttempt(s runview.TaskState) bool {
+	return s == runview.TaskFailed || s == runview.TaskError || s == runview.TaskInterrupted
 }
 
 // findAttempts finds the attempts of tasks; a name that is nobody's, or a pattern that fits none, is an error.
@@ -326,7 +327,7 @@ func attemptPoints(list []history.Attempt) []render.Point {
 	var points []render.Point
 	for i := range slices.Backward(list) {
 		if x := &list[i]; x.Timed {
-			points = append(points, render.Point{At: x.At(), Took: x.Duration, Status: string(x.Status), Bad: x.Status != history.Success})
+			points = append(points, render.Point{At: x.At(), Took: x.Duration, Status: string(x.Status), Bad: x.Status != runview.TaskSuccess})
 		}
 	}
 	return points
@@ -370,7 +371,7 @@ func attemptTook(x *history.Attempt) string {
 	switch {
 	case x.Timed:
 		return human.Duration(x.Duration)
-	case x.Status == history.Running:
+	case x.Status == runview.TaskRunning:
 		return human.Seconds(x.Duration) + "…"
 	}
 	return ""
@@ -391,9 +392,9 @@ func attemptNotes(a *app, x *history.Attempt) []string {
 		add("attempt %d", x.Number)
 	}
 	switch x.Status {
-	case history.Failed:
+	case runview.TaskFailed:
 		add("exit code %d", x.ExitCode)
-	case history.Error:
+	case runview.TaskError:
 		add("%s", cmp.Or(x.Message, x.Reason, "it did not get to an exit code"))
 	}
 	if n := len(x.Answered()); n > 0 {
@@ -423,7 +424,7 @@ func attemptFault(a *app, x *history.Attempt) string {
 		return text
 	}
 	switch {
-	case x.Execution != nil || x.Err == nil || x.Status == history.Running: // it goes on record once it has run for a moment
+	case x.Execution != nil || x.Err == nil || x.Status == runview.TaskRunning: // it goes on record once it has run for a moment
 		return ""
 	case errors.Is(x.Err, executions.ErrNotFound):
 		return "its record is gone"
@@ -448,7 +449,7 @@ func attemptOf(x *history.Attempt) executionJSON {
 	}
 	doc.State, doc.Attempt, doc.Run, doc.Worker, doc.Reason = string(x.Status), x.Number, x.MadeBy, x.Worker, x.Reason
 	doc.Runs, doc.Answered = x.Runs, len(x.Answered())
-	if x.Timed || x.Status == history.Running {
+	if x.Timed || x.Status == runview.TaskRunning {
 		ms := x.Duration.Milliseconds()
 		doc.Duration = &ms
 	}

@@ -9,35 +9,27 @@ import (
 	"strings"
 
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 )
 
-// Status is how a node stands; it decides its colour and is written beside its label. "" is none.
+// Status is how a node stands; it decides its colour and is written beside its label. "" is none. In a run it is a runview.TaskState.
 type Status string
 
-// The statuses of nodes. The first eleven are of a run, the next three of a plan, the last of a workspace as it is.
+// The statuses of nodes besides those of a run: three of a plan, and three of a workspace as it is.
 const (
-	Cached      Status = "cached"
-	Success     Status = "success"
-	Failed      Status = "failed"
-	Error       Status = "error"
-	Skipped     Status = "skipped"
-	Running     Status = "running"
-	Claimed     Status = "claimed"
-	Deferred    Status = "deferred"
-	Abandoned   Status = "abandoned"
-	Retrying    Status = "retrying"
-	Interrupted Status = "interrupted"
-	Hit         Status = "hit"
-	Run         Status = "run"
-	Waits       Status = "waits"
-	Current     Status = "current"
-	Stale       Status = "stale"
-	Missing     Status = "missing"
+	Hit     Status = "hit"
+	Run     Status = "run"
+	Waits   Status = "waits"
+	Current Status = "current"
+	Stale   Status = "stale"
+	Missing Status = "missing"
 )
 
 // statuses are ordered by how much they ask to be looked at: a node that stands for several has the first of theirs.
 var statuses = [...]Status{
-	Failed, Error, Interrupted, Deferred, Running, Claimed, Retrying, Run, Waits, Skipped, Abandoned, Stale, Missing, Success, Hit, Cached, Current,
+	Status(runview.TaskFailed), Status(runview.TaskError), Status(runview.TaskInterrupted), Status(runview.TaskDeferred),
+	Status(runview.TaskRunning), Status(runview.TaskClaimed), Status(runview.TaskRetrying), Run, Waits, Status(runview.TaskSkipped),
+	Status(runview.TaskAbandoned), Stale, Missing, Status(runview.TaskSuccess), Hit, Status(runview.TaskCached), Current,
 }
 
 // rank is the place of a status among all; one that is not known comes last.

@@ -1,11 +1,9 @@
 package explain
 
 import (
-	"context"
-
 	"e3/dataflow/graph"
-	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 )
 
 // follows lists the tasks downstream of the root, with what became of them in a run; with what is to come if that is "".
@@ -43,9 +41,9 @@ func (x *explaining) follows(w *Explanation, run string) error {
 			}
 		}
 	}
-	var states map[string]string
+	state := func(string) string { return "" }
 	if run != "" {
-		if states, err = x.states(ws, run); err != nil {
+		if state, err = x.states(ws, run); err != nil {
 			return err
 		}
 	}
@@ -54,17 +52,21 @@ func (x *explaining) follows(w *Explanation, run string) error {
 			continue
 		}
 		name := graph.Name(int32(i))
-		state := states[name]
-		if state == "" {
-			state = states[""] // what one event says of many
-		}
-		d.count(name, state)
+		d.count(name, state(name))
 	}
 	if d.Total > 0 {
 		w.Downstream = d
 	}
 	return nil
 }
+
+// Words for what became of a task downstream.
+const (
+	ranState      = "ran"
+	answeredState = "answered"
+	failedState   = "failed"
+	skippedState  = "skipped"
+)
 
 func (d *Downstream) count(name, state string) {
 	d.Total++
@@ -112,40 +114,30 @@ func (x *explaining) graphIn(ws, run string) (*graph.Graph, error) {
 	return list[0], nil
 }
 
-// What became of a task in a run.
-const (
-	ranState      = "ran"
-	answeredState = "answered"
-	failedState   = "failed"
-	skippedState  = "skipped"
-)
-
-// states says what became of the tasks of a run, as far as its events tell; "" stands for those that they do not name.
-func (x *explaining) states(ws, run string) (map[string]string, error) {
-	states := map[string]string{}
-	for e, err := range events.Read(x.ctx, x.Records, ws, run) {
-		if x.ctx.Err() != nil {
-			return nil, context.Cause(x.ctx)
-		}
-		if err != nil {
-			break // what follows a damaged line is not known
-		}
-		state := ""
-		switch e.Type {
-		case events.TaskCompleted:
-			state = ranState
-		case events.TaskCached:
-			state = answeredState
-		case events.TaskFailed:
-			state = failedState
-		case events.TaskSkipped:
-			state = skippedState
-		case events.TaskReopened:
-			delete(states, e.Task)
-		}
-		if state != "" {
-			states[e.Task] = state
-		}
+// states tells what became of the tasks of a run, in the words of answers and as far as its events tell; "" of all others.
+func (x *explaining) states(ws, run string) (func(task string) string, error) {
+	f, _, err := x.Runs.Fold(x.ctx, ws, run)
+	if err != nil {
+		return nil, err
 	}
-	return states, nil
+	return func(task string) string {
+		t := f.Find(task)
+		switch {
+		case t == nil && f.Bulk():
+			return answeredState
+		case t == nil:
+			return ""
+		}
+		switch t.State {
+		case runview.TaskSuccess:
+			return ranState
+		case runview.TaskCached:
+			return answeredState
+		case runview.TaskFailed, runview.TaskError, runview.TaskRetrying:
+			return failedState
+		case runview.TaskSkipped:
+			return skippedState
+		}
+		return ""
+	}, nil
 }

@@ -187,7 +187,7 @@ func (x *explaining) never(s *side) (Cause, error) {
 	}
 	for i := range list {
 		a := &list[i]
-		if s.id != "" && a.ExecutionID >= s.id || a.Status == history.Success || a.Status == history.Running || a.ExecutionID == "" {
+		if s.id != "" && a.ExecutionID >= s.id || a.Status == runview.TaskSuccess || a.Status == runview.TaskRunning || a.ExecutionID == "" {
 			continue
 		}
 		f := x.failureOf(a)

@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 )
 
@@ -27,16 +28,7 @@ func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
 		Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e,
 		StartedAt: e.StartedAt, ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
 	}
-	switch e.State {
-	case record.Success:
-		a.Status = history.Success
-	case record.Failed:
-		a.Status = history.Failed
-	case record.Error:
-		a.Status = history.Error
-	default:
-		a.Status = history.Running
-	}
+	a.Status = runview.StateOf(e.State)
 	if d := e.Detail; d != nil {
 		a.Number, a.MadeBy, a.Worker, a.Reason = d.Attempt, d.RunID, d.Worker, d.Reason
 	}
@@ -328,8 +320,8 @@ func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 		}
 	}
 	a := attemptOf("", "", e)
-	if a.Status == history.Running {
-		a.Status = history.Interrupted
+	if a.Status == runview.TaskRunning {
+		a.Status = runview.TaskInterrupted
 	}
 	return x.failedAt("", "", a), nil
 }
@@ -343,10 +335,10 @@ func (x *explaining) told(s *side) (*Cause, error) {
 	key := executions.Key{Task: s.definition.task, Inputs: s.key}
 	for i := range list {
 		a := &list[i]
-		if a.Key != key || a.ExecutionID == "" || s.id != "" && a.ExecutionID >= s.id || a.Status == history.Running {
+		if a.Key != key || a.ExecutionID == "" || s.id != "" && a.ExecutionID >= s.id || a.Status == runview.TaskRunning {
 			continue
 		}
-		if a.Execution != nil || a.Status == history.Success || a.Status == history.Unknown {
+		if a.Execution != nil || a.Status == runview.TaskSuccess || a.Status == runview.TaskUnknown {
 			return nil, nil
 		}
 		return x.failedAt(s.ws, s.task, a), nil
@@ -396,7 +388,7 @@ func (x *explaining) choose(s *side, list []history.Attempt, most int) (*side, e
 	limit := s.made()
 	for i := range list {
 		a := &list[i]
-		if a.Status != history.Success || a.Key == (executions.Key{}) || s.id != "" && a.ExecutionID >= s.id {
+		if a.Status != runview.TaskSuccess || a.Key == (executions.Key{}) || s.id != "" && a.ExecutionID >= s.id {
 			continue
 		}
 		if most--; most < 0 {
@@ -458,17 +450,17 @@ func weigh(list []Difference) int {
 func (x *explaining) failureOf(a *history.Attempt) *Failure {
 	f := &Failure{Task: a.Task, ExitCode: a.ExitCode, Reason: a.Reason, Message: a.Message}
 	switch {
-	case a.Status == history.Running:
+	case a.Status == runview.TaskRunning:
 		f.Kind, f.Text = RunsNow, "has not ended"
-	case a.Status == history.Failed && a.Reason == string(executions.ReasonSuspended):
+	case a.Status == runview.TaskFailed && a.Reason == string(executions.ReasonSuspended):
 		f.Kind, f.Text = Suspended, fmt.Sprintf("suspended itself with exit code %d, for somebody to approve", a.ExitCode)
 		if a.Refused != nil {
 			f.Kind = Rejected
 			f.Text += ", and was " + clip(a.Refused.Text, maxText)
 		}
-	case a.Status == history.Failed:
+	case a.Status == runview.TaskFailed:
 		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
-	case a.Status == history.Interrupted, a.Status == history.Unfinished, a.Reason == events.ReasonCrashed, strings.Contains(a.Message, "no longer running (stale execution)"):
+	case a.Status == runview.TaskInterrupted, a.Status == runview.TaskUnfinished, a.Reason == events.ReasonCrashed, strings.Contains(a.Message, "no longer running (stale execution)"):
 		f.Kind, f.Text = Crashed, "was interrupted: the e3 that ran it died"
 	case a.Reason == string(executions.ReasonTimeout):
 		f.Kind, f.Text = TimedOut, clip(a.Message, maxText)

@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -143,16 +144,16 @@ const (
 
 // A Ref names an execution, with what is worth knowing of it.
 type Ref struct {
-	Workspace    string         `json:"workspace,omitempty"`
-	Task         string         `json:"task,omitempty"`
-	Execution    string         `json:"execution,omitempty"`
-	Key          string         `json:"key,omitempty"`
-	Run          string         `json:"run,omitempty"`
-	Status       history.Status `json:"state,omitempty"`
-	At           time.Time      `json:"startedAt,omitzero"`
-	Attempt      int64          `json:"attempt,omitempty"`
-	Worker       string         `json:"worker,omitempty"`
-	ImportedFrom string         `json:"importedFrom,omitempty"`
+	Workspace    string            `json:"workspace,omitempty"`
+	Task         string            `json:"task,omitempty"`
+	Execution    string            `json:"execution,omitempty"`
+	Key          string            `json:"key,omitempty"`
+	Run          string            `json:"run,omitempty"`
+	Status       runview.TaskState `json:"state,omitempty"`
+	At           time.Time         `json:"startedAt,omitzero"`
+	Attempt      int64             `json:"attempt,omitempty"`
+	Worker       string            `json:"worker,omitempty"`
+	ImportedFrom string            `json:"importedFrom,omitempty"`
 }
 
 // A Reason says why one task ran, or would run. Differences are to Compared; those that a task upstream has made have their

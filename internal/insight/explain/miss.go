@@ -7,7 +7,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
-	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 )
 
@@ -35,7 +35,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 		return c, err
 	}
 	for i := range list {
-		if a := &list[i]; a.Key == key && a.Status == history.Running {
+		if a := &list[i]; a.Key == key && a.Status == runview.TaskRunning {
 			c.Kind, c.Execution, c.At, c.Text = RunsNow, a.ExecutionID, a.At(), "execution "+a.ExecutionID+" of it is running now"
 			return c, nil
 		}

@@ -178,7 +178,7 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 		if a.ExecutionID == "" || p.Key == nil || a.Key != *p.Key {
 			continue
 		}
-		if a.Status != history.Failed && a.Status != history.Error && a.Status != history.Interrupted {
+		if a.Status != runview.TaskFailed && a.Status != runview.TaskError && a.Status != runview.TaskInterrupted {
 			break
 		}
 		r, f, _, err := x.failing(a, 1)

@@ -8,6 +8,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 )
 
@@ -295,7 +296,7 @@ func (x *explaining) makers(ws, task, entry string, content objectstore.Hash) ([
 	}
 	var found []*history.Attempt
 	for i := range list {
-		if list[i].Status != history.Success {
+		if list[i].Status != runview.TaskSuccess {
 			continue
 		}
 		h, err := x.made(&list[i], entry)

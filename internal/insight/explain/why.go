@@ -106,7 +106,7 @@ func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 		return err
 	}
 	switch {
-	case a.Execution == nil && a.Status != history.Running:
+	case a.Execution == nil && a.Status != runview.TaskRunning:
 		w.State = Gone
 		if t := a.Pruned(); t != nil {
 			w.Notes = append(w.Notes, "its record was "+x.pruned(t).Text)
@@ -115,9 +115,9 @@ func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 		} else {
 			w.Notes = append(w.Notes, "its record is gone: only events tell of it")
 		}
-	case a.Status == history.Running:
+	case a.Status == runview.TaskRunning:
 		w.State = Running
-	case a.Status == history.Success:
+	case a.Status == runview.TaskSuccess:
 		w.State = Ran
 	default:
 		w.State = Failed
@@ -130,7 +130,7 @@ func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 		}
 		w.Notes = append(w.Notes, text)
 	}
-	if w.State == Failed || w.State == Gone && a.Status != history.Success && a.Status != history.Unknown {
+	if w.State == Failed || w.State == Gone && a.Status != runview.TaskSuccess && a.Status != runview.TaskUnknown {
 		return x.failed(w, a)
 	}
 	if w.Reason, err = x.executed(a, 0); err != nil {

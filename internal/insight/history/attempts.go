@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"e3/executions"
-	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 )
@@ -22,23 +21,11 @@ type Stores struct {
 	Runs       *runview.Runs
 }
 
-// Status is what became of an attempt, in a word. Words never change.
-type Status string
-
-// The statuses of attempts.
-const (
-	Success     Status = "success"
-	Failed      Status = "failed"      // the command's own non-zero exit
-	Error       Status = "error"       // it did not get that far: signal, timeout, cancelled, bad output, no input
-	Running     Status = "running"     // now
-	Interrupted Status = "interrupted" // it was running when its run died
-	Unfinished  Status = "unfinished"  // it was running when it was exported
-	Unknown     Status = "unknown"     // it was here, and nothing tells more
-)
-
-// Statuses are all there are.
-func Statuses() []Status {
-	return []Status{Success, Failed, Error, Running, Interrupted, Unfinished, Unknown}
+// Statuses are the states that attempts have.
+func Statuses() []runview.TaskState {
+	return []runview.TaskState{
+		runview.TaskSuccess, runview.TaskFailed, runview.TaskError, runview.TaskRunning, runview.TaskInterrupted, runview.TaskUnfinished, runview.TaskUnknown,
+	}
 }
 
 // An Attempt is an execution of a task, as far as it is still known.
@@ -54,16 +41,16 @@ type Attempt struct {
 	Runs []string
 	// MadeBy is the run that made it, which need not be one of the workspace; "" where nothing tells it.
 	MadeBy string
-	// EndedAs is what the event said that ended it, "" where there is none.
-	EndedAs events.Type
+	// EndedAs is the state in which an event says that it ended, "" where none does.
+	EndedAs runview.TaskState
 	EndedAt time.Time
 	// Refused is who rejected it while it waited for somebody to approve; nil where nobody did.
 	Refused *Refusal
 
-	Status    Status
+	Status    runview.TaskState
 	Number    int64 // of the attempts of its run, from 1; 0 where nothing tells it
 	StartedAt time.Time
-	// Duration is how long it took, up to now where it is running. It is unknown, and 0, if Status is neither Success, Failed
+	// Duration is how long it took, up to now where it is running. It is unknown, and 0, if Status is neither TaskSuccess, TaskFailed
 	// nor Error, or Timed says so.
 	Duration time.Duration
 	Timed    bool

@@ -282,7 +282,7 @@ func (f *finder) settle() error {
 			if r := f.runs[at.MadeBy]; r != nil && at.Worker == "" {
 				at.Worker = r.by
 			}
-			if at.Status != Running {
+			if at.Status != runview.TaskRunning {
 				continue
 			}
 			if err := f.running(at); err != nil {
@@ -298,16 +298,7 @@ func (at *Attempt) recorded(e *executions.Execution) {
 	said := at.Message
 	at.StartedAt, at.ExitCode, at.Message, at.Output = e.StartedAt, e.ExitCode, e.Message, e.OutputHash
 	at.Timed = e.State != record.Running
-	switch e.State {
-	case record.Success:
-		at.Status = Success
-	case record.Failed:
-		at.Status = Failed
-	case record.Error:
-		at.Status = Error
-	default:
-		at.Status = Running
-	}
+	at.Status = runview.StateOf(e.State)
 	if at.Timed {
 		at.Duration = max(e.CompletedAt.Sub(e.StartedAt), 0)
 	}
@@ -326,18 +317,16 @@ func (at *Attempt) recorded(e *executions.Execution) {
 // told says what became of an attempt as far as events tell it, which is what there is where the record is gone.
 func (at *Attempt) told() {
 	switch {
-	case at.EndedAs == events.TaskCompleted:
-		at.Status = Success
-	case at.EndedAs == events.TaskFailed && at.Message != "":
-		at.Status = Error
-	case at.EndedAs == events.TaskFailed, at.EndedAs == events.TaskDeferred:
-		at.Status = Failed
+	case at.EndedAs == runview.TaskDeferred: // by an exit code that says so
+		at.Status = runview.TaskFailed
+	case at.EndedAs != "":
+		at.Status = at.EndedAs
 	case !at.StartedAt.IsZero():
-		at.Status = Running // if its run is
+		at.Status = runview.TaskRunning // if its run is
 	case len(at.Runs) > 0:
-		at.Status = Success // it was an answer
+		at.Status = runview.TaskSuccess // it was an answer
 	default:
-		at.Status = Unknown
+		at.Status = runview.TaskUnknown
 	}
 }
 
@@ -346,7 +335,7 @@ func (f *finder) running(at *Attempt) error {
 	ws := at.Workspace
 	if e := at.Execution; e != nil {
 		if e.Provenance != nil {
-			at.Status = Unfinished
+			at.Status = runview.TaskUnfinished
 			return nil
 		}
 		if d := e.Detail; d != nil && d.Workspace != "" {
@@ -365,7 +354,7 @@ func (f *finder) running(at *Attempt) error {
 		f.live[ws] = live
 	}
 	if at.MadeBy == "" || at.MadeBy != live {
-		at.Status = Interrupted
+		at.Status = runview.TaskInterrupted
 		return nil
 	}
 	at.Duration = max(f.s.Runs.Now().Sub(at.StartedAt), 0)

@@ -9,6 +9,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/insight/runview"
 )
 
 // fromEvents folds the events of the workspace.
@@ -150,7 +151,7 @@ func (f *finder) add(e *events.Event) {
 			at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		}
 	case events.TaskDeferred:
-		at.EndedAs, at.EndedAt = e.Type, e.Time
+		at.EndedAs, at.EndedAt = runview.Outcome(e), e.Time
 		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		at.ExitCode, at.Reason = d.ExitCode, string(executions.ReasonSuspended)
 	case events.TaskCompleted, events.TaskFailed:
@@ -160,7 +161,7 @@ func (f *finder) add(e *events.Event) {
 			}
 			return
 		}
-		at.EndedAs, at.EndedAt = e.Type, e.Time
+		at.EndedAs, at.EndedAt = runview.Outcome(e), e.Time
 		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		at.ExitCode, at.Reason, at.Message, at.Output = d.ExitCode, d.Reason, d.Message, d.Output
 		if !d.Shared && at.MadeBy == "" {
@@ -172,8 +173,8 @@ func (f *finder) add(e *events.Event) {
 // notStarted is a failure that left no execution.
 func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Attempt {
 	at := &Attempt{
-		Workspace: f.q.Workspace, Task: t.name, Runs: []string{e.Run}, MadeBy: e.Run, EndedAs: e.Type, EndedAt: e.Time,
-		Status: Error, Number: d.Attempt, Reason: d.Reason, Message: d.Message,
+		Workspace: f.q.Workspace, Task: t.name, Runs: []string{e.Run}, MadeBy: e.Run, EndedAs: runview.Outcome(e), EndedAt: e.Time,
+		Status: runview.TaskError, Number: d.Attempt, Reason: d.Reason, Message: d.Message,
 	}
 	at.Key, _ = executions.ParseKey(d.Key)
 	if r := f.runs[e.Run]; r != nil {

@@ -20,6 +20,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
 	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/refstore"
 	"e3/workspace"
@@ -109,7 +110,7 @@ type model struct {
 
 type known struct {
 	ws, task, run string
-	status        history.Status
+	status        runview.TaskState
 	key           executions.Key
 	gone          bool
 	runs          map[[2]string][]string // by workspace and task the runs that it was part of and whose events are here
@@ -122,7 +123,7 @@ func (m *model) ran(w *workshop, ws string, run *record.Run) {
 		if m.execs[e.ExecutionID] != nil {
 			continue
 		}
-		status := map[record.State]history.Status{record.Success: history.Success, record.Failed: history.Failed, record.Error: history.Error}[e.State]
+		status := map[record.State]runview.TaskState{record.Success: runview.TaskSuccess, record.Failed: runview.TaskFailed, record.Error: runview.TaskError}[e.State]
 		k := &known{ws: e.Detail.Workspace, task: e.Detail.Task, run: e.Detail.RunID, status: status, key: e.Key, runs: map[[2]string][]string{}}
 		if k.run != run.RunID {
 			w.Errorf("execution %s is of run %s, not of %s", e.ExecutionID, k.run, run.RunID)

@@ -214,25 +214,14 @@ func (b *builder) readEvents() error {
 			d = &events.Data{}
 		}
 		b.last = e.Time
-		switch e.Type {
-		case events.TaskStarted:
+		if e.Type == events.TaskStarted {
 			b.workers[e.Worker] = true
 			open[e.Task] = bar{Task: e.Task, Worker: e.Worker, Attempt: d.Attempt, start: e.Time}
-		case events.TaskCompleted, events.TaskFailed, events.TaskDeferred:
-			at, ok := open[e.Task]
-			if !ok {
-				continue
-			}
+		}
+		state := runview.Outcome(&e.Event)
+		if at, ok := open[e.Task]; ok && state != "" {
 			delete(open, e.Task)
-			at.State, at.end = runview.TaskSuccess, e.Time
-			switch {
-			case e.Type == events.TaskDeferred:
-				at.State = runview.TaskDeferred
-			case e.Type == events.TaskFailed && d.Message != "":
-				at.State = runview.TaskError
-			case e.Type == events.TaskFailed:
-				at.State = runview.TaskFailed
-			}
+			at.State, at.end = state, e.Time
 			b.bars = append(b.bars, at)
 		}
 	}

@@ -63,6 +63,9 @@ func (f *Fold) All() iter.Seq[*FoldedTask] {
 // Counted tells whether an event has counted tasks that it does not name.
 func (f *Fold) Counted() bool { return f.created > 0 || f.proven > 0 }
 
+// Bulk tells whether an event stands for many tasks that were answered, without their names: see Runs.Expand.
+func (f *Fold) Bulk() bool { return len(f.bulk) > 0 }
+
 // FoldedTask is a task that an event names.
 type FoldedTask struct {
 	TaskReport
@@ -77,9 +80,6 @@ type provenTasks struct {
 	n  int64
 	as string
 }
-
-// TaskReady is a task whose inputs are known. Reports do not list it: nothing has become of it yet.
-const TaskReady TaskState = "ready"
 
 // maxTasks bounds what an event may say of a number of tasks, so that sums stay sums.
 const maxTasks = 1 << 40
@@ -193,14 +193,6 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 			t.Duration = events.Milliseconds(d.Duration)
 		}
 	}
-}
-
-// failure tells the command's own failure from an error.
-func failure(message string) TaskState {
-	if message != "" {
-		return TaskError
-	}
-	return TaskFailed
 }
 
 // Summary counts the states of the tasks. In a log that is whole, nothing is missing from it at the end of the run.

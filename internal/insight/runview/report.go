@@ -56,24 +56,6 @@ func (r *Report) Status() string {
 // Crashed tells whether the run's process died, and the run was closed since. It took until the last sign of life.
 func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
-// TaskState is how far a task has come in a run.
-type TaskState string
-
-// The states of tasks.
-const (
-	TaskCached      TaskState = "cached"
-	TaskSuccess     TaskState = "success"
-	TaskFailed      TaskState = "failed"      // the command's own non-zero exit
-	TaskError       TaskState = "error"       // it did not get that far: signal, timeout, cancelled, bad output
-	TaskSkipped     TaskState = "skipped"     // something upstream failed
-	TaskClaimed     TaskState = "claimed"     // a worker has taken it
-	TaskRunning     TaskState = "running"     // now
-	TaskDeferred    TaskState = "deferred"    // waits for approval
-	TaskAbandoned   TaskState = "abandoned"   // waited for that, or for its turn after it, when its run ended
-	TaskRetrying    TaskState = "retrying"    // waits for its next attempt
-	TaskInterrupted TaskState = "interrupted" // its run died while it was running
-)
-
 // TaskReport is a task in a run.
 type TaskReport struct {
 	Task        string

@@ -90,7 +90,7 @@ func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) e
 		if _, ok := first[a.task]; !ok {
 			first[a.task] = i
 		}
-		if a.state == string(runview.TaskSuccess) {
+		if a.state == runview.TaskSuccess {
 			made[a.task] = i
 		}
 	}
@@ -234,14 +234,14 @@ func (t *timeline) attempt(i int) event {
 	a := &t.attempts[i]
 	from, to := a.span()
 	dur := to - from
-	args := about("task", a.task, "execution", a.execution, "key", a.key, "attempt", a.number, "state", a.state, "reason", a.reason, "message", a.message)
+	args := about("task", a.task, "execution", a.execution, "key", a.key, "attempt", a.number, "state", string(a.state), "reason", a.reason, "message", a.message)
 	args["cached"] = false
 	if a.shared {
 		args["shared"] = true
 	}
 	if a.exitCode != nil {
 		args["exitCode"] = *a.exitCode
-	} else if a.state == string(runview.TaskSuccess) {
+	} else if a.state == runview.TaskSuccess {
 		args["exitCode"] = 0
 	}
 	if a.waited >= 0 {
@@ -250,7 +250,7 @@ func (t *timeline) attempt(i int) event {
 	if a.detail != nil {
 		took(args, a.detail)
 	}
-	return event{Name: a.task, Cat: "attempt," + a.state, Phase: complete, Dur: &dur, PID: a.pid, TID: a.lane, Args: args}
+	return event{Name: a.task, Cat: "attempt," + string(a.state), Phase: complete, Dur: &dur, PID: a.pid, TID: a.lane, Args: args}
 }
 
 // took adds what a command has taken.

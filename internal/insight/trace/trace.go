@@ -83,7 +83,7 @@ type timeline struct {
 // attempt is an execution of a task.
 type attempt struct {
 	task, execution, key string
-	state                string
+	state                runview.TaskState
 	number               int64
 	start, end           time.Time
 	waited               time.Duration // since it was ready; negative where nobody knows
@@ -245,17 +245,13 @@ func (t *timeline) ended(e *events.Event, d *events.Data) {
 	if a.end = e.Time; took > 0 && a.start.Add(took).Before(a.end) {
 		a.end = a.start.Add(took)
 	}
-	a.state = string(runview.TaskSuccess)
-	if e.Type == events.TaskDeferred {
-		a.state, a.exitCode = string(runview.TaskDeferred), &d.ExitCode
-	}
-	if e.Type == events.TaskFailed {
-		a.state, a.reason, a.message = string(runview.TaskFailed), d.Reason, d.Message
-		if d.Message == "" {
-			a.exitCode = &d.ExitCode
-		} else {
-			a.state = string(runview.TaskError)
-		}
+	switch a.state = runview.Outcome(e); a.state {
+	case runview.TaskDeferred:
+		a.exitCode = &d.ExitCode
+	case runview.TaskFailed:
+		a.reason, a.exitCode = d.Reason, &d.ExitCode
+	case runview.TaskError:
+		a.reason, a.message = d.Reason, d.Message
 	}
 }
 
@@ -277,7 +273,7 @@ func (t *timeline) fromReport() {
 			t.instants = append(t.instants, instant{t.start, "cached: " + x.Task, about("task", x.Task, "execution", x.ExecutionID, "key", x.Key)})
 		default:
 			a := attempt{
-				task: x.Task, execution: x.ExecutionID, key: x.Key, state: string(x.State), number: x.Attempt, start: x.StartedAt, end: end,
+				task: x.Task, execution: x.ExecutionID, key: x.Key, state: x.State, number: x.Attempt, start: x.StartedAt, end: end,
 				waited: -1, reason: x.Reason, message: x.Message,
 			}
 			if x.State == runview.TaskFailed {
@@ -293,9 +289,9 @@ func (t *timeline) fromReport() {
 
 // end closes what has not ended: it goes on until the latest moment that is known.
 func (t *timeline) end() {
-	state := string(runview.TaskInterrupted)
+	state := runview.TaskInterrupted
 	if t.report.Live {
-		state = string(runview.TaskRunning)
+		state = runview.TaskRunning
 	}
 	for i := range t.attempts {
 		if a := &t.attempts[i]; a.state == "" {

@@ -52,6 +52,7 @@ workspace:                     internal/insight/runview dataflow/graph dataflow 
 internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore internal/events internal/format/record internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
+internal/insight/diagram:      internal/insight/runview internal/human
 internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
@@ -65,7 +66,6 @@ refstore/lease:                refstore internal/host/process
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human
 internal/jobs/approval:        refstore internal/format/record
 internal/insight/telemetry:    internal/events internal/pkgref
-internal/insight/diagram:      internal/human
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
 internal/events:               refstore
