@@ -131,7 +131,7 @@ func TestRelyDuringCollection(t *testing.T) {
 			}
 			done()
 		}
-		// Whoever comes during the collection takes part, and so does what it leaves.
+		// A session that begins during the collection takes part, also after its end.
 		b := w.on("b")
 		b.rely(t, name(3))
 		if err := b.Close(); err != nil {
@@ -156,7 +156,7 @@ func TestRelyDuringCollection(t *testing.T) {
 	})
 }
 
-// TestSharedWrite: those who rely on names at the same time share writes.
+// TestSharedWrite: concurrent callers of Rely share writes.
 func TestSharedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -203,7 +203,7 @@ func (m *machine) hold(op, partition string) hook {
 	return h
 }
 
-// TestOneSeesTheOther: of a writer and a collector that come to a name at the same time, one sees the other, whoever is held up where.
+// TestOneSeesTheOther: of a writer and a collector that come to a name at the same time, one sees the other, wherever either is held up.
 func TestOneSeesTheOther(t *testing.T) {
 	start := func(t *testing.T) (writer, collector *machine) {
 		w := newWorld(t)
@@ -302,7 +302,7 @@ func TestOneSeesTheOther(t *testing.T) {
 	})
 }
 
-// TestUnsettled: who died without a word stands in the way until nothing of it may arrive.
+// TestUnsettled: a session that died unanswered blocks a collection until its requests have settled.
 func TestUnsettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -329,7 +329,7 @@ func TestUnsettled(t *testing.T) {
 	})
 }
 
-// TestDiedAfterAnswer: who died after it had answered stands in nobody's way; what it relied on stays protected.
+// TestDiedAfterAnswer: a session that died after its answer blocks nothing; what it relied on stays protected.
 func TestDiedAfterAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -539,7 +539,7 @@ func TestAbandonedList(t *testing.T) {
 	})
 }
 
-// TestLateDeletion: whoever comes after a collection whose deletions may still arrive waits for these, and nobody longer than that.
+// TestLateDeletion: after a collection whose deletions may still arrive, writers wait for these, and no longer.
 func TestLateDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -577,7 +577,7 @@ func TestLateDeletion(t *testing.T) {
 	})
 }
 
-// TestCondemnAlone: without a collection one is begun, and shared by all who condemn at that time.
+// TestCondemnAlone: without a collection one is begun, and shared by concurrent calls of Condemn.
 func TestCondemnAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

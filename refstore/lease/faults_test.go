@@ -120,10 +120,10 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// process is who this is, as the texts of its holds begin.
+// process is this process's name, with which the texts of its holds begin.
 func (c *client) process() string { return fmt.Sprintf("p%d.%d.", c.id, c.life) }
 
-// newLeases returns leases of a process that nobody knows to be alive but by its beats.
+// newLeases returns leases of a process that is known to be alive by its renewals only.
 func newLeases(store refstore.Store, words string, ttl time.Duration) *lease.Leases {
 	return lease.New(store, lease.Options{
 		TTL: ttl, Owner: lease.Owner{Process: process.ID{Host: "host", PID: 1}, Words: words},
@@ -184,7 +184,7 @@ func (c *client) begin(ctx context.Context) bool {
 	return true
 }
 
-// end says goodbye, as far as the line allows.
+// end closes the session, as far as the line allows.
 func (c *client) end() {
 	if c.leases != nil {
 		_ = c.leases.Close()
@@ -192,7 +192,7 @@ func (c *client) end() {
 	c.leases = nil
 }
 
-// kill ends a process without a goodbye: nothing of what it still does arrives.
+// kill ends a process without closing its session: none of its later requests arrive.
 func (c *client) kill() {
 	c.proxy.Cut()
 	c.end()
@@ -207,7 +207,7 @@ type (
 	arrive struct{ Name, Hold string }
 )
 
-// taken is the answer to who takes a lock or claim; Previous are those it was taken from.
+// taken is the result of taking a lock or claim; Previous are the holders that it was taken from.
 type taken struct{ Previous string }
 
 type answer string
@@ -495,7 +495,7 @@ func TestHoldsUnderFaults(t *testing.T) {
 	})
 }
 
-// takeAll takes everything as somebody with a good line, to whom all others have gone.
+// takeAll takes everything as a process with a good line, after all others have gone.
 func (f *faults) takeAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
 	defer cancel()

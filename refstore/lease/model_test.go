@@ -13,7 +13,7 @@ import (
 	"e3/refstore"
 )
 
-// TestModel compares what several processes are told with a model that knows who holds what, while calls fail before and after
+// TestModel compares what several processes are told with a model that knows each holder, while calls fail before and after
 // they take effect, and processes are cut off, killed and closed.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func (m *model) process(t *rapid.T) *modelProcess {
 	return m.processes[rapid.IntRange(0, len(m.processes)-1).Draw(t, "process")]
 }
 
-// Check finds nobody lost who could reach the store.
+// Check finds no session lost that could reach the store.
 func (m *model) Check(t *rapid.T) {
 	for i, p := range m.processes {
 		if p.lost() && !p.wasCut {
@@ -170,7 +170,7 @@ func (m *model) Release(t *rapid.T) {
 	m.held[what] = slices.DeleteFunc(m.held[what], func(other modelHold) bool { return other.text == h.text })
 }
 
-// Look asks who holds a lock.
+// Look asks for the holder of a lock.
 func (m *model) Look(t *rapid.T) {
 	p := m.process(t)
 	if p.cut {

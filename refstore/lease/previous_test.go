@@ -114,7 +114,7 @@ func (p *peer) take(t *testing.T, what, holder, previous string) refstore.Lock {
 	return nil
 }
 
-// Who takes a claim or lock over is told of everybody who held it since it was released last.
+// A process that takes over a claim or lock is told of all its holders since the last release.
 func TestPreviousOfTakersWhoDied(t *testing.T) {
 	eachHold(t, func(t *testing.T, what string) {
 		store := mem.New()
@@ -131,7 +131,7 @@ func TestPreviousOfTakersWhoDied(t *testing.T) {
 	})
 }
 
-// A taker who ends in good order, and has not released what it took over, leaves it to the next.
+// A taker that ends in good order, and has not released what it took over, leaves it to the next.
 func TestPreviousOfTakerWhoLeft(t *testing.T) {
 	eachHold(t, func(t *testing.T, what string) {
 		store := mem.New()
@@ -149,7 +149,7 @@ func TestPreviousOfTakerWhoLeft(t *testing.T) {
 	})
 }
 
-// A taker who does not know whether it has taken it gives it back: to itself, or to others, with what they are to know.
+// A taker that does not know whether it has taken it gives it back: to itself, or to others, with what they are to know.
 func TestPreviousOfTakerWhoGaveUp(t *testing.T) {
 	for _, next := range []string{"itself", "itself, later", "another"} {
 		t.Run(next, func(t *testing.T) {

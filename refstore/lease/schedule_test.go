@@ -122,7 +122,7 @@ type entry struct {
 	shared bool
 }
 
-// ledger knows who holds what.
+// ledger knows the holder of each lock.
 type ledger struct {
 	mu   sync.Mutex
 	held map[string]map[string]entry // by what, by text

@@ -56,7 +56,7 @@ func TestSending(t *testing.T) {
 	})
 }
 
-// TestSendingOfTheDead: who was given up while his clock stood still sends nothing, whatever Held says.
+// TestSendingOfTheDead: a session declared dead while its clock stood still sends nothing, whatever Held says.
 func TestSendingOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -79,7 +79,7 @@ func TestSendingOfTheDead(t *testing.T) {
 	})
 }
 
-// TestSendingWithoutStore: as long as nobody can say whether the session lives nothing is sent, and nothing is lost.
+// TestSendingWithoutStore: while it is unknown whether the session lives, nothing is sent, and nothing is lost.
 func TestSendingWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

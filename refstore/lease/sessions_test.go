@@ -30,7 +30,7 @@ func live(t testing.TB, m *machine, want int) []refstore.SessionInfo {
 	return list
 }
 
-// TestLiveSessions: who may have sent something counts, until that has settled.
+// TestLiveSessions: a session counts until its requests have settled.
 func TestLiveSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -97,7 +97,7 @@ func TestLiveSessionsGone(t *testing.T) {
 	})
 }
 
-// TestUndatedDeath: a death whose time could not be asked for is dated by who asks next, and settles from then on.
+// TestUndatedDeath: a death whose time could not be asked for is dated by the next observer, and settles from then on.
 func TestUndatedDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -166,7 +166,7 @@ func TestLargeProtection(t *testing.T) {
 	})
 }
 
-// TestReadOnly: who may not write has no session, and reads.
+// TestReadOnly: a process that may not write has no session, and reads.
 func TestReadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -197,7 +197,7 @@ func TestReadOnly(t *testing.T) {
 	})
 }
 
-// TestClose: what was held is free at once, calls fail, and a store that is away holds nobody up.
+// TestClose: what was held is free at once, calls fail, and a store that does not answer delays nothing.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

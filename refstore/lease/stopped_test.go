@@ -83,7 +83,7 @@ func TestStoppedWriterGoes(t *testing.T) {
 }
 
 // TestCloseWithoutStore: a process that could not say that its session is over, as the store could not be reached, and goes on in
-// another, says so with its next sweep: until then it stands in the way, as nobody else can know.
+// another, says so with its next sweep: until then it blocks collections, as no other process can know.
 func TestCloseWithoutStore(t *testing.T) {
 	for outage, lost := range map[string]bool{"for longer than a lease": true, "for a moment": false} {
 		t.Run(outage, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// TestTakeover: a dead holder costs one lease, once, whatever it held and whoever asks.
+// TestTakeover: a dead holder costs one lease, once, whatever it held, for any observer.
 func TestTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -56,7 +56,7 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestNoTakeover: who beats keeps what it has, and is known to live after one beat.
+// TestNoTakeover: a session that renews keeps its holds, and is known to live after one renewal.
 func TestNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -95,7 +95,7 @@ func TestNoTakeover(t *testing.T) {
 	})
 }
 
-// TestLostInTime: who cannot renew stops before anybody takes over.
+// TestLostInTime: a session that cannot renew stops before a takeover.
 func TestLostInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for i := range 20 { // beats are at random times
@@ -159,7 +159,7 @@ func TestWhatLostMeans(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
-		// Who comes after it need not wait.
+		// A later taker need not wait.
 		b := w.on("b")
 		if got := string(b.lock(t, "one", "b").Previous()); got != "a" {
 			t.Errorf("previous holder: got %q, want a", got)
@@ -325,7 +325,7 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// TestGone: on the host of a process that was killed, nobody waits.
+// TestGone: on the host of a killed process, takers do not wait.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

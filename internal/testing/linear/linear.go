@@ -24,7 +24,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// schedules is how many are run when nobody says.
+// schedules is the default number of runs.
 const schedules = 50
 
 // beside is how many run at a time: they mostly wait.

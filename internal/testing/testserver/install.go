@@ -64,7 +64,7 @@ type installable struct {
 }
 
 // install returns the program that an earlier call installed, else installs it, one process at a time. The folder appears
-// by a rename, so whoever sees it sees it whole.
+// by a rename, so it appears whole.
 func (i *installable) install() (string, error) {
 	cache, err := cacheFolder()
 	if err != nil {

@@ -32,7 +32,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	calls    map[string]int
 	units    float64
-	watch    func(Call) // nil: nobody watches
+	watch    func(Call) // nil: no watcher
 	struck   map[Fault]int
 	rules    []rule
 	random   *rand.Rand

@@ -31,7 +31,7 @@ type SlurmNode struct {
 	Gres     string // as in name:2
 }
 
-// SlurmNodes are the nodes of a cluster where nobody says otherwise.
+// SlurmNodes are the nodes of a cluster by default.
 func SlurmNodes() []SlurmNode {
 	return []SlurmNode{
 		{Name: "n1", CPUs: 8, Memory: 4000, Features: "big", Gres: "tape:2"},
@@ -169,7 +169,7 @@ func (s *Slurm) begin(nodes []SlurmNode, config []string) error {
 	if err != nil {
 		return err
 	}
-	// It is forced because the folder above its own may be everybody's.
+	// It is forced because the folder above its own may be shared by all users.
 	m, err := start(nil, munged, "--foreground", "--force", "--num-threads=2", "--socket="+s.path("munge", "socket"), "--key-file="+s.path("munge", "key"),
 		"--pid-file="+s.path("munge", "pid"), "--seed-file="+s.path("munge", "seed"), "--log-file="+s.path("log", "munged"))
 	if err != nil {

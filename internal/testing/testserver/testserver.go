@@ -80,9 +80,9 @@ func Name() string {
 func Minidyn(tb TB) string {
 	tb.Helper()
 	minidyn := server.NewServer()
-	var tables sync.RWMutex // it looks tables up without regard to whoever makes one
+	var tables sync.RWMutex // it looks tables up without waiting for one being made
 	return serve(tb, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A client that stops half-way keeps nobody waiting: it is read, and answered, without the lock.
+		// A client that stops half-way delays no other: it is read, and answered, without the lock.
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // it is gone

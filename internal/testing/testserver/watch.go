@@ -26,7 +26,7 @@ func (p *Proxy) Watch(watch func(Call)) {
 // callKey is the key of a request's Call in its context.
 type callKey struct{}
 
-// watched gives a request a Call that can be completed; tell tells it to whoever watches.
+// watched gives a request a Call that can be completed; tell passes it to the watcher.
 func (p *Proxy) watched(r *http.Request, op string) (_ *http.Request, tell func()) {
 	p.mu.Lock()
 	watch := p.watch
@@ -42,7 +42,7 @@ func (p *Proxy) watched(r *http.Request, op string) (_ *http.Request, tell func(
 	return r.WithContext(context.WithValue(r.Context(), callKey{}, c)), func() { watch(*c) }
 }
 
-// callOf returns the Call of a request, one that nobody sees where nobody watches.
+// callOf returns the Call of a request, one that is dropped without a watcher.
 func callOf(r *http.Request) *Call {
 	if c, ok := r.Context().Value(callKey{}).(*Call); ok {
 		return c
