@@ -79,7 +79,7 @@ func (p *people) left() string {
 	if len(left) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("these still wait for somebody after the end of the run: %v", left)
+	return fmt.Sprintf("these still wait for approval after the end of the run: %v", left)
 }
 
 func typesOf(list []events.Type) string {
@@ -135,7 +135,7 @@ func TestApprove(t *testing.T) {
 	}
 }
 
-// What the cache answers asks nobody, and neither does a task after the answer of another run.
+// A cached answer needs no approval, and neither does a task after the answer of another run.
 func TestApproveAsksNobodyForHits(t *testing.T) {
 	for _, lookups := range []int{0, 4} {
 		synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestApproveAsksNobodyForHits(t *testing.T) {
 			run(t.Context(), t, g, w, nil)
 			policy(pkg, "release", record.Policy{Approve: true})
 			asked := newPeople(t, func(b approval.Block) decision {
-				t.Errorf("somebody is asked about %s", b.Task)
+				t.Errorf("approval was requested for %s", b.Task)
 				return decision{}
 			})
 			out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks, o.Lookups = log.emit, asked, lookups })
@@ -163,7 +163,7 @@ func TestApproveAsksNobodyForHits(t *testing.T) {
 	}
 }
 
-// A command that suspends itself goes on once somebody approves, as another step, and that costs no retry.
+// A command that suspends itself goes on after its approval, as another step, and that costs no retry.
 func TestSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("train", "after: train")
@@ -236,7 +236,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// The end of a run does not wait for anybody, and closes what was asked.
+// The end of a run waits for no decision, and closes its blocks.
 func TestEndWhileDeferred(t *testing.T) {
 	for name, test := range map[string]struct {
 		failFast bool
@@ -285,7 +285,7 @@ func TestEndWhileDeferred(t *testing.T) {
 	}
 }
 
-// Who waits for another run that suspends itself has not been answered: it is this run's own command that asks this run's people.
+// The suspension of another run's command is no answer to a waiting run, whose own command needs an approval of its own.
 func TestSuspendedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("train")
@@ -310,7 +310,7 @@ func TestSuspendedElsewhere(t *testing.T) {
 	})
 }
 
-// slowBlocks come back a second after they were made, when somebody may have decided already.
+// slowBlocks come back a second after they were made, when they may have been decided already.
 type slowBlocks struct{ *people }
 
 func (b *slowBlocks) Create(ctx context.Context, want approval.Block) (approval.Block, error) {
@@ -319,7 +319,7 @@ func (b *slowBlocks) Create(ctx context.Context, want approval.Block) (approval.
 	return made, err
 }
 
-// Who decides before the run knows that it has asked is heard.
+// A decision counts even if it comes before the run knows that its block was made.
 func TestDecidedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("first", "c", "second: c")
@@ -342,7 +342,7 @@ func TestDecidedEarly(t *testing.T) {
 	})
 }
 
-// A run that can ask nobody fails such a task, and says so.
+// A run without Blocks fails such a task, and says so.
 func TestNobodyToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("release", "b")
@@ -389,7 +389,7 @@ func TestBlocksAtFault(t *testing.T) {
 	})
 }
 
-// A block that nobody can read fails the task that waits for it, and harms no other.
+// A block that cannot be read fails the task that waits for it, and harms no other.
 func TestMalformedBlock(t *testing.T) {
 	spoil := func(t *testing.T, s *mem.Store, task string) {
 		r := refstore.Record{Key: refstore.Key{Partition: "BLOCK/ws", Sort: "r/" + task}, Value: []byte("nonsense")}
@@ -563,7 +563,7 @@ func TestOutstandingOfAnotherKind(t *testing.T) {
 					var i int
 					switch _, err := fmt.Sscanf(st.task, "u%d", &i); {
 					case err != nil && st.end.Sub(began) > 10*time.Minute:
-						t.Errorf("%s ends after %v, behind those for which nobody is there", st.task, st.end.Sub(began))
+						t.Errorf("%s ends after %v, behind those for which there is no worker", st.task, st.end.Sub(began))
 					case err == nil && st.start.Sub(began) > time.Duration(10-i/10)*5*(time.Hour+time.Minute):
 						t.Errorf("%s begins after %v, behind others of less priority", st.task, st.start.Sub(began))
 					}

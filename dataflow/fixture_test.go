@@ -68,8 +68,8 @@ type world struct {
 	ran   []step   // commands, in the order of their ends
 	live  map[string]*record.Policy
 	watch func(live map[string]*record.Policy) // is told when a command has started
-	look  func(executions.Key)                 // is told of lookups that are no part of Do. nil: nobody is
-	// workers says that executions are made elsewhere, where nobody asks for admission.
+	look  func(executions.Key)                 // receives the lookups outside Do; nil: they are dropped
+	// workers says that executions are made elsewhere, without admission.
 	workers  bool
 	requests []executions.Request
 	// reads says that what a task reads must be there. Of a made output spoil says whether it is lost at once.
@@ -97,7 +97,7 @@ type behaviour struct {
 	suspends bool
 	// lost is how many workers are lost before one comes through, in a world of workers; with error ReasonLost none does.
 	lost   int
-	silent bool // nobody hears of the start of the command
+	silent bool // the start of the command is not announced
 }
 
 type step struct {

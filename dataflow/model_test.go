@@ -40,7 +40,7 @@ type scenario struct {
 	lookups  int
 	// What stops tasks, and what is lost.
 	suspends    map[string]int               // how often the command suspends itself
-	people      map[string]decision          // who is asked
+	people      map[string]decision          // decisions by task
 	lost        map[string]int               // how many workers are lost before one makes the first attempt
 	reason      map[string]executions.Reason // of its errors
 	outstanding int                          // 0: executions are made here

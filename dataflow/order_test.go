@@ -43,7 +43,7 @@ func TestOrderCriticalPath(t *testing.T) {
 			[]string{"long", "middle", "a"}},
 		{"a long end", map[string]time.Duration{"long": time.Second, "end": time.Hour, "short": time.Minute, "middle": time.Second, "a": time.Second, "b": time.Second, "c": time.Second},
 			[]string{"long", "end", "short"}},
-		// Who has no history counts as the average: 20 s here, so that a, b, c are 60 s.
+		// A task without history counts as the average: 20 s here, so that a, b, c are 60 s.
 		{"part of a history", map[string]time.Duration{"short": 30 * time.Second, "middle": 10 * time.Second}, []string{"a", "long"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -201,7 +201,7 @@ func TestPlanWithoutContent(t *testing.T) {
 	wantSteps(t, g, p, "known hit, must run, reader waits(must), might waits(apart), apart run")
 }
 
-// Records that cannot be read end the planning; so does whoever asked.
+// Records that cannot be read end the planning; so does a cancelled context.
 func TestPlanFaults(t *testing.T) {
 	g := graphOf(t, flow("a", "b: a"))
 	broken := errors.New("broken")

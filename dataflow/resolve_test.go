@@ -146,7 +146,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// The task object is read only when somebody asks for it.
+// The task object is read only when Load is called.
 func TestLoad(t *testing.T) {
 	objects := &objectstoretest.Mem{}
 	task := &record.Task{Shell: "true", Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "o", Kind: record.KindFile}}}}

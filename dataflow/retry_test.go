@@ -110,7 +110,7 @@ func TestRetriesByReason(t *testing.T) {
 	}
 }
 
-// Who ran out of memory gets more, as the policy, the budget and the events say.
+// A task that ran out of memory gets more, as the policy, the budget and the events say.
 func TestMoreMemory(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -115,7 +115,7 @@ func work(dir string) error {
 			}
 		}
 	}
-	return err // also of one that was made: whoever has given the order kills this process before, or reads the error
+	return err // also after success: the parent has killed this process before, or reads the error
 }
 
 // An estate is what a worker has left.
@@ -302,7 +302,7 @@ func TestAdopt(t *testing.T) {
 					await(t, "the command to end", func() bool { return exists(e.file("ended")) })
 					e.gone(t, "pid")
 				}
-				if test.name == "its log removed" { // before anybody knows of it
+				if test.name == "its log removed" { // before it is announced
 					touch(t, e.file("go"))
 					e.gone(t, "pid")
 				}
@@ -370,7 +370,7 @@ func TestAdoptSettled(t *testing.T) {
 	e.gone(t, "pid")
 }
 
-// Who settles an execution while another adopts it has the last word.
+// A process that settles an execution while another adopts it has the last word.
 func TestAdoptIsSettledMeanwhile(t *testing.T) {
 	for _, announced := range []time.Duration{time.Millisecond, time.Hour} {
 		t.Run(fmt.Sprint("announced after ", announced), func(t *testing.T) {
@@ -399,7 +399,7 @@ func TestAdoptIsSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// Who has lost the job stops the command and records nothing; who is told to stop records that.
+// A process that has lost the job stops the command and records nothing; one that is told to stop records that.
 func TestAdoptStopped(t *testing.T) {
 	for _, cause := range []error{fmt.Errorf("not renewed: %w", refstore.ErrLost), errors.New("drained")} {
 		t.Run(cause.Error(), func(t *testing.T) {
@@ -572,7 +572,7 @@ func TestMadeIsReleased(t *testing.T) {
 	}
 }
 
-// Who wants the key of a job in flight waits for it, through the death of its worker and the adoption.
+// A request for the key of a running job waits for the job, through the death of its worker and the adoption.
 func TestWaitsThroughAnAdoption(t *testing.T) {
 	e := beginWork(t, &order{Announce: time.Millisecond}, untilGo+"echo made > out")
 	e.running(t, "begun\n")
@@ -600,6 +600,6 @@ func TestWaitsThroughAnAdoption(t *testing.T) {
 		t.Fatalf("the adopter got %+v, %v", made.res, made.err)
 	}
 	if got.err != nil || !got.res.Cached || got.res.ExecutionID != e.order.ID || got.res.Output != made.res.Output {
-		t.Errorf("who waited got %+v, %v, want %+v", got.res, got.err, made.res)
+		t.Errorf("the waiting request got %+v, %v, want %+v", got.res, got.err, made.res)
 	}
 }

@@ -105,7 +105,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Without a secret that it declares a command does not start: what it made would answer everybody who has the secret. What is passed
+// Without a secret that it declares a command does not start: what it made would answer processes that have the secret. What is passed
 // on is optional, a secret that is empty is set, and what is known needs none.
 func TestSecretNotSet(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Worker = "me@host" })

@@ -12,7 +12,7 @@ import (
 	"e3/executions"
 )
 
-// A den is where the commands of a test say who they are.
+// A den is a folder in which the commands of a test leave their process ids.
 type den struct {
 	t   *testing.T
 	l   *lab
@@ -121,7 +121,7 @@ func TestEscapeeIsAlone(t *testing.T) {
 	}
 }
 
-// Somebody else's process in a sandbox is left alone, and so is the sandbox; no other command runs there.
+// A foreign process in a sandbox is left alone, and so is the sandbox; no other command runs there.
 func TestVisitor(t *testing.T) {
 	for _, where := range []string{"works there", "has its folder open", "works in its home"} {
 		t.Run(where, func(t *testing.T) {

@@ -55,7 +55,7 @@ var lives = []struct {
 	{"announced, told", announced, true},
 }
 
-// Wherever a machine is held up past its lease, and whatever it does when it wakes up: one success is on record, and whoever asked
+// Wherever a machine is held up past its lease, and whatever it does when it wakes up: one success is on record, and every request
 // while it slept got it.
 func TestPausedHolder(t *testing.T) {
 	for _, life := range lives {
@@ -109,7 +109,7 @@ func TestPausedHolder(t *testing.T) {
 	}
 }
 
-// Who takes over and dies in turn, wherever that is, leaves the duty to the next: neither the first nor the second, in whatever
+// A process that takes over and dies in turn, wherever that is, leaves the duty to the next: neither the first nor the second, in whatever
 // order they wake up, becomes an answer beside the third's.
 func TestTakenOverTwice(t *testing.T) {
 	for _, life := range lives {
@@ -170,7 +170,7 @@ func TestTakenOverTwice(t *testing.T) {
 	}
 }
 
-// callsOf are the calls of a machine that nobody disturbs.
+// callsOf are the calls of an undisturbed machine.
 func callsOf(t *testing.T, as func(commands) commands) []string {
 	t.Helper()
 	s := newSite(t)
@@ -181,7 +181,7 @@ func callsOf(t *testing.T, as func(commands) commands) []string {
 	return m.gate.list()
 }
 
-// A claim may name anything: what is no id concerns nobody, and what has ended stays as it is.
+// A claim may name anything: a text that is no id is skipped, and an execution that has ended stays as it is.
 func TestClaimNamesAnything(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -365,7 +365,7 @@ func TestAnnounceFails(t *testing.T) {
 	}
 }
 
-// Of many who ask at once on two machines, one runs.
+// Of many concurrent requests on two machines, one executes.
 func TestSingleFlightAmongMachines(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)

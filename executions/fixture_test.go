@@ -201,7 +201,7 @@ func (l *lab) all(t *testing.T, k executions.Key) []*executions.Execution {
 	return list
 }
 
-// record writes an execution by hand, as it is found after somebody's death or on import.
+// record writes an execution by hand, as it is found after a crash or an import.
 func (l *lab) record(t *testing.T, k executions.Key, s *record.Status, fields ...refstore.Field) {
 	t.Helper()
 	_, err := l.records.Put(t.Context(), refstore.Record{

@@ -46,7 +46,7 @@ func together(t *testing.T, l *lab, n int, req func() *executions.Request) []exe
 	return results
 }
 
-// Of many who ask at once, one runs; the others take its success as a hit.
+// Of many concurrent requests, one executes; the others take its success as a hit.
 func TestSingleFlight(t *testing.T) {
 	l := newLab(t)
 	task, runs := counted(t, "sleep 0.1; echo x > out")
@@ -68,7 +68,7 @@ func TestSingleFlight(t *testing.T) {
 	}
 }
 
-// A failure is the attempt of all who waited for it, but of nobody who comes later.
+// A failure counts as an attempt of every request that waited for it, but not of a later one.
 func TestSharedFailure(t *testing.T) {
 	l := newLab(t)
 	task, runs := counted(t, "sleep 0.3; exit 4")
@@ -89,7 +89,7 @@ func TestSharedFailure(t *testing.T) {
 	}
 }
 
-// What ended in error is no answer: each who waited runs itself, one after the other.
+// An error is no answer: each waiting request executes, one after the other.
 func TestErrorIsNotShared(t *testing.T) {
 	l := newLab(t)
 	task, runs := counted(t, "sleep 0.05; kill -KILL $$")
@@ -106,7 +106,7 @@ func TestErrorIsNotShared(t *testing.T) {
 	}
 }
 
-// Who is called off while waiting goes at once and disturbs nobody.
+// A request that is cancelled while it waits returns at once and disturbs no other.
 func TestWaiterIsCancelled(t *testing.T) {
 	l := newLab(t)
 	flag := filepath.Join(t.TempDir(), "flag")
@@ -202,7 +202,7 @@ func TestShortIsNotAnnounced(t *testing.T) {
 	}
 }
 
-// A running record whose e3 is dead is closed by whoever asks next. Its logs stay.
+// A running record whose e3 is dead is closed by the next request. Its logs stay.
 func TestStaleIsBuried(t *testing.T) {
 	l := newLab(t)
 	req := l.request(script("echo x > out"))
@@ -234,7 +234,7 @@ func TestStaleIsBuried(t *testing.T) {
 	}
 }
 
-// Nobody waits for a forced execution, and nobody takes it for dead while it lives.
+// No request waits for a forced execution, and none takes it for dead while it lives.
 func TestForcedIsNotWaitedForNorBuried(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Announce = 10 * time.Millisecond })
 	dir := t.TempDir()

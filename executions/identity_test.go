@@ -105,7 +105,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// Ids increase in the order in which they are made, whoever in the process makes them.
+// Ids increase in the order in which they are made, on any goroutine of the process.
 func TestNewIDIncreases(t *testing.T) {
 	const workers, each = 8, 2000
 	var mu sync.Mutex

@@ -31,7 +31,7 @@ type backend interface {
 	refstore.Locker
 }
 
-// A library is a curator of executions that nobody runs.
+// A library is a curator of executions that no process runs.
 type library struct {
 	*executions.Curator
 	records backend

@@ -59,7 +59,7 @@ func (j *jobs) working(ctx context.Context, job, id string) (bool, error) {
 	return j.fault == nil && j.named[job] == id, errors.Join(j.fault, ctx.Err())
 }
 
-// wait waits until somebody who has asked before asks again.
+// wait waits until an earlier request asks again.
 func (j *jobs) wait(t *testing.T) {
 	t.Helper()
 	j.mu.Lock()
@@ -153,7 +153,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// A known answer asks nobody, and what is compared with another runs where it is compared.
+// A known answer needs no worker, and a rerun that is compared runs where it is compared.
 func TestNotRemote(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -174,7 +174,7 @@ func TestNotRemote(t *testing.T) {
 	}
 }
 
-// A machine that waits for a job and loses its lease is told so; who takes over has nothing to make fail.
+// A machine that waits for a job and loses its lease learns of it; the process that takes over has nothing to fence.
 func TestRemoteLosesLease(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -200,7 +200,7 @@ func TestRemoteLosesLease(t *testing.T) {
 	}
 }
 
-// An execution that runs for a job whose run is gone is waited for, by whoever wants its key, wherever he executes.
+// An execution that runs for a job whose run is gone is waited for by every request for its key, wherever that executes.
 func TestWaitsForAnothersJob(t *testing.T) {
 	out := objectstore.Sum([]byte("x"))
 	ends := []struct {
@@ -284,7 +284,7 @@ func TestJobThatEndedLeavesItsExecution(t *testing.T) {
 	}
 }
 
-// A fault of the queue is no news of an execution: nothing is closed, and who asks is told.
+// A fault of the queue says nothing of an execution: nothing is closed, and the request gets the error.
 func TestJobThatCannotBeAskedFor(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -306,7 +306,7 @@ func TestJobThatCannotBeAskedFor(t *testing.T) {
 	}
 }
 
-// What a job keeps alive nobody closes, takes the place of or prunes; where nobody is asked for jobs it is as it ever was.
+// An execution that a job keeps alive is not closed, replaced or pruned. Without a Working function jobs keep nothing alive.
 func TestJobKeepsAlive(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -443,7 +443,7 @@ func TestMakeStopped(t *testing.T) {
 	}
 }
 
-// Wherever the first holder of a job is held up while the next one settles what he was making and makes another: one of the two is the
+// Wherever the first holder of a job is held up while the next one settles its execution and makes another: one of the two is the
 // job's answer, both agree which, and the other is an error.
 func TestTwoHoldersOfAJob(t *testing.T) {
 	for name, as := range map[string]func(commands) commands{"short": func(c commands) commands { return c }, "announced": announced} {

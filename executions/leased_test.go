@@ -114,7 +114,7 @@ func TestCutOffMachine(t *testing.T) {
 	}
 }
 
-// What a machine has sent arrives after its lease, and after that of one who took over and was cut off as well.
+// What a machine has sent arrives after its lease, and after that of a successor that was interrupted as well.
 func TestLateRecord(t *testing.T) {
 	for _, life := range []struct {
 		name string
@@ -163,7 +163,7 @@ func TestLateRecord(t *testing.T) {
 	}
 }
 
-// callsOfLessor are the calls of a machine that nobody disturbs.
+// callsOfLessor are the calls of an undisturbed machine.
 func callsOfLessor(t *testing.T, as func(commands) commands) []string {
 	t.Helper()
 	s := newSite(t)
@@ -204,7 +204,7 @@ func TestGenerationOverLeases(t *testing.T) {
 			if time.Since(start) > 20*ttl {
 				t.Fatal("the lost batch is still open")
 			}
-			if !quiet { // somebody who begins one marks the dead
+			if !quiet { // another process that begins one marks the dead
 				begin(t, theirs)()
 			}
 		}

@@ -25,8 +25,8 @@ func readLog(t *testing.T, l *lab, e *executions.Execution, s executions.Stream)
 	return string(text), err
 }
 
-// TestDamagedLogIsTold changes, cuts and removes logs of short and of long commands: whoever reads them is told, and a repair keeps what can
-// be read with a line that says so.
+// TestDamagedLogIsTold changes, cuts and removes logs of short and of long commands: every reader gets an error, and a
+// repair keeps what can be read with a line that says so.
 func TestDamagedLogIsTold(t *testing.T) {
 	for name, run := range map[string]string{
 		"short": "echo one; echo two >&2; echo > out",

@@ -245,7 +245,7 @@ func TestLookupHit(t *testing.T) {
 	}
 }
 
-// Strays in an execution folder are nobody's executions.
+// Stray files in an execution folder are no executions.
 func TestLookupStrays(t *testing.T) {
 	s := newShelf()
 	want, err := s.add(record.Success, "made")

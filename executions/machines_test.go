@@ -78,7 +78,7 @@ func (l *lessee) Lost() <-chan struct{} { return l.lost }
 
 func (l *lessee) Held() error { return heldUntil(l.lost) }
 
-// heldUntil is what a lessee says of itself who finds out by a channel only.
+// heldUntil is the Held of a lessee that learns of a loss by a channel only.
 func heldUntil(lost <-chan struct{}) error {
 	select {
 	case <-lost:

@@ -139,7 +139,7 @@ func TestSingleFlightAmongProcesses(t *testing.T) {
 					t.Errorf("got %+v, want %v of an execution that ran now", r, test.state)
 				}
 			}
-			// Who comes after a failure, and not while it runs, may try again: a slow
+			// A request after a failure, and not during it, may try again: a slow
 			// machine may make one late.
 			if ran := runs(); ran != len(fresh) || test.state == record.Success && ran != 1 || ran > n {
 				t.Errorf("it ran %d times under %d ids", ran, len(fresh))

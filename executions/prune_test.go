@@ -269,7 +269,7 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// Two who prune the same executions spare what the other one is about to take out; its tombstone stays.
+// Two prunes of the same executions spare what the other one is about to remove; its tombstone stays.
 func TestPruneTogether(t *testing.T) {
 	store := mem.New()
 	l := newLibrary(store)

@@ -189,7 +189,7 @@ func (l *leaky) Append(ctx context.Context, k refstore.Key, offset int64, data [
 }
 
 // A store that fails for a while, with what it was given or without, delays a log. One that fails for good fails the execution, which
-// then is on record as running, and is closed by whoever comes next.
+// then is on record as running, and is closed by the next process.
 func TestLogFaults(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -62,7 +62,7 @@ func TestReject(t *testing.T) {
 		t.Errorf("its log is %q", got)
 	}
 
-	// With both rejected it runs again, and whoever relied on them hears of it.
+	// With both rejected it runs again, and proofs that relied on them are void.
 	l.reject(t, keyOf(req), first.ExecutionID, true)
 	g := executions.NewGeneration(l.records, l.records)
 	value := wantGeneration(t, g, true)

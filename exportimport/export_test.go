@@ -88,7 +88,7 @@ func TestDefaults(t *testing.T) {
 	b.must(b.repo.Workspaces.Create(b.ctx, "fresh"))
 	b.must(b.repo.Workspaces.Deploy(b.ctx, "fresh", res.Package))
 	if run := b.start("fresh"); run.Summary.Cached != 3 || b.ran.Load() != 0 {
-		t.Errorf("who deploys the package runs %d commands: %+v", b.ran.Load(), run.Summary)
+		t.Errorf("a start of the deployed package runs %d commands: %+v", b.ran.Load(), run.Summary)
 	}
 	_, again := b.export("fresh", exportimport.ExportOptions{})
 	if again.Package != exported.Package {

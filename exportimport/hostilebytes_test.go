@@ -238,7 +238,7 @@ func TestZipThatChanges(t *testing.T) {
 	}
 }
 
-// A signature is of one zip, and nobody else can make it.
+// A signature is of one zip, and cannot be made without the key.
 func TestHostileSignatures(t *testing.T) {
 	key, err := signature.Generate("Ann")
 	if err != nil {
@@ -401,7 +401,7 @@ func renameObjects(files []file, renamed map[string]string) []file {
 	return files
 }
 
-// Text in provenance is whatever somebody has written; it is kept, and no more.
+// Text in provenance can be anything; it is kept, and no more.
 func TestHostileProvenance(t *testing.T) {
 	b := unbundle(t, sampleFiles(t, exportimport.ExportOptions{}))
 	b.export.By, b.export.Repository = "\x1b]0;evil\a", "../../../\x00\n"

@@ -33,7 +33,7 @@ import (
 type target struct {
 	t      testing.TB // that fails
 	home   testing.TB // that has made it
-	user   bool       // somebody has worked in it before
+	user   bool       // it was used before
 	root   string     // a folder that holds the repository and files beside it
 	s      *site
 	before map[string]string
@@ -128,7 +128,7 @@ func (g *target) outside() map[string]string {
 	return all
 }
 
-// try imports bytes and holds what must be so of every import: one that is refused has changed nothing that anybody can
+// try imports bytes and holds what must be so of every import: one that is refused has changed nothing that a reader can
 // see and says why, one that is accepted leaves a repository that is whole, and neither touches anything else.
 func (g *target) try(data []byte, o exportimport.ImportOptions) (*exportimport.Imported, error) {
 	g.t.Helper()

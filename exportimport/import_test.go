@@ -429,7 +429,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// Signed zips say who made them; a repository can ask for that.
+// Signed zips name their signer; a repository can require that.
 func TestSigned(t *testing.T) {
 	key, err := signature.Generate("Ann")
 	if err != nil {
@@ -443,7 +443,7 @@ func TestSigned(t *testing.T) {
 		t.Errorf("without a signature: %v", err)
 	}
 	if _, err := s.tryImport(signed, require); !errors.Is(err, settings.ErrUntrusted) {
-		t.Errorf("signed by somebody: %v", err)
+		t.Errorf("signed by an unknown key: %v", err)
 	}
 	if len(s.all()) != 0 {
 		t.Error("what was refused has come in")

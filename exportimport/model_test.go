@@ -110,7 +110,7 @@ const (
 	localSuccess
 	localFailed
 	localError
-	localDead // on record as running, by nobody
+	localDead // on record as running, without a process
 	locals
 )
 

@@ -60,7 +60,7 @@ func (g *target) refusedBy(data []byte, o exportimport.ImportOptions) bool {
 	return err != nil
 }
 
-// Any byte of an entry that is another one is found, in zips that nobody has signed too, also where the checksums of the zip were made
+// Any byte of an entry that is another one is found, in unsigned zips too, also where the checksums of the zip were made
 // after the damage and where all that is right is here already. E3_TEST_BYTES says how many are tried.
 func TestAnyByteOfAnEntry(t *testing.T) {
 	files := sampleFiles(t, exportimport.ExportOptions{AllHistory: true})

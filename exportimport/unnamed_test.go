@@ -47,7 +47,7 @@ func TestExportIsNotSeen(t *testing.T) {
 	}
 }
 
-// Somebody else may write the file while it is being exported: it is kept.
+// Another process may write the file during the export: it is kept.
 func TestExportLosesTheRace(t *testing.T) {
 	s := newSite(t, "ann@alpha")
 	s.pipeline("prod")

@@ -13,7 +13,7 @@ import (
 	"e3/objectstore"
 )
 
-// setBack begins a process at a moment that lies ahead of the file system's clock, as if somebody had set that back since. A test cannot
+// setBack begins a process at a moment that lies ahead of the file system's clock, as if that had been set back since. A test cannot
 // set the clock: another session lends its beginning, and no session begins before one that lives.
 func (h *house) setBack(by time.Duration) *house {
 	h.Helper()
@@ -103,7 +103,7 @@ func TestCollectWhateverTheClock(t *testing.T) {
 	}
 }
 
-// Whoever clears tmp/ by hand takes the session of a process with it, which begins another: what it takes for young is no younger than that.
+// Clearing tmp/ by hand removes the session of a process, which then begins another: what it takes for young is no younger than that.
 func TestCollectAfterTmpWasCleared(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	worker := h.visitor()

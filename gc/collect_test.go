@@ -303,7 +303,7 @@ func TestCollectKeepsWhatIsProtected(t *testing.T) {
 	}
 }
 
-// What was pruned before anybody at work began, nobody can have found. That another machine's clock says so proves nothing.
+// No live process can have found what was pruned before it began. That another machine's clock says so proves nothing.
 func TestCollectWhatWasPrunedBefore(t *testing.T) {
 	for by, want := range map[string]int64{"you@here": 0, "me@there": 5} {
 		h := newHouse(t, t.TempDir())
@@ -330,7 +330,7 @@ func TestCollectWhatWasPrunedBefore(t *testing.T) {
 	}
 }
 
-// Who was at work when an execution was pruned may have found it before, and is about to name its output.
+// A process that was live when an execution was pruned may have found it before, and be about to name its output.
 func TestCollectKeepsWhatWasJustPruned(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	h.project("x")
@@ -421,7 +421,7 @@ func TestCollectKeepsWhatEventsName(t *testing.T) {
 	}
 }
 
-// A reference that leads nobody knows where keeps everything.
+// A reference whose target is unknown keeps everything.
 func TestCollectRefusesWhatIsUnsafe(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -40,7 +40,7 @@ func TestCollectKeepsWhatJobsNeed(t *testing.T) {
 		}
 	}
 	if _, err := h.Objects.Stat(ctx, stray); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("what nobody names: got %v, want ErrNotFound", err)
+		t.Errorf("an unreferenced object: got %v, want ErrNotFound", err)
 	}
 
 	_, err = h.Queue().Cancel(ctx, job.Queue, job.ID, "me", "")

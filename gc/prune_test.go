@@ -92,7 +92,7 @@ func (h *house) needed() map[string]bool {
 	return needed
 }
 
-// TestPruneAgainstModel works in random repositories and prunes them by random rules: what anybody needs stays, what is
+// TestPruneAgainstModel works in random repositories and prunes them by random rules: what is needed stays, what is
 // beyond the rules goes, and says so ever after.
 func TestPruneAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -184,7 +184,7 @@ func TestPruneAgainstModel(t *testing.T) {
 						made, err := executions.ParseID(id)
 						h.must(err)
 						if o.OlderThan > 0 && made.Before(o.Now.Add(-o.OlderThan)) && !needed[id] && !h.hit(id) {
-							rt.Fatalf("execution %s is too old, nobody needs it, and it is still there", id)
+							rt.Fatalf("execution %s is too old and not needed, and is still there", id)
 						}
 						continue
 					}
@@ -392,7 +392,7 @@ func TestPruneBesideAStart(t *testing.T) {
 	h.must(worker.Close())
 	h.collect(gc.Options{})
 	if h.has(hash) {
-		t.Error("the output of what was pruned is there although nobody needs it")
+		t.Error("the output of what was pruned is there although nothing needs it")
 	}
 }
 

@@ -92,7 +92,7 @@ func lost(h *house) bool {
 	}
 }
 
-// sound demands that nothing is missing that is needed, as somebody sees it who has no copies.
+// sound demands that nothing needed is missing, as seen by a process without copies.
 func (m *team) sound() {
 	m.Helper()
 	m.on(m.TempDir(), func(h *house) {
@@ -108,7 +108,7 @@ func (m *team) sound() {
 	})
 }
 
-// clean collects until nothing is left that nobody needs, which takes a moment: what was just stored, or pruned, is spared.
+// clean collects until only needed objects are left, which takes a moment: what was just stored, or pruned, is spared.
 func (m *team) clean() {
 	m.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -126,14 +126,14 @@ func (m *team) clean() {
 			return
 		}
 		if time.Now().After(deadline) {
-			m.Errorf("%d objects are left that nobody needs", left)
+			m.Errorf("%d objects are left that nothing needs", left)
 			return
 		}
 		<-time.After(200 * time.Millisecond)
 	}
 }
 
-// member is somebody who does this and that on a machine.
+// member is a process that performs various operations on a machine.
 type member struct {
 	*house
 	team   *team
@@ -141,7 +141,7 @@ type member struct {
 	random *rand.Rand
 }
 
-// expected tells of an error that others who are at work may cause.
+// expected tells whether concurrent processes may cause an error.
 func expected(err error) bool {
 	var busy *workspace.BusyError
 	return err == nil || errors.As(err, &busy) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrExists) || errors.Is(err, workspace.ErrNotDeployed) ||
@@ -215,7 +215,7 @@ func (b *member) act(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if b.random.IntN(4) == 0 { // somebody has had a hit, perhaps
+			if b.random.IntN(4) == 0 { // another process may have had a hit
 				_, err := curator.Prune(ctx, e.Key.Task, []executions.Victim{e.Victim()}, "me@here", "test")
 				return err
 			}
@@ -459,7 +459,7 @@ func TestSharedRequests(t *testing.T) {
 	})
 }
 
-// TestSharedTombstones: what was pruned while somebody was at work is kept for him, whatever the clocks of the machines say.
+// TestSharedTombstones: what was pruned while a process was live is kept for it, whatever the clocks of the machines say.
 func TestSharedTombstones(t *testing.T) {
 	for _, off := range []time.Duration{0, -3 * time.Hour, 3 * time.Hour} {
 		t.Run(off.String(), func(t *testing.T) {
@@ -491,21 +491,21 @@ func TestSharedTombstones(t *testing.T) {
 				_, err := gc.Collect(t.Context(), h.stores(), gc.Options{})
 				h.must(err)
 				if !h.has(out) {
-					t.Error("what somebody may have found is gone")
+					t.Error("what a live process may have found is gone")
 				}
 			})
 			worker.must(worker.Close())
 			m.clean()
 			m.on(dir, func(h *house) {
 				if h.has(out) {
-					t.Error("what nobody can have found is left")
+					t.Error("what no live process can have found is left")
 				}
 			})
 		})
 	}
 }
 
-// TestSharedLateDelete: a deletion that takes effect after its sender has given up hits nobody: who wants the name waits until it can come
+// TestSharedLateDelete: a deletion that takes effect after its sender has given up does no harm: a put of that name waits until it has come
 // no more, and looks then.
 func TestSharedLateDelete(t *testing.T) {
 	suite.Thorough(t)

@@ -1,4 +1,4 @@
-// Package approval_test runs the example with the e3 program, and is the somebody for whom its tasks wait.
+// Package approval_test runs the example with the e3 program, and takes the decisions that its tasks wait for.
 package approval_test
 
 import (
@@ -168,7 +168,7 @@ func TestApproval(t *testing.T) {
 		t.Errorf("settled is %q, want %q", got, want)
 	}
 
-	again := p.start() // what the cache answers asks nobody
+	again := p.start() // a cached answer needs no approval
 	if code := again.end(); code != 0 || strings.Contains(again.seen.String(), "task.deferred") {
 		t.Errorf("a second start ended with %d:\n%s", code, again.seen.String())
 	}

@@ -1,4 +1,4 @@
-// Package workers_test holds the examples of workers to the schemas of those who read them, and to the program's flags.
+// Package workers_test holds the examples of workers to the schemas of the programs that read them, and to the program's flags.
 package workers_test
 
 import (

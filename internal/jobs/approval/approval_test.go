@@ -154,7 +154,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// Of those who decide at the same time one is heard, and the others learn what was decided.
+// Of concurrent decisions one counts, and the others learn what was decided.
 func TestDecidedOnce(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
@@ -186,7 +186,7 @@ func TestDecidedOnce(t *testing.T) {
 	})
 }
 
-// Of those who make a block at the same time all get the same one.
+// Concurrent creations of a block all get the same one.
 func TestMadeOnce(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
@@ -205,7 +205,7 @@ func TestMadeOnce(t *testing.T) {
 	})
 }
 
-// Who watches is told each decision once, also those of before, and nothing of other runs.
+// A watcher gets each decision once, also earlier ones, and nothing of other runs.
 func TestWatch(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
@@ -254,7 +254,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// What cannot be read stops nobody but who waits for it.
+// A block that cannot be read stops only the task that waits for it.
 func TestMalformed(t *testing.T) {
 	s := mem.New()
 	b := blocks(s)
@@ -292,7 +292,7 @@ func TestMalformed(t *testing.T) {
 		}
 	}
 	if want := []string{"true b true", "true a false", "true c false"}; !slices.Equal(told, want) {
-		t.Errorf("who waits is told %q, want %q", told, want)
+		t.Errorf("the watcher got %q, want %q", told, want)
 	}
 	if _, _, err := b.Resolve(t.Context(), "prod", run1, "b", "", approval.Resolution{}); !errors.Is(err, approval.ErrMalformed) {
 		t.Errorf("it is decided: %v", err)
@@ -336,7 +336,7 @@ func (o *outages) is(away bool) int {
 	return n
 }
 
-// Whoever waits for days meets a store that is away at times: he goes on looking, less and less often, and says so once each time.
+// A watcher that waits for days meets a store that is away at times: it polls less and less often, and reports that once each time.
 func TestWatchOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &outages{Store: mem.New()}

@@ -241,7 +241,7 @@ func TestLostForGood(t *testing.T) {
 	}
 }
 
-// A run does not wait for ever for a job whose record somebody has removed or spoilt.
+// A run does not wait for ever for a job whose record was removed or damaged.
 func TestJobThatIsGone(t *testing.T) {
 	r := newRig(t, dispatch.Options{Fault: func(error) {}})
 	a := r.ask(t.Context(), nil)
@@ -357,7 +357,7 @@ func TestCancelledByAPerson(t *testing.T) {
 	}
 }
 
-// A process that has lost its lease leaves its jobs to who takes over.
+// A process that has lost its lease leaves its jobs to its successor.
 func TestLostLeaseLeavesTheJob(t *testing.T) {
 	r := newRig(t, dispatch.Options{})
 	ctx, cancel := context.WithCancelCause(t.Context())

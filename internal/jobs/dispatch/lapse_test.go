@@ -177,7 +177,8 @@ func TestLapseWhileSettling(t *testing.T) {
 	})
 }
 
-// A run that stood still looks after its queue again: a job whose worker is gone ends when it is cancelled, and nobody waits for the worker.
+// A run that stood still looks after its queue again: a job whose worker is gone ends when it is cancelled, and no
+// request waits for the worker.
 func TestTendsAfterALapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *sleeper
@@ -203,7 +204,7 @@ func TestTendsAfterALapse(t *testing.T) {
 	})
 }
 
-// Who cannot begin anew ends what waits, as nobody looks after it, and begins nothing more.
+// A dispatcher that cannot begin another session ends the waiting requests, because nothing tends the queue, and begins nothing more.
 func TestLapseForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newSleepingRig(t, mem.New(), nil, dispatch.Options{})

@@ -53,7 +53,7 @@ func (a *asked) makes(queues ...string) {
 	}
 }
 
-// What waits in a queue for a run that is dead is nobody's: whoever wants the same made has his own job, with his own demands and his own worker.
+// No request waits for a dead run's queued job: a request for the same has its own job, with its own demands and its own worker.
 func TestLeftQueued(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cluster bool
@@ -173,7 +173,7 @@ func TestLeftRunning(t *testing.T) {
 	}
 }
 
-// What is not at work any more is not waited for, whoever could take it up.
+// A job without a live worker is not waited for, even if a worker could continue it.
 func TestLeftAndLost(t *testing.T) {
 	for name, lose := range map[string]func(*rig, *queue.Lease, func()){
 		"given up": func(r *rig, l *queue.Lease, _ func()) {
@@ -231,7 +231,7 @@ func TestLeftAndLostBefore(t *testing.T) {
 	})
 }
 
-// What another run has found out long ago is on record for whoever looks it up, and is no answer to who has not found it there.
+// What another run has found out long ago is on record for lookups, and is no answer to a request that did not find it there.
 func TestLeftAndEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, dispatch.Options{})

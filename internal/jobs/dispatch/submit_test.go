@@ -133,7 +133,7 @@ func TestGoneLost(t *testing.T) {
 	}
 }
 
-// A worker that has finished its job, or whose job goes on elsewhere, is nobody's concern.
+// A worker that has finished its job, or whose job goes on elsewhere, is ignored.
 func TestGoneAfterTheEnd(t *testing.T) {
 	c := newCluster()
 	r := newRig(t, dispatch.Options{Submitter: c})
@@ -321,7 +321,7 @@ func TestCancelWhileTheClusterIsAway(t *testing.T) {
 	})
 }
 
-// A run with many jobs that wait looks once for somebody who takes them, however long that takes.
+// A run with many jobs that wait looks once for a worker that takes them, however long that takes.
 func TestUnattendedLooksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{Store: mem.New()}
@@ -361,7 +361,7 @@ func TestUnattendedLooksOnce(t *testing.T) {
 	})
 }
 
-// A person is told once where nobody takes jobs, by what these ask for.
+// A person is told once, for each set of demands, that no worker takes such jobs.
 func TestUnattended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan string, 100)
@@ -382,20 +382,20 @@ func TestUnattended(t *testing.T) {
 		if want := []string{"default[] 0", "default[] 64", "default[gpu] 0"}; !slices.Equal(got, want) {
 			t.Errorf("told were %q, want %q", got, want)
 		}
-		// A queue at which somebody works is attended, however long it is.
+		// A queue with a working worker is attended, however long it is.
 		l := r.claim()
 		busy := r.ask(ctx, func(req *executions.Request) {
 			req.Name, req.RunID, req.Task = "late", "run-2", objectstore.Sum([]byte("another"))
 		})
 		time.Sleep(time.Minute)
 		if len(told) > 0 {
-			t.Errorf("while somebody works: told was %q", <-told)
+			t.Errorf("while a worker works: told was %q", <-told)
 		}
-		// When he is gone, that is told as well, though the job has waited for long.
+		// When the worker is gone, that is told as well, though the job has waited for long.
 		r.must(l.Finish(ctx, success(l.Job().Execution)))
 		time.Sleep(10 * time.Minute)
 		if len(told) != 1 {
-			t.Errorf("when nobody works any more: %d were told, want one", len(told))
+			t.Errorf("without a worker: %d were told, want one", len(told))
 		}
 		cancel()
 		<-busy.done

@@ -344,7 +344,7 @@ func adopted(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "attempts", l.Job().Attempts, 1)
 	want(t, "token", l.Job().Token, 2)
 
-	// Who has lost it can write nothing any more.
+	// A worker that has lost it can write nothing any more.
 	first.wire.hook(nil)
 	for name, late := range map[string]func() error{
 		"finish":  func() error { return gone.Finish(context.Background(), success(gone)) },
@@ -362,7 +362,7 @@ func adopted(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "status", front.job(t, j.ID).Status, queue.Succeeded)
 	w.empty(t)
 
-	// After the grace it is anybody's.
+	// After the grace any worker may claim it.
 	front.enqueue(t, job(2))
 	second.claimAs(t, hosted(second, "here"))
 	w.kill(second)
@@ -515,7 +515,7 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	front.repair(t) // the one that Tend begins with may have put an entry that it had missed a moment before
 	w.empty(t)
 
-	// An orphan is nobody's.
+	// An orphan is not locked.
 	j = front.enqueue(t, job(3))
 	worker.claim(t)
 	w.kill(worker)
@@ -525,7 +525,7 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "execution", got.Outcome.ExecutionID, got.Execution)
 	w.empty(t)
 
-	// One whose worker is gone is nobody's, whether or not anybody looks after the queue.
+	// One whose worker is gone counts as unlocked, whether or not the queue is tended.
 	worker = on("back")
 	j = front.enqueue(t, job(6))
 	worker.claim(t)
@@ -533,7 +533,7 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "status", cancel(j.ID).Status, queue.Cancelled)
 	w.empty(t)
 
-	// What was given back while somebody asked for its end has ended.
+	// A job that was given back during its cancellation has ended.
 	worker = on("back")
 	j = front.enqueue(t, job(4))
 	l = worker.claim(t)
@@ -556,8 +556,9 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	}
 }
 
-// What dead runs of a workspace have left is withdrawn, of one run or of all, in every queue, but not what somebody has begun, and not what a person has
-// asked for again. Whether they are dead is asked once it is known what there is, and only then.
+// What dead runs of a workspace have left is withdrawn, of one run or of all, in every queue, but not jobs that were
+// begun, and not what a person has asked for again. Whether they are dead is asked once it is known what there is, and
+// only then.
 func leftByTheDead(t *testing.T, w *world, on func(string) *peer) {
 	front, worker := on("front"), on("back")
 	failed := front.enqueue(t, job(0))
@@ -776,7 +777,7 @@ func overview(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "is it over", []bool{o.Running[0].Over, o.Running[1].Over}, []bool{true, false})
 	want(t, "dead", o.Dead[0].Status, queue.TimedOut)
 
-	// An attempt that was followed by another in its run is nothing that anybody has to try again.
+	// An attempt that was followed by another in its run need not be retried.
 	for attempt := range int64(3) {
 		before := o.Dead[0]
 		front.enqueue(t, job(0, func(j *queue.Job) { j.Attempt = attempt + 2 }))
@@ -825,7 +826,7 @@ func inbox(t *testing.T, w *world, on func(string) *peer) {
 		t.Fatal(err)
 	}
 	next(1, func(j *queue.Job) bool { return !j.Started.IsZero() })
-	worker.finish(t, worker.claim(t)) // the one that nobody expects
+	worker.finish(t, worker.claim(t)) // not expected by the inbox
 	worker.finish(t, l)
 	next(1, func(j *queue.Job) bool { return j.Status == queue.Succeeded })
 	in.Expect(b.ID)

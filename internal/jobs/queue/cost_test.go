@@ -201,7 +201,7 @@ func TestNothingIsReadBehindUntil(t *testing.T) {
 	}
 }
 
-// TestOrphansBehindUntilAreShown: who waits for an orphan hears of all others, however many there are, and takes none.
+// TestOrphansBehindUntilAreShown: a worker that waits for an orphan sees all others, however many there are, and takes none.
 func TestOrphansBehindUntilAreShown(t *testing.T) {
 	const jobs = 40 // more than a page
 	w := newWorld(t)

@@ -13,7 +13,7 @@ import (
 type crashing struct {
 	prepare func(t *testing.T, c *crash)
 	do      func(ctx context.Context, c *crash) error // by the process that crashes
-	// before and after are the states in which the job may be once somebody has repaired what there is to repair.
+	// before and after are the states in which the job may be after a repair.
 	before, after string
 }
 
@@ -165,8 +165,9 @@ func (s *situation) tear(t *testing.T, at string, do func(*peer) error) {
 	}
 }
 
-// TestCrashPoints cuts each operation off at each of its calls to the store, before and after that takes effect, by the death of its process. Whoever comes next
-// finds the job whole, as it was or as it was to become, and takes it on; none is lost, none is done twice.
+// TestCrashPoints cuts each operation off at each of its calls to the store, before and after that takes effect, by the
+// death of its process. The next process finds the job whole, as it was or as it was to become, and takes it on; none is
+// lost, none is done twice.
 func TestCrashPoints(t *testing.T) {
 	for name, op := range crashings {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +233,7 @@ func (op *crashing) crash(t *testing.T, n int, after bool) (cut bool) {
 		t.Errorf("after it had succeeded: got %s, want %s", c.state(t), op.after)
 	}
 
-	// Who was told of an error, or of nothing, does it again.
+	// A caller that got an error, or no answer, repeats the call.
 	w.pass(3 * time.Second)
 	if c.dying != c.worker && op.before != op.after {
 		c.dying = next

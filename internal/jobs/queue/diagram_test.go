@@ -11,7 +11,7 @@ import (
 	"e3/refstore"
 )
 
-// A situation is a job in a state, who has it, and who had it before.
+// A situation is a job in a state, with its present and its previous holder.
 type situation struct {
 	w      *world
 	front  *peer
@@ -176,16 +176,16 @@ var silent = map[string][]string{
 	"expire, its worker alive":  {"none", "queued", "running", "running, no attempts left", "adopted", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"expire, its worker killed": {"none", "queued", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"start":                     {"running", "running, no attempts left", "adopted"},
-	"cancel":                    {"running", "running, no attempts left", "adopted", "cancelled"}, // who runs it is told
+	"cancel":                    {"running", "running, no attempts left", "adopted", "cancelled"}, // its worker is told
 	"withdraw":                  {"running", "running, no attempts left", "adopted", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"reprioritise":              {"queued", "orphan"},
 	"release":                   {"orphan"}, // it is what an adopter's release would make of it
 }
 
-// byHolder are the operations of who has, or had, the job.
+// byHolder are the operations of the job's present or previous holder.
 var byHolder = []string{"start", "succeed", "fail", "time out", "end as cancelled", "end as no state", "end as queued", "again", "release", "revoke"}
 
-// TestDiagram walks every edge of the diagram, and shows that there is no other: by whoever has the job, and by whoever had it.
+// TestDiagram walks every edge of the diagram, and shows that there is no other: by the job's holder, and by its previous one.
 func TestDiagram(t *testing.T) {
 	for from, prepare := range states {
 		for op, do := range edges {

@@ -40,7 +40,8 @@ type standing struct {
 	token uint64
 }
 
-// historyModel says what a queue does with a job: its token rises with each claim, whoever has the greatest may write, and it is finished once.
+// historyModel says what a queue does with a job: its token rises with each claim, the holder of the greatest may write,
+// and it is finished once.
 func historyModel(most int64) porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{standing{}} },
@@ -76,7 +77,7 @@ func stepped(s standing, a *action, r result, most int64) []any {
 		return nil
 	}
 	switch {
-	case r.refused && !mine, r.refused && s.state == "running": // or its session is over, but nobody has taken the job yet
+	case r.refused && !mine, r.refused && s.state == "running": // or its session is over, but no worker has taken the job yet
 		return []any{s}
 	case r.refused || !mine:
 		return nil
@@ -162,7 +163,7 @@ func (h *histories) run(workers, jobs int) {
 			}
 		}
 	})
-	all.Go(func() { // who enqueues all of them again
+	all.Go(func() { // enqueues all of them again
 		other, me := h.w.on("else"), h.client()
 		for n := range jobs {
 			h.enqueue(me, other, n)
@@ -218,7 +219,7 @@ func (h *histories) work(ctx context.Context, front *peer, jobs int) bool {
 		var l *queue.Lease
 		err := h.do(me, a, func() (r result, err error) {
 			if l, err = p.Claim(ctx, p.want()); l == nil {
-				return r, nil // whatever it is: a claim that nobody was told of is one of a worker that is lost
+				return r, nil // whatever it is: a claim without a response counts as one of a lost worker
 			}
 			*a = action{op: "claim", job: l.Job().ID}
 			return result{token: l.Job().Token, adopted: l.Adopted()}, err

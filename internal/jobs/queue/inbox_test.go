@@ -117,7 +117,7 @@ func (f inboxFault) run(t *testing.T, w *world, o queue.Options, late bool) (met
 	return met
 }
 
-// A job that has ended is told though it cannot be moved to its place among the finished, because nobody can read what is there.
+// A job that has ended is told though it cannot be moved to its place among the finished, because the record there cannot be read.
 func TestInboxCannotMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldOn(t, mem.New())

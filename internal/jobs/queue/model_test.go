@@ -40,7 +40,7 @@ type model struct {
 	front   *peer
 	holders []*peer
 	jobs    map[string]*modelJob
-	torn    bool // a call has failed, so that something may be left undone until somebody repairs it
+	torn    bool // a call has failed, so that something may be left undone until a repair
 	raced   bool // and a worker may have been too late, and takes any of those that are as good as the first
 }
 
@@ -66,11 +66,11 @@ func (m *model) job(t *rapid.T) *modelJob {
 	return m.jobs[rapid.SampledFrom(ids).Draw(t, "job")]
 }
 
-// held draws one of the jobs that somebody has.
+// held draws one of the held jobs.
 func (m *model) held(t *rapid.T) *modelJob {
 	j := m.job(t)
 	if j.by == nil {
-		t.Skip("nobody has it")
+		t.Skip("it is not held")
 	}
 	return j
 }
@@ -181,7 +181,7 @@ func (m *model) Claim(t *rapid.T) {
 		if !failed {
 			t.Fatal(err)
 		}
-		// It may have claimed any of them, and does not know: until it finds out, or its session is over, nobody else has it.
+		// It may have claimed any of them, and does not know: until it finds out, or its session is over, no other worker has it.
 		for _, j := range append(claimable, m.astray(p)...) {
 			was := j.Job
 			m.learn(t, was.ID, was, func(now *queue.Job) bool {
@@ -352,7 +352,7 @@ func (m *model) Cancel(t *rapid.T) {
 		if err != nil && !failed {
 			t.Fatal(err)
 		}
-		m.repair() // so that nobody is told of it who gives the job back
+		m.repair() // so that a later Release does not see it
 		m.uncancel(t, was.ID)
 		return
 	case was.Status.Terminal() && was.Status != queue.Cancelled:
@@ -437,7 +437,7 @@ func (m *model) Check(t *rapid.T) {
 	}
 	for id, j := range there {
 		if m.jobs[id] == nil {
-			t.Fatal(fmt.Sprint("nobody has enqueued job ", j.Task))
+			t.Fatal(fmt.Sprint("it was not enqueued: job ", j.Task))
 		}
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// TestOrphans: those who cannot claim are told of what lost workers have left, and who shares a host with their heir leaves it to him for a while.
+// TestOrphans: a worker that cannot claim sees what lost workers have left, and one beside their heir on its host leaves
+// it to the heir for a while.
 func TestOrphans(t *testing.T) {
 	w := newWorld(t)
 	front, first := w.on("front"), w.on("here")
@@ -35,7 +36,7 @@ func TestOrphans(t *testing.T) {
 	}
 	w.pass(30 * time.Second)
 	if l := second.claimAs(t, here); !l.Adopted() {
-		t.Error("an orphan that nobody has claimed in time was not adopted")
+		t.Error("an orphan that was not claimed in time was not adopted")
 	}
 	tell(0)
 }

@@ -36,7 +36,7 @@ func tasks(jobs []queue.Job) []string {
 	return names
 }
 
-// TestOverviewOfUnreadable: one failed job that nobody can read hides no other.
+// TestOverviewOfUnreadable: one failed job that cannot be read hides no other.
 func TestOverviewOfUnreadable(t *testing.T) {
 	w := newWorld(t)
 	p := w.on("front")
@@ -184,7 +184,7 @@ func TestWaitingSince(t *testing.T) {
 	claim("delayed", due)
 }
 
-// TestHeardOf: whoever looks at a queue for the first time is told when a worker on another host was last heard of.
+// TestHeardOf: the first look at a queue tells when a worker on another host was last heard of.
 func TestHeardOf(t *testing.T) {
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")

@@ -104,7 +104,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// A job of which nobody could be asked something is damaged; the others are told of all the same.
+// A job with a name that other records cannot hold is damaged; the others are reported all the same.
 func TestSenselessJob(t *testing.T) {
 	w := newWorld(t)
 	p := w.on("host")

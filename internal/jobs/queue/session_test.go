@@ -29,7 +29,8 @@ func (p *peer) unanswered(t *testing.T, claim func() error) {
 	p.wire.hook(nil)
 }
 
-// A job that a worker has claimed without being told so is found by that worker, which lives on: nobody else can tell that it does not work on it.
+// A job that a worker has claimed without being told so is found by that worker, which lives on: no other process can
+// tell that it does not work on it.
 func TestClaimWithoutAnswer(t *testing.T) {
 	for name, find := range map[string]func(t *testing.T, p *peer, j queue.Job){
 		"reap":   func(t *testing.T, p *peer, _ queue.Job) { p.reap(t) },
@@ -139,7 +140,7 @@ func TestNobodyToBury(t *testing.T) {
 				front.reap(t)
 				want(t, "reap", front.wire.counted(), map[string]int{"list holders": 1})
 
-				// It may claim again. Whoever ends with jobs is looked after.
+				// It may claim again. A process that ends with jobs is watched.
 				stop = begin()
 				j := front.enqueue(t, job(3))
 				worker.claim(t)
@@ -170,7 +171,7 @@ func TestUnknownJobsAreLookedAfter(t *testing.T) {
 	})
 }
 
-// Whoever claims while the record of his session is about to be removed is looked after.
+// A process that claims while its holder record is about to be removed is watched.
 func TestClaimWhileLeaving(t *testing.T) {
 	for name, at := range map[string]string{
 		"a claim under way": "put jobs", "a claim that begins": "delete holders", "a claim that begins earlier": "get holders",
@@ -231,7 +232,7 @@ func TestClaimWhileLeaving(t *testing.T) {
 	}
 }
 
-// Who only follows cancellations is told in time, of jobs of whichever queue, and asks for nothing else.
+// FollowCancels learns of cancellations in time, in any queue, and makes no other requests.
 func TestFollowCancels(t *testing.T) {
 	for name, tt := range map[string]struct {
 		polled bool

@@ -103,7 +103,7 @@ func TestTendEndsWithTheSession(t *testing.T) {
 	})
 }
 
-// What crashes have left is made good by whoever looks after the queue, and what has finished long ago goes.
+// What crashes have left is repaired by Tend, and what has finished long ago is removed.
 func TestTendRepairsAndCleans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldOn(t, mem.New())
@@ -134,7 +134,7 @@ func TestTendRepairsAndCleans(t *testing.T) {
 	})
 }
 
-// Of many who look after a queue that is polled, about one at a time repairs it.
+// Of many processes that tend a polled queue, about one at a time repairs it.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldOn(t, mem.New())
@@ -234,7 +234,7 @@ func TestWokenInTime(t *testing.T) {
 	}
 }
 
-// An entry that cannot be decoded keeps no job waiting: whoever lists it puts it right by its job, or removes it. Where that fails it is not tried
+// An entry that cannot be decoded keeps no job waiting: a listing corrects it by its job, or removes it. Where that fails it is not tried
 // again with each listing.
 func TestMalformedEntries(t *testing.T) {
 	spoil := func(t *testing.T, w *world, what, id string) {
@@ -346,7 +346,7 @@ func TestMalformedEntries(t *testing.T) {
 	}
 }
 
-// A record that nobody can read harms nobody but itself.
+// A record that cannot be read harms no other.
 func TestMalformedRecords(t *testing.T) {
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")

@@ -22,7 +22,7 @@ func wakes(wake <-chan struct{}, d time.Duration) (n int) {
 	}
 }
 
-// TestWokenOnce: who claims nothing though the time of something has come is woken once for it, not over and over: it may be full, or
+// TestWokenOnce: a waiter that claims nothing though a job is due is woken once for it, not over and over: it may be full, or
 // be there for one job only.
 func TestWokenOnce(t *testing.T) {
 	for name, wait := range map[string]func(t *testing.T, front, worker *peer, wake <-chan struct{}){
@@ -135,7 +135,7 @@ func TestDelayedBehindWhatDoesNotFit(t *testing.T) {
 			if l, err := worker.Claim(t.Context(), plain); err != nil || l != nil {
 				t.Errorf("got %v, %v, want nothing more", l, err)
 			}
-			want(t, "what fits whoever can take it", worker.claim(t).Job().Labels, []string{"gpu"})
+			want(t, "what fits a worker that can take it", worker.claim(t).Job().Labels, []string{"gpu"})
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// TestWorkingOfTheLost: nobody waits for ever for an execution whose worker was lost and that no other takes up.
+// TestWorkingOfTheLost: no request waits for ever for an execution whose worker was lost and that no other takes up.
 func TestWorkingOfTheLost(t *testing.T) {
 	const patience = 40 * time.Second
 	w := newWorld(t)
@@ -29,7 +29,7 @@ func TestWorkingOfTheLost(t *testing.T) {
 	front.reap(t) // which writes the job anew, and is no news of the execution
 	working("half of the time later", execution, true)
 	w.pass(patience / 2)
-	working("when nobody has taken it up", execution, false)
+	working("when no worker has taken it up", execution, false)
 
 	heir := w.on("back")
 	l := heir.claim(t)

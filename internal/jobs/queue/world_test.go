@@ -158,7 +158,7 @@ type world struct {
 
 	mu     sync.Mutex
 	dead   map[int]bool  // processes that are gone, by pid
-	silent map[int]bool  // those of which nobody here knows whether they are
+	silent map[int]bool  // those not known to be over
 	ahead  time.Duration // of the queues' clock
 	pids   int
 	ids    int

@@ -218,7 +218,7 @@ func TestLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(l.dir); err != nil {
-		t.Errorf("the folder of another, who may be at work: %v", err)
+		t.Errorf("the folder of another submitter, which may be at work: %v", err)
 	}
 	if _, err := openLogs(parent, modes.Modes{}, now.Add(2*logsKept)); err != nil {
 		t.Fatal(err)

@@ -306,7 +306,7 @@ func TestSlurm(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if ids := slices.Sorted(maps.Keys(f.gone)); !slices.Equal(ids, []string{"long.3", "wait.4"}) {
-			t.Errorf("gone: got %q, want only those that somebody else has cancelled", ids)
+			t.Errorf("gone: got %q, want only those that were cancelled elsewhere", ids)
 		}
 	})
 	t.Run("time limit", func(t *testing.T) {
@@ -417,7 +417,7 @@ exit 1
 			t.Errorf("warnings: got %q, want one of what does not answer", f.warned)
 		}
 	})
-	t.Run("two", func(t *testing.T) { // the one that nobody knows of is cancelled
+	t.Run("two", func(t *testing.T) { // the unknown one is cancelled
 		withSbatch(t, `cat >$1/script
 $2 "$@" --hold <$1/script >&2
 exec $2 "$@" <$1/script

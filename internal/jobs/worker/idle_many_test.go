@@ -124,7 +124,7 @@ func TestIdleAmongManyOfWhomOneWasLost(t *testing.T) {
 			if err != nil {
 				h.Errorf("the worker ends with %v", err)
 			}
-		case <-time.After(12 * time.Hour): // who looks after whom changes each ten minutes
+		case <-time.After(12 * time.Hour): // the watched holders change every ten minutes
 			h.Error("the worker does not end")
 		}
 		if got, want := h.order(), fmt.Sprint("far-", others); len(got) != 1 || got[0] != want {
@@ -153,7 +153,7 @@ func TestIdleOnceMore(t *testing.T) {
 			h.Error("the worker does not end")
 		}
 		if got := h.order(); len(got) != 2 || got[1] != "far-1" {
-			h.Errorf("the worker has begun %q, want its own and that of the one who was lost", got)
+			h.Errorf("the worker has begun %q, want its own and that of the lost one", got)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// cut is a store that takes nothing any more from somebody who was lost.
+// cut is a store that accepts nothing any more from a lost worker.
 type cut struct {
 	refstore.Store
 	off atomic.Bool

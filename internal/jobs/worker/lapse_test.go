@@ -42,7 +42,7 @@ func TestAfterTheLossItWaits(t *testing.T) {
 			Name: "w", Host: "w", Concurrency: 2, Queues: []string{queue.DefaultQueue},
 			Now: func() time.Time {
 				if lost.Load() && looks.Add(1) > most {
-					time.Sleep(time.Millisecond) // time stands still in a bubble for as long as somebody is busy
+					time.Sleep(time.Millisecond) // time stands still in a bubble while any goroutine is busy
 				}
 				return time.Now()
 			},

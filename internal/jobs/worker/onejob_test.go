@@ -43,7 +43,7 @@ func TestOneJobIsCancelled(t *testing.T) {
 		n++
 	}
 	if n != 1 {
-		t.Errorf("%d holders are left, want the one that nobody looked after", n)
+		t.Errorf("%d holders are left, want the one that no process watched", n)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestOneJobIsNotUnderstood(t *testing.T) {
 			}
 			if spoilt {
 				spoil()
-			} else { // somebody else has the job
+			} else { // another process has the job
 				l, err := r.open(repo.Options{}).Queue().Only(t.Context(), j.Queue, j.ID, queue.Want{Worker: "other", NewExecution: executions.NewIDAfter})
 				if err != nil || l == nil {
 					t.Fatalf("claim: got %v, %v", l, err)

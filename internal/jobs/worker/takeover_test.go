@@ -95,7 +95,7 @@ func (r *rig) victim() (l *left, kill func()) {
 	return l, kill
 }
 
-// orphaned waits until nobody has a job.
+// orphaned waits until a job is not locked.
 func (r *rig) orphaned(j queue.Job) {
 	r.Helper()
 	r.until(j, func(j *queue.Job) bool {
@@ -253,7 +253,7 @@ func TestStopOneJob(t *testing.T) {
 	}
 }
 
-// A job whose execution somebody has settled while it ran is done again by the worker that has it.
+// A job whose execution was settled elsewhere while it ran is done again by the worker that has it.
 func TestSettledMeanwhile(t *testing.T) {
 	r := newRig(t)
 	l := r.gated("settled")

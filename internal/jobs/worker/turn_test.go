@@ -380,7 +380,7 @@ func TestTurnLetsEarlierOnesGo(t *testing.T) {
 	})
 }
 
-// What a worker cannot take, whatever it has free, or waits for a resource that others do not ask for, keeps nobody waiting.
+// What a worker cannot take, whatever it has free, or waits for a resource that others do not ask for, keeps no job waiting.
 func TestNoTurn(t *testing.T) {
 	gpu := []record.Amount{{Name: "gpu", Value: 1}}
 	for name, test := range map[string]struct {
