@@ -67,7 +67,7 @@ type Options struct {
 	// Outstanding bounds the executions that are out at a time, per queue and set of labels, if the executor makes
 	// them elsewhere. This process's own limits do not apply there. 0: executions are made here.
 	Outstanding int
-	// Blocks records the tasks that wait for approval. nil: nobody can be asked, and such a task fails.
+	// Blocks records the tasks that wait for approval. nil: there is no record, and such a task fails.
 	Blocks Blocks
 
 	Expected func(task string) time.Duration // from history; nil: unknown

@@ -145,7 +145,7 @@ type Output struct {
 	Role       Role
 }
 
-// A Role says what an output is for. It is advice to whoever shows results and enters no key.
+// A Role says what an output is for. It advises programs that show results, and enters no key.
 type Role uint8
 
 // The roles of outputs: the values of "kind" in the file.

@@ -102,7 +102,7 @@ func didYouMean(word string, candidates func(yield func(string) bool)) string {
 // nearest finds the candidate with the smallest edit distance to word, the first of equals, if that is
 // no more than a third of the word's length and they share something. The comparison ignores case.
 func nearest(word string, candidates func(yield func(string) bool)) string {
-	const longest = 128 // beyond it a suggestion helps nobody and costs quadratic time
+	const longest = 128 // beyond it a suggestion does not help, and costs quadratic time
 	if word == "" || len(word) > longest {
 		return ""
 	}

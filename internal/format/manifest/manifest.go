@@ -32,7 +32,7 @@
 // lie at the local input name; a value that is not a scalar is a JSON file under .e3-values. No two of one
 // task's inputs and outputs may claim the same path or lie inside one another. Globs are the exception: the folder
 // of a glob may hold other things, several globs may share it, and a project file or directory in it
-// may be matched as well, because both copies come from the same place. Whoever stages must accept such overlap
+// may be matched as well, because both copies come from the same place. Staging must accept such overlap
 // when the content is equal and refuse it otherwise. What a task makes may lie in the folder of a glob
 // unless the pattern matches its path.
 package manifest

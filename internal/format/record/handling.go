@@ -7,7 +7,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// The handling of a task is the part of its policy that says when it is tried again, who is asked before, and which workers
+// The handling of a task is the part of its policy that says when it is retried, whether it needs approval, and which workers
 // may run it. Few packages have any, so it is a field of its own, after all others, that names the tasks that it is about.
 
 // defaultLost is how often a command whose worker was lost is tried again where nothing is said.

@@ -6,7 +6,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Rejection is rejected.beast2 beside an execution: somebody has retired it, or has taken that back. A rejected
+// Rejection is rejected.beast2 beside an execution: it was rejected, or that was taken back. A rejected
 // success answers no key; its record, logs and output stay.
 type Rejection struct {
 	Rejected bool // false: an earlier rejection was taken back
@@ -37,7 +37,7 @@ func DecodeRejection(data []byte) (*Rejection, error) {
 }
 
 // Tombstones is what is left of the executions of a task that were pruned, in the order in which they went: why
-// a result is missed, and what a collector must still spare for those who found it before.
+// a result is missed, and what a collector must still spare for processes that found it before.
 type Tombstones []Tombstone
 
 // Tombstone is one execution that was pruned.
@@ -118,7 +118,7 @@ func DecodePin(data []byte) (*Pin, error) {
 	return p, pinSchema.done(r)
 }
 
-// Cancellation asks whoever runs a workspace to stop. It means one hold of the workspace's lock, as its LockState tells, and
+// Cancellation asks the process that runs a workspace to stop. It means one hold of the workspace's lock, as its LockState tells, and
 // within that one run; so it can never stop a later run. Its name is the workspace's.
 type Cancellation struct {
 	Run    string    // its id; "" where the run had none yet

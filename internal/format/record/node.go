@@ -143,7 +143,7 @@ func DecodeNode(data []byte) (Node, error) {
 	return n, err
 }
 
-// EachEntry is DecodeNode for those who need no Node: its bytes can become fifteen times as many. It has called visit for
+// EachEntry is DecodeNode for callers that need no Node: its bytes can become fifteen times as many. It has called visit for
 // the entries before the place that an error is about.
 func EachEntry(data []byte, visit func(*NodeEntry)) error {
 	return decodeNode(data, func(int) {}, visit)

@@ -270,7 +270,7 @@ func appendPolicy(b []byte, p *Policy) []byte {
 // DecodePackage reads a package object. Packages of the reference give ErrType.
 func DecodePackage(data []byte) (*Package, error) { return decodePackage(data, nil) }
 
-// DecodePackageWithin is DecodePackage for a package that anybody may have made: one that would take more than so many bytes of
+// DecodePackageWithin is DecodePackage for an untrusted package: one that would take more than so many bytes of
 // memory, beside its texts, is refused. Its bytes can become forty times as many.
 func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
 	return decodePackage(data, &allowance{all: memory, left: memory})

@@ -24,7 +24,7 @@ type Step struct {
 // Source is where the step began, in the words of ExecutionMetadata: user@host:location.
 func (s *Step) Source() string { return s.By + ":" + s.Repository }
 
-// Signer is who signed an export, with a signature that held.
+// Signer is the key that signed an export, with a valid signature.
 type Signer struct {
 	Key  string // the public key, as e3 writes it
 	Name string // what the exporter called it; "" where nothing was said
@@ -119,8 +119,8 @@ func DecodeProvenance(data []byte) (*Provenance, error) {
 	return p, provenanceSchema.done(r)
 }
 
-// Export is the entry provenance.beast2 of a zip: who made it, and how that of its content which was not made in
-// the repository of the export had come there.
+// Export is the entry provenance.beast2 of a zip: its exporter, and how content from other
+// repositories had come to the exporting one.
 type Export struct {
 	By         string // user@host
 	Repository string

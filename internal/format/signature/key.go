@@ -11,7 +11,7 @@ import (
 
 // Key is the key pair of a user. It holds the private key: it is never printed.
 type Key struct {
-	Name string // who the owner says they are; may be empty
+	Name string // the owner's name for the key; may be empty
 	seed [ed25519.SeedSize]byte
 }
 

@@ -1,8 +1,8 @@
 // Package signature signs exports with the ed25519 key of a user and checks such signatures.
 //
 // What is signed is a list of all that an export holds ([Manifest]), together with the name that the owner of the key
-// goes by. The signature is the last entry of the zip and no part of the list. It says who vouches for the content; whether
-// that counts for anything is for the repository to say that takes the content in ([e3/internal/settings]).
+// goes by. The signature is the last entry of the zip and no part of the list. It says whose key vouches for the content; whether
+// that counts is decided by the repository that imports the content ([e3/internal/settings]).
 package signature
 
 import (
@@ -50,7 +50,7 @@ var base64url = base64.RawURLEncoding.Strict()
 // String returns the key as people pass it on: one word that [ParsePublicKey] reads.
 func (k PublicKey) String() string { return publicPrefix + base64url.EncodeToString(k[:]) }
 
-// Fingerprint is a digest of the key, for reading it out to somebody.
+// Fingerprint is a digest of the key, for comparing it by voice.
 func (k PublicKey) Fingerprint() string {
 	sum := sha256.Sum256(k[:])
 	text := hex.EncodeToString(sum[:16])
@@ -95,7 +95,7 @@ func CheckName(name string) error {
 // Signature says that the owner of a key vouches for a list of entries.
 type Signature struct {
 	Key      PublicKey
-	Name     string   // the owner's own word for who they are; may be empty
+	Name     string   // the owner's name for the key; may be empty
 	Manifest [32]byte // of the list, see [Manifest]
 	Bytes    [ed25519.SignatureSize]byte
 }

@@ -20,7 +20,7 @@ func (z *Reader) check(ctx context.Context) error {
 	// The number of entries fits the directory's size and the limits.
 	spans := make([]span, 0, z.directory.entries)
 	names := make([]uint64, 0, z.directory.entries)
-	seed := maphash.MakeSeed() // so that nobody can make names that collide
+	seed := maphash.MakeSeed() // so that colliding names cannot be crafted
 	near := &window{r: z.r, limit: z.directory.offset}
 	for e, err := range z.Entries() {
 		if err != nil {

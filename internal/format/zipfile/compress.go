@@ -21,7 +21,7 @@ type unit struct {
 
 	// The producer sets the first two before it sends the first block, and written before it
 	// closes blocks. Offsets in it count from the beginning of the unit, and the compressed
-	// size of an entry of many blocks is left to who writes them.
+	// size of an entry of many blocks is left to the writer.
 	headerLen int64 // room to leave for the header; 0 for a batch, which has its headers
 	zip64     bool
 	written   []Entry

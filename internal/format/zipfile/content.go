@@ -12,8 +12,8 @@ import (
 
 // OpenEntry returns the content of e, which is one of Entries. Reading to the end checks
 // size and CRC: where they are wrong, or the compressed data are, the last bytes are held
-// back and Read returns a FormatError. No more than e.Size bytes are ever returned. Who
-// stops reading before Read returns io.EOF has content that nobody checked.
+// back and Read returns a FormatError. No more than e.Size bytes are ever returned. A
+// reader that stops before Read returns io.EOF has unchecked content.
 func (z *Reader) OpenEntry(e Entry) (io.ReadCloser, error) {
 	at, err := z.contentAt(z.r, &e)
 	if err != nil {

@@ -121,7 +121,7 @@ func (z *Reader) Entries() iter.Seq2[Entry, error] {
 	}
 }
 
-// At returns the entry of Entries whose Position is given, for those who come back to one of many.
+// At returns the entry of Entries whose Position is given, for callers that come back to one of many.
 func (z *Reader) At(position int64) (Entry, error) {
 	d := z.directory
 	if position < 0 || position >= d.size {

@@ -241,7 +241,7 @@ func TestErrorsOfTheFile(t *testing.T) {
 	}
 }
 
-// What is wrong at the end of an entry cannot be missed by who reads exactly its size.
+// What is wrong at the end of an entry cannot be missed by a reader of exactly its size.
 func TestBadEndIsHeldBack(t *testing.T) {
 	for _, method := range []uint16{zipfile.Stored, zipfile.Deflated} {
 		f := two()

@@ -51,7 +51,7 @@ type Writer struct {
 	batchSize int64
 
 	queue       chan *unit       // in the order of the archive
-	compressors chan *compressor // whoever has one may use a core
+	compressors chan *compressor // its holder may use a core
 	streams     chan struct{}    // entries of many blocks that are being read
 	lookahead   int              // blocks of such an entry that are read before they are written
 	raw         sync.Pool        // *[]byte of blockSize+1
