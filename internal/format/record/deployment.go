@@ -6,8 +6,9 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// WorkspaceDeployment is deployment.beast2 beside the state of a workspace that machines share: which machine's package file decides what is deployed
-// in it, and which inputs "e3 set" has given values since. Links say the rest, each on its machine.
+// WorkspaceDeployment is deployment.beast2 beside the state of a workspace that machines share: which machine's package
+// file decides what is deployed in it, and which inputs "e3 set" has given values since. Links say the rest, each on its
+// machine.
 type WorkspaceDeployment struct {
 	ID   string // by which the machine that follows a package file knows that it is the one
 	By   string // user@host
