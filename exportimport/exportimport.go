@@ -15,6 +15,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -79,13 +80,7 @@ func refused(entry, format string, args ...any) error {
 }
 
 // shorten shortens a name for a message.
-func shorten(s string) string {
-	const most = 160
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+func shorten(s string) string { return human.Clip(s, 160) }
 
 func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
 

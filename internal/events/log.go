@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
+	"e3/internal/human"
 	"e3/refstore"
 )
 
@@ -130,7 +130,7 @@ func (l *Log) Emit(e Event) Event {
 	}
 	if e.Data != nil && len(e.Data.Message) > maxMessage {
 		d := *e.Data
-		d.Message = strings.ToValidUTF8(d.Message[:maxMessage], "") + "…"
+		d.Message = human.Clip(d.Message, maxMessage)
 		e.Data = &d
 	}
 	buf, err := appendSummed(l.buf, &e)

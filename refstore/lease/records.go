@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"e3/internal/host/process"
+	"e3/internal/human"
 	"e3/refstore"
 )
 
@@ -119,13 +120,7 @@ func (o ownerRecord) words() string {
 }
 
 // shorten cuts a text of another process.
-func shorten(s string) string {
-	const most = 300
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+func shorten(s string) string { return human.Clip(s, 300) }
 
 // maxTTL bounds the TTL that a session may ask of its observers.
 const maxTTL = 10 * time.Minute

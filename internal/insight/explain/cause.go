@@ -3,6 +3,8 @@ package explain
 import (
 	"strings"
 	"time"
+
+	"e3/internal/human"
 )
 
 // Kind says what sort of cause it is. Words never change.
@@ -200,13 +202,4 @@ func clipBoth(was, is string, most int) (string, string) {
 }
 
 // clip cuts text to what a line holds, and to one line.
-func clip(s string, most int) string {
-	s = strings.ReplaceAll(s, "\n", "⏎")
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && s[most]&0xC0 == 0x80 { // not within a character
-		most--
-	}
-	return s[:most] + "…"
-}
+func clip(s string, most int) string { return human.Clip(strings.ReplaceAll(s, "\n", "⏎"), most) }

@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"e3/internal/events"
+	"e3/internal/human"
 	"e3/internal/pkgref"
 )
 
@@ -344,9 +345,4 @@ func because(err error) string {
 }
 
 // text bounds what others have written.
-func text(s string) string {
-	if len(s) > maxText {
-		return s[:maxText] + "…"
-	}
-	return s
-}
+func text(s string) string { return human.Clip(s, maxText) }

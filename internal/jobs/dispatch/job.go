@@ -3,7 +3,6 @@ package dispatch
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -53,7 +52,7 @@ func Request(j *queue.Job) (*executions.Request, error) {
 // Outcome returns the outcome of a job from its execution's result.
 func Outcome(res executions.Result) queue.Outcome {
 	o := queue.Outcome{
-		ExecutionID: res.ExecutionID, Size: res.Size, ExitCode: res.ExitCode, Reason: string(res.Reason), Message: Clip(res.Message),
+		ExecutionID: res.ExecutionID, Size: res.Size, ExitCode: res.ExitCode, Reason: string(res.Reason), Message: queue.Clip(res.Message),
 		Duration: max(res.Duration, 0),
 	}
 	switch {
@@ -67,13 +66,4 @@ func Outcome(res executions.Result) queue.Outcome {
 		o.State = queue.Failed
 	}
 	return o
-}
-
-// Clip bounds a text in a job's record; the execution's record has all of it.
-func Clip(s string) string {
-	const most = 2 << 10 // bytes
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "?")
 }

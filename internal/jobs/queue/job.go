@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"e3/internal/format/record"
+	"e3/internal/human"
 )
 
 // Status is the state of a job.
@@ -308,11 +309,5 @@ func validText(s string) error {
 	return nil
 }
 
-// shorten bounds and repairs text from elsewhere.
-func shorten(s string) string {
-	const most = 2 << 10
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "�")
-}
+// Clip bounds and repairs text from elsewhere: a job's record has so much of it, the execution's all.
+func Clip(s string) string { return strings.ToValidUTF8(human.Clip(s, 2<<10), "�") }

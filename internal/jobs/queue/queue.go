@@ -56,11 +56,11 @@ func (e *TransitionError) Error() string {
 	state := string(e.Job.Status)
 	switch {
 	case e.Job.Status == Running && e.Job.Worker != "":
-		state += ", by " + shorten(e.Job.Worker)
+		state += ", by " + Clip(e.Job.Worker)
 	case e.Job.isSuspended():
 		state = ReasonSuspended
 	}
-	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), shorten(e.Job.Task), state)
+	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), Clip(e.Job.Task), state)
 }
 
 // Members tells which sessions are alive. [*lease.Leases] implements it.
@@ -168,7 +168,7 @@ func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 	want.ID = Identity(&want)
 	got, err := q.enqueue(ctx, &want)
 	if err != nil {
-		return Job{}, fmt.Errorf("enqueue task %s: %w", shorten(j.Task), err)
+		return Job{}, fmt.Errorf("enqueue task %s: %w", Clip(j.Task), err)
 	}
 	return got, nil
 }

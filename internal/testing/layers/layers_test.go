@@ -45,7 +45,7 @@ internal/repo:                 internal/jobs/worker internal/jobs/dispatch inter
 internal/verify:               internal/jobs/queue internal/jobs/approval workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
-                               internal/events internal/format/manifest internal/format/eastref internal/format/record internal/host/atomicfile
+                               internal/events internal/format/manifest internal/format/eastref internal/format/record internal/host/atomicfile internal/human
 internal/insight/explain:      internal/insight/runview dataflow/graph internal/insight/history workspace dataflow executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/graph workspace dataflow executions objectstore internal/format/record internal/format/value internal/human internal/parallel
 workspace:                     internal/insight/runview dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
@@ -62,13 +62,13 @@ internal/reach:                executions objectstore refstore internal/jobs/que
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
 executions:                    objectstore refstore internal/format/record internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human
 
-refstore/lease:                refstore internal/host/process
+refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human
 internal/jobs/approval:        refstore internal/format/record
-internal/insight/telemetry:    internal/events internal/pkgref
+internal/insight/telemetry:    internal/events internal/human internal/pkgref
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
-internal/events:               refstore
+internal/events:               refstore internal/human
 internal/settings:             refstore internal/format/manifest internal/format/signature internal/host/atomicfile
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:
