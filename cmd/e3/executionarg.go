@@ -62,10 +62,8 @@ func (arg executionArg) find(ctx context.Context, a *app, r *repo.Repo) (*execut
 	if arg.id != "" {
 		return r.Workspaces.Runs.FindExecution(ctx, te, arg.id)
 	}
-	for _, e := range te.Known {
-		if te.Task != nil && e.ExecutionID == te.Task.ExecutionID {
-			return e, nil
-		}
+	if e := te.Current(); e != nil {
+		return e, nil
 	}
 	l := &logs{a: a, r: r, ws: arg.ws, task: arg.task}
 	return nil, l.none(te)

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/human"
+	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -103,7 +106,13 @@ func runLogs(ctx context.Context, a *app, location, name string, o *logsOptions)
 	te, err := r.Workspaces.Runs.TaskExecutions(ctx, ws, task)
 	var unknown *workspace.UnknownError
 	if errors.As(err, &unknown) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, executions.ErrNotFound) {
-		te, err = l.past(ctx, err)
+		known, found, fault := l.chooser().Past(ctx)
+		switch {
+		case fault != nil:
+			err = fault
+		case found:
+			l.gone, te, err = true, &runview.TaskExecutions{Known: known}, nil
+		}
 	}
 	if err != nil {
 		return err
@@ -131,20 +140,25 @@ type logs struct {
 	gone    bool // no package here has the task
 }
 
+// chooser knows of all executions of the task.
+func (l *logs) chooser() *history.Chooser {
+	return &history.Chooser{
+		Stores:    history.Stores{Records: l.r.Records, Executions: l.r.Executions, Runs: l.r.Workspaces.Runs},
+		Workspace: l.ws, Task: l.task, Now: l.a.Now, Damaged: func(faults []error) { sayDamaged(l.a, faults) },
+	}
+}
+
 // choose finds the execution that is asked for.
 func (l *logs) choose(ctx context.Context, te *runview.TaskExecutions, o *logsOptions) (*executions.Execution, error) {
 	switch {
 	case o.execution != "":
-		return l.find(ctx, te, o.execution)
+		e, err := l.chooser().Execution(ctx, te, o.execution)
+		return e, l.advised(err)
 	case o.run != "":
-		return l.inRun(ctx, o.run, o.attempt)
+		e, err := l.chooser().InRun(ctx, o.run, o.attempt)
+		return e, l.advised(err)
 	}
-	var current *executions.Execution
-	for _, e := range te.Known {
-		if te.Task != nil && e.ExecutionID == te.Task.ExecutionID {
-			current = e
-		}
-	}
+	current := te.Current()
 	if current == nil {
 		return nil, l.none(te)
 	}
@@ -157,6 +171,20 @@ func (l *logs) choose(ctx context.Context, te *runview.TaskExecutions, o *logsOp
 		}
 	}
 	return nil, fmt.Errorf("task %s has no attempt %d in that run; see: e3 logs <repo> %s --list", l.task, o.attempt, human.Quoted(l.ws+"."+l.task))
+}
+
+// advised adds to an error where to see what there is.
+func (l *logs) advised(err error) error {
+	var absent *history.AbsentError
+	switch name := human.Quoted(l.ws + "." + l.task); {
+	case !errors.As(err, &absent):
+		return err
+	case absent.Execution != "":
+		return fmt.Errorf("%w; see: e3 history <repo> %s", err, name)
+	case absent.Attempt > 0:
+		return fmt.Errorf("%w; see: e3 history <repo> %s --run %s", err, name, human.Short(absent.Run))
+	}
+	return fmt.Errorf("%w; see: e3 run <repo> %s --run %s", err, l.ws, human.Short(absent.Run))
 }
 
 // none says why there is no execution to show.
@@ -186,6 +214,30 @@ func (l *logs) none(te *runview.TaskExecutions) error {
 		why += "; for earlier executions see: e3 logs <repo> " + human.Quoted(l.ws+"."+l.task) + " --list"
 	}
 	return fmt.Errorf("task %s %s", l.task, why)
+}
+
+// list lists what there is to choose from, the latest first.
+func (l *logs) list(ctx context.Context, te *runview.TaskExecutions) error {
+	list, err := l.chooser().All(ctx, te)
+	if err != nil {
+		return err
+	}
+	doc := struct {
+		Executions []executionJSON `json:"executions"`
+	}{[]executionJSON{}}
+	t := &render.Table{Right: map[int]bool{3: true}}
+	for i := range list {
+		x := &list[i]
+		item := attemptOf(x)
+		if x.Execution != nil {
+			item.State = x.Execution.State.String() // as it is on record
+		}
+		item.Current = te.Task != nil && te.Task.ExecutionID == x.ExecutionID
+		doc.Executions = append(doc.Executions, item)
+		mark := map[bool]string{true: "*"}[item.Current]
+		t.Row(x.ExecutionID+mark, cmp.Or(item.State, "-"), human.Stamp(x.At()), attemptTook(x), strings.Join(attemptNotes(l.a, x), "  "))
+	}
+	return l.a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
 // print writes the logs of an execution as they are now.

@@ -28,6 +28,16 @@ type TaskExecutions struct {
 	hash string // of the task object
 }
 
+// Current is the execution that stands for the task in the run; nil where none does.
+func (te *TaskExecutions) Current() *executions.Execution {
+	for _, e := range te.Known {
+		if te.Task != nil && e.ExecutionID == te.Task.ExecutionID {
+			return e
+		}
+	}
+	return nil
+}
+
 // TaskExecutions finds the executions of a task: in the run that the workspace shows, and besides. The workspace may be
 // one that is not here, if a run of it was imported.
 func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecutions, error) {

@@ -1,0 +1,216 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/executions"
+	"e3/internal/human"
+	"e3/internal/insight/runview"
+)
+
+// A Chooser finds executions of a task by what people say of them: among those that the workspace shows, and all that history lists.
+type Chooser struct {
+	Stores
+	Workspace, Task string
+	Now             func() time.Time
+	Damaged         func([]error) // is told of lines of events that cannot be read
+}
+
+// An AbsentError says that there is no execution to choose.
+type AbsentError struct {
+	Task, Execution, Run string
+	Attempt              int64
+}
+
+// Error implements error.
+func (e *AbsentError) Error() string {
+	switch {
+	case e.Execution != "":
+		return fmt.Sprintf("execution %s has left no logs: its record is gone", e.Execution)
+	case e.Attempt > 0:
+		return fmt.Sprintf("task %s has no attempt %d in run %s", e.Task, e.Attempt, e.Run)
+	}
+	return fmt.Sprintf("task %s was not executed in run %s, nor answered", e.Task, e.Run)
+}
+
+// attempts are those that history lists, the latest first; deep ones as well where it is asked for.
+func (c *Chooser) attempts(ctx context.Context, deep bool) ([]Attempt, error) {
+	found, err := Find(ctx, c.Stores, Query{Workspace: c.Workspace, Tasks: []string{c.Task}, Deep: deep})
+	if err != nil {
+		return nil, err
+	}
+	c.Damaged(found.Damaged)
+	return found.Tasks[0].Attempts, nil
+}
+
+// Past lists the executions of a task that no package here has, or whose workspace is gone. It tells whether history knows the task.
+func (c *Chooser) Past(ctx context.Context) (known []*executions.Execution, found bool, err error) {
+	for _, deep := range []bool{false, true} {
+		list, err := c.attempts(ctx, deep)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range list {
+			if e := list[i].Execution; e != nil {
+				known = append(known, e)
+			}
+		}
+		if len(list) > 0 {
+			return known, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+// Execution finds an execution by the beginning of its id: among those that have the task's hash now, and all that history lists.
+func (c *Chooser) Execution(ctx context.Context, te *runview.TaskExecutions, prefix string) (*executions.Execution, error) {
+	e, err := c.Runs.FindExecution(ctx, te, prefix)
+	if err == nil && e.ExecutionID == strings.ToLower(prefix) {
+		return e, nil
+	}
+	var unknown *human.UnknownError
+	var pruned *executions.PrunedError
+	if err != nil && !errors.As(err, &unknown) && !errors.As(err, &pruned) {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, deep := range []bool{false, true} {
+		list, fault := c.attempts(ctx, deep)
+		if fault != nil {
+			return nil, fault
+		}
+		var fits []*Attempt
+		for i := range list {
+			known[list[i].ExecutionID] = true
+			if strings.HasPrefix(list[i].ExecutionID, strings.ToLower(prefix)) {
+				fits = append(fits, &list[i])
+			}
+		}
+		switch {
+		case e != nil && (len(fits) == 0 || len(fits) == 1 && fits[0].ExecutionID == e.ExecutionID):
+			return e, nil
+		case len(fits) == 1:
+			return c.recorded(fits[0])
+		case len(fits) > 1 || e != nil && len(fits) > 0:
+			return nil, fmt.Errorf("execution %s: %w", prefix, executions.ErrAmbiguous)
+		}
+	}
+	if pruned != nil {
+		return nil, err
+	}
+	for _, id := range unknown.Known {
+		known[id] = true
+	}
+	unknown.Known = slices.Sorted(maps.Keys(known))
+	return nil, unknown
+}
+
+// recorded returns the record of an attempt, or says why it is not here.
+func (c *Chooser) recorded(x *Attempt) (*executions.Execution, error) {
+	if x.Execution != nil {
+		return x.Execution, nil
+	}
+	var pruned *executions.PrunedError
+	if errors.As(x.Err, &pruned) {
+		pruned.Now = c.Now()
+		return nil, pruned
+	}
+	if errors.Is(x.Err, executions.ErrNotFound) {
+		return nil, &AbsentError{Task: c.Task, Execution: x.ExecutionID}
+	}
+	return nil, x.Err
+}
+
+// InRun finds the execution that stood for the task in a run, or with an attempt above 0 that one. The run is given by the beginning of its
+// id.
+func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*executions.Execution, error) {
+	list, err := c.attempts(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	run, err := chooseRun(list, prefix)
+	if err != nil {
+		var fault error
+		if list, fault = c.attempts(ctx, true); fault != nil {
+			return nil, fault
+		}
+		if run, fault = chooseRun(list, prefix); fault != nil {
+			return nil, c.noPart(ctx, prefix, err)
+		}
+	}
+	for i := range list {
+		x := &list[i]
+		if attempt > 0 && x.MadeBy == run && x.Number == attempt || attempt == 0 && (x.MadeBy == run || slices.Contains(x.Runs, run)) {
+			return c.recorded(x)
+		}
+	}
+	return nil, &AbsentError{Task: c.Task, Run: run, Attempt: attempt}
+}
+
+// chooseRun finds a run of which the task was part by the beginning of its id.
+func chooseRun(list []Attempt, prefix string) (string, error) {
+	prefix = strings.ToLower(prefix)
+	known := map[string]bool{}
+	for i := range list {
+		for _, run := range append(list[i].Runs, list[i].MadeBy) {
+			if run != "" {
+				known[run] = true
+			}
+		}
+	}
+	if known[prefix] {
+		return prefix, nil
+	}
+	ids := slices.Sorted(maps.Keys(known))
+	slices.Reverse(ids)
+	var fits []string
+	for _, run := range ids {
+		if strings.HasPrefix(run, prefix) {
+			fits = append(fits, run)
+		}
+	}
+	switch len(fits) {
+	case 0:
+		return "", &human.UnknownError{What: "run", Name: prefix, Known: ids}
+	case 1:
+		return fits[0], nil
+	}
+	return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
+}
+
+// noPart tells a run of the workspace in which the task was not executed from one that there is not: that is missing.
+func (c *Chooser) noPart(ctx context.Context, prefix string, missing error) error {
+	for run, err := range c.Runs.List(ctx, c.Workspace) {
+		if err != nil {
+			return missing
+		}
+		if strings.HasPrefix(run.RunID, strings.ToLower(prefix)) {
+			return &AbsentError{Task: c.Task, Run: run.RunID}
+		}
+	}
+	return missing
+}
+
+// All lists what there is to choose from, the latest first: all that history knows, and what others have executed under the same key.
+func (c *Chooser) All(ctx context.Context, te *runview.TaskExecutions) ([]Attempt, error) {
+	list, err := c.attempts(ctx, false)
+	if err == nil && len(list) == 0 && len(te.Known) > 0 { // by Past, or of another workspace
+		list, err = c.attempts(ctx, true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range te.Known {
+		if !slices.ContainsFunc(list, func(x Attempt) bool { return x.ExecutionID == e.ExecutionID }) {
+			list = append(list, Of(c.Workspace, c.Task, e))
+		}
+	}
+	slices.SortStableFunc(list, func(x, y Attempt) int { return strings.Compare(y.ExecutionID, x.ExecutionID) })
+	return list, nil
+}

@@ -1,0 +1,35 @@
+package history_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/history"
+)
+
+// Executions by their runs: of a run whose events are gone, too.
+func TestChooseInRun(t *testing.T) {
+	overArchives(t, func(t *testing.T, a *archive) {
+		old, new := key("old", "x"), key("new", "x")
+		a.execution(made{id: 89, key: old, ws: "prod", task: "t", run: 90, state: record.Success})
+		a.execution(made{id: 9, key: new, ws: "prod", task: "t", run: 10, state: record.Success})
+		a.log("prod", 10, began, started("t", new, 9, 1), completed("t", new, 9), ended)
+		c := &history.Chooser{Stores: a.Stores, Workspace: "prod", Task: "t", Now: func() time.Time { return now }, Damaged: func([]error) {}}
+		for run, want := range map[int]int{10: 9, 90: 89} {
+			if e, err := c.InRun(t.Context(), id(run), 0); err != nil || e.ExecutionID != id(want) {
+				t.Errorf("in run %s: got %v, %v, want execution %s", id(run), e, err, id(want))
+			}
+		}
+		var absent *history.AbsentError
+		if _, err := c.InRun(t.Context(), id(10), 2); !errors.As(err, &absent) || absent.Attempt != 2 || absent.Run != id(10) {
+			t.Errorf("an attempt that was not made: got %v, want an AbsentError", err)
+		}
+		var unknown *human.UnknownError
+		if _, err := c.InRun(t.Context(), "ffff", 0); !errors.As(err, &unknown) || len(unknown.Known) == 0 {
+			t.Errorf("a run that was not: got %v, want an UnknownError with those that were", err)
+		}
+	})
+}
