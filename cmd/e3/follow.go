@@ -29,10 +29,9 @@ func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 	defer cancel(nil)
 	go watchRun(ctx, l.r, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
 
-	free := int64(0) // attempts that count against no retries
-	from := int64(1) // attempts before the present one are over
+	attempts := &runview.Attempts{From: 1, Retries: te.Retries}
 	if te.Task != nil {
-		from = te.Task.Attempt
+		attempts.From = te.Task.Attempt
 	}
 	for e, err := range events.Follow(ctx, l.r.Records, l.ws, te.Run.RunID) {
 		if err != nil {
@@ -43,32 +42,25 @@ func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 		}
 		switch e.Type {
 		case events.TaskStarted:
-			if key, ok := executions.ParseKey(e.Data.Key); ok && e.Data.Attempt >= from {
+			if key, ok := executions.ParseKey(e.Data.Key); ok && e.Data.Attempt >= attempts.From {
 				if err := l.followExecution(ctx, key, e.Execution); err != nil {
 					return l.ended(ctx, err)
 				}
 			}
 		case events.TaskRetryScheduled:
-			if e.Data.Attempt >= from {
+			if e.Data.Attempt >= attempts.From {
 				l.a.Notef("[%s]", followingAttempt(e.Data))
 			}
 		case events.TaskDeferred:
-			if e.Execution != "" {
-				free++
-			}
 			l.a.Notef("[waits for approval; see: e3 approve --help]")
 		case events.TaskResumed:
 			l.a.Notef("[approved]")
-		case events.TaskCached, events.TaskCompleted, events.TaskSkipped:
-			return l.settled(ctx, e.Type != events.TaskCompleted)
-		case events.TaskFailed:
-			if e.Data.Reason == string(executions.ReasonLost) { // another attempt follows, or the end of the run
-				free++
-				continue
+		}
+		if attempts.Last(&e) {
+			if e.Type == events.TaskCached || e.Type == events.TaskSkipped {
+				return l.settled(ctx)
 			}
-			if e.Data.Attempt >= from && (e.Data.Attempt-free > te.Retries || e.Data.Block != "" || e.Data.Reason == string(executions.ReasonCancelled)) {
-				return nil
-			}
+			return nil
 		}
 	}
 	if err := context.Cause(ctx); err != nil {
@@ -78,10 +70,7 @@ func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 }
 
 // settled prints what stands for a task that did not run, or says why nothing does.
-func (l *logs) settled(ctx context.Context, show bool) error {
-	if !show {
-		return nil
-	}
+func (l *logs) settled(ctx context.Context) error {
 	te, err := l.r.Workspaces.Runs.TaskExecutions(ctx, l.ws, l.task)
 	if err != nil {
 		return err
