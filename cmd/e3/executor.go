@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,32 +79,18 @@ func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	return said, nil
 }
 
-// chooseRuns finds out where the tasks of a workspace are executed: what the command line says, else the settings.
-func chooseRuns(ctx context.Context, a *app, r *repo.Repo, ws string, o *runsOptions) (settings.Runs, error) {
-	said, err := saidRuns(a, o)
-	if err != nil {
-		return said, err
-	}
-	if said.Executor == settings.Local || said.Executor == settings.Slurm || said.Executor != "" && said.Queue != "" {
-		return said, nil
-	}
-	s, err := settings.Get(ctx, r.Records)
-	var damaged *settings.DamagedError
-	switch {
-	case errors.As(err, &damaged): // to be mended by who knows what it said; runs go on as if nothing had been said
-		a.Warnf("%v; who executes tasks is not known: this process does, unless --executor says otherwise", err)
-		s = &settings.Settings{}
-	case err != nil:
-		return said, err
-	}
-	set := s.RunsOf(ws)
-	return settings.Runs{Executor: cmp.Or(said.Executor, set.Executor), Queue: cmp.Or(said.Queue, set.Queue)}, nil
-}
-
 // chooseExecutor makes what executes the tasks of a run. done ends it.
 func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws string, o *startOptions, s *workspace.StartOptions) (done func(), err error) {
-	runs, err := chooseRuns(ctx, a, r, ws, &o.runs)
+	said, err := saidRuns(a, &o.runs)
 	if err != nil {
+		return nil, err
+	}
+	runs, err := settings.Choose(ctx, r.Records, ws, said)
+	var damaged *settings.DamagedError
+	switch {
+	case errors.As(err, &damaged): // runs go on as if nothing had been set
+		a.Warnf("%v; who executes tasks is not known: this process does, unless --executor says otherwise", err)
+	case err != nil:
 		return nil, err
 	}
 	e := repo.ExecutorOptions{Grace: o.grace, Full: s.Durability == workspace.Full}

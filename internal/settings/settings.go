@@ -69,6 +69,24 @@ func (s *Settings) RunsOf(workspace string) Runs {
 	return Runs{Executor: cmp.Or(own.Executor, s.Runs.Executor, Local), Queue: cmp.Or(own.Queue, s.Runs.Queue)}
 }
 
+// Choose decides where the tasks of a workspace are executed: as was said at the start, else as the settings say. Damaged settings say
+// nothing; they are returned as a [DamagedError] with a choice that holds.
+func Choose(ctx context.Context, store refstore.Store, workspace string, said Runs) (Runs, error) {
+	if said.Executor == Local || said.Executor == Slurm || said.Executor != "" && said.Queue != "" {
+		return said, nil
+	}
+	s, err := Get(ctx, store)
+	var damaged *DamagedError
+	switch {
+	case errors.As(err, &damaged):
+		s = &Settings{}
+	case err != nil:
+		return said, err
+	}
+	set := s.RunsOf(workspace)
+	return Runs{Executor: cmp.Or(said.Executor, set.Executor), Queue: cmp.Or(said.Queue, set.Queue)}, err
+}
+
 // SetRuns changes where the tasks of a workspace are executed, or with "" of all workspaces without a setting of
 // their own.
 func (s *Settings) SetRuns(workspace string, change func(*Runs)) error {

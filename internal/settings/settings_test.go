@@ -425,3 +425,35 @@ func TestSetRunsRefuses(t *testing.T) {
 		t.Errorf("what was refused has changed the settings:\n%s", diff)
 	}
 }
+
+// What is said at a start wins over the settings, part by part; damaged settings say nothing.
+func TestChoose(t *testing.T) {
+	store := mem.New()
+	put(t, store, `{"executor":"workers","queue":"all","workspaces":{"prod":{"executor":"slurm"}}}`)
+	type runs = settings.Runs
+	for name, test := range map[string]struct {
+		ws         string
+		said, want runs
+	}{
+		"nothing":         {"dev", runs{}, runs{Executor: settings.Workers, Queue: "all"}},
+		"of a workspace":  {"prod", runs{}, runs{Executor: settings.Slurm, Queue: "all"}},
+		"local":           {"dev", runs{Executor: settings.Local}, runs{Executor: settings.Local}},
+		"a queue":         {"dev", runs{Queue: "gpu"}, runs{Executor: settings.Workers, Queue: "gpu"}},
+		"workers":         {"prod", runs{Executor: settings.Workers}, runs{Executor: settings.Workers, Queue: "all"}},
+		"workers, queue":  {"dev", runs{Executor: settings.Workers, Queue: "gpu"}, runs{Executor: settings.Workers, Queue: "gpu"}},
+		"a queue of none": {"prod", runs{Queue: "gpu"}, runs{Executor: settings.Slurm, Queue: "gpu"}},
+	} {
+		got, err := settings.Choose(t.Context(), store, test.ws, test.said)
+		if diff := cmp.Diff(test.want, got, exported); err != nil || diff != "" {
+			t.Errorf("said %s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+
+	broken := mem.New()
+	put(t, broken, `{"executor":`)
+	got, err := settings.Choose(t.Context(), broken, "prod", runs{})
+	var damaged *settings.DamagedError
+	if !errors.As(err, &damaged) || got.Executor != settings.Local {
+		t.Errorf("damaged settings: got %+v, %v, want local and a DamagedError", got, err)
+	}
+}
