@@ -22,9 +22,12 @@ type StreamInfo struct {
 // Streams keeps append-only byte streams: logs and events. Streams and records are apart: the same key may name one
 // of each.
 //
-// The store knows bytes, not lines. A writer that died may leave a torn tail; the next appender finds it by reading
-// and cuts it, the one exception to "never rewritten". So a reader takes a unit as final only once it is complete. A
-// reader that meets a unit which does not parse reads again from the unit's start.
+// The store knows bytes, not lines. A writer that died may leave a torn tail; the next appender finds it by reading and
+// cuts it, the one exception to "never rewritten". So a reader takes a unit as final only once it is complete, and one
+// that meets a unit which does not parse reads again from the unit's start.
+//
+// A stream that is not what was written may be found to be so only by a reader: it gets what is there, with zeros in the place of what is
+// lost between, and [ErrDamaged] in the place of the end. Append and Seal refuse such a stream; Cut makes a whole one of it.
 type Streams interface {
 	// Append adds data if the stream has exactly offset bytes, and creates it at offset 0. Of several concurrent appends
 	// at one offset, exactly one succeeds. A failed append leaves the stream as it was, unless the process died.

@@ -24,7 +24,7 @@ func First(ctx context.Context, streams refstore.Streams, workspace, run string)
 	}
 	defer r.Close() // nothing was written
 	line, err := bufio.NewReaderSize(io.LimitReader(r, maxFirst), 1<<10).ReadBytes('\n')
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
 	if err != nil {

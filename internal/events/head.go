@@ -28,7 +28,7 @@ func Head(ctx context.Context, streams refstore.Streams, workspace, run string) 
 		for in, seq := bufio.NewReaderSize(bounded, 1<<10), int64(1); ; seq++ {
 			bounded.N = maxFirst
 			line, err := in.ReadBytes('\n')
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) || errors.Is(err, refstore.ErrDamaged) {
 				return
 			}
 			if err != nil {

@@ -92,7 +92,7 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 		return nil, fmt.Errorf("resume events of run %s: %w", run, err)
 	}
 	ended := false
-	whole, _, err := readable(ctx, streams, workspace, run, func(e *Event) {
+	whole, damage, err := readable(ctx, streams, workspace, run, func(e *Event) {
 		ended = ended || e.Type.Ends()
 		if each != nil {
 			each(e)
@@ -107,7 +107,7 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 			return nil, err
 		}
 	}
-	if info.Size > l.off {
+	if info.Size > l.off || damage != nil {
 		if err := streams.Cut(ctx, l.key, l.off); err != nil {
 			return nil, fmt.Errorf("resume events of run %s: %w", run, err)
 		}

@@ -224,6 +224,11 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 		var e *Event
 		if err == nil {
 			e, err = Parse(line)
+		} else if errors.Is(err, refstore.ErrDamaged) { // of the stream, and nothing follows
+			if damaged {
+				return false, nil
+			}
+			return false, src.damage(end, err)
 		} else if !errors.Is(err, errLongLine) {
 			return false, err
 		}

@@ -90,7 +90,7 @@ func (src source) read(ctx context.Context, p *position, buf []byte, yield func(
 		switch {
 		case err == io.EOF:
 			return nil
-		case errors.Is(err, errLongLine):
+		case errors.Is(err, errLongLine), errors.Is(err, refstore.ErrDamaged):
 			return src.damage(end, err)
 		case err != nil:
 			return src.fault(err)
@@ -207,7 +207,7 @@ func (src source) bytes(ctx context.Context, from, to int64) ([]byte, error) {
 	defer r.Close() // nothing was written
 	data := make([]byte, to-from)
 	n, err := io.ReadFull(r, data)
-	if err == io.EOF || err == io.ErrUnexpectedEOF { // it was cut meanwhile
+	if err == io.EOF || err == io.ErrUnexpectedEOF || errors.Is(err, refstore.ErrDamaged) { // it was cut meanwhile, or is read as far as it goes
 		err = nil
 	}
 	return data[:n], err

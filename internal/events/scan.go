@@ -81,18 +81,23 @@ func (l *lines) fill() error {
 		}
 		l.r, had, n = r, n, 0
 	}
-	for empty := 0; ; empty++ {
+	before := max(n, had)
+	for empty := 0; ; {
 		k, err := l.r.Read(l.buf[n:])
-		l.part = l.buf[:n+k]
+		n += k
+		l.part = l.buf[:n]
 		switch {
-		case err == io.EOF || err == nil && k > 0 && k <= had: // no new bytes
+		case err == io.EOF:
 			l.eof = true
 			return nil
 		case err != nil:
 			return err
-		case k > 0:
+		case n > before:
 			return nil
-		case empty > 100:
+		case k > 0:
+			continue
+		}
+		if empty++; empty > 100 {
 			return io.ErrNoProgress
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -26,7 +27,10 @@ const (
 // maxTail bounds the bytes in a head; more become a part.
 const maxTail = 8 << 10
 
-// head is the item of a stream. A head in use is not changed, nor are its slices.
+// maxPart bounds a part: no append is longer, and no merge.
+const maxPart = 1 << 30
+
+// head is the item of a stream. One that is in use is not changed, nor are its slices.
 type head struct {
 	version  string
 	replaced string
@@ -37,6 +41,7 @@ type head struct {
 	cutTo    int64
 	parts    []streamPart
 	tail     []byte
+	damage   error // why it is not what was written; size is then what its parts and its tail have
 }
 
 // streamPart is a run of a stream's bytes that lies in a blob.
@@ -102,8 +107,8 @@ func number(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
-// decodeHead reads a head of unknown origin.
-func (s *Store) decodeHead(k itemKey, item attributes) (*head, error) {
+// decodeHead reads a head, which anybody may have written. Of a damaged one the parts and the tail count that are there.
+func (s *Store) decodeHead(k itemKey, item attributes) *head {
 	d := s.decode(k, item)
 	h := &head{
 		version: d.version(), replaced: d.text(attrReplaced), stream: d.text(attrStream), size: d.number(attrSize),
@@ -113,22 +118,22 @@ func (s *Store) decodeHead(k itemKey, item attributes) (*head, error) {
 	if len(table)%partSize != 0 {
 		d.fail("its table of parts has %d bytes", len(table))
 	}
-	left := h.inParts()
-	for ; len(table) >= partSize && d.err == nil; table = table[partSize:] {
+	for ; len(table) >= partSize; table = table[partSize:] {
 		p := streamPart{id: [16]byte(table), size: int64(binary.BigEndian.Uint64(table[16:]))}
-		if p.size <= 0 || p.size > left {
-			d.fail("its parts and its tail are not %d bytes together", h.size)
+		if p.size <= 0 || p.size > maxPart {
+			d.fail("a part of it has %d bytes", p.size)
+			continue
 		}
-		left -= p.size
 		h.parts = append(h.parts, p)
 	}
-	if left != 0 {
-		d.fail("its parts and its tail are not %d bytes together", h.size)
+	if there := total(h.parts) + int64(len(h.tail)); there != h.size {
+		d.fail("its parts and its tail have %d bytes, not %d", there, h.size)
+		h.size = there
 	}
 	if d.err != nil {
-		return nil, d.err
+		h.damage = fmt.Errorf("the stream is %w: %w", refstore.ErrDamaged, d.err)
 	}
-	return h, nil
+	return h
 }
 
 // readHead returns the head of a stream, nil if there is none.
@@ -137,7 +142,7 @@ func (s *Store) readHead(ctx context.Context, k itemKey) (*head, error) {
 	if err != nil || item == nil {
 		return nil, err
 	}
-	return s.decodeHead(k, item)
+	return s.decodeHead(k, item), nil
 }
 
 // shortLog reports whether a stream is also a field of an execution's record, with which short logs are written.

@@ -120,6 +120,9 @@ func (s *Store) named(ctx context.Context, kind string, k itemKey) (map[string]b
 		if err != nil || h == nil {
 			return nil, err
 		}
+		if h.damage != nil {
+			return nil, h.damage
+		}
 		for _, name := range blobNames(k, h.parts) {
 			named[name] = true
 		}

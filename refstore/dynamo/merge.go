@@ -3,6 +3,7 @@ package dynamo
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"slices"
 
@@ -45,8 +46,8 @@ func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
 	}
 	run := parts[first:end]
 	p, err := s.putMerged(ctx, k, run)
-	if errors.Is(err, refstore.ErrNotFound) {
-		return nil // the head is old, as its write will show; or the part is lost, which must not prevent the append
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return nil // the head is old, as its write will show; or the part is lost, and no reason not to append
 	}
 	if err != nil {
 		return err

@@ -32,10 +32,11 @@ func (s *Store) Open(ctx context.Context, key refstore.Key, offset int64) (io.Re
 	if err != nil {
 		return nil, fmt.Errorf("open %q: %w", key, err)
 	}
-	return &reader{ctx: ctx, store: s, key: key, head: h, offset: offset, end: h.size}, nil
+	return &reader{ctx: ctx, store: s, key: key, head: h, offset: offset, end: h.size, damage: h.damage}, nil
 }
 
-// reader reads the bytes that a stream had when it was opened: the parts, one after another, and then the tail.
+// reader reads what a stream held when it was opened: the parts, one after another, and then the tail. Of a damaged one it reads what is
+// there, with zeros in the place of what is not, and has the damage in the place of the end.
 type reader struct {
 	ctx    context.Context
 	store  *Store
@@ -43,6 +44,7 @@ type reader struct {
 	head   *head
 	offset int64
 	end    int64
+	damage error
 
 	part      io.ReadCloser // the open one, nil between parts
 	remaining int64         // bytes of it to read
@@ -54,6 +56,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 	for {
 		switch {
+		case r.offset >= r.end && r.damage != nil:
+			return 0, fmt.Errorf("read %q: %w", r.key, r.damage)
 		case r.offset >= r.end:
 			return 0, io.EOF
 		case r.part == nil && r.offset >= r.head.inParts():
@@ -71,9 +75,10 @@ func (r *reader) Read(p []byte) (int, error) {
 		r.offset += int64(n)
 		r.remaining -= int64(n)
 		if err == io.EOF && r.remaining > 0 {
-			err = fmt.Errorf("%w: a part ends %d bytes before its size", io.ErrUnexpectedEOF, r.remaining)
-		}
-		if err == io.EOF || r.remaining == 0 {
+			_ = r.Close() // it was read to its end
+			r.fill(r.remaining, fmt.Errorf("a part ends %d bytes before its size", r.remaining))
+			err = nil
+		} else if err == io.EOF || r.remaining == 0 {
 			err = r.Close()
 		}
 		if err != nil {
@@ -110,11 +115,25 @@ func (r *reader) open() error {
 	case now == nil || now.stream != r.head.stream:
 		return fmt.Errorf("it was removed: %w", refstore.ErrNotFound)
 	case now.version == r.head.version:
-		return fmt.Errorf("a part of it is missing: %v", err) // not ErrNotFound: the stream exists
+		r.fill(min(start+p.size, r.end)-r.offset, fmt.Errorf("a part of it is missing: %v", err)) // no ErrNotFound: the stream is there
+		return nil
 	}
 	r.end = min(r.end, now.size) // it may have been cut
-	r.head = now
+	r.head, r.damage = now, now.damage
 	return nil
+}
+
+// fill has zeros read in the place of bytes that are lost.
+func (r *reader) fill(n int64, why error) {
+	r.part, r.remaining = io.NopCloser(zeros{}), n
+	r.damage = fmt.Errorf("the stream is %w: %w", refstore.ErrDamaged, why)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 func (r *reader) Close() error {
@@ -213,7 +232,7 @@ func (f *follower) look() (news bool, err error) {
 		return false, nil
 	}
 	f.pause = f.store.o.Poll
-	f.now = &reader{ctx: f.ctx, store: f.store, key: f.key, head: h, offset: f.offset, end: h.size}
+	f.now = &reader{ctx: f.ctx, store: f.store, key: f.key, head: h, offset: f.offset, end: h.size, damage: h.damage}
 	return true, nil
 }
 

@@ -134,6 +134,8 @@ func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data
 		switch {
 		case next.sealed:
 			return change{}, refstore.ErrSealed
+		case next.damage != nil:
+			return change{}, next.damage
 		case offset != next.size:
 			return change{}, fmt.Errorf("it has %d bytes: %w", next.size, refstore.ErrConflict)
 		case h != nil && len(data) == 0:
@@ -206,10 +208,13 @@ func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 			return change{}, refstore.ErrSealed
 		case size > h.size:
 			return change{}, fmt.Errorf("it has %d bytes: %w", h.size, refstore.ErrConflict)
-		case size == h.size:
+		case size == h.size && h.damage == nil:
 			return change{}, nil
+		case h.version == "": // there is no telling whether it was written meanwhile
+			return change{}, h.damage
 		}
 		next := *h
+		next.damage = nil
 		next.size, next.cutTo = size, size
 		next.cuts++
 		c := change{next: &next}
@@ -243,8 +248,8 @@ func (s *Store) Seal(ctx context.Context, key refstore.Key) error {
 		if h != nil {
 			next = *h
 		}
-		if next.sealed {
-			return change{}, nil
+		if next.sealed || next.damage != nil {
+			return change{}, next.damage
 		}
 		next.sealed = true
 		return change{next: &next}, nil
@@ -287,9 +292,7 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 		case err != nil:
 			return err
 		}
-		if last, err := s.decodeHead(k, old); err == nil {
-			h = last // another process may have appended
-		}
+		h = s.decodeHead(k, old) // somebody may have appended
 		s.deleteBlobs(ctx, blobNames(k, h.parts))
 		return nil
 	}

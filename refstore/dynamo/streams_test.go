@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,79 @@ func TestFullStream(t *testing.T) {
 	}
 	if err := errors.Join(s.Append(t.Context(), events, parts*each, []byte("a last word")), s.Seal(t.Context(), events)); err != nil {
 		t.Errorf("append to the tail: %v", err)
+	}
+}
+
+// TestDamagedStream damages the head of a stream, or a part of it. What is left can be read, the damage is told at the end, and a cut makes
+// the stream a whole one.
+func TestDamagedStream(t *testing.T) {
+	type item = map[string]types.AttributeValue
+	size := func(n string) func(item, *blobs, string) {
+		return func(i item, _ *blobs, _ string) { i["n"] = &types.AttributeValueMemberN{Value: n} }
+	}
+	for _, tt := range []struct {
+		name string
+		harm func(head item, b *blobs, second string)
+		left int    // bytes
+		lost [2]int // what of them reads as zeros
+	}{
+		{name: "another size", left: 26_000, harm: size("99")},
+		{name: "a size that is none", left: 26_000, harm: size("-1")},
+		{name: "a shorter tail", left: 25_000, harm: func(i item, _ *blobs, _ string) {
+			i["t"] = &types.AttributeValueMemberB{Value: bytes.Repeat([]byte{'z'}, 5_000)}
+		}},
+		{name: "no part", left: 26_000, lost: [2]int{10_000, 20_000}, harm: func(_ item, b *blobs, second string) { delete(b.data, second) }},
+		{name: "a shorter part", left: 26_000, lost: [2]int{15_000, 20_000}, harm: func(_ item, b *blobs, second string) {
+			b.data[second] = b.data[second][:len(b.data[second])-5_000]
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := minidyn().options(t)
+			b := o.Blobs.(*blobs)
+			s := open(t, o)
+			data := pieces(t, s, events, nil, 1, 10_000)
+			first := b.names()[0]
+			data = pieces(t, s, events, data, 1, 10_000)
+			second := b.names()[slices.IndexFunc(b.names(), func(n string) bool { return n != first })]
+			data = append(data, bytes.Repeat([]byte{'z'}, 6_000)...)
+			if err := s.Append(t.Context(), events, 20_000, data[20_000:]); err != nil {
+				t.Fatal(err)
+			}
+			client := dynamodb.NewFromConfig(o.Config, func(c *dynamodb.Options) { c.BaseEndpoint = &o.Endpoint })
+			got, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &o.Table, Key: item{
+				"PK": &types.AttributeValueMemberS{Value: "STREAM.EVENTS/" + o.Repository + "/w"}, "SK": &types.AttributeValueMemberS{Value: "r"},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.harm(got.Item, b, second)
+			if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &o.Table, Item: got.Item}); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, o) // the one that has written knows the head
+			want := bytes.Clone(data[:tt.left])
+			clear(want[tt.lost[0]:tt.lost[1]])
+			r, err := s.Open(t.Context(), events, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if left, err := io.ReadAll(r); !errors.Is(err, refstore.ErrDamaged) || !bytes.Equal(left, want) {
+				t.Errorf("got %d bytes and error %v, want %d and %v", len(left), err, len(want), refstore.ErrDamaged)
+			}
+			keep := tt.left
+			if tt.lost[0] > 0 {
+				keep = tt.lost[0]
+			} else if err := s.Append(t.Context(), events, int64(keep), []byte("x")); !errors.Is(err, refstore.ErrDamaged) {
+				t.Errorf("append: got error %v, want %v", err, refstore.ErrDamaged)
+			}
+			if err := errors.Join(s.Cut(t.Context(), events, int64(keep)), s.Append(t.Context(), events, int64(keep), []byte("more"))); err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, open(t, o), events, 0); !bytes.Equal(got, append(want[:keep:keep], "more"...)) {
+				t.Errorf("once it was cut: got %d other bytes than the %d that there are", len(got), keep+4)
+			}
+		})
 	}
 }
 
