@@ -160,7 +160,7 @@ func (m *importer) importRun(ctx context.Context) error {
 	run := *m.run
 	run.WorkspaceName = m.runWorkspace()
 	key := runKey(run.WorkspaceName, run.RunID)
-	here, err := m.repo.Records.Get(ctx, key, fieldProvenance)
+	here, err := m.repo.Records.Get(ctx, key, fieldProvenance, workspace.FieldEvents)
 	switch {
 	case errors.Is(err, refstore.ErrNotFound), errors.Is(err, refstore.ErrDamaged):
 		m.res.RunAdded = true
@@ -173,16 +173,23 @@ func (m *importer) importRun(ctx context.Context) error {
 			return nil
 		}
 	}
+	fields := []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}
 	if m.events != nil {
 		if err := m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID)); err != nil {
 			return err
+		}
+		last, err := events.Last(ctx, m.repo.Records, run.WorkspaceName, run.RunID)
+		if err != nil {
+			return err
+		}
+		if last != nil {
+			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: fmt.Appendln(nil, last.Seq)})
 		}
 	}
 	if !m.res.RunAdded {
 		return nil
 	}
-	_, err = m.repo.Records.Put(ctx, refstore.Record{Key: key, Value: run.Encode(), Version: here.Version,
-		Fields: []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}})
+	_, err = m.repo.Records.Put(ctx, refstore.Record{Key: key, Value: run.Encode(), Version: here.Version, Fields: fields})
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"e3/objectstore"
 	"e3/refstore"
+	"e3/workspace"
 )
 
 // foresee reports what an import would do, and refuses what an import would refuse: it does everything but the
@@ -25,7 +26,7 @@ func (m *importer) foresee(ctx context.Context) error {
 		return err
 	}
 	if m.run != nil {
-		_, err := m.repo.Records.Get(ctx, runKey(m.runWorkspace(), m.run.RunID))
+		_, err := m.repo.Records.Get(ctx, runKey(m.runWorkspace(), m.run.RunID), fieldProvenance, workspace.FieldEvents)
 		if m.res.RunAdded = errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged); !m.res.RunAdded && err != nil {
 			return err
 		}

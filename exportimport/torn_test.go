@@ -36,7 +36,7 @@ func TestTornRun(t *testing.T) {
 		whole[path] = string(data)
 		return err
 	})
-	if err != nil || len(whole) != 2 {
+	if err != nil || len(whole) != 3 {
 		t.Fatalf("the run's files are %d, %v", len(whole), err)
 	}
 	for path := range whole {

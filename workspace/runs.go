@@ -123,3 +123,7 @@ func (w *Workspaces) forgetRuns(ctx context.Context, ws string) (n int, err erro
 	}
 	return n, nil
 }
+
+// FieldEvents is the side field of an imported run that came with events: the number of the last one, in a line. By it
+// verify knows that they are there.
+const FieldEvents = "events"

@@ -137,7 +137,7 @@ func harmQuestions(at, work string) []question {
 		{args: []string{"status", at, "demo", "--json"}}, {args: []string{"status", at, "other"}}, {args: []string{"list", at}}, {args: []string{"list", at, "demo"}},
 		{args: []string{"workspace", "list", at}}, {args: []string{"package", "list", at}}, {args: []string{"history", at, "demo"}},
 		{args: []string{"history", at, "demo.split"}}, {args: []string{"run", at, "demo"}}, {args: []string{"run", at, "other", "--json"}}, {args: []string{"run", at, "far"}},
-		{args: []string{"logs", at, "demo.split"}, bytes: true}, {args: []string{"logs", at, "demo.long"}, bytes: true}, {args: []string{"logs", at, "other.bad"}, bytes: true},
+		{args: []string{"logs", at, "demo.split"}, bytes: true}, {args: []string{"logs", at, "demo.long"}, bytes: true}, {args: []string{"logs", at, "demo.spill"}, bytes: true}, {args: []string{"logs", at, "other.bad"}, bytes: true},
 		{args: []string{"logs", at, "far.far"}, bytes: true}, {args: []string{"logs", at, "demo.pages", "--list"}}, {args: []string{"why", at, "demo.report"}},
 		{args: []string{"plan", at, "demo", "--json"}}, {args: []string{"plan", at, "far"}}, {args: []string{"events", at}}, {args: []string{"graph", at, "demo"}},
 		{args: []string{"pin", "list", at}}, {args: []string{"settings", at}}, {args: []string{"queue", at}},
@@ -305,6 +305,9 @@ func (s *harmStage) repaired(j *judgement) {
 	j.say("repair: %d %s", fix.code, cmpText(fix.out+fix.err))
 	if strings.Contains(fix.out, "init --take-over") { // it says so
 		j.say("take over: %d", s.e3("init", "--take-over", at).code)
+	}
+	if strings.Contains(fix.out, "To be set or deployed again: demo.data") { // and how
+		j.say("deploy: %d", s.e3("workspace", "deploy", at, "demo", filepath.Join(s.work, "e3.yaml")).code)
 	}
 	a := s.e3("start", at, "demo")
 	if a.code != 0 || strings.Contains(fix.out, "set it again") {

@@ -8,12 +8,14 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// TestHarmedItems plays cases of damage to a shared repository that once passed unseen, or that no repair mended.
+// TestHarmedItems plays cases of damage to a shared repository that once passed unseen, or that no repair mended: each is told.
 func TestHarmedItems(t *testing.T) {
 	suite.Thorough(t)
 	setServerEnv(t)
 	s := newHarmStage(t, "shared")
 	remove := func(g target) error { return g.remove() }
+	halve := func(g target) error { return g.write(g.data[:len(g.data)/2]) }
+	grow := func(g target) error { return g.write(append([]byte("1"), g.data...)) }
 	spoil := func(g target) error {
 		data := append([]byte{}, g.data...)
 		data[len(data)/2] ^= 1
@@ -32,6 +34,16 @@ func TestHarmedItems(t *testing.T) {
 		{"PIN/main", " · d", remove},
 		{"QUEUE/main/names · default", " · d", remove},
 		{"PARTITION.EVENTS/main · EVENTS/demo", " · v", remove},
+		{"STREAM.EVENTS/main/demo", " · n", grow},
+		{"STREAM.EVENTS/main/demo", " · t", halve},
+		{"STREAM.EVENTS/main/far", " · n", remove},
+		{"EXECUTION/main", " · d", remove},
+		{"ID.EXECUTION/main", " · v", remove},
+		{"TASKS/main", " · v", remove},
+		{"INPUTS/main", " · v", remove},
+		{"RUNS/main", " · v", remove},
+		{"s3://e3-shared/harm/main/records/", "", remove},
+		{"s3://e3-shared/harm/main/records/", "", halve},
 	} {
 		t.Run(tt.name+tt.end, func(t *testing.T) {
 			s.t = t
@@ -49,7 +61,7 @@ func TestHarmedItems(t *testing.T) {
 			if !found {
 				t.Fatalf("there is no %s…%s", tt.name, tt.end)
 			}
-			if j := s.judge(asking()); j.bad() {
+			if j := s.judge(asking()); j.bad() || j.verdict == noHarm {
 				t.Errorf("%s\n%s", j.verdict, strings.Join(j.told, "\n"))
 			}
 		})

@@ -38,6 +38,7 @@ tasks:
   odd: {in: [split.odd], out: copy, run: [cp, "{odd}", "{out}"]}
   pages: {in: [img], out: pages/, run: 'echo a page >&2; mkdir "$out/sub"; cat "$img"/* > "$out/all"; echo hi > "$out/sub/page"'}
   values: {in: [rate], out: {file: r.json, kind: metrics}, run: 'echo "{\"rate\": $rate, \"list\": [1, 2]}" > "$out"'}
+  spill: {out: s, run: 'seq 1 9000; echo spilled > "$out"'}
   long: {in: [data], out: l, run: 'seq 1 20000; cat "$data" "$data" > "$out"'}
   report: {in: [split, pages, values, odd, long], out: o, run: 'cat "$split/odd" "$pages/all" "$odd" "$long" > "$out"'}
 `,
@@ -147,6 +148,8 @@ func (s *harmStage) history() {
 	s.must(0, "reject", at, firstOf(t, s.must(0, "logs", at, "demo.pages", "--list").out), "--reason", "wrong units")
 	s.must(0, "start", at, "demo")
 	s.must(0, "pin", "add", at, "demo.values", "--note", "figures of the paper")
+	s.must(0, "pin", "add", at, "demo.report", "--note", strings.Repeat("too long for an item ", 2000))
+
 	s.must(0, "settings", at, "events-retention", "200d")
 	s.must(0, "set", at, "demo.rate", "0.75")
 	s.must(0, "package", "build", at, filepath.Join(s.work, "other/e3.yaml"))

@@ -150,8 +150,14 @@ func Ended(ctx context.Context, streams refstore.Streams, workspace, run string)
 	return e != nil, err
 }
 
-// End returns the event that ended a run, nil if there is none: the run goes on, or its log is torn, damaged or gone.
-// It reads only the tail.
+// Last returns the event of the last whole line of a run's log, nil where there is none or it is damaged. It reads only the tail.
+func Last(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
+	e, _, err := source{streams, RunRef{workspace, run}}.last(ctx)
+	return e, err
+}
+
+// End returns the event that ended a run, nil where there is none: the run goes on, or its log is torn, damaged or gone. It
+// reads only the tail.
 func End(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
 	if !recording { // or every start would close its predecessor
 		return &Event{Workspace: workspace, Run: run, Type: RunCompleted}, nil

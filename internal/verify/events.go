@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"e3/internal/events"
@@ -33,10 +34,35 @@ func (v *verifier) events(ctx context.Context, ws string) error {
 			v.badEvents(ws, key.Sort, bad, "what can be read stays; the rest is lost", v.mendEvents)
 		}
 	}
+	for i := range v.imported {
+		if err := v.imported[i].check(ctx, v); err != nil {
+			return err
+		}
+	}
+	v.imported = nil
 	return v.history(ctx, ws)
 }
 
-// badEvents reports the fault of a run's events.
+// importedEvents are those that an imported run came with: last is the number of the last one.
+type importedEvents struct{ workspace, run, last string }
+
+// check looks for them. They stay as long as the run's record.
+func (i *importedEvents) check(ctx context.Context, v *verifier) error {
+	last, err := events.Last(ctx, v.Records, i.workspace, i.run)
+	if err != nil || last != nil && strconv.FormatInt(last.Seq, 10) == i.last {
+		return err
+	}
+	lack := "have no end"
+	if _, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + i.workspace, Sort: i.run}); errors.Is(err, refstore.ErrNotFound) {
+		lack = "are gone"
+	}
+	if _, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + i.workspace, Sort: i.run}); err == nil { // or it went with them
+		v.note("the events of run %s of workspace %s %s: import it again", i.run, i.workspace, lack)
+	}
+	return ctx.Err()
+}
+
+// badEvents reports what is wrong with the events of a run.
 func (v *verifier) badEvents(ws, run string, problem error, advice string, mend func(ctx context.Context, ws, run string) (string, error)) {
 	f := Fault{
 		Kind: BadEvents, Where: "events/" + ws + "/" + run + ".ndjson", Problem: problem.Error(),

@@ -48,6 +48,7 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 		}
 		v.count(&v.report.Executions)
 		v.met(id)
+		v.lists.saw(id)
 		if err == nil {
 			continue
 		}

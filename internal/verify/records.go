@@ -26,6 +26,9 @@ func (v *verifier) records(ctx context.Context) error {
 	if err := v.executions(ctx); err != nil {
 		return fmt.Errorf("check executions: %w", err)
 	}
+	if err := v.lists.executions(ctx); err != nil {
+		return fmt.Errorf("check the lists of executions: %w", err)
+	}
 	if err := v.unmet(ctx); err != nil {
 		return fmt.Errorf("check runs: %w", err)
 	}
@@ -274,20 +277,29 @@ func (v *verifier) replace(value []byte) func(context.Context, refstore.Record) 
 	}
 }
 
-// workspaceNames are those of workspaces, and of runs without a workspace.
+// workspaceNames are those of workspaces, and of runs and events whose workspace is not there.
 func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 	var names []string
 	seen := map[string]bool{}
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
 	for _, partition := range []string{"WORKSPACE", "RUNS"} {
 		for rec, err := range v.Records.List(ctx, refstore.Query{Partition: partition, KeysOnly: true}) {
 			if err != nil {
 				return nil, err
 			}
-			if !seen[rec.Key.Sort] {
-				seen[rec.Key.Sort] = true
-				names = append(names, rec.Key.Sort)
-			}
+			add(rec.Key.Sort)
 		}
+	}
+	for partition, err := range v.Records.ListPartitions(ctx, "EVENTS") {
+		if err != nil {
+			return nil, err
+		}
+		add(strings.TrimPrefix(partition, "EVENTS/"))
 	}
 	return names, nil
 }
@@ -335,8 +347,9 @@ const fieldProvenance = "provenance.beast2"
 
 // runs checks the run records of a workspace.
 func (v *verifier) runs(ctx context.Context, ws string) error {
-	return v.table(ctx, table{
-		partition: "DATAFLOW/" + ws, fields: []string{fieldProvenance}, count: &v.report.Runs,
+	var one refstore.Key
+	err := v.table(ctx, table{
+		partition: "DATAFLOW/" + ws, fields: []string{fieldProvenance, workspace.FieldEvents}, count: &v.report.Runs,
 		where: func(sort string) string { return "dataflows/" + ws + "/" + sort + ".beast2" },
 		owner: func(sort string) string { return "run " + sort + " of workspace " + ws },
 		check: func(rec refstore.Record) error {
@@ -346,6 +359,10 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 			}
 			if data, ok := rec.Field(fieldProvenance); ok && err == nil {
 				_, err = record.DecodeProvenance(data)
+			}
+			one = rec.Key
+			if last, ok := rec.Field(workspace.FieldEvents); ok && err == nil {
+				v.imported = append(v.imported, importedEvents{ws, rec.Key.Sort, strings.TrimSpace(string(last))})
 			}
 			return err
 		},
@@ -358,6 +375,10 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 			return v.remove("removed: its events are not whole, and the next start makes another")(ctx, rec)
 		},
 	})
+	if err != nil || one.Sort == "" || v.lists.index == nil {
+		return err
+	}
+	return v.lists.entered(ctx, one)
 }
 
 // state notes dead ends of a workspace, which a start mends.

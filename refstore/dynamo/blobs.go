@@ -103,6 +103,9 @@ func (s *Store) openBlob(ctx context.Context, name string, k itemKey, offset, si
 	}{io.LimitReader(r, size-offset), r}, nil
 }
 
+// errShort says that a blob ends before its size, as a connection that breaks does not.
+var errShort = errors.New("the blob is cut")
+
 // readBlob reads size bytes of data from an offset on.
 func (s *Store) readBlob(ctx context.Context, name string, k itemKey, size int64) ([]byte, error) {
 	r, err := s.openBlob(ctx, name, k, 0, size)
@@ -114,7 +117,7 @@ func (s *Store) readBlob(ctx context.Context, name string, k itemKey, size int64
 	var data bytes.Buffer
 	if n, err := io.Copy(&data, r); err != nil || n < size {
 		if err == nil {
-			err = fmt.Errorf("%w: it has %d bytes of %d", io.ErrUnexpectedEOF, n, size)
+			err = fmt.Errorf("%w: it has %d bytes of %d", errShort, n, size)
 		}
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}

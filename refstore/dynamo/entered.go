@@ -39,17 +39,16 @@ const maxEntered = 1 << 16
 // enterVersion is the version of an enumeration item.
 const enterVersion = "0"
 
-// enterRecords puts the enumeration items for a record about to be put: above are their keys, and an id item if it is
-// found by its id.
-func (s *Store) enterRecords(ctx context.Context, key refstore.Key, above []refstore.Key) error {
-	items := make([]itemKey, len(above))
-	for i, key := range above {
-		items[i] = s.recordKey(key)
+// standing are the items that say that there is a record: those by which it is listed with others, and those by which it is found alone.
+func (s *Store) standing(key refstore.Key) (above, alone []itemKey, err error) {
+	keys, err := standFor(key.Partition)
+	for _, key := range keys {
+		above = append(above, s.recordKey(key))
 	}
-	if id, ok := s.idItem(key); ok {
-		return s.enter(ctx, items, id)
+	if digit, ok := idDigit(key); ok {
+		alone = []itemKey{{s.pk(idPrefix, "EXECUTION/"+digit), key.Sort + strings.TrimPrefix(key.Partition, "EXECUTION")}}
 	}
-	return s.enter(ctx, items)
+	return above, alone, err
 }
 
 // partitionItem says that a partition has streams.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -162,6 +163,9 @@ func (s *Store) lookAt(ctx context.Context, key refstore.Key) (*head, error) {
 		return nil, nil
 	}
 	r, err := s.Get(ctx, execution, key.Sort)
+	if errors.Is(err, refstore.ErrDamaged) {
+		return &head{version: string(r.Version), stream: "field", sealed: true, damage: err}, nil
+	}
 	if err != nil {
 		return nil, absent(err)
 	}

@@ -18,18 +18,13 @@ const idPrefix = "ID."
 // idDigits are what ids end with.
 const idDigits = "0123456789abcdef"
 
-// idItem returns the id item of a record; ok is false for records without one.
-func (s *Store) idItem(key refstore.Key) (k itemKey, ok bool) {
-	rest, ok := strings.CutPrefix(key.Partition, "EXECUTION/")
-	if !ok || len(key.Sort) != wholeID || strings.Contains(key.Sort, "/") {
-		return itemKey{}, false // not an id
+// idDigit returns the last digit of the id by which a record is found; ok is false for records that are not.
+func idDigit(key refstore.Key) (digit string, ok bool) {
+	if !strings.HasPrefix(key.Partition, "EXECUTION/") || len(key.Sort) != wholeID || strings.Contains(key.Sort, "/") {
+		return "", false // no id of anybody's
 	}
-	last := key.Sort[wholeID-1:]
-	if !strings.Contains(idDigits, last) {
-		return itemKey{}, false
-	}
-	k = itemKey{s.pk(idPrefix, "EXECUTION/"+last), key.Sort + "/" + rest}
-	return k, len(k.sk) <= maxSortKey
+	digit = key.Sort[wholeID-1:]
+	return digit, strings.Contains(idDigits, digit) && len(key.Sort)+len(key.Partition)-len("EXECUTION") <= maxSortKey
 }
 
 // FindExecutions yields the keys of the executions whose ids begin with prefix, which is in lower case. Some of the
@@ -49,17 +44,20 @@ func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[ref
 					yield(refstore.Key{}, fmt.Errorf("find execution %.40q: %w", prefix, err))
 					return
 				}
-				id, rest, _ := strings.Cut(item.sk, "/")
-				key := refstore.Key{Partition: "EXECUTION/" + rest, Sort: id}
-				if _, err := standFor(key.Partition); err != nil || key.Validate() != nil {
-					continue // not an id item
-				}
-				if !yield(key, nil) {
+				if key, ok := executionOf(item.sk); ok && !yield(key, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// executionOf returns the key for which an item stands by which an execution is found; ok is false for what is nobody's.
+func executionOf(sk string) (key refstore.Key, ok bool) {
+	id, rest, _ := strings.Cut(sk, "/")
+	key = refstore.Key{Partition: "EXECUTION/" + rest, Sort: id}
+	_, err := standFor(key.Partition)
+	return key, err == nil && key.Validate() == nil
 }
 
 const (

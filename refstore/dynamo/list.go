@@ -48,10 +48,9 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 				}
 			}
 			if err != nil {
-				yield(refstore.Record{}, fmt.Errorf("list %q: %w", q.Partition, err))
-				return
+				err = fmt.Errorf("list %q: %w", q.Partition, err)
 			}
-			if !yield(r, nil) {
+			if !yield(r, err) || err != nil && !errors.Is(err, refstore.ErrDamaged) {
 				return
 			}
 			if n++; n == q.Limit {

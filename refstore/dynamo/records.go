@@ -43,9 +43,9 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	}
 	r, err := s.get(ctx, key, fields, nil)
 	if err != nil {
-		return refstore.Record{}, fmt.Errorf("get %q: %w", key, err)
+		err = fmt.Errorf("get %q: %w", key, err)
 	}
-	return r, nil
+	return r, err
 }
 
 // get reads a record. It reads its item if item is nil, and again if a blob that the item names is gone: the record
@@ -65,11 +65,14 @@ func (s *Store) get(ctx context.Context, key refstore.Key, fields []string, item
 			}
 		}
 		r, err := s.load(ctx, key, k, fields, item)
+		if errors.Is(err, refstore.ErrNotFound) && r.Version == last {
+			err = s.decode(k, item).missing(err)
+		}
+		if bad := (*badItemError)(nil); errors.As(err, &bad) {
+			return refstore.Record{Key: key, Version: r.Version}, fmt.Errorf("it is %w: %w", refstore.ErrDamaged, err)
+		}
 		if !errors.Is(err, refstore.ErrNotFound) {
 			return r, err
-		}
-		if r.Version == last {
-			return refstore.Record{}, s.decode(k, item).missing(err)
 		}
 		last, item = r.Version, nil
 	}
@@ -81,7 +84,8 @@ func (d *decoder) missing(err error) error {
 	return d.err
 }
 
-// load makes a record of an item. If a blob is not found, the item's version comes with the ErrNotFound.
+// load makes a record of an item. With an ErrNotFound, about a blob, and a badItemError comes the
+// item's version.
 func (s *Store) load(ctx context.Context, key refstore.Key, k itemKey, fields []string, item attributes) (refstore.Record, error) {
 	d := s.decode(k, item)
 	r := refstore.Record{Key: key, Version: refstore.Version(d.version())}
@@ -96,7 +100,7 @@ func (s *Store) load(ctx context.Context, key refstore.Key, k itemKey, fields []
 		}
 	}
 	if d.err != nil {
-		return refstore.Record{}, d.err
+		return r, d.err
 	}
 	for i := range parts {
 		if err := s.fetch(ctx, k, d, &parts[i]); err != nil {
@@ -116,10 +120,10 @@ func (s *Store) fetch(ctx context.Context, k itemKey, d *decoder, p *part) error
 		return nil
 	}
 	data, err := s.readBlob(ctx, blobFolder(recordBlobs, k)+p.blob.name, k, p.blob.size)
-	if err != nil {
+	if err != nil && !errors.Is(err, errShort) {
 		return err
 	}
-	if sha256.Sum256(data) != p.blob.sum {
+	if err != nil || sha256.Sum256(data) != p.blob.sum {
 		d.fail("blob %s of attribute %q is not what was written", blobFolder(recordBlobs, k)+p.blob.name, p.name)
 		return d.err
 	}
@@ -141,15 +145,15 @@ func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Versi
 	if err == nil && enumerates(r.Key.Partition) && (r.Version != refstore.Absent || len(r.Value) > 0 || len(r.Fields) > 0) {
 		err = fmt.Errorf("put %q: a record that stands for others has no value, no fields, and does not change: %w", r.Key, errors.ErrUnsupported)
 	}
-	var above []refstore.Key
+	var above, alone []itemKey
 	if err == nil {
-		above, err = standFor(r.Key.Partition)
+		above, alone, err = s.standing(r.Key)
 	}
 	if err != nil {
 		return refstore.Absent, false, err
 	}
 	if r.Version == refstore.Absent {
-		err = s.enterRecords(ctx, r.Key, above)
+		err = s.enter(ctx, above, alone...)
 	}
 	if err == nil {
 		v, late, err = s.put(ctx, r)
@@ -304,8 +308,8 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	// A missing record may have been deleted by this very request, delivered twice; what lay beside it is deleted in
 	// any case.
 	err := finish()
-	if id, found := s.idItem(key); err == nil && found {
-		_, _, err = s.deleteItem(ctx, id, "attribute_exists("+partitionKey+")", nil)
+	if _, alone, _ := s.standing(key); err == nil && len(alone) > 0 {
+		_, _, err = s.deleteItem(ctx, alone[0], "attribute_exists("+partitionKey+")", nil)
 		if conditionFailed(err) {
 			err = nil
 		}
