@@ -178,12 +178,8 @@ func (m *importer) importRun(ctx context.Context) error {
 		if err := m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID)); err != nil {
 			return err
 		}
-		last, err := events.Last(ctx, m.repo.Records, run.WorkspaceName, run.RunID)
-		if err != nil {
-			return err
-		}
-		if last != nil {
-			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: fmt.Appendln(nil, last.Seq)})
+		if m.last > 0 {
+			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: fmt.Appendln(nil, m.last)})
 		}
 	}
 	if !m.res.RunAdded {

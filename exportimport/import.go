@@ -138,7 +138,8 @@ type importer struct {
 	pkg     workspace.PackageRef // as the zip has it
 	run     *record.Run
 	events  *zipfile.Entry
-	fold    *runview.Fold // of the events; nil if there are too many to compare
+	last    int64         // the number of the last event
+	fold    *runview.Fold // of the events; nil where they are too many to be compared
 	state   *record.WorkspaceState
 	stateOf string         // the name of the exported workspace
 	stored  int64          // bytes of objects, by the directory of the zip
