@@ -178,8 +178,8 @@ func (m *importer) importRun(ctx context.Context) error {
 		if err := m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID)); err != nil {
 			return err
 		}
-		if m.last > 0 {
-			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: fmt.Appendln(nil, m.last)})
+		if m.events.last > 0 {
+			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: fmt.Appendln(nil, m.events.last)})
 		}
 	}
 	if !m.res.RunAdded {
@@ -230,7 +230,7 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 			return err
 		}
 	}
-	r, err := m.open(*m.events)
+	r, err := m.open(m.events.Entry)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (m *importer) sameEvents(ctx context.Context, key refstore.Key) (same bool,
 		return false, err
 	}
 	defer r.Close()
-	want, got, err := m.sums.of(m.events, r)
+	want, got, err := m.sums.of(&m.events.Entry, r)
 	return got == want, err
 }
 

@@ -260,7 +260,7 @@ func (m *importer) single(n *entryName, e zipfile.Entry) error {
 		if err := again(m.events != nil); err != nil {
 			return err
 		}
-		m.events = &e
+		m.events = &eventsEntry{Entry: e}
 		return m.checkEvents(n, e)
 	case provenancePart:
 		data, err := m.read(e, maxProvenance)
@@ -376,7 +376,7 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 			return refused(e.Name, "line %d is of run %q", seq, shorten(event.Run))
 		}
 		m.addEvent(event)
-		m.last = seq
+		m.events.last = seq
 	}
 }
 

@@ -137,8 +137,7 @@ type importer struct {
 	origin  origin
 	pkg     workspace.PackageRef // as the zip has it
 	run     *record.Run
-	events  *zipfile.Entry
-	last    int64         // the number of the last event
+	events  *eventsEntry
 	fold    *runview.Fold // of the events; nil where they are too many to be compared
 	state   *record.WorkspaceState
 	stateOf string         // the name of the exported workspace
@@ -151,6 +150,12 @@ type importer struct {
 	renamedPackage []byte // the package object under the name of --as; nil if unchanged
 	foreign        bool   // its name and version have other content here
 	exists         bool   // the workspace already exists here
+}
+
+// eventsEntry is the entry of a zip with the events of its run.
+type eventsEntry struct {
+	zipfile.Entry
+	last int64 // the number of the last event
 }
 
 // workspaceName is the name of the new workspace.
