@@ -264,7 +264,7 @@ func TestSchedulerModel(t *testing.T) {
 		return edges
 	}
 	// Some ways are rare: there are more runs until each has been gone.
-	for range 20 {
+	for range 200 {
 		rapid.Check(t, func(rt *rapid.T) {
 			s := scenarios.Draw(rt, "scenario")
 			var faults []string

@@ -162,7 +162,7 @@ func TestEventsModel(t *testing.T) {
 	play(saga{wide: true, rounds: make([]sagaRound, 2)}, t.Fatalf)
 	// Nothing is lost here: the scheduler's model goes the ways of what is made again.
 	untrodden := func(e events.Edge) bool { return walked[e] == 0 && e.Type != events.TaskReopened }
-	for range 20 { // some ways are rare: there are more sagas until each has been gone
+	for range 200 { // some ways are rare: there are more sagas until each has been gone
 		rapid.Check(t, func(rt *rapid.T) { play(sagas.Draw(rt, "saga"), rt.Fatalf) })
 		if t.Failed() || !slices.ContainsFunc(events.Diagram(), untrodden) {
 			break
