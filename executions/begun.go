@@ -210,8 +210,13 @@ func (a *attempt) closeLeft(ctx context.Context) error {
 	if err := a.putLeft(ctx); err != nil {
 		return err
 	}
-	_, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
+	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
 	if err == nil {
+		if e, err := opened(a.key, rec, nil); err == nil && e.State == record.Running {
+			if err := a.saveLogs(ctx); err != nil {
+				return err
+			}
+		}
 		_, err = a.x.Bury(ctx, a.key, a.id)
 		if errors.Is(err, ErrMalformed) {
 			err = nil // a malformed record is not an answer
@@ -224,8 +229,7 @@ func (a *attempt) closeLeft(ctx context.Context) error {
 	if !errors.Is(err, refstore.ErrNotFound) {
 		return err
 	}
-	a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.abandoned.note.stdout)
-	a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.abandoned.note.stderr)
+	a.openLogs()
 	defer a.box.closeLogs()
 	defer a.close()
 	v := verdict{state: record.Error, message: a.x.stale(*a.abandoned.status).Message}
@@ -235,6 +239,28 @@ func (a *attempt) closeLeft(ctx context.Context) error {
 	_, err = a.finish(ctx, v, runner.Result{})
 	if errors.Is(err, refstore.ErrConflict) {
 		err = nil // another process has closed it
+	}
+	return err
+}
+
+// openLogs opens the log files that are still in the sandbox.
+func (a *attempt) openLogs() {
+	a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.abandoned.note.stdout)
+	a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.abandoned.note.stderr)
+}
+
+// saveLogs puts beside a record what the dead process had not put there of the logs. Another process that does the same
+// is no fault.
+func (a *attempt) saveLogs(ctx context.Context) error {
+	a.openLogs()
+	defer a.box.closeLogs()
+	defer a.close()
+	err := a.takeLogs(ctx)
+	if err == nil && a.pump != nil {
+		err = a.pump.finish(ctx)
+	}
+	if errors.Is(err, refstore.ErrConflict) {
+		err = nil
 	}
 	return err
 }

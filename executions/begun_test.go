@@ -95,6 +95,101 @@ func TestKilledBeforeAnnouncement(t *testing.T) {
 	}
 }
 
+// halting is a store whose process dies when the second log of an execution is to be kept.
+type halting struct {
+	*reffs.Store
+	kept *int
+}
+
+func (s halting) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
+	if *s.kept++; *s.kept == 2 {
+		os.Exit(3)
+	}
+	return s.Store.AdoptStream(ctx, key, path)
+}
+
+// doAnnounced answers the task in dir, announces it soon, and copies no log while it runs.
+func doAnnounced(dir string, wrap func(*reffs.Store) executions.Records) error {
+	l, err := openLab(dir, nil)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, taskFile))
+	if err != nil {
+		return err
+	}
+	task, err := record.DecodeTask(data)
+	if err != nil {
+		return err
+	}
+	_, err = l.over(wrap(l.records)).Do(context.Background(), l.request(task))
+	return err
+}
+
+// over is an executor of the lab's on records in another wrapping.
+func (l *lab) over(records executions.Records) *executions.Executor {
+	return executions.NewExecutor(executions.NewStore(records, l.objects), l.objects, l.records, l.sup, executions.Options{
+		Path: os.Getenv("PATH"), Scratch: l.records.SessionDir, Now: time.Now, Announce: 50 * time.Millisecond, LogEvery: time.Hour,
+		Getenv: func(string) (string, bool) { return "", false },
+	})
+}
+
+func keepHalf(dir string) error {
+	return doAnnounced(dir, func(s *reffs.Store) executions.Records { return halting{s, new(int)} })
+}
+
+func keepNothing(dir string) error {
+	return doAnnounced(dir, func(s *reffs.Store) executions.Records { return copied{s} })
+}
+
+// A process that dies after it has announced a command, and before it has kept both logs, leaves them to the next sweep.
+func TestKilledBeforeLogsAreKept(t *testing.T) {
+	for _, test := range []struct {
+		helper string
+		wrap   func(*reffs.Store) executions.Records
+	}{
+		{"half", func(s *reffs.Store) executions.Records { return s }},
+		{"unsent", func(s *reffs.Store) executions.Records { return copied{s} }},
+	} {
+		t.Run(test.helper, func(t *testing.T) {
+			l := newLab(t)
+			task := script("echo printed; echo warned >&2; sleep 60; echo x > out")
+			req := l.request(task)
+			l.leave(t, task)
+			cmd := l.helper(t, test.helper)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the record", func() bool { return len(l.all(t, keyOf(req))) == 1 })
+			if test.helper == "unsent" { // the other one dies by itself
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd.Wait() // "signal: killed", or "exit status 3"
+			s, err := reffs.Open(l.dir, reffs.Options{Left: l.over(test.wrap(l.records)).CloseLeft})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for range 2 {
+				if _, err := s.Sweep(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := l.all(t, keyOf(req))
+			if len(all) != 1 || all[0].State != record.Error {
+				t.Fatalf("on record are %+v, want one error", all)
+			}
+			for stream, want := range map[executions.Stream]string{executions.Stdout: "printed\n", executions.Stderr: "warned\n"} {
+				if got := l.log(t, req, all[0].ExecutionID, stream); got != want {
+					t.Errorf("%s is %q, want %q", stream, got, want)
+				}
+			}
+		})
+	}
+}
+
 // An execution that has ended on record leaves nothing to close.
 func TestNothingLeft(t *testing.T) {
 	l := newLab(t)

@@ -20,9 +20,11 @@ import (
 
 // helpers are what the test binary does as another process.
 var helpers = map[string]func(dir string) error{
-	"ask":   ask,
-	"hurry": hurry,
-	"work":  work,
+	"ask":    ask,
+	"half":   keepHalf,
+	"hurry":  hurry,
+	"unsent": keepNothing,
+	"work":   work,
 }
 
 // taskFile is where a test leaves the task object for its helpers, in the repository's folder.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -393,8 +394,17 @@ func (c *checker) runs() {
 			if _, err := os.Lstat(filepath.Join(c.root, "dataflows", file)); err != nil && !c.killed {
 				c.fault("%s: it is beside no record: %v", where, err)
 			}
-			if _, err := record.DecodeProvenance(c.readFile("dataflows", rel)); err != nil || field != "provenance.beast2" {
-				c.fault("%s: %v", where, err)
+			switch field {
+			case "provenance.beast2":
+				if _, err := record.DecodeProvenance(c.readFile("dataflows", rel)); err != nil {
+					c.fault("%s: %v", where, err)
+				}
+			case "events": // the number of the last event of an imported run
+				if n, err := strconv.ParseInt(strings.TrimSuffix(string(c.readFile("dataflows", rel)), "\n"), 10, 64); err != nil || n < 1 {
+					c.fault("%s: number %d, %v", where, n, err)
+				}
+			default:
+				c.fault("%s: a run has no such field", where)
 			}
 			return
 		}
