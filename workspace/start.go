@@ -505,7 +505,3 @@ func (r *run) finish(ctx context.Context) error {
 	r.emit(e)
 	return r.log.Close()
 }
-
-func summary(s record.Summary) *events.Summary {
-	return &events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped}
-}
