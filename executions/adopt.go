@@ -111,7 +111,7 @@ func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, 
 		req.Started(id)
 	}
 	end, runErr := a.await(ctx, o)
-	// What cannot be removed lies in the scratch of a dead process, which is swept.
+	// The rest lies in the scratch of a dead process, which the sweep removes.
 	defer func() { _ = atomicfile.RemoveAll(a.box.root) }()
 	return a.conclude(ctx, end, runErr)
 }

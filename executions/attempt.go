@@ -82,7 +82,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	if lost := x.lost(ctx); lost != nil {
 		return Result{}, fmt.Errorf("execution %s was stopped, and its end is not on record: %w", id, lost)
 	}
-	// The command has ended. What it did is recorded even if the run is being cancelled, unless the lease is lost.
+	// The command has ended. Its end is recorded even if the run is being cancelled, unless the lease is lost.
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
 	out := a.judge(ctx, res, runErr)

@@ -131,7 +131,7 @@ func completeIn(a *app, named func(workspace.DatasetRow) string) cobra.Completio
 	})
 }
 
-// offeredRuns is how many runs are offered: the id of an older one is known to whoever wants it.
+// offeredRuns is how many runs are offered: the id of an older one has to be typed.
 const offeredRuns = 100
 
 // completeRuns makes a flag complete the ids of runs of the workspace that the arguments name, the latest first.
