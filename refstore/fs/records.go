@@ -250,7 +250,9 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 		return w.discardOn(err, path)
 	})
 	if err == nil {
-		err = w.putSum()
+		if err = w.putSum(); err != nil { // a full disk: without its sum the record was not made
+			err = errors.Join(err, w.slot.removeFile())
+		}
 	}
 	if err != nil {
 		return refstore.Absent, exists(err)
