@@ -87,11 +87,7 @@ func work(dir string) error {
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(dir, taskFile))
-	if err != nil {
-		return err
-	}
-	task, err := record.DecodeTask(data)
+	task, err := leftTask(dir)
 	if err != nil {
 		return err
 	}

@@ -22,11 +22,7 @@ func hurry(dir string) error {
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(dir, taskFile))
-	if err != nil {
-		return err
-	}
-	task, err := record.DecodeTask(data)
+	task, err := leftTask(dir)
 	if err != nil {
 		return err
 	}
@@ -114,11 +110,7 @@ func doAnnounced(dir string, wrap func(*reffs.Store) executions.Records) error {
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(dir, taskFile))
-	if err != nil {
-		return err
-	}
-	task, err := record.DecodeTask(data)
+	task, err := leftTask(dir)
 	if err != nil {
 		return err
 	}

@@ -36,11 +36,7 @@ func ask(dir string) error {
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(dir, taskFile))
-	if err != nil {
-		return err
-	}
-	task, err := record.DecodeTask(data)
+	task, err := leftTask(dir)
 	if err != nil {
 		return err
 	}
@@ -71,6 +67,15 @@ func (l *lab) leave(t *testing.T, task *record.Task) {
 	if err := os.WriteFile(filepath.Join(l.dir, taskFile), task.Encode(), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// leftTask is the task that leave has left in dir.
+func leftTask(dir string) (*record.Task, error) {
+	data, err := os.ReadFile(filepath.Join(dir, taskFile))
+	if err != nil {
+		return nil, err
+	}
+	return record.DecodeTask(data)
 }
 
 // helper prepares this binary to run as another process on the lab's repository.

@@ -15,7 +15,7 @@ import (
 // TestForeignRepository finds repositories of other users in folders above: planted there, they would decide what is run.
 func TestForeignRepository(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give files to others")
+		t.Skip("only root can give files to others: run it as root")
 	}
 	const stranger = 60123
 	dir := t.TempDir()
