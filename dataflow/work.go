@@ -10,9 +10,6 @@ import (
 	"e3/objectstore"
 )
 
-// maxTask bounds a task object.
-const maxTask = 16 << 20
-
 // work answers one task. It runs beside the scheduler and reads only results that were settled before the launch.
 func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion) {
 	c.task, c.attempt, c.policy, c.view = i, a.number, a.policy, v
@@ -84,7 +81,7 @@ func (s *scheduler) know(v *reader, i int32, after string) (*looked, error) {
 }
 
 func (r *reader) load(ctx context.Context, h objectstore.Hash) (*record.Task, error) {
-	data, err := objectstore.ReadAll(ctx, r.objects, h, maxTask)
+	data, err := objectstore.ReadAll(ctx, r.objects, h, record.MaxTask)
 	if err != nil {
 		return nil, fmt.Errorf("task object %s: %w", h, err)
 	}

@@ -12,9 +12,6 @@ import (
 	"e3/refstore"
 )
 
-// maxTask bounds a task object.
-const maxTask = 16 << 20
-
 // idSkew bounds how far an id, which has the time of the machine that made it, may lag behind the file system's time,
 // in which the time of a power loss is given.
 const idSkew = time.Hour
@@ -134,7 +131,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 
 // mendOutput removes the directory that an execution made unless all of it is there.
 func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execution) error {
-	data, err := objectstore.ReadAll(ctx, s.objects, e.Key.Task, maxTask)
+	data, err := objectstore.ReadAll(ctx, s.objects, e.Key.Task, record.MaxTask)
 	if gone(err) {
 		return nil // without its task object no process can ask for it
 	}

@@ -32,7 +32,7 @@ func (s *Store) isDir(ctx context.Context, task objectstore.Hash) bool {
 	if is, ok := s.kinds.dirs.Load(task); ok {
 		return is.(bool)
 	}
-	data, err := objectstore.ReadAll(ctx, s.objects, task, maxTask)
+	data, err := objectstore.ReadAll(ctx, s.objects, task, record.MaxTask)
 	if err != nil {
 		return false
 	}

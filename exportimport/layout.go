@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"e3/executions"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/format/signature"
 	"e3/internal/pkgref"
 	"e3/objectstore"
@@ -51,7 +51,6 @@ const (
 	maxSmall      = 1 << 20  // detail, rejection, package and workspace references
 	maxProvenance = 64 << 20
 	maxLine       = 1 << 20 // of an event
-	maxPackage    = 1 << 30
 )
 
 // An entryName is a parsed name of an entry. Which fields are set depends on the part.
@@ -181,7 +180,7 @@ const maxForeign = 128
 // checkName refuses an invalid name of a workspace, package or version. The reference allows more than e3: any
 // printable text that is one segment of a path.
 func checkName(what, name string) error {
-	if manifest.ValidName(name) || what == "version" && manifest.ValidVersion(name) {
+	if notation.ValidName(name) || what == "version" && notation.ValidVersion(name) {
 		return nil
 	}
 	if name == "" || len(name) > maxForeign || !utf8.ValidString(name) || strings.ContainsAny(name, `/\%~`) || strings.ContainsAny(name[:1], ".-") ||

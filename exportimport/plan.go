@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"e3/internal/format/eastref"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/workspace"
@@ -147,7 +147,7 @@ func (m *importer) planWorkspace(ctx context.Context) error {
 	switch {
 	case name == "":
 		return &NameError{Err: errors.New("it holds no workspace; say how the new one is to be called")}
-	case name != m.stateOf && !manifest.ValidName(name):
+	case name != m.stateOf && !notation.ValidName(name):
 		return &NameError{Err: fmt.Errorf("%q cannot be the name of a workspace: letters, digits, _ and -, at most 64, not beginning with -",
 			shorten(name))}
 	}

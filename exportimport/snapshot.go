@@ -192,14 +192,12 @@ func (x *exporter) noteLaterRun(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-const maxNode = 1 << 30
-
 func (x *exporter) readNode(ctx context.Context, hash string) (record.Node, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
 		return nil, err
 	}
-	data, err := objectstore.ReadAll(ctx, x.repo.Objects, h, maxNode)
+	data, err := objectstore.ReadAll(ctx, x.repo.Objects, h, record.MaxNode)
 	if err != nil {
 		return nil, fmt.Errorf("tree: %w", err)
 	}

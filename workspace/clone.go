@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -249,7 +250,7 @@ func numbered(name string, n int) string {
 		return name
 	}
 	suffix := "-" + strconv.Itoa(n)
-	return name[:min(len(name), manifest.MaxName-len(suffix))] + suffix
+	return name[:min(len(name), notation.MaxName-len(suffix))] + suffix
 }
 
 // An UnfollowedError says that a workspace follows another clone than the one in which the person stands, so that an answer would be

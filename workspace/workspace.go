@@ -325,9 +325,6 @@ type tree struct {
 	rebuilt               bool // the outputs were lost
 }
 
-// maxNode bounds a node object that is read into memory.
-const maxNode = 1 << 30
-
 // readRoot returns the hashes of the nodes below a root.
 func (w *Workspaces) readRoot(ctx context.Context, root string) (inputs, tasks string, err error) {
 	node, err := w.readNode(ctx, root)
@@ -374,7 +371,7 @@ func (w *Workspaces) readNode(ctx context.Context, hash string) (record.Node, er
 	if err != nil {
 		return nil, err
 	}
-	data, err := objectstore.ReadAll(ctx, w.Objects, h, maxNode)
+	data, err := objectstore.ReadAll(ctx, w.Objects, h, record.MaxNode)
 	if err != nil {
 		return nil, packages.Part("workspace node", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/refstore"
@@ -159,7 +159,7 @@ func dataset(s string) (ws string, path workspace.DatasetPath, err error) {
 
 // checkName refuses what cannot be the name of a workspace.
 func checkName(what, name string) error {
-	if !manifest.ValidName(name) {
+	if !notation.ValidName(name) {
 		return usagef("%q cannot be the name of a %s: letters, digits, _ and -, at most 64, not beginning with -", name, what)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -14,6 +15,7 @@ import (
 	"e3/exportimport"
 	"e3/gc"
 	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/human"
@@ -152,7 +154,7 @@ func hint(err error) string {
 		if items := itemsOf(unknown); len(items) > 0 {
 			return fmt.Sprintf("%s is a matrix, of %s", unknown.Name, human.Few(items))
 		}
-		if guess := manifest.Nearest(unknown.Name, unknown.Known); guess != "" {
+		if guess := notation.Nearest(unknown.Name, slices.Values(unknown.Known)); guess != "" {
 			return fmt.Sprintf("did you mean %q?", guess)
 		}
 		if unknown.What == "run" {

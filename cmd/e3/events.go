@@ -15,7 +15,7 @@ import (
 	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -181,7 +181,7 @@ func eventType(name string) (events.Type, error) {
 			return "", usagef("--type: there is no event %q; did you mean %q?", name, words[i])
 		}
 	}
-	if guess := manifest.Nearest(name, words); guess != "" {
+	if guess := notation.Nearest(name, slices.Values(words)); guess != "" {
 		return "", usagef("--type: there is no event %q; did you mean %q?", name, guess)
 	}
 	return "", usagef("--type: there is no event %q; there are %s", name, strings.Join(words, ", "))
@@ -303,7 +303,7 @@ func missingTask(ctx context.Context, r *repo.Repo, f *events.Filter) string {
 		names = append(names, row.Task)
 	}
 	text := fmt.Sprintf("; workspace %s has no task %q", f.Workspace, f.Task)
-	if guess := manifest.Nearest(f.Task, names); guess != "" {
+	if guess := notation.Nearest(f.Task, slices.Values(names)); guess != "" {
 		text += fmt.Sprintf(", but %q", guess)
 	}
 	return human.Line(text)

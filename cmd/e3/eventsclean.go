@@ -12,7 +12,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/internal/settings"
@@ -43,7 +43,7 @@ Never removed are the events of the run that a workspace shows, and of runs that
 			f := cmd.Flags()
 			keep := time.Duration(0)
 			if f.Changed("older-than") {
-				if keep, err = manifest.DurationOf(o.olderThan); err != nil {
+				if keep, err = notation.DurationOf(o.olderThan); err != nil {
 					return usagef("--older-than: %v", err)
 				}
 				if keep == 0 {

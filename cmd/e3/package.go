@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/pkgref"
 	"e3/workspace"
@@ -106,7 +106,7 @@ func splitAs(as string) (name, version string, err error) {
 		return "", "", nil
 	}
 	name, version = pkgref.Split(as)
-	if !manifest.ValidName(name) || !manifest.ValidVersion(version) {
+	if !notation.ValidName(name) || !notation.ValidVersion(version) {
 		return "", "", usagef("--as is name@version, not %q", as)
 	}
 	return name, version, nil

@@ -11,7 +11,7 @@ import (
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/gc"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
 )
@@ -70,7 +70,7 @@ func (o *pruneOptions) rules(cmd *cobra.Command) (gc.Rules, error) {
 	var err error
 	f := cmd.Flags()
 	if f.Changed("older-than") {
-		if r.OlderThan, err = manifest.DurationOf(o.olderThan); err != nil {
+		if r.OlderThan, err = notation.DurationOf(o.olderThan); err != nil {
 			return r, usagef("--older-than: %v", err)
 		}
 		if r.OlderThan == 0 {
@@ -78,7 +78,7 @@ func (o *pruneOptions) rules(cmd *cobra.Command) (gc.Rules, error) {
 		}
 	}
 	if f.Changed("max-size") {
-		if r.MaxSize, err = manifest.SizeOf(o.maxSize); err != nil {
+		if r.MaxSize, err = notation.SizeOf(o.maxSize); err != nil {
 			return r, usagef("--max-size: %v", err)
 		}
 		if r.MaxSize == 0 {

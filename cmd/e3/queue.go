@@ -15,7 +15,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
@@ -99,7 +99,7 @@ func mistyped(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	names := commandsBelow(cmd)
-	if manifest.Nearest(args[0], names) == "" && !isLocation(args[1]) {
+	if notation.Nearest(args[0], slices.Values(names)) == "" && !isLocation(args[1]) {
 		return nil
 	}
 	return noCommand(cmd, args[0], names)

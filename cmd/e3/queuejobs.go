@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
@@ -296,7 +296,7 @@ func unknownJob(ctx context.Context, r *repo.Repo, name string, known []queue.Jo
 	switch {
 	case len(known) == 0:
 		return fmt.Errorf("%w: %s", e, none)
-	case manifest.Nearest(name, e.Known) != "": // which is said of every such error
+	case notation.Nearest(name, slices.Values(e.Known)) != "": // which is said of every such error
 		return e
 	}
 	return fmt.Errorf("%w; %s: %s", e, are, human.Few(e.Known))

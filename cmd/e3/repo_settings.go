@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/internal/settings"
@@ -255,7 +255,7 @@ func findSetting(name string, all []repoSetting) (*repoSetting, error) {
 			return nil, usagef("%s is a setting of the repository, not of a workspace: e3 settings <repo> %[1]s", rest)
 		}
 	}
-	if guess := manifest.Nearest(name, settingNames(all)); guess != "" {
+	if guess := notation.Nearest(name, slices.Values(settingNames(all))); guess != "" {
 		return nil, usagef("there is no setting %q; did you mean %q?", name, guess)
 	}
 	return nil, usagef("there is no setting %q; see: e3 settings --help", name)

@@ -2,13 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"e3/cmd/e3/internal/render"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 )
 
 func newRoot(a *app) *cobra.Command {
@@ -95,7 +96,7 @@ func family(cmd *cobra.Command) *cobra.Command {
 // noCommand says that there is no such command below one, and which of them might be meant.
 func noCommand(cmd *cobra.Command, word string, names []string) error {
 	err := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+word)
-	if guess := manifest.Nearest(word, names); guess != "" {
+	if guess := notation.Nearest(word, slices.Values(names)); guess != "" {
 		return usagef("%s; did you mean %q?", err, guess)
 	}
 	return usagef("%s; see: %s --help", err, cmd.CommandPath())

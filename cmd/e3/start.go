@@ -24,6 +24,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -95,7 +96,7 @@ func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location
 	if err != nil {
 		return "", "", err
 	}
-	if file != "" && len(args) == 1 && (manifest.ValidName(args[0]) || !isLocation(args[0])) {
+	if file != "" && len(args) == 1 && (notation.ValidName(args[0]) || !isLocation(args[0])) {
 		location, rest = "", args
 	} else if file != "" && len(args) == 1 {
 		location, rest = args[0], []string{""} // no name of a workspace
@@ -158,7 +159,7 @@ func (o *limitOptions) parse() (limits, error) {
 		return l, usagef("--concurrency must be at least 1")
 	}
 	if o.memory != "" {
-		n, err := manifest.SizeOf(o.memory)
+		n, err := notation.SizeOf(o.memory)
 		if err != nil {
 			return l, usagef("--memory: %v", err)
 		}

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 )
 
 // parseMoment reads a moment: a length of time before now, or a date with or without a time, local unless it says where. "" is none.
@@ -11,7 +11,7 @@ func parseMoment(a *app, flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := manifest.DurationOf(text); err == nil {
+	if d, err := notation.DurationOf(text); err == nil {
 		return a.Now().Add(-d), nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
@@ -115,7 +115,7 @@ func (o *workerOptions) parse() (repo.WorkerOptions, error) {
 		}
 	}
 	for _, label := range w.Labels {
-		if !manifest.ValidName(label) { // no task could ask for it
+		if !notation.ValidName(label) { // no task could ask for it
 			return w, usagef("--labels: %q is not a label: a letter, digit or '_', then letters, digits, '_' and '-', at most 64", label)
 		}
 	}

@@ -11,11 +11,8 @@ import (
 	"e3/objectstore"
 )
 
-// Bounds on package objects that are read into memory: those of this program, and those of the TypeScript e3.
-const (
-	maxPackage = 1 << 30
-	maxEast    = 64 << 20
-)
+// maxEast is the greatest size in bytes of a package object of the TypeScript e3.
+const maxEast = 64 << 20
 
 // A PartError says that a part of what a workspace's state names is lost: a node of its tree, or its package.
 type PartError struct {
@@ -37,7 +34,7 @@ func Part(part string, err error) error {
 
 // Load reads a package object. One that is lost is a *PartError, one of the TypeScript e3 is record.ErrType.
 func (r *Registry) Load(ctx context.Context, hash string) (*record.Package, error) {
-	data, err := r.read(ctx, hash, maxPackage)
+	data, err := r.read(ctx, hash, record.MaxPackage)
 	if err != nil {
 		return nil, err
 	}

@@ -93,13 +93,6 @@ func (e *MalformedError) Error() string {
 
 func (e *MalformedError) Unwrap() error { return e.Err }
 
-// Limits on objects that are read into memory, the same as their writers'.
-const (
-	maxTask    = 16 << 20
-	maxPackage = 1 << 30
-	maxNode    = 1 << 30
-)
-
 // A Child is a reference in an object.
 type Child struct {
 	Ref
@@ -180,11 +173,11 @@ func beginsLikeDir(ctx context.Context, s objectstore.Store, h objectstore.Hash)
 func limit(k Kind) int64 {
 	switch k {
 	case Task:
-		return maxTask
+		return record.MaxTask
 	case Package:
-		return maxPackage
+		return record.MaxPackage
 	case Node, Nodes:
-		return maxNode
+		return record.MaxNode
 	}
 	return objectstore.MaxTreeBytes
 }

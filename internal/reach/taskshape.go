@@ -21,7 +21,7 @@ type TaskShape struct {
 // the reference finds the fault.
 func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstore.Hash) (TaskShape, error) {
 	unknown := TaskShape{Output: FileOrDir}
-	data, err := objectstore.ReadAll(ctx, objects, task, maxTask)
+	data, err := objectstore.ReadAll(ctx, objects, task, record.MaxTask)
 	if damaged(err) || errors.Is(err, objectstore.ErrNotFound) {
 		return unknown, nil
 	}

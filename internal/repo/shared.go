@@ -21,7 +21,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"e3/executions"
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
 	"e3/objectstore"
@@ -185,7 +185,7 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 	size := int64(defaultCache)
 	if text := r.opts.Getenv(CacheSizeVariable); text != "" {
 		var err error
-		if size, err = manifest.SizeOf(text); err != nil {
+		if size, err = notation.SizeOf(text); err != nil {
 			return nil, fmt.Errorf("%s: %w", CacheSizeVariable, err)
 		}
 	}

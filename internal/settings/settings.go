@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
 	"e3/internal/format/signature"
 	"e3/refstore"
 )
@@ -56,7 +56,7 @@ func (r *Runs) check() error {
 	switch {
 	case r.Executor != "" && !slices.Contains(Executors(), r.Executor):
 		return fmt.Errorf("want local, workers or slurm, not %q", r.Executor)
-	case r.Queue != "" && !manifest.ValidName(r.Queue):
+	case r.Queue != "" && !notation.ValidName(r.Queue):
 		return fmt.Errorf("%q cannot be the name of a queue", r.Queue)
 	}
 	return nil
@@ -92,7 +92,7 @@ func Choose(ctx context.Context, store refstore.Store, workspace string, said Ru
 func (s *Settings) SetRuns(workspace string, change func(*Runs)) error {
 	r := s.Runs
 	if workspace != "" {
-		if !manifest.ValidName(workspace) {
+		if !notation.ValidName(workspace) {
 			return fmt.Errorf("%q cannot be the name of a workspace", workspace)
 		}
 		r = s.Workspaces[workspace]
@@ -126,7 +126,7 @@ func ParseRetention(text string) (time.Duration, error) {
 	if text == Never {
 		return 0, nil
 	}
-	d, err := manifest.DurationOf(text)
+	d, err := notation.DurationOf(text)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("want %q, or a length of time like 90d: %w", Never, err)

@@ -218,14 +218,11 @@ func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.L
 	return found, nil
 }
 
-// maxTask bounds a task object.
-const maxTask = 16 << 20
-
 // request is the request of an earlier execution. Its inputs, which may have no reference any more, are kept from
 // collections until release.
 func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *executions.Execution) (*executions.Request, *record.Task, func(), error) {
 	load := func(ctx context.Context) (*record.Task, error) {
-		data, err := objectstore.ReadAll(ctx, r.Objects, e.Key.Task, maxTask)
+		data, err := objectstore.ReadAll(ctx, r.Objects, e.Key.Task, record.MaxTask)
 		if err != nil {
 			return nil, fmt.Errorf("task object %s: %w", e.Key.Task, err)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"e3/internal/format/notation"
 )
 
 // A decoder builds a Definition from what the reader of a format hands it, in file order: field and section for
@@ -108,13 +110,13 @@ func (d *decoder) field(key, value *node) {
 		}
 	case "name":
 		def.Name = d.text("name", value)
-		if value.kind == stringNode && !ValidName(def.Name) {
+		if value.kind == stringNode && !notation.ValidName(def.Name) {
 			d.report.add(value.pos, nameRule, "%q is not a package name", clip(def.Name))
 		}
 	case "version":
 		if v, ok := d.version("version", value); ok {
 			def.Version = v
-			if !ValidVersion(v) {
+			if !notation.ValidVersion(v) {
 				d.report.add(value.pos, "letters, digits, '_', '-', '.' and '+', at most 64", "%q is not a version", clip(v))
 			}
 		}

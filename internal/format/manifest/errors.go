@@ -3,8 +3,11 @@ package manifest
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+
+	"e3/internal/format/notation"
 )
 
 // MaxErrors is the greatest number of faults that Parse reports of one file.
@@ -92,60 +95,9 @@ func (c *collector) result() error {
 }
 
 // didYouMean is the hint that names the candidate nearest to word, or "" when none is near.
-func didYouMean(word string, candidates func(yield func(string) bool)) string {
-	if best := nearest(word, candidates); best != "" {
+func didYouMean(word string, candidates iter.Seq[string]) string {
+	if best := notation.Nearest(word, candidates); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	return ""
-}
-
-// nearest finds the candidate with the smallest edit distance to word, the first of equals, if that is
-// no more than a third of the word's length and they share something. The comparison ignores case.
-func nearest(word string, candidates func(yield func(string) bool)) string {
-	const longest = 128 // beyond it a suggestion does not help, and costs quadratic time
-	if word == "" || len(word) > longest {
-		return ""
-	}
-	lower := strings.ToLower(word)
-	best, bestDistance := "", max(1, len(word)/3)+1
-	for c := range candidates {
-		if c == word || abs(len(c)-len(word)) >= bestDistance {
-			continue
-		}
-		if d := distance(lower, strings.ToLower(c)); d < bestDistance && d < max(len(c), len(word)) {
-			best, bestDistance = c, d
-		}
-	}
-	return best
-}
-
-// distance is the optimal string alignment distance in bytes: insertions, deletions, substitutions and
-// swaps of neighbours.
-func distance(a, b string) int {
-	before, prev, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(prev[j]+1, row[j-1]+1, prev[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, prev, row = prev, row, before
-	}
-	return prev[len(b)]
-}
-
-func abs(n int) int {
-	if n < 0 {
-		return -n
-	}
-	return n
 }

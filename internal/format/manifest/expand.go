@@ -1,6 +1,10 @@
 package manifest
 
-import "strings"
+import (
+	"strings"
+
+	"e3/internal/format/notation"
+)
 
 // Expand replaces {name} inside the elements of argv by what lookup gives for the name. Braces that hold anything
 // else, or a name that lookup does not know, stay as they are, so that JSON, regular expressions and awk programs
@@ -45,7 +49,7 @@ func cutBraces(s string) (before, name, after string, ok bool) {
 		}
 		at += i
 		end := at + 1
-		for end < len(s) && isWord(s[end]) {
+		for end < len(s) && notation.IsWord(s[end]) {
 			end++
 		}
 		if end < len(s) && s[end] == '}' && ValidInputName(s[at+1:end]) {

@@ -16,12 +16,8 @@ func SplitsCleanly(data []byte, piece int64) (pieces int, ok bool) {
 	return len(plan), ok && err == nil
 }
 
-// ParseDuration and ParseSize are the readers of units.
-var (
-	ParseDuration = parseDuration
-	ParseSize     = parseSize
-	ResolvePlain  = func(s string) (kind, text, fault string) {
-		n, fault := resolvePlain(s)
-		return n.kind.String(), n.scalarText(), fault
-	}
-)
+// ResolvePlain reads a scalar without quotes.
+func ResolvePlain(s string) (kind, text, fault string) {
+	n, fault := resolvePlain(s)
+	return n.kind.String(), n.scalarText(), fault
+}

@@ -196,3 +196,19 @@ func walkGlob(fsys fs.FS, parts []string, folder string, at []int, fn func(strin
 	}
 	return nil
 }
+
+// GlobEnters says whether the folder at the clean relative path rel may hold, at any depth, a
+// file that matches the pattern: one that it refuses need not be read.
+func GlobEnters(pattern, rel string) bool {
+	p := strings.Split(pattern, "/")
+	at := globStart(p)
+	for part := range strings.SplitSeq(rel, "/") {
+		if part == repositoryDir {
+			return false
+		}
+		if at = globStep(p, at, part); len(at) == 0 {
+			return false
+		}
+	}
+	return at[0] < len(p)
+}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"e3/internal/format/notation"
 )
 
 // A Warning is something in a correct file that is probably not meant.
@@ -96,7 +98,7 @@ func (l *linter) task(t *Task) {
 				break
 			}
 			if !slices.Contains(names, name) {
-				if like := nearest(name, slices.Values(names)); like != "" {
+				if like := notation.Nearest(name, slices.Values(names)); like != "" {
 					l.warn(t.RunPos, "task %s: {%s} is passed on as it is; did you mean {%s}?", t.Base, name, like)
 				}
 			}
@@ -217,7 +219,7 @@ func unquoted(script string) []use {
 }
 
 // assignable says whether s is a name to which a shell can assign.
-func assignable(s string) bool { return !isDigit(s[0]) && only(s, isWord) }
+func assignable(s string) bool { return !notation.IsDigit(s[0]) && notation.Only(s, notation.IsWord) }
 
 func firstWord(s string) string {
 	if i := strings.IndexAny(s, " \t;&|()<>"); i >= 0 {
@@ -231,7 +233,7 @@ func firstWord(s string) string {
 func variable(s string) string {
 	s = strings.TrimPrefix(s, "{")
 	end := 0
-	for end < len(s) && isWord(s[end]) {
+	for end < len(s) && notation.IsWord(s[end]) {
 		end++
 	}
 	if name := s[:end]; ValidInputName(name) {

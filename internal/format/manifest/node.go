@@ -4,6 +4,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"e3/internal/format/notation"
 )
 
 // A nodeKind is the type of a node after resolution.
@@ -90,7 +92,7 @@ func resolvePlain(s string) (n node, fault string) {
 		return node{}, s + " is not a finite number"
 	}
 	c := s[0]
-	if !isDigit(c) && c != '-' && c != '+' && c != '.' {
+	if !notation.IsDigit(c) && c != '-' && c != '+' && c != '.' {
 		return node{kind: stringNode, text: s}, ""
 	}
 	if base, digits := intBase(s); base != 0 {
@@ -112,19 +114,19 @@ func resolvePlain(s string) (n node, fault string) {
 
 // intBase recognises the integers of the core schema. Only decimal ones have a sign, and a leading zero means nothing.
 func intBase(s string) (base int, digits string) {
-	if d, ok := strings.CutPrefix(s, "0x"); ok && d != "" && only(d, func(c byte) bool {
-		return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+	if d, ok := strings.CutPrefix(s, "0x"); ok && d != "" && notation.Only(d, func(c byte) bool {
+		return notation.IsDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 	}) {
 		return 16, d
 	}
-	if d, ok := strings.CutPrefix(s, "0o"); ok && d != "" && only(d, func(c byte) bool { return '0' <= c && c <= '7' }) {
+	if d, ok := strings.CutPrefix(s, "0o"); ok && d != "" && notation.Only(d, func(c byte) bool { return '0' <= c && c <= '7' }) {
 		return 8, d
 	}
 	unsigned := s
 	if s[0] == '-' || s[0] == '+' {
 		unsigned = s[1:]
 	}
-	if unsigned != "" && only(unsigned, isDigit) {
+	if unsigned != "" && notation.Only(unsigned, notation.IsDigit) {
 		return 10, s
 	}
 	return 0, ""
@@ -143,7 +145,7 @@ func isFloat(s string) bool {
 		}
 	}
 	whole, fraction, _ := strings.Cut(mantissa, ".")
-	return whole+fraction != "" && only(whole, isDigit) && only(fraction, isDigit) && exponent != "" && only(exponent, isDigit)
+	return whole+fraction != "" && notation.Only(whole, notation.IsDigit) && notation.Only(fraction, notation.IsDigit) && exponent != "" && notation.Only(exponent, notation.IsDigit)
 }
 
 // clip shortens text from the file for a message.

@@ -3,6 +3,8 @@ package manifest
 import (
 	"path"
 	"strings"
+
+	"e3/internal/format/notation"
 )
 
 const (
@@ -16,7 +18,7 @@ func cleanPath(s string) (clean, fault, hint string) {
 	switch {
 	case s == "":
 		return "", "the path is empty", ""
-	case s[0] == '/' || len(s) >= 3 && s[1] == ':' && (s[2] == '/' || s[2] == '\\') && isWord(s[0]):
+	case s[0] == '/' || len(s) >= 3 && s[1] == ':' && (s[2] == '/' || s[2] == '\\') && notation.IsWord(s[0]):
 		return "", "the path is absolute", "paths are relative to the folder of the package file; copy or link the data into it"
 	case strings.Contains(s, `\`):
 		return "", "the path holds a backslash", "separate folders with /"

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"e3/internal/format/notation"
 )
 
 // The ranges of numbers that a policy may hold.
@@ -46,7 +48,7 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 		at.onOOM = n.pos
 		p.OnOOM = d.growth(where, n)
 	case "queue":
-		if p.Queue = d.text(where, n); n.kind == stringNode && !ValidName(p.Queue) {
+		if p.Queue = d.text(where, n); n.kind == stringNode && !notation.ValidName(p.Queue) {
 			d.report.add(n.pos, nameRule, "%s: %q is not the name of a queue", where, clip(p.Queue))
 		}
 	case "labels":
@@ -195,12 +197,12 @@ func (d *decoder) factor(where string, n *node) float64 {
 	}
 	digits, ok := strings.CutPrefix(n.text, "x")
 	whole, fraction, dot := strings.Cut(digits, ".")
-	ok = ok && whole != "" && whole[0] != '0' && only(whole, isDigit) && only(fraction, isDigit) && dot == (fraction != "")
+	ok = ok && whole != "" && whole[0] != '0' && notation.Only(whole, notation.IsDigit) && notation.Only(fraction, notation.IsDigit) && dot == (fraction != "")
 	f, err := strconv.ParseFloat(digits, 64)
 	switch {
 	case !ok:
 		hint := ""
-		if number, cut := strings.CutSuffix(n.text, "x"); cut && number != "" && only(number, isDigit) {
+		if number, cut := strings.CutSuffix(n.text, "x"); cut && number != "" && notation.Only(number, notation.IsDigit) {
 			hint = "write x" + number
 		}
 		d.report.add(n.pos, hint, "%s: %q is not %s", where, clip(n.text), want)
@@ -227,7 +229,7 @@ func (d *decoder) labels(where string, n *node) []string {
 		switch item := &n.list[i]; {
 		case item.kind != stringNode:
 			d.wrongType(where, item, "a label")
-		case !ValidName(item.text):
+		case !notation.ValidName(item.text):
 			d.report.add(item.pos, nameRule, "%s: %q is not a label", where, clip(item.text))
 		case slices.Contains(labels, item.text):
 			d.report.add(item.pos, "", "%s: %q is here for the second time", where, item.text)
@@ -250,7 +252,7 @@ func (d *decoder) resources(where string, n *node) Resources {
 			r.CPU = d.amount(where+": cpu", v)
 		case key.text == "memory":
 			r.Memory = d.size(where+": memory", v)
-		case !ValidName(key.text):
+		case !notation.ValidName(key.text):
 			d.report.add(key.pos, nameRule, "%s: %q is not the name of a resource", where, clip(key.text))
 		default:
 			if like := d.suggest(key.text, []string{"cpu", "memory"}); like != "" && v.kind == stringNode {

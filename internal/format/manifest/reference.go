@@ -1,6 +1,10 @@
 package manifest
 
-import "strings"
+import (
+	"strings"
+
+	"e3/internal/format/notation"
+)
 
 // A reference is the parsed text of a source: name[selectors].entry.
 type reference struct {
@@ -23,7 +27,7 @@ func parseReference(s string) (r reference, fault string) {
 		end = len(s)
 	}
 	r.name, s = s[:end], s[end:]
-	if !ValidName(r.name) {
+	if !notation.ValidName(r.name) {
 		return r, "does not begin with the name of an input or task"
 	}
 	if strings.HasPrefix(s, "[") {

@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"go.yaml.in/yaml/v4"
+
+	"e3/internal/format/notation"
 )
 
 // A YAML tree takes some ten times the memory of its text. readPieces therefore parses a large file in pieces:
@@ -144,4 +146,4 @@ func isBlank(line []byte) bool { return len(bytes.Trim(line, " \r\n")) == 0 }
 
 // keyStart says whether a plain or quoted key may begin here, and nothing else that would need a second look.
 // Document markers and directives begin otherwise.
-func keyStart(text []byte) bool { return isWord(text[0]) || text[0] == '"' || text[0] == '\'' }
+func keyStart(text []byte) bool { return notation.IsWord(text[0]) || text[0] == '"' || text[0] == '\'' }

@@ -3,6 +3,8 @@ package manifest
 import (
 	"slices"
 	"strings"
+
+	"e3/internal/format/notation"
 )
 
 // A base is a task as the file has it, before its matrix is expanded.
@@ -34,7 +36,7 @@ func (d *decoder) task(key, value *node) {
 	}
 	before := len(d.report.errs)
 	where := "task " + clip(key.text)
-	if !ValidName(key.text) {
+	if !notation.ValidName(key.text) {
 		d.report.add(key.pos, nameRule, "%q is not a task name", clip(key.text))
 	}
 	b := base{spec: &Spec{Base: key.text, Pos: key.pos}}

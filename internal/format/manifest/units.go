@@ -2,74 +2,11 @@ package manifest
 
 import (
 	"math"
-	"strconv"
 	"strings"
 	"time"
+
+	"e3/internal/format/notation"
 )
-
-// A unit is a suffix and what it multiplies by.
-type unit struct {
-	suffix string
-	size   float64
-}
-
-var durationUnits = []unit{
-	{"ms", float64(time.Millisecond)}, {"s", float64(time.Second)}, {"m", float64(time.Minute)},
-	{"h", float64(time.Hour)}, {"d", 24 * float64(time.Hour)},
-}
-
-var sizeUnits = []unit{
-	{"B", 1},
-	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"PB", 1e15},
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"PiB", 1 << 50},
-}
-
-// measure splits a number with a unit off the front of s, such as "1h" of "1h30m".
-func measure(s string, units []unit) (amount float64, u unit, rest string, ok bool) {
-	digits := len(s) - len(strings.TrimLeft(s, "0123456789."))
-	letters := digits + len(s[digits:]) - len(strings.TrimLeft(s[digits:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-	number, suffix := s[:digits], s[digits:letters]
-	if number == "" || number[0] == '.' || number[len(number)-1] == '.' {
-		return 0, unit{}, "", false
-	}
-	amount, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return 0, unit{}, "", false
-	}
-	for _, u := range units {
-		if u.suffix == suffix {
-			return amount, u, s[letters:], true
-		}
-	}
-	return 0, unit{}, "", false
-}
-
-// parseDuration reads "1h30m": numbers with the units d, h, m, s and ms, each smaller than the one before.
-func parseDuration(s string) (time.Duration, bool) { return parseTime(s, durationUnits) }
-
-func parseTime(s string, units []unit) (time.Duration, bool) {
-	total, last := 0.0, math.Inf(1)
-	for s != "" {
-		amount, u, rest, ok := measure(s, units)
-		if !ok || u.size >= last {
-			return 0, false
-		}
-		total, last, s = total+amount*u.size, u.size, rest
-	}
-	if math.IsInf(last, 1) || total >= math.MaxInt64 {
-		return 0, false
-	}
-	return time.Duration(total), true
-}
-
-// parseSize reads "2GiB" or "512MB" as bytes.
-func parseSize(s string) (int64, bool) {
-	amount, u, rest, ok := measure(s, sizeUnits)
-	if bytes := amount * u.size; ok && rest == "" && bytes < math.MaxInt64 {
-		return int64(bytes), true
-	}
-	return 0, false
-}
 
 // duration reads a length of time: a string with units or a whole number of seconds.
 func (d *decoder) duration(where string, n *node) time.Duration {
@@ -81,7 +18,7 @@ func (d *decoder) duration(where string, n *node) time.Duration {
 		}
 		d.report.add(n.pos, "", "%s: %d is out of range", where, n.int())
 	case stringNode:
-		if t, ok := parseDuration(n.text); ok {
+		if t, ok := notation.ParseDuration(n.text); ok {
 			return t
 		}
 		d.report.add(n.pos, "", "%s: %q is not %s", where, clip(n.text), want)
@@ -101,7 +38,7 @@ func (d *decoder) size(where string, n *node) int64 {
 		}
 		d.report.add(n.pos, "", "%s: want more than 0 bytes", where)
 	case stringNode:
-		if bytes, ok := parseSize(n.text); ok && bytes > 0 {
+		if bytes, ok := notation.ParseSize(n.text); ok && bytes > 0 {
 			return bytes
 		}
 		hint := ""

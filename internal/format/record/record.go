@@ -19,6 +19,13 @@ import (
 	"e3/internal/format/beast2"
 )
 
+// Limits in bytes on objects that are read into memory whole.
+const (
+	MaxTask    = 16 << 20
+	MaxPackage = 1 << 30
+	MaxNode    = 1 << 30 // of a workspace's tree of datasets
+)
+
 // ErrType is wrapped by every Decode function when the bytes are beast2 but hold
 // another type than was asked for.
 var ErrType = errors.New("record has another type")

@@ -44,9 +44,6 @@ type taken struct {
 	ended     bool // duration is known
 }
 
-// maxNode bounds a node of a workspace's tree that is read into memory.
-const maxNode = 1 << 30
-
 func (s Stores) read(ctx context.Context, at Side) (*side, error) {
 	d := &side{Seen: Seen{Side: at}, objects: s.Objects, tasks: map[string]taken{}}
 	var err error
@@ -259,7 +256,7 @@ func (s Stores) node(ctx context.Context, hash string) (record.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := objectstore.ReadAll(ctx, s.Objects, h, maxNode)
+	data, err := objectstore.ReadAll(ctx, s.Objects, h, record.MaxNode)
 	if err != nil {
 		return nil, err
 	}

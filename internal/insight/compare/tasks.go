@@ -15,9 +15,6 @@ import (
 	"e3/objectstore"
 )
 
-// maxTask bounds a task object.
-const maxTask = 16 << 20
-
 // tasks compares how the tasks of both sides are declared, and how they ended.
 func (c *comparison) tasks() (Tasks, error) {
 	d := Tasks{Changes: []TaskChange{}}
@@ -184,7 +181,7 @@ func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []
 	if err != nil {
 		return nil, "", fmt.Errorf("task %s: %w", pt.Name, err)
 	}
-	data, err := objectstore.ReadAll(ctx, c.objects, h, maxTask)
+	data, err := objectstore.ReadAll(ctx, c.objects, h, record.MaxTask)
 	var t *record.Task
 	if err == nil {
 		t, err = record.DecodeTask(data)

@@ -20,7 +20,6 @@ import (
 const (
 	maxValue        = 1 << 20
 	maxValueChanges = 5
-	maxTask         = 16 << 20
 )
 
 // change finds out how the content of an input differs. What cannot be read is said, not an error.

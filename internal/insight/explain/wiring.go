@@ -148,7 +148,7 @@ func (x *explaining) object(h objectstore.Hash) (*record.Task, error) {
 	if ok {
 		return t, nil
 	}
-	data, err := objectstore.ReadAll(x.ctx, x.objects(), h, maxTask)
+	data, err := objectstore.ReadAll(x.ctx, x.objects(), h, record.MaxTask)
 	if x.ctx.Err() != nil {
 		return nil, context.Cause(x.ctx)
 	}

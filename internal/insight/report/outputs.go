@@ -28,7 +28,6 @@ const (
 	allFigures    = 12 << 20 // bytes of them together
 	maxMetrics    = 256 << 10
 	maxMetricRows = 5_000
-	maxTaskObject = 16 << 20
 	maxNotes      = 12
 )
 
@@ -157,7 +156,7 @@ func why(err error) string {
 }
 
 func (o *outputs) object(h objectstore.Hash) (*record.Task, error) {
-	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Runs.Objects, h, maxTaskObject)
+	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Runs.Objects, h, record.MaxTask)
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,6 @@ import (
 	"e3/refstore"
 )
 
-// maxTask bounds a task object, in bytes.
-const maxTask = 16 << 20
-
 // errCancelled is the cause of a command's end if its job was cancelled.
 var errCancelled = errors.New("the job was cancelled")
 
@@ -89,7 +86,7 @@ func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, err
 		req.Stopped = stoppedTogether
 	}
 	req.Load = func(ctx context.Context) (*record.Task, error) {
-		data, err := objectstore.ReadAll(ctx, w.s.Objects, req.Task, maxTask)
+		data, err := objectstore.ReadAll(ctx, w.s.Objects, req.Task, record.MaxTask)
 		if err != nil {
 			return nil, fmt.Errorf("task object %s: %w", req.Task, err)
 		}

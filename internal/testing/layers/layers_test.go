@@ -33,22 +33,22 @@ internal/testing/suite:        (test)
 cmd/e3:                        internal/insight/runview dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry
-                               internal/format/manifest internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
+                               internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
                                cmd/e3/internal/render cmd/e3/internal/term internal/human
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease
-                               internal/events internal/format/manifest internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile
+                               internal/events internal/format/notation internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile
 
 internal/verify:               internal/jobs/queue internal/jobs/approval workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
-                               internal/events internal/format/manifest internal/format/eastref internal/format/record internal/host/atomicfile internal/human
+                               internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human
 internal/insight/explain:      internal/insight/runview dataflow/graph internal/insight/history workspace dataflow executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/graph workspace dataflow executions objectstore internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/insight/runview dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
+workspace:                     internal/insight/runview dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
 internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore internal/events internal/format/record internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
@@ -69,9 +69,9 @@ internal/insight/telemetry:    internal/events internal/human internal/pkgref
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
 internal/events:               refstore internal/human
-internal/settings:             refstore internal/format/manifest internal/format/signature internal/host/atomicfile
+internal/settings:             refstore internal/format/notation internal/format/signature internal/host/atomicfile
 internal/format/value:         internal/format/manifest internal/format/beast2
-internal/format/manifest:
+internal/format/manifest:      internal/format/notation
 internal/host/runner:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2
@@ -90,6 +90,7 @@ refstore:
 
 internal/format/signature:
 internal/format/digest:
+internal/format/notation:
 internal/format/zipfile:
 internal/host/modes:           internal/host/atomicfile
 internal/pkgref:

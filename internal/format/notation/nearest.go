@@ -1,0 +1,50 @@
+package notation
+
+import (
+	"iter"
+	"strings"
+)
+
+// Nearest returns the candidate that a misspelt word probably means, or "": the first with the smallest edit distance,
+// if that is at most a third of the word's length. The comparison ignores case. A candidate equal to word is no answer.
+func Nearest(word string, candidates iter.Seq[string]) string {
+	const longest = 128 // beyond it a suggestion does not help, and costs quadratic time
+	if word == "" || len(word) > longest {
+		return ""
+	}
+	lower := strings.ToLower(word)
+	best, bestDistance := "", max(1, len(word)/3)+1
+	for c := range candidates {
+		if c == word || max(len(c)-len(word), len(word)-len(c)) >= bestDistance {
+			continue
+		}
+		if d := distance(lower, strings.ToLower(c)); d < bestDistance && d < max(len(c), len(word)) {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// distance is the optimal string alignment distance in bytes: insertions, deletions, substitutions and
+// swaps of neighbours.
+func distance(a, b string) int {
+	before, prev, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(prev[j]+1, row[j-1]+1, prev[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, prev, row = prev, row, before
+	}
+	return prev[len(b)]
+}
