@@ -12,7 +12,7 @@ const (
 	freePerByte = 4
 )
 
-// A MismatchError says that a file is of another type than the one asked for.
+// A MismatchError reports a file of another type than the caller wants.
 type MismatchError struct{ Want, Got Type }
 
 func (e *MismatchError) Error() string {
@@ -77,7 +77,7 @@ type decoder struct {
 	depth  int
 	inKey  int // enclosing keys
 	free   int // Nulls and Structs that may still come
-	spare  int // room that may still be set aside for promised elements
+	spare  int // elements that may still be allocated ahead
 }
 
 type seenContainer struct {
@@ -138,8 +138,8 @@ func (d *decoder) charge() {
 	}
 }
 
-// room returns how many of n promised elements to make room for. Large promises share an
-// allowance, so that nested ones that are not kept cannot multiply.
+// room returns how many of n declared elements to allocate at once. Large counts share an allowance, so that nested
+// false counts cannot multiply.
 func (d *decoder) room(n int) int {
 	const small = 8
 	if n <= small {
@@ -243,9 +243,8 @@ func (d *decoder) entries(m *Map, s *shape, at int) {
 	d.unique(s.kids[0], at, n, func(i int) Value { return m.Entries[i].Key })
 }
 
-// count reads how many elements follow, and returns for how many to make room at once.
-// Elements that take no bytes are bounded by charge; its allowance is asked here already, so
-// that the fault is found at the count and the promise is as good as kept.
+// count reads how many elements follow, and returns how many to allocate at once. Elements that take no bytes are
+// bounded by charge. Its allowance is checked here too, so that a false count fails at the count.
 func (d *decoder) count(empty bool) (n, room int) {
 	if !empty {
 		n = d.in.Count(1)

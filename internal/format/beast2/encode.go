@@ -6,9 +6,8 @@ import (
 	"math"
 )
 
-// Encode returns the complete file of a value of type t. What Decode returned, it turns into
-// the bytes that Decode was given; whatever it writes, Decode reads. A value that does not fit
-// the type is a *ValueError.
+// Encode returns the complete file of a value of type t. Decode reads every file that it returns. A decoded value
+// encodes to the bytes that it came from. A value that does not fit the type is a *ValueError.
 func Encode(t Type, v Value) ([]byte, error) { return encode(t, v, nil) }
 
 // encode reports faults at paths under at.
@@ -249,7 +248,7 @@ func (e *encoder) entries(s *shape, m *Map) error {
 	return e.unique(s.kids[0], len(m.Entries), func(i int) Value { return m.Entries[i].Key })
 }
 
-// unique runs after the keys were written, and so are known to be trees of the right type.
+// unique runs after the keys were written. They are then known to be trees of the right type.
 func (e *encoder) unique(key *shape, n int, keys func(int) Value) error {
 	if i, j, found := duplicate(key, n, keys); found {
 		return e.fail("keys %d and %d are the same", i, j)

@@ -181,7 +181,7 @@ func (r *jsonReader) float(j *jsonValue) (Value, error) {
 	return f, nil
 }
 
-// parseFloatText takes the numbers of JSON and the three names.
+// parseFloatText accepts the numbers of JSON, NaN and both infinities.
 func parseFloatText(s string) (float64, bool) {
 	switch s {
 	case "NaN":

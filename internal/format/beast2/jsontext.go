@@ -11,7 +11,7 @@ import (
 // the value is at most four of JSON (a definition, its array, an entry, a variant).
 const maxJSONDepth = 4*maxDepth + 16
 
-// A jsonKind says what a piece of JSON is. Its zero stands for no JSON.
+// A jsonKind is the kind of a piece of JSON. Its zero value means no JSON.
 type jsonKind uint8
 
 const (

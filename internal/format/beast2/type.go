@@ -63,7 +63,7 @@ type node struct {
 	measure
 }
 
-// A list is what has identity in a schema, as Arrays do.
+// A list is the part of a schema that has identity, as Arrays do.
 type list struct {
 	fields []Field
 	kind   listKind
@@ -86,14 +86,14 @@ type measure struct {
 
 const maxSize = 1 << 30
 
-// add takes in a part of what m measures.
+// add includes a part of the measured type.
 func (m *measure) add(part measure) {
 	m.size = min(m.size+part.size, maxSize)
 	m.height = max(m.height, part.height)
 	m.reach = max(m.reach, part.reach)
 }
 
-// wrap adds the composite around what m measures.
+// wrap adds a composite around the measured type.
 func (m *measure) wrap() {
 	m.size = min(m.size+1, maxSize)
 	m.height++

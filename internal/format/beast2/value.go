@@ -49,7 +49,7 @@ type Case struct {
 	Value Value
 }
 
-// A ValueError says why a value cannot be encoded, or why JSON does not describe one.
+// A ValueError reports why a value cannot be encoded, or why JSON does not describe one.
 type ValueError struct {
 	Path string // from $, in the manner of JSONPath over the JSON notation
 	Msg  string

@@ -1,12 +1,12 @@
 // Package eastref reads the objects that only the TypeScript reference writes: its packages, its tasks and the trees of
 // its workspaces. They are read, never written: the tasks hold East code, which cannot be run here.
 //
-// An object has no name of its own; its header tells what it is. Packages and tasks are Structs of one type each. A
-// tree is a Struct with one field, a reference, for each of its children, so its type says how many there are and what
-// they are called. Where a record of ours may stand as well, ask the record package first: what has one of our types
-// is not one of these.
+// An object has no name of its own; its header identifies it. Packages and tasks are Structs of one type each. A
+// tree is a Struct with one field, a reference, for each of its children. Its type therefore has their number and names.
+// Where an object may also be a record of e3, ask the record package first: an object with one of e3's types is none of
+// the reference's.
 //
-// Decoding is strict: what the reference would not have written is an error, and what holds another type is
+// Decoding is strict: bytes that the reference would not have written are an error, and an object of another type is
 // [record.ErrType]. Any input gives a result or an error, in memory bounded by its length.
 package eastref
 
@@ -20,8 +20,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// Package is the part of a PackageObject that can be used here. It has neither name nor version of its own: the
-// register says them.
+// Package is the part of a PackageObject that e3 uses. Its name and version are in the register, not in the object.
 type Package struct {
 	Tasks []PackageTask // in the order of the object
 	Root  digest.Hash
@@ -40,7 +39,7 @@ type Task struct {
 	Output  []string    // where its output goes
 }
 
-// Kind says what a name in a tree stands for. The values are the case tags on disk.
+// Kind is the kind of an entry in a tree. The values are the case tags on disk.
 type Kind int
 
 // The kinds of entries of a tree.
@@ -48,7 +47,7 @@ const (
 	Null       Kind = iota // a dataset whose value is null, without an object
 	Tree                   // a tree below this one
 	Unassigned             // a dataset that holds nothing yet
-	Value                  // a dataset: a beast2 value of any type, or whatever bytes a task has left as its output
+	Value                  // a dataset: a beast2 value of any type, or any bytes that a task left as its output
 )
 
 func (k Kind) String() string {
@@ -118,7 +117,7 @@ var (
 	})
 )
 
-// open checks the header of an object and returns a reader that stands on the value.
+// open checks the header of an object and returns a reader at the value.
 func (s schema) open(data []byte) (*reader, error) {
 	h := s.header()
 	if !bytes.HasPrefix(data, h) {
@@ -134,16 +133,16 @@ func (s schema) done(r *reader) error {
 	return nil
 }
 
-// PackageHeader is how many bytes of an object IsPackage has to see at most.
+// PackageHeader is the greatest number of leading bytes that IsPackage needs.
 const PackageHeader = 1024
 
-// IsPackage tells by the header, the beginning of an object, whether it is a PackageObject.
+// IsPackage reports whether an object is a PackageObject, from its leading bytes.
 func IsPackage(data []byte) bool { return bytes.HasPrefix(data, packageSchema.header()) }
 
-// IsTask tells by the header, the beginning of an object, whether it is a TaskObject.
+// IsTask reports whether an object is a TaskObject, from its leading bytes.
 func IsTask(data []byte) bool { return bytes.HasPrefix(data, taskSchema.header()) }
 
-// DecodePackage reads a PackageObject. The types of its datasets are passed over: each dataset states its own.
+// DecodePackage reads a PackageObject. It skips the types of its datasets, because each dataset states its own.
 func DecodePackage(data []byte) (*Package, error) {
 	r, err := packageSchema.open(data)
 	if err != nil {
@@ -176,7 +175,7 @@ func DecodePackage(data []byte) (*Package, error) {
 	return p, nil
 }
 
-// shortestTask is what a task takes at least: the length of its name, the length of a hash and the hash.
+// shortestTask is the least size of a task in bytes: the length of its name, the length of a hash and the hash.
 const shortestTask = 1 + 1 + 64
 
 // DecodeTask reads a TaskObject.

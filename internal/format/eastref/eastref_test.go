@@ -323,8 +323,8 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// What is read here, the general decoder reads too, and the other way round: it knows nothing of hashes, but compares
-// the names in structures.
+// The general decoder accepts exactly what this package accepts. It knows nothing of hashes, but compares the names in
+// structures.
 func FuzzDecode(f *testing.F) {
 	for _, of := range []string{"PackageObject", "TaskObject", "Tree"} {
 		for _, data := range vectors(f, of) {

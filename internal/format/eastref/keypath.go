@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// FormatPath writes a path in a tree as the reference does: ".inputs.sales", with names that are no identifiers in
-// backticks. Inside them a backslash goes before every backslash and backtick; the reference puts one before the first
-// of each only, and cannot read back what it wrote of a name with more.
+// FormatPath writes a path in a tree as the reference does: ".inputs.sales", with backticks around a name that is not an
+// identifier. Inside backticks every backslash and backtick is escaped by a backslash. The reference escapes only the
+// first of each, and cannot read such a name back.
 func FormatPath(path []string) string {
 	var b strings.Builder
 	for _, name := range path {
@@ -78,7 +78,7 @@ func cutName(s string) (name, rest string, err error) {
 	return "", "", errors.New("a backtick is not closed")
 }
 
-// isIdentifier tells whether a name needs no backticks.
+// isIdentifier reports whether a name needs no backticks.
 func isIdentifier(s string) bool {
 	for i := range len(s) {
 		c := s[i]

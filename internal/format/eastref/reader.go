@@ -8,15 +8,15 @@ import (
 	"e3/internal/format/record"
 )
 
-// A reader reads values whose containers may be backreferences: the reference writes a container that it met before
-// as the distance to it.
+// A reader reads values whose containers may be backreferences: the reference writes a container that occurs again as the
+// distance to its first occurrence.
 type reader struct {
 	*beast2.Reader
 	seen  map[int]shape // the containers by the position of their content
 	depth int
 }
 
-// shape tells the types of containers in packages, tasks and trees apart. A backreference leads to one of its own.
+// A shape is a type of container in packages, tasks and trees. A backreference must lead to a container of its own shape.
 type shape uint8
 
 const (
@@ -37,8 +37,8 @@ func newReader(data []byte, off int) *reader {
 // farthest is beyond every backreference in an object that fits into memory.
 const farthest = 1<<31 - 1
 
-// container reads the marker of a container. It returns the position of its content, and whether the content follows:
-// otherwise it was read before.
+// container reads the marker of a container. It returns the position of its content, and whether the content follows. If
+// it does not, it was read before.
 func (r *reader) container(s shape) (at int, follows bool) {
 	marker := r.Offset()
 	back := r.Tag(farthest)
@@ -58,21 +58,21 @@ func (r *reader) container(s shape) (at int, follows bool) {
 	return marker - back, false
 }
 
-// maxParts is how many tasks, inputs, children or containers an object has at most. Those that people make have some hundreds. In
-// memory they can take a hundred times their bytes.
+// maxParts is the greatest number of tasks, inputs, children or containers of an object. Real objects have some hundreds.
+// In memory a part can take a hundred times its bytes.
 const maxParts = 1 << 18
 
-// many refuses an object with too many of something.
+// many refuses an object with too many parts of a kind.
 func (r *reader) many(n int) {
 	if n >= maxParts && r.Err() == nil {
 		r.Failf(r.Offset(), "it has more than %d parts of a kind", maxParts)
 	}
 }
 
-// maxDepth is how deep types nest at most, as in the beast2 package.
+// maxDepth is the greatest depth of nested types, as in the beast2 package.
 const maxDepth = 1 << 15
 
-// enter goes one level down and tells whether reading can go on.
+// enter goes one level down and reports whether reading can continue.
 func (r *reader) enter() bool {
 	if r.depth++; r.depth > maxDepth {
 		r.Failf(r.Offset(), "types nest deeper than %d", maxDepth)
@@ -113,7 +113,7 @@ func (r *reader) path(known map[int][]string) []string {
 	return p
 }
 
-// structure passes over a Structure: what datasets there are, and of which types.
+// structure skips a Structure, which lists the datasets and their types.
 func (r *reader) structure() {
 	if !r.enter() {
 		return
@@ -132,7 +132,7 @@ func (r *reader) structure() {
 	r.depth--
 }
 
-// eastType passes over a type.
+// eastType skips a type.
 func (r *reader) eastType() {
 	if !r.enter() {
 		return
@@ -175,8 +175,8 @@ var refCases = [...]struct {
 	kind beast2.Kind
 }{{"null", beast2.KindNull}, {"tree", beast2.KindString}, {"unassigned", beast2.KindNull}, {"value", beast2.KindString}}
 
-// treeSchema reads the type of a tree, behind the tag that says Struct: the names of its children. A Struct of anything
-// but references is of another type. In a schema backreferences count from its own containers.
+// treeSchema reads the type of a tree after the tag of a Struct: the names of its children. A Struct with a field that is
+// no reference is of another type. In a schema backreferences count from its own containers.
 func (r *reader) treeSchema() ([]Entry, error) {
 	r.container(childList)
 	n := r.Count(3)
@@ -206,10 +206,10 @@ func (r *reader) treeSchema() ([]Entry, error) {
 	return entries, nil
 }
 
-// shortestChild is what a child takes at least: name and type, the cases a backreference.
+// shortestChild is the least size of a child in bytes: its name, and its type with a backreference for the cases.
 const shortestChild = 1 + 1 + 1
 
-// datasetRef tells whether the type that follows is DatasetRef.
+// datasetRef reports whether the type that follows is DatasetRef.
 func (r *reader) datasetRef() bool {
 	if beast2.Kind(r.Tag(int(beast2.KindVariant)+1)) != beast2.KindVariant {
 		return false

@@ -8,9 +8,9 @@ import (
 	"e3/internal/format/notation"
 )
 
-// A decoder builds a Definition from what the reader of a format hands it, in file order: field and section for
-// the top-level keys, entry for the entries of the section that is open, finish at the end. The
-// mappings of inputs and tasks are sections, so that a file with many need never be a tree in memory.
+// A decoder builds a Definition. The reader of a format calls it in file order: field and section for the top-level keys,
+// entry for the entries of the open section, finish at the end. The mappings of inputs and tasks are sections, so that a
+// large file is never a whole tree in memory.
 type decoder struct {
 	report   *collector
 	def      *Definition
@@ -19,7 +19,7 @@ type decoder struct {
 	names    map[string]named
 	bases    []base
 	targets  []target  // of all bases
-	waiting  []waiting // with references to names that were not there yet
+	waiting  []waiting // with references to later names
 	overflow bool      // there were too many tasks
 
 	fanIns   map[string]int32 // in Definition.FanIns by target and selection, so that tasks share them
@@ -28,7 +28,7 @@ type decoder struct {
 	shared *sharer
 }
 
-// A named is what a name of the common namespace of inputs and tasks stands for.
+// A named is the meaning of a name in the common namespace of inputs and tasks.
 type named struct {
 	task  bool
 	index int32 // in Definition.Inputs or decoder.bases; -1 if the entry is faulty
@@ -46,7 +46,7 @@ func newDecoder(file string) *decoder {
 	}
 }
 
-// The keys of a package file, for what is known and what may have been meant.
+// The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "export", "description"}
@@ -59,10 +59,10 @@ var (
 	inputSources = inputKeys[:4]
 )
 
-// streams says whether a mapping under the top-level key should come as a section.
+// streams reports whether a mapping under the top-level key is read as a section.
 func (d *decoder) streams(key *node) bool { return key.text == "inputs" || key.text == "tasks" }
 
-// topKey notes a top-level key and says whether its value should be read.
+// topKey enters a top-level key and reports whether its value should be read.
 func (d *decoder) topKey(key *node) bool {
 	if key.kind == badNode {
 		return false
@@ -143,7 +143,7 @@ func (d *decoder) notMapping(n *node) {
 const nameRule = "a letter, digit or '_', then letters, digits, '_' and '-', at most 64"
 const inputNameRule = "a lower-case letter or '_', then letters, digits and '_'"
 
-// finish checks what can be known only at the end and resolves references.
+// finish makes the checks that need the whole file and resolves references.
 func (d *decoder) finish() {
 	top := Pos{1, 1}
 	if _, ok := d.seen["e3"]; !ok {
@@ -272,7 +272,7 @@ func (d *decoder) fields(where string, n *node, known []string, each func(key, v
 	})
 }
 
-// members goes through a mapping with names of the user's own; a repeated name is reported, not passed on.
+// members goes through a mapping whose names the user chooses; a repeated name is reported, not passed on.
 func (d *decoder) members(where string, n *node, what string, each func(key, value *node)) {
 	const few = 16 // up to which comparing all is cheaper than a map
 	var seen map[string]Pos
@@ -358,7 +358,7 @@ func (d *decoder) suggest(word string, known []string) string {
 	return didYouMean(word, slices.Values(known))
 }
 
-// declared are the names of inputs and tasks in file order, as far as they are not faulty.
+// declared yields the names of inputs and tasks in file order, without faulty ones.
 func (d *decoder) declared() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range d.def.Inputs {

@@ -30,7 +30,7 @@ func (d *Definition) Files() []string {
 	return files
 }
 
-// Entry is the name of the output that s takes of a task with several, "" when it takes the whole output.
+// Entry is the name of the entry that s takes of a task with several outputs, "" if it takes the whole output.
 func (d *Definition) Entry(s Source) string {
 	if s.Entry < 0 {
 		return ""
@@ -42,7 +42,7 @@ func (d *Definition) Entry(s Source) string {
 	return d.Tasks[task].Outputs[s.Entry].Name
 }
 
-// An InputKind says what an input is bound to.
+// An InputKind is the kind of an input's source.
 type InputKind uint8
 
 // The kinds of input.
@@ -97,7 +97,7 @@ func (t *Task) Label() string {
 	return t.Name[len(t.Base)+1 : len(t.Name)-1]
 }
 
-// A Spec is what the file says of a task. All items of a matrix share one.
+// A Spec is the declaration of a task in the file. All items of a matrix share one.
 type Spec struct {
 	Base    string // the name in the file
 	Command Command
@@ -110,8 +110,8 @@ type Spec struct {
 	RunPos  Pos // of its command
 }
 
-// An Environment is what a task finds in its environment beside its names and the base environment. Tasks with the
-// same share one.
+// An Environment is the part of a task's environment beside its names and the base environment. Tasks with equal ones
+// share one.
 type Environment struct {
 	Set     []Binding // hashed
 	Pass    []string  // passed from the environment of the process that executes; not hashed
@@ -136,7 +136,7 @@ const (
 	JSON   // any other value, as a JSON file
 )
 
-// An Output is one thing that a task leaves behind.
+// An Output is one file or directory that a task produces.
 type Output struct {
 	Name       string // "out" unless there are several
 	Path       string // clean, relative to the task's directory, without a trailing slash
@@ -145,7 +145,7 @@ type Output struct {
 	Role       Role
 }
 
-// A Role says what an output is for. It advises programs that show results, and enters no key.
+// A Role is the purpose of an output. It is advice for programs that show results, and enters no key.
 type Role uint8
 
 // The roles of outputs: the values of "kind" in the file.
@@ -164,14 +164,14 @@ type TaskInput struct {
 	Source Source
 }
 
-// A SourceKind says where a task input comes from.
+// A SourceKind is the kind of a task input's source.
 type SourceKind uint8
 
 // The kinds of source.
 const (
 	FromInput SourceKind = iota // Definition.Inputs[Index]
 	FromTask                    // the output of Definition.Tasks[Index], or one entry of it
-	FromFanIn                   // a directory made of the same from each of Definition.FanIns[Index]
+	FromFanIn                   // a directory with the same output of each task in Definition.FanIns[Index]
 )
 
 // A Source is the far end of a wire. It holds indices, not names, because a package may have millions.
@@ -187,25 +187,25 @@ type FanItem struct {
 	Task  int32  // index in Definition.Tasks
 }
 
-// A Policy is what does not enter a key: changing it never causes a task to run again.
+// A Policy holds the settings that enter no key: changing them never causes a task to run again.
 type Policy struct {
 	Description string
 	Timeout     time.Duration // 0: none
 	Retries     Retries
 	Resources   Resources
-	OnOOM       Growth   // of the demand for memory, when it ran out
+	OnOOM       Growth   // of the demand for memory, after memory ran out
 	Priority    int      // greater goes first; 0 unless given
-	Approve     bool     // a person must say yes before it runs
+	Approve     bool     // a person must approve it before it runs
 	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
-	Queue       string   // where workers find it; "" when not given
-	Labels      []string // what a worker must have to run it
+	Queue       string   // for workers; "" when not given
+	Labels      []string // a worker must have all of them to run it
 }
 
-// Retries says how often a failed task is tried again.
+// Retries is how often a failed task is tried again.
 type Retries struct {
 	Max     int           // attempts after the first
 	Backoff time.Duration // wait before the first retry
-	On      []string      // what is worth another attempt: words and exit codes; nil: every failure
+	On      []string      // retried failures: words and exit codes; nil: every failure
 	Lost    int           // attempts after one whose worker was lost, beside Max; 0 when not given, -1: none
 }
 

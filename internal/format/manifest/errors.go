@@ -57,7 +57,7 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
-// A syntaxError ends the reading of a file: nothing after it can be understood.
+// A syntaxError ends the reading of a file: the rest cannot be parsed.
 type syntaxError struct {
 	pos  Pos
 	msg  string
@@ -70,7 +70,7 @@ type collector struct {
 	errs Errors
 }
 
-// full says that further faults will not be kept, so that costly hints need not be computed.
+// full reports that further faults are dropped, so that costly hints need not be computed.
 func (c *collector) full() bool { return len(c.errs) >= MaxErrors }
 
 func (c *collector) add(pos Pos, hint, format string, args ...any) {

@@ -6,10 +6,9 @@ import (
 	"e3/internal/format/notation"
 )
 
-// Expand replaces {name} inside the elements of argv by what lookup gives for the name. Braces that hold anything
-// else, or a name that lookup does not know, stay as they are, so that JSON, regular expressions and awk programs
-// pass through. Replaced text is not looked at again. The names of a task are its inputs, its
-// outputs and the dimensions of its matrix.
+// Expand replaces {name} in the elements of argv by the text that lookup returns for the name. Other braces, and names
+// unknown to lookup, stay as they are, so that JSON, regular expressions and awk programs pass through. Replacement text
+// is not expanded again. The names of a task are its inputs, its outputs and the dimensions of its matrix.
 func Expand(argv []string, lookup func(name string) (string, bool)) []string {
 	expanded := make([]string, len(argv))
 	for i, arg := range argv {

@@ -15,7 +15,7 @@ import (
 // matched only by a part of the pattern that begins with a dot: no wildcard enters hidden folders. Nothing in
 // a folder named .e3 is ever matched.
 
-// CheckGlob says what is wrong with a pattern that is clean and relative.
+// CheckGlob returns the fault of a pattern that is clean and relative, nil if it has none.
 func CheckGlob(pattern string) error {
 	if !fs.ValidPath(pattern) {
 		return errors.New("the pattern is not a clean relative path")
@@ -43,8 +43,8 @@ func GlobPrefix(pattern string) string {
 	return "."
 }
 
-// MatchGlob says whether the file at the clean relative path rel matches the pattern. Its time is at most
-// proportional to the product of both lengths.
+// MatchGlob reports whether the file at the clean relative path rel matches the pattern. Its time is at most proportional
+// to the product of both lengths.
 func MatchGlob(pattern, rel string) bool {
 	p, name := strings.Split(pattern, "/"), strings.Split(rel, "/")
 	at := globStart(p)
@@ -197,8 +197,8 @@ func walkGlob(fsys fs.FS, parts []string, folder string, at []int, fn func(strin
 	return nil
 }
 
-// GlobEnters says whether the folder at the clean relative path rel may hold, at any depth, a
-// file that matches the pattern: one that it refuses need not be read.
+// GlobEnters reports whether the folder at the clean relative path rel may hold, at any depth, a file that matches the
+// pattern. Other folders need not be read.
 func GlobEnters(pattern, rel string) bool {
 	p := strings.Split(pattern, "/")
 	at := globStart(p)

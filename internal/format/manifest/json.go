@@ -39,8 +39,8 @@ type jsonReader struct {
 	column  int    // characters of that line up to the beginning of the window
 }
 
-// A window keeps what the JSON decoder has read and not yet made tokens of, because positions and the original
-// text are not to be had from it.
+// A window keeps the bytes that the JSON decoder has read but not returned as tokens, because it gives neither positions
+// nor the original text.
 type window struct {
 	in    io.Reader
 	text  []byte
@@ -70,7 +70,7 @@ func (r *jsonReader) advance(offset int64) {
 func (r *jsonReader) token() (json.Token, *syntaxError) {
 	r.advance(r.dec.InputOffset())
 	tok, err := r.dec.Token()
-	// Errors have no dependable offset either: they are reported where the token begins.
+	// Errors have no reliable offset: they are reported where the token begins.
 	text := r.window.text
 	space := len(text) - len(bytes.TrimLeft(text, " \t\r\n,:"))
 	r.advance(r.window.start + int64(space))
@@ -91,7 +91,7 @@ func (r *jsonReader) end() *syntaxError {
 	return &syntaxError{r.pos, "JSON: unexpected end of the file", ""}
 }
 
-// document hands a whole file to the decoder.
+// document passes a whole file to the decoder.
 func (r *jsonReader) document() *syntaxError {
 	tok, fault := r.token()
 	if fault != nil {

@@ -1,15 +1,14 @@
 // Package manifest reads the package file, e3.yaml: a strict, plain-data description of inputs and tasks.
 //
-// Parse and ParseFile turn YAML 1.2 (core schema) or JSON into a Definition in which everything is decided:
-// matrices are expanded, references resolved to indices, staged paths computed and checked. A file that is
-// wrong gives Errors: every fault that could be found, each with its position and, where there is one, a
-// suggestion. The package is pure: apart from ParseFile and WalkGlob it touches no file, and it knows
-// nothing of stores or executions. A Definition is read-only after Parse and safe for concurrent use.
+// Parse and ParseFile turn YAML 1.2 (core schema) or JSON into a complete Definition: matrices are expanded, references
+// resolved to indices, staged paths computed and checked. A faulty file gives Errors: all faults found, each with its
+// position and, if possible, a suggestion. Only ParseFile and WalkGlob read files. The package knows nothing of stores or
+// executions. A Definition is read-only after Parse and safe for concurrent use.
 //
 // # References
 //
-// A task names what it reads under "in", either as a list, where each source is known by its last part, or
-// as a mapping from a local name to a source. A source is one of
+// A task names its inputs under "in": as a list, where the last part of each source is its local name, or as a mapping
+// from local names to sources. A source is one of
 //
 //	sales                     an input of the package
 //	clean                     the output of a task; of a task with several outputs, a directory of them all
@@ -26,15 +25,18 @@
 //
 // # Staging
 //
-// TaskInput.Path says where an input lies in the task's directory. Project files, directories and globs keep
-// their path relative to the package file (a glob is a directory at its fixed prefix); the output of
-// another task lies at the path declared there; a fan-in, and the directory of a task with several outputs,
-// lie at the local input name; a value that is not a scalar is a JSON file under .e3-values. No two of one
-// task's inputs and outputs may claim the same path or lie inside one another. Globs are the exception: the folder
-// of a glob may hold other things, several globs may share it, and a project file or directory in it
-// may be matched as well, because both copies come from the same place. Staging must accept such overlap
-// when the content is equal and refuse it otherwise. What a task makes may lie in the folder of a glob
-// unless the pattern matches its path.
+// TaskInput.Path is the path of an input in the task's directory:
+//
+//   - Project files, directories and globs keep their path relative to the package file. A glob is a directory at its
+//     fixed prefix.
+//   - The output of another task has the path that is declared there.
+//   - A fan-in, and the directory of a task with several outputs, have the local input name.
+//   - A value that is not a scalar is a JSON file under .e3-values.
+//
+// No two inputs and outputs of a task may have the same path or lie inside one another, with one exception: the folder of
+// a glob may hold other inputs, and several globs may share it. A project file or directory in it may match the pattern
+// too, because both copies come from the same place. Staging must accept such overlap if the content is equal, and refuse
+// it otherwise. An output may lie in the folder of a glob unless the pattern matches its path.
 package manifest
 
 import (
@@ -50,8 +52,7 @@ const FileName = "e3.yaml"
 // DefaultVersion is the version of a package whose file gives none.
 const DefaultVersion = "0.0.0"
 
-// Limits on what a file may ask for. They are far above real use and keep a hostile file from
-// taking the machine's memory.
+// Limits of a package file. They are far above real use and keep a hostile file from exhausting memory.
 const (
 	MaxFileSize = 256 << 20 // bytes of one package file
 	MaxTasks    = 1_000_000 // tasks after matrix expansion
@@ -59,14 +60,14 @@ const (
 
 	maxDepth      = 64        // nesting of lists and mappings
 	maxDimensions = 8         // of one matrix
-	maxAliasNodes = 1_000_000 // nodes that aliases stand for, in one file
+	maxAliasNodes = 1_000_000 // nodes made by aliases, in one file
 	maxFanInItems = 4_000_000 // of all distinct fan-ins together
 	maxGlobs      = 1_000     // inputs of one task that are globs
 )
 
-// A splitting says when and how YAML is parsed in pieces. Tests make it small.
+// A splitting decides when and how YAML is parsed in pieces. Tests make it small.
 type splitting struct {
-	threshold int64 // larger files are
+	threshold int64 // larger files are split
 	piece     int64 // least bytes of one piece but the last
 }
 
@@ -79,8 +80,8 @@ func Parse(name string, data []byte) (*Definition, error) {
 	return parse(name, section(data), usualSplitting())
 }
 
-// ParseFile reads the package file at path. Faults of its content give an error of type Errors; one that cannot be
-// read gives the operating system's error. A large regular file is read piece by piece.
+// ParseFile reads the package file at path. Faults of its content give an error of type Errors; a failure to read gives
+// the operating system's error. A large regular file is read piece by piece.
 func ParseFile(path string) (*Definition, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -133,8 +134,8 @@ func parse(name string, file *io.SectionReader, split splitting) (*Definition, e
 	return d.def, nil
 }
 
-// read feeds the file into a decoder by the first way that can read it. A way that fails midway has fed its decoder
-// already, so each starts with a fresh one.
+// read feeds the file into a decoder with the first reader that accepts it. A reader that fails midway leaves its decoder
+// half fed, so each starts with a fresh one.
 func read(name string, file *io.SectionReader, look overview, split splitting) (*decoder, *syntaxError, error) {
 	if look.first == '{' {
 		d := newDecoder(name)

@@ -96,7 +96,7 @@ func (d *decoder) dimension(where string, key, n *node) dimension {
 	return dim
 }
 
-// stride is how far apart two items are that differ by one in the dimension.
+// stride is the distance between two items that differ by one in the dimension.
 func stride(dims []dimension, dim int) int {
 	s := 1
 	for _, after := range dims[dim+1:] {
@@ -110,7 +110,7 @@ func item(dims []dimension, dim, number int) int {
 	return number / stride(dims, dim) % len(dims[dim].items)
 }
 
-// expand appends the items of a task, as yet without inputs.
+// expand appends the items of a task, without their inputs.
 func (d *decoder) expand(b *base) {
 	if b.dims == nil {
 		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base})

@@ -12,8 +12,7 @@ const (
 	valuesDir     = ".e3-values" // where values that are not scalars are staged
 )
 
-// cleanPath makes a path from the file clean, or says why it cannot be one. Whether a trailing slash is meant
-// is the caller's affair.
+// cleanPath returns the clean form of a path from the file, or its fault. The caller decides what a trailing slash means.
 func cleanPath(s string) (clean, fault, hint string) {
 	switch {
 	case s == "":

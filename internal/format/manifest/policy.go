@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/notation"
 )
 
-// The ranges of numbers that a policy may hold.
+// The ranges of the numbers in a policy.
 const (
 	maxRetries  = 1_000
 	maxPriority = 1_000_000
@@ -18,7 +18,7 @@ const (
 	maxLabels   = 32
 )
 
-// policyPlaces are the places of what agrees or disagrees with other parts of a policy.
+// policyPlaces are the positions of the keys that consistent compares.
 type policyPlaces struct{ suspend, onOOM Pos }
 
 // policy reads one of the keys that do not enter a task's key.
@@ -56,7 +56,7 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 	}
 }
 
-// consistent compares the parts of a policy that are each in order.
+// consistent checks the parts of a policy against each other.
 func (d *decoder) consistent(where string, p *Policy, at *policyPlaces) {
 	r := &p.Retries
 	if p.Suspend != 0 && slices.Contains(r.On, strconv.Itoa(p.Suspend)) {
@@ -124,7 +124,7 @@ func (d *decoder) retries(where string, n *node) Retries {
 	return r
 }
 
-// retryReasons reads what is worth another attempt: words and exit codes.
+// retryReasons reads the failures that are retried: words and exit codes.
 func (d *decoder) retryReasons(where string, n *node) []string {
 	if n.kind != listNode {
 		d.wrongType(where, n, "a list such as [timeout, oom, 75]")
@@ -161,7 +161,7 @@ func (d *decoder) retryReasons(where string, n *node) []string {
 	return d.shared.strings(reasons)
 }
 
-// growth reads how the demand for memory grows when it ran out.
+// growth reads how the demand for memory grows after memory ran out.
 func (d *decoder) growth(where string, n *node) Growth {
 	var g Growth
 	if n.kind != mapNode {
@@ -214,7 +214,7 @@ func (d *decoder) factor(where string, n *node) float64 {
 	return f
 }
 
-// labels reads what a worker must have.
+// labels reads the labels that a worker must have.
 func (d *decoder) labels(where string, n *node) []string {
 	if n.kind != listNode {
 		d.wrongType(where, n, "a list such as [gpu, big]")

@@ -9,7 +9,7 @@ import (
 // A reference is the parsed text of a source: name[selectors].entry.
 type reference struct {
 	name      string
-	selected  bool // brackets are there
+	selected  bool // it has brackets
 	selectors []selector
 	entry     string // "" when there is none
 }
@@ -20,7 +20,7 @@ type selector struct {
 	value     string
 }
 
-// parseReference takes the text of a source apart. The fault is "" for a well-formed one.
+// parseReference parses the text of a source. The fault is "" if it is well-formed.
 func parseReference(s string) (r reference, fault string) {
 	end := strings.IndexAny(s, "[.")
 	if end < 0 {
@@ -58,7 +58,7 @@ func parseReference(s string) (r reference, fault string) {
 	return r, ""
 }
 
-// A choice says which items of one dimension of the target a reference selects.
+// A choice is the selection of a reference in one dimension of its target.
 type choice struct {
 	mode  choiceMode
 	fixed int32   // chooseFixed: the item
@@ -75,7 +75,7 @@ const (
 	chooseOwn
 )
 
-// choose decides the selectors of a reference from b to items of target. It reports faults and returns nil then.
+// choose resolves the selectors of a reference from b to items of target. On a fault it reports it and returns nil.
 func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 	where := "task " + b.spec.Base
 	name := target.spec.Base
@@ -110,7 +110,7 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 	return choices
 }
 
-// dimensionOf finds the dimension of target that a selector is about, or reports and returns -1.
+// dimensionOf finds the dimension of target that a selector names. On a fault it reports it and returns -1.
 func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
 	find := func(name string) int {
 		for i := range target.dims {
@@ -141,7 +141,7 @@ func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
 	return -1
 }
 
-// chooseItem decides what a value means in a dimension of target; its mode is chooseNone when that was reported.
+// chooseItem resolves a value in a dimension of target. On a fault it reports it and returns the mode chooseNone.
 func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) choice {
 	where := "task " + b.spec.Base
 	items := &target.dims[dim]

@@ -10,12 +10,12 @@ import (
 
 const byteOrderMark = "\ufeff"
 
-// An overview is what one pass over the bytes of a file tells.
+// An overview is the result of one pass over the bytes of a file.
 type overview struct {
 	bom       bool   // a byte order mark begins the file
 	first     rune   // the first character that is not white space, 0 if there is none
-	oddBreaks bool   // there are line breaks other than LF and CR LF, which the YAML library counts
-	bad       string // what neither YAML nor JSON may hold, "" if there is nothing
+	oddBreaks bool   // it has line breaks other than LF and CR LF, which the YAML library counts
+	bad       string // a fault that neither YAML nor JSON allows, "" if there is none
 	badPos    Pos
 }
 

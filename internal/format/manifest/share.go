@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A sharer lets equal parts of tasks share their memory: in a large package most commands, environments and policies
-// are the same few. What it gives out is read-only.
+// A sharer lets equal parts of tasks share memory, because a large package has few distinct commands, environments and
+// policies. The shared parts are read-only.
 type sharer struct {
 	seed         maphash.Seed
 	texts        map[string]string
@@ -25,10 +25,10 @@ func newSharer() *sharer {
 	}
 }
 
-// maxShared bounds each map. What comes later, when so much was distinct, is probably distinct too.
+// maxShared bounds each map. After so many distinct values, later ones are probably distinct too.
 const maxShared = 1 << 14
 
-// remember enters a value that was not there.
+// remember enters a new value.
 func remember[K comparable, V any](m map[K]V, key K, value V) V {
 	if len(m) < maxShared {
 		m[key] = value
@@ -48,7 +48,7 @@ func (s *sharer) text(t string) string {
 	return remember(s.texts, t, t)
 }
 
-// strings shares a list. Maps go by hash and compare what they find, so that keys need no memory.
+// strings shares a list. The maps' keys are hashes, which take less memory than lists; a found list is compared.
 func (s *sharer) strings(list []string) []string {
 	var h maphash.Hash
 	h.SetSeed(s.seed)

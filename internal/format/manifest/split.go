@@ -11,15 +11,15 @@ import (
 
 // A YAML tree takes some ten times the memory of its text. readPieces therefore parses a large file in pieces:
 // each top-level key by itself, and the mappings under the keys that stream a few hundred entries
-// at a time. It returns false when the file is not plainly regular or any piece does not parse; the decoder may
-// then have been fed and is spoilt, and the file must be read whole.
+// at a time. It returns false if the file has an unusual form or a piece does not parse. The decoder may then be half fed
+// and must be dropped, and the file must be read whole.
 //
-// Why the outcome is that of reading whole: a piece begins at a line with exactly the indentation of its mapping's
-// first entry, where a key may start. If the text before that line parses by itself, nothing is open there: an
-// unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the
-// mapping's entries end at such a line. An alias finds the latest anchor before it, so either the anchor is in the
-// same piece and is the same, or the piece does not parse. Tabs in indentation, document markers and directives are
-// left to reading whole, and so are files with line breaks that only the YAML library counts.
+// The result equals that of reading the file whole. A piece begins at a line with exactly the indentation of its
+// mapping's first entry, where a key may start. If the text before that line parses by itself, nothing is open there: an
+// unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the mapping's
+// entries end at such a line. An alias means the latest anchor before it. So either that anchor is in the same piece, or
+// the piece does not parse. Files with tabs in indentation, document markers, directives, or line breaks that only the
+// YAML library counts are read whole.
 func readPieces(file *io.SectionReader, size int64, d *decoder) (bool, error) {
 	pieces, err := planPieces(file, size, d)
 	if err != nil || pieces == nil {
@@ -51,18 +51,18 @@ type piece struct {
 	opens      *node // the key of the section, at its first entries
 }
 
-// planPieces finds where to cut. It returns none if the file is not plainly regular.
+// planPieces finds the places to cut. It returns none if the file has an unusual form.
 func planPieces(file *io.SectionReader, size int64, d *decoder) ([]piece, error) {
 	var pieces []piece
 	var key *node // of the section whose first entry is not found yet
 	var keyPiece piece
-	open := false // the last of pieces goes on
+	open := false // the last piece continues
 	lines := newLineScanner(file)
 	close := func() {
 		if open {
 			pieces[len(pieces)-1].end = lines.start
 		}
-		if key != nil { // a section without entries is a key like others
+		if key != nil { // a section without entries is an ordinary key
 			keyPiece.end = lines.start
 			pieces = append(pieces, keyPiece)
 		}
@@ -144,6 +144,6 @@ func (c *yamlReader) piece(p piece, text []byte) bool {
 
 func isBlank(line []byte) bool { return len(bytes.Trim(line, " \r\n")) == 0 }
 
-// keyStart says whether a plain or quoted key may begin here, and nothing else that would need a second look.
-// Document markers and directives begin otherwise.
+// keyStart reports whether text begins like a plain or quoted key. Document markers and directives begin with other
+// characters.
 func keyStart(text []byte) bool { return notation.IsWord(text[0]) || text[0] == '"' || text[0] == '\'' }

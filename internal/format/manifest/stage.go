@@ -14,14 +14,14 @@ type claim struct {
 	pos     Pos
 }
 
-// collisions reports paths in the directory of a task that two of its inputs and outputs claim. See the package
-// documentation for the rule. Where things lie does not depend on the item of a matrix.
+// collisions reports paths in the directory of a task that two of its inputs and outputs claim. The package documentation
+// has the rule. Paths do not depend on the item of a matrix.
 func (d *decoder) collisions(b *base, plans []plan) {
 	claims := make([]claim, 0, len(plans)+len(b.spec.Outputs))
 	globs := 0
 	for i := range plans {
 		p := &plans[i]
-		if p.input.Path == "" || p.target == b { // a task that waits for itself is reported as that
+		if p.input.Path == "" || p.target == b { // a task that waits for itself is reported as a cycle
 			continue
 		}
 		if p.glob != "" {
@@ -37,8 +37,8 @@ func (d *decoder) collisions(b *base, plans []plan) {
 		d.report.add(b.spec.Pos, "join some, or use dir:", "%s: more than %d globs", where, maxGlobs)
 		return
 	}
-	// Sorted by path component, what lies inside something follows it directly, so a stack of what is
-	// open suffices. Globs come first among equals because they alone may be shared.
+	// Sorted by path component, the content of a directory follows it directly, so a stack of open directories suffices.
+	// Globs come first among equals, because only they may be shared.
 	slices.SortStableFunc(claims, func(a, b claim) int {
 		if c := comparePaths(a.path, b.path); c != 0 {
 			return c
@@ -70,12 +70,12 @@ func (d *decoder) collisions(b *base, plans []plan) {
 	}
 }
 
-// contains says whether the path inner is outer or lies below it.
+// contains reports whether the path inner is outer or lies below it.
 func contains(outer, inner string) bool {
 	return outer == "." || inner == outer || len(inner) > len(outer) && inner[len(outer)] == '/' && inner[:len(outer)] == outer
 }
 
-// comparePaths orders clean paths such that a directory is followed by all that lies in it.
+// comparePaths orders clean paths such that a directory comes directly before its content.
 func comparePaths(a, b string) int {
 	switch {
 	case a == b:

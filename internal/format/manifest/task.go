@@ -13,11 +13,11 @@ type base struct {
 	dims []dimension
 	// first and count are the range of its items in Definition.Tasks; a task without a matrix has one.
 	first, count int
-	// waits and waitsEnd are the range of what it waits for in decoder.targets.
+	// waits and waitsEnd are the range of its dependencies in decoder.targets.
 	waits, waitsEnd int32
 }
 
-// A wire is one source under "in" with the local name that it goes by.
+// A wire is one source under "in" with its local name.
 type wire struct {
 	name   string
 	source string
@@ -94,7 +94,7 @@ func (d *decoder) task(key, value *node) {
 	}
 }
 
-// inputs reads "in". The sources are resolved when all names are known.
+// inputs reads "in". The sources are resolved once all names are known.
 func (d *decoder) inputs(where string, n *node) []wire {
 	where += ": in"
 	switch n.kind {
@@ -139,8 +139,8 @@ func (d *decoder) inputs(where string, n *node) []wire {
 	return nil
 }
 
-// sourceText is a source as it is kept until it is resolved: without memory of its own where it is just a name
-// that the file has given already.
+// sourceText is the text of a source that waits for its resolution. A plain name that the file has declared already is
+// shared, and takes no memory of its own.
 func (d *decoder) sourceText(s string) string {
 	if n, ok := d.names[s]; ok && n.index >= 0 {
 		if n.task {
@@ -151,7 +151,7 @@ func (d *decoder) sourceText(s string) string {
 	return s
 }
 
-// lastPart is the name under which the list form knows a source: the entry if there is one, else the task or input.
+// lastPart is the local name of a source in the list form: the entry if there is one, else the task or input.
 func lastPart(source string) string {
 	s := source
 	if i := strings.IndexByte(s, '['); i >= 0 {
@@ -306,16 +306,17 @@ func (d *decoder) envNames(where string, n *node, own ...string) []string {
 	return names
 }
 
-// ownEnv are the variables that e3 gives every command a value of its own for.
+// ownEnv are the variables that e3 itself sets for every command.
 var ownEnv = []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"}
 
-// What a name stands for that distinctNames finds in a list of variables.
+// The possible meanings of a name in the check of distinctNames.
 const (
 	aSecret       = "a secret"
 	keyedVariable = "a variable of key_env"
 )
 
-// distinctNames sees to it that every variable of the task's environment has one meaning, and that a script finds what it is given.
+// distinctNames checks that every variable of the task's environment has one meaning, and that bash does not overwrite one
+// that a script is given.
 func (d *decoder) distinctNames(where string, b *base, refs []wire, env *Environment) {
 	total := len(refs) + len(b.spec.Outputs) + len(b.dims) + len(env.Set) + len(env.Pass) + len(env.Secrets) + len(env.Keyed)
 	meaning := make(map[string]string, total)

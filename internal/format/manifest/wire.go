@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// place gives a task that is sound in itself its range of Definition.Tasks and resolves its references, if all that
-// they name is there already. In most large files it is, and then references need not be kept.
+// place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their names
+// are declared already. Most large files are in such an order, so that few references are kept.
 func (d *decoder) place(b base, refs []wire) {
 	b.first, b.count = len(d.def.Tasks), 1
 	for j := range b.dims {
@@ -43,8 +43,8 @@ type waiting struct {
 	refs []wire
 }
 
-// wire resolves the references that waited for later names, and checks that no task waits for itself. References
-// to entries that are faulty in themselves are not reported.
+// wire resolves the references that waited for later names, and checks that no task waits for itself. A reference to a
+// faulty entry is not reported, because the entry's own fault is.
 func (d *decoder) wire() {
 	for _, w := range d.waiting {
 		d.connect(w.base, w.refs)
@@ -52,7 +52,7 @@ func (d *decoder) wire() {
 	d.cycles()
 }
 
-// A plan is a resolved reference, as yet for all items of the referring task.
+// A plan is a resolved reference, for all items of the referring task together.
 type plan struct {
 	input   TaskInput
 	glob    string   // the pattern of an input that is a glob
@@ -107,7 +107,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 	}
 }
 
-// resolve finds what one reference leads to. It returns false if that is faulty or unknown.
+// resolve finds the target of a reference. It returns false if the target is faulty or unknown.
 func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	where := "task " + b.spec.Base
 	r, fault := parseReference(ref.source)
@@ -247,8 +247,8 @@ func (d *decoder) taskInput(b *base, p *plan, number int) TaskInput {
 	return in
 }
 
-// fanIn gives the index of the items of the target that share, with the item first, all dimensions but those of which all
-// items are chosen.
+// fanIn gives the index of a fan-in: the items of the target that differ from the item first only in dimensions of which
+// all items are chosen.
 func (d *decoder) fanIn(p *plan, first int) int32 {
 	key := binary.AppendUvarint(nil, uint64(p.target.first))
 	key = binary.AppendUvarint(key, uint64(first))
@@ -286,8 +286,8 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 	return index
 }
 
-// cycles reports tasks that wait for themselves. It is enough to look at tasks before expansion: each item of a task
-// in such a cycle waits for some item of the next, so that among finitely many items one is met again.
+// cycles reports tasks that wait for themselves. Checking the tasks before expansion suffices: each item of a task in such
+// a cycle waits for an item of the next task, so among finitely many items one must recur.
 func (d *decoder) cycles() {
 	const (
 		unseen = iota

@@ -113,7 +113,7 @@ func (c *yamlReader) pos(n *yaml.Node) Pos {
 	return Pos{int32(n.Line) + c.line, int32(max(n.Column, 1))}
 }
 
-// document hands a whole file to the decoder.
+// document passes a whole file to the decoder.
 func (c *yamlReader) document(root *yaml.Node) {
 	if root.Kind != yaml.MappingNode {
 		n := c.convert(root, 0)
@@ -132,7 +132,7 @@ func (c *yamlReader) document(root *yaml.Node) {
 	}
 }
 
-// entries hands over a mapping of the section that is open.
+// entries passes a mapping of the open section to the decoder.
 func (c *yamlReader) entries(mapping *yaml.Node) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key := c.key(mapping.Content[i])
@@ -158,7 +158,7 @@ func (c *yamlReader) key(y *yaml.Node) node {
 	return n
 }
 
-// convert turns a YAML node into a node, replacing aliases by what they stand for.
+// convert turns a YAML node into a node, replacing aliases by their targets.
 func (c *yamlReader) convert(y *yaml.Node, depth int) node {
 	if depth > maxDepth {
 		return c.bad(y, "", "nested deeper than %d levels", maxDepth)

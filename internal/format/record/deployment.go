@@ -6,11 +6,11 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// WorkspaceDeployment is deployment.beast2 beside the state of a workspace that machines share: which machine's package
-// file decides what is deployed in it, and which inputs "e3 set" has given values since. Links say the rest, each on its
-// machine.
+// WorkspaceDeployment is deployment.beast2 beside the state of a workspace that machines share. It records which machine's
+// package file decides the deployment, and which inputs "e3 set" has given values since. The links, each on its machine,
+// hold the rest.
 type WorkspaceDeployment struct {
-	ID   string // by which the machine that follows a package file knows that it is the one
+	ID   string // identifies, to the machine that follows a package file, its own deployment
 	By   string // user@host
 	At   time.Time
 	File string   // name of the package file, without its folder; "" of a registered package, which no workspace follows

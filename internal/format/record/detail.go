@@ -7,8 +7,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Metadata is metadata.beast2, written beside an execution that came from elsewhere.
-// An execution without the file was made here.
+// Metadata is metadata.beast2, beside an execution that was imported. An execution without the file was made here.
 type Metadata struct {
 	ExecutionID string
 	SourceRepo  string // "" when not imported
@@ -48,7 +47,7 @@ func DecodeMetadata(data []byte) (*Metadata, error) {
 	return m, metadataSchema.done(r)
 }
 
-// Detail is detail.beast2: what is worth knowing of an execution beyond its status.
+// Detail is detail.beast2: facts about an execution beyond its status.
 type Detail struct {
 	Attempt   int64  // 1 for the first
 	Worker    string // user@host that ran it
@@ -63,10 +62,10 @@ type Detail struct {
 	Signal    string // that ended the command, "" if none did
 	Reason    string // why it was cancelled or retried, "" otherwise
 	Version   string // of e3
-	// Checked tells that e3 has checked what the command read against the names of the objects.
-	// On record that is a suffix of the version, which an older e3 takes for a part of it.
+	// Checked reports that e3 has checked the staged inputs against the names of their objects. It is stored as a suffix of
+	// the version, which an older e3 takes for a part of it.
 	Checked bool
-	// Logs are the logs as they were when the execution ended. On record they are a suffix too, before that one.
+	// Logs are the sums of the logs at the end of the execution. They are stored as a suffix too, before that of Checked.
 	Logs Logs
 }
 

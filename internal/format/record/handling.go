@@ -7,10 +7,10 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// The handling of a task is the part of its policy that says when it is retried, whether it needs approval, and which workers
-// may run it. Few packages have any, so it is a field of its own, after all others, that names the tasks that it is about.
+// The handling of a task is the part of its policy for retries, approval and the choice of workers. Few packages have any.
+// So it is a field of its own, after all others, that names its tasks.
 
-// defaultLost is how often a command whose worker was lost is tried again where nothing is said.
+// defaultLost is how often a command whose worker was lost is tried again if the policy does not say.
 const defaultLost = 3
 
 // LostAttempts is how often a command whose worker was lost is tried again. These attempts do not count as Retries.
@@ -24,7 +24,7 @@ func (p *Policy) LostAttempts() int64 {
 	return p.Lost
 }
 
-// isHandled says whether the policy has anything to say of how the task is handled.
+// isHandled reports whether the policy sets any handling.
 func (p *Policy) isHandled() bool {
 	return len(p.RetryOn) > 0 || p.Lost != 0 || p.OOM != Escalation{} || p.Approve || p.Suspend != 0 || p.Queue != "" || len(p.Labels) > 0
 }
@@ -36,7 +36,7 @@ func handlingField() beast2.Field {
 		beast2.F("approve", beast2.Boolean), beast2.F("suspend", integer), beast2.F("queue", str), beast2.F("labels", beast2.Array(str)))))
 }
 
-// handled counts the tasks whose handling says something.
+// handled counts the tasks with handling.
 func (p *Package) handled() int {
 	n := 0
 	for i := range p.Tasks {
@@ -63,7 +63,8 @@ func (p *Package) appendHandling(b []byte, tasks int) []byte {
 	return b
 }
 
-// readHandling reads how tasks are handled: each a task of the package, in their order, and at least one unless none may be.
+// readHandling reads the handling of tasks: each a task of the package, in their order, and at least one unless none may
+// be.
 func readHandling(r *beast2.Reader, a *allowance, tasks []PackageTask, none bool) {
 	at := r.Offset()
 	r.Inline()

@@ -7,12 +7,11 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Link is what a machine remembers of a workspace that was deployed from a package file:
-// where the file is, and what its inputs looked like when they were last read, so that
-// only what changed on disk is read again. It never leaves the machine.
+// Link is a machine's record of a workspace that was deployed from a package file. It holds the place of the file and the
+// state of its inputs when they were last read, so that only changed files are read again. It never leaves the machine.
 type Link struct {
-	// Home is the folder in which the repository lay when this was written, and File relative to it, or the absolute path of a package
-	// file that lies elsewhere. Links of machines that share a repository, and those of older programs, have no home.
+	// Home is the folder of the repository when the link was written. File is relative to it, or the absolute path of a
+	// package file outside. Links of machines that share a repository, and those of older programs, have no home.
 	Home    string
 	File    string
 	Stat    FileStat
@@ -40,14 +39,14 @@ type LinkFile struct {
 	Executable bool
 }
 
-// FileStat is what tells a changed file from an unchanged one.
+// FileStat identifies the state of a file: an unchanged file has the same.
 type FileStat struct {
 	Size       int64
 	ModTime    int64 // ns
 	ChangeTime int64 // ns
 	Inode      int64
-	// Seen is when the content was read, ns. A file that is modified afterwards in the same step of its times looks unchanged, so only
-	// an earlier one proves anything (host/stamp).
+	// Seen is when the content was read, ns. A modification within the same step of the file system's clock would go
+	// unnoticed, so the times prove something only if they are older than Seen (host/stamp).
 	Seen int64
 }
 
@@ -85,8 +84,8 @@ func readFileStat(r *beast2.Reader) FileStat {
 	return FileStat{Size: r.Integer(), ModTime: r.Integer(), ChangeTime: r.Integer(), Inode: r.Integer(), Seen: r.Integer()}
 }
 
-// Encode returns the bytes of the link. Older programs refuse one with a home: they would take its file to be relative to wherever they
-// are called.
+// Encode returns the bytes of the link. Older programs refuse a link with a home, because they would take its file to be
+// relative to the working directory.
 func (l *Link) Encode() []byte {
 	var b []byte
 	if size := 256 + 160*len(l.Inputs); l.Home == "" {
@@ -151,8 +150,8 @@ func DecodeLink(data []byte) (*Link, error) {
 	return l, linkSchema.done(r)
 }
 
-// Proof says that a completed run's answers stand: it was made while nothing disturbed
-// the repository's generation, and every object that it names was there.
+// Proof is the evidence that the answers of a completed run are valid: the repository's generation did not change while it
+// was made, and every object that it names was present.
 type Proof struct {
 	RunID      string
 	Package    string // hash of the package object
@@ -161,7 +160,7 @@ type Proof struct {
 	Generation string
 	Shards     []int64 // mtime of each object folder, ns, when its objects were last checked
 	CheckedAt  int64   // ns
-	Durable    bool    // what it says has survived power loss
+	Durable    bool    // its objects and records would survive power loss
 }
 
 var proofSchema = newSchema("proof", func() beast2.Type {
@@ -200,7 +199,7 @@ func DecodeProof(data []byte) (*Proof, error) {
 	return p, proofSchema.done(r)
 }
 
-// Durations is how long tasks took when they last ran: what schedules are made from.
+// Durations is how long tasks took when they last ran. The scheduler estimates with them.
 type Durations map[string]time.Duration
 
 var durationsSchema = newSchema("durations", func() beast2.Type { return beast2.Dict(beast2.String, beast2.Integer) })

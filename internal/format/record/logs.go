@@ -8,17 +8,17 @@ import (
 
 // Logs are the sums of an execution's logs, taken when it ended.
 type Logs struct {
-	Known          bool // executions that did not end by themselves, and those of an older e3, have none
+	Known          bool // false for executions that did not end by themselves, and for those of an older e3
 	Stdout, Stderr LogSum
 }
 
-// LogSum is how long a log is, and its CRC-32C.
+// LogSum is the length and the CRC-32C of a log.
 type LogSum struct {
 	Size int64
 	Sum  uint32
 }
 
-// suffix is how the sums are written: +logs., then size and sum of stdout and of stderr.
+// suffix is the stored form of the sums: +logs., then size and sum of stdout and of stderr.
 func (l *Logs) suffix() string {
 	if !l.Known {
 		return ""
@@ -28,7 +28,7 @@ func (l *Logs) suffix() string {
 
 var logsSuffix = regexp.MustCompile(`\+logs\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})$`)
 
-// cutLogs takes the sums off a version.
+// cutLogs cuts the sums off a version.
 func cutLogs(version string) (string, Logs) {
 	m := logsSuffix.FindStringSubmatchIndex(version)
 	if m == nil {

@@ -6,10 +6,10 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Rejection is rejected.beast2 beside an execution: it was rejected, or that was taken back. A rejected
+// Rejection is rejected.beast2 beside an execution: the execution was rejected, or its rejection was withdrawn. A rejected
 // success answers no key; its record, logs and output stay.
 type Rejection struct {
-	Rejected bool // false: an earlier rejection was taken back
+	Rejected bool // false: an earlier rejection was withdrawn
 	By       string
 	At       time.Time
 	Reason   string
@@ -36,8 +36,8 @@ func DecodeRejection(data []byte) (*Rejection, error) {
 	return m, rejectionSchema.done(r)
 }
 
-// Tombstones is what is left of the executions of a task that were pruned, in the order in which they went: why
-// a result is missed, and what a collector must still spare for processes that found it before.
+// Tombstones are the remains of a task's pruned executions, in the order of their removal. They explain why a result is
+// missing. They also tell a collector which objects to spare for processes that found the result before.
 type Tombstones []Tombstone
 
 // Tombstone is one execution that was pruned.
@@ -118,11 +118,11 @@ func DecodePin(data []byte) (*Pin, error) {
 	return p, pinSchema.done(r)
 }
 
-// Cancellation asks the process that runs a workspace to stop. It means one hold of the workspace's lock, as its LockState tells, and
-// within that one run; so it can never stop a later run. Its name is the workspace's.
+// Cancellation asks the process that runs a workspace to stop. It names one hold of the workspace's lock, by its
+// LockState, and one run within it, so it can never stop a later run. Its name is the workspace's.
 type Cancellation struct {
-	Run    string    // its id; "" where the run had none yet
-	Holder string    // LockState.Holder of the hold that is meant
+	Run    string    // its id; "" if the run had none yet
+	Holder string    // LockState.Holder of that hold
 	Since  time.Time // LockState.AcquiredAt
 	By     string    // user@host
 	At     time.Time

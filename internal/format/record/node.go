@@ -8,7 +8,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// LeafKind is what a name in a workspace's tree stands for. The values are the case tags on disk.
+// LeafKind is the kind of an entry in a workspace's tree. The values are the case tags on disk.
 type LeafKind int
 
 // The kinds of entries of a workspace node.
@@ -143,8 +143,8 @@ func DecodeNode(data []byte) (Node, error) {
 	return n, err
 }
 
-// EachEntry is DecodeNode for callers that need no Node: its bytes can become fifteen times as many. It has called visit for
-// the entries before the place that an error is about.
+// EachEntry is DecodeNode for callers that need no Node, which can take fifteen times its bytes in memory. On an error it
+// has called visit for the entries before the fault.
 func EachEntry(data []byte, visit func(*NodeEntry)) error {
 	return decodeNode(data, func(int) {}, visit)
 }

@@ -10,9 +10,8 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Package is the package object: the tasks, how they are wired, their policy, and the
-// inputs with their default datasets. Names and wiring live here only, so that renaming a
-// task or moving an input changes no task hash.
+// Package is the package object: the tasks, their wiring and policy, and the inputs with their default datasets. Only it
+// holds names and wiring, so renaming a task or moving an input changes no task hash.
 type Package struct {
 	Name        string
 	Version     string
@@ -21,8 +20,8 @@ type Package struct {
 	Tasks       []PackageTask  // in declared order, matrices expanded
 }
 
-// PackageInput is a declared input: where the package file says it comes from and the
-// dataset that it had when the package was built.
+// PackageInput is a declared input: its source in the package file, and the dataset that it had when the package was
+// built.
 type PackageInput struct {
 	Name       string
 	Source     InputSource
@@ -53,7 +52,7 @@ type PackageTask struct {
 	Policy Policy
 }
 
-// WireKind says what feeds an input. The values are the case tags on disk.
+// WireKind is the kind of source that feeds an input. The values are the case tags on disk.
 type WireKind int
 
 // The kinds of wires.
@@ -79,24 +78,25 @@ type Policy struct {
 	Description string
 	Timeout     time.Duration // 0: none
 	Retries     int64         // further attempts after the first
-	RetryOn     []string      // reasons and exit codes that are worth another attempt; none: all
+	RetryOn     []string      // reasons and exit codes that are retried; none: all
 	Lost        int64         // further attempts, beside Retries, of one whose worker was lost; 0: three, negative: none
 	Backoff     time.Duration // before the first retry, doubled for each later one
 	CPU         float64       // 0: one
 	Memory      int64         // bytes, 0: not declared
 	Resources   []Amount      // other declared resources
 	Priority    int64         // greater runs first among ready tasks
-	OOM         Escalation    // what the next attempt asks for when memory ran out
-	Approve     bool          // a person says yes before it runs
+	OOM         Escalation    // of the demand for memory, after memory ran out
+	Approve     bool          // a person must approve it before it runs
 	Suspend     int64         // the exit code by which the command asks to be resumed later; 0: none
-	Queue       string        // where workers find it; "": the run's
-	Labels      []string      // what a worker must have
+	Queue       string        // for workers; "": the run's
+	Labels      []string      // a worker must have all of them
 	PassEnv     []string      // of packages that were built before the task object had Passed: its Env
 	Secrets     []string      // likewise its Secrets
 	OutputKinds []EnvVar      // entry name → metrics, plot or report
 }
 
-// MostPassed is how many tasks that come after it may pass one that waits for cores or memory, in a run of its own and on each worker.
+// MostPassed is how many later tasks may start before a task that waits for cores or memory, in a local run and on each
+// worker.
 const MostPassed = 32
 
 // Escalation is how a demand grows from one attempt to the next.
@@ -111,7 +111,7 @@ type Amount struct {
 	Value float64
 }
 
-// isZero says whether a task has no policy, apart from how it is handled.
+// isZero reports whether a task has no policy apart from its handling.
 func (p *Policy) isZero() bool {
 	return p.Description == "" && p.Timeout == 0 && p.Retries == 0 && p.Backoff == 0 && p.CPU == 0 && p.Memory == 0 &&
 		len(p.Resources) == 0 && p.Priority == 0 && len(p.PassEnv) == 0 && len(p.Secrets) == 0 && len(p.OutputKinds) == 0
@@ -128,12 +128,12 @@ func keyedSourceType() beast2.Type {
 		beast2.F("variable", beast2.Null))
 }
 
-// isVariable says whether an input is an environment variable.
+// isVariable reports whether an input is an environment variable.
 func (in PackageInput) isVariable() bool { return in.Source == FromVariable }
 
-// A package with an input that is marked has one field more, and one with a task whose policy says how it
-// is handled has one more than that, so that all others keep the bytes, and the hash, that they had before there were such fields.
-// One with an input that is an environment variable has both, and one source more.
+// Fields were added to packages over time. Packages that do not need them keep their older bytes, and so their hash. A
+// package with a marked input has one field more. A package with handling has two more. A package with an input that is
+// an environment variable has both fields, and one more kind of source.
 var (
 	packageSchema       = newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType())...) })
 	markedPackageSchema = newSchema("package", func() beast2.Type {
@@ -270,8 +270,8 @@ func appendPolicy(b []byte, p *Policy) []byte {
 // DecodePackage reads a package object. Packages of the reference give ErrType.
 func DecodePackage(data []byte) (*Package, error) { return decodePackage(data, nil) }
 
-// DecodePackageWithin is DecodePackage for an untrusted package: one that would take more than so many bytes of
-// memory, beside its texts, is refused. Its bytes can become forty times as many.
+// DecodePackageWithin is DecodePackage for an untrusted package. It refuses a package that would take more than so many
+// bytes of memory beside its texts: in memory, a package can take forty times its bytes.
 func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
 	return decodePackage(data, &allowance{all: memory, left: memory})
 }
@@ -356,7 +356,7 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 	return p, schema.done(r)
 }
 
-// readPackageInputs reads the inputs: of a package whose form has variables, at least one is such.
+// readPackageInputs reads the inputs. If the form has variables, at least one input must be a variable.
 func readPackageInputs(r *beast2.Reader, a *allowance, keyed bool) []PackageInput {
 	at, sources := r.Offset(), 4
 	if keyed {
@@ -397,7 +397,7 @@ func readPackageInputs(r *beast2.Reader, a *allowance, keyed bool) []PackageInpu
 	return list
 }
 
-// readMarks reads which inputs are marked: each an input, in their order, and at least one unless none may be.
+// readMarks reads the marked inputs, in the order of the inputs. At least one must be marked, unless none may be.
 func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput, none bool) {
 	at := r.Offset()
 	marked := a.strings(r)
@@ -464,7 +464,7 @@ func readPolicy(r *beast2.Reader, a *allowance) Policy {
 	return p
 }
 
-// readAmount reads a quantity of a resource; what would spoil a sum is refused.
+// readAmount reads a quantity of a resource. It refuses numbers that would spoil a sum.
 func readAmount(r *beast2.Reader) float64 {
 	at := r.Offset()
 	v := r.Float()
@@ -475,7 +475,7 @@ func readAmount(r *beast2.Reader) float64 {
 	return v
 }
 
-// readMillis reads a duration; what a time.Duration cannot hold is refused.
+// readMillis reads a duration. It refuses one that a time.Duration cannot hold.
 func readMillis(r *beast2.Reader) time.Duration {
 	at := r.Offset()
 	ms := r.Integer()

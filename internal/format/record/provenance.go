@@ -6,11 +6,11 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Provenance is provenance.beast2 beside an imported execution or run: how it came here from where it was
-// made, one step for each export and import, oldest first.
+// Provenance is provenance.beast2 beside an imported execution or run: its way from its origin, one step for each export
+// and import, oldest first.
 type Provenance struct{ Steps []Step }
 
-// Step is one way of a result from one repository to another.
+// Step is one transfer of a result from one repository to another.
 type Step struct {
 	By         string    // user@host that exported
 	Repository string    // location of the repository it was exported from
@@ -27,7 +27,7 @@ func (s *Step) Source() string { return s.By + ":" + s.Repository }
 // Signer is the key that signed an export, with a valid signature.
 type Signer struct {
 	Key  string // the public key, as e3 writes it
-	Name string // what the exporter called it; "" where nothing was said
+	Name string // the exporter's name for it; may be empty
 }
 
 func signerType() beast2.Type {
@@ -72,8 +72,8 @@ func appendSteps(b []byte, steps []Step) []byte {
 	return b
 }
 
-// MaxSteps is how many steps the provenance of one result can have, and MaxGroups how many ways an export can tell of.
-// They bound the memory of what is read: a step takes more of it than of a file.
+// MaxSteps is the greatest number of steps in the provenance of one result, and MaxGroups the greatest number of groups in
+// an export. They bound the memory of a decoded record, in which a step takes more bytes than in the file.
 const (
 	MaxSteps  = 1 << 10
 	MaxGroups = 1 << 16
@@ -119,8 +119,8 @@ func DecodeProvenance(data []byte) (*Provenance, error) {
 	return p, provenanceSchema.done(r)
 }
 
-// Export is the entry provenance.beast2 of a zip: its exporter, and how content from other
-// repositories had come to the exporting one.
+// Export is the entry provenance.beast2 of a zip: its exporter, and the provenance of content that the exporting
+// repository had itself imported.
 type Export struct {
 	By         string // user@host
 	Repository string
@@ -129,7 +129,7 @@ type Export struct {
 	Earlier    []ExportGroup
 }
 
-// ExportGroup is what came to the repository of an export in one way.
+// ExportGroup lists the executions and runs of an export that share a provenance.
 type ExportGroup struct {
 	Steps      []Step
 	Executions []string // ids, in order

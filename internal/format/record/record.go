@@ -1,12 +1,11 @@
-// Package record holds the structured records that a repository keeps, and their
-// bytes. Every record is a beast2 file: a header that states the type, then one
-// value (doc/format.md).
+// Package record defines the structured records of a repository and their bytes. Every record is a beast2 file: a header
+// with the type, then one value (doc/format.md).
 //
-// ExecutionStatus, DataflowRun, WorkspaceState, LockState and ExecutionMetadata have the
-// bytes that the TypeScript reference writes, so that either program reads the
-// other's. The remaining types are ours. Decoding is strict: a header that differs in one
-// byte, a value that would not encode to the same bytes, or anything after it is
-// an error, and what such an error means (a miss, a fault) is the caller's to say.
+// ExecutionStatus, DataflowRun, WorkspaceState, LockState and ExecutionMetadata have the bytes of the TypeScript reference,
+// so that each program reads the other's records. The remaining types are e3's own.
+//
+// Decoding is strict. A header that differs in one byte, a value that would not encode to the same bytes, and bytes after
+// the value are errors. The caller decides whether such an error means a miss or a fault.
 package record
 
 import (
@@ -26,12 +25,11 @@ const (
 	MaxNode    = 1 << 30 // of a workspace's tree of datasets
 )
 
-// ErrType is wrapped by every Decode function when the bytes are beast2 but hold
-// another type than was asked for.
+// ErrType is in the error of every Decode function if the bytes are beast2 of another type.
 var ErrType = errors.New("record has another type")
 
-// schema is one record type: its name for messages and the bytes that open a file of
-// it, made on first use so that a command pays only for the records it touches.
+// schema is one record type: its name for messages, and the header of its files. The header is made on first use, so that
+// a command pays only for the records that it uses.
 type schema struct {
 	name   string
 	typ    func() beast2.Type
@@ -48,7 +46,7 @@ func (s schema) begin(size int) []byte {
 	return append(make([]byte, 0, len(h)+size), h...)
 }
 
-// open checks the header and returns a reader that stands on the value.
+// open checks the header and returns a reader at the value.
 func (s schema) open(data []byte) (*beast2.Reader, error) {
 	h := s.header()
 	if !bytes.HasPrefix(data, h) {
@@ -60,7 +58,7 @@ func (s schema) open(data []byte) (*beast2.Reader, error) {
 	return beast2.NewReader(data, len(h)), nil
 }
 
-// done closes a decode: everything must have been read.
+// done ends a decode: it fails if bytes are left.
 func (s schema) done(r *beast2.Reader) error {
 	if err := r.Done(); err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)

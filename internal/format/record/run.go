@@ -8,7 +8,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// RunState is where a run stands. The values are the case tags on disk.
+// RunState is the state of a run. The values are the case tags on disk.
 type RunState int
 
 // The states of a run.
@@ -54,16 +54,16 @@ type Run struct {
 	Summary        Summary
 }
 
-// TaskExecution says which execution stands for a task in a run.
+// TaskExecution names the execution that answers a task in a run.
 type TaskExecution struct {
 	Task        string
 	ExecutionID string
 	Cached      bool
 }
 
-// RunTasks is the run's map from task to execution, in the order of the graph, kept
-// as encoded: a run that changes little copies most of its predecessor's map, and a
-// map of 100,000 tasks costs its bytes and nothing more. The zero value is empty.
+// RunTasks is the run's map from task to execution, in the order of the graph. It stays encoded, so that a run that changes
+// little copies most of its predecessor's map, and a map of 100,000 tasks takes no more memory than its bytes. The zero
+// value is empty.
 type RunTasks struct {
 	n       int
 	entries string
@@ -100,8 +100,7 @@ func (t RunTasks) All() iter.Seq[TaskExecution] {
 	}
 }
 
-// AllCached returns the map with every task marked as a cache hit: the map of a run
-// that found nothing to do.
+// AllCached returns the map with every task marked as a cache hit, for a run in which no task executed.
 func (t RunTasks) AllCached() RunTasks {
 	b := []byte(t.entries)
 	for off := 0; off < len(b); off++ {
@@ -202,9 +201,8 @@ func DecodeRun(data []byte) (*Run, error) {
 	return run, runSchema.done(r)
 }
 
-// readRunTasks checks the map and keeps its bytes. That names are distinct is the
-// writer's word: a set of 100,000 names would cost more than the rest of the read, and a
-// repeated name only shows twice.
+// readRunTasks checks the map and keeps its bytes. It trusts the writer that names are distinct: a set of 100,000 names
+// would cost more than the rest of the read, and a repeated name is only shown twice.
 func readRunTasks(r *beast2.Reader, data []byte) RunTasks {
 	r.Inline()
 	n := r.Count(3)

@@ -7,12 +7,12 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// State is where an execution stands. The values are the case tags on disk.
+// State is the state of an execution. The values are the case tags on disk.
 type State int
 
 // The states of an execution. Running is the only one that changes.
 const (
-	Error   State = iota // did not get to an exit code of its own: signal, timeout, cancelled, crash, bad output
+	Error   State = iota // ended without an exit code of its own: signal, timeout, cancelled, crash, bad output
 	Failed               // the command's own non-zero exit
 	Running              // started, not known to have ended
 	Success              // exit 0 and the declared output was stored
@@ -33,7 +33,7 @@ func (s State) String() string {
 }
 
 // Status is the ExecutionStatus record: one attempt of one task on given inputs.
-// Fields beyond the first four belong to the states named beside them.
+// Fields after the first four are set in the states named beside them.
 type Status struct {
 	State       State
 	ExecutionID string

@@ -8,8 +8,8 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Task is the task object: everything that decides what a task computes, and nothing
-// else. Its hash is the task hash. Names, timeouts, retries and the like are Policy.
+// Task is the task object: all facts that decide what a task computes, and no others. Its hash is the task hash. Names
+// belong to the package; timeouts, retries and the like to Policy.
 type Task struct {
 	Argv    []string // the command as a list: no shell
 	Shell   string   // or as a script for bash -euo pipefail -c; Argv is nil then
@@ -20,16 +20,17 @@ type Task struct {
 	Passed  Passed // variables of e3's own environment
 }
 
-// Passed are the names, in key order, of variables that a command is given as e3 has them. Their values are in no key.
+// Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values are in no
+// key.
 type Passed struct {
-	Env     []string // where they are set
-	Secrets []string // which must be set, and are masked
+	Env     []string // passed if they are set
+	Secrets []string // must be set; masked in logs
 }
 
-// None says whether nothing is passed.
+// None reports whether no variable is passed.
 func (p *Passed) None() bool { return len(p.Env) == 0 && len(p.Secrets) == 0 }
 
-// Names puts names in the order in which they enter the key: another order is the same declaration.
+// Names sorts names into the order in which they enter the key: their order in the declaration means nothing.
 func Names(list []string) []string {
 	list = slices.Clone(list)
 	slices.SortFunc(list, beast2.CompareStrings)
@@ -39,8 +40,7 @@ func Names(list []string) []string {
 // EnvVar is one constant of a task's environment.
 type EnvVar struct{ Name, Value string }
 
-// Kind is what a dataset is to the task that reads or writes it.
-// The values are the case tags on disk.
+// Kind is the form in which a task reads or writes a dataset. The values are the case tags on disk.
 type Kind int
 
 // The kinds of inputs and outputs.
@@ -66,29 +66,28 @@ func (k Kind) String() string {
 	return "value"
 }
 
-// VariableInput names the input of a package that holds the value of an environment variable. No package file can declare such a name.
+// VariableInput names the input of a package that holds the value of an environment variable. No package file can declare
+// such a name.
 func VariableInput(variable string) string { return "$" + variable }
 
-// VariableOf is the environment variable whose value an input of a package holds; false if it holds none.
+// VariableOf is the environment variable whose value an input of a package holds; false for any other input.
 func VariableOf(input string) (string, bool) { return strings.CutPrefix(input, "$") }
 
-// Input is one declared input: the name under which the command knows it, where it
-// is staged, relative to the task's directory, and as what.
+// Input is one declared input: its name for the command, its path relative to the task's directory, and its form.
 type Input struct {
 	Name string
 	Path string
 	Kind Kind
 }
 
-// Output declares what the task must leave behind. A task with one output has one
-// entry and Multi false; its dataset is that file or directory. With Multi the dataset is a
-// directory whose entries have the declared names.
+// Output declares the files and directories that the task must produce. Without Multi it has one entry, and the dataset is
+// that file or directory. With Multi the dataset is a directory whose entries have the declared names.
 type Output struct {
 	Multi   bool
 	Entries []OutputEntry
 }
 
-// IsDir tells whether the dataset is a directory.
+// IsDir reports whether the dataset is a directory.
 func (o *Output) IsDir() bool { return o.Multi || o.Entries[0].Kind == KindDir }
 
 // OutputEntry is one declared output. Name is "out" where the output is not Multi.
@@ -110,9 +109,10 @@ func keyedKindType() beast2.Type {
 		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null), beast2.F("variable", beast2.Null))
 }
 
-// A task to which variables are passed has one field more, so that all others keep their hashes, and an older e3, which
-// would take a task with other names for the same one, refuses it. One with variables that are inputs has that field too, and
-// inputs of one kind more: an older e3, which would set a variable that is to be unset, refuses it as well.
+// A task to which variables are passed has one field more. All other tasks keep their hashes. An older e3 refuses the
+// longer form, because it would take tasks that differ only in those names for the same one. A task with variables that
+// are inputs has that field too, and one more kind of input. An older e3 refuses this form as well, because it would set a
+// variable that must be unset.
 var (
 	taskSchema        = newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) })
 	passingTaskSchema = newSchema("task", func() beast2.Type {
@@ -185,11 +185,11 @@ func appendMember(b []byte, name, path string, k Kind) []byte {
 	return beast2.AppendVarint(b, uint64(k))
 }
 
-// maxTaskParts is how many arguments, constants, inputs or outputs a task has at most. No command line holds more, and the record of an
-// execution has no room for more inputs. Their bytes in a task object can become twenty times as many in memory.
+// maxTaskParts is the greatest number of arguments, constants, inputs or outputs of a task. No command line holds more, and
+// the record of an execution has no room for more inputs. In memory they can take twenty times their bytes.
 const maxTaskParts = 1 << 17
 
-// readParts reads the number of some parts of a task, each of which takes at least width bytes.
+// readParts reads the number of a task's parts of one kind, each of which takes at least width bytes.
 func readParts(r *beast2.Reader, width int) int {
 	at := r.Offset()
 	n := r.Count(width)
@@ -258,10 +258,10 @@ func DecodeTask(data []byte) (*Task, error) {
 	return t, schema.done(r)
 }
 
-// isVariable says whether an input is an environment variable.
+// isVariable reports whether an input is an environment variable.
 func (in Input) isVariable() bool { return in.Kind == KindVariable }
 
-// readInputs reads the inputs: of a task whose form has variables, at least one is such.
+// readInputs reads the inputs. If the form has variables, at least one input must be a variable.
 func readInputs(r *beast2.Reader, t *Task, keyed bool) {
 	at, kinds := r.Offset(), 4
 	if keyed {

@@ -7,8 +7,8 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// WorkspaceState is workspaces/<ws>.beast2: what is deployed and what its tree holds.
-// A workspace without a package has an empty file in its place (DecodeWorkspaceState: nil).
+// WorkspaceState is workspaces/<ws>.beast2: the deployed package and the root of the tree. A workspace without a package
+// has an empty file instead (DecodeWorkspaceState: nil).
 type WorkspaceState struct {
 	PackageName    string
 	PackageVersion string
@@ -46,8 +46,7 @@ func (w *WorkspaceState) Encode() []byte {
 	return appendOptString(b, w.CurrentRunID)
 }
 
-// DecodeWorkspaceState reads a state; an empty input is a workspace that has nothing
-// deployed and gives nil.
+// DecodeWorkspaceState reads a state. An empty input, a workspace with no deployment, gives nil.
 func DecodeWorkspaceState(data []byte) (*WorkspaceState, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -68,7 +67,7 @@ func DecodeWorkspaceState(data []byte) (*WorkspaceState, error) {
 	return w, workspaceSchema.done(r)
 }
 
-// Operation is why a workspace is locked. The values are the case tags on disk.
+// Operation is the reason for a workspace's lock. The values are the case tags on disk.
 type Operation int
 
 // The operations that lock a workspace.
@@ -93,8 +92,8 @@ func (o Operation) String() string {
 	return fmt.Sprintf("operation(%d)", int(o))
 }
 
-// LockState is what the holder of a workspace lock says of itself. It informs; the
-// lock is the kernel's.
+// LockState describes the holder of a workspace's lock. It is information for other processes; the lock itself is the
+// kernel's or a session's.
 type LockState struct {
 	Operation  Operation
 	Holder     string // East text: .process (pid=1, bootId="…", startTime=2, command="…")

@@ -32,30 +32,30 @@ func (k *Key) Public() PublicKey {
 	return PublicKey(ed25519.NewKeyFromSeed(k.seed[:]).Public().(ed25519.PublicKey))
 }
 
-// String returns the public key, so that a private one gets into no message.
+// String returns the public key, so that the private one appears in no message.
 func (k *Key) String() string { return k.Public().String() }
 
 // GoString is String: it keeps the seed out of %#v.
 func (k *Key) GoString() string { return k.String() }
 
-// Sign vouches for the list with this digest.
+// Sign signs the list with this digest.
 func (k *Key) Sign(manifest [32]byte) *Signature {
 	s := &Signature{Key: k.Public(), Name: k.Name, Manifest: manifest}
 	copy(s.Bytes[:], ed25519.Sign(ed25519.NewKeyFromSeed(k.seed[:]), message(manifest, k.Name)))
 	return s
 }
 
-// MaxKeyFile is the most bytes that a key file can have.
+// MaxKeyFile is the greatest size of a key file in bytes.
 const MaxKeyFile = 16 << 10
 
-// A key file is PKCS#8 in PEM, as other programs write and read it, below lines of text, which they pass over.
+// A key file is PKCS#8 in PEM, which other programs read too. It begins with lines of text, which PEM readers skip.
 const (
 	pemType   = "PRIVATE KEY"
 	nameLabel = "Name: "
 )
 
-// pkcs8 begins the PKCS#8 form of every ed25519 key (RFC 8410); the 32 bytes of the seed follow. Nothing in the form
-// varies, so that there is nothing to parse.
+// pkcs8 begins the PKCS#8 form of every ed25519 key (RFC 8410); the 32 bytes of the seed follow. All other bytes of the
+// form are fixed, so no parser is needed.
 const pkcs8 = "\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"
 
 // Encode returns the bytes of the key file.

@@ -1,8 +1,8 @@
 // Package signature signs exports with the ed25519 key of a user and checks such signatures.
 //
-// What is signed is a list of all that an export holds ([Manifest]), together with the name that the owner of the key
-// goes by. The signature is the last entry of the zip and no part of the list. It says whose key vouches for the content; whether
-// that counts is decided by the repository that imports the content ([e3/internal/settings]).
+// The signed message is a list of the entries of an export ([Manifest]) and the name of the key's owner. The signature is
+// the last entry of the zip and not in the list. It shows which key signed the content. The importing repository decides
+// whether it trusts that key ([e3/internal/settings]).
 package signature
 
 import (
@@ -23,16 +23,16 @@ import (
 // EntryName is the name of the entry of an export that holds its signature.
 const EntryName = "signature.json"
 
-// MaxSize is the most bytes that the entry can have.
+// MaxSize is the greatest size of the entry in bytes.
 const MaxSize = 4 << 10
 
-// MaxName is the most bytes that the name of a key's owner can have.
+// MaxName is the greatest length in bytes of the name of a key's owner.
 const MaxName = 128
 
-// ErrBadSignature reports a signature that does not hold, or that cannot be read.
+// ErrBadSignature reports a signature that is wrong or cannot be read.
 var ErrBadSignature = errors.New("bad signature")
 
-// version is that of the entry's form and of what is signed.
+// version is the version of the entry's form and of the signed message.
 const version = 1
 
 // domain begins the signed message, so that a signature made here means nothing anywhere else.
@@ -50,7 +50,7 @@ var base64url = base64.RawURLEncoding.Strict()
 // String returns the key as people pass it on: one word that [ParsePublicKey] reads.
 func (k PublicKey) String() string { return publicPrefix + base64url.EncodeToString(k[:]) }
 
-// Fingerprint is a digest of the key, for comparing it by voice.
+// Fingerprint is a short digest of the key, for comparing keys by voice.
 func (k PublicKey) Fingerprint() string {
 	sum := sha256.Sum256(k[:])
 	text := hex.EncodeToString(sum[:16])
@@ -75,7 +75,7 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	return PublicKey(raw), nil
 }
 
-// CheckName reports why the owner of a key cannot go by a name. What it lets through is one line that can be shown.
+// CheckName reports why a name is not allowed for the owner of a key. A valid name is one printable line.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -92,7 +92,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Signature says that the owner of a key vouches for a list of entries.
+// Signature is the signature of a key's owner on a list of entries.
 type Signature struct {
 	Key      PublicKey
 	Name     string   // the owner's name for the key; may be empty
@@ -100,12 +100,13 @@ type Signature struct {
 	Bytes    [ed25519.SignatureSize]byte
 }
 
-// message is what is signed. The parts before the name have fixed lengths, so that no two lists and names share one.
+// message is the signed message. The parts before the name have fixed lengths, so that no two pairs of list and name have
+// the same message.
 func message(manifest [32]byte, name string) []byte {
 	return append(append([]byte(domain), manifest[:]...), name...)
 }
 
-// Verify reports, as an [ErrBadSignature], that s is not what the owner of s.Key signed, or is of another list than manifest.
+// Verify returns an [ErrBadSignature] if s was not made by s.Key, or if it signs another list than manifest.
 func (s *Signature) Verify(manifest [32]byte) error {
 	if s.Manifest != manifest {
 		return fmt.Errorf("%w: the content is not what was signed: it was changed, cut or added to afterwards", ErrBadSignature)
@@ -126,7 +127,7 @@ type wire struct {
 	Signature string `json:"signature"` // base64
 }
 
-// kind tells the entry from other JSON.
+// kind distinguishes the entry from other JSON.
 const kind = "signature"
 
 // Encode returns the bytes of the entry.
@@ -188,8 +189,8 @@ func decodeInto(dst []byte, text string, decode func(string) ([]byte, error)) bo
 	return err == nil && copy(dst, raw) == len(dst) && len(raw) == len(dst)
 }
 
-// Manifest digests the list of what an export holds: a line for every entry but the signature, in the order of the
-// zip ([AppendLine]). It takes constant memory. It is not safe for concurrent use.
+// Manifest digests the list of an export's content: a line for every entry but the signature, in the order of the zip
+// ([AppendLine]). It takes constant memory. It is not safe for concurrent use.
 type Manifest struct {
 	hash hash.Hash
 	line []byte
@@ -207,8 +208,9 @@ func (m *Manifest) Add(name string, content [32]byte) {
 // Sum returns the digest of what was added.
 func (m *Manifest) Sum() [32]byte { return [32]byte(m.hash.Sum(nil)) }
 
-// AppendLine appends the line of an entry, in the form of sha256sum, so that other tools can make the list too. No two lists have the
-// same lines: as sha256sum does, a name with a line break or a backslash is escaped, and its line marked.
+// AppendLine appends the line of an entry, in the form of sha256sum, so that other tools can make the list too. A name
+// with a line break or a backslash is escaped and its line marked, as sha256sum does. So different lists have different
+// lines.
 func AppendLine(b []byte, name string, content [32]byte) []byte {
 	if strings.ContainsAny(name, "\\\n\r") {
 		b = append(b, '\\')

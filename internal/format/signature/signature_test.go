@@ -63,7 +63,7 @@ func TestSignAndVerify(t *testing.T) {
 	}
 }
 
-// What is signed is fixed: signatures of today must hold for ever.
+// The signed message never changes: signatures of today must stay valid.
 func TestSignedMessage(t *testing.T) {
 	seed := make([]byte, ed25519.SeedSize)
 	for i := range seed {

@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// A KindError says that a plain value is of another kind than the one that it is to replace.
+// A KindError reports a plain value of another kind than the value that it is to replace.
 type KindError struct {
 	Where     string // of the part that differs: "" for the value itself, else as in ".grid[2]"
 	Want, Got string
@@ -22,10 +22,11 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s of its value is %s, and this is %s", e.Where, e.Want, e.Got)
 }
 
-// Fit returns v as a value of the kind that t has, or a *KindError. Kinds are null, boolean, integer, float, string, list and mapping. A
-// whole number becomes a float where t is one, and the reverse, if that is the same number. Elements of a list must be of the
-// kind that t gives to all of them, and a mapping's values of the kind that t has under the same name; names may come and go. What has
-// no kind of its own fits all: null, an empty list's elements, a list of several kinds, and the other types of the reference.
+// Fit returns v as a value of the kind of t, or a *KindError. Kinds are null, boolean, integer, float, string, list and
+// mapping. A whole number becomes a float where t has one, and the reverse, if the number stays the same. Elements of a
+// list must have the kind of t's elements, and values of a mapping the kind that t has under the same name. Names may be
+// added or missing. Some values fit any kind: null, the elements of an empty list, a list of several kinds, and other
+// types of the reference.
 func Fit(t beast2.Type, v any) (any, error) { return fit(t, v, "") }
 
 // Fit returns v as a value of the kind that w has, or a *KindError. text is what a person wrote for v, "" if that was JSON: for a string
@@ -40,7 +41,7 @@ func (w *Value) Fit(v any, text string) (any, error) {
 	return fit(w.typ, v, "")
 }
 
-// IsNull tells whether it is null, which has no kind.
+// IsNull reports whether the value is null, which has no kind.
 func (w *Value) IsNull() bool { return w.typ.Kind() == beast2.KindNull }
 
 func fit(t beast2.Type, v any, where string) (any, error) {

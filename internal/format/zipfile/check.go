@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// A span is what an entry occupies in the archive, header and content.
+// A span is the part of the archive that an entry occupies: its header and its content.
 type span struct{ start, end int64 }
 
 // check reads the directory and every local header. It keeps 16 bytes for each entry, and 8
@@ -20,7 +20,7 @@ func (z *Reader) check(ctx context.Context) error {
 	// The number of entries fits the directory's size and the limits.
 	spans := make([]span, 0, z.directory.entries)
 	names := make([]uint64, 0, z.directory.entries)
-	seed := maphash.MakeSeed() // so that colliding names cannot be crafted
+	seed := maphash.MakeSeed() // a random seed, so that colliding names cannot be crafted
 	near := &window{r: z.r, limit: z.directory.offset}
 	for e, err := range z.Entries() {
 		if err != nil {
@@ -75,7 +75,7 @@ func (z *Reader) checkSpans(spans []span) error {
 	return nil
 }
 
-// checkNames refuses names that several entries have, given the hashes of the names.
+// checkNames refuses names that occur in several entries, given the hashes of the names.
 func (z *Reader) checkNames(ctx context.Context, seed maphash.Seed, hashes []uint64) error {
 	slices.Sort(hashes)
 	for i := 1; i < len(hashes); i++ {

@@ -12,8 +12,8 @@ import (
 // it is a part of what is written.
 const level = 2
 
-// A unit is what is written in one go: a batch of entries of one block, whose bytes are in
-// one block with their headers, or one entry of many.
+// A unit is written at once. It is a batch of small entries, which share one block with their headers, or a single entry
+// of many blocks.
 type unit struct {
 	sources []source
 	blocks  chan *block // in order, closed after the last
@@ -31,7 +31,7 @@ type unit struct {
 type block struct {
 	done        chan struct{} // closed when bytes is set; nil if it is
 	bytes       []byte
-	raw, packed *[]byte // what to recycle
+	raw, packed *[]byte // buffers to recycle
 }
 
 func (w *Writer) recycle(b *block) {
@@ -43,13 +43,13 @@ func (w *Writer) recycle(b *block) {
 	}
 }
 
-// A compressor deflates blocks. Its output does not depend on what it did before.
+// A compressor deflates blocks. Its output does not depend on earlier blocks.
 type compressor struct {
 	flate *flate.Writer
 	out   []byte
 }
 
-// Write collects what flate puts out.
+// Write collects the output of flate.
 func (c *compressor) Write(p []byte) (int, error) {
 	c.out = append(c.out, p...)
 	return len(p), nil
@@ -81,13 +81,13 @@ func (c *compressor) deflate(dst, content []byte, whole bool) ([]byte, error) {
 // endOfStream ends a stream whose blocks were flushed: an empty last block.
 var endOfStream = [...]byte{3, 0}
 
-// worthDeflating decides by an entry's first block how all of it is written: what deflate
-// does not make 3 % smaller is compressed already.
+// worthDeflating decides from an entry's first block whether the entry is deflated. Content that deflate does not make
+// 3 % smaller is compressed already, and is stored.
 func worthDeflating(content, deflated int) bool {
 	return deflated < content && (content-deflated)*100 >= content*3
 }
 
-// use runs f with a core's compressor.
+// use runs f with a compressor, once one is free.
 func (w *Writer) use(f func(*compressor) error) error {
 	select {
 	case c := <-w.compressors:
@@ -235,7 +235,7 @@ func (w *Writer) streamFrom(u *unit, r io.Reader) error {
 	return nil
 }
 
-// send appends b to what u is made of.
+// send appends b to the blocks of u.
 func (w *Writer) send(u *unit, b *block) error {
 	select {
 	case u.blocks <- b:

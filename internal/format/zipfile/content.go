@@ -10,10 +10,9 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// OpenEntry returns the content of e, which is one of Entries. Reading to the end checks
-// size and CRC: where they are wrong, or the compressed data are, the last bytes are held
-// back and Read returns a FormatError. No more than e.Size bytes are ever returned. A
-// reader that stops before Read returns io.EOF has unchecked content.
+// OpenEntry returns the content of e, which is one of Entries. Reading to the end checks size and CRC. If they or the
+// compressed data are wrong, the last bytes are held back and Read returns a FormatError. At most e.Size bytes are
+// returned. Content read before io.EOF is unchecked.
 func (z *Reader) OpenEntry(e Entry) (io.ReadCloser, error) {
 	at, err := z.contentAt(z.r, &e)
 	if err != nil {
@@ -33,7 +32,7 @@ func (z *Reader) OpenEntry(e Entry) (io.ReadCloser, error) {
 	return c, nil
 }
 
-// An inflater is what reading a deflated entry needs; it is used again.
+// An inflater holds the buffers for reading a deflated entry. It is reused.
 type inflater struct {
 	in    *bufio.Reader // flate takes no more from it than belongs to its stream
 	flate io.ReadCloser
@@ -55,7 +54,7 @@ type content struct {
 	e        Entry
 	section  io.SectionReader
 	from     io.Reader
-	inflater *inflater // nil for what is stored
+	inflater *inflater // nil for a stored entry
 	left     int64
 	crc      uint32
 	err      error // sticky
@@ -93,7 +92,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// end checks what can be checked when the declared size was read, and returns io.EOF.
+// end makes the final checks after the declared size was read, and returns io.EOF.
 func (c *content) end() error {
 	if c.inflater != nil {
 		var one [1]byte
@@ -119,7 +118,7 @@ func (c *content) refuse(format string, args ...any) error {
 	return &FormatError{c.e.Name, fmt.Sprintf(format, args...)}
 }
 
-// broken tells damaged data from an archive that cannot be read.
+// broken distinguishes damaged data from a failure to read the archive.
 func (c *content) broken(err error) error {
 	var corrupt flate.CorruptInputError
 	if errors.As(err, &corrupt) || err == io.ErrUnexpectedEOF {
@@ -128,7 +127,7 @@ func (c *content) broken(err error) error {
 	return fmt.Errorf("read zip file: entry %s: %w", quote(c.e.Name), err)
 }
 
-// Close releases what reading needed. It checks nothing.
+// Close releases the buffers. It checks nothing.
 func (c *content) Close() error {
 	if i := c.inflater; i != nil {
 		c.inflater, c.from = nil, nil

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Records of the format, by their signatures and their lengths without what is variable.
+// Records of the format: their signatures, and their lengths without the variable parts.
 const (
 	localSig   = 0x04034b50
 	centralSig = 0x02014b50
@@ -34,7 +34,7 @@ const (
 	flagsKnown = flagDescriptor | flagUTF8 | 1<<1 | 1<<2
 )
 
-// What every entry that is written has in common.
+// Values that all written entries have in common.
 const (
 	versionPlain = 20       // can be read by anything that inflates
 	versionZip64 = 45       // needs zip64
@@ -139,7 +139,7 @@ func appendCentral(b []byte, e *Entry) []byte {
 	return append(b, x...)
 }
 
-// A directory says where the central directory is.
+// A directory is the place of the central directory.
 type directory struct {
 	entries      int64
 	offset, size int64
@@ -175,9 +175,8 @@ func appendEnd(b []byte, d directory) []byte {
 	return le.AppendUint16(b, 0) // comment
 }
 
-// readCentral reads the next entry of the directory and checks what can be checked without
-// looking elsewhere. buf is what it may use for the variable part. An io.EOF means that r
-// ends where an entry may end.
+// readCentral reads the next entry of the directory and makes the checks that need no other part of the archive. It uses
+// buf for the variable part. io.EOF means that r ends where an entry may end.
 func readCentral(r io.Reader, buf *[]byte) (e Entry, length int64, err error) {
 	var h [centralLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -248,8 +247,8 @@ func methodFault(flags, method uint16) string {
 	return ""
 }
 
-// modeFault refuses everything that is not a regular file or a directory, and directories
-// that some programs take for files or the other way around.
+// modeFault refuses entries that are neither a regular file nor a directory, and entries that some programs take for a
+// file and others for a directory.
 func modeFault(e *Entry, madeBy uint16, attributes uint32) string {
 	const dosLabel, dosDirectory = 0x08, 0x10
 	const unix, darwin = 3, 19
@@ -270,7 +269,7 @@ func modeFault(e *Entry, madeBy uint16, attributes uint32) string {
 	return ""
 }
 
-// sizeFault refuses sizes that cannot be.
+// sizeFault refuses impossible sizes.
 func sizeFault(e *Entry) string {
 	// A match of deflate has at most 258 bytes and takes at least two bits.
 	const mostDeflate = 1032
@@ -296,8 +295,8 @@ type wideValues struct {
 	Disk                     uint32
 }
 
-// read takes the values from where they are, and returns what is wrong with the extra
-// field. It holds those that are all ones, in this order; what else it holds is not for us.
+// read reads the wide values from the extra field, and returns what is wrong with it. The extra field has, in this order,
+// the values whose narrow form is all ones. Its other parts are ignored.
 func (v *wideValues) read(extra []byte) string {
 	var wide []byte
 	found := false

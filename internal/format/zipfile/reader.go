@@ -12,11 +12,11 @@ import (
 	"sync"
 )
 
-// DefaultEntries is how many entries an archive may have if Limits does not say. A Reader needs
-// 24 bytes for each while it opens.
+// DefaultEntries is the greatest number of entries of an archive if Limits sets none. A Reader needs 24 bytes for each
+// while it opens.
 const DefaultEntries = 4_000_000
 
-// Limits bound what an archive may declare. What it declares bounds what can be read from it.
+// Limits bound the sizes and counts that an archive may declare. The declared sizes bound what is read from it.
 type Limits struct {
 	// Entries is the largest number of entries; 0 means DefaultEntries.
 	Entries int64
@@ -24,8 +24,8 @@ type Limits struct {
 	EntrySize int64
 	// TotalSize is the largest size of all content together, in bytes; 0 means no limit.
 	TotalSize int64
-	// MayRepeat tells for which names there may be several entries; nil means for none. Such
-	// entries come one by one, and what they mean is the caller's decision.
+	// MayRepeat reports whether a name may occur in several entries; nil: none may. The caller decides what such entries
+	// mean.
 	MayRepeat func(name string) bool
 }
 
@@ -38,10 +38,9 @@ type Reader struct {
 	inflaters sync.Pool // *inflater
 }
 
-// Open checks the archive of size bytes in r, all of it but the content: that it has one
-// directory, in one place; each entry there and its local header; that entries do not
-// overlap; names and limits. What is wrong is a FormatError or a LimitError, which no other
-// error is: those are of r or ctx. Open closes nothing.
+// Open checks all of the archive of size bytes in r but the content: that it has exactly one directory; each entry and its
+// local header; that entries do not overlap; names and limits. A fault of the archive is a FormatError or a LimitError.
+// All other errors are those of r or ctx. Open does not close r.
 func Open(ctx context.Context, r io.ReaderAt, size int64, l Limits) (*Reader, error) {
 	if l.Entries <= 0 {
 		l.Entries = DefaultEntries
@@ -62,8 +61,8 @@ func Open(ctx context.Context, r io.ReaderAt, size int64, l Limits) (*Reader, er
 	return z, nil
 }
 
-// wrap names what failed, unless err says so itself. It also makes an early end of r what it
-// is: the archive is shorter than its size, or was, once.
+// wrap gives an error of r its context. An early end of r becomes io.ErrUnexpectedEOF: the archive is, or was for a time,
+// shorter than its size.
 func (z *Reader) wrap(err error) error {
 	var format *FormatError
 	var limit *LimitError
@@ -79,8 +78,8 @@ func (z *Reader) wrap(err error) error {
 // Len returns the number of entries.
 func (z *Reader) Len() int64 { return z.directory.entries }
 
-// Entries yields the entries in the order of the directory, directories among them. It can be
-// run again and by several goroutines. After an error it ends.
+// Entries yields the entries in the order of the directory, including directories. It can be iterated again, and by
+// several goroutines. It ends after an error.
 func (z *Reader) Entries() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		d := z.directory
@@ -136,8 +135,8 @@ func (z *Reader) At(position int64) (Entry, error) {
 	return e, nil
 }
 
-// findDirectory reads the records at the archive's end. There must be exactly one way to do
-// so: the directory ends where they begin, and they end where the archive does.
+// findDirectory reads the records at the archive's end. Exactly one reading must be possible: the directory ends where the
+// records begin, and they end where the archive ends.
 func findDirectory(r io.ReaderAt, size int64) (directory, error) {
 	refuse := func(format string, args ...any) (directory, error) {
 		return directory{}, &FormatError{"", fmt.Sprintf(format, args...)}

@@ -11,34 +11,31 @@ import (
 	"sync"
 )
 
-// blockSize is how many bytes of content are compressed on their own. It is a part of what
-// is written: another size makes other bytes. Above it, ratio and speed hardly grow;
-// below it there are more units to hand around, and less memory is in flight.
+// blockSize is the number of bytes of content that are compressed on their own. Another size would make other archives.
+// Larger blocks hardly improve ratio and speed. Smaller blocks need less memory and more synchronization.
 const blockSize = 512 << 10
 
-// batchEntries is how many small entries are one piece of work at most.
+// batchEntries is the greatest number of small entries in one unit.
 const batchEntries = 256
 
-// A Spool keeps the central directory until it can be written. It is a file as a rule, and
-// needs about 46 bytes and the name for each entry.
+// A Spool keeps the central directory until it can be written, usually in a file. It needs about 46 bytes and the name for
+// each entry.
 type Spool interface {
 	io.Writer
 	io.ReaderAt
 }
 
-// Options adjust a Writer. The zero value is usable. None of them shows in the bytes.
+// Options adjust a Writer. The zero value is usable. No option changes the bytes of the archive.
 type Options struct {
 	// Workers is how many blocks are compressed at a time; 0 means as many as there are
 	// cores, but no more than 8. Each needs about 4 MiB.
 	Workers int
 }
 
-// A Writer makes an archive. Its bytes depend on the entries, their order, and on whether the
-// size of those of a block or more was announced; on nothing else. Names must be
-// unique, which is for the caller to see to.
+// A Writer makes an archive. Its bytes depend only on the entries, their order, and on whether the size of an entry of a
+// block or more was announced. The caller must make sure that names are unique.
 //
-// One goroutine at a time may use a Writer. The first error stops it, is returned by
-// whatever is called next, and stays.
+// One goroutine at a time may use a Writer. The first error stops it, and every later call returns that error.
 type Writer struct {
 	out       io.WriterAt
 	spool     Spool
@@ -58,7 +55,7 @@ type Writer struct {
 	packed      sync.Pool        // *[]byte for blocks as they are written
 
 	producers sync.WaitGroup
-	committed chan struct{} // closed when nothing is written any more
+	committed chan struct{} // closed when writing has ended
 	closed    bool
 
 	// These belong to the committing goroutine until committed is closed.
@@ -68,16 +65,15 @@ type Writer struct {
 	record  []byte
 }
 
-// A source is an entry that waits for being read.
+// A source is an entry that is still to be read.
 type source struct {
 	name string
 	size int64 // -1 if it is unknown
 	open func() (io.ReadCloser, error)
 }
 
-// NewWriter returns a Writer that writes an archive to out, from position 0, and keeps its
-// directory in spool meanwhile, which must be empty. Both stay open; nothing is synced. When
-// ctx is cancelled the Writer stops.
+// NewWriter returns a Writer that writes an archive to out, from position 0. It keeps the directory in spool, which must
+// be empty. It closes and syncs neither. Cancelling ctx stops the Writer.
 func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Writer {
 	workers := o.Workers
 	if workers <= 0 {
@@ -103,12 +99,10 @@ func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Wr
 	return w
 }
 
-// Add appends an entry: a regular file of mode 0644. open is called later, by a goroutine of
-// the Writer, and what it returns is read to its end and closed there; so work that
-// a reader does on the way, such as hashing, runs beside that of other entries. An error
-// of open, Read or Close stops the Writer. If size is not -1 the reader must yield exactly
-// that many bytes; announce it where it is known, for small entries are then read many at
-// a time. Add blocks while enough is under way.
+// Add appends an entry: a regular file of mode 0644. A goroutine of the Writer calls open later, reads the reader to its
+// end and closes it. Work in the reader, such as hashing, therefore runs in parallel with other entries. An error of open,
+// Read or Close stops the Writer. If size is not -1, the reader must yield exactly that many bytes. Announce the size if it
+// is known, because small entries are then read many at a time. Add blocks while enough work is under way.
 func (w *Writer) Add(name string, size int64, open func() (io.ReadCloser, error)) error {
 	if err := w.failed(); err != nil {
 		return err
@@ -144,15 +138,14 @@ func (w *Writer) Add(name string, size int64, open func() (io.ReadCloser, error)
 	return nil
 }
 
-// AddBytes appends an entry whose content is content, which the caller leaves alone until
-// Flush or Close has returned.
+// AddBytes appends an entry with this content. The caller must not change it until Flush or Close has returned.
 func (w *Writer) AddBytes(name string, content []byte) error {
 	return w.Add(name, int64(len(content)), func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content)), nil
 	})
 }
 
-// dispatch hands the collected small entries over.
+// dispatch enqueues the collected small entries.
 func (w *Writer) dispatch() error {
 	if len(w.batch) == 0 {
 		return nil
@@ -162,7 +155,7 @@ func (w *Writer) dispatch() error {
 	return w.enqueue(u, w.pack)
 }
 
-// enqueue gives u its place in the archive and starts what makes its blocks.
+// enqueue fixes the place of u in the archive and starts the goroutine that makes its blocks.
 func (w *Writer) enqueue(u *unit, produce func(*unit) error) error {
 	select {
 	case w.queue <- u:
@@ -182,7 +175,7 @@ func (w *Writer) enqueue(u *unit, produce func(*unit) error) error {
 	return nil
 }
 
-// Flush waits until everything that was added has been read, and written to out.
+// Flush waits until all added entries are read and written to out.
 func (w *Writer) Flush() error {
 	if err := w.dispatch(); err != nil {
 		return err
@@ -202,9 +195,8 @@ func (w *Writer) Flush() error {
 	}
 }
 
-// Close writes the directory and ends the archive. After an error it only waits until
-// nothing is read or written any more, and returns that error; what was written by then
-// is no archive.
+// Close writes the directory and ends the archive. After an error it only waits until all reading and writing has stopped,
+// and returns that error; out then holds no archive.
 func (w *Writer) Close() error {
 	if w.closed {
 		return w.failed()
@@ -221,8 +213,8 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// Abort stops the Writer, without an archive, and waits until nothing is read or written
-// any more. After Close it does nothing, so that it can be deferred.
+// Abort stops the Writer without completing the archive, and waits until all reading and writing has stopped. After Close
+// it does nothing, so that it can be deferred.
 func (w *Writer) Abort() {
 	if !w.closed {
 		w.fail(errAborted)
@@ -249,7 +241,7 @@ func (w *Writer) Size() int64 { return w.offset }
 // Len returns how many entries were written. It is known when Close has returned.
 func (w *Writer) Len() int64 { return w.entries }
 
-// fail makes err the Writer's error if it has none, and returns the one it has.
+// fail sets the Writer's error if it has none yet, and returns the Writer's error.
 func (w *Writer) fail(err error) error {
 	w.cancel(err)
 	return w.failed()
@@ -281,8 +273,8 @@ func (w *Writer) commit() {
 	}
 }
 
-// write writes the blocks of u as they are done, then the header of an entry of many blocks,
-// which holds what was not known before, and notes its entries for the directory.
+// write writes the blocks of u as they are completed, then the header of an entry of many blocks, whose sizes are known only
+// then. It enters the entries of u into the directory.
 func (w *Writer) write(u *unit) error {
 	at := w.offset
 	first := true
@@ -336,7 +328,7 @@ func (w *Writer) write(u *unit) error {
 	return nil
 }
 
-// end copies the directory behind the entries and closes the archive.
+// end copies the directory after the entries and completes the archive.
 func (w *Writer) end() error {
 	if err := w.directory.Flush(); err != nil {
 		return fmt.Errorf("keep the directory: %w", err)

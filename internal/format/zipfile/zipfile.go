@@ -1,12 +1,11 @@
 // Package zipfile writes and reads zip archives of any size in constant memory.
 //
-// A Writer compresses blocks of fixed size in parallel, across entries and within a large
-// one, and its bytes are a function of the entries alone: fixed times, fixed attributes,
-// fixed blocks. A Reader trusts nothing: Open refuses an archive that different programs
-// could understand differently, and an entry's content is checked as it is read.
+// A Writer compresses blocks of fixed size in parallel, across entries and within a large one. Its bytes are a function of
+// the entries alone, because times, attributes and block sizes are fixed. A Reader trusts nothing: Open refuses an archive
+// that different programs could understand differently, and content is checked as it is read.
 //
-// Both keep to the part of the format that e3 needs: regular files, stored or deflated, in
-// one unencrypted file, with zip64 where sizes, offsets or counts need it.
+// Both support only the part of the format that e3 needs: regular files, stored or deflated, in one unencrypted file, with
+// zip64 where sizes, offsets or counts need it.
 package zipfile
 
 import (
@@ -25,7 +24,7 @@ const (
 	Deflated uint16 = 8
 )
 
-// An Entry is what the central directory says about one member of an archive.
+// An Entry describes one member of an archive, from the central directory.
 type Entry struct {
 	Name           string // of a directory, with a slash at its end
 	Method         uint16 // Stored or Deflated
@@ -45,7 +44,7 @@ func (e *Entry) IsDir() bool { return strings.HasSuffix(e.Name, "/") }
 // than were announced for the entry.
 var ErrSize = errors.New("the content has not the announced size")
 
-// A FormatError says why an archive, or one entry of it, is refused.
+// A FormatError reports why an archive, or one entry of it, is refused.
 type FormatError struct {
 	Name   string // of the entry; "" if it is the archive
 	Reason string
@@ -58,7 +57,7 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("zip file refused: entry %s: %s", quote(e.Name), e.Reason)
 }
 
-// A LimitError says which of a Reader's Limits an archive exceeds.
+// A LimitError reports which of a Reader's Limits an archive exceeds.
 type LimitError struct {
 	Name string // of the entry; "" if it is the archive
 	What string // "entries", or "bytes"
@@ -82,9 +81,8 @@ func quote(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// CheckName returns a FormatError unless name is one that archives may have: relative, with
-// slashes, without anything that a file system could understand as leading elsewhere. A
-// directory's ends in a slash.
+// CheckName returns a FormatError unless name is allowed in archives: relative, with slashes, and without any part that
+// could lead out of the target folder on some file system. The name of a directory ends in a slash.
 func CheckName(name string) error {
 	if reason := nameFault(name); reason != "" {
 		return &FormatError{name, reason}
