@@ -278,7 +278,7 @@ func (m *importer) newWorkspace(ctx context.Context) error {
 			if err := m.repo.Workspaces.Create(ctx, name); err != nil && !errors.Is(err, workspace.ErrExists) {
 				return err
 			}
-			return m.repo.Workspaces.Deploy(ctx, name, m.res.Package)
+			return m.repo.Workspaces.Deployer.Deploy(ctx, name, m.res.Package)
 		}
 		// The reference's exports hold no state, but their package has the tree of the workspace.
 		pkg, err := eastref.DecodePackage(data)
@@ -294,5 +294,5 @@ func (m *importer) newWorkspace(ctx context.Context) error {
 			m.state.DeployedAt, m.state.RootUpdatedAt = m.run.StartedAt, m.run.CompletedAt
 		}
 	}
-	return m.repo.Workspaces.Adopt(ctx, name, m.state)
+	return m.repo.Workspaces.Deployer.Adopt(ctx, name, m.state)
 }

@@ -86,7 +86,7 @@ func TestDefaults(t *testing.T) {
 	b := newSite(t, "bob@beta")
 	res := b.importZip(zip, exportimport.ImportOptions{})
 	b.must(b.repo.Workspaces.Create(b.ctx, "fresh"))
-	b.must(b.repo.Workspaces.Deploy(b.ctx, "fresh", res.Package))
+	b.must(b.repo.Workspaces.Deployer.Deploy(b.ctx, "fresh", res.Package))
 	if run := b.start("fresh"); run.Summary.Cached != 3 || b.ran.Load() != 0 {
 		t.Errorf("a start of the deployed package runs %d commands: %+v", b.ran.Load(), run.Summary)
 	}
@@ -230,7 +230,7 @@ func TestDamaged(t *testing.T) {
 			s := newSite(t, "ann@alpha")
 			s.pipeline("prod")
 			s.start("prod")
-			d, err := s.repo.Workspaces.Dataset(s.ctx, "prod", workspace.DatasetPath{Name: c.dataset})
+			d, err := s.repo.Workspaces.Datasets.Dataset(s.ctx, "prod", workspace.DatasetPath{Name: c.dataset})
 			s.must(err)
 			s.must(c.break_(object(s, d.Hash)))
 			dir := t.TempDir()
@@ -360,7 +360,7 @@ func TestExportWhileRunning(t *testing.T) {
 func TestExportPackage(t *testing.T) {
 	a := newSite(t, "ann@alpha")
 	a.pipeline("prod")
-	built, err := a.repo.Workspaces.Build(a.ctx, filepath.Join(a.dir, "e3.yaml"), nil)
+	built, err := a.repo.Workspaces.Deployer.Build(a.ctx, filepath.Join(a.dir, "e3.yaml"), nil)
 	a.must(err)
 	ref := workspace.PackageRef{Name: "flow", Version: "1.0.0", Hash: built.Hash}
 	a.must(a.repo.Workspaces.Packages.Add(a.ctx, ref))

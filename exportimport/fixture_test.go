@@ -169,7 +169,7 @@ func (s *site) deploy(ws, text string) {
 	if err := s.repo.Workspaces.Create(s.ctx, ws); err != nil && !strings.Contains(err.Error(), "exists") {
 		s.must(err)
 	}
-	_, err := s.repo.Workspaces.DeployFile(s.ctx, ws, filepath.Join(s.dir, "e3.yaml"))
+	_, err := s.repo.Workspaces.Deployer.DeployFile(s.ctx, ws, filepath.Join(s.dir, "e3.yaml"))
 	s.must(err)
 }
 
@@ -179,16 +179,16 @@ func (s *site) start(ws string, change ...func(*workspace.StartOptions)) *record
 	for _, c := range change {
 		c(&o)
 	}
-	res, err := s.repo.Workspaces.Start(s.ctx, ws, o)
+	res, err := s.repo.Workspaces.Runner.Start(s.ctx, ws, o)
 	s.must(err)
 	return res.Run
 }
 
 func (s *site) set(ws, input, text string) {
 	s.t.Helper()
-	leaf, err := s.repo.Workspaces.PutStream(s.ctx, strings.NewReader(text))
+	leaf, err := s.repo.Workspaces.Datasets.PutStream(s.ctx, strings.NewReader(text))
 	s.must(err)
-	s.must(s.repo.Workspaces.Set(s.ctx, ws, input, leaf))
+	s.must(s.repo.Workspaces.Datasets.Set(s.ctx, ws, input, leaf))
 }
 
 // export exports a workspace to a new file and returns its path.
@@ -324,7 +324,7 @@ func (s *site) log(e *executions.Execution, stream executions.Stream) string {
 // content returns the bytes of a dataset.
 func (s *site) content(ws, name string) string {
 	s.t.Helper()
-	d, err := s.repo.Workspaces.Dataset(s.ctx, ws, workspace.DatasetPath{Name: name})
+	d, err := s.repo.Workspaces.Datasets.Dataset(s.ctx, ws, workspace.DatasetPath{Name: name})
 	s.must(err)
 	h, err := objectstore.ParseHash(d.Hash)
 	s.must(err)

@@ -296,7 +296,7 @@ func TestMendsObjects(t *testing.T) {
 	path, _ := sample(t, exportimport.ExportOptions{})
 	s := newSite(t, "bob@beta")
 	s.importZip(path, exportimport.ImportOptions{NewWorkspace: true})
-	d, err := s.repo.Workspaces.Dataset(s.ctx, "prod", workspace.DatasetPath{Name: "third"})
+	d, err := s.repo.Workspaces.Datasets.Dataset(s.ctx, "prod", workspace.DatasetPath{Name: "third"})
 	s.must(err)
 	s.must(rewrite(filepath.Join(filepath.Join(s.repo.Root, "objects"), d.Hash[:2], d.Hash[2:]), []byte("torn")))
 	s.importZip(path, exportimport.ImportOptions{})

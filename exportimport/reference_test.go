@@ -79,11 +79,11 @@ func TestReferenceZips(t *testing.T) {
 func TestReferenceCannotRun(t *testing.T) {
 	s := newSite(t, "bob@beta")
 	s.importZip("testdata/reference/run1-all-executed.zip", exportimport.ImportOptions{NewWorkspace: true, Workspace: "golden"})
-	_, err := s.repo.Workspaces.Start(s.ctx, "golden", workspace.StartOptions{Executor: s.executor, Concurrency: 1})
+	_, err := s.repo.Workspaces.Runner.Start(s.ctx, "golden", workspace.StartOptions{Executor: s.executor, Concurrency: 1})
 	if err == nil || !strings.Contains(err.Error(), "East") {
 		t.Errorf("a start ends with %v", err)
 	}
-	if d, err := s.repo.Workspaces.Names(s.ctx, "golden"); err != nil || len(d) == 0 {
+	if d, err := s.repo.Workspaces.Datasets.Names(s.ctx, "golden"); err != nil || len(d) == 0 {
 		t.Errorf("its datasets are %v, %v", d, err)
 	}
 }

@@ -41,7 +41,7 @@ func (s *site) answering(ws string) map[string]string {
 	s.t.Helper()
 	var mu sync.Mutex
 	found := map[string]string{}
-	s.must(s.repo.Workspaces.Hits(s.ctx, ws, func(task string, _ executions.Key, id string) error {
+	s.must(s.repo.Workspaces.Planner.Hits(s.ctx, ws, func(task string, _ executions.Key, id string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		found[task] = id
@@ -213,7 +213,7 @@ func TestWholeModel(t *testing.T) {
 		for _, status := range sent(t, zip) {
 			there[status.OutputHash] = true
 		}
-		rows, err := a.repo.Workspaces.Names(a.ctx, "w")
+		rows, err := a.repo.Workspaces.Datasets.Names(a.ctx, "w")
 		a.must(err)
 		for _, d := range rows {
 			if d.Kind == record.LeafUnassigned || there[d.Hash] || !d.Output {

@@ -44,7 +44,7 @@ func TestCollectWhateverTheClock(t *testing.T) {
 			h.project("x")
 			h.deploy("w", inputs, "tasks:", "  one: {in: [n], out: d/, run: make d/ one}")
 			h.start("w")
-			h.must(h.Workspaces.Remove(t.Context(), "w"))
+			h.must(h.Workspaces.Cleaner.Remove(t.Context(), "w"))
 			h.forgetEvents("w")
 			old := h.put("old")
 			h.again()

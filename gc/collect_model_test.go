@@ -61,16 +61,16 @@ func TestCollectAgainstModel(t *testing.T) {
 				}
 			},
 			"set": func(rt *rapid.T) {
-				leaf, err := h.Workspaces.PutValue(h.Context(), []any{word("value")})
+				leaf, err := h.Workspaces.Datasets.PutValue(h.Context(), []any{word("value")})
 				h.must(err)
-				tolerate(h.Workspaces.Set(h.Context(), ws(), "n", leaf))
+				tolerate(h.Workspaces.Datasets.Set(h.Context(), ws(), "n", leaf))
 			},
 			"unset": func(rt *rapid.T) {
-				_, err := h.Workspaces.Unset(h.Context(), ws(), "n")
+				_, err := h.Workspaces.Datasets.Unset(h.Context(), ws(), "n")
 				tolerate(err)
 			},
 			"build": func(rt *rapid.T) {
-				built, err := h.Workspaces.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
+				built, err := h.Workspaces.Deployer.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
 				h.must(err)
 				tolerate(h.Workspaces.Packages.Add(h.Context(), workspace.PackageRef{Name: "p", Version: word("version"), Hash: built.Hash}))
 			},
@@ -78,7 +78,7 @@ func TestCollectAgainstModel(t *testing.T) {
 				_, err := h.Workspaces.Packages.Remove(h.Context(), "p", word("version"))
 				tolerate(err)
 			},
-			"remove workspace": func(rt *rapid.T) { tolerate(h.Workspaces.Remove(h.Context(), ws())) },
+			"remove workspace": func(rt *rapid.T) { tolerate(h.Workspaces.Cleaner.Remove(h.Context(), ws())) },
 			"remove execution": func(rt *rapid.T) {
 				h.removeExecution(rapid.IntRange(0, 5).Draw(rt, "which"))
 			},

@@ -140,13 +140,13 @@ func (h *house) deploy(ws string, lines ...string) {
 	if err := h.Workspaces.Create(h.Context(), ws); !errors.Is(err, workspace.ErrExists) {
 		h.must(err)
 	}
-	_, err := h.Workspaces.DeployFile(h.Context(), ws, filepath.Join(h.dir, "e3.yaml"))
+	_, err := h.Workspaces.Deployer.DeployFile(h.Context(), ws, filepath.Join(h.dir, "e3.yaml"))
 	h.must(err)
 }
 
 func (h *house) start(ws string) *workspace.RunResult {
 	h.Helper()
-	res, err := h.Workspaces.Start(h.Context(), ws, h.options())
+	res, err := h.Workspaces.Runner.Start(h.Context(), ws, h.options())
 	h.must(err)
 	return res
 }
@@ -310,7 +310,7 @@ func TestCollectWhatWasPrunedBefore(t *testing.T) {
 		h.project("x")
 		h.deploy("w", inputs, "tasks:", "  one: {in: [n], out: d/, run: make d/ one}")
 		h.start("w")
-		h.must(h.Workspaces.Remove(t.Context(), "w"))
+		h.must(h.Workspaces.Cleaner.Remove(t.Context(), "w"))
 		h.forgetEvents("w")
 		curator := executions.NewCurator(h.Executions, h.Records, func() time.Time { return time.Now().Add(-time.Second) })
 		for e, err := range h.Executions.All(t.Context()) {
@@ -336,7 +336,7 @@ func TestCollectKeepsWhatWasJustPruned(t *testing.T) {
 	h.project("x")
 	h.deploy("w", inputs, "tasks:", "  one: {in: [n], out: d/, run: make d/ one}")
 	h.start("w")
-	h.must(h.Workspaces.Remove(t.Context(), "w"))
+	h.must(h.Workspaces.Cleaner.Remove(t.Context(), "w"))
 	h.forgetEvents("w")
 	h.again()
 	worker, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
@@ -660,24 +660,24 @@ func TestCollectBesideOthers(t *testing.T) {
 // change sets, unsets or runs a workspace, and reads what it has set.
 func (h *house) change(ws string, i int) error {
 	ctx := h.Context()
-	leaf, err := h.Workspaces.PutValue(ctx, []any{int64(i % 3), ws})
+	leaf, err := h.Workspaces.Datasets.PutValue(ctx, []any{int64(i % 3), ws})
 	if err != nil {
 		return err
 	}
-	if err := h.Workspaces.Set(ctx, ws, "n", leaf); err != nil {
+	if err := h.Workspaces.Datasets.Set(ctx, ws, "n", leaf); err != nil {
 		return err
 	}
 	switch i % 4 {
 	case 1:
-		leaf, err := h.Workspaces.PutStream(ctx, strings.NewReader(fmt.Sprint("stream ", i%3, ws)))
+		leaf, err := h.Workspaces.Datasets.PutStream(ctx, strings.NewReader(fmt.Sprint("stream ", i%3, ws)))
 		if err != nil {
 			return err
 		}
-		if err := h.Workspaces.Set(ctx, ws, "file", leaf); err != nil {
+		if err := h.Workspaces.Datasets.Set(ctx, ws, "file", leaf); err != nil {
 			return err
 		}
 	case 2:
-		if _, err := h.Workspaces.Unset(ctx, ws, "file"); err != nil {
+		if _, err := h.Workspaces.Datasets.Unset(ctx, ws, "file"); err != nil {
 			return err
 		}
 	case 3:

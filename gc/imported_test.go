@@ -72,7 +72,7 @@ func TestImportedRunsRetire(t *testing.T) {
 	}
 	before := now.AddDate(0, 0, -90)
 	for _, dry := range []bool{true, false} {
-		got, err := h.Workspaces.RetireImported(t.Context(), before, dry)
+		got, err := h.Workspaces.Cleaner.RetireImported(t.Context(), before, dry)
 		h.must(err)
 		slices.SortFunc(got, order)
 		slices.SortFunc(want, order)
@@ -80,7 +80,7 @@ func TestImportedRunsRetire(t *testing.T) {
 			t.Errorf("dry run %v: %d go, %v, want %d: %v", dry, len(got), got, len(want), want)
 		}
 	}
-	cleaned, err := h.Workspaces.CleanEvents(t.Context(), "", before, false)
+	cleaned, err := h.Workspaces.Cleaner.CleanEvents(t.Context(), "", before, false)
 	h.must(err)
 	if len(cleaned) != len(want) {
 		t.Errorf("the events of %d runs went, want those of the %d", len(cleaned), len(want))

@@ -245,25 +245,25 @@ var acts = []act{
 	{"set", func(g *house) error { return g.trySet("w", "set") }},
 	{"set another", func(g *house) error { return g.trySet("w", "other") }},
 	{"unset", func(g *house) error {
-		_, err := g.Workspaces.Unset(g.Context(), "w", "n")
+		_, err := g.Workspaces.Datasets.Unset(g.Context(), "w", "n")
 		return err
 	}},
 	{"clean events", func(g *house) error {
-		_, err := g.Workspaces.CleanEvents(g.Context(), "w", time.Now().Add(time.Hour), false)
+		_, err := g.Workspaces.Cleaner.CleanEvents(g.Context(), "w", time.Now().Add(time.Hour), false)
 		return err
 	}},
 }
 
 func (h *house) trySet(ws, value string) error {
-	leaf, err := h.Workspaces.PutValue(h.Context(), []any{value})
+	leaf, err := h.Workspaces.Datasets.PutValue(h.Context(), []any{value})
 	if err == nil {
-		err = h.Workspaces.Set(h.Context(), ws, "n", leaf)
+		err = h.Workspaces.Datasets.Set(h.Context(), ws, "n", leaf)
 	}
 	return err
 }
 
 func (h *house) tryStart(ws string) error {
-	_, err := h.Workspaces.Start(h.Context(), ws, h.options())
+	_, err := h.Workspaces.Runner.Start(h.Context(), ws, h.options())
 	return err
 }
 

@@ -51,7 +51,7 @@ func (h *house) visitor() *house {
 func (h *house) register(lines ...string) workspace.PackageRef {
 	h.Helper()
 	h.write("e3.yaml", "e3: 1\nname: p\n"+strings.Join(lines, "\n")+"\n")
-	built, err := h.Workspaces.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
+	built, err := h.Workspaces.Deployer.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
 	h.must(err)
 	ref := workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
 	h.must(h.Workspaces.Packages.Add(h.Context(), ref))
@@ -64,7 +64,7 @@ func TestCollectBesideAFirstRun(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	ref := h.register("tasks:", "  one: {out: o, run: make o one}")
 	h.must(h.Workspaces.Create(t.Context(), "w"))
-	h.must(h.Workspaces.Deploy(t.Context(), "w", ref)) // not the file: a start would store the task again
+	h.must(h.Workspaces.Deployer.Deploy(t.Context(), "w", ref)) // not the file: a start would store the task again
 	_, err := h.Workspaces.Packages.Remove(t.Context(), ref.Name, ref.Version)
 	h.must(err)
 	h.again()
@@ -115,7 +115,7 @@ func TestCollectBesideAMove(t *testing.T) {
 		Records: &naming{other.Records, collect}, Locks: other.Records, Objects: other.Objects, Local: other.Records,
 		Sessions: other.Records, Now: time.Now, Holder: other.Workspaces.Holder, Sweep: other.Workspaces.Sweep,
 	})
-	err := ws.Deploy(t.Context(), "w", ref)
+	err := ws.Deployer.Deploy(t.Context(), "w", ref)
 	h.must(other.Close())
 	close(deployed)
 	collector.Wait()

@@ -196,7 +196,7 @@ func (p *pruner) starts(ctx context.Context) error {
 		return err
 	}
 	for _, ws := range names {
-		if err := p.Workspaces.Hits(ctx, ws, found); err != nil && !errors.Is(err, workspace.ErrNotFound) {
+		if err := p.Workspaces.Planner.Hits(ctx, ws, found); err != nil && !errors.Is(err, workspace.ErrNotFound) {
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func (p *pruner) starts(ctx context.Context) error {
 		if slices.Contains(p.report.Snapshots, ref) {
 			continue // without the dry run it would be gone
 		}
-		err := p.Workspaces.PackageHits(ctx, ref, found)
+		err := p.Workspaces.Planner.PackageHits(ctx, ref, found)
 		if err == nil {
 			continue
 		}

@@ -60,7 +60,7 @@ func (h *house) standings() map[string]dataflow.Standing {
 	h.must(err)
 	all := map[string]dataflow.Standing{}
 	for _, ws := range names {
-		st, err := h.Workspaces.Status(h.Context(), ws)
+		st, err := h.Workspaces.Planner.Status(h.Context(), ws)
 		h.must(err)
 		for _, row := range st.Datasets {
 			all[ws+"."+row.Name] = row.Standing
@@ -130,7 +130,7 @@ func TestPruneAgainstModel(t *testing.T) {
 				}
 			},
 			"build": func(*rapid.T) {
-				built, err := h.Workspaces.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
+				built, err := h.Workspaces.Deployer.Build(h.Context(), filepath.Join(h.dir, "e3.yaml"), nil)
 				h.must(err)
 				err = h.Workspaces.Packages.Add(h.Context(), workspace.PackageRef{Name: "p", Version: word("version"), Hash: built.Hash})
 				if !errors.Is(err, workspace.ErrExists) {
@@ -231,12 +231,12 @@ func (h *house) hit(id string) bool {
 	names, err := h.Workspaces.List(h.Context())
 	h.must(err)
 	for _, ws := range names {
-		h.must(h.Workspaces.Hits(h.Context(), ws, visit))
+		h.must(h.Workspaces.Planner.Hits(h.Context(), ws, visit))
 	}
 	packages, err := h.Workspaces.Packages.List(h.Context())
 	h.must(err)
 	for _, p := range packages {
-		h.must(h.Workspaces.PackageHits(h.Context(), p, visit))
+		h.must(h.Workspaces.Planner.PackageHits(h.Context(), p, visit))
 	}
 	return len(found) > 0
 }

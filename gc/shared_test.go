@@ -155,19 +155,19 @@ func (b *member) act(ctx context.Context) error {
 	curator := executions.NewCurator(b.Executions, b.Records, time.Now)
 	switch b.random.IntN(12) {
 	case 0, 1, 2:
-		leaf, err := b.Workspaces.PutStream(ctx, strings.NewReader("stream "+word))
+		leaf, err := b.Workspaces.Datasets.PutStream(ctx, strings.NewReader("stream "+word))
 		if err == nil {
-			err = b.Workspaces.Set(ctx, ws, "file", leaf)
+			err = b.Workspaces.Datasets.Set(ctx, ws, "file", leaf)
 		}
 		return err
 	case 3:
-		leaf, err := b.Workspaces.PutValue(ctx, []any{word})
+		leaf, err := b.Workspaces.Datasets.PutValue(ctx, []any{word})
 		if err == nil {
-			err = b.Workspaces.Set(ctx, ws, "n", leaf)
+			err = b.Workspaces.Datasets.Set(ctx, ws, "n", leaf)
 		}
 		return err
 	case 4:
-		_, err := b.Workspaces.Unset(ctx, ws, "file")
+		_, err := b.Workspaces.Datasets.Unset(ctx, ws, "file")
 		return err
 	case 5, 6, 7:
 		if b.executor == nil {
@@ -175,7 +175,7 @@ func (b *member) act(ctx context.Context) error {
 				Worker: "me@here", Version: "test", Path: "/bin", Getenv: os.LookupEnv, Scratch: b.Scratch, Now: time.Now,
 			})
 		}
-		_, err := b.Workspaces.Start(ctx, ws, workspace.StartOptions{Concurrency: 2, Process: &events.Process{PID: 1}, Executor: b.executor})
+		_, err := b.Workspaces.Runner.Start(ctx, ws, workspace.StartOptions{Concurrency: 2, Process: &events.Process{PID: 1}, Executor: b.executor})
 		return err
 	case 8:
 		if err := b.file(word); err != nil {
@@ -184,13 +184,13 @@ func (b *member) act(ctx context.Context) error {
 		if err := b.Workspaces.Create(ctx, ws); err != nil && !errors.Is(err, workspace.ErrExists) {
 			return err
 		}
-		_, err := b.Workspaces.DeployFile(ctx, ws, filepath.Join(b.dir, "e3.yaml"))
+		_, err := b.Workspaces.Deployer.DeployFile(ctx, ws, filepath.Join(b.dir, "e3.yaml"))
 		return err
 	case 9: // packages move from the register to workspaces
 		if err := b.file(word); err != nil {
 			return err
 		}
-		built, err := b.Workspaces.Build(ctx, filepath.Join(b.dir, "e3.yaml"), nil)
+		built, err := b.Workspaces.Deployer.Build(ctx, filepath.Join(b.dir, "e3.yaml"), nil)
 		if err != nil {
 			return err
 		}
@@ -198,14 +198,14 @@ func (b *member) act(ctx context.Context) error {
 		if err := b.Workspaces.Packages.Add(ctx, ref); err != nil && !errors.Is(err, workspace.ErrExists) {
 			return err
 		}
-		if err = b.Workspaces.Deploy(ctx, ws, ref); err != nil {
+		if err = b.Workspaces.Deployer.Deploy(ctx, ws, ref); err != nil {
 			return err
 		}
 		_, err = b.Workspaces.Packages.Remove(ctx, "p", word)
 		return err
 	case 10:
 		if b.random.IntN(3) == 0 {
-			return b.Workspaces.Remove(ctx, ws)
+			return b.Workspaces.Cleaner.Remove(ctx, ws)
 		}
 		_, err := gc.Prune(ctx, gc.PruneStores{Records: b.Records, Objects: b.Objects, Workspaces: b.Workspaces, Curator: curator},
 			gc.PruneOptions{Rules: gc.Rules{KeepLast: 1}, By: "me@here", Now: time.Now()})
@@ -469,7 +469,7 @@ func TestSharedTombstones(t *testing.T) {
 				h.project("x")
 				h.deploy("w", inputs, "tasks:", "  one: {in: [n], out: o, run: make o one}")
 				h.start("w")
-				h.must(h.Workspaces.Remove(t.Context(), "w"))
+				h.must(h.Workspaces.Cleaner.Remove(t.Context(), "w"))
 				h.forgetEvents("w")
 			})
 			<-time.After(2500 * time.Millisecond) // nothing is young any more

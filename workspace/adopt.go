@@ -11,8 +11,8 @@ import (
 // Adopt makes a workspace with a state that comes from elsewhere, or gives that state to one that is empty. It follows no
 // file. What the state names must be stored and durable. To adopt the state that the workspace has is fine; ErrExists if
 // it has another one.
-func (w *Workspaces) Adopt(ctx context.Context, name string, state *record.WorkspaceState) error {
-	ctx, lock, err := w.lock(ctx, name, record.Deployment, nil)
+func (w *Deployer) Adopt(ctx context.Context, name string, state *record.WorkspaceState) error {
+	ctx, lock, err := w.states.lock(ctx, name, record.Deployment, nil)
 	if err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func (w *Workspaces) Adopt(ctx context.Context, name string, state *record.Works
 	return lock.explain(ctx, w.adopt(ctx, lock, state))
 }
 
-func (w *Workspaces) adopt(ctx context.Context, lock *hold, state *record.WorkspaceState) error {
+func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.WorkspaceState) error {
 	name := lock.ws
 	s, err := lock.read(ctx)
 	switch {
@@ -35,24 +35,24 @@ func (w *Workspaces) adopt(ctx context.Context, lock *hold, state *record.Worksp
 		return fmt.Errorf("workspace %s: %w", name, ErrExists)
 	}
 	// What this machine remembers of an earlier workspace of that name says nothing about this one.
-	if err := w.forgetDerived(ctx, name); err != nil {
+	if err := w.states.forgetDerived(ctx, name); err != nil {
 		return err
 	}
-	from, err := w.origin(ctx, name, s, "", true)
+	from, err := w.states.links.origin(ctx, name, s, "", true)
 	if err != nil {
 		return err
 	}
 	same := false
-	_, err = w.update(ctx, lock, name, true, func(now *State) error {
+	_, err = w.states.update(ctx, lock, name, true, func(now *State) error {
 		if now.Deployed { // by somebody else, or by us where the answer got lost
 			same = now.WorkspaceState == *state
 			return fmt.Errorf("workspace %s: %w", name, ErrExists)
 		}
 		now.WorkspaceState, now.Deployed = *state, true
-		w.deployedFrom(now, from, nil, nil)
+		w.states.links.deployedFrom(now, from, nil, nil)
 		return nil
 	})
-	if err != nil && !same || w.shared {
+	if err != nil && !same || w.states.links.shared {
 		if same {
 			return nil
 		}
@@ -62,15 +62,15 @@ func (w *Workspaces) adopt(ctx context.Context, lock *hold, state *record.Worksp
 }
 
 // endAdopted notes that a workspace that comes from elsewhere follows no file here.
-func (w *Workspaces) endAdopted(ctx context.Context, name string, state *record.WorkspaceState) error {
-	pkg, err := w.Packages.Load(ctx, state.PackageHash)
+func (w *Deployer) endAdopted(ctx context.Context, name string, state *record.WorkspaceState) error {
+	pkg, err := w.states.Packages.Load(ctx, state.PackageHash)
 	if errors.Is(err, record.ErrType) {
 		return nil // the reference's, of which nothing is set
 	}
 	if err != nil {
 		return err
 	}
-	t, err := w.readTree(ctx, state.RootHash, inputsPart)
+	t, err := w.states.readTree(ctx, state.RootHash, inputsPart)
 	if err != nil {
 		return err
 	}

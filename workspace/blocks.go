@@ -12,6 +12,12 @@ import (
 	"e3/internal/jobs/approval"
 )
 
+// Approvals are the decisions that tasks of workspaces wait for.
+type Approvals struct {
+	states *States
+	blocks *approval.Blocks
+}
+
 // runBlocks are the blocks of a run, which holds the workspace. Those of the runs before it go with its first one: nobody waits for them, and
 // a run without any pays for none.
 type runBlocks struct {
@@ -40,10 +46,10 @@ func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
 }
 
 // Deferred returns what waits for somebody to approve in the run of a workspace that is at work. It is empty where none is.
-func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
-	r, err := w.Runs.Summary(ctx, ws)
+func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
+	r, err := w.states.Runs.Summary(ctx, ws)
 	if errors.Is(err, runview.ErrNoRun) {
-		_, err = w.State(ctx, ws)
+		_, err = w.states.State(ctx, ws)
 		return nil, err
 	}
 	if err != nil {
@@ -53,7 +59,7 @@ func (w *Workspaces) Deferred(ctx context.Context, ws string) ([]approval.Block,
 }
 
 // deferred is that of a run.
-func (w *Workspaces) deferred(ctx context.Context, ws string, r *runview.Report) ([]approval.Block, error) {
+func (w *Approvals) deferred(ctx context.Context, ws string, r *runview.Report) ([]approval.Block, error) {
 	if r == nil || !r.Live {
 		return nil, nil
 	}
@@ -96,8 +102,8 @@ func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 
 // Resolve decides about a task that waits for approval in the workspace's latest run. Changed is false where that was decided already in
 // that run. Errors are an *UnknownError, a *NotWaitingError, and a *approval.ResolvedError where it was decided otherwise.
-func (w *Workspaces) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (b approval.Block, changed bool, err error) {
-	r, err := w.Runs.Summary(ctx, ws)
+func (w *Approvals) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (b approval.Block, changed bool, err error) {
+	r, err := w.states.Runs.Summary(ctx, ws)
 	if err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return approval.Block{}, false, err
 	}
@@ -119,13 +125,13 @@ func (w *Workspaces) Resolve(ctx context.Context, ws, task string, res approval.
 }
 
 // notWaiting says why a task does not wait, and if need be that there is none of that name.
-func (w *Workspaces) notWaiting(ctx context.Context, ws, task string, r *runview.Report) error {
-	state, err := w.State(ctx, ws)
+func (w *Approvals) notWaiting(ctx context.Context, ws, task string, r *runview.Report) error {
+	state, err := w.states.State(ctx, ws)
 	if err != nil {
 		return err
 	}
 	if state.Deployed {
-		pkg, err := w.Packages.Load(ctx, state.PackageHash)
+		pkg, err := w.states.Packages.Load(ctx, state.PackageHash)
 		if err != nil {
 			return err
 		}

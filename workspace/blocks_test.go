@@ -59,7 +59,7 @@ func onDeferred(p *place, do func(task string)) (change func(*workspace.StartOpt
 }
 
 func (p *place) decide(task string, approve bool) {
-	_, changed, err := p.ws.Resolve(context.Background(), "w", task, approval.Resolution{Approve: approve, By: "ann@desk"})
+	_, changed, err := p.ws.Approvals.Resolve(context.Background(), "w", task, approval.Resolution{Approve: approve, By: "ann@desk"})
 	if err != nil || !changed {
 		p.t.Errorf("decide about %s: %v, %v", task, changed, err)
 	}
@@ -160,7 +160,7 @@ func TestResolve(t *testing.T) {
 	p := newPlace(t)
 	p.deploySuspending(0)
 	resolve := func(ws, task string, approve bool) error {
-		_, _, err := p.ws.Resolve(p.ctx, ws, task, approval.Resolution{Approve: approve, By: "ann@desk"})
+		_, _, err := p.ws.Approvals.Resolve(p.ctx, ws, task, approval.Resolution{Approve: approve, By: "ann@desk"})
 		return err
 	}
 	var idle *workspace.NotWaitingError
@@ -168,11 +168,11 @@ func TestResolve(t *testing.T) {
 		t.Errorf("before the first run: %v", err)
 	}
 	change, wait := onDeferred(p, func(string) {
-		waiting, err := p.ws.Deferred(p.ctx, "w")
+		waiting, err := p.ws.Approvals.Deferred(p.ctx, "w")
 		if err != nil || len(waiting) != 1 || waiting[0].Task != "release" || waiting[0].Type != approval.Review {
 			t.Errorf("%+v waits, %v", waiting, err)
 		}
-		if st, err := p.ws.Status(p.ctx, "w"); err != nil || len(st.Deferred) != 1 {
+		if st, err := p.ws.Planner.Status(p.ctx, "w"); err != nil || len(st.Deferred) != 1 {
 			t.Errorf("the status is %+v, %v", st, err)
 		}
 		if err := resolve("w", "other", true); !errors.As(err, &idle) || idle.Run == "" || len(idle.Others) != 1 || idle.Others[0] != "w.release" {
@@ -196,7 +196,7 @@ func TestResolve(t *testing.T) {
 	if err := resolve("w", "release", false); !errors.As(err, &decided) {
 		t.Errorf("rejected after that: %v", err)
 	}
-	if waiting, err := p.ws.Deferred(p.ctx, "w"); len(waiting) > 0 || err != nil {
+	if waiting, err := p.ws.Approvals.Deferred(p.ctx, "w"); len(waiting) > 0 || err != nil {
 		t.Errorf("after the run %+v waits, %v", waiting, err)
 	}
 
@@ -214,7 +214,7 @@ func TestResolve(t *testing.T) {
 	if blocks != 1 {
 		t.Errorf("%d blocks are left, want that of the last run", blocks)
 	}
-	if err := p.ws.Remove(p.ctx, "w"); err != nil {
+	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	for rec, err := range p.repo.Records.List(p.ctx, refstore.Query{Partition: "BLOCK/w"}) {

@@ -29,12 +29,12 @@ type Built struct {
 // Build reads a package file, takes its inputs in and stores its tasks and the package
 // object. Nothing refers to the package yet. before, which may be nil, is what is
 // remembered of the same file: inputs that did not change are not read again.
-func (w *Workspaces) Build(ctx context.Context, file string, before *record.Link) (*Built, error) {
+func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) (*Built, error) {
 	file, err := clonePath(file)
 	if err != nil {
 		return nil, err
 	}
-	seen := w.Now().UnixNano()
+	seen := w.states.Now().UnixNano()
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, fmt.Errorf("package file: %w", err)
@@ -68,7 +68,7 @@ func CheckFile(file string) error {
 
 // BuildDefinition is Build for a definition that was read already and may lie in no
 // file: its inputs are relative to base.
-func (w *Workspaces) BuildDefinition(ctx context.Context, def *manifest.Definition, base string) (*Built, error) {
+func (w *Deployer) BuildDefinition(ctx context.Context, def *manifest.Definition, base string) (*Built, error) {
 	base, err := filepath.Abs(base)
 	if err != nil {
 		return nil, err
@@ -77,9 +77,9 @@ func (w *Workspaces) BuildDefinition(ctx context.Context, def *manifest.Definiti
 }
 
 // build fills in the link, of which the file and its times are given.
-func (w *Workspaces) build(ctx context.Context, def *manifest.Definition, link, before *record.Link) (*Built, error) {
+func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, before *record.Link) (*Built, error) {
 	link.Inputs = linkInputs(def, before)
-	s := &scan{w: w, base: filepath.Dir(link.File), verify: true}
+	s := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
 	if err := s.inputs(ctx, link.Inputs); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (w *Workspaces) build(ctx context.Context, def *manifest.Definition, link, 
 	if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs); err != nil {
 		return nil, err
 	}
-	h, err := objectstore.PutBytes(ctx, w.Objects, pkg.Encode())
+	h, err := objectstore.PutBytes(ctx, w.states.Objects, pkg.Encode())
 	if err != nil {
 		return nil, fmt.Errorf("store package: %w", err)
 	}
@@ -127,7 +127,7 @@ func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInpu
 	return list
 }
 
-func (w *Workspaces) packageInputs(ctx context.Context, def *manifest.Definition, link *record.Link) ([]record.PackageInput, error) {
+func (w *Deployer) packageInputs(ctx context.Context, def *manifest.Definition, link *record.Link) ([]record.PackageInput, error) {
 	list := make([]record.PackageInput, len(def.Inputs))
 	linked := link.Inputs
 	for i := range def.Inputs {
@@ -135,7 +135,7 @@ func (w *Workspaces) packageInputs(ctx context.Context, def *manifest.Definition
 		p := &list[i]
 		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, NoExport: in.NoExport}
 		if in.Kind == manifest.ValueInput {
-			leaf, err := w.putValue(ctx, in.Value)
+			leaf, err := w.states.putValue(ctx, in.Value)
 			if err != nil {
 				return nil, &InputError{Input: in.Name, Err: err}
 			}
@@ -151,7 +151,7 @@ func (w *Workspaces) packageInputs(ctx context.Context, def *manifest.Definition
 	return append(list, variableInputs(def)...), nil
 }
 
-func (w *Workspaces) putValue(ctx context.Context, v any) (record.Leaf, error) {
+func (w *States) putValue(ctx context.Context, v any) (record.Leaf, error) {
 	data, err := value.Encode(v)
 	if err != nil {
 		return record.Leaf{}, err
@@ -161,15 +161,15 @@ func (w *Workspaces) putValue(ctx context.Context, v any) (record.Leaf, error) {
 }
 
 // packageTasks stores the task objects, several at a time.
-func (w *Workspaces) packageTasks(ctx context.Context, def *manifest.Definition, inputs []record.PackageInput) ([]record.PackageTask, error) {
+func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, inputs []record.PackageInput) ([]record.PackageTask, error) {
 	list := make([]record.PackageTask, len(def.Tasks))
 	g, ctx := errgroup.WithContext(ctx)
-	workers := max(runtime.GOMAXPROCS(0), w.Lookups)
+	workers := max(runtime.GOMAXPROCS(0), w.states.Lookups)
 	for k := range workers {
 		g.Go(func() error {
 			for i := k * len(list) / workers; i < (k+1)*len(list)/workers; i++ {
 				t := &def.Tasks[i]
-				h, err := objectstore.PutBytes(ctx, w.Objects, taskObject(def, inputs, t).Encode())
+				h, err := objectstore.PutBytes(ctx, w.states.Objects, taskObject(def, inputs, t).Encode())
 				if err != nil {
 					return fmt.Errorf("store task %s: %w", t.Name, err)
 				}

@@ -20,7 +20,7 @@ import (
 func (p *place) build(text string) *workspace.Built {
 	p.t.Helper()
 	p.write("e3.yaml", "e3: 1\nname: p\n"+text)
-	b, err := p.ws.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
+	b, err := p.ws.Deployer.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestTaskHash(t *testing.T) {
 func TestBuildMissingInputs(t *testing.T) {
 	p := newPlace(t)
 	p.write("e3.yaml", "e3: 1\nname: p\ninputs: {a: {file: no.txt}, b: {dir: nowhere}}\ntasks: {t: {in: [a, b], out: o, run: cat}}\n")
-	_, err := p.ws.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
+	_, err := p.ws.Deployer.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
 	var input *workspace.InputError
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "input a") || !strings.Contains(err.Error(), "input b") {
 		t.Errorf("error is %v, want both inputs", err)

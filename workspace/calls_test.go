@@ -184,7 +184,7 @@ func (s *site) office() *office {
 
 func (o *office) start() *workspace.RunResult {
 	o.s.t.Helper()
-	res, err := o.ws.Start(o.s.t.Context(), "w", workspace.StartOptions{Executor: o.executor, Concurrency: 2})
+	res, err := o.ws.Runner.Start(o.s.t.Context(), "w", workspace.StartOptions{Executor: o.executor, Concurrency: 2})
 	if err != nil {
 		o.s.t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func newSite(t *testing.T, tasks int) *site {
 	if err := o.ws.Create(ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
-	built, err := o.ws.DeployFile(ctx, "w", file)
+	built, err := o.ws.Deployer.DeployFile(ctx, "w", file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,12 +306,12 @@ func TestRequestsOfQuestions(t *testing.T) {
 	const tasks = 500
 	s := newSite(t, tasks)
 	ask := map[string]func(o *office) error{
-		"status": func(o *office) error { _, err := o.ws.Status(t.Context(), "w"); return err },
+		"status": func(o *office) error { _, err := o.ws.Planner.Status(t.Context(), "w"); return err },
 		"plan": func(o *office) error {
-			_, err := o.ws.Plan(t.Context(), "w", workspace.PlanOptions{Concurrency: 2})
+			_, err := o.ws.Planner.Plan(t.Context(), "w", workspace.PlanOptions{Concurrency: 2})
 			return err
 		},
-		"names": func(o *office) error { _, err := o.ws.Names(t.Context(), "w"); return err },
+		"names": func(o *office) error { _, err := o.ws.Datasets.Names(t.Context(), "w"); return err },
 	}
 	for _, proven := range []bool{false, true} {
 		if proven {

@@ -88,7 +88,7 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var heeded atomic.Pointer[refstore.Record]
 	look := func() error {
-		rec, err := r.w.Records.Get(ctx, cancelKey(r.ws))
+		rec, err := r.w.states.Records.Get(ctx, cancelKey(r.ws))
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil
 		}
@@ -105,7 +105,7 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 			return nil
 		}
 		// What it means has ended if the lock is ours still. Else it may mean a hold that came after ours.
-		if err := r.w.confirm(ctx, r.ws); err != nil {
+		if err := r.w.states.confirm(ctx, r.ws); err != nil {
 			return err
 		}
 		return r.w.withdraw(ctx, rec)
@@ -123,9 +123,9 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 }
 
 // lookout calls look whenever a request may have come, until ctx ends.
-func (w *Workspaces) lookout(ctx context.Context, look func() error) {
+func (w *Runner) lookout(ctx context.Context, look func() error) {
 	var changed <-chan struct{}
-	if s, ok := w.Records.(refstore.Watcher); ok {
+	if s, ok := w.states.Records.(refstore.Watcher); ok {
 		changed, _ = s.Watch(ctx, cancels) // without it the ticker serves
 	}
 	for {
@@ -148,8 +148,8 @@ func (w *Workspaces) lookout(ctx context.Context, look func() error) {
 }
 
 // withdraw removes a request as it was read. That somebody was faster is fine.
-func (w *Workspaces) withdraw(ctx context.Context, rec refstore.Record) error {
-	err := w.Records.Delete(ctx, rec.Key, rec.Version)
+func (w *Runner) withdraw(ctx context.Context, rec refstore.Record) error {
+	err := w.states.Records.Delete(ctx, rec.Key, rec.Version)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
 		return nil
 	}
@@ -206,8 +206,8 @@ func (e *UnresponsiveError) Error() string {
 // Cancel asks whoever runs a workspace to stop, and waits for that. A workspace that nobody runs is a result, not an error;
 // one that is held for something else is a BusyError. Several may cancel at a time: the first request is the one
 // that counts. Where ctx ends, or the timeout, the request stands. What dead runs have queued for workers, and nobody has begun, is withdrawn.
-func (w *Workspaces) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cancelled, error) {
-	if _, err := w.State(ctx, ws); err != nil {
+func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cancelled, error) {
+	if _, err := w.states.State(ctx, ws); err != nil {
 		return nil, err
 	}
 	var holder *record.LockState
@@ -247,9 +247,9 @@ func (w *Workspaces) Cancel(ctx context.Context, ws string, o CancelOptions) (*C
 var errBegun = errors.New("the workspace is held now")
 
 // withdrawIdle withdraws what dead runs have queued of a workspace that nobody holds: what was listed before nobody did is a dead run's. errBegun.
-func (w *Workspaces) withdrawIdle(ctx context.Context, ws string) (int, error) {
-	return w.withdrawLeft(ctx, ws, "", func(ctx context.Context) error {
-		_, held, err := w.Locks.Holder(ctx, lockName(ws))
+func (w *Runner) withdrawIdle(ctx context.Context, ws string) (int, error) {
+	return w.states.withdrawLeft(ctx, ws, "", func(ctx context.Context) error {
+		_, held, err := w.states.Locks.Holder(ctx, lockName(ws))
 		if err == nil && held {
 			err = errBegun
 		}
@@ -258,10 +258,10 @@ func (w *Workspaces) withdrawIdle(ctx context.Context, ws string) (int, error) {
 }
 
 // holder returns what the holder of the workspace's lock says of itself, nil if there is none.
-func (w *Workspaces) holder(ctx context.Context, ws string) (*record.LockState, error) {
+func (w *Runner) holder(ctx context.Context, ws string) (*record.LockState, error) {
 	var last []byte
 	for range 50 {
-		text, held, err := w.Locks.Holder(ctx, lockName(ws))
+		text, held, err := w.states.Locks.Holder(ctx, lockName(ws))
 		if err != nil || !held {
 			return nil, err
 		}
@@ -293,7 +293,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // canceller is a request on its way.
 type canceller struct {
-	w      *Workspaces
+	w      *Runner
 	ws     string
 	o      *CancelOptions
 	holder *record.LockState // of the hold that is meant
@@ -305,7 +305,7 @@ type canceller struct {
 // request puts the request on record, unless the run has been asked already.
 func (c *canceller) request(ctx context.Context) error {
 	for {
-		rec, err := c.w.Records.Get(ctx, cancelKey(c.ws))
+		rec, err := c.w.states.Records.Get(ctx, cancelKey(c.ws))
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 			return fmt.Errorf("cancel workspace %s: %w", c.ws, err)
 		}
@@ -319,9 +319,9 @@ func (c *canceller) request(ctx context.Context) error {
 			return err
 		}
 		c.asked = &record.Cancellation{
-			Run: c.run, Holder: c.holder.Holder, Since: c.holder.AcquiredAt, By: c.o.By, At: c.w.Now(), Reason: c.o.Reason,
+			Run: c.run, Holder: c.holder.Holder, Since: c.holder.AcquiredAt, By: c.o.By, At: c.w.states.Now(), Reason: c.o.Reason,
 		}
-		_, err = c.w.Records.Put(ctx, refstore.Record{Key: cancelKey(c.ws), Value: c.asked.Encode(), Version: rec.Version})
+		_, err = c.w.states.Records.Put(ctx, refstore.Record{Key: cancelKey(c.ws), Value: c.asked.Encode(), Version: rec.Version})
 		if err == nil || !errors.Is(err, refstore.ErrConflict) {
 			return err
 		}
@@ -333,7 +333,7 @@ func (c *canceller) learn(ctx context.Context) error {
 	if c.run != "" {
 		return nil
 	}
-	run, err := c.w.Runs.Read(ctx, c.ws, "")
+	run, err := c.w.states.Runs.Read(ctx, c.ws, "")
 	switch {
 	case errors.Is(err, runview.ErrNoRun) || errors.Is(err, refstore.ErrNotFound):
 		return nil
@@ -351,14 +351,14 @@ func (c *canceller) wait(ctx context.Context) error {
 	began, told := time.Now(), c.o.OnWait == nil
 	// A holder that has died is one until that is known: where locks are leases this takes one lease at most, and the run is
 	// then found interrupted. Whoever takes over from it ends the wait as well.
-	first, most := refstore.Pace(c.w.Locks)
+	first, most := refstore.Pace(c.w.states.Locks)
 	for nap := max(first, 2*time.Millisecond); ; nap = min(2*nap, max(most, 100*time.Millisecond)) {
-		text, heard, held, err := refstore.HeldBy(ctx, c.w.Locks, lockName(c.ws))
+		text, heard, held, err := refstore.HeldBy(ctx, c.w.states.Locks, lockName(c.ws))
 		if err != nil {
 			return err
 		}
 		if !held {
-			c.until = c.w.Now()
+			c.until = c.w.states.Now()
 			return nil
 		}
 		now, err := record.DecodeLockState(text) // while it is being let go it says nothing
@@ -387,7 +387,7 @@ func (c *canceller) wait(ctx context.Context) error {
 
 // outcome says how the run that was asked has ended, and removes the request if the run has not.
 func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
-	if rec, err := c.w.Records.Get(ctx, cancelKey(c.ws)); err == nil {
+	if rec, err := c.w.states.Records.Get(ctx, cancelKey(c.ws)); err == nil {
 		if left, bad := record.DecodeCancellation(rec.Value); bad == nil && meansHold(left, c.holder) {
 			_ = c.w.withdraw(ctx, rec) // the next run does it otherwise
 		}
@@ -399,7 +399,7 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	if c.run == "" {
 		return res, nil
 	}
-	end, err := events.End(ctx, c.w.Records, c.ws, c.run)
+	end, err := events.End(ctx, c.w.states.Records, c.ws, c.run)
 	if err != nil {
 		return nil, err
 	}
@@ -428,7 +428,7 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 // bury closes the run, whose process is gone, as the next start would. Where somebody else has taken the workspace it returns false: who
 // runs it closes what he finds.
 func (c *canceller) bury(ctx context.Context) (closed bool, err error) {
-	ctx, lock, err := c.w.lockExisting(ctx, c.ws, record.Dataflow)
+	ctx, lock, err := c.w.states.lockExisting(ctx, c.ws, record.Dataflow)
 	var busy *BusyError
 	if errors.As(err, &busy) || errors.Is(err, ErrNotFound) { // or has removed it
 		return false, nil
@@ -450,7 +450,7 @@ func (c *canceller) find(ctx context.Context) error {
 		return nil
 	}
 	q := refstore.Query{Partition: "EVENTS/" + c.ws, After: idPrefix(c.holder.AcquiredAt), Limit: 1}
-	for key, err := range c.w.Records.ListStreams(ctx, q) {
+	for key, err := range c.w.states.Records.ListStreams(ctx, q) {
 		if err != nil {
 			return err
 		}
@@ -469,10 +469,10 @@ func idPrefix(t time.Time) string {
 
 // RemoveForce is Remove for a workspace that may be being run: the run is cancelled and its end is waited for, and so is one that
 // begins meanwhile. Of a workspace that is held for something else nothing is removed, as with Remove.
-func (w *Workspaces) RemoveForce(ctx context.Context, name string, o CancelOptions) error {
+func (w *Runner) RemoveForce(ctx context.Context, name string, o CancelOptions) error {
 	o.NoWait = false
 	for {
-		err := w.Remove(ctx, name)
+		err := w.cleaner.Remove(ctx, name)
 		var busy *BusyError
 		if !errors.As(err, &busy) || busy.Operation != record.Dataflow {
 			return err

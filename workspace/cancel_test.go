@@ -44,7 +44,7 @@ func (st *stage) begin(name string, change func(*actor, *workspace.StartOptions)
 	go func() {
 		defer close(s.done)
 		began := time.Now()
-		s.res, s.err = s.a.ws.Start(st.t.Context(), name, o)
+		s.res, s.err = s.a.ws.Runner.Start(st.t.Context(), name, o)
 		s.took = time.Since(began)
 	}()
 	return s
@@ -65,7 +65,7 @@ func (st *stage) cancel(name string, change func(*workspace.CancelOptions)) *wor
 	if change != nil {
 		change(&o)
 	}
-	c, err := st.process().ws.Cancel(st.t.Context(), name, o)
+	c, err := st.process().ws.Runner.Cancel(st.t.Context(), name, o)
 	if err != nil {
 		st.t.Fatal(err)
 	}
@@ -181,15 +181,15 @@ func TestCancelWhat(t *testing.T) {
 		}
 		ws := st.process().ws
 		var unknown *workspace.UnknownError
-		if _, err := ws.Cancel(t.Context(), "w9", workspace.CancelOptions{}); !errors.As(err, &unknown) {
+		if _, err := ws.Runner.Cancel(t.Context(), "w9", workspace.CancelOptions{}); !errors.As(err, &unknown) {
 			t.Errorf("no workspace: %v", err)
 		}
 		for _, op := range []record.Operation{record.Deployment, record.Removal} {
 			unlock := st.lock("w0", op)
 			var busy *workspace.BusyError
 			for name, do := range map[string]func() error{
-				"cancel": func() error { _, err := ws.Cancel(t.Context(), "w0", workspace.CancelOptions{}); return err },
-				"remove": func() error { return ws.RemoveForce(t.Context(), "w0", workspace.CancelOptions{}) },
+				"cancel": func() error { _, err := ws.Runner.Cancel(t.Context(), "w0", workspace.CancelOptions{}); return err },
+				"remove": func() error { return ws.Runner.RemoveForce(t.Context(), "w0", workspace.CancelOptions{}) },
 			} {
 				if err := do(); !errors.As(err, &busy) || busy.Operation != op {
 					t.Errorf("%s of a workspace that is held for %v: %v", name, op, err)
@@ -224,7 +224,7 @@ func TestCancelUnresponsive(t *testing.T) {
 		o := workspace.CancelOptions{By: "ann@there", Timeout: time.Minute, Patience: 5 * time.Second, OnWait: func(e *workspace.BusyError) {
 			named = append(named, fmt.Sprint(time.Since(began).Round(time.Second), " ", e.Holder))
 		}}
-		_, err := st.process().ws.Cancel(t.Context(), "w0", o)
+		_, err := st.process().ws.Runner.Cancel(t.Context(), "w0", o)
 		var unheard *workspace.UnresponsiveError
 		if !errors.As(err, &unheard) || unheard.Busy.Holder != "process 4711" || unheard.After != time.Minute {
 			t.Fatalf("after the timeout: %v", err)
@@ -423,13 +423,13 @@ func TestWithdrawn(t *testing.T) {
 			return a.ws
 		}
 		nothing := func() {}
-		if c, err := ws(st.process(), nothing).Cancel(t.Context(), "w0", workspace.CancelOptions{}); err != nil || c.Status != workspace.CancelIdle || c.Withdrawn != 6 {
+		if c, err := ws(st.process(), nothing).Runner.Cancel(t.Context(), "w0", workspace.CancelOptions{}); err != nil || c.Status != workspace.CancelIdle || c.Withdrawn != 6 {
 			t.Errorf("an idle workspace: %+v, %v", c, err)
 		}
 		c, err := ws(st.process(), func() {
 			run = st.begin("w0", nil)
 			time.Sleep(time.Second)
-		}).Cancel(t.Context(), "w0", workspace.CancelOptions{By: "me"})
+		}).Runner.Cancel(t.Context(), "w0", workspace.CancelOptions{By: "me"})
 		if err != nil || c.Status != workspace.CancelDone || c.Withdrawn != 0 {
 			t.Errorf("one that is begun meanwhile: %+v, %v", c, err)
 		}
@@ -446,7 +446,7 @@ func TestWithdrawn(t *testing.T) {
 		if again := st.begin("w0", func(a *actor, _ *workspace.StartOptions) { ws(a, nothing) }); again.state() != "completed" {
 			t.Errorf("the next run is %s", again.state())
 		}
-		if err := ws(st.process(), nothing).Remove(t.Context(), "w0"); err != nil {
+		if err := ws(st.process(), nothing).Cleaner.Remove(t.Context(), "w0"); err != nil {
 			t.Error(err)
 		}
 		if got, want := strings.Join(calls, ", "), "w0 , w0 , w0 its run, w0 "; got != want {
@@ -465,7 +465,7 @@ func TestCancelByPolling(t *testing.T) {
 		})
 		done := make(chan *workspace.RunResult)
 		go func() {
-			res, err := silent.Start(t.Context(), "w0", workspace.StartOptions{Executor: st.executor(a, st.objects), Concurrency: 1})
+			res, err := silent.Runner.Start(t.Context(), "w0", workspace.StartOptions{Executor: st.executor(a, st.objects), Concurrency: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -504,7 +504,7 @@ func TestCancelCostsNothing(t *testing.T) {
 		}
 		looks()
 		ws := st.process().ws
-		if err := ws.Deploy(t.Context(), "w0", st.register()); err != nil { // which no file has to be read for
+		if err := ws.Deployer.Deploy(t.Context(), "w0", st.register()); err != nil { // which no file has to be read for
 			t.Fatal(err)
 		}
 		looks()
@@ -518,7 +518,7 @@ func TestCancelCostsNothing(t *testing.T) {
 func (st *stage) register() workspace.PackageRef {
 	st.t.Helper()
 	ws := st.process().ws
-	built, err := ws.Build(st.t.Context(), filepath.Join(st.dir, "e3.yaml"), nil)
+	built, err := ws.Deployer.Build(st.t.Context(), filepath.Join(st.dir, "e3.yaml"), nil)
 	if err != nil {
 		st.t.Fatal(err)
 	}
@@ -536,7 +536,7 @@ func TestRemoveForce(t *testing.T) {
 		run := st.begin("w0", nil)
 		time.Sleep(time.Second)
 		var busy *workspace.BusyError
-		if err := st.process().ws.Remove(ctx, "w0"); !errors.As(err, &busy) || busy.Operation != record.Dataflow {
+		if err := st.process().ws.Cleaner.Remove(ctx, "w0"); !errors.As(err, &busy) || busy.Operation != record.Dataflow {
 			t.Errorf("without force: %v", err)
 		}
 		// Somebody starts it again at once, a few times.
@@ -550,7 +550,7 @@ func TestRemoveForce(t *testing.T) {
 				}
 			}
 		})
-		if err := st.process().ws.RemoveForce(ctx, "w0", workspace.CancelOptions{By: "ann@there"}); err != nil {
+		if err := st.process().ws.Runner.RemoveForce(ctx, "w0", workspace.CancelOptions{By: "ann@there"}); err != nil {
 			t.Fatal(err)
 		}
 		starter.Wait()

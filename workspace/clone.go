@@ -61,7 +61,7 @@ func absent(path string) bool {
 
 // home is the folder in which the repository's folder lies: what is in it moves and is copied together with the repository. "" where
 // machines share the repository.
-func (w *Workspaces) home() string {
+func (w *links) home() string {
 	if w.Folder == "" {
 		return ""
 	}
@@ -70,7 +70,7 @@ func (w *Workspaces) home() string {
 
 // noted is how a package file is written down: relative to the repository's home if it lies there, so that a copy of both follows the
 // copy; else by its path.
-func (w *Workspaces) noted(file string) string {
+func (w *links) noted(file string) string {
 	if home := w.home(); home != "" {
 		if rel, err := filepath.Rel(home, file); err == nil && filepath.IsLocal(rel) {
 			return filepath.ToSlash(rel)
@@ -80,7 +80,7 @@ func (w *Workspaces) noted(file string) string {
 }
 
 // writeLink is a link's bytes: its file as it is written down, and the home that this means.
-func (w *Workspaces) writeLink(l *record.Link) []byte {
+func (w *links) writeLink(l *record.Link) []byte {
 	written := *l
 	if written.File != "" {
 		written.File = w.noted(l.File)
@@ -90,7 +90,7 @@ func (w *Workspaces) writeLink(l *record.Link) []byte {
 }
 
 // readLink decodes a link and finds its file.
-func (w *Workspaces) readLink(ws string, data []byte) (*record.Link, error) {
+func (w *links) readLink(ws string, data []byte) (*record.Link, error) {
 	l, err := decodeLink(ws, data)
 	if err != nil || l.File == "" || w.Folder == "" && l.Home == "" {
 		return l, err
@@ -111,13 +111,13 @@ func (w *Workspaces) readLink(ws string, data []byte) (*record.Link, error) {
 
 // mountedIn tells whether this very repository, not a copy, lies in another folder too, by a mount: then clones share it, and a link
 // means the one in which it was written.
-func (w *Workspaces) mountedIn(home string) bool {
+func (w *links) mountedIn(home string) bool {
 	return home != w.home() && sameDir(filepath.Join(home, filepath.Base(w.Folder)), w.Folder) && !sameDir(home, w.home())
 }
 
 // convert finds the file of a link of an older e3, which holds a path. A path into the home of another repository was copied from
 // there together with the repository, if the same file is in the home of this one.
-func (w *Workspaces) convert(file string) string {
+func (w *links) convert(file string) string {
 	for d := filepath.Dir(file); ; d = filepath.Dir(d) {
 		other := filepath.Join(d, filepath.Base(w.Folder))
 		if _, err := os.Lstat(filepath.Join(other, "format.json")); err == nil {
@@ -140,13 +140,13 @@ func fileKey(noted string) refstore.Key {
 
 // MadeFor returns the workspace that "start -f" made for a package file before, "" if there is none that follows it now: a large file
 // is not read for its name every time.
-func (w *Workspaces) MadeFor(ctx context.Context, file string) (string, error) {
+func (w *Deployer) MadeFor(ctx context.Context, file string) (string, error) {
 	file, err := clonePath(file)
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{w.noted(file), file} { // older ones have noted the path
-		rec, err := w.Local.Get(ctx, fileKey(name))
+	for _, name := range []string{w.states.links.noted(file), file} { // older ones have noted the path
+		rec, err := w.states.Local.Get(ctx, fileKey(name))
 		if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 { // empty: lost with the power
 			continue
 		}
@@ -161,7 +161,7 @@ func (w *Workspaces) MadeFor(ctx context.Context, file string) (string, error) {
 }
 
 // Follows tells whether a workspace, which need not exist, follows a package file.
-func (w *Workspaces) Follows(ctx context.Context, ws, file string) (bool, error) {
+func (w *Deployer) Follows(ctx context.Context, ws, file string) (bool, error) {
 	linked, err := w.LinkedTo(ctx, ws)
 	if err != nil || linked == "" {
 		return false, err
@@ -172,7 +172,7 @@ func (w *Workspaces) Follows(ctx context.Context, ws, file string) (bool, error)
 
 // heldBy says what a deployment of a package file would replace: another clone, on whatever machine, or a package that was deployed
 // by its name. nil: nothing, or what follows the file already.
-func (w *Workspaces) heldBy(ctx context.Context, ws string, s *State, file string) (*Elsewhere, error) {
+func (w *links) heldBy(ctx context.Context, ws string, s *State, file string) (*Elsewhere, error) {
 	if !s.Deployed {
 		return nil, nil
 	}
@@ -199,7 +199,7 @@ func (s *State) here(link *record.Link) *Elsewhere {
 
 // deployedElsewhere says whose the package is that a start runs without a look at any file: that of another machine's clone, of one that
 // has gone, or where a clone of this machine was followed before, any other. nil: there is nothing to tell.
-func (w *Workspaces) deployedElsewhere(ctx context.Context, ws string, s *State, link *record.Link) (*Elsewhere, error) {
+func (w *links) deployedElsewhere(ctx context.Context, ws string, s *State, link *record.Link) (*Elsewhere, error) {
 	if link != nil {
 		if left(link.File) {
 			return s.here(link), nil
@@ -215,7 +215,7 @@ func (w *Workspaces) deployedElsewhere(ctx context.Context, ws string, s *State,
 
 // takenBy is what keeps a workspace from being deployed from a file without being named: whatever another clone follows that is there,
 // and what was deployed by its name.
-func (w *Workspaces) takenBy(ctx context.Context, ws, file string) (*Elsewhere, error) {
+func (w *States) takenBy(ctx context.Context, ws, file string) (*Elsewhere, error) {
 	s, err := w.State(ctx, ws)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
@@ -223,7 +223,7 @@ func (w *Workspaces) takenBy(ctx context.Context, ws, file string) (*Elsewhere, 
 	if err != nil {
 		return nil, err
 	}
-	held, err := w.heldBy(ctx, ws, s, file)
+	held, err := w.links.heldBy(ctx, ws, s, file)
 	if held != nil && held.Gone {
 		held = nil
 	}
@@ -232,7 +232,7 @@ func (w *Workspaces) takenBy(ctx context.Context, ws, file string) (*Elsewhere, 
 
 // ownName is the first of name, name-2, name-3, … that a package file may be deployed in without being named, and what has the name itself,
 // if that is another.
-func (w *Workspaces) ownName(ctx context.Context, name, file string) (own string, instead *Elsewhere, err error) {
+func (w *States) ownName(ctx context.Context, name, file string) (own string, instead *Elsewhere, err error) {
 	for n := 1; ; n++ {
 		own := numbered(name, n)
 		taken, err := w.takenBy(ctx, own, file)
@@ -266,19 +266,19 @@ func (e *UnfollowedError) Error() string {
 }
 
 // Unfollowed says whether the person stands in a clone that a workspace does not follow, of the package that is deployed in it; nil if not.
-func (w *Workspaces) Unfollowed(ctx context.Context, ws string) (*UnfollowedError, error) {
-	s, err := w.State(ctx, ws)
+func (w *Deployer) Unfollowed(ctx context.Context, ws string) (*UnfollowedError, error) {
+	s, err := w.states.State(ctx, ws)
 	if err != nil || !s.Deployed {
 		return nil, err
 	}
-	link, err := w.link(ctx, ws, s)
+	link, err := w.states.links.link(ctx, ws, s)
 	if err != nil {
 		return nil, err
 	}
-	return w.unfollowed(ctx, ws, s, link)
+	return w.states.links.unfollowed(ctx, ws, s, link)
 }
 
-func (w *Workspaces) unfollowed(ctx context.Context, ws string, s *State, link *record.Link) (other *UnfollowedError, err error) {
+func (w *links) unfollowed(ctx context.Context, ws string, s *State, link *record.Link) (other *UnfollowedError, err error) {
 	if w.From == "" {
 		return nil, nil
 	}

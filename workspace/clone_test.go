@@ -160,8 +160,8 @@ func (c *clones) startFile() {
 	file, ws := c.path(name, "e3.yaml"), rapid.SampledFrom([]string{"", "", "prod", "p"}).Draw(c.t, "workspace")
 	linked, err := "", error(nil)
 	if ws == "" {
-		linked, err = p.ws.MadeFor(ctx, file)
-	} else if follows, e := p.ws.Follows(ctx, ws, file); follows || e != nil {
+		linked, err = p.ws.Deployer.MadeFor(ctx, file)
+	} else if follows, e := p.ws.Deployer.Follows(ctx, ws, file); follows || e != nil {
 		linked, err = ws, e
 	}
 	c.check(err)
@@ -170,7 +170,7 @@ func (c *clones) startFile() {
 		held := map[string]string{} // which clones of this machine the workspaces follow
 		c.check(c.eachLink(p, func(ws, file string) { held[ws] = file }))
 		var built *workspace.Built
-		ws, built, err = p.ws.DeployNew(ctx, ws, file)
+		ws, built, err = p.ws.Deployer.DeployNew(ctx, ws, file)
 		c.check(err)
 		if was := held[ws]; !named && was != "" && was != built.Link.File {
 			if _, err := os.Stat(was); err == nil {
@@ -203,7 +203,7 @@ func (c *clones) startOutside() {
 	if ws == "" {
 		return
 	}
-	linked, err := p.ws.LinkedTo(context.Background(), ws)
+	linked, err := p.ws.Deployer.LinkedTo(context.Background(), ws)
 	c.check(err)
 	if _, err := os.Stat(linked); err == nil {
 		c.answers(p, ws, filepath.Dir(linked), false)
@@ -222,7 +222,7 @@ func (c *clones) workspace(p *place) string {
 func (c *clones) eachLink(p *place, yield func(ws, file string)) error {
 	names, err := p.ws.List(context.Background())
 	for _, ws := range names {
-		file, e := p.ws.LinkedTo(context.Background(), ws)
+		file, e := p.ws.Deployer.LinkedTo(context.Background(), ws)
 		err = errors.Join(err, e)
 		yield(ws, file)
 	}
@@ -232,12 +232,12 @@ func (c *clones) eachLink(p *place, yield func(ws, file string)) error {
 // answers starts a workspace: it answers for the clone, or says that it follows another one, and a plan agrees.
 func (c *clones) answers(p *place, ws, dir string, named bool) {
 	ctx := context.Background()
-	plan, planErr := p.ws.Plan(ctx, ws, workspace.PlanOptions{Concurrency: 1, FileNamed: named})
-	_, err := p.ws.Start(ctx, ws, workspace.StartOptions{Concurrency: 1, Durability: workspace.None, Executor: p.executor, FileNamed: named})
+	plan, planErr := p.ws.Planner.Plan(ctx, ws, workspace.PlanOptions{Concurrency: 1, FileNamed: named})
+	_, err := p.ws.Runner.Start(ctx, ws, workspace.StartOptions{Concurrency: 1, Durability: workspace.None, Executor: p.executor, FileNamed: named})
 	var other *workspace.UnfollowedError
 	if errors.As(err, &other) {
 		own := p.repo.Root == filepath.Join(dir, repo.DirName) // in which no other clone has ever been started
-		if linked, _ := p.ws.LinkedTo(ctx, ws); named || own || linked == filepath.Join(dir, "e3.yaml") {
+		if linked, _ := p.ws.Deployer.LinkedTo(ctx, ws); named || own || linked == filepath.Join(dir, "e3.yaml") {
 			c.t.Fatalf("in the clone that it follows: %v", err)
 		}
 		if !errors.As(planErr, &other) {
@@ -246,7 +246,7 @@ func (c *clones) answers(p *place, ws, dir string, named bool) {
 		return
 	}
 	c.check(errors.Join(err, planErr))
-	d, err := p.ws.Dataset(ctx, ws, workspace.DatasetPath{Name: "t"})
+	d, err := p.ws.Datasets.Dataset(ctx, ws, workspace.DatasetPath{Name: "t"})
 	c.check(err)
 	got, err := os.ReadFile(filepath.Join(p.repo.Root, "objects", d.Hash[:2], d.Hash[2:]))
 	c.check(err)
@@ -281,7 +281,7 @@ func TestConvertedLinks(t *testing.T) {
 	}
 	follows := func(p *place, want string) {
 		t.Helper()
-		if file, err := p.ws.LinkedTo(p.ctx, "w"); err != nil || file != want {
+		if file, err := p.ws.Deployer.LinkedTo(p.ctx, "w"); err != nil || file != want {
 			t.Errorf("the workspace of %s follows %q, %v, want %s", p.dir, file, err, want)
 		}
 	}

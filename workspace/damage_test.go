@@ -47,14 +47,14 @@ func TestSetOverDamage(t *testing.T) {
 			continue // this object has a time or an id of the first repository in it
 		}
 		flip(t, file)
-		if err := p.ws.Set(p.ctx, "w", "a", p.file("other")); err != nil {
+		if err := p.ws.Datasets.Set(p.ctx, "w", "a", p.file("other")); err != nil {
 			continue // it is told
 		}
-		if _, err := p.ws.Unset(p.ctx, "w", "a"); err != nil {
+		if _, err := p.ws.Datasets.Unset(p.ctx, "w", "a"); err != nil {
 			continue // it is told
 		}
 		for _, input := range []string{"a", "n"} {
-			if _, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: input}); err != nil {
+			if _, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: input}); err != nil {
 				t.Errorf("after unset over a damaged %s: %v", name, err)
 			}
 		}

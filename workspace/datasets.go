@@ -16,6 +16,9 @@ import (
 	"e3/refstore"
 )
 
+// Datasets reads and sets the datasets of workspaces.
+type Datasets struct{ states *States }
+
 // A DatasetPath names a dataset of a workspace, or something in one that is a directory.
 type DatasetPath struct {
 	Name  string // of an input or a task
@@ -109,8 +112,8 @@ func (e *UnassignedError) Error() string {
 }
 
 // Dataset finds a dataset, or a file or directory below one.
-func (w *Workspaces) Dataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, err error) {
-	err = w.steady(ctx, ws, func(s *State) (err error) {
+func (w *Datasets) Dataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, err error) {
+	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		d, err = w.datasetOf(ctx, ws, s, p)
 		return err
 	})
@@ -120,12 +123,12 @@ func (w *Workspaces) Dataset(ctx context.Context, ws string, p DatasetPath) (d *
 	return d, nil
 }
 
-func (w *Workspaces) datasetOf(ctx context.Context, ws string, s *State, p DatasetPath) (*Dataset, error) {
+func (w *Datasets) datasetOf(ctx context.Context, ws string, s *State, p DatasetPath) (*Dataset, error) {
 	if !s.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
 	d := &Dataset{Workspace: ws, Path: p}
-	t, err := w.readTree(ctx, s.RootHash, bothParts)
+	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if errors.Is(err, record.ErrType) {
 		return w.eastDataset(ctx, s, d)
 	}
@@ -159,7 +162,7 @@ func (t *tree) names() []string {
 }
 
 // descend replaces the leaf of d by what its entry is.
-func (w *Workspaces) descend(ctx context.Context, d *Dataset) error {
+func (w *Datasets) descend(ctx context.Context, d *Dataset) error {
 	p := d.Path
 	if d.Kind != record.LeafDir {
 		return fmt.Errorf("%s of workspace %s is not a directory: it has no %q", p.Name, d.Workspace, p.Entry)
@@ -168,7 +171,7 @@ func (w *Workspaces) descend(ctx context.Context, d *Dataset) error {
 	if err != nil {
 		return err
 	}
-	e, err := objectstore.Lookup(ctx, w.Objects, h, p.Entry)
+	e, err := objectstore.Lookup(ctx, w.states.Objects, h, p.Entry)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w.noEntry(ctx, h, p)
 	}
@@ -187,21 +190,21 @@ func (w *Workspaces) descend(ctx context.Context, d *Dataset) error {
 }
 
 // noEntry names what is there, as far as the path goes.
-func (w *Workspaces) noEntry(ctx context.Context, root objectstore.Hash, p DatasetPath) error {
+func (w *Datasets) noEntry(ctx context.Context, root objectstore.Hash, p DatasetPath) error {
 	unknown := &UnknownError{What: "entry of " + p.Name, Name: p.Entry}
 	dir := ""
 	for part := range strings.SplitSeq(p.Entry, "/") {
 		at := objectstore.TreeEntry{Kind: objectstore.KindDir, Hash: root}
 		if dir != "" {
 			var err error
-			if at, err = objectstore.Lookup(ctx, w.Objects, root, dir); err != nil {
+			if at, err = objectstore.Lookup(ctx, w.states.Objects, root, dir); err != nil {
 				return unknown
 			}
 		}
 		if at.Kind != objectstore.KindDir {
 			return unknown
 		}
-		t, err := objectstore.ReadTree(ctx, w.Objects, at.Hash)
+		t, err := objectstore.ReadTree(ctx, w.states.Objects, at.Hash)
 		if err != nil {
 			return err
 		}
@@ -217,8 +220,8 @@ func (w *Workspaces) noEntry(ctx context.Context, root objectstore.Hash, p Datas
 }
 
 // deployed reads the state of a workspace that must have a package.
-func (w *Workspaces) deployed(ctx context.Context, ws string) (*State, error) {
-	s, err := w.State(ctx, ws)
+func (w *Datasets) deployed(ctx context.Context, ws string) (*State, error) {
+	s, err := w.states.State(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
@@ -229,8 +232,8 @@ func (w *Workspaces) deployed(ctx context.Context, ws string) (*State, error) {
 }
 
 // Input returns the declaration of an input of the deployed package that can be set; ErrVariable of a variable.
-func (w *Workspaces) Input(ctx context.Context, ws, name string) (in *record.PackageInput, err error) {
-	err = w.steady(ctx, ws, func(s *State) (err error) {
+func (w *Datasets) Input(ctx context.Context, ws, name string) (in *record.PackageInput, err error) {
+	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		if !s.Deployed {
 			return fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 		}
@@ -240,10 +243,10 @@ func (w *Workspaces) Input(ctx context.Context, ws, name string) (in *record.Pac
 	return in, err
 }
 
-func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.PackageInput, error) {
-	pkg, err := w.Packages.Load(ctx, s.PackageHash)
+func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.PackageInput, error) {
+	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
-		return nil, w.notRunnable(ctx, s, err)
+		return nil, w.states.notRunnable(ctx, s, err)
 	}
 	unknown := &UnknownError{What: "input", Name: name}
 	for i := range pkg.Inputs {
@@ -267,7 +270,7 @@ func (w *Workspaces) input(ctx context.Context, s *State, name string) (*record.
 // FitValue returns a value as one of the kind that an input has: that of its default or of its present value. A mistyped number would
 // otherwise reach the tasks as a text. text is what a person wrote for it, "" if that was JSON: where a string is wanted, a number or
 // a boolean is its own text. An input whose default is null has no kind. Else the error wraps a *value.KindError.
-func (w *Workspaces) FitValue(ctx context.Context, ws string, in *record.PackageInput, v any, text string) (any, error) {
+func (w *Datasets) FitValue(ctx context.Context, ws string, in *record.PackageInput, v any, text string) (any, error) {
 	def, err := w.valueOf(ctx, in.Default)
 	if err != nil || def == nil || def.IsNull() {
 		return v, err
@@ -297,7 +300,7 @@ func (w *Workspaces) FitValue(ctx context.Context, ws string, in *record.Package
 }
 
 // valueOf reads a value dataset; nil where it is none, or its object is gone.
-func (w *Workspaces) valueOf(ctx context.Context, leaf record.Leaf) (*value.Value, error) {
+func (w *Datasets) valueOf(ctx context.Context, leaf record.Leaf) (*value.Value, error) {
 	if leaf.Kind != record.LeafValue {
 		return nil, nil
 	}
@@ -305,7 +308,7 @@ func (w *Workspaces) valueOf(ctx context.Context, leaf record.Leaf) (*value.Valu
 	if err != nil {
 		return nil, err
 	}
-	data, err := objectstore.ReadAll(ctx, w.Objects, h, value.MaxBytes)
+	data, err := objectstore.ReadAll(ctx, w.states.Objects, h, value.MaxBytes)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return nil, nil
 	}
@@ -316,20 +319,20 @@ func (w *Workspaces) valueOf(ctx context.Context, leaf record.Leaf) (*value.Valu
 }
 
 // PutValue stores a plain value as a dataset.
-func (w *Workspaces) PutValue(ctx context.Context, v any) (record.Leaf, error) {
-	return w.putValue(ctx, v)
+func (w *Datasets) PutValue(ctx context.Context, v any) (record.Leaf, error) {
+	return w.states.putValue(ctx, v)
 }
 
 // PutPath stores a file or a directory as a dataset for an input of the given source.
-func (w *Workspaces) PutPath(ctx context.Context, source record.InputSource, path string) (record.Leaf, error) {
+func (w *Datasets) PutPath(ctx context.Context, source record.InputSource, path string) (record.Leaf, error) {
 	if source == record.FromFile {
 		return w.putFile(ctx, path)
 	}
-	h, _, err := objectstore.PutTree(ctx, w.Objects, path, objectstore.TreeOptions{Filter: notRepository})
+	h, _, err := objectstore.PutTree(ctx, w.states.Objects, path, objectstore.TreeOptions{Filter: notRepository})
 	return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, err
 }
 
-func (w *Workspaces) putFile(ctx context.Context, path string) (record.Leaf, error) {
+func (w *Datasets) putFile(ctx context.Context, path string) (record.Leaf, error) {
 	f, err := objectstore.OpenFile(path)
 	if err != nil {
 		return record.Leaf{}, err
@@ -339,13 +342,13 @@ func (w *Workspaces) putFile(ctx context.Context, path string) (record.Leaf, err
 	if err != nil {
 		return record.Leaf{}, err
 	}
-	stored, err := objectstore.PutFile(ctx, w.Objects, f, objectstore.FileOptions{})
+	stored, err := objectstore.PutFile(ctx, w.states.Objects, f, objectstore.FileOptions{})
 	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size, Executable: info.Mode()&0o111 != 0}, err
 }
 
 // PutStream stores what r yields as a file dataset.
-func (w *Workspaces) PutStream(ctx context.Context, r io.Reader) (record.Leaf, error) {
-	stored, err := w.Objects.Put(ctx, r)
+func (w *Datasets) PutStream(ctx context.Context, r io.Reader) (record.Leaf, error) {
+	stored, err := w.states.Objects.Put(ctx, r)
 	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size}, err
 }
 
@@ -357,7 +360,7 @@ var leafKinds = map[record.InputSource]record.LeafKind{
 // Set gives an input a value that stays until Unset, whatever happens to the file that
 // it was linked to. It takes no lock: a run that is under way keeps what it began with.
 // The value is durable when Set returns.
-func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf) error {
+func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) error {
 	// The mark comes first: a run that brings linked inputs up to date reads the marks for
 	// every attempt to write the tree, so one of the two sees the other. Where the state has the marks they go with the tree.
 	marked, err := w.markSet(ctx, ws, name, true)
@@ -367,7 +370,7 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 	}
 	// A lock would keep nobody out here: what is stored is named by a swap, and one that succeeds has lost nothing. That
 	// it was not collected before is due to the session (standing, again).
-	_, err = w.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
+	_, err = w.states.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
 			return err
@@ -391,13 +394,13 @@ func (w *Workspaces) Set(ctx context.Context, ws, name string, leaf record.Leaf)
 
 // Unset gives an input back to the file that it is linked to, or to the package's default.
 // It returns false where the input was not set.
-func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
+func (w *Datasets) Unset(ctx context.Context, ws, name string) (bool, error) {
 	unmarked, err := w.markSet(ctx, ws, name, false)
 	if err = ignoreBadLink(err); err != nil {
 		return false, err
 	}
 	var changed bool
-	_, err = w.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
+	_, err = w.states.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
 			return err
@@ -415,8 +418,8 @@ func (w *Workspaces) Unset(ctx context.Context, ws, name string) (bool, error) {
 }
 
 // unsetLeaf is what an input is when it is not set, refreshed unless the workspace has it.
-func (w *Workspaces) unsetLeaf(ctx context.Context, ws string, s *State, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
-	link, err := w.link(ctx, ws, s)
+func (w *Datasets) unsetLeaf(ctx context.Context, ws string, s *State, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
+	link, err := w.states.links.link(ctx, ws, s)
 	if err = ignoreBadLink(err); err != nil {
 		return record.Leaf{}, err
 	}
@@ -425,22 +428,22 @@ func (w *Workspaces) unsetLeaf(ctx context.Context, ws string, s *State, in *rec
 			linked := &link.Inputs[i]
 			if linked.Leaf != have {
 				// The link is not saved: the next start sees what has changed, and whether the package must be built anew.
-				_, err = w.renew(ctx, link, linked)
+				_, err = w.states.renew(ctx, link, linked)
 			}
 			return linked.Leaf, err
 		}
 	}
 	if in.Default != have {
-		_, err = w.refresh(ctx, in.Default) // an export may have left its content out
+		_, err = w.states.refresh(ctx, in.Default) // an export may have left its content out
 	}
 	return in.Default, err
 }
 
 // markSet notes in the link, where there is one, whether an input is set, and tells
 // whether that is new. The link of a shared workspace keeps no marks: State.mark does it.
-func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bool, error) {
-	for !w.shared {
-		rec, err := w.Local.Get(ctx, linkKey(ws))
+func (w *Datasets) markSet(ctx context.Context, ws, name string, set bool) (bool, error) {
+	for !w.states.links.shared {
+		rec, err := w.states.Local.Get(ctx, linkKey(ws))
 		if errors.Is(err, refstore.ErrNotFound) {
 			return false, nil
 		}
@@ -464,7 +467,7 @@ func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bo
 			l.Set = slices.Delete(l.Set, i, i+1)
 		}
 		rec.Value = l.Encode()
-		if _, err = w.Local.PutSync(ctx, rec); !errors.Is(err, refstore.ErrConflict) {
+		if _, err = w.states.Local.PutSync(ctx, rec); !errors.Is(err, refstore.ErrConflict) {
 			return err == nil, err
 		}
 	}
@@ -472,8 +475,8 @@ func (w *Workspaces) markSet(ctx context.Context, ws, name string, set bool) (bo
 }
 
 // Names lists the datasets of a workspace as they are, without a look at how they stand.
-func (w *Workspaces) Names(ctx context.Context, ws string) (list []DatasetRow, err error) {
-	err = w.steady(ctx, ws, func(s *State) (err error) {
+func (w *Datasets) Names(ctx context.Context, ws string) (list []DatasetRow, err error) {
+	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		if !s.Deployed {
 			return fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 		}
@@ -483,8 +486,8 @@ func (w *Workspaces) Names(ctx context.Context, ws string) (list []DatasetRow, e
 	return list, err
 }
 
-func (w *Workspaces) names(ctx context.Context, ws string, s *State) ([]DatasetRow, error) {
-	t, err := w.readTree(ctx, s.RootHash, bothParts)
+func (w *Datasets) names(ctx context.Context, ws string, s *State) ([]DatasetRow, error) {
+	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if errors.Is(err, record.ErrType) {
 		return w.eastRows(ctx, s)
 	}

@@ -84,7 +84,7 @@ func TestSetDuringRuns(t *testing.T) {
 		if got, want := p.read("t"), text+"b"; got != want {
 			t.Fatalf("round %d: the output is %q, want %q", round, got, want)
 		}
-		if set, err := p.ws.Unset(p.ctx, "w", "a"); !set || err != nil {
+		if set, err := p.ws.Datasets.Unset(p.ctx, "w", "a"); !set || err != nil {
 			t.Fatalf("round %d: Unset = %v, %v", round, set, err)
 		}
 	}
@@ -108,13 +108,13 @@ func TestSetConcurrently(t *testing.T) {
 	for i := range n {
 		leaf := p.file(fmt.Sprint("v", i))
 		done.Go(func() {
-			if err := p.ws.Set(p.ctx, "w", fmt.Sprint("i", i), leaf); err != nil {
+			if err := p.ws.Datasets.Set(p.ctx, "w", fmt.Sprint("i", i), leaf); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	done.Wait()
-	st, err := p.ws.Status(p.ctx, "w")
+	st, err := p.ws.Planner.Status(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,16 +131,16 @@ func TestSetRefuses(t *testing.T) {
 	p.deploy("inputs: {a: {file: a.txt}, n: {value: 1}}\ntasks: {t: {in: [a], out: o, run: cat $a}}")
 	leaf := p.file("x")
 	var unknown *workspace.UnknownError
-	if err := p.ws.Set(p.ctx, "w", "nope", leaf); !errors.As(err, &unknown) || !slices.Equal(unknown.Known, []string{"a", "n"}) {
+	if err := p.ws.Datasets.Set(p.ctx, "w", "nope", leaf); !errors.As(err, &unknown) || !slices.Equal(unknown.Known, []string{"a", "n"}) {
 		t.Errorf("Set of an unknown input: %v", err)
 	}
-	if err := p.ws.Set(p.ctx, "w", "t", leaf); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "a task makes it") {
+	if err := p.ws.Datasets.Set(p.ctx, "w", "t", leaf); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "a task makes it") {
 		t.Errorf("Set of an output: %v", err)
 	}
-	if err := p.ws.Set(p.ctx, "w", "n", leaf); err == nil || !strings.Contains(err.Error(), "is a value now, not a file") {
+	if err := p.ws.Datasets.Set(p.ctx, "w", "n", leaf); err == nil || !strings.Contains(err.Error(), "is a value now, not a file") {
 		t.Errorf("Set of a value to a file: %v", err)
 	}
-	if err := p.ws.Set(p.ctx, "nope", "a", leaf); !errors.As(err, &unknown) || unknown.What != "workspace" {
+	if err := p.ws.Datasets.Set(p.ctx, "nope", "a", leaf); !errors.As(err, &unknown) || unknown.What != "workspace" {
 		t.Errorf("Set in an unknown workspace: %v", err)
 	}
 	// What was refused left no mark: the file is followed.
@@ -149,14 +149,14 @@ func TestSetRefuses(t *testing.T) {
 	if got := p.read("a"); got != "edited" {
 		t.Errorf("a is %q, want %q", got, "edited")
 	}
-	if set, err := p.ws.Unset(p.ctx, "w", "n"); set || err != nil {
+	if set, err := p.ws.Datasets.Unset(p.ctx, "w", "n"); set || err != nil {
 		t.Errorf("Unset of what was never set = %v, %v", set, err)
 	}
 }
 
 func setInputs(t *testing.T, p *place) []string {
 	t.Helper()
-	st, err := p.ws.Status(p.ctx, "w")
+	st, err := p.ws.Planner.Status(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestSetSurvivesLinking(t *testing.T) {
 	}
 	ref := workspace.PackageRef{Name: "p", Version: "0.0.0", Hash: s.PackageHash}
 	for range 2 {
-		if err := p.ws.Deploy(p.ctx, "w", ref); err != nil {
+		if err := p.ws.Deployer.Deploy(p.ctx, "w", ref); err != nil {
 			t.Fatal(err)
 		}
 		p.set("a", "set")
@@ -238,7 +238,7 @@ func TestDatasetEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.ws.Dataset(p.ctx, ws, dp)
+		return p.ws.Datasets.Dataset(p.ctx, ws, dp)
 	}
 	d, err := at("w", "d/a.txt")
 	if err != nil || d.Kind != record.LeafFile || d.Size != 1 {
@@ -270,20 +270,20 @@ func TestDatasetEntry(t *testing.T) {
 func TestPutPath(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
-	leaf, err := p.ws.PutPath(p.ctx, record.FromDir, p.dir)
+	leaf, err := p.ws.Datasets.PutPath(p.ctx, record.FromDir, p.dir)
 	if err != nil || leaf.Kind != record.LeafDir {
 		t.Fatalf("a directory: %+v, %v", leaf, err)
 	}
-	leaf, err = p.ws.PutPath(p.ctx, record.FromFile, filepath.Join(p.dir, "a.txt"))
+	leaf, err = p.ws.Datasets.PutPath(p.ctx, record.FromFile, filepath.Join(p.dir, "a.txt"))
 	if err != nil || leaf.Kind != record.LeafFile || leaf.Size != 1 {
 		t.Errorf("a file: %+v, %v", leaf, err)
 	}
-	if _, err := p.ws.PutPath(p.ctx, record.FromFile, p.dir); err == nil {
+	if _, err := p.ws.Datasets.PutPath(p.ctx, record.FromFile, p.dir); err == nil {
 		t.Error("a directory was taken for a file")
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	cancel()
-	if _, err := p.ws.PutPath(ctx, record.FromDir, p.dir); !errors.Is(err, context.Canceled) {
+	if _, err := p.ws.Datasets.PutPath(ctx, record.FromDir, p.dir); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

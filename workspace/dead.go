@@ -24,10 +24,10 @@ type burier interface {
 // process any more. What it has queued for workers, and nobody has begun, is withdrawn; its running executions become errors, its log gets
 // the events that are missing, and its record is made from them (doc/design.md, "Crashes"). current is the run that the state names; the one that
 // it names now is returned, and all runs that are on record.
-func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, x burier) (string, []oldRun, error) {
+func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x burier) (string, []oldRun, error) {
 	ws := lock.ws
 	var old []oldRun
-	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
+	for rec, err := range w.states.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
 		if err != nil {
 			return current, nil, fmt.Errorf("look for dead runs: %w", err)
 		}
@@ -35,7 +35,7 @@ func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, 
 	}
 	confirmed := false
 	for _, o := range old {
-		ended, err := events.Ended(ctx, w.Records, ws, o.id)
+		ended, err := events.Ended(ctx, w.states.Records, ws, o.id)
 		if err != nil {
 			return current, nil, err
 		}
@@ -43,7 +43,7 @@ func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, 
 			continue
 		}
 		if !confirmed { // none that was listed is that of a holder who came after this one, and lives
-			if err := w.confirm(ctx, ws); err != nil {
+			if err := w.states.confirm(ctx, ws); err != nil {
 				return current, nil, err
 			}
 			confirmed = true
@@ -58,14 +58,14 @@ func (w *Workspaces) closeDead(ctx context.Context, lock *hold, current string, 
 // closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: what it
 // had begun to write may come until the log has its end. Whoever comes second conflicts, and if that is this process it looks
 // again at what there is.
-func (w *Workspaces) closeRun(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
+func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
 	const tries = 20 // what comes late is what one process had under way
 	for try := 1; ; try++ {
 		now, err := w.closeOnce(ctx, lock, id, current, x)
 		if !errors.Is(err, refstore.ErrConflict) || try == tries {
 			return now, err
 		}
-		if err := w.confirm(ctx, lock.ws); err != nil {
+		if err := w.states.confirm(ctx, lock.ws); err != nil {
 			return current, err
 		}
 	}
@@ -73,9 +73,9 @@ func (w *Workspaces) closeRun(ctx context.Context, lock *hold, id, current strin
 
 // closeOnce does it, or fails with ErrConflict. The end comes last: cut off before it, closing begins anew, and what was
 // emitted already is not missing any more.
-func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
+func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
 	ws := lock.ws
-	rec, err := w.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
+	rec, err := w.states.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return current, nil
 	}
@@ -94,7 +94,7 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 		run = nil
 	}
 	f := runview.NewFold()
-	log, err := events.Resume(ctx, w.Records, ws, id, w.Now, f.Add)
+	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, f.Add)
 	if err != nil {
 		return current, err
 	}
@@ -103,10 +103,10 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 	if f.End() != nil { // what followed it was cut
 		return current, nil
 	}
-	if err := w.blocks.Close(ctx, ws, id); err != nil {
+	if err := w.approvals.blocks.Close(ctx, ws, id); err != nil {
 		return current, err
 	}
-	if _, err := w.withdrawLeft(ctx, ws, id, nil); err != nil {
+	if _, err := w.states.withdrawLeft(ctx, ws, id, nil); err != nil {
 		return current, err
 	}
 	c := &closing{w: w, x: x, log: log, f: f}
@@ -129,14 +129,14 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 	if run == nil || run.State == record.RunRunning || run.Error == runview.CrashedError {
 		c.abandon()
 		run = c.rebuilt(ws, id, run)
-		if _, err := w.Runs.Expand(ctx, ws, id, f); err != nil { // what has no name is not in the record
+		if _, err := w.states.Runs.Expand(ctx, ws, id, f); err != nil { // what has no name is not in the record
 			return current, err
 		}
 		run.Tasks = f.Executions()
 		if err := log.Flush(); err != nil {
 			return current, err
 		}
-		if rec.Version, err = w.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version}); err != nil {
+		if rec.Version, err = w.states.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version}); err != nil {
 			return current, fmt.Errorf("record run: %w", err)
 		}
 		end = runview.End(run)
@@ -157,7 +157,7 @@ func (w *Workspaces) closeOnce(ctx context.Context, lock *hold, id, current stri
 }
 
 // withdrawLeft is Stores.Withdraw.
-func (w *Workspaces) withdrawLeft(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
+func (w *States) withdrawLeft(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 	if w.Withdraw == nil {
 		return 0, nil
 	}
@@ -174,12 +174,12 @@ func started(run *record.Run) *events.Data {
 }
 
 // name makes the state name a run that has ended, if it is later than the one that is named.
-func (w *Workspaces) name(ctx context.Context, lock *hold, id, current string) (string, error) {
-	behind, err := w.behindRun(ctx, lock.ws, id, current)
+func (w *Runner) name(ctx context.Context, lock *hold, id, current string) (string, error) {
+	behind, err := w.states.behindRun(ctx, lock.ws, id, current)
 	if err != nil || !behind {
 		return current, err
 	}
-	_, err = w.update(ctx, lock, lock.ws, false, func(s *State) error {
+	_, err = w.states.update(ctx, lock, lock.ws, false, func(s *State) error {
 		s.CurrentRunID = id
 		return nil
 	})
@@ -191,7 +191,7 @@ func (w *Workspaces) name(ctx context.Context, lock *hold, id, current string) (
 
 // behindRun tells whether a state that names the run current must name the run id instead, which has ended: it is
 // later, or the other one was imported.
-func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (bool, error) {
+func (w *States) behindRun(ctx context.Context, ws, id, current string) (bool, error) {
 	if id > current {
 		return true, nil
 	}
@@ -204,7 +204,7 @@ func (w *Workspaces) behindRun(ctx context.Context, ws, id, current string) (boo
 
 // closing is a dead run while it is closed.
 type closing struct {
-	w   *Workspaces
+	w   *Runner
 	x   burier
 	log *events.Log
 	f   *runview.Fold

@@ -285,7 +285,7 @@ func TestCloseDeadMovesTheReference(t *testing.T) {
 }
 
 func (d *dead) startNothing() error {
-	_, err := d.p.ws.Start(d.p.ctx, "w", startOptions(d.p, "no such task"))
+	_, err := d.p.ws.Runner.Start(d.p.ctx, "w", startOptions(d.p, "no such task"))
 	return err
 }
 

@@ -58,7 +58,7 @@ func (d *distant) run(ctx context.Context) (*started, func()) {
 	go func() {
 		defer close(s.done)
 		began := time.Now()
-		s.res, s.err = d.ws.Start(ctx, "w0", workspace.StartOptions{Executor: d.executor, Concurrency: 2})
+		s.res, s.err = d.ws.Runner.Start(ctx, "w0", workspace.StartOptions{Executor: d.executor, Concurrency: 2})
 		s.took = time.Since(began)
 	}()
 	return s, func() { // it dies
@@ -79,7 +79,7 @@ func TestHolderOfALease(t *testing.T) {
 		run, kill := first.run(t.Context())
 		time.Sleep(10 * time.Second)
 		began := time.Now()
-		_, err := second.ws.DeployFile(t.Context(), "w0", st.dir+"/e3.yaml")
+		_, err := second.ws.Deployer.DeployFile(t.Context(), "w0", st.dir+"/e3.yaml")
 		var busy *workspace.BusyError
 		if took := time.Since(began); !errors.As(err, &busy) || busy.Holder != "process 2" || took > leaseTTL/2 {
 			t.Errorf("a holder that lives: %v after %v", err, took)
@@ -120,7 +120,7 @@ func TestCancelDeadHolder(t *testing.T) {
 		time.Sleep(4 * leaseTTL)
 		looker := st.distant()
 		defer looker.close()
-		status, err := looker.ws.Status(t.Context(), "w0")
+		status, err := looker.ws.Planner.Status(t.Context(), "w0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,11 +128,11 @@ func TestCancelDeadHolder(t *testing.T) {
 			t.Errorf("the status of a dead run: %s, heard of %+v, held by %+v, want one that was last heard of %v ago", r.Status(), r.Heard, b, 4*leaseTTL)
 		}
 		began := time.Now()
-		c, err := second.ws.Cancel(t.Context(), "w0", workspace.CancelOptions{By: "ann@there", Timeout: time.Hour, Curator: second.executor.Curator})
+		c, err := second.ws.Runner.Cancel(t.Context(), "w0", workspace.CancelOptions{By: "ann@there", Timeout: time.Hour, Curator: second.executor.Curator})
 		if err != nil || c.Status != workspace.CancelInterrupted || !c.Closed {
 			t.Errorf("cancelling a dead run: %+v, %v, want it interrupted and closed", c, err)
 		}
-		status, err = st.distant().ws.Status(t.Context(), "w0")
+		status, err = st.distant().ws.Planner.Status(t.Context(), "w0")
 		if err != nil || status.LastRun.Status() != "crashed" || status.LastRun.RunID != c.RunID || status.Busy != nil {
 			t.Errorf("afterwards: %+v, busy %+v, %v, want it crashed, and nobody there", status.LastRun, status.Busy, err)
 		}

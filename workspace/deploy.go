@@ -14,18 +14,24 @@ import (
 	"e3/objectstore"
 )
 
+// Deployer builds packages from package files, deploys packages in workspaces, and follows package files.
+type Deployer struct {
+	states   *States
+	datasets *Datasets
+}
+
 // Deploy puts a registered package into a workspace and unlinks it from any file. One that was made by the reference
 // brings its tree, which can be read.
-func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) error {
-	release, registered, err := w.holdPackage(ctx, ref)
+func (w *Deployer) Deploy(ctx context.Context, ws string, ref PackageRef) error {
+	release, registered, err := w.states.holdPackage(ctx, ref)
 	if err != nil {
 		return err
 	}
 	defer release()
-	pkg, err := w.Packages.Load(ctx, ref.Hash)
+	pkg, err := w.states.Packages.Load(ctx, ref.Hash)
 	var east *eastref.Package
 	if errors.Is(err, record.ErrType) {
-		east, err = w.Packages.LoadEast(ctx, ref.Hash)
+		east, err = w.states.Packages.LoadEast(ctx, ref.Hash)
 	}
 	if err != nil {
 		return fmt.Errorf("package %s: %w", ref, err)
@@ -38,13 +44,13 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 	switch {
 	case registered:
 	case east == nil:
-		if err := w.refreshPackage(ctx, ref.Hash, pkg); err != nil {
+		if err := w.states.refreshPackage(ctx, ref.Hash, pkg); err != nil {
 			return fmt.Errorf("package %s: %w", ref, err)
 		}
 	default:
 		return fmt.Errorf("package %s is not in the register any more: %w", ref, ErrNotFound)
 	}
-	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return err
 	}
@@ -53,23 +59,23 @@ func (w *Workspaces) Deploy(ctx context.Context, ws string, ref PackageRef) erro
 }
 
 // deploy does it under the lock.
-func (w *Workspaces) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg *record.Package, east *eastref.Package) error {
+func (w *Deployer) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg *record.Package, east *eastref.Package) error {
 	ws := lock.ws
-	from, err := w.origin(ctx, ws, nil, "", true)
+	from, err := w.states.links.origin(ctx, ws, nil, "", true)
 	if err != nil {
 		return err
 	}
 	// The link ends first: a crash may leave a workspace that follows nothing, but never one
 	// that turns back to a file. Which inputs are set is read from it once more. Where the state says what it follows, that
 	// ends with the state.
-	if !w.shared {
-		link, err := w.remembered(ctx, ws)
+	if !w.states.links.shared {
+		link, err := w.states.links.remembered(ctx, ws)
 		if err != nil && !errors.Is(err, errBadLink) {
 			return err
 		}
 		if link != nil {
 			link.File = ""
-			if err := w.saveLink(ctx, ws, link, true, nil); err != nil {
+			if err := w.states.links.saveLink(ctx, ws, link, true, nil); err != nil {
 				return err
 			}
 		}
@@ -87,17 +93,17 @@ func (w *Workspaces) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg
 }
 
 // endLink notes that a workspace follows no file, and which of its inputs are set. Where its state says that, nothing is remembered.
-func (w *Workspaces) endLink(ctx context.Context, ws string, pkg *record.Package, set map[string]bool) error {
-	if w.shared || pkg == nil {
-		return w.forgetLink(ctx, ws)
+func (w *Deployer) endLink(ctx context.Context, ws string, pkg *record.Package, set map[string]bool) error {
+	if w.states.links.shared || pkg == nil {
+		return w.states.links.forgetLink(ctx, ws)
 	}
-	return w.saveLink(ctx, ws, &record.Link{}, true, func(marked []string) []string { return keptMarks(pkg, marked, set) })
+	return w.states.links.saveLink(ctx, ws, &record.Link{}, true, func(marked []string) []string { return keptMarks(pkg, marked, set) })
 }
 
 // DeployFile deploys a package file: the workspace follows the file and its inputs from
 // then on.
-func (w *Workspaces) DeployFile(ctx context.Context, ws, file string) (*Built, error) {
-	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
+func (w *Deployer) DeployFile(ctx context.Context, ws, file string) (*Built, error) {
+	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +117,8 @@ func (w *Workspaces) DeployFile(ctx context.Context, ws, file string) (*Built, e
 }
 
 // deployFile does it under the lock.
-func (w *Workspaces) deployFile(ctx context.Context, lock *hold, file string, durable bool) (*Built, error) {
-	before, err := w.remembered(ctx, lock.ws) // what it says of files is true, whether they are followed or not
+func (w *Deployer) deployFile(ctx context.Context, lock *hold, file string, durable bool) (*Built, error) {
+	before, err := w.states.links.remembered(ctx, lock.ws) // what it says of files is true, whether they are followed or not
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
@@ -124,22 +130,22 @@ func (w *Workspaces) deployFile(ctx context.Context, lock *hold, file string, du
 }
 
 // deployBuilt installs a package that was built from a file and remembers the link.
-func (w *Workspaces) deployBuilt(ctx context.Context, lock *hold, built *Built, durable bool) error {
+func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, durable bool) error {
 	ws := lock.ws
 	if _, err := graph.New(built.Package); err != nil {
 		return err
 	}
-	s, err := w.State(ctx, ws)
+	s, err := w.states.State(ctx, ws)
 	if err != nil {
 		return err
 	}
-	if built.Over, err = w.heldBy(ctx, ws, s, built.Link.File); err != nil {
+	if built.Over, err = w.states.links.heldBy(ctx, ws, s, built.Link.File); err != nil {
 		return err
 	}
 	if s.Deployed && built.Over == nil && s.PackageName != built.Package.Name {
 		built.Renamed = s.PackageName
 	}
-	from, err := w.origin(ctx, ws, s, built.Link.File, durable)
+	from, err := w.states.links.origin(ctx, ws, s, built.Link.File, durable)
 	if err != nil {
 		return err
 	}
@@ -147,7 +153,7 @@ func (w *Workspaces) deployBuilt(ctx context.Context, lock *hold, built *Built, 
 	// next start, not one that follows nothing.
 	if !s.Deployed {
 		none := func([]string) []string { return nil }
-		if err := w.saveLink(ctx, ws, built.Link, durable, none); err != nil {
+		if err := w.states.links.saveLink(ctx, ws, built.Link, durable, none); err != nil {
 			return err
 		}
 	}
@@ -156,13 +162,13 @@ func (w *Workspaces) deployBuilt(ctx context.Context, lock *hold, built *Built, 
 		return err
 	}
 	var keep func([]string) []string
-	if !w.shared { // else they are in the state
+	if !w.states.links.shared { // else they are in the state
 		keep = func(marked []string) []string { return keptMarks(built.Package, marked, set) }
 	}
-	if err := w.saveLink(ctx, ws, built.Link, durable, keep); err != nil {
+	if err := w.states.links.saveLink(ctx, ws, built.Link, durable, keep); err != nil {
 		return err
 	}
-	return w.forgetNotes(ctx, ws, from.id)
+	return w.states.links.forgetNotes(ctx, ws, from.id)
 }
 
 // keptMarks are the marks that stay when a package file is deployed; set tells for each input that held a set value whether it
@@ -183,13 +189,13 @@ func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []stri
 // install makes the package the workspace's. Values that were set stay where the name and
 // the kind remain; set tells for each input that was set whether it was kept. Outputs
 // stay where the task does.
-func (w *Workspaces) install(ctx context.Context, lock *hold, pkg *record.Package, hash string, from origin, durable bool) (set map[string]bool, err error) {
+func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package, hash string, from origin, durable bool) (set map[string]bool, err error) {
 	ws := lock.ws
-	_, err = w.update(ctx, lock, ws, durable, func(s *State) error {
+	_, err = w.states.update(ctx, lock, ws, durable, func(s *State) error {
 		set = map[string]bool{}
-		old, err := w.holdings(ctx, ws, s, pkg)
+		old, err := w.states.holdings(ctx, ws, s, pkg)
 		if err == nil && old.lossy {
-			err = w.discardParts(ctx, ws, s)
+			err = w.states.discardParts(ctx, ws, s)
 		}
 		if err != nil {
 			return err
@@ -219,19 +225,19 @@ func (w *Workspaces) install(ctx context.Context, lock *hold, pkg *record.Packag
 		}
 		t.inputs.Sort()
 		t.tasks.Sort()
-		root, err := w.writeTree(ctx, t, bothParts)
+		root, err := w.states.writeTree(ctx, t, bothParts)
 		if err != nil {
 			return err
 		}
 		if durable {
-			if err := w.Records.Sync(ctx); err != nil {
+			if err := w.states.Records.Sync(ctx); err != nil {
 				return err
 			}
 		}
-		now := w.Now()
+		now := w.states.Now()
 		s.PackageName, s.PackageVersion, s.PackageHash = pkg.Name, pkg.Version, hash
 		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, root, now, true
-		w.deployedFrom(s, from, pkg, set)
+		w.states.links.deployedFrom(s, from, pkg, set)
 		return nil
 	})
 	return set, err
@@ -245,8 +251,8 @@ func lost(err error) bool {
 
 // setValues tells, for people, which inputs hold a value that "e3 set" gave them: those that are marked, or where no file is followed
 // those that differ from the default of the package that is deployed. What a deployment keeps, holdings says.
-func (w *Workspaces) setValues(ctx context.Context, ws string, s *State, pkg *record.Package) (func(string, record.Leaf) bool, error) {
-	marks, marked, err := w.marked(ctx, ws, s)
+func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *record.Package) (func(string, record.Leaf) bool, error) {
+	marks, marked, err := w.states.links.marked(ctx, ws, s)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +274,7 @@ func (w *Workspaces) setValues(ctx context.Context, ws string, s *State, pkg *re
 // follow brings a linked workspace up to date with its package file, its inputs and the environment. It is
 // called under the lock. It returns the package when it was built anew; work is told before that. taken says that the variables
 // of key_env were looked at, as they are where the tree is read anyway.
-func (w *Workspaces) follow(ctx context.Context, lock *hold, s *State, link *record.Link, durable bool, work func()) (built *Built, taken bool, err error) {
+func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *record.Link, durable bool, work func()) (built *Built, taken bool, err error) {
 	if link == nil || left(link.File) {
 		return nil, false, nil
 	}
@@ -281,12 +287,12 @@ func (w *Workspaces) follow(ctx context.Context, lock *hold, s *State, link *rec
 		built, err = w.deployFile(ctx, lock, link.File, durable)
 		return built, false, err
 	}
-	scan := &scan{w: w, base: filepath.Dir(link.File)}
+	scan := &scan{states: w.states, base: filepath.Dir(link.File)}
 	executable := executables(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return nil, false, err
 	}
-	touched := scan.touched.Load() || link.Home != w.home() // an older e3 has written it, or somewhere else
+	touched := scan.touched.Load() || link.Home != w.states.links.home() // an older e3 has written it, or somewhere else
 	if executable == executables(link) {
 		reread, err := w.catchUp(ctx, lock, s, link, scan.changed.Load(), durable)
 		if err != nil {
@@ -300,13 +306,13 @@ func (w *Workspaces) follow(ctx context.Context, lock *hold, s *State, link *rec
 		return built, false, err
 	}
 	if touched {
-		err = w.saveLink(ctx, lock.ws, link, durable, nil)
+		err = w.states.links.saveLink(ctx, lock.ws, link, durable, nil)
 	}
 	return nil, true, err
 }
 
 // catchUp gives the tree what the link remembers, where that is, or may be, something else; reread is that of assignLinked.
-func (w *Workspaces) catchUp(ctx context.Context, lock *hold, s *State, link *record.Link, changed, durable bool) (reread bool, err error) {
+func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *record.Link, changed, durable bool) (reread bool, err error) {
 	if !changed {
 		if changed, err = w.behind(ctx, s, link); err != nil || !changed {
 			return false, err
@@ -326,8 +332,8 @@ func statLinked(ws, file string) (os.FileInfo, error) {
 
 // behind tells whether a linked input that is not set has another dataset in the tree than
 // its link: an unset that failed half-way leaves that. It tells of variables with another value, too.
-func (w *Workspaces) behind(ctx context.Context, s *State, link *record.Link) (bool, error) {
-	t, err := w.readTree(ctx, s.RootHash, inputsPart)
+func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (bool, error) {
+	t, err := w.states.readTree(ctx, s.RootHash, inputsPart)
 	if err != nil {
 		return false, err
 	}
@@ -341,13 +347,13 @@ func (w *Workspaces) behind(ctx context.Context, s *State, link *record.Link) (b
 }
 
 // restore takes linked inputs in again whose content is gone from the store.
-func (w *Workspaces) restore(ctx context.Context, lock *hold, s *State, durable bool) error {
+func (w *Deployer) restore(ctx context.Context, lock *hold, s *State, durable bool) error {
 	ws := lock.ws
-	link, err := w.link(ctx, ws, s)
+	link, err := w.states.links.link(ctx, ws, s)
 	if err != nil || link == nil || left(link.File) {
 		return err
 	}
-	scan := &scan{w: w, base: filepath.Dir(link.File), verify: true}
+	scan := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return err
 	}
@@ -356,15 +362,15 @@ func (w *Workspaces) restore(ctx context.Context, lock *hold, s *State, durable 
 			return err
 		}
 	}
-	return w.saveLink(ctx, ws, link, durable, nil)
+	return w.states.links.saveLink(ctx, ws, link, durable, nil)
 }
 
 // assignLinked gives the tree what the link remembers of the inputs that are not set, and the variables of now. What the tree does not hold may have been
 // collected since it was read: it is refreshed, or read again, which reread tells.
-func (w *Workspaces) assignLinked(ctx context.Context, lock *hold, link *record.Link, durable bool) (reread bool, err error) {
+func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Link, durable bool) (reread bool, err error) {
 	ws := lock.ws
-	_, err = w.edit(ctx, lock, ws, durable, inputsPart, func(s *State, t *tree) error {
-		set, marked, err := w.marked(ctx, ws, s) // what was set since we read it stays
+	_, err = w.states.edit(ctx, lock, ws, durable, inputsPart, func(s *State, t *tree) error {
+		set, marked, err := w.states.links.marked(ctx, ws, s) // what was set since we read it stays
 		if err != nil {
 			return err
 		}
@@ -377,7 +383,7 @@ func (w *Workspaces) assignLinked(ctx context.Context, lock *hold, link *record.
 				continue
 			}
 			if have, _ := t.inputs.Get(in.Name); have != in.Leaf {
-				again, err := w.renew(ctx, link, in)
+				again, err := w.states.renew(ctx, link, in)
 				if err != nil {
 					return err
 				}

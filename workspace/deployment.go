@@ -15,6 +15,12 @@ import (
 	"e3/refstore"
 )
 
+// links tell which package file a workspace follows, on this machine and, where machines share the workspace, on another.
+type links struct {
+	Stores
+	shared bool // other machines have links of their own
+}
+
 // Where machines share a workspace each has a link of its own, and they may contradict each other: whoever deployed last
 // decides. So the state has a field, written with it in one swap, that says whose deployment this is and which inputs are
 // set; and a machine that deploys a package file notes, before anybody can see the deployment, the file under its id. It
@@ -28,8 +34,8 @@ import (
 const FieldDeployment = "deployment.beast2"
 
 // readState reads the record of a workspace's state.
-func (w *Workspaces) readState(ctx context.Context, ws string) (refstore.Record, error) {
-	if w.shared {
+func (w *States) readState(ctx context.Context, ws string) (refstore.Record, error) {
+	if w.links.shared {
 		return w.Records.Get(ctx, stateKey(ws), FieldDeployment)
 	}
 	return w.Records.Get(ctx, stateKey(ws))
@@ -66,7 +72,7 @@ func (s *State) marks(link *record.Link) []string {
 }
 
 // marked returns the marks of now; false where nothing keeps any.
-func (w *Workspaces) marked(ctx context.Context, ws string, s *State) ([]string, bool, error) {
+func (w *links) marked(ctx context.Context, ws string, s *State) ([]string, bool, error) {
 	switch {
 	case s.unreadable != nil:
 		return nil, false, s.unreadable
@@ -106,7 +112,7 @@ func (s *State) mark(name string, set bool) bool {
 func notes(ws string) string { return "INDEX/deployments/" + ws }
 
 // followed returns the package file of this machine that is deployed in a shared workspace, "" if it is none.
-func (w *Workspaces) followed(ctx context.Context, ws string, s *State) (string, error) {
+func (w *links) followed(ctx context.Context, ws string, s *State) (string, error) {
 	if s.deployment == nil || s.deployment.File == "" {
 		return "", s.unreadable
 	}
@@ -130,7 +136,7 @@ func (w *Workspaces) followed(ctx context.Context, ws string, s *State) (string,
 
 // link returns what this machine remembers of the package file that the workspace follows in a state; nil if it follows none,
 // or another machine's. One that cannot be read is an error: forgetting it would unlink the workspace silently.
-func (w *Workspaces) link(ctx context.Context, ws string, s *State) (*record.Link, error) {
+func (w *links) link(ctx context.Context, ws string, s *State) (*record.Link, error) {
 	if !w.shared {
 		return w.remembered(ctx, ws)
 	}
@@ -149,7 +155,7 @@ func (w *Workspaces) link(ctx context.Context, ws string, s *State) (*record.Lin
 }
 
 // forgetLink removes what this machine remembers of the workspace's package files.
-func (w *Workspaces) forgetLink(ctx context.Context, ws string) error {
+func (w *links) forgetLink(ctx context.Context, ws string) error {
 	if err := refstore.Forget(ctx, w.Local, w.Locks, linkKey(ws)); err != nil {
 		return err
 	}
@@ -164,7 +170,7 @@ type origin struct {
 
 // origin prepares a deployment in place of what a state has. This machine knows it from here on. One that goes on with the
 // same file stays the same one.
-func (w *Workspaces) origin(ctx context.Context, ws string, s *State, file string, durable bool) (origin, error) {
+func (w *links) origin(ctx context.Context, ws string, s *State, file string, durable bool) (origin, error) {
 	if !w.shared {
 		return origin{file: file}, nil
 	}
@@ -193,7 +199,7 @@ func (w *Workspaces) origin(ctx context.Context, ws string, s *State, file strin
 
 // deployedFrom writes into a state that is going to be swapped where what is deployed comes from. Of a package file, set tells
 // for each input that held a set value whether it was kept; of a registered package there are no marks.
-func (w *Workspaces) deployedFrom(s *State, from origin, pkg *record.Package, set map[string]bool) {
+func (w *links) deployedFrom(s *State, from origin, pkg *record.Package, set map[string]bool) {
 	if !w.shared {
 		return
 	}
@@ -217,7 +223,7 @@ func (w *Workspaces) deployedFrom(s *State, from origin, pkg *record.Package, se
 
 // forgetNotes removes the notes of all deployments but one. They were listed before the lease is confirmed: none is a
 // successor's.
-func (w *Workspaces) forgetNotes(ctx context.Context, ws, except string) error {
+func (w *links) forgetNotes(ctx context.Context, ws, except string) error {
 	if !w.shared {
 		return nil
 	}
@@ -273,7 +279,7 @@ func (e *Elsewhere) String() string {
 }
 
 // elsewhere returns who decides what a state has; nil if it is this machine, or nobody else could.
-func (w *Workspaces) elsewhere(ctx context.Context, ws string, s *State) (*Elsewhere, error) {
+func (w *links) elsewhere(ctx context.Context, ws string, s *State) (*Elsewhere, error) {
 	if !w.shared {
 		gone, err := w.lostLink(ctx, ws, s)
 		if err != nil || !gone {

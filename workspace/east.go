@@ -25,7 +25,7 @@ func (e *NotRunnableError) Error() string {
 }
 
 // notRunnable explains why a package or a tree is of another type than ours, where it is the reference's.
-func (w *Workspaces) notRunnable(ctx context.Context, s *State, err error) error {
+func (w *States) notRunnable(ctx context.Context, s *State, err error) error {
 	if !errors.Is(err, record.ErrType) {
 		return err
 	}
@@ -36,12 +36,12 @@ func (w *Workspaces) notRunnable(ctx context.Context, s *State, err error) error
 }
 
 // Settable refuses, as a NotRunnableError, workspaces whose datasets cannot be set.
-func (w *Workspaces) Settable(ctx context.Context, ws string) error {
+func (w *Datasets) Settable(ctx context.Context, ws string) error {
 	s, err := w.deployed(ctx, ws)
 	if err != nil {
 		return err
 	}
-	if east, err := w.Packages.IsEast(ctx, s.PackageHash); err != nil || !east {
+	if east, err := w.states.Packages.IsEast(ctx, s.PackageHash); err != nil || !east {
 		return err
 	}
 	return fmt.Errorf("datasets of workspace %s cannot be set: %w", ws, &NotRunnableError{Package: s.PackageName + "@" + s.PackageVersion})
@@ -50,24 +50,24 @@ func (w *Workspaces) Settable(ctx context.Context, ws string) error {
 // maxEast bounds a package, task or tree object of the reference that is read into memory.
 const maxEast = 64 << 20
 
-func (w *Workspaces) readEast(ctx context.Context, hash objectstore.Hash) ([]byte, error) {
-	return objectstore.ReadAll(ctx, w.Objects, hash, maxEast)
+func (w *Datasets) readEast(ctx context.Context, hash objectstore.Hash) ([]byte, error) {
+	return objectstore.ReadAll(ctx, w.states.Objects, hash, maxEast)
 }
 
 // installEast makes a package of the reference the workspace's: its tree is the workspace's as it is.
-func (w *Workspaces) installEast(ctx context.Context, lock *hold, ref PackageRef, pkg *eastref.Package, from origin) error {
-	_, err := w.update(ctx, lock, lock.ws, true, func(s *State) error {
-		now := w.Now()
+func (w *Deployer) installEast(ctx context.Context, lock *hold, ref PackageRef, pkg *eastref.Package, from origin) error {
+	_, err := w.states.update(ctx, lock, lock.ws, true, func(s *State) error {
+		now := w.states.Now()
 		s.PackageName, s.PackageVersion, s.PackageHash = ref.Name, ref.Version, ref.Hash
 		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, pkg.Root.String(), now, true
-		w.deployedFrom(s, from, nil, nil)
-		return w.Records.Sync(ctx)
+		w.states.links.deployedFrom(s, from, nil, nil)
+		return w.states.Records.Sync(ctx)
 	})
 	return err
 }
 
 // readEastTree reads one level of a tree of the reference.
-func (w *Workspaces) readEastTree(ctx context.Context, hash objectstore.Hash) ([]eastref.Entry, error) {
+func (w *Datasets) readEastTree(ctx context.Context, hash objectstore.Hash) ([]eastref.Entry, error) {
 	data, err := w.readEast(ctx, hash)
 	if err != nil {
 		return nil, fmt.Errorf("tree object: %w", err)
@@ -89,7 +89,7 @@ func eastLeaf(e *eastref.Entry) record.Leaf {
 }
 
 // eastDataset finds a dataset, or a tree of datasets, by its path.
-func (w *Workspaces) eastDataset(ctx context.Context, s *State, d *Dataset) (*Dataset, error) {
+func (w *Datasets) eastDataset(ctx context.Context, s *State, d *Dataset) (*Dataset, error) {
 	path, err := eastref.ParsePath(d.Path.keypath())
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ type NamedLeaf struct {
 }
 
 // EastEntries returns what is in a tree of datasets that Dataset has found in a workspace of the reference.
-func (w *Workspaces) EastEntries(ctx context.Context, d *Dataset) ([]NamedLeaf, error) {
+func (w *Datasets) EastEntries(ctx context.Context, d *Dataset) ([]NamedLeaf, error) {
 	h, err := objectstore.ParseHash(d.Hash)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ const (
 )
 
 // eastRows lists all datasets of a tree of the reference by their paths.
-func (w *Workspaces) eastRows(ctx context.Context, s *State) ([]DatasetRow, error) {
+func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error) {
 	root, err := objectstore.ParseHash(s.RootHash)
 	if err != nil {
 		return nil, err
@@ -209,9 +209,9 @@ func (w *Workspaces) eastRows(ctx context.Context, s *State) ([]DatasetRow, erro
 
 // eastOutputs names the datasets that tasks of a package make, each with its task. A package or a task whose object is
 // gone makes none.
-func (w *Workspaces) eastOutputs(ctx context.Context, hash string) (map[string]string, error) {
+func (w *Datasets) eastOutputs(ctx context.Context, hash string) (map[string]string, error) {
 	outputs := map[string]string{}
-	pkg, err := w.Packages.LoadEast(ctx, hash)
+	pkg, err := w.states.Packages.LoadEast(ctx, hash)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return outputs, nil
 	}

@@ -98,7 +98,7 @@ func (p *place) east(file string) {
 	if err := p.ws.Create(p.ctx, "w"); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := p.ws.Deploy(p.ctx, "w", ref); err != nil {
+	if err := p.ws.Deployer.Deploy(p.ctx, "w", ref); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -106,7 +106,7 @@ func (p *place) east(file string) {
 func TestEastDatasets(t *testing.T) {
 	p := newPlace(t)
 	p.east(goldenRun)
-	st, err := p.ws.Status(p.ctx, "w")
+	st, err := p.ws.Planner.Status(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,31 +126,31 @@ func TestEastDatasets(t *testing.T) {
 	if !st.East || !slices.Equal(got, want) {
 		t.Errorf("made by the reference %t, datasets\n%s\nwant\n%s", st.East, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	names, err := p.ws.Names(p.ctx, "w")
+	names, err := p.ws.Datasets.Names(p.ctx, "w")
 	if err != nil || len(names) != len(want) {
 		t.Errorf("Names: %v, %v", names, err)
 	}
 	if text := p.eastText("inputs.text"); text == "" {
 		t.Error("inputs.text is empty")
 	}
-	d, err := p.ws.Dataset(p.ctx, "w", datasetPath(t, "tasks.`a_copy`"))
+	d, err := p.ws.Datasets.Dataset(p.ctx, "w", datasetPath(t, "tasks.`a_copy`"))
 	if err != nil || !d.East || d.Kind != record.LeafNode {
 		t.Fatalf("a tree: %+v, %v", d, err)
 	}
-	entries, err := p.ws.EastEntries(p.ctx, d)
+	entries, err := p.ws.Datasets.EastEntries(p.ctx, d)
 	if err != nil || len(entries) != 1 || entries[0].Name != "output" || entries[0].Kind != record.LeafValue {
 		t.Errorf("its entries: %+v, %v", entries, err)
 	}
 
 	var unknown *workspace.UnknownError
-	if _, err := p.ws.Dataset(p.ctx, "w", datasetPath(t, "inputs.txt")); !errors.As(err, &unknown) || !slices.Contains(unknown.Known, "inputs.text") {
+	if _, err := p.ws.Datasets.Dataset(p.ctx, "w", datasetPath(t, "inputs.txt")); !errors.As(err, &unknown) || !slices.Contains(unknown.Known, "inputs.text") {
 		t.Errorf("an unknown dataset: %v, known %+v", err, unknown)
 	}
 	var unassigned *workspace.UnassignedError
-	if _, err := p.ws.Dataset(p.ctx, "w", datasetPath(t, "inputs.later")); !errors.As(err, &unassigned) || strings.Contains(err.Error(), "e3 set") {
+	if _, err := p.ws.Datasets.Dataset(p.ctx, "w", datasetPath(t, "inputs.later")); !errors.As(err, &unassigned) || strings.Contains(err.Error(), "e3 set") {
 		t.Errorf("a dataset without a value: %v", err)
 	}
-	if _, err := p.ws.Dataset(p.ctx, "w", datasetPath(t, "inputs.text.x")); err == nil || !strings.Contains(err.Error(), "inputs.text of workspace w is a dataset") {
+	if _, err := p.ws.Datasets.Dataset(p.ctx, "w", datasetPath(t, "inputs.text.x")); err == nil || !strings.Contains(err.Error(), "inputs.text of workspace w is a dataset") {
 		t.Errorf("below a dataset: %v", err)
 	}
 }
@@ -167,7 +167,7 @@ func datasetPath(t *testing.T, s string) workspace.DatasetPath {
 // eastText is the text of a scalar.
 func (p *place) eastText(name string) string {
 	p.t.Helper()
-	d, err := p.ws.Dataset(p.ctx, "w", datasetPath(p.t, name))
+	d, err := p.ws.Datasets.Dataset(p.ctx, "w", datasetPath(p.t, name))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -209,14 +209,14 @@ func TestEastNames(t *testing.T) {
 	inner := put(beast2.Struct(beast2.F("a.b", ref), beast2.F("../c/", ref), beast2.F("d", ref)),
 		beast2.Record{beast2.Case{Tag: 3, Value: text}, beast2.Case{Tag: 3, Value: text}, beast2.Case{Tag: 0}})
 	p.rooted(put(beast2.Struct(beast2.F("two words", ref)), beast2.Record{beast2.Case{Tag: 1, Value: inner}}))
-	rows, err := p.ws.Names(p.ctx, "w")
+	rows, err := p.ws.Datasets.Names(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, row := range rows {
 		got = append(got, row.Name)
-		d, err := p.ws.Dataset(p.ctx, "w", datasetPath(t, row.Name))
+		d, err := p.ws.Datasets.Dataset(p.ctx, "w", datasetPath(t, row.Name))
 		if err != nil || d.Kind != record.LeafValue || d.Hash != row.Hash {
 			t.Errorf("%s: %+v, %v", row.Name, d, err)
 		}
@@ -224,7 +224,7 @@ func TestEastNames(t *testing.T) {
 	if want := []string{"`two words`.`a.b`", "`two words`.`../c/`", "`two words`.d"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if d, err := p.ws.Dataset(p.ctx, "w", datasetPath(t, "`two words`.d")); err != nil || d.Hash != "" {
+	if d, err := p.ws.Datasets.Dataset(p.ctx, "w", datasetPath(t, "`two words`.d")); err != nil || d.Hash != "" {
 		t.Errorf("a null without an object: %+v, %v", d, err)
 	}
 }
@@ -273,7 +273,7 @@ func TestEastListEnds(t *testing.T) {
 		root = level(1, root)
 	}
 	p.rooted(root)
-	if _, err := p.ws.Names(p.ctx, "w"); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := p.ws.Datasets.Names(p.ctx, "w"); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("200⁶ datasets: %v", err)
 	}
 }
@@ -282,12 +282,12 @@ func TestEastRefusals(t *testing.T) {
 	p := newPlace(t)
 	p.east(goldenRun)
 	var foreign *workspace.NotRunnableError
-	_, startErr := p.ws.Start(p.ctx, "w", workspace.StartOptions{Concurrency: 1, Executor: p.executor})
-	_, unsetErr := p.ws.Unset(p.ctx, "w", "text")
-	_, inputErr := p.ws.Input(p.ctx, "w", "text")
+	_, startErr := p.ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Concurrency: 1, Executor: p.executor})
+	_, unsetErr := p.ws.Datasets.Unset(p.ctx, "w", "text")
+	_, inputErr := p.ws.Datasets.Input(p.ctx, "w", "text")
 	for what, err := range map[string]error{
-		"start": startErr, "set": p.ws.Set(p.ctx, "w", "text", p.file("x")), "unset": unsetErr, "input": inputErr,
-		"settable": p.ws.Settable(p.ctx, "w"),
+		"start": startErr, "set": p.ws.Datasets.Set(p.ctx, "w", "text", p.file("x")), "unset": unsetErr, "input": inputErr,
+		"settable": p.ws.Datasets.Settable(p.ctx, "w"),
 	} {
 		if !errors.As(err, &foreign) || !strings.Contains(err.Error(), "package golden@1.0.0-0e4166a6 cannot be run here: it was made by the TypeScript e3 and holds East code") {
 			t.Errorf("%s: %v", what, err)
@@ -302,7 +302,7 @@ func TestEastRefusals(t *testing.T) {
 	if res := p.start(); res.Run.State != record.RunCompleted {
 		t.Errorf("after another deploy: %v", res.Run.State)
 	}
-	if err := p.ws.Settable(p.ctx, "w"); err != nil {
+	if err := p.ws.Datasets.Settable(p.ctx, "w"); err != nil {
 		t.Errorf("after another deploy: %v", err)
 	}
 	// And back.
@@ -314,13 +314,13 @@ func TestEastRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ws.Deploy(p.ctx, "w", ref); err != nil {
+	if err := p.ws.Deployer.Deploy(p.ctx, "w", ref); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := p.ws.Status(p.ctx, "w"); err != nil || !st.East || st.File != "" || st.LastRun == nil {
+	if st, err := p.ws.Planner.Status(p.ctx, "w"); err != nil || !st.East || st.File != "" || st.LastRun == nil {
 		t.Errorf("deployed over ours: %+v, %v", st, err)
 	}
-	if file, err := p.ws.LinkedTo(p.ctx, "w"); err != nil || file != "" {
+	if file, err := p.ws.Deployer.LinkedTo(p.ctx, "w"); err != nil || file != "" {
 		t.Errorf("it follows %q, %v", file, err)
 	}
 }
@@ -401,7 +401,7 @@ func TestStartWithoutData(t *testing.T) {
 	only := func(o *workspace.StartOptions) { o.Filter = "known" }
 	p.start(only)
 	// The workspace goes on without its file, as one that was imported does.
-	built, err := p.ws.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
+	built, err := p.ws.Deployer.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +409,7 @@ func TestStartWithoutData(t *testing.T) {
 	if err := p.ws.Packages.Add(p.ctx, ref); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ws.Deploy(p.ctx, "w", ref); err != nil {
+	if err := p.ws.Deployer.Deploy(p.ctx, "w", ref); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"1", "2"} {
@@ -438,11 +438,11 @@ func TestStartWithoutData(t *testing.T) {
 		t.Errorf("the run says %q, want what to set", res.Run.Error)
 	}
 	p.set("big", "1")
-	leaf, err := p.ws.PutPath(p.ctx, record.FromDir, filepath.Join(p.dir, "dir"))
+	leaf, err := p.ws.Datasets.PutPath(p.ctx, record.FromDir, filepath.Join(p.dir, "dir"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ws.Set(p.ctx, "w", "d", leaf); err != nil {
+	if err := p.ws.Datasets.Set(p.ctx, "w", "d", leaf); err != nil {
 		t.Fatal(err)
 	}
 	p.start()

@@ -13,7 +13,7 @@ import (
 // heal makes a workspace's tree and its package again, of which a part is lost: from the package file that it follows, else from the
 // package. Values that were set and are lost are a *LostValuesError. It is called under the lock, and returns the
 // package file.
-func (w *Workspaces) heal(ctx context.Context, lock *hold, cause error, durable bool) (file string, err error) {
+func (w *Runner) heal(ctx context.Context, lock *hold, cause error, durable bool) (file string, err error) {
 	ws := lock.ws
 	s, err := lock.read(ctx)
 	if err != nil {
@@ -22,35 +22,35 @@ func (w *Workspaces) heal(ctx context.Context, lock *hold, cause error, durable 
 	if !s.Deployed {
 		return "", fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
-	link, err := w.link(ctx, ws, s)
+	link, err := w.states.links.link(ctx, ws, s)
 	if err != nil {
 		return "", err
 	}
-	if err := w.discardParts(ctx, ws, s); err != nil {
+	if err := w.states.discardParts(ctx, ws, s); err != nil {
 		return "", err
 	}
 	if link != nil && !left(link.File) {
-		_, err := w.deployFile(ctx, lock, link.File, durable)
+		_, err := w.deployer.deployFile(ctx, lock, link.File, durable)
 		return link.File, err
 	}
-	pkg, err := w.Packages.Load(ctx, s.PackageHash)
+	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
 	if lost(err) {
 		return "", fmt.Errorf("workspace %s: %w; register package %s@%s again: e3 package build <repo> <e3.yaml>", ws, cause, s.PackageName, s.PackageVersion)
 	}
 	if err != nil {
-		return "", fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
+		return "", fmt.Errorf("workspace %s: %w", ws, w.states.notRunnable(ctx, s, err))
 	}
-	_, err = w.update(ctx, lock, ws, durable, func(s *State) error {
-		t, err := w.rebuilt(ctx, ws, s, pkg)
+	_, err = w.states.update(ctx, lock, ws, durable, func(s *State) error {
+		t, err := w.states.rebuilt(ctx, ws, s, pkg)
 		if err != nil {
 			return err
 		}
-		root, err := w.writeTree(ctx, t, bothParts)
+		root, err := w.states.writeTree(ctx, t, bothParts)
 		if err == nil && durable {
-			err = w.Records.Sync(ctx)
+			err = w.states.Records.Sync(ctx)
 		}
 		if err == nil && root != s.RootHash {
-			s.RootHash, s.RootUpdatedAt = root, w.Now()
+			s.RootHash, s.RootUpdatedAt = root, w.states.Now()
 		}
 		return err
 	})
@@ -59,8 +59,8 @@ func (w *Workspaces) heal(ctx context.Context, lock *hold, cause error, durable 
 
 // Heal is what a start does first, for a workspace of which a part of the tree or the package is lost. It returns the package file that
 // was deployed for it, "" if the workspace follows none here.
-func (w *Workspaces) Heal(ctx context.Context, ws string) (file string, err error) {
-	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
+func (w *Runner) Heal(ctx context.Context, ws string) (file string, err error) {
+	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return "", err
 	}
@@ -70,7 +70,7 @@ func (w *Workspaces) Heal(ctx context.Context, ws string) (file string, err erro
 }
 
 // discardParts removes what is damaged of a state's tree and package, so that it can be stored again.
-func (w *Workspaces) discardParts(ctx context.Context, ws string, s *State) error {
+func (w *States) discardParts(ctx context.Context, ws string, s *State) error {
 	inputs, tasks, err := w.readRoot(ctx, s.RootHash)
 	if err != nil && !lost(err) {
 		return err
@@ -92,7 +92,7 @@ func (w *Workspaces) discardParts(ctx context.Context, ws string, s *State) erro
 
 // treeAnew is the tree of a state of which a part is lost, for a change of one of its parts. Of the inputs only a value that is set, or
 // is not any more, may make it anew where set values are lost: the others hold nothing, so that each is named until it is set.
-func (w *Workspaces) treeAnew(ctx context.Context, ws string, s *State, want parts, cause error) (*tree, error) {
+func (w *States) treeAnew(ctx context.Context, ws string, s *State, want parts, cause error) (*tree, error) {
 	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
 		return nil, cause
@@ -109,12 +109,12 @@ func (w *Workspaces) treeAnew(ctx context.Context, ws string, s *State, want par
 }
 
 // checkNode reads a node that is not needed now but by whatever reads the workspace later. Where a look is a request there is none.
-func (w *Workspaces) checkNode(ctx context.Context, node string) error {
+func (w *Runner) checkNode(ctx context.Context, node string) error {
 	h, err := objectstore.ParseHash(node)
-	if err != nil || w.presumes() {
+	if err != nil || w.proofs.presumes() {
 		return nil
 	}
-	if err := objectstore.Check(ctx, w.Objects, h); err != nil {
+	if err := objectstore.Check(ctx, w.states.Objects, h); err != nil {
 		return packages.Part("workspace node", err)
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 func (p *place) leaves(t *rapid.T, names []string) map[string]string {
 	leaves := map[string]string{}
 	for _, name := range names {
-		d, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
+		d, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestStartHeals(t *testing.T) {
 			d.tasks[len(d.tasks)-1].mode = "ok"
 		}
 		start := func(p *place) {
-			res, err := p.ws.Start(p.ctx, "w", startOptions(p, ""))
+			res, err := p.ws.Runner.Start(p.ctx, "w", startOptions(p, ""))
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func TestStartHeals(t *testing.T) {
 			}
 		}
 		p.write("e3.yaml", d.text())
-		if _, _, err := p.ws.DeployNew(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")); err != nil {
+		if _, _, err := p.ws.Deployer.DeployNew(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")); err != nil {
 			rt.Fatal(err)
 		}
 		start(p)
@@ -134,7 +134,7 @@ func TestStartHeals(t *testing.T) {
 				other.write(name, string(data))
 			}
 			other.write("e3.yaml", d.text())
-			if _, _, err := other.ws.DeployNew(p.ctx, "w", filepath.Join(other.dir, "e3.yaml")); err != nil {
+			if _, _, err := other.ws.Deployer.DeployNew(p.ctx, "w", filepath.Join(other.dir, "e3.yaml")); err != nil {
 				rt.Fatal(err)
 			}
 			start(other)

@@ -15,8 +15,8 @@ import (
 // Hits finds the executions that would answer a start of the workspace, without running anything: on what it holds, and
 // on what its package file and its linked inputs have become since. visit is called by several goroutines at a time, and
 // twice for what answers both. What was made by the reference cannot be started, so nothing answers it.
-func (w *Workspaces) Hits(ctx context.Context, ws string, visit func(task string, key executions.Key, executionID string) error) error {
-	return w.steady(ctx, ws, func(s *State) error {
+func (w *Planner) Hits(ctx context.Context, ws string, visit func(task string, key executions.Key, executionID string) error) error {
+	return w.states.steady(ctx, ws, func(s *State) error {
 		if !s.Deployed {
 			return nil
 		}
@@ -24,15 +24,15 @@ func (w *Workspaces) Hits(ctx context.Context, ws string, visit func(task string
 	})
 }
 
-func (w *Workspaces) hitsOf(ctx context.Context, ws string, s *State, visit func(task string, key executions.Key, executionID string) error) error {
-	pkg, err := w.Packages.Load(ctx, s.PackageHash)
+func (w *Planner) hitsOf(ctx context.Context, ws string, s *State, visit func(task string, key executions.Key, executionID string) error) error {
+	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
 	if errors.Is(err, record.ErrType) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("workspace %s: %w", ws, err)
 	}
-	t, err := w.readTree(ctx, s.RootHash, bothParts)
+	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
 		return fmt.Errorf("workspace %s: %w", ws, err)
 	}
@@ -56,8 +56,8 @@ func (w *Workspaces) hitsOf(ctx context.Context, ws string, s *State, visit func
 }
 
 // PackageHits is Hits for a workspace in which a registered package has just been deployed.
-func (w *Workspaces) PackageHits(ctx context.Context, ref PackageRef, visit func(task string, key executions.Key, executionID string) error) error {
-	pkg, err := w.Packages.Load(ctx, ref.Hash)
+func (w *Planner) PackageHits(ctx context.Context, ref PackageRef, visit func(task string, key executions.Key, executionID string) error) error {
+	pkg, err := w.states.Packages.Load(ctx, ref.Hash)
 	if errors.Is(err, record.ErrType) {
 		return nil
 	}
@@ -80,13 +80,13 @@ func defaults(pkg *record.Package) record.Node {
 	return inputs
 }
 
-func (w *Workspaces) hits(ctx context.Context, pkg *record.Package, inputs record.Node, visit func(string, executions.Key, string) error) error {
+func (w *Planner) hits(ctx context.Context, pkg *record.Package, inputs record.Node, visit func(string, executions.Key, string) error) error {
 	g, err := graph.New(pkg)
 	if err != nil {
 		return err
 	}
-	x := executions.NewStore(w.Records, w.Objects)
-	return dataflow.Hits(ctx, g, w.Objects, x, inputs, w.Lookups, func(i int32, key executions.Key, hit *executions.Hit) error {
+	x := executions.NewStore(w.states.Records, w.states.Objects)
+	return dataflow.Hits(ctx, g, w.states.Objects, x, inputs, w.states.Lookups, func(i int32, key executions.Key, hit *executions.Hit) error {
 		return visit(g.Name(i), key, hit.ExecutionID)
 	})
 }

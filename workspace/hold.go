@@ -36,8 +36,8 @@ func (e *LostError) Error() string {
 func (e *LostError) Unwrap() error { return refstore.ErrLost }
 
 // confirm asks whether what this process holds is its own. *LostError.
-func (w *Workspaces) confirm(ctx context.Context, ws string) error {
-	err := refstore.Confirm(ctx, w.Locks)
+func (s *Stores) confirm(ctx context.Context, ws string) error {
+	err := refstore.Confirm(ctx, s.Locks)
 	if errors.Is(err, refstore.ErrLost) {
 		return &LostError{ws}
 	}
@@ -50,8 +50,8 @@ func (w *Workspaces) confirm(ctx context.Context, ws string) error {
 // standing is what of confirm this process knows by itself, for the price of a look at the clock. Whoever holds nothing is
 // asked too: his session keeps what he has stored, and is about to name, from collections. It ends with the lease, and what
 // he sent before that is waited for by the collector.
-func (w *Workspaces) standing(ws string) error {
-	if l, ok := w.Locks.(refstore.Lessee); ok && errors.Is(l.Held(), refstore.ErrLost) {
+func (s *Stores) standing(ws string) error {
+	if l, ok := s.Locks.(refstore.Lessee); ok && errors.Is(l.Held(), refstore.ErrLost) {
 		return &LostError{ws}
 	}
 	return nil
@@ -60,7 +60,7 @@ func (w *Workspaces) standing(ws string) error {
 // hold is the workspace's lock while it is held, and what its holder says of itself.
 type hold struct {
 	refstore.Lock
-	w     *Workspaces
+	w     *States
 	ws    string
 	state record.LockState
 	// known is the workspace's state as it can be swapped: see above. nil: there was none, or it was not read. It is used by one
@@ -84,7 +84,7 @@ const lockPatience = 250 * time.Millisecond
 
 // lock takes the workspace's dataflow lock. before is the state as it was read before, which may be nil. The context that it
 // returns ends also when the lock is lost, with a *LostError as the cause.
-func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation, before *State) (context.Context, *hold, error) {
+func (w *States) lock(ctx context.Context, ws string, op record.Operation, before *State) (context.Context, *hold, error) {
 	lock, state, err := w.take(ctx, ws, op)
 	if err != nil {
 		return ctx, nil, err
@@ -116,7 +116,7 @@ func (w *Workspaces) lock(ctx context.Context, ws string, op record.Operation, b
 }
 
 // lockExisting is lock for a workspace that must exist: no lock is made for a typo.
-func (w *Workspaces) lockExisting(ctx context.Context, ws string, op record.Operation) (context.Context, *hold, error) {
+func (w *States) lockExisting(ctx context.Context, ws string, op record.Operation) (context.Context, *hold, error) {
 	before, err := w.State(ctx, ws)
 	if err != nil {
 		return ctx, nil, err
@@ -125,7 +125,7 @@ func (w *Workspaces) lockExisting(ctx context.Context, ws string, op record.Oper
 }
 
 // take tries until it has the lock, or it is known that its holder lives.
-func (w *Workspaces) take(ctx context.Context, ws string, op record.Operation) (refstore.Lock, *record.LockState, error) {
+func (w *States) take(ctx context.Context, ws string, op record.Operation) (refstore.Lock, *record.LockState, error) {
 	var first []byte
 	told := w.Waiting == nil
 	nap, most := refstore.Pace(w.Locks)
@@ -247,7 +247,7 @@ func (h *hold) explain(ctx context.Context, err error) error {
 }
 
 // begin is the state that a swap is tried with first: what the holder knows, else what is read.
-func (w *Workspaces) begin(ctx context.Context, h *hold, ws string) (*State, error) {
+func (w *States) begin(ctx context.Context, h *hold, ws string) (*State, error) {
 	switch {
 	case h == nil:
 		return w.State(ctx, ws)
@@ -259,7 +259,7 @@ func (w *Workspaces) begin(ctx context.Context, h *hold, ws string) (*State, err
 
 // again is the state that a swap is tried anew with. Who holds no lock confirms his session all the same: what he has stored
 // may have been collected if that has ended.
-func (w *Workspaces) again(ctx context.Context, h *hold, ws string) (*State, error) {
+func (w *States) again(ctx context.Context, h *hold, ws string) (*State, error) {
 	if h != nil {
 		h.known = nil
 		return h.read(ctx)

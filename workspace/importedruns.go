@@ -18,10 +18,10 @@ const importedKept = 20
 // RetireImported removes the records of imported runs that came before a moment, but for the latest 20 of each workspace and the one that
 // its state names; also of workspaces that are not here. Their events are CleanEvents' then, and what only they held is garbage. It
 // returns the runs, also with an error.
-func (w *Workspaces) RetireImported(ctx context.Context, before time.Time, dryRun bool) ([]events.RunRef, error) {
+func (w *Cleaner) RetireImported(ctx context.Context, before time.Time, dryRun bool) ([]events.RunRef, error) {
 	var retired []events.RunRef
 	var names []string
-	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
+	for rec, err := range w.states.Records.List(ctx, refstore.Query{Partition: "RUNS", KeysOnly: true}) {
 		if err != nil {
 			return nil, fmt.Errorf("imported runs: %w", err)
 		}
@@ -31,7 +31,7 @@ func (w *Workspaces) RetireImported(ctx context.Context, before time.Time, dryRu
 		old, err := w.oldImported(ctx, ws, before)
 		for _, id := range old {
 			if err == nil && !dryRun {
-				err = refstore.Forget(ctx, w.Records, w.Locks, runview.Key(ws, id))
+				err = refstore.Forget(ctx, w.states.Records, w.states.Locks, runview.Key(ws, id))
 			}
 			if err == nil {
 				retired = append(retired, events.RunRef{Workspace: ws, Run: id})
@@ -46,11 +46,11 @@ func (w *Workspaces) RetireImported(ctx context.Context, before time.Time, dryRu
 
 // oldImported lists the imported runs of a workspace that may go. One came when its last import was made, however old the run is; what
 // cannot be read is verify's.
-func (w *Workspaces) oldImported(ctx context.Context, ws string, before time.Time) ([]string, error) {
+func (w *Cleaner) oldImported(ctx context.Context, ws string, before time.Time) ([]string, error) {
 	var old []string
 	n := 0
 	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{runview.FieldProvenance}}
-	for rec, err := range w.Records.List(ctx, q) {
+	for rec, err := range w.states.Records.List(ctx, q) {
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func (w *Workspaces) oldImported(ctx context.Context, ws string, before time.Tim
 	if len(old) == 0 {
 		return nil, nil
 	}
-	s, err := w.State(ctx, ws)
+	s, err := w.states.State(ctx, ws)
 	if errors.Is(err, ErrNotFound) {
 		return old, nil
 	}

@@ -11,20 +11,20 @@ import (
 // checkInputs looks for the content of the inputs before commands are started on it, and takes in again what a linked workspace has
 // lost. What cannot be had again is no fault yet: the tasks that must run and read it fail, and name it.
 func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node, error) {
-	missing, err := r.w.missesInputs(ctx, inputs)
+	missing, err := r.w.proofs.missesInputs(ctx, inputs)
 	if err != nil || !missing {
 		return inputs, err
 	}
-	if err := r.w.storeVariables(ctx, inputs); err != nil {
+	if err := r.w.deployer.storeVariables(ctx, inputs); err != nil {
 		return nil, err
 	}
-	if err := r.w.restore(ctx, r.lock, r.state, r.durable); err != nil {
+	if err := r.w.deployer.restore(ctx, r.lock, r.state, r.durable); err != nil {
 		return nil, err
 	}
 	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
-	t, err := r.w.readTree(ctx, r.state.RootHash, inputsPart)
+	t, err := r.w.states.readTree(ctx, r.state.RootHash, inputsPart)
 	if err != nil {
 		return nil, err
 	}
@@ -40,14 +40,14 @@ func (r *run) restored(ctx context.Context) error {
 	if err := r.restoreVariables(ctx); err != nil {
 		return err
 	}
-	link, err := r.w.link(ctx, r.ws, r.state)
+	link, err := r.w.states.links.link(ctx, r.ws, r.state)
 	if errors.Is(err, errBadLink) || err == nil && link == nil {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := r.w.Build(ctx, link.File, nil); err != nil {
+	if _, err := r.w.deployer.Build(ctx, link.File, nil); err != nil {
 		return context.Cause(ctx) // what cannot be read is lost
 	}
 	return nil
@@ -55,7 +55,7 @@ func (r *run) restored(ctx context.Context) error {
 
 // missesInputs tells whether content of inputs is gone. Where the object store presumes there is nothing to look for: they are named by
 // the state, and tasks that must run make sure themselves.
-func (w *Workspaces) missesInputs(ctx context.Context, inputs record.Node) (bool, error) {
+func (w *proofs) missesInputs(ctx context.Context, inputs record.Node) (bool, error) {
 	if w.presumes() {
 		return false, nil
 	}
@@ -65,6 +65,6 @@ func (w *Workspaces) missesInputs(ctx context.Context, inputs record.Node) (bool
 			hashes = append(hashes, h)
 		}
 	}
-	gone, err := w.Objects.Missing(ctx, hashes)
+	gone, err := w.states.Objects.Missing(ctx, hashes)
 	return len(gone) > 0, err
 }

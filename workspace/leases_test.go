@@ -301,7 +301,7 @@ func (st *stage) machine(t *leaseTable, stopAt int) *machine {
 }
 
 func (m *machine) start(ctx context.Context) (*workspace.RunResult, error) {
-	return m.ws.Start(ctx, "w0", workspace.StartOptions{Executor: m.executor, Concurrency: 2})
+	return m.ws.Runner.Start(ctx, "w0", workspace.StartOptions{Executor: m.executor, Concurrency: 2})
 }
 
 var errNoEnd = errors.New("it has not ended")

@@ -45,14 +45,17 @@ func TestNotDeployed(t *testing.T) {
 	}
 	for name, do := range map[string]func(ws string) error{
 		"start": func(ws string) error {
-			_, err := p.ws.Start(p.ctx, ws, workspace.StartOptions{Executor: p.executor, Concurrency: 1})
+			_, err := p.ws.Runner.Start(p.ctx, ws, workspace.StartOptions{Executor: p.executor, Concurrency: 1})
 			return err
 		},
-		"set":    func(ws string) error { return p.ws.Set(p.ctx, ws, "a", p.file("x")) },
-		"unset":  func(ws string) error { _, err := p.ws.Unset(p.ctx, ws, "a"); return err },
-		"read":   func(ws string) error { _, err := p.ws.Dataset(p.ctx, ws, workspace.DatasetPath{Name: "a"}); return err },
-		"inputs": func(ws string) error { _, err := p.ws.Input(p.ctx, ws, "a"); return err },
-		"names":  func(ws string) error { _, err := p.ws.Names(p.ctx, ws); return err },
+		"set":   func(ws string) error { return p.ws.Datasets.Set(p.ctx, ws, "a", p.file("x")) },
+		"unset": func(ws string) error { _, err := p.ws.Datasets.Unset(p.ctx, ws, "a"); return err },
+		"read": func(ws string) error {
+			_, err := p.ws.Datasets.Dataset(p.ctx, ws, workspace.DatasetPath{Name: "a"})
+			return err
+		},
+		"inputs": func(ws string) error { _, err := p.ws.Datasets.Input(p.ctx, ws, "a"); return err },
+		"names":  func(ws string) error { _, err := p.ws.Datasets.Names(p.ctx, ws); return err },
 	} {
 		if err := do("empty"); !errors.Is(err, workspace.ErrNotDeployed) {
 			t.Errorf("%s without a package: %v", name, err)
@@ -74,7 +77,7 @@ func TestRemove(t *testing.T) {
 	p.write("b.txt", "b")
 	p.deploy(twoInputs)
 	id := p.start().Run.RunID
-	if err := p.ws.Remove(p.ctx, "w"); err != nil {
+	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.ws.State(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
@@ -91,7 +94,7 @@ func TestRemove(t *testing.T) {
 	if info, err := p.repo.Records.Size(p.ctx, refstore.Key{Partition: "EVENTS/w", Sort: id}); err != nil || info.Size == 0 {
 		t.Errorf("its events: %+v, %v", info, err)
 	}
-	if err := p.ws.Remove(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
+	if err := p.ws.Cleaner.Remove(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	p.deploy(twoInputs)
@@ -114,11 +117,14 @@ func TestBusy(t *testing.T) {
 	}
 	for name, do := range map[string]func() error{
 		"start": func() error {
-			_, err := p.ws.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor})
+			_, err := p.ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor})
 			return err
 		},
-		"deploy": func() error { _, err := p.ws.DeployFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")); return err },
-		"remove": func() error { return p.ws.Remove(p.ctx, "w") },
+		"deploy": func() error {
+			_, err := p.ws.Deployer.DeployFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml"))
+			return err
+		},
+		"remove": func() error { return p.ws.Cleaner.Remove(p.ctx, "w") },
 	} {
 		var busy *workspace.BusyError
 		if err := do(); !errors.As(err, &busy) || busy.Operation != record.Dataflow || !strings.Contains(err.Error(), "process 7 (e3 start)") {
@@ -146,11 +152,11 @@ func TestRedeployKeepsOutputs(t *testing.T) {
 		t.Errorf("y is %q, want what it was", got)
 	}
 	var unassigned *workspace.UnassignedError
-	if _, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "z"}); !errors.As(err, &unassigned) {
+	if _, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "z"}); !errors.As(err, &unassigned) {
 		t.Errorf("z: %v", err)
 	}
 	var unknown *workspace.UnknownError
-	if _, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "x"}); !errors.As(err, &unknown) {
+	if _, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "x"}); !errors.As(err, &unknown) {
 		t.Errorf("x: %v", err)
 	}
 	res := p.start()
@@ -180,14 +186,14 @@ func TestBadDeployLeavesAll(t *testing.T) {
 		} else {
 			file = "absent.yaml"
 		}
-		if _, err := p.ws.DeployFile(p.ctx, "w", filepath.Join(p.dir, file)); err == nil {
+		if _, err := p.ws.Deployer.DeployFile(p.ctx, "w", filepath.Join(p.dir, file)); err == nil {
 			t.Errorf("%s is deployed", name)
 		}
 		after, err := p.ws.State(p.ctx, "w")
 		if err != nil || after.WorkspaceState != before.WorkspaceState {
 			t.Errorf("%s: the state is %+v, %v, want %+v", name, after, err, before)
 		}
-		if file, err := p.ws.LinkedTo(p.ctx, "w"); err != nil || file != filepath.Join(p.dir, "e3.yaml") {
+		if file, err := p.ws.Deployer.LinkedTo(p.ctx, "w"); err != nil || file != filepath.Join(p.dir, "e3.yaml") {
 			t.Errorf("%s: it follows %q, %v", name, file, err)
 		}
 	}
@@ -199,34 +205,34 @@ func TestDeployNew(t *testing.T) {
 	p.write("a.txt", "a")
 	file := filepath.Join(p.dir, "e3.yaml")
 	p.write("e3.yaml", "e3: 1\nname: forecast\ninputs: {a: {file: a.txt}}\ntasks: {x: {in: [a], out: o, run: cat $a}}\n")
-	if name, err := p.ws.MadeFor(p.ctx, file); name != "" || err != nil {
+	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "" || err != nil {
 		t.Errorf("before: %q, %v", name, err)
 	}
-	name, built, err := p.ws.DeployNew(p.ctx, "", file)
+	name, built, err := p.ws.Deployer.DeployNew(p.ctx, "", file)
 	if err != nil || name != "forecast" || built.Package.Name != "forecast" {
 		t.Fatalf("DeployNew is %q, %+v, %v", name, built, err)
 	}
-	if name, err := p.ws.MadeFor(p.ctx, file); name != "forecast" || err != nil {
+	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("afterwards: %q, %v", name, err)
 	}
-	if name, _, err := p.ws.DeployNew(p.ctx, "mine", file); err != nil || name != "mine" {
+	if name, _, err := p.ws.Deployer.DeployNew(p.ctx, "mine", file); err != nil || name != "mine" {
 		t.Errorf("under another name: %q, %v", name, err)
 	}
-	if name, err := p.ws.MadeFor(p.ctx, file); name != "forecast" || err != nil {
+	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("the default is %q, %v", name, err)
 	}
 	// A workspace of the package's name that holds something else is not taken over: the file gets one of its own.
 	p.write("other.yaml", "e3: 1\nname: forecast\ntasks: {y: {out: o, run: cat}}\n")
 	for range 2 {
-		name, built, err = p.ws.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml"))
+		name, built, err = p.ws.Deployer.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml"))
 		if err != nil || name != "forecast-2" || built.Instead == nil || built.Instead.File != file {
 			t.Errorf("another file of that name: %q, %+v, %v", name, built, err)
 		}
 	}
-	if err := p.ws.Remove(p.ctx, "forecast"); err != nil {
+	if err := p.ws.Cleaner.Remove(p.ctx, "forecast"); err != nil {
 		t.Fatal(err)
 	}
-	if name, err := p.ws.MadeFor(p.ctx, file); name != "" || err != nil {
+	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "" || err != nil {
 		t.Errorf("once it is removed: %q, %v", name, err)
 	}
 }
@@ -240,13 +246,13 @@ func TestCancelledCalls(t *testing.T) {
 	leaf := p.file("x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.ws.Start(ctx, "w", workspace.StartOptions{Executor: p.executor}); !errors.Is(err, context.Canceled) {
+	if _, err := p.ws.Runner.Start(ctx, "w", workspace.StartOptions{Executor: p.executor}); !errors.Is(err, context.Canceled) {
 		t.Errorf("start: %v", err)
 	}
-	if err := p.ws.Set(ctx, "w", "a", leaf); !errors.Is(err, context.Canceled) {
+	if err := p.ws.Datasets.Set(ctx, "w", "a", leaf); !errors.Is(err, context.Canceled) {
 		t.Errorf("set: %v", err)
 	}
-	if err := p.ws.Remove(ctx, "w"); !errors.Is(err, context.Canceled) {
+	if err := p.ws.Cleaner.Remove(ctx, "w"); !errors.Is(err, context.Canceled) {
 		t.Errorf("remove: %v", err)
 	}
 	if got := p.read("a"); got != "a" {

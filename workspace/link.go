@@ -26,7 +26,7 @@ func linkKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/lin
 
 // remembered reads what this machine remembers of the workspace's package file, whether that is followed now or not; nil if
 // there is nothing.
-func (w *Workspaces) remembered(ctx context.Context, ws string) (*record.Link, error) {
+func (w *links) remembered(ctx context.Context, ws string) (*record.Link, error) {
 	l, err := w.anyLink(ctx, ws)
 	if err != nil || l == nil || l.File == "" {
 		return nil, err
@@ -35,7 +35,7 @@ func (w *Workspaces) remembered(ctx context.Context, ws string) (*record.Link, e
 }
 
 // anyLink is remembered, and a link that has ended: it names no file, but what was set.
-func (w *Workspaces) anyLink(ctx context.Context, ws string) (*record.Link, error) {
+func (w *links) anyLink(ctx context.Context, ws string) (*record.Link, error) {
 	rec, err := w.Local.Get(ctx, linkKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, nil
@@ -65,7 +65,7 @@ func decodeLink(ws string, data []byte) (*record.Link, error) {
 // takes no lock, so marks that it made meanwhile stay. marks, which may be nil, turns the
 // marks of now into those to keep. durable makes it survive power loss: without its link a
 // workspace does not know what it follows.
-func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, durable bool, marks func([]string) []string) error {
+func (w *links) saveLink(ctx context.Context, ws string, l *record.Link, durable bool, marks func([]string) []string) error {
 	put := w.Local.Put
 	if durable {
 		put = w.Local.PutSync
@@ -102,8 +102,8 @@ func (w *Workspaces) saveLink(ctx context.Context, ws string, l *record.Link, du
 
 // LinkedTo returns the package file that a workspace follows, "" if it follows none, has
 // nothing deployed or does not exist.
-func (w *Workspaces) LinkedTo(ctx context.Context, ws string) (string, error) {
-	rec, err := w.readState(ctx, ws)
+func (w *Deployer) LinkedTo(ctx context.Context, ws string) (string, error) {
+	rec, err := w.states.readState(ctx, ws)
 	if errors.Is(err, refstore.ErrNotFound) || err == nil && len(rec.Value) == 0 {
 		return "", nil
 	}
@@ -114,7 +114,7 @@ func (w *Workspaces) LinkedTo(ctx context.Context, ws string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l, err := w.link(ctx, ws, s)
+	l, err := w.states.links.link(ctx, ws, s)
 	if errors.Is(err, errBadLink) {
 		return "", nil
 	}
@@ -126,7 +126,7 @@ func (w *Workspaces) LinkedTo(ctx context.Context, ws string) (string, error) {
 
 // DeployNew builds a package file and deploys it in the workspace of that name, which is made if need be. Without a name it is the
 // package's, or the first of that name and a number that no other clone follows: nothing is taken over that was not named.
-func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
+func (w *Deployer) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
 	built, err := w.Build(ctx, file, nil)
 	if err != nil {
 		return "", nil, err
@@ -135,14 +135,14 @@ func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *B
 		return ws, built, w.deployNamed(ctx, ws, built, func(context.Context) error { return nil })
 	}
 	for {
-		if ws, built.Instead, err = w.ownName(ctx, built.Package.Name, built.Link.File); err != nil {
+		if ws, built.Instead, err = w.states.ownName(ctx, built.Package.Name, built.Link.File); err != nil {
 			return "", nil, err
 		}
-		if err := w.overwrite(ctx, w.Local, fileKey(w.noted(built.Link.File)), []byte(ws)); err != nil {
+		if err := w.states.overwrite(ctx, w.states.Local, fileKey(w.states.links.noted(built.Link.File)), []byte(ws)); err != nil {
 			return "", nil, err
 		}
 		err := w.deployNamed(ctx, ws, built, func(ctx context.Context) error {
-			taken, err := w.takenBy(ctx, ws, built.Link.File)
+			taken, err := w.states.takenBy(ctx, ws, built.Link.File)
 			if err == nil && taken != nil {
 				err = errTaken
 			}
@@ -158,11 +158,11 @@ func (w *Workspaces) DeployNew(ctx context.Context, ws, file string) (string, *B
 var errTaken = errors.New("another clone has the workspace")
 
 // deployNamed deploys in a workspace that is made if need be, if it is still free, as its holder sees it.
-func (w *Workspaces) deployNamed(ctx context.Context, ws string, built *Built, free func(context.Context) error) error {
-	if err := w.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
+func (w *Deployer) deployNamed(ctx context.Context, ws string, built *Built, free func(context.Context) error) error {
+	if err := w.states.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
 		return err
 	}
-	ctx, lock, err := w.lockExisting(ctx, ws, record.Deployment)
+	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (w *Workspaces) deployNamed(ctx context.Context, ws string, built *Built, f
 // A scan takes linked inputs in: what looks as it did when it was last read is not read
 // again. It collects every input that cannot be read, not only the first.
 type scan struct {
-	w      *Workspaces
+	states *States
 	base   string // folder of the package file
 	verify bool   // refresh known content, and read again what is not there
 	// changed tells whether anything but times was found different, and touched whether the
@@ -202,8 +202,8 @@ func (s *scan) inputs(ctx context.Context, inputs []record.LinkInput) error {
 	// Neighbours go to one goroutine in turns, so that a list of many small files costs no
 	// hand-over for each.
 	turn, workers := 64, 2*runtime.GOMAXPROCS(0)
-	if s.w.Lookups > workers { // what is new is stored far away
-		turn, workers = 1, s.w.Lookups
+	if s.states.Lookups > workers { // what is new is stored far away
+		turn, workers = 1, s.states.Lookups
 	}
 	var next atomic.Int64
 	for range min(workers, (len(inputs)+turn-1)/turn) {
@@ -273,7 +273,7 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 	}
 	var stored objectstore.Info
 	for try := 1; ; try++ {
-		seen := s.w.Now().UnixNano()
+		seen := s.states.Now().UnixNano()
 		if info, stored, err = s.read(ctx, path); err == nil {
 			stat := fileStat(info)
 			stat.Seen = seen
@@ -303,13 +303,13 @@ func (s *scan) read(ctx context.Context, path string) (fs.FileInfo, objectstore.
 	if err != nil {
 		return nil, objectstore.Info{}, err
 	}
-	stored, err := objectstore.PutFile(ctx, s.w.Objects, f, objectstore.FileOptions{})
+	stored, err := objectstore.PutFile(ctx, s.states.Objects, f, objectstore.FileOptions{})
 	return info, stored, err
 }
 
 // refresh tells whether known content is there, to be named again. A fault of the store shows when it is read again.
 func (s *scan) refresh(ctx context.Context, h objectstore.Hash) bool {
-	there, err := s.w.Objects.Refresh(ctx, h)
+	there, err := s.states.Objects.Refresh(ctx, h)
 	return err == nil && there
 }
 
@@ -350,14 +350,14 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 	}
 	for try := 1; ; try++ {
 		files = files[:0]
-		seen := s.w.Now().UnixNano()
+		seen := s.states.Now().UnixNano()
 		opts.Record = func(rel string, info fs.FileInfo, stored objectstore.Info) {
 			stat := fileStat(info)
 			stat.Seen = seen
 			s.touched.Store(true)
 			keep(rel, info, stat, stored.Hash)
 		}
-		h, _, err := objectstore.PutTree(ctx, s.w.Objects, path, opts)
+		h, _, err := objectstore.PutTree(ctx, s.states.Objects, path, opts)
 		if err == nil {
 			slices.SortFunc(files, func(a, b record.LinkFile) int { return strings.Compare(a.Path, b.Path) })
 			in.Files = files

@@ -282,11 +282,11 @@ func TestFollowPackageFile(t *testing.T) {
 		t.Errorf("the output is %q, want that of the new command", got)
 	}
 	p.write("e3.yaml", "nonsense")
-	if _, err := p.ws.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1}); err == nil {
+	if _, err := p.ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1}); err == nil {
 		t.Error("a broken package file is run")
 	}
 	p.remove("e3.yaml")
-	if _, err := p.ws.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "deploy it again") {
+	if _, err := p.ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "deploy it again") {
 		t.Errorf("without its package file: %v, want what to do", err)
 	}
 }
@@ -300,7 +300,7 @@ func TestFollowMissingInputs(t *testing.T) {
 	n := p.commands()
 	p.remove("a.txt")
 	p.remove("b.txt")
-	_, err := p.ws.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1})
+	_, err := p.ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1})
 	var input *workspace.InputError
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "input a") || !strings.Contains(err.Error(), "input b") || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error is %v, want both inputs", err)
@@ -342,7 +342,7 @@ func TestFollowLostContent(t *testing.T) {
 		"  x: {in: [a], out: o, run: 'cat $a $a'}", "  y: {in: [b], out: o, run: 'cat $b $b'}")
 	p.forget(refstore.Key{Partition: "INDEX/proofs", Sort: "w"})
 	res := p.start()
-	if y, _ := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "y"}); y == nil || res.Run.FailedTask != "x" || !strings.Contains(res.Run.Error, "input a is gone") {
+	if y, _ := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "y"}); y == nil || res.Run.FailedTask != "x" || !strings.Contains(res.Run.Error, "input a is gone") {
 		t.Errorf("the run is %+v, want x to fail for its input, and y to have an output", res.Run)
 	}
 }

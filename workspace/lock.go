@@ -47,7 +47,7 @@ func lockName(ws string) string { return "workspace/" + ws }
 
 // busyNow says who holds the lock. A holder that took it this moment may not have said so
 // yet: it is given some milliseconds.
-func (w *Workspaces) busyNow(ctx context.Context, ws string, holder []byte) *BusyError {
+func (w *States) busyNow(ctx context.Context, ws string, holder []byte) *BusyError {
 	for range 20 {
 		if len(holder) > 0 {
 			break
@@ -118,7 +118,7 @@ func quotedField(text, name string) (value, rest string) {
 }
 
 // Busy tells who holds the workspace now, nil if nobody does. It disturbs nobody.
-func (w *Workspaces) Busy(ctx context.Context, ws string) (*BusyError, error) {
+func (w *States) Busy(ctx context.Context, ws string) (*BusyError, error) {
 	holder, heard, held, err := refstore.HeldBy(ctx, w.Locks, lockName(ws))
 	if err != nil || !held {
 		return nil, err

@@ -27,7 +27,7 @@ var pair = saga{tasks: []sagaTask{
 
 // value returns what a task has left in the workspace, "" for nothing.
 func (st *stage) value(name string) (string, error) {
-	d, err := st.process().ws.Dataset(st.t.Context(), "w0", workspace.DatasetPath{Name: name})
+	d, err := st.process().ws.Datasets.Dataset(st.t.Context(), "w0", workspace.DatasetPath{Name: name})
 	var nothing *workspace.UnassignedError
 	if errors.As(err, &nothing) {
 		return "", nil
@@ -113,7 +113,7 @@ var takeovers = []takeover{
 		st.write("a.txt", "between")
 	}, lost: start, meanwhile: edited, want: "t1secondt0second"},
 	{name: "run that publishes nothing", lost: func(ctx context.Context, m *machine) error {
-		_, err := m.ws.Start(ctx, "w0", workspace.StartOptions{Executor: m.executor, Concurrency: 2, Publish: workspace.Never})
+		_, err := m.ws.Runner.Start(ctx, "w0", workspace.StartOptions{Executor: m.executor, Concurrency: 2, Publish: workspace.Never})
 		return err
 	}, meanwhile: edited, want: "t1secondt0second"},
 	{name: "run with nothing to do", prepare: (*stage).begun, lost: start, meanwhile: edited, want: "t1secondt0second"},
@@ -131,29 +131,29 @@ var takeovers = []takeover{
 		synctest.Wait()
 	}, lost: start, meanwhile: edited, want: "t1secondt0second"},
 	{name: "deploy", lost: func(ctx context.Context, m *machine) error {
-		_, err := m.ws.DeployFile(ctx, "w0", filepath.Join(m.dir, "e3.yaml"))
+		_, err := m.ws.Deployer.DeployFile(ctx, "w0", filepath.Join(m.dir, "e3.yaml"))
 		return err
 	}, meanwhile: edited, want: "t1secondt0second"},
 	{name: "deploy of another file", lost: func(ctx context.Context, m *machine) error {
-		_, err := m.ws.DeployFile(ctx, "w0", filepath.Join(m.dir, "other.yaml"))
+		_, err := m.ws.Deployer.DeployFile(ctx, "w0", filepath.Join(m.dir, "other.yaml"))
 		return err
 	}, prepare: func(st *stage, _ *leaseTable) { st.write("other.yaml", st.saga.yaml()) },
 		meanwhile: func(ctx context.Context, st *stage, m *machine) error {
 			st.write("a.txt", "second")
-			if _, err := m.ws.DeployFile(ctx, "w0", filepath.Join(st.dir, "e3.yaml")); err != nil {
+			if _, err := m.ws.Deployer.DeployFile(ctx, "w0", filepath.Join(st.dir, "e3.yaml")); err != nil {
 				return err
 			}
 			return start(ctx, m)
 		}, want: "t1secondt0second"},
 	{name: "removal", prepare: (*stage).begun, lost: func(ctx context.Context, m *machine) error {
-		return m.ws.Remove(ctx, "w0")
+		return m.ws.Cleaner.Remove(ctx, "w0")
 	}, meanwhile: func(ctx context.Context, st *stage, m *machine) error {
 		st.write("a.txt", "second")
 		for {
 			if err := m.ws.Create(ctx, "w0"); err != nil && !errors.Is(err, workspace.ErrExists) {
 				return err
 			}
-			_, err := m.ws.DeployFile(ctx, "w0", filepath.Join(st.dir, "e3.yaml"))
+			_, err := m.ws.Deployer.DeployFile(ctx, "w0", filepath.Join(st.dir, "e3.yaml"))
 			if errors.Is(err, workspace.ErrNotFound) {
 				continue // it was removed before the lock was taken
 			}

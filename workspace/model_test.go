@@ -208,7 +208,7 @@ func newStage(t *testing.T, s *saga, shared bool) *stage {
 		if err := ws.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ws.DeployFile(t.Context(), name, filepath.Join(st.dir, "e3.yaml")); err != nil {
+		if _, err := ws.Deployer.DeployFile(t.Context(), name, filepath.Join(st.dir, "e3.yaml")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -415,7 +415,7 @@ func (st *stage) decide(ctx context.Context, name, task string) {
 	case <-ctx.Done():
 		return
 	}
-	_, changed, err := st.process().ws.Resolve(context.WithoutCancel(ctx), name, task, approval.Resolution{Approve: !t.rejects, By: "ann@there", Note: "in " + name})
+	_, changed, err := st.process().ws.Approvals.Resolve(context.WithoutCancel(ctx), name, task, approval.Resolution{Approve: !t.rejects, By: "ann@there", Note: "in " + name})
 	var decided *approval.ResolvedError
 	if err != nil && !errors.Is(err, approval.ErrNotFound) && !errors.As(err, &decided) || err == nil && !changed {
 		st.fault("decide about %s.%s: %v, %v", name, task, changed, err)
@@ -446,7 +446,7 @@ func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 			cancel(errDead)
 		case byRequest, byRequestUnwaited:
 			var err error
-			cancelled, err = st.process().ws.Cancel(context.WithoutCancel(ctx), name, workspace.CancelOptions{
+			cancelled, err = st.process().ws.Runner.Cancel(context.WithoutCancel(ctx), name, workspace.CancelOptions{
 				By: "ann@there", Reason: "in " + name, NoWait: s.end == byRequestUnwaited, Timeout: time.Minute,
 			})
 			if err != nil {
@@ -455,7 +455,7 @@ func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 		}
 	})
 	began := time.Now()
-	res, err := a.ws.Start(ctx, name, workspace.StartOptions{
+	res, err := a.ws.Runner.Start(ctx, name, workspace.StartOptions{
 		Executor: st.executor(a, st.objects), Concurrency: 2, Force: s.force, FailFast: s.failFast, Filter: s.filter, Process: &events.Process{PID: 1},
 		OnEvent: func(e events.Event) {
 			if e.Type == events.TaskDeferred {

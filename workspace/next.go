@@ -37,19 +37,19 @@ type NextObjects interface {
 }
 
 // Next follows the package file of a workspace and its linked inputs as a start does.
-func (w *Workspaces) Next(ctx context.Context, ws string) (next *Next, err error) {
-	err = w.steady(ctx, ws, func(s *State) (err error) {
+func (w *Planner) Next(ctx context.Context, ws string) (next *Next, err error) {
+	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		next, err = w.nextOf(ctx, ws, s)
 		return err
 	})
 	return next, err
 }
 
-func (w *Workspaces) nextOf(ctx context.Context, ws string, s *State) (*Next, error) {
+func (w *Planner) nextOf(ctx context.Context, ws string, s *State) (*Next, error) {
 	if !s.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
-	objects := newKeeping(w.Objects)
+	objects := newKeeping(w.states.Objects)
 	p, t, err := w.previewStart(ctx, ws, s, objects)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (w *Workspaces) nextOf(ctx context.Context, ws string, s *State) (*Next, er
 
 // PlanNext tells what that start would do with these options. Unlike Plan it goes by what is deployed where the package file or its
 // inputs cannot be taken in.
-func (w *Workspaces) PlanNext(ctx context.Context, n *Next, o PlanOptions) (*Plan, error) {
+func (w *Planner) PlanNext(ctx context.Context, n *Next, o PlanOptions) (*Plan, error) {
 	return w.plan(ctx, n.Workspace, n.preview, n.Objects, &o)
 }
 

@@ -27,10 +27,10 @@ func TestDeployRegistered(t *testing.T) {
 	if err := p.ws.Packages.Add(p.ctx, r); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ws.Deploy(p.ctx, "w", r); err != nil {
+	if err := p.ws.Deployer.Deploy(p.ctx, "w", r); err != nil {
 		t.Fatal(err)
 	}
-	if file, err := p.ws.LinkedTo(p.ctx, "w"); file != "" || err != nil {
+	if file, err := p.ws.Deployer.LinkedTo(p.ctx, "w"); file != "" || err != nil {
 		t.Errorf("it follows %q, %v", file, err)
 	}
 	p.write("a.txt", "edited")
@@ -43,10 +43,10 @@ func TestDeployRegistered(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.start(func(o *workspace.StartOptions) { o.Force = true }) // it keeps what it has
-	if err := p.ws.Deploy(p.ctx, "w", ref("p", "2", "never stored")); !errors.Is(err, objectstore.ErrNotFound) {
+	if err := p.ws.Deployer.Deploy(p.ctx, "w", ref("p", "2", "never stored")); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("a package that is not there: %v", err)
 	}
-	if err := p.ws.Deploy(p.ctx, "absent", r); !errors.Is(err, workspace.ErrNotFound) {
+	if err := p.ws.Deployer.Deploy(p.ctx, "absent", r); !errors.Is(err, workspace.ErrNotFound) {
 		t.Errorf("in an unknown workspace: %v", err)
 	}
 }
@@ -62,7 +62,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		built, err := p.ws.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
+		built, err := p.ws.Deployer.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
 		if err != nil || built.Hash != s.PackageHash {
 			t.Errorf("built %v, %v, want %s", built.Hash, err, s.PackageHash)
 		}

@@ -104,7 +104,7 @@ func (p *place) deploy(lines ...string) {
 	if err := p.ws.Create(p.ctx, "w"); err != nil && !strings.Contains(err.Error(), "exists") {
 		p.t.Fatal(err)
 	}
-	if _, err := p.ws.DeployFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")); err != nil {
+	if _, err := p.ws.Deployer.DeployFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -118,7 +118,7 @@ func (p *place) start(change ...func(*workspace.StartOptions)) *workspace.RunRes
 	for _, c := range change {
 		c(&o)
 	}
-	res, err := p.ws.Start(p.ctx, "w", o)
+	res, err := p.ws.Runner.Start(p.ctx, "w", o)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func (p *place) start(change ...func(*workspace.StartOptions)) *workspace.RunRes
 
 func (p *place) set(name, text string) {
 	p.t.Helper()
-	if err := p.ws.Set(p.ctx, "w", name, p.file(text)); err != nil {
+	if err := p.ws.Datasets.Set(p.ctx, "w", name, p.file(text)); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -135,7 +135,7 @@ func (p *place) set(name, text string) {
 // file is a file dataset.
 func (p *place) file(text string) record.Leaf {
 	p.t.Helper()
-	leaf, err := p.ws.PutStream(p.ctx, strings.NewReader(text))
+	leaf, err := p.ws.Datasets.PutStream(p.ctx, strings.NewReader(text))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func (p *place) file(text string) record.Leaf {
 // read returns the content of a file dataset.
 func (p *place) read(name string) string {
 	p.t.Helper()
-	d, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
+	d, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -12,6 +12,19 @@ import (
 	"e3/internal/format/manifest"
 )
 
+// Planner tells what a start would do, and does none of it.
+type Planner struct {
+	states    *States
+	proofs    *proofs
+	deployer  *Deployer
+	approvals *Approvals
+}
+
+// over returns a deployer whose objects go elsewhere.
+func (w *Planner) over(objects Objects) *Deployer {
+	return assemble(w.states.over(objects)).Deployer
+}
+
 // PlanOptions are the options of a start that is only planned.
 type PlanOptions struct {
 	Concurrency int
@@ -40,28 +53,28 @@ type Plan struct {
 
 // Plan tells what a start of the workspace with these options would do: it follows the package file and its inputs as Start
 // does, and fails as that would before its first task.
-func (w *Workspaces) Plan(ctx context.Context, ws string, o PlanOptions) (plan *Plan, err error) {
-	err = w.steady(ctx, ws, func(s *State) (err error) {
+func (w *Planner) Plan(ctx context.Context, ws string, o PlanOptions) (plan *Plan, err error) {
+	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		plan, err = w.planOf(ctx, ws, s, &o)
 		return err
 	})
 	return plan, err
 }
 
-func (w *Workspaces) planOf(ctx context.Context, ws string, s *State, o *PlanOptions) (*Plan, error) {
+func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOptions) (*Plan, error) {
 	if !s.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
 	if !o.FileNamed {
-		link, err := w.link(ctx, ws, s)
+		link, err := w.states.links.link(ctx, ws, s)
 		if err != nil {
 			return nil, err
 		}
-		if other, err := w.unfollowed(ctx, ws, s, link); err != nil || other != nil {
+		if other, err := w.states.links.unfollowed(ctx, ws, s, link); err != nil || other != nil {
 			return nil, either(other, err)
 		}
 	}
-	objects := newKeeping(w.Objects)
+	objects := newKeeping(w.states.Objects)
 	next, _, err := w.previewStart(ctx, ws, s, objects)
 	if err == nil {
 		err = errors.Join(next.faults...)
@@ -74,14 +87,14 @@ func (w *Workspaces) planOf(ctx context.Context, ws string, s *State, o *PlanOpt
 
 // PlanFile is Plan for a workspace in which a package file would be deployed first, as DeployNew does it: the workspace may
 // not exist, and without a name it is the package's.
-func (w *Workspaces) PlanFile(ctx context.Context, ws, file string, o PlanOptions) (*Plan, error) {
-	objects := newKeeping(w.Objects)
+func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) (*Plan, error) {
+	objects := newKeeping(w.states.Objects)
 	built, err := w.over(objects).Build(ctx, file, nil)
 	if err != nil {
 		return nil, err
 	}
 	if ws == "" {
-		if ws, _, err = w.ownName(ctx, built.Package.Name, built.Link.File); err != nil {
+		if ws, _, err = w.states.ownName(ctx, built.Package.Name, built.Link.File); err != nil {
 			return nil, err
 		}
 	}
@@ -91,7 +104,7 @@ func (w *Workspaces) PlanFile(ctx context.Context, ws, file string, o PlanOption
 		next.assign(t, built.Link)
 		return w.over(objects).previewVariables(ctx, next)
 	}
-	err = w.steady(ctx, ws, func(s *State) error {
+	err = w.states.steady(ctx, ws, func(s *State) error {
 		deployed = s.Deployed
 		t, err := w.kept(ctx, ws, s, next)
 		if err == nil {
@@ -114,11 +127,11 @@ func (w *Workspaces) PlanFile(ctx context.Context, ws, file string, o PlanOption
 }
 
 // kept reads what an install would leave of what the workspace holds, and which of its inputs are set.
-func (w *Workspaces) kept(ctx context.Context, ws string, s *State, next *preview) (*tree, error) {
+func (w *Planner) kept(ctx context.Context, ws string, s *State, next *preview) (*tree, error) {
 	if !s.Deployed {
 		return &tree{}, nil
 	}
-	h, err := w.holdings(ctx, ws, s, next.pkg)
+	h, err := w.states.holdings(ctx, ws, s, next.pkg)
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +143,10 @@ func (w *Workspaces) kept(ctx context.Context, ws string, s *State, next *previe
 
 // previewStart previews what the next start would run on. What is lost of the tree and of the package is made again in memory, as
 // the start would make it in the repository.
-func (w *Workspaces) previewStart(ctx context.Context, ws string, s *State, objects *keeping) (*preview, *tree, error) {
-	t, err := w.readTree(ctx, s.RootHash, bothParts)
+func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects *keeping) (*preview, *tree, error) {
+	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
-		err = fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
+		err = fmt.Errorf("workspace %s: %w", ws, w.states.notRunnable(ctx, s, err))
 	} else {
 		var next *preview
 		if next, err = w.previewWith(ctx, ws, s, t, objects); err == nil {
@@ -144,16 +157,16 @@ func (w *Workspaces) previewStart(ctx context.Context, ws string, s *State, obje
 	if !errors.As(err, &part) {
 		return nil, nil, err
 	}
-	link, linkErr := w.link(ctx, ws, s)
+	link, linkErr := w.states.links.link(ctx, ws, s)
 	if linkErr != nil {
 		return nil, nil, linkErr
 	}
 	if link == nil || left(link.File) {
-		pkg, pkgErr := w.Packages.Load(ctx, s.PackageHash)
+		pkg, pkgErr := w.states.Packages.Load(ctx, s.PackageHash)
 		if pkgErr != nil {
 			return nil, nil, err
 		}
-		if t, err = w.rebuilt(ctx, ws, s, pkg); err != nil {
+		if t, err = w.states.rebuilt(ctx, ws, s, pkg); err != nil {
 			return nil, nil, err
 		}
 		next, err := w.previewWith(ctx, ws, s, t, objects)
@@ -176,20 +189,20 @@ func previewBuilt(b *Built) *preview {
 }
 
 // plan plans a run on what was previewed.
-func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects NextObjects, o *PlanOptions) (*Plan, error) {
+func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects NextObjects, o *PlanOptions) (*Plan, error) {
 	p := &Plan{
 		Workspace: ws, Package: PackageRef{Name: next.pkg.Name, Version: next.pkg.Version, Hash: next.pkgHash},
 		File: next.file, Edited: next.edited, Elsewhere: next.elsewhere, Warnings: next.warnings, Objects: objects,
 	}
 	var err error
-	if p.Busy, err = w.Busy(ctx, ws); err != nil {
+	if p.Busy, err = w.states.Busy(ctx, ws); err != nil {
 		return nil, err
 	}
-	generation, quiet, err := w.generation.Peek(ctx)
+	generation, quiet, err := w.states.generation.Peek(ctx)
 	if err != nil {
 		return nil, err
 	}
-	proof, err := w.proof(ctx, ws, generation, quiet, nil)
+	proof, err := w.proofs.proof(ctx, ws, generation, quiet, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -199,11 +212,11 @@ func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects
 	if err := checkFilter(p.Graph, o.Filter); err != nil {
 		return nil, err
 	}
-	durations := w.durations(ctx, ws)
+	durations := w.proofs.durations(ctx, ws)
 	opts := dataflow.PlanOptions{
 		Options: dataflow.Options{
 			Workspace: ws, Inputs: next.inputs,
-			Concurrency: o.Concurrency, Memory: o.Memory, Capacities: o.Capacities, Force: o.Force, Filter: o.Filter, Lookups: w.Lookups,
+			Concurrency: o.Concurrency, Memory: o.Memory, Capacities: o.Capacities, Force: o.Force, Filter: o.Filter, Lookups: w.states.Lookups,
 			Expected: func(task string) time.Duration { return durations[task] },
 		},
 		Fresh:    next.fresh,
@@ -214,12 +227,12 @@ func (w *Workspaces) plan(ctx context.Context, ws string, next *preview, objects
 		opts.Stored = k.stores
 	}
 	if proof != nil {
-		if opts.Baseline, err = w.baseline(ctx, proof, next.pkgHash, next.pkg); err != nil {
+		if opts.Baseline, err = w.proofs.baseline(ctx, proof, next.pkgHash, next.pkg); err != nil {
 			return nil, err
 		}
 	}
-	x := executions.NewStore(w.Records, w.Objects)
-	if p.Planned, err = dataflow.Plan(ctx, p.Graph, w.Objects, x, opts); err != nil {
+	x := executions.NewStore(w.states.Records, w.states.Objects)
+	if p.Planned, err = dataflow.Plan(ctx, p.Graph, w.states.Objects, x, opts); err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
 	return p, nil

@@ -45,7 +45,7 @@ func (p *place) plan(change ...func(*workspace.PlanOptions)) *workspace.Plan {
 	for _, c := range change {
 		c(&o)
 	}
-	plan, err := p.reader().Plan(p.ctx, "w", o)
+	plan, err := p.reader().Planner.Plan(p.ctx, "w", o)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -91,16 +91,16 @@ func TestPlan(t *testing.T) {
 	}
 	p.write("e3.yaml", "e3: 1\nname: p\n"+strings.ReplaceAll(chain, "value: 1", "value: 2")+"\n")
 	check("a new value that nobody reads", "one hit, two hit, other hit")
-	if _, err := p.reader().Plan(p.ctx, "w", workspace.PlanOptions{Filter: "onee"}); !errors.Is(err, workspace.ErrNoMatch) {
+	if _, err := p.reader().Planner.Plan(p.ctx, "w", workspace.PlanOptions{Filter: "onee"}); !errors.Is(err, workspace.ErrNoMatch) {
 		t.Errorf("a filter that names nothing: %v", err)
 	}
-	if _, err := p.reader().Plan(p.ctx, "x", workspace.PlanOptions{}); !errors.Is(err, workspace.ErrNotFound) {
+	if _, err := p.reader().Planner.Plan(p.ctx, "x", workspace.PlanOptions{}); !errors.Is(err, workspace.ErrNotFound) {
 		t.Errorf("a workspace that is not there: %v", err)
 	}
 	if err := p.ws.Create(p.ctx, "empty"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.reader().Plan(p.ctx, "empty", workspace.PlanOptions{}); !errors.Is(err, workspace.ErrNotDeployed) {
+	if _, err := p.reader().Planner.Plan(p.ctx, "empty", workspace.PlanOptions{}); !errors.Is(err, workspace.ErrNotDeployed) {
 		t.Errorf("an empty workspace: %v", err)
 	}
 }
@@ -112,7 +112,7 @@ func TestPlanFile(t *testing.T) {
 	file := filepath.Join(p.dir, "new.yaml")
 	p.write("new.yaml", "e3: 1\nname: fresh\n"+chain+"\n")
 	before := p.print()
-	plan, err := p.reader().PlanFile(p.ctx, "", file, workspace.PlanOptions{Concurrency: 1})
+	plan, err := p.reader().Planner.PlanFile(p.ctx, "", file, workspace.PlanOptions{Concurrency: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,16 +128,16 @@ func TestPlanFile(t *testing.T) {
 	p.run = shell
 	p.set("a", "set")
 	p.start(func(o *workspace.StartOptions) { o.Filter = "one" })
-	plan, err = p.reader().PlanFile(p.ctx, "w", file, workspace.PlanOptions{Concurrency: 1})
+	plan, err = p.reader().Planner.PlanFile(p.ctx, "w", file, workspace.PlanOptions{Concurrency: 1})
 	if err != nil || plan.New || steps(plan) != "one hit, two run, other run" {
 		t.Errorf("in a workspace in which a is set: %v, %v", plan, err)
 	}
-	if _, err := p.reader().PlanFile(p.ctx, "", filepath.Join(p.dir, "no.yaml"), workspace.PlanOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := p.reader().Planner.PlanFile(p.ctx, "", filepath.Join(p.dir, "no.yaml"), workspace.PlanOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	// Nothing is taken over that was not named.
 	p.write("new.yaml", "e3: 1\nname: w\n"+strings.Replace(chain, "value: 1", "value: 5", 1)+"\n")
-	if plan, err := p.reader().PlanFile(p.ctx, "", file, workspace.PlanOptions{Concurrency: 1}); err != nil || plan.Workspace != "w-2" {
+	if plan, err := p.reader().Planner.PlanFile(p.ctx, "", file, workspace.PlanOptions{Concurrency: 1}); err != nil || plan.Workspace != "w-2" {
 		t.Errorf("a workspace that follows another file: %v, %v", plan, err)
 	}
 }
@@ -407,11 +407,11 @@ func (d *draft) edit(t *rapid.T) {
 	case "broken":
 		d.broken = at == 0
 	case "deploy":
-		_, _ = p.ws.DeployFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")) // it may be broken
+		_, _ = p.ws.Deployer.DeployFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml")) // it may be broken
 	case "set":
-		_ = p.ws.Set(p.ctx, "w", "a", p.file(fmt.Sprint("text ", at%3)))
+		_ = p.ws.Datasets.Set(p.ctx, "w", "a", p.file(fmt.Sprint("text ", at%3)))
 	case "unset":
-		_, _ = p.ws.Unset(p.ctx, "w", "a")
+		_, _ = p.ws.Datasets.Unset(p.ctx, "w", "a")
 	case "lose", "damage", "reject", "prune":
 		d.spoil(t, what)
 	}
@@ -467,12 +467,12 @@ func TestPlanAgrees(t *testing.T) {
 		}
 		file := filepath.Join(p.dir, "e3.yaml")
 		d.compare(rt, func(w *workspace.Workspaces) (*workspace.Plan, error) {
-			return w.PlanFile(p.ctx, "w", file, workspace.PlanOptions{Concurrency: 2})
+			return w.Planner.PlanFile(p.ctx, "w", file, workspace.PlanOptions{Concurrency: 2})
 		}, func(o workspace.StartOptions) (*workspace.RunResult, error) {
-			if _, _, err := p.ws.DeployNew(p.ctx, "w", file); err != nil {
+			if _, _, err := p.ws.Deployer.DeployNew(p.ctx, "w", file); err != nil {
 				return nil, err
 			}
-			return p.ws.Start(p.ctx, "w", o)
+			return p.ws.Runner.Start(p.ctx, "w", o)
 		})
 		for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
 			for range rapid.IntRange(0, 3).Draw(rt, "edits") {
@@ -481,10 +481,10 @@ func TestPlanAgrees(t *testing.T) {
 			force := rapid.IntRange(0, 4).Draw(rt, "force") == 0
 			filter := rapid.SampledFrom([]string{"", "", "", "t1", "m*", "t?"}).Draw(rt, "filter")
 			d.compare(rt, func(w *workspace.Workspaces) (*workspace.Plan, error) {
-				return w.Plan(p.ctx, "w", workspace.PlanOptions{Concurrency: 2, Force: force, Filter: filter})
+				return w.Planner.Plan(p.ctx, "w", workspace.PlanOptions{Concurrency: 2, Force: force, Filter: filter})
 			}, func(o workspace.StartOptions) (*workspace.RunResult, error) {
 				o.Force, o.Filter = force, filter
-				return p.ws.Start(p.ctx, "w", o)
+				return p.ws.Runner.Start(p.ctx, "w", o)
 			})
 		}
 	})

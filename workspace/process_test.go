@@ -64,9 +64,9 @@ func setMany(r *repo.Repo, arg string) error {
 	ctx := context.Background()
 	for n := range sets {
 		for _, suffix := range []string{"a", "b"} {
-			leaf, err := r.Workspaces.PutValue(ctx, fmt.Sprint(arg, suffix, n))
+			leaf, err := r.Workspaces.Datasets.PutValue(ctx, fmt.Sprint(arg, suffix, n))
 			if err == nil {
-				err = r.Workspaces.Set(ctx, "w", "v"+arg+suffix, leaf)
+				err = r.Workspaces.Datasets.Set(ctx, "w", "v"+arg+suffix, leaf)
 			}
 			if err != nil {
 				return err
@@ -113,9 +113,9 @@ func TestConcurrentWriters(t *testing.T) {
 	for i := range goroutines {
 		wg.Go(func() {
 			for n := range sets {
-				leaf, err := p.ws.PutValue(p.ctx, fmt.Sprint("g", i, " ", n))
+				leaf, err := p.ws.Datasets.PutValue(p.ctx, fmt.Sprint("g", i, " ", n))
 				if err == nil {
-					err = p.ws.Set(p.ctx, "w", fmt.Sprint("g", i), leaf)
+					err = p.ws.Datasets.Set(p.ctx, "w", fmt.Sprint("g", i), leaf)
 				}
 				if err != nil {
 					t.Error(err)
@@ -135,7 +135,7 @@ func TestConcurrentWriters(t *testing.T) {
 
 	want := map[string]record.Leaf{}
 	expect := func(name, text string) {
-		leaf, err := p.ws.PutValue(p.ctx, text)
+		leaf, err := p.ws.Datasets.PutValue(p.ctx, text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestConcurrentWriters(t *testing.T) {
 			expect(fmt.Sprint("v", i, suffix), fmt.Sprint(i, suffix, sets-1))
 		}
 	}
-	rows, err := p.ws.Names(p.ctx, "w")
+	rows, err := p.ws.Datasets.Names(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestDeadHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var busy *workspace.BusyError
-	if _, err := p.ws.Start(p.ctx, "w", startOptions(p, "")); !errors.As(err, &busy) || !strings.Contains(err.Error(), "a process that will be killed") {
+	if _, err := p.ws.Runner.Start(p.ctx, "w", startOptions(p, "")); !errors.As(err, &busy) || !strings.Contains(err.Error(), "a process that will be killed") {
 		t.Errorf("while it lives: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -16,6 +16,9 @@ import (
 	"e3/refstore"
 )
 
+// proofs are what finished runs have found out, so that the next one need not look again.
+type proofs struct{ states *States }
+
 func proofKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/proofs", Sort: ws} }
 
 func durationsKey(ws string) refstore.Key {
@@ -34,8 +37,8 @@ type provenRun struct {
 // Whatever is odd about it means that there is none: it is derived from the records and
 // will be again. Objects in folders that changed since they were last looked at are looked
 // at, all others are known to be there. look is a look at the folders that was taken before; nil: there was none.
-func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet bool, look *folderLook) (*provenRun, error) {
-	rec, err := w.Derived.Get(ctx, proofKey(ws))
+func (w *proofs) proof(ctx context.Context, ws, generation string, quiet bool, look *folderLook) (*provenRun, error) {
+	rec, err := w.states.Derived.Get(ctx, proofKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
@@ -46,7 +49,7 @@ func (w *Workspaces) proof(ctx context.Context, ws, generation string, quiet boo
 	if err != nil || !quiet || p.Generation != generation {
 		return nil, nil
 	}
-	rec, err = w.Records.Get(ctx, runview.Key(ws, p.RunID), runview.FieldProvenance)
+	rec, err = w.states.Records.Get(ctx, runview.Key(ws, p.RunID), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
@@ -83,13 +86,13 @@ func lookAtFolders(objects Objects, now time.Time) (*folderLook, error) {
 // memory of the object folders. Where the object store presumes, its outputs are named by records, which only a change of the
 // generation takes out: nothing is looked at, and the folders' times, which mean nothing there, stay as they are. So a proof
 // is as good on another machine as on the one that made it: all else in it is of the records that they share.
-func (w *Workspaces) stillThere(ctx context.Context, p *provenRun, look *folderLook) (bool, error) {
+func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook) (bool, error) {
 	if w.presumes() {
 		return true, nil
 	}
 	if look == nil {
 		var err error
-		if look, err = lookAtFolders(w.Objects, w.Now()); err != nil {
+		if look, err = lookAtFolders(w.states.Objects, w.states.Now()); err != nil {
 			return false, err
 		}
 	}
@@ -104,7 +107,7 @@ func (w *Workspaces) stillThere(ctx context.Context, p *provenRun, look *folderL
 		return true, nil
 	}
 	var err error
-	if p.tasks, err = w.readNode(ctx, p.Tasks); err != nil {
+	if p.tasks, err = w.states.readNode(ctx, p.Tasks); err != nil {
 		return false, ignoreLost(err)
 	}
 	var outputs []objectstore.Hash
@@ -117,7 +120,7 @@ func (w *Workspaces) stillThere(ctx context.Context, p *provenRun, look *folderL
 			outputs = append(outputs, h)
 		}
 	}
-	missing, err := w.Objects.Missing(ctx, outputs)
+	missing, err := w.states.Objects.Missing(ctx, outputs)
 	if err != nil || len(missing) > 0 {
 		return false, err
 	}
@@ -129,21 +132,21 @@ func (w *Workspaces) stillThere(ctx context.Context, p *provenRun, look *folderL
 }
 
 // partsThere checks that what lies in directories among outputs exists, as far as it is doubtful.
-func (w *Workspaces) partsThere(ctx context.Context, outputs record.Node, doubtful *[256]bool) (bool, error) {
+func (w *proofs) partsThere(ctx context.Context, outputs record.Node, doubtful *[256]bool) (bool, error) {
 	look := func(ctx context.Context, h objectstore.Hash) (bool, error) {
 		if !doubtful[h[0]] {
 			return false, nil
 		}
-		_, err := w.Objects.Stat(ctx, h)
+		_, err := w.states.Objects.Stat(ctx, h)
 		return objectstore.IsLost(err)
 	}
 	var gone atomic.Bool
-	err := parallel.AtMost(ctx, w.Lookups, len(outputs), func(ctx context.Context, i int) error {
+	err := parallel.AtMost(ctx, w.states.Lookups, len(outputs), func(ctx context.Context, i int) error {
 		h, err := objectstore.ParseHash(outputs[i].Hash)
 		if err != nil || outputs[i].Kind != record.LeafDir || gone.Load() {
 			return err
 		}
-		lost, err := objectstore.FindLost(ctx, w.Objects, h, true, look)
+		lost, err := objectstore.FindLost(ctx, w.states.Objects, h, true, look)
 		var malformed *objectstore.TreeError
 		if len(lost) > 0 || errors.As(err, &malformed) {
 			gone.Store(true)
@@ -156,7 +159,7 @@ func (w *Workspaces) partsThere(ctx context.Context, outputs record.Node, doubtf
 
 // presumes tells whether what a record names is there without looking: only collections remove objects, and never what is
 // named. It is so where a look is a request.
-func (w *Workspaces) presumes() bool { return presumes(w.Objects) }
+func (w *proofs) presumes() bool { return presumes(w.states.Objects) }
 
 func presumes(objects Objects) bool {
 	p, ok := objects.(interface{ Presumes() bool })
@@ -173,8 +176,8 @@ func ignoreLost(err error) error {
 
 // prove saves the proof of a run that has completed. The folders' times are those from
 // before its first lookup: what was removed while it ran shows as a change.
-func (w *Workspaces) prove(ctx context.Context, ws string, p *record.Proof) error {
-	generation, quiet, err := w.generation.Read(ctx)
+func (w *proofs) prove(ctx context.Context, ws string, p *record.Proof) error {
+	generation, quiet, err := w.states.generation.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,27 +187,27 @@ func (w *Workspaces) prove(ctx context.Context, ws string, p *record.Proof) erro
 	return w.saveProof(ctx, ws, p)
 }
 
-func (w *Workspaces) saveProof(ctx context.Context, ws string, p *record.Proof) error {
-	if err := w.overwrite(ctx, w.Derived, proofKey(ws), p.Encode()); err != nil {
+func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof) error {
+	if err := w.states.overwrite(ctx, w.states.Derived, proofKey(ws), p.Encode()); err != nil {
 		return fmt.Errorf("save proof of run %s: %w", p.RunID, err)
 	}
 	return nil
 }
 
 // baseline turns a proof into what the dataflow compares with.
-func (w *Workspaces) baseline(ctx context.Context, p *provenRun, hash string, pkg *record.Package) (*dataflow.Baseline, error) {
+func (w *proofs) baseline(ctx context.Context, p *provenRun, hash string, pkg *record.Package) (*dataflow.Baseline, error) {
 	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks}
 	var err error
 	if p.Package != hash {
-		if b.Package, err = w.Packages.Load(ctx, p.Package); err != nil {
+		if b.Package, err = w.states.Packages.Load(ctx, p.Package); err != nil {
 			return nil, ignoreLost(err)
 		}
 	}
-	if b.Inputs, err = w.readNode(ctx, p.Inputs); err != nil {
+	if b.Inputs, err = w.states.readNode(ctx, p.Inputs); err != nil {
 		return nil, ignoreLost(err)
 	}
 	if b.Outputs == nil {
-		if b.Outputs, err = w.readNode(ctx, p.Tasks); err != nil {
+		if b.Outputs, err = w.states.readNode(ctx, p.Tasks); err != nil {
 			return nil, ignoreLost(err)
 		}
 	}
@@ -212,8 +215,8 @@ func (w *Workspaces) baseline(ctx context.Context, p *provenRun, hash string, pk
 }
 
 // durations returns how long tasks took when they last ran. It is advice: none is as good.
-func (w *Workspaces) durations(ctx context.Context, ws string) record.Durations {
-	rec, err := w.Derived.Get(ctx, durationsKey(ws))
+func (w *proofs) durations(ctx context.Context, ws string) record.Durations {
+	rec, err := w.states.Derived.Get(ctx, durationsKey(ws))
 	if err != nil {
 		return record.Durations{}
 	}
@@ -224,7 +227,7 @@ func (w *Workspaces) durations(ctx context.Context, ws string) record.Durations 
 	return d
 }
 
-func (w *Workspaces) saveDurations(ctx context.Context, ws string, g *dataflow.Graph, out *dataflow.Outcome, d record.Durations) error {
+func (w *proofs) saveDurations(ctx context.Context, ws string, g *dataflow.Graph, out *dataflow.Outcome, d record.Durations) error {
 	changed := false
 	for i := range out.Tasks {
 		if t := &out.Tasks[i]; t.State == dataflow.Succeeded {
@@ -241,7 +244,7 @@ func (w *Workspaces) saveDurations(ctx context.Context, ws string, g *dataflow.G
 			names = append(names, name)
 		}
 	}
-	if err := w.overwrite(ctx, w.Derived, durationsKey(ws), d.Encode(names)); err != nil {
+	if err := w.states.overwrite(ctx, w.states.Derived, durationsKey(ws), d.Encode(names)); err != nil {
 		return fmt.Errorf("save durations: %w", err)
 	}
 	return nil

@@ -87,7 +87,7 @@ func (p *place) begin() (end func()) {
 // output returns the hash of a task's dataset.
 func (p *place) output(name string) objectstore.Hash {
 	p.t.Helper()
-	d, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
+	d, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -123,9 +123,9 @@ func TestProof(t *testing.T) {
 			}
 		}, true, 0, "<aa>"},
 		{"a value set to what it was", func(t *testing.T, p *place) {
-			leaf, err := p.ws.PutValue(p.ctx, int64(1))
+			leaf, err := p.ws.Datasets.PutValue(p.ctx, int64(1))
 			if err == nil {
-				err = p.ws.Set(p.ctx, "w", "n", leaf)
+				err = p.ws.Datasets.Set(p.ctx, "w", "n", leaf)
 			}
 			if err != nil {
 				t.Fatal(err)

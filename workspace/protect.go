@@ -18,7 +18,7 @@ import (
 // to name what the state does not hold, and has not just put it, refreshes it first (refresh). See doc/design.md, §13.
 
 // protect makes names, "<kind> <hash>", known as in use until release is called.
-func (w *Workspaces) protect(ctx context.Context, names ...string) (release func(), err error) {
+func (w *States) protect(ctx context.Context, names ...string) (release func(), err error) {
 	if w.Sessions == nil {
 		return func() {}, nil
 	}
@@ -33,7 +33,7 @@ func (w *Workspaces) protect(ctx context.Context, names ...string) (release func
 
 // hold reads the workspace's state for a run that works from it: what it names is there until the run lets go.
 func (r *run) hold(ctx context.Context) error {
-	s, err := r.w.begin(ctx, r.lock, r.ws)
+	s, err := r.w.states.begin(ctx, r.lock, r.ws)
 	for since := false; ; since = true { // the lock was taken
 		if since {
 			s, err = r.lock.read(ctx)
@@ -48,7 +48,7 @@ func (r *run) hold(ctx context.Context) error {
 			r.state = s // it is held already
 			return nil
 		}
-		release, err := r.w.protect(ctx, "node "+s.RootHash, "package "+s.PackageHash)
+		release, err := r.w.states.protect(ctx, "node "+s.RootHash, "package "+s.PackageHash)
 		if err != nil {
 			return fmt.Errorf("workspace %s: %w", r.ws, err)
 		}
@@ -68,7 +68,7 @@ func (r *run) letGo() {
 
 // holdPackage keeps a registered package for a deploy, even if somebody removes it from the register meanwhile. What is
 // not in the register any more may be gone already: registered is false then.
-func (w *Workspaces) holdPackage(ctx context.Context, ref PackageRef) (release func(), registered bool, err error) {
+func (w *States) holdPackage(ctx context.Context, ref PackageRef) (release func(), registered bool, err error) {
 	release, err = w.protect(ctx, "package "+ref.Hash)
 	if err != nil {
 		return nil, false, fmt.Errorf("package %s: %w", ref, err)
@@ -83,7 +83,7 @@ func (w *Workspaces) holdPackage(ctx context.Context, ref PackageRef) (release f
 
 // refreshPackage refreshes a package that nothing names, with all that it names. The content of an input that is not
 // exported need not be there.
-func (w *Workspaces) refreshPackage(ctx context.Context, hash string, pkg *record.Package) error {
+func (w *States) refreshPackage(ctx context.Context, hash string, pkg *record.Package) error {
 	hashes := make([]string, 1, 1+len(pkg.Tasks))
 	hashes[0] = hash
 	for i := range pkg.Tasks {
@@ -121,13 +121,13 @@ var errStale = errors.New("the workspace has changed meanwhile")
 
 // treeOf reads the tree of a state that was read before. Where a part of the tree is lost and the state is no more, the error
 // is errStale.
-func (w *Workspaces) treeOf(ctx context.Context, name string, s *State, want parts) (*tree, error) {
+func (w *States) treeOf(ctx context.Context, name string, s *State, want parts) (*tree, error) {
 	t, err := w.readTree(ctx, s.RootHash, want)
 	return t, w.staleOr(ctx, name, s, err)
 }
 
 // staleOr is err, or errStale where err says that something is lost and the state is no more.
-func (w *Workspaces) staleOr(ctx context.Context, name string, s *State, err error) error {
+func (w *States) staleOr(ctx context.Context, name string, s *State, err error) error {
 	if !lost(err) {
 		return err
 	}
@@ -143,7 +143,7 @@ func (w *Workspaces) staleOr(ctx context.Context, name string, s *State, err err
 
 // steady calls read with the state of a workspace, again where the state was replaced, and what it named collected, while
 // it was being read.
-func (w *Workspaces) steady(ctx context.Context, name string, read func(*State) error) error {
+func (w *States) steady(ctx context.Context, name string, read func(*State) error) error {
 	for {
 		s, err := w.State(ctx, name)
 		if err != nil {
@@ -164,14 +164,14 @@ func (w *Workspaces) steady(ctx context.Context, name string, read func(*State) 
 
 // HoldDataset is Dataset; what it has found stays until release is called, whatever becomes of the workspace. Who cannot
 // write in the repository keeps nothing.
-func (w *Workspaces) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, release func(), err error) {
+func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, release func(), err error) {
 	d, err = w.Dataset(ctx, ws, p)
 	for err == nil && d.Hash != "" {
 		kind := map[record.LeafKind]string{record.LeafDir: "dir ", record.LeafNode: "node "}[d.Kind]
 		if kind == "" {
 			kind = "file "
 		}
-		release, err = w.protect(ctx, kind+d.Hash)
+		release, err = w.states.protect(ctx, kind+d.Hash)
 		if errors.Is(err, refstore.ErrReadOnly) {
 			return d, func() {}, nil
 		}
@@ -194,7 +194,7 @@ func (w *Workspaces) HoldDataset(ctx context.Context, ws string, p DatasetPath) 
 
 // refresh keeps a dataset, with all below it, from a collection under way, so that it can be named. It reports whether all
 // of it is there.
-func (w *Workspaces) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
+func (w *States) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
 	if leaf.Kind == record.LeafUnassigned {
 		return true, nil
 	}
@@ -209,10 +209,10 @@ func (w *Workspaces) refresh(ctx context.Context, leaf record.Leaf) (bool, error
 }
 
 // renew refreshes what a linked input was when it was last read, or else reads it again. It reports whether it did.
-func (w *Workspaces) renew(ctx context.Context, link *record.Link, in *record.LinkInput) (bool, error) {
+func (w *States) renew(ctx context.Context, link *record.Link, in *record.LinkInput) (bool, error) {
 	there, err := w.refresh(ctx, in.Leaf)
 	if err == nil && !there {
-		s := &scan{w: w, base: filepath.Dir(link.File), verify: true}
+		s := &scan{states: w, base: filepath.Dir(link.File), verify: true}
 		err = s.input(ctx, in)
 	}
 	if err != nil {

@@ -132,7 +132,7 @@ func (s *stale) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 func TestStateReplacedAndCollected(t *testing.T) {
 	for name, do := range map[string]func(p *place, ws *workspace.Workspaces) error{
 		"start": func(p *place, ws *workspace.Workspaces) error {
-			_, err := ws.Start(p.ctx, "w", workspace.StartOptions{Concurrency: 1, Durability: workspace.None, Executor: p.executor})
+			_, err := ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Concurrency: 1, Durability: workspace.None, Executor: p.executor})
 			return err
 		},
 	} {
@@ -150,7 +150,7 @@ func TestStateReplacedAndCollected(t *testing.T) {
 			leaf := p.file("set")
 			r.asked.Store(-1) // not the look whether the workspace exists
 			r.change = func() {
-				if err := p.ws.Set(p.ctx, "w", "a", leaf); err != nil {
+				if err := p.ws.Datasets.Set(p.ctx, "w", "a", leaf); err != nil {
 					t.Fatal(err)
 				}
 				h, err := objectstore.ParseHash(old)
@@ -176,7 +176,7 @@ func TestStateReplacedAndCollected(t *testing.T) {
 		one, two := p.file("one"), p.file("two")
 		r := &stale{Records: p.repo.Records}
 		r.change = func() {
-			if err := p.ws.Set(p.ctx, "w", "a", one); err != nil {
+			if err := p.ws.Datasets.Set(p.ctx, "w", "a", one); err != nil {
 				t.Fatal(err)
 			}
 			h, err := objectstore.ParseHash(old)
@@ -186,7 +186,7 @@ func TestStateReplacedAndCollected(t *testing.T) {
 			p.collected(h)
 		}
 		ws := workspace.New(workspace.Stores{Records: r, Locks: p.repo.Records, Objects: p.repo.Objects, Local: p.repo.Records, Now: p.ws.Now, Holder: p.ws.Holder})
-		if err := ws.Set(p.ctx, "w", "b", two); err != nil {
+		if err := ws.Datasets.Set(p.ctx, "w", "b", two); err != nil {
 			t.Fatal(err)
 		}
 		if a, b := p.read("a"), p.read("b"); a != "one" || b != "two" {
@@ -219,7 +219,7 @@ func (p *place) put(text string) record.Leaf {
 	if err := os.WriteFile(filepath.Join(dir, "x"), []byte(text), 0o644); err != nil {
 		p.t.Fatal(err)
 	}
-	leaf, err := p.ws.PutPath(p.ctx, record.FromDir, dir)
+	leaf, err := p.ws.Datasets.PutPath(p.ctx, record.FromDir, dir)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestUnsetNamesWhatIsThere(t *testing.T) {
 			p.sources()
 			set := map[string]record.Leaf{"a": p.file("set"), "d": p.put("set d"), "g": p.put("set g")}
 			for name, leaf := range set {
-				if err := p.ws.Set(p.ctx, "w", name, leaf); err != nil {
+				if err := p.ws.Datasets.Set(p.ctx, "w", name, leaf); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -244,7 +244,7 @@ func TestUnsetNamesWhatIsThere(t *testing.T) {
 				p.collected(objectstore.Sum([]byte(c)))
 			}
 			for name := range set {
-				if changed, err := p.ws.Unset(p.ctx, "w", name); err != nil || !changed {
+				if changed, err := p.ws.Datasets.Unset(p.ctx, "w", name); err != nil || !changed {
 					t.Fatalf("unset %s: %v, %v", name, changed, err)
 				}
 			}
@@ -263,7 +263,7 @@ func TestUnsetNamesWhatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		var bad *workspace.InputError
-		if _, err := p.ws.Unset(p.ctx, "w", "a"); !errors.As(err, &bad) || bad.Input != "a" {
+		if _, err := p.ws.Datasets.Unset(p.ctx, "w", "a"); !errors.As(err, &bad) || bad.Input != "a" {
 			t.Errorf("unset: got %v, want an *InputError for a", err)
 		}
 		if got := p.read("a"); got != "set" {
@@ -297,7 +297,7 @@ func TestStartMakesUnsetGood(t *testing.T) {
 			p := newPlace(t)
 			p.sources()
 			p.start()
-			if err := p.ws.Set(p.ctx, "w", "d", p.put("set")); err != nil {
+			if err := p.ws.Datasets.Set(p.ctx, "w", "d", p.put("set")); err != nil {
 				t.Fatal(err)
 			}
 			p.unmark()
@@ -307,7 +307,7 @@ func TestStartMakesUnsetGood(t *testing.T) {
 			}
 			p.start()
 			p.wantFresh("d1", "d2")
-			d, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "d", Entry: "sub/2"})
+			d, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "d", Entry: "sub/2"})
 			if err != nil || d.Hash != objectstore.Sum([]byte("d2")).String() {
 				t.Errorf("d/sub/2 is %+v, %v, want the file's content", d, err)
 			}
@@ -360,13 +360,13 @@ func TestDeployOfPackageThatGoes(t *testing.T) {
 	if err := p.ws.Create(p.ctx, "other"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ws.Deploy(p.ctx, "other", r); err != nil {
+	if err := p.ws.Deployer.Deploy(p.ctx, "other", r); err != nil {
 		t.Fatal(err)
 	}
 	p.wantFresh("a", "d1", "d2", "g3")
 	p.collected(objectstore.Sum([]byte("d2")))
 	var bad *workspace.InputError
-	if err := p.ws.Deploy(p.ctx, "other", r); !errors.Is(err, objectstore.ErrNotFound) || !errors.As(err, &bad) || bad.Input != "d" {
+	if err := p.ws.Deployer.Deploy(p.ctx, "other", r); !errors.Is(err, objectstore.ErrNotFound) || !errors.As(err, &bad) || bad.Input != "d" {
 		t.Errorf("a part is gone: got %v, want ErrNotFound for input d", err)
 	}
 	if left := p.protected(); len(left) > 0 {

@@ -10,9 +10,9 @@ import (
 
 // Unassign takes outputs off a workspace whose content is lost: tasks maps names to the hashes that are lost. What has
 // changed since stays. It returns the names that hold nothing now.
-func (w *Workspaces) Unassign(ctx context.Context, ws string, tasks map[string]string) ([]string, error) {
+func (w *Deployer) Unassign(ctx context.Context, ws string, tasks map[string]string) ([]string, error) {
 	var gone []string
-	_, err := w.edit(ctx, nil, ws, true, tasksPart, func(_ *State, t *tree) error {
+	_, err := w.states.edit(ctx, nil, ws, true, tasksPart, func(_ *State, t *tree) error {
 		gone = gone[:0]
 		for i := range t.tasks {
 			e := &t.tasks[i]
@@ -27,38 +27,38 @@ func (w *Workspaces) Unassign(ctx context.Context, ws string, tasks map[string]s
 }
 
 // MendEvents puts the events of a run right that were damaged, and returns how many are lost. Nobody may be at work in the workspace.
-func (w *Workspaces) MendEvents(ctx context.Context, ws, run string) (lost int, err error) {
-	ctx, lock, err := w.lock(ctx, ws, record.Dataflow, nil)
+func (w *Repairer) MendEvents(ctx context.Context, ws, run string) (lost int, err error) {
+	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Unlock()
-	lost, err = events.Mend(ctx, w.Records, ws, run)
+	lost, err = events.Mend(ctx, w.states.Records, ws, run)
 	return lost, lock.explain(ctx, err)
 }
 
 // UnsealEvents makes the events of a run of this repository writable. Nobody may be at work in the workspace.
-func (w *Workspaces) UnsealEvents(ctx context.Context, ws, run string) error {
-	ctx, lock, err := w.lock(ctx, ws, record.Dataflow, nil)
+func (w *Repairer) UnsealEvents(ctx context.Context, ws, run string) error {
+	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock()
-	return lock.explain(ctx, events.Unseal(ctx, w.Records, ws, run))
+	return lock.explain(ctx, events.Unseal(ctx, w.states.Records, ws, run))
 }
 
 // LinkedInputs returns, for the inputs of a workspace that follow its package file, or a file beside it, that package file. An
 // input that was set is not among them.
-func (w *Workspaces) LinkedInputs(ctx context.Context, ws string) (map[string]string, error) {
-	s, err := w.State(ctx, ws)
+func (w *Deployer) LinkedInputs(ctx context.Context, ws string) (map[string]string, error) {
+	s, err := w.states.State(ctx, ws)
 	if err != nil || !s.Deployed {
 		return nil, err
 	}
-	link, err := w.link(ctx, ws, s)
+	link, err := w.states.links.link(ctx, ws, s)
 	if err != nil || link == nil {
 		return nil, err
 	}
-	t, err := w.readTree(ctx, s.RootHash, inputsPart)
+	t, err := w.states.readTree(ctx, s.RootHash, inputsPart)
 	if err != nil {
 		return nil, err
 	}

@@ -12,15 +12,21 @@ import (
 	"e3/refstore"
 )
 
+// Repairer restores what damage took from workspaces, for e3 verify.
+type Repairer struct {
+	states   *States
+	deployer *Deployer
+}
+
 // Restore writes the state of a workspace anew that cannot be read: as its last run left it, as far as that is known, else empty. It says
 // what it did, and what is lost.
-func (w *Workspaces) Restore(ctx context.Context, ws string) (remedy string, err error) {
-	ctx, lock, err := w.lock(ctx, ws, record.Deployment, nil)
+func (w *Repairer) Restore(ctx context.Context, ws string) (remedy string, err error) {
+	ctx, lock, err := w.states.lock(ctx, ws, record.Deployment, nil)
 	if err != nil {
 		return "", err
 	}
 	defer lock.Unlock()
-	rec, err := w.readState(ctx, ws)
+	rec, err := w.states.readState(ctx, ws)
 	if err == nil {
 		_, err = record.DecodeWorkspaceState(rec.Value)
 	} else if !errors.Is(err, refstore.ErrDamaged) && !errors.Is(err, refstore.ErrNotFound) {
@@ -31,21 +37,21 @@ func (w *Workspaces) Restore(ctx context.Context, ws string) (remedy string, err
 	}
 	again, remedy, err := w.restored(ctx, ws, rec)
 	if err == nil {
-		err = w.confirm(ctx, ws)
+		err = w.states.confirm(ctx, ws)
 	}
 	if err == nil {
-		_, err = w.Records.PutSync(ctx, again)
+		_, err = w.states.Records.PutSync(ctx, again)
 	}
 	return remedy, lock.explain(ctx, err)
 }
 
 // restored is what takes the place of a damaged state, and how it came about.
-func (w *Workspaces) restored(ctx context.Context, ws string, rec refstore.Record) (refstore.Record, string, error) {
+func (w *Repairer) restored(ctx context.Context, ws string, rec refstore.Record) (refstore.Record, string, error) {
 	again := refstore.Record{Key: rec.Key, Version: rec.Version}
-	if w.shared && rec.Version != refstore.Absent { // a field that is damaged would stay
+	if w.states.links.shared && rec.Version != refstore.Absent { // a field that is damaged would stay
 		again.Fields = []refstore.Field{{Name: FieldDeployment}}
 	}
-	if whole, err := w.Records.Get(ctx, rec.Key); err == nil && whole.Version == rec.Version && len(whole.Value) > 0 {
+	if whole, err := w.states.Records.Get(ctx, rec.Key); err == nil && whole.Version == rec.Version && len(whole.Value) > 0 {
 		if _, err := record.DecodeWorkspaceState(whole.Value); err == nil {
 			again.Value = whole.Value
 			return again, "the workspace is as it was, but which package file it follows is lost: deploy it again", nil
@@ -60,8 +66,8 @@ func (w *Workspaces) restored(ctx context.Context, ws string, rec refstore.Recor
 }
 
 // lastKnown is the state that the latest run left of which that is known, nil if there is none.
-func (w *Workspaces) lastKnown(ctx context.Context, ws string) (*record.WorkspaceState, error) {
-	ids, _, err := w.Runs.IDs(ctx, ws)
+func (w *Repairer) lastKnown(ctx context.Context, ws string) (*record.WorkspaceState, error) {
+	ids, _, err := w.states.Runs.IDs(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +81,8 @@ func (w *Workspaces) lastKnown(ctx context.Context, ws string) (*record.Workspac
 }
 
 // left is the state that a run left, nil where that is not known, or not all of it is there.
-func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.WorkspaceState, error) {
-	r, err := w.Runs.Head(ctx, ws, id)
+func (w *Repairer) left(ctx context.Context, ws, id string) (*record.WorkspaceState, error) {
+	r, err := w.states.Runs.Head(ctx, ws, id)
 	if err != nil && ctx.Err() == nil { // nothing that can be read tells of it
 		return nil, nil
 	}
@@ -87,13 +93,13 @@ func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.Workspace
 	if !ok {
 		return nil, nil
 	}
-	f, _, err := w.Runs.Fold(ctx, ws, id)
+	f, _, err := w.states.Runs.Fold(ctx, ws, id)
 	if err != nil {
 		return nil, err
 	}
 	hash := f.PackageHash()
 	if hash == "" {
-		p, err := w.Packages.Find(ctx, name, version)
+		p, err := w.states.Packages.Find(ctx, name, version)
 		if err != nil {
 			return nil, ctx.Err()
 		}
@@ -109,13 +115,13 @@ func (w *Workspaces) left(ctx context.Context, ws, id string) (*record.Workspace
 }
 
 // canRead tells whether a package and a tree can be read.
-func (w *Workspaces) canRead(ctx context.Context, pkg, root string) (bool, error) {
-	_, err := w.Packages.Load(ctx, pkg)
+func (w *Repairer) canRead(ctx context.Context, pkg, root string) (bool, error) {
+	_, err := w.states.Packages.Load(ctx, pkg)
 	if errors.Is(err, record.ErrType) {
-		_, err = w.Packages.LoadEast(ctx, pkg)
+		_, err = w.states.Packages.LoadEast(ctx, pkg)
 	}
 	if err == nil {
-		_, err = w.readTree(ctx, root, bothParts)
+		_, err = w.states.readTree(ctx, root, bothParts)
 	}
 	if err != nil && ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -133,13 +139,13 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 // RebuildRun makes the record of a run again that cannot be read, from its events. It returns false where they do not tell all of it:
 // where one is missing, the run has not ended, or it was imported.
-func (w *Workspaces) RebuildRun(ctx context.Context, ws, id string) (bool, error) {
-	ctx, lock, err := w.lock(ctx, ws, record.Dataflow, nil)
+func (w *Repairer) RebuildRun(ctx context.Context, ws, id string) (bool, error) {
+	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
 		return false, err
 	}
 	defer lock.Unlock()
-	rec, err := w.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
+	rec, err := w.states.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
 	if err == nil {
 		if _, err := record.DecodeRun(rec.Value); err == nil {
 			return true, nil // somebody else has mended it
@@ -150,12 +156,12 @@ func (w *Workspaces) RebuildRun(ctx context.Context, ws, id string) (bool, error
 	if runview.Imported(rec) {
 		return false, nil
 	}
-	run, err := w.Runs.FromEvents(ctx, ws, id)
+	run, err := w.states.Runs.FromEvents(ctx, ws, id)
 	if err != nil || run == nil {
 		return false, lock.explain(ctx, err)
 	}
-	if err = w.confirm(ctx, ws); err == nil {
-		_, err = w.Records.PutSync(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version})
+	if err = w.states.confirm(ctx, ws); err == nil {
+		_, err = w.states.Records.PutSync(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version})
 	}
 	return err == nil, lock.explain(ctx, err)
 }

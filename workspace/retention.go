@@ -11,6 +11,12 @@ import (
 	"e3/refstore"
 )
 
+// Cleaner removes workspaces, and runs and events that are no longer needed.
+type Cleaner struct {
+	states    *States
+	approvals *Approvals
+}
+
 // cleanEvery is how often starts clean up old events.
 const cleanEvery = 24 * time.Hour
 
@@ -19,27 +25,27 @@ func stampKey() refstore.Key { return refstore.Key{Partition: "INDEX/state", Sor
 
 // CleanEvents removes the events of runs that ended before a moment, of one workspace or with "" of all. Those of the run that a
 // workspace shows stay, of each that its state names or that has not ended, and of imported runs as long as their records do. It returns the runs, also with an error.
-func (w *Workspaces) CleanEvents(ctx context.Context, ws string, before time.Time, dryRun bool) ([]events.CleanedRun, error) {
-	return events.Clean(ctx, w.Records, events.CleanOptions{Workspace: ws, Before: before, Keep: w.showsEvents, DryRun: dryRun})
+func (w *Cleaner) CleanEvents(ctx context.Context, ws string, before time.Time, dryRun bool) ([]events.CleanedRun, error) {
+	return events.Clean(ctx, w.states.Records, events.CleanOptions{Workspace: ws, Before: before, Keep: w.showsEvents, DryRun: dryRun})
 }
 
 // showsEvents tells whether a run is one that people look at without asking for it, or an imported one that is on record.
-func (w *Workspaces) showsEvents(ctx context.Context, run events.RunRef) (bool, error) {
-	s, err := w.State(ctx, run.Workspace)
+func (w *Cleaner) showsEvents(ctx context.Context, run events.RunRef) (bool, error) {
+	s, err := w.states.State(ctx, run.Workspace)
 	if err == nil && s.CurrentRunID == run.Run {
 		return true, nil
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return false, err
 	}
-	rec, err := w.Runs.Stored(ctx, run.Workspace, run.Run)
+	rec, err := w.states.Runs.Stored(ctx, run.Workspace, run.Run)
 	if err == nil && runview.Imported(rec) {
 		return true, nil
 	}
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return false, err
 	}
-	shown, err := w.Runs.Stored(ctx, run.Workspace, "")
+	shown, err := w.states.Runs.Stored(ctx, run.Workspace, "")
 	if errors.Is(err, runview.ErrNoRun) {
 		return false, nil
 	}
@@ -48,9 +54,9 @@ func (w *Workspaces) showsEvents(ctx context.Context, run events.RunRef) (bool, 
 
 // Retire removes old events, and imported runs that are too many and old, if nobody has for a day. What the day costs otherwise is to read one small record.
 // retention says how long events are kept; 0 is for ever.
-func (w *Workspaces) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
-	now := w.Now()
-	rec, err := w.Derived.Get(ctx, stampKey())
+func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
+	now := w.states.Now()
+	rec, err := w.states.Derived.Get(ctx, stampKey())
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}
@@ -59,7 +65,7 @@ func (w *Workspaces) Retire(ctx context.Context, retention func(context.Context)
 		return nil, nil
 	}
 	rec = refstore.Record{Key: stampKey(), Value: []byte(now.UTC().Format(time.RFC3339)), Version: rec.Version}
-	if _, err := w.Derived.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
+	if _, err := w.states.Derived.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
 		return nil, nil // somebody else is about to
 	} else if err != nil {
 		return nil, fmt.Errorf("clean old events: %w", err)

@@ -37,17 +37,17 @@ func TestCleanEvents(t *testing.T) {
 		ids = append(ids, p.start().Run.RunID)
 	}
 	later := time.Now().Add(time.Hour)
-	if cleaned, err := p.ws.CleanEvents(p.ctx, "", time.Now().Add(-time.Hour), false); err != nil || len(cleaned) > 0 {
+	if cleaned, err := p.ws.Cleaner.CleanEvents(p.ctx, "", time.Now().Add(-time.Hour), false); err != nil || len(cleaned) > 0 {
 		t.Errorf("of young runs: %v, %v", cleaned, err)
 	}
-	cleaned, err := p.ws.CleanEvents(p.ctx, "", later, true)
+	cleaned, err := p.ws.Cleaner.CleanEvents(p.ctx, "", later, true)
 	if err != nil || len(cleaned) != 2 || cleaned[0].Run != ids[0] || cleaned[0].Workspace != "w" || cleaned[0].Events < 4 {
 		t.Errorf("dry: %+v, %v", cleaned, err)
 	}
 	if got := p.logged("w"); !slices.Equal(got, ids) {
 		t.Errorf("after a dry run: %v, want %v", got, ids)
 	}
-	if _, err := p.ws.CleanEvents(p.ctx, "w", later, false); err != nil {
+	if _, err := p.ws.Cleaner.CleanEvents(p.ctx, "w", later, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.logged("w"); !slices.Equal(got, ids[2:]) {
@@ -62,7 +62,7 @@ func TestCleanEvents(t *testing.T) {
 	run := p.run
 	p.run = func(ctx context.Context, script, dir string) int {
 		before := p.logged("w") // the run that was shown first; its successor; perhaps the one at work
-		if _, err := p.ws.CleanEvents(ctx, "", time.Now().Add(time.Hour), false); err != nil {
+		if _, err := p.ws.Cleaner.CleanEvents(ctx, "", time.Now().Add(time.Hour), false); err != nil {
 			t.Error(err)
 		}
 		if got := p.logged("w"); !slices.Equal(got, before[1:]) {
@@ -73,13 +73,13 @@ func TestCleanEvents(t *testing.T) {
 	p.start()
 	p.run = run
 	// Of a workspace that is gone they can go, all of them.
-	if err := p.ws.Remove(p.ctx, "w"); err != nil {
+	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.logged(""); len(got) == 0 {
 		t.Error("the events went with the workspace")
 	}
-	if _, err := p.ws.CleanEvents(p.ctx, "", later, false); err != nil {
+	if _, err := p.ws.Cleaner.CleanEvents(p.ctx, "", later, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.logged(""); len(got) > 0 {
@@ -95,7 +95,7 @@ func TestRetire(t *testing.T) {
 	asked := 0
 	retire := func(keep time.Duration) int {
 		t.Helper()
-		cleaned, err := p.ws.Retire(p.ctx, func(context.Context) (time.Duration, error) {
+		cleaned, err := p.ws.Cleaner.Retire(p.ctx, func(context.Context) (time.Duration, error) {
 			asked++
 			return keep, nil
 		})
@@ -130,7 +130,7 @@ func TestRetire(t *testing.T) {
 	}
 	broken := errors.New("settings are damaged")
 	now = now.Add(48 * time.Hour)
-	if _, err := p.ws.Retire(p.ctx, func(context.Context) (time.Duration, error) { return 0, broken }); !errors.Is(err, broken) {
+	if _, err := p.ws.Cleaner.Retire(p.ctx, func(context.Context) (time.Duration, error) { return 0, broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 	key := refstore.Key{Partition: "INDEX/state", Sort: "events-cleaned"}

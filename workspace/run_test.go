@@ -182,7 +182,7 @@ func TestPublishing(t *testing.T) {
 func TestFilterNamesNothing(t *testing.T) {
 	p := newPlace(t)
 	p.deploy("tasks: {train: {out: o, run: cat}, clean: {out: o, run: cat}}")
-	_, err := p.ws.Start(p.ctx, "w", startOptions(p, "trane"))
+	_, err := p.ws.Runner.Start(p.ctx, "w", startOptions(p, "trane"))
 	var unknown *workspace.UnknownError
 	if !errors.Is(err, workspace.ErrNoMatch) || !errors.As(err, &unknown) || !slices.Equal(unknown.Known, []string{"train", "clean"}) {
 		t.Errorf("error is %v, want ErrNoMatch with the tasks", err)
@@ -240,7 +240,7 @@ func TestForeignPackage(t *testing.T) {
 	if err := p.ws.Packages.Add(p.ctx, foreign); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ws.Deploy(p.ctx, "w", foreign); !errors.Is(err, record.ErrType) || !strings.Contains(err.Error(), "f@1") {
+	if err := p.ws.Deployer.Deploy(p.ctx, "w", foreign); !errors.Is(err, record.ErrType) || !strings.Contains(err.Error(), "f@1") {
 		t.Errorf("error is %v, want ErrType with the package", err)
 	}
 }

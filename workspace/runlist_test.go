@@ -141,7 +141,7 @@ func TestRuns(t *testing.T) {
 	}
 
 	// A workspace that was removed leaves its runs, which are told to who asks for them.
-	if err := p.ws.Remove(p.ctx, "w"); err != nil {
+	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	if rows := p.list("w"); len(rows) != 8 || rows[2] != own[1] {

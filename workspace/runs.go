@@ -15,7 +15,7 @@ import (
 // is history, which nothing here adds to, closes or cleans up. Removing the workspace removes it.
 
 // asked are the workspaces as the view of runs asks them.
-type asked struct{ w *Workspaces }
+type asked struct{ w *States }
 
 func (a asked) State(ctx context.Context, ws string) (*record.WorkspaceState, error) {
 	s, err := a.w.State(ctx, ws)
@@ -36,13 +36,13 @@ func (a asked) AtWork(ctx context.Context, ws string, run *record.Run) (bool, re
 
 // RemoveRuns removes the runs that were imported under the name of a workspace that is not here, and returns how many. Where
 // there are none it returns ErrNotFound; ErrExists if there is such a workspace.
-func (w *Workspaces) RemoveRuns(ctx context.Context, ws string) (int, error) {
-	ctx, lock, err := w.lock(ctx, ws, record.Removal, nil)
+func (w *Cleaner) RemoveRuns(ctx context.Context, ws string) (int, error) {
+	ctx, lock, err := w.states.lock(ctx, ws, record.Removal, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Unlock()
-	_, missing := w.State(ctx, ws)
+	_, missing := w.states.State(ctx, ws)
 	switch {
 	case missing == nil:
 		return 0, fmt.Errorf("workspace %s: %w", ws, ErrExists)
@@ -66,7 +66,7 @@ type oldRun struct {
 // deleteRuns removes old run records of the workspace's own but those named: history lives in events and
 // executions (seed 003, "Run Cleanup"). It returns the others. What came on record since the list was made is not this
 // holder's to delete: a holder that was taken for dead has put it there late, or one that has taken over has.
-func (w *Workspaces) deleteRuns(ctx context.Context, ws string, old []oldRun, keep ...string) ([]oldRun, error) {
+func (w *Cleaner) deleteRuns(ctx context.Context, ws string, old []oldRun, keep ...string) ([]oldRun, error) {
 	var kept []oldRun
 	for _, o := range old {
 		if slices.Contains(keep, o.id) {
@@ -81,10 +81,10 @@ func (w *Workspaces) deleteRuns(ctx context.Context, ws string, old []oldRun, ke
 	return kept, nil
 }
 
-func (w *Workspaces) deleteRun(ctx context.Context, ws string, o *oldRun) error {
+func (w *Cleaner) deleteRun(ctx context.Context, ws string, o *oldRun) error {
 	for {
 		if !o.goes {
-			rec, err := w.Records.Get(ctx, runview.Key(ws, o.id), runview.FieldProvenance)
+			rec, err := w.states.Records.Get(ctx, runview.Key(ws, o.id), runview.FieldProvenance)
 			if errors.Is(err, refstore.ErrDamaged) {
 				return nil // verify tells of it
 			}
@@ -93,11 +93,11 @@ func (w *Workspaces) deleteRun(ctx context.Context, ws string, o *oldRun) error 
 			}
 			o.version, o.goes = rec.Version, true
 		}
-		err := w.Records.Delete(ctx, runview.Key(ws, o.id), o.version)
+		err := w.states.Records.Delete(ctx, runview.Key(ws, o.id), o.version)
 		if !errors.Is(err, refstore.ErrConflict) {
 			return err
 		}
-		if err := w.confirm(ctx, ws); err != nil {
+		if err := w.states.confirm(ctx, ws); err != nil {
 			return err
 		}
 		o.goes = false
@@ -105,16 +105,16 @@ func (w *Workspaces) deleteRun(ctx context.Context, ws string, o *oldRun) error 
 }
 
 // deleteAllRuns removes the imported ones as well.
-func (w *Workspaces) deleteAllRuns(ctx context.Context, ws string) error {
+func (w *Cleaner) deleteAllRuns(ctx context.Context, ws string) error {
 	_, err := w.forgetRuns(ctx, ws)
 	return err
 }
 
 // forgetRuns removes all run records and returns how many there were.
-func (w *Workspaces) forgetRuns(ctx context.Context, ws string) (n int, err error) {
-	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
+func (w *Cleaner) forgetRuns(ctx context.Context, ws string) (n int, err error) {
+	for rec, err := range w.states.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
 		if err == nil {
-			err = refstore.Forget(ctx, w.Records, w.Locks, rec.Key)
+			err = refstore.Forget(ctx, w.states.Records, w.states.Locks, rec.Key)
 		}
 		if err != nil {
 			return n, fmt.Errorf("clean up run records: %w", err)

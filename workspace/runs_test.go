@@ -135,7 +135,7 @@ func TestImportedRuns(t *testing.T) {
 	}
 
 	// Removing the workspace removes them.
-	if err := p.ws.Remove(p.ctx, "w"); err != nil {
+	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); !errors.As(err, &unknown) || unknown.What != "workspace" {
@@ -165,10 +165,10 @@ func TestRunsInUse(t *testing.T) {
 	if _, err := p.ws.Runs.InUse(p.ctx, "w"); !errors.Is(err, workspace.ErrNotFound) {
 		t.Errorf("without a workspace: %v", err)
 	}
-	if n, err := p.ws.RemoveRuns(p.ctx, "w"); n != 2 || err != nil {
+	if n, err := p.ws.Cleaner.RemoveRuns(p.ctx, "w"); n != 2 || err != nil {
 		t.Errorf("removed %d, %v, want 2", n, err)
 	}
-	if n, err := p.ws.RemoveRuns(p.ctx, "w"); n != 0 || !errors.Is(err, workspace.ErrNotFound) {
+	if n, err := p.ws.Cleaner.RemoveRuns(p.ctx, "w"); n != 0 || !errors.Is(err, workspace.ErrNotFound) {
 		t.Errorf("removed once more: %d, %v", n, err)
 	}
 
@@ -180,7 +180,7 @@ func TestRunsInUse(t *testing.T) {
 	p.currentRun(oldRun)
 	inUse(oldRun)
 	inUse(p.start().Run.RunID)
-	if n, err := p.ws.RemoveRuns(p.ctx, "w"); n != 0 || !errors.Is(err, workspace.ErrExists) {
+	if n, err := p.ws.Cleaner.RemoveRuns(p.ctx, "w"); n != 0 || !errors.Is(err, workspace.ErrExists) {
 		t.Errorf("removed of a workspace: %d, %v", n, err)
 	}
 }

@@ -65,7 +65,7 @@ type holdings struct {
 }
 
 // holdings reads what a workspace holds that a deployment of a package could keep. With a *LostValuesError they hold all the rest.
-func (w *Workspaces) holdings(ctx context.Context, ws string, s *State, pkg *record.Package) (*holdings, error) {
+func (w *States) holdings(ctx context.Context, ws string, s *State, pkg *record.Package) (*holdings, error) {
 	h := &holdings{set: map[string]bool{}}
 	if !s.Deployed {
 		return h, nil
@@ -77,7 +77,7 @@ func (w *Workspaces) holdings(ctx context.Context, ws string, s *State, pkg *rec
 	if err != nil {
 		return nil, err
 	}
-	marks, marked, err := w.marked(ctx, ws, s)
+	marks, marked, err := w.links.marked(ctx, ws, s)
 	badLink := err
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
@@ -97,7 +97,7 @@ func (w *Workspaces) holdings(ctx context.Context, ws string, s *State, pkg *rec
 }
 
 // salvage reads the tree of a state, without what is lost of it.
-func (w *Workspaces) salvage(ctx context.Context, ws string, s *State, h *holdings) (err error) {
+func (w *States) salvage(ctx context.Context, ws string, s *State, h *holdings) (err error) {
 	h.inputsHash, h.tasksHash, err = w.readRoot(ctx, s.RootHash)
 	if lost(err) {
 		if err := w.staleOr(ctx, ws, s, err); errors.Is(err, errStale) {
@@ -125,7 +125,7 @@ func (w *Workspaces) salvage(ctx context.Context, ws string, s *State, h *holdin
 }
 
 // stale is errStale where a part of a state is lost because there is another state by now.
-func (w *Workspaces) stale(ctx context.Context, ws string, s *State, err error) error {
+func (w *States) stale(ctx context.Context, ws string, s *State, err error) error {
 	if err = w.staleOr(ctx, ws, s, err); errors.Is(err, errStale) {
 		return err
 	}
@@ -134,7 +134,7 @@ func (w *Workspaces) stale(ctx context.Context, ws string, s *State, err error) 
 
 // guessRoot finds the nodes below a root that is lost: those of the latest proof, or of a fresh deployment. The name of the root says
 // whether they are.
-func (w *Workspaces) guessRoot(ctx context.Context, ws string, s *State) (inputs, tasks string, ok bool) {
+func (w *States) guessRoot(ctx context.Context, ws string, s *State) (inputs, tasks string, ok bool) {
 	var ins, outs []string
 	if rec, err := w.Derived.Get(ctx, proofKey(ws)); err == nil {
 		if p, err := record.DecodeProof(rec.Value); err == nil {
@@ -167,7 +167,7 @@ func unassigned(pkg *record.Package) record.Node {
 
 // unmarked finds out which inputs are set where no marks say it, because a registered package is deployed, or what held the marks
 // is gone: those that differ from the defaults of the package that is deployed.
-func (w *Workspaces) unmarked(ctx context.Context, ws string, s *State, next *record.Package, h *holdings, badLink error) error {
+func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record.Package, h *holdings, badLink error) error {
 	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	switch {
 	case errors.Is(err, record.ErrType):
@@ -189,7 +189,7 @@ func (w *Workspaces) unmarked(ctx context.Context, ws string, s *State, next *re
 	}
 	followed := badLink != nil
 	if !followed {
-		if followed, err = w.lostLink(ctx, ws, s); err != nil {
+		if followed, err = w.links.lostLink(ctx, ws, s); err != nil {
 			return err
 		}
 	}
@@ -212,7 +212,7 @@ func (w *Workspaces) unmarked(ctx context.Context, ws string, s *State, next *re
 }
 
 // unpackaged tells what may have been set where the deployed package is lost, and with it the defaults to compare with.
-func (w *Workspaces) unpackaged(ws string, s *State, next *record.Package, h *holdings, cause error) error {
+func (w *States) unpackaged(ws string, s *State, next *record.Package, h *holdings, cause error) error {
 	err := w.lostValues(ws, next, cause, func(name string) bool {
 		have, ok := h.inputs.Get(name)
 		return h.inputsLost != nil || ok && have != defaultOf(next, name)
@@ -226,7 +226,7 @@ func (w *Workspaces) unpackaged(ws string, s *State, next *record.Package, h *ho
 
 // unreadable names the set inputs of which the tree itself says that their values are lost: "e3 set" and "e3 unset" of others have
 // written it since.
-func (w *Workspaces) unreadable(ws string, pkg *record.Package, h *holdings) error {
+func (w *States) unreadable(ws string, pkg *record.Package, h *holdings) error {
 	return w.lostValues(ws, pkg, nil, func(name string) bool {
 		have, ok := h.inputs.Get(name)
 		return h.set[name] && ok && have.Kind == record.LeafUnassigned && defaultOf(pkg, name).Kind != record.LeafUnassigned
@@ -234,7 +234,7 @@ func (w *Workspaces) unreadable(ws string, pkg *record.Package, h *holdings) err
 }
 
 // lostValues is a *LostValuesError of the inputs of a package that are meant; nil if none is.
-func (w *Workspaces) lostValues(ws string, pkg *record.Package, cause error, meant func(name string) bool) error {
+func (w *States) lostValues(ws string, pkg *record.Package, cause error, meant func(name string) bool) error {
 	e := &LostValuesError{Workspace: ws, Err: cause}
 	for i := range pkg.Inputs {
 		if name := pkg.Inputs[i].Name; pkg.Inputs[i].Source != record.FromVariable && meant(name) {
@@ -274,7 +274,7 @@ func defaultOf(pkg *record.Package, input string) record.Leaf {
 // rebuilt is the tree of a state of which a part is lost, made again for the package that is deployed. What can be read stays, an
 // output that is lost is none, and an input is what its link or the package says. With a *LostValuesError the inputs that it names
 // hold nothing.
-func (w *Workspaces) rebuilt(ctx context.Context, ws string, s *State, pkg *record.Package) (*tree, error) {
+func (w *States) rebuilt(ctx context.Context, ws string, s *State, pkg *record.Package) (*tree, error) {
 	h, err := w.holdings(ctx, ws, s, pkg)
 	var values *LostValuesError
 	if err != nil && !errors.As(err, &values) {
@@ -288,7 +288,7 @@ func (w *Workspaces) rebuilt(ctx context.Context, ws string, s *State, pkg *reco
 	if h.inputsLost == nil {
 		return t, err
 	}
-	link, linkErr := w.link(ctx, ws, s)
+	link, linkErr := w.links.link(ctx, ws, s)
 	if linkErr != nil && !errors.Is(linkErr, errBadLink) {
 		return nil, linkErr
 	}
@@ -312,7 +312,7 @@ func (w *Workspaces) rebuilt(ctx context.Context, ws string, s *State, pkg *reco
 // lostLink tells whether the link of a workspace is gone. What is deployed there is in no register, so it came from a file. A workspace
 // that follows none has a link that says so, but for those of older programs. Where machines share the workspace, its state says what
 // it follows.
-func (w *Workspaces) lostLink(ctx context.Context, ws string, s *State) (bool, error) {
+func (w *links) lostLink(ctx context.Context, ws string, s *State) (bool, error) {
 	if w.shared || !s.Deployed {
 		return false, nil
 	}

@@ -74,18 +74,18 @@ func (h *holding) does(what string) { h.did = append(h.did, what) }
 func (h *holding) deployed() error {
 	file := filepath.Join(h.dir, "e3.yaml")
 	if !h.named {
-		_, err := h.ws.DeployFile(h.ctx, "w", file)
+		_, err := h.ws.Deployer.DeployFile(h.ctx, "w", file)
 		return err
 	}
-	built, err := h.ws.Build(h.ctx, file, nil)
+	built, err := h.ws.Deployer.Build(h.ctx, file, nil)
 	h.must(err)
 	ref := workspace.PackageRef{Name: "p", Version: built.Package.Version, Hash: built.Hash}
 	h.must(h.ws.Packages.Add(h.ctx, ref))
-	return h.ws.Deploy(h.ctx, "w", ref)
+	return h.ws.Deployer.Deploy(h.ctx, "w", ref)
 }
 
 func (h *holding) started() error {
-	res, err := h.ws.Start(h.ctx, "w", startOptions(h.place, ""))
+	res, err := h.ws.Runner.Start(h.ctx, "w", startOptions(h.place, ""))
 	if err == nil && res.Run.State != record.RunCompleted {
 		err = errors.New(res.Run.Error)
 	}
@@ -97,14 +97,14 @@ func (h *holding) give(name string) {
 	var leaf record.Leaf
 	var err error
 	if name == "f" {
-		leaf, err = h.ws.PutPath(h.ctx, record.FromFile, filepath.Join(h.dir, "g.txt"))
+		leaf, err = h.ws.Datasets.PutPath(h.ctx, record.FromFile, filepath.Join(h.dir, "g.txt"))
 		h.want["f"] = "set"
 	} else {
-		leaf, err = h.ws.PutValue(h.ctx, int64(7))
+		leaf, err = h.ws.Datasets.PutValue(h.ctx, int64(7))
 		h.want[name] = "7"
 	}
 	h.must(err)
-	h.must(h.ws.Set(h.ctx, "w", name, leaf))
+	h.must(h.ws.Datasets.Set(h.ctx, "w", name, leaf))
 }
 
 func (h *holding) isSet(name string) bool {
@@ -210,7 +210,7 @@ func TestSetValuesSurvive(t *testing.T) {
 				}, "deploy"
 			}
 			if what == "start" {
-				_, planErr := h.reader().Plan(h.ctx, "w", workspace.PlanOptions{})
+				_, planErr := h.reader().Planner.Plan(h.ctx, "w", workspace.PlanOptions{})
 				err := act()
 				if (planErr == nil) != (err == nil) && !(h.named && part == "package") { // which an unchanged start does not read
 					t.Errorf("%s: the plan says %v, the start %v", strings.Join(h.did, ", "), planErr, err)
@@ -234,7 +234,7 @@ func (h *holding) checked(part, what string, err error, act func() error) {
 	case errors.As(err, &values):
 		for name := range h.want {
 			if h.isSet(name) && !slices.Contains(values.Inputs, name) {
-				if d, err := h.ws.Dataset(h.ctx, "w", workspace.DatasetPath{Name: name}); err != nil && !errors.As(err, new(*workspace.PartError)) {
+				if d, err := h.ws.Datasets.Dataset(h.ctx, "w", workspace.DatasetPath{Name: name}); err != nil && !errors.As(err, new(*workspace.PartError)) {
 					h.t.Errorf("%s: %s is not named in %v, and holds %+v, %v", strings.Join(h.did, ", "), name, values, d, err)
 				}
 			}
@@ -257,7 +257,7 @@ func (h *holding) goOn(what string, values *workspace.LostValuesError, act func(
 			h.give(name)
 			continue
 		}
-		_, err := h.ws.Unset(h.ctx, "w", name)
+		_, err := h.ws.Datasets.Unset(h.ctx, "w", name)
 		h.must(err)
 		h.want[name] = map[string]string{"n": "3", "m": "4", "f": "file"}[name]
 	}

@@ -189,12 +189,12 @@ func (p *colleagueProcess) deploy(ctx context.Context) (*workspace.Built, error)
 	if err := p.ws.Create(ctx, "w"); err != nil && !errors.Is(err, workspace.ErrExists) {
 		return nil, err
 	}
-	return p.ws.DeployFile(ctx, "w", p.file())
+	return p.ws.Deployer.DeployFile(ctx, "w", p.file())
 }
 
 // register deploys what the package file says now as a registered package.
 func (p *colleagueProcess) register(ctx context.Context) error {
-	built, err := p.ws.Build(ctx, p.file(), nil)
+	built, err := p.ws.Deployer.Build(ctx, p.file(), nil)
 	if err != nil {
 		return err
 	}
@@ -203,18 +203,18 @@ func (p *colleagueProcess) register(ctx context.Context) error {
 	if err := p.ws.Packages.Add(ctx, ref); err != nil {
 		return err
 	}
-	return p.ws.Deploy(ctx, "w", ref)
+	return p.ws.Deployer.Deploy(ctx, "w", ref)
 }
 
 func (p *colleagueProcess) set(ctx context.Context, name, text string) error {
-	leaf, err := p.ws.PutStream(ctx, strings.NewReader(text))
+	leaf, err := p.ws.Datasets.PutStream(ctx, strings.NewReader(text))
 	if name == "n" {
-		leaf, err = p.ws.PutValue(ctx, text)
+		leaf, err = p.ws.Datasets.PutValue(ctx, text)
 	}
 	if err != nil {
 		return err
 	}
-	return p.ws.Set(ctx, "w", name, leaf)
+	return p.ws.Datasets.Set(ctx, "w", name, leaf)
 }
 
 // start runs the workspace and returns what it was told.
@@ -226,7 +226,7 @@ func (p *colleagueProcess) start(ctx context.Context) (*workspace.RunInfo, error
 		Scratch: func() (string, error) { return os.MkdirTemp(p.team.dir, "scratch") }, Now: time.Now,
 	})
 	var info *workspace.RunInfo
-	_, err := p.ws.Start(ctx, "w", workspace.StartOptions{
+	_, err := p.ws.Runner.Start(ctx, "w", workspace.StartOptions{
 		Executor: executor, Concurrency: 1, OnStart: func(i *workspace.RunInfo) { info = i },
 	})
 	return info, err
@@ -236,7 +236,7 @@ func (p *colleagueProcess) start(ctx context.Context) (*workspace.RunInfo, error
 func (p *colleagueProcess) inputs(ctx context.Context) (map[string]string, error) {
 	m := map[string]string{}
 	for _, name := range []string{"a", "b", "n"} {
-		d, err := p.ws.Dataset(ctx, "w", workspace.DatasetPath{Name: name})
+		d, err := p.ws.Datasets.Dataset(ctx, "w", workspace.DatasetPath{Name: name})
 		if err != nil {
 			return nil, err
 		}
@@ -265,7 +265,7 @@ func (p *colleagueProcess) inputs(ctx context.Context) (map[string]string, error
 
 // marked are the inputs that the workspace says are set.
 func (p *colleagueProcess) marked(ctx context.Context) (names []string, err error) {
-	st, err := p.ws.Status(ctx, "w")
+	st, err := p.ws.Planner.Status(ctx, "w")
 	if err != nil {
 		return nil, err
 	}
@@ -405,7 +405,7 @@ func TestTeam(t *testing.T) {
 				_, was := m.set[name]
 				before := m.inputs()[name]
 				m.unset(who, name)
-				changed, err := machines[who].process(nil).ws.Unset(ctx, "w", name)
+				changed, err := machines[who].process(nil).ws.Datasets.Unset(ctx, "w", name)
 				must(err)
 				if want := was || m.inputs()[name] != before; changed != want {
 					rt.Fatalf("unset of %s says %v, want %v", name, changed, want)
@@ -437,7 +437,7 @@ func TestTeam(t *testing.T) {
 					if m.owner == who {
 						want = machines[who].file()
 					}
-					if file, err := p.ws.LinkedTo(ctx, "w"); file != want || err != nil {
+					if file, err := p.ws.Deployer.LinkedTo(ctx, "w"); file != want || err != nil {
 						rt.Fatalf("for %s it follows %q, %v, want %q", who, file, err, want)
 					}
 				}
@@ -454,7 +454,7 @@ func TestTeamSetDuringStart(t *testing.T) {
 		a := fmt.Sprint("edited ", round)
 		ann.write("a.txt", a)
 		ann.write("b.txt", a)
-		if _, err := bob.process(nil).ws.Unset(ctx, "w", "b"); err != nil {
+		if _, err := bob.process(nil).ws.Datasets.Unset(ctx, "w", "b"); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]string{"a": a, "b": fmt.Sprint("b ", round), "n": fmt.Sprint("n ", round)}

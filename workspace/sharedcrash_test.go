@@ -51,7 +51,7 @@ func (tm *team) stands(ctx context.Context, machines ...*colleague) string {
 		p := c.process(nil)
 		inputs, err := p.inputs(ctx)
 		marked, markedErr := p.marked(ctx)
-		file, linkErr := p.ws.LinkedTo(ctx, "w")
+		file, linkErr := p.ws.Deployer.LinkedTo(ctx, "w")
 		fmt.Fprintf(&b, "%s: %v, set %v, follows %q", c.name, inputs, marked, filepath.Base(file))
 		if err := errors.Join(err, markedErr, linkErr); err != nil {
 			fmt.Fprintf(&b, ", %v", err)
@@ -86,14 +86,20 @@ func TestTeamCrash(t *testing.T) {
 			c.write("other.yaml", "e3: 1\nname: p\ninputs: {a: {file: other.txt}, b: {file: b.txt}, n: {value: other}}\n"+
 				"tasks: {t: {in: [a, b], out: o, run: cat $a $b}}\n")
 		}, do: func(ctx context.Context, p *colleagueProcess) error {
-			_, err := p.ws.DeployFile(ctx, "w", filepath.Join(p.dir, "other.yaml"))
+			_, err := p.ws.Deployer.DeployFile(ctx, "w", filepath.Join(p.dir, "other.yaml"))
 			return err
 		}},
 		{name: "deploy of a package", want: "ann: map[a:ann b:set n:ann], set [b], follows \".\"", do: func(ctx context.Context, p *colleagueProcess) error { return p.register(ctx) }},
 		{name: "deploy of a package over another's file", want: "bob: map[a:bob b:set n:bob], set [b], follows \".\"", bob: true, do: func(ctx context.Context, p *colleagueProcess) error { return p.register(ctx) }},
 		{name: "set", want: "a:also set b:set n:ann], set [a b], follows \"ann.yaml\"", bob: true, do: func(ctx context.Context, p *colleagueProcess) error { return p.set(ctx, "a", "also set") }},
-		{name: "unset", want: "a:ann b:ann n:ann], set [], follows \"ann.yaml\"", do: func(ctx context.Context, p *colleagueProcess) error { _, err := p.ws.Unset(ctx, "w", "b"); return err }},
-		{name: "unset of another's", want: "a:ann b:ann n:ann], set [], follows \"ann.yaml\"", bob: true, do: func(ctx context.Context, p *colleagueProcess) error { _, err := p.ws.Unset(ctx, "w", "b"); return err }},
+		{name: "unset", want: "a:ann b:ann n:ann], set [], follows \"ann.yaml\"", do: func(ctx context.Context, p *colleagueProcess) error {
+			_, err := p.ws.Datasets.Unset(ctx, "w", "b")
+			return err
+		}},
+		{name: "unset of another's", want: "a:ann b:ann n:ann], set [], follows \"ann.yaml\"", bob: true, do: func(ctx context.Context, p *colleagueProcess) error {
+			_, err := p.ws.Datasets.Unset(ctx, "w", "b")
+			return err
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -151,14 +157,14 @@ func TestTeamCrash(t *testing.T) {
 func TestTeamRemove(t *testing.T) {
 	ctx := t.Context()
 	ann, bob := pairOfTeam(t)
-	if err := bob.process(nil).ws.Remove(ctx, "w"); err != nil {
+	if err := bob.process(nil).ws.Cleaner.Remove(ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	p := bob.process(nil)
 	if err := p.ws.Create(ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
-	if file, err := ann.process(nil).ws.LinkedTo(ctx, "w"); file != "" || err != nil {
+	if file, err := ann.process(nil).ws.Deployer.LinkedTo(ctx, "w"); file != "" || err != nil {
 		t.Errorf("an empty workspace follows %q, %v", file, err)
 	}
 	if _, err := p.deploy(ctx); err != nil {
@@ -172,7 +178,7 @@ func TestTeamRemove(t *testing.T) {
 	if want := map[string]string{"a": "bob", "b": "bob", "n": "bob"}; fmt.Sprint(got) != fmt.Sprint(want) || err != nil {
 		t.Errorf("inputs are %v, %v, want %v: nothing is set in a new workspace", got, err, want)
 	}
-	if err := p.ws.Remove(ctx, "w"); err != nil {
+	if err := p.ws.Cleaner.Remove(ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	for rec, err := range bob.local.List(ctx, refstore.Query{Partition: "INDEX/deployments/w"}) {
@@ -188,14 +194,14 @@ func TestTeamAdopt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ann.process(nil).ws.Remove(ctx, "w"); err != nil {
+	if err := ann.process(nil).ws.Cleaner.Remove(ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
-	if err := bob.process(nil).ws.Adopt(ctx, "w", &state.WorkspaceState); err != nil {
+	if err := bob.process(nil).ws.Deployer.Adopt(ctx, "w", &state.WorkspaceState); err != nil {
 		t.Fatal(err)
 	}
 	ann.write("a.txt", "edited")
-	st, err := ann.process(nil).ws.Status(ctx, "w")
+	st, err := ann.process(nil).ws.Planner.Status(ctx, "w")
 	if err != nil || st.File != "" || st.Elsewhere == nil || st.Elsewhere.By != "bob@bob" || st.Elsewhere.File != "" || st.Elsewhere.Package != "p@0.0.0" {
 		t.Fatalf("the status is %+v, elsewhere %+v, %v", st, st.Elsewhere, err)
 	}
@@ -222,7 +228,7 @@ func TestTeamDeployNew(t *testing.T) {
 		c.project(c.name)
 	}
 	deploy := func(c *colleague, ws string) (string, *workspace.Built, error) {
-		return c.process(nil).ws.DeployNew(ctx, ws, c.file())
+		return c.process(nil).ws.Deployer.DeployNew(ctx, ws, c.file())
 	}
 	if ws, built, err := deploy(ann, ""); ws != "p" || err != nil || built.Over != nil {
 		t.Fatalf("ann deploys in %q, %+v, %v", ws, built, err)
@@ -234,7 +240,7 @@ func TestTeamDeployNew(t *testing.T) {
 	if ws, built, err := deploy(bob, "p"); ws != "p" || err != nil || built.Over == nil || built.Over.By != "ann@ann" || built.Over.Since.Before(began) {
 		t.Errorf("bob deploys by name in %q, %+v, %v", ws, built, err)
 	}
-	if ws, err := ann.process(nil).ws.MadeFor(ctx, ann.file()); ws != "" || err != nil {
+	if ws, err := ann.process(nil).ws.Deployer.MadeFor(ctx, ann.file()); ws != "" || err != nil {
 		t.Errorf("made for ann's file is %q, %v", ws, err)
 	}
 	if ws, built, err := deploy(ann, ""); ws != "p-3" || err != nil || built.Instead == nil || built.Instead.By != "bob@bob" {
@@ -243,12 +249,12 @@ func TestTeamDeployNew(t *testing.T) {
 	if ws, built, err := deploy(ann, "p"); ws != "p" || err != nil || built.Over == nil || built.Over.By != "bob@bob" {
 		t.Errorf("ann deploys again in %q, %+v, %v", ws, built, err)
 	}
-	if file, err := bob.process(nil).ws.LinkedTo(ctx, "p"); file != "" || err != nil {
+	if file, err := bob.process(nil).ws.Deployer.LinkedTo(ctx, "p"); file != "" || err != nil {
 		t.Errorf("bob follows %q, %v", file, err)
 	}
 	since := func() time.Time {
 		t.Helper()
-		st, err := bob.process(nil).ws.Status(ctx, "p")
+		st, err := bob.process(nil).ws.Planner.Status(ctx, "p")
 		if err != nil || st.Elsewhere == nil || st.Elsewhere.By != "ann@ann" || st.Elsewhere.Mine != bob.file() {
 			t.Fatalf("bob sees %+v, %v", st, err)
 		}
@@ -287,7 +293,7 @@ func TestTeamUnreadable(t *testing.T) {
 		}
 		for _, c := range []*colleague{ann, bob} {
 			p := c.process(nil)
-			if file, err := p.ws.LinkedTo(ctx, "w"); file != "" || err != nil {
+			if file, err := p.ws.Deployer.LinkedTo(ctx, "w"); file != "" || err != nil {
 				t.Errorf("%s: %s follows %q, %v", name, c.name, file, err)
 			}
 			if _, err := p.start(ctx); err != nil && !strings.Contains(err.Error(), "deploy the package file again") {
@@ -304,7 +310,7 @@ func TestTeamUnreadable(t *testing.T) {
 				t.Errorf("%s: deployed again: %v, want a to be named", name, err)
 			}
 			for _, input := range values.Inputs {
-				if _, err := ann.process(nil).ws.Unset(ctx, "w", input); err != nil {
+				if _, err := ann.process(nil).ws.Datasets.Unset(ctx, "w", input); err != nil {
 					t.Errorf("%s: unset %s: %v", name, input, err)
 				}
 			}
@@ -313,7 +319,7 @@ func TestTeamUnreadable(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: deployed again: %v", name, err)
 		}
-		if file, err := ann.process(nil).ws.LinkedTo(ctx, "w"); file != ann.file() || err != nil {
+		if file, err := ann.process(nil).ws.Deployer.LinkedTo(ctx, "w"); file != ann.file() || err != nil {
 			t.Errorf("%s: then it follows %q, %v", name, file, err)
 		}
 	}

@@ -44,15 +44,15 @@ func (r *run) keepSnapshots(ctx context.Context) error {
 func (r *run) snapInputs(ctx context.Context, inputs, known string) error {
 	there := false
 	if h, err := objectstore.ParseHash(known); err == nil {
-		if there = r.w.presumes(); there {
+		if there = r.w.proofs.presumes(); there {
 			r.kept = map[string]bool{known: true}
-		} else if there, err = r.w.Objects.Refresh(ctx, h); err != nil {
+		} else if there, err = r.w.states.Objects.Refresh(ctx, h); err != nil {
 			return err
 		}
 	}
 	if !there {
 		var err error
-		if known, err = r.w.writeRoot(ctx, inputs, ""); err != nil {
+		if known, err = r.w.states.writeRoot(ctx, inputs, ""); err != nil {
 			return err
 		}
 	}
@@ -67,14 +67,14 @@ func (r *run) snapOutputs(root, inputs, tasks string) {
 
 // keepNode refreshes a node that the run is about to name.
 func (r *run) keepNode(ctx context.Context, node string) error {
-	if node == "" || r.w.presumes() && r.holds(node) {
+	if node == "" || r.w.proofs.presumes() && r.holds(node) {
 		return nil
 	}
 	h, err := objectstore.ParseHash(node)
 	if err != nil {
 		return err
 	}
-	there, err := r.w.Objects.Refresh(ctx, h)
+	there, err := r.w.states.Objects.Refresh(ctx, h)
 	if err == nil && !there {
 		err = packages.Part("workspace node "+node, objectstore.ErrNotFound)
 	}

@@ -17,6 +17,16 @@ import (
 	"e3/refstore"
 )
 
+// Runner runs the dataflow of workspaces, cancels runs, and closes those whose process died.
+type Runner struct {
+	states    *States
+	proofs    *proofs
+	deployer  *Deployer
+	approvals *Approvals
+	cleaner   *Cleaner
+	repairer  *Repairer
+}
+
 // Publishing says when results reach the workspace's tree.
 type Publishing int
 
@@ -86,13 +96,13 @@ var (
 // closes what a dead predecessor left, and brings every task to its end. A run that fails
 // or is cancelled is a result, not an error; with an error beside a result, the stores were
 // at fault during the run.
-func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*RunResult, error) {
-	ctx, lock, err := w.lockExisting(ctx, ws, record.Dataflow)
+func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResult, error) {
+	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Dataflow)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Unlock()
-	if err := w.Sweep(ctx); err != nil {
+	if err := w.states.Sweep(ctx); err != nil {
 		return nil, fmt.Errorf("clean up after dead processes: %w", err)
 	}
 	r := &run{w: w, ws: ws, o: &o, lock: lock, durable: o.Durability != None}
@@ -128,7 +138,7 @@ func (w *Workspaces) Start(ctx context.Context, ws string, o StartOptions) (*Run
 
 // run is a run of a workspace while it is being made. It holds the dataflow lock.
 type run struct {
-	w       *Workspaces
+	w       *Runner
 	ws      string
 	o       *StartOptions
 	lock    *hold
@@ -160,16 +170,16 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if !r.state.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
 	}
-	link, err := r.w.link(ctx, r.ws, r.state)
+	link, err := r.w.states.links.link(ctx, r.ws, r.state)
 	if err != nil {
 		return nil, err
 	}
 	if !r.o.FileNamed {
-		if other, err := r.w.unfollowed(ctx, r.ws, r.state, link); err != nil || other != nil {
+		if other, err := r.w.states.links.unfollowed(ctx, r.ws, r.state, link); err != nil || other != nil {
 			return nil, either(other, err)
 		}
 	}
-	built, taken, err := r.w.follow(ctx, r.lock, r.state, link, r.durable, r.work)
+	built, taken, err := r.w.deployer.follow(ctx, r.lock, r.state, link, r.durable, r.work)
 	if err != nil {
 		return nil, err
 	}
@@ -187,21 +197,21 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	info := &RunInfo{}
 	if built != nil {
 		info.Package, info.Warnings, info.Renamed, info.File = built.Package, built.Warnings, built.Renamed, built.Link.File
-	} else if info.Elsewhere, err = r.w.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
+	} else if info.Elsewhere, err = r.w.states.links.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
 		return nil, err
 	}
-	if r.current, r.quiet, err = r.w.generation.Read(ctx); err != nil {
+	if r.current, r.quiet, err = r.w.states.generation.Read(ctx); err != nil {
 		return nil, err
 	}
-	inputs, tasks, err := r.w.readRoot(ctx, r.state.RootHash)
+	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
 	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
+		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
 	r.inputs, r.tasks = inputs, tasks
-	if r.folders, err = lookAtFolders(r.w.Objects, r.w.Now()); err != nil {
+	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
 		return nil, err
 	}
-	proof, err := r.w.proof(ctx, r.ws, r.current, r.quiet, r.folders)
+	proof, err := r.w.proofs.proof(ctx, r.ws, r.current, r.quiet, r.folders)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +251,7 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 	if proof != nil && proof.Inputs == inputs {
 		snapshot = proof.run.InputSnapshot
 	}
-	r.began = r.w.Now()
+	r.began = r.w.states.Now()
 	r.rec = &record.Run{
 		RunID: id, WorkspaceName: r.ws, PackageRef: r.state.PackageName + "@" + r.state.PackageVersion,
 		StartedAt: r.began, State: record.RunRunning,
@@ -249,7 +259,7 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 	if err := r.snapInputs(ctx, inputs, snapshot); err != nil {
 		return err
 	}
-	r.log = events.Create(r.w.Records, r.ws, id, r.w.Now)
+	r.log = events.Create(r.w.states.Records, r.ws, id, r.w.states.Now)
 	context.AfterFunc(r.lock.lasting, func() { r.log.Stop(context.Cause(r.lock.lasting)) })
 	r.id.Store(&id)
 	return nil
@@ -280,7 +290,7 @@ func (r *run) emitStarted() {
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
 func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, error) {
 	if r.durable && !p.Durable {
-		if err := r.w.Records.Sync(ctx); err != nil {
+		if err := r.w.states.Records.Sync(ctx); err != nil {
 			return nil, err
 		}
 		p.Durable = true
@@ -309,7 +319,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 		return nil, err
 	}
 	p.Proof.RunID = r.rec.RunID
-	return &RunResult{Run: r.rec}, r.w.saveProof(ctx, r.ws, &p.Proof)
+	return &RunResult{Run: r.rec}, r.w.proofs.saveProof(ctx, r.ws, &p.Proof)
 }
 
 // flow runs the dataflow.
@@ -318,8 +328,8 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	pkg := info.Package
 	if pkg == nil {
 		var err error
-		if pkg, err = r.w.Packages.Load(ctx, r.state.PackageHash); err != nil {
-			return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
+		if pkg, err = r.w.states.Packages.Load(ctx, r.state.PackageHash); err != nil {
+			return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 		}
 		info.Package = pkg
 	}
@@ -333,10 +343,10 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	opts := dataflow.Options{
 		RunID: r.rec.RunID, Workspace: r.ws,
 		Concurrency: r.o.Concurrency, Memory: r.o.Memory, Capacities: r.o.Capacities,
-		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Emit: r.emit, Lookups: r.w.Lookups,
-		Outstanding: r.o.Outstanding, Blocks: &runBlocks{Blocks: r.w.blocks},
+		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Emit: r.emit, Lookups: r.w.states.Lookups,
+		Outstanding: r.o.Outstanding, Blocks: &runBlocks{Blocks: r.w.approvals.blocks},
 	}
-	if opts.Inputs, err = r.w.readNode(ctx, inputs); err != nil {
+	if opts.Inputs, err = r.w.states.readNode(ctx, inputs); err != nil {
 		return nil, err
 	}
 	if err := missingValues(r.ws, pkg, opts.Inputs); err != nil {
@@ -346,15 +356,15 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		if opts.Inputs, err = r.checkInputs(ctx, opts.Inputs); err != nil {
 			return nil, err
 		}
-	} else if opts.Baseline, err = r.w.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
+	} else if opts.Baseline, err = r.w.proofs.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
 		return nil, err
 	}
-	durations := r.w.durations(ctx, r.ws)
+	durations := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
 	opts.Restore = r.restored
 	if r.o.Publish == Always {
 		opts.Publish = func(_ context.Context, changes []dataflow.Change) error {
-			_, err := r.w.edit(r.lock.lasting, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
+			_, err := r.w.states.edit(r.lock.lasting, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
 				t.assign(changes)
 				return nil
 			})
@@ -364,15 +374,15 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if r.o.OnStart != nil {
 		r.o.OnStart(info)
 	}
-	if err := r.put(ctx, r.w.Records.Put); err != nil {
+	if err := r.put(ctx, r.w.states.Records.Put); err != nil {
 		return nil, err
 	}
 	r.emitStarted()
 	// A run that is on record comes to its end below, even when it is cancelled now.
-	if r.old, err = r.w.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID); err != nil {
+	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID); err != nil {
 		return nil, err
 	}
-	outcome, runErr := dataflow.Run(ctx, graph, r.w.Objects, r.o.Executor, opts)
+	outcome, runErr := dataflow.Run(ctx, graph, r.w.states.Objects, r.o.Executor, opts)
 	// What has happened is recorded even when the run is being cancelled.
 	r.cause = context.Cause(ctx)
 	if errors.Is(r.cause, refstore.ErrLost) {
@@ -424,23 +434,23 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	if err := r.log.Flush(); err != nil {
 		return err
 	}
-	if err := r.w.saveDurations(ctx, r.ws, g, out, durations); err != nil { // so that the sync below covers it
+	if err := r.w.proofs.saveDurations(ctx, r.ws, g, out, durations); err != nil { // so that the sync below covers it
 		return err
 	}
 	var after *tree
 	if r.o.Publish != Never {
-		state, err := r.w.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
+		state, err := r.w.states.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
 			t.assign(out.Results(g, !r.shown || t.rebuilt))
 			after = t
 			// The inputs are those of this state, which may be replaced before the run's record names them.
-			return r.w.staleOr(ctx, r.ws, s, r.keepNode(ctx, t.inputsHash))
+			return r.w.states.staleOr(ctx, r.ws, s, r.keepNode(ctx, t.inputsHash))
 		})
 		if err != nil {
 			return err
 		}
 		r.snapOutputs(state.RootHash, after.inputsHash, after.tasksHash)
 	} else if r.durable {
-		if err := r.w.Records.Sync(ctx); err != nil {
+		if err := r.w.states.Records.Sync(ctx); err != nil {
 			return err
 		}
 	}
@@ -455,7 +465,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	if out.State != record.RunCompleted || r.o.Filter != "" || after == nil || !r.quiet {
 		return nil
 	}
-	return r.w.prove(ctx, r.ws, &record.Proof{
+	return r.w.proofs.prove(ctx, r.ws, &record.Proof{
 		RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.current,
 		Shards: r.folders.times[:], CheckedAt: r.folders.at, Durable: r.durable,
 	})
@@ -463,18 +473,18 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 
 // write writes the run's last record.
 func (r *run) write(ctx context.Context) error {
-	r.rec.CompletedAt = r.w.Now()
+	r.rec.CompletedAt = r.w.states.Now()
 	if r.durable {
-		return r.put(ctx, r.w.Records.PutSync)
+		return r.put(ctx, r.w.states.Records.PutSync)
 	}
-	return r.put(ctx, r.w.Records.Put)
+	return r.put(ctx, r.w.states.Records.Put)
 }
 
 // put writes the run's record, over none but its own last one: whoever has closed the run meanwhile has taken it over.
 func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record) (refstore.Version, error)) error {
 	err := r.keepSnapshots(ctx)
 	if err == nil {
-		err = r.w.standing(r.ws)
+		err = r.w.states.standing(r.ws)
 	}
 	if err == nil {
 		r.version, err = put(ctx, refstore.Record{Key: runview.Key(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
@@ -488,14 +498,14 @@ func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record
 // finish writes the reference to the run's record, then the last event: whoever sees one
 // finds the others.
 func (r *run) finish(ctx context.Context) error {
-	if _, err := r.w.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {
+	if _, err := r.w.states.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {
 		s.CurrentRunID = r.rec.RunID
 		return nil
 	}); err != nil {
 		return err
 	}
 	var err error
-	if r.old, err = r.w.deleteRuns(ctx, r.ws, r.old); err != nil {
+	if r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old); err != nil {
 		return err
 	}
 	e := runview.End(r.rec)

@@ -49,34 +49,34 @@ type DatasetRow struct {
 
 // Status looks at a workspace and, where it follows a package file, at the file and its
 // inputs: standings are those that the next start would find.
-func (w *Workspaces) Status(ctx context.Context, ws string) (st *Status, err error) {
-	err = w.steady(ctx, ws, func(s *State) (err error) {
+func (w *Planner) Status(ctx context.Context, ws string) (st *Status, err error) {
+	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		st, err = w.statusOf(ctx, ws, s)
 		return err
 	})
 	return st, err
 }
 
-func (w *Workspaces) statusOf(ctx context.Context, ws string, s *State) (st *Status, err error) {
+func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status, err error) {
 	st = &Status{Workspace: ws, State: s}
-	if st.Busy, err = w.Busy(ctx, ws); err != nil {
+	if st.Busy, err = w.states.Busy(ctx, ws); err != nil {
 		return nil, err
 	}
-	if st.LastRun, err = w.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
+	if st.LastRun, err = w.states.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return nil, err
 	}
-	if st.Deferred, err = w.deferred(ctx, ws, st.LastRun); err != nil {
+	if st.Deferred, err = w.approvals.deferred(ctx, ws, st.LastRun); err != nil {
 		return nil, err
 	}
 	if !s.Deployed {
 		return st, nil
 	}
-	if st.Elsewhere, err = w.elsewhere(ctx, ws, s); err != nil {
+	if st.Elsewhere, err = w.states.links.elsewhere(ctx, ws, s); err != nil {
 		return nil, err
 	}
-	t, err := w.readTree(ctx, s.RootHash, bothParts)
+	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if errors.Is(err, record.ErrType) {
-		if st.Datasets, err = w.eastRows(ctx, s); err == nil {
+		if st.Datasets, err = w.deployer.datasets.eastRows(ctx, s); err == nil {
 			st.East = true
 			return st, nil
 		}
@@ -145,12 +145,12 @@ type preview struct {
 }
 
 // preview follows the package file as start does, but keeps nothing of what it reads.
-func (w *Workspaces) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
-	return w.previewWith(ctx, ws, s, t, hashOnly{w.Objects})
+func (w *Planner) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
+	return w.previewWith(ctx, ws, s, t, hashOnly{w.states.Objects})
 }
 
 // previewWith reads into a store that keeps nothing for good.
-func (w *Workspaces) previewWith(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
+func (w *Planner) previewWith(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
 	p, err := w.previewFile(ctx, ws, s, t, objects)
 	if err != nil {
 		return nil, err
@@ -165,13 +165,13 @@ func (w *Workspaces) previewWith(ctx context.Context, ws string, s *State, t *tr
 }
 
 // previewFile previews the package file and its linked inputs.
-func (w *Workspaces) previewFile(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
-	pkg, err := w.Packages.Load(ctx, s.PackageHash)
+func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
+	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", ws, w.notRunnable(ctx, s, err))
+		return nil, fmt.Errorf("workspace %s: %w", ws, w.states.notRunnable(ctx, s, err))
 	}
 	p := &preview{pkg: pkg, pkgHash: s.PackageHash, inputs: t.inputs, set: map[string]bool{}}
-	wasSet, err := w.setValues(ctx, ws, s, pkg)
+	wasSet, err := w.deployer.setValues(ctx, ws, s, pkg)
 	if err != nil {
 		return nil, err
 	}
@@ -182,10 +182,10 @@ func (w *Workspaces) previewFile(ctx context.Context, ws string, s *State, t *tr
 		p.faults = append(p.faults, err)
 		return p, nil
 	}
-	link, err := w.link(ctx, ws, s)
+	link, err := w.states.links.link(ctx, ws, s)
 	switch {
 	case err == nil && link == nil:
-		p.elsewhere, err = w.elsewhere(ctx, ws, s)
+		p.elsewhere, err = w.states.links.elsewhere(ctx, ws, s)
 	case err == nil && left(link.File):
 		p.elsewhere = s.here(link)
 	}
@@ -205,14 +205,14 @@ func (w *Workspaces) previewFile(ctx context.Context, ws string, s *State, t *tr
 }
 
 // follow brings link and package up to date with what is on disk.
-func (p *preview) follow(ctx context.Context, dry *Workspaces, ws string, link *record.Link, s *State) error {
+func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *record.Link, s *State) error {
 	info, err := statLinked(ws, link.File)
 	if err != nil {
 		return err
 	}
 	before := executables(link)
 	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
-		scan := &scan{w: dry, base: filepath.Dir(link.File)}
+		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
 		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == before {
 			return err
 		}
@@ -263,13 +263,13 @@ func (p *preview) assign(t *tree, link *record.Link) {
 }
 
 // standings compares every output with what the next start would make of it.
-func (w *Workspaces) standings(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Standing, error) {
+func (w *Planner) standings(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Standing, error) {
 	standings := make(map[string]dataflow.Standing, len(next.pkg.Tasks))
-	generation, quiet, err := w.generation.Peek(ctx)
+	generation, quiet, err := w.states.generation.Peek(ctx)
 	if err != nil {
 		return nil, err
 	}
-	proof, err := w.proof(ctx, ws, generation, quiet, nil)
+	proof, err := w.proofs.proof(ctx, ws, generation, quiet, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -284,8 +284,8 @@ func (w *Workspaces) standings(ctx context.Context, ws string, t *tree, next *pr
 	if err != nil {
 		return nil, err
 	}
-	x := executions.NewStore(w.Records, w.Objects)
-	list, err := dataflow.Standings(ctx, g, hashOnly{w.Objects}, x, next.inputs, t.tasks, w.Lookups)
+	x := executions.NewStore(w.states.Records, w.states.Objects)
+	list, err := dataflow.Standings(ctx, g, hashOnly{w.states.Objects}, x, next.inputs, t.tasks, w.states.Lookups)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}

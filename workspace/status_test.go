@@ -19,7 +19,7 @@ import (
 // standings is "name state" for every dataset.
 func standings(t *testing.T, p *place) string {
 	t.Helper()
-	st, err := p.ws.Status(p.ctx, "w")
+	st, err := p.ws.Planner.Status(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestStatusDuringRun(t *testing.T) {
 	done := make(chan *workspace.RunResult)
 	go func() { done <- p.start() }()
 	<-g.reached
-	st, err := p.ws.Status(p.ctx, "w")
+	st, err := p.ws.Planner.Status(p.ctx, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestStatusDuringRun(t *testing.T) {
 	}
 	close(g.open)
 	res := <-done
-	if st, err = p.ws.Status(p.ctx, "w"); err != nil {
+	if st, err = p.ws.Planner.Status(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
 	if st.Busy != nil || st.LastRun == nil || st.LastRun.RunID != res.Run.RunID || st.LastRun.Status() != "completed" {

@@ -44,8 +44,8 @@ func variableInputs(def *manifest.Definition) []record.PackageInput {
 }
 
 // variable is the value of a variable in this process's environment: null where it is unset, which is not the empty text.
-func (w *Workspaces) variable(name string) ([]byte, error) {
-	text, set := w.Getenv(name)
+func (w *Deployer) variable(name string) ([]byte, error) {
+	text, set := w.states.Getenv(name)
 	if !set {
 		return value.Encode(nil)
 	}
@@ -56,7 +56,7 @@ func (w *Workspaces) variable(name string) ([]byte, error) {
 }
 
 // taken are the inputs of a node that hold variables, with the values of now, and the bytes of these.
-func (w *Workspaces) taken(inputs record.Node) (list []record.NodeEntry, data [][]byte, err error) {
+func (w *Deployer) taken(inputs record.Node) (list []record.NodeEntry, data [][]byte, err error) {
 	for i := range inputs {
 		name, ok := record.VariableOf(inputs[i].Name)
 		if !ok {
@@ -73,7 +73,7 @@ func (w *Workspaces) taken(inputs record.Node) (list []record.NodeEntry, data []
 }
 
 // outdated tells whether a variable has another value now than in a tree.
-func (w *Workspaces) outdated(t *tree) (bool, error) {
+func (w *Deployer) outdated(t *tree) (bool, error) {
 	list, _, err := w.taken(t.inputs)
 	return slices.ContainsFunc(list, func(e record.NodeEntry) bool {
 		have, _ := t.inputs.Get(e.Name)
@@ -82,13 +82,13 @@ func (w *Workspaces) outdated(t *tree) (bool, error) {
 }
 
 // setVariables stores the values of now and gives them to a tree.
-func (w *Workspaces) setVariables(ctx context.Context, t *tree) error {
+func (w *Deployer) setVariables(ctx context.Context, t *tree) error {
 	list, data, err := w.taken(t.inputs)
 	if err != nil {
 		return err
 	}
 	for i, e := range list {
-		if _, err := objectstore.PutBytes(ctx, w.Objects, data[i]); err != nil {
+		if _, err := objectstore.PutBytes(ctx, w.states.Objects, data[i]); err != nil {
 			return &InputError{Input: e.Name, Err: err}
 		}
 		t.inputs = t.inputs.Set(e.Name, e.Leaf)
@@ -98,14 +98,14 @@ func (w *Workspaces) setVariables(ctx context.Context, t *tree) error {
 
 // takeVariables brings the inputs of the workspace that hold variables up to date.
 func (r *run) takeVariables(ctx context.Context) error {
-	t, err := r.w.readTree(ctx, r.state.RootHash, inputsPart)
+	t, err := r.w.states.readTree(ctx, r.state.RootHash, inputsPart)
 	if err != nil {
-		return fmt.Errorf("workspace %s: %w", r.ws, r.w.notRunnable(ctx, r.state, err))
+		return fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
-	if old, err := r.w.outdated(t); err != nil || !old {
+	if old, err := r.w.deployer.outdated(t); err != nil || !old {
 		return err
 	}
-	_, err = r.w.edit(ctx, r.lock, r.ws, r.durable, inputsPart, func(_ *State, t *tree) error { return r.w.setVariables(ctx, t) })
+	_, err = r.w.states.edit(ctx, r.lock, r.ws, r.durable, inputsPart, func(_ *State, t *tree) error { return r.w.deployer.setVariables(ctx, t) })
 	if err != nil {
 		return err
 	}
@@ -113,25 +113,25 @@ func (r *run) takeVariables(ctx context.Context) error {
 }
 
 // storeVariables stores the values again, of which some may be gone.
-func (w *Workspaces) storeVariables(ctx context.Context, inputs record.Node) error {
+func (w *Deployer) storeVariables(ctx context.Context, inputs record.Node) error {
 	_, data, err := w.taken(inputs)
 	for i := 0; i < len(data) && err == nil; i++ {
-		_, err = objectstore.PutBytes(ctx, w.Objects, data[i])
+		_, err = objectstore.PutBytes(ctx, w.states.Objects, data[i])
 	}
 	return err
 }
 
 // restoreVariables is storeVariables for what the run works from.
 func (r *run) restoreVariables(ctx context.Context) error {
-	inputs, err := r.w.readNode(ctx, r.inputs)
+	inputs, err := r.w.states.readNode(ctx, r.inputs)
 	if err != nil {
 		return context.Cause(ctx) // what cannot be read is lost
 	}
-	return r.w.storeVariables(ctx, inputs)
+	return r.w.deployer.storeVariables(ctx, inputs)
 }
 
 // previewVariables gives the inputs of a preview that hold variables the values that a start of this process would take.
-func (w *Workspaces) previewVariables(ctx context.Context, p *preview) error {
+func (w *Deployer) previewVariables(ctx context.Context, p *preview) error {
 	named := make(record.Node, 0)
 	for i := range p.pkg.Inputs {
 		if in := &p.pkg.Inputs[i]; in.Source == record.FromVariable {
@@ -147,7 +147,7 @@ func (w *Workspaces) previewVariables(ctx context.Context, p *preview) error {
 		p.fresh = map[string]bool{}
 	}
 	for i, e := range list {
-		if _, err := objectstore.PutBytes(ctx, w.Objects, data[i]); err != nil {
+		if _, err := objectstore.PutBytes(ctx, w.states.Objects, data[i]); err != nil {
 			return &InputError{Input: e.Name, Err: err}
 		}
 		p.fresh[e.Name] = true // where it is gone it is stored again

@@ -113,7 +113,7 @@ func TestStartTakesVariables(t *testing.T) {
 			ref := workspace.PackageRef{Name: "p", Version: b.Package.Version, Hash: b.Hash}
 			p.must(p.ws.Packages.Add(p.ctx, ref))
 			p.must(p.ws.Create(p.ctx, "w"))
-			p.must(p.ws.Deploy(p.ctx, "w", ref))
+			p.must(p.ws.Deployer.Deploy(p.ctx, "w", ref))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestStartTakesVariables(t *testing.T) {
 				if step.mode != "-" {
 					env["MODE"] = step.mode
 				}
-				ahead, err := p.ws.Plan(p.ctx, "w", workspace.PlanOptions{Concurrency: 1})
+				ahead, err := p.ws.Planner.Plan(p.ctx, "w", workspace.PlanOptions{Concurrency: 1})
 				p.must(err)
 				if int64(ahead.Runs) != step.ran {
 					t.Errorf("step %d: the plan runs %d tasks, want %d", i, ahead.Runs, step.ran)
@@ -149,7 +149,7 @@ func TestStartTakesVariables(t *testing.T) {
 // variable is the value of a variable in the workspace, "-" if it was unset.
 func (p *place) variable(name string) string {
 	p.t.Helper()
-	d, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
+	d, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: name})
 	p.must(err)
 	h, err := objectstore.ParseHash(d.Hash)
 	p.must(err)
@@ -191,7 +191,7 @@ func TestVariablesAreStoredAgain(t *testing.T) {
 	env["MODE"] = "fast"
 	p.deploy(keyedYAML)
 	p.executed("a")
-	d, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "$MODE"})
+	d, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "$MODE"})
 	p.must(err)
 	for name, o := range map[string]func(*workspace.StartOptions){
 		"forced":   func(o *workspace.StartOptions) { o.Force = true },
@@ -211,29 +211,29 @@ func TestVariablesAreStoredAgain(t *testing.T) {
 func TestVariablesRefused(t *testing.T) {
 	p, env := newKeyed(t)
 	p.deploy(keyedYAML)
-	_, err := p.ws.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "$MODE"})
+	_, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: "$MODE"})
 	if err == nil || !strings.Contains(err.Error(), "a start takes it from the environment: MODE=<value> e3 start") {
 		t.Errorf("before the first start: got %v, want an error that says where the value comes from", err)
 	}
 	p.executed("b")
-	leaf, err := p.ws.PutValue(p.ctx, "slow")
+	leaf, err := p.ws.Datasets.PutValue(p.ctx, "slow")
 	p.must(err)
-	if err := p.ws.Set(p.ctx, "w", "$MODE", leaf); !errors.Is(err, workspace.ErrVariable) {
+	if err := p.ws.Datasets.Set(p.ctx, "w", "$MODE", leaf); !errors.Is(err, workspace.ErrVariable) {
 		t.Errorf("set: got %v, want ErrVariable", err)
 	}
-	if _, err := p.ws.Unset(p.ctx, "w", "$MODE"); !errors.Is(err, workspace.ErrVariable) {
+	if _, err := p.ws.Datasets.Unset(p.ctx, "w", "$MODE"); !errors.Is(err, workspace.ErrVariable) {
 		t.Errorf("unset: got %v, want ErrVariable", err)
 	}
 	if ran, _ := p.executed("a"); ran != 0 {
 		t.Errorf("after what was refused %d tasks ran, want 0", ran)
 	}
 	env["MODE"] = "a\xff"
-	_, err = p.ws.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1})
+	_, err = p.ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1})
 	var bad *workspace.InputError
 	if !errors.As(err, &bad) || bad.Input != "$MODE" {
 		t.Errorf("start: got %v, want an error of input $MODE", err)
 	}
-	st, err := p.ws.Status(p.ctx, "w")
+	st, err := p.ws.Planner.Status(p.ctx, "w")
 	p.must(err)
 	if len(st.Faults) != 1 || !errors.As(st.Faults[0], &bad) {
 		t.Errorf("faults of the status are %v, want one of input $MODE", st.Faults)
@@ -245,7 +245,7 @@ func TestPlanFileTakesVariables(t *testing.T) {
 	p, env := newKeyed(t)
 	env["MODE"] = "fast"
 	p.write("e3.yaml", "e3: 1\nname: p\n"+keyedYAML)
-	plan, err := p.ws.PlanFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml"), workspace.PlanOptions{Concurrency: 1})
+	plan, err := p.ws.Planner.PlanFile(p.ctx, "w", filepath.Join(p.dir, "e3.yaml"), workspace.PlanOptions{Concurrency: 1})
 	p.must(err)
 	var planned executions.Key
 	for i := range plan.Tasks {

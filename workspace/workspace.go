@@ -106,15 +106,17 @@ type Stores struct {
 	Warn   func(error) // is told what goes wrong, stops nothing and is tried again; nil: nobody is
 }
 
-// Workspaces are the workspaces and packages of a repository. All methods are safe for
-// concurrent use, by any number of processes.
+// Workspaces are the workspaces of a repository: their states, and what is done with them. All methods of its parts are
+// safe for concurrent use, by any number of processes.
 type Workspaces struct {
-	Stores
-	Packages   *packages.Registry
-	Runs       *runview.Runs
-	generation *executions.Generation
-	blocks     *approval.Blocks
-	shared     bool // other machines have links of their own
+	*States
+	Datasets  *Datasets
+	Approvals *Approvals
+	Deployer  *Deployer
+	Planner   *Planner
+	Runner    *Runner
+	Cleaner   *Cleaner
+	Repairer  *Repairer
 }
 
 // New returns the workspaces in the given stores.
@@ -126,15 +128,34 @@ func New(s Stores) *Workspaces {
 	if s.Getenv == nil {
 		s.Getenv = os.LookupEnv
 	}
-	w := &Workspaces{
-		Stores: s, generation: executions.NewGeneration(s.Records, s.Locks), shared: shared,
-		blocks: approval.New(s.Records, approval.Options{Now: s.Now, Fault: s.Warn}),
-	}
-	return w.over(s.Objects)
+	states := &States{Stores: s, links: &links{s, shared}, generation: executions.NewGeneration(s.Records, s.Locks)}
+	return assemble(states.over(s.Objects))
 }
 
-// over returns the same workspaces, whose objects go elsewhere.
-func (w *Workspaces) over(objects Objects) *Workspaces {
+// assemble makes the parts, each on those before it.
+func assemble(states *States) *Workspaces {
+	w := &Workspaces{States: states, Datasets: &Datasets{states}}
+	proofs := &proofs{states}
+	w.Approvals = &Approvals{states, approval.New(states.Records, approval.Options{Now: states.Now, Fault: states.Warn})}
+	w.Cleaner = &Cleaner{states, w.Approvals}
+	w.Deployer = &Deployer{states, w.Datasets}
+	w.Planner = &Planner{states, proofs, w.Deployer, w.Approvals}
+	w.Repairer = &Repairer{states, w.Deployer}
+	w.Runner = &Runner{states, proofs, w.Deployer, w.Approvals, w.Cleaner, w.Repairer}
+	return w
+}
+
+// States reads and swaps the states of workspaces and the trees below them, and holds the lock of each.
+type States struct {
+	Stores
+	Packages   *packages.Registry
+	Runs       *runview.Runs
+	links      *links
+	generation *executions.Generation
+}
+
+// over returns the same states, whose objects go elsewhere.
+func (w *States) over(objects Objects) *States {
 	o := *w
 	o.Objects = objects
 	o.Packages = &packages.Registry{Records: w.Records, Locks: w.Locks, Objects: objects}
@@ -159,7 +180,7 @@ func stateKey(name string) refstore.Key {
 }
 
 // State reads a workspace.
-func (w *Workspaces) State(ctx context.Context, name string) (*State, error) {
+func (w *States) State(ctx context.Context, name string) (*State, error) {
 	rec, err := w.readState(ctx, name)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil, w.unknown(ctx, name)
@@ -188,7 +209,7 @@ func (s *State) copied() *State {
 	return &c
 }
 
-func (w *Workspaces) unknown(ctx context.Context, name string) error {
+func (w *States) unknown(ctx context.Context, name string) error {
 	names, err := w.List(ctx)
 	if err != nil {
 		return err
@@ -197,7 +218,7 @@ func (w *Workspaces) unknown(ctx context.Context, name string) error {
 }
 
 // List returns the names of all workspaces in order.
-func (w *Workspaces) List(ctx context.Context) ([]string, error) {
+func (w *States) List(ctx context.Context) ([]string, error) {
 	var names []string
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: "WORKSPACE", KeysOnly: true}) {
 		if err != nil {
@@ -210,7 +231,7 @@ func (w *Workspaces) List(ctx context.Context) ([]string, error) {
 
 // Create makes an empty workspace; ErrExists if there is one of that name. Whose that is, is not always known: an answer may get
 // lost.
-func (w *Workspaces) Create(ctx context.Context, name string) error {
+func (w *States) Create(ctx context.Context, name string) error {
 	_, err := w.Records.Put(ctx, refstore.Record{Key: stateKey(name)})
 	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt) {
 		return fmt.Errorf("workspace %s: %w", name, ErrExists)
@@ -220,8 +241,8 @@ func (w *Workspaces) Create(ctx context.Context, name string) error {
 
 // Remove deletes a workspace with its run records and what this machine remembers of it.
 // Executions and events stay.
-func (w *Workspaces) Remove(ctx context.Context, name string) error {
-	ctx, lock, err := w.lockExisting(ctx, name, record.Removal)
+func (w *Cleaner) Remove(ctx context.Context, name string) error {
+	ctx, lock, err := w.states.lockExisting(ctx, name, record.Removal)
 	if err != nil {
 		return err
 	}
@@ -232,31 +253,31 @@ func (w *Workspaces) Remove(ctx context.Context, name string) error {
 	return lock.explain(ctx, w.remove(lock.lasting, lock)) // what is begun is brought to its end
 }
 
-func (w *Workspaces) remove(ctx context.Context, lock *hold) error {
-	confirm := func(ctx context.Context) error { return w.confirm(ctx, lock.ws) }
-	if _, err := w.withdrawLeft(ctx, lock.ws, "", confirm); err != nil {
+func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
+	confirm := func(ctx context.Context) error { return w.states.confirm(ctx, lock.ws) }
+	if _, err := w.states.withdrawLeft(ctx, lock.ws, "", confirm); err != nil {
 		return err
 	}
 	// What this machine remembers goes first: a crash may leave the workspace without it, but
 	// never it for another workspace of that name.
-	if err := w.forgetDerived(ctx, lock.ws); err != nil {
+	if err := w.states.forgetDerived(ctx, lock.ws); err != nil {
 		return err
 	}
-	if err := refstore.Forget(ctx, w.Records, w.Locks, cancelKey(lock.ws)); err != nil {
+	if err := refstore.Forget(ctx, w.states.Records, w.states.Locks, cancelKey(lock.ws)); err != nil {
 		return err
 	}
 	if err := lock.remove(ctx); err != nil {
 		return fmt.Errorf("remove workspace %s: %w", lock.ws, err)
 	}
-	if err := w.blocks.Remove(ctx, lock.ws, ""); err != nil {
+	if err := w.approvals.blocks.Remove(ctx, lock.ws, ""); err != nil {
 		return err
 	}
 	return w.deleteAllRuns(ctx, lock.ws)
 }
 
 // forgetDerived removes what is remembered of a workspace beside its state.
-func (w *Workspaces) forgetDerived(ctx context.Context, name string) error {
-	if err := w.forgetLink(ctx, name); err != nil {
+func (w *States) forgetDerived(ctx context.Context, name string) error {
+	if err := w.links.forgetLink(ctx, name); err != nil {
 		return err
 	}
 	if err := refstore.Forget(ctx, w.Derived, w.Locks, proofKey(name)); err != nil {
@@ -267,7 +288,7 @@ func (w *Workspaces) forgetDerived(ctx context.Context, name string) error {
 
 // overwrite puts a record whatever is there. It is for what can be found out again: that a lost holder may overwrite what its
 // successor knows better costs the next run some looks.
-func (w *Workspaces) overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte) error {
+func (w *States) overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte) error {
 	for {
 		rec, err := s.Get(ctx, key)
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
@@ -285,7 +306,7 @@ func (w *Workspaces) overwrite(ctx context.Context, s refstore.Store, key refsto
 
 // update changes the state by compare-and-swap; change may be called again when somebody
 // else was faster. lock is that of the caller, nil where it takes none. durable makes the new state survive power loss.
-func (w *Workspaces) update(ctx context.Context, lock *hold, name string, durable bool, change func(*State) error) (*State, error) {
+func (w *States) update(ctx context.Context, lock *hold, name string, durable bool, change func(*State) error) (*State, error) {
 	for s, err := w.begin(ctx, lock, name); ; s, err = w.again(ctx, lock, name) {
 		if err != nil {
 			return nil, err
@@ -326,7 +347,7 @@ type tree struct {
 }
 
 // readRoot returns the hashes of the nodes below a root.
-func (w *Workspaces) readRoot(ctx context.Context, root string) (inputs, tasks string, err error) {
+func (w *States) readRoot(ctx context.Context, root string) (inputs, tasks string, err error) {
 	node, err := w.readNode(ctx, root)
 	if err != nil {
 		return "", "", err
@@ -345,7 +366,7 @@ const (
 	bothParts = inputsPart | tasksPart
 )
 
-func (w *Workspaces) readTree(ctx context.Context, root string, want parts) (*tree, error) {
+func (w *States) readTree(ctx context.Context, root string, want parts) (*tree, error) {
 	t := &tree{}
 	var err error
 	if t.inputsHash, t.tasksHash, err = w.readRoot(ctx, root); err != nil {
@@ -363,7 +384,7 @@ func (w *Workspaces) readTree(ctx context.Context, root string, want parts) (*tr
 }
 
 // readNode reads a node; "" is an empty one.
-func (w *Workspaces) readNode(ctx context.Context, hash string) (record.Node, error) {
+func (w *States) readNode(ctx context.Context, hash string) (record.Node, error) {
 	if hash == "" {
 		return nil, nil
 	}
@@ -379,7 +400,7 @@ func (w *Workspaces) readNode(ctx context.Context, hash string) (record.Node, er
 }
 
 // writeTree stores the nodes that were read and returns the new root's hash.
-func (w *Workspaces) writeTree(ctx context.Context, t *tree, have parts) (string, error) {
+func (w *States) writeTree(ctx context.Context, t *tree, have parts) (string, error) {
 	var err error
 	if have&inputsPart != 0 {
 		if t.inputsHash, err = w.writeNode(ctx, t.inputs); err != nil {
@@ -394,7 +415,7 @@ func (w *Workspaces) writeTree(ctx context.Context, t *tree, have parts) (string
 	return w.writeRoot(ctx, t.inputsHash, t.tasksHash)
 }
 
-func (w *Workspaces) writeNode(ctx context.Context, n record.Node) (string, error) {
+func (w *States) writeNode(ctx context.Context, n record.Node) (string, error) {
 	h, err := objectstore.PutBytes(ctx, w.Objects, n.Encode())
 	if err != nil {
 		return "", fmt.Errorf("store workspace node: %w", err)
@@ -403,7 +424,7 @@ func (w *Workspaces) writeNode(ctx context.Context, n record.Node) (string, erro
 }
 
 // writeRoot stores a root node; without tasks it is the snapshot of the inputs.
-func (w *Workspaces) writeRoot(ctx context.Context, inputs, tasks string) (string, error) {
+func (w *States) writeRoot(ctx context.Context, inputs, tasks string) (string, error) {
 	return w.writeNode(ctx, rootNode(inputs, tasks))
 }
 
@@ -417,7 +438,7 @@ func rootNode(inputs, tasks string) record.Node {
 
 // edit changes datasets of a workspace and leaves all others as they are, whoever writes
 // beside it. fn gets the wanted parts of the tree of now and may be called again.
-func (w *Workspaces) edit(ctx context.Context, lock *hold, name string, durable bool, want parts, fn func(*State, *tree) error) (*State, error) {
+func (w *States) edit(ctx context.Context, lock *hold, name string, durable bool, want parts, fn func(*State, *tree) error) (*State, error) {
 	return w.update(ctx, lock, name, durable, func(s *State) error {
 		if !s.Deployed {
 			return fmt.Errorf("workspace %s: %w", name, ErrNotDeployed)

@@ -69,7 +69,7 @@ func decide(ctx context.Context, a *app, location, ws, task string, res approval
 	}
 	defer r.Close()
 	res.By = repo.UserAtHost()
-	b, changed, err := r.Workspaces.Resolve(ctx, ws, task, res)
+	b, changed, err := r.Workspaces.Approvals.Resolve(ctx, ws, task, res)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func completeDeferred(a *app) cobra.CompletionFunc {
 			return nil, err
 		}
 		for _, ws := range names {
-			waiting, err := r.Workspaces.Deferred(ctx, ws)
+			waiting, err := r.Workspaces.Approvals.Deferred(ctx, ws)
 			if err != nil {
 				continue
 			}

@@ -93,7 +93,7 @@ type cancelledJSON struct {
 
 func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace.CancelOptions) error {
 	o.Curator = executions.NewCurator(r.Executions, r.Records, a.Now)
-	c, err := r.Workspaces.Cancel(ctx, ws, o)
+	c, err := r.Workspaces.Runner.Cancel(ctx, ws, o)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func unfollowed(location string, err error) error {
 
 // sayWhereItStands tells a person who reads in a clone which the workspace does not follow that it is about other files.
 func sayWhereItStands(ctx context.Context, a *app, r *repo.Repo, ws string) {
-	if u, err := r.Workspaces.Unfollowed(ctx, ws); err == nil && u != nil { // else the command itself says what is wrong
+	if u, err := r.Workspaces.Deployer.Unfollowed(ctx, ws); err == nil && u != nil { // else the command itself says what is wrong
 		u.Mine = beside(u.Mine)
 		a.Notef("Workspace %s %s, and not %s", human.Line(ws), human.Line(u.Over.String()), human.Line(u.Mine))
 	}

@@ -121,7 +121,7 @@ func completeIn(a *app, named func(workspace.DatasetRow) string) cobra.Completio
 			}
 			return list, err
 		}
-		rows, err := r.Workspaces.Names(ctx, ws)
+		rows, err := r.Workspaces.Datasets.Names(ctx, ws)
 		for _, d := range rows {
 			if name := named(d); name != "" {
 				list = append(list, ws+"."+name)

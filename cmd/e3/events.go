@@ -291,7 +291,7 @@ func missingTask(ctx context.Context, r *repo.Repo, f *events.Filter) string {
 	if f.Workspace == "" || f.Task == "" || events.IsPattern(f.Task) {
 		return ""
 	}
-	rows, err := r.Workspaces.Names(ctx, f.Workspace)
+	rows, err := r.Workspaces.Datasets.Names(ctx, f.Workspace)
 	if err != nil {
 		return ""
 	}

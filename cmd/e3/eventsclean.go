@@ -106,7 +106,7 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 	}
 	before := a.Now().Add(-keep)
 	doc.Before = render.Moment(before)
-	cleaned, err := r.Workspaces.CleanEvents(ctx, o.workspace, before, o.dryRun)
+	cleaned, err := r.Workspaces.Cleaner.CleanEvents(ctx, o.workspace, before, o.dryRun)
 	for _, c := range cleaned {
 		doc.Runs = append(doc.Runs, cleanedRunJSON{c.Workspace, c.Run, render.Moment(c.EndedAt), c.Events, c.Bytes})
 		doc.Events += c.Events
@@ -162,7 +162,7 @@ func retireEvents(ctx context.Context, a *app, r *repo.Repo) {
 	if ctx.Err() != nil {
 		return // whoever interrupts does not want to wait
 	}
-	if _, err := r.Workspaces.Retire(ctx, retention(r)); err != nil && ctx.Err() == nil {
+	if _, err := r.Workspaces.Cleaner.Retire(ctx, retention(r)); err != nil && ctx.Err() == nil {
 		a.Warnf("old events are still here: %v", err)
 	}
 }

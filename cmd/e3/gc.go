@@ -119,7 +119,7 @@ func retireImported(ctx context.Context, a *app, r *repo.Repo, dryRun bool) (int
 	if err != nil || keep == 0 {
 		return 0, err
 	}
-	runs, err := r.Workspaces.RetireImported(ctx, a.Now().Add(-keep), dryRun)
+	runs, err := r.Workspaces.Cleaner.RetireImported(ctx, a.Now().Add(-keep), dryRun)
 	return len(runs), err
 }
 

@@ -70,7 +70,7 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 		return err
 	}
 	defer r.Close()
-	d, release, err := r.Workspaces.HoldDataset(ctx, ws, path)
+	d, release, err := r.Workspaces.Datasets.HoldDataset(ctx, ws, path)
 	if err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func graphOf(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptio
 		return pkg, rep.RunID, lookOfRun(rep), err
 	}
 	sayWhereItStands(ctx, a, r, ws)
-	st, err := r.Workspaces.Status(ctx, ws)
+	st, err := r.Workspaces.Planner.Status(ctx, ws)
 	switch {
 	case err != nil:
 		return nil, "", nil, err

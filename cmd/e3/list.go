@@ -84,7 +84,7 @@ func datasetOf(d *workspace.DatasetRow) datasetJSON {
 }
 
 func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
-	st, err := r.Workspaces.Status(ctx, ws)
+	st, err := r.Workspaces.Planner.Status(ctx, ws)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 
 // eastEntries lists what is in a tree of datasets of the reference.
 func eastEntries(ctx context.Context, r *repo.Repo, d *workspace.Dataset, t *render.Table) ([]entryJSON, error) {
-	tree, err := r.Workspaces.EastEntries(ctx, d)
+	tree, err := r.Workspaces.Datasets.EastEntries(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func listEntries(ctx context.Context, a *app, r *repo.Repo, name string) error {
 	if err != nil {
 		return err
 	}
-	d, err := r.Workspaces.Dataset(ctx, ws, path)
+	d, err := r.Workspaces.Datasets.Dataset(ctx, ws, path)
 	if err != nil {
 		return err
 	}

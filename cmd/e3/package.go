@@ -81,7 +81,7 @@ func packageBuild(ctx context.Context, a *app, location, file, as string) error 
 		def.Name, def.Version = name, version
 	}
 	frugal()
-	built, err := r.Workspaces.BuildDefinition(ctx, def, base)
+	built, err := r.Workspaces.Deployer.BuildDefinition(ctx, def, base)
 	if err != nil {
 		return err
 	}

@@ -143,16 +143,16 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 // planned plans what "start", or "start -f", would do.
 func planned(ctx context.Context, a *app, r *repo.Repo, ws, file string, o workspace.PlanOptions) (*workspace.Plan, error) {
 	if file == "" {
-		return r.Workspaces.Plan(ctx, ws, o)
+		return r.Workspaces.Planner.Plan(ctx, ws, o)
 	}
 	linked, err := linkedTo(ctx, a, r, ws, file)
 	if err != nil {
 		return nil, err
 	}
 	if linked != "" {
-		return r.Workspaces.Plan(ctx, linked, o)
+		return r.Workspaces.Planner.Plan(ctx, linked, o)
 	}
-	return r.Workspaces.PlanFile(ctx, ws, file, o)
+	return r.Workspaces.Planner.PlanFile(ctx, ws, file, o)
 }
 
 // planRepo is a repository to plan in, and what is to be removed with it.

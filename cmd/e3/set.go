@@ -57,7 +57,7 @@ is null takes any kind.`,
 
 // inputOf is the input that an argument names; in a workspace that cannot be changed none is.
 func inputOf(ctx context.Context, r *repo.Repo, arg, ws string, path workspace.DatasetPath) (string, error) {
-	if err := r.Workspaces.Settable(ctx, ws); err != nil {
+	if err := r.Workspaces.Datasets.Settable(ctx, ws); err != nil {
 		return "", err
 	}
 	if path.Entry != "" {
@@ -83,7 +83,7 @@ func runSet(ctx context.Context, a *app, location, name, text string, o setOptio
 	if err != nil {
 		return err
 	}
-	decl, err := r.Workspaces.Input(ctx, ws, input)
+	decl, err := r.Workspaces.Datasets.Input(ctx, ws, input)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func runSet(ctx context.Context, a *app, location, name, text string, o setOptio
 	if err != nil {
 		return fmt.Errorf("input %s: %w", input, err)
 	}
-	if err := r.Workspaces.Set(ctx, ws, input, leaf); err != nil {
+	if err := r.Workspaces.Datasets.Set(ctx, ws, input, leaf); err != nil {
 		return err
 	}
 	doc := map[string]any{"workspace": ws, "input": input, "kind": leaf.Kind.String(), "hash": leaf.Hash}
@@ -111,12 +111,12 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 			if isPath || o.asJSON {
 				text = ""
 			}
-			v, err = r.Workspaces.FitValue(ctx, ws, decl, v, text)
+			v, err = r.Workspaces.Datasets.FitValue(ctx, ws, decl, v, text)
 		}
 		if err != nil {
 			return record.Leaf{}, err
 		}
-		return r.Workspaces.PutValue(ctx, v)
+		return r.Workspaces.Datasets.PutValue(ctx, v)
 	}
 	what := map[bool]string{true: "file", false: "directory"}[decl.Source == record.FromFile]
 	switch {
@@ -125,7 +125,7 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 	case !isPath || o.asJSON:
 		return record.Leaf{}, usagef("it is a %s: give it as @path", what)
 	case path == "-" && decl.Source == record.FromFile:
-		return r.Workspaces.PutStream(ctx, a.stdin)
+		return r.Workspaces.Datasets.PutStream(ctx, a.stdin)
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -136,7 +136,7 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 	case info.IsDir() != (decl.Source != record.FromFile):
 		return record.Leaf{}, usagef("it is a %s, and %s is not", what, path)
 	}
-	return r.Workspaces.PutPath(ctx, decl.Source, path)
+	return r.Workspaces.Datasets.PutPath(ctx, decl.Source, path)
 }
 
 func parseValue(a *app, path string, isPath bool, text string, asJSON bool) (any, error) {
@@ -203,7 +203,7 @@ func runUnset(ctx context.Context, a *app, location, name string) error {
 	if err != nil {
 		return err
 	}
-	changed, err := r.Workspaces.Unset(ctx, ws, input)
+	changed, err := r.Workspaces.Datasets.Unset(ctx, ws, input)
 	if err != nil {
 		return err
 	}

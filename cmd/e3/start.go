@@ -288,7 +288,7 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws, file string) (st
 		return linked, err // start follows the file by itself
 	}
 	frugal()
-	ws, built, err := r.Workspaces.DeployNew(ctx, ws, file)
+	ws, built, err := r.Workspaces.Deployer.DeployNew(ctx, ws, file)
 	if err != nil {
 		return "", err
 	}
@@ -301,12 +301,12 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws, file string) (st
 // does not.
 func linkedTo(ctx context.Context, a *app, r *repo.Repo, ws, file string) (string, error) {
 	if ws == "" {
-		return r.Workspaces.MadeFor(ctx, file) // which looks at the link
+		return r.Workspaces.Deployer.MadeFor(ctx, file) // which looks at the link
 	}
 	if err := checkName("workspace", ws); err != nil {
 		return "", err
 	}
-	if follows, err := r.Workspaces.Follows(ctx, ws, file); err != nil || !follows {
+	if follows, err := r.Workspaces.Deployer.Follows(ctx, ws, file); err != nil || !follows {
 		return "", err
 	}
 	return ws, nil
@@ -358,7 +358,7 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 		}
 		fault = cmp.Or(fault, err)
 	}))
-	res, err := r.Workspaces.Start(ctx, ws, s)
+	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, fault); err != nil {
 		return err
 	}
@@ -383,7 +383,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	t.ask = func(task string) { a.Notef("%s", askFor(location, ws, task)) }
 	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
 	s.OnEvent = both(s.OnEvent, t.event)
-	res, err := r.Workspaces.Start(ctx, ws, s)
+	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
 	}

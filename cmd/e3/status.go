@@ -116,7 +116,7 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 	}{r.Root, []statusJSON{}}
 	var all []*workspace.Status
 	for _, name := range names {
-		st, err := r.Workspaces.Status(ctx, name)
+		st, err := r.Workspaces.Planner.Status(ctx, name)
 		if ws == "" && errors.Is(err, workspace.ErrNotFound) {
 			continue // removed since
 		}

@@ -103,7 +103,7 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 	doc := map[string]any{"workspace": ws}
 	if isFile(what) {
 		frugal()
-		built, err := r.Workspaces.DeployFile(ctx, ws, what)
+		built, err := r.Workspaces.Deployer.DeployFile(ctx, ws, what)
 		if err != nil {
 			return missingFile(err)
 		}
@@ -121,7 +121,7 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 		if err != nil {
 			return err
 		}
-		if err := r.Workspaces.Deploy(ctx, ws, ref); err != nil {
+		if err := r.Workspaces.Deployer.Deploy(ctx, ws, ref); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func listWorkspaces(ctx context.Context, a *app, r *repo.Repo) error {
 		if !s.Deployed {
 			t.Row(name, "nothing deployed")
 		} else {
-			if item.File, err = r.Workspaces.LinkedTo(ctx, name); err != nil {
+			if item.File, err = r.Workspaces.Deployer.LinkedTo(ctx, name); err != nil {
 				return err
 			}
 			item.Package = &packageJSON{Name: s.PackageName, Version: s.PackageVersion, Hash: s.PackageHash}
@@ -211,13 +211,13 @@ A workspace that is being run is not removed, unless --force cancels the run fir
 Where there is no workspace of that name, the runs that were imported under it are removed.`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
-			remove := r.Workspaces.Remove
+			remove := r.Workspaces.Cleaner.Remove
 			if force {
 				options, err := cancelling(a, o)
 				if err != nil {
 					return err
 				}
-				remove = func(ctx context.Context, ws string) error { return r.Workspaces.RemoveForce(ctx, ws, options) }
+				remove = func(ctx context.Context, ws string) error { return r.Workspaces.Runner.RemoveForce(ctx, ws, options) }
 			}
 			err := remove(ctx, ws)
 			var busy *workspace.BusyError
@@ -239,7 +239,7 @@ Where there is no workspace of that name, the runs that were imported under it a
 
 // removeRuns removes the imported runs under a name that no workspace has.
 func removeRuns(ctx context.Context, a *app, r *repo.Repo, ws string) error {
-	n, err := r.Workspaces.RemoveRuns(ctx, ws)
+	n, err := r.Workspaces.Cleaner.RemoveRuns(ctx, ws)
 	if err != nil {
 		return err
 	}

@@ -227,7 +227,7 @@ func describeNode(t *testing.T, r *repo.Repo, hash, prefix string, data map[stri
 // describeEast reads every dataset of a workspace whose package the reference made.
 func describeEast(t *testing.T, r *repo.Repo, ws string, data map[string]string) {
 	t.Helper()
-	names, err := r.Workspaces.Names(t.Context(), ws)
+	names, err := r.Workspaces.Datasets.Names(t.Context(), ws)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func describeEast(t *testing.T, r *repo.Repo, ws string, data map[string]string)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := r.Workspaces.Dataset(t.Context(), ws, path)
+		d, err := r.Workspaces.Datasets.Dataset(t.Context(), ws, path)
 		var nothing *workspace.UnassignedError
 		switch {
 		case errors.As(err, &nothing):

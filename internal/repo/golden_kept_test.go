@@ -125,7 +125,7 @@ func (h *house) deploy(ws, pkg string, files map[string]string) {
 	file := filepath.Join(dir, "e3.yaml")
 	h.must(os.WriteFile(file, []byte(pkg), 0o644))
 	h.must(h.Workspaces.Create(h.Context(), ws))
-	_, err := h.Workspaces.DeployFile(h.Context(), ws, file)
+	_, err := h.Workspaces.Deployer.DeployFile(h.Context(), ws, file)
 	h.must(err)
 }
 
@@ -215,9 +215,9 @@ func makeKept(t *testing.T) string {
 	cid.deploy("home", stays, nil)
 	once := completed(cid, "home", workspace.StartOptions{})
 	for _, n := range []int64{2, 3} {
-		leaf, err := cid.Workspaces.PutValue(ctx, n)
+		leaf, err := cid.Workspaces.Datasets.PutValue(ctx, n)
 		cid.must(err)
-		cid.must(cid.Workspaces.Set(ctx, "home", "n", leaf))
+		cid.must(cid.Workspaces.Datasets.Set(ctx, "home", "n", leaf))
 		if n == 2 {
 			failed(cid, "home")
 		}

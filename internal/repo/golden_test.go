@@ -95,7 +95,7 @@ func makeGolden(t *testing.T) string {
 		t.Fatal(err)
 	}
 	r := open(t, root)
-	built, err := r.Workspaces.Build(ctx, filepath.Join(project, "e3.yaml"), nil)
+	built, err := r.Workspaces.Deployer.Build(ctx, filepath.Join(project, "e3.yaml"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,15 +108,15 @@ func makeGolden(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Workspaces.Deploy(ctx, "prod", ref); err != nil {
+	if err := r.Workspaces.Deployer.Deploy(ctx, "prod", ref); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Workspaces.DeployFile(ctx, "dev", filepath.Join(project, "e3.yaml")); err != nil {
+	if _, err := r.Workspaces.Deployer.DeployFile(ctx, "dev", filepath.Join(project, "e3.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := r.Workspaces.PutValue(ctx, int64(7))
+	leaf, err := r.Workspaces.Datasets.PutValue(ctx, int64(7))
 	if err == nil {
-		err = r.Workspaces.Set(ctx, "dev", "limit", leaf)
+		err = r.Workspaces.Datasets.Set(ctx, "dev", "limit", leaf)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func starter(t *testing.T, r *repo.Repo) func(ws string, want record.RunState, o
 
 func start(t *testing.T, r *repo.Repo, ws string, want record.RunState, o workspace.StartOptions) *record.Run {
 	t.Helper()
-	res, err := r.Workspaces.Start(t.Context(), ws, o)
+	res, err := r.Workspaces.Runner.Start(t.Context(), ws, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestGolden(t *testing.T) {
 				}
 				if w.East {
 					var err *workspace.NotRunnableError
-					if _, got := r.Workspaces.Start(t.Context(), w.Name, workspace.StartOptions{}); !errors.As(got, &err) {
+					if _, got := r.Workspaces.Runner.Start(t.Context(), w.Name, workspace.StartOptions{}); !errors.As(got, &err) {
 						t.Errorf("start of %s: got %v, want that it cannot be run here", w.Name, got)
 					}
 					continue

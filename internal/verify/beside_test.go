@@ -116,7 +116,7 @@ func TestWhatMayBeMissing(t *testing.T) {
 	e := s.execution("t")
 	_, err := s.curator().Reject(t.Context(), e.Key, e.ExecutionID, &record.Rejection{Rejected: true, At: time.Now()})
 	s.must(err)
-	_, err = s.Workspaces.Unassign(t.Context(), "w", map[string]string{"t": e.OutputHash})
+	_, err = s.Workspaces.Deployer.Unassign(t.Context(), "w", map[string]string{"t": e.OutputHash})
 	s.must(err)
 	s.remove(objectFile(e.OutputHash))
 	s.remove(objectFile(s.leaf("w", "file").Hash))
@@ -203,14 +203,14 @@ func TestBesideEverything(t *testing.T) {
 					if err := r.Workspaces.Create(ctx, ws); err != nil && !errors.Is(err, workspace.ErrExists) {
 						return err
 					}
-					if _, err := r.Workspaces.DeployFile(ctx, ws, s.dir+"/"+ws+"/e3.yaml"); err != nil {
+					if _, err := r.Workspaces.Deployer.DeployFile(ctx, ws, s.dir+"/"+ws+"/e3.yaml"); err != nil {
 						return err
 					}
 					x := executions.NewExecutor(r.Executions, r.Objects, r.Records, commands{}, executions.Options{
 						Worker: "me@here", Version: "test", Path: "/bin", Scratch: r.Scratch, Now: time.Now,
 						Getenv: func(string) (string, bool) { return "", false },
 					})
-					_, err := r.Workspaces.Start(ctx, ws, workspace.StartOptions{
+					_, err := r.Workspaces.Runner.Start(ctx, ws, workspace.StartOptions{
 						Concurrency: 2, Durability: workspace.None, Process: &events.Process{PID: 1}, Executor: x,
 					})
 					return err

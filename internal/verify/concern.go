@@ -247,7 +247,7 @@ func (t *tracer) workspace(ws string) (marked map[string]bool, linked map[string
 	if marked, err = t.marked(h); err != nil {
 		return nil, nil, err
 	}
-	linked, err = t.v.Workspaces.LinkedInputs(t.ctx, ws)
+	linked, err = t.v.Workspaces.Deployer.LinkedInputs(t.ctx, ws)
 	if err != nil {
 		return marked, nil, t.ctx.Err() // the link has a fault of its own
 	}

@@ -78,7 +78,7 @@ func (v *verifier) badEvents(ws, run string, problem error, advice string, mend 
 }
 
 func (v *verifier) mendEvents(ctx context.Context, ws, run string) (string, error) {
-	lost, err := v.Workspaces.MendEvents(ctx, ws, run)
+	lost, err := v.Workspaces.Repairer.MendEvents(ctx, ws, run)
 	if err != nil {
 		return "", err
 	}
@@ -167,5 +167,5 @@ func (v *verifier) noLog(ctx context.Context, ws, run, next string, oldest time.
 }
 
 func (v *verifier) unsealEvents(ctx context.Context, ws, run string) (string, error) {
-	return "made writable", v.Workspaces.UnsealEvents(ctx, ws, run)
+	return "made writable", v.Workspaces.Repairer.UnsealEvents(ctx, ws, run)
 }

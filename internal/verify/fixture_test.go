@@ -73,13 +73,13 @@ func (s *site) deploy(ws string, lines ...string) {
 
 func (s *site) redeploy(ws string) {
 	s.Helper()
-	_, err := s.Workspaces.DeployFile(s.Context(), ws, filepath.Join(s.dir, "e3.yaml"))
+	_, err := s.Workspaces.Deployer.DeployFile(s.Context(), ws, filepath.Join(s.dir, "e3.yaml"))
 	s.must(err)
 }
 
 func (s *site) start(ws string) *workspace.RunResult {
 	s.Helper()
-	res, err := s.Workspaces.Start(s.Context(), ws, workspace.StartOptions{
+	res, err := s.Workspaces.Runner.Start(s.Context(), ws, workspace.StartOptions{
 		Concurrency: 2, Durability: s.lasting, Process: &events.Process{PID: 1}, Executor: s.executor,
 	})
 	s.must(err)
@@ -104,7 +104,7 @@ func (s *site) verify(o verify.Options) *verify.Report {
 // leaf is what a workspace has under a name.
 func (s *site) leaf(ws, name string) record.Leaf {
 	s.Helper()
-	rows, err := s.Workspaces.Names(s.Context(), ws)
+	rows, err := s.Workspaces.Datasets.Names(s.Context(), ws)
 	s.must(err)
 	for _, row := range rows {
 		if row.Name == name {

@@ -117,7 +117,7 @@ func (v *verifier) tables() []table {
 		return func(sort string) string { return what + " " + sort }
 	}
 	restore := func(ctx context.Context, rec refstore.Record) (string, bool, error) {
-		remedy, err := v.Workspaces.Restore(ctx, rec.Key.Sort)
+		remedy, err := v.Workspaces.Repairer.Restore(ctx, rec.Key.Sort)
 		return remedy, err == nil, err
 	}
 	return []table{{
@@ -368,7 +368,7 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 		},
 		advice: "with --repair it is made again from the events of the run, as far as these are whole",
 		mend: func(ctx context.Context, rec refstore.Record) (string, bool, error) {
-			again, err := v.Workspaces.RebuildRun(ctx, ws, rec.Key.Sort)
+			again, err := v.Workspaces.Repairer.RebuildRun(ctx, ws, rec.Key.Sort)
 			if err != nil || again {
 				return "made again from the events of the run", err == nil, err
 			}

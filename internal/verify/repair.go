@@ -86,7 +86,7 @@ func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage)
 		}
 	}
 	for ws, tasks := range outputs {
-		gone, err := v.Workspaces.Unassign(ctx, ws, tasks)
+		gone, err := v.Workspaces.Deployer.Unassign(ctx, ws, tasks)
 		if err != nil && !errors.Is(err, workspace.ErrNotFound) {
 			errs = append(errs, err)
 		}
@@ -100,7 +100,7 @@ func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage)
 
 // heal repairs a workspace that has lost an object of its tree or its package.
 func (v *verifier) heal(ctx context.Context, n need, h objectstore.Hash) (remedy string, whole bool, err error) {
-	file, err := v.Workspaces.Heal(ctx, n.workspace)
+	file, err := v.Workspaces.Runner.Heal(ctx, n.workspace)
 	switch {
 	case err != nil:
 		return "", false, err
@@ -142,7 +142,7 @@ func (v *verifier) reruns(ctx context.Context) error {
 	}
 	for ws, tasks := range v.outputs {
 		answered := map[string]bool{}
-		err := v.Workspaces.Hits(ctx, ws, func(task string, _ executions.Key, _ string) error {
+		err := v.Workspaces.Planner.Hits(ctx, ws, func(task string, _ executions.Key, _ string) error {
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			answered[task] = true
@@ -154,7 +154,7 @@ func (v *verifier) reruns(ctx context.Context) error {
 		if err != nil {
 			answered = nil // unknown; a start will find out
 		}
-		rows, err := v.Workspaces.Names(ctx, ws)
+		rows, err := v.Workspaces.Datasets.Names(ctx, ws)
 		if err != nil {
 			continue // it must be deployed again first, and that fault says more
 		}

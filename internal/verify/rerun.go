@@ -68,7 +68,7 @@ func Rerun(ctx context.Context, s RerunStores, ws, pattern string, done func(*Ag
 	if err != nil {
 		return err
 	}
-	rows, err := s.Workspaces.Names(ctx, ws)
+	rows, err := s.Workspaces.Datasets.Names(ctx, ws)
 	if err != nil {
 		return err
 	}

@@ -289,7 +289,7 @@ func (v *verifier) rejectDoubtful(ctx context.Context, e *executions.Execution, 
 		return done[0], false, err
 	}
 	for _, t := range shown[e.ExecutionID] {
-		gone, err := v.Workspaces.Unassign(ctx, t.workspace, map[string]string{t.task: e.OutputHash})
+		gone, err := v.Workspaces.Deployer.Unassign(ctx, t.workspace, map[string]string{t.task: e.OutputHash})
 		if err != nil {
 			return strings.Join(done, ", "), false, err
 		}

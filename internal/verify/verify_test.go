@@ -29,7 +29,7 @@ func furnished(t *testing.T) *site {
 		`  three: {in: [one], out: o3, run: make o3 three}`,
 		`  bad: {in: [images], out: o, run: fail}`)
 	s.start("w")
-	built, err := s.Workspaces.Build(t.Context(), filepath.Join(s.dir, "e3.yaml"), nil)
+	built, err := s.Workspaces.Deployer.Build(t.Context(), filepath.Join(s.dir, "e3.yaml"), nil)
 	s.must(err)
 	s.must(s.Workspaces.Packages.Add(t.Context(), workspace.PackageRef{Name: "p", Version: "1", Hash: built.Hash}))
 	e := s.execution("two")
@@ -312,9 +312,9 @@ func TestSnapshotThatOnlyARunHas(t *testing.T) {
 	s.must(err)
 	children, err := reach.Refs(s.Context(), s.Objects, reach.Ref{Kind: reach.Nodes, Hash: hashOf(t, run.InputSnapshot)})
 	s.must(err)
-	leaf, err := s.Workspaces.PutValue(s.Context(), []any{"another"})
+	leaf, err := s.Workspaces.Datasets.PutValue(s.Context(), []any{"another"})
 	s.must(err)
-	s.must(s.Workspaces.Set(s.Context(), "w", "n", leaf))
+	s.must(s.Workspaces.Datasets.Set(s.Context(), "w", "n", leaf))
 	s.must(s.Objects.Delete(s.Context(), children[0].Hash))
 	r := s.verify(verify.Options{Repair: true})
 	if len(r.Faults) != 1 || !r.Faults[0].Repaired || !strings.Contains(list(r), "run "+run.RunID) {

@@ -146,7 +146,7 @@ func (p *place) deploy(ws string) {
 	if err := p.repo.Workspaces.Create(p.ctx, ws); err != nil && !errors.Is(err, workspace.ErrExists) {
 		p.t.Fatal(err)
 	}
-	if _, err := p.repo.Workspaces.DeployFile(p.ctx, ws, filepath.Join(p.dir, "e3.yaml")); err != nil {
+	if _, err := p.repo.Workspaces.Deployer.DeployFile(p.ctx, ws, filepath.Join(p.dir, "e3.yaml")); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -158,7 +158,7 @@ func (p *place) start(ws string, change ...func(*workspace.StartOptions)) string
 	for _, c := range change {
 		c(&o)
 	}
-	res, err := p.repo.Workspaces.Start(p.ctx, ws, o)
+	res, err := p.repo.Workspaces.Runner.Start(p.ctx, ws, o)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -167,11 +167,11 @@ func (p *place) start(ws string, change ...func(*workspace.StartOptions)) string
 
 func (p *place) set(ws, name, text string) {
 	p.t.Helper()
-	leaf, err := p.repo.Workspaces.PutStream(p.ctx, strings.NewReader(text))
+	leaf, err := p.repo.Workspaces.Datasets.PutStream(p.ctx, strings.NewReader(text))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if err := p.repo.Workspaces.Set(p.ctx, ws, name, leaf); err != nil {
+	if err := p.repo.Workspaces.Datasets.Set(p.ctx, ws, name, leaf); err != nil {
 		p.t.Fatal(err)
 	}
 }

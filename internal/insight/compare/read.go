@@ -63,7 +63,7 @@ func (s Stores) read(ctx context.Context, at Side) (*side, error) {
 
 // readWorkspace reads the datasets of a workspace as they are.
 func (s Stores) readWorkspace(ctx context.Context, d *side) error {
-	rows, err := s.Workspaces.Names(ctx, d.Workspace)
+	rows, err := s.Workspaces.Datasets.Names(ctx, d.Workspace)
 	if err != nil {
 		return err
 	}
@@ -352,7 +352,7 @@ func leafOf(kind record.Kind, h objectstore.Hash, size int64) record.Leaf {
 
 // readNext finds what the next start would see.
 func (s Stores) readNext(ctx context.Context, d *side) error {
-	next, err := s.Workspaces.Next(ctx, d.Workspace)
+	next, err := s.Workspaces.Planner.Next(ctx, d.Workspace)
 	if err != nil {
 		return err
 	}

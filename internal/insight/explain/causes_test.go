@@ -294,7 +294,7 @@ var scenes = []scene{
 	{name: "removed workspace", yaml: two, do: func(h *house) {
 		h.edit(`'tac "$raw" > "$out"'`, `'cat "$raw" > "$out"'`)
 		h.start("w")
-		h.must(h.Workspaces.Remove(h.Context(), "w"))
+		h.must(h.Workspaces.Cleaner.Remove(h.Context(), "w"))
 	}, target: "w.clean", state: explain.Ran, kind: explain.Command, also: noted("workspace w is not here")},
 	{name: "the same twice", yaml: `
   one: {in: [file], out: o.txt, run: 'cat "$file" > "$out"'}

@@ -93,15 +93,15 @@ var edits = []anEdit{
 	}, task: "raw", kind: explain.InputPath, subject: "file", says: "staged at moved/data.txt now, not at data.txt"},
 	{name: "value", do: func(h *house) { h.edit("{a: 1, list: [1, 2]}", "{a: 1, list: [1, 5]}") }, task: "calc", kind: explain.Input, subject: "n", says: "input n: list[1] 2 → 5"},
 	{name: "value set", do: func(h *house) {
-		leaf, err := h.Workspaces.PutValue(h.Context(), []any{int64(7)})
+		leaf, err := h.Workspaces.Datasets.PutValue(h.Context(), []any{int64(7)})
 		h.must(err)
-		h.must(h.Workspaces.Set(h.Context(), "w", "n", leaf))
+		h.must(h.Workspaces.Datasets.Set(h.Context(), "w", "n", leaf))
 	}, task: "calc", kind: explain.Input, subject: "n", says: "→ [7]"},
 	{name: "file set", do: func(h *house) {
 		h.write("other", "other content")
-		leaf, err := h.Workspaces.PutPath(h.Context(), record.FromFile, filepath.Join(h.dir, "other"))
+		leaf, err := h.Workspaces.Datasets.PutPath(h.Context(), record.FromFile, filepath.Join(h.dir, "other"))
 		h.must(err)
-		h.must(h.Workspaces.Set(h.Context(), "w", "file", leaf))
+		h.must(h.Workspaces.Datasets.Set(h.Context(), "w", "file", leaf))
 	}, task: "raw", kind: explain.Input, subject: "file", says: "(4 B → 13 B)"},
 	{name: "input added", do: func(h *house) { h.edit("both: {in: [file, n]", "both: {in: [file, n, tool]") }, task: "both", kind: explain.InputAdded, subject: "tool"},
 	{name: "input removed", do: func(h *house) { h.edit("both: {in: [file, n]", "both: {in: [file]") }, task: "both", kind: explain.InputRemoved, subject: "n"},

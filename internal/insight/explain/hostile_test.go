@@ -168,9 +168,9 @@ func BenchmarkMiss(b *testing.B) {
 	h.deploy("w")
 	h.start("w")
 	h.edit("echo 1", "echo 2")
-	next, err := h.Workspaces.Next(b.Context(), "w")
+	next, err := h.Workspaces.Planner.Next(b.Context(), "w")
 	h.must(err)
-	plan, err := h.Workspaces.PlanNext(b.Context(), next, workspace.PlanOptions{Concurrency: 1})
+	plan, err := h.Workspaces.Planner.PlanNext(b.Context(), next, workspace.PlanOptions{Concurrency: 1})
 	h.must(err)
 	var tasks []string
 	for i := range plan.Tasks {

@@ -100,7 +100,7 @@ func (h *house) deploy(ws string) {
 	if err := h.Workspaces.Create(h.Context(), ws); !errors.Is(err, workspace.ErrExists) {
 		h.must(err)
 	}
-	_, err := h.Workspaces.DeployFile(h.Context(), ws, filepath.Join(h.dir, "e3.yaml"))
+	_, err := h.Workspaces.Deployer.DeployFile(h.Context(), ws, filepath.Join(h.dir, "e3.yaml"))
 	h.must(err)
 }
 
@@ -117,7 +117,7 @@ func (h *house) startIn(ctx context.Context, ws string, adjust ...func(*workspac
 	for _, a := range adjust {
 		a(&o)
 	}
-	res, err := h.Workspaces.Start(ctx, ws, o)
+	res, err := h.Workspaces.Runner.Start(ctx, ws, o)
 	h.must(err)
 	return res
 }

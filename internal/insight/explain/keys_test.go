@@ -138,7 +138,7 @@ func (k *keyCheck) run(want int64) {
 // keys are those of the tasks, which have all been answered.
 func (k *keyCheck) keys() [][]executions.Key {
 	k.Helper()
-	p, err := k.Workspaces.Plan(k.Context(), "w", workspace.PlanOptions{Concurrency: 1})
+	p, err := k.Workspaces.Planner.Plan(k.Context(), "w", workspace.PlanOptions{Concurrency: 1})
 	k.must(err)
 	all := make([][]executions.Key, len(k.names))
 	for i, names := range k.names {

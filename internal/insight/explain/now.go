@@ -26,7 +26,7 @@ type nextRun struct {
 // look follows the package file and plans a task with what it reads; nil where the workspace is not here, or has nothing that
 // could be run here.
 func (x *explaining) look(ws, task string) (*nextRun, error) {
-	n, err := x.Workspaces.Next(x.ctx, ws)
+	n, err := x.Workspaces.Planner.Next(x.ctx, ws)
 	var foreign *workspace.NotRunnableError
 	if errors.Is(err, human.ErrNotFound) || errors.Is(err, packages.ErrNotDeployed) || errors.As(err, &foreign) {
 		return nil, nil
@@ -43,7 +43,7 @@ func (x *explaining) look(ws, task string) (*nextRun, error) {
 		return next, nil
 	}
 	// The pattern means the task alone, or others besides where its label has * or ?; that does no harm.
-	p, err := x.Workspaces.PlanNext(x.ctx, n, workspace.PlanOptions{Filter: task, Concurrency: 1})
+	p, err := x.Workspaces.Planner.PlanNext(x.ctx, n, workspace.PlanOptions{Filter: task, Concurrency: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -152,9 +152,9 @@ func TestSingleEdits(t *testing.T) {
 // misses checks that the short answer of what runs first is the same.
 func (h *house) misses(p *drawn, task, file int, kind explain.Kind) {
 	h.Helper()
-	next, err := h.Workspaces.Next(h.Context(), "w")
+	next, err := h.Workspaces.Planner.Next(h.Context(), "w")
 	h.must(err)
-	plan, err := h.Workspaces.PlanNext(h.Context(), next, workspace.PlanOptions{Concurrency: 1})
+	plan, err := h.Workspaces.Planner.PlanNext(h.Context(), next, workspace.PlanOptions{Concurrency: 1})
 	h.must(err)
 	s := h.stores()
 	s.Objects = next.Objects

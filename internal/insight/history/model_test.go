@@ -88,7 +88,7 @@ func (w *workshop) deploy(ws string, lines ...string) {
 	if err := w.Workspaces.Create(w.Context(), ws); !errors.Is(err, workspace.ErrExists) {
 		w.must(err)
 	}
-	_, err := w.Workspaces.DeployFile(w.Context(), ws, filepath.Join(w.dir, "e3.yaml"))
+	_, err := w.Workspaces.Deployer.DeployFile(w.Context(), ws, filepath.Join(w.dir, "e3.yaml"))
 	w.must(err)
 }
 
@@ -98,7 +98,7 @@ func (w *workshop) start(ws string, change ...func(*workspace.StartOptions)) *re
 	for _, c := range change {
 		c(&o)
 	}
-	res, err := w.Workspaces.Start(w.Context(), ws, o)
+	res, err := w.Workspaces.Runner.Start(w.Context(), ws, o)
 	w.must(err)
 	return res.Run
 }

@@ -256,17 +256,17 @@ func (p *place) start(text string) string {
 		if err := p.repo.Workspaces.Create(p.t.Context(), "w"); err != nil {
 			p.t.Fatal(err)
 		}
-		if _, err := p.repo.Workspaces.DeployFile(p.t.Context(), "w", file); err != nil {
+		if _, err := p.repo.Workspaces.Deployer.DeployFile(p.t.Context(), "w", file); err != nil {
 			p.t.Fatal(err)
 		}
 	}
 	var people sync.WaitGroup
-	res, err := p.repo.Workspaces.Start(p.t.Context(), "w", workspace.StartOptions{
+	res, err := p.repo.Workspaces.Runner.Start(p.t.Context(), "w", workspace.StartOptions{
 		Executor: p.x, Concurrency: 4, Durability: workspace.None, Process: p.repo.Process(),
 		OnEvent: func(e events.Event) { // whatever is asked, somebody says yes
 			if e.Type == events.TaskDeferred {
 				people.Go(func() {
-					if _, _, err := p.repo.Workspaces.Resolve(p.t.Context(), "w", e.Task, approval.Resolution{Approve: true, By: "ann@desk", Note: "fine"}); err != nil {
+					if _, _, err := p.repo.Workspaces.Approvals.Resolve(p.t.Context(), "w", e.Task, approval.Resolution{Approve: true, By: "ann@desk", Note: "fine"}); err != nil {
 						p.t.Error(err)
 					}
 				})

@@ -71,7 +71,7 @@ func (m *skewed) deploy(ws, text string) {
 		err = m.Workspaces.Create(m.t.Context(), ws)
 	}
 	if err == nil {
-		_, err = m.Workspaces.DeployFile(m.t.Context(), ws, file)
+		_, err = m.Workspaces.Deployer.DeployFile(m.t.Context(), ws, file)
 	}
 	if err != nil {
 		m.t.Fatal(err)
@@ -82,7 +82,7 @@ func (m *skewed) deploy(ws, text string) {
 func (m *skewed) start(ctx context.Context, ws string) ([]string, error) {
 	var mu sync.Mutex
 	var ran []string
-	res, err := m.Workspaces.Start(ctx, ws, workspace.StartOptions{
+	res, err := m.Workspaces.Runner.Start(ctx, ws, workspace.StartOptions{
 		Executor: m.exec, Concurrency: 4, Process: &events.Process{PID: 1, Host: m.name, User: "me"},
 		OnEvent: func(e events.Event) {
 			if e.Type == events.TaskStarted {
@@ -208,7 +208,7 @@ func (m *skewed) collects(writer *skewed) {
 // retires has one machine remove old events, with the shortest retention that covers the skew, just after both have made some.
 func (m *skewed) retires() {
 	m.t.Helper()
-	gone, err := m.Workspaces.CleanEvents(m.t.Context(), "", m.now().Add(-skew-5*time.Minute), false)
+	gone, err := m.Workspaces.Cleaner.CleanEvents(m.t.Context(), "", m.now().Add(-skew-5*time.Minute), false)
 	if err != nil || len(gone) > 0 {
 		m.t.Errorf("%s has removed the events of %d runs, which are fresh: %v", m.name, len(gone), err)
 	}

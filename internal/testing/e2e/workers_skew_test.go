@@ -65,7 +65,7 @@ func skewedWork(by time.Duration, args []string) error {
 	if err != nil {
 		return err
 	}
-	res, err := r.Workspaces.Start(ctx, args[1], workspace.StartOptions{Executor: x, Outstanding: 100, Process: r.Process()})
+	res, err := r.Workspaces.Runner.Start(ctx, args[1], workspace.StartOptions{Executor: x, Outstanding: 100, Process: r.Process()})
 	if err == nil && res.Run.Summary.Failed > 0 {
 		err = fmt.Errorf("failed: %s", res.Run.Error)
 	}
