@@ -7,11 +7,11 @@
 //
 // # Strictness
 //
-// A file that decodes encodes to the same bytes. The order of dicts and sets, backreferences (in the schema too) and both
-// NaNs are kept. Some forms that the reference accepts could not be kept, and are refused: padded numbers, booleans
-// above 1, repeated keys or field names, unsorted variant cases, backreferences of another type, strings that are not
-// UTF-8. Unpaired low surrogates in strings are accepted, since the reference writes them. [Decode] reads every file that
-// [Encode] writes.
+// A file that decodes encodes to the same bytes. The order of dicts and sets, backreferences (in the schema too) and
+// both NaNs are kept. Some forms that the reference accepts could not be kept, and are refused: padded numbers,
+// booleans above 1, repeated keys or field names, unsorted variant cases, backreferences of another type, strings that
+// are not UTF-8. Unpaired low surrogates in strings are accepted, since the reference writes them. [Decode] reads
+// every file that [Encode] writes.
 //
 // # Limits
 //

@@ -1,10 +1,10 @@
-// Package eastref reads the objects that only the TypeScript reference writes: its packages, its tasks and the trees of
-// its workspaces. They are read, never written: the tasks hold East code, which cannot be run here.
+// Package eastref reads the objects that only the TypeScript reference writes: its packages, its tasks and the trees
+// of its workspaces. They are read, never written: the tasks hold East code, which cannot be run here.
 //
-// An object has no name of its own; its header identifies it. Packages and tasks are Structs of one type each. A
-// tree is a Struct with one field, a reference, for each of its children. Its type therefore has their number and names.
-// Where an object may also be a record of e3, ask the record package first: an object with one of e3's types is none of
-// the reference's.
+// An object has no name of its own; its header identifies it. Packages and tasks are Structs of one type each. A tree
+// is a Struct with one field, a reference, for each of its children. Its type therefore has their number and names.
+// Where an object may also be a record of e3, ask the record package first: an object with one of e3's types is none
+// of the reference's.
 //
 // Decoding is strict: bytes that the reference would not have written are an error, and an object of another type is
 // [record.ErrType]. Any input gives a result or an error, in memory bounded by its length.

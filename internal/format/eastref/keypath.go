@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// FormatPath writes a path in a tree as the reference does: ".inputs.sales", with backticks around a name that is not an
-// identifier. Inside backticks every backslash and backtick is escaped by a backslash. The reference escapes only the
-// first of each, and cannot read such a name back.
+// FormatPath writes a path in a tree as the reference does: ".inputs.sales", with backticks around a name that is not
+// an identifier. Inside backticks every backslash and backtick is escaped by a backslash. The reference escapes only
+// the first of each, and cannot read such a name back.
 func FormatPath(path []string) string {
 	var b strings.Builder
 	for _, name := range path {

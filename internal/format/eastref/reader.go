@@ -8,15 +8,16 @@ import (
 	"e3/internal/format/record"
 )
 
-// A reader reads values whose containers may be backreferences: the reference writes a container that occurs again as the
-// distance to its first occurrence.
+// A reader reads values whose containers may be backreferences: the reference writes a container that occurs again as
+// the distance to its first occurrence.
 type reader struct {
 	*beast2.Reader
 	seen  map[int]shape // the containers by the position of their content
 	depth int
 }
 
-// A shape is a type of container in packages, tasks and trees. A backreference must lead to a container of its own shape.
+// A shape is a type of container in packages, tasks and trees. A backreference must lead to a container of its own
+// shape.
 type shape uint8
 
 const (
@@ -37,8 +38,8 @@ func newReader(data []byte, off int) *reader {
 // farthest is beyond every backreference in an object that fits into memory.
 const farthest = 1<<31 - 1
 
-// container reads the marker of a container. It returns the position of its content, and whether the content follows. If
-// it does not, it was read before.
+// container reads the marker of a container. It returns the position of its content, and whether the content follows.
+// If it does not, it was read before.
 func (r *reader) container(s shape) (at int, follows bool) {
 	marker := r.Offset()
 	back := r.Tag(farthest)
@@ -58,8 +59,8 @@ func (r *reader) container(s shape) (at int, follows bool) {
 	return marker - back, false
 }
 
-// maxParts is the greatest number of tasks, inputs, children or containers of an object. Real objects have some hundreds.
-// In memory a part can take a hundred times its bytes.
+// maxParts is the greatest number of tasks, inputs, children or containers of an object. Real objects have some
+// hundreds. In memory a part can take a hundred times its bytes.
 const maxParts = 1 << 18
 
 // many refuses an object with too many parts of a kind.
@@ -175,8 +176,8 @@ var refCases = [...]struct {
 	kind beast2.Kind
 }{{"null", beast2.KindNull}, {"tree", beast2.KindString}, {"unassigned", beast2.KindNull}, {"value", beast2.KindString}}
 
-// treeSchema reads the type of a tree after the tag of a Struct: the names of its children. A Struct with a field that is
-// no reference is of another type. In a schema backreferences count from its own containers.
+// treeSchema reads the type of a tree after the tag of a Struct: the names of its children. A Struct with a field that
+// is no reference is of another type. In a schema backreferences count from its own containers.
 func (r *reader) treeSchema() ([]Entry, error) {
 	r.container(childList)
 	n := r.Count(3)

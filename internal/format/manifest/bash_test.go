@@ -26,8 +26,8 @@ printf '%%s|' "${%[1]s-UNSET}"; true; printf '%%s|' "${%[1]s-UNSET}"; show; prin
 	return string(out)
 }
 
-// Every name that a script does not find as it was given is known, so that a package file cannot have it: the task would run
-// on another value than its key says.
+// Every name that a script does not find as it was given is known, so that a package file cannot have it: the task
+// would run on another value than its key says.
 func TestBashSetsWhatDoesNotArrive(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

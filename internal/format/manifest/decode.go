@@ -8,9 +8,9 @@ import (
 	"e3/internal/format/notation"
 )
 
-// A decoder builds a Definition. The reader of a format calls it in file order: field and section for the top-level keys,
-// entry for the entries of the open section, finish at the end. The mappings of inputs and tasks are sections, so that a
-// large file is never a whole tree in memory.
+// A decoder builds a Definition. The reader of a format calls it in file order: field and section for the top-level
+// keys, entry for the entries of the open section, finish at the end. The mappings of inputs and tasks are sections,
+// so that a large file is never a whole tree in memory.
 type decoder struct {
 	report   *collector
 	def      *Definition
@@ -261,7 +261,8 @@ func (d *decoder) value(where string, n *node) any {
 	return nil
 }
 
-// fields goes through a mapping whose keys are known beforehand; an unknown or repeated key is reported, not passed on.
+// fields goes through a mapping whose keys are known beforehand; an unknown or repeated key is reported, not passed
+// on.
 func (d *decoder) fields(where string, n *node, known []string, each func(key, value *node)) {
 	d.members(where, n, "key", func(key, value *node) {
 		if slices.Contains(known, key.text) {

@@ -7,8 +7,8 @@ import (
 )
 
 // Expand replaces {name} in the elements of argv by the text that lookup returns for the name. Other braces, and names
-// unknown to lookup, stay as they are, so that JSON, regular expressions and awk programs pass through. Replacement text
-// is not expanded again. The names of a task are its inputs, its outputs and the dimensions of its matrix.
+// unknown to lookup, stay as they are, so that JSON, regular expressions and awk programs pass through. Replacement
+// text is not expanded again. The names of a task are its inputs, its outputs and the dimensions of its matrix.
 func Expand(argv []string, lookup func(name string) (string, bool)) []string {
 	expanded := make([]string, len(argv))
 	for i, arg := range argv {

@@ -43,8 +43,8 @@ func GlobPrefix(pattern string) string {
 	return "."
 }
 
-// MatchGlob reports whether the file at the clean relative path rel matches the pattern. Its time is at most proportional
-// to the product of both lengths.
+// MatchGlob reports whether the file at the clean relative path rel matches the pattern. Its time is at most
+// proportional to the product of both lengths.
 func MatchGlob(pattern, rel string) bool {
 	p, name := strings.Split(pattern, "/"), strings.Split(rel, "/")
 	at := globStart(p)

@@ -39,8 +39,8 @@ type jsonReader struct {
 	column  int    // characters of that line up to the beginning of the window
 }
 
-// A window keeps the bytes that the JSON decoder has read but not returned as tokens, because it gives neither positions
-// nor the original text.
+// A window keeps the bytes that the JSON decoder has read but not returned as tokens, because it gives neither
+// positions nor the original text.
 type window struct {
 	in    io.Reader
 	text  []byte

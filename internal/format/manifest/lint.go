@@ -3,12 +3,13 @@ package manifest
 import (
 	"fmt"
 	"slices"
-	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
 
 	"e3/internal/format/notation"
 )
 
-// A Warning is something in a correct file that is probably not meant.
+// A Warning reports a part of a correct file that is probably a mistake.
 type Warning struct {
 	File         string
 	Line, Column int
@@ -20,11 +21,10 @@ func (w Warning) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", w.File, w.Line, w.Column, w.Msg)
 }
 
-// Lint finds inputs that no task reads, braces
-// in arguments that look like a misspelt name, and shell scripts that use a name outside of quotes. It guesses: it
-// reads scripts by the rough shape of the shell's grammar only.
+// Lint finds inputs that no task reads, braces in arguments that look like a misspelt name, and shell scripts that
+// expand a name of the task outside of quotes.
 func Lint(d *Definition) []Warning {
-	l := linter{def: d}
+	l := linter{def: d, shell: syntax.NewParser()}
 	l.unusedInputs()
 	var last *Spec
 	for i := range d.Tasks {
@@ -44,6 +44,7 @@ func Lint(d *Definition) []Warning {
 
 type linter struct {
 	def      *Definition
+	shell    *syntax.Parser
 	warnings []Warning
 }
 
@@ -83,9 +84,9 @@ func (l *linter) task(t *Task) {
 		for _, name := range names {
 			declared[name] = true
 		}
-		for _, use := range unquoted(t.Command.Shell) {
+		for _, use := range unquoted(l.shell, t.Command.Shell) {
 			if declared[use.name] {
-				delete(declared, use.name) // once a task
+				delete(declared, use.name) // warn once for each task and name
 				l.warn(t.RunPos, `task %s: line %d of the script uses $%s outside of double quotes; write "$%s"`, t.Base, use.line, use.name, use.name)
 			}
 		}
@@ -105,139 +106,4 @@ func (l *linter) task(t *Task) {
 			arg = after
 		}
 	}
-}
-
-// A use is a variable of a script outside of quotes.
-type use struct {
-	name string
-	line int
-}
-
-// unquoted finds the variables that a shell script expands where the result is split into words. It knows quotes,
-// comments, here-documents, command substitution, assignments and the double-bracket forms, which do not split.
-func unquoted(script string) []use {
-	var uses []use
-	var nest []byte // what is open: '"', '(' of $(…), '[' of [[ … ]], '#' of ((…))
-	line, wordStart := 1, 0
-	assigned := false // the present word is name=…, whose value is not split
-	var heredocs []string
-	inside := func(c byte) bool { return len(nest) > 0 && nest[len(nest)-1] == c }
-	has := func(i int, s string) bool { return strings.HasPrefix(script[i:], s) }
-	for i := 0; i < len(script); i++ {
-		c := script[i]
-		if inside('"') {
-			switch {
-			case c == '\n':
-				line++
-			case c == '\\':
-				i++
-			case c == '"':
-				nest = nest[:len(nest)-1]
-			case c == '$' && has(i, "$(") && !has(i, "$(("):
-				nest = append(nest, '(')
-				i++
-				wordStart, assigned = i+1, false
-			}
-			continue
-		}
-		switch {
-		case c == '\n':
-			line++
-			assigned = false
-			for _, end := range heredocs {
-				for i+1 < len(script) {
-					text, _, _ := strings.Cut(script[i+1:], "\n")
-					i += len(text) + 1
-					line++
-					if strings.Trim(text, "\t") == end {
-						break
-					}
-				}
-			}
-			heredocs = nil
-			wordStart = i + 1
-		case c == '\\':
-			i++
-			if i < len(script) && script[i] == '\n' {
-				line++
-			}
-		case c == '\'':
-			end := strings.IndexByte(script[i+1:], '\'')
-			if end < 0 {
-				return uses
-			}
-			line += strings.Count(script[i+1:i+1+end], "\n")
-			i += end + 1
-		case c == '"':
-			nest = append(nest, '"')
-		case c == '#' && i == wordStart:
-			end := strings.IndexByte(script[i:], '\n')
-			if end < 0 {
-				return uses
-			}
-			i += end - 1
-		case has(i, "[[") && i == wordStart:
-			nest = append(nest, '[')
-			i++
-		case has(i, "]]") && inside('['):
-			nest = nest[:len(nest)-1]
-			i++
-		case has(i, "((") || has(i, "$(("):
-			nest = append(nest, '#')
-			i += strings.IndexByte(script[i:], '(') + 1
-		case has(i, "))") && inside('#'):
-			nest = nest[:len(nest)-1]
-			i++
-		case has(i, "$("):
-			nest = append(nest, '(')
-			i++
-			wordStart, assigned = i+1, false
-		case c == ')' && inside('('):
-			nest = nest[:len(nest)-1]
-			assigned = false
-		case has(i, "<<") && !has(i, "<<<") && !inside('#'):
-			rest := strings.TrimLeft(script[i+2:], "- \t")
-			rest, _, _ = strings.Cut(rest, "\n")
-			if word := strings.Trim(firstWord(rest), `'"\`); word != "" {
-				heredocs = append(heredocs, word)
-			}
-			i++
-		case has(i, "<<<"):
-			i += 2
-			wordStart, assigned = i+1, true // a here-string is not split
-		case strings.IndexByte(" \t;&|()<>", c) >= 0:
-			wordStart, assigned = i+1, assigned && wordStart == i
-		case c == '=' && i > wordStart && assignable(script[wordStart:i]):
-			assigned = true
-		case c == '$' && !assigned && !inside('[') && !inside('#'):
-			if name := variable(script[i+1:]); name != "" {
-				uses = append(uses, use{name, line})
-			}
-		}
-	}
-	return uses
-}
-
-// assignable says whether s is a name to which a shell can assign.
-func assignable(s string) bool { return !notation.IsDigit(s[0]) && notation.Only(s, notation.IsWord) }
-
-func firstWord(s string) string {
-	if i := strings.IndexAny(s, " \t;&|()<>"); i >= 0 {
-		return s[:i]
-	}
-	return s
-}
-
-// variable is the name that is expanded after a dollar sign: name, {name} or {name followed by an operator. The
-// length ${#name} is a number and safe.
-func variable(s string) string {
-	s = strings.TrimPrefix(s, "{")
-	end := 0
-	for end < len(s) && notation.IsWord(s[end]) {
-		end++
-	}
-	if name := s[:end]; ValidInputName(name) {
-		return name
-	}
-	return ""
 }

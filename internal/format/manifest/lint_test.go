@@ -101,11 +101,47 @@ func TestUnquoted(t *testing.T) {
 		"cat <<":                         false,
 		`a) ;; esac; cat "$x" )`:         false,
 		`export PATH="$x:$PATH"; y="$x"`: false,
+		"# it\"s\ncat $x":                true,
+		"cat <<E\n\"\nE\ncat $x":         true,
+		`echo "$[ $(cat $x) ]"`:          true,
+		`echo "$y" \"$x`:                 true,
+		`case $x in a) ;; esac`:          false,
+		`case "a" in $x) ;; esac`:        false,
+		`cat "${y:-"$x"}"`:               false,
+		`cat "${y:-$x}"`:                 false,
+		`cat ${y:-"$x"}`:                 false,
+		`cat ${y:-$x}`:                   true,
+		`cat ${x:-a}`:                    true,
+		`cat ${x+"$x"}`:                  false,
+		`cat ${y%$x}`:                    false,
+		`cat $'\'$x'`:                    false,
+		`cat $'a'$x`:                     true,
+		`cat a=$x`:                       true,
+		`export y=$x`:                    false,
+		`export $x`:                      true,
+		`y=(a $x)`:                       true,
+		`y=$(cat $x)`:                    true,
+		"y=`cat $x`":                     true,
+		`cat <(cat $x)`:                  true,
+		`cat < "$x" > $x`:                true,
+		`echo $(( $(cat $x) ))`:          true,
+		`f() { cat $x; }`:                true,
+		"cat <<EOF\n$(cat $x)\nEOF\n":    true,
 	} {
 		text := fmt.Sprintf("e3: 1\nname: p\ninputs: {x: {value: 1}}\ntasks:\n  a: {in: [x], out: o, run: %q}\n", script)
 		got := lint(t, text)
 		if is := slices.ContainsFunc(got, func(w string) bool { return strings.Contains(w, "$x outside") }); is != warned {
 			t.Errorf("script %q: warnings %q, want one: %v", script, got, warned)
+		}
+	}
+}
+
+// Nesting as deep as an argument of bash can hold does not exhaust the stack, and longer scripts are not parsed.
+func TestLintDeepScripts(t *testing.T) {
+	for _, open := range []string{"$(", "(", "{ ", "${a:-", "`\\", "if ", "$((", "[[ ( ", "a=(", "case $a in a) ", "\"$(", "<(", "! "} {
+		for _, size := range []int{127 << 10, 1 << 20} {
+			script := strings.Repeat(open, size/len(open))
+			lint(t, fmt.Sprintf("e3: 1\nname: p\ninputs: {x: {value: 1}}\ntasks:\n  a: {in: [x], out: o, run: %q}\n", "$x "+script))
 		}
 	}
 }

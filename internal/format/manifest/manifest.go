@@ -1,9 +1,9 @@
 // Package manifest reads the package file, e3.yaml: a strict, plain-data description of inputs and tasks.
 //
-// Parse and ParseFile turn YAML 1.2 (core schema) or JSON into a complete Definition: matrices are expanded, references
-// resolved to indices, staged paths computed and checked. A faulty file gives Errors: all faults found, each with its
-// position and, if possible, a suggestion. Only ParseFile and WalkGlob read files. The package knows nothing of stores or
-// executions. A Definition is read-only after Parse and safe for concurrent use.
+// Parse and ParseFile turn YAML 1.2 (core schema) or JSON into a complete Definition: matrices are expanded,
+// references resolved to indices, staged paths computed and checked. A faulty file gives Errors: all faults found,
+// each with its position and, if possible, a suggestion. Only ParseFile and WalkGlob read files. The package knows
+// nothing of stores or executions. A Definition is read-only after Parse and safe for concurrent use.
 //
 // # References
 //
@@ -33,10 +33,10 @@
 //   - A fan-in, and the directory of a task with several outputs, have the local input name.
 //   - A value that is not a scalar is a JSON file under .e3-values.
 //
-// No two inputs and outputs of a task may have the same path or lie inside one another, with one exception: the folder of
-// a glob may hold other inputs, and several globs may share it. A project file or directory in it may match the pattern
-// too, because both copies come from the same place. Staging must accept such overlap if the content is equal, and refuse
-// it otherwise. An output may lie in the folder of a glob unless the pattern matches its path.
+// No two inputs and outputs of a task may have the same path or lie inside one another, with one exception: the folder
+// of a glob may hold other inputs, and several globs may share it. A project file or directory in it may match the
+// pattern too, because both copies come from the same place. Staging must accept such overlap if the content is equal,
+// and refuse it otherwise. An output may lie in the folder of a glob unless the pattern matches its path.
 package manifest
 
 import (
@@ -80,8 +80,8 @@ func Parse(name string, data []byte) (*Definition, error) {
 	return parse(name, section(data), usualSplitting())
 }
 
-// ParseFile reads the package file at path. Faults of its content give an error of type Errors; a failure to read gives
-// the operating system's error. A large regular file is read piece by piece.
+// ParseFile reads the package file at path. Faults of its content give an error of type Errors; a failure to read
+// gives the operating system's error. A large regular file is read piece by piece.
 func ParseFile(path string) (*Definition, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -134,8 +134,8 @@ func parse(name string, file *io.SectionReader, split splitting) (*Definition, e
 	return d.def, nil
 }
 
-// read feeds the file into a decoder with the first reader that accepts it. A reader that fails midway leaves its decoder
-// half fed, so each starts with a fresh one.
+// read feeds the file into a decoder with the first reader that accepts it. A reader that fails midway leaves its
+// decoder half fed, so each starts with a fresh one.
 func read(name string, file *io.SectionReader, look overview, split splitting) (*decoder, *syntaxError, error) {
 	if look.first == '{' {
 		d := newDecoder(name)

@@ -9,17 +9,17 @@ import (
 	"e3/internal/format/notation"
 )
 
-// A YAML tree takes some ten times the memory of its text. readPieces therefore parses a large file in pieces:
-// each top-level key by itself, and the mappings under the keys that stream a few hundred entries
-// at a time. It returns false if the file has an unusual form or a piece does not parse. The decoder may then be half fed
-// and must be dropped, and the file must be read whole.
+// A YAML tree takes some ten times the memory of its text. readPieces therefore parses a large file in pieces: each
+// top-level key by itself, and the mappings under the keys that stream a few hundred entries at a time. It returns
+// false if the file has an unusual form or a piece does not parse. The decoder may then be half fed and must be
+// dropped, and the file must be read whole.
 //
 // The result equals that of reading the file whole. A piece begins at a line with exactly the indentation of its
-// mapping's first entry, where a key may start. If the text before that line parses by itself, nothing is open there: an
-// unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the mapping's
-// entries end at such a line. An alias means the latest anchor before it. So either that anchor is in the same piece, or
-// the piece does not parse. Files with tabs in indentation, document markers, directives, or line breaks that only the
-// YAML library counts are read whole.
+// mapping's first entry, where a key may start. If the text before that line parses by itself, nothing is open there:
+// an unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the mapping's
+// entries end at such a line. An alias means the latest anchor before it. So either that anchor is in the same piece,
+// or the piece does not parse. Files with tabs in indentation, document markers, directives, or line breaks that only
+// the YAML library counts are read whole.
 func readPieces(file *io.SectionReader, size int64, d *decoder) (bool, error) {
 	pieces, err := planPieces(file, size, d)
 	if err != nil || pieces == nil {

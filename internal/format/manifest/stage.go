@@ -14,8 +14,8 @@ type claim struct {
 	pos     Pos
 }
 
-// collisions reports paths in the directory of a task that two of its inputs and outputs claim. The package documentation
-// has the rule. Paths do not depend on the item of a matrix.
+// collisions reports paths in the directory of a task that two of its inputs and outputs claim. The package
+// documentation has the rule. Paths do not depend on the item of a matrix.
 func (d *decoder) collisions(b *base, plans []plan) {
 	claims := make([]claim, 0, len(plans)+len(b.spec.Outputs))
 	globs := 0
@@ -37,8 +37,8 @@ func (d *decoder) collisions(b *base, plans []plan) {
 		d.report.add(b.spec.Pos, "join some, or use dir:", "%s: more than %d globs", where, maxGlobs)
 		return
 	}
-	// Sorted by path component, the content of a directory follows it directly, so a stack of open directories suffices.
-	// Globs come first among equals, because only they may be shared.
+	// Sorted by path component, the content of a directory follows it directly, so a stack of open directories
+	// suffices. Globs come first among equals, because only they may be shared.
 	slices.SortStableFunc(claims, func(a, b claim) int {
 		if c := comparePaths(a.path, b.path); c != 0 {
 			return c

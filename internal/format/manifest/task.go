@@ -315,8 +315,8 @@ const (
 	keyedVariable = "a variable of key_env"
 )
 
-// distinctNames checks that every variable of the task's environment has one meaning, and that bash does not overwrite one
-// that a script is given.
+// distinctNames checks that every variable of the task's environment has one meaning, and that bash does not overwrite
+// one that a script is given.
 func (d *decoder) distinctNames(where string, b *base, refs []wire, env *Environment) {
 	total := len(refs) + len(b.spec.Outputs) + len(b.dims) + len(env.Set) + len(env.Pass) + len(env.Secrets) + len(env.Keyed)
 	meaning := make(map[string]string, total)

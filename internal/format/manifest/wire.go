@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their names
-// are declared already. Most large files are in such an order, so that few references are kept.
+// place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their
+// names are declared already. Most large files are in such an order, so that few references are kept.
 func (d *decoder) place(b base, refs []wire) {
 	b.first, b.count = len(d.def.Tasks), 1
 	for j := range b.dims {
@@ -247,8 +247,8 @@ func (d *decoder) taskInput(b *base, p *plan, number int) TaskInput {
 	return in
 }
 
-// fanIn gives the index of a fan-in: the items of the target that differ from the item first only in dimensions of which
-// all items are chosen.
+// fanIn gives the index of a fan-in: the items of the target that differ from the item first only in dimensions of
+// which all items are chosen.
 func (d *decoder) fanIn(p *plan, first int) int32 {
 	key := binary.AppendUvarint(nil, uint64(p.target.first))
 	key = binary.AppendUvarint(key, uint64(first))
@@ -286,8 +286,8 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 	return index
 }
 
-// cycles reports tasks that wait for themselves. Checking the tasks before expansion suffices: each item of a task in such
-// a cycle waits for an item of the next task, so among finitely many items one must recur.
+// cycles reports tasks that wait for themselves. Checking the tasks before expansion suffices: each item of a task in
+// such a cycle waits for an item of the next task, so among finitely many items one must recur.
 func (d *decoder) cycles() {
 	const (
 		unseen = iota

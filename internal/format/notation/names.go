@@ -1,4 +1,5 @@
-// Package notation reads names, sizes, durations and misspelt words as people write them, in package files, settings and flags.
+// Package notation reads names, sizes, durations and misspelt words as people write them, in package files, settings
+// and flags.
 package notation
 
 // MaxName is the greatest length in bytes of the name of a workspace, task or package.

@@ -6,9 +6,9 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// WorkspaceDeployment is deployment.beast2 beside the state of a workspace that machines share. It records which machine's
-// package file decides the deployment, and which inputs "e3 set" has given values since. The links, each on its machine,
-// hold the rest.
+// WorkspaceDeployment is deployment.beast2 beside the state of a workspace that machines share. It records which
+// machine's package file decides the deployment, and which inputs "e3 set" has given values since. The links, each on
+// its machine, hold the rest.
 type WorkspaceDeployment struct {
 	ID   string // identifies, to the machine that follows a package file, its own deployment
 	By   string // user@host

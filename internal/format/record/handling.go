@@ -7,8 +7,8 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// The handling of a task is the part of its policy for retries, approval and the choice of workers. Few packages have any.
-// So it is a field of its own, after all others, that names its tasks.
+// The handling of a task is the part of its policy for retries, approval and the choice of workers. Few packages have
+// any. So it is a field of its own, after all others, that names its tasks.
 
 // defaultLost is how often a command whose worker was lost is tried again if the policy does not say.
 const defaultLost = 3
@@ -63,8 +63,8 @@ func (p *Package) appendHandling(b []byte, tasks int) []byte {
 	return b
 }
 
-// readHandling reads the handling of tasks: each a task of the package, in their order, and at least one unless none may
-// be.
+// readHandling reads the handling of tasks: each a task of the package, in their order, and at least one unless none
+// may be.
 func readHandling(r *beast2.Reader, a *allowance, tasks []PackageTask, none bool) {
 	at := r.Offset()
 	r.Inline()

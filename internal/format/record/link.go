@@ -7,11 +7,12 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Link is a machine's record of a workspace that was deployed from a package file. It holds the place of the file and the
-// state of its inputs when they were last read, so that only changed files are read again. It never leaves the machine.
+// Link is a machine's record of a workspace that was deployed from a package file. It holds the place of the file and
+// the state of its inputs when they were last read, so that only changed files are read again. It never leaves the
+// machine.
 type Link struct {
-	// Home is the folder of the repository when the link was written. File is relative to it, or the absolute path of a
-	// package file outside. Links of machines that share a repository, and those of older programs, have no home.
+	// Home is the folder of the repository when the link was written. File is relative to it, or the absolute path of
+	// a package file outside. Links of machines that share a repository, and those of older programs, have no home.
 	Home    string
 	File    string
 	Stat    FileStat
@@ -84,8 +85,8 @@ func readFileStat(r *beast2.Reader) FileStat {
 	return FileStat{Size: r.Integer(), ModTime: r.Integer(), ChangeTime: r.Integer(), Inode: r.Integer(), Seen: r.Integer()}
 }
 
-// Encode returns the bytes of the link. Older programs refuse a link with a home, because they would take its file to be
-// relative to the working directory.
+// Encode returns the bytes of the link. Older programs refuse a link with a home, because they would take its file to
+// be relative to the working directory.
 func (l *Link) Encode() []byte {
 	var b []byte
 	if size := 256 + 160*len(l.Inputs); l.Home == "" {
@@ -150,8 +151,8 @@ func DecodeLink(data []byte) (*Link, error) {
 	return l, linkSchema.done(r)
 }
 
-// Proof is the evidence that the answers of a completed run are valid: the repository's generation did not change while it
-// was made, and every object that it names was present.
+// Proof is the evidence that the answers of a completed run are valid: the repository's generation did not change
+// while it was made, and every object that it names was present.
 type Proof struct {
 	RunID      string
 	Package    string // hash of the package object

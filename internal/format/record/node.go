@@ -143,8 +143,8 @@ func DecodeNode(data []byte) (Node, error) {
 	return n, err
 }
 
-// EachEntry is DecodeNode for callers that need no Node, which can take fifteen times its bytes in memory. On an error it
-// has called visit for the entries before the fault.
+// EachEntry is DecodeNode for callers that need no Node, which can take fifteen times its bytes in memory. On an error
+// it has called visit for the entries before the fault.
 func EachEntry(data []byte, visit func(*NodeEntry)) error {
 	return decodeNode(data, func(int) {}, visit)
 }

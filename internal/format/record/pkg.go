@@ -10,8 +10,8 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Package is the package object: the tasks, their wiring and policy, and the inputs with their default datasets. Only it
-// holds names and wiring, so renaming a task or moving an input changes no task hash.
+// Package is the package object: the tasks, their wiring and policy, and the inputs with their default datasets. Only
+// it holds names and wiring, so renaming a task or moving an input changes no task hash.
 type Package struct {
 	Name        string
 	Version     string
@@ -95,8 +95,8 @@ type Policy struct {
 	OutputKinds []EnvVar      // entry name → metrics, plot or report
 }
 
-// MostPassed is how many later tasks may start before a task that waits for cores or memory, in a local run and on each
-// worker.
+// MostPassed is how many later tasks may start before a task that waits for cores or memory, in a local run and on
+// each worker.
 const MostPassed = 32
 
 // Escalation is how a demand grows from one attempt to the next.
@@ -132,8 +132,8 @@ func keyedSourceType() beast2.Type {
 func (in PackageInput) isVariable() bool { return in.Source == FromVariable }
 
 // Fields were added to packages over time. Packages that do not need them keep their older bytes, and so their hash. A
-// package with a marked input has one field more. A package with handling has two more. A package with an input that is
-// an environment variable has both fields, and one more kind of source.
+// package with a marked input has one field more. A package with handling has two more. A package with an input that
+// is an environment variable has both fields, and one more kind of source.
 var (
 	packageSchema       = newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType())...) })
 	markedPackageSchema = newSchema("package", func() beast2.Type {
@@ -270,8 +270,8 @@ func appendPolicy(b []byte, p *Policy) []byte {
 // DecodePackage reads a package object. Packages of the reference give ErrType.
 func DecodePackage(data []byte) (*Package, error) { return decodePackage(data, nil) }
 
-// DecodePackageWithin is DecodePackage for an untrusted package. It refuses a package that would take more than so many
-// bytes of memory beside its texts: in memory, a package can take forty times its bytes.
+// DecodePackageWithin is DecodePackage for an untrusted package. It refuses a package that would take more than so
+// many bytes of memory beside its texts: in memory, a package can take forty times its bytes.
 func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
 	return decodePackage(data, &allowance{all: memory, left: memory})
 }
@@ -279,7 +279,8 @@ func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
 // allowance is how much memory lists may take. A nil one is no bound.
 type allowance struct{ all, left int64 }
 
-// count reads the number of elements of a list. Each takes at least width bytes of the input, and size bytes of memory.
+// count reads the number of elements of a list. Each takes at least width bytes of the input, and size bytes of
+// memory.
 func (a *allowance) count(r *beast2.Reader, width int, size uintptr) int {
 	at := r.Offset()
 	n := r.Count(width)

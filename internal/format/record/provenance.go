@@ -6,8 +6,8 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Provenance is provenance.beast2 beside an imported execution or run: its way from its origin, one step for each export
-// and import, oldest first.
+// Provenance is provenance.beast2 beside an imported execution or run: its way from its origin, one step for each
+// export and import, oldest first.
 type Provenance struct{ Steps []Step }
 
 // Step is one transfer of a result from one repository to another.
@@ -72,8 +72,8 @@ func appendSteps(b []byte, steps []Step) []byte {
 	return b
 }
 
-// MaxSteps is the greatest number of steps in the provenance of one result, and MaxGroups the greatest number of groups in
-// an export. They bound the memory of a decoded record, in which a step takes more bytes than in the file.
+// MaxSteps is the greatest number of steps in the provenance of one result, and MaxGroups the greatest number of
+// groups in an export. They bound the memory of a decoded record, in which a step takes more bytes than in the file.
 const (
 	MaxSteps  = 1 << 10
 	MaxGroups = 1 << 16

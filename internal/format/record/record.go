@@ -1,11 +1,11 @@
-// Package record defines the structured records of a repository and their bytes. Every record is a beast2 file: a header
-// with the type, then one value (doc/format.md).
+// Package record defines the structured records of a repository and their bytes. Every record is a beast2 file: a
+// header with the type, then one value (doc/format.md).
 //
-// ExecutionStatus, DataflowRun, WorkspaceState, LockState and ExecutionMetadata have the bytes of the TypeScript reference,
-// so that each program reads the other's records. The remaining types are e3's own.
+// ExecutionStatus, DataflowRun, WorkspaceState, LockState and ExecutionMetadata have the bytes of the TypeScript
+// reference, so that each program reads the other's records. The remaining types are e3's own.
 //
-// Decoding is strict. A header that differs in one byte, a value that would not encode to the same bytes, and bytes after
-// the value are errors. The caller decides whether such an error means a miss or a fault.
+// Decoding is strict. A header that differs in one byte, a value that would not encode to the same bytes, and bytes
+// after the value are errors. The caller decides whether such an error means a miss or a fault.
 package record
 
 import (
@@ -28,8 +28,8 @@ const (
 // ErrType is in the error of every Decode function if the bytes are beast2 of another type.
 var ErrType = errors.New("record has another type")
 
-// schema is one record type: its name for messages, and the header of its files. The header is made on first use, so that
-// a command pays only for the records that it uses.
+// schema is one record type: its name for messages, and the header of its files. The header is made on first use, so
+// that a command pays only for the records that it uses.
 type schema struct {
 	name   string
 	typ    func() beast2.Type

@@ -61,9 +61,9 @@ type TaskExecution struct {
 	Cached      bool
 }
 
-// RunTasks is the run's map from task to execution, in the order of the graph. It stays encoded, so that a run that changes
-// little copies most of its predecessor's map, and a map of 100,000 tasks takes no more memory than its bytes. The zero
-// value is empty.
+// RunTasks is the run's map from task to execution, in the order of the graph. It stays encoded, so that a run that
+// changes little copies most of its predecessor's map, and a map of 100,000 tasks takes no more memory than its bytes.
+// The zero value is empty.
 type RunTasks struct {
 	n       int
 	entries string
@@ -201,8 +201,8 @@ func DecodeRun(data []byte) (*Run, error) {
 	return run, runSchema.done(r)
 }
 
-// readRunTasks checks the map and keeps its bytes. It trusts the writer that names are distinct: a set of 100,000 names
-// would cost more than the rest of the read, and a repeated name is only shown twice.
+// readRunTasks checks the map and keeps its bytes. It trusts the writer that names are distinct: a set of 100,000
+// names would cost more than the rest of the read, and a repeated name is only shown twice.
 func readRunTasks(r *beast2.Reader, data []byte) RunTasks {
 	r.Inline()
 	n := r.Count(3)

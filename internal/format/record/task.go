@@ -20,8 +20,8 @@ type Task struct {
 	Passed  Passed // variables of e3's own environment
 }
 
-// Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values are in no
-// key.
+// Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values are in
+// no key.
 type Passed struct {
 	Env     []string // passed if they are set
 	Secrets []string // must be set; masked in logs
@@ -66,8 +66,8 @@ func (k Kind) String() string {
 	return "value"
 }
 
-// VariableInput names the input of a package that holds the value of an environment variable. No package file can declare
-// such a name.
+// VariableInput names the input of a package that holds the value of an environment variable. No package file can
+// declare such a name.
 func VariableInput(variable string) string { return "$" + variable }
 
 // VariableOf is the environment variable whose value an input of a package holds; false for any other input.
@@ -80,8 +80,8 @@ type Input struct {
 	Kind Kind
 }
 
-// Output declares the files and directories that the task must produce. Without Multi it has one entry, and the dataset is
-// that file or directory. With Multi the dataset is a directory whose entries have the declared names.
+// Output declares the files and directories that the task must produce. Without Multi it has one entry, and the
+// dataset is that file or directory. With Multi the dataset is a directory whose entries have the declared names.
 type Output struct {
 	Multi   bool
 	Entries []OutputEntry
@@ -110,9 +110,9 @@ func keyedKindType() beast2.Type {
 }
 
 // A task to which variables are passed has one field more. All other tasks keep their hashes. An older e3 refuses the
-// longer form, because it would take tasks that differ only in those names for the same one. A task with variables that
-// are inputs has that field too, and one more kind of input. An older e3 refuses this form as well, because it would set a
-// variable that must be unset.
+// longer form, because it would take tasks that differ only in those names for the same one. A task with variables
+// that are inputs has that field too, and one more kind of input. An older e3 refuses this form as well, because it
+// would set a variable that must be unset.
 var (
 	taskSchema        = newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) })
 	passingTaskSchema = newSchema("task", func() beast2.Type {
@@ -185,8 +185,8 @@ func appendMember(b []byte, name, path string, k Kind) []byte {
 	return beast2.AppendVarint(b, uint64(k))
 }
 
-// maxTaskParts is the greatest number of arguments, constants, inputs or outputs of a task. No command line holds more, and
-// the record of an execution has no room for more inputs. In memory they can take twenty times their bytes.
+// maxTaskParts is the greatest number of arguments, constants, inputs or outputs of a task. No command line holds
+// more, and the record of an execution has no room for more inputs. In memory they can take twenty times their bytes.
 const maxTaskParts = 1 << 17
 
 // readParts reads the number of a task's parts of one kind, each of which takes at least width bytes.

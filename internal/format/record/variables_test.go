@@ -34,8 +34,8 @@ func keyedPackage() *record.Package {
 	}
 }
 
-// Variables give tasks and packages a form of their own, whatever else these have; all others keep the bytes that they had before there
-// was such a thing.
+// Variables give tasks and packages a form of their own, whatever else these have; all others keep the bytes that they
+// had before there was such a thing.
 func TestVariables(t *testing.T) {
 	task, pkg := keyedTask(), keyedPackage()
 	task.Inputs, pkg.Inputs = task.Inputs[:1], pkg.Inputs[:1]

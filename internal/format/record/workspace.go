@@ -7,8 +7,8 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// WorkspaceState is workspaces/<ws>.beast2: the deployed package and the root of the tree. A workspace without a package
-// has an empty file instead (DecodeWorkspaceState: nil).
+// WorkspaceState is workspaces/<ws>.beast2: the deployed package and the root of the tree. A workspace without a
+// package has an empty file instead (DecodeWorkspaceState: nil).
 type WorkspaceState struct {
 	PackageName    string
 	PackageVersion string

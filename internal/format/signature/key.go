@@ -54,8 +54,8 @@ const (
 	nameLabel = "Name: "
 )
 
-// pkcs8 begins the PKCS#8 form of every ed25519 key (RFC 8410); the 32 bytes of the seed follow. All other bytes of the
-// form are fixed, so no parser is needed.
+// pkcs8 begins the PKCS#8 form of every ed25519 key (RFC 8410); the 32 bytes of the seed follow. All other bytes of
+// the form are fixed, so no parser is needed.
 const pkcs8 = "\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"
 
 // Encode returns the bytes of the key file.

@@ -1,8 +1,8 @@
 // Package signature signs exports with the ed25519 key of a user and checks such signatures.
 //
-// The signed message is a list of the entries of an export ([Manifest]) and the name of the key's owner. The signature is
-// the last entry of the zip and not in the list. It shows which key signed the content. The importing repository decides
-// whether it trusts that key ([e3/internal/settings]).
+// The signed message is a list of the entries of an export ([Manifest]) and the name of the key's owner. The signature
+// is the last entry of the zip and not in the list. It shows which key signed the content. The importing repository
+// decides whether it trusts that key ([e3/internal/settings]).
 package signature
 
 import (
@@ -100,8 +100,8 @@ type Signature struct {
 	Bytes    [ed25519.SignatureSize]byte
 }
 
-// message is the signed message. The parts before the name have fixed lengths, so that no two pairs of list and name have
-// the same message.
+// message is the signed message. The parts before the name have fixed lengths, so that no two pairs of list and name
+// have the same message.
 func message(manifest [32]byte, name string) []byte {
 	return append(append([]byte(domain), manifest[:]...), name...)
 }
@@ -209,8 +209,8 @@ func (m *Manifest) Add(name string, content [32]byte) {
 func (m *Manifest) Sum() [32]byte { return [32]byte(m.hash.Sum(nil)) }
 
 // AppendLine appends the line of an entry, in the form of sha256sum, so that other tools can make the list too. A name
-// with a line break or a backslash is escaped and its line marked, as sha256sum does. So different lists have different
-// lines.
+// with a line break or a backslash is escaped and its line marked, as sha256sum does. So different lists have
+// different lines.
 func AppendLine(b []byte, name string, content [32]byte) []byte {
 	if strings.ContainsAny(name, "\\\n\r") {
 		b = append(b, '\\')

@@ -12,8 +12,8 @@ import (
 // it is a part of what is written.
 const level = 2
 
-// A unit is written at once. It is a batch of small entries, which share one block with their headers, or a single entry
-// of many blocks.
+// A unit is written at once. It is a batch of small entries, which share one block with their headers, or a single
+// entry of many blocks.
 type unit struct {
 	sources []source
 	blocks  chan *block // in order, closed after the last

@@ -175,8 +175,8 @@ func appendEnd(b []byte, d directory) []byte {
 	return le.AppendUint16(b, 0) // comment
 }
 
-// readCentral reads the next entry of the directory and makes the checks that need no other part of the archive. It uses
-// buf for the variable part. io.EOF means that r ends where an entry may end.
+// readCentral reads the next entry of the directory and makes the checks that need no other part of the archive. It
+// uses buf for the variable part. io.EOF means that r ends where an entry may end.
 func readCentral(r io.Reader, buf *[]byte) (e Entry, length int64, err error) {
 	var h [centralLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -295,8 +295,8 @@ type wideValues struct {
 	Disk                     uint32
 }
 
-// read reads the wide values from the extra field, and returns what is wrong with it. The extra field has, in this order,
-// the values whose narrow form is all ones. Its other parts are ignored.
+// read reads the wide values from the extra field, and returns what is wrong with it. The extra field has, in this
+// order, the values whose narrow form is all ones. Its other parts are ignored.
 func (v *wideValues) read(extra []byte) string {
 	var wide []byte
 	found := false

@@ -24,8 +24,8 @@ type Limits struct {
 	EntrySize int64
 	// TotalSize is the largest size of all content together, in bytes; 0 means no limit.
 	TotalSize int64
-	// MayRepeat reports whether a name may occur in several entries; nil: none may. The caller decides what such entries
-	// mean.
+	// MayRepeat reports whether a name may occur in several entries; nil: none may. The caller decides what such
+	// entries mean.
 	MayRepeat func(name string) bool
 }
 
@@ -38,9 +38,9 @@ type Reader struct {
 	inflaters sync.Pool // *inflater
 }
 
-// Open checks all of the archive of size bytes in r but the content: that it has exactly one directory; each entry and its
-// local header; that entries do not overlap; names and limits. A fault of the archive is a FormatError or a LimitError.
-// All other errors are those of r or ctx. Open does not close r.
+// Open checks all of the archive of size bytes in r but the content: that it has exactly one directory; each entry and
+// its local header; that entries do not overlap; names and limits. A fault of the archive is a FormatError or a
+// LimitError. All other errors are those of r or ctx. Open does not close r.
 func Open(ctx context.Context, r io.ReaderAt, size int64, l Limits) (*Reader, error) {
 	if l.Entries <= 0 {
 		l.Entries = DefaultEntries
@@ -61,8 +61,8 @@ func Open(ctx context.Context, r io.ReaderAt, size int64, l Limits) (*Reader, er
 	return z, nil
 }
 
-// wrap gives an error of r its context. An early end of r becomes io.ErrUnexpectedEOF: the archive is, or was for a time,
-// shorter than its size.
+// wrap gives an error of r its context. An early end of r becomes io.ErrUnexpectedEOF: the archive is, or was for a
+// time, shorter than its size.
 func (z *Reader) wrap(err error) error {
 	var format *FormatError
 	var limit *LimitError
@@ -135,8 +135,8 @@ func (z *Reader) At(position int64) (Entry, error) {
 	return e, nil
 }
 
-// findDirectory reads the records at the archive's end. Exactly one reading must be possible: the directory ends where the
-// records begin, and they end where the archive ends.
+// findDirectory reads the records at the archive's end. Exactly one reading must be possible: the directory ends where
+// the records begin, and they end where the archive ends.
 func findDirectory(r io.ReaderAt, size int64) (directory, error) {
 	refuse := func(format string, args ...any) (directory, error) {
 		return directory{}, &FormatError{"", fmt.Sprintf(format, args...)}

@@ -11,15 +11,15 @@ import (
 	"sync"
 )
 
-// blockSize is the number of bytes of content that are compressed on their own. Another size would make other archives.
-// Larger blocks hardly improve ratio and speed. Smaller blocks need less memory and more synchronization.
+// blockSize is the number of bytes of content that are compressed on their own. Another size would make other
+// archives. Larger blocks hardly improve ratio and speed. Smaller blocks need less memory and more synchronization.
 const blockSize = 512 << 10
 
 // batchEntries is the greatest number of small entries in one unit.
 const batchEntries = 256
 
-// A Spool keeps the central directory until it can be written, usually in a file. It needs about 46 bytes and the name for
-// each entry.
+// A Spool keeps the central directory until it can be written, usually in a file. It needs about 46 bytes and the name
+// for each entry.
 type Spool interface {
 	io.Writer
 	io.ReaderAt
@@ -32,8 +32,8 @@ type Options struct {
 	Workers int
 }
 
-// A Writer makes an archive. Its bytes depend only on the entries, their order, and on whether the size of an entry of a
-// block or more was announced. The caller must make sure that names are unique.
+// A Writer makes an archive. Its bytes depend only on the entries, their order, and on whether the size of an entry of
+// a block or more was announced. The caller must make sure that names are unique.
 //
 // One goroutine at a time may use a Writer. The first error stops it, and every later call returns that error.
 type Writer struct {
@@ -72,8 +72,8 @@ type source struct {
 	open func() (io.ReadCloser, error)
 }
 
-// NewWriter returns a Writer that writes an archive to out, from position 0. It keeps the directory in spool, which must
-// be empty. It closes and syncs neither. Cancelling ctx stops the Writer.
+// NewWriter returns a Writer that writes an archive to out, from position 0. It keeps the directory in spool, which
+// must be empty. It closes and syncs neither. Cancelling ctx stops the Writer.
 func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Writer {
 	workers := o.Workers
 	if workers <= 0 {
@@ -99,10 +99,11 @@ func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Wr
 	return w
 }
 
-// Add appends an entry: a regular file of mode 0644. A goroutine of the Writer calls open later, reads the reader to its
-// end and closes it. Work in the reader, such as hashing, therefore runs in parallel with other entries. An error of open,
-// Read or Close stops the Writer. If size is not -1, the reader must yield exactly that many bytes. Announce the size if it
-// is known, because small entries are then read many at a time. Add blocks while enough work is under way.
+// Add appends an entry: a regular file of mode 0644. A goroutine of the Writer calls open later, reads the reader to
+// its end and closes it. Work in the reader, such as hashing, therefore runs in parallel with other entries. An error
+// of open, Read or Close stops the Writer. If size is not -1, the reader must yield exactly that many bytes. Announce
+// the size if it is known, because small entries are then read many at a time. Add blocks while enough work is under
+// way.
 func (w *Writer) Add(name string, size int64, open func() (io.ReadCloser, error)) error {
 	if err := w.failed(); err != nil {
 		return err
@@ -195,8 +196,8 @@ func (w *Writer) Flush() error {
 	}
 }
 
-// Close writes the directory and ends the archive. After an error it only waits until all reading and writing has stopped,
-// and returns that error; out then holds no archive.
+// Close writes the directory and ends the archive. After an error it only waits until all reading and writing has
+// stopped, and returns that error; out then holds no archive.
 func (w *Writer) Close() error {
 	if w.closed {
 		return w.failed()
@@ -213,8 +214,8 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// Abort stops the Writer without completing the archive, and waits until all reading and writing has stopped. After Close
-// it does nothing, so that it can be deferred.
+// Abort stops the Writer without completing the archive, and waits until all reading and writing has stopped. After
+// Close it does nothing, so that it can be deferred.
 func (w *Writer) Abort() {
 	if !w.closed {
 		w.fail(errAborted)
@@ -273,8 +274,8 @@ func (w *Writer) commit() {
 	}
 }
 
-// write writes the blocks of u as they are completed, then the header of an entry of many blocks, whose sizes are known only
-// then. It enters the entries of u into the directory.
+// write writes the blocks of u as they are completed, then the header of an entry of many blocks, whose sizes are
+// known only then. It enters the entries of u into the directory.
 func (w *Writer) write(u *unit) error {
 	at := w.offset
 	first := true

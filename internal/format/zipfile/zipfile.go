@@ -1,11 +1,11 @@
 // Package zipfile writes and reads zip archives of any size in constant memory.
 //
-// A Writer compresses blocks of fixed size in parallel, across entries and within a large one. Its bytes are a function of
-// the entries alone, because times, attributes and block sizes are fixed. A Reader trusts nothing: Open refuses an archive
-// that different programs could understand differently, and content is checked as it is read.
+// A Writer compresses blocks of fixed size in parallel, across entries and within a large one. Its bytes are a
+// function of the entries alone, because times, attributes and block sizes are fixed. A Reader trusts nothing: Open
+// refuses an archive that different programs could understand differently, and content is checked as it is read.
 //
-// Both support only the part of the format that e3 needs: regular files, stored or deflated, in one unencrypted file, with
-// zip64 where sizes, offsets or counts need it.
+// Both support only the part of the format that e3 needs: regular files, stored or deflated, in one unencrypted file,
+// with zip64 where sizes, offsets or counts need it.
 package zipfile
 
 import (
@@ -81,8 +81,8 @@ func quote(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// CheckName returns a FormatError unless name is allowed in archives: relative, with slashes, and without any part that
-// could lead out of the target folder on some file system. The name of a directory ends in a slash.
+// CheckName returns a FormatError unless name is allowed in archives: relative, with slashes, and without any part
+// that could lead out of the target folder on some file system. The name of a directory ends in a slash.
 func CheckName(name string) error {
 	if reason := nameFault(name); reason != "" {
 		return &FormatError{name, reason}

@@ -1,0 +1,111 @@
+package manifest
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// maxScript is the greatest length in bytes of a script that is parsed. Linux passes no longer argument to bash, and
+// the bound keeps hostile nesting from exhausting the stack.
+const maxScript = 128 << 10
+
+// A use is the expansion of a variable outside of quotes.
+type use struct {
+	name string
+	line int
+}
+
+// unquoted finds the variables that a script expands where bash splits the result into words: in arguments of
+// commands, lists of loops, elements of arrays and targets of redirections. Assignments, here-documents, case and the
+// double-bracket forms do not split. A script that does not parse has no uses.
+func unquoted(parser *syntax.Parser, script string) []use {
+	if len(script) > maxScript || plainlyQuoted(script) {
+		return nil
+	}
+	file, err := parser.Parse(strings.NewReader(script), "")
+	if err != nil {
+		return nil
+	}
+	var uses []use
+	var split func(words ...*syntax.Word)
+	split = func(words ...*syntax.Word) {
+		for _, word := range words {
+			if word == nil {
+				continue
+			}
+			for _, part := range word.Parts {
+				p, ok := part.(*syntax.ParamExp)
+				if !ok {
+					continue
+				}
+				if p.Param != nil && !p.Length && !p.Excl && !alternate(p) {
+					uses = append(uses, use{p.Param.Value, int(p.Pos().Line())})
+				}
+				if p.Exp != nil && substitutes(p) {
+					split(p.Exp.Word)
+				}
+			}
+		}
+	}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		switch n := node.(type) {
+		case *syntax.CallExpr:
+			split(n.Args...)
+		case *syntax.WordIter:
+			split(n.Items...)
+		case *syntax.ArrayElem:
+			split(n.Value)
+		case *syntax.DeclClause:
+			for _, arg := range n.Args {
+				if arg.Name == nil {
+					split(arg.Value)
+				}
+			}
+		case *syntax.Redirect:
+			if n.Hdoc == nil && n.Op != syntax.WordHdoc {
+				split(n.Word)
+			}
+		}
+		return true
+	})
+	return uses
+}
+
+// plainlyQuoted reports whether all expansions of a script are in double quotes. It gives up, and returns false, at
+// any character that could change the meaning of a double quote. Most scripts need no parser then, which takes ten
+// times longer than this.
+func plainlyQuoted(script string) bool {
+	inside := false
+	for i := range len(script) {
+		switch c := script[i]; {
+		case c == '"':
+			inside = !inside
+		case c == '\\' || c == '\'' || c == '`':
+			return false
+		case c == '#' || c == '<':
+			if !inside { // a comment or a here-document
+				return false
+			}
+		case c == '$':
+			if !inside || i+1 < len(script) && (script[i+1] == '(' || script[i+1] == '{' || script[i+1] == '[') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// alternate reports whether p is ${name+word} or ${name:+word}, whose result is word and never the variable's value.
+func alternate(p *syntax.ParamExp) bool {
+	return p.Exp != nil && (p.Exp.Op == syntax.AlternateUnset || p.Exp.Op == syntax.AlternateUnsetOrNull)
+}
+
+// substitutes reports whether the result of p may be the word after its operator, and not only a part of the value.
+func substitutes(p *syntax.ParamExp) bool {
+	switch p.Exp.Op {
+	case syntax.DefaultUnset, syntax.DefaultUnsetOrNull, syntax.AssignUnset, syntax.AssignUnsetOrNull:
+		return true
+	}
+	return alternate(p)
+}
