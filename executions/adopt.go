@@ -31,7 +31,7 @@ type handover struct {
 func (a *attempt) handover() ([]byte, error) {
 	h := handover{
 		Execution: a.id, Key: a.key.String(), Sandbox: a.box.root, Started: a.startedAt.UnixMilli(), Checked: a.checked,
-		Stdout: a.box.numbers[0], Stderr: a.box.numbers[1],
+		Stdout: a.box.logs.numbers[0], Stderr: a.box.logs.numbers[1],
 	}
 	return json.Marshal(h)
 }
@@ -121,8 +121,8 @@ func (a *attempt) reopen(h *handover) (there bool, err error) {
 	a.box = &sandbox{root: h.Sandbox, work: filepath.Join(h.Sandbox, "work")}
 	there, err = a.x.sandboxes.foreign(a.box)
 	if there {
-		a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), h.Stdout)
-		a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), h.Stderr)
+		a.box.logs.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), h.Stdout)
+		a.box.logs.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), h.Stderr)
 	}
 	return there, err
 }

@@ -73,7 +73,7 @@ func openWorker(dir string, o *order) (*lab, error) {
 // order is a request of the lab's task for a job.
 func (l *lab) order(o *order, task *record.Task) *executions.Request {
 	req := l.request(task)
-	req.Job, req.Identity, req.Policy = aJob, o.identity(), o.Policy
+	req.Job.Ref, req.Job.Identity, req.Policy = aJob, o.identity(), o.Policy
 	return req
 }
 

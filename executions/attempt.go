@@ -144,7 +144,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	defer cancel()
 	spec := runner.Spec{
 		Argv: a.argv(), Env: env, Dir: a.box.work,
-		Stdout: a.box.stdout, Stderr: a.box.stderr, Room: a.box.root,
+		Stdout: a.box.logs.stdout, Stderr: a.box.logs.stderr, Room: a.box.root,
 		Marker: marker(a.id), Grace: a.x.opts.Grace, Mask: a.secrets(),
 		OnStart: func(p process.ID) {
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))
@@ -158,14 +158,14 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if a.req.Policy != nil {
 		spec.Timeout = a.req.Policy.Timeout
 	}
-	if a.req.Identity != "" {
+	if a.req.Job.Identity != "" {
 		var err error
 		if spec.State, err = a.handover(); err != nil {
 			return runner.Result{}, fmt.Errorf("hand execution %s over to the supervisor: %w", a.id, err)
 		}
-		spec.Identity = a.req.Identity
+		spec.Identity = a.req.Job.Identity
 	}
-	a.box.logsUsed = true // until they are known to be empty
+	a.box.logs.used = true // until they are known to be empty
 	if err := a.note(); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
@@ -180,8 +180,8 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if announceErr != nil {
 		return runner.Result{}, announceErr
 	}
-	if err == nil && a.req.Stopped > 0 && !res.Success() && !res.TimedOut && !res.OOM {
-		told := time.NewTimer(a.req.Stopped)
+	if err == nil && a.req.Job.FailureGrace > 0 && !res.Success() && !res.TimedOut && !res.OOM {
+		told := time.NewTimer(a.req.Job.FailureGrace)
 		defer told.Stop()
 		select {
 		case <-ctx.Done():
@@ -196,8 +196,8 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 type keeper interface{ Release(identity string) }
 
 func (a *attempt) releaseCommand() {
-	if k, ok := a.x.runner.(keeper); ok && a.req.Identity != "" {
-		k.Release(a.req.Identity)
+	if k, ok := a.x.runner.(keeper); ok && a.req.Job.Identity != "" {
+		k.Release(a.req.Job.Identity)
 	}
 }
 
@@ -246,7 +246,7 @@ func (a *attempt) takeLogs(ctx context.Context) error {
 			return fmt.Errorf("keep %s of execution %s: %w", log.stream, a.id, err)
 		}
 	}
-	a.box.logsTaken = true
+	a.box.logs.taken = true
 	return nil
 }
 
@@ -257,14 +257,14 @@ type log struct {
 }
 
 func (a *attempt) logs() [2]log {
-	return [2]log{{Stdout, a.box.stdout}, {Stderr, a.box.stderr}}
+	return [2]log{{Stdout, a.box.logs.stdout}, {Stderr, a.box.logs.stderr}}
 }
 
 // fields are the side fields of a running execution's record.
 func (a *attempt) fields() []refstore.Field {
 	fields := []refstore.Field{{Name: fieldDetail, Value: a.detail(runner.Result{}).Encode()}}
-	if a.req.Job != "" {
-		fields = append(fields, refstore.Field{Name: fieldJob, Value: []byte(a.req.Job)})
+	if a.req.Job.Ref != "" {
+		fields = append(fields, refstore.Field{Name: fieldJob, Value: []byte(a.req.Job.Ref)})
 	}
 	return fields
 }
@@ -272,7 +272,7 @@ func (a *attempt) fields() []refstore.Field {
 // recordError explains why the record could not be written. Where claims are leases, or another worker can take the
 // job over, a conflict means that this process was presumed dead.
 func (a *attempt) recordError(err error) error {
-	if (a.x.leased != nil || a.req.Job != "") && errors.Is(err, refstore.ErrConflict) {
+	if (a.x.leased != nil || a.req.Job.Ref != "") && errors.Is(err, refstore.ErrConflict) {
 		return fmt.Errorf("execution %s was given up by another process, and what it did does not count: %w: %w", a.id, refstore.ErrLost, err)
 	}
 	return fmt.Errorf("record execution %s: %w", a.id, err)
@@ -320,7 +320,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
 	case errors.As(runErr, &unset):
 		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
-	case a.req.Job != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
+	case a.req.Job.Ref != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
 		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
 	case errors.Is(runErr, runner.ErrSupervisorLost): // the supervisor has killed it, or had not started it
 		return verdict{state: record.Error, reason: ReasonSignal, message: runErr.Error()}
@@ -391,7 +391,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 			return Result{}, err
 		}
 	}
-	if a.x.opts.Sync != nil && a.req.Job == "" {
+	if a.x.opts.Sync != nil && a.req.Job.Ref == "" {
 		if err := a.x.opts.Sync(ctx); err != nil {
 			return Result{}, fmt.Errorf("make execution %s durable: %w", a.id, err)
 		}
@@ -407,7 +407,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 // it durable, so for such a run everything before the record is synced first, and the record is synced by name. For a
 // run on this host it is a plain put, which the run makes durable.
 func (a *attempt) durably(ctx context.Context) (func(context.Context, refstore.Record) (refstore.Version, error), error) {
-	if a.x.opts.Sync == nil || a.req.Host == "" || a.req.Host == a.x.opts.Host {
+	if a.x.opts.Sync == nil || a.req.Job.Host == "" || a.req.Job.Host == a.x.opts.Host {
 		return a.x.records.Put, nil
 	}
 	if err := a.x.opts.Sync(ctx); err != nil {
@@ -466,7 +466,7 @@ func (a *attempt) shortLogs() ([]refstore.Field, error) {
 		}
 		fields = append(fields, refstore.Field{Name: string(log.stream), Value: text})
 	}
-	a.box.logsUsed = len(fields) > 0
+	a.box.logs.used = len(fields) > 0
 	return fields, nil
 }
 

@@ -102,25 +102,25 @@ func (a *attempt) note() error {
 	status := a.status(record.Running)
 	status.PID = int64(os.Getpid())
 	n := note{
-		key: a.key, id: a.id, job: a.req.Job, status: status.Encode(), detail: a.detail(runner.Result{}).Encode(),
-		stdout: a.box.numbers[0], stderr: a.box.numbers[1],
+		key: a.key, id: a.id, job: a.req.Job.Ref, status: status.Encode(), detail: a.detail(runner.Result{}).Encode(),
+		stdout: a.box.logs.numbers[0], stderr: a.box.logs.numbers[1],
 	}
-	a.box.text = n.encode(a.box.text[:0])
-	if _, err := a.box.begun.WriteAt(a.box.text, 0); err != nil {
+	a.box.note.text = n.encode(a.box.note.text[:0])
+	if _, err := a.box.note.file.WriteAt(a.box.note.text, 0); err != nil {
 		return fmt.Errorf("note that execution %s begins: %w", a.id, err)
 	}
-	a.box.noted = true
+	a.box.note.written = true
 	return nil
 }
 
 // eraseNote erases the note once the end is on record, or if the command did not start. If that fails, the next start
 // looks at the note and finds the record.
 func (a *attempt) eraseNote() {
-	if !a.box.noted {
+	if !a.box.note.written {
 		return
 	}
-	if _, err := a.box.begun.WriteAt([]byte{0}, 0); err == nil {
-		a.box.noted = false
+	if _, err := a.box.note.file.WriteAt([]byte{0}, 0); err == nil {
+		a.box.note.written = false
 	}
 }
 
@@ -193,7 +193,7 @@ func (x *Executor) readNote(file string) (*attempt, error) {
 	root := filepath.Dir(file)
 	return &attempt{
 		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, abandoned: &leftover{status, detail, n}, adopted: true,
-		req: &Request{Job: n.job, Task: n.key.Task, Inputs: inputs, RunID: detail.RunID, Workspace: detail.Workspace, Name: detail.Task, Attempt: detail.Attempt},
+		req: &Request{Job: Job{Ref: n.job}, Task: n.key.Task, Inputs: inputs, RunID: detail.RunID, Workspace: detail.Workspace, Name: detail.Task, Attempt: detail.Attempt},
 		box: &sandbox{root: root, work: filepath.Join(root, "work")},
 	}, nil
 }
@@ -233,7 +233,7 @@ func (a *attempt) closeLeft(ctx context.Context) error {
 	defer a.box.closeLogs()
 	defer a.close()
 	v := verdict{state: record.Error, message: a.x.stale(*a.abandoned.status).Message}
-	if a.req.Job != "" {
+	if a.req.Job.Ref != "" {
 		v.reason = ReasonLost
 	}
 	_, err = a.finish(ctx, v, runner.Result{})
@@ -245,8 +245,8 @@ func (a *attempt) closeLeft(ctx context.Context) error {
 
 // openLogs opens the log files that are still in the sandbox.
 func (a *attempt) openLogs() {
-	a.box.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.abandoned.note.stdout)
-	a.box.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.abandoned.note.stderr)
+	a.box.logs.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.abandoned.note.stdout)
+	a.box.logs.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.abandoned.note.stderr)
 }
 
 // saveLogs puts beside a record what the dead process had not put there of the logs. Another process that does the same
@@ -278,7 +278,7 @@ func leftPartition(ws, run string) string { return "INDEX/left/" + ws + "/" + ru
 
 // putLeft writes a Left. An execution for a job needs none, because its run follows the job.
 func (a *attempt) putLeft(ctx context.Context) error {
-	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job != "" {
+	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job.Ref != "" {
 		return nil
 	}
 	text, err := json.Marshal(&Left{Task: a.req.Name, Key: a.key.String(), Attempt: a.req.Attempt})

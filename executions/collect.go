@@ -29,7 +29,7 @@ func (e *OutputError) Error() string {
 // directory with an entry for each of several.
 func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 	out := a.spec.Output
-	if a.req.Identity != "" { // another process may have to finish this
+	if a.req.Job.Identity != "" { // another process may have to finish this
 		if err := a.box.consume(); err != nil {
 			return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
 		}

@@ -130,7 +130,7 @@ func TestSecretNotSet(t *testing.T) {
 			task := script("touch " + mark + "; echo x > out")
 			task.Version = test.name
 			req := l.request(task)
-			req.Policy, req.Job = &test.policy, test.job
+			req.Policy, req.Job.Ref = &test.policy, test.job
 			started := 0
 			req.Started = func(string) { started++ }
 			for range 2 { // it is no hit

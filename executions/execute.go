@@ -117,14 +117,10 @@ type Request struct {
 	// Started receives the execution's id when the command is about to start.
 	Started func(executionID string)
 
-	// The fields below are for jobs of a queue: Remote makes jobs of requests, Make and Adopt work on them.
+	Job Job // of a queue, that this is made for
 
-	Job      string // "<queue>/<job>" that this is made for; kept with the record of a command that lives long
-	Identity string // of this attempt at the job; the supervisor of a dead worker knows the command by it
-	Host     string // of the run's process; "" if that is this one
-	// Stopped delays judging a failed command: a scheduler that stops this process signals all processes of a job,
-	// and the signal may reach the command before ctx ends.
-	Stopped time.Duration
+	// The two below tell the caller what workers do, where Remote makes a job of the request.
+
 	// Claimed is called when a worker has taken the job, with the execution that it makes.
 	Claimed func(executionID, worker string)
 	// Lost is called when a worker's execution is given up, with the earliest time of another attempt.
@@ -133,6 +129,16 @@ type Request struct {
 	After string // the greatest known id under the key; a worker's execution gets a greater one
 
 	against *Hit // a success with another output than this hit's is rejected as it is recorded
+}
+
+// A Job is what a request that is made for a job of a queue says of it. The zero value is no job.
+type Job struct {
+	Ref      string // "<queue>/<job>", kept with the record of a command that lives long
+	Identity string // of this attempt at the job; the supervisor of a dead worker knows the command by it
+	Host     string // of the run's process; "" if that is this one
+	// FailureGrace delays judging a failed command: a scheduler that stops this process signals all processes of a
+	// job, and the signal may reach the command before ctx ends.
+	FailureGrace time.Duration
 }
 
 // Result is the execution that answers a request.

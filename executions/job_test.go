@@ -385,7 +385,7 @@ func TestMake(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSite(t)
 			req := s.request(t)
-			req.Job, req.Force = aJob, test.force
+			req.Job.Ref, req.Force = aJob, test.force
 			m := s.machine(t, "worker", test.c)
 			id := newID(t)
 			res, err := m.Make(t.Context(), req, id)
@@ -415,7 +415,7 @@ func TestMakeStopped(t *testing.T) {
 			t.Run(name+", "+cause.Error(), func(t *testing.T) {
 				s := newSite(t)
 				req := s.request(t)
-				req.Job = aJob
+				req.Job.Ref = aJob
 				ctx, cancel := context.WithCancelCause(t.Context())
 				m := s.machine(t, "worker", as(func(ctx context.Context, _ runner.Spec) (runner.Result, error) {
 					cancel(cause)
@@ -452,7 +452,7 @@ func TestTwoHoldersOfAJob(t *testing.T) {
 				for n := 1; ; n++ {
 					s := newSite(t)
 					req := s.request(t)
-					req.Job = aJob
+					req.Job.Ref = aJob
 					ids := []string{newID(t), newID(t)}
 					one := s.machine(t, "one", as(writes("of one")))
 					one.gate.stopAt, one.gate.after = n, after
@@ -624,7 +624,7 @@ func TestReasonsOfJobs(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSite(t)
 			req := s.request(t)
-			req.Policy, req.Job = test.policy, aJob
+			req.Policy, req.Job.Ref = test.policy, aJob
 			m := s.machine(t, "one", func(context.Context, runner.Spec) (runner.Result, error) { return test.res, test.err })
 			id := newID(t)
 			got, err := m.Make(t.Context(), req, id)
@@ -638,7 +638,7 @@ func TestReasonsOfJobs(t *testing.T) {
 			if test.local == "" {
 				return
 			}
-			req.Job = ""
+			req.Job.Ref = ""
 			if got, err := m.Make(t.Context(), req, newID(t)); err != nil || got.State != test.want.State || got.Reason != test.local {
 				t.Errorf("without a job: %+v, %v", got, err)
 			}
@@ -670,7 +670,7 @@ func TestDurableElsewhere(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSite(t)
 			req := s.request(t)
-			req.Job, req.Host = aJob, test.host
+			req.Job.Ref, req.Job.Host = aJob, test.host
 			g := &gate{}
 			fault := false
 			objects := gatedObjects{s.objects, g}

@@ -32,22 +32,32 @@ type sandbox struct {
 	homeTime, tmpTime     time.Time // when they were made: any change shows
 	strips                bool      // this process's umask takes bits from the modes of staged files
 	group                 FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
-	stdout, stderr        *os.File  // opened for appending
-	logsUsed              bool      // the command has printed something
-	logsTaken             bool      // the files were moved to the execution's record
 	consumed              bool      // marked: outputs have been taken out of it
-	numbers               [2]uint64 // inode numbers of the log files
-	begun                 *os.File  // the file of the note (begun.go)
-	noted                 bool      // it holds a note
 	inhabited             bool      // a descendant of the command may be alive
-	text                  []byte    // the latest note, kept to reuse its memory
 	modes                 modes.Modes
+	logs                  sandboxLogs
+	note                  sandboxNote
 
 	// Paths below work, as declared. spare holds the empty folders that the last command left; dirs and files were
 	// made for the present one.
 	spare map[string]bool
 	dirs  []string // parents before children
 	files []string
+}
+
+// sandboxLogs are the two files that take what the command prints.
+type sandboxLogs struct {
+	stdout, stderr *os.File  // opened for appending
+	numbers        [2]uint64 // inode numbers
+	used           bool      // the command has printed something
+	taken          bool      // the files were moved to the execution's record
+}
+
+// sandboxNote is the file of the note of the command that has begun (begun.go).
+type sandboxNote struct {
+	file    *os.File
+	written bool
+	text    []byte // the latest note, kept to reuse its memory
 }
 
 // maxUsed bounds the sandboxes that wait for a check of the processes in them: each has three files open.
@@ -128,10 +138,10 @@ func (p *sandboxes) make() (*sandbox, error) {
 // release cleans the sandbox and keeps it for other commands. One that cannot be cleaned, or may have processes in
 // it, is dropped: it is removed with this process's scratch directory.
 func (p *sandboxes) release(box *sandbox) {
-	if box.noted {
+	if box.note.written {
 		p.unfinished.Store(true)
 	}
-	if box.noted || box.inhabited || box.renew(false) != nil {
+	if box.note.written || box.inhabited || box.renew(false) != nil {
 		box.drop()
 		return
 	}
@@ -154,7 +164,7 @@ func (b *sandbox) make() error {
 		return err
 	}
 	var err error
-	if b.begun, err = os.OpenFile(filepath.Join(b.root, noteFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
+	if b.note.file, err = os.OpenFile(filepath.Join(b.root, noteFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
 		return err
 	}
 	info, err := os.Lstat(b.root)
@@ -223,14 +233,14 @@ func (b *sandbox) renew(fresh bool) error {
 		}
 		*d.made = changeTime(info)
 	}
-	if !fresh && !b.logsUsed && !b.logsTaken {
+	if !fresh && !b.logs.used && !b.logs.taken {
 		return nil
 	}
 	b.closeLogs()
 	for i, log := range []struct {
 		name string
 		file **os.File
-	}{{"stdout", &b.stdout}, {"stderr", &b.stderr}} {
+	}{{"stdout", &b.logs.stdout}, {"stderr", &b.logs.stderr}} {
 		// The old file is unlinked, not truncated: a child that escaped may hold it.
 		path := filepath.Join(b.root, log.name)
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -247,9 +257,9 @@ func (b *sandbox) renew(fresh bool) error {
 		if err != nil {
 			return err
 		}
-		b.numbers[i] = fileNumber(info)
+		b.logs.numbers[i] = fileNumber(info)
 	}
-	b.logsUsed, b.logsTaken = false, false
+	b.logs.used, b.logs.taken = false, false
 	return nil
 }
 
@@ -377,14 +387,14 @@ func hasEntries(dir string, n int) bool {
 // drop closes the sandbox's files and leaves its folder as it is.
 func (b *sandbox) drop() {
 	b.closeLogs()
-	if b.begun != nil {
-		b.begun.Close()
-		b.begun = nil
+	if b.note.file != nil {
+		b.note.file.Close()
+		b.note.file = nil
 	}
 }
 
 func (b *sandbox) closeLogs() {
-	for _, f := range []**os.File{&b.stdout, &b.stderr} {
+	for _, f := range []**os.File{&b.logs.stdout, &b.logs.stderr} {
 		if *f != nil {
 			(*f).Close()
 			*f = nil

@@ -144,7 +144,7 @@ func (a *attempt) unset() error {
 		return nil
 	}
 	where := fmt.Sprintf("e3 (%s)", a.x.opts.Worker)
-	if a.req.Job != "" {
+	if a.req.Job.Ref != "" {
 		where = "the worker " + a.x.opts.Worker
 	}
 	return &unsetError{names, where}

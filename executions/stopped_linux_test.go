@@ -36,7 +36,7 @@ func TestStoppedWorker(t *testing.T) {
 						t.Fatalf("settled: %+v, %v", res, err)
 					}
 					touch(t, e.file("go"))
-					e.req.Identity = "another"
+					e.req.Job.Identity = "another"
 					if res, err := e.Make(t.Context(), e.req, second); err != nil || res.State != record.Success {
 						t.Fatalf("made anew: %+v, %v", res, err)
 					}

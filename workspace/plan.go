@@ -202,7 +202,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects Ne
 	if err != nil {
 		return nil, err
 	}
-	proof, err := w.proofs.proof(ctx, ws, generation, quiet, nil)
+	proof, err := w.proofs.proof(ctx, ws, outset{generation: generation, quiet: quiet})
 	if err != nil {
 		return nil, err
 	}

@@ -33,11 +33,18 @@ type provenRun struct {
 	tasks   record.Node      // nil unless it had to be read
 }
 
+// outset is what was seen of the repository before the first lookup, on which a proof rests.
+type outset struct {
+	generation string      // of garbage collection (executions.Generation)
+	quiet      bool        // no collection was under way
+	folders    *folderLook // nil: not looked at
+}
+
 // proof returns the workspace's proven run, nil if there is none that can be relied on.
 // Whatever is odd about it means that there is none: it is derived from the records and
 // will be again. Objects in folders that changed since they were last looked at are looked
-// at, all others are known to be there. look is a look at the folders that was taken before; nil: there was none.
-func (w *proofs) proof(ctx context.Context, ws, generation string, quiet bool, look *folderLook) (*provenRun, error) {
+// at, all others are known to be there.
+func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, error) {
 	rec, err := w.states.Derived.Get(ctx, proofKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
@@ -46,7 +53,7 @@ func (w *proofs) proof(ctx context.Context, ws, generation string, quiet bool, l
 		return nil, err
 	}
 	p, err := record.DecodeProof(rec.Value)
-	if err != nil || !quiet || p.Generation != generation {
+	if err != nil || !at.quiet || p.Generation != at.generation {
 		return nil, nil
 	}
 	rec, err = w.states.Records.Get(ctx, runview.Key(ws, p.RunID), runview.FieldProvenance)
@@ -64,7 +71,7 @@ func (w *proofs) proof(ctx context.Context, ws, generation string, quiet bool, l
 		return nil, nil
 	}
 	proven := &provenRun{Proof: *p, run: run, version: rec.Version}
-	there, err := w.stillThere(ctx, proven, look)
+	there, err := w.stillThere(ctx, proven, at.folders)
 	if err != nil || !there {
 		return nil, err
 	}

@@ -157,10 +157,8 @@ type run struct {
 	inputs  string // hash of the inputs node
 	tasks   string // hash of the tasks node at the beginning
 	snapshots
-	shown   bool        // the workspace has what is proven
-	current string      // generation at the beginning
-	quiet   bool        // nothing was disturbing it then
-	folders *folderLook // before the first lookup
+	shown bool // the workspace has what is proven
+	outset
 }
 
 func (r *run) start(ctx context.Context) (*RunResult, error) {
@@ -200,7 +198,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	} else if info.Elsewhere, err = r.w.states.links.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
 		return nil, err
 	}
-	if r.current, r.quiet, err = r.w.states.generation.Read(ctx); err != nil {
+	if r.generation, r.quiet, err = r.w.states.generation.Read(ctx); err != nil {
 		return nil, err
 	}
 	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
@@ -211,7 +209,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
 		return nil, err
 	}
-	proof, err := r.w.proofs.proof(ctx, r.ws, r.current, r.quiet, r.folders)
+	proof, err := r.w.proofs.proof(ctx, r.ws, r.outset)
 	if err != nil {
 		return nil, err
 	}
@@ -466,7 +464,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 		return nil
 	}
 	return r.w.proofs.prove(ctx, r.ws, &record.Proof{
-		RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.current,
+		RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation,
 		Shards: r.folders.times[:], CheckedAt: r.folders.at, Durable: r.durable,
 	})
 }

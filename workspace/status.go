@@ -269,7 +269,7 @@ func (w *Planner) standings(ctx context.Context, ws string, t *tree, next *previ
 	if err != nil {
 		return nil, err
 	}
-	proof, err := w.proofs.proof(ctx, ws, generation, quiet, nil)
+	proof, err := w.proofs.proof(ctx, ws, outset{generation: generation, quiet: quiet})
 	if err != nil {
 		return nil, err
 	}

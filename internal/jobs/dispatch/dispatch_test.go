@@ -193,7 +193,7 @@ func TestExecute(t *testing.T) {
 	}
 	back, err := dispatch.Request(&j)
 	r.must(err)
-	if back.Task != a.req.Task || !slices.Equal(back.Inputs, a.req.Inputs) || back.Name != "t" || back.RunID != "run-1" || back.Job != j.Ref() || back.Host != "here" {
+	if back.Task != a.req.Task || !slices.Equal(back.Inputs, a.req.Inputs) || back.Name != "t" || back.RunID != "run-1" || back.Job.Ref != j.Ref() || back.Job.Host != "here" {
 		t.Errorf("the job's request is %+v", back)
 	}
 	r.must(l.Finish(t.Context(), success(j.Execution)))

@@ -45,7 +45,7 @@ func Request(j *queue.Job) (*executions.Request, error) {
 	policy := j.Policy
 	return &executions.Request{
 		Task: task, Inputs: inputs, InputBytes: j.InputBytes, Policy: &policy, Attempt: j.Attempt, RunID: j.Run, Workspace: j.Workspace,
-		Name: j.Task, Force: j.Force, Step: j.Step, Job: j.Ref(), Host: j.Host,
+		Name: j.Task, Force: j.Force, Step: j.Step, Job: executions.Job{Ref: j.Ref(), Host: j.Host},
 	}, nil
 }
 

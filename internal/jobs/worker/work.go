@@ -61,7 +61,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	}
 	begun.stop()
 	w.conclude(ctx, l, h, req, key, res, err)
-	w.s.Supervisor.Release(req.Identity)
+	w.s.Supervisor.Release(req.Job.Identity)
 }
 
 // before names the job's previous worker.
@@ -81,9 +81,9 @@ func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, err
 	if err != nil {
 		return nil, executions.Key{}, err
 	}
-	req.Identity = identity(j)
+	req.Job.Identity = identity(j)
 	if w.o.Job != "" { // a cluster's scheduler has started this worker
-		req.Stopped = stoppedTogether
+		req.Job.FailureGrace = stoppedTogether
 	}
 	req.Load = func(ctx context.Context) (*record.Task, error) {
 		data, err := objectstore.ReadAll(ctx, w.s.Objects, req.Task, record.MaxTask)
