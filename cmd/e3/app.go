@@ -52,7 +52,8 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 	return r, err
 }
 
-// openFor opens a repository for a command that sees by itself to the loss of its lease, which lasts so long; 0 is the default.
+// openFor opens a repository for a command that sees by itself to the loss of its lease, which lasts so long; 0 is the
+// default.
 func (a *app) openFor(ctx context.Context, location string, lease time.Duration) (*repo.Repo, error) {
 	from, _ := os.Getwd() // a folder that was removed is in no clone
 	r, err := repo.Open(ctx, location, repo.Options{
@@ -68,8 +69,8 @@ func (a *app) openFor(ctx context.Context, location string, lease time.Duration)
 	return r, err
 }
 
-// heedLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of others, and a
-// store that cannot be reached is tried for minutes.
+// heedLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of
+// others, and a store that cannot be reached is tried for minutes.
 func (a *app) heedLease(ctx context.Context, r *repo.Repo) {
 	lessee, ok := r.Records.(refstore.Lessee)
 	if !ok || a.lose == nil {

@@ -22,11 +22,11 @@ func newApprove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve [repo] <workspace>.<task>",
 		Short: "Let a task go on that waits for approval",
-		Long: `Let a task go on that waits for somebody to approve: one that is declared with "approve: true" and has to run, or one whose
-command has suspended itself, by ending with its "suspend" code. The run that waits, in another terminal or elsewhere, hears of
-it and goes on. See what waits with: e3 status
+		Long: `Approve a task that waits for it: a task with "approve: true" that must run, or a task whose command has suspended itself by
+ending with its "suspend" code. The waiting run, in another terminal or on another machine, then continues. To list the tasks
+that wait: e3 status
 
-To approve again changes nothing. A task that was rejected, or whose run has ended, can no longer be approved: the next start
+Approving twice changes nothing. A task that was rejected, or whose run has ended, can no longer be approved: the next start
 asks again. Exit code 2: it does not wait; 1: it was rejected, or its run has ended. Reject with: e3 reject <workspace>.<task>`,
 		Example: `  e3 approve . prod.release
   e3 approve . prod.release --note "checked the figures"`,
@@ -80,7 +80,7 @@ func decide(ctx context.Context, a *app, location, ws, task string, res approval
 		name := human.Line(ws + "." + task)
 		switch {
 		case !changed:
-			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, human.Line(cmp.Or(b.By, "somebody")))
+			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, human.Line(cmp.Or(b.By, "an unknown user")))
 		case b.Status == approval.Approved:
 			fmt.Fprintf(w, "Approved %s: run %s goes on with it\n", name, human.Short(b.Run))
 		default:
@@ -89,7 +89,7 @@ func decide(ctx context.Context, a *app, location, ws, task string, res approval
 	})
 }
 
-// deferredJSON is a task that waits for somebody to approve.
+// deferredJSON is a task that waits for approval.
 type deferredJSON struct {
 	Task      string  `json:"task"`
 	Type      string  `json:"type"` // review, or suspend
@@ -140,7 +140,7 @@ func completeDeferred(a *app) cobra.CompletionFunc {
 func waitsHint(err error) string {
 	var idle *workspace.NotWaitingError
 	if errors.As(err, &idle) && len(idle.Others) == 0 {
-		return "see how the workspace stands with: e3 status <repo> " + human.Quoted(idle.Workspace)
+		return "to see the state of the workspace: e3 status <repo> " + human.Quoted(idle.Workspace)
 	}
 	return ""
 }

@@ -93,8 +93,8 @@ func folderWithBucket(s *stage, name string) place {
 	return p
 }
 
-// shared is a repository in DynamoDB and S3. Each script has servers of its own, because minidyn answers one request at a time, and
-// those of a script have a table for themselves, because it goes over the whole table for each query.
+// shared is a repository in DynamoDB and S3. Each script has servers of its own, because minidyn answers one request
+// at a time, and those of a script have a table for themselves, because it goes over the whole table for each query.
 func shared(s *stage, name string) place {
 	path := "e3-" + s.script + "/" + cmp.Or(name, "main")
 	// The lease is long: many scripts run at a time, and a process that has ended on this machine is known to have.
@@ -108,7 +108,8 @@ func shared(s *stage, name string) place {
 	return p
 }
 
-// setup gives a script its surroundings: the variables of its repository, and which that is for commands that name none.
+// setup gives a script its surroundings: the variables of its repository, and which that is for commands that name
+// none.
 func (b *backend) setup(env *testscript.Env) error {
 	s := &stage{work: env.WorkDir, script: strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")}
 	env.Values[stageKey{}] = s

@@ -14,7 +14,7 @@ import (
 	"e3/workspace"
 )
 
-// cancelPatience is how long a run may take to stop before a person is told who still holds the workspace.
+// cancelPatience is how long a run may take to stop before a message names the process that still holds the workspace.
 const cancelPatience = 8 * time.Second
 
 type cancelOptions struct {
@@ -28,17 +28,17 @@ func newCancel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel [repo] <workspace>",
 		Short: "Stop the run of a workspace",
-		Long: `Ask the process that runs a workspace, in another terminal or elsewhere, to stop, and wait until it has. The run ends as by
-Ctrl-C there: commands get TERM, and KILL after that start's --grace; what was running is recorded as cancelled, what had
-ended is kept, and the start exits with 130 and says who cancelled it.
+		Long: `Ask the process that runs a workspace, in another terminal or on another machine, to stop, and wait until it has. The run
+ends as by Ctrl-C there: commands get TERM, and KILL after that start's --grace. Running tasks are recorded as cancelled,
+results are kept, and the start exits with 130 and names the user who cancelled it.
 
-What a run that is dead has queued for workers, and nobody has begun, is withdrawn.
+Tasks that a dead run has queued, and that no worker has begun, are withdrawn.
 
-The exit code is 0 once nothing runs the workspace: also where nothing did, or where the run came to its end by itself. What it
-was is said, and told by "status" with --json: cancelled, completed, failed, interrupted, idle, "not begun"; with --no-wait
-requested. A run whose process turns out to be gone was interrupted; it is closed, as the next start would do it. A workspace
-that is being deployed or removed is busy: exit code 11. After --timeout the exit code is 124; the request stands, and a
-process that was only stopped ends its run when it goes on.`,
+The exit code is 0 once no process runs the workspace, also if none did or if the run ended by itself. The outcome is printed,
+and with --json is "status": cancelled, completed, failed, interrupted, idle, "not begun"; with --no-wait requested. A run
+whose process is gone is closed as interrupted, as the next start would do. A workspace that is being deployed or removed is
+busy: exit code 11. After --timeout the exit code is 124; the request stays, so a process that was only suspended ends its
+run when it continues.`,
 		Example: `  e3 cancel . prod
   e3 cancel . prod --reason "wrong input"
   e3 cancel . prod --no-wait`,
@@ -101,7 +101,7 @@ func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace
 	return a.Reply(doc, func(w io.Writer) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
 }
 
-// cancelText says what came of a request that somebody has made.
+// cancelText describes the outcome of a request to cancel.
 func cancelText(ws string, c *workspace.Cancelled, by string) string {
 	ws = human.Line(ws)
 	run := "the run of workspace " + ws
@@ -111,7 +111,7 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 	switch c.Status {
 	case workspace.CancelIdle:
 		if c.Withdrawn > 0 {
-			return fmt.Sprintf("Workspace %s is not being run; withdrew %s that a dead run had queued, and nobody had begun", ws, human.Count(c.Withdrawn, "task"))
+			return fmt.Sprintf("Workspace %s is not being run; withdrew %s that a dead run had queued and no worker had begun", ws, human.Count(c.Withdrawn, "task"))
 		}
 		return fmt.Sprintf("Workspace %s is not being run: there is nothing to cancel", ws)
 	case workspace.CancelRequested:

@@ -12,8 +12,8 @@ import (
 	"e3/workspace"
 )
 
-// sayDeployed says what a person may not expect of a package file that was deployed: whose deployment it has replaced, which workspace it
-// has got instead of the one of its name, and that its name is another one now.
+// sayDeployed says what a person may not expect of a package file that was deployed: whose deployment it has replaced,
+// which workspace it has got instead of the one of its name, and that its name is another one now.
 func sayDeployed(a *app, location, ws string, built *workspace.Built) {
 	if e := built.Over; e != nil {
 		a.Notef("Workspace %s %s; from now on it follows yours", human.Line(ws), human.Line(e.String()))
@@ -38,8 +38,8 @@ func sayRenamed(a *app, location, ws, file, before, now string) {
 	a.Notef("The package %s is called %s now; workspace %s goes on following its file%s", human.Line(before), human.Line(now), human.Line(ws), text)
 }
 
-// sayElsewhere says that what is run or planned is what was deployed, without a look at any package file, or at one that was followed here
-// before.
+// sayElsewhere says that what is run or planned is what was deployed, without a look at any package file, or at one
+// that was followed here before.
 func sayElsewhere(a *app, location, ws string, e *workspace.Elsewhere) {
 	switch {
 	case e == nil:
@@ -68,7 +68,7 @@ func unfollowed(location string, err error) error {
 		file, at, u.Workspace, file, at, human.Quoted(u.Workspace))
 }
 
-// sayWhereItStands tells a person who reads in a clone which the workspace does not follow that it is about other files.
+// sayWhereItStands warns that a workspace follows another folder than the clone in which the command was called.
 func sayWhereItStands(ctx context.Context, a *app, r *repo.Repo, ws string) {
 	if u, err := r.Workspaces.Deployer.Unfollowed(ctx, ws); err == nil && u != nil { // else the command itself says what is wrong
 		u.Mine = beside(u.Mine)
@@ -76,7 +76,7 @@ func sayWhereItStands(ctx context.Context, a *app, r *repo.Repo, ws string) {
 	}
 }
 
-// beside is the path of a file, relative if it lies in the folder where the person stands or below.
+// beside is the path of a file, relative if it is in the working directory or below.
 func beside(path string) string {
 	dir, err := os.Getwd()
 	if real, e := filepath.EvalSymlinks(dir); e == nil {
@@ -88,7 +88,7 @@ func beside(path string) string {
 	return path
 }
 
-// elsewhereJSON is who decides what is deployed, for programs.
+// elsewhereJSON is the machine that decides the deployment, for programs.
 type elsewhereJSON struct {
 	By    string  `json:"by,omitempty"`
 	File  string  `json:"file,omitempty"` // of another machine, without its folder

@@ -13,8 +13,8 @@ import (
 	"e3/workspace"
 )
 
-// A completer finds what an argument may be in a repository; args are those after the repository. Where it fails there is nothing to
-// choose from.
+// A completer finds what an argument may be in a repository; args are those after the repository. Where it fails there
+// is nothing to choose from.
 type completer func(ctx context.Context, r *repo.Repo, args []string, word string) ([]cobra.Completion, error)
 
 // completion completes the arguments of a command. The repository comes first or is left out, so

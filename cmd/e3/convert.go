@@ -22,7 +22,7 @@ func newConvert(a *app) *cobra.Command {
 		Use:   "convert <file>",
 		Short: "Turn beast2 into JSON and back",
 		Long: `Turn a beast2 file into JSON, {"type": …, "value": …}, and back, byte for byte. Records and values of a repository
-are beast2. "-" is standard input. What the input is shows in its first bytes.`,
+are beast2. "-" is standard input. The format of the input is recognised from its first bytes.`,
 		Example: `  e3 convert .e3/workspaces/prod.beast2
   e3 convert run.json -o run.beast2`,
 		RunE: func(_ *cobra.Command, args []string) error {

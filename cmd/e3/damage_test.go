@@ -17,11 +17,12 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// TestHarm damages a repository with a rich history anywhere, case by case, and holds it to the rule of doc/design.md §13, "Verifying":
-// either every command still gives right answers, or the fault is told, and after "verify --repair" a start works.
+// TestHarm damages a repository with a rich history anywhere, case by case, and holds it to the rule of doc/design.md
+// §13, "Verifying": either every command still gives right answers, or the fault is told, and after "verify --repair"
+// a start works.
 //
-// E3_HARM is how many cases of each kind are played, E3_HARM_SEED the seed, E3_HARM_KINDS the kinds, E3_HARM_ONLY a pattern for the
-// names of what is damaged. A failure names the case: E3_HARM_CASE plays that one.
+// E3_HARM is how many cases of each kind are played, E3_HARM_SEED the seed, E3_HARM_KINDS the kinds, E3_HARM_ONLY a
+// pattern for the names of what is damaged. A failure names the case: E3_HARM_CASE plays that one.
 func TestHarm(t *testing.T) {
 	setServerEnv(t)
 	kinds := allBackends
@@ -43,8 +44,8 @@ func setServerEnv(t *testing.T) {
 	}
 }
 
-// unsummed is what has no sum or witness yet, so that damage in it may pass unseen: in tables, and what this machine keeps of shared
-// repositories. E3_HARM_ALL=1 has it fail too.
+// unsummed is what has no sum or witness yet, so that damage in it may pass unseen: in tables, and what this machine
+// keeps of shared repositories. E3_HARM_ALL=1 has it fail too.
 var unsummed = regexp.MustCompile(`^[A-Z.]+/| · |^\.(state|cache)/`)
 
 func harmNumber(t *testing.T, name string, otherwise uint64) uint64 {
@@ -250,7 +251,8 @@ func (s *harmStage) judge(r *rand.Rand) judgement {
 	return j
 }
 
-// findings are what the questions have found: a silent answer that is another, one with other bytes, a command that failed, a fault told.
+// findings are what the questions have found: a silent answer that is another, one with other bytes, a command that
+// failed, a fault told.
 type findings struct{ silent, bytes, failed, told bool }
 
 // asked asks everything.

@@ -8,7 +8,8 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// TestHarmedItems plays cases of damage to a shared repository that once passed unseen, or that no repair mended: each is told.
+// TestHarmedItems plays cases of damage to a shared repository that once passed unseen, or that no repair mended: each
+// is told.
 func TestHarmedItems(t *testing.T) {
 	suite.Thorough(t)
 	setServerEnv(t)

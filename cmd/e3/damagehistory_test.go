@@ -219,7 +219,8 @@ func tree(path string) string {
 	return strings.Join(list, "\n")
 }
 
-// A saved copy of folders: content, modes and times. The folders themselves stay, as a repository knows them by their number.
+// A saved copy of folders: content, modes and times. The folders themselves stay, as a repository knows them by their
+// number.
 type savedFolders struct {
 	roots []string
 	files map[string]savedFile

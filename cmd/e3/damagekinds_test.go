@@ -32,7 +32,8 @@ type target struct {
 	name  string
 	class string // what is of one class is damaged as often as what is of another
 	data  []byte
-	// write gives it another content; remove removes it, of an attribute the item. seal takes the write bits off a file.
+	// write gives it another content; remove removes it, of an attribute the item. seal takes the write bits off a
+	// file.
 	write  func(data []byte) error
 	remove func() error
 	seal   func() error

@@ -34,9 +34,9 @@ and how they ended, outputs, metrics (outputs marked "kind: metrics", compared b
 With one side, a run is compared with its workspace as it is now, and a workspace's latest run with what the next start would
 see. In B the workspace may be left out where it is that of A: @, @-1, @next.
 
-Durations are shown, but are no difference; nor is whether a result came from the cache. What neither side has kept, or nobody can
-know before a run, is marked as such. Nothing is written. With --exit-code the exit code is 1 where
-something differs or cannot be compared, as that of "git diff".`,
+Durations are shown, but do not count as differences, and neither does a result from the cache. Facts that neither side has
+kept, or that only a run can show, are marked as such. Nothing is written. With --exit-code the exit code is 1 if anything
+differs or cannot be compared, as that of "git diff".`,
 		Example: `  e3 diff . prod                 # the latest run, and what the next start would see
   e3 diff . prod@-1 @            # the latest run and the one before
   e3 diff . prod@018f prod       # a run and the workspace now

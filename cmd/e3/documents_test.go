@@ -125,7 +125,8 @@ func (c *console) must(args ...string) {
 	}
 }
 
-// Every document of the commands that take results elsewhere and keep the house clean is read by a program as it is meant.
+// Every document of the commands that take results elsewhere and keep the house clean is read by a program as it is
+// meant.
 func TestDocuments(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the tasks are scripts for bash: run this on a Unix system")

@@ -40,7 +40,7 @@ const (
 	exitCancelled    = 130
 )
 
-// usageError is a command line that makes no sense.
+// usageError is a fault of the command line.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -49,7 +49,7 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// exitError ends the process with a code after everything was said.
+// exitError ends the process with an exit code; the command has printed its messages already.
 type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -102,7 +102,7 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// report says what went wrong and returns the exit code.
+// report prints the error and returns the exit code.
 func (a *app) report(err error) int {
 	code := exitCode(err)
 	var cancelled *workspace.CancelledError
@@ -111,7 +111,7 @@ func (a *app) report(err error) int {
 	case errors.As(err, &cancelled):
 		err = cancelled
 	default:
-		err = errInterrupted // where a library says only that its context has ended
+		err = errInterrupted // a library reports only the end of its context
 	}
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {

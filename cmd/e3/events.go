@@ -34,14 +34,14 @@ func newEvents(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [repo] [workspace[.task]]",
 		Short: "Show what has happened, or what happens",
-		Long: `Show the events of runs: of all, of a workspace, which may be gone, or of a task. They come run by run in the order in which
-the runs began. Times are local.
+		Long: `Show the events of all runs, of the runs of a workspace (also of a removed one), or of a task. Runs are shown in the order
+in which they began. Times are local.
 
-A task is named by its name or by a pattern of * and ?. By its exact name it is also found where one event tells of many tasks
-that were proven to be unchanged, unless the run has events of its own for the task.
+A task is given by its name or by a pattern of * and ?. The exact name also finds events that cover many tasks proven to be
+unchanged, unless the run has events of its own for the task.
 
--f goes on as things happen: with the latest run, or with all since --since, and with each run that begins later, until Ctrl-C; of
-one run, until it ends. With --json there is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
+-f shows events as they happen: of the latest run, or of all since --since, and of each later run, until Ctrl-C; with --run, until
+that run ends. With --json the output is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
 --json" writes it.
 
 Events are kept for as long as the setting events-retention says; "e3 events clean" removes them earlier.`,
@@ -74,7 +74,7 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 	f.StringVar(&o.until, "until", "", "before then")
 	f.BoolVar(&o.failed, "failed", false, "only task.failed and run.failed")
 	f.IntVarP(&o.last, "last", "n", 0, "only so many, the last ones; 0 is all")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on as things happen")
+	f.BoolVarP(&o.follow, "follow", "f", false, "show events as they happen")
 	f.Int64Var(&o.from, "from", 0, "with --run or -f: from this number of the run on")
 	f.BoolVar(&o.ndjson, "ndjson", false, "one JSON object a line")
 	types := make([]string, 0, len(events.Types()))

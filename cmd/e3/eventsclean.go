@@ -28,10 +28,10 @@ func newEventsClean(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean [repo]",
 		Short: "Remove the events of old runs",
-		Long: `Remove the events of runs that ended long ago; executions and their logs stay. Without --older-than, those that are older than
-the setting events-retention says. Starts do so by themselves, once a day.
+		Long: `Remove the events of runs that ended long ago; executions and their logs stay. Without --older-than, the setting
+events-retention decides. Starts do this by themselves, once a day.
 
-Never removed are the events of the run that a workspace shows, and of runs that have not ended. It may run beside anything else.`,
+The events of a workspace's current run, and of runs that have not ended, are never removed. It is safe to run at any time.`,
 		Example: `  e3 events clean . --older-than 90d
   e3 events clean . --older-than 12h --workspace test --dry-run`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -59,7 +59,7 @@ Never removed are the events of the run that a workspace shows, and of runs that
 	f := cmd.Flags()
 	f.StringVar(&o.olderThan, "older-than", "", "of runs that ended longer ago than this: 12h, 90d, 8w (default: the setting events-retention)")
 	f.StringVar(&o.workspace, "workspace", "", "only of this workspace")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be removed")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only list what would be removed")
 	completeFlag(cmd, "workspace", completion(a, func(ctx context.Context, r *repo.Repo, _ []string, _ string) ([]cobra.Completion, error) {
 		return eventWorkspaces(ctx, r)
 	}))
@@ -160,7 +160,7 @@ func retention(r *repo.Repo) func(context.Context) (time.Duration, error) {
 // retireEvents removes old events after a run, at most once a day. That it cannot is no fault of the run.
 func retireEvents(ctx context.Context, a *app, r *repo.Repo) {
 	if ctx.Err() != nil {
-		return // whoever interrupts does not want to wait
+		return // an interrupted command must not make its user wait
 	}
 	if _, err := r.Workspaces.Cleaner.Retire(ctx, retention(r)); err != nil && ctx.Err() == nil {
 		a.Warnf("old events are still here: %v", err)

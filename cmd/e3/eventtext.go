@@ -12,8 +12,8 @@ import (
 	"e3/internal/jobs/approval"
 )
 
-// An eventTable writes events one a line, in columns. It gathers lines to find out how wide a column must be, but not many;
-// columns only grow.
+// An eventTable writes events one a line, in columns. It gathers lines to find out how wide a column must be, but not
+// many; columns only grow.
 type eventTable struct {
 	workspaces bool // with a column for the workspace
 	rows       []eventRow

@@ -11,8 +11,8 @@ import (
 	"e3/internal/repo"
 )
 
-// executionArg is an argument that means an execution: <id>, or <workspace>.<task>@<id>, or <workspace>.<task>. Ids may be
-// cut short.
+// executionArg is an argument that means an execution: <id>, or <workspace>.<task>@<id>, or <workspace>.<task>. Ids
+// may be cut short.
 type executionArg struct {
 	ws, task string // "" where only an id is given
 	id       string // "" where none is given

@@ -39,9 +39,9 @@ type runsOptions struct {
 
 func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	f := cmd.Flags()
-	f.StringVar(&o.executor, "executor", "", "who executes tasks: local (this process), workers or slurm (default: the setting \"executor\", else local)")
+	f.StringVar(&o.executor, "executor", "", "what executes tasks: local (this process), workers or slurm (default: the setting \"executor\", else local)")
 	f.BoolVar(&o.workers, "workers", false, "have tasks executed by workers: e3 worker; the same as --executor workers")
-	f.StringVar(&o.queue, "queue", "", "where workers find the tasks that name no queue (default: the setting \"queue\", else "+queue.DefaultQueue+")")
+	f.StringVar(&o.queue, "queue", "", "the queue of tasks that name none (default: the setting \"queue\", else "+queue.DefaultQueue+")")
 	f.StringArrayVar(&o.slurmArgs, "slurm-args", nil, "further arguments of sbatch, as '--partition=long --account=me' (repeatable)")
 	f.StringArrayVar(&o.slurmResources, "slurm-resource", nil, "what Slurm calls a resource of tasks, as gpu=gpu:a100; gpu= does not ask for it (repeatable)")
 	f.StringVar(&o.slurmProgram, "slurm-program", "", "where Slurm's nodes find e3 (default: the path of this program)")
@@ -50,7 +50,7 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	completeQueues(a, cmd, "queue")
 }
 
-// saidRuns is who executes tasks as far as the command line and its environment say.
+// saidRuns is the executor and queue that the command line and its environment choose.
 func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	if o.workers && o.executor != "" && o.executor != settings.Workers {
 		return settings.Runs{}, usagef("--workers and --executor %s exclude each other", o.executor)
@@ -89,7 +89,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	var damaged *settings.DamagedError
 	switch {
 	case errors.As(err, &damaged): // runs go on as if nothing had been set
-		a.Warnf("%v; who executes tasks is not known: this process does, unless --executor says otherwise", err)
+		a.Warnf("%v; the setting executor is unknown: this process executes the tasks, unless --executor names another way", err)
 	case err != nil:
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	return done, nil
 }
 
-// sayUnattended says what to type where nobody takes a task.
+// sayUnattended prints the command that starts a worker, if no worker takes a task.
 func sayUnattended(a *app, location string, j *queue.Job) {
 	words := []string{"e3", "worker", human.Quoted(location)}
 	if j.Queue != queue.DefaultQueue {

@@ -35,12 +35,12 @@ func newWorkspaceExport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [repo] <workspace> <out.zip>",
 		Short: "Write a workspace with its latest run to a zip",
-		Long: `Write a workspace to a zip: its package, its datasets, its latest run that has ended with all its attempts, and the executions
-that answer what the workspace holds, whichever run has made them, with their logs and outputs. Where it is imported, a start has
-nothing to do that it would not have to do here. Of which task there is nothing, and why, is said.
+		Long: `Write a workspace to a zip: its package, its datasets, its latest ended run with all attempts, and the executions that made the
+workspace's results, from any run, with their logs and outputs. After an import, a start has no more to do than a start here.
+Tasks without a result are listed with the reason.
 
-The zip is there whole or not at all. The same state gives the same bytes, but for the entry that says who exported. Who has a
-key (e3 key) signs the zip.`,
+The zip appears complete or not at all. The same state gives the same bytes, except in the entry that names the exporter. If you
+have a key (e3 key), the zip is signed.`,
 		Example: `  e3 workspace export . prod prod-backup.zip
   e3 workspace export . prod to-publish.zip --no-data`,
 		ValidArgsFunction: completeWorkspace(a),
@@ -64,8 +64,8 @@ func newPackageExport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [repo] <name[@version]> <out.zip>",
 		Short: "Write a registered package to a zip",
-		Long: `Write a registered package to a zip: its tasks and the datasets that it comes with. Without a version the greatest release
-is taken. Results are exported with their workspace: e3 workspace export.`,
+		Long: `Write a registered package to a zip: its tasks and its default datasets. Without a version, the highest release is exported.
+Results are exported with their workspace: e3 workspace export.`,
 		Example: `  e3 package export . forecast@1.0.0 forecast.zip`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<name[@version]>", "<out.zip>")

@@ -69,7 +69,7 @@ func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 	return nil // the run has ended
 }
 
-// settled prints what stands for a task that did not run, or says why nothing does.
+// settled prints the log that answers a task that did not run, or the reason why there is none.
 func (l *logs) settled(ctx context.Context) error {
 	te, err := l.r.Workspaces.Runs.TaskExecutions(ctx, l.ws, l.task)
 	if err != nil {
@@ -94,7 +94,8 @@ func (l *logs) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// watchRun calls gone once the run has no process any more, and its events no end. Events that have an end, end who follows them.
+// watchRun calls gone once the run has lost its process and its events have no end. Events with an end stop the
+// follower themselves.
 func watchRun(ctx context.Context, repository *repo.Repo, ws, run string, gone func()) {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()

@@ -23,12 +23,12 @@ func newGC(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc [repo]",
 		Short: "Remove the objects that nothing needs",
-		Long: `Remove the objects that no package, workspace, run or execution refers to. It may run at any time, whatever else
-happens in the repository, and disturbs nobody. What somebody who is at work now has stored, or may still refer to, is
-left for a later time. In a repository that several machines share so is what was stored in the last minutes, and all who are at
-work are asked first what they rely on: that takes some seconds.
+		Long: `Remove the objects that no package, workspace, run or execution refers to. It is safe to run at any time and blocks no other
+command. Objects that a running process has stored, or may still refer to, are kept for a later collection. In a shared
+repository, so are objects stored in the last minutes, and gc first asks all running processes which objects they use. That
+takes some seconds.
 
-Executions are never removed, so what they have made stays; e3 prune takes out executions that are not needed.`,
+Executions are never removed, so their outputs stay; e3 prune removes executions that are not needed.`,
 		Example: `  e3 gc
   e3 gc . --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,7 +39,7 @@ Executions are never removed, so what they have made stays; e3 prune takes out e
 			return runGC(cmd.Context(), a, location, gc.Options{DryRun: dryRun})
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be removed")
 	return cmd
 }
 

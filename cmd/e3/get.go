@@ -32,11 +32,11 @@ func newGet(a *app) *cobra.Command {
 		Use:   "get [repo] <workspace>.<dataset>",
 		Short: "Print a dataset, or write it to a file or folder",
 		Long: `Print a dataset: a file as its bytes, a value as text or JSON, a directory as a list of its entries. With -o it is
-written to a file or, a directory, to a folder; it appears there whole or not at all, and nothing is overwritten
-without --force.
+written to a file, or to a folder if it is a directory. It appears there complete or not at all. Existing files are
+replaced only with --force.
 
-In a workspace of the TypeScript e3 a dataset is named by its path, with names in backticks where it needs them. Values that
-are no plain data, as functions, are printed in the notation of "e3 convert"; with -o their bytes are written as they are.`,
+In a workspace of the TypeScript e3 a dataset is named by its path, with backticks around names that need them. Values that
+are not plain data, such as functions, are printed in the notation of "e3 convert"; with -o their bytes are written.`,
 		Example: `  e3 get . prod.report -o report.html
   e3 get . prod.train.metrics
   e3 get . prod.images -o images/

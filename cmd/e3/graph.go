@@ -34,12 +34,12 @@ func newGraph(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "graph [repo] <workspace>",
 		Short: "Draw the tasks of a workspace and what they read from each other",
-		Long: `Draw the tasks of a workspace and what they read from each other, as DOT for Graphviz, as Mermaid, or as SVG. The colours are
-those of how the outputs stand now, as in "e3 status", or with --run of what the tasks did in a run. A package file that was edited is drawn
-as the next start would take it in.
+		Long: `Draw the tasks of a workspace and their dependencies, as DOT for Graphviz, as Mermaid, or as SVG. Colours show the present
+state of the outputs, as in "e3 status", or with --run the outcome of the tasks in a run. If the package file was edited, the
+edited version is drawn.
 
-A graph of more than 200 nodes is folded: the items of a matrix become one node, which tells how many they are and how they stand; if that
-does not do, so do tasks of the same depth.`,
+A graph of more than 200 nodes is folded: the items of a matrix become one node with their number and states. If that is not
+enough, tasks of the same depth are folded too.`,
 		Example: `  e3 graph . prod | dot -Tpdf > prod.pdf
   e3 graph . prod -o prod.svg --inputs
   e3 graph . prod --run 018f3b4c-9a -o run.svg
@@ -159,7 +159,7 @@ func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOpti
 	return err
 }
 
-// graphOf finds what is drawn, and how its nodes stand.
+// graphOf builds the graph to draw, with the states of its nodes.
 func graphOf(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptions) (pkg *record.Package, run string, look lookFunc, err error) {
 	if o.run != "" {
 		rep, err := r.Workspaces.Runs.Report(ctx, ws, o.run)
@@ -188,7 +188,7 @@ func graphOf(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptio
 	return st.Package, "", lookOfStatus(st), nil
 }
 
-// lookFunc fills in how a node stands.
+// lookFunc fills in the state of a node.
 type lookFunc = func(n *diagram.Node, name string, isInput bool)
 
 func lookOfRun(r *runview.Report) lookFunc {

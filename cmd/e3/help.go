@@ -11,12 +11,12 @@ func topics() []*cobra.Command {
     1  a task failed, or an error that has no code of its own
     2  a mistake in the command line or in the package file
    10  no repository, or one of a newer e3
-   11  busy: another process holds the workspace or collects garbage, or has taken over from this one
-   12  integrity: something in the repository or a zip is damaged, gone, or not signed as it has to be
-  124  the first failure was a timeout, or e3 cancel waited in vain
+   11  busy: another process holds the workspace or collects garbage, or this process lost its lease
+   12  integrity: data in the repository or a zip is damaged, missing, or lacks a required signature
+  124  the first failure was a timeout, or e3 cancel timed out
   130  cancelled
 
-With --json the last line on standard output tells an error:
+With --json the last line on standard output is the error:
   {"type":"error","message":"…","exitCode":11}`},
 		{Use: "environment", Short: "Variables that e3 reads", Long: `Environment:
 
@@ -27,10 +27,10 @@ With --json the last line on standard output tells an error:
   E3_EXECUTOR, E3_QUEUE, E3_SLURM_ARGS, E3_SLURM_RESOURCE, E3_SLURM_PROGRAM
   E3_LABELS        --labels of worker, likewise E3_LEASE, E3_METRICS_ADDR, and those above that it has
   E3_KEY           the file of the key that exports are signed with
-  E3_CACHE_DIR     where copies of a shared repository's objects lie (default: the user's cache folder)
-  E3_CACHE_SIZE    how much they may take (default: 20GiB)
-  E3_STATE_DIR     where this machine keeps what else it knows of a shared repository
-  E3_DEBUG         what to tell on standard error: leases, lookups, requests (to DynamoDB and S3), or all
+  E3_CACHE_DIR     folder for cached objects of shared repositories (default: the user's cache folder)
+  E3_CACHE_SIZE    greatest size of that cache (default: 20GiB)
+  E3_STATE_DIR     folder for this machine's other data about shared repositories
+  E3_DEBUG         topics to log on standard error: leases, lookups, requests (to DynamoDB and S3), or all
   E3_PROFILE       profiles to write, as cpu:FILE, memory:FILE or trace:FILE; several with commas
   NO_COLOR         no colours, whatever its value
   FORCE_COLOR      colours also where the output is no terminal
@@ -42,11 +42,11 @@ OpenTelemetry spans of a run and its executions are sent where the standard vari
   OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_SDK_DISABLED
   TRACEPARENT, TRACESTATE       the span that the run belongs to
 
-What the command line says wins over the environment, the environment over the default. Commands of
-tasks see none of these: see pass_env and secrets in the package file. They see E3_EXECUTION, the id of
-their execution, and, once somebody has approved the task, E3_STEP. What pass_env names is left out where
-it is not set; a task with a secret that is not set does not start. What key_env names is part of the key:
-a start takes it from its own environment, and another value makes another result.`},
+The command line overrides the environment, and the environment the default. Commands of tasks see none
+of these variables; pass_env and secrets in the package file pass others. Commands see E3_EXECUTION, the
+id of their execution, and, once the task is approved, E3_STEP. A variable of pass_env that is not set is
+left out; a task with a secret that is not set does not start. A variable of key_env is part of the cache
+key: a start takes it from its own environment, and another value makes another result.`},
 		{Use: "datasets", Short: "How datasets are named", Long: `A dataset is named <workspace>.<name>, where the name is that of an input or of a task:
 
   prod.sales                     an input
@@ -56,6 +56,6 @@ a start takes it from its own environment, and another value makes another resul
   prod.train[depth=4,lr=0.1]     the same, of two dimensions
   prod.images/2024/a.png         a file in a directory
 
-Brackets mean something to most shells: quote such names.`},
+Most shells interpret brackets: quote such names.`},
 	}
 }

@@ -57,15 +57,15 @@ func newHistory(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [repo] <workspace>[.<task>]",
 		Short: "List the runs of a workspace, or all attempts of a task",
-		Long: `List the runs of a workspace, or every execution of a task by its name, whatever its command and inputs were: the latest
-first. The name may be a pattern of * and ?: then the tasks follow each other.
+		Long: `List the runs of a workspace, or all executions of a task under its name, with any command and inputs; the latest first.
+The name may be a pattern of * and ?: then the tasks are listed one after the other.
 
-On a terminal the latest 20 are shown, elsewhere all; --last says how many. Times are local. Of an execution whose record was
-pruned, or is gone, the events tell what they know. How long runs and executions took over time is drawn by --plot, for one task
-on a terminal also without; the numbers below are those of the successes.
+A terminal shows the latest 20, otherwise all are listed; --last sets the number. Times are local. If the record of an execution
+was pruned or is gone, its events are shown. --plot draws the durations over time; for one task a terminal shows the plot
+anyway. The numbers below it are those of successes.
 
-History is read from the events of runs, which are kept for as long as the setting events-retention says, and from executions.
---deep looks into every execution of the repository besides: it finds those that are older, and those that came without events.`,
+History is read from executions and from the events of runs, which the setting events-retention keeps for a time. --deep also
+reads every execution of the repository: it finds older ones, and those that were imported without events.`,
 		Example: `  e3 history . prod
   e3 history . prod.train
   e3 history . 'prod.train*' --failed --since 7d

@@ -24,10 +24,10 @@ func newWorkspaceImport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [repo] <in.zip> [workspace]",
 		Short: "Make a workspace from a zip, as it was when it was exported",
-		Long: `Make a workspace from a zip that e3 workspace export has written: with its package, its datasets, its run and the
-executions of this. It has the name that it had, or another one. A start has nothing to do then.
+		Long: `Make a workspace from a zip of e3 workspace export, with its package, its datasets, its run and the run's executions. It
+keeps its name unless you give another. A start then has nothing to do.
 
-Nothing is changed when the zip is not in order, and an import that was cut off is done again from the beginning.`,
+A faulty zip changes nothing, and an import that was interrupted can be repeated.`,
 		Example: `  e3 workspace import . prod-backup.zip
   e3 workspace import . prod-backup.zip staging`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,13 +57,13 @@ func newPackageImport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [repo] <in.zip>",
 		Short: "Take in a package, and the executions that come with it",
-		Long: `Take in what e3 workspace export or e3 package export has written: the package under its name and version, the
-executions, marked with where they come from, and the run. What was computed there is a hit here. Results of this repository
-are never overwritten, but for failures by a success.
+		Long: `Import a zip of e3 workspace export or e3 package export: the package under its name and version, the executions, marked
+with their origin, and the run. Results computed there are cache hits here. Results of this repository are never overwritten,
+except a failure by a success.
 
-The TypeScript e3's exports can be taken in too. Their results can be looked at; their tasks cannot be run here.
+Exports of the TypeScript e3 can be imported too. Their results can be read; their tasks cannot be run here.
 
-Nothing is changed when the zip is not in order, and an import that was cut off is done again from the beginning.`,
+A faulty zip changes nothing, and an import that was interrupted can be repeated.`,
 		Example: `  e3 package import . prod-backup.zip
   e3 package import . prod-backup.zip --as forecast@1.0.0-from-ann`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,8 +83,8 @@ Nothing is changed when the zip is not in order, and an import that was cut off 
 }
 
 func importFlags(cmd *cobra.Command, o *exportimport.ImportOptions) {
-	cmd.Flags().BoolVar(&o.RequireSigned, "require-signed", false, "refuse what no key has signed that this repository trusts")
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only say what would be taken in")
+	cmd.Flags().BoolVar(&o.RequireSigned, "require-signed", false, "refuse a zip without a signature by a key that this repository trusts")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only list what would be imported")
 }
 
 func isRegular(path string) bool {

@@ -20,7 +20,7 @@ type stepJSON struct {
 	ImportedAt *string     `json:"importedAt"`
 }
 
-// signerJSON is who signed an export.
+// signerJSON is the signer of an export.
 type signerJSON struct {
 	Key      string `json:"key"`
 	Name     string `json:"name"`
@@ -78,7 +78,7 @@ func whence(p *record.Provenance, now time.Time) []string {
 	return lines
 }
 
-// rejectionJSON says who has retired an execution, for programs.
+// rejectionJSON is the rejection of an execution, for programs.
 type rejectionJSON struct {
 	By     string  `json:"by"`
 	At     *string `json:"at"`

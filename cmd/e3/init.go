@@ -29,31 +29,31 @@ func newInit(a *app) *cobra.Command {
 		Use:   "init [location]",
 		Short: "Make an empty repository",
 		Long: `Make an empty repository: the folder .e3 in the given folder, by default in this one. A path that ends in
-.e3 is the repository itself. It is private: nobody but you gets in. With --shared, the group of the folder can read and
-write, in whatever is made there, by whoever and under whatever umask (--shared=group, or --shared alone); with
---shared=world everybody can read as well. Each of the others names the repository by its path, or trusts it once:
-e3 settings --user safe-repository <folder>. That is decided when the repository is made.
+.e3 is the repository itself. The repository is private: only you can read and write it. With --shared (or --shared=group),
+the group of the folder can read and write all its files, under any umask; with --shared=world all users can read as well.
+The other users name the repository by its path, or trust it once: e3 settings --user safe-repository <folder>. Access
+is decided when the repository is made.
 
-A repository that a team shares is in DynamoDB, with its objects in S3, or whatever has the same interfaces:
+A repository that a team shares is in DynamoDB, with its objects in S3, or in services with the same interfaces:
 
   dynamodb://<table>/<repository>?bucket=<bucket>
 
-Table and bucket are made if they are not there, and it says which were; a table serves many repositories, which cannot see each other.
-Credentials and region are those of the AWS tools (AWS_PROFILE, AWS_REGION, …). More parameters: region, endpoint (of
-DynamoDB), prefix (in the bucket), s3-region, s3-endpoint, lease (how long a machine that is not heard of keeps what it
-holds; 15s), settle (for how long what it sent may still arrive, which a gc waits for; 16m). Once the repository is made,
-dynamodb://<table>/<repository> is enough, with region and endpoint where need be.
+A missing table or bucket is made, and reported. A table holds many repositories, which cannot see each other. Credentials
+and region are those of the AWS tools (AWS_PROFILE, AWS_REGION, …). More parameters: region, endpoint (of DynamoDB), prefix
+(in the bucket), s3-region, s3-endpoint, lease (how long a silent machine keeps its locks; 15s), settle (how long a late
+request may still arrive, which a gc waits for; 16m). Once the repository exists, dynamodb://<table>/<repository> is enough,
+with region and endpoint if needed.
 
-With --at, the folder .e3 stands for a shared repository, so that "." means it in this project. With --objects, the
+With --at, the folder .e3 refers to a shared repository, so that "." means it in this project. With --objects, the
 repository is a folder, and its objects are in S3. If that folder is on a network mount that hangs for more than a
-quarter of an hour, a record may arrive after a gc has removed what it names; e3 verify finds that.
+quarter of an hour, a record may arrive after a gc has removed its objects; e3 verify finds that.
 
-Objects in S3 are those of one repository. A copy of it, as a table that was restored or a folder that was copied, can be
-read, and exported from, but nothing is written there: the first one's gc would remove it. Make another repository, and
-import there. With --take-over the objects become those of the repository at the location, which is there already: when
-the first one is given up for good, or was moved here. The first one can then be read, and nothing is written there;
-end what still runs in it before. Add --any-name where the repository is no copy, but cannot be told from one: a table on a
-server of your own that machines reach by several names, or a folder whose inode changes with each mount.`,
+Objects in S3 belong to one repository. A copy of the repository, such as a restored table or a copied folder, is read-only,
+because the gc of the original would remove its new objects. You can read it and export from it. To continue elsewhere, make
+another repository and import there. If the original is given up or was moved, --take-over makes the objects those of the
+existing repository at the location. The original is read-only from then on; end its running processes before. Add
+--any-name if the repository is no copy but looks like one: a table on a server of your own with several names, or a folder
+whose inode changes with each mount.`,
 		Example: `  e3 init
   e3 init /srv/pipelines --shared
   e3 init 'dynamodb://acme/forecast?region=eu-west-1&bucket=acme-e3'
@@ -80,11 +80,11 @@ server of your own that machines reach by several names, or a folder whose inode
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.objects, "objects", "", "keep the objects of a repository in a folder at `s3://bucket/prefix`, with ?region= and ?endpoint=")
-	f.StringVar(&o.at, "at", "", "let the folder stand for the shared repository at `location`")
-	f.StringVar(&o.shared, "shared", "", "who else gets in: `group` (the default of --shared) can write, and with world everybody can read")
+	f.StringVar(&o.at, "at", "", "make the folder refer to the shared repository at `location`")
+	f.StringVar(&o.shared, "shared", "", "access for other users: `group` (the default of --shared) can write, and with world all can read")
 	f.Lookup("shared").NoOptDefVal = string(modes.Group)
-	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, which is a copy of theirs")
-	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not tell the repository from copies of it")
+	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, a copy of their present one")
+	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not distinguish the repository from copies of it")
 	return cmd
 }
 
@@ -108,7 +108,7 @@ func (o *initOptions) exclude() error {
 
 func runInit(ctx context.Context, a *app, location string, o *initOptions, shared bool) error {
 	if repo.IsURL(location) && shared {
-		return usagef("--shared is for a folder; who can use a repository in DynamoDB and S3 is decided there")
+		return usagef("--shared is for a folder; access to a repository in DynamoDB and S3 is decided there")
 	}
 	access, err := repo.ParseAccess(o.shared)
 	if err == nil && shared && o.shared == "" {
@@ -118,7 +118,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 		return usagef("--shared: %v", err)
 	}
 	if repo.IsURL(location) && o.at != "" {
-		return usagef("--at is for a folder that stands for a shared repository; to make one: e3 init %s", human.Quoted(location))
+		return usagef("--at is for a folder that refers to a shared repository; to make one: e3 init %s", human.Quoted(location))
 	}
 	if err := repo.CheckFolder(location); err != nil { // before .e3 is added
 		return err
@@ -128,7 +128,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	}
 	var made *repo.Created
 	if o.at != "" {
-		r, openErr := a.open(ctx, o.at) // what stands for nothing helps nobody
+		r, openErr := a.open(ctx, o.at) // a folder that refers to no repository is useless
 		if openErr != nil {
 			return openErr
 		}
@@ -154,7 +154,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	return a.Reply(document, func(w io.Writer) {
 		switch {
 		case o.at != "":
-			fmt.Fprintf(w, "%s stands for %s\n", human.Line(made.Repository), human.Line(o.at))
+			fmt.Fprintf(w, "%s refers to %s\n", human.Line(made.Repository), human.Line(o.at))
 		case made.Objects != "":
 			fmt.Fprintf(w, "Created repository %s with its objects at %s\n", human.Line(made.Repository), human.Line(made.Objects))
 		default:
@@ -164,10 +164,10 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 		case made.Group != "":
 			fmt.Fprintf(w, "  The group %s can read and write\n", human.Line(made.Group))
 			if access == modes.World {
-				fmt.Fprintln(w, "  Everybody can read")
+				fmt.Fprintln(w, "  All users can read")
 			}
 		case made.Access != "" && o.at == "":
-			fmt.Fprintln(w, "  Nobody else gets in; a group does with e3 init --shared")
+			fmt.Fprintln(w, "  Only you can read and write it; to let a group: e3 init --shared")
 		}
 		if also := made.Made(); also != "" {
 			fmt.Fprintf(w, "  Created %s for it\n", human.Line(also))

@@ -22,10 +22,10 @@ func newKey(a *app) *cobra.Command {
 	cmd := family(&cobra.Command{
 		Use:   "key",
 		Short: "Sign exports, and say whose exports count",
-		Long: `Who has a key signs what they export. A repository has a list of keys that it trusts; what they have signed may come in
-also where signatures are required (e3 settings).
+		Long: `If you have a key, your exports are signed. A repository has a list of keys that it trusts. A repository that requires
+signatures (e3 settings) imports only exports signed by those keys.
 
-The private key lies in the file key in the folder e3 of the user's configuration, or where E3_KEY says.`,
+The private key is in the file key in the folder e3 of the user's configuration, or in the file that E3_KEY names.`,
 	})
 	cmd.AddCommand(newKeyGenerate(a), newKeyShow(a), newKeyTrust(a), newKeyDistrust(a), newKeyList(a))
 	return cmd
@@ -49,8 +49,8 @@ func newKeyGenerate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Make a key pair to sign exports with",
-		Long: `Make an ed25519 key pair. From then on exports are signed with it. The name goes into every signature: it says who
-you are to whoever has never seen the key.`,
+		Long: `Make an ed25519 key pair. Your exports are signed with it from then on. Every signature contains the name, which identifies
+you to users who do not know the key yet.`,
 		Example: `  e3 key generate
   e3 key generate --name "Ann, CI"`,
 		Args: noArguments,
@@ -62,7 +62,7 @@ you are to whoever has never seen the key.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "who you are (default user@host)")
-	cmd.Flags().BoolVar(&force, "force", false, "put the new key in the place of the one that is there, which is lost")
+	cmd.Flags().BoolVar(&force, "force", false, "replace the existing key, which is then lost")
 	return cmd
 }
 
@@ -79,7 +79,7 @@ func keyGenerate(a *app, name string, force bool) error {
 		return err
 	}
 	if err := settings.SaveKey(k, path, force); errors.Is(err, fs.ErrExist) {
-		return usagef("there is something at %s already; if it is a key that nobody trusts, replace it with --force", path)
+		return usagef("%s exists already; if no repository trusts that key, replace it with --force", path)
 	} else if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func newKeyShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
 		Short: "Show your public key",
-		Long: `Show the public key of this user, for whoever is to trust it. It alone goes to standard output unless --json is given;
-what it is called, its fingerprint and its file go to standard error.`,
+		Long: `Show your public key, for other users to trust. Without --json standard output has only the key; its name, its fingerprint
+and its file go to standard error.`,
 		Example: `  e3 key show
   e3 key trust . "$(ssh builder e3 key show)" --name builder`,
 		Args: noArguments,
@@ -147,8 +147,8 @@ func newKeyTrust(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trust [repo] <public key>",
 		Short: "Let a key's signatures count in a repository",
-		Long: `Let signatures that were made with a key count in a repository. Be sure whose key it is: ask for its fingerprint.
-The name is what the key is called here; by default "key-" with the beginning of its fingerprint.`,
+		Long: `Trust the signatures of a key in a repository. Make sure whose key it is: ask its owner for the fingerprint. The name is the
+key's name in this repository, by default "key-" and the beginning of its fingerprint.`,
 		Example: `  e3 key trust . e3pub1K5Xy… --name ann`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<public key>")

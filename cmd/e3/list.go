@@ -22,8 +22,8 @@ func newList(a *app) *cobra.Command {
 		Short: "List workspaces, datasets, or what is in one",
 		Long: `List the workspaces of a repository, the datasets of a workspace, or the entries of a dataset that is a directory.
 
-Outputs are current, stale or missing: whether the next start would leave them as they are. An input is stale when
-what it is linked to has changed on disk.`,
+Outputs are current, stale or missing; a start leaves current ones as they are. An input is stale if its file has changed
+on disk.`,
 		Example: `  e3 list .
   e3 list . prod
   e3 list . prod.images/2024

@@ -30,12 +30,12 @@ func newLogs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs [repo] <workspace>.<task>",
 		Short: "Print what a task printed",
-		Long: `Print what a task wrote to its standard output, in the execution that stands for it in the latest run, or in any
-other that e3 history lists: under earlier commands, on other inputs, in earlier runs, imported. The bytes are printed as they
-are; on a terminal control sequences other than colours are left out.
+		Long: `Print the standard output of a task: of its execution in the latest run, or of any other execution in e3 history, also with
+earlier commands, on other inputs, in earlier runs, or imported. The bytes are printed unchanged; on a terminal, control
+sequences other than colours are left out.
 
-Of an execution that was imported the first lines on standard error say where it comes from, and of one that was rejected by whom
-and why. With --json each line is an object, after one that describes the execution.`,
+For an imported execution, the first lines on standard error tell its origin; for a rejected one, the user and the reason. With
+--json each line is an object, after one that describes the execution.`,
 		Example: `  e3 logs . prod.train
   e3 logs . 'prod.train[4]' --stderr
   e3 logs . prod.train -f
@@ -68,7 +68,7 @@ and why. With --json each line is an object, after one that describes the execut
 	f := cmd.Flags()
 	f.BoolVar(&o.stdout, "stdout", false, "standard output (the default)")
 	f.BoolVar(&o.stderr, "stderr", false, "standard error; with --stdout both, one after the other")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on as the task prints, until it ends; later attempts follow")
+	f.BoolVarP(&o.follow, "follow", "f", false, "print as the task prints, until it ends; later attempts follow")
 	f.Int64Var(&o.attempt, "attempt", 0, "this attempt of the task in its run, from 1")
 	f.StringVar(&o.run, "run", "", "in this run, by the beginning of its id, instead of the latest")
 	f.StringVar(&o.execution, "execution", "", "any execution of the task, by the beginning of its id")

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"e3": main, "tamper": tamper})
 }
 
-// TestScripts plays the sessions in testdata/script on each backend (E3_TEST_BACKENDS). Beside the usual commands of testscript
-// they have
+// TestScripts plays the sessions in testdata/script on each backend (E3_TEST_BACKENDS). Beside the usual commands of
+// testscript they have
 //
 //	newrepo                     e3 init, of the script's repository: $REPO
 //	newrepo <name>              e3 init, of another one: $name
@@ -36,9 +36,10 @@ func TestMain(m *testing.M) {
 //	lines <n> <pattern>         so many lines of stdout match
 //	exec tamper …               damages a repository
 //
-// and the conditions root, of who plays them, and folder, shared and objects, of which one holds. A repository is the folder . or <name>, or shared and then
-// E3_REPO too; patterns write $SHOWN or $name_shown where advice has its location, and $PLACE or $name_place where it says
-// what it is. $REFERENCE is the folder of the zips that the TypeScript e3 has written.
+// and the conditions root, of who plays them, and folder, shared and objects, of which one holds. A repository is the
+// folder . or <name>, or shared and then E3_REPO too; patterns write $SHOWN or $name_shown where advice has its
+// location, and $PLACE or $name_place where it says what it is. $REFERENCE is the folder of the zips that the
+// TypeScript e3 has written.
 func TestScripts(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.name, func(t *testing.T) {

@@ -20,8 +20,8 @@ func newMan(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man",
 		Short: "Write the manual pages",
-		Long: `Write the manual: the page e3(1) to standard output, or with --dir a page for every command into a folder, which
-is made if need be.`,
+		Long: `Write the manual: the page e3(1) to standard output, or with --dir a page for every command into a folder, which is
+created if it does not exist.`,
 		Example: `  e3 man | man -l -
   e3 man --dir /usr/local/share/man/man1`,
 		Args: noArguments,

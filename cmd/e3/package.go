@@ -20,7 +20,7 @@ func newPackage(a *app) *cobra.Command {
 		Use:   "package",
 		Short: "Build, list and remove packages",
 		Long: `A package is a package file with the content that its inputs had when it was built, under a name and a version.
-It never changes; a workspace that was deployed from it does not follow the file.`,
+A package never changes, and a workspace deployed from it does not follow the file.`,
 	})
 	cmd.AddCommand(newPackageBuild(a), newPackageList(a), newPackageRemove(a), newPackageExport(a), newPackageImport(a))
 	return cmd
@@ -48,7 +48,7 @@ func newPackageBuild(a *app) *cobra.Command {
 		Long: `Register a package file, with the content of its inputs, under its name and version. "-" reads the file,
 YAML or JSON, from standard input; its paths are then relative to this folder.
 
-What is registered never changes: other content under a name and version that exist is refused.`,
+A registered package never changes: other content under an existing name and version is refused.`,
 		Example: `  e3 package build . e3.yaml
   generate-pipeline | e3 package build . - --as nightly@2024.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -154,9 +154,9 @@ func newPackageList(a *app) *cobra.Command {
 func newPackageRemove(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove [repo] <name[@version]>",
-		Short: "Take a package out of the register",
-		Long: `Take a package out of the register. Workspaces that have it deployed keep it. The version may be left out
-where only one is registered.`,
+		Short: "Remove a package from the register",
+		Long: `Remove a package from the register. Workspaces that have it deployed keep it. The version may be left out if only one
+is registered.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<name[@version]>")
 			if err != nil {

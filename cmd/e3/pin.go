@@ -19,8 +19,8 @@ func newPin(a *app) *cobra.Command {
 	cmd := family(&cobra.Command{
 		Use:   "pin",
 		Short: "Keep executions from being pruned",
-		Long: `Keep executions, with their logs and outputs, from being pruned, whatever the rules. What a workspace needs is never
-pruned, pinned or not.`,
+		Long: `Protect executions, with their logs and outputs, from e3 prune. Executions that a workspace needs are never pruned, pinned
+or not.`,
 	})
 	cmd.AddCommand(newPinAdd(a), newPinList(a), newPinRemove(a))
 	return cmd
@@ -28,7 +28,7 @@ pruned, pinned or not.`,
 
 // pinArgument is said of every command that takes one.
 const pinArgument = `The execution is given by its id, or by the beginning of it, in the whole repository or among those of a task:
-<workspace>.<task>@<id>. <workspace>.<task> is the one that stands for the task in the latest run.`
+<workspace>.<task>@<id>. <workspace>.<task> is the task's execution in the latest run.`
 
 func newPinAdd(a *app) *cobra.Command {
 	var note string

@@ -36,12 +36,12 @@ func newPlan(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [repo] <workspace>",
 		Short: "Tell what a start would do, and how long it would take",
-		Long: `Tell for every task whether a start would take it from the cache (hit), run it (run), or must wait to know: "waits" tasks read
-what something upstream has yet to make, and turn out to be hits if that comes out as it was. A task is "stuck" if it
-could not run. Times are those of earlier runs; a task without history counts as the average of the others.
+		Long: `Tell for every task whether a start would take it from the cache (hit), run it (run), or decide later (waits). A task that
+waits reads an output that is still to be made; it becomes a hit if that output is the same as before. A task that could not
+run is "stuck". Times are those of earlier runs; a task without history counts as the average of the others.
 
-Package file and inputs on disk are looked at as a start does it. Nothing is run, nothing is written, and nobody is
-disturbed. With -f that also goes for a file that is deployed nowhere.`,
+The package file and the inputs on disk are read as by a start. plan is read-only and takes no locks. With -f it also plans a
+file that is not deployed.`,
 		Example: `  e3 plan . prod
   e3 plan -f e3.yaml
   e3 plan . prod --filter 'train*' --force -j 8
@@ -58,7 +58,7 @@ disturbed. With -f that also goes for a file that is deployed nowhere.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "package file: plan what start -f would do with it")
 	o.limits.flags(f)
-	f.BoolVar(&o.force, "force", false, "as of a start that runs even what is cached")
+	f.BoolVar(&o.force, "force", false, "plan a start --force, which runs cached tasks too")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.all, "all", false, "list every task, hits as well")
 	f.BoolVar(&o.exitCode, "exit-code", false, "end with exit code 1 if anything is to run, 0 if all are hits")
@@ -99,7 +99,7 @@ type planTaskJSON struct {
 	Execution string `json:"execution,omitempty"`
 	Key       string `json:"key,omitempty"`
 	Forced    bool   `json:"forced,omitempty"`
-	// NeedsApproval says that somebody has to approve before it runs.
+	// NeedsApproval reports that the task must be approved before it runs.
 	NeedsApproval bool   `json:"needsApproval,omitempty"`
 	Cause         string `json:"cause,omitempty"` // in a word that never changes, as of e3 why
 	Reason        string `json:"reason,omitempty"`
@@ -169,8 +169,8 @@ func (r *planRepo) Close() error {
 	return err
 }
 
-// openToPlan opens the repository that a start would use. One that the start would make first is as good as an empty one, so one in
-// a temporary folder stands for it.
+// openToPlan opens the repository that a start would use. One that the start would make first is as good as an empty
+// one, so one in a temporary folder stands for it.
 func openToPlan(ctx context.Context, a *app, location, file string) (*planRepo, error) {
 	r := &planRepo{}
 	var err error
@@ -271,7 +271,7 @@ func explainPlan(ctx context.Context, a *app, r *repo.Repo, p *workspace.Plan, l
 	return nil
 }
 
-// needsApproval tells whether somebody will be asked before a task runs, if it has to.
+// needsApproval reports whether a task that must run waits for approval first.
 func needsApproval(p *workspace.Plan, i int32) bool {
 	step := p.Tasks[i].Step
 	return (step == dataflow.StepRun || step == dataflow.StepWait) && p.Graph.Package.Tasks[i].Policy.Approve
@@ -369,13 +369,14 @@ func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bo
 	}
 }
 
-// stops tells whether a task cannot run for a reason that ends the whole run, as opposed to one that lacks its own input.
+// stops tells whether a task cannot run for a reason that ends the whole run, as opposed to one that lacks its own
+// input.
 func stops(t dataflow.TaskPlan) bool {
 	var lacking *dataflow.LackingError
 	return t.Step == dataflow.StepStuck && t.Err != nil && !errors.As(t.Err, &lacking)
 }
 
-// planTime is how long a task took when it last ran; "?" where nobody knows.
+// planTime is how long a task took when it last ran; "?" if unknown.
 func planTime(p *workspace.Plan, i int32) string {
 	if !p.Known[i] {
 		return "?"

@@ -28,15 +28,15 @@ func newPrune(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune [repo]",
 		Short: "Take old executions out of the cache",
-		Long: `Take executions out of the cache by rules, and free what only they held. Rules add up. What is taken out runs again when
-it is asked for; e3 logs says then that it was pruned.
+		Long: `Remove executions from the cache by rules, and free the objects that only they used. An execution that any of the rules
+selects is removed. Its task runs again when its result is needed; e3 logs then says that it was pruned.
 
-Never taken out are executions that run, that the current run of a workspace names, that would answer a start of a
-workspace or of a registered package, and those that are pinned. Imported runs that are no workspace's current one protect
-nothing. It may run beside anything else.
+Never removed are executions that are running, that the current run of a workspace names, that would answer a start of a
+workspace or of a registered package, or that are pinned. Imported runs protect their executions only as the current run of
+a workspace. It is safe to run at any time.
 
-With --snapshots, packages go that exports have made of workspaces, as forecast@1.0.0+1a2b3c4d, and that no workspace here has. Imports bring
-them, and nothing else removes them but e3 package remove.`,
+--snapshots removes packages that exports have made of workspaces, such as forecast@1.0.0+1a2b3c4d, unless a workspace here
+uses them. They come with imports; otherwise only e3 package remove removes them.`,
 		Example: `  e3 prune . --older-than 30d
   e3 prune . --keep-last 5 --dry-run
   e3 prune . --max-size 10GB
@@ -55,12 +55,12 @@ them, and nothing else removes them but e3 package remove.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.olderThan, "older-than", "", "take out what was made, or imported, longer ago than this: 12h, 30d, 8w")
+	f.StringVar(&o.olderThan, "older-than", "", "remove executions made, or imported, longer ago than this: 12h, 30d, 8w")
 	f.Int64Var(&o.keepLast, "keep-last", 0, "leave so many of the latest successes of each task, and what came after them")
-	f.StringVar(&o.maxSize, "max-size", "", "take out the oldest until what only the cache holds has this size at most: 10GB, 512MiB")
-	f.BoolVar(&o.snapshots, "snapshots", false, "take packages out that exports have made of workspaces and no workspace has")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be taken out")
-	f.BoolVar(&o.noGC, "no-gc", false, "leave the objects for a later e3 gc")
+	f.StringVar(&o.maxSize, "max-size", "", "remove the oldest until the objects used only by the cache have at most this size: 10GB, 512MiB")
+	f.BoolVar(&o.snapshots, "snapshots", false, "remove packages that exports have made of workspaces and that no workspace uses")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only list what would be removed")
+	f.BoolVar(&o.noGC, "no-gc", false, "leave the objects to a later e3 gc")
 	return cmd
 }
 
@@ -157,8 +157,8 @@ func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *p
 	return a.Reply(doc, func(w io.Writer) { writePruned(w, pruned, freed, o) })
 }
 
-// pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those who
-// might still be at work on what it has taken out.
+// pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those
+// who might still be at work on what it has taken out.
 func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dryRun bool) (*gc.Pruned, error) {
 	r, err := a.open(ctx, location)
 	if err != nil {
@@ -216,7 +216,7 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 		}
 	}
 	if p.Spared > 0 {
-		fmt.Fprintf(w, "Left alone: %d that somebody pinned, changed or pruned meanwhile\n", p.Spared)
+		fmt.Fprintf(w, "Kept: %d that were pinned, changed or pruned meanwhile\n", p.Spared)
 	}
 	var protected []string
 	for s, n := range p.Protected {
@@ -228,7 +228,7 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 		fmt.Fprintf(w, "Protected: %s\n", strings.Join(protected, ", "))
 	}
 	if p.Held >= 0 {
-		fmt.Fprintf(w, "What only the cache holds: %s\n", human.Bytes(p.Held))
+		fmt.Fprintf(w, "Used only by the cache: %s\n", human.Bytes(p.Held))
 	}
 	writeFreed(w, p, freed, o, free)
 	if n := len(p.Unreadable); n > 0 {
@@ -243,7 +243,7 @@ func writeFreed(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions, fr
 	case freed != nil:
 		fmt.Fprintf(w, "%s %s (%s)\n", free, human.Bytes(freed.Collected.Bytes), human.Count(freed.Collected.Objects, "object"))
 		if freed.Young.Objects > 0 {
-			fmt.Fprintf(w, "Spared %s (%s) because somebody is at work; e3 gc removes them later\n", human.Bytes(freed.Young.Bytes), human.Count(freed.Young.Objects, "object"))
+			fmt.Fprintf(w, "Kept %s (%s) that a running process may use; e3 gc removes them later\n", human.Bytes(freed.Young.Bytes), human.Count(freed.Young.Objects, "object"))
 		}
 	case o.dryRun && p.Executions == 0: // what packages alone hold is not measured
 	case o.dryRun:

@@ -26,8 +26,8 @@ func newQueue(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "queue [repo] [queue]",
 		Short: "Show or change what waits for workers",
-		Long: `Show how the queues of a repository stand, or one of them: how many tasks wait and since when, what runs and where, and what has
-failed in the last week. Tasks that wait although the run that asked for them is over are told apart.`,
+		Long: `Show the state of a repository's queues, or of one: how many tasks wait and since when, which tasks run and where, and which
+failed in the last week. Tasks that still wait although their run has ended are listed separately.`,
 		Example: `  e3 queue .
   e3 queue list . gpu
   e3 queue cancel . prod.train 'test.*'
@@ -46,8 +46,8 @@ func newQueueList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [repo] [queue]",
 		Short: "List the tasks that wait or run",
-		Long: `List the tasks that wait for a worker, or run, in the order in which they are to be taken. The first column is the id by which
-other commands take them, in short; of one that runs, or ran, the worker is named behind since when.`,
+		Long: `List the tasks that wait for a worker, or run, in the order in which workers take them. The first column is the short id,
+which other commands accept. For a task that runs, or ran, the worker follows the time.`,
 		ValidArgsFunction: completeQueue(a),
 		RunE: onQueue(a, func(ctx context.Context, _ string, r *repo.Repo, names []string) error {
 			return queueList(ctx, a, r, names)
@@ -93,7 +93,8 @@ func commandsBelow(cmd *cobra.Command) []string {
 	return names
 }
 
-// mistyped refuses what looks like a command below one, although that does something by itself: a word where a repository should be, with one after it.
+// mistyped refuses what looks like a command below one, although that does something by itself: a word where a
+// repository should be, with one after it.
 func mistyped(cmd *cobra.Command, args []string) error {
 	if !cmd.HasSubCommands() || len(args) < 2 || isLocation(args[0]) {
 		return nil
@@ -173,7 +174,7 @@ func jobName(j *queue.Job) string {
 	return name
 }
 
-// queueJSON is how a queue stands, for programs.
+// queueJSON is the state of a queue, for programs.
 type queueJSON struct {
 	Queue   string     `json:"queue"`
 	Ready   int        `json:"ready"`
@@ -185,7 +186,7 @@ type queueJSON struct {
 	Faults  []string   `json:"faults,omitempty"` // records that cannot be read
 }
 
-// overJSON is a run that is over, and has left jobs that nobody has begun.
+// overJSON is a run that has ended and left jobs that no worker has begun.
 type overJSON struct {
 	Workspace string `json:"workspace"`
 	Run       string `json:"run"`
@@ -200,7 +201,8 @@ type workJSON struct {
 	Heard   *string `json:"heard,omitempty"`   // when one on another host was last heard of, by its own clock
 }
 
-// runsOver returns what tells whether a run is over: it has ended, or its process is known to be gone. It looks once for each run.
+// runsOver returns a function that reports whether a run is over: it has ended, or its process is known to be gone. It
+// looks once for each run.
 func runsOver(r *repo.Repo) func(context.Context, queue.RunJobs) (bool, error) {
 	known := map[[2]string]bool{}
 	return func(ctx context.Context, run queue.RunJobs) (bool, error) {
@@ -282,7 +284,7 @@ func writeOverview(a *app, w io.Writer, o *queue.Overview, over []overJSON, at s
 	}
 	fmt.Fprintf(w, "Queue %s: %s, %d running, %d failed\n", human.Line(o.Queue), waiting, len(o.Running), len(o.Dead))
 	for _, run := range over {
-		fmt.Fprintf(w, "  %d of run %s of %s, which is over: e3 queue cancel %s %s\n", run.Waiting, human.Short(run.Run), human.Line(run.Workspace), at, human.Short(run.Run))
+		fmt.Fprintf(w, "  %d of run %s of %s, which has ended: e3 queue cancel %s %s\n", run.Waiting, human.Short(run.Run), human.Line(run.Workspace), at, human.Short(run.Run))
 	}
 	t := &render.Table{}
 	for i := range o.Running {
@@ -374,7 +376,7 @@ func workerOf(j *queue.Job) string {
 	return cmp.Or(j.Worker, j.Maker)
 }
 
-// sayMalformed tells of a record that is passed over, so that it does not hide the others.
+// sayMalformed reports a record that is skipped, so that it does not hide the others.
 func sayMalformed(a *app, err error) {
 	a.Warnf("%v; see what can be done with: e3 verify", err)
 }
@@ -386,7 +388,7 @@ func priorityText(n int64) string {
 	return "priority " + strconv.FormatInt(n, 10)
 }
 
-// inTurn orders jobs as they are to be taken: what runs, then orphans, priority, age.
+// inTurn sorts jobs in the order in which workers take them: running, orphans, then by priority and age.
 func inTurn(a, b queue.Job) int {
 	rank := func(j *queue.Job) int {
 		switch {

@@ -49,7 +49,8 @@ func newQueueCancel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel [repo] <task>...",
 		Short: "Take tasks out of their queue, or stop them",
-		Long: `Take tasks out of their queue; those that run are stopped. For their run they have been cancelled, and what depends on them is skipped.
+		Long: `Remove tasks from their queue; running ones are stopped. Their run records them as cancelled and skips the tasks that depend on
+them.
 
 ` + jobsArgument,
 		Example: `  e3 queue cancel . prod.train 'prod.test*'
@@ -71,8 +72,8 @@ func newQueueRetry(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry [repo] <task>...",
 		Short: "Queue tasks again that have failed",
-		Long: `Queue tasks again that have failed, so that their results are there when their workspace is started the next time. Their run has
-counted them as failed, also where it is still at work, and does not go on with them. What was cancelled has not failed: e3 start makes it.
+		Long: `Queue failed tasks again, so that the next start of their workspace finds their results. Their run has counted them as failed,
+even if it has not ended, and does not use the results. Cancelled tasks have not failed: run them with e3 start.
 
 ` + jobsArgument,
 		ValidArgsFunction: completeJobs(a, true),
@@ -88,7 +89,7 @@ func newQueueReprioritise(a *app) *cobra.Command {
 		Use:     "reprioritise [repo] <task>... <priority>",
 		Aliases: []string{"reprioritize"},
 		Short:   "Change the priority of tasks that wait",
-		Long: `Change the priority of tasks that wait for a worker: greater goes first. 0 is that of tasks that say nothing.
+		Long: `Change the priority of tasks that wait for a worker: greater goes first. The default is 0.
 
 ` + jobsArgument,
 		Example: `  e3 queue reprioritise . prod.train 10
@@ -115,7 +116,8 @@ func newQueueReprioritise(a *app) *cobra.Command {
 	return cmd
 }
 
-// jobArguments splits arguments into the repository, which may be left out, and the names of jobs, which are none with --all.
+// jobArguments splits arguments into the repository, which may be left out, and the names of jobs, which are none with
+// --all.
 func jobArguments(a *app, cmd *cobra.Command, args []string, all bool) (location string, names []string, err error) {
 	path := cmd.CommandPath()
 	switch {
@@ -144,8 +146,8 @@ const (
 	changedAtOnce = 16
 )
 
-// changeJobs does what a command does to each job that its arguments mean. A job that has meanwhile gone where that cannot be done any more is told,
-// and the exit code is 1 if it could be done to none.
+// changeJobs does what a command does to each job that its arguments mean. A job that has meanwhile gone where that
+// cannot be done any more is told, and the exit code is 1 if it could be done to none.
 func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error {
 	location, names, err := jobArguments(a, cmd, args, c.all)
 	if err != nil {
@@ -183,8 +185,8 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	return fault
 }
 
-// change does it to several at a time, and tells what came of it in their order. missed are those that have gone on meanwhile; after a fault no other
-// is begun.
+// change does it to several at a time, and tells what came of it in their order. missed are those that have gone on
+// meanwhile; after a fault no other is begun.
 func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
 	now, errs := make([]*queue.Job, len(jobs)), make([]error, len(jobs))
 	var failed atomic.Bool
@@ -239,18 +241,18 @@ func (c *jobsCommand) write(w io.Writer, done []queue.Job) {
 	}
 }
 
-// countedAsFailed says that runs do not go on with what is queued again.
+// countedAsFailed tells that the tasks' runs do not use results of a retry.
 func countedAsFailed(done []queue.Job) string {
-	who := "Run " + human.Short(done[0].Run) + " has"
+	run := "Run " + human.Short(done[0].Run) + " has"
 	for i := range done {
 		if done[i].Run != done[0].Run {
-			who = "Their runs have"
+			run = "Their runs have"
 		}
 	}
 	if len(done) == 1 {
-		return who + " counted it as failed: once it is made, e3 start takes its result"
+		return run + " counted it as failed: once it has succeeded, e3 start takes its result"
 	}
-	return who + " counted them as failed: once they are made, e3 start takes their results"
+	return run + " counted them as failed: once they have succeeded, e3 start takes their results"
 }
 
 // stillRuns says that a worker is to be told first.
@@ -261,8 +263,8 @@ func stillRuns(j *queue.Job, dead bool) string {
 	return ": its worker is told"
 }
 
-// chooseJobs finds the jobs that names mean, all without names: of those that have failed, or of those that are not finished. at is the
-// repository in advice.
+// chooseJobs finds the jobs that names mean, all without names: of those that have failed, or of those that are not
+// finished. at is the repository in advice.
 func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool, at string) ([]queue.Job, error) {
 	known, err := r.Queue().Nameable(ctx, dead)
 	if err != nil {
@@ -312,8 +314,8 @@ func tasksOf(jobs []queue.Job) []string {
 	return slices.Compact(names)
 }
 
-// notFailed says what has become of jobs that a person takes for failed, "" if that is not known: those that are not finished, and those of
-// their workspace's latest run.
+// notFailed says what has become of jobs that a person takes for failed, "" if that is not known: those that are not
+// finished, and those of their workspace's latest run.
 func notFailed(ctx context.Context, r *repo.Repo, name, at string) string {
 	ws, _, _ := strings.Cut(name, ".")
 	latest := ""

@@ -21,12 +21,12 @@ func newReject(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reject [repo] <execution>|<workspace>.<task>",
 		Short: "Retire a success that is wrong, or refuse a task that waits for approval",
-		Long: `Refuse a task that waits for approval, given as <workspace>.<task>: it fails in the run that waits, and what depends on it is
-skipped. To refuse again changes nothing; what was approved cannot be refused any more. See what waits with: e3 status
+		Long: `Refuse a task that waits for approval, given as <workspace>.<task>: it fails in the waiting run, and tasks that depend on it are
+skipped. Refusing twice changes nothing; an approved task can no longer be refused. To list the tasks that wait: e3 status
 
-Or retire an execution that ended well with a wrong result: nothing is answered by it any more, so that the next start runs
-the task again, or takes an earlier success. The execution stays on record, marked, with its logs and its output; an export
-tells of the mark.
+Or retire a successful execution with a wrong result. The cache no longer answers with it: the next start runs the task again,
+or takes an earlier success. The execution stays on record, marked as rejected, with its logs and its output; exports include
+the mark.
 
 The execution is given by its id, or by the beginning of it, in the whole repository or among those of a task:
 <workspace>.<task>@<id>. See the ids with: e3 logs <repo> <workspace>.<task> --list`,
@@ -56,12 +56,12 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			return runReject(cmd.Context(), a, location, arg, undo, why)
 		},
 	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "take a rejection back")
+	cmd.Flags().BoolVar(&undo, "undo", false, "withdraw a rejection")
 	whyFlags(cmd.Flags(), &why, "reason", "note", "it later")
 	return cmd
 }
 
-// rejectedJSON is a rejection that was made or taken back, for programs.
+// rejectedJSON is a rejection that was made or withdrawn, for programs.
 type rejectedJSON struct {
 	Execution string `json:"execution"`
 	Key       string `json:"key"`

@@ -33,12 +33,12 @@ type repoSetting struct {
 func repoSettings() []repoSetting {
 	return []repoSetting{{
 		name:  "require-signed",
-		about: "only exports that a trusted key has signed may come in",
+		about: "import only exports that a trusted key has signed",
 		get:   func(s *settings.Settings) any { return s.RequireSigned },
 		set:   func(s *settings.Settings, text string) error { return parseBool(text, &s.RequireSigned) },
 	}, {
 		name:  "events-retention",
-		about: "how long the events of runs are kept: a length of time like 90d, or never to remove none",
+		about: "how long the events of runs are kept: a duration like 90d, or never to remove none",
 		get:   func(s *settings.Settings) any { return cmp.Or(s.EventsRetention, settings.DefaultRetention) },
 		set: func(s *settings.Settings, text string) error {
 			if _, err := settings.ParseRetention(text); err != nil {
@@ -53,11 +53,12 @@ func repoSettings() []repoSetting {
 // byDefault takes back what was said of one workspace, or of all.
 const byDefault = "default"
 
-// executorSetting is who executes tasks, of a workspace, or with "" of those of which nothing else is said.
+// executorSetting is what executes the tasks of a workspace, or, with "", of workspaces without a setting of their
+// own.
 func executorSetting(ws string) repoSetting {
 	return repoSetting{
 		name:  "executor",
-		about: "who executes tasks: local (the process of e3 start), workers (e3 worker) or slurm",
+		about: "what executes tasks: local (the process of e3 start), workers (e3 worker) or slurm",
 		get:   func(s *settings.Settings) any { return s.RunsOf(ws).Executor },
 		set: func(s *settings.Settings, text string) error {
 			return s.SetRuns(ws, func(r *settings.Runs) { r.Executor = said(text) })
@@ -70,7 +71,7 @@ func executorSetting(ws string) repoSetting {
 func queueSetting(ws string) repoSetting {
 	return repoSetting{
 		name:  "queue",
-		about: "where workers find the tasks that name no queue",
+		about: "the queue of tasks that name none",
 		get:   func(s *settings.Settings) any { return cmp.Or(s.RunsOf(ws).Queue, queue.DefaultQueue) },
 		set: func(s *settings.Settings, text string) error {
 			return s.SetRuns(ws, func(r *settings.Runs) { r.Queue = said(text) })
@@ -106,7 +107,7 @@ func newSettings(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settings [repo] [name [value]]",
 		Short: "Show or change the settings of a repository",
-		Long: "Show the settings of a repository, show one, or change it. Whoever works with the repository is bound by them.\n\nSettings:\n" + strings.TrimRight(about.String(), "\n") + `
+		Long: "Show the settings of a repository, show one, or change it. They apply to all users of the repository.\n\nSettings:\n" + strings.TrimRight(about.String(), "\n") + `
 
 executor and queue can be said of one workspace too, as <workspace>.executor; "default" takes that back.
 
@@ -203,8 +204,8 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
-// checkSettable refuses a setting of a workspace that is not here: it would wait for one of that name. What was said of one that has gone
-// since can be read, and taken back.
+// checkSettable refuses a setting of a workspace that is not here: it would wait for one of that name. What was said
+// of one that has gone since can be read, and taken back.
 func checkSettable(ctx context.Context, a *app, r *repo.Repo, one *repoSetting, value string) error {
 	names, err := r.Workspaces.List(ctx)
 	if err != nil || slices.Contains(names, one.ws) {

@@ -18,9 +18,9 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Run pipelines of ordinary commands and never do the same work twice",
 		Long: `e3 runs pipelines of ordinary commands and never does the same work twice.
 
-Every execution of a task on given inputs is kept, with its logs. The repository comes first on every
-command line; "." means the .e3 folder here or in a folder above. It may be left out: then E3_REPO names
-it, or else it is ".".`,
+Every execution of a task on given inputs is kept, with its logs. The repository is the first argument
+of every command; "." means the .e3 folder here or in a folder above. Without it, the repository is
+the one that E3_REPO names, or else ".".`,
 		Example: `  e3 start -f e3.yaml          make what is missing and run
   e3 start . prod              run a workspace
   e3 run . prod                what the latest run did

@@ -33,19 +33,18 @@ func newRun(a *app) *cobra.Command {
 		Long: `Show the latest run of a workspace, finished or not, with its tasks. The time of a cached task is that of the
 execution that answers it.
 
-Of an execution that was imported, or rejected since, the last column says so.
+The last column marks executions that were imported, or rejected since.
 
-A run that was imported says where it comes from. It is shown as long as its workspace has no run of its own, also where there
-is no workspace of that name; with --run at any time.
+An imported run is shown with its origin. It is the workspace's latest run until the workspace has a run of its own, and is
+shown even if there is no workspace of that name.
 
-With --run any run can be shown whose events are here, of a workspace that was removed too: of earlier runs nothing else is left.
-See "e3 history" for their ids.
+--run shows any run whose events are kept, also of a removed workspace. "e3 history" lists the ids.
 
-With --report the run is written as a page of HTML as well: graph, timeline, tasks, the ends of their logs, and the outputs that the
-package file marks with "kind: metrics", "plot" or "report". The page is one file and needs neither e3 nor a network.
+--report also writes the run as an HTML page: graph, timeline, tasks, the ends of their logs, and the outputs that the package
+file marks with "kind: metrics", "plot" or "report". The page is a single file and needs neither e3 nor a network.
 
-With --trace its timeline is written as JSON for ui.perfetto.dev or chrome://tracing: each attempt in a lane of its worker, what it
-waited for, and what took no time.`,
+--trace also writes the timeline as JSON for ui.perfetto.dev or chrome://tracing: each attempt in a lane of its worker, its
+waiting time, and tasks that took no time.`,
 		Example: `  e3 run . prod
   e3 run . prod --run 018f3b4c-9a
   e3 run . prod --report prod.html
@@ -228,7 +227,7 @@ func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 	}
 }
 
-// cancelledBy says who cancelled a run, and why, as far as either is known.
+// cancelledBy names the user who cancelled a run, and the reason, if they are known.
 func cancelledBy(r *runview.Report) string {
 	switch {
 	case r.By == "":
@@ -268,7 +267,7 @@ func stateColor(st term.Style, s runview.TaskState) string {
 	return ""
 }
 
-// took is how long a task's execution took, "" where there is none or nobody knows.
+// took is how long a task's execution took, "" if there is none or it is unknown.
 func took(t *runview.TaskReport) string {
 	switch {
 	case t.ExecutionID == "" || t.State == runview.TaskRetrying || t.State == runview.TaskInterrupted || t.State == runview.TaskClaimed:
@@ -279,7 +278,8 @@ func took(t *runview.TaskReport) string {
 	return human.Duration(t.Duration)
 }
 
-// taskOrigin says where the execution of a task comes from, unless the run came from there too, and whether it was rejected.
+// taskOrigin says where the execution of a task comes from, unless the run came from there too, and whether it was
+// rejected.
 func taskOrigin(r *runview.Report, t *runview.TaskReport) string {
 	var notes []string
 	if s := t.ImportedFrom; s != nil && !cameWith(r, s) {

@@ -24,15 +24,15 @@ func newSet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set [repo] <workspace>.<input> <value|@path>",
 		Short: "Give an input of a workspace a value",
-		Long: `Give an input of a workspace a value of its own. It stays, whatever happens to the file that the input is linked to
-and also after a redeploy, until "e3 unset". Runs that are under way keep what they began with.
+		Long: `Set an input of a workspace. The value stays until "e3 unset", even if the input's file changes or the workspace is deployed
+again. Running starts keep the inputs that they began with.
 
-An input that is a value takes JSON; what is not JSON is a string. "@file" reads JSON from a file. An input that is a
-file or a directory takes "@path". "@-" is standard input.
+For an input that is a value, give JSON; text that is not JSON is a string. "@file" reads JSON from a file. For an input that
+is a file or a directory, give "@path". "@-" is standard input.
 
-A value keeps its kind: null, boolean, integer, float, string, list or mapping. Another kind is refused, as it is most often a
-mistake (2O for 20), unless --change-kind asks for it. For a string a number stands for its text; an input whose default
-is null takes any kind.`,
+A value keeps its kind: null, boolean, integer, float, string, list or mapping. Another kind is usually a mistake (2O for 20),
+and is refused without --change-kind. For an input that is a string, a number is taken as text. An input whose default is null
+takes any kind.`,
 		Example: `  e3 set . prod.horizon 24
   e3 set . prod.regions '["eu", "us"]'
   e3 set . prod.sales @new-sales.csv
@@ -47,7 +47,7 @@ is null takes any kind.`,
 			return runSet(cmd.Context(), a, location, rest[0], rest[1], o)
 		},
 	}
-	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON: a text that is not is a mistake, no string")
+	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON; other text is an error, not a string")
 	cmd.Flags().BoolVar(&o.changeKind, "change-kind", false, "accept a value of another kind, such as a list for a number")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; a value that begins with - goes after --: e3 set <repo> <workspace>.<input> -- -3", err)

@@ -24,9 +24,9 @@ func fromEnvironment(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// whyFlags lets somebody say why, for those who look at something. The command's usual word for it and the other one mean the same.
+// whyFlags adds the flag for a reason, under the command's usual name and under a second one.
 func whyFlags(flags *pflag.FlagSet, why *string, name, other, at string) {
-	flags.StringVar(why, name, "", "why, for those who look at "+at)
+	flags.StringVar(why, name, "", "the reason, shown by "+at)
 	flags.StringVar(why, other, "", "the same as --"+name)
 }
 

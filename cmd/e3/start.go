@@ -49,11 +49,11 @@ func newStart(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start [repo] <workspace>",
 		Short: "Run the dataflow of a workspace",
-		Long: `Run every task of a workspace whose answer is not known yet, and take the others from the cache.
+		Long: `Run every task of a workspace whose result is not in the cache yet.
 
-A workspace that was deployed from a package file follows it: edits of the file and of its inputs are
-picked up by themselves. With -f the workspace, and if need be the repository, are made first; the
-workspace has the package's name unless another is given.`,
+A workspace that was deployed from a package file follows it: each start picks up edits of the file and
+of its inputs. With -f, start first makes the workspace, and the repository if there is none; the
+workspace has the package's name unless you give another.`,
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force
@@ -73,7 +73,7 @@ workspace has the package's name unless another is given.`,
 	o.runs.flags(cmd, a)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
-	f.BoolVar(&o.failFast, "fail-fast", false, "start nothing more after the first failure")
+	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
@@ -85,8 +85,8 @@ workspace has the package's name unless another is given.`,
 	return cmd
 }
 
-// startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is to be
-// found by the file.
+// startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is
+// to be found by the file.
 func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
 	names := 1
 	if file != "" {
@@ -106,7 +106,7 @@ func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location
 	return location, rest[0], nil
 }
 
-// settings turns the flags into what they mean.
+// settings turns the flags into options.
 func (o *startOptions) settings() (workspace.StartOptions, error) {
 	l, err := o.limits.parse()
 	s := workspace.StartOptions{
@@ -130,7 +130,7 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 	return s, nil
 }
 
-// limitOptions say what the commands of a run may take together.
+// limitOptions bound the resources that the commands of a run take together.
 type limitOptions struct {
 	concurrency int
 	memory      string
@@ -297,8 +297,8 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws, file string) (st
 	return ws, nil
 }
 
-// linkedTo returns the workspace that follows the file already: the named one, or the one that was made for the file; "" if it
-// does not.
+// linkedTo returns the workspace that follows the file already: the named one, or the one that was made for the file;
+// "" if it does not.
 func linkedTo(ctx context.Context, a *app, r *repo.Repo, ws, file string) (string, error) {
 	if ws == "" {
 		return r.Workspaces.Deployer.MadeFor(ctx, file) // which looks at the link
@@ -312,9 +312,8 @@ func linkedTo(ctx context.Context, a *app, r *repo.Repo, ws, file string) (strin
 	return ws, nil
 }
 
-// sayBegun is told of a run before its first event. A run with commands to start leaves the
-// cores to them: with more threads of its own than it needs, Go's scheduler spends on
-// looking for work what a short command costs.
+// sayBegun is called before the first event of a run. A run that starts commands leaves the cores to them: Go's
+// scheduler, with more threads than it needs, spends as much time looking for work as a short command takes.
 func sayBegun(a *app, location, ws string, info *workspace.RunInfo) {
 	a.warn(info.Warnings)
 	sayElsewhere(a, location, ws, info.Elsewhere)
@@ -326,12 +325,11 @@ func sayBegun(a *app, location, ws string, info *workspace.RunInfo) {
 	}
 }
 
-// frugal keeps memory small where it grows with the graph. Before that, a command is over
-// sooner than collecting would pay (main).
+// frugal makes the garbage collector keep memory small, for commands whose memory grows with the graph. Other commands
+// end before collecting would pay (main).
 func frugal() { debug.SetGCPercent(40) }
 
-// warn passes on what is odd about a package file, each warning once: a start may read the
-// file twice.
+// warn prints the warnings about a package file, each only once, because a start may read the file twice.
 func (a *app) warn(warnings []manifest.Warning) {
 	for _, w := range warnings {
 		if text := w.String(); !a.warned[text] {
@@ -353,7 +351,7 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 		b, err := events.Append(nil, &e)
 		if err == nil {
 			if _, err = out.Write(b); err == nil {
-				err = out.Flush() // whoever reads it follows the run
+				err = out.Flush() // so that the reader can follow the run
 			}
 		}
 		fault = cmp.Or(fault, err)
@@ -412,7 +410,7 @@ func counts(s record.Summary) string {
 	return text
 }
 
-// explainFailures tells a person what there is to know of the first failures.
+// explainFailures prints the first failures with the ends of their logs.
 func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, failures []failure) {
 	const most = 3
 	for _, f := range failures[:min(len(failures), most)] {

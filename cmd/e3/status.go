@@ -22,10 +22,10 @@ import (
 func newStatus(a *app, name string) *cobra.Command {
 	return &cobra.Command{
 		Use:   name + " [repo] [workspace]",
-		Short: "Tell how a workspace stands",
-		Long: `Tell how a workspace, or each one, stands: what is deployed, the latest run, who holds it, which inputs are set, and
-which outputs the next start would look at again. Package file and inputs on disk are looked at as well. Nothing is
-written and nobody is disturbed.`,
+		Short: "Show the state of a workspace",
+		Long: `Show the state of a workspace, or of all: the deployed package, the latest run, the process that holds the workspace, which
+inputs are set, and which outputs are stale. The package file and the inputs on disk are read as well. Read-only; takes no
+locks.`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
@@ -44,7 +44,7 @@ type statusJSON struct {
 	DeployedAt *string      `json:"deployedAt"`
 	File       string       `json:"file,omitempty"`
 	Edited     bool         `json:"edited,omitempty"`
-	// Elsewhere says who decides what is deployed, where that is not this machine.
+	// Elsewhere is the machine that decides the deployment, if it is not this one.
 	Elsewhere *elsewhereJSON `json:"elsewhere,omitempty"`
 	LastRun   *runJSON       `json:"lastRun"`
 	Deferred  []deferredJSON `json:"deferred,omitempty"` // what waits for somebody to approve
@@ -60,7 +60,7 @@ type busyJSON struct {
 	Heard     *string `json:"heard,omitempty"` // when a holder on another host was last heard of, by its own clock
 }
 
-// busyOf is nil where nobody holds the workspace.
+// busyOf is nil if no process holds the workspace.
 func busyOf(b *workspace.BusyError) *busyJSON {
 	if b == nil {
 		return nil
@@ -68,7 +68,7 @@ func busyOf(b *workspace.BusyError) *busyJSON {
 	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: render.Moment(b.Since), Heard: render.Moment(b.Heard.At)}
 }
 
-// heardOf says when a process on another host was last heard of. That is by its own clock, so what is said is only what the clocks show. "" is
+// heardOf tells when a process on another host last renewed its session, by that host's clock, which may differ. "" is
 // of a process that is known to live.
 func heardOf(h refstore.Heard, now time.Time) string {
 	if h.At.IsZero() {
@@ -186,13 +186,13 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	if e := st.Elsewhere; e != nil {
 		text := map[bool]string{true: "; not " + e.Mine}[e.Mine != ""]
 		if e.Unknown {
-			line("File", "%s", "one of which nothing tells any more where it is")
+			line("File", "%s", "unknown: its record is lost")
 		} else if e.Here {
 			line("File", "%s, which is gone", e.File)
 		} else if e.File != "" {
-			line("File", "%s's %s, since %s%s", cmp.Or(e.By, "somebody"), e.File, human.Stamp(e.Since), text)
+			line("File", "%s's %s, since %s%s", cmp.Or(e.By, "an unknown user"), e.File, human.Stamp(e.Since), text)
 		} else if e.By != "" || text != "" {
-			line("Deployed", "by %s%s", cmp.Or(e.By, "somebody"), text)
+			line("Deployed", "by %s%s", cmp.Or(e.By, "an unknown user"), text)
 		}
 	}
 	switch r := st.LastRun; {

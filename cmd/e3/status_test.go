@@ -8,7 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// TestHeardOf: what is said of a process on another host is what the clocks show, whatever they show, and never that of the future.
+// TestHeardOf: what is said of a process on another host is what the clocks show, whatever they show, and never that
+// of the future.
 func TestHeardOf(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {

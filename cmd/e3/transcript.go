@@ -26,7 +26,7 @@ type transcript struct {
 	total    int64 // steps, once they are known
 	done     int64
 	failures []failure       // at most one for a task, in the order of their ends
-	waits    map[string]bool // tasks that wait for somebody to approve
+	waits    map[string]bool // tasks that wait for approval
 	style    term.Style
 	ask      func(task string) // says to people what to do about a task that waits for approval
 }
@@ -168,7 +168,7 @@ func (t *transcript) say(task string) {
 	}
 }
 
-// waitsNoMore takes a task away from those that wait for somebody.
+// waitsNoMore removes a task from those that wait for approval.
 func (t *transcript) waitsNoMore(task string) {
 	if t.waits[task] && t.live != nil {
 		t.live.Wait(-1)

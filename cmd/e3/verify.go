@@ -29,18 +29,17 @@ func newVerify(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [repo]",
 		Short: "Check a repository, and mend it",
-		Long: `Check every object against its name, every reference against its object and every record against its place, and say
-what is wrong, for whom, and what to do. It may run beside anything else. The exit code is 12 if there is a fault that
-was not repaired.
+		Long: `Check every object against its name, every reference against its object and every record against its place. Each fault is
+listed with what it affects and what to do. It is safe to run at any time. The exit code is 12 if a fault was not repaired.
 
---repair removes what is corrupt, rejects the successes that have lost a part of their output, and removes records that
-cannot be read; the tasks concerned run again at the next start. What was put in from outside cannot be made again: it
-says which inputs must be set or deployed again. Executions that an earlier e3 recorded, which checked no reads, are rejected
-if they may have read what is corrupt; "e3 reject --undo" takes that back.
+--repair removes corrupt objects, rejects successes that have lost a part of their output, and removes records that cannot be
+read; the affected tasks run again at the next start. Inputs cannot be computed again: it lists those that must be set or
+deployed again. Executions of an earlier e3, which did not check its reads, are rejected if they may have read corrupt
+objects; "e3 reject --undo" withdraws that.
 
---rerun executes tasks again, in the same way and on the same inputs as the executions that their outputs come from, and
-compares what they make. The exit code is 1 if it differs. Nothing else changes: the new execution is kept, but answers
-nobody where it differs.`,
+--rerun executes tasks again, in the same way and on the same inputs as the executions that made their outputs, and compares
+the results. The exit code is 1 if they differ. Nothing else changes: a new execution with another result is kept, but is
+never a cache hit.`,
 		Example: `  e3 verify
   e3 verify . --sample 1/7
   e3 verify . --repair
@@ -69,7 +68,7 @@ nobody where it differs.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.sample, "sample", "", "hash only a part of the objects, as 1/7: each of the seven once is all of them")
-	f.BoolVar(&o.repair, "repair", false, "mend what can be mended")
+	f.BoolVar(&o.repair, "repair", false, "repair all faults that can be repaired")
 	f.StringVar(&o.rerun, "rerun", "", "execute <workspace>.<task> again and compare (* and ? in the task's name)")
 	return cmd
 }
@@ -209,7 +208,7 @@ func writeVerified(w io.Writer, r *verify.Report, repair bool, location string) 
 		fmt.Fprintf(w, "To be set or deployed again: %s\n", human.Line(human.Few(r.Inputs)))
 	}
 	if !repair && remaining > 0 {
-		fmt.Fprintf(w, "What can be mended is mended by: e3 verify %s --repair\n", location)
+		fmt.Fprintf(w, "To repair what can be repaired: e3 verify %s --repair\n", location)
 	}
 }
 

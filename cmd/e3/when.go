@@ -6,7 +6,8 @@ import (
 	"e3/internal/format/notation"
 )
 
-// parseMoment reads a moment: a length of time before now, or a date with or without a time, local unless it says where. "" is none.
+// parseMoment reads a moment: a length of time before now, or a date with or without a time, local unless it says
+// where. "" is none.
 func parseMoment(a *app, flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -21,14 +21,14 @@ func newWhy(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why [repo] <workspace>.<task>[@<execution>]",
 		Short: "Say why a task ran, would run, or failed",
-		Long: `Say why a task would run at the next start, or why it failed, or why the execution was made that answers it; with the beginning
-of an execution's id, why that one was made.
+		Long: `Tell why a task would run at the next start, why it failed, or why its present execution was made; with the beginning of an
+execution's id, why that execution was made.
 
-What a task is looked up under - its command, its environment, its inputs, what it declares - is compared with the nearest earlier success
-of the same name. An input that differs is followed to the task that made it, up to what changed first. What had an answer that does not count is
-told by what became of that: rejected, pruned, failed, or its output is gone.
+The parts of the task's cache key (command, environment, inputs, declarations) are compared with those of the nearest earlier
+success of the same name. A changed input is followed upstream to the first change. If an earlier result no longer counts, the
+reason is shown: rejected, pruned, failed, or its output is gone.
 
-The package file and the inputs are looked at as a start does it; nothing is written. The first line is the answer.`,
+The package file and the inputs are read as by a start; nothing is written. The first line is the answer.`,
 		Example: `  e3 why . prod.report
   e3 why . 'prod.train[4]'
   e3 why . prod.train@018f3b4c-9a`,
@@ -95,7 +95,8 @@ func queuedIn(q *queue.Queue) func(ctx context.Context, ws, run, task string) (*
 	}
 }
 
-// whyPrinter writes an explanation for people. All of it comes from names, records and logs, so all of it is made printable.
+// whyPrinter writes an explanation for people. All of it comes from names, records and logs, so all of it is made
+// printable.
 type whyPrinter struct {
 	w     io.Writer
 	style term.Style

@@ -35,17 +35,18 @@ func newWorker(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker [repo]",
 		Short: "Execute the tasks of runs that ask for workers",
-		Long: `Execute what "e3 start --workers" wants executed, on this machine or another, until told to stop. A worker needs the
-repository, the programs that tasks call, and the variables that they are passed (pass_env, secrets): these are its own, not those of
-who starts the run, and a task fails whose secret is not among them. It runs whatever anybody with write access to the repository asks for.
+		Long: `Execute the tasks of "e3 start --workers", from this machine or others, until stopped. A worker needs access to the repository,
+the programs that tasks call, and the variables that they are passed (pass_env, secrets). It passes its own variables, not
+those of the process that started the run; a task fails if one of its secrets is missing. Every user with write access to the
+repository can make a worker run any command.
 
-Ctrl-C, or TERM, ends it when what it runs has ended; a second one stops that too, and another worker does it again. A
-worker that is killed is missed: one that begins on the same machine within a lease goes on with its commands, otherwise they are
-stopped and done again elsewhere.
+Ctrl-C, or TERM, ends the worker once its tasks have ended. A second one stops the tasks too, and another worker runs them
+again. If a worker is killed, a new worker on the same machine continues its commands if it starts within a lease; otherwise
+they are stopped and run again elsewhere.
 
-It takes as many tasks at a time as fit into its cores, its memory and its resources (cpu, memory and resources of a task). A task
-with more cpu than there is gets all of it. A task that asks for more memory, or more of a resource, than was stated here is left to
-others, and so is one with labels that this worker lacks.`,
+A worker runs as many tasks at a time as fit into its cores, its memory and its resources (cpu, memory and resources of a
+task). A task with more cpu than the worker has gets all cores. Tasks that need more memory, more of a resource, or labels
+that this worker lacks are left to other workers.`,
 		Example: `  e3 worker .
   e3 worker . --queue gpu --labels a100 --resource gpu=2
   e3 worker . --idle 10m --for 8h`,
@@ -64,14 +65,14 @@ others, and so is one with labels that this worker lacks.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.queues, "queue", nil, "take the tasks of this queue (repeatable, or with commas; default: "+queue.DefaultQueue+")")
-	f.StringSliceVar(&o.labels, "labels", nil, "what this worker has, for tasks that ask for it: gpu,avx512")
+	f.StringSliceVar(&o.labels, "labels", nil, "labels of this worker, for tasks that need them: gpu,avx512")
 	o.limits.flags(f)
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
-	f.DurationVar(&o.lease, "lease", 0, "after how long without a sign of life others take over (default: what the location says, or 15s)")
-	f.DurationVar(&o.duration, "for", 0, "take nothing more after this time, as 8h, and end")
-	f.DurationVar(&o.idle, "idle", 0, "end after so long without anything to do, as 10m")
+	f.DurationVar(&o.lease, "lease", 0, "silence after which other workers take over its tasks (default: the lease of the location, or 15s)")
+	f.DurationVar(&o.duration, "for", 0, "take no more tasks after this time, as 8h, and exit")
+	f.DurationVar(&o.idle, "idle", 0, "exit after this long without work, as 10m")
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve /metrics and /healthz at this port of this machine, or at host:port")
-	f.StringVar(&o.job, "job", "", "execute this job, <queue>/<id>, and end")
+	f.StringVar(&o.job, "job", "", "execute this job, <queue>/<id>, and exit")
 	_ = f.MarkHidden("job") // it exists
 	fromEnvironment(f, "queue", "labels", "grace", "lease", "metrics-addr")
 	completeQueues(a, cmd, "queue")
@@ -176,8 +177,8 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 	return w.Run(ctx, drain)
 }
 
-// heedSignals tells of the first signal by closing drain, and of the second by ending the context; with atOnce of the first, too. A third kills
-// this process.
+// heedSignals tells of the first signal by closing drain, and of the second by ending the context; with atOnce of the
+// first, too. A third kills this process.
 func heedSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop context.Context, end func()) {
 	ended := make(chan struct{})
 	drained := make(chan struct{})

@@ -71,7 +71,8 @@ func newWorkspaceDeploy(a *app) *cobra.Command {
 		Use:   "deploy [repo] <workspace> <package|file>",
 		Short: "Put a package into a workspace",
 		Long: `Put a package into a workspace: a registered one by name[@version], or a package file by its path. Without a version
-the greatest release is taken, or pre-release if there is no release; never what an export has made of a workspace. Values that were set stay where name and kind of the input remain.`,
+the highest release is deployed, or pre-release if there is no release, but never a snapshot that an export made of a workspace.
+Values that were set stay if the input keeps its name and kind.`,
 		Example: `  e3 workspace deploy . prod forecast@1.0.0
   e3 workspace deploy . dev ./e3.yaml`,
 		ValidArgsFunction: completeDeploy(a),
@@ -203,12 +204,13 @@ func newWorkspaceRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove [repo] <workspace>",
 		Short: "Remove a workspace",
-		Long: `Remove a workspace with its datasets and run records. Executions and events stay: whatever was computed is still cached. What a dead
-run of it has queued for workers, and nobody has begun, is withdrawn.
+		Long: `Remove a workspace with its datasets and run records. Executions and events stay, so its results are still in the cache. Tasks
+that a dead run of it has queued, and that no worker has begun, are withdrawn.
 
-A workspace that is being run is not removed, unless --force cancels the run first (e3 cancel). One that is being deployed is never.
+A running workspace is removed only with --force, which cancels the run first (e3 cancel). A workspace that is being deployed
+is never removed.
 
-Where there is no workspace of that name, the runs that were imported under it are removed.`,
+If there is no workspace of that name, the runs that were imported under the name are removed.`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
 			remove := r.Workspaces.Cleaner.Remove

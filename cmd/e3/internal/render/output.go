@@ -76,7 +76,8 @@ func (o *Output) ToTerminal() bool { return term.Of(o.Stdout) != nil }
 // Style is the colours for standard output.
 func (o *Output) Style() term.Style { return term.StyleFor(o.Stdout, o.Color, o.Getenv) }
 
-// Live is a line on standard error that shows how far something has come; nil where that is no terminal that could show it.
+// Live is a line on standard error that shows how far something has come; nil where that is no terminal that could
+// show it.
 func (o *Output) Live() *term.Live {
 	if !term.Smart(o.Stderr, o.Getenv) {
 		return nil
@@ -84,7 +85,8 @@ func (o *Output) Live() *term.Live {
 	return term.NewLive(term.Of(o.Stderr), o.Now)
 }
 
-// Headed is a table with a line above it for people, unless it stays empty: the reader of what is piped knows what was asked for.
+// Headed is a table with a line above it for people, unless it stays empty: the reader of what is piped knows what was
+// asked for.
 func (o *Output) Headed(right map[int]bool, cells ...string) *Table {
 	t := &Table{Right: right}
 	if o.ToTerminal() {

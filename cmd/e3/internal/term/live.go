@@ -26,7 +26,7 @@ type Live struct {
 	done, total int64
 	Unit        func(int64) string // shows a count; nil: as a number
 	running     []runningTask      // in the order of their start
-	waiting     int                // tasks that wait for somebody to approve
+	waiting     int                // tasks that wait for approval
 	shown       bool
 	closed      bool
 	stop        chan struct{}
@@ -94,7 +94,7 @@ func (d *Live) End(name string) {
 	}
 }
 
-// Wait adds to the number of tasks that wait for somebody to approve.
+// Wait adds to the number of tasks that wait for approval.
 func (d *Live) Wait(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -36,8 +36,8 @@ func Width(w io.Writer) int {
 	return 80
 }
 
-// ASCII tells whether the screen, or the reader of what is piped, may show other characters wrongly: the locale says so, or a
-// terminal that is known to have few.
+// ASCII tells whether the screen, or the reader of what is piped, may show other characters wrongly: the locale says
+// so, or a terminal that is known to have few.
 func ASCII(getenv func(string) string) bool {
 	switch getenv("TERM") {
 	case "dumb", "linux", "vt100", "vt220":
