@@ -391,7 +391,7 @@ func TestRunAndEvents(t *testing.T) {
 	newSite(t, "cid@gamma").importZip(out, exportimport.ImportOptions{NewWorkspace: true})
 }
 
-// Results go around and come home: nothing here is touched, and everybody knows the way.
+// Results that return to their origin change nothing there, and each repository has recorded the way.
 func TestThereAndBack(t *testing.T) {
 	a, b := newSite(t, "ann@alpha"), newSite(t, "bob@beta")
 	a.pipeline("prod")

@@ -22,7 +22,7 @@ type diffText struct {
 	all bool
 }
 
-// What is shown of one place unless all is asked for.
+// Limits on the differences shown of one place, unless all are requested.
 const (
 	mostChanges = 20
 	mostFiles   = 10

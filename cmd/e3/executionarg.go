@@ -42,7 +42,7 @@ func isID(s string) bool {
 	return s != "" && len(s) <= 36 && strings.Trim(s, "0123456789abcdefABCDEF-") == ""
 }
 
-// find finds what the argument means; without an id the execution that stands for the task in the latest run.
+// find finds the execution that the argument names; without an id the task's execution in the latest run.
 func (arg executionArg) find(ctx context.Context, a *app, r *repo.Repo) (*executions.Execution, error) {
 	if arg.ws == "" {
 		e, err := r.Executions.Locate(ctx, arg.id)

@@ -122,7 +122,7 @@ func atWork(ctx context.Context, repository *repo.Repo, ws, run string) bool {
 	case errors.Is(err, workspace.ErrNotFound) || errors.Is(err, runview.ErrNoRun) || err == nil && r.RunID != run:
 		return false
 	case err != nil:
-		return true // nobody knows
+		return true // unknown
 	case r.State == record.RunRunning:
 		return r.Live
 	}

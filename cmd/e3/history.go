@@ -269,7 +269,7 @@ func badAttempt(s runview.TaskState) bool {
 	return s == runview.TaskFailed || s == runview.TaskError || s == runview.TaskInterrupted
 }
 
-// findAttempts finds the attempts of tasks; a name that is nobody's, or a pattern that fits none, is an error.
+// findAttempts finds the attempts of tasks; an unknown name, or a pattern that matches no task, is an error.
 func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.Found, error) {
 	stores := history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs}
 	found, err := history.Find(ctx, stores, q)

@@ -20,7 +20,7 @@ import (
 // pastRunJSON is a run of a history for programs.
 type pastRunJSON struct {
 	runJSON
-	Duration *int64 `json:"ms,omitempty"` // up to now of one at work; of an interrupted one nobody knows
+	Duration *int64 `json:"ms,omitempty"` // up to now if it is running; unknown if it was interrupted
 	By       string `json:"by,omitempty"` // user@host that ran it
 }
 

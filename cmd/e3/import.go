@@ -148,7 +148,7 @@ func importAdvice(err error, location, file string) error {
 	return err
 }
 
-// otherVersion is a version of a package that nobody has.
+// otherVersion is an unused version of a package.
 func otherVersion(p workspace.PackageRef) string {
 	version := p.Version
 	if len(version) > 50 { // of 64

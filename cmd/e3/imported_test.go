@@ -8,7 +8,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// Only the signature of the last step was seen to hold here: of the others whoever exported last says so.
+// This repository checked only the signature of the last step: the other signatures are claims of the last exporter.
 func TestWhence(t *testing.T) {
 	now := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 	p := &record.Provenance{Steps: []record.Step{

@@ -243,7 +243,7 @@ func keyDistrust(ctx context.Context, a *app, location, nameOrKey string) error 
 	})
 }
 
-// warnUnimportable says that nothing can come in, which is seldom meant.
+// warnUnimportable warns that no import is possible, which is seldom intended.
 func warnUnimportable(a *app, s *settings.Settings) {
 	if s.RequireSigned && len(s.TrustedKeys) == 0 {
 		a.Notef("Signatures of trusted keys are required and no key is trusted: no export can come in")

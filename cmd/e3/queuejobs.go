@@ -99,7 +99,7 @@ func newQueueReprioritise(a *app) *cobra.Command {
 			if len(args) == 0 {
 				return usagef("%s needs <task> and <priority>; see: %[1]s --help", cmd.CommandPath())
 			}
-			// A negative number looks like a flag to who comes first; after -- it is none.
+			// A negative number looks like a flag; after -- it is an argument.
 			last := len(args) - 1
 			n, err := strconv.ParseInt(args[last], 10, 64)
 			if err != nil {

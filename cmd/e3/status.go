@@ -47,7 +47,7 @@ type statusJSON struct {
 	// Elsewhere is the machine that decides the deployment, if it is not this one.
 	Elsewhere *elsewhereJSON `json:"elsewhere,omitempty"`
 	LastRun   *runJSON       `json:"lastRun"`
-	Deferred  []deferredJSON `json:"deferred,omitempty"` // what waits for somebody to approve
+	Deferred  []deferredJSON `json:"deferred,omitempty"` // tasks that wait for approval
 	Busy      *busyJSON      `json:"busy"`
 	Faults    []string       `json:"faults,omitempty"`
 	Datasets  []datasetJSON  `json:"datasets"`

@@ -81,7 +81,7 @@ func TestTranscriptCounts(t *testing.T) {
 	}
 }
 
-// What waits for somebody is said once, with what to do, and no more once that is decided.
+// A task that waits for approval is printed once, with the command to type, and no more once it is decided.
 func TestTranscriptApproval(t *testing.T) {
 	var out strings.Builder
 	tr := newTranscript(&out, nil, term.Style{})

@@ -119,7 +119,7 @@ func TestFollowStops(t *testing.T) {
 	}
 }
 
-// Who closes a crashed run cuts the torn tail that a follower has read already. The
+// The process that closes a crashed run cuts the torn tail that a follower has read already. The
 // follower goes on with what takes its place.
 func TestFollowOverCrash(t *testing.T) {
 	long := `{"seq":2,"time":"2026-11-20T12:00:00.000Z","run":"` + runID + `","workspace":"prod","type":"task.failed","data":{"message":"` + strings.Repeat("x", 300)
@@ -265,8 +265,8 @@ func collect(ctx context.Context, t *testing.T, s refstore.Streams, f events.Fil
 	}, done
 }
 
-// A follower of a workspace goes on with each run that begins, also when the one before never ended; one of all workspaces also
-// with workspaces that begin.
+// A follower of a workspace goes on with each run that begins, also when the one before never ended; one of all
+// workspaces also with workspaces that begin.
 func TestFollowAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -300,7 +300,7 @@ func TestFollowAll(t *testing.T) {
 		two.Emit(events.Event{Type: events.RunCompleted})
 		two.Close()
 		time.Sleep(time.Second)
-		// Somebody closes the one that died.
+		// Another process closes the dead run.
 		end := events.Create(s, "w", "r3", time.Now)
 		closed, err := events.Resume(t.Context(), s, "w", "r1", time.Now, nil)
 		if err != nil {

@@ -28,8 +28,8 @@ func (s *lateStore) Open(ctx context.Context, key refstore.Key, offset int64) (i
 	return r, err
 }
 
-// A writer that was taken for dead may append once more while its log is being resumed: its line is not cut, as somebody may have
-// read it, and the log that was resumed conflicts.
+// A writer that was taken for dead may append once more while its log is being resumed: its line is not cut, as a
+// reader may have read it, and the log that was resumed conflicts.
 func TestResumeWhileAppending(t *testing.T) {
 	s := &lateStore{Store: mem.New()}
 	dead := events.Create(s, ws, runID, fixed)
@@ -86,7 +86,7 @@ func (s *slowStore) Append(ctx context.Context, key refstore.Key, offset int64, 
 	}
 }
 
-// Events of a store on which each append costs are gathered for a second, and whoever emits them does not wait for it.
+// If each append costs, events are gathered for a second, and emitting does not wait for the append.
 func TestPacedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: mem.New(), takes: 3 * time.Second}
@@ -135,7 +135,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Whoever waits for a store that does not answer waits only once much has been gathered, and no longer than until it is stopped.
+// Emitting waits for a store that does not answer only once many events are gathered, and at most until it is stopped.
 func TestEmitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: mem.New(), takes: time.Hour}

@@ -151,7 +151,7 @@ func plainHas(logs map[string][]byte, run, task string, seen map[string]bool) bo
 
 var oddNames = []string{"train", "tra", "train[4]", "é", "a\"b", `a\b`, "<x>", "\u2028", "\ufffd", "a\xffb", "日本", "t\tb"}
 
-// anyLine is an event, written by us or by somebody with other habits, or no event at all.
+// anyLine is an event, written by e3 or in another style of JSON, or no event at all.
 var anyLine = rapid.Custom(func(t *rapid.T) []byte {
 	e := anyEvent.Draw(t, "event")
 	e.Seq = rapid.Int64Range(1, 20).Draw(t, "seq")
@@ -302,7 +302,7 @@ func TestQueryOrder(t *testing.T) {
 	if diff := cmp.Diff(got[len(got)-1000:], tail); diff != "" {
 		t.Errorf("the last 1000 (-want +got):\n%.2000s", diff)
 	}
-	// Whoever has enough leaves nothing behind.
+	// A reader that stops early leaves nothing open.
 	for range events.Query(t.Context(), s, events.Filter{}) {
 		break
 	}

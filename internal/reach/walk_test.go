@@ -43,7 +43,7 @@ func root(k reach.Kind, h objectstore.Hash) reach.Root {
 	return reach.Root{Ref: reach.Ref{Kind: k, Hash: h}}
 }
 
-// An object that is a file to one and a directory to another is followed as a directory, whoever comes first.
+// An object that one reference has as a file and another as a directory is followed as a directory, in either order.
 func TestWalkFileThatIsADirectory(t *testing.T) {
 	var s objectstoretest.Mem
 	inner := dir(t, &s, map[string]objectstore.Hash{"x": put(t, &s, []byte("x"))})

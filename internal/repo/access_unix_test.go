@@ -13,8 +13,8 @@ import (
 	"e3/internal/host/modes"
 )
 
-// A repository that is made in a folder that is there gets its modes in all of it, whatever made that: an earlier init that was cut off had
-// others; those of what its owner may not write stay so.
+// A repository that is made in a folder that is there gets its modes in all of it, whatever made that: an earlier init
+// that was cut off had others; those of what its owner may not write stay so.
 func TestInitThere(t *testing.T) {
 	for access, want := range map[modes.Access]map[string]fs.FileMode{
 		modes.Private: {".": 0o700, "objects": 0o700, "objects/x": 0o400, "tmp": 0o700, "tmp/left": 0o600, formatFile: 0o600},
@@ -74,8 +74,8 @@ func TestInitThere(t *testing.T) {
 	}
 }
 
-// An older e3 refuses what it would get wrong: who works with others under the umask makes folders in which they cannot write. In a private
-// repository it does no harm. What this one does not know it refuses.
+// An older e3 refuses repositories that it would damage: under its umask it makes folders that others cannot write to.
+// In a private repository it does no harm. What this one does not know it refuses.
 func TestAccessOnRecord(t *testing.T) {
 	for access, want := range map[modes.Access]string{
 		modes.Private: `{"e3":"repository","version":4,"access":"private","sum":"04f0a306"}`,

@@ -14,7 +14,8 @@ import (
 	"e3/objectstore"
 )
 
-// twins makes a repository with objects in S3 that has one object, and a copy of it, and returns the locations of both.
+// twins makes a repository with objects in S3 that has one object, and a copy of it, and returns the locations of
+// both.
 type twins func(t *testing.T, s3 string) (first, second string)
 
 var kinds = map[string]twins{
@@ -52,8 +53,8 @@ var kinds = map[string]twins{
 	},
 }
 
-// What a copy writes the first one's gc would remove, and the copy would not notice; so it writes nothing, until it is told that the
-// objects are its own. Then the first writes nothing.
+// What a copy writes the first one's gc would remove, and the copy would not notice; so it writes nothing, until it is
+// told that the objects are its own. Then the first writes nothing.
 func TestCopyWritesNothing(t *testing.T) {
 	for kind, make := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestTakeObjectsOfNobody(t *testing.T) {
 		t.Errorf("put: got error %v, want one that says %s", err, r.takeCommand())
 	}
 	if at, from, err := r.TakeObjects(ctx, false); at != "s3://one/place" || from != "" || err != nil {
-		t.Errorf("take them: got %q from %q, error %v, want s3://one/place from nobody", at, from, err)
+		t.Errorf("take them: got %q from %q, error %v, want s3://one/place from none", at, from, err)
 	}
 	if _, err := visit(t, root, Options{}).Objects.PutBytes(ctx, []byte("data")); err != nil {
 		t.Errorf("put: %v", err)

@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// keyFile holds the key that the golden zips are signed with. Everybody has it.
+// keyFile holds the key that the golden zips are signed with. It is public.
 const keyFile = golden + "/v1/test-key-trust-nowhere.pem"
 
 func testKey(t *testing.T) *signature.Key {
@@ -70,7 +70,7 @@ tasks:
   next: {in: [make], out: next.txt, run: 'cat "$make" "$make" > "$out"'}
 `
 
-// A house is a repository, with somebody at home.
+// A house is a repository with its user.
 type house struct {
 	*testing.T
 	*repo.Repo
@@ -230,7 +230,7 @@ func makeKept(t *testing.T) string {
 	if err != nil || pruned.Executions != 4 {
 		t.Fatalf("pruned %+v, %v", pruned, err)
 	}
-	// Who collects has no session of his own, or all that is new would be spared.
+	// The collector has no session of its own, or all new objects would be spared.
 	h, err := repo.Open(context.Background(), cid.Root, repo.Options{})
 	cid.must(err)
 	cid.must(cid.Close())

@@ -55,7 +55,7 @@ func TestMakeGolden(t *testing.T) {
 			root := g.make(t)
 			writeJSON(t, dir+".json", describe(t, root))
 			copyTree(t, root, dir, func(rel string) bool {
-				// What one machine remembers of its own files, and who holds what.
+				// A machine's record of its own files, and the locks.
 				switch top := strings.Split(rel, string(filepath.Separator)); top[0] {
 				case "locks", "tmp":
 					return false

@@ -36,8 +36,8 @@ func withoutUploads(t *testing.T, target string, status int, code string) string
 	return s.URL
 }
 
-// Who may not list unfinished uploads is told which right that takes, and collects all the same. Where the list fails otherwise,
-// claims of the dead go nevertheless.
+// Without the right to list unfinished uploads, a collection names the right and continues. If the list fails
+// otherwise, claims of the dead go nevertheless.
 func TestLeftoversWithoutUploads(t *testing.T) {
 	for name, row := range map[string]struct {
 		status int

@@ -59,8 +59,8 @@ func endSessions(t *testing.T, s refstore.Store) {
 	}
 }
 
-// Who was lost within a batch, and wakes up, may have written what makes proofs false that others made meanwhile: the end of
-// the batch ends them, though nothing else may be written any more.
+// A process that was lost within a batch, and wakes up, may have written records that falsify proofs made meanwhile:
+// the end of the batch ends them, though nothing else may be written any more.
 func TestBatchOfWhoWasLost(t *testing.T) {
 	credentials(t)
 	dynamo, s3, ctx := testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
@@ -94,7 +94,7 @@ func TestBatchOfWhoWasLost(t *testing.T) {
 	}
 }
 
-// Where locks are the kernel's, and objects in S3, whoever loses the session is told.
+// With locks of the kernel and objects in S3, a process that loses its session is told.
 func TestFolderLosesSession(t *testing.T) {
 	credentials(t)
 	root, ctx := filepath.Join(t.TempDir(), DirName), t.Context()
@@ -104,7 +104,7 @@ func TestFolderLosesSession(t *testing.T) {
 	r := visit(t, root, Options{Lease: 5 * time.Minute})
 	lessee, ok := r.Records.(refstore.Lessee)
 	if !ok {
-		t.Fatal("nobody can be told")
+		t.Fatal("the records are no refstore.Lessee: a lost session cannot be reported")
 	}
 	if _, ok := r.Records.(refstore.Leased); ok {
 		t.Error("its locks are taken for leases")
@@ -167,8 +167,8 @@ func (p *polled) Get(ctx context.Context, k refstore.Key, fields ...string) (ref
 	return p.Store.Get(ctx, k, fields...)
 }
 
-// A deletion whose first try was not answered counts as done only once that cannot arrive any more: who stores the object anew waits
-// until then, whether or not a later try was answered.
+// A deletion whose first try was not answered counts as done only once that cannot arrive any more: a new put of the
+// object waits until then, whether or not a later try was answered.
 func TestLateDeletion(t *testing.T) {
 	const settle = 10 * time.Minute
 	var ahead atomic.Int64

@@ -12,7 +12,8 @@ import (
 	"e3/refstore"
 )
 
-// Who has lost the session by which he holds jobs in a plain folder begins another, and what he held is nobody's.
+// A process that has lost the session of its jobs in a plain folder begins another session; its old jobs have no
+// holder.
 func TestFolderRenewsSession(t *testing.T) {
 	root, ctx := filepath.Join(t.TempDir(), DirName), t.Context()
 	if _, err := Init(ctx, root, InitOptions{}); err != nil {

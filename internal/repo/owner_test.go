@@ -18,7 +18,8 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// A table that was restored under another name says the same of itself as the first: what only that one names must not be collected.
+// A table that was restored under another name says the same of itself as the first: what only that one names must not
+// be collected.
 func TestOwnsObjects(t *testing.T) {
 	credentials(t)
 	dynamo, s3, ctx := testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
@@ -99,8 +100,8 @@ func client(endpoint string) *dynamodb.Client {
 	return dynamodb.NewFromConfig(testserver.Config(), func(o *dynamodb.Options) { o.BaseEndpoint = &endpoint })
 }
 
-// What a restored table's records name is what the original's records name: writing through it deletes nothing of that. It puts nothing
-// beside it either, since the original's gc would remove that.
+// What a restored table's records name is what the original's records name: writing through it deletes nothing of
+// that. It puts nothing beside it either, since the original's gc would remove that.
 func TestRestoredTable(t *testing.T) {
 	credentials(t)
 	here, there, s3, ctx := testserver.Minidyn(t), testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()
@@ -208,7 +209,7 @@ func TestOwnsObjectsElsewhere(t *testing.T) {
 	}
 }
 
-// changeOwner does what a person may do who knows better.
+// changeOwner changes the owner, as a user may do on purpose.
 func changeOwner(t *testing.T, r *Repo, change func(*owner)) {
 	t.Helper()
 	o, err := readOwner(t.Context(), r.place.bucket)

@@ -186,7 +186,7 @@ func TestTrust(t *testing.T) {
 		t.Errorf("Trusted gives %v, %v", k, ok)
 	}
 	if k, ok := s.Trusted(public("c")); ok {
-		t.Errorf("a key that nobody named is trusted as %v", k)
+		t.Errorf("a key without a name is trusted as %v", k)
 	}
 	if k, ok := s.Distrust("ann"); !ok || k.Key != public("a") {
 		t.Errorf("Distrust by name gives %v, %v", k, ok)

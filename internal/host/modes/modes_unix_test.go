@@ -84,7 +84,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Others who work in a repository never see a folder or a file with another mode than it is to have, and of many who make a folder all find it.
+// Other processes never see a folder or a file with a wrong mode. If many make the same folder, all of them find it.
 func TestModesAppear(t *testing.T) {
 	root, m := repository(t, modes.Group)
 	under(t, 0o077, func() {

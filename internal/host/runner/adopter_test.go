@@ -107,7 +107,7 @@ func TestAdopterKilled(t *testing.T) {
 	wantDead(t, map[string]process.ID{"supervisor": supervisor})
 }
 
-// Secrets stay out of the output while nobody is there.
+// Secrets stay out of the output while there is no adopter.
 func TestMaskAcrossAdoption(t *testing.T) {
 	dir := t.TempDir()
 	sockets, _ := orphaned(t, workerCommand{Identity: "a/1", Dir: dir, Mask: []string{"s3cret"}, Script: `
@@ -282,7 +282,7 @@ func dialRaw(t *testing.T, sockets string) net.Conn {
 // kindHandover is the first kind of frame that an adopter gets.
 const kindHandover = 9
 
-// Whoever sends nonsense is dropped, and leaves everything as it was.
+// A client that sends nonsense is dropped, and changes nothing.
 func TestHostileAdopter(t *testing.T) {
 	sockets, supervisor := orphaned(t, workerCommand{Identity: "a/1", Script: untilGo + "exit 6"})
 	for name, bytes := range map[string]string{
@@ -325,7 +325,7 @@ func TestHostileAdopter(t *testing.T) {
 	wantDead(t, map[string]process.ID{"supervisor": supervisor, "command": o.Process})
 }
 
-// Whoever listens in the folder and is no supervisor is an error, and keeps nobody waiting.
+// A listener in the folder that is no supervisor is an error, and delays no adopter.
 func TestHostileSupervisor(t *testing.T) {
 	sockets := t.TempDir()
 	for i, bytes := range []string{"", "\x00\x00\x00\x00\x08", strings.Repeat("e3 ", 10000),

@@ -251,7 +251,7 @@ func socketsIn(t *testing.T, dir string) []string {
 	return names
 }
 
-// started is what scripts begin with: they say that they run, and who their supervisor is.
+// started begins each script: it prints that it runs, and its supervisor.
 const started = "echo $PPID > supervisor; echo $$ > main; "
 
 // untilGo waits for the file go.
@@ -384,7 +384,7 @@ func TestAdopt(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	// With nobody there everything dies and the supervisor ends.
+	// Without an adopter all processes die and the supervisor ends.
 	t.Run("killed", func(t *testing.T) {
 		sockets, dir := filepath.Join(t.TempDir(), "s"), t.TempDir()
 		const life = 1500 * time.Millisecond

@@ -490,7 +490,7 @@ func TestMask(t *testing.T) {
 		t.Errorf("got %d bytes, want %d", len(got), want.Len())
 	}
 
-	// A destination that takes nothing blocks nobody, and is told.
+	// A destination that accepts no output blocks no command, and is reported.
 	readOnly, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

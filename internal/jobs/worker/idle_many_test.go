@@ -17,7 +17,8 @@ import (
 
 const farLease = 6 * time.Second
 
-// far is a queue as another machine has it, in which nothing is known of the processes of others but what they write. Its session may end in vain.
+// far is a queue as another machine has it, in which nothing is known of the processes of others but what they write.
+// Its session may end in vain.
 func (h *hall) far(store refstore.Store, host string) (*queue.Queue, *lease.Leases) {
 	start := time.Now()
 	l := lease.New(store, lease.Options{
@@ -59,7 +60,8 @@ func (h *hall) workFar(store refstore.Store, o worker.Options) <-chan error {
 	return h.run(q, l, o)
 }
 
-// A worker that is idle ends among however many that are at work elsewhere: it reads of most of them then for the first time, and once more within a lease.
+// A worker that is idle ends among however many that are at work elsewhere: it reads of most of them then for the
+// first time, and once more within a lease.
 func TestIdleAmongManyAtWork(t *testing.T) {
 	const idle = 10 * time.Minute
 	for name, row := range map[string]struct {
@@ -133,7 +135,7 @@ func TestIdleAmongManyOfWhomOneWasLost(t *testing.T) {
 	})
 }
 
-// A worker that had something to do while it did not know yet whether it may end asks about everybody when it is idle again.
+// A worker that found work before it knew whether it may exit checks all sessions again once it is idle.
 func TestIdleOnceMore(t *testing.T) {
 	inHall(t, func(h *hall) {
 		lost := &cut{Store: h.store}
@@ -158,7 +160,8 @@ func TestIdleOnceMore(t *testing.T) {
 	})
 }
 
-// A worker that ends when it is idle renews its session between two jobs; that it had nothing to do before it ends is not counted anew.
+// A worker that ends when it is idle renews its session between two jobs; that it had nothing to do before it ends is
+// not counted anew.
 func TestRenewOfOneThatEndsWhenItIsIdle(t *testing.T) {
 	const idle, renew = 10 * time.Minute, time.Hour
 	for name, row := range map[string]struct {

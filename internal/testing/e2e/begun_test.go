@@ -18,8 +18,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// begunGraph has commands that print and then say who they are, of some milliseconds and of some tenths of a second, one after
-// the other and side by side. What they print is on its way before the mark is.
+// begunGraph has commands that print and then name their process, of some milliseconds and of some tenths of a second,
+// one after the other and side by side. What they print is on its way before the mark is.
 const begunGraph = `
 e3: 1
 name: begun
@@ -58,9 +58,9 @@ func begunKills(t *testing.T) int {
 	return n
 }
 
-// TestKilledCommands kills e3, its supervisor, or both at once, within the first 300 ms of commands. After the next start, also if it has nothing
-// to do with them, each command that has run is on record, with what it had printed, and so is each that e3 had said to start; and the
-// dead run tells of them, but for one that had succeeded just before.
+// TestKilledCommands kills e3, its supervisor, or both at once, within the first 300 ms of commands. After the next
+// start, also if it has nothing to do with them, each command that has run is on record, with what it had printed, and
+// so is each that e3 had said to start; and the dead run tells of them, but for one that had succeeded just before.
 func TestKilledCommands(t *testing.T) {
 	rnd := random(t)
 	for i := range begunKills(t) {

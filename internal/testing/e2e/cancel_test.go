@@ -63,7 +63,7 @@ func (p *project) begin(args ...string) *process {
 	return x
 }
 
-// cancelled demands that a start ended as cancelled by somebody.
+// cancelled demands that a start ended as cancelled, and names a user.
 func cancelled(t testing.TB, r result, reason string) {
 	t.Helper()
 	if r.code != 130 {
@@ -132,7 +132,7 @@ func TestCancelDuringBackoff(t *testing.T) {
 	check(t, p.repository())
 }
 
-// Both who cancel at the same time are told that the run is cancelled, or that nothing runs any more.
+// Two concurrent cancels each report that the run is cancelled, or that nothing runs any more.
 func TestCancelTwice(t *testing.T) {
 	p := stubborn(t, "stubborn")
 	x := p.begin()
@@ -151,7 +151,7 @@ func TestCancelTwice(t *testing.T) {
 	check(t, p.repository())
 }
 
-// A start that has been stopped cannot hear: who cancels says so, gives up in time, and the start ends when it goes on.
+// A suspended start cannot answer: cancel says so and times out, and the start ends when it continues.
 func TestCancelStopped(t *testing.T) {
 	p := stubborn(t, "meek")
 	x := p.begin()
@@ -175,7 +175,7 @@ func TestCancelStopped(t *testing.T) {
 	check(t, p.repository())
 }
 
-// A request for a start that was killed stops nobody.
+// A request to cancel a start that was killed stops no later start.
 func TestCancelKilled(t *testing.T) {
 	p := stubborn(t, "meek")
 	x := p.begin()
@@ -194,7 +194,7 @@ func TestCancelKilled(t *testing.T) {
 	}
 	x.kill(false)
 	if r := c.wait(); cancelStatus(t, r) != "interrupted" || !strings.Contains(r.stdout, `"closed":true`) {
-		t.Errorf("who waited was told: %s, want that it was interrupted and is closed", r.stdout)
+		t.Errorf("the waiting cancel printed: %s, want that the run was interrupted and is closed", r.stdout)
 	}
 	if r := p.e3("run", ".", "stub"); !strings.Contains(r.stdout, "Status:    crashed") {
 		t.Errorf("afterwards:\n%s", r.text())

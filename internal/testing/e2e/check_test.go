@@ -58,10 +58,11 @@ type tolerated struct {
 	collected bool
 	// Executions were pruned: a run that found one just before names it.
 	pruning bool
-	// Processes were killed, and nobody has cleaned up after them: runs and executions have no end, files that they
+	// Processes were killed, and no other process has cleaned up: runs and executions have no end, files that they
 	// were making are left.
 	killed bool
-	// Processes have lost their leases: there are executions of which only is known that they can have no success any more.
+	// Processes have lost their leases: there are executions of which only is known that they can have no success any
+	// more.
 	fenced bool
 }
 
@@ -490,7 +491,7 @@ func (c *checker) execution(rel string) {
 		c.fault("%s: its inputs do not hash to its folder", where)
 	}
 	if c.fenced && s.State == record.Error && (strings.HasSuffix(s.Message, "(stale execution)") && !has["detail.beast2"] || c.gaveUp(rel)) {
-		// nobody knows what it was about to be
+		// its purpose is unknown
 	} else if c.sealed(rel, has); !has["detail.beast2"] {
 		c.fault("%s: it has no detail", where)
 	} else if d, err := record.DecodeDetail(c.readFile("executions", rel+"/detail.beast2")); err != nil {
@@ -525,7 +526,7 @@ func (c *checker) execution(rel string) {
 	// An output beside anything else is left of a success for whose record there was no room.
 }
 
-// gaveUp tells whether somebody has given up an execution of which there was no record yet.
+// gaveUp reports whether a process has given up an execution that had no record yet.
 func (c *checker) gaveUp(rel string) bool {
 	data, err := os.ReadFile(filepath.Join(c.root, "executions", rel, "detail.beast2"))
 	if err != nil {
@@ -570,7 +571,7 @@ func (c *checker) marks(where, rel, id string, state record.State, has map[strin
 }
 
 // tombstones looks at what was pruned. What a tombstone of the future names, which pruning that was cut off leaves, is
-// kept for somebody who may have found it.
+// kept for a process that may have found it.
 func (c *checker) tombstones() {
 	c.files("tombstones", func(rel string, _ fs.FileInfo) {
 		task, ok := strings.CutSuffix(rel, ".rec")
@@ -620,7 +621,7 @@ func (c *checker) cancels() {
 	})
 }
 
-// blocks demands that nobody is waited for, as nothing runs.
+// blocks demands that no task waits for approval, as nothing runs.
 func (c *checker) blocks() {
 	c.files("blocks", func(rel string, _ fs.FileInfo) {
 		ws, name, _ := strings.Cut(strings.TrimSuffix(rel, ".rec"), "/")
@@ -641,8 +642,8 @@ func (c *checker) settings() {
 	})
 }
 
-// events looks at the history of every run: whole lines, numbers without a gap, every step one that the diagram has, an end
-// that agrees with them.
+// events looks at the history of every run: whole lines, numbers without a gap, every step one that the diagram has,
+// an end that agrees with them.
 func (c *checker) events() {
 	c.files("events", func(rel string, _ fs.FileInfo) {
 		ws, id := filepath.Split(strings.TrimSuffix(rel, ".ndjson"))
@@ -672,7 +673,8 @@ func (c *checker) events() {
 	})
 }
 
-// told demands that the events of a run that has ended say what its record says. They do not name tasks that share one.
+// told demands that the events of a run that has ended say what its record says. They do not name tasks that share
+// one.
 func (c *checker) told(rel string, f *runview.Fold) {
 	file := strings.TrimSuffix(rel, ".ndjson") + ".beast2"
 	if _, err := os.Lstat(filepath.Join(c.root, "dataflows", file)); err != nil {

@@ -40,7 +40,7 @@ func (c *costs) open(location string) *repo.Repo {
 	return r
 }
 
-// execute puts an execution of each task of a workspace on record, as if somebody had run them.
+// execute records an execution of each task of a workspace, as if they had run.
 func (c *costs) execute(ws string) {
 	c.t.Helper()
 	r := c.open(c.location)
@@ -99,8 +99,9 @@ func succeed(ctx context.Context, records refstore.Store, t *record.PackageTask,
 	return err
 }
 
-// TestCostOfLargeWorkspace counts what a start asks where 10,000 tasks are cached: a fixed number where a proof stands, whatever
-// machine asks, else one read for each task besides. There are fewer with -short or -race, or where there is no dynalite.
+// TestCostOfLargeWorkspace counts what a start asks where 10,000 tasks are cached: a fixed number where a proof
+// stands, whatever machine asks, else one read for each task besides. There are fewer with -short or -race, or where
+// there is no dynalite.
 func TestCostOfLargeWorkspace(t *testing.T) {
 	tasks := 10_000
 	if testing.Short() || raceBuild {

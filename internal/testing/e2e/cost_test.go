@@ -93,8 +93,8 @@ func (c counts) total() (sum int) {
 	return sum
 }
 
-// units are those of a class. A server for tests takes none for what finds nothing or fails on its condition; AWS does, so each
-// request counts as one at least.
+// units are those of a class. A server for tests takes none for what finds nothing or fails on its condition; AWS
+// does, so each request counts as one at least.
 func (c counts) units(of class) (sum float64) {
 	for kind, n := range c {
 		if classOf(kind) == of {
@@ -196,7 +196,8 @@ func (c *costs) machine() {
 	c.env = append(c.env, repo.CacheDirVariable+"="+local+"/cache", repo.StateDirVariable+"="+local+"/state")
 }
 
-// outside runs in a folder in which there is no package file: a person who stands in a clone that the workspace does not follow is told so.
+// outside runs in a folder without a package file, because in a clone that the workspace does not follow a warning is
+// printed.
 func (c *costs) outside(run func() counts) counts {
 	c.t.Helper()
 	dir := c.dir
@@ -250,8 +251,8 @@ var (
 	commandSizes = sizes{120, 220}
 )
 
-// tries is how often something is counted until it is as it should be: a machine that is busy makes some things take so long that
-// more is done about them.
+// tries is how often something is counted until it is as it should be: a machine that is busy makes some things take
+// so long that more is done about them.
 const tries = 8
 
 // per is what each of the tasks adds to the counts.
@@ -273,8 +274,8 @@ func per(z sizes, a, b counts) (each counts, err error) {
 	return each, nil
 }
 
-// ofRun tells whether how many requests there are depends on how long the run takes: it appends its events each second, and looks as
-// often whether somebody cancels it.
+// ofRun tells whether how many requests there are depends on how long the run takes: it appends its events each
+// second, and looks as often whether it is cancelled.
 func ofRun(kind string) bool {
 	return strings.HasSuffix(kind, " STREAM.EVENTS") || strings.HasSuffix(kind, " CANCEL")
 }
@@ -320,7 +321,8 @@ func cells(line string) (list []string) {
 	return list
 }
 
-// hold compares the table behind a marker with what was counted, or rewrites it. ignored says which cells cannot be compared.
+// hold compares the table behind a marker with what was counted, or rewrites it. ignored says which cells cannot be
+// compared.
 func (d *costDoc) hold(t *testing.T, name string, rows [][]string, ignored func(row, cell int) bool) {
 	t.Helper()
 	was := d.rows(t, name)

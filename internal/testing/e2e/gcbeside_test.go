@@ -15,8 +15,8 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// besideGraph has a task that lasts until it is released, and one behind it that reads an input by itself, so that a run
-// needs the input long after it began.
+// besideGraph has a task that lasts until it is released, and one behind it that reads an input by itself, so that a
+// run needs the input long after it began.
 const besideGraph = `
 e3: 1
 name: beside
@@ -64,7 +64,7 @@ func (p *project) collects() int64 {
 }
 
 // replaceInputs sets every input and follows with collections: what was there before has no name any more but
-// in the heads of those who are at work.
+// in the memory of running processes.
 func (p *project) replaceInputs() {
 	p.t.Helper()
 	p.must("set", ".", "beside.lib", "@other")
@@ -115,7 +115,7 @@ func (p *project) appears(pattern string) func() string {
 	}
 }
 
-// TestGCBesideReaders has garbage collected while somebody is at work on what has just become garbage: what they
+// TestGCBesideReaders has garbage collected while a process works on what has just become garbage: what they
 // began with stays until they are done, and goes then.
 func TestGCBesideReaders(t *testing.T) {
 	suite.Thorough(t)

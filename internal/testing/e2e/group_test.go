@@ -18,8 +18,9 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// TestGroup has two users of one group work in one repository that was made for that, each under an umask of their own: each can go on with
-// what the other has left, and nobody else gets further than was said. One that says nothing of its modes goes by the umask, as e3 did before.
+// TestGroup has two users of one group work in one repository that was made for that, each under an umask of their
+// own: each can go on with what the other has left, and nobody else gets further than was said. One that says nothing
+// of its modes goes by the umask, as e3 did before.
 func TestGroup(t *testing.T) {
 	suite.Thorough(t)
 	needRoot(t)
@@ -154,7 +155,7 @@ tasks:
 	wantModes(t, p.repository(), file, object, group)
 }
 
-// asBefore makes of a new repository one as they were before they said who gets in.
+// asBefore turns a new repository into an older one, which does not record its access.
 func asBefore(t *testing.T, root string, uid, gid int) {
 	t.Helper()
 	format := filepath.Join(root, "format.json")
@@ -175,7 +176,7 @@ func asBefore(t *testing.T, root string, uid, gid int) {
 	}
 }
 
-// wantModes walks a repository in which nobody is at work. Of one that goes by the umask the folders that init has made are not looked at.
+// wantModes walks an idle repository. In one that goes by the umask, it skips the folders that init has made.
 func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32) {
 	t.Helper()
 	if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -216,7 +217,8 @@ func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32
 	}
 }
 
-// TestPrivate walks a repository after all kinds of commands, each under an umask that takes nothing: nobody but its user gets in anywhere.
+// TestPrivate walks a repository after all kinds of commands, each under the umask 0: only its user has access
+// anywhere.
 func TestPrivate(t *testing.T) {
 	p := newProject(t, map[string]string{"a.txt": "alpha\n", "d/b.txt": "beta\n", "e3.yaml": `
 e3: 1
@@ -282,7 +284,8 @@ tasks:
 	check(t, p.repository())
 }
 
-// TestClosed has a user stand where another's private repository is in a folder above: that is said, and nothing is made in its place.
+// TestClosed has a user stand where another's private repository is in a folder above: that is said, and nothing is
+// made in its place.
 func TestClosed(t *testing.T) {
 	needRoot(t)
 	const ann, bob = 60101, 60102

@@ -17,7 +17,7 @@ import (
 	"e3/objectstore"
 )
 
-// An evil is an export of a workspace "evil" that nobody has made: a package with one input and one task that has run on it.
+// An evil is a forged export of a workspace "evil": a package with one input and one task that has run on it.
 // Every part of it can be another.
 type evil struct {
 	z      *forge
@@ -105,7 +105,8 @@ func (v *evil) write() {
 	z.add("provenance.beast2", string(v.export.Encode()))
 }
 
-// agree has the run and its events say the same of the execution: else the zip would be refused before anybody can look at it.
+// agree has the run and its events say the same of the execution: else the zip would be refused before anybody can
+// look at it.
 func (v *evil) agree() {
 	task := v.pkg.Tasks[0].Name
 	s := &v.run.Summary
@@ -261,7 +262,7 @@ func TestHostileZips(t *testing.T) {
 	check(t, p.repository())
 }
 
-// looks are what somebody does who has taken in a zip of a stranger. They end, and harm no terminal.
+// looks are commands that show an imported zip of a stranger. They end, and harm no terminal.
 func (p *project) looks(t *testing.T, ws string) {
 	t.Helper()
 	for _, args := range [][]string{
@@ -280,7 +281,7 @@ func (p *project) looks(t *testing.T, ws string) {
 	}
 }
 
-// accepted are exports that are in order, and mean harm to whoever looks at what was imported.
+// accepted are exports without a fault that try to harm the terminals of readers.
 var accepted = []struct {
 	name string
 	make func(v *evil)

@@ -27,14 +27,14 @@ import (
 	"e3/objectstore"
 )
 
-// Bounds of an import of whatever somebody has made.
+// Bounds of an import of a hostile zip.
 const (
 	importMemory = 256 << 20 // bytes
 	importTime   = 50 * time.Second
 )
 
-// A forge writes a zip as it goes, and its directory to a file of its own, in little memory. Nothing stops it from writing what
-// is wrong.
+// A forge writes a zip as it goes, and its directory to a file of its own, in little memory. Nothing stops it from
+// writing what is wrong.
 type forge struct {
 	t         testing.TB
 	path      string
@@ -563,8 +563,9 @@ func (p *project) visible() map[string]string {
 	return all
 }
 
-// importEvil imports a zip and demands what must be so of each: a refusal changes nothing, an import leaves what verify finds
-// nothing to say about, and neither takes much memory or time, or writes to a terminal what is more than text.
+// importEvil imports a zip and demands what must be so of each: a refusal changes nothing, an import leaves what
+// verify finds nothing to say about, and neither takes much memory or time, or writes to a terminal what is more than
+// text.
 func (p *project) importEvil(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
 	before := p.visible()
@@ -594,8 +595,8 @@ func (p *project) importEvil(t *testing.T, code int, want string, args ...string
 	}
 }
 
-// TestZipBombs imports zips that are small, or no larger than what anybody may send, and that would fill the memory of a program that
-// believes them.
+// TestZipBombs imports zips that are small, or no larger than what anybody may send, and that would fill the memory of
+// a program that believes them.
 func TestZipBombs(t *testing.T) {
 	suite.Thorough(t)
 	if raceBuild {

@@ -48,8 +48,8 @@ func (m *machine) crashed() {
 	}
 }
 
-// takeOver starts what another machine holds whose lease runs out. On one machine the kernel says that the other process lives: who comes
-// too early is told that it is busy, and comes again.
+// takeOver starts what another machine holds whose lease runs out. On one machine the kernel says that the other
+// process lives: who comes too early is told that it is busy, and comes again.
 func (m *machine) takeOver(args ...string) *process {
 	m.t.Helper()
 	for deadline := time.Now().Add(teamLease + slack); ; {
@@ -60,8 +60,8 @@ func (m *machine) takeOver(args ...string) *process {
 	}
 }
 
-// One machine is cut off in the middle of a run: it stops, the other one takes over after one lease, and when it comes back
-// everything is done.
+// One machine is cut off in the middle of a run: it stops, the other one takes over after one lease, and when it comes
+// back everything is done.
 func machineCutOff(t *testing.T) {
 	w, a, b := team(t)
 	x := a.atWork()
@@ -151,7 +151,7 @@ func machineKilled(where string) func(*testing.T) {
 	}
 }
 
-// Who looks from elsewhere at a run whose process was killed is told when that was heard of last, and who cancels it closes it.
+// From another machine, a run whose process was killed is shown with its last sign of life, and cancel closes it.
 func machineCancelsDead(t *testing.T) {
 	w, a, b := team(t)
 	x := a.atWork()
@@ -245,7 +245,8 @@ func pausedLast() string {
 	return b.String() + strings.Repeat("alpha\n", 3)
 }
 
-// machinePaused: e3 is stopped for longer than its lease, at any moment, and wakes up after another one has taken over: it writes nothing more.
+// machinePaused: e3 is stopped for longer than its lease, at any moment, and wakes up after another one has taken
+// over: it writes nothing more.
 func machinePaused(at time.Duration) func(*testing.T) {
 	return func(t *testing.T) {
 		if !apart() {
@@ -330,7 +331,8 @@ func (h history) follows(t testing.TB, before history) {
 	}
 }
 
-// Commands that write are cut off at any moment: they end in time, with a word, and the same command does it afterwards.
+// Commands that write are cut off at any moment: they end in time, with a word, and the same command does it
+// afterwards.
 var cutWritings = []cutWriting{
 	{"set", func(m *machine) []string { return []string{"set", "team.a", "@" + m.path("b.txt")} }, []int{0}},
 	{"deploy", func(m *machine) []string { return []string{"workspace", "deploy", "team", "other.yaml"} }, []int{0}},

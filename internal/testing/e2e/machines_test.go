@@ -49,7 +49,8 @@ const teamLast = "alpha\nfirst\n1\nalpha\nfirst\n2\nalpha\nfirst\n3\nalpha\n1\na
 
 var teamStart = []string{"start", "-f", "e3.yaml", "--json", "-j", "4", "--grace", "300ms"}
 
-// TestTwoMachines has two machines share a repository. Most of the time they wait: so many scenarios are played at a time.
+// TestTwoMachines has two machines share a repository. Most of the time they wait: so many scenarios are played at a
+// time.
 func TestTwoMachines(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
@@ -218,7 +219,7 @@ func machinesShare(t *testing.T) {
 	w.check(t, tolerated{})
 }
 
-// A task is executed once, by whoever was first; the other takes what came of it.
+// A task is executed once, by the first process; the other takes its result.
 func machinesSingleFlight(fails string, code int, state record.State) func(*testing.T) {
 	return func(t *testing.T) {
 		w, a, b := team(t)
@@ -233,7 +234,7 @@ func machinesSingleFlight(fails string, code int, state record.State) func(*test
 			}
 			return ""
 		})
-		// Whoever came second has had the time to take a claim that is not respected.
+		// The second process has had the time to take a claim that is not respected.
 		select {
 		case <-time.After(teamLease / 2):
 		case <-one.ended:
@@ -260,8 +261,8 @@ func machinesSingleFlight(fails string, code int, state record.State) func(*test
 	}
 }
 
-// Whoever comes second is told who is at work, where and since when; reads the logs and events as they are written; and
-// can stop it.
+// The second process is told which process runs, where and since when; reads the logs and events as they are written;
+// and can stop it.
 func machinesWatch(t *testing.T) {
 	w, a, b := team(t)
 	began := time.Now()
@@ -269,7 +270,7 @@ func machinesWatch(t *testing.T) {
 	r := b.e3("start", "-f", "e3.yaml", "team")
 	took := time.Since(began)
 	if r.code != 11 || !strings.Contains(r.stderr, "workspace team is being run by process") || !strings.Contains(r.stderr, " start -f e3.yaml") || !strings.Contains(r.stderr, " since "+began.Format("2006-01-02 15:")) {
-		t.Errorf("exit code %d, want 11 and a word about who is at work since when\n%s", r.code, r.text())
+		t.Errorf("exit code %d, want 11 and the running process with its start\n%s", r.code, r.text())
 	}
 	if host, err := os.Hostname(); err == nil && (!w.proxied && !strings.Contains(r.stderr, " on machine-a (") || w.proxied && !strings.Contains(r.stderr, " on "+host+" (")) {
 		t.Errorf("it does not say on which machine\n%s", r.stderr)

@@ -21,7 +21,7 @@ func jsonOf(v any) ([]byte, error) { return json.Marshal(v) }
 
 func decodeJSON(text []byte, v any) error { return json.Unmarshal(text, v) }
 
-// check copies the repository into a folder, in which the checker looks at everything. Nobody may be at work but those who read.
+// check copies the repository into a folder and checks all of it there. Only readers may run meanwhile.
 func (w *world) check(t testing.TB, but tolerated) {
 	t.Helper()
 	root, err := w.mirror(t)
@@ -125,8 +125,8 @@ func (m *machine) verified() {
 	}
 }
 
-// freed demands that nobody holds a lock or claim any more. A record may be left where its holder could not remove it in time, if
-// it is known that his session is over.
+// freed demands that no lock or claim is held any more. A record may be left where its holder could not remove it in
+// time, if it is known that his session is over.
 func (w *world) freed(t testing.TB) {
 	t.Helper()
 	ctx := context.Background()

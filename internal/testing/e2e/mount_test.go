@@ -20,8 +20,8 @@ type volume struct {
 	dir   string // where it is mounted
 }
 
-// newVolume makes and mounts a file system of so many MiB, with these options of its mkfs; it skips the test where that
-// cannot be done.
+// newVolume makes and mounts a file system of so many MiB, with these options of its mkfs; it skips the test where
+// that cannot be done.
 func newVolume(t testing.TB, kind string, mib string, options ...string) *volume {
 	t.Helper()
 	needRoot(t)
@@ -65,7 +65,7 @@ func (v *volume) run(name string, args ...string) {
 	}
 }
 
-// unmount waits for whoever still uses the volume.
+// unmount waits for processes that still use the volume.
 func (v *volume) unmount() {
 	v.t.Helper()
 	eventually(v.t, patience, "unmount "+v.dir, func() string {
@@ -93,8 +93,8 @@ func (v *volume) cutPower(journal bool) {
 func (v *volume) restore() {
 	v.t.Helper()
 	v.unmount()
-	// Mount namespaces that others have made meanwhile keep the file system alive, as it was cut off: then its successor is on
-	// another device.
+	// Mount namespaces that others have made meanwhile keep the file system alive, as it was cut off: then its
+	// successor is on another device.
 	if out, err := exec.Command("losetup", "--associated", v.image).Output(); err != nil || len(out) > 0 {
 		old := v.image
 		v.image += "+"

@@ -56,7 +56,7 @@ func (p *project) holding(limit time.Duration, times int) {
 	})
 }
 
-// TestOneWorkspace has eight processes start one workspace: one does, the others say who does
+// TestOneWorkspace has eight processes start one workspace: one runs it, the others name that process
 // and since when.
 func TestOneWorkspace(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
@@ -131,7 +131,7 @@ func isHeldBy(t testing.TB, message string, holders []*process, began time.Time)
 }
 
 // TestSharedTasks has eight processes run the same tasks in workspaces of their own: each task
-// runs once, and nobody who reads is kept waiting.
+// runs once, and no reader waits.
 func TestSharedTasks(t *testing.T) {
 	p := crowdProject(t)
 	var all []*process
@@ -271,7 +271,7 @@ func TestWinnerKilled(t *testing.T) {
 }
 
 // TestSharedFailure has several processes wait for a task that fails: the failure is theirs
-// too, and nobody tries it again.
+// too, and no process tries it again.
 func TestSharedFailure(t *testing.T) {
 	p := newProject(t, map[string]string{"a.txt": "alpha\n", "e3.yaml": strings.Replace(crowdGraph, `cat "$from"/* > "$out"`, "exit 3", 1)})
 	var all []*process
@@ -282,7 +282,7 @@ func TestSharedFailure(t *testing.T) {
 		x.waitLine(`"type":"task.marked_ready","task":"hold"`)
 	}
 	p.holding(patience, 1)
-	// Only who has found the claim taken waits: being ready is not yet that.
+	// Only a process that found the claim held waits: being ready is not enough.
 	p.busyWaiting(all)
 	p.write("state/release", "")
 	for i, x := range all {

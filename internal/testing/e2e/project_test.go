@@ -50,14 +50,14 @@ type project struct {
 	location string   // where the repository is, as this process reaches it; "": beside the package file
 }
 
-// newProject makes a project in a folder of its own, which everybody can enter.
+// newProject makes a project in a folder of its own, which all users can enter.
 func newProject(t testing.TB, files map[string]string) *project {
 	t.Helper()
 	return newProjectBelow(t, "", files)
 }
 
-// inMemory is a folder on a file system in memory, where there is one: for tests that make many files and do not depend
-// on what a disk does.
+// inMemory is a folder on a file system in memory, where there is one: for tests that make many files and do not
+// depend on what a disk does.
 func inMemory() string {
 	const shm = "/dev/shm"
 	var st unix.Statfs_t

@@ -107,8 +107,9 @@ func (c *collected) gc() (removed int64) {
 	return removed
 }
 
-// TestSharedGCStopped stops a collector between its tries to delete, until its lease is gone: meanwhile somebody stores the same again,
-// and others collect who cannot know that it is there. When it wakes up it deletes nothing.
+// TestSharedGCStopped stops a collector between its tries to delete, until its lease is gone. Meanwhile another
+// process stores the same object again, and other collectors, which cannot know of it, run. When it wakes up it
+// deletes nothing.
 func TestSharedGCStopped(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
@@ -147,7 +148,7 @@ func TestSharedGCStopped(t *testing.T) {
 			if elsewhere {
 				c.gc()
 			} else if r := c.e3("gc", c.repo); r.code != 11 || !strings.Contains(r.stderr, "it is still there: it is stopped, or hangs") {
-				t.Errorf("gc: exit code %d, want 11 and who stands in the way\n%s", r.code, r.text())
+				t.Errorf("gc: exit code %d, want 11 and the name of the blocking process\n%s", r.code, r.text())
 			}
 			c.sound()
 			syscall.Kill(pid, syscall.SIGCONT)
@@ -164,8 +165,8 @@ func TestSharedGCStopped(t *testing.T) {
 	}
 }
 
-// TestSharedGCKilled kills collectors while they wait for the answer to a deletion that takes effect later: who stores the same again
-// meanwhile waits for that.
+// TestSharedGCKilled kills collectors while they wait for the answer to a deletion that takes effect later: a put of
+// the same meanwhile waits for that.
 func TestSharedGCKilled(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
@@ -188,7 +189,7 @@ func TestSharedGCKilled(t *testing.T) {
 		y := c.spawn("set", c.repo, "w.word", "@word.new")
 		select {
 		case <-y.ended:
-			t.Fatalf("who stores what is being deleted did not wait\n%s", y.result().text())
+			t.Fatalf("a put of an object that is being deleted did not wait\n%s", y.result().text())
 		case <-time.After(time.Second):
 		}
 		c.objects.Release()
@@ -202,8 +203,8 @@ func TestSharedGCKilled(t *testing.T) {
 	c.sound()
 }
 
-// TestSharedGCTorture kills and stops collectors and writers at random moments: nothing that is named goes, and what they leave is
-// collected in the end.
+// TestSharedGCTorture kills and stops collectors and writers at random moments: nothing that is named goes, and what
+// they leave is collected in the end.
 func TestSharedGCTorture(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
@@ -246,8 +247,9 @@ func TestSharedGCTorture(t *testing.T) {
 	c.must("start", c.repo, "w")
 }
 
-// TestSharedGCStoppedWriter stops somebody who is about to name what he has stored. On his own machine a collector sees that he is
-// there, and leaves everything; on another one it goes on once nothing of him can come, and he names nothing when he wakes up.
+// TestSharedGCStoppedWriter stops a writer before it names a stored object. On the writer's machine a collector sees
+// that it is there, and leaves everything. A collector on another machine continues once no late write of it can
+// arrive. The writer names nothing when it wakes up.
 func TestSharedGCStoppedWriter(t *testing.T) {
 	suite.Thorough(t)
 	if os.Geteuid() != 0 {
@@ -283,12 +285,12 @@ func TestSharedGCStoppedWriter(t *testing.T) {
 			if elsewhere {
 				c.gc()
 			} else if r := c.e3("gc", c.repo); r.code != 11 || !strings.Contains(r.stderr, "it is still there: it is stopped, or hangs") {
-				t.Errorf("gc: exit code %d, want 11 and who stands in the way\n%s", r.code, r.text())
+				t.Errorf("gc: exit code %d, want 11 and the name of the blocking process\n%s", r.code, r.text())
 			}
 			c.sound()
 			syscall.Kill(pid, syscall.SIGCONT)
 			if r := x.wait(); r.code != 11 || !strings.Contains(r.stderr, "lost") {
-				t.Errorf("who slept: exit code %d, want 11\n%s", r.code, r.text())
+				t.Errorf("the stopped process: exit code %d, want 11\n%s", r.code, r.text())
 			}
 			c.sound()
 			c.gc()

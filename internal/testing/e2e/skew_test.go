@@ -26,7 +26,8 @@ import (
 // skew is by how much the clocks of two machines differ.
 const skew = time.Hour
 
-// A skewed machine is a process of its own as far as the repository is concerned, in this one, with a clock of its own.
+// A skewed machine is a process of its own as far as the repository is concerned, in this one, with a clock of its
+// own.
 type skewed struct {
 	*repo.Repo
 	t    *testing.T
@@ -125,7 +126,7 @@ func TestClockSkew(t *testing.T) {
 			b.deploy("two", fmt.Sprintf(skewGraph, "x"))
 			ctx := t.Context()
 
-			// Both at once: each task is executed once, whoever does it.
+			// Both at once: each task is executed once, by either.
 			var g sync.WaitGroup
 			var ran [2][]string
 			for i, m := range []*skewed{a, b} {
@@ -205,7 +206,8 @@ func (m *skewed) collects(writer *skewed) {
 	}
 }
 
-// retires has one machine remove old events, with the shortest retention that covers the skew, just after both have made some.
+// retires has one machine remove old events, with the shortest retention that covers the skew, just after both have
+// made some.
 func (m *skewed) retires() {
 	m.t.Helper()
 	gone, err := m.Workspaces.Cleaner.CleanEvents(m.t.Context(), "", m.now().Add(-skew-5*time.Minute), false)
@@ -214,8 +216,8 @@ func (m *skewed) retires() {
 	}
 }
 
-// The clocks of the machine that stores and of the one that collects are set back and forth, by hours and by years, while both are at work:
-// what has been stored stays.
+// The clocks of the machine that stores and of the one that collects are set back and forth, by hours and by years,
+// while both are at work: what has been stored stays.
 func TestClockJumps(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()

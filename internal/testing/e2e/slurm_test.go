@@ -17,7 +17,8 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// slurmPatience is for what waits for Slurm to find out by itself: that a node is down (some seconds), that a time limit is over (half a minute).
+// slurmPatience is for what waits for Slurm to find out by itself: that a node is down (some seconds), that a time
+// limit is over (half a minute).
 const slurmPatience = 3 * time.Minute
 
 // slurmLease is long enough for a machine that starts many workers at a time.
@@ -111,7 +112,8 @@ func (s *slurmSite) ends(t *testing.T, x *process, want int) result {
 	return r
 }
 
-// once demands that each key has at most one success, that nothing seems to run, and that nothing follows the completion of a task.
+// once demands that each key has at most one success, that nothing seems to run, and that nothing follows the
+// completion of a task.
 func (s *slurmSite) once(t *testing.T, p *project, r result) {
 	t.Helper()
 	n := map[executions.Key]int{}
@@ -271,7 +273,7 @@ func (s *slurmSite) killed(t *testing.T) {
 	s.once(t, p, r)
 }
 
-// What a person has queued again is made by the next run: nobody else submits it.
+// A task that was queued again is made by the next run: no other process submits it.
 func (s *slurmSite) retried(t *testing.T) {
 	p := s.project(t, strings.ReplaceAll(strings.ReplaceAll(slurmLong, "name: long", "name: again"), "until [ -e \"$E2E_STATE/go\" ]; do sleep 0.1; done", "[ -e \"$E2E_STATE/go\" ]"))
 	s.ends(t, p.spawn(slurmStart...), 1)
@@ -314,8 +316,8 @@ func (s *slurmSite) noProgram(t *testing.T) {
 	s.once(t, p, r)
 }
 
-// A node does not answer Slurm any more, while what runs there goes on. Slurm requeues the job: a second worker begins, and waits while the
-// first has the lease. Whatever they do, one result is committed.
+// A node does not answer Slurm any more, while what runs there goes on. Slurm requeues the job: a second worker
+// begins, and waits while the first has the lease. Whatever they do, one result is committed.
 func (s *slurmSite) cutOff(t *testing.T) {
 	p := s.project(t, strings.ReplaceAll(slurmLong, "name: long", "name: cut"))
 	x := p.spawn(slurmStart...)
@@ -347,7 +349,8 @@ func (s *slurmSite) cutOff(t *testing.T) {
 	s.left(t, "e3:cut")
 }
 
-// A node is gone with all that runs there. Slurm requeues the job, and its second worker gives the first execution up once the lease is over.
+// A node is gone with all that runs there. Slurm requeues the job, and its second worker gives the first execution up
+// once the lease is over.
 func (s *slurmSite) crash(t *testing.T) {
 	p := s.project(t, strings.ReplaceAll(slurmLong, "name: long", "name: crash"))
 	x := p.spawn(slurmStart...)

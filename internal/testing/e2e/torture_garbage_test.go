@@ -18,8 +18,8 @@ tasks:
   hold: {out: h.txt, pass_env: [E2E_STATE], run: 'echo go >> "$E2E_STATE/holding"; until test -e "$E2E_STATE/release"; do sleep 0.01; done; echo held > "$out"'}
 `
 
-// garbage makes some, and shows that what is older than anybody at work goes, nothing else does, and all of it goes once
-// nobody is at work.
+// garbage makes some, and shows that what is older than anybody at work goes, nothing else does, and all of it goes
+// once nobody is at work.
 func (tt *torture) garbage() {
 	t, p := tt.t, tt.p
 	for i := range 10 {
@@ -45,7 +45,7 @@ func (tt *torture) garbage() {
 	}
 	t.Logf("of %d objects %d were needed; %d of %d that were not are left beside a run that began later", len(objects), len(needed), left, len(old))
 	if len(old) < 10 || 10*left > len(old) {
-		t.Errorf("%d of %d objects that nobody needs, older than anybody at work, are left", left, len(old))
+		t.Errorf("%d of %d unneeded objects, older than every session, are left, want none", left, len(old))
 	}
 	p.write("state/release", "")
 	if r := x.wait(); r.code != 0 {
@@ -61,7 +61,7 @@ func (tt *torture) garbage() {
 	objects, needed = tt.look()
 	for h := range objects {
 		if !needed[h] {
-			t.Errorf("object %s is left, and nobody needs it or is at work", h)
+			t.Errorf("object %s is left, want it removed: it is not needed and no process runs", h)
 		}
 	}
 	if entries, err := os.ReadDir(filepath.Join(p.repository(), "tmp")); err != nil || len(entries) > 0 {

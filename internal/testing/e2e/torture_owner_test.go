@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// tortureGraph is what owners run: everything but "noisy" is a function of what the owner has put in. What it is made of is
-// drawn from few things, so that what was garbage a moment ago is needed again.
+// tortureGraph is what owners run: everything but "noisy" is a function of what the owner has put in. What it is made
+// of is drawn from few things, so that what was garbage a moment ago is needed again.
 const tortureGraph = `
 e3: 1
 name: %[1]s
@@ -74,7 +74,7 @@ func (in inputs) results(version int) map[string]string {
 	return out
 }
 
-// An owner has a workspace that nobody else starts or changes, but for the noise in it.
+// An owner has a workspace that no other actor starts or changes, except for the noise in it.
 type owner struct {
 	tt       *torture
 	ws       string
@@ -385,7 +385,7 @@ func (a *actor) removeSomePackage() {
 	}
 }
 
-// exportSome exports whatever somebody else is working on, and sometimes takes that in.
+// exportSome exports a workspace in which another actor works, and sometimes imports the zip.
 func exportSome(a *actor) {
 	ws := fmt.Sprintf("w%d", a.rnd.IntN(4))
 	file := a.p.path("some.zip")

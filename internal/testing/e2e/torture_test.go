@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// A torture is one repository and many who work in it at the same time, each by running e3. Everybody can be stopped.
+// A torture is one repository and many actors that work in it at the same time, each by running e3. All can be
+// stopped.
 type torture struct {
 	t       *testing.T
 	p       *project
@@ -37,7 +38,7 @@ type torture struct {
 // lost are the words with which e3 says that an object is missing, or that it is at its wits' end.
 var lost = regexp.MustCompile(`object not found|missing object|corrupt object|malformed object|is not there|cannot be (found or )?read|panic:|fatal error:|DATA RACE`)
 
-// An actor is one of those who work in the repository.
+// An actor is one of the users of the repository.
 type actor struct {
 	*torture
 	name  string
@@ -98,7 +99,7 @@ func (a *actor) run(kill bool, codes []int, args ...string) result {
 	return r
 }
 
-// busy tells whether somebody else was in the way, and the command is to be tried again.
+// busy reports whether another actor was in the way, so that the command must be tried again.
 func busy(r result) bool {
 	return r.code == 11 || r.code == 1 && strings.Contains(r.stderr, "was pruned while it was exported; try again")
 }
@@ -119,7 +120,7 @@ func (a *actor) standStill(x *process) {
 	a.mu.Unlock()
 }
 
-// must runs e3, again for as long as it was killed or somebody else was busy, and expects one of the exit codes.
+// must runs e3, again for as long as it was killed or another actor was in the way, and expects one of the exit codes.
 func (a *actor) must(codes []int, args ...string) result {
 	for {
 		r := a.run(!a.over(), codes, args...)
@@ -159,8 +160,8 @@ func (tt *torture) repeat(wg *sync.WaitGroup, name string, rnd *rand.Rand, act f
 	}()
 }
 
-// TestTorture has many at work in one repository, with garbage being collected all the time: nothing that anybody needs
-// may be lost, and what nobody needs must go. E3_E2E_TORTURE is how long it lasts.
+// TestTorture has many at work in one repository, with garbage being collected all the time: nothing that anybody
+// needs may be lost, and garbage must go. E3_E2E_TORTURE is how long it lasts.
 func TestTorture(t *testing.T) {
 	lasts := 30 * time.Second
 	if testing.Short() {
@@ -215,7 +216,7 @@ func newTorture(t *testing.T) *torture {
 	return tt
 }
 
-// watch stops everybody from time to time and looks at the repository.
+// watch stops all actors from time to time and checks the repository.
 func (tt *torture) watch(lasts time.Duration) {
 	every := max(lasts/6, 4*time.Second)
 	next := time.NewTicker(every)
@@ -234,7 +235,7 @@ func (tt *torture) watch(lasts time.Duration) {
 	}
 }
 
-// verified looks at the repository while nobody is at work.
+// verified checks the repository while no actor runs.
 func (tt *torture) verified(when string) {
 	tt.t.Helper()
 	noStrays(tt.t, tt.p.dir, 0)

@@ -83,7 +83,7 @@ func (f *fleet) ran() []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// begun is how often a task was begun, whoever began it.
+// begun is how often a task was begun, by any worker.
 func (f *fleet) begun(task string) (n int) {
 	for _, mark := range f.ran() {
 		if name, _, _ := strings.Cut(mark, " "); name == task {
@@ -207,8 +207,8 @@ func (f *fleet) whole(but tolerated) {
 	f.w.check(f.t, but)
 }
 
-// settledOnce demands that every job has ended once, that what it says of its execution is on record, that of all executions that were made for a
-// job at most one has succeeded, and of all that were made for a key in a run.
+// settledOnce demands that every job has ended once, that what it says of its execution is on record, that of all
+// executions that were made for a job at most one has succeeded, and of all that were made for a key in a run.
 func (f *fleet) settledOnce() {
 	t := f.t
 	t.Helper()
@@ -298,8 +298,8 @@ func (f *fleet) endedOnce(j *queue.Job, known map[string]*executions.Execution, 
 	ofRun[attempt] = j.Ref()
 }
 
-// onlyOneSuccess demands that no key has two in one run. What a run leaves that is killed may be done a second time by the next, if a worker takes
-// up a job of the dead one in the moment before it is cancelled.
+// onlyOneSuccess demands that no key has two in one run. What a run leaves that is killed may be done a second time by
+// the next, if a worker takes up a job of the dead one in the moment before it is cancelled.
 func (f *fleet) onlyOneSuccess() {
 	f.t.Helper()
 	type made struct {

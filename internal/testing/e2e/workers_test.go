@@ -21,7 +21,7 @@ import (
 // fleetLease is that of scenarios: long enough for a busy machine to renew.
 const fleetLease = 3 * time.Second
 
-// fleetGraph has a task that says who it is, and ends at a sign, between two that end at once.
+// fleetGraph has a task that prints its process, and ends at a sign, between two that end at once.
 const fleetGraph = `
 e3: 1
 name: w
@@ -48,7 +48,8 @@ const fleetLast = "alpha\nlong\nlast\n"
 
 var fleetStart = []string{"start", "-f", "e3.yaml", "--json", "--workers", "--grace", "300ms"}
 
-// TestWorkers plays what may happen to workers, and to who waits for them. Most of the time all wait: so many scenarios are played at a time.
+// TestWorkers plays failures of workers and of the runs that wait for them. Scenarios wait most of the time, so many
+// are played at once.
 func TestWorkers(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
@@ -106,7 +107,8 @@ func (f *fleet) done(m *machine, x *process) result {
 	return r
 }
 
-// over demands that nothing is left when workers have been told to end, that the repository is whole, and that nothing is done again.
+// over demands that nothing is left when workers have been told to end, that the repository is whole, and that nothing
+// is done again.
 func (f *fleet) over(m *machine, workers ...*process) {
 	f.t.Helper()
 	m.idle(patience)
@@ -128,7 +130,8 @@ func (r result) types(t testing.TB, task string) (list []events.Type) {
 	return list
 }
 
-// A worker is killed. One that begins on the same machine goes on with its command: that is the same process, and what it said is in its log once.
+// A worker is killed. One that begins on the same machine goes on with its command: that is the same process, and what
+// it said is in its log once.
 func workerAdopted(t *testing.T, f *fleet) {
 	a := f.machines[0]
 	w := a.worker()
@@ -149,7 +152,8 @@ func workerAdopted(t *testing.T, f *fleet) {
 	f.onlyOneSuccess()
 }
 
-// A worker is killed, and there is none on its machine. Its command is killed within a lease, and begun again elsewhere.
+// A worker is killed, and there is none on its machine. Its command is killed within a lease, and begun again
+// elsewhere.
 func workerLost(t *testing.T, f *fleet) {
 	needElsewhere(t)
 	a, b := f.machines[0], f.machines[1]
@@ -215,8 +219,8 @@ func hasAll(list []events.Type, want ...events.Type) bool {
 	return true
 }
 
-// A worker is stopped for longer than its lease. Its supervisor kills its command; the job is done elsewhere; when it wakes up it says that it has lost the
-// lease, writes nothing, and works on.
+// A worker is stopped for longer than its lease. Its supervisor kills its command; the job is done elsewhere; when it
+// wakes up it says that it has lost the lease, writes nothing, and works on.
 func workerStopped(t *testing.T, f *fleet) {
 	needElsewhere(t)
 	a, b := f.machines[0], f.machines[1]
@@ -235,11 +239,11 @@ func workerStopped(t *testing.T, f *fleet) {
 	w.waitLine(`"type":"worker.ready"`)
 	f.executions().follows(t, before)
 
-	// It works again, and nobody else does.
+	// Only this worker continues.
 	began := f.begun("last")
 	r := b.e3("start", "w", "--json", "--workers", "--force", "--filter", "last")
 	if r.code != 0 || f.begun("last") != began+1 {
-		t.Errorf("who has lost the lease works no more: exit code %d\n%s", r.code, r.text())
+		t.Errorf("a worker that lost its lease: exit code %d, want it to stop\n%s", r.code, r.text())
 	}
 	f.over(a, w)
 }
@@ -253,7 +257,8 @@ func (f *fleet) executions() history {
 	return h
 }
 
-// The store cannot be reached for longer than a lease: a worker stops its commands and waits; when the store is there again it begins anew.
+// The store cannot be reached for longer than a lease: a worker stops its commands and waits; when the store is there
+// again it begins anew.
 func storeLost(t *testing.T, f *fleet) {
 	a, b := f.machines[0], f.machines[1]
 	w := a.worker()
@@ -274,8 +279,8 @@ func storeLost(t *testing.T, f *fleet) {
 	f.onlyOneSuccess()
 }
 
-// The scheduler is killed while a worker is in the middle of a task. The next run waits for what runs, and has it as a hit; or, if the
-// execution was not on record yet, waits for the dead run's job.
+// The scheduler is killed while a worker is in the middle of a task. The next run waits for what runs, and has it as a
+// hit; or, if the execution was not on record yet, waits for the dead run's job.
 func schedulerKilled(early bool) func(*testing.T, *fleet) {
 	return func(t *testing.T, f *fleet) {
 		a := f.machines[0]
@@ -357,8 +362,8 @@ tasks:
   last: {in: {parts: "part[*]"}, out: last.txt, run: 'cat "$parts"/* > "$out"'}
 `
 
-// The scheduler is killed while most of its tasks wait for a worker. The next run makes jobs of its own of these, and waits for the one that
-// runs: each is done once.
+// The scheduler is killed while most of its tasks wait for a worker. The next run makes jobs of its own of these, and
+// waits for the one that runs: each is done once.
 func schedulerKilledQueued(t *testing.T, f *fleet) {
 	a := f.machines[0]
 	a.write("e3.yaml", queuedGraph)
@@ -484,7 +489,7 @@ func nobodyWorks(t *testing.T, f *fleet) {
 		t.Errorf("exit code %d, want 130 and what to type\n%s", r.code, r.text())
 	}
 	if n := f.waiting(a); n > 0 {
-		t.Errorf("%d jobs wait that nobody waits for", n)
+		t.Errorf("%d jobs wait whose runs are gone, want none", n)
 	}
 	f.let()
 	w := a.worker()
@@ -502,7 +507,8 @@ func (f *fleet) waiting(m *machine) (n int) {
 	return n
 }
 
-// All workers are gone in the middle of a task, and the scheduler with them. A plain start does not wait for them for ever.
+// All workers are gone in the middle of a task, and the scheduler with them. A plain start does not wait for them for
+// ever.
 func workersAllGone(t *testing.T, f *fleet) {
 	a := f.machines[0]
 	w := a.worker()

@@ -32,9 +32,10 @@ import (
 
 // A world is a repository in DynamoDB and S3, and the machines that share it.
 //
-// For root a machine has a network, processes and a host name of its own (namespaces), and reaches the servers over a cable that can be
-// pulled: nothing answers any more, and no connection is closed. For others it is a folder with what a machine keeps for itself, and
-// proxies before the servers that can be cut; e3 takes its processes for those of one machine, which they are.
+// For root a machine has a network, processes and a host name of its own (namespaces), and reaches the servers over a
+// cable that can be pulled: nothing answers any more, and no connection is closed. For others it is a folder with what
+// a machine keeps for itself, and proxies before the servers that can be cut; e3 takes its processes for those of one
+// machine, which they are.
 type world struct {
 	t            testing.TB
 	dynamodb, s3 string // the servers, as this process reaches them
@@ -173,7 +174,7 @@ func (m *machine) boot() {
 // cable is the name of its end in the hub.
 func (m *machine) cable() string { return "to-" + m.name[len(m.name)-1:] }
 
-// cut pulls the cable: nothing gets through in either direction, and nobody is told.
+// cut pulls the cable: nothing gets through in either direction, and neither side is told.
 func (m *machine) cut() {
 	m.w.t.Helper()
 	if !m.w.proxied {
@@ -200,7 +201,7 @@ func (m *machine) plug() {
 // stop has e3 itself not run, while all it has started goes on.
 func (m *machine) stop(x *process) { syscall.Kill(x.pid(), syscall.SIGSTOP) }
 
-// wake ends that. Who waits for e3 may have been stopped with it.
+// wake ends that. A process that waits for e3 may have been stopped with it.
 func (m *machine) wake(x *process) {
 	syscall.Kill(x.pid(), syscall.SIGCONT)
 	if x.inner {

@@ -57,7 +57,7 @@ func TestDisplayLineFits(t *testing.T) {
 	}
 }
 
-// Who is waited for is said before what runs.
+// Tasks that wait for approval are shown before running ones.
 func TestDisplayWaiting(t *testing.T) {
 	d := &Live{done: 3, total: 10, now: func() time.Time { return noon }}
 	d.Wait(1)
