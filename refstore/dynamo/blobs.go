@@ -79,12 +79,12 @@ func parseBlobHeader(data []byte) (itemKey, bool) {
 }
 
 // putBlob puts data with the header of its item.
-func (s *Store) putBlob(ctx context.Context, name string, k itemKey, data []byte) error {
+func (s *table) putBlob(ctx context.Context, name string, k itemKey, data []byte) error {
 	return s.putWhole(ctx, name, append(blobHeader(k), data...))
 }
 
 // putWhole puts a blob that already has its header.
-func (s *Store) putWhole(ctx context.Context, name string, blob []byte) error {
+func (s *table) putWhole(ctx context.Context, name string, blob []byte) error {
 	if err := s.o.Blobs.PutBlob(ctx, name, blob); err != nil {
 		return fmt.Errorf("put %s: %w", name, err)
 	}
@@ -92,7 +92,7 @@ func (s *Store) putWhole(ctx context.Context, name string, blob []byte) error {
 }
 
 // openBlob reads the data of a blob from an offset on, at most size bytes in all.
-func (s *Store) openBlob(ctx context.Context, name string, k itemKey, offset, size int64) (io.ReadCloser, error) {
+func (s *table) openBlob(ctx context.Context, name string, k itemKey, offset, size int64) (io.ReadCloser, error) {
 	r, err := s.o.Blobs.OpenBlob(ctx, name, int64(len(blobHeader(k)))+offset)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
@@ -107,7 +107,7 @@ func (s *Store) openBlob(ctx context.Context, name string, k itemKey, offset, si
 var errShort = errors.New("the blob is cut")
 
 // readBlob reads size bytes of data from an offset on.
-func (s *Store) readBlob(ctx context.Context, name string, k itemKey, size int64) ([]byte, error) {
+func (s *table) readBlob(ctx context.Context, name string, k itemKey, size int64) ([]byte, error) {
 	r, err := s.openBlob(ctx, name, k, 0, size)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (s *Store) readBlob(ctx context.Context, name string, k itemKey, size int64
 }
 
 // readInto fills into with the beginning of a blob's data.
-func (s *Store) readInto(ctx context.Context, into []byte, name string, k itemKey) error {
+func (s *table) readInto(ctx context.Context, into []byte, name string, k itemKey) error {
 	r, err := s.openBlob(ctx, name, k, 0, int64(len(into)))
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *Store) readInto(ctx context.Context, into []byte, name string, k itemKe
 const cleanupTime = 10 * time.Second
 
 // deleteBlobs deletes blobs that no item names any more. RemoveLeftovers takes those that it cannot delete.
-func (s *Store) deleteBlobs(ctx context.Context, names []string) {
+func (s *table) deleteBlobs(ctx context.Context, names []string) {
 	if len(names) == 0 {
 		return
 	}

@@ -84,7 +84,7 @@ const unheard = 10 * time.Second
 
 // do makes a request until it succeeds or fails for good. doubt says that a try without an answer may have taken
 // effect, whatever the result. The error names the table.
-func do[Out any](ctx context.Context, s *Store, operation string, request func(context.Context) (Out, float64, error)) (out Out, doubt bool, err error) {
+func do[Out any](ctx context.Context, s *table, operation string, request func(context.Context) (Out, float64, error)) (out Out, doubt bool, err error) {
 	begin := time.Now()
 	limit := s.o.Backoff
 	corrected := false
@@ -191,7 +191,7 @@ func (e *requestError) Error() string {
 func (e *requestError) Unwrap() error { return e.err }
 
 // failed adds the operation and the table to an error.
-func (s *Store) failed(operation string, err error) error {
+func (s *table) failed(operation string, err error) error {
 	var none *types.ResourceNotFoundException
 	if errors.As(err, &none) {
 		return fmt.Errorf("table %s: %w (%s)", s.o.Table, ErrNoTable, none.ErrorMessage())
@@ -216,7 +216,7 @@ func conditionFailed(err error) bool {
 }
 
 // ask asks the server to report consumed capacity, if it is observed.
-func (s *Store) ask() types.ReturnConsumedCapacity {
+func (s *table) ask() types.ReturnConsumedCapacity {
 	if s.o.Observe != nil {
 		return types.ReturnConsumedCapacityTotal
 	}
@@ -242,7 +242,7 @@ func one(c *types.ConsumedCapacity) []types.ConsumedCapacity {
 type attributes = map[string]types.AttributeValue
 
 // getItem reads an item, nil if there is none. projection "" is the whole item.
-func (s *Store) getItem(ctx context.Context, key itemKey, projection string, names map[string]string) (attributes, error) {
+func (s *table) getItem(ctx context.Context, key itemKey, projection string, names map[string]string) (attributes, error) {
 	in := &dynamodb.GetItemInput{
 		TableName: &s.o.Table, Key: key.attributes(), ConsistentRead: aws.Bool(true), ReturnConsumedCapacity: s.ask(),
 		ExpressionAttributeNames: names,
@@ -264,7 +264,7 @@ func (s *Store) getItem(ctx context.Context, key itemKey, projection string, nam
 }
 
 // putItem writes a whole item on a condition; "" is none.
-func (s *Store) putItem(ctx context.Context, item attributes, condition string, values attributes) (doubt bool, err error) {
+func (s *table) putItem(ctx context.Context, item attributes, condition string, values attributes) (doubt bool, err error) {
 	in := &dynamodb.PutItemInput{TableName: &s.o.Table, Item: item, ReturnConsumedCapacity: s.ask(), ExpressionAttributeValues: values}
 	if condition != "" {
 		in.ConditionExpression = &condition
@@ -280,7 +280,7 @@ func (s *Store) putItem(ctx context.Context, item attributes, condition string, 
 }
 
 // updateItem changes an existing item, and returns the old values of the changed attributes.
-func (s *Store) updateItem(ctx context.Context, in *dynamodb.UpdateItemInput) (old attributes, doubt bool, err error) {
+func (s *table) updateItem(ctx context.Context, in *dynamodb.UpdateItemInput) (old attributes, doubt bool, err error) {
 	in.TableName, in.ReturnConsumedCapacity, in.ReturnValues = &s.o.Table, s.ask(), types.ReturnValueUpdatedOld
 	return do(s.writing(ctx, in.Key), s, "UpdateItem", func(ctx context.Context) (attributes, float64, error) {
 		out, err := s.client.UpdateItem(ctx, in)
@@ -292,7 +292,7 @@ func (s *Store) updateItem(ctx context.Context, in *dynamodb.UpdateItemInput) (o
 }
 
 // deleteItem deletes an item on a condition and returns the old item.
-func (s *Store) deleteItem(ctx context.Context, key itemKey, condition string, values attributes) (old attributes, doubt bool, err error) {
+func (s *table) deleteItem(ctx context.Context, key itemKey, condition string, values attributes) (old attributes, doubt bool, err error) {
 	in := &dynamodb.DeleteItemInput{
 		TableName: &s.o.Table, Key: key.attributes(), ConditionExpression: &condition, ExpressionAttributeValues: values,
 		ReturnConsumedCapacity: s.ask(), ReturnValues: types.ReturnValueAllOld,
@@ -307,7 +307,7 @@ func (s *Store) deleteItem(ctx context.Context, key itemKey, condition string, v
 }
 
 // putItems writes up to 25 items unconditionally.
-func (s *Store) putItems(ctx context.Context, items []attributes) error {
+func (s *table) putItems(ctx context.Context, items []attributes) error {
 	var left []types.WriteRequest
 	for _, item := range items {
 		left = append(left, types.WriteRequest{PutRequest: &types.PutRequest{Item: item}})

@@ -20,14 +20,14 @@ func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing 
 	var gone atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(sweepers)
-	for item, err := range s.query(ctx, pk, refstore.Query{}, attrDying, nil) {
+	for item, err := range s.table.query(ctx, pk, refstore.Query{}, attrDying, nil) {
 		if err != nil {
 			g.Go(func() error { return err })
 			break
 		}
 		left++
 		k, dated := itemKey{pk, item.sk}, item.attributes[attrDying] != nil
-		d := s.decode(k, item.attributes)
+		d := s.table.decode(k, item.attributes)
 		since := d.number(attrDying)
 		if d.err != nil {
 			g.Go(func() error { return d.err })
@@ -72,7 +72,7 @@ func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, 
 		if !ok {
 			return false, nil
 		}
-		item, err := s.getItem(ctx, s.recordKey(execution), attrVersion, nil)
+		item, err := s.table.getItem(ctx, s.table.recordKey(execution), attrVersion, nil)
 		return item == nil, err
 	}
 	removeLogs := func(ctx context.Context, k itemKey, _ int64) (bool, error) {
@@ -83,9 +83,9 @@ func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, 
 		return err == nil, err
 	}
 	unused := func(ctx context.Context, task string) (bool, error) {
-		inputs := s.pk("", kindInputs+"/"+task)
+		inputs := s.table.pk("", kindInputs+"/"+task)
 		left, err := s.sweep(ctx, inputs, before, func(ctx context.Context, sk string) (bool, error) {
-			return s.empty(ctx, s.pk("", "EXECUTION/"+task+"/"+sk))
+			return s.empty(ctx, s.table.pk("", "EXECUTION/"+task+"/"+sk))
 		}, bury)
 		if err != nil || left > 0 {
 			return false, err
@@ -94,20 +94,20 @@ func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, 
 	}
 	// The events of a workspace may outlive the records of its runs.
 	unrun := func(ctx context.Context, workspace string) (bool, error) {
-		none, err := s.empty(ctx, s.pk("", "DATAFLOW/"+workspace))
+		none, err := s.empty(ctx, s.table.pk("", "DATAFLOW/"+workspace))
 		if err != nil || !none {
 			return false, err
 		}
-		return s.empty(ctx, s.pk(streamPrefix, "EVENTS/"+workspace))
+		return s.empty(ctx, s.table.pk(streamPrefix, "EVENTS/"+workspace))
 	}
 	for _, kind := range []struct {
 		pk      string
 		nothing func(context.Context, string) (bool, error)
 		remove  func(context.Context, itemKey, int64) (bool, error)
 	}{
-		{s.pk(partitionPrefix, "LOG"), unrecorded, removeLogs},
-		{s.pk("", kindTasks), unused, bury},
-		{s.pk("", kindRuns), unrun, bury},
+		{s.table.pk(partitionPrefix, "LOG"), unrecorded, removeLogs},
+		{s.table.pk("", kindTasks), unused, bury},
+		{s.table.pk("", kindRuns), unrun, bury},
 	} {
 		if _, err := s.sweep(ctx, kind.pk, before, kind.nothing, kind.remove); err != nil {
 			return int(count.Load()), fmt.Errorf("remove what stands for nothing: %w", err)

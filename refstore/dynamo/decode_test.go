@@ -15,7 +15,7 @@ import (
 	"e3/refstore"
 )
 
-var testStore = &Store{o: Options{Table: "table", Repository: "repository"}}
+var testTable = &table{o: Options{Table: "table", Repository: "repository"}}
 
 // attribute makes an attribute of a JSON value, so that a fuzzer can reach all types: strings are S, numbers N, true and false BOOL,
 // null NULL, objects M, and arrays of one string B.
@@ -70,16 +70,16 @@ func FuzzItems(f *testing.F) {
 				t.Errorf("got error %v, want one about the item", err)
 			}
 		}
-		h := testStore.decodeHead(k, item)
+		h := testTable.decodeHead(k, item)
 		if sum := total(h.parts) + int64(len(h.tail)); sum != h.size {
 			t.Errorf("a head of %d bytes has %d", h.size, sum)
 		}
 		if h.damage != nil {
 			names(h.damage)
-		} else if again := testStore.decodeHead(k, h.item(k)); !reflect.DeepEqual(again, h) {
+		} else if again := testTable.decodeHead(k, h.item(k)); !reflect.DeepEqual(again, h) {
 			t.Errorf("a head becomes %+v, want %+v", again, h)
 		}
-		blobs, err := testStore.blobsOf(k, item)
+		blobs, err := testTable.blobsOf(k, item)
 		if err != nil {
 			names(err)
 		}
@@ -88,7 +88,7 @@ func FuzzItems(f *testing.F) {
 				t.Errorf("an item names the blob %q, outside its folder", name)
 			}
 		}
-		if _, err := testStore.load(t.Context(), refstore.Key{Partition: "KIND/a", Sort: "b"}, k, []string{"output"}, withoutBlobs(item)); err != nil {
+		if _, err := (&Store{table: testTable}).load(t.Context(), refstore.Key{Partition: "KIND/a", Sort: "b"}, k, []string{"output"}, withoutBlobs(item)); err != nil {
 			names(err)
 		}
 	})
@@ -158,20 +158,20 @@ func TestKeys(t *testing.T) {
 		"WORKSPACE": "WORKSPACE/repository", "EXECUTION/a/b": "EXECUTION/repository/a/b", "INDEX//": "INDEX/repository//", "INDEX/": "INDEX/repository/",
 	} {
 		for _, prefix := range []string{"", streamPrefix, partitionPrefix} {
-			pk := testStore.pk(prefix, partition)
+			pk := testTable.pk(prefix, partition)
 			if pk != prefix+want {
 				t.Errorf("%q: got %q, want %q", partition, pk, prefix+want)
 			}
-			if p, back, ok := testStore.parsePK(pk); !ok || p != prefix || back != partition {
+			if p, back, ok := testTable.parsePK(pk); !ok || p != prefix || back != partition {
 				t.Errorf("%q is read as %q, %q, %v", pk, p, back, ok)
 			}
 		}
 	}
-	if _, _, ok := testStore.parsePK("WORKSPACE/other"); ok {
+	if _, _, ok := testTable.parsePK("WORKSPACE/other"); ok {
 		t.Error("the key of another repository is taken for ours")
 	}
 	longest := refstore.Key{Partition: "P/" + strings.Repeat("a", refstore.MaxPartition-2), Sort: strings.Repeat("a", refstore.MaxSort)}
-	s := &Store{o: Options{Repository: strings.Repeat("r", 64)}}
+	s := table{o: Options{Repository: strings.Repeat("r", 64)}}
 	if k := s.streamKey(longest); len(k.pk) > 2048 || len(k.sk) > maxSortKey || len(blobHeader(k)) > maxBlobHeader {
 		t.Errorf("the longest key has %d and %d bytes, more than the server takes", len(k.pk), len(k.sk))
 	}

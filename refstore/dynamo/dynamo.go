@@ -77,15 +77,20 @@ const maxBackoff = 5 * time.Second
 
 // Store is one repository in a table. It is safe for concurrent use, by any number of processes.
 type Store struct {
-	client *dynamodb.Client
-	o      Options
-	heard  atomic.Bool // the server has answered at least once
+	table *table
 
 	merging *semaphore.Weighted // mergeMemory, shared by merges of stream parts
 
 	mu      sync.Mutex
 	heads   map[refstore.Key]*head // of streams that this process appends to
 	entered map[itemKey]struct{}   // enumeration items that this process has put
+}
+
+// table sends requests to the table, and to the store of the blobs that its items name.
+type table struct {
+	client *dynamodb.Client
+	o      Options
+	heard  atomic.Bool // the server has answered at least once
 }
 
 var (
@@ -131,7 +136,7 @@ func Open(o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	return &Store{
-		client: newClient(o.Config, o.Endpoint, guarded(o.Standing)), o: o,
+		table:   &table{client: newClient(o.Config, o.Endpoint, guarded(o.Standing)), o: o},
 		merging: semaphore.NewWeighted(mergeMemory),
 		heads:   make(map[refstore.Key]*head), entered: make(map[itemKey]struct{}),
 	}, nil

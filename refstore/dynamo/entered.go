@@ -40,7 +40,7 @@ const maxEntered = 1 << 16
 const enterVersion = "0"
 
 // standing are the items that say that there is a record: those by which it is listed with others, and those by which it is found alone.
-func (s *Store) standing(key refstore.Key) (above, alone []itemKey, err error) {
+func (s *table) standing(key refstore.Key) (above, alone []itemKey, err error) {
 	keys, err := standFor(key.Partition)
 	for _, key := range keys {
 		above = append(above, s.recordKey(key))
@@ -52,7 +52,7 @@ func (s *Store) standing(key refstore.Key) (above, alone []itemKey, err error) {
 }
 
 // partitionItem says that a partition has streams.
-func (s *Store) partitionItem(partition string) itemKey {
+func (s *table) partitionItem(partition string) itemKey {
 	kind, _, _ := strings.Cut(partition, "/")
 	return itemKey{s.pk(partitionPrefix, kind), partition}
 }
@@ -79,9 +79,9 @@ func (s *Store) enter(ctx context.Context, keys []itemKey, once ...itemKey) erro
 	case 0:
 		return nil
 	case 1:
-		_, err = s.putItem(ctx, items[0], "", nil)
+		_, err = s.table.putItem(ctx, items[0], "", nil)
 	default:
-		err = s.putItems(ctx, items)
+		err = s.table.putItems(ctx, items)
 	}
 	if err != nil {
 		return err
@@ -107,10 +107,10 @@ func (s *Store) forget(k itemKey) {
 // dying dates an item, if it exists and has no date.
 func (s *Store) dying(ctx context.Context, k itemKey) error {
 	s.forget(k)
-	_, _, err := s.updateItem(ctx, &dynamodb.UpdateItemInput{
+	_, _, err := s.table.updateItem(ctx, &dynamodb.UpdateItemInput{
 		Key: k.attributes(), UpdateExpression: aws.String("SET " + attrDying + " = :y"),
 		ConditionExpression:       aws.String("attribute_exists(" + partitionKey + ") AND attribute_not_exists(" + attrDying + ")"),
-		ExpressionAttributeValues: attributes{":y": &types.AttributeValueMemberN{Value: strconv.FormatInt(s.o.Now().UnixMilli(), 10)}},
+		ExpressionAttributeValues: attributes{":y": &types.AttributeValueMemberN{Value: strconv.FormatInt(s.table.o.Now().UnixMilli(), 10)}},
 	})
 	if conditionFailed(err) {
 		return nil
@@ -121,7 +121,7 @@ func (s *Store) dying(ctx context.Context, k itemKey) error {
 // deleteDying deletes an item that has been dying since the given date, unless it was put again.
 func (s *Store) deleteDying(ctx context.Context, k itemKey, since int64) (gone bool, err error) {
 	s.forget(k)
-	_, _, err = s.deleteItem(ctx, k, attrDying+" = :y", attributes{":y": &types.AttributeValueMemberN{Value: strconv.FormatInt(since, 10)}})
+	_, _, err = s.table.deleteItem(ctx, k, attrDying+" = :y", attributes{":y": &types.AttributeValueMemberN{Value: strconv.FormatInt(since, 10)}})
 	if conditionFailed(err) {
 		return false, nil
 	}
@@ -130,7 +130,7 @@ func (s *Store) deleteDying(ctx context.Context, k itemKey, since int64) (gone b
 
 // empty reports whether no item has the partition key.
 func (s *Store) empty(ctx context.Context, pk string) (bool, error) {
-	for _, err := range s.query(ctx, pk, refstore.Query{Limit: 1}, "", nil) {
+	for _, err := range s.table.query(ctx, pk, refstore.Query{Limit: 1}, "", nil) {
 		return false, err
 	}
 	return true, nil
@@ -139,11 +139,11 @@ func (s *Store) empty(ctx context.Context, pk string) (bool, error) {
 // dyingLogs is called before an execution's record is deleted. The returned function removes the logs afterwards.
 // After a crash in between, RemoveLeftovers finds a dying partition and continues.
 func (s *Store) dyingLogs(ctx context.Context, partition string) (finish func() error, err error) {
-	none, err := s.empty(ctx, s.pk(streamPrefix, partition))
+	none, err := s.empty(ctx, s.table.pk(streamPrefix, partition))
 	if err != nil || none {
 		return func() error { return nil }, err
 	}
-	if err := s.dying(ctx, s.partitionItem(partition)); err != nil {
+	if err := s.dying(ctx, s.table.partitionItem(partition)); err != nil {
 		return nil, err
 	}
 	return func() error { return s.removeStreams(ctx, partition) }, nil
@@ -159,9 +159,9 @@ func (s *Store) removeStreams(ctx context.Context, partition string) error {
 			return err
 		}
 	}
-	k := s.partitionItem(partition)
+	k := s.table.partitionItem(partition)
 	s.forget(k)
-	_, _, err := s.deleteItem(ctx, k, "attribute_exists("+attrDying+")", nil)
+	_, _, err := s.table.deleteItem(ctx, k, "attribute_exists("+attrDying+")", nil)
 	if conditionFailed(err) {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (s *Store) removeStreams(ctx context.Context, partition string) error {
 
 // dyingInputs dates the enumeration record of a partition of executions if no execution is left.
 func (s *Store) dyingInputs(ctx context.Context, partition string) error {
-	none, err := s.empty(ctx, s.pk("", partition))
+	none, err := s.empty(ctx, s.table.pk("", partition))
 	if err != nil || !none {
 		return err
 	}
@@ -178,5 +178,5 @@ func (s *Store) dyingInputs(ctx context.Context, partition string) error {
 	if err != nil {
 		return err
 	}
-	return s.dying(ctx, s.recordKey(above[len(above)-1]))
+	return s.dying(ctx, s.table.recordKey(above[len(above)-1]))
 }

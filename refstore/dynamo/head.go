@@ -109,7 +109,7 @@ func number(n int64) types.AttributeValue {
 }
 
 // decodeHead reads a head, which anybody may have written. Of a damaged one the parts and the tail count that are there.
-func (s *Store) decodeHead(k itemKey, item attributes) *head {
+func (s *table) decodeHead(k itemKey, item attributes) *head {
 	d := s.decode(k, item)
 	h := &head{
 		version: d.version(), replaced: d.text(attrReplaced), stream: d.text(attrStream), size: d.number(attrSize),
@@ -138,7 +138,7 @@ func (s *Store) decodeHead(k itemKey, item attributes) *head {
 }
 
 // readHead returns the head of a stream, nil if there is none.
-func (s *Store) readHead(ctx context.Context, k itemKey) (*head, error) {
+func (s *table) readHead(ctx context.Context, k itemKey) (*head, error) {
 	item, err := s.getItem(ctx, k, "", nil)
 	if err != nil || item == nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (s *Store) ShortLogs() bool { return true }
 
 // lookAt is readHead, and also finds streams that are fields of a record: the short logs of an execution.
 func (s *Store) lookAt(ctx context.Context, key refstore.Key) (*head, error) {
-	h, err := s.readHead(ctx, s.streamKey(key))
+	h, err := s.table.readHead(ctx, s.table.streamKey(key))
 	if h != nil || err != nil || !shortLog(key.Sort) {
 		return h, err
 	}

@@ -39,7 +39,7 @@ func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[ref
 			digits = prefix[len(prefix)-1:]
 		}
 		for _, digit := range digits {
-			for item, err := range s.query(ctx, s.pk(idPrefix, "EXECUTION/"+string(digit)), refstore.Query{Prefix: prefix, Limit: idPage}, "", nil) {
+			for item, err := range s.table.query(ctx, s.table.pk(idPrefix, "EXECUTION/"+string(digit)), refstore.Query{Prefix: prefix, Limit: idPage}, "", nil) {
 				if err != nil {
 					yield(refstore.Key{}, fmt.Errorf("find execution %.40q: %w", prefix, err))
 					return

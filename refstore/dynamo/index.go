@@ -19,7 +19,7 @@ func (s *Store) Index() refstore.Index { return index{s} }
 func (i index) Executions(ctx context.Context) iter.Seq2[refstore.Key, error] {
 	return func(yield func(refstore.Key, error) bool) {
 		for _, digit := range idDigits {
-			for item, err := range i.s.query(ctx, i.s.pk(idPrefix, "EXECUTION/"+string(digit)), refstore.Query{}, "", nil) {
+			for item, err := range i.s.table.query(ctx, i.s.table.pk(idPrefix, "EXECUTION/"+string(digit)), refstore.Query{}, "", nil) {
 				if err != nil {
 					yield(refstore.Key{}, fmt.Errorf("list executions by their ids: %w", err))
 					return
@@ -34,9 +34,9 @@ func (i index) Executions(ctx context.Context) iter.Seq2[refstore.Key, error] {
 
 // Has implements [refstore.Index].
 func (i index) Has(ctx context.Context, key refstore.Key) (bool, error) {
-	above, alone, err := i.s.standing(key)
+	above, alone, err := i.s.table.standing(key)
 	for _, k := range slices.Concat(above, alone) {
-		item, err := i.s.getItem(ctx, k, attrVersion, nil)
+		item, err := i.s.table.getItem(ctx, k, attrVersion, nil)
 		if err != nil || item == nil {
 			return false, err
 		}
@@ -46,7 +46,7 @@ func (i index) Has(ctx context.Context, key refstore.Key) (bool, error) {
 
 // Put implements [refstore.Index].
 func (i index) Put(ctx context.Context, key refstore.Key) error {
-	above, alone, err := i.s.standing(key)
+	above, alone, err := i.s.table.standing(key)
 	if err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ type decoder struct {
 	err  error
 }
 
-func (s *Store) decode(k itemKey, item attributes) *decoder {
+func (s *table) decode(k itemKey, item attributes) *decoder {
 	return &decoder{item: item, bad: &badItemError{table: s.o.Table, key: k}}
 }
 
@@ -243,7 +243,7 @@ func safeBlobName(name string) bool {
 }
 
 // blobsOf returns the blobs that an item of a record, or some of its attributes, name.
-func (s *Store) blobsOf(k itemKey, item attributes) (names []string, err error) {
+func (s *table) blobsOf(k itemKey, item attributes) (names []string, err error) {
 	d := s.decode(k, item)
 	for attr := range item {
 		if attr != attrValue && !strings.HasPrefix(attr, fieldPrefix) {

@@ -32,7 +32,7 @@ const (
 )
 
 // pk returns the partition key of a partition: the repository's name goes behind the kind.
-func (s *Store) pk(prefix, partition string) string {
+func (s *table) pk(prefix, partition string) string {
 	kind, rest, some := strings.Cut(partition, "/")
 	pk := prefix + kind + "/" + s.o.Repository
 	if some {
@@ -42,7 +42,7 @@ func (s *Store) pk(prefix, partition string) string {
 }
 
 // parsePK is the inverse of pk. It fails for keys of other repositories.
-func (s *Store) parsePK(pk string) (prefix, partition string, ok bool) {
+func (s *table) parsePK(pk string) (prefix, partition string, ok bool) {
 	for _, p := range []string{streamPrefix, partitionPrefix, idPrefix} {
 		if after, found := strings.CutPrefix(pk, p); found {
 			prefix, pk = p, after
@@ -60,11 +60,11 @@ func (s *Store) parsePK(pk string) (prefix, partition string, ok bool) {
 	return prefix, kind, true
 }
 
-func (s *Store) recordKey(key refstore.Key) itemKey {
+func (s *table) recordKey(key refstore.Key) itemKey {
 	return itemKey{s.pk("", key.Partition), key.Sort}
 }
 
-func (s *Store) streamKey(key refstore.Key) itemKey {
+func (s *table) streamKey(key refstore.Key) itemKey {
 	return itemKey{s.pk(streamPrefix, key.Partition), key.Sort}
 }
 

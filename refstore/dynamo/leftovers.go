@@ -41,7 +41,7 @@ func (s *Store) removeBlobs(ctx context.Context, kind string, before time.Time) 
 		}
 		return err
 	}
-	for blob, err := range s.o.Blobs.ListBlobs(ctx, kind) {
+	for blob, err := range s.table.o.Blobs.ListBlobs(ctx, kind) {
 		if err != nil {
 			return removed, err
 		}
@@ -66,11 +66,11 @@ func (s *Store) removeUnnamed(ctx context.Context, kind, folder string, names []
 	if len(names) == 0 {
 		return 0, nil
 	}
-	k, ok, err := s.owner(ctx, kind, folder, names[0])
+	k, ok, err := s.table.owner(ctx, kind, folder, names[0])
 	if err != nil || !ok {
 		return 0, err
 	}
-	named, err := s.named(ctx, kind, k)
+	named, err := s.table.named(ctx, kind, k)
 	if err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func (s *Store) removeUnnamed(ctx context.Context, kind, folder string, names []
 		if named[name] {
 			continue
 		}
-		if err := s.o.Blobs.DeleteBlob(ctx, name); err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		if err := s.table.o.Blobs.DeleteBlob(ctx, name); err != nil && !errors.Is(err, refstore.ErrNotFound) {
 			return removed, err
 		}
 		removed++
@@ -87,7 +87,7 @@ func (s *Store) removeUnnamed(ctx context.Context, kind, folder string, names []
 }
 
 // owner reads from a blob which item its folder belongs to; ok is false if that is not an item of this repository.
-func (s *Store) owner(ctx context.Context, kind, folder, name string) (k itemKey, ok bool, err error) {
+func (s *table) owner(ctx context.Context, kind, folder, name string) (k itemKey, ok bool, err error) {
 	r, err := s.o.Blobs.OpenBlob(ctx, name, 0)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return itemKey{}, false, nil
@@ -113,7 +113,7 @@ func (s *Store) owner(ctx context.Context, kind, folder, name string) (k itemKey
 }
 
 // named returns the blobs that an item names.
-func (s *Store) named(ctx context.Context, kind string, k itemKey) (map[string]bool, error) {
+func (s *table) named(ctx context.Context, kind string, k itemKey) (map[string]bool, error) {
 	named := make(map[string]bool)
 	if kind == streamBlobs {
 		h, err := s.readHead(ctx, k)

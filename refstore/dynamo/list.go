@@ -36,7 +36,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 		}
 		n := 0
 		// A record may turn out to be gone, so the limit is counted here.
-		for item, err := range s.query(ctx, s.pk("", q.Partition), q, expression, names) {
+		for item, err := range s.table.query(ctx, s.table.pk("", q.Partition), q, expression, names) {
 			var r refstore.Record
 			if err == nil {
 				r.Key = refstore.Key{Partition: q.Partition, Sort: item.sk}
@@ -71,7 +71,7 @@ type found struct {
 //
 // Each page begins behind the last sort key seen. A start key would do the same, but servers differ over a start key
 // whose item is gone.
-func (s *Store) query(ctx context.Context, pk string, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
+func (s *table) query(ctx context.Context, pk string, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
 	if projection != "" {
 		projection = ", " + projection
 	}

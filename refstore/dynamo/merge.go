@@ -96,13 +96,13 @@ func (s *Store) putMerged(ctx context.Context, k itemKey, run []streamPart) (str
 	for i, name := range blobNames(k, run) {
 		into := rest[:run[i].size]
 		rest = rest[len(into):]
-		g.Go(func() error { return s.readInto(reading, into, name, k) })
+		g.Go(func() error { return s.table.readInto(reading, into, name, k) })
 	}
 	if err := g.Wait(); err != nil {
 		return streamPart{}, err
 	}
 	p := newPart(size)
-	return p, s.putWhole(ctx, blobNames(k, []streamPart{p})[0], blob)
+	return p, s.table.putWhole(ctx, blobNames(k, []streamPart{p})[0], blob)
 }
 
 func total(parts []streamPart) (sum int64) {

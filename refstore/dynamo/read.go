@@ -93,14 +93,14 @@ func (r *reader) Read(p []byte) (int, error) {
 // open opens the part that holds the offset. If the part is gone, open takes the stream's current head: the bytes are
 // in another part by now.
 func (r *reader) open() error {
-	k := r.store.streamKey(r.key)
+	k := r.store.table.streamKey(r.key)
 	start, i := int64(0), 0
 	for r.offset >= start+r.head.parts[i].size { // below inParts, so there is one
 		start += r.head.parts[i].size
 		i++
 	}
 	p := r.head.parts[i]
-	part, err := r.store.openBlob(r.ctx, blobNames(k, []streamPart{p})[0], k, r.offset-start, p.size)
+	part, err := r.store.table.openBlob(r.ctx, blobNames(k, []streamPart{p})[0], k, r.offset-start, p.size)
 	if err == nil {
 		r.part, r.remaining = part, min(start+p.size, r.end)-r.offset
 		return nil
@@ -108,7 +108,7 @@ func (r *reader) open() error {
 	if !errors.Is(err, refstore.ErrNotFound) {
 		return err
 	}
-	now, failed := r.store.readHead(r.ctx, k)
+	now, failed := r.store.table.readHead(r.ctx, k)
 	switch {
 	case failed != nil:
 		return failed
@@ -152,7 +152,7 @@ func (s *Store) Follow(ctx context.Context, key refstore.Key, offset int64) (io.
 		return nil, err
 	}
 	both, cancel := context.WithCancelCause(ctx)
-	return &follower{ctx: both, close: cancel, store: s, key: key, offset: offset, pause: s.o.Poll}, nil
+	return &follower{ctx: both, close: cancel, store: s, key: key, offset: offset, pause: s.table.o.Poll}, nil
 }
 
 // follower reads a stream as it grows.
@@ -196,7 +196,7 @@ func (f *follower) Read(p []byte) (int, error) {
 		}
 		if !news {
 			wait(f.ctx, f.pause)
-			f.pause = min(f.pause*3/2, f.store.o.Poll*8)
+			f.pause = min(f.pause*3/2, f.store.table.o.Poll*8)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (f *follower) look() (news bool, err error) {
 		}
 		return false, nil
 	}
-	f.pause = f.store.o.Poll
+	f.pause = f.store.table.o.Poll
 	f.now = &reader{ctx: f.ctx, store: f.store, key: f.key, head: h, offset: f.offset, end: h.size, damage: h.damage}
 	return true, nil
 }

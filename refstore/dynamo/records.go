@@ -51,13 +51,13 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 // get reads a record. It reads its item if item is nil, and again if a blob that the item names is gone: the record
 // was written or deleted meanwhile.
 func (s *Store) get(ctx context.Context, key refstore.Key, fields []string, item attributes) (refstore.Record, error) {
-	k := s.recordKey(key)
+	k := s.table.recordKey(key)
 	expression, names := projection(fields)
 	var last refstore.Version
 	for {
 		if item == nil {
 			var err error
-			if item, err = s.getItem(ctx, k, expression, names); err != nil {
+			if item, err = s.table.getItem(ctx, k, expression, names); err != nil {
 				return refstore.Record{}, err
 			}
 			if item == nil {
@@ -66,7 +66,7 @@ func (s *Store) get(ctx context.Context, key refstore.Key, fields []string, item
 		}
 		r, err := s.load(ctx, key, k, fields, item)
 		if errors.Is(err, refstore.ErrNotFound) && r.Version == last {
-			err = s.decode(k, item).missing(err)
+			err = s.table.decode(k, item).missing(err)
 		}
 		if bad := (*badItemError)(nil); errors.As(err, &bad) {
 			return refstore.Record{Key: key, Version: r.Version}, fmt.Errorf("it is %w: %w", refstore.ErrDamaged, err)
@@ -87,7 +87,7 @@ func (d *decoder) missing(err error) error {
 // load makes a record of an item. With an ErrNotFound, about a blob, and a badItemError comes the
 // item's version.
 func (s *Store) load(ctx context.Context, key refstore.Key, k itemKey, fields []string, item attributes) (refstore.Record, error) {
-	d := s.decode(k, item)
+	d := s.table.decode(k, item)
 	r := refstore.Record{Key: key, Version: refstore.Version(d.version())}
 	value, ok := d.part(attrValue)
 	if !ok {
@@ -119,7 +119,7 @@ func (s *Store) fetch(ctx context.Context, k itemKey, d *decoder, p *part) error
 	if p.blob == nil {
 		return nil
 	}
-	data, err := s.readBlob(ctx, blobFolder(recordBlobs, k)+p.blob.name, k, p.blob.size)
+	data, err := s.table.readBlob(ctx, blobFolder(recordBlobs, k)+p.blob.name, k, p.blob.size)
 	if err != nil && !errors.Is(err, errShort) {
 		return err
 	}
@@ -147,7 +147,7 @@ func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Versi
 	}
 	var above, alone []itemKey
 	if err == nil {
-		above, alone, err = s.standing(r.Key)
+		above, alone, err = s.table.standing(r.Key)
 	}
 	if err != nil {
 		return refstore.Absent, false, err
@@ -167,7 +167,7 @@ func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Versi
 // put writes a record. The size of fields already in its item is not known: if the item gets too large, more goes to
 // blobs.
 func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version, doubt bool, err error) {
-	k := s.recordKey(r.Key)
+	k := s.table.recordKey(r.Key)
 	for _, limit := range []int{maxItem, 1 << 10} {
 		version := newVersion()
 		parts := recordParts(r)
@@ -175,21 +175,21 @@ func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 		names := make([]string, 0, len(blobs))
 		for name, data := range blobs {
 			names = append(names, name)
-			if err := s.putBlob(ctx, name, k, data); err != nil {
-				s.deleteBlobs(ctx, names)
+			if err := s.table.putBlob(ctx, name, k, data); err != nil {
+				s.table.deleteBlobs(ctx, names)
 				return refstore.Absent, false, err
 			}
 		}
 		var replaced []string
 		replaced, doubt, err = s.write(ctx, k, parts, version, string(r.Version))
 		if err == nil {
-			s.deleteBlobs(ctx, replaced)
+			s.table.deleteBlobs(ctx, replaced)
 			return refstore.Version(version), doubt, nil
 		}
 		// A refused creation may be delivered once more after the record was deleted: then the record names these
 		// blobs.
 		if created := r.Version == refstore.Absent && errors.Is(err, refstore.ErrConflict); !doubt && !created {
-			s.deleteBlobs(ctx, names)
+			s.table.deleteBlobs(ctx, names)
 		}
 		if !tooLarge(err) {
 			break
@@ -217,7 +217,7 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 		for i := range parts {
 			item[parts[i].name] = parts[i].attribute()
 		}
-		doubt, err = s.putItem(ctx, item, "attribute_not_exists("+partitionKey+")", nil)
+		doubt, err = s.table.putItem(ctx, item, "attribute_not_exists("+partitionKey+")", nil)
 	} else {
 		in := &dynamodb.UpdateItemInput{
 			Key:                 k.attributes(),
@@ -235,8 +235,8 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 			*in.UpdateExpression += ", #" + n + " = :" + n
 		}
 		var old attributes
-		if old, doubt, err = s.updateItem(ctx, in); err == nil {
-			replaced, _ = s.blobsOf(k, old) // an unreadable item is replaced
+		if old, doubt, err = s.table.updateItem(ctx, in); err == nil {
+			replaced, _ = s.table.blobsOf(k, old) // an unreadable item is replaced
 		}
 	}
 	if conditionFailed(err) {
@@ -265,12 +265,12 @@ func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string
 // settle finds out the outcome of a write of version in place of another, one try of which may have taken effect: nil
 // if it did, ErrConflict if not.
 func (s *Store) settle(ctx context.Context, k itemKey, version, replaces string) error {
-	item, err := s.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
+	item, err := s.table.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
 	if err != nil {
 		return err
 	}
 	if item != nil {
-		d := s.decode(k, item)
+		d := s.table.decode(k, item)
 		now, before := d.version(), d.text(attrReplaced)
 		switch {
 		case d.err != nil:
@@ -301,15 +301,15 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 			return fmt.Errorf("delete %q: %w", key, err)
 		}
 	}
-	deleted := s.delete(ctx, s.recordKey(key), v)
+	deleted := s.delete(ctx, s.table.recordKey(key), v)
 	if deleted != nil && !errors.Is(deleted, refstore.ErrNotFound) {
 		return fmt.Errorf("delete %q: %w", key, deleted)
 	}
 	// A missing record may have been deleted by this very request, delivered twice; what lay beside it is deleted in
 	// any case.
 	err := finish()
-	if _, alone, _ := s.standing(key); err == nil && len(alone) > 0 {
-		_, _, err = s.deleteItem(ctx, alone[0], "attribute_exists("+partitionKey+")", nil)
+	if _, alone, _ := s.table.standing(key); err == nil && len(alone) > 0 {
+		_, _, err = s.table.deleteItem(ctx, alone[0], "attribute_exists("+partitionKey+")", nil)
 		if conditionFailed(err) {
 			err = nil
 		}
@@ -330,16 +330,16 @@ func (s *Store) delete(ctx context.Context, k itemKey, v refstore.Version) error
 	if v == refstore.Absent {
 		v = "-" // no record's
 	}
-	old, doubt, err := s.deleteItem(ctx, k, attrVersion+" = :v", attributes{":v": &types.AttributeValueMemberS{Value: string(v)}})
+	old, doubt, err := s.table.deleteItem(ctx, k, attrVersion+" = :v", attributes{":v": &types.AttributeValueMemberS{Value: string(v)}})
 	if err == nil {
-		names, _ := s.blobsOf(k, old) // an unreadable item is gone
-		s.deleteBlobs(ctx, names)
+		names, _ := s.table.blobsOf(k, old) // an unreadable item is gone
+		s.table.deleteBlobs(ctx, names)
 		return nil
 	}
 	if !conditionFailed(err) {
 		return err
 	}
-	item, err := s.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
+	item, err := s.table.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
 	switch {
 	case err != nil:
 		return err
@@ -347,7 +347,7 @@ func (s *Store) delete(ctx context.Context, k itemKey, v refstore.Version) error
 		return nil
 	case item == nil:
 		return refstore.ErrNotFound
-	case !doubt || s.decode(k, item).text(attrReplaced) == string(v):
+	case !doubt || s.table.decode(k, item).text(attrReplaced) == string(v):
 		return refstore.ErrConflict
 	}
 	return refstore.ErrInDoubt

@@ -21,7 +21,7 @@ import (
 type writes struct{}
 
 // writing marks the requests of a context as writes to an item.
-func (s *Store) writing(ctx context.Context, item attributes) context.Context {
+func (s *table) writing(ctx context.Context, item attributes) context.Context {
 	pk, ok := item[partitionKey].(*types.AttributeValueMemberS)
 	if s.o.Standing == nil || !ok {
 		return ctx

@@ -15,7 +15,7 @@ import (
 )
 
 // StreamPace is how long to gather data between appends: each append is a request, which rewrites the stream's tail.
-func (s *Store) StreamPace() time.Duration { return s.o.Pace }
+func (s *Store) StreamPace() time.Duration { return s.table.o.Pace }
 
 // change is a new head, and the parts that it adds and drops.
 type change struct {
@@ -48,13 +48,13 @@ func (s *Store) remember(key refstore.Key, h *head) {
 // to f may be out of date; the result counts only if it is written, so only if there were no other writes since.
 // create says that the stream may well not exist.
 func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f func(h *head) (change, error)) error {
-	k := s.streamKey(key)
+	k := s.table.streamKey(key)
 	s.mu.Lock()
 	h := s.heads[key]
 	s.mu.Unlock()
 	fresh := false
 	read := func() (err error) {
-		h, err = s.readHead(ctx, k)
+		h, err = s.table.readHead(ctx, k)
 		fresh = true
 		return err
 	}
@@ -77,7 +77,7 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 		won, doubt, err := s.writeHead(ctx, key, h, c.next)
 		if won {
 			s.remember(key, c.next)
-			s.deleteBlobs(ctx, blobNames(k, c.dropped))
+			s.table.deleteBlobs(ctx, blobNames(k, c.dropped))
 			return nil
 		}
 		s.remember(key, nil)
@@ -85,7 +85,7 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 			return err
 		}
 		if h != nil || err != nil { // a refused creation may be delivered once more, as for a record
-			s.deleteBlobs(ctx, blobNames(k, c.added))
+			s.table.deleteBlobs(ctx, blobNames(k, c.added))
 		}
 		if err != nil {
 			return err
@@ -99,19 +99,19 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 // writeHead writes next in place of h, which may be nil. Without an error won says whether it did; with one, doubt
 // says that it may have.
 func (s *Store) writeHead(ctx context.Context, key refstore.Key, h, next *head) (won, doubt bool, err error) {
-	k := s.streamKey(key)
+	k := s.table.streamKey(key)
 	next.version = newVersion()
 	condition, values := "attribute_not_exists("+partitionKey+")", attributes(nil)
 	if h == nil {
 		next.replaced, next.stream = "", newVersion()
-		if err := s.enter(ctx, []itemKey{s.partitionItem(key.Partition)}); err != nil {
+		if err := s.enter(ctx, []itemKey{s.table.partitionItem(key.Partition)}); err != nil {
 			return false, false, err
 		}
 	} else {
 		next.replaced = h.version
 		condition, values = attrVersion+" = :o", attributes{":o": &types.AttributeValueMemberS{Value: h.version}}
 	}
-	doubt, err = s.putItem(ctx, next.item(k), condition, values)
+	doubt, err = s.table.putItem(ctx, next.item(k), condition, values)
 	if conditionFailed(err) {
 		doubt, err = s.refused(ctx, k, next.version, next.replaced, doubt)
 		if errors.Is(err, refstore.ErrConflict) {
@@ -146,7 +146,7 @@ func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data
 		if len(next.tail) <= maxTail {
 			return change{next: &next}, nil
 		}
-		return s.flush(ctx, s.streamKey(key), next)
+		return s.flush(ctx, s.table.streamKey(key), next)
 	})
 	if err != nil {
 		return fmt.Errorf("append to %q at %d: %w", key, offset, err)
@@ -169,7 +169,7 @@ func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error)
 		err = fmt.Errorf("it has %d bytes in %d parts: %w", next.size, maxTable, refstore.ErrFull)
 	}
 	if err != nil {
-		s.deleteBlobs(ctx, blobNames(k, c.added))
+		s.table.deleteBlobs(ctx, blobNames(k, c.added))
 		return change{}, err
 	}
 	return c, nil
@@ -177,7 +177,7 @@ func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error)
 
 func (s *Store) putPart(ctx context.Context, k itemKey, data []byte) (streamPart, error) {
 	p := newPart(int64(len(data)))
-	return p, s.putBlob(ctx, blobNames(k, []streamPart{p})[0], k, data)
+	return p, s.table.putBlob(ctx, blobNames(k, []streamPart{p})[0], k, data)
 }
 
 // Size implements [refstore.Streams].
@@ -266,7 +266,7 @@ func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
 		return err
 	}
 	s.remember(key, nil)
-	if err := s.remove(ctx, s.streamKey(key)); err != nil {
+	if err := s.remove(ctx, s.table.streamKey(key)); err != nil {
 		return fmt.Errorf("remove %q: %w", key, err)
 	}
 	return nil
@@ -274,7 +274,7 @@ func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
 
 func (s *Store) remove(ctx context.Context, k itemKey) error {
 	for {
-		h, err := s.readHead(ctx, k)
+		h, err := s.table.readHead(ctx, k)
 		if err != nil {
 			return err
 		}
@@ -282,18 +282,18 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 			return refstore.ErrNotFound
 		}
 		// A new stream under the same key is not meant.
-		old, doubt, err := s.deleteItem(ctx, k, attrStream+" = :i", attributes{":i": &types.AttributeValueMemberS{Value: h.stream}})
+		old, doubt, err := s.table.deleteItem(ctx, k, attrStream+" = :i", attributes{":i": &types.AttributeValueMemberS{Value: h.stream}})
 		switch {
 		case conditionFailed(err) && doubt: // the stream is gone, by this deletion or another
-			s.deleteBlobs(ctx, blobNames(k, h.parts)) // bytes appended meanwhile become leftovers
+			s.table.deleteBlobs(ctx, blobNames(k, h.parts)) // bytes appended meanwhile become leftovers
 			return nil
 		case conditionFailed(err):
 			continue
 		case err != nil:
 			return err
 		}
-		h = s.decodeHead(k, old) // somebody may have appended
-		s.deleteBlobs(ctx, blobNames(k, h.parts))
+		h = s.table.decodeHead(k, old) // somebody may have appended
+		s.table.deleteBlobs(ctx, blobNames(k, h.parts))
 		return nil
 	}
 }
@@ -306,7 +306,7 @@ func (s *Store) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[ref
 			return
 		}
 		n := 0
-		for item, err := range s.query(ctx, s.pk(streamPrefix, q.Partition), q, "", nil) {
+		for item, err := range s.table.query(ctx, s.table.pk(streamPrefix, q.Partition), q, "", nil) {
 			if err != nil {
 				yield(refstore.Key{}, fmt.Errorf("list streams %q: %w", q.Partition, err))
 				return
@@ -329,7 +329,7 @@ func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[strin
 			return
 		}
 		var partitions []string
-		for item, err := range s.query(ctx, s.pk(partitionPrefix, kind), refstore.Query{}, "", nil) {
+		for item, err := range s.table.query(ctx, s.table.pk(partitionPrefix, kind), refstore.Query{}, "", nil) {
 			if err != nil {
 				yield("", fmt.Errorf("list partitions of %q: %w", kind, err))
 				return

@@ -43,7 +43,7 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	setDefault(&o.Attempt, 10*time.Second)
 	setDefault(&o.Patience, 2*time.Minute)
 	setDefault(&o.Backoff, 50*time.Millisecond)
-	s := &Store{client: newClient(o.Config, o.Endpoint), o: o}
+	s := &table{client: newClient(o.Config, o.Endpoint), o: o}
 	var t Table
 	d, err := s.describe(ctx)
 	made := false // by this call or another: it exists, or will
@@ -87,7 +87,7 @@ func usable(state types.TableStatus) bool {
 	return state == types.TableStatusActive || state == types.TableStatusUpdating || state == ""
 }
 
-func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
+func (s *table) describe(ctx context.Context) (*types.TableDescription, error) {
 	d, _, err := do(ctx, s, "DescribeTable", func(ctx context.Context) (*types.TableDescription, float64, error) {
 		out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.o.Table})
 		if err != nil {
@@ -103,7 +103,7 @@ func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
 
 // Identity asks which table this is.
 func (s *Store) Identity(ctx context.Context) (Identity, error) {
-	d, err := s.describe(ctx)
+	d, err := s.table.describe(ctx)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -111,7 +111,7 @@ func (s *Store) Identity(ctx context.Context) (Identity, error) {
 }
 
 // createTable reports whether this call created the table, as far as is known.
-func (s *Store) createTable(ctx context.Context) (bool, error) {
+func (s *table) createTable(ctx context.Context) (bool, error) {
 	key := func(name string, role types.KeyType) types.KeySchemaElement {
 		return types.KeySchemaElement{AttributeName: aws.String(name), KeyType: role}
 	}
@@ -152,7 +152,7 @@ func checkSchema(table string, d *types.TableDescription) error {
 }
 
 // recoverable asks once: servers other than AWS may not know the request.
-func (s *Store) recoverable(ctx context.Context) *bool {
+func (s *table) recoverable(ctx context.Context) *bool {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Attempt)
 	defer cancel()
 	out, err := s.client.DescribeContinuousBackups(ctx, &dynamodb.DescribeContinuousBackupsInput{TableName: &s.o.Table})

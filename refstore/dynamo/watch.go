@@ -30,7 +30,7 @@ func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan str
 	if err := check(ctx, refstore.Query{Partition: partition}.Validate()); err != nil {
 		return nil, err
 	}
-	pk := s.pk(prefix, partition)
+	pk := s.table.pk(prefix, partition)
 	last, more, err := s.state(ctx, pk, watched)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan str
 			default: // one wake-up is waiting already
 			}
 		}
-		tick := time.NewTicker(s.o.Watch)
+		tick := time.NewTicker(s.table.o.Watch)
 		defer tick.Stop()
 		for n := 1; ; n++ {
 			select {
@@ -86,7 +86,7 @@ func (s *Store) state(ctx context.Context, pk string, n int) (sum [sha256.Size]b
 	if n > 0 {
 		q.Limit = n + 1
 	}
-	for item, err := range s.query(ctx, pk, q, attrVersion, nil) {
+	for item, err := range s.table.query(ctx, pk, q, attrVersion, nil) {
 		if err != nil {
 			return sum, false, err
 		}
@@ -94,7 +94,7 @@ func (s *Store) state(ctx context.Context, pk string, n int) (sum [sha256.Size]b
 			more = true
 			break
 		}
-		d := s.decode(itemKey{pk, item.sk}, item.attributes)
+		d := s.table.decode(itemKey{pk, item.sk}, item.attributes)
 		h.Write([]byte(item.sk + "\x00" + d.version() + "\x00"))
 	}
 	return [sha256.Size]byte(h.Sum(nil)), more, nil

@@ -16,7 +16,7 @@ import (
 func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
 	dst, err := s.checkStream(ctx, key, 0)
 	if err == nil {
-		err = s.inParent(dst, func() error { return os.Link(path, dst) })
+		err = s.files.inParent(dst, func() error { return os.Link(path, dst) })
 	}
 	if errors.Is(err, iofs.ErrExist) && !sameFile(path, dst) {
 		err = fmt.Errorf("%w: it exists", refstore.ErrConflict)

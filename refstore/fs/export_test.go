@@ -10,12 +10,12 @@ import (
 func Flock(f *os.File) error { return flock(f, refstore.Exclusive, false) }
 
 // OnNetwork has a store take its file system for one on a network, or not.
-func (s *Store) OnNetwork(yes bool) { s.looks.network = yes }
+func (s *Store) OnNetwork(yes bool) { s.files.looks.network = yes }
 
 // Remember has a store's kernel remember what each file was like when it was first looked at without being opened.
 func (s *Store) Remember() {
-	look, seen := s.looks.stat, make(map[string]stamp)
-	s.looks.stat = func(path string) (stamp, error) {
+	look, seen := s.files.looks.stat, make(map[string]stamp)
+	s.files.looks.stat = func(path string) (stamp, error) {
 		if st, ok := seen[path]; ok {
 			return st, nil
 		}
@@ -29,8 +29,8 @@ func (s *Store) Remember() {
 
 // BeforeEnter has f called before a folder is opened for what may have come into it.
 func (s *Store) BeforeEnter(f func(dir string)) {
-	enter := s.looks.enter
-	s.looks.enter = func(dir string) error {
+	enter := s.files.looks.enter
+	s.files.looks.enter = func(dir string) error {
 		f(dir)
 		return enter(dir)
 	}

@@ -79,7 +79,7 @@ func (f *follower) Read(p []byte) (int, error) {
 // take reads the available bytes. It returns 0 and nil when there are none yet.
 func (f *follower) take(p []byte) (int, error) {
 	if f.file == nil {
-		file, err := f.store.openThere(f.path, os.O_RDONLY)
+		file, err := f.store.files.openThere(f.path, os.O_RDONLY)
 		if errors.Is(err, iofs.ErrNotExist) {
 			return 0, nil
 		}

@@ -78,13 +78,11 @@ type Options struct {
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
 type Store struct {
-	root   string // absolute
-	modes  modes.Modes
+	files  *files
 	dir    *os.File // of root; for syncfs
 	now    func() time.Time
 	poll   time.Duration
 	notify *notifier // nil without file notification
-	looks  looks
 	claims claimTable
 	boot   func() string
 	mend   func(ctx context.Context, since time.Time) error
@@ -94,6 +92,13 @@ type Store struct {
 	session *session  // begun by the first write
 	since   time.Time // when the session began that vanished before this one, if one did
 	closed  bool
+}
+
+// files are the files below the folder of a store: where each lies, and how it is made, found and read.
+type files struct {
+	root  string // absolute
+	modes modes.Modes
+	looks looks
 }
 
 var (
@@ -115,7 +120,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{root: root, modes: o.Modes, dir: f, looks: looksAt(f), now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, left: o.Left}
+	s := &Store{files: &files{root, o.Modes, looksAt(f)}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, left: o.Left}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -134,7 +139,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if !o.NoNotify {
 		s.notify = new(notifier)
 	}
-	s.claims.path = s.path("locks", "claims")
+	s.claims.path = s.files.path("locks", "claims")
 	return s, nil
 }
 
@@ -164,13 +169,13 @@ func (s *Store) Sync(ctx context.Context) error {
 		return err
 	}
 	if err := syncFS(s.dir); err != nil {
-		return fmt.Errorf("sync repository %s: %w", s.root, err)
+		return fmt.Errorf("sync repository %s: %w", s.files.root, err)
 	}
 	return nil
 }
 
 // path joins names to a path below the root.
-func (s *Store) path(names ...string) string {
+func (s *files) path(names ...string) string {
 	p := s.root
 	for _, name := range names {
 		p += string(filepath.Separator) + name
@@ -179,7 +184,7 @@ func (s *Store) path(names ...string) string {
 }
 
 // mkdirs makes a folder below the root and what is missing above it, but not the root.
-func (s *Store) mkdirs(dir string) error {
+func (s *files) mkdirs(dir string) error {
 	err := s.mkdir(dir)
 	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) {
 		if err = s.mkdirs(filepath.Dir(dir)); err != nil {
@@ -195,7 +200,7 @@ func (s *Store) mkdirs(dir string) error {
 
 // inParent runs f, which creates something at path. If f failed because the folder above is missing, inParent makes
 // the folder and tries again, a few times, since a sweep may remove empty folders meanwhile.
-func (s *Store) inParent(path string, f func() error) error {
+func (s *files) inParent(path string, f func() error) error {
 	const tries = 20
 	for try := 1; ; try++ {
 		err := f()
@@ -209,7 +214,7 @@ func (s *Store) inParent(path string, f func() error) error {
 }
 
 // syncDirs syncs the folders above path, up to the root.
-func (s *Store) syncDirs(path string) error {
+func (s *files) syncDirs(path string) error {
 	for dir := filepath.Dir(path); len(dir) >= len(s.root); dir = filepath.Dir(dir) {
 		if err := syncDir(dir); err != nil {
 			return err

@@ -67,7 +67,7 @@ type place struct {
 }
 
 // place looks a partition up in the table of records.
-func (s *Store) place(partition string) (place, error) {
+func (s *files) place(partition string) (place, error) {
 	kind, rest, some := strings.Cut(partition, "/")
 	segments := 0
 	if some {
@@ -135,7 +135,7 @@ type slot struct {
 	path string // the file, or the folder
 }
 
-func (s *Store) slot(key refstore.Key) (slot, error) {
+func (s *files) slot(key refstore.Key) (slot, error) {
 	if err := key.Validate(); err != nil {
 		return slot{}, err
 	}
@@ -207,7 +207,7 @@ type streamPlace struct {
 }
 
 // streamKind looks a kind up in the table of streams: the folder of its partitions, and how many segments follow the kind.
-func (s *Store) streamKind(kind string) (dir string, segments int, err error) {
+func (s *files) streamKind(kind string) (dir string, segments int, err error) {
 	switch kind {
 	case "EVENTS":
 		return s.path("events"), 1, nil
@@ -218,7 +218,7 @@ func (s *Store) streamKind(kind string) (dir string, segments int, err error) {
 }
 
 // streamPlace looks a partition up in the table of streams.
-func (s *Store) streamPlace(partition string) (streamPlace, error) {
+func (s *files) streamPlace(partition string) (streamPlace, error) {
 	segments := strings.Split(partition, "/")
 	kind, segments := segments[0], segments[1:]
 	dir, want, err := s.streamKind(kind)
@@ -237,7 +237,7 @@ func (s *Store) streamPlace(partition string) (streamPlace, error) {
 	return streamPlace{dir: dir, own: []string{"stderr.txt", "stdout.txt"}, rest: dir + string(filepath.Separator) + otherLogs}, nil
 }
 
-func (s *Store) streamPath(key refstore.Key) (string, error) {
+func (s *files) streamPath(key refstore.Key) (string, error) {
 	if err := key.Validate(); err != nil {
 		return "", err
 	}

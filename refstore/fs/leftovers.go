@@ -42,7 +42,7 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (folders 
 // present is the time of the file system's clock.
 func (s *Store) present() (now time.Time, err error) {
 	err = s.aside(func(path string) error {
-		if _, err := s.createFile(path, []byte{0}, false); err != nil {
+		if _, err := s.files.createFile(path, []byte{0}, false); err != nil {
 			return err
 		}
 		defer os.Remove(path) // at the latest, it goes with the session
@@ -87,7 +87,7 @@ func (l *leftovers) each(dir string, f func(segment, path string) error) error {
 }
 
 func (l *leftovers) executions() error {
-	return l.each(l.store.path("executions"), func(task, taskDir string) error {
+	return l.each(l.store.files.path("executions"), func(task, taskDir string) error {
 		return l.emptied(taskDir, func() error {
 			return l.each(taskDir, func(inputs, inputsDir string) error {
 				return l.emptied(inputsDir, func() error {
@@ -214,15 +214,15 @@ func (l *leftovers) sideFields() error {
 			return err
 		}
 	}
-	err := l.each(l.store.path("dataflows"), func(ws, _ string) error { return l.partition("DATAFLOW/" + ws) })
+	err := l.each(l.store.files.path("dataflows"), func(ws, _ string) error { return l.partition("DATAFLOW/" + ws) })
 	if err != nil {
 		return err
 	}
-	if err := l.each(l.store.path("blocks"), func(ws, _ string) error { return l.partition("BLOCK/" + ws) }); err != nil {
+	if err := l.each(l.store.files.path("blocks"), func(ws, _ string) error { return l.partition("BLOCK/" + ws) }); err != nil {
 		return err
 	}
 	for _, kind := range []string{"INDEX", "QUEUE", "LEASE"} {
-		p, err := l.store.place(kind)
+		p, err := l.store.files.place(kind)
 		if err != nil {
 			return err
 		}
@@ -249,7 +249,7 @@ func (l *leftovers) tree(partition, dir string) error {
 
 // partition removes folders of side fields without a record.
 func (l *leftovers) partition(partition string) error {
-	p, err := l.store.place(partition)
+	p, err := l.store.files.place(partition)
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (l *leftovers) fieldFolders(p place, partition, dir, before string) error {
 		if !ok || key.Validate() != nil {
 			return nil
 		}
-		sl, err := l.store.slot(key)
+		sl, err := l.store.files.slot(key)
 		if err != nil {
 			return err
 		}

@@ -35,12 +35,12 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 		err := q.Validate()
 		var p place
 		if err == nil {
-			p, err = s.place(q.Partition)
+			p, err = s.files.place(q.Partition)
 		}
 		var sorts []string
 		if err == nil {
 			sorts, err = p.sorts()
-			if err == nil && len(sorts) == 0 && s.looks.network && s.refresh(p.dir) {
+			if err == nil && len(sorts) == 0 && s.files.looks.network && s.files.refresh(p.dir) {
 				sorts, err = p.sorts()
 			}
 		}
@@ -83,7 +83,7 @@ func (s *Store) list(sl slot, q refstore.Query) (refstore.Record, error) {
 	}
 	var err error
 	if sl.shape == dirShape { // a folder without a value is no record
-		_, err = s.stat(sl.value())
+		_, err = s.files.stat(sl.value())
 	}
 	return refstore.Record{Key: sl.key}, err
 }

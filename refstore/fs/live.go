@@ -42,7 +42,7 @@ func (s *Store) Protect(ctx context.Context, names []string) (release func(), er
 	err = s.aside(func(path string) error {
 		dir, base := filepath.Split(path)
 		file = dir + protectPrefix + base
-		_, err := s.createFile(file, []byte(text.String()), false)
+		_, err := s.files.createFile(file, []byte(text.String()), false)
 		if err != nil {
 			err = errors.Join(err, removeIfThere(file))
 		}
@@ -99,7 +99,7 @@ func (s *Store) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error
 
 // eachSession calls f for every session that has a lock file, with its name and the lock file's stat.
 func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error {
-	entries, err := readDir(s.path("tmp"))
+	entries, err := readDir(s.files.path("tmp"))
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error
 		if !ok || !strings.HasPrefix(name, sessionPrefix) {
 			continue
 		}
-		info, err := os.Lstat(s.path("tmp", e.name))
+		info, err := os.Lstat(s.files.path("tmp", e.name))
 		if errors.Is(err, iofs.ErrNotExist) {
 			continue // it has ended
 		}
@@ -128,7 +128,7 @@ func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error
 // lives reports whether a session's lock is held. If the lock is free, this takes it, shared, for an instant: a
 // beginning session then picks another name, and a sweep skips this one.
 func (s *Store) lives(name string) (bool, error) {
-	lock, err := openStream(s.path("tmp", name+lockSuffix), os.O_RDONLY)
+	lock, err := openStream(s.files.path("tmp", name+lockSuffix), os.O_RDONLY)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
 		return false, nil
@@ -147,7 +147,7 @@ func (s *Store) lives(name string) (bool, error) {
 
 // protected reads what a session protects.
 func (s *Store) protected(name string) ([]string, error) {
-	dir := s.path("tmp", name)
+	dir := s.files.path("tmp", name)
 	entries, err := readDir(dir)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 const maxHolder = 64 << 10
 
 // lockPath is the file of a lock. Lock files are never removed: the lock is on the file, not on its name.
-func (s *Store) lockPath(name string) (string, error) {
+func (s *files) lockPath(name string) (string, error) {
 	if name == "" || len(name) > refstore.MaxSort {
 		return "", fmt.Errorf("lock %.100q: %w: a name has 1 to %d bytes", name, refstore.ErrInvalid, refstore.MaxSort)
 	}
@@ -36,7 +36,7 @@ type namedLock struct {
 
 // TryLock implements [refstore.Locker].
 func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, holder []byte) (refstore.Lock, error) {
-	path, err := s.lockPath(name)
+	path, err := s.files.lockPath(name)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -44,8 +44,8 @@ func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, ho
 		return nil, err
 	}
 	var f *os.File
-	err = s.inParent(path, func() (err error) {
-		f, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
+	err = s.files.inParent(path, func() (err error) {
+		f, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
 		return err
 	})
 	if err != nil {
@@ -98,14 +98,14 @@ func readHolder(f *os.File) ([]byte, error) {
 
 // Holder implements [refstore.Locker]. On Linux it asks the kernel; elsewhere it must take a shared lock for a moment.
 func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
-	path, err := s.lockPath(name)
+	path, err := s.files.lockPath(name)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	f, err := s.openThere(path, os.O_RDONLY)
+	f, err := s.files.openThere(path, os.O_RDONLY)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil, false, nil
 	}

@@ -56,8 +56,8 @@ func (c *claimFiles) lock(s *Store, offset int64) error {
 	}
 	if c.file == nil {
 		path := s.claims.path
-		err := s.inParent(path, func() (err error) {
-			c.file, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
+		err := s.files.inParent(path, func() (err error) {
+			c.file, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
 			return err
 		})
 		if err != nil {

@@ -31,10 +31,10 @@ func (c *claimFiles) lock(s *Store, offset int64) error {
 	if c.closed {
 		return iofs.ErrClosed
 	}
-	path := s.path("locks", "claims", fmt.Sprintf("%02x", offset>>55), fmt.Sprintf("%016x", offset))
+	path := s.files.path("locks", "claims", fmt.Sprintf("%02x", offset>>55), fmt.Sprintf("%016x", offset))
 	var f *os.File
-	err := s.inParent(path, func() (err error) {
-		f, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
+	err := s.files.inParent(path, func() (err error) {
+		f, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
 		return err
 	})
 	if err != nil {

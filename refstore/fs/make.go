@@ -10,17 +10,17 @@ import (
 // its name. Streams, locks and folders need their mode from the start as well, since other users of the repository
 // open them.
 
-func (s *Store) createFile(path string, data []byte, durable bool) (stamp, error) {
+func (s *files) createFile(path string, data []byte, durable bool) (stamp, error) {
 	return createFile(path, data, s.modes, durable)
 }
 
-func (s *Store) mkdir(path string) error { return s.modes.Mkdir(path) }
+func (s *files) mkdir(path string) error { return s.modes.Mkdir(path) }
 
 // openStream opens the existing file of a stream or lock.
 func openStream(path string, flags int) (*os.File, error) { return openFile(path, flags, 0) }
 
 // makeStream opens the file of a stream or lock, and makes it if the flags say so.
-func (s *Store) makeStream(path string, flags int) (*os.File, error) {
+func (s *files) makeStream(path string, flags int) (*os.File, error) {
 	if !s.modes.Exact() {
 		return openFile(path, flags, s.modes.File())
 	}

@@ -30,7 +30,7 @@ func looksAt(root *os.File) looks {
 }
 
 // again calls look, and calls it once more if it found nothing at path though there may be something.
-func (s *Store) again(path string, look func() error) error {
+func (s *files) again(path string, look func() error) error {
 	err := look()
 	if s.looks.network && errors.Is(err, iofs.ErrNotExist) && s.refresh(filepath.Dir(path)) {
 		err = look()
@@ -39,7 +39,7 @@ func (s *Store) again(path string, look func() error) error {
 }
 
 // refresh makes the client ask for the content of a folder, and returns whether the folder exists.
-func (s *Store) refresh(dir string) bool {
+func (s *files) refresh(dir string) bool {
 	err := s.looks.enter(dir)
 	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) && s.refresh(filepath.Dir(dir)) {
 		err = s.looks.enter(dir)
@@ -48,7 +48,7 @@ func (s *Store) refresh(dir string) bool {
 }
 
 // stat returns the current stamp of a regular file.
-func (s *Store) stat(path string) (st stamp, err error) {
+func (s *files) stat(path string) (st stamp, err error) {
 	look := s.looks.stat
 	if s.looks.network {
 		look = statOpen
@@ -61,7 +61,7 @@ func (s *Store) stat(path string) (st stamp, err error) {
 }
 
 // exists returns an error unless there is something at path; it may have been removed since.
-func (s *Store) exists(path string) error {
+func (s *files) exists(path string) error {
 	return s.again(path, func() error {
 		_, err := os.Lstat(path)
 		return err
@@ -69,7 +69,7 @@ func (s *Store) exists(path string) error {
 }
 
 // read returns the content of a regular file that is never written in place.
-func (s *Store) read(path string) (data []byte, st stamp, err error) {
+func (s *files) read(path string) (data []byte, st stamp, err error) {
 	err = s.again(path, func() (err error) {
 		data, st, err = readFile(path)
 		return err
@@ -78,7 +78,7 @@ func (s *Store) read(path string) (data []byte, st stamp, err error) {
 }
 
 // openThere opens the existing file of a stream or lock.
-func (s *Store) openThere(path string, flags int) (f *os.File, err error) {
+func (s *files) openThere(path string, flags int) (f *os.File, err error) {
 	err = s.again(path, func() (err error) {
 		f, err = openStream(path, flags)
 		return err

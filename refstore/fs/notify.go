@@ -128,7 +128,7 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	err := refstore.Query{Partition: partition}.Validate()
 	var p place
 	if err == nil {
-		p, err = s.place(partition)
+		p, err = s.files.place(partition)
 	}
 	if err == nil {
 		err = ctx.Err()

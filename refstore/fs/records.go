@@ -14,7 +14,7 @@ import (
 
 // Get implements [refstore.Store].
 func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
-	sl, err := s.slot(key)
+	sl, err := s.files.slot(key)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -36,9 +36,9 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 	r := refstore.Record{Key: sl.key}
 	if sl.shape == virtualShape {
 		r.Version = virtualVersion
-		return r, s.again(sl.path, func() error { return isFolder(sl.path) })
+		return r, s.files.again(sl.path, func() error { return isFolder(sl.path) })
 	}
-	value, st, err := s.read(sl.value())
+	value, st, err := s.files.read(sl.value())
 	if errors.Is(err, iofs.ErrNotExist) && s.gone(sl) {
 		return r, fmt.Errorf("%w: its file %s is gone", refstore.ErrDamaged, sl.path)
 	}
@@ -47,7 +47,7 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 	}
 	r.Value, r.Version = value, st.version()
 	for _, name := range fields {
-		value, _, err := s.read(sl.field(name))
+		value, _, err := s.files.read(sl.field(name))
 		switch {
 		case err == nil:
 			r.Fields = append(r.Fields, refstore.Field{Name: name, Value: value})
@@ -88,7 +88,7 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	err := r.Validate()
 	var sl slot
 	if err == nil {
-		sl, err = s.slot(r.Key)
+		sl, err = s.files.slot(r.Key)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -110,7 +110,7 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 		v, err = w.createFile(ctx)
 	}
 	if err == nil && durable {
-		err = s.syncDirs(sl.value())
+		err = s.files.syncDirs(sl.value())
 	}
 	if err != nil {
 		return refstore.Absent, fmt.Errorf("put %q: %w", r.Key, err)
@@ -135,7 +135,7 @@ func (w *writer) makeVirtual() (refstore.Version, error) {
 	case len(w.record.Value) > 0 || len(w.record.Fields) > 0:
 		return refstore.Absent, fmt.Errorf("a record that is a folder has no value and no fields: %w", errors.ErrUnsupported)
 	}
-	err := w.store.inParent(w.slot.path, func() error { return w.store.mkdir(w.slot.path) })
+	err := w.store.files.inParent(w.slot.path, func() error { return w.store.files.mkdir(w.slot.path) })
 	return virtualVersion, exists(err)
 }
 
@@ -153,7 +153,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	var st stamp
 	err := w.store.aside(func(path string) error {
 		folder = path
-		if err := w.store.mkdir(path); err != nil {
+		if err := w.store.files.mkdir(path); err != nil {
 			return err
 		}
 		err := w.writeFields(path)
@@ -170,7 +170,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	}
 	const tries = 20
 	for try := 1; ; try++ {
-		err = w.store.inParent(w.slot.path, func() error { return rename(folder, w.slot.path) })
+		err = w.store.files.inParent(w.slot.path, func() error { return rename(folder, w.slot.path) })
 		if errors.Is(err, iofs.ErrExist) {
 			err = w.fillDir(ctx, folder)
 		}
@@ -202,7 +202,7 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 	if _, err := os.Lstat(value); err == nil {
 		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
 	}
-	if err := w.store.exists(w.slot.path); errors.Is(err, iofs.ErrNotExist) {
+	if err := w.store.files.exists(w.slot.path); errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", errFolderGone, err)
 	}
 	for _, f := range w.record.Fields {
@@ -229,7 +229,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	if _, err := os.Lstat(w.slot.path); err == nil {
 		return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 	}
-	fields := len(w.record.Fields) > 0 || w.store.exists(w.slot.fields()) == nil
+	fields := len(w.record.Fields) > 0 || w.store.files.exists(w.slot.fields()) == nil
 	if fields || w.sum != nil {
 		sh, err := w.store.lockShard(ctx, w.slot.key)
 		if err != nil {
@@ -245,7 +245,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	var st stamp
 	err := w.store.aside(func(path string) (err error) {
 		if st, err = w.writeNew(path); err == nil {
-			err = w.store.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(path, w.slot.path) })
+			err = w.store.files.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(path, w.slot.path) })
 		}
 		return w.discardOn(err, path)
 	})
@@ -274,7 +274,7 @@ func (w *writer) replaceFields() error {
 		return nil
 	}
 	return w.store.aside(func(path string) error {
-		err := w.store.mkdir(path)
+		err := w.store.files.mkdir(path)
 		if err == nil {
 			err = w.writeFields(path)
 		}
@@ -282,7 +282,7 @@ func (w *writer) replaceFields() error {
 			err = syncDir(path)
 		}
 		if err == nil {
-			err = w.store.inParent(w.slot.fields(), func() error { return rename(path, w.slot.fields()) })
+			err = w.store.files.inParent(w.slot.fields(), func() error { return rename(path, w.slot.fields()) })
 		}
 		return w.discardOn(err, path)
 	})
@@ -308,9 +308,9 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	for _, f := range w.record.Fields {
 		to := w.slot.field(f.Name)
 		err := w.store.aside(func(path string) error {
-			_, err := w.store.createFile(path, f.Value, w.durable)
+			_, err := w.store.files.createFile(path, f.Value, w.durable)
 			if err == nil {
-				err = w.store.inParent(to, func() error { return rename(path, to) })
+				err = w.store.files.inParent(to, func() error { return rename(path, to) })
 			}
 			return w.discardOn(err, path)
 		})
@@ -319,13 +319,13 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 		}
 	}
 	if w.durable && len(w.record.Fields) > 0 { // they must be durable before the value that may be read with them
-		if err := w.store.syncDirs(w.slot.field(w.record.Fields[0].Name)); err != nil {
+		if err := w.store.files.syncDirs(w.slot.field(w.record.Fields[0].Name)); err != nil {
 			return refstore.Absent, err
 		}
 	}
 	var st stamp
 	err = w.store.aside(func(path string) error {
-		_, err := w.store.createFile(path, w.record.Value, w.durable)
+		_, err := w.store.files.createFile(path, w.record.Value, w.durable)
 		if err == nil {
 			st, err = w.store.raise(path, old.mtime)
 		}
@@ -346,7 +346,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 
 // expect returns the stamp of the value if its version is v. It needs the shard's lock.
 func (s *Store) expect(sl slot, v refstore.Version) (stamp, error) {
-	st, err := s.stat(sl.value())
+	st, err := s.files.stat(sl.value())
 	if err == nil && st.version() != v {
 		err = refstore.ErrConflict
 	}
@@ -355,7 +355,7 @@ func (s *Store) expect(sl slot, v refstore.Version) (stamp, error) {
 
 // writeNew writes the value of a record that does not exist, with a version that the key never had.
 func (w *writer) writeNew(path string) (stamp, error) {
-	st, err := w.store.createFile(path, w.record.Value, w.durable)
+	st, err := w.store.files.createFile(path, w.record.Value, w.durable)
 	if err != nil {
 		return stamp{}, err
 	}
@@ -368,7 +368,7 @@ func (w *writer) writeNew(path string) (stamp, error) {
 
 func (w *writer) writeFields(dir string) error {
 	for _, f := range w.record.Fields {
-		if _, err := w.store.createFile(dir+string(filepath.Separator)+w.slot.fieldName(f.Name), f.Value, w.durable); err != nil {
+		if _, err := w.store.files.createFile(dir+string(filepath.Separator)+w.slot.fieldName(f.Name), f.Value, w.durable); err != nil {
 			return err
 		}
 	}
@@ -385,7 +385,7 @@ func (w *writer) discardOn(err error, path string) error {
 
 // Delete implements [refstore.Store]. The folder of an EXECUTION is removed at once, with its logs.
 func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
-	sl, err := s.slot(key)
+	sl, err := s.files.slot(key)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -423,7 +423,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 	if v == refstore.Absent && s.gone(sl) {
 		return s.removeGone(ctx, sl)
 	}
-	if _, err := s.stat(sl.value()); err != nil { // no lock file for a record that does not exist
+	if _, err := s.files.stat(sl.value()); err != nil { // no lock file for a record that does not exist
 		return err
 	}
 	sh, err := s.lockShard(ctx, sl.key)
@@ -449,7 +449,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 
 // removeDir removes a folder atomically, as others see it, and then its content.
 func (s *Store) removeDir(dir string) error {
-	if err := s.exists(dir); err != nil {
+	if err := s.files.exists(dir); err != nil {
 		return err
 	}
 	return s.aside(func(path string) error {

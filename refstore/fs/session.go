@@ -92,12 +92,12 @@ func (s *Store) begin() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, fmt.Errorf("repository %s: %w", s.root, iofs.ErrClosed)
+		return nil, fmt.Errorf("repository %s: %w", s.files.root, iofs.ErrClosed)
 	}
 	if s.session == nil {
 		t, err := s.newSession(s.since)
 		if err != nil {
-			return nil, fmt.Errorf("begin a session in %s: %w", s.path("tmp"), readOnly(err))
+			return nil, fmt.Errorf("begin a session in %s: %w", s.files.path("tmp"), readOnly(err))
 		}
 		s.session = t
 	}
@@ -108,10 +108,10 @@ func (s *Store) begin() (*session, error) {
 func (s *Store) newSession(since time.Time) (*session, error) {
 	for {
 		name := fmt.Sprintf("%s%d-%08x", sessionPrefix, os.Getpid(), rand.Uint32())
-		dir := s.path("tmp", name)
+		dir := s.files.path("tmp", name)
 		var lock *os.File
-		err := s.inParent(dir, func() (err error) {
-			lock, err = s.makeStream(dir+lockSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+		err := s.files.inParent(dir, func() (err error) {
+			lock, err = s.files.makeStream(dir+lockSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 			return err
 		})
 		if errors.Is(err, iofs.ErrExist) {
@@ -130,7 +130,7 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 			began, err = s.dateSession(lock, since)
 		}
 		if err == nil {
-			err = s.mkdir(dir)
+			err = s.files.mkdir(dir)
 		}
 		if err == nil {
 			return &session{dir: dir, lock: lock, began: began}, nil
@@ -219,7 +219,7 @@ func (s *Store) aside(write func(path string) error) error {
 // Sweep removes the sessions of dead processes with their files, and returns how many there were. Folders of other
 // users that this one may not remove stay. It may run at any time.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
-	tmp := s.path("tmp")
+	tmp := s.files.path("tmp")
 	entries, err := readDir(tmp)
 	if err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)

@@ -48,7 +48,7 @@ func (s *Store) Open(ctx context.Context, key refstore.Key, offset int64) (io.Re
 	path, err := s.checkStream(ctx, key, offset)
 	var f *os.File
 	if err == nil {
-		f, err = s.openThere(path, os.O_RDONLY)
+		f, err = s.files.openThere(path, os.O_RDONLY)
 	}
 	if err == nil && offset > 0 {
 		if _, err = f.Seek(offset, io.SeekStart); err != nil {
@@ -136,7 +136,7 @@ func (s *Store) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[ref
 		}
 		var p streamPlace
 		if err == nil {
-			p, err = s.streamPlace(q.Partition)
+			p, err = s.files.streamPlace(q.Partition)
 		}
 		var sorts []string
 		if err == nil {
@@ -161,7 +161,7 @@ func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[strin
 		var dir string
 		var segments int
 		if err == nil {
-			dir, segments, err = s.streamKind(kind)
+			dir, segments, err = s.files.streamKind(kind)
 		}
 		if err == nil {
 			_, err = below(ctx, dir, kind, segments, func(partition string) bool { return yield(partition, nil) })
@@ -201,7 +201,7 @@ func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan stru
 	err := refstore.Query{Partition: partition}.Validate()
 	var p streamPlace
 	if err == nil {
-		p, err = s.streamPlace(partition)
+		p, err = s.files.streamPlace(partition)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -228,7 +228,7 @@ func (s *Store) checkStream(ctx context.Context, key refstore.Key, offset int64)
 	if offset < 0 {
 		return "", fmt.Errorf("%w: negative offset", refstore.ErrInvalid)
 	}
-	path, err := s.streamPath(key)
+	path, err := s.files.streamPath(key)
 	if err != nil {
 		return "", err
 	}
@@ -240,10 +240,10 @@ func sealed(info iofs.FileInfo) bool { return info.Mode().Perm()&0o222 == 0 }
 // change runs f on a stream's file, with its size, under its lock. It makes the file if create says so.
 func (s *Store) change(ctx context.Context, path string, create bool, f func(file *os.File, size int64) error) error {
 	for {
-		file, err := s.openThere(path, os.O_RDWR)
+		file, err := s.files.openThere(path, os.O_RDWR)
 		if create && errors.Is(err, iofs.ErrNotExist) {
-			err = s.inParent(path, func() (err error) {
-				file, err = s.makeStream(path, os.O_RDWR|os.O_CREATE)
+			err = s.files.inParent(path, func() (err error) {
+				file, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
 				return err
 			})
 		}

@@ -34,7 +34,7 @@ func (w *writer) putSum() error {
 	if w.sum == nil {
 		return nil
 	}
-	f, err := w.store.makeStream(w.slot.path+sumSuffix, os.O_RDWR|os.O_CREATE)
+	f, err := w.store.files.makeStream(w.slot.path+sumSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (w *writer) sumBefore(old stamp) error {
 // sumAfter writes the sum after an empty value was replaced, and a missing witness.
 func (w *writer) sumAfter(old stamp) error {
 	if w.witness {
-		if err := w.store.exists(w.slot.path + sumSuffix); !errors.Is(err, iofs.ErrNotExist) {
+		if err := w.store.files.exists(w.slot.path + sumSuffix); !errors.Is(err, iofs.ErrNotExist) {
 			return err
 		}
 		return w.putSum()

@@ -36,18 +36,23 @@ type session struct {
 	wanted   uint64        // number of the last write asked for
 	written  uint64        // number of the last write done
 	progress chan struct{} // closed, and replaced, when written grows
-	protects map[*protection]struct{}
-	released []*protection // to end with the collection
-	larges   uint64        // numbers given to records of protected names
-	relied   map[[32]byte]reliance
-	queue    [][32]byte // relied on, to be written
-	epoch    uint64     // the collection that is under way; 0 if there is none
-	answered uint64     // the last collection that this session answers
+	roots
+	epoch    uint64 // the collection that is under way; 0 if there is none
+	answered uint64 // the last collection that this session answers
 	loose    []looseEnd
 
 	deadEpoch uint64 // a settled collection of a dead collector; used by followLoop and begin
 
 	writer // used by renewLoop, and while the session begins or closes
+}
+
+// roots are what a session keeps from collection. session.mu guards them.
+type roots struct {
+	protects map[*protection]struct{}
+	released []*protection // to end with the collection
+	larges   uint64        // numbers given to records of protected names
+	relied   map[[32]byte]reliance
+	queue    [][32]byte // relied on, to be written
 }
 
 // writer is what is known of the session's records.
@@ -78,7 +83,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 	s := &session{
 		l: l, id: id.String(), began: began, ahead: l.ahead(time.Now()),
 		wake: make(chan struct{}, 1), look: make(chan struct{}, 1), progress: make(chan struct{}),
-		protects: make(map[*protection]struct{}), relied: make(map[[32]byte]reliance),
+		roots: roots{protects: make(map[*protection]struct{}), relied: make(map[[32]byte]reliance)},
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	openSessions.Store(s.id, nil)
