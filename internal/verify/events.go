@@ -13,9 +13,15 @@ import (
 	"e3/refstore"
 )
 
+// eventLogs checks the logs of events, and the list of them.
+type eventLogs struct {
+	*verifier
+	imported []importedEvents // of the workspace whose runs were read last
+}
+
 // events checks that the events of a workspace's runs exist and can be read without gaps. A torn last line is no
 // fault.
-func (v *verifier) events(ctx context.Context, ws string) error {
+func (v *eventLogs) events(ctx context.Context, ws string) error {
 	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
 		if err != nil {
 			return err
@@ -63,7 +69,7 @@ func (i *importedEvents) check(ctx context.Context, v *verifier) error {
 }
 
 // badEvents reports what is wrong with the events of a run.
-func (v *verifier) badEvents(ws, run string, problem error, advice string, mend func(ctx context.Context, ws, run string) (string, error)) {
+func (v *eventLogs) badEvents(ws, run string, problem error, advice string, mend func(ctx context.Context, ws, run string) (string, error)) {
 	f := Fault{
 		Kind: BadEvents, Where: "events/" + ws + "/" + run + ".ndjson", Problem: problem.Error(),
 		For: []string{"run " + run + " of workspace " + ws}, Advice: advice,
@@ -77,7 +83,7 @@ func (v *verifier) badEvents(ws, run string, problem error, advice string, mend 
 	v.fault(f)
 }
 
-func (v *verifier) mendEvents(ctx context.Context, ws, run string) (string, error) {
+func (v *eventLogs) mendEvents(ctx context.Context, ws, run string) (string, error) {
 	lost, err := v.Workspaces.Repairer.MendEvents(ctx, ws, run)
 	if err != nil {
 		return "", err
@@ -90,7 +96,7 @@ func (v *verifier) mendEvents(ctx context.Context, ws, run string) (string, erro
 
 // history checks the logs of the runs of a workspace, from the latest one back: each names the run before. Imported
 // runs are not part of this history. A log that "events clean" may have removed is not missed.
-func (v *verifier) history(ctx context.Context, ws string) error {
+func (v *eventLogs) history(ctx context.Context, ws string) error {
 	s, err := v.Workspaces.State(ctx, ws)
 	if err != nil {
 		return ctx.Err() // a fault of its own
@@ -111,7 +117,7 @@ func (v *verifier) history(ctx context.Context, ws string) error {
 }
 
 // oldestEvents is the time since which the events of all runs should exist.
-func (v *verifier) oldestEvents(ctx context.Context) (time.Time, error) {
+func (v *eventLogs) oldestEvents(ctx context.Context) (time.Time, error) {
 	s, err := settings.Get(ctx, v.Records)
 	if err != nil {
 		return v.Now(), ctx.Err() // a fault of its own
@@ -124,7 +130,7 @@ func (v *verifier) oldestEvents(ctx context.Context) (time.Time, error) {
 }
 
 // log checks the log of one run, and returns the run before. next is the run that came after it.
-func (v *verifier) log(ctx context.Context, ws, run, next string, oldest time.Time) (before string, more bool, err error) {
+func (v *eventLogs) log(ctx context.Context, ws, run, next string, oldest time.Time) (before string, more bool, err error) {
 	rec, own, err := v.ownRun(ctx, ws, run)
 	if _, imported := rec.Field(fieldProvenance); err != nil || imported {
 		return "", false, err
@@ -155,7 +161,7 @@ func (v *verifier) log(ctx context.Context, ws, run, next string, oldest time.Ti
 var madeAgain = map[bool]string{true: ": the next start makes it from the run's record"}
 
 // noLog reports missing events.
-func (v *verifier) noLog(ctx context.Context, ws, run, next string, oldest time.Time, onRecord bool) error {
+func (v *eventLogs) noLog(ctx context.Context, ws, run, next string, oldest time.Time, onRecord bool) error {
 	if began, ok := events.Began(run); !onRecord && (!ok || began.Before(oldest)) {
 		return nil
 	}
@@ -166,6 +172,6 @@ func (v *verifier) noLog(ctx context.Context, ws, run, next string, oldest time.
 	return nil
 }
 
-func (v *verifier) unsealEvents(ctx context.Context, ws, run string) (string, error) {
+func (v *eventLogs) unsealEvents(ctx context.Context, ws, run string) (string, error) {
 	return "made writable", v.Workspaces.Repairer.UnsealEvents(ctx, ws, run)
 }

@@ -134,7 +134,7 @@ func (l *lists) entered(ctx context.Context, key refstore.Key) error {
 }
 
 // listedEvents checks that the events of workspaces are found where those of all are listed: in a table that goes by an item for each.
-func (v *verifier) listedEvents(ctx context.Context, workspaces []string) error {
+func (v *eventLogs) listedEvents(ctx context.Context, workspaces []string) error {
 	var have []string // before the listing: a run that begins meanwhile is listed before it has events
 	for _, ws := range workspaces {
 		for _, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws, Limit: 1}) {
@@ -169,7 +169,7 @@ func (v *verifier) listedEvents(ctx context.Context, workspaces []string) error 
 }
 
 // enterEvents lists the events of a workspace again, by creating a log as a first run does, and removing it at once.
-func (v *verifier) enterEvents(ctx context.Context, ws string) error {
+func (v *eventLogs) enterEvents(ctx context.Context, ws string) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("draw an id: %w", err)

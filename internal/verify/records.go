@@ -48,11 +48,11 @@ func (v *verifier) records(ctx context.Context) error {
 		if err := v.table(ctx, v.blocks(ws)); err != nil {
 			return fmt.Errorf("check what waits for approval in workspace %s: %w", ws, err)
 		}
-		if err := v.events(ctx, ws); err != nil {
+		if err := v.eventLogs.events(ctx, ws); err != nil {
 			return fmt.Errorf("check events of workspace %s: %w", ws, err)
 		}
 	}
-	if err := v.listedEvents(ctx, names); err != nil {
+	if err := v.eventLogs.listedEvents(ctx, names); err != nil {
 		return fmt.Errorf("check the list of events: %w", err)
 	}
 	if err := v.queues(ctx); err != nil {
@@ -362,7 +362,7 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 			}
 			one = rec.Key
 			if last, ok := rec.Field(workspace.FieldEvents); ok && err == nil {
-				v.imported = append(v.imported, importedEvents{ws, rec.Key.Sort, strings.TrimSpace(string(last))})
+				v.eventLogs.imported = append(v.eventLogs.imported, importedEvents{ws, rec.Key.Sort, strings.TrimSpace(string(last))})
 			}
 			return err
 		},

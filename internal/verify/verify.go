@@ -203,7 +203,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 		Stores: s, Options: o, report: &Report{Sample: o.Sample},
 		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
 	}
-	v.lists = newLists(v)
+	v.lists, v.eventLogs = newLists(v), &eventLogs{verifier: v}
 	for _, step := range []func(context.Context) error{v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -246,8 +246,8 @@ type verifier struct {
 	retired map[string]bool            // ids of executions that a repair has removed
 	outputs map[string]map[string]bool // workspace → tasks whose output a repair has taken off
 
-	lists    *lists
-	imported []importedEvents // of the workspace whose runs were read last
+	lists     *lists
+	eventLogs *eventLogs
 
 	promised map[string]promise // executions that the latest runs name and that were not met yet; under mu
 
