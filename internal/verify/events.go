@@ -41,7 +41,7 @@ func (v *eventLogs) events(ctx context.Context, ws string) error {
 		}
 	}
 	for i := range v.imported {
-		if err := v.imported[i].check(ctx, v); err != nil {
+		if err := v.imported[i].check(ctx, v.verifier); err != nil {
 			return err
 		}
 	}
