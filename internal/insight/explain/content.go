@@ -23,7 +23,7 @@ const (
 )
 
 // change finds out how the content of an input differs. What cannot be read is said, not an error.
-func (x *explaining) change(kind record.Kind, was, is objectstore.Hash) (*Change, error) {
+func (x *evidence) change(kind record.Kind, was, is objectstore.Hash) (*Change, error) {
 	switch kind {
 	case record.KindDir:
 		return x.dirChange(was, is)
@@ -48,7 +48,7 @@ func (x *explaining) change(kind record.Kind, was, is objectstore.Hash) (*Change
 }
 
 // size is nil where the object is not here.
-func (x *explaining) size(h objectstore.Hash) (*int64, error) {
+func (x *evidence) size(h objectstore.Hash) (*int64, error) {
 	n, err := x.objects().Stat(x.ctx, h)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return nil, nil
@@ -60,14 +60,14 @@ func (x *explaining) size(h objectstore.Hash) (*int64, error) {
 }
 
 // objects reads what the next start would store besides, where the question is about that.
-func (x *explaining) objects() Objects {
+func (x *evidence) objects() Objects {
 	if x.next != nil {
 		return x.next.Objects
 	}
 	return x.Stores.Objects
 }
 
-func (x *explaining) dirChange(was, is objectstore.Hash) (*Change, error) {
+func (x *evidence) dirChange(was, is objectstore.Hash) (*Change, error) {
 	c := &Change{}
 	for d, err := range objectstore.DiffTrees(x.ctx, x.objects(), was, is) {
 		if err != nil {
@@ -112,7 +112,7 @@ func fileChange(d *objectstore.TreeChange) FileChange {
 }
 
 // valueChange compares two values part by part.
-func (x *explaining) valueChange(was, is objectstore.Hash) (*Change, error) {
+func (x *evidence) valueChange(was, is objectstore.Hash) (*Change, error) {
 	a, errA := x.value(was)
 	b, errB := x.value(is)
 	if x.ctx.Err() != nil {
@@ -133,7 +133,7 @@ func (x *explaining) valueChange(was, is objectstore.Hash) (*Change, error) {
 	return c, nil
 }
 
-func (x *explaining) value(h objectstore.Hash) (any, error) {
+func (x *evidence) value(h objectstore.Hash) (any, error) {
 	data, err := objectstore.ReadAll(x.ctx, x.objects(), h, maxValue)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return nil, errors.New("it is not here")

@@ -100,7 +100,7 @@ func readers(g *graph.Graph, input string) []int32 {
 }
 
 // graphIn is the graph of a run; of the next start if that is "".
-func (x *explaining) graphIn(ws, run string) (*graph.Graph, error) {
+func (x *evidence) graphIn(ws, run string) (*graph.Graph, error) {
 	if run == "" {
 		if x.next != nil && x.next.Workspace == ws {
 			return x.next.graph, nil
@@ -115,7 +115,7 @@ func (x *explaining) graphIn(ws, run string) (*graph.Graph, error) {
 }
 
 // states tells what became of the tasks of a run, in the words of answers and as far as its events tell; "" of all others.
-func (x *explaining) states(ws, run string) (func(task string) string, error) {
+func (x *evidence) states(ws, run string) (func(task string) string, error) {
 	f, _, err := x.Runs.Fold(x.ctx, ws, run)
 	if err != nil {
 		return nil, err

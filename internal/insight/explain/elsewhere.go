@@ -64,7 +64,7 @@ func (x *explaining) elsewhere(s *side, most int) (*side, string, error) {
 }
 
 // sameObject finds successes of the task object, whatever their names are.
-func (x *explaining) sameObject(s *side) ([]history.Attempt, error) {
+func (x *evidence) sameObject(s *side) ([]history.Attempt, error) {
 	var list []history.Attempt
 	n := 0
 	for inputs, err := range x.Executions.Inputs(x.ctx, s.definition.task) {
@@ -109,7 +109,7 @@ func (x *explaining) sameName(s *side) ([]history.Attempt, error) {
 
 // sameCommand finds successes of tasks that the package of the latest run had, that the task's own package has no more, and that ran
 // the same command: it was renamed, and more of it changed.
-func (x *explaining) sameCommand(s *side) ([]history.Attempt, error) {
+func (x *evidence) sameCommand(s *side) ([]history.Attempt, error) {
 	if err := x.wire(s); err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (x *explaining) sameCommand(s *side) ([]history.Attempt, error) {
 }
 
 // runBefore returns the run of the workspace before the one that made a side; the latest, of what would be. "" if there is none.
-func (x *explaining) runBefore(s *side) (string, error) {
+func (x *evidence) runBefore(s *side) (string, error) {
 	before := ""
 	for key, err := range x.Records.ListStreams(x.ctx, refstore.Query{Partition: "EVENTS/" + s.ws}) {
 		if err != nil {

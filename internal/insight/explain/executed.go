@@ -36,7 +36,7 @@ func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
 }
 
 // passing returns nil for what is gone or cannot be read, which takes nothing from the rest of an explanation.
-func (x *explaining) passing(err error) error {
+func (x *evidence) passing(err error) error {
 	if x.ctx.Err() != nil {
 		return context.Cause(x.ctx)
 	}
@@ -279,7 +279,7 @@ func originOf(a *history.Attempt) string {
 }
 
 // tombstone returns what was pruned of a key before an execution of it: the latest success, else the latest failure.
-func (x *explaining) tombstone(key executions.Key, before *history.Attempt) (*record.Tombstone, error) {
+func (x *evidence) tombstone(key executions.Key, before *history.Attempt) (*record.Tombstone, error) {
 	list, err := x.Executions.TaskTombstones(x.ctx, key.Task)
 	if err != nil {
 		return nil, err
@@ -299,7 +299,7 @@ func (x *explaining) tombstone(key executions.Key, before *history.Attempt) (*re
 	return found, nil
 }
 
-func (x *explaining) pruned(t *record.Tombstone) *Cause {
+func (x *evidence) pruned(t *record.Tombstone) *Cause {
 	c := &Cause{Kind: Pruned, Execution: t.ExecutionID, At: t.PrunedAt, By: t.By, Reason: t.Reason,
 		Text: "pruned " + human.Ago(x.now(), t.PrunedAt) + " by " + clip(t.By, maxText)}
 	if t.Reason != "" {
@@ -382,7 +382,7 @@ func (x *explaining) nearest(s *side, most int) (*side, string, error) {
 
 // choose finds the nearest among attempts, the latest first. Of several that are equally near it is the one that answered last: what
 // was gone back to counts, not what was tried between.
-func (x *explaining) choose(s *side, list []history.Attempt, most int) (*side, error) {
+func (x *evidence) choose(s *side, list []history.Attempt, most int) (*side, error) {
 	var best, gone *side
 	fewest := 0
 	limit := s.made()
@@ -447,7 +447,7 @@ func weigh(list []Difference) int {
 }
 
 // failureOf says how an attempt ended that is no success.
-func (x *explaining) failureOf(a *history.Attempt) *Failure {
+func (x *evidence) failureOf(a *history.Attempt) *Failure {
 	f := &Failure{Task: a.Task, ExitCode: a.ExitCode, Reason: a.Reason, Message: a.Message}
 	switch {
 	case a.Status == runview.TaskRunning:

@@ -214,11 +214,16 @@ type DownstreamTask struct {
 
 // explaining is one question.
 type explaining struct {
+	evidence
+	left int // reasons that may still be made
+	seen map[[2]string]*Reason
+}
+
+// evidence reads what records, objects and runs say, for one call of an Explainer.
+type evidence struct {
 	*Explainer
 	ctx  context.Context
 	next *nextRun // nil where only the past is known
-	left int      // reasons that may still be made
-	seen map[[2]string]*Reason
 }
 
 // known returns what was explained before, in short: nothing is told twice, and a loop in what others have written comes to an end.
@@ -231,7 +236,7 @@ func (x *explaining) known(at [2]string) *Reason {
 }
 
 func (x *Explainer) explaining(ctx context.Context) *explaining {
-	return &explaining{Explainer: x, ctx: ctx, left: maxReasons, seen: map[[2]string]*Reason{}}
+	return &explaining{evidence: evidence{Explainer: x, ctx: ctx}, left: maxReasons, seen: map[[2]string]*Reason{}}
 }
 
 // past returns the attempts of a task, the latest first by their ids.

@@ -15,7 +15,7 @@ import (
 const tailBytes = 8 << 10
 
 // failure describes how an attempt ended, with the end of its log and whether its key ever had a success.
-func (x *explaining) failure(a *history.Attempt) (*Failure, error) {
+func (x *evidence) failure(a *history.Attempt) (*Failure, error) {
 	f := x.failureOf(a)
 	if a.Execution == nil {
 		return f, nil
@@ -43,7 +43,7 @@ func (x *explaining) failure(a *history.Attempt) (*Failure, error) {
 }
 
 // tail returns the last lines of a log that are not empty, each clipped.
-func (x *explaining) tail(a *history.Attempt, stream executions.Stream) ([]string, error) {
+func (x *evidence) tail(a *history.Attempt, stream executions.Stream) ([]string, error) {
 	n, err := x.Executions.LogSize(x.ctx, a.Key, a.ExecutionID, stream)
 	if err != nil || n == 0 {
 		return nil, x.passing(err)

@@ -57,7 +57,7 @@ func (x *explaining) look(ws, task string) (*nextRun, error) {
 }
 
 // nextSide is what the next start would look a task up under. Its producers are all answered.
-func (x *explaining) nextSide(i int32) (*side, error) {
+func (x *evidence) nextSide(i int32) (*side, error) {
 	n := x.next
 	p := &n.plan.Tasks[i]
 	s := &side{ws: n.Workspace, task: n.graph.Name(i), hits: map[string]string{}, graph: n.graph}
@@ -76,7 +76,7 @@ func (x *explaining) nextSide(i int32) (*side, error) {
 }
 
 // gather puts the directories of a task's fan-ins where they can be read: no start has stored them yet.
-func (x *explaining) gather(i int32) error {
+func (x *evidence) gather(i int32) error {
 	n := x.next
 	fanIn := false
 	for _, w := range n.graph.Package.Tasks[i].Wiring {

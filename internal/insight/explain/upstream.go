@@ -99,7 +99,7 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 }
 
 // variable says what an environment variable was and is that was read as an input.
-func (x *explaining) variable(d *Difference) error {
+func (x *evidence) variable(d *Difference) error {
 	was, wasText, err := x.variableText(d.was)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (x *explaining) variable(d *Difference) error {
 }
 
 // variableText is the text of a variable; false where it has none, and then says why.
-func (x *explaining) variableText(h objectstore.Hash) (string, bool, error) {
+func (x *evidence) variableText(h objectstore.Hash) (string, bool, error) {
 	plain, err := x.value(h)
 	if x.ctx.Err() != nil {
 		return "", false, context.Cause(x.ctx)
@@ -157,7 +157,7 @@ func sameSource(a, b *record.Wire) bool {
 }
 
 // fanIn tells which items of a fan-in differ, the first ones in d.
-func (x *explaining) fanIn(d *Difference) ([]Item, error) {
+func (x *evidence) fanIn(d *Difference) ([]Item, error) {
 	items, err := x.items(d)
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (x *explaining) fanIn(d *Difference) ([]Item, error) {
 }
 
 // items compares two directories of a fan-in, item by item.
-func (x *explaining) items(d *Difference) ([]Item, error) {
+func (x *evidence) items(d *Difference) ([]Item, error) {
 	was, err := x.tree(d.was)
 	if err != nil {
 		return nil, err
@@ -353,7 +353,7 @@ func (x *explaining) makerBefore(was, is *side, task, entry string, content obje
 }
 
 // attempt finds an attempt by its id; one that history does not tell of is looked up under the key that the next start has.
-func (x *explaining) attempt(ws, task, id string) (*history.Attempt, error) {
+func (x *evidence) attempt(ws, task, id string) (*history.Attempt, error) {
 	list, err := x.past(x.ctx, ws, task)
 	if err != nil {
 		return nil, err

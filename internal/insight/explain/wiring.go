@@ -26,7 +26,7 @@ type runFacts struct {
 }
 
 // run reads the first event of a run. A run without events is known of by nothing.
-func (x *explaining) run(ws, id string) (*runFacts, error) {
+func (x *evidence) run(ws, id string) (*runFacts, error) {
 	at := [2]string{ws, id}
 	x.mu.Lock()
 	f, ok := x.runs[at]
@@ -60,7 +60,7 @@ func (f *runFacts) forced(task string) bool {
 }
 
 // graph returns the graph of a package, nil if it is gone or none.
-func (x *explaining) graph(hash string) (*graph.Graph, error) {
+func (x *evidence) graph(hash string) (*graph.Graph, error) {
 	if hash == "" {
 		return nil, nil
 	}
@@ -89,7 +89,7 @@ func (x *explaining) graph(hash string) (*graph.Graph, error) {
 }
 
 // graphsOf returns the graphs that may say how a task was wired in some runs, most likely first.
-func (x *explaining) graphsOf(ws string, runs []string) ([]*graph.Graph, error) {
+func (x *evidence) graphsOf(ws string, runs []string) ([]*graph.Graph, error) {
 	var list []*graph.Graph
 	add := func(hash string) error {
 		g, err := x.graph(hash)
@@ -141,7 +141,7 @@ func (x *explaining) graphsOf(ws string, runs []string) ([]*graph.Graph, error) 
 }
 
 // object reads a task object, nil if it is gone or none of ours.
-func (x *explaining) object(h objectstore.Hash) (*record.Task, error) {
+func (x *evidence) object(h objectstore.Hash) (*record.Task, error) {
 	x.mu.Lock()
 	t, ok := x.tasks[h]
 	x.mu.Unlock()
@@ -164,7 +164,7 @@ func (x *explaining) object(h objectstore.Hash) (*record.Task, error) {
 }
 
 // tree reads a directory object, nil if it is gone or none.
-func (x *explaining) tree(h objectstore.Hash) (objectstore.Tree, error) {
+func (x *evidence) tree(h objectstore.Hash) (objectstore.Tree, error) {
 	x.mu.Lock()
 	t, ok := x.trees[h]
 	x.mu.Unlock()
@@ -206,7 +206,7 @@ func (s *side) made() string {
 }
 
 // sideOf makes a side of an attempt.
-func (x *explaining) sideOf(a *history.Attempt) (*side, error) {
+func (x *evidence) sideOf(a *history.Attempt) (*side, error) {
 	s := &side{ws: a.Workspace, task: a.Task, id: a.ExecutionID, at: a}
 	s.definition.task, s.key = a.Key.Task, a.Key.Inputs
 	if a.MadeBy != "" {
@@ -234,7 +234,7 @@ func (x *explaining) sideOf(a *history.Attempt) (*side, error) {
 }
 
 // wire fills in how the side was wired.
-func (x *explaining) wire(s *side) error {
+func (x *evidence) wire(s *side) error {
 	if s.wires != nil {
 		return nil
 	}
@@ -286,7 +286,7 @@ func source(w *record.Wire) string {
 }
 
 // made returns the hash of what an attempt has left: its output, or one entry of it. Zero: that is not known.
-func (x *explaining) made(a *history.Attempt, entry string) (objectstore.Hash, error) {
+func (x *evidence) made(a *history.Attempt, entry string) (objectstore.Hash, error) {
 	out := a.Output
 	if e := a.Execution; e != nil {
 		out = e.OutputHash

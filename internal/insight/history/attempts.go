@@ -41,10 +41,8 @@ type Attempt struct {
 	Runs []string
 	// MadeBy is the run that made it, which need not be one of the workspace; "" where nothing tells it.
 	MadeBy string
-	// EndedAs is the state in which an event says that it ended, "" where none does.
-	EndedAs runview.TaskState
-	EndedAt time.Time
-	// Refused is who rejected it while it waited for somebody to approve; nil where nobody did.
+	Ended Ending // as an event tells it
+	// Refused is the rejection of an attempt that waited for approval; nil: it was not rejected.
 	Refused *Refusal
 
 	Status    runview.TaskState
@@ -59,6 +57,12 @@ type Attempt struct {
 	Message  string
 	Output   string // hash of the output of a success
 	Worker   string // user@host
+}
+
+// An Ending is the end of an attempt as an event tells it. The zero value: no event does.
+type Ending struct {
+	As runview.TaskState
+	At time.Time
 }
 
 // A Refusal is what somebody said who rejected a task that waited for that.

@@ -317,10 +317,10 @@ func (at *Attempt) recorded(e *executions.Execution) {
 // told says what became of an attempt as far as events tell it, which is what there is where the record is gone.
 func (at *Attempt) told() {
 	switch {
-	case at.EndedAs == runview.TaskDeferred: // by an exit code that says so
+	case at.Ended.As == runview.TaskDeferred: // by an exit code that says so
 		at.Status = runview.TaskFailed
-	case at.EndedAs != "":
-		at.Status = at.EndedAs
+	case at.Ended.As != "":
+		at.Status = at.Ended.As
 	case !at.StartedAt.IsZero():
 		at.Status = runview.TaskRunning // if its run is
 	case len(at.Runs) > 0:

@@ -151,7 +151,7 @@ func (f *finder) add(e *events.Event) {
 			at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		}
 	case events.TaskDeferred:
-		at.EndedAs, at.EndedAt = runview.Outcome(e), e.Time
+		at.Ended = Ending{runview.Outcome(e), e.Time}
 		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		at.ExitCode, at.Reason = d.ExitCode, string(executions.ReasonSuspended)
 	case events.TaskCompleted, events.TaskFailed:
@@ -161,7 +161,7 @@ func (f *finder) add(e *events.Event) {
 			}
 			return
 		}
-		at.EndedAs, at.EndedAt = runview.Outcome(e), e.Time
+		at.Ended = Ending{runview.Outcome(e), e.Time}
 		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		at.ExitCode, at.Reason, at.Message, at.Output = d.ExitCode, d.Reason, d.Message, d.Output
 		if !d.Shared && at.MadeBy == "" {
@@ -173,7 +173,7 @@ func (f *finder) add(e *events.Event) {
 // notStarted is a failure that left no execution.
 func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Attempt {
 	at := &Attempt{
-		Workspace: f.q.Workspace, Task: t.name, Runs: []string{e.Run}, MadeBy: e.Run, EndedAs: runview.Outcome(e), EndedAt: e.Time,
+		Workspace: f.q.Workspace, Task: t.name, Runs: []string{e.Run}, MadeBy: e.Run, Ended: Ending{runview.Outcome(e), e.Time},
 		Status: runview.TaskError, Number: d.Attempt, Reason: d.Reason, Message: d.Message,
 	}
 	at.Key, _ = executions.ParseKey(d.Key)
@@ -186,7 +186,7 @@ func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Att
 // sortTime orders attempts; ids hold the time at which they were made.
 func (at *Attempt) sortTime() time.Time {
 	if at.ExecutionID == "" {
-		return at.EndedAt
+		return at.Ended.At
 	}
 	t, _ := executions.ParseID(at.ExecutionID)
 	return t
