@@ -41,7 +41,7 @@ type Attempt struct {
 	Runs []string
 	// MadeBy is the run that made it, which need not be one of the workspace; "" where nothing tells it.
 	MadeBy string
-	Ended Ending // as an event tells it
+	Ended  Ending // as an event tells it
 	// Refused is the rejection of an attempt that waited for approval; nil: it was not rejected.
 	Refused *Refusal
 

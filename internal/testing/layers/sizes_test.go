@@ -24,15 +24,6 @@ const (
 // than maxFields fields.
 const fieldsMark = "Fields:"
 
-// largeTypes are the types above maxMethods, each with its figure. A figure is lowered as soon as
-// the type has fewer methods, and a row goes when the type meets the limit: the list only shrinks.
-var largeTypes = map[string]int{
-}
-
-// largeStructs are the structs above maxFields that are still to be divided, each with its figure. This list only shrinks, too.
-var largeStructs = map[string]int{
-}
-
 // A typeSize is what the source says of one type.
 type typeSize struct {
 	methods map[string]bool // by name: files of several systems declare the same method
@@ -131,35 +122,16 @@ func receiver(expr ast.Expr) string {
 	return fmt.Sprintf("%T", expr)
 }
 
-// oversized compares sizes with the limits and with the allowed figures.
-func oversized(sizes map[string]*typeSize, allowed, structs map[string]int) (faults []string) {
+// oversized compares sizes with the limits.
+func oversized(sizes map[string]*typeSize) (faults []string) {
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
 		size := sizes[name]
-		limit, listed := allowed[name]
-		switch n := len(size.methods); {
-		case listed && n <= maxMethods:
-			faults = append(faults, fmt.Sprintf("%s has %d methods: remove its row from largeTypes", name, n))
-		case listed && n < limit:
-			faults = append(faults, fmt.Sprintf("%s has %d methods: lower its figure in largeTypes from %d", name, n, limit))
-		case n > max(limit, maxMethods):
-			faults = append(faults, fmt.Sprintf("%s: %s has %d methods, at most %d are allowed: split it by purpose", size.where, name, n, max(limit, maxMethods)))
+		if n := len(size.methods); n > maxMethods {
+			faults = append(faults, fmt.Sprintf("%s: %s has %d methods, at most %d are allowed: split it by purpose", size.where, name, n, maxMethods))
 		}
-		limit, listed = structs[name]
-		switch {
-		case listed && (size.fields <= maxFields || size.excused):
-			faults = append(faults, fmt.Sprintf("%s has %d fields, or says why: remove its row from largeStructs", name, size.fields))
-		case listed && size.fields < limit:
-			faults = append(faults, fmt.Sprintf("%s has %d fields: lower its figure in largeStructs from %d", name, size.fields, limit))
-		case size.fields > max(limit, maxFields) && !size.excused:
+		if size.fields > maxFields && !size.excused {
 			faults = append(faults, fmt.Sprintf("%s: %s has %d fields, at most %d are allowed without a sentence %q in its doc that says why: group them, or say why",
-				size.where, name, size.fields, max(limit, maxFields), fieldsMark))
-		}
-	}
-	for list, names := range map[string]map[string]int{"largeTypes": allowed, "largeStructs": structs} {
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if sizes[name] == nil {
-				faults = append(faults, fmt.Sprintf("%s names %s, which does not exist: remove its row", list, name))
-			}
+				size.where, name, size.fields, maxFields, fieldsMark))
 		}
 	}
 	return faults
@@ -170,7 +142,7 @@ func TestTypeSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fault := range oversized(sizes, largeTypes, largeStructs) {
+	for _, fault := range oversized(sizes) {
 		t.Error(fault)
 	}
 }
@@ -205,25 +177,14 @@ type C struct { ` + strings.Repeat("_ int\n", maxFields+1) + `}
 	for i := range maxMethods + 2 {
 		sizes["p.Large"].methods[fmt.Sprint(i)] = true
 	}
-	for _, c := range []struct {
-		allowed map[string]int
-		want    []string
-	}{
-		{nil, []string{"p.C has 21 fields", "p.Large has 62 methods, at most 60"}},
-		{map[string]int{"p.Large": 61}, []string{"p.C has 21 fields", "p.Large has 62 methods, at most 61"}},
-		{map[string]int{"p.Large": 62}, []string{"p.C has 21 fields"}},
-		{map[string]int{"p.Large": 63, "p.T": 70}, []string{"p.C has 21 fields", "lower its figure in largeTypes from 63", "p.T has 2 methods: remove its row"}},
-		{map[string]int{"p.Large": 62, "p.Gone": 70}, []string{"p.C has 21 fields", "largeTypes names p.Gone"}},
-	} {
-		faults := oversized(sizes, c.allowed, nil)
-		if len(faults) != len(c.want) {
-			t.Errorf("allowed %v: got %d faults, want %d: %q", c.allowed, len(faults), len(c.want), faults)
-			continue
-		}
-		for i, want := range c.want {
-			if !strings.Contains(faults[i], want) {
-				t.Errorf("allowed %v: got fault %q, want one that says %q", c.allowed, faults[i], want)
-			}
+	faults := oversized(sizes)
+	want := []string{"p.C has 21 fields", "p.Large has 62 methods, at most 60"}
+	if len(faults) != len(want) {
+		t.Fatalf("got %d faults, want %d: %q", len(faults), len(want), faults)
+	}
+	for i := range want {
+		if !strings.Contains(faults[i], want[i]) {
+			t.Errorf("got fault %q, want one that says %q", faults[i], want[i])
 		}
 	}
 }
