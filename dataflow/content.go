@@ -9,25 +9,6 @@ import (
 	"e3/objectstore"
 )
 
-// A LackingError says that a task must run and cannot: an input that exports may leave out is known by its hash only.
-// Its content has stayed where the workspace was exported (design.md, "What goes"), or is lost; no record tells
-// which. Only this task fails, not the run: tasks that do not depend on it go on.
-type LackingError struct {
-	Workspace, Input string
-	Kind             record.LeafKind
-}
-
-func (e *LackingError) Error() string {
-	what := "@<path>"
-	if e.Kind == record.LeafValue {
-		what = "<value>"
-	}
-	return fmt.Sprintf("the content of input %s is not here: an export has left it out, or else it is gone, and e3 verify tells what else is; set it with: e3 set <repo> %s.%s %s", e.Input, e.Workspace, e.Input, what)
-}
-
-// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
-func (e *LackingError) Unwrap() error { return objectstore.ErrNotFound }
-
 // contents checks that the inputs that a task is about to read exist, if exports may leave them out. All other inputs
 // are known to exist before a run begins.
 func (r *reader) contents(i int32) error {

@@ -6,21 +6,6 @@ import (
 	"time"
 )
 
-// Forecast is the expected duration of a plan, from the last durations of its tasks.
-type Forecast struct {
-	Expected []time.Duration // by index of the graph; without history the average of the others
-	Known    []bool          // by index of the graph: the task has a history
-	History  bool            // any task has a history; otherwise the times below mean nothing
-	Unknown  int             // number of tasks of the plan without history, including those that wait
-	// Least and Most are the times from start to end with the given cores, memory and resources, if every waiting
-	// task turns out to be a hit, and if all of them run.
-	Least, Most time.Duration
-	// Critical is the longest path through the tasks that run or wait. With any number of cores the run takes
-	// CriticalTime.
-	Critical     []int32
-	CriticalTime time.Duration
-}
-
 func forecast(g *Graph, tasks []TaskPlan, opts *Options) Forecast {
 	var f Forecast
 	f.Expected, f.Known = estimates(g, opts.Expected)
@@ -30,7 +15,7 @@ func forecast(g *Graph, tasks []TaskPlan, opts *Options) Forecast {
 			f.Unknown++
 		}
 	}
-	f.critical(g, tasks)
+	critical(&f, g, tasks)
 	rank := ranks(g, f.Expected)
 	f.Least = makespan(g, tasks, opts, rank, func(i int32) time.Duration {
 		if tasks[i].Step == StepRun {
@@ -40,26 +25,26 @@ func forecast(g *Graph, tasks []TaskPlan, opts *Options) Forecast {
 	})
 	f.Most = f.Least
 	if slices.ContainsFunc(tasks, func(t TaskPlan) bool { return t.Step == StepWait && !t.Twin }) {
-		f.Most = makespan(g, tasks, opts, rank, func(i int32) time.Duration { return f.cost(tasks, i) })
+		f.Most = makespan(g, tasks, opts, rank, func(i int32) time.Duration { return longest(&f, tasks, i) })
 	}
 	return f
 }
 
-// cost is how long a task takes at most.
-func (f *Forecast) cost(tasks []TaskPlan, i int32) time.Duration {
+// longest is how long a task takes at most.
+func longest(f *Forecast, tasks []TaskPlan, i int32) time.Duration {
 	if t := &tasks[i]; t.Step == StepRun || t.Step == StepWait && !t.Twin {
 		return f.Expected[i]
 	}
 	return 0
 }
 
-func (f *Forecast) critical(g *Graph, tasks []TaskPlan) {
+func critical(f *Forecast, g *Graph, tasks []TaskPlan) {
 	length := make([]time.Duration, g.Len())
 	before := make([]int32, g.Len())
 	last := int32(-1)
 	for _, i := range g.Order() {
 		before[i] = -1
-		cost := f.cost(tasks, i)
+		cost := longest(f, tasks, i)
 		if cost == 0 {
 			continue
 		}

@@ -12,12 +12,6 @@ import (
 	"e3/objectstore"
 )
 
-// Produced is the output of a task.
-type Produced struct {
-	Output objectstore.Hash
-	Size   int64 // of the output object
-}
-
 // Keys finds the keys under which a package's tasks were looked up in a run on the given inputs, without running
 // anything. visit is called once for each task, after all that it reads, for several tasks at a time. key is nil if
 // it cannot be known: an input has no value, or the output of a producer is unknown or gone. visit returns the task's

@@ -4,61 +4,30 @@ import (
 	"context"
 	"maps"
 
+	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
-// Step is what a run would do with a task.
-type Step uint8
+// The words of a plan.
+type (
+	Step         = plan.Step
+	TaskPlan     = plan.Task
+	Planned      = plan.Plan
+	Forecast     = plan.Forecast
+	Produced     = plan.Produced
+	LackingError = plan.LackingError
+)
 
 // The steps of a plan.
 const (
-	StepNone  Step = iota // the filter leaves it out
-	StepHit               // an earlier execution answers it
-	StepRun               // it is executed, if its inputs succeed
-	StepWait              // its key depends on a task that must run: it may turn out to be a hit
-	StepStuck             // it cannot run, or an input cannot be made
+	StepNone  = plan.StepNone
+	StepHit   = plan.StepHit
+	StepRun   = plan.StepRun
+	StepWait  = plan.StepWait
+	StepStuck = plan.StepStuck
 )
-
-func (s Step) String() string {
-	switch s {
-	case StepHit:
-		return "hit"
-	case StepRun:
-		return "run"
-	case StepWait:
-		return "waits"
-	case StepStuck:
-		return "stuck"
-	}
-	return "not selected"
-}
-
-// TaskPlan is what a run would do with one task, and why.
-type TaskPlan struct {
-	Step        Step
-	ExecutionID string // of a hit
-	Forced      bool   // it runs even if the answer is known
-	// Key is the lookup's key; nil if it is not known yet, or if the baseline answers without a lookup.
-	Key    *executions.Key
-	Inputs []objectstore.Hash // the parts of Key, in declared order
-	Answer *executions.Answer // a lookup without a hit; nil if there was none
-	// Waits are the tasks directly upstream that have no answer yet, or that are stuck.
-	Waits []int32
-	// Twin says that Waits is another task with the same key: whichever runs first answers both.
-	Twin bool
-	// Err says why a stuck task cannot run, or why a waiting one could not if it had to. A LackingError fails that
-	// task; any other error ends the run.
-	Err error
-}
-
-// Planned is what a run would do.
-type Planned struct {
-	Tasks                    []TaskPlan // by index of the graph
-	Hits, Runs, Waits, Stuck int
-	Forecast
-}
 
 // PlanOptions are the options of a plan.
 type PlanOptions struct {

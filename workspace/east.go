@@ -17,13 +17,6 @@ import (
 // nodes, with datasets at any depth that go by their path. It can be read and it can be removed or deployed over; it
 // cannot be run, and nothing in it can be set.
 
-// NotRunnableError says that a package holds code that this program does not run.
-type NotRunnableError struct{ Package string }
-
-func (e *NotRunnableError) Error() string {
-	return fmt.Sprintf("package %s cannot be run here: it was made by the TypeScript e3 and holds East code", e.Package)
-}
-
 // notRunnable explains why a package or a tree is of another type than ours, where it is the reference's.
 func (w *States) notRunnable(ctx context.Context, s *State, err error) error {
 	if !errors.Is(err, record.ErrType) {

@@ -7,37 +7,15 @@ import (
 	"io"
 	"sync"
 
-	"e3/internal/format/record"
+	"e3/dataflow"
+	"e3/dataflow/graph"
+	"e3/dataflow/plan"
+	"e3/executions"
 	"e3/objectstore"
 )
 
-// Next is what the next start of a workspace would run on, without anything being stored.
-type Next struct {
-	Workspace   string
-	State       *State
-	Package     *record.Package
-	PackageHash string
-	Inputs      record.Node
-	Outputs     record.Node // what the workspace holds now
-	File        string      // the package file that it follows, "" without one
-	Edited      bool        // the file says something else than what is deployed
-	Faults      []error     // why the package file or its inputs cannot be taken in
-	// Objects reads the objects of the repository, and those that the start would store before it looks anything up,
-	// as far as they fit in memory: task objects, values and directory objects do. What is put there is kept in memory too.
-	Objects NextObjects
-
-	preview *preview
-}
-
-// NextObjects is a store that writes nothing to the repository.
-type NextObjects interface {
-	objectstore.Store
-	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
-	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
-}
-
 // Next follows the package file of a workspace and its linked inputs as a start does.
-func (w *Planner) Next(ctx context.Context, ws string) (next *Next, err error) {
+func (w *Planner) Next(ctx context.Context, ws string) (next *plan.Next, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		next, err = w.nextOf(ctx, ws, s)
 		return err
@@ -45,7 +23,7 @@ func (w *Planner) Next(ctx context.Context, ws string) (next *Next, err error) {
 	return next, err
 }
 
-func (w *Planner) nextOf(ctx context.Context, ws string, s *State) (*Next, error) {
+func (w *Planner) nextOf(ctx context.Context, ws string, s *State) (*plan.Next, error) {
 	if !s.Deployed {
 		return nil, fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
 	}
@@ -54,16 +32,38 @@ func (w *Planner) nextOf(ctx context.Context, ws string, s *State) (*Next, error
 	if err != nil {
 		return nil, err
 	}
-	return &Next{
-		Workspace: ws, State: s, Package: p.pkg, PackageHash: p.pkgHash, Inputs: p.inputs, Outputs: t.tasks, preview: p,
-		File: p.file, Edited: p.edited, Faults: p.faults, Objects: objects,
+	next := &nextPlanner{w, ws, p, objects}
+	return &plan.Next{
+		Workspace: ws, Package: p.pkg, PackageHash: p.pkgHash, Inputs: p.inputs, Outputs: t.tasks,
+		File: p.file, Edited: p.edited, Faults: p.faults, Objects: objects, Planner: next,
 	}, nil
 }
 
-// PlanNext tells what that start would do with these options. Unlike Plan it goes by what is deployed where the package file or its
-// inputs cannot be taken in.
-func (w *Planner) PlanNext(ctx context.Context, n *Next, o PlanOptions) (*Plan, error) {
-	return w.plan(ctx, n.Workspace, n.preview, n.Objects, &o)
+// nextPlanner is the plan.Planner of a workspace's next start.
+type nextPlanner struct {
+	w       *Planner
+	ws      string
+	next    *preview
+	objects plan.Objects
+}
+
+// Plan implements plan.Planner.
+func (n *nextPlanner) Plan(ctx context.Context, filter string) (*plan.Plan, error) {
+	p, err := n.w.plan(ctx, n.ws, n.next, n.objects, &PlanOptions{Filter: filter, Concurrency: 1})
+	if err != nil {
+		return nil, err
+	}
+	return p.Planned, nil
+}
+
+// Keys implements plan.Planner.
+func (n *nextPlanner) Keys(ctx context.Context, g *graph.Graph, visit func(i int32, key *executions.Key) (*plan.Produced, error)) error {
+	return dataflow.Keys(ctx, g, n.objects, n.next.inputs, n.w.states.Lookups, visit)
+}
+
+// Reads implements plan.Planner.
+func (n *nextPlanner) Reads(ctx context.Context, g *graph.Graph, i int32, made func(d int32) (plan.Produced, bool)) ([]objectstore.Hash, bool, error) {
+	return dataflow.Reads(ctx, g, n.objects, n.next.inputs, i, made)
 }
 
 // What a keeping store holds at most: in all, and of one object. keptEntry is what an object counts beside its bytes.

@@ -8,6 +8,7 @@ import (
 
 	"e3/dataflow"
 	"e3/dataflow/graph"
+	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/manifest"
 )
@@ -48,7 +49,7 @@ type Plan struct {
 	Graph     *dataflow.Graph
 	*dataflow.Planned
 	// Objects reads also what the start would store before it looks anything up.
-	Objects NextObjects
+	Objects plan.Objects
 }
 
 // Plan tells what a start of the workspace with these options would do: it follows the package file and its inputs as Start
@@ -189,7 +190,7 @@ func previewBuilt(b *Built) *preview {
 }
 
 // plan plans a run on what was previewed.
-func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects NextObjects, o *PlanOptions) (*Plan, error) {
+func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects plan.Objects, o *PlanOptions) (*Plan, error) {
 	p := &Plan{
 		Workspace: ws, Package: PackageRef{Name: next.pkg.Name, Version: next.pkg.Version, Hash: next.pkgHash},
 		File: next.file, Edited: next.edited, Elsewhere: next.elsewhere, Warnings: next.warnings, Objects: objects,

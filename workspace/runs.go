@@ -14,26 +14,6 @@ import (
 // A run's record lies under the workspace that it was made in. A run that was imported has its provenance beside it: it
 // is history, which nothing here adds to, closes or cleans up. Removing the workspace removes it.
 
-// asked are the workspaces as the view of runs asks them.
-type asked struct{ w *States }
-
-func (a asked) State(ctx context.Context, ws string) (*record.WorkspaceState, error) {
-	s, err := a.w.State(ctx, ws)
-	if err != nil {
-		return nil, err
-	}
-	return &s.WorkspaceState, nil
-}
-
-// AtWork compares a run with what holds its workspace. The lock is taken before a run begins: a holder since later is another one.
-func (a asked) AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error) {
-	b, err := a.w.Busy(ctx, ws)
-	if err != nil || b == nil || b.Holder != "" && (b.Operation != record.Dataflow || b.Since.After(run.StartedAt)) {
-		return false, refstore.Heard{}, err
-	}
-	return true, b.Heard, nil
-}
-
 // RemoveRuns removes the runs that were imported under the name of a workspace that is not here, and returns how many. Where
 // there are none it returns ErrNotFound; ErrExists if there is such a workspace.
 func (w *Cleaner) RemoveRuns(ctx context.Context, ws string) (int, error) {

@@ -35,10 +35,11 @@ var (
 
 // What callers meet of packages, runs and names that stand for nothing.
 type (
-	PackageRef     = packages.Ref
-	PartError      = packages.PartError
-	AmbiguousError = packages.AmbiguousError
-	UnknownError   = human.UnknownError
+	PackageRef       = packages.Ref
+	PartError        = packages.PartError
+	NotRunnableError = packages.NotRunnableError
+	AmbiguousError   = packages.AmbiguousError
+	UnknownError     = human.UnknownError
 )
 
 // Records are the stores of a repository's records and streams.

@@ -131,5 +131,8 @@ func runDiff(ctx context.Context, a *app, location string, was, is compare.Side,
 
 // comparedFrom are the stores that a comparison reads.
 func comparedFrom(r *repo.Repo) compare.Stores {
-	return compare.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Workspaces: r.Workspaces}
+	return compare.Stores{
+		Records: r.Records, Objects: r.Objects, Executions: r.Executions,
+		Workspaces: r.Workspaces.View(), Runs: r.Workspaces.Runs, Packages: r.Workspaces.Packages,
+	}
 }

@@ -224,7 +224,7 @@ func planRows(p *workspace.Plan, some bool) []planRow {
 // explainPlan says why the tasks do what they do. Those that run have their cause from what is on record.
 func explainPlan(ctx context.Context, a *app, r *repo.Repo, p *workspace.Plan, list []planRow) error {
 	x := explain.New(explain.Stores{
-		Stores: history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs}, Workspaces: r.Workspaces, Objects: p.Objects,
+		Stores: history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs}, Workspaces: r.Workspaces.View(), Objects: p.Objects,
 	})
 	var looked []string
 	for i := range list {

@@ -71,7 +71,7 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg) erro
 func newExplainer(r *repo.Repo, objects explain.Objects) *explain.Explainer {
 	return explain.New(explain.Stores{
 		Stores:     history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs},
-		Workspaces: r.Workspaces, Objects: objects, Queued: queuedIn(r.Queue()),
+		Workspaces: r.Workspaces.View(), Objects: objects, Queued: queuedIn(r.Queue()),
 	})
 }
 

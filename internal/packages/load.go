@@ -108,3 +108,10 @@ func (r *Registry) Tasks(ctx context.Context, hash string) (map[string]*record.P
 	}
 	return tasks, nil
 }
+
+// NotRunnableError says that a package holds code that this program does not run.
+type NotRunnableError struct{ Package string }
+
+func (e *NotRunnableError) Error() string {
+	return fmt.Sprintf("package %s cannot be run here: it was made by the TypeScript e3 and holds East code", e.Package)
+}

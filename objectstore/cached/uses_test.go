@@ -1,6 +1,7 @@
 package cached_test
 
 import (
+	dataflowplan "e3/dataflow/plan"
 	"e3/executions"
 	"e3/exportimport"
 	"e3/gc"
@@ -21,7 +22,7 @@ var (
 	_ executions.LocalObjects  = (*cached.Store)(nil)
 	_ executions.StoredObjects = (*cached.Store)(nil)
 	_ workspace.Objects        = (*cached.Store)(nil)
-	_ workspace.NextObjects    = (*cached.Store)(nil)
+	_ dataflowplan.Objects     = (*cached.Store)(nil)
 	_ gc.Objects               = (*cached.Store)(nil)
 	_ verify.Objects           = (*cached.Store)(nil)
 	_ verify.Refreshed         = (*cached.Store)(nil)

@@ -3,16 +3,19 @@
 //
 // Inputs, tasks, outputs and metrics that differ are differences; durations are told beside them, because two runs never take
 // the same time. That one side took an answer from the cache which the other executed is no difference either. What one side
-// names and nobody has any more is said in its place; it is no error.
+// names and is not stored any more is said in its place; it is no error.
 package compare
 
 import (
 	"context"
 	"encoding/json"
 
+	"e3/dataflow/plan"
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/human"
-	"e3/workspace"
+	"e3/internal/insight/runview"
+	"e3/internal/packages"
 )
 
 // Stores are what is compared from.
@@ -20,7 +23,19 @@ type Stores struct {
 	Records    executions.Records
 	Objects    executions.Objects
 	Executions *executions.Store
-	Workspaces *workspace.Workspaces
+	Workspaces Workspaces
+	Runs       *runview.Runs
+	Packages   *packages.Registry
+}
+
+// Workspaces are what a comparison asks of the workspaces of a repository; workspace.View has it.
+type Workspaces interface {
+	// State returns the state of a workspace, or human.ErrNotFound.
+	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
+	// Leaves returns the inputs and outputs of a workspace that have a value, by name.
+	Leaves(ctx context.Context, ws string) (inputs, outputs map[string]record.Leaf, err error)
+	// Next tells what the next start of a workspace would run on.
+	Next(ctx context.Context, ws string) (*plan.Next, error)
 }
 
 // Bounds on what is told of one place; what is beyond is counted.

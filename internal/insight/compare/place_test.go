@@ -185,7 +185,10 @@ func (p *place) destroy(hash string) {
 }
 
 func (p *place) stores() compare.Stores {
-	return compare.Stores{Records: p.repo.Records, Objects: p.repo.Objects, Executions: p.repo.Executions, Workspaces: p.repo.Workspaces}
+	return compare.Stores{
+		Records: p.repo.Records, Objects: p.repo.Objects, Executions: p.repo.Executions,
+		Workspaces: p.repo.Workspaces.View(), Runs: p.repo.Workspaces.Runs, Packages: p.repo.Workspaces.Packages,
+	}
 }
 
 func (p *place) compare(a, b string) *compare.Difference {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"e3/dataflow"
 	"e3/dataflow/graph"
+	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
@@ -63,20 +63,9 @@ func (s Stores) read(ctx context.Context, at Side) (*side, error) {
 
 // readWorkspace reads the datasets of a workspace as they are.
 func (s Stores) readWorkspace(ctx context.Context, d *side) error {
-	rows, err := s.Workspaces.Datasets.Names(ctx, d.Workspace)
-	if err != nil {
+	var err error
+	if d.inputs.leaves, d.outputs.leaves, err = s.Workspaces.Leaves(ctx, d.Workspace); err != nil {
 		return err
-	}
-	d.inputs.leaves, d.outputs.leaves = map[string]record.Leaf{}, map[string]record.Leaf{}
-	for i := range rows {
-		row := &rows[i]
-		switch {
-		case row.Kind == record.LeafUnassigned:
-		case row.Output:
-			d.outputs.leaves[row.Name] = row.Leaf
-		default:
-			d.inputs.leaves[row.Name] = row.Leaf
-		}
 	}
 	state, err := s.Workspaces.State(ctx, d.Workspace)
 	if err != nil {
@@ -87,7 +76,7 @@ func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 		return err
 	}
 	// How long it took is known of the run that the workspace shows.
-	report, err := s.Workspaces.Runs.Report(ctx, d.Workspace, "")
+	report, err := s.Runs.Report(ctx, d.Workspace, "")
 	if errors.Is(err, runview.ErrNoRun) {
 		return nil
 	}
@@ -108,7 +97,7 @@ func (s Stores) readPackage(ctx context.Context, d *side) error {
 		d.pkgGone = "which package " + d.String() + " had is not known"
 		return nil
 	}
-	pkg, err := s.Workspaces.Packages.Load(ctx, d.PackageHash)
+	pkg, err := s.Packages.Load(ctx, d.PackageHash)
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
 		d.pkgGone = "the package of " + d.String() + " is no longer here"
@@ -130,7 +119,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 			return err
 		}
 	}
-	r, err := s.Workspaces.Runs.Report(ctx, d.Workspace, id)
+	r, err := s.Runs.Report(ctx, d.Workspace, id)
 	if err != nil {
 		return err
 	}
@@ -147,7 +136,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	}
 	d.PackageHash = r.PackageHash
 	if d.PackageHash == "" || d.Imported { // an export has the package under another hash
-		pkg, hash, err := s.Workspaces.Runs.PackageOf(ctx, r)
+		pkg, hash, err := s.Runs.PackageOf(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d, err)
 		}
@@ -172,7 +161,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	left := at.Back
 	unknown := &human.UnknownError{What: "run", Name: at.String()}
-	shown, err := s.Workspaces.Runs.Summary(ctx, at.Workspace)
+	shown, err := s.Runs.Summary(ctx, at.Workspace)
 	_, missing := s.Workspaces.State(ctx, at.Workspace)
 	switch {
 	case missing != nil && !errors.Is(missing, human.ErrNotFound):
@@ -186,7 +175,7 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	default:
 		unknown.Known = append(unknown.Known, shown.RunID)
 	}
-	for r, fault := range s.Workspaces.Runs.List(ctx, at.Workspace) {
+	for r, fault := range s.Runs.List(ctx, at.Workspace) {
 		if fault != nil {
 			return "", fault
 		}
@@ -352,7 +341,7 @@ func leafOf(kind record.Kind, h objectstore.Hash, size int64) record.Leaf {
 
 // readNext finds what the next start would see.
 func (s Stores) readNext(ctx context.Context, d *side) error {
-	next, err := s.Workspaces.Planner.Next(ctx, d.Workspace)
+	next, err := s.Workspaces.Next(ctx, d.Workspace)
 	if err != nil {
 		return err
 	}
@@ -373,7 +362,7 @@ func (s Stores) readNext(ctx context.Context, d *side) error {
 	}
 	x := executions.NewStore(s.Records, next.Objects)
 	found := make([]*executions.Hit, g.Len())
-	err = dataflow.Keys(ctx, g, next.Objects, next.Inputs, s.Workspaces.Lookups, func(i int32, key *executions.Key) (*dataflow.Produced, error) {
+	err = next.Planner.Keys(ctx, g, func(i int32, key *executions.Key) (*plan.Produced, error) {
 		if key == nil {
 			return nil, nil
 		}
@@ -382,7 +371,7 @@ func (s Stores) readNext(ctx context.Context, d *side) error {
 			return nil, err
 		}
 		found[i] = a.Hit
-		return &dataflow.Produced{Output: a.Hit.Output, Size: a.Hit.Size}, nil
+		return &plan.Produced{Output: a.Hit.Output, Size: a.Hit.Size}, nil
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", d, err)

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"e3/dataflow/graph"
+	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
-	"e3/workspace"
 )
 
 // Bounds of an explanation.
@@ -45,10 +45,20 @@ type Objects interface {
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
+// Workspaces are what an explanation asks of the workspaces of a repository; workspace.View has it.
+type Workspaces interface {
+	// State returns the state of a workspace, or human.ErrNotFound.
+	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
+	// List returns the names of all workspaces in order.
+	List(ctx context.Context) ([]string, error)
+	// Next tells what the next start of a workspace would run on.
+	Next(ctx context.Context, ws string) (*plan.Next, error)
+}
+
 // Stores are what explanations are made from.
 type Stores struct {
 	history.Stores
-	Workspaces *workspace.Workspaces // plan the next start
+	Workspaces Workspaces
 	Objects    Objects
 	// Queued finds the job of a task that a run has put in a queue: For, Run and Since of the answer are not its matter. nil, and a nil
 	// answer: there is none.

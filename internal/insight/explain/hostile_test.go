@@ -13,7 +13,6 @@ import (
 	"e3/internal/insight/explain"
 	"e3/objectstore"
 	"e3/refstore"
-	"e3/workspace"
 )
 
 // whole checks that an explanation can be written as JSON, and is of a size that somebody can read.
@@ -170,11 +169,11 @@ func BenchmarkMiss(b *testing.B) {
 	h.edit("echo 1", "echo 2")
 	next, err := h.Workspaces.Planner.Next(b.Context(), "w")
 	h.must(err)
-	plan, err := h.Workspaces.Planner.PlanNext(b.Context(), next, workspace.PlanOptions{Concurrency: 1})
+	plan, err := next.Planner.Plan(b.Context(), "")
 	h.must(err)
 	var tasks []string
 	for i := range plan.Tasks {
-		tasks = append(tasks, plan.Graph.Name(int32(i)))
+		tasks = append(tasks, next.Package.Tasks[i].Name)
 	}
 	for b.Loop() {
 		s := h.stores()

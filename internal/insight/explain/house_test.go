@@ -129,7 +129,7 @@ func forced(filter string) func(*workspace.StartOptions) {
 func (h *house) stores() explain.Stores {
 	return explain.Stores{
 		Stores:     history.Stores{Records: h.Records, Executions: h.Executions, Runs: h.Workspaces.Runs},
-		Workspaces: h.Workspaces, Objects: h.Objects,
+		Workspaces: h.Workspaces.View(), Objects: h.Objects,
 	}
 }
 

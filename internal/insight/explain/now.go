@@ -5,29 +5,28 @@ import (
 	"errors"
 	"slices"
 
-	"e3/dataflow"
 	"e3/dataflow/graph"
+	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/packages"
 	"e3/objectstore"
-	"e3/workspace"
 )
 
 // nextRun is what the next start of a workspace would do with a task and all upstream of it.
 type nextRun struct {
-	*workspace.Next
+	*plan.Next
 	graph *graph.Graph
-	plan  *dataflow.Planned
+	plan  *plan.Plan
 	keys  map[string]*executions.Key // by task, where it is known
 }
 
 // look follows the package file and plans a task with what it reads; nil where the workspace is not here, or has nothing that
 // could be run here.
 func (x *explaining) look(ws, task string) (*nextRun, error) {
-	n, err := x.Workspaces.Planner.Next(x.ctx, ws)
-	var foreign *workspace.NotRunnableError
+	n, err := x.Workspaces.Next(x.ctx, ws)
+	var foreign *packages.NotRunnableError
 	if errors.Is(err, human.ErrNotFound) || errors.Is(err, packages.ErrNotDeployed) || errors.As(err, &foreign) {
 		return nil, nil
 	}
@@ -43,11 +42,9 @@ func (x *explaining) look(ws, task string) (*nextRun, error) {
 		return next, nil
 	}
 	// The pattern means the task alone, or others besides where its label has * or ?; that does no harm.
-	p, err := x.Workspaces.Planner.PlanNext(x.ctx, n, workspace.PlanOptions{Filter: task, Concurrency: 1})
-	if err != nil {
+	if next.plan, err = n.Planner.Plan(x.ctx, task); err != nil {
 		return nil, err
 	}
-	next.plan = p.Planned
 	for i := range next.plan.Tasks {
 		if k := next.plan.Tasks[i].Key; k != nil {
 			next.keys[g.Name(int32(i))] = k
@@ -85,7 +82,7 @@ func (x *evidence) gather(i int32) error {
 	if !fanIn {
 		return nil
 	}
-	made := map[int32]dataflow.Produced{}
+	made := map[int32]plan.Produced{}
 	for _, d := range n.graph.Dependencies(i) {
 		name := n.graph.Name(d)
 		if n.plan.Tasks[d].ExecutionID == "" {
@@ -100,9 +97,9 @@ func (x *evidence) gather(i int32) error {
 		if err != nil {
 			return x.passing(err)
 		}
-		made[d] = dataflow.Produced{Output: out, Size: size}
+		made[d] = plan.Produced{Output: out, Size: size}
 	}
-	_, _, err := dataflow.Reads(x.ctx, n.graph, n.Objects, n.Inputs, i, func(d int32) (dataflow.Produced, bool) {
+	_, _, err := n.Planner.Reads(x.ctx, n.graph, i, func(d int32) (plan.Produced, bool) {
 		p, ok := made[d]
 		return p, ok
 	})
@@ -170,7 +167,7 @@ func (x *explaining) stuck(i int32) *Reason {
 	if p.Err != nil {
 		r.Cause.Text = clip(p.Err.Error(), 2*maxText)
 	}
-	var lacking *dataflow.LackingError
+	var lacking *plan.LackingError
 	if errors.As(p.Err, &lacking) {
 		r.Cause.Kind, r.Cause.Subject = Lacking, lacking.Input
 		return r
@@ -201,7 +198,7 @@ func (x *explaining) blockers(i int32) (list, waiting []int32) {
 		seen[j] = true
 		p := &x.next.plan.Tasks[j]
 		switch {
-		case p.Step == dataflow.StepHit:
+		case p.Step == plan.StepHit:
 		case len(p.Waits) == 0 || p.Twin:
 			list = append(list, j)
 		default:

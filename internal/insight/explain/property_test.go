@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/internal/insight/explain"
-	"e3/workspace"
 )
 
 // A drawn package is a graph of tasks, each with a command, a variable, maybe a version, inputs of the package and of tasks before it.
@@ -154,7 +153,7 @@ func (h *house) misses(p *drawn, task, file int, kind explain.Kind) {
 	h.Helper()
 	next, err := h.Workspaces.Planner.Next(h.Context(), "w")
 	h.must(err)
-	plan, err := h.Workspaces.Planner.PlanNext(h.Context(), next, workspace.PlanOptions{Concurrency: 1})
+	plan, err := next.Planner.Plan(h.Context(), "")
 	h.must(err)
 	s := h.stores()
 	s.Objects = next.Objects
@@ -164,14 +163,14 @@ func (h *house) misses(p *drawn, task, file int, kind explain.Kind) {
 		if tp.Key == nil || tp.Answer == nil {
 			continue
 		}
-		c, err := x.Miss(h.Context(), "w", plan.Graph.Name(int32(i)), *tp.Key, tp.Inputs)
+		c, err := x.Miss(h.Context(), "w", next.Package.Tasks[i].Name, *tp.Key, tp.Inputs)
 		h.must(err)
 		want := kind
 		if kind == explain.Version {
 			want = explain.Command
 		}
 		if c.Kind != want || c.String() == "" {
-			h.Errorf("miss of %s: got %+v, want %s", plan.Graph.Name(int32(i)), c, want)
+			h.Errorf("miss of %s: got %+v, want %s", next.Package.Tasks[i].Name, c, want)
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"e3/dataflow"
+	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/insight/history"
@@ -155,7 +155,7 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 	n := x.next
 	name, p := n.graph.Name(j), &n.plan.Tasks[j]
 	switch {
-	case p.Step == dataflow.StepStuck:
+	case p.Step == plan.StepStuck:
 		return x.stuck(j), Stuck, nil
 	case p.Twin:
 		other := n.graph.Name(p.Waits[0])

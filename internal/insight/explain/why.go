@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"e3/dataflow"
+	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/human"
@@ -249,9 +249,9 @@ func (x *explaining) standing(w *Explanation) error {
 		report = te.Task
 	}
 	switch p := &next.plan.Tasks[i]; p.Step {
-	case dataflow.StepHit:
+	case plan.StepHit:
 		return x.current(w, i, report)
-	case dataflow.StepRun:
+	case plan.StepRun:
 		return x.wouldRun(w, i, report)
 	default:
 		return x.waits(w, i, report)

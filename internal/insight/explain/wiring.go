@@ -116,7 +116,7 @@ func (x *evidence) graphsOf(ws string, runs []string) ([]*graph.Graph, error) {
 	}
 	s, err := x.Workspaces.State(x.ctx, ws)
 	switch {
-	case err == nil && s.Deployed:
+	case err == nil && s.PackageHash != "":
 		if err := add(s.PackageHash); err != nil {
 			return nil, err
 		}

@@ -46,15 +46,16 @@ internal/verify:               internal/jobs/queue internal/jobs/approval worksp
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human
-internal/insight/explain:      internal/insight/runview dataflow/graph internal/insight/history workspace dataflow executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
-internal/insight/compare:      internal/insight/runview dataflow/graph workspace dataflow executions objectstore internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/insight/runview dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
+internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
+internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore internal/format/record internal/format/value internal/human internal/parallel
+workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
 internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore internal/events internal/format/record internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
 internal/insight/diagram:      internal/insight/runview internal/human
 internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
-dataflow:                      dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
+dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
+dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record
@@ -262,6 +263,31 @@ func TestImportsPointDown(t *testing.T) {
 				t.Error(fault)
 			}
 		})
+	}
+}
+
+// What insight imports, directly or not, runs nothing: no scheduler, no worker, no process, no workspace that is written.
+// executions is the exception: records of attempts are read there, beside what makes them.
+func TestInsightOnlyReads(t *testing.T) {
+	graph := imports(t, "linux")
+	runs := []string{"dataflow", "workspace", "gc", "exportimport", "internal/jobs/worker", "internal/jobs/dispatch", "internal/jobs/slurm", "internal/jobs/queue"}
+	for pkg := range graph {
+		if !strings.HasPrefix(pkg, "internal/insight/") {
+			continue
+		}
+		seen := map[string]bool{pkg: true}
+		for next := []string{pkg}; len(next) > 0; next = next[1:] {
+			for _, imp := range graph[next[0]] {
+				if !seen[imp] {
+					seen[imp], next = true, append(next, imp)
+				}
+			}
+		}
+		for _, imp := range runs {
+			if seen[imp] {
+				t.Errorf("%s imports %s, perhaps through others: insight reads, and runs nothing", pkg, imp)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,103 @@
+// Package plan holds what the next start of a workspace would do: the words in which the dataflow tells it, and
+// explanations, comparisons and the terminal read it. It runs nothing and imports nothing that does.
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// Step is what a run would do with a task.
+type Step uint8
+
+// The steps of a plan.
+const (
+	StepNone  Step = iota // the filter leaves it out
+	StepHit               // an earlier execution answers it
+	StepRun               // it is executed, if its inputs succeed
+	StepWait              // its key depends on a task that must run: it may turn out to be a hit
+	StepStuck             // it cannot run, or an input cannot be made
+)
+
+func (s Step) String() string {
+	switch s {
+	case StepHit:
+		return "hit"
+	case StepRun:
+		return "run"
+	case StepWait:
+		return "waits"
+	case StepStuck:
+		return "stuck"
+	}
+	return "not selected"
+}
+
+// Task is what a run would do with one task, and why.
+type Task struct {
+	Step        Step
+	ExecutionID string // of a hit
+	Forced      bool   // it runs even if the answer is known
+	// Key is the lookup's key; nil if it is not known yet, or if the baseline answers without a lookup.
+	Key    *executions.Key
+	Inputs []objectstore.Hash // the parts of Key, in declared order
+	Answer *executions.Answer // a lookup without a hit; nil if there was none
+	// Waits are the tasks directly upstream that have no answer yet, or that are stuck.
+	Waits []int32
+	// Twin says that Waits is another task with the same key: whichever runs first answers both.
+	Twin bool
+	// Err says why a stuck task cannot run, or why a waiting one could not if it had to. A LackingError fails that
+	// task; any other error ends the run.
+	Err error
+}
+
+// Plan is what a run would do.
+type Plan struct {
+	Tasks                    []Task // by index of the graph
+	Hits, Runs, Waits, Stuck int
+	Forecast
+}
+
+// Forecast is the expected duration of a plan, from the last durations of its tasks.
+type Forecast struct {
+	Expected []time.Duration // by index of the graph; without history the average of the others
+	Known    []bool          // by index of the graph: the task has a history
+	History  bool            // any task has a history; otherwise the times below mean nothing
+	Unknown  int             // number of tasks of the plan without history, including those that wait
+	// Least and Most are the times from start to end with the given cores, memory and resources, if every waiting
+	// task turns out to be a hit, and if all of them run.
+	Least, Most time.Duration
+	// Critical is the longest path through the tasks that run or wait. With any number of cores the run takes
+	// CriticalTime.
+	Critical     []int32
+	CriticalTime time.Duration
+}
+
+// Produced is the output of a task.
+type Produced struct {
+	Output objectstore.Hash
+	Size   int64 // of the output object
+}
+
+// A LackingError says that a task must run and cannot: an input that exports may leave out is known by its hash only.
+// Its content has stayed where the workspace was exported (design.md, "What goes"), or is lost; no record tells
+// which. Only this task fails, not the run: tasks that do not depend on it go on.
+type LackingError struct {
+	Workspace, Input string
+	Kind             record.LeafKind
+}
+
+func (e *LackingError) Error() string {
+	what := "@<path>"
+	if e.Kind == record.LeafValue {
+		what = "<value>"
+	}
+	return fmt.Sprintf("the content of input %s is not here: an export has left it out, or else it is gone, and e3 verify tells what else is; set it with: e3 set <repo> %s.%s %s", e.Input, e.Workspace, e.Input, what)
+}
+
+// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
+func (e *LackingError) Unwrap() error { return objectstore.ErrNotFound }

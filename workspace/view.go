@@ -1,0 +1,66 @@
+package workspace
+
+import (
+	"context"
+
+	"e3/dataflow/plan"
+	"e3/internal/format/record"
+	"e3/refstore"
+)
+
+// View is what explanations and comparisons ask of workspaces. It only reads.
+type View struct {
+	asked
+	datasets *Datasets
+	planner  *Planner
+}
+
+// View returns the view of these workspaces.
+func (w *Workspaces) View() View { return View{asked{w.States}, w.Datasets, w.Planner} }
+
+// List returns the names of all workspaces in order.
+func (v View) List(ctx context.Context) ([]string, error) { return v.w.List(ctx) }
+
+// Leaves returns the inputs and outputs of a workspace that have a value, by name.
+func (v View) Leaves(ctx context.Context, ws string) (inputs, outputs map[string]record.Leaf, err error) {
+	rows, err := v.datasets.Names(ctx, ws)
+	if err != nil {
+		return nil, nil, err
+	}
+	inputs, outputs = map[string]record.Leaf{}, map[string]record.Leaf{}
+	for i := range rows {
+		switch row := &rows[i]; {
+		case row.Kind == record.LeafUnassigned:
+		case row.Output:
+			outputs[row.Name] = row.Leaf
+		default:
+			inputs[row.Name] = row.Leaf
+		}
+	}
+	return inputs, outputs, nil
+}
+
+// Next tells what the next start would run on: see Planner.Next.
+func (v View) Next(ctx context.Context, ws string) (*plan.Next, error) {
+	return v.planner.Next(ctx, ws)
+}
+
+// asked is what a view of runs asks of workspaces (runview.Runs).
+type asked struct{ w *States }
+
+func (a asked) State(ctx context.Context, ws string) (*record.WorkspaceState, error) {
+	s, err := a.w.State(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	return &s.WorkspaceState, nil
+}
+
+// AtWork compares a run with what holds its workspace. The lock is taken before a run begins: a holder since later is another one.
+func (a asked) AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error) {
+	b, err := a.w.Busy(ctx, ws)
+	if err != nil || b == nil || b.Holder != "" && (b.Operation != record.Dataflow || b.Since.After(run.StartedAt)) {
+		return false, refstore.Heard{}, err
+	}
+	return true, b.Heard, nil
+}
