@@ -14,6 +14,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/jobs/approval"
 	"e3/refstore"
@@ -277,7 +278,7 @@ func TestEndWhileDeferred(t *testing.T) {
 						t.Errorf("the block of %s is %+v, %v; want it closed", task, b, err)
 					}
 				}
-				if err := log.walk(out, map[events.Edge]int{}); err != nil {
+				if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -383,7 +384,7 @@ func TestBlocksAtFault(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "the store is gone") || out.State != record.RunFailed {
 			t.Errorf("the run is %v with %v", out.State, err)
 		}
-		if err := log.walk(out, map[events.Edge]int{}); err != nil {
+		if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -436,7 +437,7 @@ func TestMalformedBlock(t *testing.T) {
 				if !strings.Contains(out.Error, "r/bad") {
 					t.Errorf("it failed of %q, want which record it is", out.Error)
 				}
-				if err := log.walk(out, map[events.Edge]int{}); err != nil {
+				if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -482,7 +483,7 @@ func TestLostWorkers(t *testing.T) {
 				if got != test.want {
 					t.Errorf("its events are %s\nwant           %s", got, test.want)
 				}
-				if err := log.walk(out, map[events.Edge]int{}); err != nil {
+				if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {
 					t.Error(err)
 				}
 				numbers := map[int64]bool{}

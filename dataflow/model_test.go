@@ -17,6 +17,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/jobs/approval"
 	"e3/objectstore"
@@ -254,10 +255,10 @@ func (s *scenario) behaviour() func(task string, attempt int64) behaviour {
 
 // Whatever the graph, its tasks and its limits: the rules of a run hold.
 func TestSchedulerModel(t *testing.T) {
-	walked := map[events.Edge]int{}
-	untrodden := func() (edges []events.Edge) {
-		for _, e := range events.Diagram() {
-			if walked[e] == 0 && e.From != events.Unnamed { // nothing is proven here
+	walked := map[eventstest.Edge]int{}
+	untrodden := func() (edges []eventstest.Edge) {
+		for _, e := range eventstest.Diagram() {
+			if walked[e] == 0 && e.From != eventstest.Unnamed { // nothing is proven here
 				edges = append(edges, e)
 			}
 		}
@@ -283,7 +284,7 @@ func TestSchedulerModel(t *testing.T) {
 }
 
 // check runs the scenario and returns the rules that it breaks.
-func (s scenario) check(t *testing.T, walked map[events.Edge]int) (faults []string) {
+func (s scenario) check(t *testing.T, walked map[eventstest.Edge]int) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	g := graphOf(t, s.pkg)
 	w, log := newWorld(), &emitted{}
@@ -467,7 +468,7 @@ func (s scenario) start(ctx context.Context, g *dataflow.Graph, w *world, change
 
 // consistent holds a run that met losses to what remains of the rules: the log fits the diagram and the outcome, and what has come to a good end
 // stands for what a lookup of now finds, where all upstream of it has.
-func (s scenario) consistent(t *testing.T, g *dataflow.Graph, w *world, out *dataflow.Outcome, log *emitted, walked map[events.Edge]int) (faults []string) {
+func (s scenario) consistent(t *testing.T, g *dataflow.Graph, w *world, out *dataflow.Outcome, log *emitted, walked map[eventstest.Edge]int) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if err := log.walk(out, walked); err != nil {
 		fault("%v", err)
@@ -529,30 +530,30 @@ func (s scenario) overload(live map[string]*record.Policy) string {
 }
 
 // states are those that the events of tasks lead to. One that was abandoned had no word of its own.
-var states = map[dataflow.State]events.State{
-	dataflow.Cached: events.Cached, dataflow.Succeeded: events.Success, dataflow.Failed: events.Failed, dataflow.Skipped: events.Skipped,
-	dataflow.Abandoned: events.Abandoned,
+var states = map[dataflow.State]eventstest.State{
+	dataflow.Cached: eventstest.Cached, dataflow.Succeeded: eventstest.Success, dataflow.Failed: eventstest.Failed, dataflow.Skipped: eventstest.Skipped,
+	dataflow.Abandoned: eventstest.Abandoned,
 }
 
 // state is where the last event of a task leaves it.
-func (e *emitted) state(task string) events.State {
+func (e *emitted) state(task string) eventstest.State {
 	list := e.of(task)
 	if len(list) == 0 {
-		return events.Abandoned
+		return eventstest.Abandoned
 	}
-	return map[events.Type]events.State{
-		events.TaskMarkedReady: events.Abandoned, events.TaskDeferred: events.Abandoned, events.TaskResumed: events.Abandoned, events.TaskReopened: events.Abandoned, events.TaskCached: events.Cached, events.TaskCompleted: events.Success,
-		events.TaskFailed: events.Failed, events.TaskSkipped: events.Skipped,
+	return map[events.Type]eventstest.State{
+		events.TaskMarkedReady: eventstest.Abandoned, events.TaskDeferred: eventstest.Abandoned, events.TaskResumed: eventstest.Abandoned, events.TaskReopened: eventstest.Abandoned, events.TaskCached: eventstest.Cached, events.TaskCompleted: eventstest.Success,
+		events.TaskFailed: eventstest.Failed, events.TaskSkipped: eventstest.Skipped,
 	}[list[len(list)-1]]
 }
 
 // walk holds the events of a run to the diagram, between a beginning and the end that the outcome calls for.
-func (e *emitted) walk(out *dataflow.Outcome, walked map[events.Edge]int) error {
+func (e *emitted) walk(out *dataflow.Outcome, walked map[eventstest.Edge]int) error {
 	sum := events.Summary(out.Summary)
 	end := map[record.RunState]events.Type{record.RunCompleted: events.RunCompleted, record.RunFailed: events.RunFailed, record.RunCancelled: events.RunCancelled}[out.State]
 	list := append([]events.Event{{Type: events.RunStarted}}, e.list...)
 	list = append(list, events.Event{Type: end, Data: &events.Data{Summary: &sum}})
-	m := events.Machine{Walked: func(e events.Edge, _ int) { walked[e]++ }}
+	m := eventstest.Machine{Walked: func(e eventstest.Edge, _ int) { walked[e]++ }}
 	for i := range list {
 		list[i].Seq, list[i].Run = int64(i+1), "r"
 		if err := m.Next(&list[i]); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"e3/internal/format/record"
@@ -179,10 +180,17 @@ func (c *Curator) closeStale(ctx context.Context, key Key, id string) (bool, err
 	return true, nil
 }
 
+// staleText ends the message of a record that was closed because the process of its command was gone. The reference
+// writes the same.
+const staleText = "no longer running (stale execution)"
+
+// Stale tells by the message of an execution's record whether its process had died. Records have no other field for that.
+func Stale(message string) bool { return strings.HasSuffix(message, staleText) }
+
 // stale is the final status of a running execution whose process is gone.
 func (c *Curator) stale(s record.Status) *record.Status {
 	s.State = record.Error
-	s.Message = fmt.Sprintf("Process %d no longer running (stale execution)", s.PID)
+	s.Message = fmt.Sprintf("Process %d %s", s.PID, staleText)
 	s.CompletedAt = c.now()
 	return &s
 }

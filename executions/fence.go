@@ -102,7 +102,7 @@ func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash
 			now := c.now()
 			put = how.end(put, &record.Status{
 				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
-				Message: "Process lost its lease and is taken for no longer running (stale execution)",
+				Message: "Process lost its lease and is taken for " + staleText,
 			}, nil)
 		case errors.Is(err, refstore.ErrDamaged): // nothing of it is kept
 			now := c.now()

@@ -15,6 +15,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/eastref"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -159,21 +160,21 @@ func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 func (m *importer) importRun(ctx context.Context) error {
 	run := *m.run
 	run.WorkspaceName = m.runWorkspace()
-	key := runKey(run.WorkspaceName, run.RunID)
-	here, err := m.repo.Records.Get(ctx, key, fieldProvenance, workspace.FieldEvents)
+	key := runview.Key(run.WorkspaceName, run.RunID)
+	here, err := m.repo.Records.Get(ctx, key, runview.FieldProvenance, workspace.FieldEvents)
 	switch {
 	case errors.Is(err, refstore.ErrNotFound), errors.Is(err, refstore.ErrDamaged):
 		m.res.RunAdded = true
 	case err != nil:
 		return err
 	default:
-		steps, imported := here.Field(fieldProvenance)
+		steps, imported := here.Field(runview.FieldProvenance)
 		m.res.RunAdded = torn(here.Value, steps, imported)
 		if !m.res.RunAdded && !imported {
 			return nil
 		}
 	}
-	fields := []refstore.Field{{Name: fieldProvenance, Value: m.origin.run(run.RunID).Encode()}}
+	fields := []refstore.Field{{Name: runview.FieldProvenance, Value: m.origin.run(run.RunID).Encode()}}
 	if m.events != nil {
 		if err := m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID)); err != nil {
 			return err

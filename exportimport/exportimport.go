@@ -82,14 +82,9 @@ func refused(entry, format string, args ...any) error {
 // shorten shortens a name for a message.
 func shorten(s string) string { return human.Clip(s, 160) }
 
-func runKey(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
-
 func eventsKey(ws, id string) refstore.Key {
 	return refstore.Key{Partition: "EVENTS/" + ws, Sort: id}
 }
-
-// fieldProvenance is the side field of an imported run.
-const fieldProvenance = "provenance.beast2"
 
 // when is the time of the last change to what a workspace exports.
 func when(s *record.WorkspaceState, run *record.Run) time.Time {

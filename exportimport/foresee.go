@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -26,7 +27,7 @@ func (m *importer) foresee(ctx context.Context) error {
 		return err
 	}
 	if m.run != nil {
-		_, err := m.repo.Records.Get(ctx, runKey(m.runWorkspace(), m.run.RunID), fieldProvenance, workspace.FieldEvents)
+		_, err := m.repo.Records.Get(ctx, runview.Key(m.runWorkspace(), m.run.RunID), runview.FieldProvenance, workspace.FieldEvents)
 		if m.res.RunAdded = errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged); !m.res.RunAdded && err != nil {
 			return err
 		}

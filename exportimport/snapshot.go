@@ -92,7 +92,7 @@ func (x *exporter) read(ctx context.Context, ws string) (*snapshot, error) {
 	if st.CurrentRunID == "" {
 		return s, nil
 	}
-	rec, err := x.repo.Records.Get(ctx, runKey(ws, st.CurrentRunID), fieldProvenance)
+	rec, err := x.repo.Records.Get(ctx, runview.Key(ws, st.CurrentRunID), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return s, nil // complete notes this, if the state still names it
 	}
@@ -102,7 +102,7 @@ func (x *exporter) read(ctx context.Context, ws string) (*snapshot, error) {
 	if s.run, err = record.DecodeRun(rec.Value); err != nil {
 		return nil, fmt.Errorf("run %s: %w", st.CurrentRunID, err)
 	}
-	if data, ok := rec.Field(fieldProvenance); ok {
+	if data, ok := rec.Field(runview.FieldProvenance); ok {
 		p, err := record.DecodeProvenance(data)
 		if err != nil {
 			return nil, fmt.Errorf("run %s: %w", st.CurrentRunID, err)

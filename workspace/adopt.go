@@ -34,7 +34,7 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	case s.Deployed:
 		return fmt.Errorf("workspace %s: %w", name, ErrExists)
 	}
-	// What this machine remembers of an earlier workspace of that name says nothing about this one.
+	// A link or a proof of an earlier workspace of that name says nothing about this one.
 	if err := w.states.forgetDerived(ctx, name); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	}
 	same := false
 	_, err = w.states.update(ctx, lock, name, true, func(now *State) error {
-		if now.Deployed { // by somebody else, or by us where the answer got lost
+		if now.Deployed { // by another process, or by this one if the answer got lost
 			same = now.WorkspaceState == *state
 			return fmt.Errorf("workspace %s: %w", name, ErrExists)
 		}

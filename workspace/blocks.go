@@ -18,8 +18,8 @@ type Approvals struct {
 	blocks *approval.Blocks
 }
 
-// runBlocks are the blocks of a run, which holds the workspace. Those of the runs before it go with its first one: nobody waits for them, and
-// a run without any pays for none.
+// runBlocks are the blocks of a run, which holds the workspace. Its first block removes those of earlier runs, which have ended;
+// so a run without blocks pays nothing.
 type runBlocks struct {
 	*approval.Blocks
 	mu      sync.Mutex
@@ -45,7 +45,7 @@ func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
 	return err
 }
 
-// Deferred returns what waits for somebody to approve in the run of a workspace that is at work. It is empty where none is.
+// Deferred returns the blocks that wait for approval in the current run of a workspace; none if no run is at work.
 func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
 	r, err := w.states.Runs.Summary(ctx, ws)
 	if errors.Is(err, runview.ErrNoRun) {

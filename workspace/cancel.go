@@ -15,7 +15,7 @@ import (
 	"e3/refstore"
 )
 
-// Whoever wants a run to stop puts a request on record; the process of the run looks for it and ends the run as a signal
+// A cancellation is a request on record: the process of the run finds it and ends the run as a signal
 // would. A request means one hold of the workspace's lock, so it is nothing to any other run, and needs no clock
 // that machines agree on (doc/design.md §14, "Cancelling").
 
@@ -26,7 +26,7 @@ func cancelKey(ws string) refstore.Key { return refstore.Key{Partition: cancels,
 // heedEvery is how often a run looks for a request where the store does not tell of changes, or could not be read.
 const heedEvery = time.Second
 
-// CancelledError is the cause of the context of a run that somebody has cancelled. It is a context.Canceled.
+// CancelledError is the cause of the context of a run that was cancelled. It is a context.Canceled.
 type CancelledError struct {
 	By     string // user@host
 	Reason string // "" where none was given
@@ -104,7 +104,7 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 			cancel(&CancelledError{By: c.By, Reason: c.Reason, At: c.At})
 			return nil
 		}
-		// What it means has ended if the lock is ours still. Else it may mean a hold that came after ours.
+		// If this process still has the lock, the hold that the request names has ended. Else the request may name a later hold.
 		if err := r.w.states.confirm(ctx, r.ws); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (w *Runner) lookout(ctx context.Context, look func() error) {
 	}
 }
 
-// withdraw removes a request as it was read. That somebody was faster is fine.
+// withdraw removes a request as it was read. A request that another process has removed is no error.
 func (w *Runner) withdraw(ctx context.Context, rec refstore.Record) error {
 	err := w.states.Records.Delete(ctx, rec.Key, rec.Version)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
@@ -162,7 +162,7 @@ type CancelOptions struct {
 	Reason  string
 	NoWait  bool          // return when the request is on record
 	Timeout time.Duration // give up waiting after so long; 0: never
-	// OnWait is told once, after Patience, who holds the workspace still. nil: nobody wants to know.
+	// OnWait is called once, after Patience, with the holder of the workspace. It may be nil.
 	OnWait   func(*BusyError)
 	Patience time.Duration
 	Curator  *executions.Curator // closes a run whose process is gone; nil: that is left to the next start
@@ -171,9 +171,9 @@ type CancelOptions struct {
 // CancelStatus is what came of a request.
 type CancelStatus string
 
-// What becomes of requests.
+// The outcomes of a cancellation.
 const (
-	CancelIdle        CancelStatus = "idle"        // nobody runs the workspace
+	CancelIdle        CancelStatus = "idle"        // the workspace is not being run
 	CancelRequested   CancelStatus = "requested"   // the run has been asked, and was not waited for
 	CancelDone        CancelStatus = "cancelled"   // the run is cancelled
 	CancelBefore      CancelStatus = "not begun"   // the start ended before there was a run
@@ -189,7 +189,7 @@ type Cancelled struct {
 	By     string // who it was cancelled by: an earlier request, or a signal (""), may have come first
 	Reason string
 	Closed bool // the run was interrupted, and is closed
-	// Withdrawn is how many tasks dead runs of an idle workspace had queued for workers, and nobody had begun.
+	// Withdrawn is the number of queued jobs of dead runs that were withdrawn, as no worker had begun them.
 	Withdrawn int
 }
 
@@ -203,9 +203,9 @@ func (e *UnresponsiveError) Error() string {
 	return fmt.Sprintf("%v, and has not stopped within %v; the request stands: the run ends as soon as its process hears of it", e.Busy, e.After)
 }
 
-// Cancel asks whoever runs a workspace to stop, and waits for that. A workspace that nobody runs is a result, not an error;
-// one that is held for something else is a BusyError. Several may cancel at a time: the first request is the one
-// that counts. Where ctx ends, or the timeout, the request stands. What dead runs have queued for workers, and nobody has begun, is withdrawn.
+// Cancel asks the run of a workspace to stop, and waits for its end. An idle workspace is a result, not an error; a workspace
+// that is held for another operation is a BusyError. Of several requests the first one counts. A request stays on record if
+// ctx or the timeout ends the wait. Queued jobs of dead runs that no worker has begun are withdrawn.
 func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cancelled, error) {
 	if _, err := w.states.State(ctx, ws); err != nil {
 		return nil, err
@@ -243,10 +243,11 @@ func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cance
 	return c.outcome(ctx)
 }
 
-// errBegun says that somebody holds a workspace now which nobody held.
+// errBegun says that a workspace that was idle is held now.
 var errBegun = errors.New("the workspace is held now")
 
-// withdrawIdle withdraws what dead runs have queued of a workspace that nobody holds: what was listed before nobody did is a dead run's. errBegun.
+// withdrawIdle withdraws the queued jobs of an idle workspace: jobs that were listed before it was found idle are a dead run's.
+// It fails with errBegun if the workspace is held by then.
 func (w *Runner) withdrawIdle(ctx context.Context, ws string) (int, error) {
 	return w.states.withdrawLeft(ctx, ws, "", func(ctx context.Context) error {
 		_, held, err := w.states.Locks.Holder(ctx, lockName(ws))
@@ -265,8 +266,8 @@ func (w *Runner) holder(ctx context.Context, ws string) (*record.LockState, erro
 		if err != nil || !held {
 			return nil, err
 		}
-		// Whoever took it this moment may not have said so yet, and a dead holder's words may stand instead: what
-		// is read twice is meant.
+		// A new holder may not have written its text yet, and that of a dead one may be there instead: a text counts if
+		// it is read twice.
 		if len(text) > 0 && string(text) == string(last) {
 			state, err := record.DecodeLockState(text)
 			if err != nil {
@@ -349,8 +350,8 @@ func (c *canceller) learn(ctx context.Context) error {
 // wait returns when the hold that is meant is over.
 func (c *canceller) wait(ctx context.Context) error {
 	began, told := time.Now(), c.o.OnWait == nil
-	// A holder that has died is one until that is known: where locks are leases this takes one lease at most, and the run is
-	// then found interrupted. Whoever takes over from it ends the wait as well.
+	// A dead holder counts as one until its death is known: with leases this takes one lease at most, and the run is then found
+	// interrupted. A process that takes over from it ends the wait as well.
 	first, most := refstore.Pace(c.w.states.Locks)
 	for nap := max(first, 2*time.Millisecond); ; nap = min(2*nap, max(most, 100*time.Millisecond)) {
 		text, heard, held, err := refstore.HeldBy(ctx, c.w.states.Locks, lockName(c.ws))
@@ -407,10 +408,10 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	case end == nil:
 		res.Status = CancelInterrupted
 		if c.o.Curator != nil {
-			res.Closed, err = c.bury(ctx)
+			res.Closed, err = c.closeInterrupted(ctx)
 		}
 		return res, err
-	case end.Data != nil && end.Data.Reason == events.ReasonCrashed: // somebody was faster
+	case end.Data != nil && end.Data.Reason == events.ReasonCrashed: // another process has closed it
 		res.Status, res.Closed = CancelInterrupted, true
 	case end.Type == events.RunCompleted:
 		res.Status = CancelCompleted
@@ -425,9 +426,9 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	return res, nil
 }
 
-// bury closes the run, whose process is gone, as the next start would. Where somebody else has taken the workspace it returns false: who
-// runs it closes what he finds.
-func (c *canceller) bury(ctx context.Context) (closed bool, err error) {
+// closeInterrupted closes the run, whose process is gone, as the next start would. It returns false if another process has taken
+// the workspace: that process closes the run.
+func (c *canceller) closeInterrupted(ctx context.Context) (closed bool, err error) {
 	ctx, lock, err := c.w.states.lockExisting(ctx, c.ws, record.Dataflow)
 	var busy *BusyError
 	if errors.As(err, &busy) || errors.Is(err, ErrNotFound) { // or has removed it

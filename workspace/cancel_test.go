@@ -14,6 +14,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -79,7 +80,7 @@ func (st *stage) log(name string) (list []events.Event) {
 		if err != nil {
 			st.t.Fatal(err)
 		}
-		var m events.Machine
+		var m eventstest.Machine
 		for e, err := range events.Read(st.t.Context(), st.records, name, key.Sort) {
 			if err == nil {
 				err = m.Next(&e.Event)

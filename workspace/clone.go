@@ -48,7 +48,7 @@ func sameDir(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// gone tells whether a clone has gone from this machine, so that nobody can mean it any more: nothing is where its package file was.
+// gone tells whether a clone is not on this machine any more: its package file does not exist.
 func gone(file string) bool { return absent(file) }
 
 // left tells whether a clone has gone with its directory. Where only the file is missing, that is an error to be told.

@@ -368,8 +368,8 @@ func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) e
 	if err != nil && !errors.Is(err, errBadLink) {
 		return err
 	}
-	// A lock would keep nobody out here: what is stored is named by a swap, and one that succeeds has lost nothing. That
-	// it was not collected before is due to the session (standing, again).
+	// No lock is needed: the swap of the state names the value, and a swap that succeeds has lost no other change. The session
+	// keeps the value from collection until then (checkLease, reread).
 	_, err = w.states.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {

@@ -20,10 +20,10 @@ type burier interface {
 	DropLeft(ctx context.Context, ws, run string) error
 }
 
-// closeDead closes what a predecessor left that did not end: under the dataflow lock, a run on record as running has no
-// process any more. What it has queued for workers, and nobody has begun, is withdrawn; its running executions become errors, its log gets
-// the events that are missing, and its record is made from them (doc/design.md, "Crashes"). current is the run that the state names; the one that
-// it names now is returned, and all runs that are on record.
+// closeDead closes runs that did not end: under the dataflow lock, a run on record as running has no process any more. Its
+// queued jobs that no worker has begun are withdrawn, its running executions become errors, its log gets the missing events, and
+// its record is made from them (doc/design.md, "Crashes"). current is the run that the state names; closeDead returns the run
+// that it names afterwards, and all runs on record.
 func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x burier) (string, []oldRun, error) {
 	ws := lock.ws
 	var old []oldRun
@@ -55,9 +55,9 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x bu
 	return current, old, nil
 }
 
-// closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: what it
-// had begun to write may come until the log has its end. Whoever comes second conflicts, and if that is this process it looks
-// again at what there is.
+// closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: writes that
+// it had begun may arrive until the log has its end. The second writer meets a conflict; if that is this process, it reads the
+// records again.
 func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
 	const tries = 20 // what comes late is what one process had under way
 	for try := 1; ; try++ {
@@ -294,7 +294,7 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 		end.Data.NoRecord, end.Data.Message = true, "the record of the execution was lost with the power"
 	case err != nil:
 		return end, err
-	case e.State == record.Running: // somebody else's, and alive
+	case e.State == record.Running: // another process makes it, and is alive
 		end.Data.Message = "the process of this run ended before the execution, which goes on"
 	case e.State == record.Success:
 		end.Type, end.Data.Output = events.TaskCompleted, e.OutputHash

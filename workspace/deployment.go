@@ -21,9 +21,9 @@ type links struct {
 	shared bool // other machines have links of their own
 }
 
-// Where machines share a workspace each has a link of its own, and they may contradict each other: whoever deployed last
+// Where machines share a workspace each has a link of its own, and links may contradict each other: the last deployment
 // decides. So the state has a field, written with it in one swap, that says whose deployment this is and which inputs are
-// set; and a machine that deploys a package file notes, before anybody can see the deployment, the file under its id. It
+// set; and a machine that deploys a package file notes, before the deployment is visible, the file under its id. It
 // follows the file as long as the state has an id that it knows. Neither the path nor what the inputs looked like leaves it.
 //
 // A crash before the swap leaves a note that means nothing, after it one by which the next start here deploys the file again.
@@ -278,7 +278,7 @@ func (e *Elsewhere) String() string {
 	return text
 }
 
-// elsewhere returns who decides what a state has; nil if it is this machine, or nobody else could.
+// elsewhere returns the clone or machine whose deployment a state has; nil if it is this one, or the workspace is not shared.
 func (w *links) elsewhere(ctx context.Context, ws string, s *State) (*Elsewhere, error) {
 	if !w.shared {
 		gone, err := w.lostLink(ctx, ws, s)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/refstore"
@@ -23,7 +24,7 @@ import (
 // foldOf folds the log of a run, which must be a walk through the diagram of its tasks' states.
 func (p *place) foldOf(id string) *runview.Fold {
 	p.t.Helper()
-	f, m := runview.NewFold(), events.Machine{}
+	f, m := runview.NewFold(), eventstest.Machine{}
 	for e, err := range events.Read(p.ctx, p.repo.Records, "w", id) {
 		if err == nil {
 			err = m.Next(&e.Event)

@@ -11,9 +11,9 @@ import (
 	"e3/refstore"
 )
 
-// Where locks are leases, a process may lose the workspace without a word: it is stopped, or cut off, another one takes over,
-// and then it wakes in the middle of whatever it was about to write. So nothing is written under the lock on what was read
-// since that could be somebody else's by now (doc/design.md §15, "Fencing"):
+// Where locks are leases, a process may lose the workspace unawares: it is stopped or cut off, another process takes over, and
+// then it wakes in the middle of a write. So nothing is written under the lock that another holder could have replaced
+// meanwhile (doc/design.md §15, "Fencing"):
 //
 //   - The state is swapped against a version that was read before the lock was taken, or that this process has written under
 //     it. Who takes over writes the state anew first, so that such a swap fails. What is read after a conflict is swapped
@@ -47,10 +47,10 @@ func (s *Stores) confirm(ctx context.Context, ws string) error {
 	return nil
 }
 
-// standing is what of confirm this process knows by itself, for the price of a look at the clock. Whoever holds nothing is
-// asked too: his session keeps what he has stored, and is about to name, from collections. It ends with the lease, and what
-// he sent before that is waited for by the collector.
-func (s *Stores) standing(ws string) error {
+// checkLease is the part of confirm that needs no request, only the clock. A process without a lock checks it too: its session
+// keeps from collection what it has stored and is about to name. That protection ends with the lease, and a collector waits
+// for writes that were sent before.
+func (s *Stores) checkLease(ws string) error {
 	if l, ok := s.Locks.(refstore.Lessee); ok && errors.Is(l.Held(), refstore.ErrLost) {
 		return &LostError{ws}
 	}
@@ -66,8 +66,8 @@ type hold struct {
 	// known is the workspace's state as it can be swapped: see above. nil: there was none, or it was not read. It is used by one
 	// goroutine at a time.
 	known *State
-	// lasting is the context of what is brought to its end whoever calls it off. It ends with the hold, and when that is
-	// lost, with the cause.
+	// lasting is the context of work that a cancellation must not cut off. It ends with the hold; if the hold is lost, with the
+	// cause.
 	lasting context.Context
 	end     context.CancelCauseFunc
 }
@@ -107,7 +107,7 @@ func (w *States) lock(ctx context.Context, ws string, op record.Operation, befor
 	}
 	if lock.Previous() != nil {
 		if err := h.fence(ctx); err != nil {
-			// It is not given back: whoever takes it next must see that he takes it from somebody who died.
+			// The lock is not released: its next holder must see that it takes over from a dead one.
 			h.end(nil)
 			return ctx, nil, h.explain(ctx, err)
 		}
@@ -143,7 +143,7 @@ func (w *States) take(ctx context.Context, ws string, op record.Operation) (refs
 			first = locked.Holder
 		}
 		wait := nap
-		// Somebody else than at first has taken it since: he lives.
+		// A holder other than the first one has taken it since, and so is alive.
 		undecided := locked.Pending > 0 && bytes.Equal(first, locked.Holder)
 		if undecided {
 			wait = min(wait, locked.Pending)
@@ -174,7 +174,7 @@ func (h *hold) fence(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
-			if s, err := decodeState(h.ws, rec); err == nil { // else it is for whoever resets it
+			if s, err := decodeState(h.ws, rec); err == nil { // else only a reset helps
 				h.known = s
 			}
 			return h.w.confirm(ctx, h.ws)
@@ -207,7 +207,7 @@ func (h *hold) remove(ctx context.Context) error {
 	for {
 		err := refstore.ErrConflict
 		if h.known != nil {
-			if err := h.w.standing(h.ws); err != nil {
+			if err := h.w.checkLease(h.ws); err != nil {
 				return err
 			}
 			err = h.w.Records.Delete(ctx, stateKey(h.ws), h.known.version)
@@ -229,7 +229,7 @@ func (h *hold) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	lost := h.w.standing(h.ws)
+	lost := h.w.checkLease(h.ws)
 	if lost == nil && errors.Is(err, refstore.ErrConflict) {
 		lost = h.w.confirm(context.WithoutCancel(ctx), h.ws)
 	}
@@ -257,9 +257,9 @@ func (w *States) begin(ctx context.Context, h *hold, ws string) (*State, error) 
 	return h.known.copied(), nil
 }
 
-// again is the state that a swap is tried anew with. Who holds no lock confirms his session all the same: what he has stored
-// may have been collected if that has ended.
-func (w *States) again(ctx context.Context, h *hold, ws string) (*State, error) {
+// reread returns the state for another try of a swap. A caller without a lock confirms its session all the same: if that has
+// ended, the objects that it stored may have been collected.
+func (w *States) reread(ctx context.Context, h *hold, ws string) (*State, error) {
 	if h != nil {
 		h.known = nil
 		return h.read(ctx)

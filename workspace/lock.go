@@ -117,7 +117,7 @@ func quotedField(text, name string) (value, rest string) {
 	return value, quoted[len(prefix):]
 }
 
-// Busy tells who holds the workspace now, nil if nobody does. It disturbs nobody.
+// Busy returns the present holder of the workspace, nil if there is none. It only reads.
 func (w *States) Busy(ctx context.Context, ws string) (*BusyError, error) {
 	holder, heard, held, err := refstore.HeldBy(ctx, w.Locks, lockName(ws))
 	if err != nil || !held {

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/testing/suite"
 	"e3/objectstore"
@@ -284,7 +284,7 @@ func (to takeover) play(t *testing.T, stopAt, nextAt int, notices bool) (done bo
 	if got, err := st.value("t1"); got != to.want || err != nil {
 		t.Errorf("at call %d, %s: in the end t1 is %q, %v, want %q", stopAt, last, got, err, to.want)
 	}
-	st.check(ctx, map[events.Edge]int{})
+	st.check(ctx, map[eventstest.Edge]int{})
 	for _, fault := range st.faults {
 		t.Errorf("at call %d, %s: %s", stopAt, last, fault)
 	}

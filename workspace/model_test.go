@@ -19,6 +19,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/host/process"
 	"e3/internal/host/runner"
@@ -151,7 +152,7 @@ func (s saga) yaml() string {
 // Whatever happens to runs, their logs are walks through the diagram, from the beginning of a run to its end, and what they say
 // adds up; and over all of them every step of the diagram is taken.
 func TestEventsModel(t *testing.T) {
-	walked := map[events.Edge]int{}
+	walked := map[eventstest.Edge]int{}
 	play := func(s saga, fatalf func(string, ...any)) {
 		var faults []string
 		synctest.Test(t, func(t *testing.T) { faults = s.play(t, walked) })
@@ -161,14 +162,14 @@ func TestEventsModel(t *testing.T) {
 	}
 	play(saga{wide: true, rounds: make([]sagaRound, 2)}, t.Fatalf)
 	// Nothing is lost here: the scheduler's model goes the ways of what is made again.
-	untrodden := func(e events.Edge) bool { return walked[e] == 0 && e.Type != events.TaskReopened }
+	untrodden := func(e eventstest.Edge) bool { return walked[e] == 0 && e.Type != events.TaskReopened }
 	for range 200 { // some ways are rare: there are more sagas until each has been gone
 		rapid.Check(t, func(rt *rapid.T) { play(sagas.Draw(rt, "saga"), rt.Fatalf) })
-		if t.Failed() || !slices.ContainsFunc(events.Diagram(), untrodden) {
+		if t.Failed() || !slices.ContainsFunc(eventstest.Diagram(), untrodden) {
 			break
 		}
 	}
-	for _, e := range events.Diagram() {
+	for _, e := range eventstest.Diagram() {
 		t.Logf("%6d × %v", walked[e], e)
 		if untrodden(e) {
 			t.Errorf("no run has gone this way: %v", e)
@@ -215,7 +216,7 @@ func newStage(t *testing.T, s *saga, shared bool) *stage {
 	return st
 }
 
-func (s saga) play(t *testing.T, walked map[events.Edge]int) []string {
+func (s saga) play(t *testing.T, walked map[eventstest.Edge]int) []string {
 	st, ctx := newStage(t, &s, false), t.Context()
 	last := sagaRound{} // closes what has crashed
 	for _, r := range append(s.rounds, last) {
@@ -566,13 +567,13 @@ func (st *stage) call(task string) sagaCall {
 }
 
 // check holds every log to the diagram.
-func (st *stage) check(ctx context.Context, walked map[events.Edge]int) {
+func (st *stage) check(ctx context.Context, walked map[eventstest.Edge]int) {
 	for _, ws := range []string{"w0", "w1"} {
 		for key, err := range st.records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
 			if err != nil {
 				st.t.Fatal(err)
 			}
-			m := events.Machine{Walked: func(e events.Edge, _ int) { walked[e]++ }}
+			m := eventstest.Machine{Walked: func(e eventstest.Edge, _ int) { walked[e]++ }}
 			var log bytes.Buffer
 			for e, err := range events.Read(ctx, st.records, ws, key.Sort) {
 				if err == nil {

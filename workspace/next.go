@@ -66,7 +66,7 @@ func (n *nextPlanner) Reads(ctx context.Context, g *graph.Graph, i int32, made f
 	return dataflow.Reads(ctx, g, n.objects, n.next.inputs, i, made)
 }
 
-// What a keeping store holds at most: in all, and of one object. keptEntry is what an object counts beside its bytes.
+// Limits of a keeping store in bytes: in all, and for one object. keptEntry is the cost of an object beside its bytes.
 const (
 	keptBytes = 64 << 20
 	keptOne   = 4 << 20

@@ -43,9 +43,9 @@ type Plan struct {
 	Package   PackageRef
 	File      string             // the package file that it follows, "" without one
 	Edited    bool               // the file says something else than what is deployed
-	Elsewhere *Elsewhere         // who decides what is deployed, if that is not this machine
+	Elsewhere *Elsewhere         // whose deployment it is, if not this machine's
 	Warnings  []manifest.Warning // of the package file, where it was read
-	Busy      *BusyError         // who holds the workspace, so that a start must wait; nil: nobody
+	Busy      *BusyError         // the holder of the workspace, for which a start must wait; nil: none
 	Graph     *dataflow.Graph
 	*dataflow.Planned
 	// Objects reads also what the start would store before it looks anything up.

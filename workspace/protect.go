@@ -13,9 +13,9 @@ import (
 	"e3/refstore"
 )
 
-// What a state names stays as long as the state does; a collector may come as soon as somebody has replaced it. So
-// whoever works from a state for longer than it takes to swap it protects what it names (hold). And whoever is about
-// to name what the state does not hold, and has not just put it, refreshes it first (refresh). See doc/design.md, §13.
+// Objects that a state names are kept as long as the state is; a collector may delete them once it is replaced. So work that
+// uses a state for longer than a swap takes protects its objects (hold). And an object that is to be named by a state, but
+// is neither in the present one nor just stored, is refreshed first (refresh). See doc/design.md, §13.
 
 // protect makes names, "<kind> <hash>", known as in use until release is called.
 func (w *States) protect(ctx context.Context, names ...string) (release func(), err error) {
@@ -66,8 +66,8 @@ func (r *run) letGo() {
 	}
 }
 
-// holdPackage keeps a registered package for a deploy, even if somebody removes it from the register meanwhile. What is
-// not in the register any more may be gone already: registered is false then.
+// holdPackage keeps a registered package for a deploy, even if it is removed from the register meanwhile. registered
+// is false if it is not in the register any more: its objects may be gone.
 func (w *States) holdPackage(ctx context.Context, ref PackageRef) (release func(), registered bool, err error) {
 	release, err = w.protect(ctx, "package "+ref.Hash)
 	if err != nil {

@@ -26,7 +26,7 @@ func (w *Deployer) Unassign(ctx context.Context, ws string, tasks map[string]str
 	return gone, err
 }
 
-// MendEvents puts the events of a run right that were damaged, and returns how many are lost. Nobody may be at work in the workspace.
+// MendEvents puts the events of a run right that were damaged, and returns how many are lost. The workspace must be idle.
 func (w *Repairer) MendEvents(ctx context.Context, ws, run string) (lost int, err error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *Repairer) MendEvents(ctx context.Context, ws, run string) (lost int, er
 	return lost, lock.explain(ctx, err)
 }
 
-// UnsealEvents makes the events of a run of this repository writable. Nobody may be at work in the workspace.
+// UnsealEvents makes the events of a run of this repository writable. The workspace must be idle.
 func (w *Repairer) UnsealEvents(ctx context.Context, ws, run string) error {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {

@@ -33,7 +33,7 @@ func (w *Repairer) Restore(ctx context.Context, ws string) (remedy string, err e
 		return "", fmt.Errorf("workspace %s: %w", ws, err)
 	}
 	if err == nil || errors.Is(err, refstore.ErrNotFound) {
-		return "somebody has mended it", nil
+		return "another process has mended it", nil
 	}
 	again, remedy, err := w.restored(ctx, ws, rec)
 	if err == nil {
@@ -148,7 +148,7 @@ func (w *Repairer) RebuildRun(ctx context.Context, ws, id string) (bool, error) 
 	rec, err := w.states.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
 	if err == nil {
 		if _, err := record.DecodeRun(rec.Value); err == nil {
-			return true, nil // somebody else has mended it
+			return true, nil // another process has mended it
 		}
 	} else if !errors.Is(err, refstore.ErrDamaged) {
 		return false, lock.explain(ctx, err)

@@ -20,7 +20,7 @@ type Cleaner struct {
 // cleanEvery is how often starts clean up old events.
 const cleanEvery = 24 * time.Hour
 
-// stampKey is that of the record which says when somebody last looked for old events.
+// stampKey is the key of the record that holds the time of the last search for old events.
 func stampKey() refstore.Key { return refstore.Key{Partition: "INDEX/state", Sort: "events-cleaned"} }
 
 // CleanEvents removes the events of runs that ended before a moment, of one workspace or with "" of all. Those of the run that a
@@ -52,7 +52,8 @@ func (w *Cleaner) showsEvents(ctx context.Context, run events.RunRef) (bool, err
 	return err == nil && shown.Key.Sort == run.Run, err
 }
 
-// Retire removes old events, and imported runs that are too many and old, if nobody has for a day. What the day costs otherwise is to read one small record.
+// Retire removes old events, and imported runs that are too many and old, once a day. All other calls
+// of the day read one small record.
 // retention says how long events are kept; 0 is for ever.
 func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
 	now := w.states.Now()
@@ -66,7 +67,7 @@ func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (t
 	}
 	rec = refstore.Record{Key: stampKey(), Value: []byte(now.UTC().Format(time.RFC3339)), Version: rec.Version}
 	if _, err := w.states.Derived.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
-		return nil, nil // somebody else is about to
+		return nil, nil // another process does it
 	} else if err != nil {
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}

@@ -305,7 +305,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	if err := r.write(ctx); err != nil {
 		return nil, err
 	}
-	r.emitStarted() // now that there is a run for whoever reads the events of one that is cut off
+	r.emitStarted() // now that the run is on record, which readers of its events look for
 	if n > events.Bulk {
 		r.emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: int(n), As: p.RunID}})
 	} else {
@@ -381,7 +381,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, err
 	}
 	outcome, runErr := dataflow.Run(ctx, graph, r.w.states.Objects, r.o.Executor, opts)
-	// What has happened is recorded even when the run is being cancelled.
+	// Results are recorded even if the run is being cancelled.
 	r.cause = context.Cause(ctx)
 	if errors.Is(r.cause, refstore.ErrLost) {
 		return nil, errors.Join(r.cause, runErr) // nothing more is written
@@ -478,11 +478,11 @@ func (r *run) write(ctx context.Context) error {
 	return r.put(ctx, r.w.states.Records.Put)
 }
 
-// put writes the run's record, over none but its own last one: whoever has closed the run meanwhile has taken it over.
+// put writes the run's record, only over its own last one: another record was put by a process that has taken over and closed the run.
 func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record) (refstore.Version, error)) error {
 	err := r.keepSnapshots(ctx)
 	if err == nil {
-		err = r.w.states.standing(r.ws)
+		err = r.w.states.checkLease(r.ws)
 	}
 	if err == nil {
 		r.version, err = put(ctx, refstore.Record{Key: runview.Key(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
@@ -493,7 +493,7 @@ func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record
 	return nil
 }
 
-// finish writes the reference to the run's record, then the last event: whoever sees one
+// finish writes the reference to the run's record, then the last event: a reader of one
 // finds the others.
 func (r *run) finish(ctx context.Context) error {
 	if _, err := r.w.states.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {

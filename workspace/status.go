@@ -25,10 +25,10 @@ type Status struct {
 	State     *State
 	File      string           // the package file that it follows, "" without one
 	Edited    bool             // the file says something else than what is deployed
-	Elsewhere *Elsewhere       // who decides what is deployed, if that is not this machine
-	Busy      *BusyError       // who holds the workspace; nil: nobody
+	Elsewhere *Elsewhere       // whose deployment it is, if not this machine's
+	Busy      *BusyError       // the holder of the workspace; nil: none
 	LastRun   *runview.Report  // without its tasks; nil before the first
-	Deferred  []approval.Block // what waits in it for somebody to approve, while it is at work
+	Deferred  []approval.Block // blocks that wait for approval, while it is being run
 	Faults    []error          // why the package file or its inputs cannot be taken in
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
 	Package   *record.Package  // what the next start would run; nil where nothing can be started

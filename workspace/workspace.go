@@ -33,7 +33,7 @@ var (
 	ErrVariable = errors.New("each start takes it from its own environment")
 )
 
-// What callers meet of packages, runs and names that stand for nothing.
+// Types of other packages that callers meet here.
 type (
 	PackageRef       = packages.Ref
 	PartError        = packages.PartError
@@ -88,23 +88,24 @@ type Stores struct {
 	Derived Local
 	// Lookups is how many tasks are looked up at a time. 0 is for records on this machine: as many as it has processors for.
 	Lookups int
-	// Waiting is told, once a lock, that it may take so long until it is known whether the holder lives. nil: nobody wants to know.
+	// Waiting is called, once a lock, with the time after which it is known whether the holder is alive. It may be nil.
 	Waiting func(*BusyError, time.Duration)
-	// Sessions make known what a run works from. nil: nobody collects garbage.
+	// Sessions make known which objects a run works from. nil: no garbage is collected.
 	Sessions refstore.Sessions
-	// Withdraw withdraws what runs of a workspace, or one of them, have queued for workers and nobody has begun, and returns how many tasks
-	// that were. Once it knows what there is it asks dead, unless that is nil, whether the runs are dead, and returns its error. nil: nothing is queued.
+	// Withdraw withdraws the queued jobs of a workspace, or of one of its runs, that no worker has begun, and returns their
+	// number. After listing them it calls dead, unless that is nil, to confirm that the runs are dead, and returns its error.
+	// nil: nothing is queued.
 	Withdraw func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error)
 	// Folder is that of the repository, without symbolic links; "" where machines share it.
 	Folder string
-	// From is the folder in which the person stands; "" where nobody does.
+	// From is the current folder of the command; "" if it has none.
 	From   string
 	Getenv func(string) (string, bool) // where key_env comes from; nil: the environment of this process
 	Now    func() time.Time
 	Holder func() string // describes this process, as LockState.Holder
 	User   func() string // who deploys, as user@host; nil: not known
 	Sweep  func(context.Context) error
-	Warn   func(error) // is told what goes wrong, stops nothing and is tried again; nil: nobody is
+	Warn   func(error) // is called with errors that stop nothing and are tried again; may be nil
 }
 
 // Workspaces are the workspaces of a repository: their states, and what is done with them. All methods of its parts are
@@ -249,7 +250,7 @@ func (w *Cleaner) Remove(ctx context.Context, name string) error {
 	}
 	defer lock.Unlock()
 	if _, err := lock.read(ctx); err != nil {
-		return lock.explain(ctx, err) // somebody else was faster
+		return lock.explain(ctx, err) // another process was faster
 	}
 	return lock.explain(ctx, w.remove(lock.lasting, lock)) // what is begun is brought to its end
 }
@@ -259,8 +260,8 @@ func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
 	if _, err := w.states.withdrawLeft(ctx, lock.ws, "", confirm); err != nil {
 		return err
 	}
-	// What this machine remembers goes first: a crash may leave the workspace without it, but
-	// never it for another workspace of that name.
+	// Links and proofs go first: a crash may leave the workspace without them, but never them
+	// for another workspace of that name.
 	if err := w.states.forgetDerived(ctx, lock.ws); err != nil {
 		return err
 	}
@@ -305,10 +306,10 @@ func (w *States) overwrite(ctx context.Context, s refstore.Store, key refstore.K
 	}
 }
 
-// update changes the state by compare-and-swap; change may be called again when somebody
-// else was faster. lock is that of the caller, nil where it takes none. durable makes the new state survive power loss.
+// update changes the state by compare-and-swap; change may be called again after a
+// conflict. lock is the caller's, nil if it has none. durable makes the new state survive power loss.
 func (w *States) update(ctx context.Context, lock *hold, name string, durable bool, change func(*State) error) (*State, error) {
-	for s, err := w.begin(ctx, lock, name); ; s, err = w.again(ctx, lock, name) {
+	for s, err := w.begin(ctx, lock, name); ; s, err = w.reread(ctx, lock, name) {
 		if err != nil {
 			return nil, err
 		}
@@ -317,7 +318,7 @@ func (w *States) update(ctx context.Context, lock *hold, name string, durable bo
 		} else if err != nil {
 			return nil, err
 		}
-		if err := w.standing(name); err != nil {
+		if err := w.checkLease(name); err != nil {
 			return nil, err
 		}
 		put := w.Records.Put
@@ -332,7 +333,7 @@ func (w *States) update(ctx context.Context, lock *hold, name string, durable bo
 			}
 			return s, nil
 		}
-		// What is changed under the lock can be changed again. A value that somebody sets could replace a later one.
+		// A change under the lock can be repeated. A value that was set without it could replace a later one.
 		again := errors.Is(err, refstore.ErrConflict) || lock != nil && errors.Is(err, refstore.ErrInDoubt)
 		if !again {
 			return nil, fmt.Errorf("workspace %s: %w", name, err)
@@ -437,8 +438,8 @@ func rootNode(inputs, tasks string) record.Node {
 	return root
 }
 
-// edit changes datasets of a workspace and leaves all others as they are, whoever writes
-// beside it. fn gets the wanted parts of the tree of now and may be called again.
+// edit changes datasets of a workspace and leaves all others as they are, also beside
+// other writers. fn gets the wanted parts of the tree of now and may be called again.
 func (w *States) edit(ctx context.Context, lock *hold, name string, durable bool, want parts, fn func(*State, *tree) error) (*State, error) {
 	return w.update(ctx, lock, name, durable, func(s *State) error {
 		if !s.Deployed {
@@ -461,7 +462,7 @@ func (w *States) edit(ctx context.Context, lock *hold, name string, durable bool
 			return err
 		}
 		if durable {
-			// What the state names must not be less durable than the state.
+			// The objects that the state names must be as durable as the state.
 			if err := w.Records.Sync(ctx); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/settings"
 	"e3/refstore"
 )
@@ -132,7 +133,7 @@ func (v *eventLogs) oldestEvents(ctx context.Context) (time.Time, error) {
 // log checks the log of one run, and returns the run before. next is the run that came after it.
 func (v *eventLogs) log(ctx context.Context, ws, run, next string, oldest time.Time) (before string, more bool, err error) {
 	rec, own, err := v.ownRun(ctx, ws, run)
-	if _, imported := rec.Field(fieldProvenance); err != nil || imported {
+	if _, imported := rec.Field(runview.FieldProvenance); err != nil || imported {
 		return "", false, err
 	}
 	info, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + ws, Sort: run})

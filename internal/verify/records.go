@@ -8,6 +8,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/jobs/queue"
 	"e3/internal/pkgref"
@@ -343,13 +344,11 @@ func (v *verifier) queues(ctx context.Context) error {
 	return nil
 }
 
-const fieldProvenance = "provenance.beast2"
-
 // runs checks the run records of a workspace.
 func (v *verifier) runs(ctx context.Context, ws string) error {
 	var one refstore.Key
 	err := v.table(ctx, table{
-		partition: "DATAFLOW/" + ws, fields: []string{fieldProvenance, workspace.FieldEvents}, count: &v.report.Runs,
+		partition: "DATAFLOW/" + ws, fields: []string{runview.FieldProvenance, workspace.FieldEvents}, count: &v.report.Runs,
 		where: func(sort string) string { return "dataflows/" + ws + "/" + sort + ".beast2" },
 		owner: func(sort string) string { return "run " + sort + " of workspace " + ws },
 		check: func(rec refstore.Record) error {
@@ -357,7 +356,7 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 			if err == nil && run.RunID != rec.Key.Sort {
 				err = fmt.Errorf("it names run %q", run.RunID)
 			}
-			if data, ok := rec.Field(fieldProvenance); ok && err == nil {
+			if data, ok := rec.Field(runview.FieldProvenance); ok && err == nil {
 				_, err = record.DecodeProvenance(data)
 			}
 			one = rec.Key

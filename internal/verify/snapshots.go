@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/internal/reach"
 	"e3/refstore"
 )
@@ -27,7 +28,7 @@ func (t *tracer) snapshot(r reach.Root) error {
 	if run != nil && (run.InputSnapshot == h || run.OutputSnapshot == h) {
 		return t.lost(r.Ref, need{kind: needsSnapshot, workspace: r.Owner.Name, name: r.Owner.Role, execution: r.Owner.ID})
 	}
-	if _, imported := rec.Field(fieldProvenance); !imported {
+	if _, imported := rec.Field(runview.FieldProvenance); !imported {
 		t.v.note("the events of run %s of workspace %s name %s of which nodes are broken or gone: that run cannot be compared with others",
 			r.Owner.ID, r.Owner.Name, r.Owner.Role)
 	}
@@ -36,14 +37,14 @@ func (t *tracer) snapshot(r reach.Root) error {
 
 // ownRun reads the record of a run that was made here; nil if there is none or it is unreadable.
 func (v *verifier) ownRun(ctx context.Context, ws, id string) (refstore.Record, *record.Run, error) {
-	rec, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id}, fieldProvenance)
+	rec, err := v.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) { // that is a fault of its own
 		return rec, nil, nil
 	}
 	if err != nil {
 		return rec, nil, err
 	}
-	if _, imported := rec.Field(fieldProvenance); imported {
+	if _, imported := rec.Field(runview.FieldProvenance); imported {
 		return rec, nil, nil
 	}
 	run, err := record.DecodeRun(rec.Value)

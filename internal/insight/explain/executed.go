@@ -460,7 +460,7 @@ func (x *evidence) failureOf(a *history.Attempt) *Failure {
 		}
 	case a.Status == runview.TaskFailed:
 		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
-	case a.Status == runview.TaskInterrupted, a.Status == runview.TaskUnfinished, a.Reason == events.ReasonCrashed, strings.Contains(a.Message, "no longer running (stale execution)"):
+	case a.Status == runview.TaskInterrupted, a.Status == runview.TaskUnfinished, a.Reason == events.ReasonCrashed, executions.Stale(a.Message):
 		f.Kind, f.Text = Crashed, "was interrupted: the e3 that ran it died"
 	case a.Reason == string(executions.ReasonTimeout):
 		f.Kind, f.Text = TimedOut, clip(a.Message, maxText)

@@ -21,6 +21,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	hostprocess "e3/internal/host/process"
@@ -651,7 +652,7 @@ func (c *checker) events() {
 		if !bytes.HasSuffix(data, []byte("\n")) && !c.killed {
 			c.fault("events of %s: the last line is torn", rel)
 		}
-		var m events.Machine
+		var m eventstest.Machine
 		f := runview.NewFold()
 		for e, err := range events.Read(context.Background(), c.repo.Records, strings.TrimSuffix(ws, "/"), id) {
 			if err == nil {

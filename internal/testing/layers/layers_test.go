@@ -28,6 +28,7 @@ internal/testing/e2e:
 internal/release:
 internal/testing/testserver:
 internal/testing/linear:       (test)
+internal/events/eventstest:    internal/events (test)
 internal/testing/suite:        (test)
 
 cmd/e3:                        internal/insight/runview dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
@@ -42,7 +43,7 @@ cmd/e3/internal/term:          internal/human
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease
                                internal/events internal/format/notation internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile
 
-internal/verify:               internal/jobs/queue internal/jobs/approval workspace dataflow executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
+internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human

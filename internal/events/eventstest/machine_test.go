@@ -1,10 +1,11 @@
-package events_test
+package eventstest_test
 
 import (
 	"strings"
 	"testing"
 
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 )
 
 // machineLog makes a log of lines "type task", with what some of them need to say; numbers are tallies.
@@ -44,8 +45,8 @@ func machineLog(text string) []events.Event {
 	return list
 }
 
-func follow(list []events.Event) (*events.Machine, error) {
-	var m events.Machine
+func follow(list []events.Event) (*eventstest.Machine, error) {
+	var m eventstest.Machine
 	for i := range list {
 		if err := m.Next(&list[i]); err != nil {
 			return &m, err
@@ -164,8 +165,8 @@ func TestMachineRefuses(t *testing.T) {
 
 // Each step of the diagram leads from where another one has led, and all but the last states lead on.
 func TestDiagram(t *testing.T) {
-	reached := map[events.State]bool{events.Unnamed: true}
-	for _, e := range events.Diagram() {
+	reached := map[eventstest.State]bool{eventstest.Unnamed: true}
+	for _, e := range eventstest.Diagram() {
 		if !reached[e.From] {
 			t.Errorf("nothing leads to where it begins: %v", e)
 		}

@@ -1,9 +1,12 @@
-package events
+// Package eventstest holds the state machine that a run's events obey (doc/design.md §14), for tests of all that emits or folds them.
+package eventstest
 
 import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"e3/internal/events"
 )
 
 // State is the state of a task by the log of a run (doc/design.md §14).
@@ -28,7 +31,7 @@ const (
 // An Edge is a step of a task from one state to another. Bulk events take it for many tasks at a time.
 type Edge struct {
 	From State
-	Type Type
+	Type events.Type
 	To   State
 	Bulk bool
 }
@@ -43,35 +46,35 @@ func (e Edge) String() string {
 
 // diagram is the state machine of a task: every step that a log may show.
 var diagram = []Edge{
-	{From: Unnamed, Type: TaskCached, To: Cached},
-	{From: Unnamed, Type: TaskCached, To: Cached, Bulk: true},
-	{From: Unnamed, Type: TaskCreated, To: Pending, Bulk: true},
-	{From: Pending, Type: TaskMarkedReady, To: Ready},
-	{From: Pending, Type: TaskSkipped, To: Skipped},
-	{From: Pending, Type: TaskAbandoned, To: Abandoned, Bulk: true},
-	{From: Ready, Type: TaskCached, To: Cached},
-	{From: Ready, Type: TaskClaimed, To: Claimed},
-	{From: Ready, Type: TaskStarted, To: Running},
-	{From: Ready, Type: TaskDeferred, To: Deferred},
-	{From: Ready, Type: TaskFailed, To: Failed},
-	{From: Ready, Type: TaskReopened, To: Pending},
-	{From: Ready, Type: TaskAbandoned, To: Abandoned, Bulk: true},
-	{From: Claimed, Type: TaskClaimed, To: Claimed},
-	{From: Claimed, Type: TaskStarted, To: Running},
-	{From: Claimed, Type: TaskFailed, To: Failed},
-	{From: Running, Type: TaskCompleted, To: Success},
-	{From: Running, Type: TaskFailed, To: Failed},
-	{From: Running, Type: TaskDeferred, To: Deferred},
-	{From: Cached, Type: TaskReopened, To: Pending},
-	{From: Success, Type: TaskReopened, To: Pending},
-	{From: Deferred, Type: TaskResumed, To: Ready},
-	{From: Deferred, Type: TaskFailed, To: Failed},
-	{From: Deferred, Type: TaskAbandoned, To: Abandoned, Bulk: true},
-	{From: Failed, Type: TaskRetryScheduled, To: Retrying},
-	{From: Retrying, Type: TaskClaimed, To: Claimed},
-	{From: Retrying, Type: TaskStarted, To: Running},
-	{From: Retrying, Type: TaskCached, To: Cached},
-	{From: Retrying, Type: TaskFailed, To: Failed},
+	{From: Unnamed, Type: events.TaskCached, To: Cached},
+	{From: Unnamed, Type: events.TaskCached, To: Cached, Bulk: true},
+	{From: Unnamed, Type: events.TaskCreated, To: Pending, Bulk: true},
+	{From: Pending, Type: events.TaskMarkedReady, To: Ready},
+	{From: Pending, Type: events.TaskSkipped, To: Skipped},
+	{From: Pending, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
+	{From: Ready, Type: events.TaskCached, To: Cached},
+	{From: Ready, Type: events.TaskClaimed, To: Claimed},
+	{From: Ready, Type: events.TaskStarted, To: Running},
+	{From: Ready, Type: events.TaskDeferred, To: Deferred},
+	{From: Ready, Type: events.TaskFailed, To: Failed},
+	{From: Ready, Type: events.TaskReopened, To: Pending},
+	{From: Ready, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
+	{From: Claimed, Type: events.TaskClaimed, To: Claimed},
+	{From: Claimed, Type: events.TaskStarted, To: Running},
+	{From: Claimed, Type: events.TaskFailed, To: Failed},
+	{From: Running, Type: events.TaskCompleted, To: Success},
+	{From: Running, Type: events.TaskFailed, To: Failed},
+	{From: Running, Type: events.TaskDeferred, To: Deferred},
+	{From: Cached, Type: events.TaskReopened, To: Pending},
+	{From: Success, Type: events.TaskReopened, To: Pending},
+	{From: Deferred, Type: events.TaskResumed, To: Ready},
+	{From: Deferred, Type: events.TaskFailed, To: Failed},
+	{From: Deferred, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
+	{From: Failed, Type: events.TaskRetryScheduled, To: Retrying},
+	{From: Retrying, Type: events.TaskClaimed, To: Claimed},
+	{From: Retrying, Type: events.TaskStarted, To: Running},
+	{From: Retrying, Type: events.TaskCached, To: Cached},
+	{From: Retrying, Type: events.TaskFailed, To: Failed},
 }
 
 // Diagram returns every step that the log of a run may show.
@@ -85,7 +88,7 @@ type Machine struct {
 
 	seq     int64
 	run     string
-	ended   Type
+	ended   events.Type
 	tasks   map[string]*machineTask
 	pending int // announced tasks that no event has named yet
 	shared  int // cached tasks that no event has named yet
@@ -100,48 +103,48 @@ type machineTask struct {
 }
 
 // Next takes the next event. After an error the machine must not be used.
-func (m *Machine) Next(e *Event) error {
+func (m *Machine) Next(e *events.Event) error {
 	if err := m.next(e); err != nil {
 		return fmt.Errorf("event %d (%s): %w", e.Seq, e.Type, err)
 	}
 	return nil
 }
 
-func (m *Machine) next(e *Event) error {
+func (m *Machine) next(e *events.Event) error {
 	m.seq++
 	switch {
 	case e.Seq != m.seq:
 		return fmt.Errorf("its number is not %d", m.seq)
 	case m.ended != "":
 		return fmt.Errorf("it follows the end of the run, %s", m.ended)
-	case (m.seq == 1) != (e.Type == RunStarted):
-		return fmt.Errorf("a log begins with %s, and has it once", RunStarted)
+	case (m.seq == 1) != (e.Type == events.RunStarted):
+		return fmt.Errorf("a log begins with %s, and has it once", events.RunStarted)
 	case m.seq > 1 && e.Run != m.run:
 		return fmt.Errorf("it is of run %q, not %q", e.Run, m.run)
 	}
 	d := e.Data
 	if d == nil {
-		d = &Data{}
+		d = &events.Data{}
 	}
 	switch e.Type {
-	case RunStarted:
+	case events.RunStarted:
 		m.run, m.tasks, m.counts = e.Run, map[string]*machineTask{}, map[State]int{}
 		return nil
-	case RunCompleted, RunFailed, RunCancelled:
+	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		m.ended = e.Type
 		return m.end(e, d)
-	case TaskCreated, TaskAbandoned:
+	case events.TaskCreated, events.TaskAbandoned:
 		if e.Task != "" || d.Tasks < 1 {
 			return fmt.Errorf("it is of many tasks; it names %q and stands for %d", e.Task, d.Tasks)
 		}
 		return m.many(e.Type, d.Tasks)
-	case TaskCached:
+	case events.TaskCached:
 		if e.Task == "" {
 			if d.Tasks < 1 || d.As == "" {
 				return fmt.Errorf("it stands for %d tasks of run %q", d.Tasks, d.As)
 			}
 			m.shared += d.Tasks
-			m.walk(Edge{Unnamed, TaskCached, Cached, true}, d.Tasks)
+			m.walk(Edge{Unnamed, events.TaskCached, Cached, true}, d.Tasks)
 			return nil
 		}
 	}
@@ -149,10 +152,10 @@ func (m *Machine) next(e *Event) error {
 }
 
 // many moves tasks that the event does not name.
-func (m *Machine) many(typ Type, n int) error {
-	if typ == TaskCreated {
+func (m *Machine) many(typ events.Type, n int) error {
+	if typ == events.TaskCreated {
 		m.pending += n
-		m.walk(Edge{Unnamed, TaskCreated, Pending, true}, n)
+		m.walk(Edge{Unnamed, events.TaskCreated, Pending, true}, n)
 		return nil
 	}
 	// The event does not say which: it is all tasks that had no turn.
@@ -173,7 +176,7 @@ func (m *Machine) many(typ Type, n int) error {
 }
 
 // one moves the task that the event names.
-func (m *Machine) one(e *Event, d *Data) error {
+func (m *Machine) one(e *events.Event, d *events.Data) error {
 	if e.Task == "" {
 		return fmt.Errorf("it names no task")
 	}
@@ -182,7 +185,7 @@ func (m *Machine) one(e *Event, d *Data) error {
 		t = &machineTask{state: Unnamed}
 		switch {
 		case proven(e, d):
-		case e.Type == TaskReopened && m.shared > 0:
+		case e.Type == events.TaskReopened && m.shared > 0:
 			t.state = Cached
 			m.shared--
 		case m.pending == 0:
@@ -206,32 +209,32 @@ func (m *Machine) one(e *Event, d *Data) error {
 }
 
 // proven reports whether an event is of a task that was answered before any was announced.
-func proven(e *Event, d *Data) bool { return e.Type == TaskCached && d.As != "" }
+func proven(e *events.Event, d *events.Data) bool { return e.Type == events.TaskCached && d.As != "" }
 
 // attempted checks that attempts are counted from 1 and end as they began, and that only deferred tasks are resumed.
-func (t *machineTask) attempted(e *Event, d *Data) error {
+func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 	switch e.Type {
-	case TaskRetryScheduled:
+	case events.TaskRetryScheduled:
 		if d.Attempt != t.attempt+1 {
 			return fmt.Errorf("attempt %d is scheduled after attempt %d", d.Attempt, t.attempt)
 		}
 		t.attempt, t.execution = d.Attempt, ""
 		return nil
-	case TaskClaimed, TaskStarted:
+	case events.TaskClaimed, events.TaskStarted:
 		if t.attempt = max(t.attempt, 1); d.Attempt != t.attempt {
 			return fmt.Errorf("attempt %d begins where attempt %d is due", d.Attempt, t.attempt)
 		}
-		if e.Type == TaskStarted && t.state == Claimed && e.Execution != t.execution {
+		if e.Type == events.TaskStarted && t.state == Claimed && e.Execution != t.execution {
 			return fmt.Errorf("execution %q begins, and %q is claimed", e.Execution, t.execution)
 		}
 		t.execution = e.Execution
 		return nil
-	case TaskReopened:
+	case events.TaskReopened:
 		if t.state == Success { // the next attempt is another one
 			t.attempt, t.execution = t.attempt+1, ""
 		}
 		return nil
-	case TaskResumed:
+	case events.TaskResumed:
 		if d.Block != t.block {
 			return fmt.Errorf("block %q is approved, and it waits for %q", d.Block, t.block)
 		}
@@ -241,14 +244,14 @@ func (t *machineTask) attempted(e *Event, d *Data) error {
 		return nil
 	}
 	if t.state == Running || t.state == Claimed {
-		if e.Execution != t.execution || e.Type == TaskFailed && d.Attempt != t.attempt {
+		if e.Execution != t.execution || e.Type == events.TaskFailed && d.Attempt != t.attempt {
 			return fmt.Errorf("execution %q of attempt %d ends; running is %q of attempt %d", e.Execution, d.Attempt, t.execution, t.attempt)
 		}
 	}
 	switch e.Type {
-	case TaskFailed:
+	case events.TaskFailed:
 		t.attempt = max(t.attempt, 1) // it could not start, or is another run's
-	case TaskDeferred:
+	case events.TaskDeferred:
 		if d.Block == "" {
 			return fmt.Errorf("it names no block")
 		}
@@ -272,7 +275,7 @@ func (m *Machine) walk(e Edge, n int) {
 }
 
 // end checks that every task has ended, and that the run's end agrees.
-func (m *Machine) end(e *Event, d *Data) error {
+func (m *Machine) end(e *events.Event, d *events.Data) error {
 	for _, s := range []State{Pending, Ready, Claimed, Running, Deferred, Retrying} {
 		if n := m.counts[s]; n != 0 {
 			return fmt.Errorf("%d tasks are %s still%s", n, s, m.some(s))
@@ -282,7 +285,7 @@ func (m *Machine) end(e *Event, d *Data) error {
 	if d.Summary != nil && *d.Summary != sum {
 		return fmt.Errorf("its summary is %+v, and the tasks are %+v", *d.Summary, sum)
 	}
-	if all := sum.Completed == sum.Total; e.Type == RunCompleted && !all || e.Type == RunCancelled && all {
+	if all := sum.Completed == sum.Total; e.Type == events.RunCompleted && !all || e.Type == events.RunCancelled && all {
 		return fmt.Errorf("%d of %d tasks are completed", sum.Completed, sum.Total)
 	}
 	return nil
@@ -299,8 +302,8 @@ func (m *Machine) some(s State) string {
 }
 
 // Summary counts the states.
-func (m *Machine) Summary() Summary {
-	s := Summary{
+func (m *Machine) Summary() events.Summary {
+	s := events.Summary{
 		Cached: int64(m.counts[Cached]), Failed: int64(m.counts[Failed]), Skipped: int64(m.counts[Skipped] + m.counts[Abandoned]),
 	}
 	s.Completed = s.Cached + int64(m.counts[Success])
@@ -311,4 +314,4 @@ func (m *Machine) Summary() Summary {
 }
 
 // Ended returns the type of the run's end, "" before it.
-func (m *Machine) Ended() Type { return m.ended }
+func (m *Machine) Ended() events.Type { return m.ended }
