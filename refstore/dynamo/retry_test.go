@@ -129,7 +129,7 @@ func TestLostConflict(t *testing.T) {
 			v := put(t, other, refstore.Record{Key: key})
 			// The first try meets the fault, the second waits until others have written.
 			o := o
-			o.Attempt = 10 * time.Second
+			o.Attempt, o.Patience = time.Minute, 5*time.Minute // the server may be busy
 			s, p := behind(t, o)
 			p.Faults(1, testserver.Rule{Op: "UpdateItem", Fault: c.fault, Times: 1}, testserver.Rule{Op: "UpdateItem", Fault: testserver.Hang, Times: 1})
 			done := make(chan error, 1)
