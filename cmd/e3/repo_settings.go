@@ -204,8 +204,8 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
-// checkSettable refuses a setting of a workspace that is not here: it would wait for one of that name. What was said
-// of one that has gone since can be read, and taken back.
+// checkSettable refuses a setting of a workspace that is not here: it would apply to a later one of that name. Settings
+// of a workspace that was removed can be read and taken back.
 func checkSettable(ctx context.Context, a *app, r *repo.Repo, one *repoSetting, value string) error {
 	names, err := r.Workspaces.List(ctx)
 	if err != nil || slices.Contains(names, one.ws) {

@@ -20,7 +20,7 @@ type Next struct {
 	Edited      bool        // the file says something else than what is deployed
 	Faults      []error     // why the package file or its inputs cannot be taken in
 	// Objects reads the objects of the repository, and those that the start would store before it looks anything up,
-	// as far as they fit in memory: task objects, values and directory objects do. What is put there is kept in memory too.
+	// as far as they fit in memory: task objects, values and directory objects do. Puts are kept in memory too.
 	Objects Objects
 	Planner Planner
 }

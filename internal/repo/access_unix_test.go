@@ -75,7 +75,7 @@ func TestInitThere(t *testing.T) {
 }
 
 // An older e3 refuses repositories that it would damage: under its umask it makes folders that others cannot write to.
-// In a private repository it does no harm. What this one does not know it refuses.
+// In a private repository it does no harm. This e3 refuses any access that it does not know.
 func TestAccessOnRecord(t *testing.T) {
 	for access, want := range map[modes.Access]string{
 		modes.Private: `{"e3":"repository","version":4,"access":"private","sum":"04f0a306"}`,

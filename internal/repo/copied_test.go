@@ -53,8 +53,8 @@ var kinds = map[string]twins{
 	},
 }
 
-// What a copy writes the first one's gc would remove, and the copy would not notice; so it writes nothing, until it is
-// told that the objects are its own. Then the first writes nothing.
+// The original's gc would remove the objects of a copy unnoticed. So a copy is read-only until it is told that the
+// objects are its own. From then on the original is read-only.
 func TestCopyWritesNothing(t *testing.T) {
 	for kind, make := range kinds {
 		t.Run(kind, func(t *testing.T) {

@@ -100,8 +100,8 @@ func client(endpoint string) *dynamodb.Client {
 	return dynamodb.NewFromConfig(testserver.Config(), func(o *dynamodb.Options) { o.BaseEndpoint = &endpoint })
 }
 
-// What a restored table's records name is what the original's records name: writing through it deletes nothing of
-// that. It puts nothing beside it either, since the original's gc would remove that.
+// The records of a restored table name the same objects as those of the original: a writer through it deletes none of
+// them. It stores none beside them either, since the original's gc would remove those.
 func TestRestoredTable(t *testing.T) {
 	credentials(t)
 	here, there, s3, ctx := testserver.Minidyn(t), testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context()

@@ -19,7 +19,7 @@ import (
 )
 
 // begunGraph has commands that print and then name their process, of some milliseconds and of some tenths of a second,
-// one after the other and side by side. What they print is on its way before the mark is.
+// one after the other and side by side. Their output is under way before the mark is.
 const begunGraph = `
 e3: 1
 name: begun

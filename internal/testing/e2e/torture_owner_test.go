@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// tortureGraph is what owners run: everything but "noisy" is a function of what the owner has put in. What it is made
-// of is drawn from few things, so that what was garbage a moment ago is needed again.
+// tortureGraph is what owners run: everything but "noisy" is a function of what the owner has put in. Its inputs
+// are drawn from few values, so that objects that just became garbage are needed again.
 const tortureGraph = `
 e3: 1
 name: %[1]s

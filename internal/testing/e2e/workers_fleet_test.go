@@ -298,8 +298,8 @@ func (f *fleet) endedOnce(j *queue.Job, known map[string]*executions.Execution, 
 	ofRun[attempt] = j.Ref()
 }
 
-// onlyOneSuccess demands that no key has two in one run. What a run leaves that is killed may be done a second time by
-// the next, if a worker takes up a job of the dead one in the moment before it is cancelled.
+// onlyOneSuccess demands that no key has two in one run. A job that a killed run leaves may be done a second time by
+// the next run, if a worker takes up a job of the dead one in the moment before it is cancelled.
 func (f *fleet) onlyOneSuccess() {
 	f.t.Helper()
 	type made struct {

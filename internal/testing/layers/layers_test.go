@@ -267,7 +267,7 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// What insight imports, directly or not, runs nothing: no scheduler, no worker, no process, no workspace that is written.
+// TestInsightOnlyReads: the imports of insight, direct or not, run nothing: no scheduler, no worker, no process, no workspace that is written.
 // executions is the exception: records of attempts are read there, beside what makes them.
 func TestInsightOnlyReads(t *testing.T) {
 	graph := imports(t, "linux")
