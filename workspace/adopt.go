@@ -42,6 +42,13 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	if err != nil {
 		return err
 	}
+	// The link goes first, as it does when a package file is deployed: what fails on it leaves no workspace, and a link without
+	// a workspace says nothing.
+	if !w.states.links.shared {
+		if err := w.endAdopted(ctx, name, state); err != nil {
+			return err
+		}
+	}
 	same := false
 	_, err = w.states.update(ctx, lock, name, true, func(now *State) error {
 		if now.Deployed { // by another process, or by this one if the answer got lost
@@ -52,13 +59,10 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 		w.states.links.deployedFrom(now, from, nil, nil)
 		return nil
 	})
-	if err != nil && !same || w.states.links.shared {
-		if same {
-			return nil
-		}
-		return err
+	if same {
+		return nil
 	}
-	return w.endAdopted(ctx, name, state)
+	return err
 }
 
 // endAdopted notes that a workspace that comes from elsewhere follows no file here.

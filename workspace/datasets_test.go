@@ -154,11 +154,11 @@ func TestSetRefuses(t *testing.T) {
 	}
 }
 
-func setInputs(t *testing.T, p *place) []string {
-	t.Helper()
-	st, err := p.ws.Planner.Status(p.ctx, "w")
+func setInputs(p *place, ws string) []string {
+	p.t.Helper()
+	st, err := p.ws.Planner.Status(p.ctx, ws)
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	var names []string
 	for _, d := range st.Datasets {
@@ -181,7 +181,7 @@ func TestRedeployKeepsSetValues(t *testing.T) {
 	if got := p.read("a"); got != "set a" {
 		t.Errorf("a is %q, want the value that was set", got)
 	}
-	if diff := cmp.Diff([]string{"a"}, setInputs(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"a"}, setInputs(p, "w")); diff != "" {
 		t.Errorf("set inputs differ (-want +got):\n%s", diff)
 	}
 	// b is a file again: what was set before is forgotten, the file is followed.
@@ -209,7 +209,7 @@ func TestSetSurvivesLinking(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.set("a", "set")
-		if diff := cmp.Diff([]string{"a"}, setInputs(t, p)); diff != "" {
+		if diff := cmp.Diff([]string{"a"}, setInputs(p, "w")); diff != "" {
 			t.Errorf("from a package: set inputs differ (-want +got):\n%s", diff)
 		}
 		p.deploy(twoInputs)

@@ -69,13 +69,17 @@ func (w *Deployer) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg *
 	// that turns back to a file. Which inputs are set is read from it once more. Where the state says what it follows, that
 	// ends with the state.
 	if !w.states.links.shared {
-		link, err := w.states.links.remembered(ctx, ws)
+		s, err := w.states.State(ctx, ws)
+		if err != nil {
+			return err
+		}
+		link, err := w.states.links.anyLink(ctx, ws)
 		if err != nil && !errors.Is(err, errBadLink) {
 			return err
 		}
-		if link != nil {
+		if link != nil && (link.File != "" || !s.Deployed) {
 			link.File = ""
-			if err := w.states.links.saveLink(ctx, ws, link, true, nil); err != nil {
+			if err := w.states.links.saveLink(ctx, ws, link, true, oldMarks(s)); err != nil {
 				return err
 			}
 		}
@@ -152,8 +156,7 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 	// A new workspace gets its link first: a crash in between leaves one that is deployed by the
 	// next start, not one that follows nothing.
 	if !s.Deployed {
-		none := func([]string) []string { return nil }
-		if err := w.states.links.saveLink(ctx, ws, built.Link, durable, none); err != nil {
+		if err := w.states.links.saveLink(ctx, ws, built.Link, durable, oldMarks(s)); err != nil {
 			return err
 		}
 	}
@@ -169,6 +172,15 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 		return err
 	}
 	return w.states.links.forgetNotes(ctx, ws, from.id)
+}
+
+// oldMarks turns the marks of a link into those that are of a state: of an empty workspace there are none, whatever a
+// deployment or an adoption that failed has left.
+func oldMarks(s *State) func([]string) []string {
+	if s.Deployed {
+		return nil // saveLink keeps them
+	}
+	return func([]string) []string { return nil }
 }
 
 // keptMarks are the marks that stay when a package file is deployed; set tells for each input that held a set value whether it

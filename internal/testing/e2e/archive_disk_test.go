@@ -114,7 +114,7 @@ func TestFullDiskImport(t *testing.T) {
 		if told {
 			for _, path := range []string{"workspaces/full.beast2"} {
 				if _, err := os.Lstat(filepath.Join(p.repository(), path)); err == nil {
-					t.Errorf("%s: %s is there, though the import failed", what, path)
+					t.Errorf("%s: %s is there, though the import failed:\n%s", what, path, r.stderr)
 				}
 			}
 		}
