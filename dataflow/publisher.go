@@ -24,8 +24,8 @@ type publisher struct {
 }
 
 type publication struct {
-	took time.Duration
-	err  error
+	duration time.Duration
+	err      error
 }
 
 func (p *publisher) add(c Change) {
@@ -56,12 +56,12 @@ func (p *publisher) start(ctx context.Context) {
 	go func() {
 		began := time.Now()
 		err := p.publish(context.WithoutCancel(ctx), changes)
-		p.done <- publication{took: time.Since(began), err: err}
+		p.done <- publication{duration: time.Since(began), err: err}
 	}()
 }
 
 func (p *publisher) finished(r publication) error {
-	p.busy, p.pause = false, publishShare*r.took
+	p.busy, p.pause = false, publishShare*r.duration
 	p.arm()
 	return r.err
 }

@@ -586,7 +586,7 @@ func TestWaitsThroughAnAdoption(t *testing.T) {
 	}()
 	e.kill(t)
 	q.wait(t)
-	if buried, err := asks.Bury(t.Context(), keyOf(e.req), e.order.ID); buried || err != nil {
+	if buried, err := asks.CloseIfDead(t.Context(), keyOf(e.req), e.order.ID); buried || err != nil {
 		t.Errorf("buried: %v, %v", buried, err)
 	}
 	adopted := e.adopt(t.Context(), e.orphan(t))

@@ -176,7 +176,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		return runner.Result{}, err
 	}
 	res, err := a.x.runner.Run(ctx, spec)
-	a.box.inhabited = res.Left || err != nil
+	a.box.inhabited = res.Straggler || err != nil
 	if announceErr != nil {
 		return runner.Result{}, announceErr
 	}

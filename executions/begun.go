@@ -129,7 +129,7 @@ func (x *Executor) Unfinished() bool { return x.sandboxes.unfinished.Load() }
 
 // CloseLeft records the executions that a dead process has left under way. dir was its scratch folder, and belongs to
 // this process alone now. An execution without a record becomes an error, with what its command printed. One that is
-// on record as running is closed (Bury). A Left record tells the process that closes the execution's run. Surviving
+// on record as running is closed (CloseIfDead). A Left record tells the process that closes the execution's run. Surviving
 // processes of the commands are killed first.
 func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "w*", noteFile))
@@ -207,7 +207,7 @@ type leftover struct {
 
 // closeLeft closes an attempt of a dead process.
 func (a *attempt) closeLeft(ctx context.Context) error {
-	if err := a.putLeft(ctx); err != nil {
+	if err := a.putBegun(ctx); err != nil {
 		return err
 	}
 	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
@@ -217,7 +217,7 @@ func (a *attempt) closeLeft(ctx context.Context) error {
 				return err
 			}
 		}
-		_, err = a.x.Bury(ctx, a.key, a.id)
+		_, err = a.x.CloseIfDead(ctx, a.key, a.id)
 		if errors.Is(err, ErrMalformed) {
 			err = nil // a malformed record is not an answer
 		}
@@ -265,44 +265,44 @@ func (a *attempt) saveLogs(ctx context.Context) error {
 	return err
 }
 
-// A Left is an execution that a dead process had begun for a run. It is kept for the process that closes the run,
+// A Begun is an execution that a dead process had begun for a run. It is kept for the process that closes the run,
 // whose events may lack it.
-type Left struct {
+type Begun struct {
 	ExecutionID string `json:"-"`
 	Task        string `json:"task"`
 	Key         string `json:"key"`
 	Attempt     int64  `json:"attempt"`
 }
 
-func leftPartition(ws, run string) string { return "INDEX/left/" + ws + "/" + run }
+func begunPartition(ws, run string) string { return "INDEX/left/" + ws + "/" + run }
 
-// putLeft writes a Left. An execution for a job needs none, because its run follows the job.
-func (a *attempt) putLeft(ctx context.Context) error {
+// putBegun writes a Left. An execution for a job needs none, because its run follows the job.
+func (a *attempt) putBegun(ctx context.Context) error {
 	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job.Ref != "" {
 		return nil
 	}
-	text, err := json.Marshal(&Left{Task: a.req.Name, Key: a.key.String(), Attempt: a.req.Attempt})
+	text, err := json.Marshal(&Begun{Task: a.req.Name, Key: a.key.String(), Attempt: a.req.Attempt})
 	if err != nil {
 		return err
 	}
-	_, err = a.x.records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: leftPartition(a.req.Workspace, a.req.RunID), Sort: a.id}, Value: text})
+	_, err = a.x.records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: begunPartition(a.req.Workspace, a.req.RunID), Sort: a.id}, Value: text})
 	if errors.Is(err, refstore.ErrConflict) {
 		err = nil // it is there
 	}
 	return err
 }
 
-// LeftOf returns the executions that dead processes had begun for a run, ordered by id.
-func (s *Store) LeftOf(ctx context.Context, ws, run string) ([]Left, error) {
-	var all []Left
-	for rec, err := range s.records.List(ctx, refstore.Query{Partition: leftPartition(ws, run)}) {
+// BegunFor returns the executions that dead processes had begun for a run, ordered by id.
+func (s *Store) BegunFor(ctx context.Context, ws, run string) ([]Begun, error) {
+	var all []Begun
+	for rec, err := range s.records.List(ctx, refstore.Query{Partition: begunPartition(ws, run)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
 			continue // only a hint is lost
 		}
 		if err != nil {
 			return nil, fmt.Errorf("what was begun for run %s: %w", run, err)
 		}
-		l := Left{ExecutionID: rec.Key.Sort}
+		l := Begun{ExecutionID: rec.Key.Sort}
 		if json.Unmarshal(rec.Value, &l) == nil && l.Task != "" {
 			all = append(all, l)
 		}
@@ -310,9 +310,9 @@ func (s *Store) LeftOf(ctx context.Context, ws, run string) ([]Left, error) {
 	return all, nil
 }
 
-// DropLeft removes what LeftOf returns, once the run is closed.
-func (s *Store) DropLeft(ctx context.Context, ws, run string) error {
-	for rec, err := range s.records.List(ctx, refstore.Query{Partition: leftPartition(ws, run), KeysOnly: true}) {
+// DropBegun removes what BegunFor returns, once the run is closed.
+func (s *Store) DropBegun(ctx context.Context, ws, run string) error {
+	for rec, err := range s.records.List(ctx, refstore.Query{Partition: begunPartition(ws, run), KeysOnly: true}) {
 		if err == nil {
 			err = s.records.Delete(ctx, rec.Key, rec.Version)
 		}

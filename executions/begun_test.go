@@ -33,7 +33,7 @@ func hurry(dir string) error {
 // sweep closes and removes what dead processes have left in the lab's repository, as a start does.
 func (l *lab) sweep(t *testing.T) {
 	t.Helper()
-	s, err := reffs.Open(l.dir, reffs.Options{Left: l.CloseLeft})
+	s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.CloseLeft})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestKilledBeforeAnnouncement(t *testing.T) {
 			if got := l.log(t, req, e.ExecutionID, executions.Stderr); got != "warned\n" {
 				t.Errorf("its other log is %q", got)
 			}
-			left, err := l.LeftOf(t.Context(), "ws", "run")
+			left, err := l.BegunFor(t.Context(), "ws", "run")
 			if err != nil || len(left) != 1 || left[0].ExecutionID != e.ExecutionID || left[0].Key != keyOf(req).String() || left[0].Task != "task" {
 				t.Errorf("the run is told %+v, %v", left, err)
 			}
@@ -159,7 +159,7 @@ func TestKilledBeforeLogsAreKept(t *testing.T) {
 				}
 			}
 			cmd.Wait() // "signal: killed", or "exit status 3"
-			s, err := reffs.Open(l.dir, reffs.Options{Left: l.over(test.wrap(l.records)).CloseLeft})
+			s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.over(test.wrap(l.records)).CloseLeft})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +194,7 @@ func TestNothingLeft(t *testing.T) {
 	if err := l.CloseLeft(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := l.LeftOf(t.Context(), "ws", "run"); err != nil || len(left) != 0 || l.Unfinished() {
+	if left, err := l.BegunFor(t.Context(), "ws", "run"); err != nil || len(left) != 0 || l.Unfinished() {
 		t.Errorf("left are %+v, %v", left, err)
 	}
 }

@@ -130,10 +130,10 @@ func (c *Curator) Alive(ctx context.Context, k Key, id string) (bool, error) {
 	return c.atWork(ctx, job, id)
 }
 
-// Bury closes a running execution as an error if its process is gone and its job, if it has one, has ended or makes
+// CloseIfDead closes a running execution as an error if its process is gone and its job, if it has one, has ended or makes
 // it anew. Its logs stay (seed 003, "Crash Handling"). It returns false if the execution is still alive, or has ended
 // meanwhile.
-func (c *Curator) Bury(ctx context.Context, key Key, id string) (bool, error) {
+func (c *Curator) CloseIfDead(ctx context.Context, key Key, id string) (bool, error) {
 	lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
 		return false, nil
@@ -149,7 +149,7 @@ func (c *Curator) Bury(ctx context.Context, key Key, id string) (bool, error) {
 	return buried, err
 }
 
-// closeStale is Bury for a caller that holds the execution's claim. It returns errAlive if a job keeps the execution
+// closeStale is CloseIfDead for a caller that holds the execution's claim. It returns errAlive if a job keeps the execution
 // alive.
 func (c *Curator) closeStale(ctx context.Context, key Key, id string) (bool, error) {
 	rec, err := c.records.Get(ctx, recordKey(key, id), fieldJob)

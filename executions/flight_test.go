@@ -164,7 +164,7 @@ func TestAnnounce(t *testing.T) {
 	if alive, err := l.Alive(t.Context(), keyOf(req), id); !alive || err != nil {
 		t.Errorf("alive: %v, %v", alive, err)
 	}
-	if buried, err := l.Bury(t.Context(), keyOf(req), id); buried || err != nil {
+	if buried, err := l.CloseIfDead(t.Context(), keyOf(req), id); buried || err != nil {
 		t.Errorf("buried alive: %v, %v", buried, err)
 	}
 	follow, err := l.FollowLog(t.Context(), keyOf(req), id, executions.Stdout)
@@ -226,10 +226,10 @@ func TestStaleIsBuried(t *testing.T) {
 	if got := l.log(t, req, dead, executions.Stdout); got != "half a li" {
 		t.Errorf("its log is %q", got)
 	}
-	if buried, err := l.Bury(t.Context(), keyOf(req), dead); buried || err != nil {
+	if buried, err := l.CloseIfDead(t.Context(), keyOf(req), dead); buried || err != nil {
 		t.Errorf("buried twice: %v, %v", buried, err)
 	}
-	if buried, err := l.Bury(t.Context(), keyOf(req), newID(t)); buried || err != nil {
+	if buried, err := l.CloseIfDead(t.Context(), keyOf(req), newID(t)); buried || err != nil {
 		t.Errorf("buried what never was: %v, %v", buried, err)
 	}
 }

@@ -83,7 +83,7 @@ func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (e
 				return false, err
 			}
 		}
-		if _, err := x.Bury(ctx, key, id); err != nil {
+		if _, err := x.CloseIfDead(ctx, key, id); err != nil {
 			return false, err
 		}
 	}

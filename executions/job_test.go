@@ -295,7 +295,7 @@ func TestJobThatCannotBeAskedFor(t *testing.T) {
 	if res, err := m.Do(t.Context(), req); !errors.Is(err, q.fault) {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	if buried, err := m.Bury(t.Context(), keyOf(req), id); buried || !errors.Is(err, q.fault) {
+	if buried, err := m.CloseIfDead(t.Context(), keyOf(req), id); buried || !errors.Is(err, q.fault) {
 		t.Errorf("buried %v, %v", buried, err)
 	}
 	if alive, err := m.Alive(t.Context(), keyOf(req), id); !errors.Is(err, q.fault) {
@@ -351,7 +351,7 @@ func TestJobKeepsAlive(t *testing.T) {
 			if out, err := c.Decide(t.Context(), in); out == executions.SkippedRunning != test.alive || err != nil {
 				t.Errorf("an import would be: %v, %v, want %v", out, err, want)
 			}
-			buried, err := c.Bury(t.Context(), importKey, id)
+			buried, err := c.CloseIfDead(t.Context(), importKey, id)
 			if buried == test.alive || err != nil {
 				t.Errorf("buried: %v, %v", buried, err)
 			}

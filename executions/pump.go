@@ -168,7 +168,7 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 			return sizeErr
 		}
 		if info.Size != l.sent+int64(l.unsure) {
-			return fmt.Errorf("somebody else writes to it: %w", err)
+			return fmt.Errorf("another process writes to it: %w", err)
 		}
 		l.sum = crc32.Update(l.sum, castagnoli, data[:min(len(data), l.unsure)])
 		l.sent, l.unsure = info.Size, 0

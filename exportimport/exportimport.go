@@ -80,7 +80,7 @@ func refused(entry, format string, args ...any) error {
 }
 
 // shorten shortens a name for a message.
-func shorten(s string) string { return human.Clip(s, 160) }
+func shorten(s string) string { return human.Truncate(s, 160) }
 
 func eventsKey(ws, id string) refstore.Key {
 	return refstore.Key{Partition: "EVENTS/" + ws, Sort: id}

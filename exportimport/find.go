@@ -68,7 +68,7 @@ func (f *finder) add(e *executions.Execution) {
 		}
 		t.output = h
 		if e.Rejected() {
-			f.notes = append(f.notes, fmt.Sprintf("execution %s was rejected by %s and answers nobody, there neither", e.ExecutionID, e.Rejection.By))
+			f.notes = append(f.notes, fmt.Sprintf("execution %s was rejected by %s and is no answer, neither here nor there", e.ExecutionID, e.Rejection.By))
 		}
 	}
 	f.found[e.Key.String()+"/"+e.ExecutionID] = t

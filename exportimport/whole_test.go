@@ -115,7 +115,7 @@ func TestExportIsWhole(t *testing.T) {
 				}
 			}
 			s.start("w", filtered("second"))
-		}, runs: 1, want: 3, note: []string{"was rejected by ann and answers nobody, there neither"}},
+		}, runs: 1, want: 3, note: []string{"was rejected by ann and is no answer, neither here nor there"}},
 		"pruned": {do: func(s *site) {
 			s.start("w")
 			s.start("w", filtered("second"))

@@ -54,16 +54,16 @@ func (h *house) executed() map[string]*executions.Execution {
 }
 
 // standings tell of every dataset of every workspace whether the next start would look at it again.
-func (h *house) standings() map[string]dataflow.Standing {
+func (h *house) standings() map[string]dataflow.Freshness {
 	h.Helper()
 	names, err := h.Workspaces.List(h.Context())
 	h.must(err)
-	all := map[string]dataflow.Standing{}
+	all := map[string]dataflow.Freshness{}
 	for _, ws := range names {
 		st, err := h.Workspaces.Planner.Status(h.Context(), ws)
 		h.must(err)
 		for _, row := range st.Datasets {
-			all[ws+"."+row.Name] = row.Standing
+			all[ws+"."+row.Name] = row.Freshness
 		}
 	}
 	return all

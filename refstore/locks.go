@@ -9,7 +9,7 @@ import (
 
 var (
 	// ErrClaimed reports a claim that another holder has.
-	ErrClaimed = errors.New("claimed by someone else")
+	ErrClaimed = errors.New("claimed by another process")
 	// ErrLost reports that this process could not renew its lease in time: other processes may own what it held.
 	ErrLost = errors.New("the lease was lost")
 )

@@ -35,7 +35,7 @@ var (
 	// ErrNotFound reports a record or stream that does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict reports that a record or stream is not in the state that the caller expected: read again and decide.
-	ErrConflict = errors.New("changed by someone else")
+	ErrConflict = errors.New("changed by another process")
 	// ErrInDoubt reports that the answer to a write was lost and that others have written since, so that the write's
 	// outcome cannot be found out.
 	ErrInDoubt = errors.New("the answer was lost, and others have written since: it may have happened")

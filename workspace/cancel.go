@@ -77,16 +77,16 @@ func meansHold(c *record.Cancellation, state *record.LockState) bool {
 
 // heeding is how a run learns that it is to stop.
 type heeding struct {
-	id     atomic.Pointer[string] // of the run, once it has one
-	watch  func()                 // begins to look again and again; further calls do nothing
-	unheed func()                 // ends that, and removes the request that was heeded
-	cause  error                  // why the context of the run had ended when its tasks had
+	id      atomic.Pointer[string] // of the run, once it has one
+	watch   func()                 // begins to look again and again; further calls do nothing
+	unwatch func()                 // ends that, and removes the request that was answered
+	cause   error                  // why the context of the run had ended when its tasks had
 }
 
-// heed looks for a request and returns the context of the run, which a request cancels.
-func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
+// watchCancellation looks for a request and returns the context of the run, which a request cancels.
+func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	var heeded atomic.Pointer[refstore.Record]
+	var answered atomic.Pointer[refstore.Record]
 	look := func() error {
 		rec, err := r.w.states.Records.Get(ctx, cancelKey(r.ws))
 		if errors.Is(err, refstore.ErrNotFound) {
@@ -100,7 +100,7 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 			id = *p
 		}
 		if c, bad := record.DecodeCancellation(rec.Value); err == nil && bad == nil && means(c, &lock.state, id) {
-			heeded.Store(&rec)
+			answered.Store(&rec)
 			cancel(&CancelledError{By: c.By, Reason: c.Reason, At: c.At})
 			return nil
 		}
@@ -112,10 +112,10 @@ func (r *run) heed(ctx context.Context, lock *hold) (context.Context, error) {
 	}
 	var watcher sync.WaitGroup
 	r.watch = sync.OnceFunc(func() { watcher.Go(func() { r.w.lookout(ctx, look) }) })
-	r.unheed = func() {
+	r.unwatch = func() {
 		cancel(nil)
 		watcher.Wait()
-		if rec := heeded.Load(); rec != nil {
+		if rec := answered.Load(); rec != nil {
 			_ = r.w.withdraw(context.WithoutCancel(ctx), *rec) // if it stays, it means nothing to anybody
 		}
 	}

@@ -51,8 +51,8 @@ func sameDir(a, b string) bool {
 // gone tells whether a clone is not on this machine any more: its package file does not exist.
 func gone(file string) bool { return absent(file) }
 
-// left tells whether a clone has gone with its directory. Where only the file is missing, that is an error to be told.
-func left(file string) bool { return absent(filepath.Dir(file)) }
+// folderGone tells whether a clone has gone with its directory. Where only the file is missing, that is an error to be told.
+func folderGone(file string) bool { return absent(filepath.Dir(file)) }
 
 func absent(path string) bool {
 	_, err := os.Stat(path)
@@ -138,9 +138,9 @@ func fileKey(noted string) refstore.Key {
 	return refstore.Key{Partition: "INDEX/files", Sort: objectstore.Sum([]byte(noted)).String()}
 }
 
-// MadeFor returns the workspace that "start -f" made for a package file before, "" if there is none that follows it now: a large file
+// WorkspaceFor returns the workspace that "start -f" made for a package file before, "" if there is none that follows it now: a large file
 // is not read for its name every time.
-func (w *Deployer) MadeFor(ctx context.Context, file string) (string, error) {
+func (w *Deployer) WorkspaceFor(ctx context.Context, file string) (string, error) {
 	file, err := clonePath(file)
 	if err != nil {
 		return "", err
@@ -201,7 +201,7 @@ func (s *State) here(link *record.Link) *Elsewhere {
 // has gone, or where a clone of this machine was followed before, any other. nil: there is nothing to tell.
 func (w *links) deployedElsewhere(ctx context.Context, ws string, s *State, link *record.Link) (*Elsewhere, error) {
 	if link != nil {
-		if left(link.File) {
+		if folderGone(link.File) {
 			return s.here(link), nil
 		}
 		return nil, nil

@@ -160,7 +160,7 @@ func (c *clones) startFile() {
 	file, ws := c.path(name, "e3.yaml"), rapid.SampledFrom([]string{"", "", "prod", "p"}).Draw(c.t, "workspace")
 	linked, err := "", error(nil)
 	if ws == "" {
-		linked, err = p.ws.Deployer.MadeFor(ctx, file)
+		linked, err = p.ws.Deployer.WorkspaceFor(ctx, file)
 	} else if follows, e := p.ws.Deployer.Follows(ctx, ws, file); follows || e != nil {
 		linked, err = ws, e
 	}

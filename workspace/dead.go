@@ -12,19 +12,19 @@ import (
 	"e3/refstore"
 )
 
-// burier ends executions that have died, and knows what became of others. An *executions.Curator does, and so an Executor.
-type burier interface {
-	Bury(ctx context.Context, key executions.Key, id string) (bool, error)
+// reaper ends executions that have died, and knows what became of others. An *executions.Curator does, and so an Executor.
+type reaper interface {
+	CloseIfDead(ctx context.Context, key executions.Key, id string) (bool, error)
 	Get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error)
-	LeftOf(ctx context.Context, ws, run string) ([]executions.Left, error)
-	DropLeft(ctx context.Context, ws, run string) error
+	BegunFor(ctx context.Context, ws, run string) ([]executions.Begun, error)
+	DropBegun(ctx context.Context, ws, run string) error
 }
 
 // closeDead closes runs that did not end: under the dataflow lock, a run on record as running has no process any more. Its
 // queued jobs that no worker has begun are withdrawn, its running executions become errors, its log gets the missing events, and
 // its record is made from them (doc/design.md, "Crashes"). current is the run that the state names; closeDead returns the run
 // that it names afterwards, and all runs on record.
-func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x burier) (string, []oldRun, error) {
+func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x reaper) (string, []oldRun, error) {
 	ws := lock.ws
 	var old []oldRun
 	for rec, err := range w.states.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
@@ -58,7 +58,7 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x bu
 // closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: writes that
 // it had begun may arrive until the log has its end. The second writer meets a conflict; if that is this process, it reads the
 // records again.
-func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
+func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x reaper) (string, error) {
 	const tries = 20 // what comes late is what one process had under way
 	for try := 1; ; try++ {
 		now, err := w.closeOnce(ctx, lock, id, current, x)
@@ -73,7 +73,7 @@ func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x
 
 // closeOnce does it, or fails with ErrConflict. The end comes last: cut off before it, closing begins anew, and what was
 // emitted already is not missing any more.
-func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, x burier) (string, error) {
+func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, x reaper) (string, error) {
 	ws := lock.ws
 	rec, err := w.states.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -113,7 +113,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if log.Empty() {
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
 	}
-	left, err := x.LeftOf(ctx, ws, id)
+	left, err := x.BegunFor(ctx, ws, id)
 	if err != nil {
 		return current, err
 	}
@@ -149,7 +149,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if current, err = w.name(ctx, lock, id, current); err != nil {
 		return current, err
 	}
-	if err := x.DropLeft(ctx, ws, id); err != nil {
+	if err := x.DropBegun(ctx, ws, id); err != nil {
 		return current, err
 	}
 	c.emit(end)
@@ -205,7 +205,7 @@ func (w *States) behindRun(ctx context.Context, ws, id, current string) (bool, e
 // closing is a dead run while it is closed.
 type closing struct {
 	w   *Runner
-	x   burier
+	x   reaper
 	log *events.Log
 	f   *runview.Fold
 }
@@ -216,7 +216,7 @@ func (c *closing) emit(e events.Event) {
 }
 
 // begin tells of an execution that the run's process had begun, if it died before it could: events are written in batches.
-func (c *closing) begin(ctx context.Context, l *executions.Left) error {
+func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	t := c.f.Find(l.Task)
 	if t == nil {
 		if c.f.Unnamed() <= 0 {
@@ -282,7 +282,7 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 		end.Data.NoRecord, end.Data.Message = true, "the events of this run do not tell which execution it was"
 		return end, nil
 	}
-	_, err := c.x.Bury(ctx, key, t.ExecutionID)
+	_, err := c.x.CloseIfDead(ctx, key, t.ExecutionID)
 	var e *executions.Execution
 	if err == nil {
 		e, err = c.x.Get(ctx, key, t.ExecutionID)

@@ -257,8 +257,8 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 
 // lost tells whether an object is gone or damaged.
 func lost(err error) bool {
-	var corrupt *objectstore.CorruptError
-	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt)
+	is, _ := objectstore.IsLost(err)
+	return is
 }
 
 // setValues tells, for people, which inputs hold a value that "e3 set" gave them: those that are marked, or where no file is followed
@@ -287,7 +287,7 @@ func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *reco
 // called under the lock. It returns the package when it was built anew; work is told before that. taken says that the variables
 // of key_env were looked at, as they are where the tree is read anyway.
 func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *record.Link, durable bool, work func()) (built *Built, taken bool, err error) {
-	if link == nil || left(link.File) {
+	if link == nil || folderGone(link.File) {
 		return nil, false, nil
 	}
 	info, err := statLinked(lock.ws, link.File)
@@ -362,7 +362,7 @@ func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (boo
 func (w *Deployer) restore(ctx context.Context, lock *hold, s *State, durable bool) error {
 	ws := lock.ws
 	link, err := w.states.links.link(ctx, ws, s)
-	if err != nil || link == nil || left(link.File) {
+	if err != nil || link == nil || folderGone(link.File) {
 		return err
 	}
 	scan := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}

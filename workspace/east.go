@@ -177,9 +177,9 @@ func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error)
 				continue
 			}
 			name := eastName(at)
-			row := DatasetRow{Leaf: eastLeaf(e), Name: name, Output: outputs[name] != "", Task: outputs[name], Source: record.FromValue, Standing: dataflow.Current}
+			row := DatasetRow{Leaf: eastLeaf(e), Name: name, Output: outputs[name] != "", Task: outputs[name], Source: record.FromValue, Freshness: dataflow.Current}
 			if row.Kind == record.LeafUnassigned {
-				row.Standing = dataflow.Absent
+				row.Freshness = dataflow.Absent
 			}
 			rows = append(rows, row)
 		}

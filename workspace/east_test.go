@@ -112,7 +112,7 @@ func TestEastDatasets(t *testing.T) {
 	}
 	var got []string
 	for _, d := range st.Datasets {
-		got = append(got, fmt.Sprintf("%s %v %v %v", d.Name, d.Kind, d.Output, d.Standing))
+		got = append(got, fmt.Sprintf("%s %v %v %v", d.Name, d.Kind, d.Output, d.Freshness))
 		if want := strings.TrimSuffix(strings.TrimPrefix(d.Name, "tasks."), ".output"); d.Output && d.Task != want {
 			t.Errorf("%s is made by %q, want %q", d.Name, d.Task, want)
 		}

@@ -29,7 +29,7 @@ func (w *Runner) heal(ctx context.Context, lock *hold, cause error, durable bool
 	if err := w.states.discardParts(ctx, ws, s); err != nil {
 		return "", err
 	}
-	if link != nil && !left(link.File) {
+	if link != nil && !folderGone(link.File) {
 		_, err := w.deployer.deployFile(ctx, lock, link.File, durable)
 		return link.File, err
 	}

@@ -205,20 +205,20 @@ func TestDeployNew(t *testing.T) {
 	p.write("a.txt", "a")
 	file := filepath.Join(p.dir, "e3.yaml")
 	p.write("e3.yaml", "e3: 1\nname: forecast\ninputs: {a: {file: a.txt}}\ntasks: {x: {in: [a], out: o, run: cat $a}}\n")
-	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "" || err != nil {
+	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "" || err != nil {
 		t.Errorf("before: %q, %v", name, err)
 	}
 	name, built, err := p.ws.Deployer.DeployNew(p.ctx, "", file)
 	if err != nil || name != "forecast" || built.Package.Name != "forecast" {
 		t.Fatalf("DeployNew is %q, %+v, %v", name, built, err)
 	}
-	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "forecast" || err != nil {
+	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("afterwards: %q, %v", name, err)
 	}
 	if name, _, err := p.ws.Deployer.DeployNew(p.ctx, "mine", file); err != nil || name != "mine" {
 		t.Errorf("under another name: %q, %v", name, err)
 	}
-	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "forecast" || err != nil {
+	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("the default is %q, %v", name, err)
 	}
 	// A workspace of the package's name that holds something else is not taken over: the file gets one of its own.
@@ -232,7 +232,7 @@ func TestDeployNew(t *testing.T) {
 	if err := p.ws.Cleaner.Remove(p.ctx, "forecast"); err != nil {
 		t.Fatal(err)
 	}
-	if name, err := p.ws.Deployer.MadeFor(p.ctx, file); name != "" || err != nil {
+	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "" || err != nil {
 		t.Errorf("once it is removed: %q, %v", name, err)
 	}
 }

@@ -21,9 +21,9 @@ type Planner struct {
 	approvals *Approvals
 }
 
-// over returns a deployer whose objects go elsewhere.
-func (w *Planner) over(objects Objects) *Deployer {
-	return assemble(w.states.over(objects)).Deployer
+// deployerInto returns a deployer whose objects go elsewhere.
+func (w *Planner) deployerInto(objects Objects) *Deployer {
+	return assemble(w.states.withObjects(objects)).Deployer
 }
 
 // PlanOptions are the options of a start that is only planned.
@@ -90,7 +90,7 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 // not exist, and without a name it is the package's.
 func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) (*Plan, error) {
 	objects := newKeeping(w.states.Objects)
-	built, err := w.over(objects).Build(ctx, file, nil)
+	built, err := w.deployerInto(objects).Build(ctx, file, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 	deployed := false
 	assign := func(t *tree) error {
 		next.assign(t, built.Link)
-		return w.over(objects).previewVariables(ctx, next)
+		return w.deployerInto(objects).previewVariables(ctx, next)
 	}
 	err = w.states.steady(ctx, ws, func(s *State) error {
 		deployed = s.Deployed
@@ -162,7 +162,7 @@ func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects
 	if linkErr != nil {
 		return nil, nil, linkErr
 	}
-	if link == nil || left(link.File) {
+	if link == nil || folderGone(link.File) {
 		pkg, pkgErr := w.states.Packages.Load(ctx, s.PackageHash)
 		if pkgErr != nil {
 			return nil, nil, err
@@ -173,7 +173,7 @@ func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects
 		next, err := w.previewWith(ctx, ws, s, t, objects)
 		return next, t, err
 	}
-	built, err := w.over(objects).Build(ctx, link.File, nil)
+	built, err := w.deployerInto(objects).Build(ctx, link.File, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -72,7 +72,7 @@ func (w *Repairer) lastKnown(ctx context.Context, ws string) (*record.WorkspaceS
 		return nil, err
 	}
 	for _, id := range slices.Backward(ids) {
-		s, err := w.left(ctx, ws, id)
+		s, err := w.finalState(ctx, ws, id)
 		if err != nil || s != nil {
 			return s, err
 		}
@@ -80,8 +80,8 @@ func (w *Repairer) lastKnown(ctx context.Context, ws string) (*record.WorkspaceS
 	return nil, nil
 }
 
-// left is the state that a run left, nil where that is not known, or not all of it is there.
-func (w *Repairer) left(ctx context.Context, ws, id string) (*record.WorkspaceState, error) {
+// finalState is the state that a run finalState, nil where that is not known, or not all of it is there.
+func (w *Repairer) finalState(ctx context.Context, ws, id string) (*record.WorkspaceState, error) {
 	r, err := w.states.Runs.Head(ctx, ws, id)
 	if err != nil && ctx.Err() == nil { // nothing that can be read tells of it
 		return nil, nil

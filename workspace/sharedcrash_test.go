@@ -240,7 +240,7 @@ func TestTeamDeployNew(t *testing.T) {
 	if ws, built, err := deploy(bob, "p"); ws != "p" || err != nil || built.Over == nil || built.Over.By != "ann@ann" || built.Over.Since.Before(began) {
 		t.Errorf("bob deploys by name in %q, %+v, %v", ws, built, err)
 	}
-	if ws, err := ann.process(nil).ws.Deployer.MadeFor(ctx, ann.file()); ws != "" || err != nil {
+	if ws, err := ann.process(nil).ws.Deployer.WorkspaceFor(ctx, ann.file()); ws != "" || err != nil {
 		t.Errorf("made for ann's file is %q, %v", ws, err)
 	}
 	if ws, built, err := deploy(ann, ""); ws != "p-3" || err != nil || built.Instead == nil || built.Instead.By != "bob@bob" {

@@ -107,8 +107,8 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 	}
 	r := &run{w: w, ws: ws, o: &o, lock: lock, durable: o.Durability != None}
 	defer r.letGo()
-	ctx, err = r.heed(ctx, lock)
-	defer r.unheed()
+	ctx, err = r.watchCancellation(ctx, lock)
+	defer r.unwatch()
 	if err != nil {
 		return nil, lock.explain(ctx, err)
 	}

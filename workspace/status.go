@@ -38,17 +38,17 @@ type Status struct {
 // DatasetRow is a dataset with what the package says of it and how it stands.
 type DatasetRow struct {
 	record.Leaf
-	Name     string
-	Output   bool
-	Task     string             // that makes an output, as a command line names it
-	Source   record.InputSource // of an input
-	Location string             // of an input: path or pattern relative to the package file
-	Set      bool               // an input that "e3 set" has given a value
-	Standing dataflow.Standing
+	Name      string
+	Output    bool
+	Task      string             // that makes an output, as a command line names it
+	Source    record.InputSource // of an input
+	Location  string             // of an input: path or pattern relative to the package file
+	Set       bool               // an input that "e3 set" has given a value
+	Freshness dataflow.Freshness
 }
 
 // Status looks at a workspace and, where it follows a package file, at the file and its
-// inputs: standings are those that the next start would find.
+// inputs: their freshness is what the next start would find.
 func (w *Planner) Status(ctx context.Context, ws string) (st *Status, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		st, err = w.statusOf(ctx, ws, s)
@@ -92,28 +92,28 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	if st.Elsewhere == nil {
 		st.Elsewhere = next.elsewhere // a clone that has gone
 	}
-	standings, err := w.standings(ctx, ws, t, next)
+	freshness, err := w.freshness(ctx, ws, t, next)
 	if err != nil {
 		return nil, err
 	}
-	st.Datasets = rows(t, next, standings)
+	st.Datasets = rows(t, next, freshness)
 	return st, nil
 }
 
-func rows(t *tree, next *preview, standings map[string]dataflow.Standing) []DatasetRow {
+func rows(t *tree, next *preview, freshness map[string]dataflow.Freshness) []DatasetRow {
 	list := make([]DatasetRow, 0, len(t.inputs)+len(t.tasks))
 	for i := range next.pkg.Inputs {
 		in := &next.pkg.Inputs[i]
-		row := DatasetRow{Name: in.Name, Source: in.Source, Location: in.Location, Set: next.set[in.Name], Standing: dataflow.Current}
+		row := DatasetRow{Name: in.Name, Source: in.Source, Location: in.Location, Set: next.set[in.Name], Freshness: dataflow.Current}
 		var ok bool
 		if row.Leaf, ok = t.inputs.Get(in.Name); !ok {
 			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
 		switch is, _ := next.inputs.Get(in.Name); {
 		case row.Kind == record.LeafUnassigned && in.Source != record.FromVariable: // which a start gives a value
-			row.Standing = dataflow.Absent
+			row.Freshness = dataflow.Absent
 		case is != row.Leaf:
-			row.Standing = dataflow.Stale
+			row.Freshness = dataflow.Stale
 		}
 		list = append(list, row)
 	}
@@ -123,7 +123,7 @@ func rows(t *tree, next *preview, standings map[string]dataflow.Standing) []Data
 		if !ok {
 			leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
-		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Task: name, Standing: standings[name]})
+		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Task: name, Freshness: freshness[name]})
 	}
 	return list
 }
@@ -155,7 +155,7 @@ func (w *Planner) previewWith(ctx context.Context, ws string, s *State, t *tree,
 	if err != nil {
 		return nil, err
 	}
-	if err := w.over(objects).previewVariables(ctx, p); err != nil {
+	if err := w.deployerInto(objects).previewVariables(ctx, p); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -186,14 +186,14 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 	switch {
 	case err == nil && link == nil:
 		p.elsewhere, err = w.states.links.elsewhere(ctx, ws, s)
-	case err == nil && left(link.File):
+	case err == nil && folderGone(link.File):
 		p.elsewhere = s.here(link)
 	}
 	if err != nil || link == nil || p.elsewhere != nil {
 		return p, err
 	}
 	p.file = link.File
-	if err := p.follow(ctx, w.over(objects), ws, link, s); err != nil {
+	if err := p.follow(ctx, w.deployerInto(objects), ws, link, s); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -262,9 +262,9 @@ func (p *preview) assign(t *tree, link *record.Link) {
 	p.inputs.Sort()
 }
 
-// standings compares every output with what the next start would make of it.
-func (w *Planner) standings(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Standing, error) {
-	standings := make(map[string]dataflow.Standing, len(next.pkg.Tasks))
+// freshness compares every output with what the next start would make of it.
+func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Freshness, error) {
+	freshness := make(map[string]dataflow.Freshness, len(next.pkg.Tasks))
 	generation, quiet, err := w.states.generation.Peek(ctx)
 	if err != nil {
 		return nil, err
@@ -276,23 +276,23 @@ func (w *Planner) standings(ctx context.Context, ws string, t *tree, next *previ
 	inputs := objectstore.Sum(next.inputs.Encode()).String()
 	if proof != nil && proof.Package == next.pkgHash && proof.Inputs == inputs && proof.Tasks == t.tasksHash {
 		for i := range next.pkg.Tasks {
-			standings[next.pkg.Tasks[i].Name] = dataflow.Current
+			freshness[next.pkg.Tasks[i].Name] = dataflow.Current
 		}
-		return standings, nil
+		return freshness, nil
 	}
 	g, err := graph.New(next.pkg)
 	if err != nil {
 		return nil, err
 	}
 	x := executions.NewStore(w.states.Records, w.states.Objects)
-	list, err := dataflow.Standings(ctx, g, hashOnly{w.states.Objects}, x, next.inputs, t.tasks, w.states.Lookups)
+	list, err := dataflow.ReadFreshness(ctx, g, hashOnly{w.states.Objects}, x, next.inputs, t.tasks, w.states.Lookups)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
 	for i, s := range list {
-		standings[g.Name(int32(i))] = s
+		freshness[g.Name(int32(i))] = s
 	}
-	return standings, nil
+	return freshness, nil
 }
 
 // hashOnly is a store that names what is put and keeps nothing.

@@ -16,8 +16,8 @@ import (
 	"e3/workspace"
 )
 
-// standings is "name state" for every dataset.
-func standings(t *testing.T, p *place) string {
+// freshness is "name state" for every dataset.
+func freshness(t *testing.T, p *place) string {
 	t.Helper()
 	st, err := p.ws.Planner.Status(p.ctx, "w")
 	if err != nil {
@@ -25,7 +25,7 @@ func standings(t *testing.T, p *place) string {
 	}
 	var list []string
 	for _, d := range st.Datasets {
-		list = append(list, d.Name+" "+d.Standing.String())
+		list = append(list, d.Name+" "+d.Freshness.String())
 	}
 	for range st.Faults {
 		list = append(list, "fault")
@@ -33,7 +33,7 @@ func standings(t *testing.T, p *place) string {
 	return strings.Join(list, ", ")
 }
 
-// Standings are what the next start would find, whatever changed.
+// Freshness is what the next start would find, whatever changed.
 func TestStandings(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -51,7 +51,7 @@ func TestStandings(t *testing.T) {
 	p.deploy(pkg)
 	check := func(what, want string) {
 		t.Helper()
-		if got := standings(t, p); got != want {
+		if got := freshness(t, p); got != want {
 			t.Errorf("%s: %s, want %s", what, got, want)
 		}
 	}
@@ -116,7 +116,7 @@ func TestStatusWritesNothing(t *testing.T) {
 	defer reader.Close()
 	p.ws = reader.Workspaces
 	before := files(t, p.repo.Root)
-	if got, want := standings(t, p), "a stale, b current, t stale"; got != want {
+	if got, want := freshness(t, p), "a stale, b current, t stale"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); err != nil {

@@ -131,7 +131,7 @@ func New(s Stores) *Workspaces {
 		s.Getenv = os.LookupEnv
 	}
 	states := &States{Stores: s, links: &links{s, shared}, generation: executions.NewGeneration(s.Records, s.Locks)}
-	return assemble(states.over(s.Objects))
+	return assemble(states.withObjects(s.Objects))
 }
 
 // assemble makes the parts, each on those before it.
@@ -156,8 +156,8 @@ type States struct {
 	generation *executions.Generation
 }
 
-// over returns the same states, whose objects go elsewhere.
-func (w *States) over(objects Objects) *States {
+// withObjects returns the same states, whose objects go elsewhere.
+func (w *States) withObjects(objects Objects) *States {
 	o := *w
 	o.Objects = objects
 	o.Packages = &packages.Registry{Records: w.Records, Locks: w.Locks, Objects: objects}

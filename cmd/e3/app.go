@@ -47,7 +47,7 @@ func newApp() *app {
 func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 	r, err := a.openFor(ctx, location, 0)
 	if err == nil {
-		a.heedLease(ctx, r)
+		a.watchLease(ctx, r)
 	}
 	return r, err
 }
@@ -69,9 +69,9 @@ func (a *app) openFor(ctx context.Context, location string, lease time.Duration)
 	return r, err
 }
 
-// heedLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of
+// watchLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of
 // others, and a store that cannot be reached is tried for minutes.
-func (a *app) heedLease(ctx context.Context, r *repo.Repo) {
+func (a *app) watchLease(ctx context.Context, r *repo.Repo) {
 	lessee, ok := r.Records.(refstore.Lessee)
 	if !ok || a.lose == nil {
 		return

@@ -74,7 +74,7 @@ func decide(ctx context.Context, a *app, location, ws, task string, res approval
 		return err
 	}
 	doc := decidedJSON{
-		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: changed, By: b.By, At: render.Moment(b.At), Note: b.Note,
+		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: changed, By: b.By, At: render.JSONTime(b.At), Note: b.Note,
 	}
 	return a.Reply(doc, func(w io.Writer) {
 		name := human.Line(ws + "." + task)
@@ -103,7 +103,7 @@ func deferredOf(list []approval.Block) []deferredJSON {
 	var docs []deferredJSON
 	for i := range list {
 		b := &list[i]
-		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Step: b.Step, Execution: b.Execution, Since: render.Moment(b.Created)})
+		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Step: b.Step, Execution: b.Execution, Since: render.JSONTime(b.Created)})
 	}
 	return docs
 }

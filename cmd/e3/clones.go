@@ -100,5 +100,5 @@ func elsewhereOf(e *workspace.Elsewhere) *elsewhereJSON {
 	if e == nil {
 		return nil
 	}
-	return &elsewhereJSON{By: e.By, File: e.File, Since: render.Moment(e.Since), Mine: e.Mine}
+	return &elsewhereJSON{By: e.By, File: e.File, Since: render.JSONTime(e.Since), Mine: e.Mine}
 }

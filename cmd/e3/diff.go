@@ -101,7 +101,7 @@ type sideJSON struct {
 func sideOf(s *compare.Seen) sideJSON {
 	return sideJSON{
 		Side: s.String(), Workspace: s.Workspace, Package: s.Package, PackageHash: s.PackageHash, Run: s.RunID, Status: s.Status,
-		StartedAt: render.Moment(s.StartedAt), CompletedAt: render.Moment(s.CompletedAt), Imported: s.Imported, Notes: s.Notes,
+		StartedAt: render.JSONTime(s.StartedAt), CompletedAt: render.JSONTime(s.CompletedAt), Imported: s.Imported, Notes: s.Notes,
 	}
 }
 

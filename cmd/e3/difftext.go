@@ -141,7 +141,7 @@ func contentText(d *compare.Dataset, kind bool) string {
 	case d.Open:
 		return "(to be made)"
 	case d.Value != nil:
-		return term.Clip(human.Line(string(d.Value)), 60)
+		return term.Truncate(human.Line(string(d.Value)), 60)
 	case d.Executable:
 		parts = append(parts, "executable file")
 	case kind || d.Size == nil:
@@ -248,7 +248,7 @@ func (t *diffText) part(p *compare.Part) {
 		name += " " + p.Name
 	}
 	name = human.Line(name)
-	one := func(s string) string { return term.Clip(human.Line(s), 100) }
+	one := func(s string) string { return term.Truncate(human.Line(s), 100) }
 	switch {
 	case p.Change == compare.Added:
 		t.line("      %s %s  %s", t.mark(p.Change), name, one(p.Is))
@@ -310,7 +310,7 @@ func metricText(v json.RawMessage) string {
 	if v == nil {
 		return "(none)"
 	}
-	return term.Clip(human.Line(string(v)), 40)
+	return term.Truncate(human.Line(string(v)), 40)
 }
 
 // deltaText is by how much a number has changed.

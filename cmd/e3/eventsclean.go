@@ -105,10 +105,10 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 		})
 	}
 	before := a.Now().Add(-keep)
-	doc.Before = render.Moment(before)
+	doc.Before = render.JSONTime(before)
 	cleaned, err := r.Workspaces.Cleaner.CleanEvents(ctx, o.workspace, before, o.dryRun)
 	for _, c := range cleaned {
-		doc.Runs = append(doc.Runs, cleanedRunJSON{c.Workspace, c.Run, render.Moment(c.EndedAt), c.Events, c.Bytes})
+		doc.Runs = append(doc.Runs, cleanedRunJSON{c.Workspace, c.Run, render.JSONTime(c.EndedAt), c.Events, c.Bytes})
 		doc.Events += c.Events
 		doc.Bytes += c.Bytes
 	}

@@ -109,7 +109,7 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 	if o.Key, err = settings.FindKey(a.Getenv); err != nil && !errors.Is(err, settings.ErrNoKey) {
 		return err
 	}
-	frugal()
+	collectOften()
 	var done func()
 	o.Progress, done = bytesShown(a, "exporting")
 	res, err := do(ctx, r, results(a, r))

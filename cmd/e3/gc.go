@@ -49,7 +49,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		return err
 	}
 	defer r.Close()
-	frugal()
+	collectOften()
 	report, err := collect(ctx, a, r, o)
 	if report == nil {
 		return err
@@ -145,7 +145,7 @@ type gcJSON struct {
 func gcDocument(r *gc.Report) gcJSON {
 	doc := gcJSON{
 		DryRun: r.DryRun, Removed: amountJSON(r.Collected), Kept: amountJSON(r.Live), Young: amountJSON(r.Young),
-		Sessions: r.Sessions, OldestSession: render.Moment(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
+		Sessions: r.Sessions, OldestSession: render.JSONTime(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
 	}
 	for i, w := range r.Warnings {
 		doc.Warnings[i] = w.Error()

@@ -198,7 +198,7 @@ func lookOfRun(r *runview.Report) lookFunc {
 	}
 	return func(n *diagram.Node, name string, isInput bool) {
 		if t := tasks[name]; t != nil && !isInput {
-			n.Status, n.Note = diagram.Status(t.State), took(t)
+			n.Status, n.Note = diagram.Status(t.State), executionTime(t)
 		}
 	}
 }
@@ -217,9 +217,9 @@ func lookOfStatus(st *workspace.Status) lookFunc {
 		switch {
 		case d == nil:
 			return
-		case d.Standing == dataflow.Stale:
+		case d.Freshness == dataflow.Stale:
 			n.Status = diagram.Stale
-		case d.Standing == dataflow.Absent:
+		case d.Freshness == dataflow.Absent:
 			n.Status = diagram.Missing
 		case !isInput:
 			n.Status = diagram.Current

@@ -435,11 +435,11 @@ func attemptFault(a *app, x *history.Attempt) string {
 // attemptOf is an attempt for programs.
 func attemptOf(x *history.Attempt) executionJSON {
 	doc := executionJSON{
-		Execution: x.ExecutionID, Key: x.Key.String(), State: string(x.Status), StartedAt: render.Moment(x.At()), ExitCode: x.ExitCode,
+		Execution: x.ExecutionID, Key: x.Key.String(), State: string(x.Status), StartedAt: render.JSONTime(x.At()), ExitCode: x.ExitCode,
 		Message: x.Message, Output: x.Output,
 	}
 	if x.Timed {
-		doc.CompletedAt = render.Moment(x.At().Add(x.Duration))
+		doc.CompletedAt = render.JSONTime(x.At().Add(x.Duration))
 	}
 	if x.Execution != nil {
 		doc = executionOf(x.Execution)
@@ -457,7 +457,7 @@ func attemptOf(x *history.Attempt) executionJSON {
 		doc.PeakRSS = e.Detail.PeakRSS
 	}
 	if gone := x.Pruned(); gone != nil {
-		doc.Pruned = &rejectionJSON{By: gone.By, At: render.Moment(gone.PrunedAt), Reason: gone.Reason}
+		doc.Pruned = &rejectionJSON{By: gone.By, At: render.JSONTime(gone.PrunedAt), Reason: gone.Reason}
 	}
 	if x.Execution == nil && x.Err != nil {
 		doc.Fault = x.Err.Error()
@@ -475,7 +475,7 @@ type durationJSON struct {
 func durationsOf(points []render.Point) []durationJSON {
 	list := make([]durationJSON, len(points))
 	for i, p := range points {
-		list[i] = durationJSON{render.Moment(p.At), p.Took.Milliseconds(), p.Status}
+		list[i] = durationJSON{render.JSONTime(p.At), p.Took.Milliseconds(), p.Status}
 	}
 	return list
 }

@@ -117,7 +117,7 @@ func importZip(ctx context.Context, a *app, location, file string, o exportimpor
 	if info, err = f.Stat(); err != nil {
 		return err
 	}
-	frugal()
+	collectOften()
 	o.File = filepath.Base(file)
 	var done func()
 	o.Progress, done = bytesShown(a, "importing")
@@ -184,7 +184,7 @@ func importedDocument(file string, i *exportimport.Imported) importedJSON {
 	doc := importedJSON{
 		File: file, DryRun: i.DryRun, Package: packageOf(i.Package), PackageAdded: i.PackageAdded, Workspace: i.Workspace,
 		Run: i.RunID, RunWorkspace: i.RunWorkspace, RunAdded: i.RunAdded, Executions: i.Executions, Outcomes: map[string]int{},
-		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, Content: i.Content, Source: i.Source, ExportedAt: render.Moment(i.Exported),
+		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, Content: i.Content, Source: i.Source, ExportedAt: render.JSONTime(i.Exported),
 		Trust: trustWords[i.Verdict.Trust], TrustedAs: i.Verdict.TrustedAs, Notes: append([]string{}, i.Notes...),
 	}
 	for out := executions.Added; out <= executions.SkippedUnfinished; out++ {

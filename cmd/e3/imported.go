@@ -36,8 +36,8 @@ func stepsOf(p *record.Provenance) []stepJSON {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		steps[i] = stepJSON{
-			By: s.By, Repository: s.Repository, At: render.Moment(s.At), Version: s.Version,
-			ImportedBy: s.ImportedBy, ImportedAt: render.Moment(s.ImportedAt),
+			By: s.By, Repository: s.Repository, At: render.JSONTime(s.At), Version: s.Version,
+			ImportedBy: s.ImportedBy, ImportedAt: render.JSONTime(s.ImportedAt),
 		}
 		if s.Signer.Key != "" {
 			steps[i].Signer = &signerJSON{s.Signer.Key, s.Signer.Name, verified(p, i)}
@@ -90,7 +90,7 @@ func rejectionOf(m *record.Rejection) *rejectionJSON {
 	if m == nil || !m.Rejected {
 		return nil
 	}
-	return &rejectionJSON{By: m.By, At: render.Moment(m.At), Reason: m.Reason}
+	return &rejectionJSON{By: m.By, At: render.JSONTime(m.At), Reason: m.Reason}
 }
 
 // rejectionText says it to people.

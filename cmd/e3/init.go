@@ -169,7 +169,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 		case made.Access != "" && o.at == "":
 			fmt.Fprintln(w, "  Only you can read and write it; to let a group: e3 init --shared")
 		}
-		if also := made.Made(); also != "" {
+		if also := made.Extras(); also != "" {
 			fmt.Fprintf(w, "  Created %s for it\n", human.Line(also))
 		}
 		for _, advice := range made.Advice {

@@ -139,7 +139,7 @@ type trustedJSON struct {
 }
 
 func describeTrusted(k settings.TrustedKey) trustedJSON {
-	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: render.Moment(k.AddedAt)}
+	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: render.JSONTime(k.AddedAt)}
 }
 
 func newKeyTrust(a *app) *cobra.Command {

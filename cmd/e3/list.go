@@ -72,7 +72,7 @@ var sourceNames = map[record.InputSource]string{
 
 func datasetOf(d *workspace.DatasetRow) datasetJSON {
 	doc := datasetJSON{
-		Name: d.Name, Output: d.Output, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable, State: d.Standing.String(), Set: d.Set,
+		Name: d.Name, Output: d.Output, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable, State: d.Freshness.String(), Set: d.Set,
 	}
 	if d.Kind == record.LeafFile {
 		doc.Size = &d.Size
@@ -102,7 +102,7 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	for i := range st.Datasets {
 		d := &st.Datasets[i]
 		doc.Datasets = append(doc.Datasets, datasetOf(d))
-		state := d.Standing.String()
+		state := d.Freshness.String()
 		switch {
 		case d.Set:
 			state = "set"

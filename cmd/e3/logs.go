@@ -313,7 +313,7 @@ type executionJSON struct {
 
 func executionOf(e *executions.Execution) executionJSON {
 	doc := executionJSON{
-		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: render.Moment(e.StartedAt), CompletedAt: render.Moment(e.CompletedAt),
+		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: render.JSONTime(e.StartedAt), CompletedAt: render.JSONTime(e.CompletedAt),
 		ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
 		Rejected: rejectionOf(e.Rejection), ImportedFrom: stepsOf(e.Provenance),
 	}

@@ -80,7 +80,7 @@ func packageBuild(ctx context.Context, a *app, location, file, as string) error 
 	if as != "" {
 		def.Name, def.Version = name, version
 	}
-	frugal()
+	collectOften()
 	built, err := r.Workspaces.Deployer.BuildDefinition(ctx, def, base)
 	if err != nil {
 		return err

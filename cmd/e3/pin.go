@@ -180,7 +180,7 @@ func listPins(ctx context.Context, a *app, r *repo.Repo) error {
 		}
 		item := pinJSON{Execution: p.ExecutionID, State: "unreadable"}
 		if err == nil {
-			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, render.Moment(p.At), p.Note
+			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, render.JSONTime(p.At), p.Note
 			e, err := r.Executions.Get(ctx, p.Key, p.ExecutionID)
 			switch {
 			case err == nil:

@@ -119,7 +119,7 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 		return err
 	}
 	defer r.Close()
-	frugal()
+	collectOften()
 	opts := workspace.PlanOptions{Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter, FileNamed: o.file != ""}
 	p, err := planned(ctx, a, r.Repo, ws, o.file, opts)
 	if err != nil {

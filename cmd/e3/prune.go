@@ -177,7 +177,7 @@ func collectAfter(ctx context.Context, a *app, location string) (*gc.Report, err
 		return nil, err
 	}
 	defer r.Close()
-	frugal()
+	collectOften()
 	return collect(ctx, a, r, gc.Options{})
 }
 

@@ -141,8 +141,8 @@ func jobOf(j *queue.Job) jobJSON {
 	doc := jobJSON{
 		ID: j.ID, Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, Status: string(j.Status),
 		Orphaned: j.Orphaned(), Priority: j.Priority, Labels: j.Labels, CPU: j.Policy.CPU, Memory: j.Policy.Memory, Executions: j.Attempts, MaxExecs: j.MaxAttempts, Worker: j.Worker,
-		Execution: j.Execution, Message: j.LastError, CreatedAt: render.Moment(j.Created), AvailableAt: render.Moment(j.AvailableAt), ClaimedAt: render.Moment(j.Claimed),
-		StartedAt: render.Moment(j.Started), FinishedAt: render.Moment(j.Finished),
+		Execution: j.Execution, Message: j.LastError, CreatedAt: render.JSONTime(j.Created), AvailableAt: render.JSONTime(j.AvailableAt), ClaimedAt: render.JSONTime(j.Claimed),
+		StartedAt: render.JSONTime(j.Started), FinishedAt: render.JSONTime(j.Finished),
 	}
 	for _, r := range j.Policy.Resources {
 		if doc.Resources == nil {
@@ -233,7 +233,7 @@ func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, n
 			return err
 		}
 		all = append(all, o)
-		q := queueJSON{Queue: o.Queue, Ready: o.Ready, Delayed: o.Delayed, Since: render.Moment(o.Waiting), Running: []workJSON{}, Failed: []jobJSON{}}
+		q := queueJSON{Queue: o.Queue, Ready: o.Ready, Delayed: o.Delayed, Since: render.JSONTime(o.Waiting), Running: []workJSON{}, Failed: []jobJSON{}}
 		for _, run := range o.Runs {
 			is, err := over(ctx, run)
 			if err != nil {
@@ -245,7 +245,7 @@ func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, n
 		}
 		for i := range o.Running {
 			w := &o.Running[i]
-			q.Running = append(q.Running, workJSON{jobOf(&w.Job), w.Over, w.Pending.Seconds(), render.Moment(w.Heard.At)})
+			q.Running = append(q.Running, workJSON{jobOf(&w.Job), w.Over, w.Pending.Seconds(), render.JSONTime(w.Heard.At)})
 		}
 		for i := range o.Dead {
 			q.Failed = append(q.Failed, jobOf(&o.Dead[i]))

@@ -65,7 +65,7 @@ the one that E3_REPO names, or else ".".`,
 // prepare runs before every command.
 func (a *app) prepare(cmd *cobra.Command) error {
 	a.parsed = true
-	if err := a.heedEnvironment(cmd); err != nil {
+	if err := a.flagsFromEnvironment(cmd); err != nil {
 		return err
 	}
 	return oneOf("color", a.Color, "auto", "always", "never")

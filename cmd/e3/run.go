@@ -142,8 +142,8 @@ func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions
 func runOf(r *runview.Report) runJSON {
 	s := r.Summary
 	doc := runJSON{
-		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: render.Moment(r.Heard.At),
-		StartedAt: render.Moment(r.StartedAt), CompletedAt: render.Moment(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
+		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: render.JSONTime(r.Heard.At),
+		StartedAt: render.JSONTime(r.StartedAt), CompletedAt: render.JSONTime(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
 		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance),
@@ -159,12 +159,12 @@ func runOf(r *runview.Report) runJSON {
 		t := &r.Tasks[i]
 		doc.Tasks[i] = taskJSON{
 			Task: t.Task, State: string(t.State), Cached: t.State == runview.TaskCached, Execution: t.ExecutionID, Key: t.Key,
-			StartedAt: render.Moment(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
+			StartedAt: render.JSONTime(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
 			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because,
 			Rejected: rejectionOf(t.Rejection),
 		}
 		if t.State == runview.TaskDeferred {
-			doc.Tasks[i].WaitsSince = render.Moment(t.Since)
+			doc.Tasks[i].WaitsSince = render.JSONTime(t.Since)
 		}
 		if t.ImportedFrom != nil {
 			doc.Tasks[i].ImportedFrom = &stepsOf(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
@@ -213,7 +213,7 @@ func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 		name := human.Line(t.Task)
 		color := stateColor(st, t.State)
 		line := fmt.Sprintf("    %s%s  %s%s%s%s  %s", name, strings.Repeat(" ", names-term.Columns(name)),
-			color, t.State, st.EndOf(color), strings.Repeat(" ", states-len(t.State)), took(t))
+			color, t.State, st.EndOf(color), strings.Repeat(" ", states-len(t.State)), executionTime(t))
 		if note := taskNote(t); note != "" {
 			line += "  " + human.Line(note)
 		}
@@ -267,8 +267,8 @@ func stateColor(st term.Style, s runview.TaskState) string {
 	return ""
 }
 
-// took is how long a task's execution took, "" if there is none or it is unknown.
-func took(t *runview.TaskReport) string {
+// executionTime is how long a task's execution executionTime, "" if there is none or it is unknown.
+func executionTime(t *runview.TaskReport) string {
 	switch {
 	case t.ExecutionID == "" || t.State == runview.TaskRetrying || t.State == runview.TaskInterrupted || t.State == runview.TaskClaimed:
 		return ""

@@ -30,8 +30,8 @@ func whyFlags(flags *pflag.FlagSet, why *string, name, other, at string) {
 	flags.StringVar(why, other, "", "the same as --"+name)
 }
 
-// heedEnvironment gives the flags that are not on the command line what their variables say.
-func (a *app) heedEnvironment(cmd *cobra.Command) error {
+// flagsFromEnvironment gives the flags that are not on the command line what their variables say.
+func (a *app) flagsFromEnvironment(cmd *cobra.Command) error {
 	var fault error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		names := f.Annotations[environment]

@@ -215,7 +215,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	defer done()
-	settings.Process, settings.OnWork, settings.FileNamed = r.Process(), frugal, o.file != ""
+	settings.Process, settings.OnWork, settings.FileNamed = r.Process(), collectOften, o.file != ""
 	if spans := newSpans(a); spans != nil {
 		defer spans.Close()
 		settings.OnEvent = spans.Event
@@ -287,7 +287,7 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws, file string) (st
 	if err != nil || linked != "" {
 		return linked, err // start follows the file by itself
 	}
-	frugal()
+	collectOften()
 	ws, built, err := r.Workspaces.Deployer.DeployNew(ctx, ws, file)
 	if err != nil {
 		return "", err
@@ -301,7 +301,7 @@ func deployShort(ctx context.Context, a *app, r *repo.Repo, ws, file string) (st
 // "" if it does not.
 func linkedTo(ctx context.Context, a *app, r *repo.Repo, ws, file string) (string, error) {
 	if ws == "" {
-		return r.Workspaces.Deployer.MadeFor(ctx, file) // which looks at the link
+		return r.Workspaces.Deployer.WorkspaceFor(ctx, file) // which looks at the link
 	}
 	if err := checkName("workspace", ws); err != nil {
 		return "", err
@@ -325,9 +325,9 @@ func sayBegun(a *app, location, ws string, info *workspace.RunInfo) {
 	}
 }
 
-// frugal makes the garbage collector keep memory small, for commands whose memory grows with the graph. Other commands
+// collectOften makes the garbage collector keep memory small, for commands whose memory grows with the graph. Other commands
 // end before collecting would pay (main).
-func frugal() { debug.SetGCPercent(40) }
+func collectOften() { debug.SetGCPercent(40) }
 
 // warn prints the warnings about a package file, each only once, because a start may read the file twice.
 func (a *app) warn(warnings []manifest.Warning) {

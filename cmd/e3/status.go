@@ -65,7 +65,7 @@ func busyOf(b *workspace.BusyError) *busyJSON {
 	if b == nil {
 		return nil
 	}
-	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: render.Moment(b.Since), Heard: render.Moment(b.Heard.At)}
+	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: render.JSONTime(b.Since), Heard: render.JSONTime(b.Heard.At)}
 }
 
 // heardOf tells when a process on another host last renewed its session, by that host's clock, which may differ. "" is
@@ -146,7 +146,7 @@ func statusOf(st *workspace.Status) statusJSON {
 	doc := statusJSON{Workspace: st.Workspace, File: st.File, Edited: st.Edited, Elsewhere: elsewhereOf(st.Elsewhere), Datasets: []datasetJSON{}}
 	if st.State.Deployed {
 		doc.Package = &packageJSON{Name: st.State.PackageName, Version: st.State.PackageVersion, Hash: st.State.PackageHash}
-		doc.DeployedAt = render.Moment(st.State.DeployedAt)
+		doc.DeployedAt = render.JSONTime(st.State.DeployedAt)
 		if st.East {
 			doc.Package.NotRunnable = eastCode
 		}
@@ -229,13 +229,13 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 			set = append(set, d.Name)
 		}
 		switch {
-		case !d.Output && d.Standing == dataflow.Absent:
+		case !d.Output && d.Freshness == dataflow.Absent:
 			unassigned = append(unassigned, d.Name)
-		case !d.Output && d.Standing == dataflow.Stale:
+		case !d.Output && d.Freshness == dataflow.Stale:
 			changed = append(changed, d.Name)
-		case d.Output && d.Standing == dataflow.Current:
+		case d.Output && d.Freshness == dataflow.Current:
 			current++
-		case d.Output && d.Standing == dataflow.Stale:
+		case d.Output && d.Freshness == dataflow.Stale:
 			stale = append(stale, d.Name)
 		case d.Output:
 			missing = append(missing, d.Name)

@@ -125,7 +125,7 @@ func (o *workerOptions) parse() (repo.WorkerOptions, error) {
 
 // runWorker works until it is told to stop.
 func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOptions, flags *workerOptions) error {
-	drain, ctx, end := heedSignals(ctx, o.Job != "")
+	drain, ctx, end := watchSignals(ctx, o.Job != "")
 	defer end()
 	if o.Job != "" {
 		drain = nil // the first signal stops it, and that is how it is to end
@@ -177,9 +177,9 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 	return w.Run(ctx, drain)
 }
 
-// heedSignals tells of the first signal by closing drain, and of the second by ending the context; with atOnce of the
+// watchSignals tells of the first signal by closing drain, and of the second by ending the context; with atOnce of the
 // first, too. A third kills this process.
-func heedSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop context.Context, end func()) {
+func watchSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop context.Context, end func()) {
 	ended := make(chan struct{})
 	drained := make(chan struct{})
 	stop, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -253,7 +253,7 @@ func workerSays(a *app, doc workerJSON, text string) {
 		return
 	}
 	if doc.Time == nil {
-		doc.Time = render.Moment(a.Now())
+		doc.Time = render.JSONTime(a.Now())
 	}
 	if err := a.Document(doc, false); err != nil {
 		a.Notef("e3: %s", human.Line(err.Error()))
@@ -273,7 +273,7 @@ func workerReady(a *app, o *repo.WorkerOptions) {
 }
 
 func workerEvent(a *app, e worker.Event) {
-	doc := workerJSON{Type: string(e.Type), Time: render.Moment(e.Time), Message: e.Message, Running: e.Running, Again: render.Moment(e.Again)}
+	doc := workerJSON{Type: string(e.Type), Time: render.JSONTime(e.Time), Message: e.Message, Running: e.Running, Again: render.JSONTime(e.Again)}
 	switch e.Type {
 	case worker.Draining:
 		doc.Type = "worker.draining"

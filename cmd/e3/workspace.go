@@ -103,7 +103,7 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 	var ref workspace.PackageRef
 	doc := map[string]any{"workspace": ws}
 	if isFile(what) {
-		frugal()
+		collectOften()
 		built, err := r.Workspaces.Deployer.DeployFile(ctx, ws, what)
 		if err != nil {
 			return missingFile(err)
@@ -187,7 +187,7 @@ func listWorkspaces(ctx context.Context, a *app, r *repo.Repo) error {
 				return err
 			}
 			item.Package = &packageJSON{Name: s.PackageName, Version: s.PackageVersion, Hash: s.PackageHash}
-			item.DeployedAt = render.Moment(s.DeployedAt)
+			item.DeployedAt = render.JSONTime(s.DeployedAt)
 			t.Row(name, s.PackageName+"@"+s.PackageVersion, human.Stamp(s.DeployedAt), item.File)
 		}
 		doc.Workspaces = append(doc.Workspaces, item)

@@ -130,7 +130,7 @@ func (l *Log) Emit(e Event) Event {
 	}
 	if e.Data != nil && len(e.Data.Message) > maxMessage {
 		d := *e.Data
-		d.Message = human.Clip(d.Message, maxMessage)
+		d.Message = human.Truncate(d.Message, maxMessage)
 		e.Data = &d
 	}
 	buf, err := appendSummed(l.buf, &e)

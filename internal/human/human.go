@@ -123,8 +123,8 @@ func printable(s string, lines bool) string {
 	return b.String()
 }
 
-// Clip cuts text to so many bytes, between characters, and marks the cut.
-func Clip(s string, most int) string {
+// Truncate cuts text to so many bytes, between characters, and marks the cut.
+func Truncate(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -65,7 +65,7 @@ func TestAgo(t *testing.T) {
 func TestClip(t *testing.T) {
 	const s = "aü日👍"
 	for most := range len(s) + 1 {
-		got := human.Clip(s, most)
+		got := human.Truncate(s, most)
 		if !utf8.ValidString(got) || len(got) > most+len("…") || most == len(s) && got != s {
 			t.Errorf("Clip(%q, %d) = %q", s, most, got)
 		}

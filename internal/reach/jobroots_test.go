@@ -18,7 +18,7 @@ type members struct{}
 func (members) Session(context.Context) (string, error) {
 	return "018f3b4c-9a2d-7def-8abc-123456789012", nil
 }
-func (members) Over(context.Context, string) (bool, time.Duration, error) {
+func (members) Ended(context.Context, string) (bool, time.Duration, error) {
 	return false, 0, nil
 }
 func (members) Heard(context.Context, string) (refstore.Heard, error) { return refstore.Heard{}, nil }

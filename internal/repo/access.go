@@ -81,8 +81,8 @@ func regrant(path string, access modes.Access) error {
 	return os.Chmod(path, want)
 }
 
-// made records a folder that was made.
-func (c *Created) made(root string, access modes.Access) {
+// recordFolder records a folder that was recordFolder.
+func (c *Created) recordFolder(root string, access modes.Access) {
 	c.Repository, c.Access = root, access
 	info, err := os.Stat(root)
 	if err != nil || runtime.GOOS == "windows" {

@@ -123,11 +123,11 @@ func isRepository(dir string) bool {
 func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores, error) {
 	m := modes.Of(f.Access, root)
 	records, err := reffs.Open(root, reffs.Options{
-		Modes: m,
-		Now:   r.opts.Now,
-		Mend:  func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
-		Boot:  sync.OnceValue(func() string { return boot(root) }),
-		Left:  r.closeLeft,
+		Modes:       m,
+		Now:         r.opts.Now,
+		Mend:        func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
+		Boot:        sync.OnceValue(func() string { return boot(root) }),
+		DeadSession: r.closeLeft,
 	})
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (f *folderRecords) Held() error { return f.sessions.Held() }
 
 // Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
 func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	if err := f.standing(ctx, r.Key.Partition); err != nil {
+	if err := f.mayWrite(ctx, r.Key.Partition); err != nil {
 		return refstore.Absent, err
 	}
 	return f.Store.Put(ctx, r)
@@ -204,7 +204,7 @@ func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Ve
 
 // PutSync is Put, durable when it returns.
 func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	if err := f.standing(ctx, r.Key.Partition); err != nil {
+	if err := f.mayWrite(ctx, r.Key.Partition); err != nil {
 		return refstore.Absent, err
 	}
 	return f.Store.PutSync(ctx, r)
@@ -212,7 +212,7 @@ func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstor
 
 // Delete implements [refstore.Store]: a process that lost its session deletes nothing either, here or in streams.
 func (f *folderRecords) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
-	if err := f.standing(ctx, key.Partition); err != nil {
+	if err := f.mayWrite(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Delete(ctx, key, v)
@@ -220,7 +220,7 @@ func (f *folderRecords) Delete(ctx context.Context, key refstore.Key, v refstore
 
 // Append implements [refstore.Streams].
 func (f *folderRecords) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
-	if err := f.standing(ctx, key.Partition); err != nil {
+	if err := f.mayWrite(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Append(ctx, key, offset, data)
@@ -228,7 +228,7 @@ func (f *folderRecords) Append(ctx context.Context, key refstore.Key, offset int
 
 // Cut implements [refstore.Streams].
 func (f *folderRecords) Cut(ctx context.Context, key refstore.Key, size int64) error {
-	if err := f.standing(ctx, key.Partition); err != nil {
+	if err := f.mayWrite(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Cut(ctx, key, size)
@@ -236,7 +236,7 @@ func (f *folderRecords) Cut(ctx context.Context, key refstore.Key, size int64) e
 
 // Seal implements [refstore.Streams].
 func (f *folderRecords) Seal(ctx context.Context, key refstore.Key) error {
-	if err := f.standing(ctx, key.Partition); err != nil {
+	if err := f.mayWrite(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Seal(ctx, key)
@@ -244,15 +244,15 @@ func (f *folderRecords) Seal(ctx context.Context, key refstore.Key) error {
 
 // Remove implements [refstore.Streams].
 func (f *folderRecords) Remove(ctx context.Context, key refstore.Key) error {
-	if err := f.standing(ctx, key.Partition); err != nil {
+	if err := f.mayWrite(ctx, key.Partition); err != nil {
 		return err
 	}
 	return f.Store.Remove(ctx, key)
 }
 
-// standing returns why this process may not write any more. After a sleep or a suspension the lease's clock may not
+// mayWrite returns why this process may not write any more. After a sleep or a suspension the lease's clock may not
 // show the loss, but the wall clock does once it has been set right.
-func (f *folderRecords) standing(ctx context.Context, partition string) error {
+func (f *folderRecords) mayWrite(ctx context.Context, partition string) error {
 	if err := f.sending(ctx, f.now()); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return fmt.Errorf("write to %s: %w", partition, err)
 	}

@@ -57,8 +57,8 @@ func TestInitMade(t *testing.T) {
 		switch {
 		case !c.fails && err != nil:
 			t.Fatal(err)
-		case !c.fails && made.Made() != c.made:
-			t.Errorf("%s: made %q, want %q", c.location, made.Made(), c.made)
+		case !c.fails && made.Extras() != c.made:
+			t.Errorf("%s: made %q, want %q", c.location, made.Extras(), c.made)
 		case c.fails && (!errors.Is(err, ErrExists) || strings.Contains(err.Error(), "; made by then, and left there: "+c.made) != (c.made != "")):
 			t.Errorf("%s: got error %v, want an ErrExists that says %q was made", c.location, err, c.made)
 		}
@@ -66,7 +66,7 @@ func TestInitMade(t *testing.T) {
 
 	t.Chdir(t.TempDir())
 	objects := "s3://three/place?region=us-east-1&endpoint=" + s3
-	if made, err := Init(ctx, "first", InitOptions{Objects: objects}); err != nil || made.Made() != "bucket three" {
+	if made, err := Init(ctx, "first", InitOptions{Objects: objects}); err != nil || made.Extras() != "bucket three" {
 		t.Errorf("made %+v, %v, want the bucket three", made, err)
 	}
 	if here, err := filepath.Abs("first"); err != nil {

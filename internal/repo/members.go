@@ -31,8 +31,8 @@ func (m *members) leases() *lease.Leases {
 // Session implements queue.Members, as do those that follow.
 func (m *members) Session(ctx context.Context) (string, error) { return m.leases().Session(ctx) }
 
-func (m *members) Over(ctx context.Context, id string) (bool, time.Duration, error) {
-	return m.leases().Over(ctx, id)
+func (m *members) Ended(ctx context.Context, id string) (bool, time.Duration, error) {
+	return m.leases().Ended(ctx, id)
 }
 
 func (m *members) Heard(ctx context.Context, id string) (refstore.Heard, error) {

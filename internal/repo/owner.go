@@ -255,13 +255,13 @@ func (p *place) look(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("whose are the objects at %s: %w", p.at, err)
 	case o.ID != p.id:
-		return p.others(&o, p.root+p.shared)
+		return p.notOurs(&o, p.root+p.shared)
 	case p.shared == "" && o.Folder != "" && p.folder != "" && o.Folder != p.folder:
-		return p.others(&o, "a copy of it, the folder "+p.root+" (or the same, whose number is another on each host, as on some network file systems: then add --any-name to the last of these)")
+		return p.notOurs(&o, "a copy of it, the folder "+p.root+" (or the same, whose number is another on each host, as on some network file systems: then add --any-name to the last of these)")
 	case p.shared == "":
 		return nil
 	case o.Of != p.shared:
-		return p.others(&o, "a copy of it, "+p.shared)
+		return p.notOurs(&o, "a copy of it, "+p.shared)
 	case o.Table == "":
 		return nil
 	}
@@ -270,13 +270,13 @@ func (p *place) look(ctx context.Context) error {
 		return fmt.Errorf("whose are the objects at %s: %w", p.at, err)
 	}
 	if table != o.Table {
-		return p.others(&o, "a copy of it, in the table "+table+" (or the same by another name: then add --any-name to the last of these)")
+		return p.notOurs(&o, "a copy of it, in the table "+table+" (or the same by another name: then add --any-name to the last of these)")
 	}
 	return nil
 }
 
-// others names the objects' owner if it is not this repository, and what a person can do.
-func (p *place) others(o *owner, this string) error {
+// notOurs names the objects' owner if it is not this repository, and what a person can do.
+func (p *place) notOurs(o *owner, this string) error {
 	return fmt.Errorf("%w: those at %s are the objects of %s, whose gc removes what it does not know, and this is %s; for a repository of its own, "+
 		"make one with e3 init, and take in there what e3 workspace export and e3 package export write here; if that one is given up for good, or was moved here: %s",
 		errNotOurs, p.at, o.name(), this, p.command)

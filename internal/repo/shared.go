@@ -85,7 +85,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}}
 	records, err = dynamo.Open(dynamo.Options{
 		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
-		Standing: func(ctx context.Context, partition string, signed time.Time) error {
+		Permit: func(ctx context.Context, partition string, signed time.Time) error {
 			switch {
 			case strings.HasPrefix(partition, lease.Kind+"/"): // lease records are guarded by their versions
 				return nil
@@ -172,7 +172,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "",
 		Trying: trying("S3", l.Endpoint, cfg, r.warn)}
 	if deletions != nil {
-		o.Standing = func(ctx context.Context, signed time.Time) error { return (*deletions)(ctx, signed) }
+		o.Permit = func(ctx context.Context, signed time.Time) error { return (*deletions)(ctx, signed) }
 	}
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (r *Repo) localStore(variable string, base func() (string, error), name str
 	}
 	var s *reffs.Store
 	if err == nil {
-		s, err = reffs.Open(path, reffs.Options{Now: r.opts.Now, Modes: modes.Of(modes.Private, path), Boot: sync.OnceValue(func() string { return boot(path) }), Left: r.closeLeft})
+		s, err = reffs.Open(path, reffs.Options{Now: r.opts.Now, Modes: modes.Of(modes.Private, path), Boot: sync.OnceValue(func() string { return boot(path) }), DeadSession: r.closeLeft})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the folder for what this machine keeps of the repository: %w; %s names another", err, variable)

@@ -57,8 +57,8 @@ type Created struct {
 	Advice     []string
 }
 
-// Made lists what was made beside the repository; "" if nothing was.
-func (c *Created) Made() string {
+// Extras lists what was made beside the repository; "" if nothing was.
+func (c *Created) Extras() string {
 	var made []string
 	if c.Table != "" {
 		made = append(made, "table "+c.Table)
@@ -71,7 +71,7 @@ func (c *Created) Made() string {
 
 // failed adds to an init's error what it has made by then: another init finds it there.
 func (c *Created) failed(err error) error {
-	if made := c.Made(); err != nil && made != "" {
+	if made := c.Extras(); err != nil && made != "" {
 		return fmt.Errorf("%w; made by then, and left there: %s", err, made)
 	}
 	return err
@@ -130,7 +130,7 @@ func Init(ctx context.Context, location string, o InitOptions) (_ *Created, err 
 	}
 	root, err := createFolder(location, f)
 	if err == nil {
-		c.made(root, f.Access)
+		c.recordFolder(root, f.Access)
 	}
 	return c, err
 }
@@ -144,7 +144,7 @@ func InitLink(dir, location string, access modes.Access) (*Created, error) {
 	root, err := createFolder(dir, f)
 	c := &Created{}
 	if err == nil {
-		c.made(root, f.Access)
+		c.recordFolder(root, f.Access)
 	}
 	return c, err
 }

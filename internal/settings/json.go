@@ -45,7 +45,7 @@ func Decode(data []byte) (*Settings, error) {
 		case "workspaces":
 			err = s.decodeWorkspaces(m)
 		default:
-			s.others = append(s.others, m)
+			s.unknown = append(s.unknown, m)
 		}
 		if err != nil {
 			return nil, err
@@ -221,7 +221,7 @@ func (s *Settings) Encode() []byte {
 		}
 		list = append(list, member{"workspaces", append(append([]byte("{"), all...), "\n  }"...)})
 	}
-	b := object(nil, "\n  ", list, s.others)
+	b := object(nil, "\n  ", list, s.unknown)
 	return append(b, '\n')
 }
 

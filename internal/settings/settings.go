@@ -30,7 +30,7 @@ type Settings struct {
 	Runs       Runs
 	Workspaces map[string]Runs
 
-	others []member // a newer e3's settings
+	unknown []member // a newer e3's settings
 }
 
 // Runs says where tasks are executed; an empty field is not set.

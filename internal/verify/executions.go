@@ -67,7 +67,7 @@ func (v *verifier) badExecution(ctx context.Context, k executions.Key, id string
 	case errors.Is(err, executions.ErrNotFound):
 		return nil
 	case errors.Is(err, executions.ErrMalformed):
-		f.Problem, f.Advice = malformed(err).Error(), "it answers nobody; what it stood for runs again"
+		f.Problem, f.Advice = malformed(err).Error(), "it is no answer any more; its task runs again"
 		f.mend = func(ctx context.Context) (string, bool, error) { return v.discard(ctx, k, id) }
 		v.fault(f)
 		return nil
@@ -204,7 +204,7 @@ func (v *verifier) discard(ctx context.Context, k executions.Key, id string) (st
 	}
 	if !gone {
 		if _, err := v.Curator.Get(ctx, k, id); errors.Is(err, executions.ErrMalformed) {
-			return "somebody is at work on it: check again", false, nil
+			return "another process is at work on it: check again", false, nil
 		}
 	}
 	v.retired[id] = true
@@ -218,7 +218,7 @@ func (v *verifier) removeExecution(ctx context.Context, e *executions.Execution,
 		return "", false, err
 	}
 	if !gone && !v.gone(ctx, e.Key, e.ExecutionID) {
-		return "somebody has changed it meanwhile: check again", false, nil
+		return "another process has changed it meanwhile: check again", false, nil
 	}
 	v.retired[e.ExecutionID] = true
 	return "removed", true, nil

@@ -58,10 +58,10 @@ type Options struct {
 	// Default 1 min.
 	Patience time.Duration
 
-	// Standing, if it is not nil, decides whether a signed attempt to delete may be sent, given the date of its
-	// signature. A refused attempt fails with Standing's error. A process may be stopped at any point; if it was
+	// Permit, if it is not nil, decides whether a signed attempt to delete may be sent, given the date of its
+	// signature. A refused attempt fails with Permit's error. A process may be stopped at any point; if it was
 	// signed before, the server refuses a late request by its age.
-	Standing func(ctx context.Context, signed time.Time) error
+	Permit func(ctx context.Context, signed time.Time) error
 
 	// Trying, if it is not nil, is called for an attempt that got no answer, once no attempt has got one for 2 s, by
 	// several goroutines at once. It must not block.
@@ -122,8 +122,8 @@ func Open(o Options) *Bucket {
 		c.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		c.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		c.DisableLogOutputChecksumValidationSkipped = true
-		if o.Standing != nil {
-			c.APIOptions = append(c.APIOptions, guardDeletes(o.Standing))
+		if o.Permit != nil {
+			c.APIOptions = append(c.APIOptions, guardDeletes(o.Permit))
 		}
 	}
 	b.client, b.deletes = s3.NewFromConfig(o.Config, options), s3.NewFromConfig(o.Config, options)

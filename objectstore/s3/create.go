@@ -84,7 +84,7 @@ func (b *Bucket) probe(ctx context.Context) (err error) {
 	// Without the right to list, S3 reports an absent key as forbidden.
 	if _, err := b.stat(ctx, key); err == nil || !errors.Is(err, objectstore.ErrNotFound) {
 		if err == nil {
-			return b.failed("look for", key, errors.New("the server says that it is there, though nobody put it"))
+			return b.failed("look for", key, errors.New("the server says that it is there, though nothing was put there"))
 		}
 		return err
 	}

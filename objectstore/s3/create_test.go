@@ -74,7 +74,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"not S3", nil, func(w http.ResponseWriter, r *http.Request) bool {
 			w.Write([]byte("<html>welcome</html>"))
 			return true
-		}, []string{"nobody put it"}},
+		}, []string{"nothing was put there"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(gate)

@@ -42,7 +42,7 @@ func answered(f func(op string, r *http.Request) (*http.Response, error)) dynamo
 	return o
 }
 
-// TestSignedAnew: a write that the server has refused as too old is sent again under a date that Standing is told, whoever has learned that
+// TestSignedAnew: a write that the server has refused as too old is sent again under a date that Permit is told, whoever has learned that
 // it is so late.
 func TestSignedAnew(t *testing.T) {
 	record := refstore.Record{Key: refstore.Key{Partition: "WORKSPACE", Sort: "a"}}
@@ -63,7 +63,7 @@ func TestSignedAnew(t *testing.T) {
 				})
 				lost := errors.New("lost")
 				var asked []time.Duration
-				o.Standing = func(_ context.Context, _ string, signed time.Time) error {
+				o.Permit = func(_ context.Context, _ string, signed time.Time) error {
 					ahead := time.Until(signed).Round(time.Minute)
 					asked = append(asked, ahead)
 					if ahead > 0 {
@@ -82,7 +82,7 @@ func TestSignedAnew(t *testing.T) {
 					}
 				}
 				if _, err := s.Put(t.Context(), record); !errors.Is(err, lost) || taken != 0 {
-					t.Errorf("after: got %v, %d writes, want what Standing says of one two hours later; it was asked for %v", err, taken, asked)
+					t.Errorf("after: got %v, %d writes, want what Permit says of one two hours later; it was asked for %v", err, taken, asked)
 				}
 			})
 		})

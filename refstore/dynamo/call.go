@@ -34,7 +34,7 @@ const (
 	final   fate = iota // trying again would fail again
 	refused             // it did not happen, another try may
 	unknown             // it may have happened
-	skewed              // refused because of this machine's clock, which the SDK has corrected by the answer; a write asks Options.Standing anew
+	skewed              // refused because of this machine's clock, which the SDK has corrected by the answer; a write asks Options.Permit anew
 )
 
 // judge classifies an error of a request that this process did not end itself. heard says that the server has

@@ -60,10 +60,10 @@ type Options struct {
 
 	// Now dates dying items (see RemoveLeftovers), roughly: a day's error does no harm. nil is time.Now.
 	Now func() time.Time
-	// Standing, which may be nil, decides whether a signed try of a write may be sent, by the partition of the
-	// records or streams and the date of the signature. A refused try fails with Standing's error, and is retried if
+	// Permit, which may be nil, decides whether a signed try of a write may be sent, by the partition of the
+	// records or streams and the date of the signature. A refused try fails with Permit's error, and is retried if
 	// the error is that of a retryable request.
-	Standing func(ctx context.Context, partition string, signed time.Time) error
+	Permit func(ctx context.Context, partition string, signed time.Time) error
 	// Trying, which may be nil, is called when a try got no answer, or a server fault, and is retried, once the
 	// request has lasted 2 s. Several goroutines call it at once. It must not block.
 	Trying func(error)
@@ -136,7 +136,7 @@ func Open(o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	return &Store{
-		table:   &table{client: newClient(o.Config, o.Endpoint, guarded(o.Standing)), o: o},
+		table:   &table{client: newClient(o.Config, o.Endpoint, guarded(o.Permit)), o: o},
 		merging: semaphore.NewWeighted(mergeMemory),
 		heads:   make(map[refstore.Key]*head), entered: make(map[itemKey]struct{}),
 	}, nil

@@ -39,8 +39,8 @@ const maxEntered = 1 << 16
 // enterVersion is the version of an enumeration item.
 const enterVersion = "0"
 
-// standing are the items that say that there is a record: those by which it is listed with others, and those by which it is found alone.
-func (s *table) standing(key refstore.Key) (above, alone []itemKey, err error) {
+// listingItems are the items that say that there is a record: those by which it is listed with others, and those by which it is found alone.
+func (s *table) listingItems(key refstore.Key) (above, alone []itemKey, err error) {
 	keys, err := standFor(key.Partition)
 	for _, key := range keys {
 		above = append(above, s.recordKey(key))

@@ -77,14 +77,14 @@ func TestFindExecutions(t *testing.T) {
 	})
 }
 
-// TestStanding: a process that was lost sends no write more, also where it has tried before; reads go on.
-func TestStanding(t *testing.T) {
+// TestPermit: a process that was lost sends no write more, also where it has tried before; reads go on.
+func TestPermit(t *testing.T) {
 	onServers(t, func(t *testing.T, server server) {
 		o := server.options(t)
 		lost := errors.New("lost")
 		var asked []string
 		var refuse bool
-		o.Standing = func(_ context.Context, partition string, _ time.Time) error {
+		o.Permit = func(_ context.Context, partition string, _ time.Time) error {
 			asked = append(asked, partition)
 			if refuse && partition != "LEASE/sessions" {
 				return lost
@@ -114,7 +114,7 @@ func TestStanding(t *testing.T) {
 			"append": func() error { return s.Append(ctx, stream, 0, []byte("x")) },
 		} {
 			if err := write(); !errors.Is(err, lost) {
-				t.Errorf("%s: got %v, want what Standing says", name, err)
+				t.Errorf("%s: got %v, want what Permit says", name, err)
 			}
 		}
 		put(t, s, refstore.Record{Key: refstore.Key{Partition: "LEASE/sessions", Sort: "a"}})

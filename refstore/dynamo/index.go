@@ -34,7 +34,7 @@ func (i index) Executions(ctx context.Context) iter.Seq2[refstore.Key, error] {
 
 // Has implements [refstore.Index].
 func (i index) Has(ctx context.Context, key refstore.Key) (bool, error) {
-	above, alone, err := i.s.table.standing(key)
+	above, alone, err := i.s.table.listingItems(key)
 	for _, k := range slices.Concat(above, alone) {
 		item, err := i.s.table.getItem(ctx, k, attrVersion, nil)
 		if err != nil || item == nil {
@@ -46,7 +46,7 @@ func (i index) Has(ctx context.Context, key refstore.Key) (bool, error) {
 
 // Put implements [refstore.Index].
 func (i index) Put(ctx context.Context, key refstore.Key) error {
-	above, alone, err := i.s.table.standing(key)
+	above, alone, err := i.s.table.listingItems(key)
 	if err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Versi
 	}
 	var above, alone []itemKey
 	if err == nil {
-		above, alone, err = s.table.standing(r.Key)
+		above, alone, err = s.table.listingItems(r.Key)
 	}
 	if err != nil {
 		return refstore.Absent, false, err
@@ -308,7 +308,7 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	// A missing record may have been deleted by this very request, delivered twice; what lay beside it is deleted in
 	// any case.
 	err := finish()
-	if _, alone, _ := s.table.standing(key); err == nil && len(alone) > 0 {
+	if _, alone, _ := s.table.listingItems(key); err == nil && len(alone) > 0 {
 		_, _, err = s.table.deleteItem(ctx, alone[0], "attribute_exists("+partitionKey+")", nil)
 		if conditionFailed(err) {
 			err = nil

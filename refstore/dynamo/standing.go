@@ -13,8 +13,8 @@ import (
 )
 
 // A process may be stopped at any point, also between its last check of the clock and the moment at which a request
-// leaves it. So a write asks [Options.Standing] with each try, after it was signed: if the signature dates from a
-// time of consent, the server refuses a late request by its age. Standing gets the date, since a try that is signed
+// leaves it. So a write asks [Options.Permit] with each try, after it was signed: if the signature dates from a
+// time of consent, the server refuses a late request by its age. Permit gets the date, since a try that is signed
 // by a corrected clock is never too old.
 
 // writes is the context key of the partition that is written to.
@@ -23,7 +23,7 @@ type writes struct{}
 // writing marks the requests of a context as writes to an item.
 func (s *table) writing(ctx context.Context, item attributes) context.Context {
 	pk, ok := item[partitionKey].(*types.AttributeValueMemberS)
-	if s.o.Standing == nil || !ok {
+	if s.o.Permit == nil || !ok {
 		return ctx
 	}
 	_, partition, _ := s.parsePK(pk.Value)
@@ -32,7 +32,7 @@ func (s *table) writing(ctx context.Context, item attributes) context.Context {
 
 // guarded makes a client ask before it sends a write.
 func guarded(standing func(ctx context.Context, partition string, signed time.Time) error) func(*dynamodb.Options) {
-	ask := middleware.FinalizeMiddlewareFunc("Standing", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+	ask := middleware.FinalizeMiddlewareFunc("Permit", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		if partition, ok := ctx.Value(writes{}).(string); ok {
 			if err := standing(ctx, partition, signed(in.Request)); err != nil {
 				return middleware.FinalizeOutput{}, middleware.Metadata{}, fmt.Errorf("not sent: %w", err)

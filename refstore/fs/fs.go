@@ -69,24 +69,24 @@ type Options struct {
 	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: unsynced
 	// writes since that time may be torn. The session is removed once Mend has succeeded.
 	Mend func(ctx context.Context, since time.Time) error
-	// Left, which may be nil, is called by Sweep with the folder of a dead session before its removal. If it fails,
+	// DeadSession, which may be nil, is called by Sweep with the folder of a dead session before its removal. If it fails,
 	// the session stays for the next Sweep.
-	Left func(ctx context.Context, dir string) error
+	DeadSession func(ctx context.Context, dir string) error
 	// Modes are the modes of new files and folders. The zero value goes by the umask.
 	Modes modes.Modes
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
 type Store struct {
-	files  *files
-	dir    *os.File // of root; for syncfs
-	now    func() time.Time
-	poll   time.Duration
-	notify *notifier // nil without file notification
-	claims claimTable
-	boot   func() string
-	mend   func(ctx context.Context, since time.Time) error
-	left   func(ctx context.Context, dir string) error
+	files       *files
+	dir         *os.File // of root; for syncfs
+	now         func() time.Time
+	poll        time.Duration
+	notify      *notifier // nil without file notification
+	claims      claimTable
+	boot        func() string
+	mend        func(ctx context.Context, since time.Time) error
+	deadSession func(ctx context.Context, dir string) error
 
 	mu      sync.Mutex
 	session *session  // begun by the first write
@@ -120,7 +120,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{files: &files{root, o.Modes, looksAt(f)}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, left: o.Left}
+	s := &Store{files: &files{root, o.Modes, looksAt(f)}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -130,8 +130,8 @@ func Open(dir string, o Options) (*Store, error) {
 	if s.mend == nil {
 		s.mend = func(context.Context, time.Time) error { return nil }
 	}
-	if s.left == nil {
-		s.left = func(context.Context, string) error { return nil }
+	if s.deadSession == nil {
+		s.deadSession = func(context.Context, string) error { return nil }
 	}
 	if s.poll <= 0 {
 		s.poll = 200 * time.Millisecond

@@ -266,7 +266,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return swept, err
 		}
-		err := s.left(ctx, d.dir)
+		err := s.deadSession(ctx, d.dir)
 		if err == nil {
 			err = d.remove()
 		}

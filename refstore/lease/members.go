@@ -18,10 +18,10 @@ func (l *Leases) Session(ctx context.Context) (id string, err error) {
 	return s.id, nil
 }
 
-// Over reports whether a session's holds are free: it has ended, never existed, or is dead. It marks a session dead
+// Ended reports whether a session's holds are free: it has ended, never existed, or is dead. It marks a session dead
 // whose lease has run out, or whose process is known to be gone. Otherwise pending is how long it may take until that
 // is known, 0 if the session lives. A call costs a read of the session's record each [Options.TTL]/15.
-func (l *Leases) Over(ctx context.Context, id string) (over bool, pending time.Duration, err error) {
+func (l *Leases) Ended(ctx context.Context, id string) (over bool, pending time.Duration, err error) {
 	if err := validSession(id); err != nil {
 		return false, 0, fmt.Errorf("is it over: %w", err)
 	}

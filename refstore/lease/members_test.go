@@ -15,7 +15,7 @@ import (
 // over asks whether a session is over.
 func (m *machine) over(t *testing.T, id string) (over bool, pending time.Duration) {
 	t.Helper()
-	over, pending, err := m.Over(t.Context(), id)
+	over, pending, err := m.Ended(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestSessionThatWasNeverIsOver(t *testing.T) {
 			t.Error("got that it lives")
 		}
 		for _, bad := range []string{"", string(make([]byte, 2000)), "\xff"} {
-			if _, _, err := a.Over(t.Context(), bad); err == nil {
+			if _, _, err := a.Ended(t.Context(), bad); err == nil {
 				t.Errorf("session %.10q: got no error", bad)
 			}
 		}

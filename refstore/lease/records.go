@@ -120,7 +120,7 @@ func (o ownerRecord) words() string {
 }
 
 // shorten cuts a text of another process.
-func shorten(s string) string { return human.Clip(s, 300) }
+func shorten(s string) string { return human.Truncate(s, 300) }
 
 // maxTTL bounds the TTL that a session may ask of its observers.
 const maxTTL = 10 * time.Minute

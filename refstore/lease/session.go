@@ -316,7 +316,7 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 			return fmt.Errorf("renew the session: %w", err)
 		}
 		if there.Beat >= rec.Beat {
-			s.l.lose("its record was written by somebody else")
+			s.l.lose("its record was written by another process")
 			return s.l.Held()
 		}
 		// An earlier write has arrived after all.

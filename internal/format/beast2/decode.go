@@ -16,7 +16,7 @@ const (
 type MismatchError struct{ Want, Got Type }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("beast2: want type %s, got %s", clip(e.Want), clip(e.Got))
+	return fmt.Sprintf("beast2: want type %s, got %s", describe(e.Want), describe(e.Got))
 }
 
 // Decode reads a complete file. Errors are *SyntaxError. Blobs in the value share data's memory.

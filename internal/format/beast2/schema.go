@@ -23,7 +23,7 @@ func Header(t Type) []byte { return must(appendHeader(nil, t)) }
 func appendHeader(b []byte, t Type) ([]byte, error) {
 	m := t.measure()
 	if m.reach > 0 {
-		return nil, fmt.Errorf("type %s is not complete: a Recursive points %d levels outside of it", clip(t), m.reach)
+		return nil, fmt.Errorf("type %s is not complete: a Recursive points %d levels outside of it", describe(t), m.reach)
 	}
 	if m.height > maxDepth {
 		return nil, fmt.Errorf("type nests deeper than %d", maxDepth)
@@ -38,8 +38,8 @@ func appendHeader(b []byte, t Type) ([]byte, error) {
 	return w.b, nil
 }
 
-// clip shortens a type for an error message.
-func clip(t Type) string {
+// describe shortens a type for an error message.
+func describe(t Type) string {
 	const most = 400
 	if t.measure().size > freeTypes {
 		return "a large " + t.Kind().String()

@@ -111,4 +111,4 @@ func (s *shape) alike(t *shape) bool {
 }
 
 // describe names a shape in messages.
-func (s *shape) describe() string { return clip(s.typ) }
+func (s *shape) describe() string { return describe(s.typ) }

@@ -68,7 +68,7 @@ func (d *decoder) topKey(key *node) bool {
 		return false
 	}
 	if !slices.Contains(topKeys, key.text) {
-		d.report.add(key.pos, d.suggest(key.text, topKeys), "unknown key %q", clip(key.text))
+		d.report.add(key.pos, d.suggest(key.text, topKeys), "unknown key %q", truncate(key.text))
 		return false
 	}
 	if first, again := d.seen[key.text]; again {
@@ -111,13 +111,13 @@ func (d *decoder) field(key, value *node) {
 	case "name":
 		def.Name = d.text("name", value)
 		if value.kind == stringNode && !notation.ValidName(def.Name) {
-			d.report.add(value.pos, nameRule, "%q is not a package name", clip(def.Name))
+			d.report.add(value.pos, nameRule, "%q is not a package name", truncate(def.Name))
 		}
 	case "version":
 		if v, ok := d.version("version", value); ok {
 			def.Version = v
 			if !notation.ValidVersion(v) {
-				d.report.add(value.pos, "letters, digits, '_', '-', '.' and '+', at most 64", "%q is not a version", clip(v))
+				d.report.add(value.pos, "letters, digits, '_', '-', '.' and '+', at most 64", "%q is not a version", truncate(v))
 			}
 		}
 	case "description":
@@ -180,9 +180,9 @@ func (d *decoder) input(key, value *node) {
 		return
 	}
 	before := len(d.report.errs)
-	where := "input " + clip(key.text)
+	where := "input " + truncate(key.text)
 	if !ValidInputName(key.text) {
-		d.report.add(key.pos, inputNameRule, "%q is not an input name", clip(key.text))
+		d.report.add(key.pos, inputNameRule, "%q is not an input name", truncate(key.text))
 	}
 	in := Input{Name: key.text, Pos: key.pos}
 	sources := 0
@@ -269,7 +269,7 @@ func (d *decoder) fields(where string, n *node, known []string, each func(key, v
 			each(key, value)
 			return
 		}
-		d.report.add(key.pos, d.suggest(key.text, known), "%s: unknown key %q", where, clip(key.text))
+		d.report.add(key.pos, d.suggest(key.text, known), "%s: unknown key %q", where, truncate(key.text))
 	})
 }
 
@@ -305,7 +305,7 @@ next:
 }
 
 func (d *decoder) duplicate(key *node, what string, first Pos) {
-	d.report.add(key.pos, "", "%s %q is here for the second time, first at line %d", what, clip(key.text), first.Line)
+	d.report.add(key.pos, "", "%s %q is here for the second time, first at line %d", what, truncate(key.text), first.Line)
 }
 
 // wrongType reports a value of the wrong type, unless reading it failed already.

@@ -32,7 +32,7 @@ func (d *decoder) matrix(where string, n *node) []dimension {
 	dims := make([]dimension, 0, len(n.list)/2)
 	d.members(where, n, "dimension", func(key, v *node) {
 		if !ValidInputName(key.text) {
-			d.report.add(key.pos, inputNameRule, "%s: %q is not the name of a dimension", where, clip(key.text))
+			d.report.add(key.pos, inputNameRule, "%s: %q is not the name of a dimension", where, truncate(key.text))
 			return
 		}
 		dims = append(dims, d.dimension(where+": "+key.text, key, v))
@@ -83,11 +83,11 @@ func (d *decoder) dimension(where string, key, n *node) dimension {
 		text := item.scalarText()
 		if !ValidLabelItem(text) {
 			d.report.add(item.pos, "an item is a file name of at most 128 bytes without , = [ ] and control characters, not * or a name of dots",
-				"%s: %q cannot be an item", where, clip(text))
+				"%s: %q cannot be an item", where, truncate(text))
 			continue
 		}
 		if _, again := dim.index[text]; again {
-			d.report.add(item.pos, "", "%s: the item %s is here for the second time", where, clip(text))
+			d.report.add(item.pos, "", "%s: the item %s is here for the second time", where, truncate(text))
 			continue
 		}
 		dim.index[text] = int32(len(dim.items))

@@ -98,14 +98,14 @@ func resolvePlain(s string) (n node, fault string) {
 	if base, digits := intBase(s); base != 0 {
 		i, err := strconv.ParseInt(digits, base, 64)
 		if err != nil {
-			return node{}, "the integer " + clip(s) + " does not fit 64 bits"
+			return node{}, "the integer " + truncate(s) + " does not fit 64 bits"
 		}
 		return node{kind: intNode, bits: uint64(i)}, ""
 	}
 	if isFloat(s) {
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil {
-			return node{}, "the number " + clip(s) + " is out of range"
+			return node{}, "the number " + truncate(s) + " is out of range"
 		}
 		return node{kind: floatNode, bits: math.Float64bits(f)}, ""
 	}
@@ -148,8 +148,8 @@ func isFloat(s string) bool {
 	return whole+fraction != "" && notation.Only(whole, notation.IsDigit) && notation.Only(fraction, notation.IsDigit) && exponent != "" && notation.Only(exponent, notation.IsDigit)
 }
 
-// clip shortens text from the file for a message.
-func clip(s string) string {
+// truncate shortens text from the file for a message.
+func truncate(s string) string {
 	const most = 60
 	if len(s) <= most {
 		return s

@@ -60,7 +60,7 @@ func (d *decoder) projectPath(where string, n *node, kind InputKind) string {
 		fault, hint = "the path is the folder of the package file itself", "name a folder or file in it, or use glob:"
 	}
 	if fault != "" {
-		d.report.add(n.pos, hint, "%s %q: %s", where, clip(s), fault)
+		d.report.add(n.pos, hint, "%s %q: %s", where, truncate(s), fault)
 	}
 	return clean
 }
@@ -79,7 +79,7 @@ func (d *decoder) outputPath(where string, n *node) (clean string, kind Kind) {
 		hint = "outputs lie in the task's own directory"
 	}
 	if fault != "" {
-		d.report.add(n.pos, hint, "%s %q: %s", where, clip(s), fault)
+		d.report.add(n.pos, hint, "%s %q: %s", where, truncate(s), fault)
 	}
 	if strings.HasSuffix(s, "/") {
 		kind = Dir

@@ -49,7 +49,7 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 		p.OnOOM = d.growth(where, n)
 	case "queue":
 		if p.Queue = d.text(where, n); n.kind == stringNode && !notation.ValidName(p.Queue) {
-			d.report.add(n.pos, nameRule, "%s: %q is not the name of a queue", where, clip(p.Queue))
+			d.report.add(n.pos, nameRule, "%s: %q is not the name of a queue", where, truncate(p.Queue))
 		}
 	case "labels":
 		p.Labels = d.labels(where, n)
@@ -145,7 +145,7 @@ func (d *decoder) retryReasons(where string, n *node) []string {
 			if code, err := strconv.Atoi(item.text); err == nil && code > 0 && code <= maxCode {
 				hint = fmt.Sprintf("for an exit code write %d without quotes", code)
 			}
-			d.report.add(item.pos, hint, "%s: %q is none of %s, or an exit code", where, clip(item.text), strings.Join(retryWords, ", "))
+			d.report.add(item.pos, hint, "%s: %q is none of %s, or an exit code", where, truncate(item.text), strings.Join(retryWords, ", "))
 			continue
 		case item.kind != intNode && item.kind != stringNode:
 			d.wrongType(where, item, "a word or an exit code")
@@ -205,7 +205,7 @@ func (d *decoder) factor(where string, n *node) float64 {
 		if number, cut := strings.CutSuffix(n.text, "x"); cut && number != "" && notation.Only(number, notation.IsDigit) {
 			hint = "write x" + number
 		}
-		d.report.add(n.pos, hint, "%s: %q is not %s", where, clip(n.text), want)
+		d.report.add(n.pos, hint, "%s: %q is not %s", where, truncate(n.text), want)
 		return 0
 	case err != nil || f <= 1 || f > maxGrowth:
 		d.report.add(n.pos, "", "%s: want more than x1, and at most x%d", where, maxGrowth)
@@ -230,7 +230,7 @@ func (d *decoder) labels(where string, n *node) []string {
 		case item.kind != stringNode:
 			d.wrongType(where, item, "a label")
 		case !notation.ValidName(item.text):
-			d.report.add(item.pos, nameRule, "%s: %q is not a label", where, clip(item.text))
+			d.report.add(item.pos, nameRule, "%s: %q is not a label", where, truncate(item.text))
 		case slices.Contains(labels, item.text):
 			d.report.add(item.pos, "", "%s: %q is here for the second time", where, item.text)
 		default:
@@ -253,7 +253,7 @@ func (d *decoder) resources(where string, n *node) Resources {
 		case key.text == "memory":
 			r.Memory = d.size(where+": memory", v)
 		case !notation.ValidName(key.text):
-			d.report.add(key.pos, nameRule, "%s: %q is not the name of a resource", where, clip(key.text))
+			d.report.add(key.pos, nameRule, "%s: %q is not the name of a resource", where, truncate(key.text))
 		default:
 			if like := d.suggest(key.text, []string{"cpu", "memory"}); like != "" && v.kind == stringNode {
 				d.report.add(key.pos, like, "%s: unknown key %q", where, key.text)

@@ -93,7 +93,7 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 			return nil
 		}
 		if choices[i].mode != chooseNone {
-			d.report.add(w.pos, "", "%s: %q selects %s twice", where, clip(w.source), dims[i].name)
+			d.report.add(w.pos, "", "%s: %q selects %s twice", where, truncate(w.source), dims[i].name)
 			return nil
 		}
 		if choices[i] = d.chooseItem(b, target, w, i, sel.value); choices[i].mode == chooseNone {
@@ -103,7 +103,7 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 	for i := range choices {
 		if choices[i].mode == chooseNone {
 			d.report.add(w.pos, "add "+dims[i].name+"=* for all, or one item",
-				"%s: %q does not say which %s of %s", where, clip(w.source), dims[i].name, name)
+				"%s: %q does not say which %s of %s", where, truncate(w.source), dims[i].name, name)
 			return nil
 		}
 	}
@@ -126,7 +126,7 @@ func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
 		if i := find(sel.dimension); i >= 0 {
 			return i
 		}
-		d.report.add(w.pos, d.suggest(sel.dimension, dimensionNames(target.dims)), "%s: %s has no dimension %q", where, target.spec.Base, clip(sel.dimension))
+		d.report.add(w.pos, d.suggest(sel.dimension, dimensionNames(target.dims)), "%s: %s has no dimension %q", where, target.spec.Base, truncate(sel.dimension))
 		return -1
 	case len(target.dims) == 1:
 		return 0
@@ -137,7 +137,7 @@ func (d *decoder) dimensionOf(b, target *base, w *wire, sel selector) int {
 		}
 	}
 	d.report.add(w.pos, "write "+target.dims[0].name+"=…, or * alone for all items",
-		"%s: %q does not say to which dimension of %s %q belongs", where, clip(w.source), target.spec.Base, clip(sel.value))
+		"%s: %q does not say to which dimension of %s %q belongs", where, truncate(w.source), target.spec.Base, truncate(sel.value))
 	return -1
 }
 
@@ -157,7 +157,7 @@ func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) ch
 	own := ownDimension(b, value)
 	switch {
 	case own >= 0 && isItem:
-		d.report.add(w.pos, "rename the dimension", "%s: in %q, %s is both a dimension of this task and an item of %s", where, clip(w.source), value, target.spec.Base)
+		d.report.add(w.pos, "rename the dimension", "%s: in %q, %s is both a dimension of this task and an item of %s", where, truncate(w.source), value, target.spec.Base)
 		return choice{}
 	case own >= 0:
 		match := make([]int32, len(b.dims[own].items))
@@ -179,7 +179,7 @@ func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) ch
 			hint = "the items are " + listed(items.items)
 		}
 	}
-	d.report.add(w.pos, hint, "%s: %s has no item %q", where, target.spec.Base, clip(value))
+	d.report.add(w.pos, hint, "%s: %s has no item %q", where, target.spec.Base, truncate(value))
 	return choice{}
 }
 

@@ -57,13 +57,13 @@ func (d *decoder) collisions(b *base, plans []plan) {
 			}
 			switch {
 			case o.glob == "" && o.path == c.path:
-				d.report.add(pos, "give one of them another path", "%s: %s and %s are both at %s", where, o.what, c.what, clip(c.path))
+				d.report.add(pos, "give one of them another path", "%s: %s and %s are both at %s", where, o.what, c.what, truncate(c.path))
 			case o.glob == "":
-				d.report.add(pos, "give one of them another path", "%s: %s at %s lies inside %s at %s", where, c.what, clip(c.path), o.what, clip(o.path))
+				d.report.add(pos, "give one of them another path", "%s: %s at %s lies inside %s at %s", where, c.what, truncate(c.path), o.what, truncate(o.path))
 			case c.glob == "" && o.path == c.path:
-				d.report.add(pos, "give one of them another path", "%s: %s at %s is also the folder of %s", where, c.what, clip(c.path), o.what)
+				d.report.add(pos, "give one of them another path", "%s: %s at %s is also the folder of %s", where, c.what, truncate(c.path), o.what)
 			case c.glob == "" && !c.project && MatchGlob(o.glob, c.path):
-				d.report.add(pos, "give it another path, or narrow the pattern", "%s: %s at %s matches the pattern of %s", where, c.what, clip(c.path), o.what)
+				d.report.add(pos, "give it another path, or narrow the pattern", "%s: %s at %s matches the pattern of %s", where, c.what, truncate(c.path), o.what)
 			}
 		}
 		open = append(open, c)

@@ -35,9 +35,9 @@ func (d *decoder) task(key, value *node) {
 		return
 	}
 	before := len(d.report.errs)
-	where := "task " + clip(key.text)
+	where := "task " + truncate(key.text)
 	if !notation.ValidName(key.text) {
-		d.report.add(key.pos, nameRule, "%q is not a task name", clip(key.text))
+		d.report.add(key.pos, nameRule, "%q is not a task name", truncate(key.text))
 	}
 	b := base{spec: &Spec{Base: key.text, Pos: key.pos}}
 	var refs []wire
@@ -110,12 +110,12 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			name := lastPart(item.text)
 			if first, again := seen[name]; again {
 				d.report.add(item.pos, "use a mapping, in: {name: source}, to tell them apart",
-					"%s: %q is here for the second time, first at line %d", where, clip(name), first.Line)
+					"%s: %q is here for the second time, first at line %d", where, truncate(name), first.Line)
 				continue
 			}
 			seen[name] = item.pos
 			if !ValidInputName(name) {
-				d.report.add(item.pos, "use a mapping, in: {name: source}", "%s: %q cannot be the name of a variable", where, clip(name))
+				d.report.add(item.pos, "use a mapping, in: {name: source}", "%s: %q cannot be the name of a variable", where, truncate(name))
 				continue
 			}
 			wires = append(wires, wire{d.intern(name), d.sourceText(item.text), item.pos})
@@ -126,7 +126,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 		d.members(where, n, "name", func(key, v *node) {
 			switch {
 			case !ValidInputName(key.text):
-				d.report.add(key.pos, inputNameRule, "%s: %q is not an input name", where, clip(key.text))
+				d.report.add(key.pos, inputNameRule, "%s: %q is not an input name", where, truncate(key.text))
 			case v.kind != stringNode:
 				d.wrongType(where+": "+key.text, v, "the name of an input or task")
 			default:
@@ -183,7 +183,7 @@ func (d *decoder) outputs(where string, n *node, spec *Spec) {
 	spec.Several = true
 	d.members(where, n, "output", func(key, v *node) {
 		if !ValidInputName(key.text) {
-			d.report.add(key.pos, inputNameRule, "%s: %q is not an output name", where, clip(key.text))
+			d.report.add(key.pos, inputNameRule, "%s: %q is not an output name", where, truncate(key.text))
 			return
 		}
 		spec.Outputs = append(spec.Outputs, d.output(where+": "+key.text, v, d.intern(key.text)))
@@ -218,7 +218,7 @@ func (d *decoder) output(where string, n *node, name string) Output {
 				if v.kind != stringNode {
 					d.wrongType(where+": kind", v, "metrics, plot or report")
 				} else if role < 0 {
-					d.report.add(v.pos, d.suggest(v.text, roleNames), "%s: kind %q is not metrics, plot or report", where, clip(v.text))
+					d.report.add(v.pos, d.suggest(v.text, roleNames), "%s: kind %q is not metrics, plot or report", where, truncate(v.text))
 				}
 				out.Role = Role(role + 1)
 			case "executable":
@@ -271,7 +271,7 @@ func (d *decoder) env(where string, n *node) []Binding {
 	env := make([]Binding, 0, len(n.list)/2)
 	d.members(where, n, "variable", func(key, v *node) {
 		if !ValidEnvName(key.text) {
-			d.report.add(key.pos, envRule, "%s: %q cannot be set", where, clip(key.text))
+			d.report.add(key.pos, envRule, "%s: %q cannot be set", where, truncate(key.text))
 			return
 		}
 		env = append(env, Binding{d.intern(key.text), d.text(where+": "+key.text, v)})
@@ -293,11 +293,11 @@ func (d *decoder) envNames(where string, n *node, own ...string) []string {
 		case item.kind != stringNode:
 			d.wrongType(where, item, "the name of a variable")
 		case !ValidEnvName(item.text):
-			d.report.add(item.pos, envRule, "%s: %q is not the name of a variable that can be passed", where, clip(item.text))
+			d.report.add(item.pos, envRule, "%s: %q is not the name of a variable that can be passed", where, truncate(item.text))
 		case slices.Contains(own, item.text):
 			d.report.add(item.pos, "give it a value with env", "%s: e3 sets %q itself, so its value would never reach the task", where, item.text)
 		case seen[item.text]:
-			d.report.add(item.pos, "", "%s: %q is here for the second time", where, clip(item.text))
+			d.report.add(item.pos, "", "%s: %q is here for the second time", where, truncate(item.text))
 		default:
 			seen[item.text] = true
 			names = append(names, d.intern(item.text))

@@ -21,7 +21,7 @@ func (d *decoder) duration(where string, n *node) time.Duration {
 		if t, ok := notation.ParseDuration(n.text); ok {
 			return t
 		}
-		d.report.add(n.pos, "", "%s: %q is not %s", where, clip(n.text), want)
+		d.report.add(n.pos, "", "%s: %q is not %s", where, truncate(n.text), want)
 	default:
 		d.wrongType(where, n, want)
 	}
@@ -45,7 +45,7 @@ func (d *decoder) size(where string, n *node) int64 {
 		if last := strings.TrimRight(n.text, "i"); last != "" && strings.HasSuffix(n.text, "i") || len(n.text) > 0 && strings.IndexByte("kKMGTP", n.text[len(n.text)-1]) >= 0 {
 			hint = "write " + n.text + "B"
 		}
-		d.report.add(n.pos, hint, "%s: %q is not %s", where, clip(n.text), want)
+		d.report.add(n.pos, hint, "%s: %q is not %s", where, truncate(n.text), want)
 	default:
 		d.wrongType(where, n, want)
 	}

@@ -112,7 +112,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	where := "task " + b.spec.Base
 	r, fault := parseReference(ref.source)
 	if fault != "" {
-		d.report.add(ref.pos, "a source is like sales, clean, train.model, train[4] or train[*].metrics", "%s: %q %s", where, clip(ref.source), fault)
+		d.report.add(ref.pos, "a source is like sales, clean, train.model, train[4] or train[*].metrics", "%s: %q %s", where, truncate(ref.source), fault)
 		return plan{}, false
 	}
 	found, ok := d.names[r.name]
@@ -130,7 +130,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}}
 	if !found.task {
 		if r.selected || r.entry != "" {
-			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has neither items nor entries", where, clip(ref.source))
+			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has neither items nor entries", where, truncate(ref.source))
 			return plan{}, false
 		}
 		p.fromInput(&d.def.Inputs[found.index], found.index)
@@ -145,7 +145,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 			"%s: %s is a matrix of %d items", where, r.name, to.count)
 		return plan{}, false
 	case to.dims == nil && r.selected:
-		d.report.add(ref.pos, "write "+r.name+dotted(r.entry), "%s: %q: the task %s has no matrix", where, clip(ref.source), r.name)
+		d.report.add(ref.pos, "write "+r.name+dotted(r.entry), "%s: %q: the task %s has no matrix", where, truncate(ref.source), r.name)
 		return plan{}, false
 	case to.dims != nil:
 		if p.choices = d.choose(b, to, ref, r); p.choices == nil {
@@ -188,7 +188,7 @@ func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool 
 	switch {
 	case !spec.Several && entry != "" && entry != "out":
 		name, _ := strings.CutSuffix(ref.source, "."+entry)
-		d.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, clip(entry))
+		d.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, truncate(entry))
 		return false
 	case !spec.Several:
 	case entry == "":
@@ -204,7 +204,7 @@ func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool 
 			if hint == "" {
 				hint = "the outputs are " + listed(names)
 			}
-			d.report.add(ref.pos, hint, "%s: the task %s has no output %q", where, spec.Base, clip(entry))
+			d.report.add(ref.pos, hint, "%s: the task %s has no output %q", where, spec.Base, truncate(entry))
 			return false
 		}
 		out = &spec.Outputs[index]

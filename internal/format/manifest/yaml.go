@@ -183,7 +183,7 @@ func (c *yamlReader) convert(y *yaml.Node, depth int) node {
 		return c.scalar(y)
 	case yaml.SequenceNode:
 		if y.Style&yaml.TaggedStyle != 0 && y.ShortTag() != "!!seq" {
-			return c.bad(y, "remove it", "the tag %s is not known", clip(y.Tag))
+			return c.bad(y, "remove it", "the tag %s is not known", truncate(y.Tag))
 		}
 		n.kind = listNode
 		n.list = make([]node, len(y.Content))
@@ -192,7 +192,7 @@ func (c *yamlReader) convert(y *yaml.Node, depth int) node {
 		}
 	case yaml.MappingNode:
 		if y.Style&yaml.TaggedStyle != 0 && y.ShortTag() != "!!map" {
-			return c.bad(y, "remove it", "the tag %s is not known", clip(y.Tag))
+			return c.bad(y, "remove it", "the tag %s is not known", truncate(y.Tag))
 		}
 		n.kind = mapNode
 		n.list = make([]node, len(y.Content))
@@ -231,7 +231,7 @@ func (c *yamlReader) scalar(y *yaml.Node) node {
 	case "!!float":
 		want = floatNode
 	default:
-		return c.bad(y, "remove it", "the tag %s is not known", clip(y.Tag))
+		return c.bad(y, "remove it", "the tag %s is not known", truncate(y.Tag))
 	}
 	n, fault := resolvePlain(y.Value)
 	if fault != "" {
@@ -241,7 +241,7 @@ func (c *yamlReader) scalar(y *yaml.Node) node {
 		n = floatOf(n.int())
 	}
 	if want != badNode && n.kind != want {
-		return c.bad(y, "", "%q is not %s, as its tag says", clip(y.Value), want)
+		return c.bad(y, "", "%q is not %s, as its tag says", truncate(y.Value), want)
 	}
 	n.pos = c.pos(y)
 	return n

@@ -18,7 +18,7 @@ func (z *Reader) OpenEntry(e Entry) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, z.wrap(err)
 	}
-	c := &content{z: z, e: e, left: e.Size}
+	c := &content{z: z, e: e, remaining: e.Size}
 	c.section = *io.NewSectionReader(z.r, at, e.CompressedSize)
 	if e.Method == Stored {
 		c.from = &c.section
@@ -50,14 +50,14 @@ func (i *inflater) reset(r io.Reader) error {
 
 // content is an entry that is being read.
 type content struct {
-	z        *Reader
-	e        Entry
-	section  io.SectionReader
-	from     io.Reader
-	inflater *inflater // nil for a stored entry
-	left     int64
-	crc      uint32
-	err      error // sticky
+	z         *Reader
+	e         Entry
+	section   io.SectionReader
+	from      io.Reader
+	inflater  *inflater // nil for a stored entry
+	remaining int64
+	crc       uint32
+	err       error // sticky
 }
 
 func (c *content) Read(p []byte) (int, error) {
@@ -68,21 +68,21 @@ func (c *content) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	n := 0
-	if c.left > 0 {
+	if c.remaining > 0 {
 		var err error
-		n, err = c.from.Read(p[:min(int64(len(p)), c.left)])
-		c.left -= int64(n)
+		n, err = c.from.Read(p[:min(int64(len(p)), c.remaining)])
+		c.remaining -= int64(n)
 		c.crc = crc32.Update(c.crc, crc32.IEEETable, p[:n])
 		switch {
-		case c.left == 0:
+		case c.remaining == 0:
 		case err == io.EOF:
-			c.err = c.refuse("it ends %d bytes before the declared %d", c.left, c.e.Size)
+			c.err = c.refuse("it ends %d bytes before the declared %d", c.remaining, c.e.Size)
 			return 0, c.err
 		case err != nil:
 			c.err = c.broken(err)
 			return 0, c.err
 		}
-		if c.left > 0 {
+		if c.remaining > 0 {
 			return n, nil
 		}
 	}

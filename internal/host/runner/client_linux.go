@@ -246,7 +246,7 @@ func (r *reply) result() Result {
 		TimedOut:  r.flags&flagTimedOut != 0,
 		Cancelled: r.flags&flagCancelled != 0,
 		OOM:       r.flags&flagOOM != 0,
-		Left:      r.flags&flagLeft != 0,
+		Straggler: r.flags&flagLeft != 0,
 		UserCPU:   r.userCPU,
 		SystemCPU: r.systemCPU,
 		PeakRSS:   r.peakRSS,

@@ -100,7 +100,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 		exit <- outcome{state, err}
 	}()
 
-	result := Result{PID: proc.Pid, Started: started, Left: true}
+	result := Result{PID: proc.Pid, Started: started, Straggler: true}
 	var announce, timeout, grace <-chan time.Time
 	if spec.OnStart != nil {
 		announce = time.After(spec.OnStartAfter)

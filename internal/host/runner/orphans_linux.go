@@ -66,7 +66,7 @@ func (c *commands) find(holds func(*task) bool) *task {
 // may also be a running command's.
 func (s *server) collectOrphans(ended []*task) {
 	for _, t := range ended {
-		t.orphaned, t.left = false, s.children < 0
+		t.orphaned, t.straggler = false, s.children < 0
 	}
 	s.reaping.Lock()
 	defer s.reaping.Unlock()
@@ -88,7 +88,7 @@ func (s *server) collectOrphans(ended []*task) {
 		}
 	}
 	for _, t := range ended {
-		t.left = true
+		t.straggler = true
 	}
 }
 
@@ -120,7 +120,7 @@ func (s *server) dealWith(pid int, ended []*task) {
 	older := func(t *task) bool { return t.began < began }
 	if s.commands.find(older) != nil {
 		for _, t := range ended {
-			t.left = t.left || older(t)
+			t.straggler = t.straggler || older(t)
 		}
 		return
 	}

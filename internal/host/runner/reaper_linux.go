@@ -80,7 +80,7 @@ func (l *laneServer) drain(now time.Time) {
 		if l.closing.IsZero() && !gone && now.Before(t.drainUntil) {
 			return false
 		}
-		if t.left || !gone {
+		if t.straggler || !gone {
 			t.end.flags |= flagLeft
 		}
 		l.answer(t)

@@ -137,10 +137,10 @@ type Result struct {
 	// command, a shell, exited with 137. Never set outside of Linux.
 	OOM bool
 
-	// Left says that a descendant of the command may be alive: one that left its group and the Room and dropped the
+	// Straggler says that a descendant of the command may be alive: one that left its group and the Room and dropped the
 	// marker, so that it may belong to another running command, or one that is stuck in the kernel. Always set
 	// outside of Linux.
-	Left bool
+	Straggler bool
 
 	// UserCPU and SystemCPU cover the command and the children that it waited for.
 	UserCPU, SystemCPU time.Duration

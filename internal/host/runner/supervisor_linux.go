@@ -94,7 +94,7 @@ type task struct {
 	end        reply     // once it is reaped
 	drainUntil time.Time // when to give up waiting for the rest
 	orphaned   bool      // an orphan of it was seen alive, and killed
-	left       bool      // an orphan that may belong to it was seen alive, and spared
+	straggler  bool      // an orphan that may belong to it was seen alive, and spared
 	resolved   string    // room, without links; "" until it is asked for
 }
 

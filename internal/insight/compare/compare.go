@@ -234,7 +234,7 @@ type comparison struct {
 	objects executions.Objects // those of both sides
 }
 
-// clip bounds a text that somebody else has written.
-func clip(text string) string {
-	return human.Clip(text, maxText)
+// truncate bounds a text that comes from elsewhere.
+func truncate(text string) string {
+	return human.Truncate(text, maxText)
 }

@@ -14,7 +14,7 @@ const (
 
 // durations compares how long it took.
 func (c *comparison) durations() Durations {
-	d := Durations{Tasks: []Duration{}, RunWasMs: c.was.took(), RunIsMs: c.is.took()}
+	d := Durations{Tasks: []Duration{}, RunWasMs: c.was.durationMs(), RunIsMs: c.is.durationMs()}
 	for _, t := range c.was.tasks {
 		if t.ended {
 			d.WasMs += t.duration.Milliseconds()
@@ -42,8 +42,8 @@ func (c *comparison) durations() Durations {
 	return d
 }
 
-// took is how long a run took in milliseconds, 0 where the side is none or has not ended.
-func (d *side) took() int64 {
+// durationMs is how long a run durationMs in milliseconds, 0 where the side is none or has not ended.
+func (d *side) durationMs() int64 {
 	if d.CompletedAt.IsZero() || d.StartedAt.IsZero() {
 		return 0
 	}

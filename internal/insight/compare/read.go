@@ -25,7 +25,7 @@ type side struct {
 	pkg     *record.Package // nil: see pkgGone
 	pkgGone string
 	// tasks are those of a run, or what answers those of a workspace.
-	tasks map[string]taken
+	tasks map[string]outcome
 }
 
 // datasets are the inputs or the outputs of a side.
@@ -36,8 +36,8 @@ type datasets struct {
 	hash   string          // of the node that names those that are gone, "" where there is none
 }
 
-// taken is what became of a task, or what answers it.
-type taken struct {
+// outcome is what became of a task, or what answers it.
+type outcome struct {
 	state     string // in words that are the same for cached and executed; "" where the side is no run
 	execution string
 	duration  time.Duration
@@ -45,7 +45,7 @@ type taken struct {
 }
 
 func (s Stores) read(ctx context.Context, at Side) (*side, error) {
-	d := &side{Seen: Seen{Side: at}, objects: s.Objects, tasks: map[string]taken{}}
+	d := &side{Seen: Seen{Side: at}, objects: s.Objects, tasks: map[string]outcome{}}
 	var err error
 	switch at.What {
 	case Workspace:
@@ -85,7 +85,7 @@ func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 	}
 	for i := range report.Tasks {
 		if t := &report.Tasks[i]; t.State == runview.TaskCached || t.State == runview.TaskSuccess {
-			d.tasks[t.Task] = taken{execution: t.ExecutionID, duration: t.Duration, ended: t.Key != ""}
+			d.tasks[t.Task] = outcome{execution: t.ExecutionID, duration: t.Duration, ended: t.Key != ""}
 		}
 	}
 	return nil
@@ -148,7 +148,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 		return err
 	}
 	for i := range r.Tasks {
-		d.tasks[r.Tasks[i].Task] = took(&r.Tasks[i])
+		d.tasks[r.Tasks[i].Task] = outcomeOf(&r.Tasks[i])
 	}
 	if _, err := s.readRoot(ctx, d, r.InputSnapshot, "inputs", &d.inputs); err != nil {
 		return err
@@ -190,9 +190,9 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	return "", unknown
 }
 
-// took turns what a report tells of a task into what is compared.
-func took(t *runview.TaskReport) taken {
-	k := taken{state: string(t.State), execution: t.ExecutionID, duration: t.Duration}
+// outcomeOf turns what a report tells of a task into what is compared.
+func outcomeOf(t *runview.TaskReport) outcome {
+	k := outcome{state: string(t.State), execution: t.ExecutionID, duration: t.Duration}
 	switch t.State {
 	case runview.TaskCached, runview.TaskSuccess:
 		k.state, k.ended = string(runview.TaskSuccess), t.Key != ""
@@ -277,7 +277,7 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) er
 	}
 	leaves := make([]record.Leaf, len(open))
 	err := parallel.Each(ctx, len(open), func(ctx context.Context, k int) (err error) {
-		leaves[k], err = s.made(ctx, open[k], kinds)
+		leaves[k], err = s.outputLeaf(ctx, open[k], kinds)
 		return err
 	})
 	if err != nil {
@@ -300,8 +300,8 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) er
 	return nil
 }
 
-// made returns the output of an execution as a leaf, without a hash where the execution is gone.
-func (s Stores) made(ctx context.Context, t *runview.TaskReport, kinds map[string]record.Kind) (record.Leaf, error) {
+// outputLeaf returns the output of an execution as a leaf, without a hash where the execution is gone.
+func (s Stores) outputLeaf(ctx context.Context, t *runview.TaskReport, kinds map[string]record.Kind) (record.Leaf, error) {
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
 		return record.Leaf{}, nil
@@ -384,7 +384,7 @@ func (s Stores) readNext(ctx context.Context, d *side) error {
 			continue
 		}
 		d.outputs.leaves[t.Name] = leafOf(t.Output, hit.Output, hit.Size)
-		d.tasks[t.Name] = taken{execution: hit.ExecutionID, duration: hit.Status.CompletedAt.Sub(hit.Status.StartedAt), ended: true}
+		d.tasks[t.Name] = outcome{execution: hit.ExecutionID, duration: hit.Status.CompletedAt.Sub(hit.Status.StartedAt), ended: true}
 	}
 	return nil
 }

@@ -153,15 +153,15 @@ func differing(was, is []fact) []Part {
 		then[k] = true
 		switch text, ok := now[k]; {
 		case !ok:
-			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Removed, Was: clip(f.text)})
+			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Removed, Was: truncate(f.text)})
 		case text != f.text:
-			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Changed, Was: clip(f.text), Is: clip(text)})
+			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Changed, Was: truncate(f.text), Is: truncate(text)})
 		}
 	}
 	for _, f := range is {
 		if k := (key{f.part, f.name}); !then[k] {
 			then[k] = true
-			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Added, Is: clip(f.text)})
+			parts = append(parts, Part{Part: f.part, Name: f.name, Change: Added, Is: truncate(f.text)})
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b Part) int {

@@ -132,8 +132,8 @@ func (n *Node) label() string { return cmp.Or(clean(n.Label), "(no name)") }
 // clean makes text a single line of what can be seen.
 func clean(s string) string { return human.Line(s) }
 
-// clip cuts text in its middle, where names differ least, to so many characters.
-func clip(s string, most int) string {
+// shorten cuts text in its middle, where names differ least, to so many characters.
+func shorten(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {
 		return s

@@ -99,10 +99,10 @@ func (n *Node) draw(b *bufio.Writer, at point, s size) {
 	if caption != "" {
 		baseline = y + 19
 		fmt.Fprintf(b, `<text class="c" x="%g" y="%g" font-size="%g" font-family="sans-serif" fill="%s">%s</text>`,
-			x+padding, y+34, captionSize, c.line, escape(clip(caption, longest+6)))
+			x+padding, y+34, captionSize, c.line, escape(shorten(caption, longest+6)))
 	}
 	fmt.Fprintf(b, `<text class="l" x="%g" y="%g" font-size="%g" font-family="sans-serif" fill="#1f2328">%s</text>`,
-		x+padding, math.Round(baseline), labelSize, escape(clip(label, longest)))
+		x+padding, math.Round(baseline), labelSize, escape(shorten(label, longest)))
 	n.bar(b, x, y, s)
 	if n.Anchor != "" {
 		b.WriteString("</a>")
@@ -126,10 +126,10 @@ func (n *Node) bar(b *bufio.Writer, x, y float64, s size) {
 
 // size is the room that a node's lines need.
 func (n *Node) size() size {
-	w := textWidth(clip(n.label(), longest), labelSize)
+	w := textWidth(shorten(n.label(), longest), labelSize)
 	h := 30.0
 	if caption := n.caption(); caption != "" {
-		w = max(w, textWidth(clip(caption, longest+6), captionSize))
+		w = max(w, textWidth(shorten(caption, longest+6), captionSize))
 		h = 43
 	}
 	if len(n.Tallies) > 1 {

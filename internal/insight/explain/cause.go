@@ -185,8 +185,8 @@ func (r *Reason) chain(root *Cause) []string {
 	return nil
 }
 
-// clipBoth cuts two texts that differ such that it can be seen where.
-func clipBoth(was, is string, most int) (string, string) {
+// truncateBoth cuts two texts that differ such that it can be seen where.
+func truncateBoth(was, is string, most int) (string, string) {
 	same := 0
 	for same < len(was) && same < len(is) && was[same] == is[same] {
 		same++
@@ -196,10 +196,12 @@ func clipBoth(was, is string, most int) (string, string) {
 		from--
 	}
 	if same < most*3/4 || max(len(was), len(is)) <= most || from <= 0 {
-		return clip(was, most), clip(is, most)
+		return truncate(was, most), truncate(is, most)
 	}
-	return "…" + clip(was[from:], most), "…" + clip(is[from:], most)
+	return "…" + truncate(was[from:], most), "…" + truncate(is[from:], most)
 }
 
-// clip cuts text to what a line holds, and to one line.
-func clip(s string, most int) string { return human.Clip(strings.ReplaceAll(s, "\n", "⏎"), most) }
+// truncate cuts text to what a line holds, and to one line.
+func truncate(s string, most int) string {
+	return human.Truncate(strings.ReplaceAll(s, "\n", "⏎"), most)
+}

@@ -176,7 +176,7 @@ func diffValues(path string, a, b any, c *Change, depth int) {
 		}
 	}
 	if was, is := jsonText(a), jsonText(b); was != is {
-		was, is = clipBoth(was, is, 60)
+		was, is = truncateBoth(was, is, 60)
 		c.addValue(path, was, is)
 	}
 }
@@ -186,9 +186,9 @@ func diffLists(path string, a, b []any, c *Change, depth int) {
 		at := path + "[" + strconv.Itoa(i) + "]"
 		switch {
 		case i >= len(a):
-			c.addValue(at, "", clip(jsonText(b[i]), 60))
+			c.addValue(at, "", truncate(jsonText(b[i]), 60))
 		case i >= len(b):
-			c.addValue(at, clip(jsonText(a[i]), 60), "")
+			c.addValue(at, truncate(jsonText(a[i]), 60), "")
 		default:
 			diffValues(at, a[i], b[i], c, depth+1)
 		}
@@ -212,9 +212,9 @@ func diffObjects(path string, a, b map[string]any, c *Change, depth int) {
 		is, has := b[name]
 		switch {
 		case !had:
-			c.addValue(at, "", clip(jsonText(is), 60))
+			c.addValue(at, "", truncate(jsonText(is), 60))
 		case !has:
-			c.addValue(at, clip(jsonText(was), 60), "")
+			c.addValue(at, truncate(jsonText(was), 60), "")
 		default:
 			diffValues(at, was, is, c, depth+1)
 		}

@@ -53,7 +53,7 @@ func (x *explaining) elsewhere(s *side, most int) (*side, string, error) {
 		return nil, "", err
 	}
 	r := ref(best.at)
-	name := clip(r.Workspace+"."+r.Task, maxText)
+	name := truncate(r.Workspace+"."+r.Task, maxText)
 	switch {
 	case r.Task == s.task:
 		return best, "nothing of this name has succeeded here before: compared with " + name, nil

@@ -51,7 +51,7 @@ func (x *explaining) executed(a *history.Attempt, depth int) (*Reason, error) {
 	if r := x.known([2]string{a.ExecutionID}); r != nil {
 		return r, nil
 	}
-	x.left--
+	x.budget--
 	s, err := x.sideOf(a)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 		if why == nil { // events tell of an answer that nothing else tells of
 			r.final = true
 			r.Cause = Cause{Kind: RecordGone, Workspace: s.ws, Task: s.task, Execution: base.id, At: base.at.At(),
-				Text: "execution " + clip(base.id, maxText) + ", which had answered it, is no longer on record, and nothing says why"}
+				Text: "execution " + truncate(base.id, maxText) + ", which had answered it, is no longer on record, and nothing says why"}
 		}
 		return nil
 	}
@@ -145,7 +145,7 @@ func (x *explaining) retried(r *Reason, s *side, depth int) (bool, error) {
 		r.final = true
 		r.Cause = Cause{Kind: Retry, Workspace: s.ws, Task: s.task, Execution: b.ExecutionID, At: b.At(), Reason: f.Text,
 			Text: fmt.Sprintf("attempt %d of its run %s", b.Number, f.Text)}
-		if x.left > 0 && depth < maxDepth {
+		if x.budget > 0 && depth < maxDepth {
 			if r.Before, err = x.executed(b, depth+1); err != nil {
 				return true, err
 			}
@@ -224,9 +224,9 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 	name := "execution " + e.ExecutionID
 	if m := e.Rejection; e.Rejected() && (before == nil || !m.At.After(before.At())) {
 		c.Kind, c.By, c.At, c.Reason = Rejected, m.By, m.At, m.Reason
-		c.Text = name + ", which answered it, was rejected " + human.Ago(x.now(), m.At) + " by " + clip(m.By, maxText)
+		c.Text = name + ", which answered it, was rejected " + human.Ago(x.now(), m.At) + " by " + truncate(m.By, maxText)
 		if m.Reason != "" {
-			c.Text += ": " + clip(m.Reason, maxText)
+			c.Text += ": " + truncate(m.Reason, maxText)
 		}
 		return c, nil
 	}
@@ -257,7 +257,7 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 		c.Kind, c.By = Forced, f.by
 		c.Text = "it was forced (--force), although " + name + " had answered"
 		if f.by != "" {
-			c.Text = "it was forced by " + clip(f.by, maxText) + " (--force), although " + name + " had answered"
+			c.Text = "it was forced by " + truncate(f.by, maxText) + " (--force), although " + name + " had answered"
 		}
 	case before.MadeBy == "":
 		c.Kind, c.By = Rerun, before.Worker
@@ -301,9 +301,9 @@ func (x *evidence) tombstone(key executions.Key, before *history.Attempt) (*reco
 
 func (x *evidence) pruned(t *record.Tombstone) *Cause {
 	c := &Cause{Kind: Pruned, Execution: t.ExecutionID, At: t.PrunedAt, By: t.By, Reason: t.Reason,
-		Text: "pruned " + human.Ago(x.now(), t.PrunedAt) + " by " + clip(t.By, maxText)}
+		Text: "pruned " + human.Ago(x.now(), t.PrunedAt) + " by " + truncate(t.By, maxText)}
 	if t.Reason != "" {
-		c.Text += " (" + clip(t.Reason, maxText) + ")"
+		c.Text += " (" + truncate(t.Reason, maxText) + ")"
 	}
 	return c
 }
@@ -456,26 +456,26 @@ func (x *evidence) failureOf(a *history.Attempt) *Failure {
 		f.Kind, f.Text = Suspended, fmt.Sprintf("suspended itself with exit code %d, for somebody to approve", a.ExitCode)
 		if a.Refused != nil {
 			f.Kind = Rejected
-			f.Text += ", and was " + clip(a.Refused.Text, maxText)
+			f.Text += ", and was " + truncate(a.Refused.Text, maxText)
 		}
 	case a.Status == runview.TaskFailed:
 		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
 	case a.Status == runview.TaskInterrupted, a.Status == runview.TaskUnfinished, a.Reason == events.ReasonCrashed, executions.Stale(a.Message):
 		f.Kind, f.Text = Crashed, "was interrupted: the e3 that ran it died"
 	case a.Reason == string(executions.ReasonTimeout):
-		f.Kind, f.Text = TimedOut, clip(a.Message, maxText)
+		f.Kind, f.Text = TimedOut, truncate(a.Message, maxText)
 	case a.Reason == string(executions.ReasonCancelled):
-		f.Kind, f.Text = Cancelled, "was "+clip(cmp.Or(a.Message, "cancelled"), maxText) // by whom, and why, where that is known
+		f.Kind, f.Text = Cancelled, "was "+truncate(cmp.Or(a.Message, "cancelled"), maxText) // by whom, and why, where that is known
 	case a.Reason == string(executions.ReasonSignal):
-		f.Kind, f.Text = Signal, "was "+clip(a.Message, maxText)
+		f.Kind, f.Text = Signal, "was "+truncate(a.Message, maxText)
 	case a.Reason == string(executions.ReasonOutput):
-		f.Kind, f.Text = BadOutput, "ended without its output: "+clip(a.Message, maxText)
+		f.Kind, f.Text = BadOutput, "ended without its output: "+truncate(a.Message, maxText)
 	case a.Reason == string(executions.ReasonStart):
-		f.Kind, f.Text = NoStart, "was not started: "+clip(a.Message, maxText)
+		f.Kind, f.Text = NoStart, "was not started: "+truncate(a.Message, maxText)
 	case a.Reason == "input":
-		f.Kind, f.Text = Lacking, "was not started: "+clip(a.Message, maxText)
+		f.Kind, f.Text = Lacking, "was not started: "+truncate(a.Message, maxText)
 	default:
-		f.Kind, f.Text = Fault, "ended in an error: "+clip(a.Message, maxText)
+		f.Kind, f.Text = Fault, "ended in an error: "+truncate(a.Message, maxText)
 	}
 	return f
 }

@@ -225,8 +225,8 @@ type DownstreamTask struct {
 // explaining is one question.
 type explaining struct {
 	evidence
-	left int // reasons that may still be made
-	seen map[[2]string]*Reason
+	budget int // reasons that may still be made
+	seen   map[[2]string]*Reason
 }
 
 // evidence reads what records, objects and runs say, for one call of an Explainer.
@@ -246,7 +246,7 @@ func (x *explaining) known(at [2]string) *Reason {
 }
 
 func (x *Explainer) explaining(ctx context.Context) *explaining {
-	return &explaining{evidence: evidence{Explainer: x, ctx: ctx}, left: maxReasons, seen: map[[2]string]*Reason{}}
+	return &explaining{evidence: evidence{Explainer: x, ctx: ctx}, budget: maxReasons, seen: map[[2]string]*Reason{}}
 }
 
 // past returns the attempts of a task, the latest first by their ids.

@@ -67,7 +67,7 @@ func (x *evidence) tail(a *history.Attempt, stream executions.Stream) ([]string,
 	var lines []string
 	for line := range strings.Lines(text) {
 		if line = strings.TrimRight(line, "\r\n"); strings.TrimSpace(line) != "" {
-			lines = append(lines, clip(line, maxText))
+			lines = append(lines, truncate(line, maxText))
 		}
 	}
 	return lines[max(0, len(lines)-maxTail):], nil

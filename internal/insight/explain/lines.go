@@ -9,11 +9,11 @@ func diffLines(a, b []string) ([]Line, int) {
 	list, more := changedLines(a, b)
 	for i := 0; i < len(list); i++ {
 		if i+1 < len(list) && list[i].Op == "-" && list[i+1].Op == "+" { // in its place: it must be seen where they differ
-			list[i].Text, list[i+1].Text = clipBoth(list[i].Text, list[i+1].Text, maxText)
+			list[i].Text, list[i+1].Text = truncateBoth(list[i].Text, list[i+1].Text, maxText)
 			i++
 			continue
 		}
-		list[i].Text = clip(list[i].Text, maxText)
+		list[i].Text = truncate(list[i].Text, maxText)
 	}
 	return list, more
 }

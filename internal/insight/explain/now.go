@@ -111,7 +111,7 @@ func (x *evidence) gather(i int32) error {
 
 // would explains why the next start would run a task, whose producers are all answered.
 func (x *explaining) would(i int32, depth int) (*Reason, error) {
-	x.left--
+	x.budget--
 	s, err := x.nextSide(i)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (x *explaining) would(i int32, depth int) (*Reason, error) {
 // besides explains what of a task that waits is another already, whatever it will read: its own definition and the inputs of the
 // package. nil: nothing is, or there is nothing to compare with.
 func (x *explaining) besides(i int32) (*Reason, error) {
-	x.left--
+	x.budget--
 	n := x.next
 	t := &n.graph.Package.Tasks[i]
 	s := &side{ws: n.Workspace, task: t.Name}
@@ -165,7 +165,7 @@ func (x *explaining) stuck(i int32) *Reason {
 	r := &Reason{Workspace: n.Workspace, Task: name, final: true}
 	r.Cause = Cause{Kind: Fault, Workspace: n.Workspace, Task: name, Text: "it cannot run"}
 	if p.Err != nil {
-		r.Cause.Text = clip(p.Err.Error(), 2*maxText)
+		r.Cause.Text = truncate(p.Err.Error(), 2*maxText)
 	}
 	var lacking *plan.LackingError
 	if errors.As(p.Err, &lacking) {

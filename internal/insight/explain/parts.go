@@ -171,15 +171,15 @@ func envParts(a, b []record.EnvVar, show func(string) string) []Difference {
 		delete(was, v.Name)
 		switch {
 		case !ok:
-			list = append(list, Difference{Part: Environment, Name: v.Name, Is: show(clip(v.Value, maxText))})
+			list = append(list, Difference{Part: Environment, Name: v.Name, Is: show(truncate(v.Value, maxText))})
 		case old != v.Value:
-			was, is := clipBoth(old, v.Value, maxText)
+			was, is := truncateBoth(old, v.Value, maxText)
 			list = append(list, Difference{Part: Environment, Name: v.Name, Was: show(was), Is: show(is)})
 		}
 	}
 	for _, v := range a {
 		if old, ok := was[v.Name]; ok {
-			list = append(list, Difference{Part: Environment, Name: v.Name, Was: show(clip(old, maxText))})
+			list = append(list, Difference{Part: Environment, Name: v.Name, Was: show(truncate(old, maxText))})
 			delete(was, v.Name)
 		}
 	}

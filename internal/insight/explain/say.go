@@ -35,7 +35,7 @@ func (w *Explanation) because() string {
 	case !upstream:
 	case w.Root.Kind == Input:
 	default:
-		text = "upstream, in " + clip(w.Root.Task, maxText) + ", " + text
+		text = "upstream, in " + truncate(w.Root.Task, maxText) + ", " + text
 	}
 	if n := len(w.Roots) - 1; n > 0 {
 		text += ", and " + human.Count(n, "more cause")
@@ -54,7 +54,7 @@ func (w *Explanation) same(c *Cause) bool {
 
 // say makes the sentence.
 func (w *Explanation) say() {
-	name := clip(w.Workspace+"."+w.Task, 2*maxText)
+	name := truncate(w.Workspace+"."+w.Task, 2*maxText)
 	because := w.because()
 	with := func(text, join string) string {
 		if because == "" {
@@ -68,7 +68,7 @@ func (w *Explanation) say() {
 	case WouldRun:
 		w.Sentence = with("would run", " because ")
 		if w.refused != "" {
-			w.Sentence += "; in its latest run it was " + clip(w.refused, maxText)
+			w.Sentence += "; in its latest run it was " + truncate(w.refused, maxText)
 		}
 	case Queued:
 		w.Sentence = with(w.Waiting.text(), "; it is to run because ")
@@ -88,7 +88,7 @@ func (w *Explanation) say() {
 	case Skipped:
 		failed := w.Root.Task
 		if w.Failure != nil {
-			w.Sentence = name + " was skipped because " + clip(failed, maxText) + " " + w.Failure.Text + w.since()
+			w.Sentence = name + " was skipped because " + truncate(failed, maxText) + " " + w.Failure.Text + w.since()
 		} else {
 			w.Sentence = with("was skipped", " because ")
 		}
@@ -108,17 +108,17 @@ func (w *Explanation) say() {
 
 // text says what is waited for in a run.
 func (w *Wait) text() string {
-	since := " (since " + moment(w.Since) + ")"
+	since := " (since " + formatTime(w.Since) + ")"
 	switch {
 	case w.For == forTurn:
 		return "waits for its turn in the run that is at work" + since
 	case w.Worker != "":
-		return "was taken from queue " + w.Queue + " by " + clip(w.Worker, maxText) + ", and is about to begin" + since
+		return "was taken from queue " + w.Queue + " by " + truncate(w.Worker, maxText) + ", and is about to begin" + since
 	}
 	text := "waits in queue " + w.Queue + " for a worker"
 	var needs []string
 	if len(w.Labels) > 0 {
-		needs = append(needs, "labels "+clip(strings.Join(w.Labels, ", "), maxText))
+		needs = append(needs, "labels "+truncate(strings.Join(w.Labels, ", "), maxText))
 	}
 	if w.Memory > 0 {
 		needs = append(needs, human.Bytes(w.Memory)+" of memory")
@@ -151,7 +151,7 @@ func (w *Explanation) since() string {
 	c := &w.Changed[0]
 	text := "; since it last worked "
 	if c.Task != w.Failure.Task && c.Kind != Input && c.Task != "" {
-		text += "in " + clip(c.Task, maxText) + " "
+		text += "in " + truncate(c.Task, maxText) + " "
 	}
 	text += c.clause()
 	if n := len(w.Changed) - 1; n > 0 {
@@ -173,7 +173,7 @@ func (w *Explanation) waitsFor(because string) string {
 		return " for what it reads"
 	}
 	up := r.Upstream[0]
-	text := " for " + clip(up.Task, maxText)
+	text := " for " + truncate(up.Task, maxText)
 	if n := w.blockers - 1; n > 0 {
 		text += " and " + human.Count(n, "other task")
 	}
@@ -187,5 +187,5 @@ func (w *Explanation) waitsFor(because string) string {
 	if up.Cause.Kind == NoValue || up.Cause.Kind == Lacking || up.Cause.Kind == Fault {
 		which = ", which cannot run: "
 	}
-	return text + which + strings.TrimPrefix(because, "upstream, in "+clip(up.Task, maxText)+", ")
+	return text + which + strings.TrimPrefix(because, "upstream, in "+truncate(up.Task, maxText)+", ")
 }

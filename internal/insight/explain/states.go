@@ -45,7 +45,7 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 // mind adds where an execution comes from.
 func (x *explaining) mind(w *Explanation, a *history.Attempt) {
 	if r := ref(a); r.ImportedFrom != "" {
-		w.Notes = append(w.Notes, "the execution was imported from "+clip(r.ImportedFrom, maxText))
+		w.Notes = append(w.Notes, "the execution was imported from "+truncate(r.ImportedFrom, maxText))
 	}
 }
 
@@ -89,7 +89,7 @@ func (x *explaining) waits(w *Explanation, i int32, report *runview.TaskReport) 
 	w.blockers = len(blockers)
 	for _, j := range blockers {
 		p := &n.plan.Tasks[j]
-		if len(r.Upstream) == maxFollowed || x.left <= 0 {
+		if len(r.Upstream) == maxFollowed || x.budget <= 0 {
 			r.Omitted++
 			continue
 		}
@@ -112,7 +112,7 @@ func (x *explaining) waits(w *Explanation, i int32, report *runview.TaskReport) 
 		r.Upstream = append(r.Upstream, up)
 	}
 	for _, j := range waiting {
-		if x.left <= 0 {
+		if x.budget <= 0 {
 			break
 		}
 		own, err := x.besides(j)
@@ -128,7 +128,7 @@ func (x *explaining) waits(w *Explanation, i int32, report *runview.TaskReport) 
 	}
 	if len(blockers) > 0 {
 		name := n.graph.Name(blockers[0])
-		r.Cause = Cause{Kind: Waiting, Workspace: w.Workspace, Task: w.Task, Subject: name, Text: "it waits for " + clip(name, maxText)}
+		r.Cause = Cause{Kind: Waiting, Workspace: w.Workspace, Task: w.Task, Subject: name, Text: "it waits for " + truncate(name, maxText)}
 	}
 	w.Reason = r
 	first := &Reason{Upstream: r.Upstream[:min(len(r.Upstream), len(blockers))]} // what it waits for comes before what is new besides
@@ -165,7 +165,7 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 			return nil, Waits, err
 		}
 		r.Upstream = []*Reason{up}
-		r.Cause = Cause{Kind: Twin, Workspace: w.Workspace, Task: name, Subject: other, Text: clip(other, maxText) + " is the same on the same inputs: it answers both"}
+		r.Cause = Cause{Kind: Twin, Workspace: w.Workspace, Task: name, Subject: other, Text: truncate(other, maxText) + " is the same on the same inputs: it answers both"}
 		return r, Waits, nil
 	}
 	// If its latest attempt at this key failed, that is the reason.

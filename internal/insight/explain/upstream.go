@@ -84,7 +84,7 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 			continue
 		}
 		done[e] = true
-		if len(r.Upstream) == maxFollowed || depth >= maxDepth || x.left <= 0 {
+		if len(r.Upstream) == maxFollowed || depth >= maxDepth || x.budget <= 0 {
 			r.Omitted++
 			continue
 		}
@@ -108,7 +108,7 @@ func (x *evidence) variable(d *Difference) error {
 	if err != nil {
 		return err
 	}
-	if d.Was, d.Is = clipBoth(was, is, maxText); wasText {
+	if d.Was, d.Is = truncateBoth(was, is, maxText); wasText {
 		d.Was = strconv.Quote(d.Was)
 	}
 	if isText {
@@ -246,7 +246,7 @@ func (x *explaining) producer(is, was *side, task, entry string, old, now object
 		return nil, err
 	}
 	if made == nil {
-		return unknown("the execution of " + clip(task, maxText) + " that made it is no longer on record")
+		return unknown("the execution of " + truncate(task, maxText) + " that made it is no longer on record")
 	}
 	before, err := x.makerBefore(was, is, task, entry, old, made)
 	if err != nil {
@@ -255,7 +255,7 @@ func (x *explaining) producer(is, was *side, task, entry string, old, now object
 	if before == nil {
 		r, err := x.executed(made, depth)
 		if err == nil {
-			r.Notes = append(r.Notes, "the execution of "+clip(task, maxText)+" that made what was read before is no longer on record")
+			r.Notes = append(r.Notes, "the execution of "+truncate(task, maxText)+" that made what was read before is no longer on record")
 		}
 		return r, err
 	}
@@ -299,7 +299,7 @@ func (x *explaining) makers(ws, task, entry string, content objectstore.Hash) ([
 		if list[i].Status != runview.TaskSuccess {
 			continue
 		}
-		h, err := x.made(&list[i], entry)
+		h, err := x.outputHash(&list[i], entry)
 		if err != nil {
 			return nil, err
 		}
@@ -379,7 +379,7 @@ func (x *explaining) pair(is, was *history.Attempt, depth int) (*Reason, error) 
 	if r := x.known(at); r != nil {
 		return r, nil
 	}
-	x.left--
+	x.budget--
 	r := &Reason{Workspace: is.Workspace, Task: is.Task, Execution: ref(is), Compared: ref(was)}
 	x.seen[at] = r
 	switch {

@@ -26,7 +26,7 @@ func (x *Explainer) Why(ctx context.Context, ws, task, execution string) (*Expla
 	if execution != "" {
 		err = e.one(w, strings.ToLower(execution))
 	} else {
-		err = e.standing(w)
+		err = e.explainNow(w)
 	}
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 		if t := a.Pruned(); t != nil {
 			w.Notes = append(w.Notes, "its record was "+x.pruned(t).Text)
 		} else if errors.Is(a.Err, executions.ErrMalformed) {
-			w.Notes = append(w.Notes, "its record cannot be read: "+clip(a.Err.Error(), maxText))
+			w.Notes = append(w.Notes, "its record cannot be read: "+truncate(a.Err.Error(), maxText))
 		} else {
 			w.Notes = append(w.Notes, "its record is gone: only events tell of it")
 		}
@@ -124,9 +124,9 @@ func (x *explaining) explain(w *Explanation, a *history.Attempt) (err error) {
 	}
 	if e := a.Execution; e != nil && e.Rejected() {
 		m := e.Rejection
-		text := "it was rejected " + human.Ago(x.now(), m.At) + " by " + clip(m.By, maxText)
+		text := "it was rejected " + human.Ago(x.now(), m.At) + " by " + truncate(m.By, maxText)
 		if m.Reason != "" {
-			text += ": " + clip(m.Reason, maxText)
+			text += ": " + truncate(m.Reason, maxText)
 		}
 		w.Notes = append(w.Notes, text)
 	}
@@ -189,8 +189,8 @@ func (w *Explanation) root(r *Reason) {
 	}
 }
 
-// standing explains how a task stands now.
-func (x *explaining) standing(w *Explanation) error {
+// explainNow explains how a task stands now.
+func (x *explaining) explainNow(w *Explanation) error {
 	next, err := x.look(w.Workspace, w.Task)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (x *explaining) standing(w *Explanation) error {
 			return x.running(w, te)
 		case runview.TaskDeferred:
 			w.Waiting = &Wait{For: forApproval, Run: te.Run.RunID, Since: te.Task.Since.UTC()}
-			w.Notes = append(w.Notes, "it waits for somebody to approve, in run "+te.Run.RunID+", since "+moment(te.Task.Since))
+			w.Notes = append(w.Notes, "it waits for somebody to approve, in run "+te.Run.RunID+", since "+formatTime(te.Task.Since))
 		}
 	}
 	if missing == nil && te.Run != nil && te.Run.Live && (te.Task == nil || te.Task.State == runview.TaskRetrying) {
@@ -241,7 +241,7 @@ func (x *explaining) standing(w *Explanation) error {
 		return err
 	}
 	for _, f := range next.Faults {
-		w.Notes = append(w.Notes, "the package file cannot be taken in as it is, so this is about what is deployed: "+clip(f.Error(), 2*maxText))
+		w.Notes = append(w.Notes, "the package file cannot be taken in as it is, so this is about what is deployed: "+truncate(f.Error(), 2*maxText))
 	}
 	i, _ := next.graph.Find(w.Task)
 	var report *runview.TaskReport
@@ -293,8 +293,8 @@ func (x *explaining) queued(w *Explanation, run string) (*Wait, error) {
 	return at, nil
 }
 
-// moment is a time as people read it.
-func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+// formatTime is a time as people read it.
+func formatTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 // latest explains the latest execution of a task that no package here has any more.
 func (x *explaining) latest(w *Explanation, te *runview.TaskExecutions) error {

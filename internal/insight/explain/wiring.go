@@ -285,8 +285,8 @@ func source(w *record.Wire) string {
 	return human.Count(len(w.Items), "task")
 }
 
-// made returns the hash of what an attempt has left: its output, or one entry of it. Zero: that is not known.
-func (x *evidence) made(a *history.Attempt, entry string) (objectstore.Hash, error) {
+// outputHash returns the hash of what an attempt has left: its output, or one entry of it. Zero: that is not known.
+func (x *evidence) outputHash(a *history.Attempt, entry string) (objectstore.Hash, error) {
 	out := a.Output
 	if e := a.Execution; e != nil {
 		out = e.OutputHash

@@ -34,7 +34,7 @@ func (d *Difference) cause(ws, task string) Cause {
 
 // Text says a difference of a task in one line.
 func (d *Difference) Text(task string) string {
-	name := clip(d.Name, maxText)
+	name := truncate(d.Name, maxText)
 	switch d.Part {
 	case Command:
 		if d.Was != d.Is {
@@ -54,20 +54,20 @@ func (d *Difference) Text(task string) string {
 	case InputRemoved:
 		return "input " + name + " was removed"
 	case InputRenamed:
-		return fmt.Sprintf("input %s is named %s now", clip(d.Was, maxText), clip(d.Is, maxText))
+		return fmt.Sprintf("input %s is named %s now", truncate(d.Was, maxText), truncate(d.Is, maxText))
 	case InputPath:
-		return fmt.Sprintf("input %s is staged at %s now, not at %s", name, clip(d.Is, maxText), clip(d.Was, maxText))
+		return fmt.Sprintf("input %s is staged at %s now, not at %s", name, truncate(d.Is, maxText), truncate(d.Was, maxText))
 	case InputKind:
 		return fmt.Sprintf("input %s is staged as %s now, not as %s", name, article(d.Is), article(d.Was))
 	case InputSource:
-		return fmt.Sprintf("input %s comes from %s now, not from %s", name, clip(d.Is, maxText), clip(d.Was, maxText))
+		return fmt.Sprintf("input %s comes from %s now, not from %s", name, truncate(d.Is, maxText), truncate(d.Was, maxText))
 	case ItemAdded, ItemRemoved:
 		return "input " + name + ": " + d.itemsText()
 	case Output:
 		if d.Name == "" || d.Name == "out" && d.Was != "" && d.Is != "" {
 			return "the output " + became(d.Was, d.Is, " from ")
 		}
-		return "output " + name + " " + became(clip(d.Was, maxText), clip(d.Is, maxText), " from ")
+		return "output " + name + " " + became(truncate(d.Was, maxText), truncate(d.Is, maxText), " from ")
 	case Definition:
 		if d.Name == "order" {
 			return "the order of what the task declares changed"
@@ -79,7 +79,7 @@ func (d *Difference) Text(task string) string {
 		}
 		what := name
 		if d.Input != "" {
-			what = clip(d.Input, maxText)
+			what = truncate(d.Input, maxText)
 		}
 		return "input " + what + d.Change.text()
 	}
@@ -100,7 +100,7 @@ func quotedIf(s string) string {
 	if s == "" {
 		return ""
 	}
-	return strconv.Quote(clip(s, maxText))
+	return strconv.Quote(truncate(s, maxText))
 }
 
 func article(kind string) string {
@@ -134,7 +134,7 @@ func (d *Difference) itemsText() string {
 			removed++
 		}
 		if len(first) < 2 {
-			first = append(first, "item "+clip(it.Label, 60)+" was "+it.How)
+			first = append(first, "item "+truncate(it.Label, 60)+" was "+it.How)
 		}
 	}
 	text := strings.Join(first, ", ")
@@ -151,7 +151,7 @@ func (c *Change) text() string {
 		return " changed"
 	case len(c.Files) > 0:
 		f := &c.Files[0]
-		text := ": " + clip(f.Path, maxText) + " "
+		text := ": " + truncate(f.Path, maxText) + " "
 		switch {
 		case f.How == "changed" && f.WasSize != f.IsSize:
 			text += fmt.Sprintf("changed (%s → %s)", human.Bytes(f.WasSize), human.Bytes(f.IsSize))
@@ -173,7 +173,7 @@ func (c *Change) text() string {
 		v := &c.Values[0]
 		text := " changed: "
 		if v.Path != "" {
-			text = ": " + clip(v.Path, 80) + " "
+			text = ": " + truncate(v.Path, 80) + " "
 			switch {
 			case v.Was == "":
 				text += "was added: " + v.Is

@@ -85,7 +85,7 @@ func (m *metricSource) read(data []byte) {
 			return
 		}
 	}
-	m.note = "no JSON object: " + visible(human.Clip(err.Error(), 200))
+	m.note = "no JSON object: " + visible(human.Truncate(err.Error(), 200))
 }
 
 func (m *metricSource) json(data []byte) error {
@@ -151,7 +151,7 @@ func (m *metricSource) value(d *json.Decoder, key string, depth int) error {
 		if words == nil && n > 0 {
 			text = human.Count(n, "value")
 		}
-		m.set(key, cell{Text: visible(human.Clip(text, maxValue))})
+		m.set(key, cell{Text: visible(human.Truncate(text, maxValue))})
 		return nil
 	}
 	m.set(key, scalar(tok))
@@ -186,7 +186,7 @@ func array(d *json.Decoder, depth int) (n int, words []string, err error) {
 				words = nil
 			}
 			if words != nil {
-				words = append(words, human.Clip(scalar(tok).Text, maxValue))
+				words = append(words, human.Truncate(scalar(tok).Text, maxValue))
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func array(d *json.Decoder, depth int) (n int, words []string, err error) {
 }
 
 func (m *metricSource) set(key string, c cell) {
-	key = visible(human.Clip(key, maxValue))
+	key = visible(human.Truncate(key, maxValue))
 	if _, twice := m.values[key]; !twice {
 		if len(m.keys) >= maxKeys {
 			m.note = fmt.Sprintf("only the first %d keys are shown", maxKeys)
@@ -210,7 +210,7 @@ func scalar(tok json.Token) cell {
 	case json.Number:
 		return number(v.String())
 	case string:
-		return cell{Text: visible(human.Clip(v, maxValue))}
+		return cell{Text: visible(human.Truncate(v, maxValue))}
 	case nil:
 		return cell{Text: "null"}
 	default:
@@ -220,7 +220,7 @@ func scalar(tok json.Token) cell {
 
 // number shortens a number to six digits; the whole stays beside it.
 func number(text string) cell {
-	text = human.Clip(text, maxValue)
+	text = human.Truncate(text, maxValue)
 	c := cell{Text: text, Number: true}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
@@ -288,7 +288,7 @@ func (m *metricSource) alone() metrics {
 func (m *metricSource) csv() metrics {
 	t := metrics{Title: m.title(), Note: m.note}
 	for _, h := range m.table[0] {
-		t.Head = append(t.Head, visible(human.Clip(h, maxValue)))
+		t.Head = append(t.Head, visible(human.Truncate(h, maxValue)))
 		t.Number = append(t.Number, true)
 	}
 	lines := m.table[1:]
@@ -299,7 +299,7 @@ func (m *metricSource) csv() metrics {
 	for _, line := range lines {
 		row := make([]cell, len(line))
 		for i, text := range line {
-			row[i] = cell{Text: visible(human.Clip(text, maxValue))}
+			row[i] = cell{Text: visible(human.Truncate(text, maxValue))}
 			if _, err := strconv.ParseFloat(text, 64); err == nil {
 				row[i] = number(text)
 			}

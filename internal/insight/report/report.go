@@ -382,7 +382,7 @@ func (b *builder) facts() []fact {
 		add("By", strings.Trim(p.User+"@"+p.Host, "@"))
 	}
 	add("Cancelled by", r.By)
-	add("Reason", human.Clip(r.Why, 400))
+	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)
 	add("Workers", few(b.workers))
 	add("e3", few(b.version))

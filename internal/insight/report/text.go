@@ -64,7 +64,7 @@ func note(t *runview.TaskReport) string {
 	case runview.TaskFailed:
 		add("exit code %d", t.ExitCode)
 	case runview.TaskError:
-		add("%s", human.Clip(t.Message, 400))
+		add("%s", human.Truncate(t.Message, 400))
 	case runview.TaskSkipped:
 		add("%s failed", t.Because)
 	case runview.TaskRetrying:
@@ -75,7 +75,7 @@ func note(t *runview.TaskReport) string {
 		add("waited for approval when the run ended")
 	case runview.TaskClaimed, runview.TaskRunning:
 		if t.Worker != "" {
-			add("by %s", human.Clip(t.Worker, 400))
+			add("by %s", human.Truncate(t.Worker, 400))
 		}
 	}
 	if t.Reason != "" && !strings.Contains(t.Message, t.Reason) {
@@ -128,5 +128,5 @@ func cause(err string) string {
 	if strings.Trim(err, "0123456789") == "" {
 		return "exit code " + err
 	}
-	return visible(human.Clip(err, 200))
+	return visible(human.Truncate(err, 200))
 }

@@ -66,15 +66,15 @@ func (t *TaskReport) look(ctx context.Context, x *executions.Store) error {
 	e, err := x.Get(ctx, key, t.ExecutionID)
 	switch {
 	case err == nil:
-		t.standing(e)
+		t.addOrigin(e)
 	case !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed):
 		return err
 	}
 	return nil
 }
 
-// standing takes over where an execution comes from, and what is thought of it.
-func (t *TaskReport) standing(e *executions.Execution) {
+// addOrigin takes over where an execution comes from, and what is thought of it.
+func (t *TaskReport) addOrigin(e *executions.Execution) {
 	if p := e.Provenance; p != nil {
 		t.ImportedFrom = &record.Step{}
 		if n := len(p.Steps); n > 0 {
@@ -118,7 +118,7 @@ func (t *TaskReport) found(e *executions.Execution) {
 	if e == nil {
 		return
 	}
-	t.standing(e)
+	t.addOrigin(e)
 	t.Key, t.StartedAt = e.Key.String(), e.StartedAt
 	switch e.State {
 	case record.Running: // when it was exported

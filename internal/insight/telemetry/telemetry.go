@@ -345,4 +345,4 @@ func because(err error) string {
 }
 
 // text bounds what others have written.
-func text(s string) string { return human.Clip(s, maxText) }
+func text(s string) string { return human.Truncate(s, maxText) }

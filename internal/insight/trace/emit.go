@@ -155,8 +155,8 @@ func (t *timeline) self() string {
 	return "worker"
 }
 
-// A moment is an event that is made when its turn comes: of many thousand only one is in memory.
-type moment struct {
+// A timedEvent is an event that is made when its turn comes: of many thousand only one is in memory.
+type timedEvent struct {
 	at   int64
 	make func(n int) event
 	n    int
@@ -166,21 +166,21 @@ type moment struct {
 func (t *timeline) emit(d *document) {
 	workers, lanes := t.workers()
 	t.names(d, workers, lanes)
-	list := []moment{{micros(t.start), t.run, 0}}
+	list := []timedEvent{{micros(t.start), t.run, 0}}
 	for i := range t.attempts {
 		from, _ := t.attempts[i].span()
-		list = append(list, moment{from, t.attempt, i})
+		list = append(list, timedEvent{from, t.attempt, i})
 	}
 	for i := range t.instants {
-		list = append(list, moment{micros(t.instants[i].at), t.instant, i})
+		list = append(list, timedEvent{micros(t.instants[i].at), t.instant, i})
 	}
 	for i, f := range t.flows {
 		from, to := t.arrow(f)
-		list = append(list, moment{from, t.flowFrom, i}, moment{to, t.flowTo, i})
+		list = append(list, timedEvent{from, t.flowFrom, i}, timedEvent{to, t.flowTo, i})
 	}
 	list = append(list, counted("running", t.running())...)
 	list = append(list, counted("ready", t.waits)...)
-	slices.SortStableFunc(list, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(list, func(a, b timedEvent) int { return cmp.Compare(a.at, b.at) })
 	for _, m := range list {
 		e := m.make(m.n)
 		e.TS = m.at
@@ -248,13 +248,13 @@ func (t *timeline) attempt(i int) event {
 		args["waitedMs"] = a.waited.Milliseconds()
 	}
 	if a.detail != nil {
-		took(args, a.detail)
+		addResources(args, a.detail)
 	}
 	return event{Name: a.task, Cat: "attempt," + string(a.state), Phase: complete, Dur: &dur, PID: a.pid, TID: a.lane, Args: args}
 }
 
-// took adds what a command has taken.
-func took(args map[string]any, d *record.Detail) {
+// addResources adds what a command has taken.
+func addResources(args map[string]any, d *record.Detail) {
 	args["userCpuMs"], args["systemCpuMs"] = d.UserCPU.Milliseconds(), d.SystemCPU.Milliseconds()
 	for name, n := range map[string]int64{"peakRss": d.PeakRSS, "bytesIn": d.BytesIn, "bytesOut": d.BytesOut} {
 		if n > 0 {
@@ -293,9 +293,9 @@ func (t *timeline) running() []step {
 }
 
 // counted turns steps into the values of a counter, one for each moment.
-func counted(name string, steps []step) []moment {
+func counted(name string, steps []step) []timedEvent {
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
-	var list []moment
+	var list []timedEvent
 	value := func(n int) event {
 		return event{Name: name, Cat: "run", Phase: counter, PID: runPID, Args: map[string]any{"tasks": n}}
 	}
@@ -305,7 +305,7 @@ func counted(name string, steps []step) []moment {
 		if i+1 < len(steps) && micros(steps[i+1].at) == micros(s.at) {
 			continue
 		}
-		list = append(list, moment{micros(s.at), value, n})
+		list = append(list, timedEvent{micros(s.at), value, n})
 	}
 	return list
 }

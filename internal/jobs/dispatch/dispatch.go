@@ -124,7 +124,7 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	if err != nil {
 		return executions.Result{}, err
 	}
-	left, fresh, err := r.left(ctx, &job, began)
+	left, fresh, err := r.leftJobs(ctx, &job, began)
 	if err != nil {
 		return executions.Result{}, fmt.Errorf("task %s: %w", req.Name, err)
 	}
@@ -140,7 +140,7 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 		job, err = d.await(ctx, w, job)
 	}
 	if errors.Is(err, queue.ErrMalformed) && ctx.Err() == nil { // only this job cannot be made
-		return d.settle(ctx, w, w.claimed, executions.ReasonNone, queue.Clip(err.Error()))
+		return d.settle(ctx, w, w.claimed, executions.ReasonNone, queue.Truncate(err.Error()))
 	}
 	if err != nil {
 		return executions.Result{}, err
@@ -222,7 +222,7 @@ func (d *Dispatcher) cancelJob(ctx context.Context, name, id string, cause error
 	case <-ctx.Done():
 		return queue.Job{}, ctx.Err()
 	}
-	job, err := d.q.Cancel(ctx, name, id, d.o.By, queue.Clip(cause.Error()))
+	job, err := d.q.Cancel(ctx, name, id, d.o.By, queue.Truncate(cause.Error()))
 	var moved *queue.TransitionError
 	if errors.As(err, &moved) { // it has ended
 		return moved.Job, nil

@@ -52,7 +52,7 @@ func Request(j *queue.Job) (*executions.Request, error) {
 // Outcome returns the outcome of a job from its execution's result.
 func Outcome(res executions.Result) queue.Outcome {
 	o := queue.Outcome{
-		ExecutionID: res.ExecutionID, Size: res.Size, ExitCode: res.ExitCode, Reason: string(res.Reason), Message: queue.Clip(res.Message),
+		ExecutionID: res.ExecutionID, Size: res.Size, ExitCode: res.ExitCode, Reason: string(res.Reason), Message: queue.Truncate(res.Message),
 		Duration: max(res.Duration, 0),
 	}
 	switch {

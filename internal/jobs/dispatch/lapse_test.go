@@ -69,8 +69,8 @@ func (s *sleeper) leases() *lease.Leases {
 
 func (s *sleeper) Session(ctx context.Context) (string, error) { return s.leases().Session(ctx) }
 
-func (s *sleeper) Over(ctx context.Context, id string) (bool, time.Duration, error) {
-	return s.leases().Over(ctx, id)
+func (s *sleeper) Ended(ctx context.Context, id string) (bool, time.Duration, error) {
+	return s.leases().Ended(ctx, id)
 }
 
 func (s *sleeper) Heard(ctx context.Context, id string) (refstore.Heard, error) {

@@ -26,9 +26,9 @@ var (
 // adoption is how long a lost job of another run waits for a worker that continues it.
 const adoption = time.Minute
 
-// left returns the jobs of other runs that make what j makes. The queue is listed once for each run. since is when an
+// leftJobs returns the jobs of other runs that make what j makes. The queue is listed once for each run. since is when an
 // answer was last looked for; fresh tells whether the jobs had not ended then.
-func (r *run) left(ctx context.Context, j *queue.Job, since time.Time) (jobs []queue.Job, fresh bool, err error) {
+func (r *run) leftJobs(ctx context.Context, j *queue.Job, since time.Time) (jobs []queue.Job, fresh bool, err error) {
 	if j.Force {
 		return nil, false, nil // another run's execution is not an answer
 	}
@@ -36,7 +36,7 @@ func (r *run) left(ctx context.Context, j *queue.Job, since time.Time) (jobs []q
 	defer r.listing.Unlock()
 	if r.others == nil {
 		now := r.d.o.Now()
-		others, err := r.d.others(ctx, j)
+		others, err := r.d.otherJobs(ctx, j)
 		if err != nil {
 			return nil, false, fmt.Errorf("look for jobs that dead runs have left: %w", err)
 		}
@@ -51,8 +51,8 @@ func (r *run) left(ctx context.Context, j *queue.Job, since time.Time) (jobs []q
 // product identifies what a job makes.
 func product(j *queue.Job) string { return j.TaskHash + " " + strings.Join(j.Inputs, " ") }
 
-// others lists the jobs of other runs by what they make, after cancelling those that no run waits for.
-func (d *Dispatcher) others(ctx context.Context, own *queue.Job) (map[string][]queue.Job, error) {
+// otherJobs lists the jobs of other runs by what they make, after cancelling those that no run waits for.
+func (d *Dispatcher) otherJobs(ctx context.Context, own *queue.Job) (map[string][]queue.Job, error) {
 	others := map[string][]queue.Job{}
 	for j, err := range d.q.Jobs(ctx, own.Queue) {
 		if errors.Is(err, queue.ErrMalformed) {

@@ -139,7 +139,7 @@ func (s *submissions) settle(g Gone) {
 				return false, err
 			}
 		}
-		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(queue.Clip(g.Message), "the cluster has ended its worker"))
+		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(queue.Truncate(g.Message), "the cluster has ended its worker"))
 		if errors.Is(err, refstore.ErrLost) { // this process no longer holds the claim, and perhaps none does
 			lease = nil
 		}
@@ -173,7 +173,7 @@ func (s *submissions) conclude(lease *queue.Lease, reason executions.Reason, mes
 	d, job := s.d, lease.Job()
 	req, err := Request(&job)
 	if err != nil {
-		return lease.Finish(d.ctx, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: queue.Clip(err.Error())})
+		return lease.Finish(d.ctx, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: queue.Truncate(err.Error())})
 	}
 	res, err := d.settler.Settle(d.ctx, executions.NewKey(req.Task, req.Inputs), req.Inputs, job.Execution, reason, message)
 	if err != nil {

@@ -129,19 +129,19 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 // lock is take under a session. With doubtful the job may be locked in spite of the error, or may yet be.
 func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) (l *Lease, doubtful bool, err error) {
 	now := q.now()
-	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: Clip(want.Worker), Since: nanos(now)}))
+	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: Truncate(want.Worker), Since: nanos(now)}))
 	if err != nil {
 		return nil, false, err
 	}
 	j, adopted := s.Job, s.Orphaned()
-	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, Clip(want.Worker), now, time.Time{}
+	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, Truncate(want.Worker), now, time.Time{}
 	j.Token++
 	if !adopted {
 		if j.Execution, err = want.NewExecution(max(j.After, j.Execution)); err != nil {
 			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
 		}
 		j.Attempts++
-		j.Maker, j.MakerHost, j.Started = j.Worker, Clip(want.Host), time.Time{}
+		j.Maker, j.MakerHost, j.Started = j.Worker, Truncate(want.Host), time.Time{}
 	}
 	next, err := q.swap(ctx, s.version, &j)
 	if err != nil {

@@ -177,7 +177,7 @@ func (x *index) orphan(ctx context.Context, s stored) (stored, error) {
 // is returned as it is.
 func (x *index) expire(ctx context.Context, s stored) (stored, error) {
 	if !x.held.astray(&s.Job) {
-		over, _, err := x.held.members.Over(ctx, s.LockedBy)
+		over, _, err := x.held.members.Ended(ctx, s.LockedBy)
 		if err != nil || !over {
 			return s, err
 		}

@@ -272,7 +272,7 @@ func (j *Job) validState() error {
 	case j.Status == Queued:
 	case j.Status == Running:
 		if j.Execution == "" || j.Token == 0 || j.Attempts == 0 {
-			return errors.New("it runs, but nobody has claimed it")
+			return errors.New("it runs, but no worker has claimed it")
 		}
 	case j.Status.Terminal():
 		if err := j.Outcome.validate(); err != nil {
@@ -309,5 +309,5 @@ func validText(s string) error {
 	return nil
 }
 
-// Clip bounds and repairs text from elsewhere: a job's record has so much of it, the execution's all.
-func Clip(s string) string { return strings.ToValidUTF8(human.Clip(s, 2<<10), "�") }
+// Truncate bounds and repairs text from elsewhere: a job's record has so much of it, the execution's all.
+func Truncate(s string) string { return strings.ToValidUTF8(human.Truncate(s, 2<<10), "�") }

@@ -131,7 +131,7 @@ func (l *Lease) Started(ctx context.Context) error {
 // Finish ends the job. The end counts only once Finish, or a later try, succeeds. refstore.ErrLost if this process no
 // longer holds the job.
 func (l *Lease) Finish(ctx context.Context, o Outcome) error {
-	o.Reason, o.Message = Clip(o.Reason), Clip(o.Message)
+	o.Reason, o.Message = Truncate(o.Reason), Truncate(o.Message)
 	s, err := l.change(ctx, "finish", true,
 		func(j *Job) { j.end(o, l.q.now()) },
 		func(j *Job) bool { return j.Outcome != nil && *j.Outcome == o })
@@ -170,7 +170,7 @@ const maxBackoff = time.Hour
 // it any more. Again returns the changed job. refstore.ErrLost.
 func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration) (Job, error) {
 	was := l.Job()
-	message = Clip(message)
+	message = Truncate(message)
 	now := l.q.now()
 	s, err := l.change(ctx, "requeue", true, func(j *Job) {
 		lost := LostAttempt{Execution: j.Execution, Worker: j.Maker, Message: message, At: now}

@@ -16,7 +16,7 @@ const ReasonCancelled = "cancelled"
 // and returns the running job. Cancelling a job again changes nothing. ErrNotFound, *TransitionError if it has ended
 // otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
-	rec := cancelRecord{By: Clip(by), Why: Clip(why), At: nanos(q.now())}
+	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("cancel job %.100s/%.200s: %w", queue, id, err)
 	}
@@ -63,7 +63,7 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 // Withdraw ends a job that no worker has begun, like Cancel, and leaves any other as it is. It returns the job's
 // state: cancelled, unless another process changed it first. ErrNotFound.
 func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, error) {
-	rec := cancelRecord{By: Clip(by), Why: Clip(why), At: nanos(q.now())}
+	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
 	for {
 		s, err := q.find(ctx, queue, id)
 		j := s.Job

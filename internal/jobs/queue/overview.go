@@ -82,7 +82,7 @@ func (rd *Reader) Working(ctx context.Context, ref, execution string) (bool, err
 		return false, err
 	}
 	if s.LockedBy != "" {
-		over, _, err := rd.held.members.Over(ctx, s.LockedBy)
+		over, _, err := rd.held.members.Ended(ctx, s.LockedBy)
 		if err != nil || !over {
 			return err == nil, err
 		}
@@ -223,7 +223,7 @@ func (rd *Reader) work(ctx context.Context, o *Overview) error {
 		if j.Orphaned() {
 			w = Work{Over: true}
 		} else if !known {
-			if w.Over, w.Pending, err = rd.held.members.Over(ctx, j.LockedBy); err != nil {
+			if w.Over, w.Pending, err = rd.held.members.Ended(ctx, j.LockedBy); err != nil {
 				return err
 			}
 			if w.Heard, err = rd.held.members.Heard(ctx, j.LockedBy); err != nil {

@@ -56,20 +56,20 @@ func (e *TransitionError) Error() string {
 	state := string(e.Job.Status)
 	switch {
 	case e.Job.Status == Running && e.Job.Worker != "":
-		state += ", by " + Clip(e.Job.Worker)
+		state += ", by " + Truncate(e.Job.Worker)
 	case e.Job.isSuspended():
 		state = ReasonSuspended
 	}
-	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), Clip(e.Job.Task), state)
+	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), Truncate(e.Job.Task), state)
 }
 
 // Members tells which sessions are alive. [*lease.Leases] implements it.
 type Members interface {
 	// Session returns the id of this process's session, which it begins if need be.
 	Session(ctx context.Context) (id string, err error)
-	// Over tells whether the locks of a session are free. If not, pending is how long it may take until that is known
+	// Ended tells whether the locks of a session are free. If not, pending is how long it may take until that is known
 	// of a session that has not been heard of lately.
-	Over(ctx context.Context, id string) (over bool, pending time.Duration, err error)
+	Ended(ctx context.Context, id string) (over bool, pending time.Duration, err error)
 	// Heard tells when a session of another host was last heard of, for people.
 	Heard(ctx context.Context, id string) (refstore.Heard, error)
 	// Lost is closed when other processes may hold what this process held.
@@ -168,7 +168,7 @@ func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 	want.ID = Identity(&want)
 	got, err := q.enqueue(ctx, &want)
 	if err != nil {
-		return Job{}, fmt.Errorf("enqueue task %s: %w", Clip(j.Task), err)
+		return Job{}, fmt.Errorf("enqueue task %s: %w", Truncate(j.Task), err)
 	}
 	return got, nil
 }

@@ -45,7 +45,7 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	}
 	var errs []error
 	for _, session := range k.ward(own, holders) {
-		over, _, err := k.held.members.Over(ctx, session)
+		over, _, err := k.held.members.Ended(ctx, session)
 		if err == nil && over {
 			err = k.orphanAll(ctx, queue, own, session)
 		}
@@ -87,7 +87,7 @@ func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) erro
 		return fmt.Errorf("record %q is not what this version of e3 writes: %w", r.Key, err)
 	}
 	if rec.Reaper != "" && rec.Reaper != own {
-		if over, _, err := k.held.members.Over(ctx, rec.Reaper); err != nil || !over {
+		if over, _, err := k.held.members.Ended(ctx, rec.Reaper); err != nil || !over {
 			return err
 		}
 	}
@@ -185,7 +185,7 @@ func (k *Keeper) repair(ctx context.Context, s stored, over map[string]bool) err
 		is, known := over[s.LockedBy]
 		if !known {
 			var err error
-			if is, _, err = k.held.members.Over(ctx, s.LockedBy); err != nil {
+			if is, _, err = k.held.members.Ended(ctx, s.LockedBy); err != nil {
 				return err
 			}
 			over[s.LockedBy] = is

@@ -101,7 +101,7 @@ func (s *Submitter) submit(x *submission) bool {
 			s.fails("sbatch", "Slurm does not answer, trying again", err)
 		case isLimit(err) && len(x.jobs) > 1:
 			return false
-		case isLimit(err) && s.others(x):
+		case isLimit(err) && s.othersSubmitted(x):
 			s.fails("sbatch", "Slurm takes no more jobs for now", err) // until some of them have ended
 			doubt = false
 		default:
@@ -158,8 +158,8 @@ func (s *Submitter) submitted(x *submission, id string) {
 	}
 }
 
-// others tells whether other jobs are submitted, whose end will make room.
-func (s *Submitter) others(x *submission) bool {
+// othersSubmitted tells whether other jobs are submitted, whose end will make room.
+func (s *Submitter) othersSubmitted(x *submission) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.submissions {

@@ -230,7 +230,7 @@ func (l *loop) claim() {
 		}
 		if lease != nil {
 			job := lease.Job()
-			w.turn.took(&job)
+			w.turn.claimed(&job)
 			l.begin(lease, nil)
 		}
 		if len(left) > 0 {

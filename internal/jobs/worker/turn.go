@@ -62,8 +62,8 @@ func (t *turn) until() *queue.Job {
 // lets tells whether a job that fits may be claimed.
 func (t *turn) lets(j *queue.Job) bool { return !t.come() || before(j, t.job) }
 
-// took counts a claimed job.
-func (t *turn) took(j *queue.Job) {
+// claimed counts a claimed job.
+func (t *turn) claimed(j *queue.Job) {
 	switch {
 	case t.job == nil:
 		t.passed = 0

@@ -34,7 +34,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	}()
 	req, key, err := w.request(&h.job)
 	if err != nil { // it can never be executed; its run gets the error
-		w.finish(l.held, h, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: queue.Clip(err.Error())}, executions.Result{
+		w.finish(l.held, h, queue.Outcome{State: queue.Failed, Reason: string(executions.ReasonStart), Message: queue.Truncate(err.Error())}, executions.Result{
 			State: record.Error, Reason: executions.ReasonStart, Message: err.Error(),
 		})
 		return
@@ -149,19 +149,19 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 		// Other processes have given the execution up, or will.
 		w.report(Event{Type: JobLost, Job: h.job, Message: lostMessage(l.held, err)})
 	case errors.Is(err, refstore.ErrLost): // another process has settled the execution, though this worker still holds the job
-		w.settle(l.held, h, key, req.Inputs, queue.Clip(err.Error()))
+		w.settle(l.held, h, key, req.Inputs, queue.Truncate(err.Error()))
 	case err == nil && res.Reason == executions.ReasonCancelled && errors.Is(cause, ErrStopped):
 		w.again(l.held, h, w.o.Name+" was stopped", 0)
 	case err == nil:
 		o := dispatch.Outcome(res)
 		if errors.Is(cause, errCancelled) && o.State == queue.Cancelled {
-			o.Message = queue.Clip(h.cancelled())
+			o.Message = queue.Truncate(h.cancelled())
 		}
 		w.finish(l.held, h, o, res)
 	case errors.Is(cause, errCancelled):
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonCancelled, h.cancelled())
 	case isLost(err) && cause == nil: // no worker can make it until the run has restored the object
-		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonInput, queue.Clip(err.Error()))
+		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonInput, queue.Truncate(err.Error()))
 	case errors.Is(cause, ErrStopped):
 		if h.lease.Adopted() {
 			w.settle(l.held, h, key, req.Inputs, w.o.Name+" was stopped")
@@ -175,7 +175,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 	default: // a fault of this machine or the stores
 		h.fault = true
 		w.report(Event{Type: Fault, Job: h.job, Message: err.Error()})
-		w.settle(l.held, h, key, req.Inputs, queue.Clip(fmt.Sprintf("%s could not make it: %v", w.o.Name, err)))
+		w.settle(l.held, h, key, req.Inputs, queue.Truncate(fmt.Sprintf("%s could not make it: %v", w.o.Name, err)))
 	}
 }
 

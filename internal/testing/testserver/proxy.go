@@ -318,7 +318,7 @@ func (l *lost) sendTo(w http.ResponseWriter) {
 // A torn answer breaks off half-way.
 type torn struct {
 	http.ResponseWriter
-	left int64
+	remaining int64
 }
 
 func (t *torn) WriteHeader(status int) {
@@ -326,14 +326,14 @@ func (t *torn) WriteHeader(status int) {
 	if err != nil {
 		size = 2 // of unknown length: the first byte
 	}
-	t.left = size / 2
+	t.remaining = size / 2
 	t.ResponseWriter.WriteHeader(status)
 }
 
 func (t *torn) Write(data []byte) (int, error) {
-	n, err := t.ResponseWriter.Write(data[:min(int64(len(data)), t.left)])
-	t.left -= int64(n)
-	if t.left == 0 || err != nil {
+	n, err := t.ResponseWriter.Write(data[:min(int64(len(data)), t.remaining)])
+	t.remaining -= int64(n)
+	if t.remaining == 0 || err != nil {
 		if f, ok := t.ResponseWriter.(http.Flusher); ok {
 			f.Flush()
 		}

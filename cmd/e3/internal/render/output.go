@@ -101,8 +101,8 @@ func (o *Output) Plot(what string, points []Point) *Plot {
 	return &Plot{what: what, points: points, width: term.Width(o.Stdout), ascii: term.ASCII(o.Getenv), style: o.Style()}
 }
 
-// Moment is a time in JSON, in the form that events have; null where there is none.
-func Moment(t time.Time) *string {
+// JSONTime is a time in JSON, in the form that events have; null where there is none.
+func JSONTime(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}

@@ -151,14 +151,14 @@ func (d *Live) line(room int) string {
 		name, since := human.Line(t.name), " "+human.Seconds(now.Sub(t.since))
 		left := room - Columns(line+space+since+more)
 		if i == 0 {
-			name = Clip(name, max(left, 8))
+			name = Truncate(name, max(left, 8))
 		} else if Columns(name) > left {
 			line += fmt.Sprintf(", +%d more", len(d.running)-i)
 			break
 		}
 		line += space + name + since
 	}
-	return Clip(line, max(room, 0))
+	return Truncate(line, max(room, 0))
 }
 
 // Close stops redrawing and takes the line away.

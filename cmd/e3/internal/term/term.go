@@ -73,8 +73,8 @@ func runeColumns(r rune) int {
 	return 1
 }
 
-// Clip cuts printable text to a number of columns and marks the cut.
-func Clip(s string, most int) string {
+// Truncate cuts printable text to a number of columns and marks the cut.
+func Truncate(s string, most int) string {
 	if Columns(s) <= most {
 		return s
 	}

@@ -20,7 +20,7 @@ func TestClip(t *testing.T) {
 	}{
 		{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"abc", 0, ""}, {"abc", -1, ""}, {"日本語", 4, "日…"}, {"日本語", 1, "…"},
 	} {
-		if got := Clip(test.in, test.most); got != test.want {
+		if got := Truncate(test.in, test.most); got != test.want {
 			t.Errorf("clip(%q, %d) = %q, want %q", test.in, test.most, got, test.want)
 		}
 	}

@@ -8,17 +8,17 @@ import (
 	"e3/objectstore"
 )
 
-// Standing is how a task's dataset relates to what a run would put in its place.
-type Standing uint8
+// Freshness is how a task's dataset relates to what a run would put in its place.
+type Freshness uint8
 
-// The standings of datasets.
+// How fresh a dataset is.
 const (
-	Absent  Standing = iota // the task has no output yet
-	Stale                   // a run would look again: an input, the task or something upstream has changed
-	Current                 // a run would leave it as it is
+	Absent  Freshness = iota // the task has no output yet
+	Stale                    // a run would look again: an input, the task or something upstream has changed
+	Current                  // a run would leave it as it is
 )
 
-func (s Standing) String() string {
+func (s Freshness) String() string {
 	switch s {
 	case Stale:
 		return "stale"
@@ -28,12 +28,12 @@ func (s Standing) String() string {
 	return "missing"
 }
 
-// Standings compares the datasets in outputs with what a run on the given inputs would produce, by index of the
+// ReadFreshness compares the datasets in outputs with what a run on the given inputs would produce, by index of the
 // graph. Everything downstream of a stale dataset counts as stale; a run may still find it unchanged by early
 // cut-off. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.
-func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Standing, error) {
+func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Freshness, error) {
 	r := newReader(ctx, g, objects, objects, &Options{Inputs: inputs})
-	standings := make([]Standing, g.Len())
+	all := make([]Freshness, g.Len())
 	err := each(ctx, g, lookups, func(_ context.Context, i int32) error {
 		leaf, _ := outputs.Get(g.Name(i))
 		h, err := objectstore.ParseHash(leaf.Hash)
@@ -41,17 +41,17 @@ func Standings(ctx context.Context, g *Graph, objects objectstore.Store, x *exec
 			return nil // unassigned
 		}
 		r.results[i] = TaskResult{Output: h, Size: leaf.Size}
-		standings[i], err = r.standing(i, standings, x)
+		all[i], err = r.freshness(i, all, x)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return standings, nil
+	return all, nil
 }
 
-// standing compares the output of task i with the answer for its present inputs.
-func (r *reader) standing(i int32, known []Standing, x *executions.Store) (Standing, error) {
+// freshness compares the output of task i with the answer for its present inputs.
+func (r *reader) freshness(i int32, known []Freshness, x *executions.Store) (Freshness, error) {
 	for _, d := range r.g.Dependencies(i) {
 		if known[d] != Current {
 			return Stale, nil

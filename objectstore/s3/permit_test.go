@@ -18,15 +18,15 @@ import (
 	"e3/objectstore/s3"
 )
 
-// TestStanding: who was lost deletes nothing more, also where an attempt was made before; anything else goes on.
-func TestStanding(t *testing.T) {
+// A process that has lost its lease deletes nothing more, even where an attempt was made before; its other requests go on.
+func TestPermit(t *testing.T) {
 	each(t, func(t *testing.T, o s3.Options) {
 		lost := errors.New("lost")
 		proxy := testserver.NewProxy(t, o.Endpoint)
 		o.Endpoint = proxy.URL()
 		var refuse atomic.Bool
 		asked := 0
-		o.Standing = func(context.Context, time.Time) error {
+		o.Permit = func(context.Context, time.Time) error {
 			if asked++; refuse.Load() || asked > 1 { // the second attempt
 				return lost
 			}
@@ -39,12 +39,12 @@ func TestStanding(t *testing.T) {
 		}
 		proxy.Faults(1, testserver.Rule{Op: "DeleteObjects", Fault: testserver.Fail, Times: 1})
 		if err := b.Delete(t.Context(), []objectstore.Hash{h}); !errors.Is(err, lost) || asked != 2 {
-			t.Errorf("delete: got %v, asked %d times, want what Standing says of the second attempt", err, asked)
+			t.Errorf("delete: got %v, asked %d times, want what Permit says of the second attempt", err, asked)
 		}
 		proxy.Faults(1)
 		refuse.Store(true)
 		if err := b.DeleteBlob(t.Context(), "records/a"); !errors.Is(err, lost) {
-			t.Errorf("delete a blob: got %v, want what Standing says", err)
+			t.Errorf("delete a blob: got %v, want what Permit says", err)
 		}
 		if _, err := b.Stat(t.Context(), h); err != nil {
 			t.Errorf("the object: %v", err)
@@ -82,7 +82,7 @@ func dated(t *testing.T, r *http.Request) time.Time {
 	return date
 }
 
-// TestSignedAnew: a deletion that the server has refused as too old is sent again under a date that Standing is told.
+// TestSignedAnew: a deletion that the server has refused as too old is sent again under a date that Permit is told.
 func TestSignedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var late time.Duration // is the machine's clock, since it was suspended
@@ -98,7 +98,7 @@ func TestSignedAnew(t *testing.T) {
 			return http.StatusOK, "", nil
 		})
 		lost := errors.New("lost")
-		o.Standing = func(_ context.Context, signed time.Time) error {
+		o.Permit = func(_ context.Context, signed time.Time) error {
 			if signed.After(time.Now().Add(time.Minute)) {
 				return lost
 			}
@@ -111,7 +111,7 @@ func TestSignedAnew(t *testing.T) {
 		late, deleted = 2*time.Hour, 0
 		for _, what := range []string{"at first", "once the time is known"} {
 			if err := b.DeleteBlob(t.Context(), "records/b"); !errors.Is(err, lost) || deleted != 0 {
-				t.Errorf("after, %s: got %v, %d deletions, want what Standing says of one two hours later", what, err, deleted)
+				t.Errorf("after, %s: got %v, %d deletions, want what Permit says of one two hours later", what, err, deleted)
 			}
 		}
 	})

@@ -10,12 +10,12 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// guardDeletes makes a client ask standing each time before it sends a deletion.
-func guardDeletes(standing func(ctx context.Context, signed time.Time) error) func(*middleware.Stack) error {
-	ask := middleware.FinalizeMiddlewareFunc("Standing", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+// guardDeletes makes a client ask permit each time before it sends a deletion.
+func guardDeletes(permit func(ctx context.Context, signed time.Time) error) func(*middleware.Stack) error {
+	ask := middleware.FinalizeMiddlewareFunc("Permit", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		switch awsmiddleware.GetOperationName(ctx) {
 		case "DeleteObject", "DeleteObjects":
-			if err := standing(ctx, signed(in.Request)); err != nil {
+			if err := permit(ctx, signed(in.Request)); err != nil {
 				return middleware.FinalizeOutput{}, middleware.Metadata{}, fmt.Errorf("not sent: %w", err)
 			}
 		}
