@@ -315,7 +315,7 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, ou
 	defer cancel()
 	gone := make(chan struct{})
 	if f.Run != "" {
-		go watchRun(ctx, r, f.Workspace, f.Run, func() { close(gone) })
+		go r.Workspaces.WatchRun(ctx, f.Workspace, f.Run, func() { close(gone) })
 	}
 	o := events.FollowOptions{Latest: f.Run == "" && f.Since.IsZero(), Until: gone}
 	var fault error

@@ -12,13 +12,10 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
-	"e3/internal/repo"
-	"e3/workspace"
 )
 
-// lookAgain is how often what sends no notice is looked at: whether a process still lives, and
-// records where the store cannot watch.
-const lookAgain = 500 * time.Millisecond
+// lookAgain is how often a record is read where the store cannot watch it.
+const lookAgain = 100 * time.Millisecond
 
 // errRunGone is the cause of a context whose run has no process any more.
 var errRunGone = errors.New("the run has no process any more")
@@ -27,7 +24,7 @@ var errRunGone = errors.New("the run has no process any more")
 func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go watchRun(ctx, l.r, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
+	go l.r.Workspaces.WatchRun(ctx, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
 
 	attempts := &runview.Attempts{From: 1, Retries: te.Retries}
 	if te.Task != nil {
@@ -94,42 +91,6 @@ func (l *logs) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// watchRun calls gone once the run has lost its process and its events have no end. Events with an end stop the
-// follower themselves.
-func watchRun(ctx context.Context, repository *repo.Repo, ws, run string, gone func()) {
-	tick := time.NewTicker(lookAgain)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if atWork(ctx, repository, ws, run) {
-			continue
-		}
-		if ended, err := events.Ended(ctx, repository.Records, ws, run); err != nil || !ended {
-			gone()
-		}
-		return
-	}
-}
-
-// atWork tells whether a run's process may still write. That of one on record as ended may be at its last steps.
-func atWork(ctx context.Context, repository *repo.Repo, ws, run string) bool {
-	r, err := repository.Workspaces.Runs.Summary(ctx, ws)
-	switch {
-	case errors.Is(err, workspace.ErrNotFound) || errors.Is(err, runview.ErrNoRun) || err == nil && r.RunID != run:
-		return false
-	case err != nil:
-		return true // unknown
-	case r.State == record.RunRunning:
-		return r.Live
-	}
-	busy, err := repository.Workspaces.Busy(ctx, ws)
-	return err != nil || busy != nil
-}
-
 // followExecution prints the logs of an execution until it has ended.
 func (l *logs) followExecution(ctx context.Context, key executions.Key, id string) error {
 	changed := l.r.Workspaces.Runs.Changed(ctx, key)
@@ -174,7 +135,7 @@ type logCopy struct {
 
 // await reads an execution until it is as wanted. One that is not on record yet is waited for.
 func (l *logs) await(ctx context.Context, changed <-chan struct{}, key executions.Key, id string, wanted func(*executions.Execution) bool) (*executions.Execution, error) {
-	tick := time.NewTicker(lookAgain / 5)
+	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	for {
 		e, err := l.r.Executions.Get(ctx, key, id)

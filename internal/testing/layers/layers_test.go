@@ -267,8 +267,9 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestInsightOnlyReads: the imports of insight, direct or not, run nothing: no scheduler, no worker, no process, no workspace that is written.
-// executions is the exception: records of attempts are read there, beside what makes them.
+// TestInsightOnlyReads: among the imports of insight, direct or not, there is no scheduler, no worker, and no workspace that is
+// written. executions is the exception, and with it the runner of processes: records of attempts are read there, beside what
+// makes them.
 func TestInsightOnlyReads(t *testing.T) {
 	graph := imports(t, "linux")
 	runs := []string{"dataflow", "workspace", "gc", "exportimport", "internal/jobs/worker", "internal/jobs/dispatch", "internal/jobs/slurm", "internal/jobs/queue"}
