@@ -2,6 +2,7 @@ package record
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -131,21 +132,53 @@ func keyedSourceType() beast2.Type {
 // isVariable reports whether an input is an environment variable.
 func (in PackageInput) isVariable() bool { return in.Source == FromVariable }
 
-// Fields were added to packages over time. Packages that do not need them keep their older bytes, and so their hash. A
-// package with a marked input has one field more. A package with handling has two more. A package with an input that
-// is an environment variable has both fields, and one more kind of source.
-var (
-	packageSchema       = newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType())...) })
-	markedPackageSchema = newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(sourceType()), marksField())...)
-	})
-	handledPackageSchema = newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(sourceType()), marksField(), handlingField())...)
-	})
-	keyedPackageSchema = newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField())...)
-	})
+// A packageForm says which fields a package object has. Fields were added over time, and each form has those of the forms
+// before it. A package has the first form that holds all of it, so that its bytes, and its hash, stay when a form is added:
+// that is a constant at the end, its schema, a case in Package.form, and lines at the end of Encode and decodePackage.
+type packageForm int
+
+const (
+	plainForm   packageForm = iota
+	markedForm              // an input is left out of exports
+	handledForm             // a task has handling
+	keyedForm               // an input is an environment variable, which is one more kind of source
 )
+
+var packageSchemas = [...]schema{
+	plainForm: newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType())...) }),
+	markedForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(sourceType()), marksField())...)
+	}),
+	handledForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(sourceType()), marksField(), handlingField())...)
+	}),
+	keyedForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField())...)
+	}),
+}
+
+// form returns the form of a package of which so many inputs are marked and so many tasks handled.
+func (p *Package) form(marked, handled int) packageForm {
+	switch {
+	case slices.ContainsFunc(p.Inputs, PackageInput.isVariable):
+		return keyedForm
+	case handled > 0:
+		return handledForm
+	case marked > 0:
+		return markedForm
+	}
+	return plainForm
+}
+
+// openPackage finds the form of a package object, and returns a reader at its value.
+func openPackage(data []byte) (packageForm, *beast2.Reader, error) {
+	for form := range packageSchemas {
+		if r, err := packageSchemas[form].open(data); !errors.Is(err, ErrType) {
+			return packageForm(form), r, err
+		}
+	}
+	return 0, nil, fmt.Errorf("package: %w", ErrType)
+}
 
 func marksField() beast2.Field { return beast2.F("noExport", beast2.Array(beast2.String)) }
 
@@ -187,17 +220,8 @@ func (p *Package) Encode() []byte {
 		}
 	}
 	handled := p.handled()
-	keyed := slices.ContainsFunc(p.Inputs, PackageInput.isVariable)
-	schema := packageSchema
-	switch {
-	case keyed:
-		schema = keyedPackageSchema
-	case handled > 0:
-		schema = handledPackageSchema
-	case len(marked) > 0:
-		schema = markedPackageSchema
-	}
-	b := schema.begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
+	form := p.form(len(marked), handled)
+	b := packageSchemas[form].begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
 	b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, p.Name), p.Version), p.Description)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Inputs)))
 	for i := range p.Inputs {
@@ -219,10 +243,10 @@ func (p *Package) Encode() []byte {
 		}
 		b = appendPolicy(b, &t.Policy)
 	}
-	if len(marked) > 0 || handled > 0 || keyed {
+	if form >= markedForm {
 		b = appendStrings(b, marked)
 	}
-	if handled > 0 || keyed {
+	if form >= handledForm {
 		b = p.appendHandling(b, handled)
 	}
 	return b
@@ -308,26 +332,12 @@ func (a *allowance) strings(r *beast2.Reader) []string {
 }
 
 func decodePackage(data []byte, a *allowance) (*Package, error) {
-	marked, handled, keyed := false, false, false
-	schema := packageSchema
-	r, err := schema.open(data)
-	if errors.Is(err, ErrType) {
-		marked, schema = true, markedPackageSchema
-		r, err = schema.open(data)
-	}
-	if errors.Is(err, ErrType) {
-		handled, schema = true, handledPackageSchema
-		r, err = schema.open(data)
-	}
-	if errors.Is(err, ErrType) {
-		keyed, schema = true, keyedPackageSchema
-		r, err = schema.open(data)
-	}
+	form, r, err := openPackage(data)
 	if err != nil {
 		return nil, err
 	}
 	p := &Package{Name: r.String(), Version: r.String(), Description: r.String()}
-	p.Inputs = readPackageInputs(r, a, keyed)
+	p.Inputs = readPackageInputs(r, a, form)
 	r.Inline()
 	if n := a.count(r, 6, unsafe.Sizeof(PackageTask{})); n > 0 {
 		p.Tasks = make([]PackageTask, n)
@@ -348,25 +358,25 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 			break
 		}
 	}
-	if marked {
-		readMarks(r, a, p.Inputs, handled)
+	if form >= markedForm {
+		readMarks(r, a, p.Inputs, form > markedForm)
 	}
-	if handled {
-		readHandling(r, a, p.Tasks, keyed)
+	if form >= handledForm {
+		readHandling(r, a, p.Tasks, form > handledForm)
 	}
-	return p, schema.done(r)
+	return p, packageSchemas[form].done(r)
 }
 
-// readPackageInputs reads the inputs. If the form has variables, at least one input must be a variable.
-func readPackageInputs(r *beast2.Reader, a *allowance, keyed bool) []PackageInput {
+// readPackageInputs reads the inputs. In the form that was added for variables, at least one must be a variable.
+func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []PackageInput {
 	at, sources := r.Offset(), 4
-	if keyed {
+	if form >= keyedForm {
 		sources++
 	}
 	r.Inline()
 	n := a.count(r, 5, unsafe.Sizeof(PackageInput{}))
 	if n == 0 {
-		if keyed {
+		if form == keyedForm {
 			r.Failf(at, "no input is a variable")
 		}
 		return nil
@@ -392,7 +402,7 @@ func readPackageInputs(r *beast2.Reader, a *allowance, keyed bool) []PackageInpu
 			return list
 		}
 	}
-	if keyed && !slices.ContainsFunc(list, PackageInput.isVariable) {
+	if form == keyedForm && !slices.ContainsFunc(list, PackageInput.isVariable) {
 		r.Failf(at, "no input is a variable")
 	}
 	return list

@@ -1,0 +1,20 @@
+package workspace
+
+import (
+	"reflect"
+	"testing"
+
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/testing/suite"
+)
+
+// Whatever a package file says in a task's policy is in the package object.
+func TestPolicyIsCarried(t *testing.T) {
+	var p manifest.Policy
+	suite.EachField(t, &p, func(name string) {
+		if got := policy(&manifest.Task{Spec: &manifest.Spec{Policy: &p}}); reflect.DeepEqual(got, record.Policy{}) {
+			t.Errorf("%s does not reach the package object; see policy in build.go", name)
+		}
+	})
+}
