@@ -131,37 +131,37 @@ func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, 
 }
 
 // Executor.Do calls the methods below, one call at a time. So nothing else touches the completion before it comes
-// back.
+// back. What happened on another machine is told late: its event has the time when it happened, zero for now.
 
 // started is called when the command of an execution is about to start.
-func (s *scheduler) started(c *completion, id string) {
+func (s *scheduler) started(c *completion, id string, at time.Time) {
 	c.begun, c.execution = true, id
-	s.emit(events.Event{Type: events.TaskStarted, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+	s.emit(events.Event{Type: events.TaskStarted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
 }
 
 // claimed is called when a worker has taken the task. A worker that continues the begun execution is not announced
 // again.
-func (s *scheduler) claimed(c *completion, id, worker string) {
+func (s *scheduler) claimed(c *completion, id, worker string, at time.Time) {
 	if c.worker = worker; c.begun && id == c.execution {
 		return
 	}
 	if c.begun {
-		s.attemptLost(c, c.execution, "another worker has begun anew", time.Time{})
+		s.attemptLost(c, c.execution, "another worker has begun anew", at, time.Time{})
 		c.worker = worker
 	}
 	c.claimed, c.execution = true, id
-	s.emit(events.Event{Type: events.TaskClaimed, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+	s.emit(events.Event{Type: events.TaskClaimed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
 }
 
 // attemptLost is called when a worker's attempt is given up and another one follows.
-func (s *scheduler) attemptLost(c *completion, id, message string, again time.Time) {
+func (s *scheduler) attemptLost(c *completion, id, message string, at, again time.Time) {
 	if c.execution != "" {
 		id = c.execution
 	}
 	if message == "" {
 		message = "its worker was lost"
 	}
-	c.last = &events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{
+	c.last = &events.Event{Type: events.TaskFailed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{
 		Key: c.key, Attempt: c.attempt, Reason: string(executions.ReasonLost), Message: message}}
 	s.emit(*c.last)
 	c.attempt++
@@ -171,7 +171,7 @@ func (s *scheduler) attemptLost(c *completion, id, message string, again time.Ti
 	if !again.IsZero() {
 		delay = max(0, time.Until(again))
 	}
-	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(c.task), Data: &events.Data{Attempt: c.attempt, DelayMs: delay.Milliseconds()}})
+	s.emit(events.Event{Type: events.TaskRetryScheduled, Time: at, Task: s.g.Name(c.task), Data: &events.Data{Attempt: c.attempt, DelayMs: delay.Milliseconds()}})
 }
 
 // catchUp announces what was not announced while the execution was made. A command that ends at once elsewhere may
@@ -181,9 +181,17 @@ func (s *scheduler) catchUp(c *completion) {
 		return
 	}
 	if c.execution != "" && c.execution != c.result.ExecutionID {
-		s.attemptLost(c, c.execution, "", time.Time{})
+		s.attemptLost(c, c.execution, "", time.Time{}, time.Time{})
 	}
 	if !c.begun && c.result.State != record.Error {
-		s.started(c, c.result.ExecutionID)
+		s.started(c, c.result.ExecutionID, beginning(&c.result))
 	}
+}
+
+// beginning is when an execution began, zero if that is not known.
+func beginning(r *executions.Result) time.Time {
+	if r.EndedAt.IsZero() {
+		return time.Time{}
+	}
+	return r.EndedAt.Add(-r.Duration)
 }

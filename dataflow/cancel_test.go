@@ -106,11 +106,10 @@ func TestCancelAfterTheEnd(t *testing.T) {
 	w := newWorld()
 	g := graphOf(t, flow("a"))
 	out := run(ctx, t, g, w, func(o *dataflow.Options) {
-		o.Emit = func(e events.Event) events.Event {
+		o.Emit = func(e events.Event) {
 			if e.Type == events.TaskCompleted {
 				cancel()
 			}
-			return e
 		}
 	})
 	if out.State != record.RunCompleted {

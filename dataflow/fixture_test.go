@@ -157,7 +157,7 @@ func (w *world) Do(ctx context.Context, req *executions.Request) (executions.Res
 	}
 	id, _ := w.newID(key)
 	if w.workers {
-		req.Claimed(id, "worker")
+		req.Claimed(id, "worker", time.Time{})
 		if b.takes > 0 && !w.sleep(ctx, recording) {
 			return executions.Result{}, context.Cause(ctx)
 		}
@@ -223,7 +223,7 @@ func (w *world) stage(req *executions.Request, key executions.Key) (executions.R
 		}
 		id, n := w.newID(key)
 		if n%2 == 0 {
-			req.Claimed(id, "worker")
+			req.Claimed(id, "worker", time.Time{})
 		}
 		return executions.Result{ExecutionID: id, State: record.Error, Reason: executions.ReasonInput, Message: err.Error()}, nil
 	}
@@ -244,20 +244,20 @@ func (w *world) newID(key executions.Key) (id string, n int) {
 func (w *world) lose(ctx context.Context, req *executions.Request, key executions.Key, takes time.Duration) error {
 	start := time.Now()
 	id, n := w.newID(key)
-	req.Claimed(id, "worker")
+	req.Claimed(id, "worker", time.Time{})
 	switch n % 3 {
 	case 0:
-		req.Started(id)
-		req.Claimed(id, "another that goes on")
+		req.Started(id, time.Time{})
+		req.Claimed(id, "another that goes on", time.Time{})
 	case 1:
 		id, _ = w.newID(key)
-		req.Claimed(id, "another that begins anew")
+		req.Claimed(id, "another that begins anew", time.Time{})
 	}
 	if takes > 0 && !w.sleep(ctx, takes/2) {
 		return context.Cause(ctx)
 	}
 	w.end(req, start)
-	req.Lost(id, "gone", time.Now().Add(takes/2))
+	req.Lost(id, "gone", time.Time{}, time.Now().Add(takes/2))
 	if takes > 0 && !w.sleep(ctx, takes/2) {
 		return context.Cause(ctx)
 	}
@@ -299,7 +299,7 @@ func (w *world) begin(req *executions.Request, id string, silent bool) {
 	}
 	w.mu.Unlock()
 	if req.Started != nil && !silent {
-		req.Started(id)
+		req.Started(id, time.Time{})
 	}
 }
 
@@ -382,11 +382,10 @@ type emitted struct {
 	list []events.Event
 }
 
-func (e *emitted) emit(ev events.Event) events.Event {
+func (e *emitted) emit(ev events.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = append(e.list, ev)
-	return ev
 }
 
 func (e *emitted) of(task string) []events.Type {

@@ -71,8 +71,8 @@ type Options struct {
 	Blocks Blocks
 
 	Expected func(task string) time.Duration // from history; nil: unknown
-	Emit     func(events.Event) events.Event
-	Publish  Publish // nil: nothing is published before the end
+	Emit     func(events.Event)              // called by several goroutines
+	Publish  Publish                         // nil: nothing is published before the end
 	// Restore stores lost contents of the package file and its linked files anew. nil: there are no such files.
 	Restore func(ctx context.Context) error
 }

@@ -320,6 +320,9 @@ func (s *scheduler) complete(c completion) {
 	}
 	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Worker: c.worker, Data: &events.Data{
 		Key: c.key, Duration: r.Duration.Milliseconds(), Shared: r.Cached && r.State != record.Success}}
+	if !r.Cached {
+		e.Time = r.EndedAt
+	}
 	result := TaskResult{ExecutionID: r.ExecutionID, Output: r.Output, Size: r.Size, Duration: r.Duration}
 	if r.State == record.Success {
 		e.Type, result.State = events.TaskCompleted, Succeeded

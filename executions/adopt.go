@@ -108,7 +108,7 @@ func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, 
 		return a.finish(bound, verdict{state: record.Error, reason: ReasonLost, message: gone}, runner.Result{})
 	}
 	if req.Started != nil {
-		req.Started(id)
+		req.Started(id, a.startedAt)
 	}
 	end, runErr := a.await(ctx, o)
 	// The rest lies in the scratch of a dead process, which the sweep removes.

@@ -304,7 +304,7 @@ func TestAdopt(t *testing.T) {
 				}
 				orphan := e.orphan(t)
 				var began string
-				e.req.Started = func(id string) { began = id }
+				e.req.Started = func(id string, _ time.Time) { began = id }
 				done := e.adopt(t.Context(), orphan)
 				if !test.running && !test.ended && test.name != "its log removed" {
 					e.isRunning(t)
@@ -376,7 +376,7 @@ func TestAdoptIsSettledMeanwhile(t *testing.T) {
 			}
 			e.kill(t)
 			began := make(chan struct{})
-			e.req.Started = func(string) { close(began) }
+			e.req.Started = func(string, time.Time) { close(began) }
 			done := e.adopt(t.Context(), e.orphan(t))
 			<-began
 			e.isRunning(t)
@@ -403,7 +403,7 @@ func TestAdoptStopped(t *testing.T) {
 			e.running(t, "begun\n")
 			e.kill(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
-			e.req.Started = func(string) { cancel(cause) }
+			e.req.Started = func(string, time.Time) { cancel(cause) }
 			o := <-e.adopt(ctx, e.orphan(t))
 			e.gone(t, "pid")
 			x, err := e.Get(t.Context(), keyOf(e.req), e.order.ID)

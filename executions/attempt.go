@@ -170,7 +170,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
 	if a.req.Started != nil { // from here on a kill of any process leaves it on record
-		a.req.Started(a.id)
+		a.req.Started(a.id, a.startedAt)
 	}
 	if err := a.unset(); err != nil {
 		return runner.Result{}, err
@@ -399,7 +399,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	return Result{
 		ExecutionID: a.id, State: v.state, Output: v.output.Hash, Size: v.output.Size,
 		Message: v.message, ExitCode: status.ExitCode, Reason: v.reason,
-		Duration: status.CompletedAt.Sub(a.startedAt),
+		Duration: status.CompletedAt.Sub(a.startedAt), EndedAt: status.CompletedAt,
 	}, nil
 }
 

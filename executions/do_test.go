@@ -18,7 +18,7 @@ func TestMissThenHit(t *testing.T) {
 	l := newLab(t)
 	req := l.request(script("printf hello > out; echo said"))
 	var started []string
-	req.Started = func(id string) { started = append(started, id) }
+	req.Started = func(id string, _ time.Time) { started = append(started, id) }
 	first := l.do(t, req)
 	if first.State != record.Success || first.Cached {
 		t.Fatalf("the first time: %+v", first)

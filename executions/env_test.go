@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -18,7 +19,7 @@ import (
 func environment(t *testing.T, l *lab, req *executions.Request) []string {
 	t.Helper()
 	var id string
-	req.Started = func(s string) { id = s }
+	req.Started = func(s string, _ time.Time) { id = s }
 	res := l.do(t, req)
 	if res.State != record.Success {
 		t.Fatalf("got %+v\n%s", res, l.log(t, req, res.ExecutionID, executions.Stderr))
@@ -132,7 +133,7 @@ func TestSecretNotSet(t *testing.T) {
 			req := l.request(task)
 			req.Policy, req.Job.Ref = &test.policy, test.job
 			started := 0
-			req.Started = func(string) { started++ }
+			req.Started = func(string, time.Time) { started++ }
 			for range 2 { // it is no hit
 				os.Remove(mark)
 				res, err := l.Make(t.Context(), req, newID(t))

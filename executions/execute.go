@@ -114,17 +114,18 @@ type Request struct {
 	// Admit, if set, is called before the command starts, and its release when the command has ended. Staging and
 	// recording need no admission. Its error ends the attempt without a record.
 	Admit func(context.Context) (release func(failed bool), err error)
-	// Started receives the execution's id when the command is about to start.
-	Started func(executionID string)
+	// Started receives the execution's id and its beginning when the command is about to start, or, where it is made
+	// elsewhere, once that is known.
+	Started func(executionID string, at time.Time)
 
 	Job Job // of a queue, that this is made for
 
 	// The two below tell the caller what workers do, where Remote makes a job of the request.
 
-	// Claimed is called when a worker has taken the job, with the execution that it makes.
-	Claimed func(executionID, worker string)
-	// Lost is called when a worker's execution is given up, with the earliest time of another attempt.
-	Lost func(executionID, message string, again time.Time)
+	// Claimed is called when it is known that a worker has taken the job, with the execution that it makes.
+	Claimed func(executionID, worker string, at time.Time)
+	// Lost is called when it is known that a worker's execution is given up, with the earliest time of another attempt.
+	Lost func(executionID, message string, at, again time.Time)
 
 	After string // the greatest known id under the key; a worker's execution gets a greater one
 
@@ -152,6 +153,7 @@ type Result struct {
 	ExitCode    int64  // of a Failed
 	Reason      Reason
 	Duration    time.Duration // of the execution, whenever it was
+	EndedAt     time.Time     // of the execution, by the clock of the machine that made it; zero: not known
 }
 
 // Reason tells errors apart for callers that branch on them.

@@ -182,7 +182,7 @@ func (c *Curator) recorded(ctx context.Context, key Key, id string) (Result, err
 		return Result{}, err
 	}
 	res := Result{
-		ExecutionID: e.ExecutionID, State: e.State, Message: e.Message, ExitCode: e.ExitCode, Duration: e.CompletedAt.Sub(e.StartedAt),
+		ExecutionID: e.ExecutionID, State: e.State, Message: e.Message, ExitCode: e.ExitCode, Duration: e.CompletedAt.Sub(e.StartedAt), EndedAt: e.CompletedAt,
 	}
 	if e.Detail != nil {
 		res.Reason = Reason(e.Detail.Reason)

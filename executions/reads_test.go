@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
@@ -33,7 +34,7 @@ func TestNoCommandReadsDamage(t *testing.T) {
 		task.Inputs = []record.Input{{Name: "in", Path: "in", Kind: kind}}
 		req := l.request(task, top)
 		started := false
-		req.Started = func(string) { started = true }
+		req.Started = func(string, time.Time) { started = true }
 		victim := victims[r.IntN(len(victims))]
 		right, what := l.spoil(t, r, victim)
 

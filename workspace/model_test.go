@@ -369,7 +369,7 @@ func (w *workers) Execute(ctx context.Context, _ executions.Key, req *executions
 		if err != nil {
 			return executions.Result{}, err
 		}
-		req.Claimed(id, "first@there")
+		req.Claimed(id, "first@there", time.Time{})
 		switch w.st.fate(req.Name) {
 		case runs:
 			return w.here.Make(ctx, req, id)
@@ -377,7 +377,7 @@ func (w *workers) Execute(ctx context.Context, _ executions.Key, req *executions
 			if id, err = executions.NewID(); err != nil {
 				return executions.Result{}, err
 			}
-			req.Claimed(id, "second@there")
+			req.Claimed(id, "second@there", time.Time{})
 			return w.here.Make(ctx, req, id)
 		}
 		select {

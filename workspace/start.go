@@ -51,7 +51,7 @@ type StartOptions struct {
 	Durability  Durability
 	FileNamed   bool               // the package file that the workspace follows was named: where the person stands says nothing
 	Process     *events.Process    // who runs, for the history
-	OnEvent     func(events.Event) // is told every event as it is made; called by several goroutines
+	OnEvent     func(events.Event) // is told every event once it is in the log, in order; called by one goroutine at a time
 	OnStart     func(*RunInfo)     // is told of the run before its first event
 	// OnWork is told when the run is not proven current at once: from here on, time and
 	// memory follow the size of the graph.
@@ -258,6 +258,9 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 		return err
 	}
 	r.log = events.Create(r.w.states.Records, r.ws, id, r.w.states.Now)
+	if r.o.OnEvent != nil {
+		r.log.Tell(r.o.OnEvent)
+	}
 	context.AfterFunc(r.lock.lasting, func() { r.log.Stop(context.Cause(r.lock.lasting)) })
 	r.id.Store(&id)
 	return nil
@@ -272,13 +275,7 @@ func (r *run) remember(p *provenRun) {
 	}
 }
 
-func (r *run) emit(e events.Event) events.Event {
-	e = r.log.Emit(e)
-	if r.o.OnEvent != nil {
-		r.o.OnEvent(e)
-	}
-	return e
-}
+func (r *run) emit(e events.Event) { r.log.Emit(e) }
 
 func (r *run) emitStarted() {
 	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,

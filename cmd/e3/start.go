@@ -344,7 +344,7 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	out := bufio.NewWriter(a.Stdout)
 	var fault error
 	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
-	s.OnEvent = both(s.OnEvent, inOrder(func(e events.Event) {
+	s.OnEvent = both(s.OnEvent, func(e events.Event) {
 		if e.Type == events.TaskDeferred {
 			a.Notef("%s", askFor(location, ws, e.Task))
 		}
@@ -355,7 +355,7 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 			}
 		}
 		fault = cmp.Or(fault, err)
-	}))
+	})
 	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, fault); err != nil {
 		return err

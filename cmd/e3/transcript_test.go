@@ -129,14 +129,3 @@ func TestTail(t *testing.T) {
 		}
 	}
 }
-
-func TestInOrder(t *testing.T) {
-	var got []int64
-	take := inOrder(func(e events.Event) { got = append(got, e.Seq) })
-	for _, seq := range []int64{2, 1, 5, 4, 3, 6} {
-		take(events.Event{Seq: seq})
-	}
-	if want := []int64{1, 2, 3, 4, 5, 6}; !slices.Equal(got, want) {
-		t.Errorf("got %d, want %d", got, want)
-	}
-}

@@ -56,18 +56,26 @@ type Log struct {
 	appends context.Context
 	stop    context.CancelCauseFunc
 
+	tell func(Event)
+
 	mu      sync.Mutex
 	done    sync.Cond // an append has ended
 	seq     int64
 	off     int64
-	buf     []byte // waiting lines
-	spare   []byte // to wait in while buf is being appended
-	writing bool   // an append is under way, for which mu is not held
-	due     bool   // an append was asked for
+	untold  []Event // those in buf, if there is a tell
+	buf     []byte  // waiting lines
+	spare   []byte  // to wait in while buf is being appended
+	writing bool    // an append is under way, for which mu is not held
+	due     bool    // an append was asked for
 	timer   *time.Timer
 	err     error
 	closed  bool
 }
+
+// Tell has tell called with each event once its line is appended, so that no listener knows what the log does not have.
+// It is called in order, by one goroutine at a time, and must not call methods of the log. Tell itself is called before the
+// first Emit.
+func (l *Log) Tell(tell func(Event)) { l.tell = tell }
 
 // Create starts the log of a new run; nothing is written before the first flush.
 func Create(streams refstore.Streams, workspace, run string, now func() time.Time) *Log {
@@ -115,7 +123,7 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 	return l, nil
 }
 
-// Emit numbers the event, gives it the time, and appends it with the next flush. It returns the event as readers see
+// Emit numbers the event, gives it the time if it does not say when it happened, and appends it with the next flush. It returns the event as readers see
 // it. Close reports a store that cannot be written. Emit does not wait for the store unless that is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
@@ -124,7 +132,14 @@ func (l *Log) Emit(e Event) Event {
 		l.done.Wait()
 	}
 	l.seq++
-	e.Seq, e.Time, e.Run, e.Workspace = l.seq, l.now().UTC().Truncate(time.Millisecond), l.run, l.workspace
+	e.Seq, e.Run, e.Workspace = l.seq, l.run, l.workspace
+	now := l.now().UTC().Truncate(time.Millisecond)
+	if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(now) { // the clock of a worker may be ahead
+		e.Time = now
+	}
+	if !recording && l.tell != nil {
+		l.tell(e)
+	}
 	if !recording || l.err != nil {
 		return e
 	}
@@ -139,6 +154,9 @@ func (l *Log) Emit(e Event) Event {
 		return e
 	}
 	l.buf = buf
+	if l.tell != nil {
+		l.untold = append(l.untold, e)
+	}
 	switch {
 	case len(l.buf) >= l.size && !l.due:
 		l.due = true
@@ -196,10 +214,15 @@ func (l *Log) flush() {
 	if len(l.buf) == 0 || l.err != nil || l.closed {
 		return
 	}
-	lines := l.buf
-	l.buf, l.spare, l.writing = l.spare[:0], nil, true
+	lines, untold := l.buf, l.untold
+	l.buf, l.untold, l.spare, l.writing = l.spare[:0], nil, nil, true
 	l.mu.Unlock()
 	err := l.streams.Append(l.appends, l.key, l.off, lines)
+	if err == nil {
+		for _, e := range untold {
+			l.tell(e)
+		}
+	}
 	l.mu.Lock()
 	l.writing = false
 	switch {

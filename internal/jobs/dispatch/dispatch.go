@@ -241,7 +241,7 @@ func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (exe
 		if err != nil {
 			return executions.Result{}, fmt.Errorf("job %s: its output: %w", job.Ref(), err)
 		}
-		return executions.Result{ExecutionID: o.ExecutionID, State: record.Success, Output: output, Size: o.Size, Duration: o.Duration}, nil
+		return executions.Result{ExecutionID: o.ExecutionID, State: record.Success, Output: output, Size: o.Size, Duration: o.Duration, EndedAt: o.EndedAt}, nil
 	}
 	if cause := context.Cause(ctx); cause != nil && o.ExecutionID == "" {
 		return executions.Result{}, cause // nothing ran

@@ -131,9 +131,9 @@ func (r *rig) ask(ctx context.Context, change func(*executions.Request)) *asked 
 	a.req = &executions.Request{
 		Task: objectstore.Sum([]byte("task")), Inputs: []objectstore.Hash{objectstore.Sum([]byte("input"))}, Policy: &record.Policy{},
 		Load: func(context.Context) (*record.Task, error) { return nil, nil }, Attempt: 1, RunID: "run-1", Workspace: "prod", Name: "t",
-		Claimed: func(id, worker string) { tell("claimed by %s", worker) },
-		Started: func(id string) { tell("started") },
-		Lost:    func(id, message string, again time.Time) { tell("lost: %s", message) },
+		Claimed: func(id, worker string, _ time.Time) { tell("claimed by %s", worker) },
+		Started: func(id string, _ time.Time) { tell("started") },
+		Lost:    func(id, message string, _, _ time.Time) { tell("lost: %s", message) },
 	}
 	if change != nil {
 		change(a.req)
@@ -216,7 +216,7 @@ func TestExecuteTellsOnTheWay(t *testing.T) {
 	a := r.ask(t.Context(), nil)
 	l := r.claim()
 	a.wait("claimed")
-	r.must(l.Started(t.Context()))
+	r.must(l.Started(t.Context(), time.Now()))
 	a.wait("started")
 	_, err := l.Again(t.Context(), "it was unplugged", 0)
 	r.must(err)

@@ -53,7 +53,7 @@ func Request(j *queue.Job) (*executions.Request, error) {
 func Outcome(res executions.Result) queue.Outcome {
 	o := queue.Outcome{
 		ExecutionID: res.ExecutionID, Size: res.Size, ExitCode: res.ExitCode, Reason: string(res.Reason), Message: queue.Truncate(res.Message),
-		Duration: max(res.Duration, 0),
+		Duration: max(res.Duration, 0), EndedAt: res.EndedAt,
 	}
 	switch {
 	case res.State == record.Success:

@@ -245,9 +245,9 @@ func (w *waiter) tell(j *queue.Job) {
 		}
 	}
 	for _, l := range j.Lost[min(w.lost, len(j.Lost)):] {
-		w.claim(j, l.Execution, l.Worker)
+		w.claim(j, l.Execution, l.Worker, l.At)
 		if w.req.Lost != nil && !j.Status.Terminal() {
-			w.req.Lost(l.Execution, l.Message, j.AvailableAt)
+			w.req.Lost(l.Execution, l.Message, l.At, j.AvailableAt)
 		}
 	}
 	w.lost = len(j.Lost)
@@ -266,22 +266,30 @@ func (w *waiter) tell(j *queue.Job) {
 	if worker == "" {
 		worker = j.Worker
 	}
-	w.claim(j, execution, worker)
+	begun := j.Started
+	if o := j.Outcome; o != nil && begun.IsZero() {
+		begun = o.EndedAt.Add(-o.Duration)
+	}
+	claimed := j.Claimed
+	if !begun.IsZero() && begun.Before(claimed) { // it was adopted since
+		claimed = begun
+	}
+	w.claim(j, execution, worker, claimed)
 	if w.started != execution && (!j.Started.IsZero() || j.Status.Terminal()) {
 		w.started = execution
 		if w.req.Started != nil {
-			w.req.Started(execution)
+			w.req.Started(execution, begun)
 		}
 	}
 }
 
-func (w *waiter) claim(j *queue.Job, execution, worker string) {
+func (w *waiter) claim(j *queue.Job, execution, worker string, at time.Time) {
 	if w.claimed == execution {
 		return
 	}
 	w.claimed = execution
 	w.run.attends(j)
 	if w.req.Claimed != nil {
-		w.req.Claimed(execution, worker)
+		w.req.Claimed(execution, worker, at)
 	}
 }

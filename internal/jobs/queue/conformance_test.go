@@ -166,7 +166,7 @@ func jobsWay(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "as it is read", front.job(t, j.ID), got)
 	worker.claimNone(t)
 
-	if err := l.Started(t.Context()); err != nil {
+	if err := l.Started(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if front.job(t, j.ID).Started.IsZero() {
@@ -314,7 +314,7 @@ func adopted(t *testing.T, w *world, on func(string) *peer) {
 		return want
 	}
 	gone := first.claimAs(t, hosted(first, "here"))
-	if err := gone.Started(t.Context()); err != nil {
+	if err := gone.Started(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	second, third := on("here"), on("there")
@@ -348,7 +348,7 @@ func adopted(t *testing.T, w *world, on func(string) *peer) {
 	first.wire.hook(nil)
 	for name, late := range map[string]func() error{
 		"finish":  func() error { return gone.Finish(context.Background(), success(gone)) },
-		"start":   func() error { return gone.Started(context.Background()) },
+		"start":   func() error { return gone.Started(context.Background(), time.Now()) },
 		"again":   func() error { _, err := gone.Again(context.Background(), "lost", 0); return err },
 		"release": func() error { return gone.Release(context.Background()) },
 	} {
@@ -822,7 +822,7 @@ func inbox(t *testing.T, w *world, on func(string) *peer) {
 	in.Expect(a.ID)
 	l := worker.claim(t)
 	want(t, "token", next(1, func(j *queue.Job) bool { return j.Status == queue.Running }).Token, 1)
-	if err := l.Started(ctx); err != nil {
+	if err := l.Started(ctx, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	next(1, func(j *queue.Job) bool { return !j.Started.IsZero() })

@@ -28,7 +28,7 @@ func TestCalls(t *testing.T) {
 	w.pass(3 * time.Second)
 	l := worker.claim(t)
 	calls("claim", worker, map[string]int{"list ready": 1, "list delayed": 1, "put jobs": 1, "delete ready": 1})
-	if err := l.Started(t.Context()); err != nil {
+	if err := l.Started(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	calls("start", worker, map[string]int{"put jobs": 1})

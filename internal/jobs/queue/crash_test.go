@@ -53,7 +53,7 @@ var crashings = map[string]crashing{
 	},
 	"start": {
 		prepare: byWorker, before: "orphan", after: "orphan",
-		do: func(ctx context.Context, c *crash) error { return c.lease.Started(ctx) },
+		do: func(ctx context.Context, c *crash) error { return c.lease.Started(ctx, time.Now()) },
 	},
 	"finish": {
 		prepare: byWorker, before: "orphan", after: "succeeded",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"e3/internal/jobs/queue"
 	"e3/refstore"
@@ -108,7 +109,7 @@ var edges = map[string]func(ctx context.Context, s *situation) error{
 		}
 		return err
 	},
-	"start":   func(ctx context.Context, s *situation) error { return s.lease.Started(ctx) },
+	"start":   func(ctx context.Context, s *situation) error { return s.lease.Started(ctx, time.Now()) },
 	"succeed": func(ctx context.Context, s *situation) error { return s.end(ctx, queue.Succeeded) },
 	"fail":    func(ctx context.Context, s *situation) error { return s.end(ctx, queue.Failed) },
 	"time out": func(ctx context.Context, s *situation) error {

@@ -139,6 +139,7 @@ type Outcome struct {
 	Reason      string // unless it succeeded, as in the execution's record
 	Message     string
 	Duration    time.Duration
+	EndedAt     time.Time // of the execution: the job's Finished. Zero in Finish: now
 }
 
 // DefaultQueue is the queue of jobs that name none.

@@ -119,11 +119,10 @@ func (l *Lease) note(s stored, ended bool) {
 	}
 }
 
-// Started records that the job's command runs.
-func (l *Lease) Started(ctx context.Context) error {
-	now := l.q.now()
+// Started records that the job's command runs, and since when.
+func (l *Lease) Started(ctx context.Context, at time.Time) error {
 	_, err := l.change(ctx, "start", false,
-		func(j *Job) { j.Started = now },
+		func(j *Job) { j.Started = at },
 		func(j *Job) bool { return j.LockedBy == l.session && !j.Started.IsZero() })
 	return err
 }
@@ -132,8 +131,12 @@ func (l *Lease) Started(ctx context.Context) error {
 // longer holds the job.
 func (l *Lease) Finish(ctx context.Context, o Outcome) error {
 	o.Reason, o.Message = Truncate(o.Reason), Truncate(o.Message)
+	if o.EndedAt.IsZero() {
+		o.EndedAt = l.q.now()
+	}
+	o.EndedAt = fromNanos(nanos(o.EndedAt)) // as it is read back
 	s, err := l.change(ctx, "finish", true,
-		func(j *Job) { j.end(o, l.q.now()) },
+		func(j *Job) { j.end(o, o.EndedAt) },
 		func(j *Job) bool { return j.Outcome != nil && *j.Outcome == o })
 	if err != nil {
 		return err

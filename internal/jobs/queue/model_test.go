@@ -282,7 +282,7 @@ func (m *model) Started(t *rapid.T) {
 	if j.lease == nil {
 		t.Skip("it does not know")
 	}
-	if failed, err := m.faulty(t, j.by, func() error { return j.lease.Started(m.t.Context()) }); err != nil && !failed {
+	if failed, err := m.faulty(t, j.by, func() error { return j.lease.Started(m.t.Context(), time.Now()) }); err != nil && !failed {
 		t.Fatal(err)
 	}
 }

@@ -346,7 +346,7 @@ func (r *jobRecord) job() Job {
 		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Message, fromNanos(l.At)})
 	}
 	if o := r.Outcome; o != nil {
-		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration)}
+		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration), j.Finished}
 	}
 	return j
 }

@@ -110,7 +110,7 @@ func (w *Worker) noteStart(ctx context.Context, h *holding) *started {
 	return &started{w: w, ctx: ctx, h: h}
 }
 
-func (s *started) start(string) {
+func (s *started) start(_ string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil || s.ended || !s.h.job.Started.IsZero() {
@@ -125,7 +125,7 @@ func (s *started) start(string) {
 		s.done.Add(1)
 		s.mu.Unlock()
 		defer s.done.Done()
-		_ = s.h.lease.Started(s.ctx) // only informative; faults of the store show when the job ends
+		_ = s.h.lease.Started(s.ctx, at) // only informative; faults of the store show when the job ends
 	})
 }
 
