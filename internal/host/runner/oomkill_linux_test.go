@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -89,11 +90,22 @@ func testOOM(t *testing.T) {
 	if _, ok := system.read(); !ok {
 		t.Error("/proc/vmstat does not count")
 	}
-	run := func(script string, timeout time.Duration) Result {
+	// run cancels the command once it has made the file "ready", if it does.
+	run := func(t *testing.T, script string) Result {
 		t.Helper()
-		result, err := s.Run(context.Background(), Spec{
-			Argv: []string{"bash", "-c", script}, Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")}, Timeout: timeout, Grace: -1,
+		ctx, cancel := context.WithCancel(t.Context())
+		dir := t.TempDir()
+		var watcher sync.WaitGroup
+		defer watcher.Wait()
+		defer cancel()
+		watcher.Go(func() {
+			for tick := time.Tick(10 * time.Millisecond); ctx.Err() == nil; <-tick {
+				if _, err := os.Stat(filepath.Join(dir, "ready")); err == nil {
+					cancel()
+				}
+			}
 		})
+		result, err := s.Run(ctx, Spec{Argv: []string{"bash", "-c", script}, Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,26 +113,25 @@ func testOOM(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, script string
-		timeout      time.Duration
 		signal       syscall.Signal
 		code         int
 		want         bool
 	}{
-		{"somebody's kill -9", "kill -9 $$", 0, syscall.SIGKILL, -1, false},
-		{"the command", "exec tail < <(head -c 2G /dev/zero)", 0, syscall.SIGKILL, -1, true},
-		{"somebody's kill -9, right after", "kill -9 $$", 0, syscall.SIGKILL, -1, false},
-		{"a child of a shell", "set -o pipefail; " + eat, 0, 0, 137, true},
-		{"an exit code that looks like it, right after", "exit 137", 0, 0, 137, false},
-		{"a child that the shell does not mind", eat + "; true", 0, 0, 0, false},
-		{"somebody's kill -9, right after that", "kill -9 $$", 0, syscall.SIGKILL, -1, false},
-		{"a child, and another exit code", "set -o pipefail; " + eat + " || exit 3", 0, 0, 3, false},
-		{"a command that e3 killed meanwhile", eat + "; sleep 1000", 2 * time.Second, syscall.SIGKILL, -1, false},
+		{"somebody's kill -9", "kill -9 $$", syscall.SIGKILL, -1, false},
+		{"the command", "exec tail < <(head -c 2G /dev/zero)", syscall.SIGKILL, -1, true},
+		{"somebody's kill -9, right after", "kill -9 $$", syscall.SIGKILL, -1, false},
+		{"a child of a shell", "set -o pipefail; " + eat, 0, 137, true},
+		{"an exit code that looks like it, right after", "exit 137", 0, 137, false},
+		{"a child that the shell does not mind", eat + "; true", 0, 0, false},
+		{"somebody's kill -9, right after that", "kill -9 $$", syscall.SIGKILL, -1, false},
+		{"a child, and another exit code", "set -o pipefail; " + eat + " || exit 3", 0, 3, false},
+		{"a command that e3 killed meanwhile", eat + "; : > ready; sleep 1000", syscall.SIGKILL, -1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			system.look()
 			started := time.Now()
-			r := run(c.script, c.timeout)
-			if r.Signal != c.signal || r.ExitCode != c.code || r.TimedOut != (c.timeout > 0) {
+			r := run(t, c.script)
+			if r.Signal != c.signal || r.ExitCode != c.code || r.Cancelled != strings.Contains(c.script, "ready") {
 				t.Fatalf("ended as %+v, want signal %v and exit code %d", r, c.signal, c.code)
 			}
 			if r.OOM != c.want {
