@@ -58,23 +58,28 @@ type Log struct {
 
 	tell func(Event)
 
-	mu      sync.Mutex
-	done    sync.Cond // an append has ended
-	seq     int64
-	off     int64
-	untold  []Event // those in buf, if there is a tell
-	buf     []byte  // waiting lines
-	spare   []byte  // to wait in while buf is being appended
-	writing bool    // an append is under way, for which mu is not held
-	due     bool    // an append was asked for
+	mu   sync.Mutex
+	done sync.Cond // an append has ended
+	seq  int64
+	off  int64
+	waiting
+	writing bool // an append is under way, for which mu is not held
+	due     bool // an append was asked for
 	timer   *time.Timer
 	err     error
 	closed  bool
 }
 
+// waiting are events that are not appended yet.
+type waiting struct {
+	buf    []byte  // their lines
+	spare  []byte  // to wait in while buf is being appended
+	untold []Event // those in buf, if there is a tell
+}
+
 // Tell has tell called with each event once its line is appended, so that no listener knows what the log does not have.
-// It is called in order, by one goroutine at a time, and must not call methods of the log. Tell itself is called before the
-// first Emit.
+// tell is called in the order of the events, by one goroutine at a time, and must not call methods of the log. Tell itself
+// is called before the first Emit.
 func (l *Log) Tell(tell func(Event)) { l.tell = tell }
 
 // Create starts the log of a new run; nothing is written before the first flush.
@@ -123,8 +128,9 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 	return l, nil
 }
 
-// Emit numbers the event, gives it the time if it does not say when it happened, and appends it with the next flush. It returns the event as readers see
-// it. Close reports a store that cannot be written. Emit does not wait for the store unless that is far behind.
+// Emit numbers the event and appends it with the next flush. It returns the event as readers see it: its time is now, unless it
+// says that it happened before. Close reports a store that cannot be written. Emit does not wait for the store unless
+// that is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
