@@ -24,9 +24,25 @@ const cleanEvery = 24 * time.Hour
 func stampKey() refstore.Key { return refstore.Key{Partition: "INDEX/state", Sort: "events-cleaned"} }
 
 // CleanEvents removes the events of runs that ended before a moment, of one workspace or with "" of all. Those of the run that a
-// workspace shows stay, of each that its state names or that has not ended, and of imported runs as long as their records do. It returns the runs, also with an error.
+// workspace shows stay, of each that its state names or that has not ended, and of imported runs as long as their records do. It returns
+// the runs, also with an error. With them go the parts of journals that end before.
 func (w *Cleaner) CleanEvents(ctx context.Context, ws string, before time.Time, dryRun bool) ([]events.CleanedRun, error) {
-	return events.Clean(ctx, w.states.Records, events.CleanOptions{Workspace: ws, Before: before, Keep: w.showsEvents, DryRun: dryRun})
+	cleaned, err := events.Clean(ctx, w.states.Records, events.CleanOptions{Workspace: ws, Before: before, Keep: w.showsEvents, DryRun: dryRun})
+	if err != nil || dryRun {
+		return cleaned, err
+	}
+	journals := []string{ws}
+	if ws == "" {
+		if journals, err = events.Journals(ctx, w.states.Records); err != nil {
+			return cleaned, err
+		}
+	}
+	for _, name := range journals {
+		if err := events.CleanJournal(ctx, w.states.Records, name, before); err != nil {
+			return cleaned, err
+		}
+	}
+	return cleaned, nil
 }
 
 // showsEvents tells whether a run is one that people look at without asking for it, or an imported one that is on record.

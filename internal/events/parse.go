@@ -13,6 +13,15 @@ import (
 // Parse reads one line, with or without its newline. It ignores unknown fields: the format only grows. A wrong sum is
 // an error.
 func Parse(line []byte) (*Event, error) {
+	e, err := parseLine(line)
+	if err == nil && (e.Seq < 1 || e.Type == "" || e.Run == "") {
+		return nil, fmt.Errorf("event: seq, run or type is missing")
+	}
+	return e, err
+}
+
+// parseLine does so for any kind of log.
+func parseLine(line []byte) (*Event, error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	before, summed, err := checkSum(line)
 	if err != nil {
@@ -24,9 +33,6 @@ func Parse(line []byte) (*Event, error) {
 		if err := json.Unmarshal(line, e); err != nil {
 			return nil, fmt.Errorf("event: %w", err)
 		}
-	}
-	if e.Seq < 1 || e.Type == "" || e.Run == "" {
-		return nil, fmt.Errorf("event: seq, run or type is missing")
 	}
 	return e, nil
 }

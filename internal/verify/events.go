@@ -41,6 +41,9 @@ func (v *eventLogs) events(ctx context.Context, ws string) error {
 			v.badEvents(ws, key.Sort, bad, "what can be read stays; the rest is lost", v.mendEvents)
 		}
 	}
+	if err := v.journal(ctx, ws); err != nil {
+		return err
+	}
 	for i := range v.imported {
 		if err := v.imported[i].check(ctx, v.verifier); err != nil {
 			return err
@@ -48,6 +51,27 @@ func (v *eventLogs) events(ctx context.Context, ws string) error {
 	}
 	v.imported = nil
 	return v.history(ctx, ws)
+}
+
+// journal checks that a workspace's journal can be read without gaps.
+func (v *eventLogs) journal(ctx context.Context, ws string) error {
+	for _, err := range events.ReadJournal(ctx, v.Records, ws, 0) {
+		var bad *events.JournalError
+		switch {
+		case errors.As(err, &bad):
+			v.fault(Fault{
+				Kind: BadEvents, Where: "journals/" + ws, Problem: err.Error(), For: []string{"the journal of workspace " + ws},
+				Advice: "what can be read stays; the rest is lost",
+				mend: func(ctx context.Context) (string, bool, error) {
+					lost, err := events.MendJournal(ctx, v.Records, ws, v.Now)
+					return fmt.Sprintf("events that are lost: %d; all others can be read again", lost), err == nil, err
+				},
+			})
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
 
 // importedEvents are those that an imported run came with: last is the number of the last one.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
@@ -301,6 +302,13 @@ func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		add(strings.TrimPrefix(partition, "EVENTS/"))
+	}
+	journals, err := events.Journals(ctx, v.Records)
+	if err != nil {
+		return nil, err
+	}
+	for _, ws := range journals {
+		add(ws)
 	}
 	return names, nil
 }

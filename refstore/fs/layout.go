@@ -29,6 +29,7 @@ import (
 // Streams:
 //
 //	EVENTS/<workspace> · <run>          events/<workspace>/<run>.ndjson
+//	JOURNAL/<workspace> · <number>      journals/<workspace>/<number>.ndjson
 //	LOG/<task>/<inputs>/<id> · <name>   executions/<task>/<inputs>/<id>/<name>
 //
 // The sum of a record that is a file, refstore.SumField, or its witness, refstore.WitnessField, is the file "<file>~sum".
@@ -211,6 +212,8 @@ func (s *files) streamKind(kind string) (dir string, segments int, err error) {
 	switch kind {
 	case "EVENTS":
 		return s.path("events"), 1, nil
+	case "JOURNAL":
+		return s.path("journals"), 1, nil
 	case "LOG":
 		return s.path("executions"), 3, nil
 	}
@@ -231,7 +234,7 @@ func (s *files) streamPlace(partition string) (streamPlace, error) {
 	for _, segment := range segments {
 		dir += string(filepath.Separator) + escape(segment)
 	}
-	if kind == "EVENTS" {
+	if kind == "EVENTS" || kind == "JOURNAL" {
 		return streamPlace{dir: dir, suffix: ".ndjson", rest: dir}, nil
 	}
 	return streamPlace{dir: dir, own: []string{"stderr.txt", "stdout.txt"}, rest: dir + string(filepath.Separator) + otherLogs}, nil

@@ -46,6 +46,7 @@ func streamKeys() []refstore.Key {
 	log := "LOG/" + hash1 + "/" + hash2 + "/019a0000-0000-7000-8000-000000000001"
 	return []refstore.Key{
 		{Partition: "EVENTS/prod", Sort: "019a0000-0000-7000-8000-000000000001"},
+		{Partition: "JOURNAL/prod", Sort: "0000000000000001"},
 		{Partition: log, Sort: "stdout.txt"}, {Partition: log, Sort: "stderr.txt"}, {Partition: log, Sort: "trace"},
 	}
 }

@@ -126,7 +126,7 @@ func (c *checker) folders() {
 	if err != nil {
 		c.fault("%v", err)
 	}
-	known := []string{"format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "settings", "tombstones", "pins", "cancels", "blocks", "queue", "index", "locks", "tmp"}
+	known := []string{"format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "journals", "settings", "tombstones", "pins", "cancels", "blocks", "queue", "index", "locks", "tmp"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
 			c.fault("%s is no part of a repository", e.Name())

@@ -1,0 +1,402 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"e3/internal/human"
+	"e3/refstore"
+)
+
+// A workspace has a journal beside the logs of its runs: what happens while no run is there to tell of it, and the order in
+// which runs were recorded. Any process may append to it, so each append is conditional on what the appender has read.
+//
+// It is a partition of streams, each named by the number of its first event. A process begins the next one when the latest is
+// large, sealed or damaged, so that retention removes whole streams.
+//
+// A process that is killed while it appends to a folder may leave a torn line. Other processes must not cut it: the line may be of
+// an append that goes on. They mark it as torn.
+const (
+	journalKind = "JOURNAL"
+
+	// journalSize is the size from which the next stream begins, in bytes.
+	journalSize = 256 << 10
+
+	// numberDigits is the length of the name of a stream.
+	numberDigits = 16
+
+	tornMark = " torn\n"
+)
+
+// JournalPartition is where the streams of a workspace's journal are.
+func JournalPartition(workspace string) string { return journalKind + "/" + workspace }
+
+func journalKey(workspace string, first int64) refstore.Key {
+	return refstore.Key{Partition: JournalPartition(workspace), Sort: fmt.Sprintf("%0*d", numberDigits, first)}
+}
+
+// firstOf is the number in the name of a stream, 0 if it is not the name of one.
+func firstOf(sort string) int64 {
+	n, err := strconv.ParseInt(sort, 10, 64)
+	if err != nil || n < 1 || len(sort) != numberDigits {
+		return 0
+	}
+	return n
+}
+
+// AppendJournal appends events to the journal of a workspace and returns them as readers see them: with their numbers, which
+// have no gap, and the time, where they do not say when they happened. Events of the journal have no run of their own: what they
+// say of a run has its id in Data.Run. They are appended together; a process that is killed meanwhile may leave
+// the first of them. After an error that is not ErrConflict they may be there or not.
+func AppendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list ...Event) ([]Event, error) {
+	list = slices.Clone(list)
+	if !recording || len(list) == 0 {
+		return list, nil
+	}
+	for try := 0; ; try++ {
+		err := appendJournal(ctx, streams, workspace, now, list)
+		if err == nil {
+			return list, nil
+		}
+		if !errors.Is(err, refstore.ErrConflict) || ctx.Err() != nil {
+			return nil, fmt.Errorf("journal of workspace %s: %w", workspace, err)
+		}
+		// Another process was first. Each round one of them succeeds.
+		wait := time.NewTimer(rand.N(min(time.Millisecond<<min(try, 8), 200*time.Millisecond)) + 1)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil, fmt.Errorf("journal of workspace %s: %w", workspace, context.Cause(ctx))
+		case <-wait.C:
+		}
+	}
+}
+
+// appendJournal does so once. It fails with ErrConflict if another process has appended meanwhile.
+func appendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) error {
+	end, err := journalEnd(ctx, streams, workspace)
+	if err != nil {
+		return err
+	}
+	at := now().UTC().Truncate(time.Millisecond)
+	var lines []byte
+	if end.torn {
+		lines = append(lines, tornMark...)
+	}
+	for i := range list {
+		e := &list[i]
+		e.Seq, e.Run, e.Workspace = end.seq+int64(i)+1, "", workspace
+		if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(at) {
+			e.Time = at
+		}
+		if e.Data != nil && len(e.Data.Message) > maxMessage {
+			d := *e.Data
+			d.Message = human.Truncate(d.Message, maxMessage)
+			e.Data = &d
+		}
+		if lines, err = appendSummed(lines, e); err != nil {
+			return err
+		}
+	}
+	if !end.full {
+		if err = streams.Append(ctx, end.key, end.size, lines); !closed(err) {
+			return err
+		}
+	} else if end.size > 0 && !end.marked {
+		// An append that is under way, of which a part was read, must not end after the next stream begins.
+		if err := streams.Append(ctx, end.key, end.size, []byte(tornMark)); err != nil && !closed(err) {
+			return err
+		}
+	}
+	return streams.Append(ctx, journalKey(workspace, end.seq+1), 0, bytes.TrimPrefix(lines, []byte(tornMark)))
+}
+
+// closed reports whether an append failed because the stream takes none any more.
+func closed(err error) bool {
+	return errors.Is(err, refstore.ErrSealed) || errors.Is(err, refstore.ErrDamaged) || errors.Is(err, refstore.ErrFull)
+}
+
+// end is where the next event of a journal goes.
+type end struct {
+	key    refstore.Key // of the latest stream
+	size   int64        // of it
+	seq    int64        // of the last event
+	torn   bool         // the last line is torn
+	marked bool         // the last line is a mark
+	full   bool         // the next event begins a stream
+}
+
+// journalEnd reads the end of a journal.
+func journalEnd(ctx context.Context, streams refstore.Streams, workspace string) (end, error) {
+	last := refstore.Key{}
+	for key, err := range streams.ListStreams(ctx, refstore.Query{Partition: JournalPartition(workspace), Descending: true}) {
+		if err != nil {
+			return end{}, err
+		}
+		if firstOf(key.Sort) > 0 {
+			last = key
+			break
+		}
+	}
+	if last.Sort == "" {
+		return end{key: journalKey(workspace, 1), full: true}, nil
+	}
+	info, err := streams.Size(ctx, last)
+	if errors.Is(err, refstore.ErrNotFound) {
+		err = fmt.Errorf("%w: its latest stream was removed", refstore.ErrConflict)
+	}
+	if err != nil {
+		return end{}, err
+	}
+	for tail := int64(8 << 10); ; tail *= 8 {
+		from := max(0, info.Size-tail)
+		data, err := readBytes(ctx, streams, last, from, info.Size)
+		if errors.Is(err, refstore.ErrNotFound) {
+			err = fmt.Errorf("%w: its latest stream was removed", refstore.ErrConflict)
+		}
+		if err != nil {
+			return end{}, err
+		}
+		if int64(len(data)) < info.Size-from { // damaged: nothing can be appended
+			info.Sealed = true
+		}
+		seq, torn, ok := lastNumber(data, from == 0, firstOf(last.Sort))
+		if !ok {
+			continue
+		}
+		return end{
+			key: last, size: info.Size, seq: seq, torn: torn, marked: isTorn(data), full: info.Sealed || info.Size >= journalSize,
+		}, nil
+	}
+}
+
+// lastNumber is the number of the last event in the tail of a stream, and whether a torn line follows it. A damaged line after the
+// last readable one counts as an event. whole says that the bytes are all of the stream, which begins with number
+// first. ok is false if more is needed.
+func lastNumber(data []byte, whole bool, first int64) (seq int64, torn, ok bool) {
+	if !whole {
+		_, data, _ = bytes.Cut(data, []byte("\n")) // a part of a line
+	}
+	seq, ok = first-1, whole
+	for line := range bytes.Lines(data) {
+		e, err := parseJournal(line)
+		torn = !bytes.HasSuffix(line, []byte("\n"))
+		switch {
+		case err == nil:
+			seq, ok = e.Seq, true // also where only its line feed is missing: the mark makes it whole
+		case !torn && !isTorn(line):
+			seq++
+		}
+	}
+	return seq, torn, ok
+}
+
+func isTorn(line []byte) bool { return bytes.HasSuffix(line, []byte(tornMark)) }
+
+// parseJournal reads a line of a journal.
+func parseJournal(line []byte) (*Event, error) {
+	if whole, ok := bytes.CutSuffix(line, []byte(tornMark)); ok { // the line may have lacked no more than its line feed
+		line = whole
+	}
+	e, err := parseLine(line)
+	if err == nil && (e.Seq < 1 || e.Type == "") {
+		err = errors.New("event: seq or type is missing")
+	}
+	return e, err
+}
+
+func readBytes(ctx context.Context, streams refstore.Streams, key refstore.Key, from, to int64) ([]byte, error) {
+	r, err := streams.Open(ctx, key, from)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close() // nothing was written
+	data := make([]byte, to-from)
+	n, err := io.ReadFull(r, data)
+	if err == io.EOF || err == io.ErrUnexpectedEOF || errors.Is(err, refstore.ErrDamaged) {
+		err = nil
+	}
+	return data[:n], err
+}
+
+// A JournalError is a part of a journal that is not what was written.
+type JournalError struct {
+	Workspace string
+	First     int64 // number of the first event of the stream
+	Err       error
+}
+
+func (e *JournalError) Error() string {
+	return fmt.Sprintf("journal of workspace %s, from event %d on: %v", e.Workspace, e.First, e.Err)
+}
+
+// Unwrap returns the error of the line.
+func (e *JournalError) Unwrap() error { return e.Err }
+
+// ReadJournal yields the events of a workspace's journal with numbers above after, in order. The first are those that retention
+// has left. Damage is yielded as a [*JournalError], once a stream, and the readable events
+// after it follow. Another error ends the iteration.
+func ReadJournal(ctx context.Context, streams refstore.Streams, workspace string, after int64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		r := &journalReader{streams: streams, workspace: workspace, seq: after}
+		r.read(ctx, yield)
+	}
+}
+
+// A journalReader reads a journal on and on.
+type journalReader struct {
+	streams   refstore.Streams
+	workspace string
+	seq       int64 // of the last event that was yielded, or which need not be
+	first     int64 // of the stream that holds it, if known
+	off       int64 // in that stream, behind the event
+	reported  int64 // the stream whose damage was yielded
+}
+
+// read yields what follows, and reports whether the caller wants more.
+func (r *journalReader) read(ctx context.Context, yield func(Event, error) bool) bool {
+	fault := func(err error) bool {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return yield(Event{}, fmt.Errorf("journal of workspace %s: %w", r.workspace, err))
+	}
+	firsts, err := journalStreams(ctx, r.streams, r.workspace)
+	if err != nil {
+		yield(Event{}, err)
+		return false
+	}
+	for i, first := range firsts {
+		if i+1 < len(firsts) && firsts[i+1] <= r.seq+1 {
+			continue
+		}
+		more, err := r.stream(ctx, first, yield)
+		if err != nil {
+			fault(err)
+			return false
+		}
+		if !more {
+			return false
+		}
+	}
+	return true
+}
+
+// stream yields what follows in one stream.
+func (r *journalReader) stream(ctx context.Context, first int64, yield func(Event, error) bool) (more bool, err error) {
+	if r.first != first {
+		if r.first > 0 && first > r.seq+1 && !r.damage(r.first, fmt.Errorf("event %d follows event %d", first, r.seq), yield) {
+			return false, nil
+		}
+		r.first, r.off = first, 0
+	}
+	seq := r.seq // of the last line
+	if r.off == 0 {
+		seq = first - 1
+	}
+	in, err := r.streams.Open(ctx, journalKey(r.workspace, first), r.off)
+	if errors.Is(err, refstore.ErrNotFound) { // retention has removed it
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { in.Close() }() // nothing was written
+	l := newLines(in, nil, r.off)
+	l.again = func(off int64) (io.Reader, error) {
+		again, err := r.streams.Open(ctx, journalKey(r.workspace, first), off)
+		if err != nil {
+			return nil, err
+		}
+		in.Close()
+		in = again
+		return in, nil
+	}
+	for {
+		line, end, err := l.next(nil)
+		switch {
+		case err == io.EOF:
+			return true, nil
+		case errors.Is(err, refstore.ErrDamaged):
+			return r.damage(first, err, yield), nil // nothing follows
+		case err != nil && !errors.Is(err, errLongLine):
+			return false, err
+		}
+		var e *Event
+		if err == nil {
+			if e, err = parseJournal(line); err != nil && isTorn(line) {
+				continue
+			}
+		}
+		if err == nil && e.Seq != seq+1 {
+			err = fmt.Errorf("event %d follows event %d", e.Seq, seq)
+		}
+		if err != nil {
+			if !r.damage(first, err, yield) {
+				return false, nil
+			}
+			if e == nil || e.Seq <= seq {
+				continue
+			}
+		}
+		seq = e.Seq
+		if r.off = end; e.Seq <= r.seq {
+			continue
+		}
+		r.seq = e.Seq
+		if !yield(*e, nil) {
+			return false, nil
+		}
+	}
+}
+
+// damage yields the first damage of a stream.
+func (r *journalReader) damage(first int64, err error, yield func(Event, error) bool) bool {
+	if r.reported == first {
+		return true
+	}
+	r.reported = first
+	return yield(Event{}, &JournalError{Workspace: r.workspace, First: first, Err: err})
+}
+
+// FollowJournal yields what ReadJournal does, and goes on as events are appended, until the context ends.
+func FollowJournal(ctx context.Context, streams refstore.Streams, workspace string, after int64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		woken, err := streams.WatchStreams(ctx, JournalPartition(workspace))
+		if err != nil {
+			yield(Event{}, fmt.Errorf("follow the journal of workspace %s: %w", workspace, err))
+			return
+		}
+		r := &journalReader{streams: streams, workspace: workspace, seq: after}
+		for r.read(ctx, yield) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-woken:
+			}
+		}
+	}
+}
+
+// Journals returns the names of the workspaces that have a journal, in order, also of removed ones.
+func Journals(ctx context.Context, streams refstore.Streams) ([]string, error) {
+	var names []string
+	for p, err := range streams.ListPartitions(ctx, journalKind) {
+		if err != nil {
+			return nil, fmt.Errorf("list journals: %w", err)
+		}
+		names = append(names, strings.TrimPrefix(p, journalKind+"/"))
+	}
+	return names, nil
+}
