@@ -38,6 +38,11 @@ func (b *bench) queue() error {
 			return fmt.Errorf("queue throughput: %w", err)
 		}
 	}
+	if b.wants("queue chain") {
+		if err := b.queueChain(); err != nil {
+			return fmt.Errorf("queue chain: %w", err)
+		}
+	}
 	if b.wants("queue calls") {
 		if err := b.queueCalls(); err != nil {
 			return fmt.Errorf("queue calls: %w", err)

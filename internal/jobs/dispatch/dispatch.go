@@ -137,6 +137,7 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	defer r.forget(job.ID)
 	job, err = d.enqueue(ctx, &job)
 	if err == nil {
+		r.inbox.Expect(job.ID)
 		job, err = d.await(ctx, w, job)
 	}
 	if errors.Is(err, queue.ErrMalformed) && ctx.Err() == nil { // only this job cannot be made

@@ -107,6 +107,7 @@ func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *execu
 	}
 	w := r.expect(left.ID, key, req)
 	defer r.forget(left.ID)
+	r.inbox.Expect(left.ID)
 	job, err := d.q.Job(ctx, left.Queue, left.ID)
 	if err == nil && job.Status == queue.Queued {
 		job, err = d.withdraw(ctx, &job)

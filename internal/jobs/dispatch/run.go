@@ -110,12 +110,12 @@ func (d *Dispatcher) fault(err error) {
 	}
 }
 
+// expect registers a request for a job, whose changes it gets once the inbox expects the job.
 func (r *run) expect(id string, key executions.Key, req *executions.Request) *waiter {
 	w := &waiter{run: r, key: key, req: req, news: make(chan queue.Job, 1)}
 	r.mu.Lock()
 	r.waiters[id] = w
 	r.mu.Unlock()
-	r.inbox.Expect(id)
 	return w
 }
 

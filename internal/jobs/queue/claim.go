@@ -121,7 +121,7 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 	l, doubtful, err := q.lock(ctx, s, session, want)
 	q.held.claimed(s.Ref(), l, s.version, doubtful)
 	if l != nil {
-		q.index.workSeen()
+		q.index.work.note(q.o.Now())
 	}
 	return l, err
 }

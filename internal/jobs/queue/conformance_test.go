@@ -181,7 +181,9 @@ func jobsWay(t *testing.T, w *world, on func(string) *peer) {
 	worker.finish(t, l)
 	got = front.job(t, j.ID)
 	want(t, "status", got.Status, queue.Succeeded)
-	want(t, "outcome", *got.Outcome, success(l))
+	outcome := success(l)
+	outcome.EndedAt = got.Finished
+	want(t, "outcome", *got.Outcome, outcome)
 	want(t, "locked by", got.LockedBy, "")
 	if working, err := front.Working(t.Context(), j.Ref(), "execution-1"); err != nil || working {
 		t.Errorf("is the execution of a finished job being made? got %v, %v", working, err)
@@ -832,7 +834,7 @@ func inbox(t *testing.T, w *world, on func(string) *peer) {
 	in.Expect(b.ID)
 	next(2, func(j *queue.Job) bool { return j.Status == queue.Succeeded })
 
-	// What its worker had no time to move is told, and moved.
+	// What its worker had no time to move is told, and is left to Repair.
 	c := front.enqueue(t, job(3))
 	in.Expect(c.ID)
 	l = worker.claim(t)
@@ -845,6 +847,7 @@ func inbox(t *testing.T, w *world, on func(string) *peer) {
 	worker.finish(t, l)
 	next(3, func(j *queue.Job) bool { return j.Status == queue.Succeeded })
 	worker.wire.hook(nil)
+	front.repair(t)
 	w.empty(t)
 	cancel()
 	if _, err := in.Next(t.Context()); !errors.Is(err, context.Canceled) {

@@ -27,7 +27,7 @@ type Inbox struct {
 	begun  bool
 	ended  <-chan struct{} // notifies of finished jobs; nil if the store does not
 	looked time.Time       // last look at all expected jobs
-	pace   time.Duration   // interval of polling without notifications
+	news   news            // of jobs expected or changed
 	until  time.Time       // no look before then, to bound the part of the time that looks take
 	listed int             // number of finished jobs in the last listing
 	missed map[string]bool // not found by the last look at all jobs
@@ -45,7 +45,7 @@ type seen struct {
 // Inbox returns the inbox of a run in a queue, which is open until ctx ends. Next is called by one goroutine at a
 // time.
 func (q *Queue) Inbox(ctx context.Context, queue, run string) *Inbox {
-	return &Inbox{q: q, queue: queue, run: run, ctx: ctx, more: make(chan struct{}, 1), expected: make(map[string]seen), pace: q.o.Pace}
+	return &Inbox{q: q, queue: queue, run: run, ctx: ctx, more: make(chan struct{}, 1), expected: make(map[string]seen)}
 }
 
 // Expect adds a job to those that Next reports. It may be called while Next waits.
@@ -56,7 +56,10 @@ func (b *Inbox) Expect(id string) {
 		return
 	}
 	b.expected[id] = seen{}
-	b.fresh = append(b.fresh, id)
+	b.news.note(b.q.o.Now())
+	if b.q.watcher != nil { // what changed before was told before
+		b.fresh = append(b.fresh, id)
+	}
 	signal(b.more)
 }
 
@@ -132,13 +135,13 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 		began := b.q.o.Now()
 		jobs, err := look(ctx)
 		now := b.q.o.Now()
-		most := maxRest
+		rest := min(now.Sub(began), maxRest) // mostly the network's time; await bounds the price
 		if b.ended != nil {
-			most = maxRestTold
+			rest = min(restraint*now.Sub(began), maxRestTold)
 		}
-		b.until = now.Add(min(restraint*now.Sub(began), most))
+		b.until = now.Add(rest)
 		if len(jobs) > 0 { // also after an error, which recurs; a reported finished job is not looked at again
-			b.pace = b.q.o.Pace
+			b.news.note(now)
 			return jobs, nil
 		}
 		if err != nil {
@@ -151,11 +154,12 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 
 // await waits until there is something to look at, and returns how; nil if a context has ended.
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
-	wait := lookPace
+	wait, now := lookPace, b.q.o.Now()
 	if b.ended == nil {
-		wait = b.pace
+		least := max(b.q.o.Pace, time.Duration(len(b.ids()))*outPace)
+		wait = eager(b.news.age(now), min(least, b.q.o.MostPace), b.q.o.MostPace)
 	}
-	t := time.NewTimer(b.looked.Add(wait).Sub(b.q.o.Now()))
+	t := time.NewTimer(b.looked.Add(wait).Sub(now))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -163,12 +167,14 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 	case <-b.ctx.Done():
 		return nil
 	case <-b.more:
+		if b.ended == nil {
+			return nil // and look sooner
+		}
 		return b.lookFresh
 	case <-b.ended:
 		look = b.lookEnded
 	case <-t.C:
 		look = b.lookAll
-		b.pace = min(b.pace*3/2, b.q.o.MostPace)
 	}
 	if rest := b.until.Sub(b.q.o.Now()); rest > 0 && !pause(ctx, rest) {
 		return nil
@@ -176,16 +182,13 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 	return look
 }
 
-// lookFresh looks at the newly expected jobs.
+// lookFresh looks whether newly expected jobs have finished before they were expected.
 func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 	fresh := b.takeFresh()
 	for i, id := range fresh {
-		s, err := b.q.load(ctx, b.queue, id)
-		if isNotFound(err) {
-			s, err = b.q.loadFinished(ctx, b.queue, id)
-		}
+		s, err := b.q.loadFinished(ctx, b.queue, id)
 		if err == nil {
-			jobs, err = b.tell(ctx, jobs, s)
+			jobs = b.tell(jobs, s)
 		}
 		if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) { // lookAll reports missing and malformed ones
 			b.putBack(fresh[i:])
@@ -216,7 +219,7 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 			continue
 		}
 		if err == nil {
-			jobs, err = b.tell(ctx, jobs, s)
+			jobs = b.tell(jobs, s)
 		}
 		if err != nil && !errors.Is(err, ErrMalformed) { // lookAll reports malformed ones
 			return jobs, err
@@ -225,9 +228,9 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// lookAll looks at all expected jobs, with one listing for the unfinished ones. It moves finished jobs that were not
-// moved, and reports jobs that are missing for the second time: a job may be between two places once. A job that cannot
-// be read counts as missing; Repair reports it.
+// lookAll looks at all expected jobs, with one listing for the unfinished ones. It reports jobs that are missing for
+// the second time: a job may be between two places once. A job that cannot be read counts as missing; Repair reports
+// it.
 func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	defer func() { b.looked = b.q.o.Now() }()
 	ids := b.ids()
@@ -238,7 +241,7 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	for s, err := range b.q.jobs(ctx, b.queue, b.run+".") {
 		if err == nil {
 			there[s.ID] = true
-			jobs, err = b.tell(ctx, jobs, s)
+			jobs = b.tell(jobs, s)
 		}
 		if err != nil && !errors.Is(err, ErrMalformed) {
 			return jobs, err
@@ -252,9 +255,7 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 		s, err := b.q.loadFinished(ctx, b.queue, id)
 		switch {
 		case err == nil:
-			if jobs, err = b.tell(ctx, jobs, s); err != nil {
-				return jobs, err
-			}
+			jobs = b.tell(jobs, s)
 		case !isNotFound(err) && !errors.Is(err, ErrMalformed):
 			return jobs, err
 		case b.missed[id]:
@@ -267,31 +268,27 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// tell appends a job whose state was not reported yet. A finished one is reported even if it cannot be moved now:
-// Repair moves it.
-func (b *Inbox) tell(ctx context.Context, jobs []Job, s stored) ([]Job, error) {
+// tell appends a job whose state was not reported yet. A finished one that was not moved is left to its worker, or to
+// Repair.
+func (b *Inbox) tell(jobs []Job, s stored) []Job {
 	b.mu.Lock()
 	was, ok := b.expected[s.ID]
 	b.mu.Unlock()
 	if !ok {
-		return jobs, nil
+		return jobs
 	}
 	if s.Status.Terminal() {
-		var err error
-		if s.unmoved {
-			err = b.q.move(ctx, s)
-		}
 		b.Forget(s.ID)
-		return append(jobs, s.Job), err
+		return append(jobs, s.Job)
 	}
 	now := seen{s.Token, len(s.Lost), !s.Started.IsZero(), s.Status == Running, s.Orphaned()}
 	if now == was {
-		return jobs, nil
+		return jobs
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.expected[s.ID]; ok {
 		b.expected[s.ID] = now
 	}
-	return append(jobs, s.Job), nil
+	return append(jobs, s.Job)
 }

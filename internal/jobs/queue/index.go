@@ -16,11 +16,12 @@ type index struct {
 	*records
 	held *held
 
-	mu       sync.Mutex
-	pages    map[string]*page
-	orphans  map[string]time.Time // when an orphan was first seen, by Job.Ref and token
-	progress uint64               // counts signs that there is work
-	offers   uint64               // counts entries that this process has put
+	work news // signs that there is, or will be, something to claim
+
+	mu      sync.Mutex
+	pages   map[string]*page
+	orphans map[string]time.Time // when an orphan was first seen, by Job.Ref and token
+	offers  uint64               // counts entries that this process has put
 }
 
 // cancelNow ends a job that does not run.

@@ -156,6 +156,7 @@ func (l *Lease) clearCancel(ctx context.Context, s stored) {
 
 // end makes the job a finished one.
 func (j *Job) end(o Outcome, now time.Time) {
+	o.EndedAt = now // as it is read back
 	j.Status, j.Outcome, j.LockedBy, j.Finished, j.AvailableAt = o.State, &o, "", now, time.Time{}
 	if o.State != Succeeded {
 		j.LastError = o.Message
@@ -242,6 +243,7 @@ func (l *Lease) giveBack(ctx context.Context, op string, edit func(*Job)) error 
 // settle does what follows a change that ended the lease. Other processes repair what fails of it. If the job's
 // cancellation was requested meanwhile, Cancel itself or Tend ends the job.
 func (l *Lease) settle(ctx context.Context, s stored) {
+	l.q.index.work.note(l.q.o.Now()) // the run may have a next step
 	if s.Status.Terminal() {
 		if s.unmoved {
 			_ = l.q.move(ctx, s)

@@ -41,6 +41,7 @@ type page struct {
 	suspects   map[string]refstore.Version
 	unreadable map[string]sighting // entries that could not be decoded, and when they were last compared with their jobs
 	races      int                 // claims lost lately
+	workers    int                 // holders of the queue, as they were last listed
 
 	looked time.Time // last look at the delayed entries
 	due    time.Time // when the next of those is due; zero if there was none, or its waiter was woken
@@ -91,7 +92,7 @@ func (x *index) offer(c *candidate) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.page(c.job.Queue)
-	x.progress++
+	x.work.note(x.o.Now())
 	x.offers++
 	if strings.HasSuffix(c.key.Partition, "/delayed") {
 		if at := c.job.AvailableAt; p.due.IsZero() || at.Before(p.due) {
@@ -119,13 +120,6 @@ func (x *index) offer(c *candidate) {
 
 func (p *page) find(c *candidate) (int, bool) {
 	return slices.BinarySearchFunc(p.candidates, c.order, func(c *candidate, order string) int { return strings.Compare(c.order, order) })
-}
-
-// workSeen counts a claim that succeeded.
-func (x *index) workSeen() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.progress++
 }
 
 // raced tells whether claims from a queue were lost to other workers lately.
@@ -314,7 +308,7 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	p.woken = false
 	size, deep, suspects, offers := p.size, p.deep, p.suspects, x.offers
 	p.suspects = make(map[string]refstore.Version)
-	look := p.looked.IsZero() || began.Sub(p.looked) >= delayedPace || p.dueBy(began)
+	look := p.looked.IsZero() || began.Sub(p.looked) >= x.delayedPace(began) || p.dueBy(began)
 	x.mu.Unlock()
 
 	ready := partition(queue, "ready")
@@ -518,18 +512,35 @@ func (x *index) wakeWaiter(queue string, delayedChanged bool) {
 	}
 }
 
+// delayedPace is the interval of looks at the delayed entries while the time of the next is not known.
+func (x *index) delayedPace(now time.Time) time.Duration {
+	if x.watcher != nil {
+		return delayedPace
+	}
+	return eager(x.work.age(now), delayedPace, idleDelayed)
+}
+
 // until returns how long to wait: until the next known time, or for a pace.
-func (x *index) until(queue string, pace time.Duration) (wait time.Duration, progress uint64) {
+func (x *index) until(queue string) (wait time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	wait = pace*3/4 + rand.N(pace/2+1)
-	if x.watcher != nil {
-		wait = x.o.MostPace
+	p, now := x.page(queue), x.o.Now()
+	wait = x.o.MostPace
+	if x.watcher == nil {
+		pace := eager(x.work.age(now), max(x.o.Pace, min(time.Duration(p.workers)*crowdPace, x.o.MostPace)), x.o.MostPace)
+		wait = pace*3/4 + rand.N(pace/2+1)
 	}
-	if p := x.page(queue); !p.due.IsZero() {
-		wait = min(wait, max(p.due.Sub(x.o.Now()), x.o.Pace/100))
+	if !p.due.IsZero() {
+		wait = min(wait, max(p.due.Sub(now), time.Millisecond))
 	}
-	return wait, x.progress
+	return wait
+}
+
+// crowded notes how many workers a queue has.
+func (x *index) crowded(queue string, workers int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.page(queue).workers = workers
 }
 
 // rest is how long a wake-up is delayed, to bound the part of the time that listing takes.
@@ -540,5 +551,9 @@ func (x *index) rest(queue string) time.Duration {
 	if p.listed.IsZero() {
 		return 0
 	}
-	return min(restraint/2*p.cost, maxAge) - x.o.Now().Sub(p.listed)
+	part := time.Duration(restraint / 2)
+	if x.watcher == nil { // the time of a listing is the network's, and its price is bounded by the pace
+		part = 1
+	}
+	return min(part*p.cost, maxAge) - x.o.Now().Sub(p.listed)
 }

@@ -86,8 +86,7 @@ type Options struct {
 	Now func() time.Time
 	// Polled says that the store's notifications cost requests of their own. Then the queue polls at its own pace.
 	Polled bool
-	// Pace and MostPace are the first and the longest polling interval of a waiter without notifications. 0 is 100 ms
-	// and 2 s.
+	// Pace and MostPace are the shortest and the longest polling interval without notifications. 0 is 5 ms and 2 s.
 	Pace, MostPace time.Duration
 	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
@@ -109,7 +108,7 @@ type Queue struct {
 // New returns the queues of a repository.
 func New(store refstore.Store, members Members, o Options) *Queue {
 	if o.Pace <= 0 {
-		o.Pace = 100 * time.Millisecond
+		o.Pace = 5 * time.Millisecond
 	}
 	if o.MostPace <= 0 {
 		o.MostPace = max(2*time.Second, o.Pace)

@@ -1,11 +1,9 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -14,8 +12,8 @@ import (
 )
 
 // watched is how many holders of a queue a process watches: all of few, some of many, as other processes watch the
-// rest.
-const watched = 8
+// rest. Each look costs a request.
+const watched = 3
 
 // Reap makes orphans of the jobs of lost workers, and of jobs that this process has claimed without learning of it.
 // It lists jobs only if a worker was lost.
@@ -43,8 +41,9 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 			holders = append(holders, r.Key.Sort)
 		}
 	}
+	k.index.crowded(queue, len(holders))
 	var errs []error
-	for _, session := range k.ward(own, holders) {
+	for _, session := range ward(own, holders) {
 		over, _, err := k.held.members.Ended(ctx, session)
 		if err == nil && over {
 			err = k.orphanAll(ctx, queue, own, session)
@@ -56,20 +55,16 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	return errors.Join(errs...)
 }
 
-// ward chooses the holders that this process watches. The choice changes every ten minutes, so that each holder is
-// watched in time.
-func (k *Keeper) ward(own string, holders []string) []string {
+// ward chooses the holders that a process watches: those that follow it in a ring, so that each is watched by as many
+// others. If all of these die together, those before them find the first ones dead and remove them, and so come to
+// watch the next.
+func ward(own string, holders []string) []string {
 	if len(holders) <= watched {
 		return holders
 	}
-	term := k.o.Now().Unix() / 600
-	weight := func(session string) uint64 {
-		h := fnv.New64a()
-		fmt.Fprintf(h, "%s %s %d", own, session, term)
-		return h.Sum64()
-	}
-	slices.SortFunc(holders, func(a, b string) int { return cmp.Compare(weight(a), weight(b)) })
-	return holders[:watched]
+	slices.Sort(holders)
+	next, _ := slices.BinarySearch(holders, own)
+	return slices.Concat(holders[next:], holders)[:watched]
 }
 
 // orphanAll makes orphans of all jobs of a session that has ended, and then forgets the session. Of several processes

@@ -83,6 +83,13 @@ func (h *held) current() []*Lease {
 	return slices.Collect(maps.Values(h.leases))
 }
 
+// busy tells whether this process has jobs.
+func (h *held) busy() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.leases) > 0
+}
+
 // ended forgets a lease.
 func (h *held) ended(ref string, l *Lease) {
 	h.mu.Lock()

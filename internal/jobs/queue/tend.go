@@ -49,6 +49,7 @@ func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) e
 			}
 		}
 	}
+	looked := k.o.Now() // last look at the requests to cancel
 	do(func(queue string) error { return errors.Join(k.Reap(ctx, queue), k.Repair(ctx, queue)) })
 	for {
 		select {
@@ -59,7 +60,10 @@ func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) e
 		case <-told:
 			do(func(queue string) error { return k.cancels(ctx, queue) })
 		case <-looks.C:
-			do(func(queue string) error { return k.cancels(ctx, queue) })
+			if now := k.o.Now(); k.watcher != nil || k.held.busy() || now.Sub(looked) >= idleCancels {
+				looked = now
+				do(func(queue string) error { return k.cancels(ctx, queue) })
+			}
 			looks.Reset()
 		case <-reaps.C:
 			do(func(queue string) error { return k.Reap(ctx, queue) })

@@ -32,6 +32,7 @@ func signal(c chan<- struct{}) {
 func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, error) {
 	out := make(chan struct{}, 1)
 	var waits sync.WaitGroup
+	q.index.work.note(q.o.Now()) // the caller has begun because there is work, or will be
 	ctx, cancel := context.WithCancel(ctx)
 	for _, queue := range queues {
 		err := ValidName(queue)
@@ -60,13 +61,8 @@ func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, e
 
 // watch wakes out for one queue.
 func (q *Queue) watch(ctx context.Context, queue string, ready, delayed <-chan struct{}, out chan<- struct{}) {
-	pace, progress := q.o.Pace, uint64(0)
 	for {
-		wait, now := q.index.until(queue, pace)
-		if pace = min(pace*3/2, q.o.MostPace); now != progress { // there is work: the next may come soon
-			pace, progress = q.o.Pace, now
-		}
-		t := time.NewTimer(wait)
+		t := time.NewTimer(q.index.until(queue))
 		changed := false // the delayed entries have changed
 		var ok bool
 		select {

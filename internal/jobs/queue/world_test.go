@@ -155,6 +155,7 @@ type world struct {
 	t     testing.TB
 	store refstore.Store
 	start time.Time
+	ttl   time.Duration // of leases
 
 	mu     sync.Mutex
 	dead   map[int]bool  // processes that are gone, by pid
@@ -167,7 +168,7 @@ type world struct {
 func newWorld(t testing.TB) *world { return worldOn(t, mem.New()) }
 
 func worldOn(t testing.TB, store refstore.Store) *world {
-	return &world{t: t, store: store, start: time.Now(), dead: make(map[int]bool), silent: make(map[int]bool)}
+	return &world{t: t, store: store, start: time.Now(), ttl: ttl, dead: make(map[int]bool), silent: make(map[int]bool)}
 }
 
 // peer is a process: one that uses queues.
@@ -191,7 +192,7 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 	p := &peer{w: w, wire: &wire{Store: store}, pid: w.pids, name: fmt.Sprintf("worker %d on %s", w.pids, host)}
 	w.mu.Unlock()
 	p.leases = lease.New(p.wire, lease.Options{
-		TTL:     ttl,
+		TTL:     w.ttl,
 		Owner:   lease.Owner{Process: process.ID{PID: p.pid, StartTime: 1, Host: host, BootID: host}, Words: p.name},
 		Clock:   func(context.Context) (time.Time, error) { return w.now(), nil },
 		Elapsed: func() time.Duration { return time.Since(w.start) },

@@ -1,0 +1,166 @@
+package queue_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"e3/internal/jobs/queue"
+	"e3/refstore/mem"
+)
+
+// work has a worker take and finish jobs, each after a time, until ctx ends.
+func (p *peer) work(t *testing.T, ctx context.Context, takes time.Duration) {
+	wake, err := p.Watch(ctx, queue.DefaultQueue)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for {
+		l, err := p.Claim(ctx, p.want())
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if l == nil {
+			<-wake
+			continue
+		}
+		time.Sleep(takes)
+		if err := l.Finish(t.Context(), success(l)); err != nil {
+			t.Error(err)
+		}
+	}
+	for range wake {
+	}
+}
+
+// TestChainOfPolledJobs: of a chain of jobs on a store that does not notify, both sides find each step soon: after some
+// milliseconds where steps are short, and after a tenth of a step where they are long. The looks of both are few.
+func TestChainOfPolledJobs(t *testing.T) {
+	const steps = 40
+	for takes, bound := range map[time.Duration]struct {
+		late  time.Duration // that a step may be, in the mean
+		looks int           // of both sides, at a step
+	}{
+		10 * time.Millisecond: {12 * time.Millisecond, 8},
+		time.Second:           {110 * time.Millisecond, 60},
+		time.Minute:           {2 * time.Second, 160},
+	} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := worldOn(t, mem.New())
+				o := queue.Options{Polled: true}
+				front, worker := w.onStore("front", w.store, o), w.onStore("back", w.store, o)
+				ctx, cancel := context.WithCancel(t.Context())
+				var beside sync.WaitGroup
+				beside.Go(func() { worker.work(t, ctx, takes) })
+				in := front.Inbox(ctx, queue.DefaultQueue, run)
+				began := time.Now()
+				for n := range steps {
+					in.Expect(front.enqueue(t, job(n)).ID)
+					for done := false; !done; {
+						jobs, err := in.Next(ctx)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for i := range jobs {
+							done = done || jobs[i].Status.Terminal()
+						}
+					}
+				}
+				if late := time.Since(began)/steps - takes; late > bound.late {
+					t.Errorf("a step took %v longer than its job, want %v at most", late, bound.late)
+				} else {
+					t.Logf("a step took %v longer than its job", late)
+				}
+				cancel()
+				beside.Wait()
+				looks := worker.wire.counted()["list ready"] + front.wire.counted()["list jobs"]
+				t.Logf("%d looks a step", looks/steps)
+				if looks > bound.looks*steps {
+					t.Errorf("both sides looked %d times in %d steps, want %d each at most", looks, steps, bound.looks)
+				}
+			})
+		})
+	}
+}
+
+// TestIdleWorkerIsCheap counts what a worker without work asks of a store that does not notify: doc/cost.md says what
+// that costs in a month.
+func TestIdleWorkerIsCheap(t *testing.T) {
+	for name, others := range map[string]int{"alone": 0, "one of many": 20} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := worldOn(t, mem.New())
+				w.ttl = 15 * time.Second // as by default
+				o := queue.Options{Polled: true}
+				front, worker := w.on("front"), w.onStore("back", w.store, o)
+				for range others { // each has a job, and so is a holder
+					front.enqueue(t, job(1+len(w.all(t))))
+					w.on("elsewhere").claim(t)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var beside sync.WaitGroup
+				beside.Go(func() { worker.work(t, ctx, 0) })
+				beside.Go(func() { _ = worker.Tend(ctx, []string{queue.DefaultQueue}, func(err error) { t.Error(err) }) })
+				time.Sleep(time.Minute) // it was just started: work is expected
+				reads, sessions := 0, 0
+				worker.wire.counted()
+				worker.wire.hook(func(n int, after bool, op string) error {
+					if n == 0 && op == "get" {
+						sessions++
+					}
+					return nil
+				})
+				const minutes = 10
+				time.Sleep(minutes * time.Minute)
+				for call, n := range worker.wire.counted() {
+					t.Logf("%.1f × %s in a minute", float64(n)/minutes, call)
+					if strings.HasPrefix(call, "list") || strings.HasPrefix(call, "get") {
+						reads += n
+					}
+				}
+				reads += sessions
+				// At $0.125 for a million reads, and $0.625 for a million of the 12 renewals in a minute.
+				price := 60 * 24 * 30 * (float64(reads)/minutes*0.125 + 12*0.625) / 1e6
+				t.Logf("%d reads in a minute, %d of them of sessions: $%.2f a month", reads/minutes, sessions/minutes, price)
+				if price > 1 {
+					t.Errorf("an idle worker costs $%.2f a month, want $1 at most", price)
+				}
+				worker.wire.hook(nil)
+				cancel()
+				beside.Wait()
+			})
+		})
+	}
+}
+
+// TestCrowdLooksSeldom: where many workers watch a queue, each looks the less often.
+func TestCrowdLooksSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := worldOn(t, mem.New())
+		front, worker := w.on("front"), w.onStore("back", w.store, queue.Options{Polled: true})
+		for n := range 100 {
+			front.enqueue(t, job(n))
+			w.on("elsewhere").claim(t)
+		}
+		worker.reap(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var beside sync.WaitGroup
+		beside.Go(func() { worker.work(t, ctx, 0) })
+		worker.wire.counted()
+		time.Sleep(time.Second)
+		if n := worker.wire.counted()["list ready"]; n > 7 {
+			t.Errorf("one of 100 workers looked %d times in its first second, want some 5 times", n)
+		}
+		cancel()
+		beside.Wait()
+	})
+}
