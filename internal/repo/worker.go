@@ -35,6 +35,9 @@ type WorkerOptions struct {
 	Grace time.Duration // between TERM and KILL; 0: the runner's default
 }
 
+// retain is for how long after its lease a worker's supervisor keeps how commands ended for the next worker of the host.
+const retain = 24 * time.Hour
+
 // Worker returns the worker of this process, which has no other and no Executor. Its supervisor, and with it the
 // process's folder, outlives it for as long as its lease.
 func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
@@ -50,7 +53,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	sup, err := runner.New(runner.Options{
 		Grace: o.Grace,
 		// This process itself relies on a renewal for as long.
-		Outlive: &runner.Outlive{Dir: dir, For: leases.Limit(), Keep: []*os.File{lock}},
+		Outlive: &runner.Outlive{Dir: dir, For: leases.Limit(), Retain: retain, Keep: []*os.File{lock}},
 	})
 	if err != nil {
 		return nil, err

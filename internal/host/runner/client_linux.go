@@ -222,6 +222,9 @@ func (r *spawnRequest) attach(spec *Spec, fds []int) []int {
 	if spec.OnStart != nil {
 		r.flags |= flagAnnounce
 	}
+	if spec.Lasting {
+		r.flags |= flagLasting
+	}
 	// Fd also makes a descriptor blocking, which commands expect.
 	if spec.Stdout != nil {
 		r.flags |= flagStdout

@@ -21,6 +21,9 @@ const (
 
 	// strayLimit bounds the search for processes of expired commands.
 	strayLimit = 2 * time.Second
+
+	// socketLook is how often a supervisor whose client is gone looks whether it can still be found.
+	socketLook = 5 * time.Second
 )
 
 // errIdentity is the errno of a command whose identity is in use.
@@ -42,8 +45,10 @@ type keeper struct {
 	mu          sync.Mutex
 	clients     int           // lanes whose client is there; gone is closed at 0
 	until       time.Duration // by Elapsed, when the time is over
+	retain      time.Duration // for how long after that lasting commands run, and ends are kept
 	term        uint64        // how often the time was over
 	expired     bool          // the time is over, and has not been extended since
+	forsaken    bool          // so is the time of lasting commands
 	commands    map[string]*kept
 	plain       int     // commands without an identity
 	uncollected []*kept // ended and not released, oldest first; some may be released since
@@ -56,6 +61,7 @@ type kept struct {
 	identity, state, marker string
 	id                      uint64
 	term                    uint64 // the keeper's term when it started
+	lasting                 bool   // it runs on after the keeper's time
 	lane                    *laneServer
 	pid                     atomic.Int64 // 0 before the start and once it is collected; collected under reaping
 	end                     *reply       // nil: it runs. Under keeper.mu
@@ -89,6 +95,7 @@ func (s *server) keep(k *keeping, lanes []*laneServer, first int) error {
 		gone:     make(chan struct{}),
 		clients:  len(lanes),
 		until:    k.until,
+		retain:   k.retain,
 		commands: make(map[string]*kept),
 	}
 	s.keeper.arm()
@@ -112,7 +119,7 @@ func (k *keeper) begin(l *laneServer, t *task, r *spawnRequest) (refused *reply)
 		return &reply{kind: kindFailed, id: r.id, status: uint32(errIdentity)}
 	}
 	// The request's strings share one copy of the whole request.
-	t.kept = &kept{identity: strings.Clone(r.identity), state: strings.Clone(r.state), marker: strings.Clone(r.marker), id: r.id, term: k.term, lane: l}
+	t.kept = &kept{identity: strings.Clone(r.identity), state: strings.Clone(r.state), marker: strings.Clone(r.marker), id: r.id, term: k.term, lane: l, lasting: r.flags&flagLasting != 0}
 	k.commands[t.kept.identity] = t.kept
 	return nil
 }
@@ -197,13 +204,24 @@ func (k *keeper) extend(e extension) {
 	if until := min(e.until, now+min(max(e.most, 0), maxFor)); until > k.until {
 		k.until = until
 		k.expired = k.expired && now >= until
+		k.forsaken = k.forsaken && k.expired
 		k.arm()
 	}
 }
 
-// arm sets the timer; called under mu, or before k is shared.
+// arm sets the timer to the end of the time, or of what is retained after it; called under mu, or before k is shared.
 func (k *keeper) arm() {
-	at := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(k.until), 1))}
+	next := k.until
+	if k.expired {
+		next += k.retain
+	}
+	switch {
+	case k.clients == 0: // see found
+		next = min(next, Elapsed()+socketLook)
+	case k.forsaken: // until it is extended
+		return
+	}
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(next), 1))}
 	conn, err := k.timer.SyscallConn()
 	if err != nil {
 		return // closed: the process ends
@@ -215,7 +233,7 @@ func (k *keeper) arm() {
 	})
 }
 
-// watch waits for the end of the time.
+// watch waits for what is due.
 func (k *keeper) watch() {
 	var expirations [8]byte
 	for {
@@ -223,36 +241,56 @@ func (k *keeper) watch() {
 			fatal(fmt.Errorf("wait for the time for which commands may run: %w", err))
 		}
 		k.mu.Lock()
-		if Elapsed() >= k.until {
+		switch {
+		case k.clients == 0 && k.adopter == nil && !k.found():
+			k.finishAll(flagExpired | flagCancelled)
+		case Elapsed() >= k.until:
 			k.expire()
+		default:
+			k.arm()
 		}
 		k.mu.Unlock()
 	}
 }
 
-// expire kills the commands with an identity; without a client it ends the process.
+// found reports whether an adopter can find this process: the socket has its name. A removed folder takes it along.
 // Under mu.
+func (k *keeper) found() bool {
+	var stat unix.Stat_t
+	return unix.Fstatat(k.dir, k.name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// expire kills the commands with an identity, lasting ones only when what is retained has had its time too. Then, or
+// if nothing is left, a process without a client ends. Under mu.
 func (k *keeper) expire() {
-	if k.clients == 0 {
+	over := Elapsed() >= k.until+k.retain
+	switch {
+	case k.ending:
+		return
+	case k.clients == 0 && (over || len(k.commands) == 0):
 		k.finishAll(flagExpired | flagCancelled)
 		return
 	}
-	if k.ending || k.expired {
+	if !k.expired {
+		k.expired = true
+		k.term++
+		go k.killStrays(k.until)
+	} else if !over || k.forsaken {
+		k.arm()
 		return
 	}
-	k.expired = true
-	k.term++
+	k.forsaken = over
 	term := k.term
 	for _, l := range k.lanes {
-		l.inbox.post(func() { l.expire(term) })
+		l.inbox.post(func() { l.expire(term, over) })
 	}
-	go k.killStrays(k.until)
+	k.arm()
 }
 
-// expire kills the lane's commands with an identity that started before the term.
-func (l *laneServer) expire(term uint64) {
+// expire kills the lane's commands with an identity that started before the term; lasting ones only if all is over.
+func (l *laneServer) expire(term uint64, all bool) {
 	for _, t := range l.tasks {
-		if t.kept != nil && t.kept.term < term {
+		if t.kept != nil && t.kept.term < term && (all || !t.kept.lasting) {
 			t.abort(flagExpired | flagCancelled)
 		}
 	}
@@ -268,6 +306,7 @@ func (k *keeper) killStrays(until time.Duration) {
 		running := false
 		for _, c := range k.commands {
 			running = running || c.end == nil
+			over = over || c.end == nil && c.lasting && !k.forsaken
 		}
 		if !over {
 			over = !k.killOrphans() && !running
@@ -320,10 +359,12 @@ func (k *keeper) hungUp() {
 func (k *keeper) settle() {
 	switch {
 	case k.clients > 0:
-	case Elapsed() >= k.until:
-		k.expire()
 	case len(k.commands) == 0:
 		k.finishAll(flagCancelled)
+	case Elapsed() >= k.until:
+		k.expire()
+	default:
+		k.arm()
 	}
 }
 

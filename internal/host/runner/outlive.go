@@ -37,8 +37,13 @@ type Outlive struct {
 
 	// For is how long commands may run after the last Extend, of New, Extend or ExtendFrom, by a clock that goes on
 	// while the machine sleeps. Then they are killed, without a grace, whether this process is gone, stopped, or has
-	// lost its lease.
+	// lost its lease. Lasting commands (Spec.Lasting) go on.
 	For time.Duration
+
+	// Retain is for how long after that lasting commands may still run, and how all commands ended is kept for an
+	// adopter once this process is gone. Then the supervisor kills the rest and ends. It also ends when the socket is
+	// removed from Dir. Zero retains nothing.
+	Retain time.Duration
 
 	// Keep are files that the supervisor process holds open as long as it lives, such as locks. This
 	// process may close its own. They must be open when a Run starts the supervisor.
@@ -51,8 +56,8 @@ func (o *Outlive) validate() error {
 		return nil
 	case !absolute(o.Dir):
 		return fmt.Errorf("runner: the folder of the supervisors' sockets, %q, is not absolute", o.Dir)
-	case o.For <= 0 || o.For > maxFor:
-		return fmt.Errorf("runner: commands cannot outlive their process for %v; give up to %v", o.For, maxFor)
+	case o.For <= 0 || o.Retain < 0 || o.For+o.Retain > maxFor:
+		return fmt.Errorf("runner: commands cannot outlive their process for %v and %v; give up to %v", o.For, o.Retain, maxFor)
 	}
 	return nil
 }

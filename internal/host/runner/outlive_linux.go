@@ -33,9 +33,10 @@ func Elapsed() time.Duration {
 
 // keeping is what the supervisor process needs to outlive its client.
 type keeping struct {
-	until time.Duration // by Elapsed, how long commands may run at first
-	name  string        // of the socket in its folder
-	keeps int           // how many files to keep open
+	until  time.Duration // by Elapsed, how long commands may run at first
+	retain time.Duration // how long after that they are kept
+	name   string        // of the socket in its folder
+	keeps  int           // how many files to keep open
 
 	files []*os.File // in the client only: the listening socket, its folder, and those files
 }
@@ -59,7 +60,7 @@ func tryKeeping(o *Outlive, until time.Duration) (*keeping, error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	id := hex.EncodeToString(random[:])
-	k := &keeping{until: until, name: socketPrefix + id, keeps: len(o.Keep), files: []*os.File{nil, dir}}
+	k := &keeping{until: until, retain: o.Retain, name: socketPrefix + id, keeps: len(o.Keep), files: []*os.File{nil, dir}}
 	socket, err := listen(dir, newPrefix+id, k.name)
 	if err != nil {
 		dir.Close()
@@ -157,7 +158,7 @@ func (k *keeping) args() []string {
 	if k == nil {
 		return nil
 	}
-	return []string{"outliving", k.name, strconv.FormatInt(int64(k.until), 10), strconv.Itoa(k.keeps)}
+	return []string{"outliving", k.name, strconv.FormatInt(int64(k.until), 10), strconv.FormatInt(int64(k.retain), 10), strconv.Itoa(k.keeps)}
 }
 
 // parseKeeping reads the arguments of a supervisor.
@@ -166,12 +167,14 @@ func parseKeeping(args []string) (k *keeping, ok bool) {
 	if len(args) <= before {
 		return nil, true
 	}
-	if len(args) != before+4 {
+	if len(args) != before+5 {
 		return nil, false
 	}
 	until, err1 := strconv.ParseInt(args[before+2], 10, 64)
-	keeps, err2 := strconv.Atoi(args[before+3])
-	return &keeping{name: args[before+1], until: time.Duration(until), keeps: keeps}, err1 == nil && err2 == nil && keeps >= 0
+	retain, err2 := strconv.ParseInt(args[before+3], 10, 64)
+	keeps, err3 := strconv.Atoi(args[before+4])
+	return &keeping{name: args[before+1], until: time.Duration(until), retain: time.Duration(retain), keeps: keeps},
+		errors.Join(err1, err2, err3) == nil && keeps >= 0
 }
 
 // maskOutput puts a pipe and a MaskWriter before each of the task's files, whose descriptors it owns.

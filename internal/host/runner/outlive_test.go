@@ -27,6 +27,7 @@ const workerName = "runner-test-worker"
 type workerConfig struct {
 	Sockets  string
 	For      time.Duration
+	Retain   time.Duration
 	Extend   time.Duration // how often; 0: never
 	Keep     string        // a file to lock and to keep locked
 	Spawners int
@@ -40,6 +41,7 @@ type workerCommand struct {
 	Script, Dir     string
 	Mask            []string
 	Timeout         time.Duration
+	Lasting         bool
 	Release         bool
 }
 
@@ -60,7 +62,7 @@ func workerMain(dir string) error {
 	if err := json.Unmarshal(text, &config); err != nil {
 		return err
 	}
-	outlive := &runner.Outlive{Dir: config.Sockets, For: config.For}
+	outlive := &runner.Outlive{Dir: config.Sockets, For: config.For, Retain: config.Retain}
 	if config.Keep != "" {
 		file, err := os.Create(config.Keep)
 		if err != nil {
@@ -127,7 +129,7 @@ func runWorkerCommand(s *runner.Supervisor, c workerCommand) error {
 	result, runErr := s.Run(context.Background(), runner.Spec{
 		Argv: []string{"bash", "-c", c.Script}, Dir: c.Dir, Stdout: out, Stderr: out,
 		Env: []string{"PATH=" + os.Getenv("PATH"), marker}, Marker: marker,
-		Mask: c.Mask, Timeout: c.Timeout, Identity: c.Identity, State: []byte(c.State),
+		Mask: c.Mask, Timeout: c.Timeout, Identity: c.Identity, State: []byte(c.State), Lasting: c.Lasting,
 	})
 	if c.Release {
 		s.Release(c.Identity)

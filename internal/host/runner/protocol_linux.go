@@ -43,6 +43,7 @@ const (
 	flagStderr               // a descriptor for stderr is attached
 	flagMerged               // stderr is stdout's descriptor
 	flagAnnounce             // send kindStarted
+	flagLasting              // it may run on when the client was not extended in time
 )
 
 // Flags of an end.

@@ -118,6 +118,9 @@ type Spec struct {
 	// or without Outlive, the command dies with this process.
 	Identity string
 
+	// Lasting, with an Identity, lets the command run on for Outlive.Retain when this process was not extended in time.
+	Lasting bool
+
 	// State is what an adopter needs to know about a command with an Identity. The supervisor keeps it in memory and
 	// does not interpret it. Up to MaxState bytes.
 	State []byte

@@ -25,9 +25,13 @@ import (
 // victimVariable has this program be a worker of the repository that it names.
 const victimVariable = "E3_WORKER_VICTIM"
 
+// victimLease is the lease of such a worker.
+const victimLease = "E3_WORKER_VICTIM_LEASE"
+
 func victimMain(root string) error {
 	ctx := context.Background()
-	r, err := repo.Open(ctx, root, repo.Options{Version: "test"})
+	lease, _ := time.ParseDuration(os.Getenv(victimLease))
+	r, err := repo.Open(ctx, root, repo.Options{Version: "test", Lease: lease})
 	if err != nil {
 		return err
 	}
@@ -93,6 +97,36 @@ func (r *rig) victim() (l *left, kill func()) {
 	r.Cleanup(kill)
 	r.file(filepath.Join(l.dir, "begun"))
 	return l, kill
+}
+
+// killed waits until the command of a job is dead.
+func (r *rig) killed(l *left) {
+	r.Helper()
+	text, err := os.ReadFile(filepath.Join(l.dir, "begun"))
+	r.must(err)
+	r.waitFor("the command of "+l.Task+" is dead", func() bool {
+		_, err := os.Stat("/proc/" + strings.TrimSpace(string(text)))
+		return err != nil
+	})
+}
+
+// A command that ended while its host had no worker, or before its worker could record that, is not run again: its
+// supervisor has seen the end, and keeps it when the lease is over. One that was killed then is run again.
+func TestEndIsKept(t *testing.T) {
+	r := newRig(t)
+	t.Setenv(victimLease, repo.MinLease.String())
+	l, kill := r.victim()
+	other := r.gated("other")
+	r.file(filepath.Join(other.dir, "begun"))
+	kill()
+	r.letGo(l)
+	r.killed(other) // the time is over
+	r.letGo(other)
+	r.work(0, worker.Options{})
+	r.once(l)
+	if j := r.ended(other.Job); j.Status != queue.Succeeded || len(j.Lost) != 1 {
+		t.Errorf("what was killed: %s, lost %+v; want it done again", j.Status, j.Lost)
+	}
 }
 
 // orphaned waits until a job is not locked.

@@ -152,6 +152,8 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 		w.settle(l.held, h, key, req.Inputs, queue.Truncate(err.Error()))
 	case err == nil && res.Reason == executions.ReasonCancelled && errors.Is(cause, ErrStopped):
 		w.again(l.held, h, w.o.Name+" was stopped", 0)
+	case err == nil && res.Reason == executions.ReasonLost: // on record is that the command, or what it made, is gone
+		w.again(l.held, h, res.Message, againAfter)
 	case err == nil:
 		o := dispatch.Outcome(res)
 		if errors.Is(cause, errCancelled) && o.State == queue.Cancelled {

@@ -1,0 +1,127 @@
+//go:build linux
+
+package runner_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
+	"e3/internal/testing/suite"
+)
+
+// left starts a worker with three commands: one that has ended, one that dies with the time that its worker has, and a lasting one.
+func left(t *testing.T, life, retain time.Duration) (worker *os.Process, sockets string, dirs map[string]string, members map[string]process.ID) {
+	t.Helper()
+	sockets, dirs, members = filepath.Join(t.TempDir(), "s"), map[string]string{}, map[string]process.ID{}
+	var commands []workerCommand
+	for name, script := range map[string]string{"ended": "exit 3", "plain": "sleep 1000", "lasting": untilGo + "exit 7"} {
+		dirs[name] = t.TempDir()
+		commands = append(commands, workerCommand{Identity: name, Script: started + script, Dir: dirs[name], Lasting: name == "lasting"})
+	}
+	cmd, _ := startWorker(t, workerConfig{Sockets: sockets, For: life, Retain: retain, Extend: 50 * time.Millisecond, Commands: commands})
+	noted(t, dirs["ended"], "ending", new(ending))
+	for _, name := range []string{"plain", "lasting"} {
+		all := familyMembers(t, dirs[name], "main", "supervisor")
+		members[name], members["supervisor"] = all["main"], all["supervisor"]
+	}
+	t.Cleanup(func() {
+		if alive, _ := process.Alive(members["supervisor"]); alive {
+			syscall.Kill(members["supervisor"].PID, syscall.SIGKILL)
+		}
+	})
+	return cmd.Process, sockets, dirs, members
+}
+
+func gone(t *testing.T, is process.ID) {
+	t.Helper()
+	waitFor(t, 20*time.Second, "a process is gone", func() bool {
+		alive, known := process.Alive(is)
+		return known && !alive
+	})
+}
+
+// How commands ended is kept when the time that their worker has is over, and lasting commands go on.
+func TestRetained(t *testing.T) {
+	worker, sockets, dirs, members := left(t, 500*time.Millisecond, time.Hour)
+	if err := syscall.Kill(-worker.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, members["plain"])
+	if alive, _ := process.Alive(members["lasting"]); !alive {
+		t.Fatal("the lasting command was killed")
+	}
+	orphans := adopt(t, outliving(t, sockets, time.Hour))
+	if len(orphans) != 3 {
+		t.Fatalf("%d orphans, want 3", len(orphans))
+	}
+	touch(t, dirs["lasting"], "go")
+	for name, exit := range map[string]int{"ended": 3, "lasting": 7} {
+		if got, err := orphans[name].Wait(t.Context()); err != nil || got.ExitCode != exit || got.Cancelled {
+			t.Errorf("%s: %+v, %v; want exit code %d", name, got, err, exit)
+		}
+	}
+	if got, err := orphans["plain"].Wait(t.Context()); !errors.Is(err, runner.ErrExpired) || !got.Cancelled {
+		t.Errorf("plain: %+v, %v; want ErrExpired", got, err)
+	}
+	for _, o := range orphans {
+		o.Release()
+	}
+	gone(t, members["supervisor"])
+	if names := socketsIn(t, sockets); len(names) > 0 {
+		t.Errorf("left behind: %v", names)
+	}
+}
+
+// A lasting command goes on while its worker stands still, and its end reaches the worker.
+func TestLastingBesideStopped(t *testing.T) {
+	worker, _, dirs, members := left(t, 500*time.Millisecond, time.Hour)
+	if err := syscall.Kill(worker.Pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, members["plain"])
+	touch(t, dirs["lasting"], "go")
+	gone(t, members["lasting"])
+	if err := syscall.Kill(worker.Pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	var got ending
+	noted(t, dirs["lasting"], "ending", &got)
+	if got.Expired || got.Result.ExitCode != 7 {
+		t.Errorf("lasting: %+v, want exit code 7", got)
+	}
+	if noted(t, dirs["plain"], "ending", &got); !got.Expired {
+		t.Errorf("plain: %+v, want expired", got)
+	}
+}
+
+// What nobody adopts ends when what is retained has had its time, or when no adopter could find it any more.
+func TestForsaken(t *testing.T) {
+	t.Run("over", func(t *testing.T) {
+		worker, sockets, _, members := left(t, 300*time.Millisecond, 700*time.Millisecond)
+		if err := syscall.Kill(-worker.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		wantDead(t, members)
+		if names := socketsIn(t, sockets); len(names) > 0 {
+			t.Errorf("left behind: %v", names)
+		}
+	})
+	t.Run("removed", func(t *testing.T) {
+		suite.Thorough(t)
+		worker, sockets, _, members := left(t, time.Hour, time.Hour)
+		if err := syscall.Kill(-worker.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(sockets); err != nil {
+			t.Fatal(err)
+		}
+		gone(t, members["supervisor"])
+		wantDead(t, members)
+	})
+}
