@@ -12,6 +12,9 @@ var (
 	ErrClaimed = errors.New("claimed by another process")
 	// ErrLost reports that this process could not renew its lease in time: other processes may own what it held.
 	ErrLost = errors.New("the lease was lost")
+	// ErrSuspended reports that this process could not renew its lease in time, and tries on: what it holds is its own
+	// again once a renewal succeeds, unless it is lost by then. See [Outlasting].
+	ErrSuspended = errors.New("the lease could not be renewed for now")
 )
 
 // Mode says which holders may share a lock.
@@ -81,8 +84,29 @@ type Lessee interface {
 	Lost() <-chan struct{}
 
 	// Held returns [ErrLost] from that moment on, even before a goroutine had a turn to close Lost. It reads only the
-	// clock.
+	// clock. While the lease is suspended, the error is [ErrSuspended].
 	Held() error
+}
+
+// Outlasting is an additional capability of a Lessee: its lease may outlast a store that does not answer, or a sleep
+// of this process. It is suspended then, calls that rely on it wait, and it is lost only if another process has found
+// this one dead.
+type Outlasting interface {
+	Lessee
+
+	// Outlast says for how long the lease may be suspended from now on; 0, as at first, not at all.
+	Outlast(most time.Duration)
+
+	// OnSuspension has tell called when the lease is suspended, and when it goes on. Calls come one at a time, and none
+	// after stop has returned.
+	OnSuspension(tell func(Suspension)) (stop func())
+}
+
+// Suspension says that a lease is suspended, or that it goes on.
+type Suspension struct {
+	Over bool
+	For  time.Duration // since the last renewal
+	Err  error         // why the last renewal failed; nil: unknown, or it is over
 }
 
 // Leased is an additional capability of a Locker whose locks and claims are leases.

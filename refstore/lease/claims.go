@@ -72,7 +72,7 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 				h.previous = latest(rec.chain())
 			case rec.Nonce == h.nonce: // a retry by the store wrote it twice
 				h.version, h.previous, h.late = there.Version, rec.before(), true
-				return l.acquired(h)
+				return l.acquired(ctx, h)
 			default: // left by a write given up, or by a release that has not arrived
 				h.previous = rec.before()
 			}
@@ -81,7 +81,7 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: value, Version: there.Version})
 		if err == nil {
 			h.version, h.late = v, late
-			return l.acquired(h)
+			return l.acquired(ctx, h)
 		}
 		if !errors.Is(err, refstore.ErrConflict) {
 			return l.resolve(ctx, s, h, err)

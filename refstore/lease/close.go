@@ -20,7 +20,7 @@ func (l *Leases) Close() error {
 	if was {
 		return nil
 	}
-	lost := l.Held() != nil
+	lost := errors.Is(l.Held(), refstore.ErrLost)
 	if collect != nil && !lost {
 		collect.end()
 	}

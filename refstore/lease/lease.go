@@ -103,6 +103,8 @@ type Leases struct {
 	nonces  atomic.Uint64
 	failure atomic.Pointer[error] // error of the last renewal; nil if it succeeded
 
+	suspension suspension
+
 	mu      sync.Mutex
 	lostErr error
 	closed  bool
@@ -122,6 +124,7 @@ var (
 	_ refstore.Barrier  = (*Leases)(nil)
 
 	_ refstore.SessionClock = (*Leases)(nil)
+	_ refstore.Outlasting   = (*Leases)(nil)
 )
 
 // New returns leases in a store. It does nothing yet: the session begins with the first call that needs one.
@@ -186,17 +189,21 @@ func (l *Leases) Pace() (first, most time.Duration) {
 // Lost implements [refstore.Leased].
 func (l *Leases) Lost() <-chan struct{} { return l.lost }
 
-// Held returns [refstore.ErrLost] once this process cannot be sure any more that its holds are its own. It reads only
-// the clock. A deletion should call it as late as possible.
+// Held returns [refstore.ErrLost] once this process cannot be sure any more that its holds are its own, or
+// [refstore.ErrSuspended] if it may outlast that. It reads only the clock. A deletion should call it as late as possible.
 func (l *Leases) Held() error {
+	if err := l.final(); err != nil {
+		return err
+	}
 	if s := l.session.Load(); s != nil {
 		if late := l.o.Elapsed() - s.renewed(); late > l.limit() {
+			if l.suspend(late) {
+				return fmt.Errorf("session of %s: %w: it was last renewed %v ago", l.own.words(), refstore.ErrSuspended, late.Round(time.Millisecond))
+			}
 			l.lose(fmt.Sprintf("it was last renewed %v ago", late.Round(time.Millisecond)))
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.usable()
+	return l.final()
 }
 
 // usable is called under mu.
@@ -240,7 +247,7 @@ func (e *unrenewedError) Unrenewed() error { return e.last }
 
 // Confirm implements [refstore.Leased].
 func (l *Leases) Confirm(ctx context.Context) error {
-	if err := errors.Join(l.Held(), ctx.Err()); err != nil {
+	if err := errors.Join(l.stands(ctx), ctx.Err()); err != nil {
 		return err
 	}
 	s := l.session.Load()
@@ -274,12 +281,12 @@ func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ er
 			l.lose("it has ended")
 		}
 	}
-	return rec, l.Held()
+	return rec, l.final()
 }
 
 // use returns the session, and begins it if need be.
 func (l *Leases) use(ctx context.Context) (*session, error) {
-	if err := errors.Join(l.Held(), ctx.Err()); err != nil {
+	if err := errors.Join(l.stands(ctx), ctx.Err()); err != nil {
 		return nil, err
 	}
 	if s := l.session.Load(); s != nil {
@@ -291,7 +298,7 @@ func (l *Leases) use(ctx context.Context) (*session, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-l.opening }()
-	if err := l.Held(); err != nil {
+	if err := l.stands(ctx); err != nil {
 		return nil, err
 	}
 	if s := l.session.Load(); s != nil {
@@ -334,7 +341,7 @@ func (l *Leases) sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-l.lost:
-		return l.Held()
+		return l.final()
 	case <-t.C:
 		return nil
 	}

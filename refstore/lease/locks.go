@@ -90,12 +90,16 @@ func (l *Leases) has(nonce uint64) bool {
 
 // acquired registers a hold after its record was written. If the session was lost meanwhile, other processes may
 // already treat the write as a dead session's.
-func (l *Leases) acquired(h *held) (refstore.Lock, error) {
+func (l *Leases) acquired(ctx context.Context, h *held) (refstore.Lock, error) {
 	l.mu.Lock()
 	delete(l.refused, h.key)
 	l.holds[h.nonce] = h
 	l.mu.Unlock()
-	if err := l.Held(); err != nil {
+	if err := l.stands(ctx); err != nil {
+		if l.final() == nil { // the caller does not wait for the end of a suspension
+			l.giveUp(l.session.Load(), h)
+			return nil, err
+		}
 		l.forget(h.claim, h.nonce)
 		return nil, err
 	}
@@ -195,7 +199,7 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: encode(rec), Version: there.Version})
 		if err == nil {
 			h.version, h.sole, h.late = v, len(rec.Holders) == 1, late
-			return l.acquired(h)
+			return l.acquired(ctx, h)
 		}
 		if !errors.Is(err, refstore.ErrConflict) {
 			return l.resolve(ctx, s, h, err)
@@ -211,7 +215,7 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 		}
 		if s.among(there, h.nonce) { // a retry by the store wrote it twice
 			h.late = true
-			return l.acquired(h)
+			return l.acquired(ctx, h)
 		}
 	}
 }
@@ -284,7 +288,7 @@ func (l *Leases) resolve(ctx context.Context, s *session, h *held, err error) (r
 		there, getErr := l.read(ctx, h.key)
 		if getErr == nil && s.among(there, h.nonce) {
 			h.version, h.late = there.Version, true
-			return l.acquired(h)
+			return l.acquired(ctx, h)
 		}
 	}
 	l.giveUp(s, h)

@@ -26,7 +26,7 @@ func (l *Leases) Ended(ctx context.Context, id string) (over bool, pending time.
 		return false, 0, fmt.Errorf("is it over: %w", err)
 	}
 	if s := l.session.Load(); s != nil && s.id == id {
-		if l.Held() == nil {
+		if l.Held() == nil || l.final() == nil {
 			return false, 0, nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"e3/refstore"
@@ -18,6 +19,10 @@ type watcher struct {
 
 	mu   sync.Mutex
 	seen map[string]*sighting
+
+	// renewed is when this process last renewed its own session, 0 before it has one, and disturbed when a renewal last
+	// came late. Both are by Options.Elapsed.
+	renewed, disturbed atomic.Int64
 }
 
 // sighting is what this process has seen of another session, by its own elapsed time.
@@ -116,13 +121,22 @@ func (w *watcher) note(id string, v *view) {
 		*s = sighting{version: v.version, since: now, beaten: now-s.looked <= ttl}
 	}
 	s.looked = now
-	unchanged := now - s.since
+	unchanged := now - max(s.since, w.undisturbed(now))
 	v.expired = !v.free && unchanged >= ttl
 	// After a renewal, a session is in doubt again only when it misses the next one.
 	if !v.free && !(s.beaten && unchanged <= ttl/2) {
 		v.pending = max(ttl-unchanged, 0)
 	}
 	s.last = *v
+}
+
+// undisturbed is since when this process has been able to renew its own session in time. What it saw of others before
+// proves nothing: they may have been as late for the same reason.
+func (w *watcher) undisturbed(now time.Duration) time.Duration {
+	if renewed := time.Duration(w.renewed.Load()); renewed != 0 && now-renewed > w.o.TTL/2 {
+		return now
+	}
+	return time.Duration(w.disturbed.Load())
 }
 
 // local adds what this machine's kernel knows of the session's process.

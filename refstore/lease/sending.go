@@ -23,7 +23,7 @@ func (l *Leases) Sending() func(ctx context.Context, signed time.Time) error {
 	var known bool
 	var most time.Duration // the least distance seen of dates from the lease's clock
 	return func(ctx context.Context, signed time.Time) error {
-		if err := l.Held(); err != nil {
+		if err := l.stands(ctx); err != nil {
 			return err
 		}
 		s := l.session.Load()
@@ -47,7 +47,7 @@ func (l *Leases) Sending() func(ctx context.Context, signed time.Time) error {
 		mu.Lock()
 		most = ahead
 		mu.Unlock()
-		return l.Held()
+		return l.stands(ctx)
 	}
 }
 

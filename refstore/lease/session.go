@@ -112,7 +112,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 // watch notices a lost session while a request hangs, and after the machine or the process has slept.
 func (s *session) watch() {
 	for {
-		if s.l.Held() != nil {
+		if s.l.Held() != nil && s.l.final() != nil {
 			s.end()
 		}
 		t := time.NewTimer(max(s.l.o.TTL/15, time.Millisecond))
@@ -144,11 +144,17 @@ func (s *session) renewLoop() {
 			t.Stop()
 		case <-t.C:
 		}
-		if s.l.Held() != nil || s.ctx.Err() != nil {
+		// Do not wait for a lost request: its connection backs off for longer than the network was away.
+		patience := s.l.o.TTL / 4
+		if s.l.Held() == nil {
+			patience = min(s.renewed()+s.l.limit()-s.l.o.Elapsed(), patience)
+		} else if s.l.final() != nil {
 			return
 		}
-		// Do not wait for a lost request: its connection backs off for longer than the network was away.
-		ctx, cancel := context.WithTimeout(s.ctx, min(s.renewed()+s.l.limit()-s.l.o.Elapsed(), s.l.o.TTL/4))
+		if s.ctx.Err() != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, patience)
 		err := s.write(ctx)
 		cancel()
 		slog.Debug("renew", "topic", "leases", "session", s.id, "lease", s.l.o.TTL, "error", err)
@@ -194,9 +200,9 @@ func (s *session) wait(ctx context.Context, wanted uint64) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.l.lost:
-			return s.l.Held()
+			return s.l.final()
 		case <-s.ctx.Done():
-			if err := s.l.Held(); err != nil {
+			if err := s.l.final(); err != nil {
 				return err
 			}
 			return s.ctx.Err()
@@ -290,9 +296,7 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 		sent := s.l.o.Elapsed()
 		v, err := s.l.store.Put(ctx, refstore.Record{Key: key, Value: value, Version: s.version})
 		if err == nil {
-			s.version = v
-			s.sent.Store(int64(sent))
-			s.l.o.Renewed(sent)
+			s.succeeded(v, sent)
 			return nil
 		}
 		r, getErr := s.l.store.Get(ctx, key)
@@ -307,9 +311,7 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 			return standErr
 		}
 		if bytes.Equal(r.Value, value) { // it took effect
-			s.version = r.Version
-			s.sent.Store(int64(sent))
-			s.l.o.Renewed(sent)
+			s.succeeded(r.Version, sent)
 			return nil
 		}
 		if r.Version == s.version {
@@ -317,11 +319,23 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 		}
 		if there.Beat >= rec.Beat {
 			s.l.lose("its record was written by another process")
-			return s.l.Held()
+			return s.l.final()
 		}
 		// An earlier write has arrived after all.
 		s.version = r.Version
 	}
+}
+
+// succeeded notes a renewal that was sent at that time.
+func (s *session) succeeded(v refstore.Version, sent time.Duration) {
+	if before := time.Duration(s.sent.Load()); before != 0 && sent-before > s.l.o.TTL/2 {
+		s.l.disturbed.Store(int64(s.l.o.Elapsed()))
+	}
+	s.l.watcher.renewed.Store(int64(sent))
+	s.version = v
+	s.sent.Store(int64(sent))
+	s.l.o.Renewed(sent)
+	s.l.resume(sent)
 }
 
 // flat joins names.

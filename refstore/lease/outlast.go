@@ -1,0 +1,153 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// A session that could not be renewed in time is suspended, if it may outlast that: the process takes nothing for its
+// own until a renewal succeeds. A renewal is a compare-and-swap of the session's record, and whatever takes the
+// process's holds has marked that record before. So if it succeeds, nothing was taken, and the session goes on as if
+// it had been renewed in time. If it finds a mark, the session is lost.
+type suspension struct {
+	mu      sync.Mutex
+	outlast time.Duration // how long a session may be suspended; 0: not at all
+	on      bool
+	since   time.Duration // time of the last renewal before, by Options.Elapsed
+	over    chan struct{} // closed when it has ended; nil if it is not on
+	next    int
+	tell    map[int]func(refstore.Suspension)
+	news    []refstore.Suspension // to be told
+	teller  bool                  // a goroutine tells them
+	telling sync.Mutex            // held during calls of tell
+}
+
+// Outlast implements [refstore.Outlasting].
+func (l *Leases) Outlast(most time.Duration) {
+	l.suspension.mu.Lock()
+	l.suspension.outlast = most
+	l.suspension.mu.Unlock()
+	_ = l.Held() // it may be over now
+}
+
+// OnSuspension implements [refstore.Outlasting].
+func (l *Leases) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
+	p := &l.suspension
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := p.next
+	p.next++
+	if p.tell == nil {
+		p.tell = map[int]func(refstore.Suspension){}
+	}
+	p.tell[id] = tell
+	return func() {
+		p.mu.Lock()
+		delete(p.tell, id)
+		p.mu.Unlock()
+		p.telling.Lock() // no call is under way when stop returns
+		p.telling.Unlock()
+	}
+}
+
+// suspend notes that the session was not renewed for so long, and returns whether it may outlast that.
+func (l *Leases) suspend(late time.Duration) bool {
+	p := &l.suspension
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if late > l.limit()+p.outlast {
+		return false
+	}
+	if !p.on {
+		p.on, p.since, p.over = true, l.o.Elapsed()-late, make(chan struct{})
+		slog.Debug("suspended", "topic", "leases", "after", late)
+		p.announce(refstore.Suspension{For: late, Err: l.unrenewed()})
+	}
+	return true
+}
+
+// resume ends a suspension after a renewal that was sent at that time.
+func (l *Leases) resume(sent time.Duration) {
+	p := &l.suspension
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.on {
+		p.on = false
+		close(p.over)
+		slog.Debug("resumed", "topic", "leases", "after", sent-p.since)
+		p.announce(refstore.Suspension{Over: true, For: sent - p.since})
+	}
+}
+
+// announce tells of a suspension without waiting; under mu.
+func (p *suspension) announce(s refstore.Suspension) {
+	if p.news = append(p.news, s); p.teller {
+		return
+	}
+	p.teller = true
+	go func() {
+		for {
+			p.telling.Lock()
+			p.mu.Lock()
+			if p.teller = len(p.news) > 0; !p.teller {
+				p.mu.Unlock()
+				p.telling.Unlock()
+				return
+			}
+			s := p.news[0]
+			p.news = p.news[1:]
+			tell := slices.Collect(maps.Values(p.tell))
+			p.mu.Unlock()
+			for _, f := range tell {
+				f(s)
+			}
+			p.telling.Unlock()
+		}
+	}()
+}
+
+// unrenewed is the failure of the last renewal, if it failed.
+func (l *Leases) unrenewed() error {
+	if failure := l.failure.Load(); failure != nil {
+		return *failure
+	}
+	return nil
+}
+
+// stands returns once this process can be sure that its session stands: at once unless it is suspended. ErrLost.
+// If ctx ends first, the error wraps [refstore.ErrSuspended].
+func (l *Leases) stands(ctx context.Context) error {
+	for {
+		err := l.Held()
+		if err == nil || l.final() != nil {
+			return err
+		}
+		l.suspension.mu.Lock()
+		over := l.suspension.over
+		on := l.suspension.on
+		l.suspension.mu.Unlock()
+		if !on {
+			continue
+		}
+		select {
+		case <-over:
+		case <-l.lost:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+// final is why the session cannot go on any more; nil while it stands or is suspended.
+func (l *Leases) final() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usable()
+}
