@@ -35,7 +35,7 @@ type Pruned struct {
 // PrunedError says that an execution once existed and was pruned. It wraps ErrNotFound.
 type PrunedError struct {
 	record.Tombstone
-	Now time.Time // if set, the message counts from it
+	Now time.Time // if set, the message gives the age
 }
 
 func (e *PrunedError) Error() string {

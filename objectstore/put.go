@@ -210,8 +210,8 @@ func unchanged(f *os.File, before stat, size int64) error {
 	return nil
 }
 
-// PutFile stores the content of f from its start: by a clone where the file system can
-// share extents, else in one pass that hashes and writes at the same time.
+// PutFile stores the content of f from its start. It clones the file if the file system can share extents, and else
+// hashes and writes it in one pass.
 func (d *Dir) PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, error) {
 	k, err := d.KeepFile(ctx, f, o)
 	k.Close()
@@ -254,7 +254,8 @@ func (d *Dir) putFile(ctx context.Context, f *os.File, before stat, o FileOption
 	return k, nil
 }
 
-// putSmall stores a file that fits in one chunk: it reads it, checks that it did not change, and stores it.
+// putSmall stores a file that fits in one chunk. It reads the file, checks that the file did not change, and stores
+// the content.
 func (d *Dir) putSmall(ctx context.Context, f *os.File, before stat) (Info, error) {
 	buf := getBuffer()
 	defer putBuffer(buf)
@@ -272,7 +273,7 @@ func (d *Dir) putSmall(ctx context.Context, f *os.File, before stat) (Info, erro
 }
 
 // putClone stores a file by sharing its extents. It hashes the clone, which no other process can reach. It returns
-// false if that cannot be done and nothing was stored.
+// false if cloning is impossible and nothing was stored.
 func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool, error) {
 	if d.noReflink.Load() {
 		return Kept{}, false, nil

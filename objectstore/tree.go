@@ -114,8 +114,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// checkTarget returns what is wrong with a link's target wherever the link is. Whether it leaves the tree depends on
-// its place: see links.
+// checkTarget returns what is wrong with a link's target, wherever the link is. Whether the target leaves the tree
+// depends on the link's place; links checks that.
 func checkTarget(target string) string {
 	switch {
 	case target == "":
@@ -183,8 +183,8 @@ func (t Tree) Sort() {
 }
 
 // DecodeTree reads a directory object. It accepts exactly what EncodeTree returns; anything else is an error that
-// wraps a *beast2.SyntaxError with the offset. Whether links stay inside a tree of several levels is left to code
-// that follows them (CheckoutTree checks it).
+// wraps a *beast2.SyntaxError with the offset. It does not check that links stay inside a tree of several levels;
+// code that follows them does, such as CheckoutTree.
 func DecodeTree(data []byte) (Tree, error) {
 	var t Tree
 	err := decodeTree(data, func(n int) { t = make(Tree, 0, n) }, func(e *TreeEntry) { t = append(t, *e) })

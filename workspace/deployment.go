@@ -18,22 +18,24 @@ import (
 // links tell which package file a workspace follows, on this machine and, where machines share the workspace, on another.
 type links struct {
 	Stores
-	shared bool // other machines have links of their own
+	shared bool // other machines have their own links
 }
 
-// Where machines share a workspace each has a link of its own, and links may contradict each other: the last deployment
-// decides. So the state has a field, written with it in one swap, that says whose deployment this is and which inputs are
-// set; and a machine that deploys a package file notes, before the deployment is visible, the file under its id. It
-// follows the file as long as the state has an id that it knows. Neither the path nor what the inputs looked like leaves it.
+// Where machines share a workspace, each machine has its own link, and links may contradict each other. The last
+// deployment decides. So the state has a field, written with it in one swap, that identifies the deployment and lists
+// the set inputs. A machine that deploys a package file notes the file under the deployment's id before the
+// deployment is visible. It follows the file as long as it knows the id in the state. Neither the path nor the
+// properties of the inputs' files leave the machine.
 //
-// A crash before the swap leaves a note that means nothing, after it one by which the next start here deploys the file again.
+// A crash before the swap leaves a note without effect. After a crash past the swap, the next start on this machine
+// deploys the file again.
 //
-// A folder has no such field: the link is the one of all who use it, and holds the marks itself.
+// A folder has no such field: all its users share the link, which holds the marks itself.
 
 // FieldDeployment is the field of the state that holds its record.WorkspaceDeployment.
 const FieldDeployment = "deployment.beast2"
 
-// readState reads the record of a workspace's state.
+// readState reads the state record of a workspace.
 func (w *States) readState(ctx context.Context, ws string) (refstore.Record, error) {
 	if w.links.shared {
 		return w.Records.Get(ctx, stateKey(ws), FieldDeployment)
@@ -41,10 +43,10 @@ func (w *States) readState(ctx context.Context, ws string) (refstore.Record, err
 	return w.Records.Get(ctx, stateKey(ws))
 }
 
-// decodeDeployment takes up what the state's record says of the deployment.
+// decodeDeployment decodes the deployment field of the state record.
 func (s *State) decodeDeployment(ws string, rec refstore.Record) {
 	data, ok := rec.Field(FieldDeployment)
-	if !ok || len(data) == 0 || !s.Deployed { // what an emptied state had means nothing, and Restore empties what is damaged
+	if !ok || len(data) == 0 || !s.Deployed { // a field of an emptied state means nothing, and Restore empties a damaged one
 		return
 	}
 	d, err := record.DecodeWorkspaceDeployment(data)
@@ -55,7 +57,7 @@ func (s *State) decodeDeployment(ws string, rec refstore.Record) {
 	s.deployment, s.stored = d, d
 }
 
-// fields are those that go into the record together with the state: what is as it was read stays without.
+// fields returns the fields to write with the state. An unchanged field is not written.
 func (s *State) fields() []refstore.Field {
 	if s.deployment == s.stored {
 		return nil
@@ -63,7 +65,7 @@ func (s *State) fields() []refstore.Field {
 	return []refstore.Field{{Name: FieldDeployment, Value: s.deployment.Encode()}}
 }
 
-// marks are the inputs that "e3 set" has unlinked: the link has them where there is none but this one.
+// marks are the inputs that "e3 set" has unlinked. If the state has no deployment record, the link holds them.
 func (s *State) marks(link *record.Link) []string {
 	if s.deployment != nil {
 		return s.deployment.Set
@@ -71,7 +73,7 @@ func (s *State) marks(link *record.Link) []string {
 	return link.Set
 }
 
-// marked returns the marks of now; false where nothing keeps any.
+// marked returns the present marks; false if none are kept.
 func (w *links) marked(ctx context.Context, ws string, s *State) ([]string, bool, error) {
 	switch {
 	case s.unreadable != nil:
@@ -88,8 +90,8 @@ func (w *links) marked(ctx context.Context, ws string, s *State) ([]string, bool
 	return link.Set, true, nil
 }
 
-// mark notes in a state that is going to be swapped whether an input is set, and tells whether that is new. Where links keep
-// the marks, or no file is followed, there is nothing to note.
+// mark records in a state that is about to be swapped whether an input is set, and reports whether that changed. It
+// does nothing if links hold the marks, or if no file is followed.
 func (s *State) mark(name string, set bool) bool {
 	if s.deployment == nil || s.deployment.File == "" {
 		return false
@@ -108,17 +110,18 @@ func (s *State) mark(name string, set bool) bool {
 	return true
 }
 
-// notes is the partition of the package files that this machine has deployed in a workspace, by the ids of the deployments.
+// notes is the partition of the package files that this machine has deployed in a workspace. Their keys are the ids
+// of the deployments.
 func notes(ws string) string { return "INDEX/deployments/" + ws }
 
-// followed returns the package file of this machine that is deployed in a shared workspace, "" if it is none.
+// followed returns this machine's package file that is deployed in a shared workspace, or "".
 func (w *links) followed(ctx context.Context, ws string, s *State) (string, error) {
 	if s.deployment == nil || s.deployment.File == "" {
 		return "", s.unreadable
 	}
 	key := refstore.Key{Partition: notes(ws), Sort: s.deployment.ID}
 	if key.Validate() != nil {
-		return "", nil // no id of ours
+		return "", nil // not an id of this format
 	}
 	rec, err := w.Local.Get(ctx, key)
 	switch {
@@ -128,14 +131,15 @@ func (w *links) followed(ctx context.Context, ws string, s *State) (string, erro
 		return "", fmt.Errorf("link of workspace %s: %w; %w", ws, err, errBadLink)
 	case err != nil:
 		return "", fmt.Errorf("link of workspace %s: %w", ws, err)
-	case len(rec.Value) == 0: // lost with the power
+	case len(rec.Value) == 0: // lost by a power loss
 		return "", fmt.Errorf("link of workspace %s: its file is lost; %w", ws, errBadLink)
 	}
 	return string(rec.Value), nil
 }
 
-// link returns what this machine remembers of the package file that the workspace follows in a state; nil if it follows none,
-// or another machine's. One that cannot be read is an error: forgetting it would unlink the workspace silently.
+// link returns this machine's record of the package file that the workspace follows in a state. It returns nil if the
+// workspace follows no file, or another machine's. An unreadable record is an error: ignoring it would unlink the
+// workspace silently.
 func (w *links) link(ctx context.Context, ws string, s *State) (*record.Link, error) {
 	if !w.shared {
 		return w.remembered(ctx, ws)
@@ -149,12 +153,12 @@ func (w *links) link(ctx context.Context, ws string, s *State) (*record.Link, er
 		return nil, err
 	}
 	if link == nil || !sameFile(link.File, file) {
-		link = &record.Link{File: file} // a deploy was cut off before it saved more: it looks like a file that has changed
+		link = &record.Link{File: file} // the deploy was cut off before it saved more, so the file counts as changed
 	}
 	return link, nil
 }
 
-// forgetLink removes what this machine remembers of the workspace's package files.
+// forgetLink removes this machine's records of the workspace's package files.
 func (w *links) forgetLink(ctx context.Context, ws string) error {
 	if err := refstore.Forget(ctx, w.Local, w.Locks, linkKey(ws)); err != nil {
 		return err
@@ -162,14 +166,14 @@ func (w *links) forgetLink(ctx context.Context, ws string) error {
 	return w.forgetNotes(ctx, ws, "")
 }
 
-// An origin is where a deployment comes from.
+// An origin is the source of a deployment.
 type origin struct {
-	id   string // "" where no machines share the workspace
-	file string // "" of a registered package
+	id   string // "" if no machines share the workspace
+	file string // "" for a registered package
 }
 
-// origin prepares a deployment in place of what a state has. This machine knows it from here on. One that goes on with the
-// same file stays the same one.
+// origin prepares a deployment that replaces the one of a state, and notes its id on this machine. A deployment of
+// the same file keeps its id.
 func (w *links) origin(ctx context.Context, ws string, s *State, file string, durable bool) (origin, error) {
 	if !w.shared {
 		return origin{file: file}, nil
@@ -197,8 +201,8 @@ func (w *links) origin(ctx context.Context, ws string, s *State, file string, du
 	return origin{id, file}, err
 }
 
-// deployedFrom writes into a state that is going to be swapped where what is deployed comes from. Of a package file, set tells
-// for each input that held a set value whether it was kept; of a registered package there are no marks.
+// deployedFrom records the origin of a deployment in a state that is about to be swapped. For a package file, set
+// tells for each input with a set value whether the value was kept. A registered package has no marks.
 func (w *links) deployedFrom(s *State, from origin, pkg *record.Package, set map[string]bool) {
 	if !w.shared {
 		return
@@ -221,8 +225,8 @@ func (w *links) deployedFrom(s *State, from origin, pkg *record.Package, set map
 	s.deployment = d
 }
 
-// forgetNotes removes the notes of all deployments but one. They were listed before the lease is confirmed: none is a
-// successor's.
+// forgetNotes removes the notes of all deployments but one. The notes are listed before the lease is confirmed, so
+// none belongs to a later holder.
 func (w *links) forgetNotes(ctx context.Context, ws, except string) error {
 	if !w.shared {
 		return nil
@@ -244,20 +248,20 @@ func (w *links) forgetNotes(ctx context.Context, ws, except string) error {
 	return nil
 }
 
-// Elsewhere says who decides what is deployed in a workspace, if not the clone that is asked about.
+// Elsewhere says which other clone or machine decides what is deployed in a workspace.
 type Elsewhere struct {
 	By      string // user@host; "" if that is not known
-	File    string // name of the package file there, or here its path; "" of a registered package
-	Here    bool   // it is another clone of this machine
-	Gone    bool   // which is not there any more
-	Unknown bool   // it is one of which nothing tells any more where it is
+	File    string // name of the package file there, or its path if Here; "" for a registered package
+	Here    bool   // another clone of this machine
+	Gone    bool   // that clone was removed
+	Unknown bool   // a clone whose place is not recorded any more
 	Package string // name@version
 	Since   time.Time
 	// Mine is the package file that this machine had deployed before, if it is still there; else "".
 	Mine string
 }
 
-// String says it in words that go behind the workspace's name: "follows ann@lab's e3.yaml since 2026-11-21 06:43:00".
+// String is a phrase to put after the workspace's name: "follows ann@lab's e3.yaml since 2026-11-21 06:43:00".
 func (e *Elsewhere) String() string {
 	switch {
 	case e.Unknown:
@@ -278,7 +282,8 @@ func (e *Elsewhere) String() string {
 	return text
 }
 
-// elsewhere returns the clone or machine whose deployment a state has; nil if it is this one, or the workspace is not shared.
+// elsewhere returns the clone or machine that made a state's deployment. It returns nil if that is this clone, or if
+// the workspace is not shared.
 func (w *links) elsewhere(ctx context.Context, ws string, s *State) (*Elsewhere, error) {
 	if !w.shared {
 		gone, err := w.lostLink(ctx, ws, s)

@@ -24,8 +24,8 @@ import (
 
 func linkKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/links", Sort: ws} }
 
-// remembered reads what this machine remembers of the workspace's package file, whether that is followed now or not; nil if
-// there is nothing.
+// remembered reads this machine's record of the workspace's package file, whether the workspace still follows it or
+// not. It returns nil if there is none.
 func (w *links) remembered(ctx context.Context, ws string) (*record.Link, error) {
 	l, err := w.anyLink(ctx, ws)
 	if err != nil || l == nil || l.File == "" {
@@ -34,7 +34,8 @@ func (w *links) remembered(ctx context.Context, ws string) (*record.Link, error)
 	return l, nil
 }
 
-// anyLink is remembered, and a link that has ended: it names no file, but what was set.
+// anyLink is like remembered, but also returns a link that has ended. Such a link names no file; it holds the set
+// inputs.
 func (w *links) anyLink(ctx context.Context, ws string) (*record.Link, error) {
 	rec, err := w.Local.Get(ctx, linkKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -49,8 +50,8 @@ func (w *links) anyLink(ctx context.Context, ws string) (*record.Link, error) {
 	return w.readLink(ws, rec.Value)
 }
 
-// errBadLink is wrapped when a link is there and cannot be read: a run that synced nothing
-// and a loss of power leave that, or damage. Deploying the file again mends it.
+// errBadLink is wrapped when a link exists but cannot be read. The causes are damage, or a power loss after a run
+// that did not sync. Deploying the file again repairs it.
 var errBadLink = errors.New("deploy the package file again")
 
 func decodeLink(ws string, data []byte) (*record.Link, error) {
@@ -61,10 +62,9 @@ func decodeLink(ws string, data []byte) (*record.Link, error) {
 	return l, nil
 }
 
-// saveLink replaces what is remembered of a workspace, all but which inputs are set: "e3 set"
-// takes no lock, so marks that it made meanwhile stay. marks, which may be nil, turns the
-// marks of now into those to keep. durable makes it survive power loss: without its link a
-// workspace does not know what it follows.
+// saveLink replaces a workspace's link, except for the marks of set inputs: "e3 set" takes no lock, so marks that it
+// made meanwhile are kept. marks, which may be nil, maps the present marks to those to keep. A durable link survives
+// power loss; without its link a workspace does not know which file it follows.
 func (w *links) saveLink(ctx context.Context, ws string, l *record.Link, durable bool, marks func([]string) []string) error {
 	put := w.Local.Put
 	if durable {
@@ -92,15 +92,15 @@ func (w *links) saveLink(ctx context.Context, ws string, l *record.Link, durable
 		if !errors.Is(err, refstore.ErrConflict) {
 			return fmt.Errorf("link of workspace %s: %w", ws, err)
 		}
-		// Another process of this machine may have the workspace by now. What a lost one says of files is true all the same, and
-		// a link that does not fit the state is made good by the next start.
+		// Another process of this machine may hold the workspace by now. What a process without the lock writes about
+		// files is still true, and the next start repairs a link that does not fit the state.
 		if err := w.confirm(ctx, ws); err != nil {
 			return err
 		}
 	}
 }
 
-// LinkedTo returns the package file that a workspace follows, "" if it follows none, has
+// LinkedTo returns the package file that a workspace follows. It returns "" if the workspace follows none, has
 // nothing deployed or does not exist.
 func (w *Deployer) LinkedTo(ctx context.Context, ws string) (string, error) {
 	rec, err := w.states.readState(ctx, ws)
@@ -124,8 +124,9 @@ func (w *Deployer) LinkedTo(ctx context.Context, ws string) (string, error) {
 	return l.File, nil
 }
 
-// DeployNew builds a package file and deploys it in the workspace of that name, which is made if need be. Without a name it is the
-// package's, or the first of that name and a number that no other clone follows: nothing is taken over that was not named.
+// DeployNew builds a package file and deploys it in the named workspace, which is created if necessary. Without a
+// name, it uses the package's name, or the first of that name and a number that no other clone follows. So a clone
+// only replaces another's deployment if its user names the workspace.
 func (w *Deployer) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
 	built, err := w.Build(ctx, file, nil)
 	if err != nil {
@@ -154,10 +155,11 @@ func (w *Deployer) DeployNew(ctx context.Context, ws, file string) (string, *Bui
 	}
 }
 
-// errTaken says that another clone was faster.
+// errTaken says that another clone deployed in the workspace first.
 var errTaken = errors.New("another clone has the workspace")
 
-// deployNamed deploys in a workspace that is made if need be, if it is still free, as its holder sees it.
+// deployNamed deploys in a workspace, which is created if necessary. free runs under the lock and fails if the
+// workspace is not free any more.
 func (w *Deployer) deployNamed(ctx context.Context, ws string, built *Built, free func(context.Context) error) error {
 	if err := w.states.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
 		return err
@@ -173,18 +175,17 @@ func (w *Deployer) deployNamed(ctx context.Context, ws string, built *Built, fre
 	return lock.explain(ctx, w.deployBuilt(ctx, lock, built, true))
 }
 
-// A scan takes linked inputs in: what looks as it did when it was last read is not read
-// again. It collects every input that cannot be read, not only the first.
+// A scan reads the linked inputs. A file that looks as it did when it was last read is not read again. The scan
+// collects every input that cannot be read, not only the first.
 type scan struct {
 	states *States
 	base   string // folder of the package file
-	verify bool   // refresh known content, and read again what is not there
-	// changed tells whether anything but times was found different, and touched whether the
-	// memory of it must be rewritten.
+	verify bool   // check that known content is stored, and read it again if it is not
+	// changed says that more than a file's times differed; touched says that the link must be rewritten.
 	changed, touched atomic.Bool
 }
 
-// An InputError says which input could not be taken in.
+// An InputError says which input could not be read.
 type InputError struct {
 	Input string
 	Err   error
@@ -199,10 +200,9 @@ func (s *scan) inputs(ctx context.Context, inputs []record.LinkInput) error {
 	var mu sync.Mutex
 	var faults []error
 	g, ctx := errgroup.WithContext(ctx)
-	// Neighbours go to one goroutine in turns, so that a list of many small files costs no
-	// hand-over for each.
+	// Each goroutine takes a batch of neighbours, so that a list of many small files costs no hand-over for each.
 	turn, workers := 64, 2*runtime.GOMAXPROCS(0)
-	if s.states.Lookups > workers { // what is new is stored far away
+	if s.states.Lookups > workers { // new content goes to a remote store
 		turn, workers = 1, s.states.Lookups
 	}
 	var next atomic.Int64
@@ -252,10 +252,10 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 	return nil
 }
 
-// attempts is how often a file that changes under our hands is read again.
+// attempts is how often a file that changes while it is read is read again.
 const attempts = 5
 
-// file takes in one file; a symbolic link counts as what it points to.
+// file reads one file. A symbolic link counts as the file that it points to.
 func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
 	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
 	info, err := os.Stat(path)
@@ -268,7 +268,7 @@ func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, err
 			return fileLeaf(info, objectstore.Info{Hash: f.Hash, Size: info.Size()}), nil
 		}
 	}
-	if !info.Mode().IsRegular() { // a pipe would be waited for
+	if !info.Mode().IsRegular() { // opening a pipe would block
 		return record.Leaf{}, &objectstore.SpecialFileError{Path: path, Mode: info.Mode().Type()}
 	}
 	var stored objectstore.Info
@@ -307,13 +307,14 @@ func (s *scan) read(ctx context.Context, path string) (fs.FileInfo, objectstore.
 	return info, stored, err
 }
 
-// refresh tells whether known content is there, to be named again. A fault of the store shows when it is read again.
+// refresh reports whether known content is stored and may be referenced again. A fault of the store is reported by
+// the next read.
 func (s *scan) refresh(ctx context.Context, h objectstore.Hash) bool {
 	there, err := s.states.Objects.Refresh(ctx, h)
 	return err == nil && there
 }
 
-// dir takes in a directory, or the files of a glob as a directory.
+// dir reads a directory, or the files of a glob as a directory.
 func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
 	known := make(map[string]*record.LinkFile, len(in.Files))
 	for i := range in.Files {

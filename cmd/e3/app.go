@@ -23,17 +23,17 @@ import (
 // version is set by the linker for a release.
 var version = "dev"
 
-// app is what a command has of the world: its streams, its environment, a clock.
+// app is what a command works with: streams, environment and clock.
 type app struct {
 	render.Output
 	stdin io.Reader
 
-	parsed bool // the command line made sense
+	parsed bool // the command line was valid
 
-	warned map[string]bool // what was said already
+	warned map[string]bool // warnings that were printed
 
 	lose   context.CancelCauseFunc // ends the command
-	lessee refstore.Lessee         // whose lease it heeds; nil where it has none
+	lessee refstore.Lessee         // its lost lease ends the command; nil without leases
 }
 
 func newApp() *app {
@@ -52,10 +52,10 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 	return r, err
 }
 
-// openFor opens a repository for a command that sees by itself to the loss of its lease, which lasts so long; 0 is the
-// default.
+// openFor opens a repository for a command that handles the loss of its lease itself. lease is how long a lease
+// lasts; 0 is the default.
 func (a *app) openFor(ctx context.Context, location string, lease time.Duration) (*repo.Repo, error) {
-	from, _ := os.Getwd() // a folder that was removed is in no clone
+	from, _ := os.Getwd() // a folder that was removed belongs to no clone
 	r, err := repo.Open(ctx, location, repo.Options{
 		Version: a.version(), Now: a.Now, Getenv: a.Getenv, Lease: lease, From: from,
 		Warn: func(err error) { a.Warnf("%v", err) },
@@ -69,8 +69,8 @@ func (a *app) openFor(ctx context.Context, location string, lease time.Duration)
 	return r, err
 }
 
-// watchLease ends the command when its lease is lost: what it writes from then on would fail or be in the way of
-// others, and a store that cannot be reached is tried for minutes.
+// watchLease ends the command when its lease is lost. Its later writes would fail or disturb other processes, and
+// requests to an unreachable store are repeated for minutes.
 func (a *app) watchLease(ctx context.Context, r *repo.Repo) {
 	lessee, ok := r.Records.(refstore.Lessee)
 	if !ok || a.lose == nil {
@@ -86,7 +86,7 @@ func (a *app) watchLease(ctx context.Context, r *repo.Repo) {
 	}()
 }
 
-// version is the release, or what the build says of its source.
+// version is the release, or the revision of the source in a development build.
 func (a *app) version() string {
 	if version != "dev" {
 		return version
@@ -101,7 +101,7 @@ func (a *app) version() string {
 	return version
 }
 
-// location is the repository of a command whose argument for it is missing.
+// location is the repository of a command that was given none.
 func (a *app) location() string {
 	if r := a.Getenv("E3_REPO"); r != "" {
 		return r
@@ -109,9 +109,9 @@ func (a *app) location() string {
 	return "."
 }
 
-// positional gives a command's arguments names: the repository first, which may be left
-// out, then those in names, of which the last optional ones may be missing. Where the number
-// alone does not tell, the first is the repository if it looks like one.
+// positional assigns a command's arguments. The repository comes first and may be left out. The arguments in names
+// follow, of which the last optional ones may be missing. If the count fits both readings, the first argument is the
+// repository if it looks like one.
 func (a *app) positional(cmd *cobra.Command, args []string, optional int, names ...string) (location string, rest []string, err error) {
 	required := len(names) - optional
 	switch {
@@ -127,14 +127,14 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 	return args[0], pad(args[1:], len(names)), nil
 }
 
-// isLocation tells whether an argument means a repository rather than a name in one.
+// isLocation reports whether an argument means a repository rather than a name in one.
 func isLocation(arg string) bool {
 	if repo.IsURL(arg) {
 		return true
 	}
 	head, _, isPath := strings.Cut(arg, "/")
 	if strings.Contains(arg, `\`) || strings.Trim(head, ".") == "" || isPath && !strings.Contains(head, ".") {
-		return true // as opposed to prod.images/2024
+		return true // a path; prod.images/2024 is a dataset
 	}
 	_, err := repo.Find(arg)
 	return err == nil
@@ -166,7 +166,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// shown is how a repository is named in advice: "." where that means it.
+// shown is how advice names a repository: "." if that means the same one.
 func shown(location string, r *repo.Repo) string {
 	if root, err := repo.Find("."); err == nil && root == r.Root {
 		return "."

@@ -92,10 +92,10 @@ func decide(ctx context.Context, a *app, location, ws, task string, res approval
 // deferredJSON is a task that waits for approval.
 type deferredJSON struct {
 	Task      string  `json:"task"`
-	Type      string  `json:"type"` // review, or suspend
+	Type      string  `json:"type"` // review or suspend
 	Block     string  `json:"block"`
 	Step      string  `json:"step,omitempty"`
-	Execution string  `json:"execution,omitempty"` // that has suspended itself
+	Execution string  `json:"execution,omitempty"` // the one that suspended itself
 	Since     *string `json:"since"`
 }
 

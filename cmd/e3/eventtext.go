@@ -12,8 +12,7 @@ import (
 	"e3/internal/jobs/approval"
 )
 
-// An eventTable writes events one a line, in columns. It gathers lines to find out how wide a column must be, but not
-// many; columns only grow.
+// An eventTable writes events in columns, one a line. It gathers a few lines to find the widths; columns only grow.
 type eventTable struct {
 	workspaces bool // with a column for the workspace
 	rows       []eventRow
@@ -27,7 +26,7 @@ type eventRow struct {
 	words string
 }
 
-// gather is how many lines wait for company at most.
+// gather is the number of lines that are held back to measure columns.
 const gather = 200
 
 func (t *eventTable) add(w *bufio.Writer, e *events.Event, st term.Style) error {
@@ -45,7 +44,7 @@ func (t *eventTable) add(w *bufio.Writer, e *events.Event, st term.Style) error 
 	return t.flush(w, st)
 }
 
-// widest is how far a column is widened for a name.
+// widest is the limit to which names widen a column.
 const widest = 40
 
 func (t *eventTable) flush(w *bufio.Writer, st term.Style) error {
@@ -85,7 +84,7 @@ func eventColor(st term.Style, t events.Type) string {
 	return ""
 }
 
-// eventWords says what happened. Names in it are as they came.
+// eventWords describes an event. Names in it are not made safe for a terminal.
 func eventWords(e *events.Event) string {
 	d := e.Data
 	if d == nil {
@@ -164,7 +163,7 @@ func eventWords(e *events.Event) string {
 	return string(e.Type)
 }
 
-// byWorker names the worker that an execution is made by, if that is not the run's process.
+// byWorker names the worker of an execution, if it is not the run's process.
 func byWorker(e *events.Event) string {
 	if e.Worker == "" {
 		return ""
@@ -195,7 +194,7 @@ func endWords(t events.Type, d *events.Data) string {
 		text += ": " + d.Message
 	}
 	switch s := d.Summary; {
-	case t == events.RunFailed && d.Reason != "": // crashed
+	case t == events.RunFailed && d.Reason != "": // the process died
 		text += ": " + d.Message
 	case s != nil:
 		text += ": " + counts(record.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped})
@@ -203,7 +202,7 @@ func endWords(t events.Type, d *events.Data) string {
 	return text
 }
 
-// followingAttempt says of a retry that is scheduled which attempt it is, and when.
+// followingAttempt tells the number of a scheduled retry, and its delay.
 func followingAttempt(d *events.Data) string {
 	if d.DelayMs == 0 {
 		return fmt.Sprintf("attempt %d at once", d.Attempt)

@@ -75,7 +75,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 	return errors.Join(err, a.Reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.Now(), err == nil) }))
 }
 
-// collect removes garbage and shows how far it has come.
+// collect removes garbage and shows its progress.
 func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Report, error) {
 	if live := a.Live(); live != nil {
 		defer live.Close()
@@ -113,7 +113,8 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Repor
 	return report, err
 }
 
-// retireImported removes imported runs as old events go: what only they hold is garbage then. It returns how many.
+// retireImported removes imported runs as old as expired events; objects that only they hold become garbage. It
+// returns their number.
 func retireImported(ctx context.Context, a *app, r *repo.Repo, dryRun bool) (int, error) {
 	keep, err := retention(r)(ctx)
 	if err != nil || keep == 0 {
@@ -123,7 +124,7 @@ func retireImported(ctx context.Context, a *app, r *repo.Repo, dryRun bool) (int
 	return len(runs), err
 }
 
-// amountJSON is a number of objects in answers for programs.
+// amountJSON counts objects in answers for programs.
 type amountJSON struct {
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`
@@ -153,7 +154,7 @@ func gcDocument(r *gc.Report) gcJSON {
 	return doc
 }
 
-// gcText says it to a person. What was seen before an interruption is only told as far as it was done.
+// gcText prints a report as text. Unless whole, the collection was interrupted, and only what it removed is printed.
 func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 	removed, kept := "Removed", "kept"
 	if r.DryRun {
@@ -169,7 +170,7 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 			are = "is"
 		}
 		why := "stored just now"
-		if r.Grace > 0 { // sessions count as that much longer
+		if r.Grace > 0 { // open sessions extend it
 			why = "stored in the last " + human.Duration(r.Grace)
 			if r.Grace >= time.Minute {
 				why = "stored in the last " + human.Count(r.Grace/time.Minute, "minute")
@@ -207,7 +208,7 @@ func amount(n gc.Amount, what string) string {
 	return text + " (" + human.Bytes(n.Bytes) + ")"
 }
 
-// thousands writes a count with its digits in groups.
+// thousands writes a count with separators between groups of three digits.
 func thousands(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -216,7 +217,7 @@ func thousands(n int64) string {
 	return digits
 }
 
-// clock is a moment of the last hours by its time, any other in full.
+// clock prints a time of the last twelve hours by its hour and minute, and any other in full.
 func clock(t, now time.Time) string {
 	if age := now.Sub(t); age >= 0 && age < 12*time.Hour {
 		return t.Local().Format("15:04")

@@ -117,7 +117,7 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
-// eastEntries lists what is in a tree of datasets of the reference.
+// eastEntries lists a tree of datasets of the TypeScript e3.
 func eastEntries(ctx context.Context, r *repo.Repo, d *workspace.Dataset, t *render.Table) ([]entryJSON, error) {
 	tree, err := r.Workspaces.Datasets.EastEntries(ctx, d)
 	if err != nil {
@@ -167,7 +167,7 @@ func listEntries(ctx context.Context, a *app, r *repo.Repo, name string) error {
 	return describe(ctx, a, r, name, d)
 }
 
-// describe prints what a dataset is: its entries if it is a directory.
+// describe prints a dataset: its entries if it is a directory.
 func describe(ctx context.Context, a *app, r *repo.Repo, name string, d *workspace.Dataset) error {
 	doc := struct {
 		Dataset    string      `json:"dataset"`

@@ -79,7 +79,7 @@ func (w *streamWriter) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// close writes what waits for its end.
+// close writes the unfinished last lines, and returns the first errors.
 func (o *logOutput) close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -140,7 +140,7 @@ type logs struct {
 	gone    bool // no package here has the task
 }
 
-// chooser knows of all executions of the task.
+// chooser finds executions of the task.
 func (l *logs) chooser() *history.Chooser {
 	return &history.Chooser{
 		Stores:    history.Stores{Records: l.r.Records, Executions: l.r.Executions, Runs: l.r.Workspaces.Runs},
@@ -148,7 +148,7 @@ func (l *logs) chooser() *history.Chooser {
 	}
 }
 
-// choose finds the execution that is asked for.
+// choose finds the execution that the flags ask for.
 func (l *logs) choose(ctx context.Context, te *runview.TaskExecutions, o *logsOptions) (*executions.Execution, error) {
 	switch {
 	case o.execution != "":
@@ -173,7 +173,7 @@ func (l *logs) choose(ctx context.Context, te *runview.TaskExecutions, o *logsOp
 	return nil, fmt.Errorf("task %s has no attempt %d in that run; see: e3 logs <repo> %s --list", l.task, o.attempt, human.Quoted(l.ws+"."+l.task))
 }
 
-// advised adds to an error where to see what there is.
+// advised adds to an error the command that lists what exists.
 func (l *logs) advised(err error) error {
 	var absent *history.AbsentError
 	switch name := human.Quoted(l.ws + "." + l.task); {
@@ -187,7 +187,7 @@ func (l *logs) advised(err error) error {
 	return fmt.Errorf("%w; see: e3 run <repo> %s --run %s", err, l.ws, human.Short(absent.Run))
 }
 
-// none says why there is no execution to show.
+// none says why the task has no execution to show.
 func (l *logs) none(te *runview.TaskExecutions) error {
 	why := "has not run yet"
 	switch t := te.Task; {
@@ -216,7 +216,7 @@ func (l *logs) none(te *runview.TaskExecutions) error {
 	return fmt.Errorf("task %s %s", l.task, why)
 }
 
-// list lists what there is to choose from, the latest first.
+// list lists the executions to choose from, the latest first.
 func (l *logs) list(ctx context.Context, te *runview.TaskExecutions) error {
 	list, err := l.chooser().All(ctx, te)
 	if err != nil {
@@ -298,14 +298,14 @@ type executionJSON struct {
 	Worker      string  `json:"worker,omitempty"`
 	Current     bool    `json:"current,omitempty"`
 
-	// What history adds.
+	// Added from the history.
 	Duration *int64         `json:"ms,omitempty"`
 	Reason   string         `json:"reason,omitempty"`
 	PeakRSS  int64          `json:"peakRss,omitempty"`  // bytes
-	Runs     []string       `json:"runs,omitempty"`     // of the workspace that it was part of, the earliest first
-	Answered int            `json:"answered,omitempty"` // how many of them it was only the answer for
+	Runs     []string       `json:"runs,omitempty"`     // of the workspace's runs that used it, the earliest first
+	Answered int            `json:"answered,omitempty"` // how many of them only found it in the cache
 	Pruned   *rejectionJSON `json:"pruned,omitempty"`
-	Fault    string         `json:"fault,omitempty"` // why its record is not here
+	Fault    string         `json:"fault,omitempty"` // why its record is missing
 
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
 	ImportedFrom []stepJSON     `json:"importedFrom,omitempty"`

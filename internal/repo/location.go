@@ -16,7 +16,7 @@ import (
 // ErrLocation reports an invalid location.
 var ErrLocation = errors.New("not the location of a repository")
 
-// Schemes of locations that are no folders.
+// Schemes of locations that are not folders.
 const (
 	dynamoScheme = "dynamodb"
 	s3Scheme     = "s3"
@@ -132,7 +132,7 @@ func parseBucket(location string) (*bucketLocation, error) {
 	return l, l.check(location)
 }
 
-// check checks names; a missing one may be known from elsewhere.
+// check checks the names. A missing bucket is allowed: it may be known from elsewhere.
 func (l *bucketLocation) check(location string) error {
 	if l.Bucket == "" {
 		return checkEndpoint(location, l.Endpoint)

@@ -44,9 +44,9 @@ func (s *Store) remember(key refstore.Key, h *head) {
 	s.heads[key] = h
 }
 
-// change replaces the head of a stream by the result of f; nil is a stream that does not exist. The first head given
-// to f may be out of date; the result counts only if it is written, so only if there were no other writes since.
-// create says that the stream may well not exist.
+// change replaces the head of a stream by the result of f; nil means that the stream does not exist. The first head
+// given to f may be out of date. The result only takes effect if there were no other writes since. create says that
+// the stream probably does not exist.
 func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f func(h *head) (change, error)) error {
 	k := s.table.streamKey(key)
 	s.mu.Lock()

@@ -17,7 +17,8 @@ import (
 	"e3/objectstore"
 )
 
-// sortByID puts attempts in the order of their ids, the greatest first: the order in which they answer, whatever clocks said.
+// sortByID puts attempts in the order of their ids, the greatest first. Lookups prefer executions in this order,
+// whatever clocks said.
 func sortByID(list []history.Attempt) {
 	slices.SortStableFunc(list, func(a, b history.Attempt) int { return strings.Compare(b.ExecutionID, a.ExecutionID) })
 }
@@ -35,7 +36,7 @@ func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
 	return a
 }
 
-// passing returns nil for what is gone or cannot be read, which takes nothing from the rest of an explanation.
+// passing returns nil for evidence that is gone or unreadable, since the explanation can do without it.
 func (x *evidence) passing(err error) error {
 	if x.ctx.Err() != nil {
 		return context.Cause(x.ctx)
@@ -46,7 +47,8 @@ func (x *evidence) passing(err error) error {
 	return err
 }
 
-// executed explains why an execution was made. It is explained where it was made, which may be under another name.
+// executed explains why an execution was made. The explanation is about the workspace and task that made it, which
+// may differ from those asked about.
 func (x *explaining) executed(a *history.Attempt, depth int) (*Reason, error) {
 	if r := x.known([2]string{a.ExecutionID}); r != nil {
 		return r, nil
@@ -79,13 +81,14 @@ func (x *explaining) executed(a *history.Attempt, depth int) (*Reason, error) {
 	return r, x.compared(r, s, why, depth)
 }
 
-// compared explains a side by what became of its key before, or else by its differences to the nearest earlier success.
+// compared explains a side by the earlier executions of its key, or else by its differences to the nearest earlier
+// success.
 func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 	if why != nil {
 		why.Workspace, why.Task = s.ws, s.task
 		r.Cause, r.final = *why, true
 		if why.Kind != FailedBefore && why.Kind != RunsNow && why.Kind != Retry {
-			return nil // it had an answer once: nothing has changed
+			return nil // the key had a result once, so nothing has changed
 		}
 	}
 	if why == nil {
@@ -113,7 +116,7 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 	}
 	r.Compared = ref(base.at)
 	if base.definition.task == s.definition.task && base.key == s.key {
-		if why == nil { // events tell of an answer that nothing else tells of
+		if why == nil { // only events tell of the earlier result
 			r.final = true
 			r.Cause = Cause{Kind: RecordGone, Workspace: s.ws, Task: s.task, Execution: base.id, At: base.at.At(),
 				Text: "execution " + truncate(base.id, maxText) + ", which had answered it, is no longer on record, and nothing says why"}
@@ -130,7 +133,7 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 	return nil
 }
 
-// retried explains a later attempt of a run by the one before it. It returns false if there is none on record.
+// retried explains a later attempt of a run by the attempt before it. It returns false if that is not on record.
 func (x *explaining) retried(r *Reason, s *side, depth int) (bool, error) {
 	list, err := x.past(x.ctx, s.ws, s.task)
 	if err != nil {
@@ -155,14 +158,14 @@ func (x *explaining) retried(r *Reason, s *side, depth int) (bool, error) {
 	return false, nil
 }
 
-// again says why a key was executed although it had been before: before an execution of it, or as things stand now if that is
-// nil. nil says that it had never been executed.
+// again says why a key was executed again: before the execution before, or now if that is nil. It returns nil if the
+// key had never been executed.
 func (x *explaining) again(key executions.Key, before *history.Attempt) (*Cause, error) {
 	limit, began := "", x.now()
 	if before != nil {
 		limit, began = before.ExecutionID, before.At()
 	}
-	var best *Cause // of a success, or what may have been one
+	var best *Cause // of a success, or of an unreadable record that may have been one
 	var failed *executions.Execution
 	for e, err := range x.Executions.List(x.ctx, key) { // the latest first
 		var bad *executions.RecordError
@@ -189,7 +192,7 @@ func (x *explaining) again(key executions.Key, before *history.Attempt) (*Cause,
 			continue
 		}
 		if before != nil && e.CompletedAt.After(began) {
-			continue // it had not ended then
+			continue // it had not ended by then
 		}
 		c, err := x.discounted(e, before)
 		if err != nil {
@@ -218,7 +221,7 @@ func (x *explaining) again(key executions.Key, before *history.Attempt) (*Cause,
 	return nil, nil
 }
 
-// discounted says why a success did not answer its key.
+// discounted says why a success was not used for its key.
 func (x *explaining) discounted(e *executions.Execution, before *history.Attempt) (*Cause, error) {
 	c := &Cause{Execution: e.ExecutionID, At: e.CompletedAt}
 	name := "execution " + e.ExecutionID
@@ -237,11 +240,11 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 		}
 		var found executions.Answer
 		if err == nil {
-			found, err = x.Executions.Lookup(x.ctx, e.Key) // which looks for all that the output is made of
+			found, err = x.Executions.Lookup(x.ctx, e.Key) // Lookup checks all objects that the output consists of
 		}
 		switch {
 		case err == nil && (found.Hit != nil || len(found.Passed) == 0):
-			return c, nil // it answers
+			return c, nil // it is a valid result
 		case x.ctx.Err() != nil:
 			return nil, context.Cause(x.ctx)
 		}
@@ -278,7 +281,7 @@ func originOf(a *history.Attempt) string {
 	return a.Workspace
 }
 
-// tombstone returns what was pruned of a key before an execution of it: the latest success, else the latest failure.
+// tombstone returns a pruned execution of a key, made before another: the latest success, else the latest failure.
 func (x *evidence) tombstone(key executions.Key, before *history.Attempt) (*record.Tombstone, error) {
 	list, err := x.Executions.TaskTombstones(x.ctx, key.Task)
 	if err != nil {
@@ -308,7 +311,7 @@ func (x *evidence) pruned(t *record.Tombstone) *Cause {
 	return c
 }
 
-// failedBefore says how the latest attempt at a key ended that never succeeded.
+// failedBefore says how the latest attempt at a key ended, which never succeeded.
 func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 	if e.State == record.Running {
 		alive, err := x.alive(e)
@@ -326,7 +329,7 @@ func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 	return x.failedAt("", "", a), nil
 }
 
-// told says how the latest attempt at the key of a side ended that has left nothing but events; nil if there is none.
+// told says how the latest attempt at a side's key ended, if only events tell of it; nil if there is none.
 func (x *explaining) told(s *side) (*Cause, error) {
 	list, err := x.past(x.ctx, s.ws, s.task)
 	if err != nil {
@@ -346,14 +349,14 @@ func (x *explaining) told(s *side) (*Cause, error) {
 	return nil, nil
 }
 
-// failedAt says how an attempt ended at a key that never succeeded.
+// failedAt says how an attempt ended, at a key that never succeeded.
 func (x *explaining) failedAt(ws, task string, a *history.Attempt) *Cause {
 	f := x.failureOf(a)
 	return &Cause{Kind: FailedBefore, Workspace: ws, Task: task, Subject: string(f.Kind), Execution: a.ExecutionID, At: a.At(), Reason: f.Text,
 		Text: fmt.Sprintf("the last attempt on the same inputs (%s) %s", human.Ago(x.now(), a.At()), f.Text)}
 }
 
-// alive tells whether the run of an execution that is on record as running is at work.
+// alive reports whether an execution that is recorded as running has a live run.
 func (x *explaining) alive(e *executions.Execution) (bool, error) {
 	d := e.Detail
 	if d == nil || d.Workspace == "" || e.Provenance != nil {
@@ -366,8 +369,8 @@ func (x *explaining) alive(e *executions.Execution) (bool, error) {
 	return r.Live && (r.RunID == d.RunID || d.RunID == ""), nil
 }
 
-// nearest finds the earlier success with the fewest differing parts, of the same name; where there is none, under another name or in
-// another workspace, which the note says. nil: there is none.
+// nearest finds the earlier success with the fewest differing parts. It looks under the same name first, then under
+// other names and in other workspaces; the note says so. It returns nil if there is none.
 func (x *explaining) nearest(s *side, most int) (*side, string, error) {
 	list, err := x.past(x.ctx, s.ws, s.task)
 	if err != nil {
@@ -380,8 +383,9 @@ func (x *explaining) nearest(s *side, most int) (*side, string, error) {
 	return x.elsewhere(s, most)
 }
 
-// choose finds the nearest among attempts, the latest first. Of several that are equally near it is the one that answered last: what
-// was gone back to counts, not what was tried between.
+// choose finds the nearest among attempts, the latest first. Among equally near ones it prefers the one whose result
+// was used last: a user who reverts a change compares with the state before the change, not with what was tried in
+// between.
 func (x *evidence) choose(s *side, list []history.Attempt, most int) (*side, error) {
 	var best, gone *side
 	fewest := 0
@@ -418,7 +422,7 @@ func (x *evidence) choose(s *side, list []history.Attempt, most int) (*side, err
 	return best, nil
 }
 
-// answeredLast is the latest run that an attempt was part of before another, of all runs if that is "".
+// answeredLast is the latest run that used an attempt, among the runs before another; "" means all runs.
 func answeredLast(a *history.Attempt, before string) string {
 	last := a.MadeBy
 	for _, run := range a.Runs {
@@ -429,8 +433,8 @@ func answeredLast(a *history.Attempt, before string) string {
 	return last
 }
 
-// weigh says how far apart two definitions are, by the parts that differ. What is only in another order is the nearest, and what cannot
-// be compared farther than anything that can.
+// weigh measures how far apart two definitions are by the number of differing parts. A mere change of order is the
+// nearest; a part that cannot be compared is farther than any number of others.
 func weigh(list []Difference) int {
 	n := 0
 	for i := range list {
@@ -446,7 +450,7 @@ func weigh(list []Difference) int {
 	return n
 }
 
-// failureOf says how an attempt ended that is no success.
+// failureOf says how an unsuccessful attempt ended.
 func (x *evidence) failureOf(a *history.Attempt) *Failure {
 	f := &Failure{Task: a.Task, ExitCode: a.ExitCode, Reason: a.Reason, Message: a.Message}
 	switch {
@@ -465,7 +469,7 @@ func (x *evidence) failureOf(a *history.Attempt) *Failure {
 	case a.Reason == string(executions.ReasonTimeout):
 		f.Kind, f.Text = TimedOut, truncate(a.Message, maxText)
 	case a.Reason == string(executions.ReasonCancelled):
-		f.Kind, f.Text = Cancelled, "was "+truncate(cmp.Or(a.Message, "cancelled"), maxText) // by whom, and why, where that is known
+		f.Kind, f.Text = Cancelled, "was "+truncate(cmp.Or(a.Message, "cancelled"), maxText) // with the user and the reason, if known
 	case a.Reason == string(executions.ReasonSignal):
 		f.Kind, f.Text = Signal, "was "+truncate(a.Message, maxText)
 	case a.Reason == string(executions.ReasonOutput):

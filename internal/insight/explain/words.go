@@ -10,7 +10,7 @@ import (
 	"e3/internal/human"
 )
 
-// cause says what a difference is, in one line.
+// cause returns a difference as a cause, in one line.
 func (d *Difference) cause(ws, task string) Cause {
 	c := Cause{Kind: d.Part, Workspace: ws, Task: task, Subject: d.Name, Text: d.Text(task)}
 	if d.Input != "" {
@@ -32,7 +32,7 @@ func (d *Difference) cause(ws, task string) Cause {
 	return c
 }
 
-// Text says a difference of a task in one line.
+// Text describes a difference of a task in one line.
 func (d *Difference) Text(task string) string {
 	name := truncate(d.Name, maxText)
 	switch d.Part {
@@ -110,7 +110,7 @@ func article(kind string) string {
 	return "a " + kind
 }
 
-// isConstant tells whether a variable is, by all appearances, a constant of the matrix item that a task is named after.
+// isConstant guesses whether a variable is a constant of the matrix item that a task is named after.
 func isConstant(task, name, quoted string) bool {
 	_, label, ok := strings.Cut(task, "[")
 	if !ok {

@@ -48,7 +48,7 @@ const (
 	instantTID = 2
 )
 
-// detail reads the records of the executions: who ran them, and what they took.
+// detail reads the records of the executions: workers and resources.
 func (t *timeline) detail(ctx context.Context, x *executions.Store) error {
 	return parallel.Each(ctx, len(t.attempts), func(ctx context.Context, i int) error {
 		a := &t.attempts[i]
@@ -70,8 +70,8 @@ func (t *timeline) detail(ctx context.Context, x *executions.Store) error {
 	})
 }
 
-// dependencies finds the arrows: for each task that was executed, from the last successful attempt of each task that it reads
-// to its own first attempt. Where the package is gone there are none.
+// dependencies finds the arrows. For each executed task, an arrow leads from the last successful attempt of each task
+// that it reads to its own first attempt. If the package is gone, there are no arrows.
 func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) error {
 	if t.pkg == "" {
 		return nil
@@ -102,7 +102,7 @@ func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) e
 		for _, d := range g.Dependencies(i) {
 			from, ok := made[g.Name(d)]
 			if _, end := t.attempts[from].span(); !ok || micros(t.attempts[to].start) < end-1 {
-				continue // nothing leads back in time
+				continue // no arrow leads back in time
 			}
 			if t.uncut++; len(t.flows) < maxFlows {
 				t.flows = append(t.flows, flow{from, to})
@@ -114,13 +114,13 @@ func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) e
 
 func micros(at time.Time) int64 { return at.UnixMicro() }
 
-// span returns where an attempt lies, at least one microsecond long.
+// span returns the start and end of an attempt, which are at least one microsecond apart.
 func (a *attempt) span() (from, to int64) {
 	from = micros(a.start)
 	return from, max(micros(a.end), from+1)
 }
 
-// workers gives each worker a process and each attempt a lane in it: the first one that is free.
+// workers gives each worker a process, and each attempt the first free lane of its worker.
 func (t *timeline) workers() (names []string, lanes []int) {
 	t.order = make([]int, len(t.attempts))
 	for i := range t.order {
@@ -147,7 +147,7 @@ func (t *timeline) workers() (names []string, lanes []int) {
 	return names, lanes
 }
 
-// self is the worker of attempts that do not say who ran them.
+// self is the worker of attempts that name none.
 func (t *timeline) self() string {
 	if p := t.process; p != nil && p.User != "" {
 		return p.User + "@" + p.Host
@@ -155,7 +155,7 @@ func (t *timeline) self() string {
 	return "worker"
 }
 
-// A timedEvent is an event that is made when its turn comes: of many thousand only one is in memory.
+// A timedEvent is an event that is made when it is written, so that only one of many thousand is in memory.
 type timedEvent struct {
 	at   int64
 	make func(n int) event
@@ -253,7 +253,7 @@ func (t *timeline) attempt(i int) event {
 	return event{Name: a.task, Cat: "attempt," + string(a.state), Phase: complete, Dur: &dur, PID: a.pid, TID: a.lane, Args: args}
 }
 
-// addResources adds what a command has taken.
+// addResources adds the resources that a command used.
 func addResources(args map[string]any, d *record.Detail) {
 	args["userCpuMs"], args["systemCpuMs"] = d.UserCPU.Milliseconds(), d.SystemCPU.Milliseconds()
 	for name, n := range map[string]int64{"peakRss": d.PeakRSS, "bytesIn": d.BytesIn, "bytesOut": d.BytesOut} {
@@ -266,7 +266,7 @@ func addResources(args map[string]any, d *record.Detail) {
 	}
 }
 
-// arrow tells when an arrow leaves one slice and when it arrives in the other: each must lie within its slice.
+// arrow returns the times at which an arrow leaves one slice and reaches the other. Each must lie within its slice.
 func (t *timeline) arrow(f flow) (from, to int64) {
 	_, end := t.attempts[f.from].span()
 	start, _ := t.attempts[f.to].span()
@@ -283,7 +283,7 @@ func (t *timeline) flowTo(i int) event {
 	return event{Name: "reads", Cat: "dependency", Phase: flowEnd, PID: a.pid, TID: a.lane, ID: i + 1, Bind: "e"}
 }
 
-// running are the steps of the number of commands that run.
+// running returns the changes of the number of running commands.
 func (t *timeline) running() []step {
 	steps := make([]step, 0, 2*len(t.attempts))
 	for i := range t.attempts {
@@ -292,7 +292,7 @@ func (t *timeline) running() []step {
 	return steps
 }
 
-// counted turns steps into the values of a counter, one for each moment.
+// counted turns steps into the values of a counter, one for each point in time.
 func counted(name string, steps []step) []timedEvent {
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
 	var list []timedEvent

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// sequences has a console understand control sequences and tells whether it does.
+// sequences makes a console interpret control sequences, and reports whether it can.
 func sequences(f *os.File) bool {
 	var mode uint32
 	h := windows.Handle(f.Fd())
