@@ -95,7 +95,7 @@ func (s *scheduler) stopStep(c completion, typ approval.Type) {
 	}()
 }
 
-var errNoApprover = errors.New("it waits for approval, and this run can ask nobody")
+var errNoApprover = errors.New("it waits for approval, which this run cannot ask for")
 
 // blockMade takes a block back: from now on the task is deferred.
 func (s *scheduler) blockMade(m madeBlock) {
@@ -226,7 +226,7 @@ func (s *scheduler) undecidable(i int32, id string, err error) {
 
 // rejected settles a rejected task: it has failed, and no attempt follows.
 func (s *scheduler) rejected(i int32, b *approval.Block) {
-	text := "rejected by " + cmp.Or(b.By, "somebody")
+	text := "rejected by " + cmp.Or(b.By, "an unknown user")
 	if b.Note != "" {
 		text += ": " + b.Note
 	}

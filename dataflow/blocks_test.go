@@ -351,7 +351,7 @@ func TestNobodyToAsk(t *testing.T) {
 		g := graphOf(t, pkg)
 		out := run(t.Context(), t, g, newWorld(), nil)
 		wantStates(t, g, out, "release=failed b=succeeded")
-		if !strings.Contains(out.Error, "can ask nobody") {
+		if !strings.Contains(out.Error, "cannot ask for") {
 			t.Errorf("it failed of %q", out.Error)
 		}
 	})

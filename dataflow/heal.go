@@ -242,7 +242,7 @@ func (s *scheduler) skipBelow(i, because int32) {
 	}
 }
 
-// reopened announces that a task, answered by this execution until now, is settled anew.
+// reopened announces that a task, which had this execution's result, is decided again.
 func (s *scheduler) reopened(i, because int32, execution, why string) {
 	s.states[i].announced = false
 	s.emit(events.Event{Type: events.TaskReopened, Task: s.g.Name(i), Execution: execution, Data: &events.Data{Because: s.g.Name(because), Message: why}})

@@ -132,7 +132,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What is known of a step comes with it.
+// A step comes with its result, if that is known.
 func TestPlanTells(t *testing.T) {
 	g, w := graphOf(t, flow("a", "b: a", "c: b")), newWorld()
 	first := run(t.Context(), t, g, w, nil)
@@ -223,7 +223,7 @@ func (f lookupFunc) Lookup(_ context.Context, key executions.Key) (executions.An
 	return f(key)
 }
 
-// Over any history of edits, losses and runs, what was planned is what the run that follows does.
+// After any history of edits, losses and runs, the next run does what the plan said.
 func TestPlanAgrees(t *testing.T) {
 	for range 20 { // times the hundred that rapid makes
 		rapid.Check(t, checkPlan)
@@ -295,7 +295,7 @@ func checkPlan(t *rapid.T) {
 	}
 }
 
-// comparePlan holds a plan against what became of it.
+// comparePlan compares a plan with the run that followed.
 func comparePlan(t *rapid.T, g *dataflow.Graph, p *dataflow.Planned, w *world, out *dataflow.Outcome, runErr error) {
 	executed := map[string]bool{}
 	for _, s := range w.ran {
@@ -355,7 +355,7 @@ func comparePlan(t *rapid.T, g *dataflow.Graph, p *dataflow.Planned, w *world, o
 	}
 }
 
-// A forecast is what the scheduler makes of the expected times.
+// A forecast is the schedule that the scheduler makes for the expected times.
 func TestForecast(t *testing.T) {
 	took := map[string]time.Duration{"clean": time.Minute, "train": 10 * time.Minute, "report": 2 * time.Minute, "late": 3 * time.Minute}
 	lines := []string{"clean", "train: clean", "report: train clean", "apart", "late: apart"}
@@ -396,8 +396,8 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// A run in which each task takes as long as expected ends when the forecast says, where the order of those that are
-// launched together cannot matter: on one core, and with cores for all.
+// If each task takes as long as expected, the run ends when the forecast says. This holds where the order of tasks that
+// are launched together cannot matter: on one core, and with cores for all.
 func TestForecastIsTheRun(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := scenarios.Draw(rt, "scenario")

@@ -13,7 +13,7 @@ import (
 	"e3/objectstore"
 )
 
-// proven is the baseline of a run of the package in a world of its own.
+// proven returns a baseline: a run of the package in its own world.
 func proven(t failer, pkg *record.Package) (*dataflow.Graph, *world, *dataflow.Baseline) {
 	g, w := graphOf(t, pkg), newWorld()
 	base := baseline(g, run(context.Background(), t, g, w, nil), oneInput)
@@ -21,8 +21,7 @@ func proven(t failer, pkg *record.Package) (*dataflow.Graph, *world, *dataflow.B
 	return g, w, base
 }
 
-// What is proven is not asked for, and is announced task by task, or in one event where there
-// are many.
+// A proven task is not looked up. It is announced by its own event, or many are announced in one.
 func TestProven(t *testing.T) {
 	for _, n := range []int{1, events.Bulk, events.Bulk + 1} {
 		lines := []string{"t0"}
@@ -50,8 +49,8 @@ func TestProven(t *testing.T) {
 	}
 }
 
-// An edit costs a look at what it may change, and no more; where an output comes out as it was, what
-// reads it keeps its answer.
+// An edit costs lookups of the tasks that it may change, and no more. If an output is the same as before, its readers
+// keep their results.
 func TestEarlyCutOff(t *testing.T) {
 	g, w, base := proven(t, flow("clean", "train: clean", "report: train", "apart"))
 	pkg := *g.Package

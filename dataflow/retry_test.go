@@ -12,7 +12,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// Each attempt is one of its own; the pauses between double.
+// Each attempt has its own execution; the pauses between them double.
 func TestRetries(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -72,7 +72,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// Only what the policy names is worth another attempt.
+// Only failures that the policy names are retried.
 func TestRetriesByReason(t *testing.T) {
 	exit, signal := behaviour{fails: true}, behaviour{error: executions.ReasonSignal}
 	for _, test := range []struct {
@@ -110,7 +110,7 @@ func TestRetriesByReason(t *testing.T) {
 	}
 }
 
-// A task that ran out of memory gets more, as the policy, the budget and the events say.
+// A task that ran out of memory gets more, within the policy and the budget, and its events say so.
 func TestMoreMemory(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -172,7 +172,7 @@ func TestMoreMemory(t *testing.T) {
 	}
 }
 
-// A failed task whose next attempt never has its turn has failed.
+// A task whose retry never starts has failed.
 func TestRetryThatNeverStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pkg := flow("flaky", "before", "bad: before", "after: flaky")

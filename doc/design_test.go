@@ -11,8 +11,8 @@ const maxWords = 120
 
 var item = regexp.MustCompile(`^(- |[0-9]+\. )`)
 
-// paragraphs returns the paragraphs and items of lists of a document by the number of their first line. Tables, headings, comments and what
-// stands in fences are none.
+// paragraphs returns the paragraphs and items of lists of a document by the number of their first line. Tables,
+// headings, comments and fenced blocks do not count.
 func paragraphs(document string) map[int]string {
 	found := map[int]string{}
 	first, fenced := 0, false
@@ -67,7 +67,7 @@ var (
 	quoted = regexp.MustCompile("`[^`]*`")
 )
 
-// TestSubjects finds people where a thing acts: a writer, holder, collector, run or task.
+// TestSubjects finds pronouns for people as subjects, where a thing acts: a writer, holder, collector, run or task.
 func TestSubjects(t *testing.T) {
 	for _, document := range documents(t) {
 		for i, line := range strings.Split(read(t, document), "\n") {

@@ -53,7 +53,8 @@ type hold struct {
 	exclusive bool
 }
 
-// lessee is a machine's side of the leases. Once it is dead, what it holds is everybody's; it finds out by asking, or when it is told.
+// lessee is a machine's side of the leases. Once it is dead, any process may take what it holds; it finds out by
+// asking, or when it is told.
 type lessee struct {
 	site *leases
 	lost chan struct{}

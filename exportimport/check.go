@@ -414,7 +414,7 @@ func (m *importer) vouch(ctx context.Context) error {
 		}
 	}
 	if sig == nil && len(have.TrustedKeys) > 0 {
-		m.note("it is not signed: nobody knows who made it")
+		m.note("it is not signed, so its maker is unknown")
 	}
 	if m.origin.step.By == "" {
 		m.origin.unknown(m.opts.File)

@@ -25,7 +25,7 @@ import (
 //     open descriptor, so that it is the very file that was hashed whatever path names by
 //     now, then path is removed and the count of names is checked again.
 //   - The mode becomes that of objects, without a write bit, before the lease ends. Before the link and after the removal the
-//     lease must stand with nobody waiting: an open for writing that began before the
+//     lease must be held without waiters: an open for writing that began before the
 //     change of mode would otherwise go through when the lease ends.
 //
 // Whatever cannot be shown is answered by a copy: on other file systems and systems, for hard-linked files, for files

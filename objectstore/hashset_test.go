@@ -98,7 +98,7 @@ func TestHashSetOfSeveral(t *testing.T) {
 	}
 }
 
-// Names that somebody has chosen, all in one shard and alike, are found as fast.
+// Names chosen to collide, all in one shard and alike, are found as fast.
 func TestHashSetOfChosenNames(t *testing.T) {
 	var s objectstore.HashSet
 	for i := range 200_000 {

@@ -26,7 +26,7 @@ func lockShard(t *testing.T, d *objectstore.Dir, h objectstore.Hash, how int) (u
 	return func() { f.Close() }
 }
 
-// waitForWaiter returns when somebody waits for the lock of an object's shard.
+// waitForWaiter returns when a waiter has queued for the lock of an object's shard.
 func waitForWaiter(t *testing.T, d *objectstore.Dir, h objectstore.Hash) {
 	t.Helper()
 	var st unix.Stat_t

@@ -385,7 +385,7 @@ func TestTreeSpecialFiles(t *testing.T) {
 }
 
 // What has a name aside is closed before it gets its object's: where data is sent no later than with the close (NFS), it is there before
-// anybody can see the name, and what cannot be sent is the put's error.
+// another process can see the name, and what cannot be sent is the put's error.
 func TestClosedBeforeNamed(t *testing.T) {
 	for name, store := range map[string]func(d *objectstore.Dir, b []byte) error{
 		"PutBytes": func(d *objectstore.Dir, b []byte) error { _, err := d.PutBytes(t.Context(), b); return err },

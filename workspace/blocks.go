@@ -78,7 +78,7 @@ func (w *Approvals) deferred(ctx context.Context, ws string, r *runview.Report) 
 	return waiting, nil
 }
 
-// NotWaitingError says that a task does not wait for anybody.
+// NotWaitingError says that a task does not wait for approval.
 type NotWaitingError struct {
 	Workspace string
 	Task      string

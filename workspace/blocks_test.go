@@ -73,7 +73,7 @@ func taskStates(r *runview.Report) string {
 	return strings.Join(list, " ")
 }
 
-// What somebody approves, rejects or leaves alone is in the run's record, and its events tell the same.
+// Each approval, rejection and unanswered block is in the run's record, and its events tell the same.
 func TestBlocksOfRuns(t *testing.T) {
 	for _, test := range []struct {
 		name    string

@@ -116,7 +116,7 @@ func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Contex
 		cancel(nil)
 		watcher.Wait()
 		if rec := answered.Load(); rec != nil {
-			_ = r.w.withdraw(context.WithoutCancel(ctx), *rec) // if it stays, it means nothing to anybody
+			_ = r.w.withdraw(context.WithoutCancel(ctx), *rec) // if it stays, it has no effect
 		}
 	}
 	return ctx, look()
@@ -186,7 +186,7 @@ const (
 type Cancelled struct {
 	Status CancelStatus
 	RunID  string // "" where the run had no id yet, or there is none
-	By     string // who it was cancelled by: an earlier request, or a signal (""), may have come first
+	By     string // the user that cancelled it: an earlier request, or a signal (""), may have come first
 	Reason string
 	Closed bool // the run was interrupted, and is closed
 	// Withdrawn is the number of queued jobs of dead runs that were withdrawn, as no worker had begun them.

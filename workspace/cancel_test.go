@@ -149,7 +149,7 @@ func TestCancelRun(t *testing.T) {
 	})
 }
 
-// Whoever asks first is the one who has cancelled; both are told.
+// The first of two requests counts as the one that cancelled; both learn of it.
 func TestCancelTwice(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		run := st.begin("w0", nil)
@@ -216,7 +216,7 @@ func (st *stage) lock(name string, op record.Operation) (unlock func()) {
 	return func() { l.Unlock() }
 }
 
-// A holder that does not react is named after a while; the request stands, for it and for nobody else.
+// A holder that does not react is named after a while; the request stays, for this holder only.
 func TestCancelUnresponsive(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		unlock := st.lock("w0", record.Dataflow)
@@ -244,7 +244,7 @@ func TestCancelUnresponsive(t *testing.T) {
 	})
 }
 
-// A request that means another hold of the lock, or another run, or that cannot be read, is removed and stops nobody.
+// A request that means another hold of the lock, or another run, or that cannot be read, is removed and stops no run.
 func TestCancelStale(t *testing.T) {
 	for name, value := range map[string][]byte{
 		"another process": (&record.Cancellation{Holder: ".process (pid=4711)", Since: time.Now(), By: "ann"}).Encode(),
@@ -401,8 +401,8 @@ func TestCancelWhileWaitingForAnother(t *testing.T) {
 	})
 }
 
-// What dead runs have queued for workers is withdrawn by whoever finds that they are dead, and asks anew once it is known what there is: a run that has begun
-// meanwhile is not dead, and is the one to be cancelled.
+// What dead runs have queued for workers is withdrawn by the process that finds that they are dead, and asks anew once
+// it is known what there is: a run that has begun meanwhile is not dead, and is the one to be cancelled.
 func TestWithdrawn(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		var run *started
@@ -540,7 +540,7 @@ func TestRemoveForce(t *testing.T) {
 		if err := st.process().ws.Cleaner.Remove(ctx, "w0"); !errors.As(err, &busy) || busy.Operation != record.Dataflow {
 			t.Errorf("without force: %v", err)
 		}
-		// Somebody starts it again at once, a few times.
+		// It is started again at once, a few times.
 		var starter sync.WaitGroup
 		starter.Go(func() {
 			for range 3 {

@@ -18,8 +18,8 @@ import (
 	"e3/workspace"
 )
 
-// TestClones copies, moves, edits and starts clones that share a repository, or were copied with one, in random order. Whatever a
-// start answers is what a fresh repository would answer for the clone in which the person stands.
+// TestClones copies, moves, edits and starts clones that share a repository, or were copied with one, in random order.
+// Each start must give the result that a fresh repository would give for the clone in the working folder.
 func TestClones(t *testing.T) {
 	if _, err := exec.LookPath("cp"); err != nil {
 		t.Skipf("cp is missing: install it (Debian: apt-get install coreutils): %v", err)
@@ -127,7 +127,7 @@ func (c *clones) remove() {
 	}
 }
 
-// open opens the clone's own repository or the one that all share, as a person does who stands in a folder.
+// open opens the clone's own repository or the shared one, as "." in the clone's folder means it.
 func (c *clones) open(name, from string) *place {
 	root := c.path("shared", repo.DirName)
 	if own := c.path(name, repo.DirName); name != "" && rapid.Bool().Draw(c.t, "its own") {
@@ -229,7 +229,8 @@ func (c *clones) eachLink(p *place, yield func(ws, file string)) error {
 	return err
 }
 
-// answers starts a workspace: it answers for the clone, or says that it follows another one, and a plan agrees.
+// answers starts a workspace. The start either runs the clone's package file, or says that the workspace follows
+// another; a plan must agree.
 func (c *clones) answers(p *place, ws, dir string, named bool) {
 	ctx := context.Background()
 	plan, planErr := p.ws.Planner.Plan(ctx, ws, workspace.PlanOptions{Concurrency: 1, FileNamed: named})
@@ -255,8 +256,8 @@ func (c *clones) answers(p *place, ws, dir string, named bool) {
 	}
 }
 
-// TestConvertedLinks has links of older programs, which hold paths: in the repository where it always was, in a copy of it, and where
-// they lead to a project elsewhere.
+// TestConvertedLinks reads links of older programs, which hold paths. They are read in the original repository, in a
+// copy of it, and in one whose links lead to a project elsewhere.
 func TestConvertedLinks(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "original")

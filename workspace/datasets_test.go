@@ -94,7 +94,7 @@ func TestSetDuringRuns(t *testing.T) {
 	}
 }
 
-// Many set at the same time; nobody's write is lost.
+// Many set at the same time; no write is lost.
 func TestSetConcurrently(t *testing.T) {
 	p := newPlace(t)
 	const n = 8

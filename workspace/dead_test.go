@@ -301,7 +301,7 @@ func TestCloseDeadLeavesTheEnded(t *testing.T) {
 	}
 }
 
-// An execution of the dead run that somebody else is at work on is left to them.
+// An execution of the dead run on which another process is working is left to it.
 func TestCloseDeadLeavesTheLiving(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunRunning)

@@ -70,8 +70,8 @@ func (d *distant) run(ctx context.Context) (*started, func()) {
 // close ends what the leases of a process have going on.
 func (d *distant) close() { _ = d.leases.Close() } // a dead one cannot say goodbye
 
-// A holder that lives is named at once, or as soon as that is known; one that has died is waited for once, by whoever wants to start, and
-// whoever waits is told.
+// A holder that lives is named at once, or as soon as that is known; one that has died is waited for once, by the
+// command that wants to start, and the wait is reported.
 func TestHolderOfALease(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		first, second, third := st.distant(), st.distant(), st.distant()
@@ -107,8 +107,8 @@ func TestHolderOfALease(t *testing.T) {
 	})
 }
 
-// Whoever cancels a run whose process has died learns within a lease that it was interrupted, and closes it. Until then a look says when it
-// was heard of last.
+// Cancelling a run whose process has died finds out within a lease that it was interrupted, and closes it. Until then a
+// look says when it was heard of last.
 func TestCancelDeadHolder(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		first, second := st.distant(), st.distant()

@@ -265,7 +265,7 @@ type Elsewhere struct {
 func (e *Elsewhere) String() string {
 	switch {
 	case e.Unknown:
-		return "was deployed from a package file, and nothing tells any more from which"
+		return "was deployed from a package file whose path is no longer known"
 	case e.Gone:
 		return "followed " + e.File + ", which is gone"
 	case e.Here:
@@ -273,7 +273,7 @@ func (e *Elsewhere) String() string {
 	}
 	since := e.Since.Local().Format(timeFormat)
 	if e.File != "" {
-		return fmt.Sprintf("follows %s's %s since %s", cmp.Or(e.By, "somebody"), e.File, since)
+		return fmt.Sprintf("follows %s's %s since %s", cmp.Or(e.By, "an unknown user"), e.File, since)
 	}
 	text := fmt.Sprintf("holds %s since %s", e.Package, since)
 	if e.By != "" {

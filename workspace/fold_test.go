@@ -200,7 +200,7 @@ func (p *place) startSomehow(rnd *rand.Rand) *record.Run {
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Type == events.TaskRetryScheduled && e.Data.DelayMs > 1000 {
-				cancel() // nobody waits for that long
+				cancel() // do not wait for that long
 			}
 			if left--; left == 0 {
 				cancel()

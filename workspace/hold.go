@@ -16,11 +16,11 @@ import (
 // meanwhile (doc/design.md §15, "Fencing"):
 //
 //   - The state is swapped against a version that was read before the lock was taken, or that this process has written under
-//     it. Who takes over writes the state anew first, so that such a swap fails. What is read after a conflict is swapped
+//     it. A successor rewrites the state first, so that such a swap fails. What is read after a conflict is swapped
 //     only once the lease was confirmed after the reading.
 //   - Records of runs are closed or deleted if they were listed, or read, before the lease was last confirmed: those of a later
 //     holder are not among them. A run's own record is swapped against the version that the run has written.
-//   - Events are appended at the offset that their writer knows. Who closes a log appends its end to it.
+//   - Events are appended at the offset that their writer knows. A process that closes a log appends its end to it.
 //
 // Where a kernel keeps the locks all of it costs nothing: to confirm is to do nothing.
 

@@ -46,7 +46,7 @@ func newLeaseTable() *leaseTable { return &leaseTable{holds: map[string][]*lease
 
 func (t *leaseTable) session() *leaseSession { return &leaseSession{t: t, lost: make(chan struct{})} }
 
-// expire has everybody else take the session for dead.
+// expire makes all other sessions consider this one dead.
 func (s *leaseSession) expire() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *leaseSession) TryLock(ctx context.Context, name string, mode refstore.M
 	s.t.mu.Lock()
 	dead := s.dead
 	s.t.mu.Unlock()
-	if dead { // whoever takes something looks at the clock
+	if dead { // a taker looks at the clock
 		return nil, refstore.ErrLost
 	}
 	l, by := s.take("lock "+name, mode == refstore.Shared, holder)

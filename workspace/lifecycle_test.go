@@ -103,7 +103,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// While somebody holds the workspace it is neither deployed nor run nor removed, and the error
+// While a process holds the workspace it is neither deployed nor run nor removed, and the error
 // says who holds it. Sets and reads go on.
 func TestBusy(t *testing.T) {
 	p := newPlace(t)

@@ -45,7 +45,7 @@ func (e *BusyError) Doing() string {
 
 func lockName(ws string) string { return "workspace/" + ws }
 
-// busyNow says who holds the lock. A holder that took it this moment may not have said so
+// busyNow says who holds the lock. A new holder may not have said so
 // yet: it is given some milliseconds.
 func (w *States) busyNow(ctx context.Context, ws string, holder []byte) *BusyError {
 	for range 20 {

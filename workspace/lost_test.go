@@ -273,7 +273,7 @@ func (to takeover) play(t *testing.T, stopAt, nextAt int, notices bool) (done bo
 		t.Errorf("at call %d, %s (%v): the state was changed from\n%+v to\n%+v, %v", stopAt, last, err, before, after, stateErr)
 		return false
 	}
-	// Whoever comes next finds everything in order, and closes what the lost one has left.
+	// The next process finds everything in order, and closes what the lost one has left.
 	commands := st.commands()
 	closer := st.machine(table, 0)
 	res, err := closer.start(ctx)

@@ -46,7 +46,7 @@ type sagaTask struct {
 	backoff int // seconds
 	calls   []sagaCall
 	approve bool
-	decides time.Duration // after so long somebody approves, or rejects
+	decides time.Duration // after this time tasks are approved or rejected
 	rejects bool
 	fates   []fate // of the workers that take it, one after the other; those of whom nothing is said run the command
 }
@@ -253,7 +253,7 @@ type actor struct {
 	dead atomic.Bool
 	torn int
 	ws   *workspace.Workspaces
-	// puts and gets are told of every record that is written, and asked for. nil: nobody is.
+	// puts and gets are told of every record that is written, and asked for. nil: no function is.
 	puts, gets func(refstore.Key)
 }
 
@@ -407,7 +407,7 @@ func (st *stage) fate(task string) fate {
 	return runs
 }
 
-// decide is somebody who hears that a task waits.
+// decide approves or rejects a task that waits.
 func (st *stage) decide(ctx context.Context, name, task string) {
 	i := slices.IndexFunc(st.saga.tasks, func(t sagaTask) bool { return t.name == task })
 	t := &st.saga.tasks[i]
@@ -494,7 +494,7 @@ func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 	}
 }
 
-// told demands that whoever has cancelled a run was told what became of it.
+// told demands that each cancellation of a run reported its outcome.
 func (st *stage) told(name string, run *record.Run, c *workspace.Cancelled) {
 	want := map[record.RunState]workspace.CancelStatus{
 		record.RunCancelled: workspace.CancelDone, record.RunCompleted: workspace.CancelCompleted, record.RunFailed: workspace.CancelFailed,

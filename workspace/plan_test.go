@@ -28,7 +28,7 @@ import (
 	"e3/workspace"
 )
 
-// reader opens the place's repository as somebody who has no session there.
+// reader opens the place's repository without a session there.
 func (p *place) reader() *workspace.Workspaces {
 	p.t.Helper()
 	r, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"})

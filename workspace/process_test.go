@@ -77,7 +77,7 @@ func setMany(r *repo.Repo, arg string) error {
 }
 
 // Sixteen goroutines and three processes set datasets of their own while a run publishes its results:
-// nobody's write is lost.
+// no write is lost.
 func TestConcurrentWriters(t *testing.T) {
 	const goroutines, processes, chainLength = 16, 3, 9
 	p := newPlace(t)

@@ -136,7 +136,7 @@ func TestRunLiveness(t *testing.T) {
 	}
 }
 
-// Whoever holds the workspace is named in words.
+// The holder of the workspace is named in words.
 func TestBusyWords(t *testing.T) {
 	p := newPlace(t)
 	for holder, want := range map[string]string{

@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// Repairer restores what damage took from workspaces, for e3 verify.
+// Repairer restores what damage destroyed in workspaces, for e3 verify.
 type Repairer struct {
 	states   *States
 	deployer *Deployer

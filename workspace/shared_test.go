@@ -334,7 +334,7 @@ func (m *teamModel) unset(who, name string) {
 }
 
 // Whatever the machines do in whatever order: what is deployed is what was deployed last, with what was set over it, and who
-// starts changes nothing unless it is his.
+// starts changes nothing unless it is that machine's own.
 func TestTeam(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "team")

@@ -44,7 +44,7 @@ func pairOfTeam(t *testing.T) (ann, bob *colleague) {
 	return ann, bob
 }
 
-// stands tells all that machines see of the workspace.
+// stands prints all that the machines see of the workspace.
 func (tm *team) stands(ctx context.Context, machines ...*colleague) string {
 	var b strings.Builder
 	for _, c := range machines {
@@ -61,8 +61,8 @@ func (tm *team) stands(ctx context.Context, machines ...*colleague) string {
 	return b.String()
 }
 
-// A command that dies at whatever call of the stores leaves the workspace as it was or as it should be, once its machine has
-// started it again; and there it stays, whoever starts.
+// A command may die at any call of the stores. Once its machine has started the workspace again, that is as before the
+// command or as after it, and stays so on each machine's starts.
 func TestTeamCrash(t *testing.T) {
 	suite.Thorough(t)
 	for _, test := range []struct {
@@ -153,7 +153,7 @@ func TestTeamCrash(t *testing.T) {
 	}
 }
 
-// Who removes a workspace leaves nothing that is followed when there is one of that name again, on any machine.
+// After a removal, a new workspace of the same name follows no file, on any machine.
 func TestTeamRemove(t *testing.T) {
 	ctx := t.Context()
 	ann, bob := pairOfTeam(t)
@@ -186,7 +186,7 @@ func TestTeamRemove(t *testing.T) {
 	}
 }
 
-// A state that comes from elsewhere is followed by nobody, and keeps no marks.
+// A state that comes from elsewhere follows no file, and keeps no marks.
 func TestTeamAdopt(t *testing.T) {
 	ctx := t.Context()
 	ann, bob := pairOfTeam(t)
@@ -216,7 +216,7 @@ func TestTeamAdopt(t *testing.T) {
 	}
 }
 
-// A name that was not given is not taken over, not even by its former holder.
+// A workspace that the command does not name is not taken over, not even by its former holder.
 func TestTeamDeployNew(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
@@ -271,7 +271,7 @@ func TestTeamDeployNew(t *testing.T) {
 	}
 }
 
-// What cannot be read of a deployment is no deployment that is followed, and is mended by another one.
+// A workspace whose deployment cannot be read follows no file, and the next deployment repairs it.
 func TestTeamUnreadable(t *testing.T) {
 	ctx := t.Context()
 	ann, bob := pairOfTeam(t)
@@ -305,7 +305,7 @@ func TestTeamUnreadable(t *testing.T) {
 		}
 		_, err = ann.process(nil).deploy(ctx)
 		var values *workspace.LostValuesError
-		if errors.As(err, &values) { // what was set is not known any more
+		if errors.As(err, &values) { // the set inputs are lost
 			if !slices.Contains(values.Inputs, "a") {
 				t.Errorf("%s: deployed again: %v, want a to be named", name, err)
 			}

@@ -50,7 +50,7 @@ type StartOptions struct {
 	Publish     Publishing
 	Durability  Durability
 	FileNamed   bool               // the package file that the workspace follows was named: where the person stands says nothing
-	Process     *events.Process    // who runs, for the history
+	Process     *events.Process    // the running process, for the history
 	OnEvent     func(events.Event) // is told every event once it is in the log, in order; called by one goroutine at a time
 	OnStart     func(*RunInfo)     // is told of the run before its first event
 	// OnWork is told when the run is not proven current at once: from here on, time and

@@ -81,10 +81,9 @@ type Stores struct {
 	Records Records
 	Locks   refstore.Locker
 	Objects Objects
-	Local   Local // what never leaves this machine: links
-	// Derived is what anybody could find out again who has the repository: proofs, durations of tasks. Where machines share the
-	// records, they share it too, and with the states of workspaces whose deployment each is. nil: Local; what it keeps is
-	// everybody's.
+	Local   Local // data that never leaves this machine, such as links
+	// Derived holds what can be computed again from the repository: proofs and durations of tasks. Machines that share
+	// the records share it too, with the id of the deployment that each belongs to. nil means Local, without ids.
 	Derived Local
 	// Lookups is how many tasks are looked up at a time. 0 is for records on this machine: as many as it has processors for.
 	Lookups int
@@ -103,7 +102,7 @@ type Stores struct {
 	Getenv func(string) (string, bool) // where key_env comes from; nil: the environment of this process
 	Now    func() time.Time
 	Holder func() string // describes this process, as LockState.Holder
-	User   func() string // who deploys, as user@host; nil: not known
+	User   func() string // the deploying user, as user@host; nil if unknown
 	Sweep  func(context.Context) error
 	Warn   func(error) // is called with errors that stop nothing and are tried again; may be nil
 }

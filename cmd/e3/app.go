@@ -64,7 +64,7 @@ func (a *app) openFor(ctx context.Context, location string, lease time.Duration)
 		},
 	})
 	if other := a.Getenv("E3_REPO"); location == "." && other != "" && other != "." && errors.Is(err, repo.ErrNoRepository) {
-		err = fmt.Errorf("%w; the . on the command line hides E3_REPO, which is %s: leave it out to mean that", err, other)
+		err = fmt.Errorf("%w; the . on the command line overrides E3_REPO, which is %s; to use that, leave the . out", err, other)
 	}
 	return r, err
 }

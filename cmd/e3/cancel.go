@@ -122,7 +122,7 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 		return fmt.Sprintf("Nothing was cancelled: %s had already %s", run, c.Status)
 	case workspace.CancelInterrupted:
 		if c.Closed {
-			return fmt.Sprintf("Run %s of workspace %s had been left by a process that is gone; it is closed now", human.Short(c.RunID), ws)
+			return fmt.Sprintf("Run %s of workspace %s was left open by a process that is gone; it is closed now", human.Short(c.RunID), ws)
 		}
 		return fmt.Sprintf("Nothing was cancelled: the process of %s has ended without finishing it", run)
 	}

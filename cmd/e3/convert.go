@@ -86,7 +86,7 @@ func runConvert(a *app, path string, o *convertOptions) error {
 	case o.out != "":
 		return atomicfile.WriteFile(filepath.Clean(o.out), out, atomicfile.Options{})
 	case a.ToTerminal() && to == "beast2":
-		return usagef("beast2 is no text for a terminal; name a file with -o, or redirect the output")
+		return usagef("beast2 is not text; name a file with -o, or redirect the output")
 	}
 	return a.Raw(func(w io.Writer) error {
 		_, err := w.Write(out)
@@ -94,7 +94,7 @@ func runConvert(a *app, path string, o *convertOptions) error {
 	})
 }
 
-// transcode goes by way of the other format where both are the same: what comes out was understood.
+// transcode converts through the other format if both are the same, so that the input is checked.
 func transcode(data []byte, from, to string) ([]byte, error) {
 	steps := []func([]byte) ([]byte, error){beast2.ToJSON}
 	switch {

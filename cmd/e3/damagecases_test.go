@@ -9,7 +9,7 @@ import (
 )
 
 // TestHarmedItems plays cases of damage to a shared repository that once passed unseen, or that no repair mended: each
-// is told.
+// is reported.
 func TestHarmedItems(t *testing.T) {
 	suite.Thorough(t)
 	setServerEnv(t)
@@ -78,7 +78,7 @@ func asking() *rand.Rand {
 	}
 }
 
-// TestListGoesOn: a damaged workspace is told, and the others are listed.
+// TestListGoesOn: a damaged workspace is reported, and the others are listed.
 func TestListGoesOn(t *testing.T) {
 	setServerEnv(t)
 	s := newHarmStage(t, "folder")

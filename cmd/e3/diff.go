@@ -29,7 +29,7 @@ and how they ended, outputs, metrics (outputs marked "kind: metrics", compared b
   prod@        its latest run
   prod@-1      the run before that (also prod@~1; prod@-2 and so on)
   prod@018f    a run by the beginning of its id, also an imported one
-  prod@next    what the next start would see: package file and inputs on disk, and what answers them
+  prod@next    what the next start would see: package file and inputs on disk, and their results in the cache
 
 With one side, a run is compared with its workspace as it is now, and a workspace's latest run with what the next start would
 see. In B the workspace may be left out where it is that of A: @, @-1, @next.

@@ -149,7 +149,7 @@ func hint(err error) string {
 	case errors.As(err, &foreign):
 		return fmt.Sprintf("to use it once, name it instead of the dot: %s; to trust it from now on: e3 settings --user safe-repository %[1]s; to make your own here: e3 init", human.Quoted(foreign.Root))
 	case errors.As(err, &unsafe):
-		return "what it leads to may be needed; see what can be done with: e3 verify"
+		return "what it refers to may be needed; to see what can be done: e3 verify"
 	case errors.As(err, &unknown):
 		if items := itemsOf(unknown); len(items) > 0 {
 			return fmt.Sprintf("%s is a matrix, of %s", unknown.Name, human.Few(items))
@@ -173,17 +173,17 @@ func hint(err error) string {
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
 	case errors.As(err, &values), errors.As(err, &again), errors.Is(err, exportimport.ErrIntegrity): // of something that is not here
 	case errors.Is(err, refstore.ErrDamaged):
-		return "what can be restored is restored by: e3 verify --repair"
+		return "to restore what can be restored: e3 verify --repair"
 	case errors.As(err, &part):
-		return "what is lost of a workspace is made again by: e3 start <repo> <workspace>; where that finds nothing to do, by: e3 verify <repo> --repair"
+		return "to make what a workspace has lost again: e3 start <repo> <workspace>; if that finds nothing to do: e3 verify <repo> --repair"
 	case errors.As(err, &corrupt):
-		return "e3 verify --repair takes what is damaged away; then an output is made again by: e3 start, and an input comes back when it is set or deployed again"
+		return "to remove what is damaged: e3 verify --repair; then e3 start makes an output again, and an input comes back when it is set or deployed again"
 	case errors.Is(err, objectstore.ErrNotFound):
-		return "an output that is gone is made again by: e3 start (where that says it is cached, after: e3 verify --repair); an input comes back when it is set or deployed again"
+		return "to make a lost output again: e3 start (if that says it is cached, first: e3 verify --repair); an input comes back when it is set or deployed again"
 	case errors.Is(err, syscall.ENOSPC):
-		return "the disk is full; nothing that was recorded is lost: free some space and do it again"
+		return "the disk is full; nothing that was recorded is lost: free some space and try again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
-		return "the repository, or a file in the message, cannot be written or read by you"
+		return "you may not read or write the repository, or a file in the message"
 	}
 	return ""
 }

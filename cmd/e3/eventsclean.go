@@ -123,7 +123,7 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 
 func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
 	if len(cleaned) == 0 {
-		fmt.Fprintln(w, "Nothing to remove: no run that may go ended longer ago")
+		fmt.Fprintln(w, "Nothing to remove: no removable run ended before that")
 		return
 	}
 	verb := "Removed"

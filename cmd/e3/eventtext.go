@@ -147,7 +147,7 @@ func eventWords(e *events.Event) string {
 		}
 		return text
 	case events.TaskReopened:
-		return "settled anew for " + d.Because + ": " + d.Message
+		return "decided again for " + d.Because + ": " + d.Message
 	case events.TaskSkipped:
 		return "skipped: " + d.Because + " failed"
 	case events.TaskCached:

@@ -43,7 +43,7 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	f.BoolVar(&o.workers, "workers", false, "have tasks executed by workers: e3 worker; the same as --executor workers")
 	f.StringVar(&o.queue, "queue", "", "the queue of tasks that name none (default: the setting \"queue\", else "+queue.DefaultQueue+")")
 	f.StringArrayVar(&o.slurmArgs, "slurm-args", nil, "further arguments of sbatch, as '--partition=long --account=me' (repeatable)")
-	f.StringArrayVar(&o.slurmResources, "slurm-resource", nil, "what Slurm calls a resource of tasks, as gpu=gpu:a100; gpu= does not ask for it (repeatable)")
+	f.StringArrayVar(&o.slurmResources, "slurm-resource", nil, "Slurm's name for a resource of tasks, as gpu=gpu:a100; gpu= requests nothing (repeatable)")
 	f.StringVar(&o.slurmProgram, "slurm-program", "", "where Slurm's nodes find e3 (default: the path of this program)")
 	fromEnvironment(f, "executor", "queue", "slurm-args", "slurm-resource", "slurm-program")
 	fixedValues(cmd, "executor", settings.Executors()...)

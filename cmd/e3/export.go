@@ -127,16 +127,16 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 }
 
 // refuseSpecial refuses a destination that is neither a file nor a link: to rename a file onto a device, as /dev/null,
-// would take the device away from everybody.
+// would remove the device for all processes.
 func refuseSpecial(dst string) error {
 	info, err := os.Lstat(dst)
 	switch {
-	case err != nil: // nothing is there, or whoever writes says why nothing can be
+	case err != nil: // nothing is there, or the write will fail with the reason
 		return nil
 	case info.IsDir():
 		return usagef("%s is a folder: name the file", dst)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
-		return usagef("%s is no file, and is not replaced", dst)
+		return usagef("%s is not a file, so it is not replaced", dst)
 	}
 	return nil
 }

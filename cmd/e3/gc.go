@@ -70,7 +70,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		if len(report.Warnings) > 0 {
 			why = "left out by an export, lost or damaged"
 		}
-		a.Warnf("%s that something refers to %s not here to be read: %s; which, tells: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
+		a.Warnf("%s that something refers to %s missing: %s; to list them: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
 	}
 	return errors.Join(err, a.Reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.Now(), err == nil) }))
 }

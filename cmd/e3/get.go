@@ -242,8 +242,8 @@ func refuseFile(dst string, folder, force bool) error {
 	return refuseSpecial(dst)
 }
 
-// refuseDir lets a directory be written where nothing, or an empty folder, is. With force a folder is
-// replaced, but none that somebody stands in.
+// refuseDir allows a directory to replace nothing, or an empty folder. With force it may replace any folder that is not
+// a working folder.
 func refuseDir(r *repo.Repo, dst string, force bool) error {
 	info, err := os.Lstat(dst)
 	switch {
@@ -252,7 +252,7 @@ func refuseDir(r *repo.Repo, dst string, force bool) error {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return usagef("%s is no folder, and the dataset is a directory", dst)
+		return usagef("%s is not a folder, and the dataset is a directory", dst)
 	}
 	names, err := os.ReadDir(dst)
 	if err != nil || len(names) == 0 {

@@ -91,8 +91,8 @@ reads every execution of the repository: it finds older ones, and those that wer
 	f.StringVar(&o.by, "by", "", "only what this user or machine ran: ann, ann@lab, @lab (* and ?)")
 	f.StringVar(&o.by, "worker", "", "the same as --by")
 	f.StringVar(&o.run, "run", "", "only of the run whose id begins so")
-	f.IntVarP(&o.last, "last", "n", 0, "so many, of each task; 0 is all")
-	f.BoolVar(&o.deep, "deep", false, "look into every execution of the repository as well")
+	f.IntVarP(&o.last, "last", "n", 0, "this many, of each task; 0 is all")
+	f.BoolVar(&o.deep, "deep", false, "also search all executions of the repository")
 	f.BoolVar(&o.plot, "plot", false, "draw how long they took")
 	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "status", allStatuses()...)
@@ -395,7 +395,7 @@ func attemptNotes(a *app, x *history.Attempt) []string {
 	case runview.TaskFailed:
 		add("exit code %d", x.ExitCode)
 	case runview.TaskError:
-		add("%s", cmp.Or(x.Message, x.Reason, "it did not get to an exit code"))
+		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
 	}
 	if n := len(x.Answered()); n > 0 {
 		add("answered %s", human.Count(n, "run"))

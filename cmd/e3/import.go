@@ -56,7 +56,7 @@ func newPackageImport(a *app) *cobra.Command {
 	var as string
 	cmd := &cobra.Command{
 		Use:   "import [repo] <in.zip>",
-		Short: "Take in a package, and the executions that come with it",
+		Short: "Import a package, and the executions that come with it",
 		Long: `Import a zip of e3 workspace export or e3 package export: the package under its name and version, the executions, marked
 with their origin, and the run. Results computed there are cache hits here. Results of this repository are never overwritten,
 except a failure by a success.

@@ -47,7 +47,7 @@ func stepsOf(p *record.Provenance) []stepJSON {
 }
 
 // verified tells whether the signature of a step was seen to hold in this repository. Of the steps before the last
-// there is only the word of whoever exported last.
+// only the last exporter's word is known.
 func verified(p *record.Provenance, step int) bool { return step == len(p.Steps)-1 }
 
 // whence tells the way of something imported, a line for each step, the latest first.

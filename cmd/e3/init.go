@@ -195,9 +195,9 @@ func takeOver(ctx context.Context, a *app, location string, anyName bool) error 
 		From       string `json:"from,omitempty"`
 	}{r.Root, objects, from}
 	return a.Reply(document, func(w io.Writer) {
-		fmt.Fprintf(w, "The objects at %s are those of %s now", human.Line(objects), human.Line(r.Root))
+		fmt.Fprintf(w, "The objects at %s now belong to %s", human.Line(objects), human.Line(r.Root))
 		if from != "" {
-			fmt.Fprintf(w, "; they were those of %s", human.Line(from))
+			fmt.Fprintf(w, "; they belonged to %s", human.Line(from))
 		}
 		fmt.Fprintln(w)
 	})

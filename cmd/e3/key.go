@@ -21,7 +21,7 @@ import (
 func newKey(a *app) *cobra.Command {
 	cmd := family(&cobra.Command{
 		Use:   "key",
-		Short: "Sign exports, and say whose exports count",
+		Short: "Sign exports, and choose the keys to trust",
 		Long: `If you have a key, your exports are signed. A repository has a list of keys that it trusts. A repository that requires
 signatures (e3 settings) imports only exports signed by those keys.
 
@@ -87,7 +87,7 @@ func keyGenerate(a *app, name string, force bool) error {
 	return a.Reply(doc, func(w io.Writer) {
 		fmt.Fprintf(w, "Made a key for %s; exports are signed with it from now on\n", k.Name)
 		writeKey(a, w, doc)
-		fmt.Fprintf(w, "Where it is to count: e3 key trust <repo> %s\n", doc.Key)
+		fmt.Fprintf(w, "To trust it in a repository: e3 key trust <repo> %s\n", doc.Key)
 	})
 }
 
@@ -146,7 +146,7 @@ func newKeyTrust(a *app) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "trust [repo] <public key>",
-		Short: "Let a key's signatures count in a repository",
+		Short: "Trust a key's signatures in a repository",
 		Long: `Trust the signatures of a key in a repository. Make sure whose key it is: ask its owner for the fingerprint. The name is the
 key's name in this repository, by default "key-" and the beginning of its fingerprint.`,
 		Example: `  e3 key trust . e3pub1K5Xy… --name ann`,
@@ -190,7 +190,7 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 	})
 	switch {
 	case errors.Is(err, settings.ErrTrusted):
-		return usagef("%w; to call it otherwise, take it out first: e3 key distrust %s %s", err, human.Quoted(shown(location, r)), text)
+		return usagef("%w; to give it another name, first remove it: e3 key distrust %s %s", err, human.Quoted(shown(location, r)), text)
 	case errors.Is(err, settings.ErrNameTaken):
 		return usagef("%w; give this one another --name", err)
 	case err != nil:
@@ -207,7 +207,7 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 func newKeyDistrust(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "distrust [repo] <name or public key>",
-		Short: "Let a key's signatures no longer count in a repository",
+		Short: "Stop trusting a key's signatures in a repository",
 		Long:  `Take a key off the list of those that a repository trusts. What was imported with its signature stays and keeps it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<name or public key>")

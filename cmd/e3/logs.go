@@ -192,13 +192,13 @@ func (l *logs) none(te *runview.TaskExecutions) error {
 	why := "has not run yet"
 	switch t := te.Task; {
 	case l.gone:
-		why = "is in no package here any more"
+		why = "is not in any package here any more"
 	case te.Run == nil:
 		why = "has not run: workspace " + l.ws + " was never started"
 	case t == nil && te.Run.Live:
-		why = "has not begun in the run at work, " + human.Short(te.Run.RunID)
+		why = "has not begun in the run in progress, " + human.Short(te.Run.RunID)
 	case t == nil:
-		why = "has no part in the latest run, " + human.Short(te.Run.RunID)
+		why = "is not part of the latest run, " + human.Short(te.Run.RunID)
 	case t.State == runview.TaskSkipped:
 		why = "was skipped: " + t.Because + " failed"
 	case t.State == runview.TaskRunning, t.State == runview.TaskClaimed:

@@ -14,7 +14,7 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// TestLostLeaseSaysWhy: a run that ends because the store was away says what kept it from renewing its lease.
+// TestLostLeaseSaysWhy: a run that ends because the store was unreachable says why it could not renew its lease.
 func TestLostLeaseSaysWhy(t *testing.T) {
 	suite.Thorough(t)
 	for _, v := range testserver.Env() {

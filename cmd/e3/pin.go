@@ -58,7 +58,7 @@ func newPinAdd(a *app) *cobra.Command {
 func newPinRemove(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "remove [repo] <execution>",
-		Short:             "Take a pin out",
+		Short:             "Remove a pin",
 		Long:              "Let an execution be pruned again.\n\n" + pinArgument,
 		ValidArgsFunction: completeTask(a),
 		RunE: onExecution(a, func(ctx context.Context, r *repo.Repo, arg executionArg) error {
@@ -133,7 +133,7 @@ func replyPin(a *app, id, of string, pinned, changed bool) error {
 	doc := pinnedJSON{id, pinned, changed}
 	did := map[bool]map[bool]string{
 		true:  {true: "Pinned", false: "Was pinned already:"},
-		false: {true: "Took out the pin of", false: "Is not pinned:"},
+		false: {true: "Removed the pin of", false: "Is not pinned:"},
 	}[pinned][changed]
 	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "%s execution %s%s\n", did, id, human.Line(of)) })
 }

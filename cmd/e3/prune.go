@@ -27,11 +27,11 @@ func newPrune(a *app) *cobra.Command {
 	var o pruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune [repo]",
-		Short: "Take old executions out of the cache",
+		Short: "Remove old executions from the cache",
 		Long: `Remove executions from the cache by rules, and free the objects that only they used. An execution that any of the rules
 selects is removed. Its task runs again when its result is needed; e3 logs then says that it was pruned.
 
-Never removed are executions that are running, that the current run of a workspace names, that would answer a start of a
+Never removed are executions that are running, that the current run of a workspace names, that a start would find for a
 workspace or of a registered package, or that are pinned. Imported runs protect their executions only as the current run of
 a workspace. It is safe to run at any time.
 
@@ -56,7 +56,7 @@ uses them. They come with imports; otherwise only e3 package remove removes them
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.olderThan, "older-than", "", "remove executions made, or imported, longer ago than this: 12h, 30d, 8w")
-	f.Int64Var(&o.keepLast, "keep-last", 0, "leave so many of the latest successes of each task, and what came after them")
+	f.Int64Var(&o.keepLast, "keep-last", 0, "keep this many of the latest successes of each task, and what came after them")
 	f.StringVar(&o.maxSize, "max-size", "", "remove the oldest until the objects used only by the cache have at most this size: 10GB, 512MiB")
 	f.BoolVar(&o.snapshots, "snapshots", false, "remove packages that exports have made of workspaces and that no workspace uses")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only list what would be removed")
@@ -158,7 +158,7 @@ func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *p
 }
 
 // pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those
-// who might still be at work on what it has taken out.
+// which may still be working on what it removed.
 func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dryRun bool) (*gc.Pruned, error) {
 	r, err := a.open(ctx, location)
 	if err != nil {
@@ -195,14 +195,14 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 		}
 		t.Write(w, "  ")
 	case o.snapshots:
-		fmt.Fprintln(w, "No snapshot to prune: workspaces have all that there are")
+		fmt.Fprintln(w, "No snapshot to prune: each is deployed in a workspace")
 	}
 	if o.snapshots && o.olderThan == "" && o.maxSize == "" && o.keepLast == 0 {
 		writeFreed(w, p, freed, o, free)
 		return
 	}
 	if p.Executions == 0 {
-		fmt.Fprintf(w, "Nothing to prune: the rules take out none of %s\n", human.Count(p.Total, "execution"))
+		fmt.Fprintf(w, "Nothing to prune: the rules select none of %s\n", human.Count(p.Total, "execution"))
 	} else {
 		fmt.Fprintf(w, "%s %d of %s\n", verb, p.Executions, human.Count(p.Total, "execution"))
 		t := &render.Table{Right: map[int]bool{1: true}}

@@ -378,7 +378,7 @@ func workerOf(j *queue.Job) string {
 
 // sayMalformed reports a record that is skipped, so that it does not hide the others.
 func sayMalformed(a *app, err error) {
-	a.Warnf("%v; see what can be done with: e3 verify", err)
+	a.Warnf("%v; to see what can be done: e3 verify", err)
 }
 
 func priorityText(n int64) string {

@@ -15,7 +15,7 @@ func TestStillRuns(t *testing.T) {
 		want string
 	}{
 		"waits":          {queue.Job{Status: queue.Queued}, false, ""},
-		"runs":           {queue.Job{Status: queue.Running, LockedBy: "a session"}, false, ": its worker is told"},
+		"runs":           {queue.Job{Status: queue.Running, LockedBy: "a session"}, false, ": its worker stops it"},
 		"an orphan":      {queue.Job{Status: queue.Running}, false, ""},
 		"cancelled":      {queue.Job{Status: queue.Cancelled}, false, ""},
 		"is tried again": {queue.Job{Status: queue.Running, LockedBy: "a session"}, true, ""},

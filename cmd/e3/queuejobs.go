@@ -21,7 +21,7 @@ import (
 
 // jobsArgument is said of every command that does something to jobs.
 const jobsArgument = `A task is named <workspace>.<task>, a matrix for all its items, or by a pattern of * and ?. A workspace means all its tasks,
-the id of a run all that it has asked for; the beginning of an id in "e3 queue list" means that one. --all means all there are.`
+the id of a run all that it has queued; a short id of "e3 queue list" means that task. --all means all tasks.`
 
 // jobsCommand is a command that does something to each of the jobs that its arguments mean.
 type jobsCommand struct {
@@ -48,7 +48,7 @@ func newQueueCancel(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "cancel [repo] <task>...",
-		Short: "Take tasks out of their queue, or stop them",
+		Short: "Remove tasks from their queue, or stop them",
 		Long: `Remove tasks from their queue; running ones are stopped. Their run records them as cancelled and skips the tasks that depend on
 them.
 
@@ -71,7 +71,7 @@ func newQueueRetry(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "retry [repo] <task>...",
-		Short: "Queue tasks again that have failed",
+		Short: "Queue failed tasks again",
 		Long: `Queue failed tasks again, so that the next start of their workspace finds their results. Their run has counted them as failed,
 even if it has not ended, and does not use the results. Cancelled tasks have not failed: run them with e3 start.
 
@@ -168,7 +168,7 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 		a.Notef("e3: %s", human.Line(err.Error()))
 	}
 	if n := len(missed) - mostChanged; n > 0 {
-		a.Notef("e3: and so for %s", human.Count(n, "other task"))
+		a.Notef("e3: and the same for %s", human.Count(n, "other task"))
 	}
 	doc := struct {
 		Jobs []jobJSON `json:"jobs"`
@@ -260,7 +260,7 @@ func stillRuns(j *queue.Job, dead bool) string {
 	if dead || j.Status != queue.Running || j.Orphaned() {
 		return ""
 	}
-	return ": its worker is told"
+	return ": its worker stops it"
 }
 
 // chooseJobs finds the jobs that names mean, all without names: of those that have failed, or of those that are not

@@ -24,7 +24,7 @@ func newReject(a *app) *cobra.Command {
 		Long: `Refuse a task that waits for approval, given as <workspace>.<task>: it fails in the waiting run, and tasks that depend on it are
 skipped. Refusing twice changes nothing; an approved task can no longer be refused. To list the tasks that wait: e3 status
 
-Or retire a successful execution with a wrong result. The cache no longer answers with it: the next start runs the task again,
+Or retire a successful execution with a wrong result. The cache no longer returns it: the next start runs the task again,
 or takes an earlier success. The execution stays on record, marked as rejected, with its logs and its output; exports include
 the mark.
 
@@ -82,7 +82,7 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 		return err
 	}
 	if e.State != record.Success {
-		return usagef("execution %s of %s is no success (%s): it answers nothing, so there is nothing to reject", e.ExecutionID, taskOf(e), e.State)
+		return usagef("execution %s of %s is not a success (%s), so no start uses it and there is nothing to reject", e.ExecutionID, taskOf(e), e.State)
 	}
 	curator := executions.NewCurator(r.Executions, r.Records, a.Now)
 	mark := &record.Rejection{Rejected: !undo, By: repo.UserAtHost(), At: a.Now(), Reason: reason}
@@ -101,16 +101,16 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 	return a.Reply(doc, func(w io.Writer) {
 		did := map[bool]map[bool]string{
 			false: {true: "Rejected", false: "Was rejected already:"},
-			true:  {true: "Took the rejection back of", false: "Is not rejected:"},
+			true:  {true: "Withdrew the rejection of", false: "Is not rejected:"},
 		}[undo][changed]
 		fmt.Fprintf(w, "%s execution %s of %s\n", did, e.ExecutionID, human.Line(taskOf(e)))
 		switch doc.Answer {
 		case "":
 			fmt.Fprintln(w, "The next start that needs it runs the task again.")
 		case e.ExecutionID:
-			fmt.Fprintln(w, "It answers the next start that needs it.")
+			fmt.Fprintln(w, "The next start that needs it takes it from the cache.")
 		default:
-			fmt.Fprintf(w, "Execution %s answers the next start that needs it.\n", doc.Answer)
+			fmt.Fprintf(w, "The next start that needs it takes execution %s from the cache.\n", doc.Answer)
 		}
 	})
 }

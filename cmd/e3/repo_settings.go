@@ -134,7 +134,7 @@ other users that are used where they are found in a folder above, without being 
 		ValidArgsFunction: completeFirst(a, func(context.Context, *repo.Repo, string) ([]cobra.Completion, error) { return settingNames(all), nil }),
 	}
 	cmd.Flags().BoolVar(&user, "user", false, "your own settings instead of the repository's")
-	cmd.Flags().BoolVar(&unset, "unset", false, "with --user: take the value out again")
+	cmd.Flags().BoolVar(&unset, "unset", false, "with --user: remove the value")
 	return cmd
 }
 

@@ -35,7 +35,7 @@ the one that E3_REPO names, or else ".".`,
 	root.SetErr(a.Stderr)
 	f := root.PersistentFlags()
 	f.BoolVar(&a.JSON, "json", false, "write JSON for programs: one document, or one object a line where there are many")
-	f.StringVar(&a.Color, "color", "auto", "auto, always or never; NO_COLOR and FORCE_COLOR are heeded")
+	f.StringVar(&a.Color, "color", "auto", "auto (as the output, NO_COLOR and FORCE_COLOR decide), always or never")
 	fromEnvironment(f, "color")
 	fixedValues(root, "color", "auto", "always", "never")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

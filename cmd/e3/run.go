@@ -31,7 +31,7 @@ func newRun(a *app) *cobra.Command {
 		Use:   "run [repo] <workspace>",
 		Short: "Show the latest run of a workspace",
 		Long: `Show the latest run of a workspace, finished or not, with its tasks. The time of a cached task is that of the
-execution that answers it.
+execution whose result it uses.
 
 The last column marks executions that were imported, or rejected since.
 

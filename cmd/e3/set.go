@@ -132,7 +132,7 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 	case err != nil:
 		return record.Leaf{}, usagef("%v", err)
 	case !info.IsDir() && !info.Mode().IsRegular():
-		return record.Leaf{}, usagef("%v; what a pipe has is read with @-", &objectstore.SpecialFileError{Path: path, Mode: info.Mode()})
+		return record.Leaf{}, usagef("%v; to read from a pipe: @-", &objectstore.SpecialFileError{Path: path, Mode: info.Mode()})
 	case info.IsDir() != (decl.Source != record.FromFile):
 		return record.Leaf{}, usagef("it is a %s, and %s is not", what, path)
 	}
@@ -154,7 +154,7 @@ func parseValue(a *app, path string, isPath bool, text string, asJSON bool) (any
 	if path != "-" {
 		f, err := objectstore.OpenFile(path)
 		if err != nil {
-			return nil, usagef("%v; what a pipe has is read with @-", err)
+			return nil, usagef("%v; to read from a pipe: @-", err)
 		}
 		defer f.Close()
 		in = f

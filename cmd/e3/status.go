@@ -77,7 +77,7 @@ func heardOf(h refstore.Heard, now time.Time) string {
 	ago := max(now.Sub(h.At), 0)
 	text := fmt.Sprintf("heard of %s ago", human.Seconds(ago))
 	if ago > h.Lease {
-		return fmt.Sprintf("last %s, lost as far as its lease of %s goes", text, human.Seconds(h.Lease))
+		return fmt.Sprintf("last %s, longer than its lease of %s", text, human.Seconds(h.Lease))
 	}
 	return text
 }

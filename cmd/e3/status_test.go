@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// TestHeardOf: what is said of a process on another host is what the clocks show, whatever they show, and never that
-// of the future.
+// TestHeardOf: status says of a process on another host what the clocks show, whatever they show, and never a time in
+// the future.
 func TestHeardOf(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
@@ -21,8 +21,8 @@ func TestHeardOf(t *testing.T) {
 		{10 * time.Second, "heard of 10s ago", ""},
 		{11 * time.Second, "heard of 11s ago", "heard of 11s ago"},
 		{15 * time.Second, "heard of 15s ago", "heard of 15s ago"},
-		{61 * time.Second, "last heard of 1m01s ago, lost as far as its lease of 15s goes", "last heard of 1m01s ago, lost as far as its lease of 15s goes"},
-		{math.MaxInt64, "last heard of 2562047h47m ago, lost as far as its lease of 15s goes", "last heard of 2562047h47m ago, lost as far as its lease of 15s goes"},
+		{61 * time.Second, "last heard of 1m01s ago, longer than its lease of 15s", "last heard of 1m01s ago, longer than its lease of 15s"},
+		{math.MaxInt64, "last heard of 2562047h47m ago, longer than its lease of 15s", "last heard of 2562047h47m ago, longer than its lease of 15s"},
 	} {
 		h := refstore.Heard{At: now.Add(-tt.ago), Lease: 15 * time.Second}
 		if heard, late := heardOf(h, now), unheard(h, now); heard != tt.heard || late != tt.unheard {

@@ -28,7 +28,7 @@ func newVerify(a *app) *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify [repo]",
-		Short: "Check a repository, and mend it",
+		Short: "Check a repository, and repair it",
 		Long: `Check every object against its name, every reference against its object and every record against its place. Each fault is
 listed with what it affects and what to do. It is safe to run at any time. The exit code is 12 if a fault was not repaired.
 
@@ -369,6 +369,6 @@ func writeAgain(w io.Writer, x *verify.Again, doc *againJSON, where string) {
 	fmt.Fprintf(w, "  was       execution %s %s\n", doc.Was, prefix(doc.WasOutput, 12))
 	fmt.Fprintf(w, "  is        execution %s %s\n", doc.Execution, prefix(doc.Output, 12))
 	if doc.Result == "different" {
-		fmt.Fprintf(w, "  The first still answers. To have the task run anew instead: e3 reject %s %s\n", where, doc.Was)
+		fmt.Fprintf(w, "  Starts still use the first. To run the task again instead: e3 reject %s %s\n", where, doc.Was)
 	}
 }

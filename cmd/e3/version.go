@@ -13,7 +13,7 @@ import (
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which e3 this is",
+		Short: "Print the version of e3",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			doc := map[string]any{

@@ -6,7 +6,7 @@ import (
 	"e3/internal/format/notation"
 )
 
-// parseMoment reads a moment: a length of time before now, or a date with or without a time, local unless it says
+// parseMoment reads a point in time: a duration before now, or a date with or without a time, local unless it says
 // where. "" is none.
 func parseMoment(a *app, flag, text string) (time.Time, error) {
 	if text == "" {
@@ -20,5 +20,5 @@ func parseMoment(a *app, flag, text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usagef("--%s: %q is neither a length of time like 2h or 7d nor a moment like 2026-11-20 or 2026-11-20T15:04", flag, text)
+	return time.Time{}, usagef("--%s: %q is neither a duration like 2h or 7d nor a time like 2026-11-20 or 2026-11-20T15:04", flag, text)
 }

@@ -34,7 +34,7 @@ type Objects interface {
 
 // A Planner tells what that start would do. Nothing is executed and nothing is stored.
 type Planner interface {
-	// Plan plans the tasks that a filter selects, as one core would run them. It goes by what is deployed where the package
+	// Plan plans the tasks that a filter selects, as one core would run them. It uses what is deployed where the package
 	// file or its inputs cannot be taken in.
 	Plan(ctx context.Context, filter string) (*Plan, error)
 	// Keys finds the keys under which the tasks would be looked up: see dataflow.Keys.

@@ -70,7 +70,7 @@ type Data struct {
 	After       string   `json:"after,omitempty"`       // run.started: the workspace's run before, whose events exist as long as events are kept
 	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
 	Run         string   `json:"run,omitempty"`         // in the journal: the run that this is about
-	By          string   `json:"by,omitempty"`          // run.cancelled: user@host that asked for it; task.resumed, task.failed: who decided about the block
+	By          string   `json:"by,omitempty"`          // run.cancelled: user@host that asked for it; task.resumed, task.failed: user@host that decided about the block
 	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
 	As          string   `json:"as,omitempty"`          // bulk task.cached: with the executions of this run
 	Key         string   `json:"key,omitempty"`         // taskHash/inputsHash

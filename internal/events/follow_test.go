@@ -296,7 +296,7 @@ func TestFollowAll(t *testing.T) {
 		other.Emit(events.Event{Type: events.RunStarted})
 		other.Emit(events.Event{Type: events.RunCompleted})
 		other.Close()
-		time.Sleep(1500 * time.Millisecond) // by then whoever follows both has read this one
+		time.Sleep(1500 * time.Millisecond) // by then a follower of both has read this one
 		two.Emit(events.Event{Type: events.RunCompleted})
 		two.Close()
 		time.Sleep(time.Second)

@@ -118,7 +118,7 @@ func TestReadDamaged(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), end) || !strings.Contains(err.Error(), runID) {
 				t.Errorf("error is %v, want one that names the run and %s", err, end)
 			}
-			// The next writer goes on where the log could last be read.
+			// The next writer continues after the last readable line.
 			log := resume(t, s)
 			log.Emit(events.Event{Type: events.RunFailed})
 			if err := log.Close(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// What a listener is told is in the log by then, in order and without gaps, with many goroutines that emit and flush.
+// An event is in the log before listeners hear of it, in order and without gaps, whichever goroutine emits and flushes.
 func TestToldOnceWritten(t *testing.T) {
 	s := mem.New()
 	log := events.Create(s, ws, runID, time.Now)
@@ -72,7 +72,7 @@ func (s *fullStore) Append(ctx context.Context, key refstore.Key, offset int64, 
 	return s.Store.Append(ctx, key, offset, data)
 }
 
-// No listener is told of events that the store does not take.
+// Listeners do not hear of events that the store refuses.
 func TestUnwrittenIsNotTold(t *testing.T) {
 	log := events.Create(&fullStore{mem.New(), 1}, ws, runID, time.Now)
 	told := int64(0)

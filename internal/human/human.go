@@ -36,7 +36,7 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %s", f, [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}[unit])
 }
 
-// Ago shows how long a moment is past, in the greatest unit that it fills.
+// Ago shows how long a time is past, in the greatest unit that it fills.
 func Ago(now, t time.Time) string {
 	d := now.Sub(t)
 	for _, unit := range []struct {
@@ -66,7 +66,7 @@ func Seconds(d time.Duration) string {
 	return Duration(d)
 }
 
-// Stamp shows a moment in local time, - where it is not known.
+// Stamp shows a time in local time, - where it is not known.
 func Stamp(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -142,7 +142,7 @@ func (r *Registry) IsSnapshot(ctx context.Context, p Ref) (bool, error) {
 	pkg, err := r.Load(ctx, p.Hash)
 	switch {
 	case err == nil:
-		// The rest of a version that was cut is not known any more.
+		// The rest of a version that was cut is lost.
 		return marked[0] == '+' && (len(p.Version) == maxVersion || SnapshotVersion(pkg) == p.Version), nil
 	case errors.Is(err, objectstore.ErrNotFound):
 		return true, nil

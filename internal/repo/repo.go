@@ -65,7 +65,7 @@ type Records interface {
 	Sync(ctx context.Context) error
 	// Sweep removes the remains of dead processes and returns how many there were.
 	Sweep(ctx context.Context) (int, error)
-	// RemoveLeftovers removes data older than a moment that no record names.
+	// RemoveLeftovers removes data that no record names and that is older than a given time.
 	RemoveLeftovers(ctx context.Context, before time.Time) (int, error)
 }
 

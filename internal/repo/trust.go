@@ -19,7 +19,7 @@ import (
 // (doc/design.md, §4, Whose repository).
 
 // ErrForeign reports a repository that belongs to another user and was not named.
-var ErrForeign = errors.New("the repository belongs to somebody else")
+var ErrForeign = errors.New("the repository belongs to another user")
 
 // A ForeignError is ErrForeign with the place and the owner.
 type ForeignError struct {

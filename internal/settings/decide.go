@@ -39,11 +39,11 @@ func (v Verdict) String() string {
 	case v.Trust == Trusted && (v.Name == "" || v.Name == v.TrustedAs):
 		return fmt.Sprintf("signed with the key that is trusted here as %q", v.TrustedAs)
 	case v.Trust == Trusted:
-		return fmt.Sprintf("signed with the key that is trusted here as %q, by somebody who goes by %q", v.TrustedAs, v.Name)
+		return fmt.Sprintf("signed with the key that is trusted here as %q, under the name %q", v.TrustedAs, v.Name)
 	case v.Name == "":
-		return fmt.Sprintf("signed by somebody whose key is not trusted here: %s", v.Key)
+		return fmt.Sprintf("signed with a key that is not trusted here: %s", v.Key)
 	}
-	return fmt.Sprintf("signed by somebody who goes by %q and whose key is not trusted here: %s", v.Name, v.Key)
+	return fmt.Sprintf("signed under the name %q, with a key that is not trusted here: %s", v.Name, v.Key)
 }
 
 // Decide decides whether an export may be imported; no other code does. sig is the export's signature, nil if it has
@@ -68,7 +68,7 @@ func (s *Settings) Decide(sig *signature.Signature, manifest [32]byte, require b
 	if require && v.Trust != Trusted {
 		who := ""
 		if v.Name != "" {
-			who = fmt.Sprintf(" of somebody who goes by %q", v.Name)
+			who = fmt.Sprintf(" under the name %q", v.Name)
 		}
 		return v, fmt.Errorf("%w: %s%s; if you know whose it is: e3 key trust <repo> %[2]s", ErrUntrusted, v.Key, who)
 	}

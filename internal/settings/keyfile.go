@@ -67,7 +67,7 @@ func LoadKey(path string) (*signature.Key, error) {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 && runtime.GOOS != "windows" { // where modes say nothing
-		return nil, fmt.Errorf("read key: others can use %s (mode %04o); if nobody has, keep it to yourself with: chmod 600 %[1]s", path, perm)
+		return nil, fmt.Errorf("read key: other users can read %s (mode %04o); if none has, restrict it with: chmod 600 %[1]s", path, perm)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, signature.MaxKeyFile+1))
 	if err != nil {

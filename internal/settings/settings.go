@@ -23,7 +23,7 @@ func key() refstore.Key { return refstore.Key{Partition: "SETTINGS", Sort: "repo
 type Settings struct {
 	RequireSigned bool // only exports with a trusted signature are imported
 	TrustedKeys   []TrustedKey
-	// EventsRetention says how long the events of runs that have ended are kept: a length of time as "90d", or "never" to remove
+	// EventsRetention says how long the events of runs that have ended are kept: a duration like "90d", or "never" to remove
 	// none. "" is DefaultRetention.
 	EventsRetention string
 	// Runs says where the tasks of runs are executed, and Workspaces the same for single workspaces.
@@ -129,9 +129,9 @@ func ParseRetention(text string) (time.Duration, error) {
 	d, err := notation.DurationOf(text)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("want %q, or a length of time like 90d: %w", Never, err)
+		return 0, fmt.Errorf("want %q, or a duration like 90d: %w", Never, err)
 	case d == 0:
-		return 0, fmt.Errorf("want %q, or a length of time like 90d, not %q", Never, text)
+		return 0, fmt.Errorf("want %q, or a duration like 90d, not %q", Never, text)
 	}
 	return d, nil
 }

@@ -308,10 +308,10 @@ func TestVerdictIsSaid(t *testing.T) {
 		want    string
 	}{
 		{settings.Verdict{}, "not signed"},
-		{settings.Verdict{Trust: settings.Unknown, Key: key}, "signed by somebody whose key is not trusted here: " + key.String()},
-		{settings.Verdict{Trust: settings.Unknown, Key: key, Name: "Ann"}, `signed by somebody who goes by "Ann" and whose key is not trusted here: ` + key.String()},
+		{settings.Verdict{Trust: settings.Unknown, Key: key}, "signed with a key that is not trusted here: " + key.String()},
+		{settings.Verdict{Trust: settings.Unknown, Key: key, Name: "Ann"}, `signed under the name "Ann", with a key that is not trusted here: ` + key.String()},
 		{settings.Verdict{Trust: settings.Trusted, Key: key, Name: "ann", TrustedAs: "ann"}, `signed with the key that is trusted here as "ann"`},
-		{settings.Verdict{Trust: settings.Trusted, Key: key, Name: "Ann", TrustedAs: "ann"}, `signed with the key that is trusted here as "ann", by somebody who goes by "Ann"`},
+		{settings.Verdict{Trust: settings.Trusted, Key: key, Name: "Ann", TrustedAs: "ann"}, `signed with the key that is trusted here as "ann", under the name "Ann"`},
 	} {
 		if got := fmt.Sprint(tt.verdict); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)

@@ -107,7 +107,7 @@ func TestWhatIsPutMeanwhile(t *testing.T) {
 	}
 }
 
-// What a rejected success has lost, or what an import came without, is nobody's.
+// What a rejected success has lost, or what an import came without, is not a fault.
 func TestWhatMayBeMissing(t *testing.T) {
 	s := newSite(t)
 	s.write("data.txt", "data")

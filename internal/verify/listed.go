@@ -133,7 +133,8 @@ func (l *lists) entered(ctx context.Context, key refstore.Key) error {
 	return nil
 }
 
-// listedEvents checks that the events of workspaces are found where those of all are listed: in a table that goes by an item for each.
+// listedEvents checks that the events of workspaces are found where those of all are listed: in a table that has an
+// item for each.
 func (v *eventLogs) listedEvents(ctx context.Context, workspaces []string) error {
 	var have []string // before the listing: a run that begins meanwhile is listed before it has events
 	for _, ws := range workspaces {

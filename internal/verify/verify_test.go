@@ -336,7 +336,7 @@ func hashOf(t *testing.T, s string) objectstore.Hash {
 	return h
 }
 
-// An execution that the latest run names, and that somebody has removed by hand, is told of.
+// An execution that the latest run names, and that was removed by hand, is told of.
 func TestExecutionThatOnlyARunNames(t *testing.T) {
 	s := furnished(t)
 	if r := s.verify(verify.Options{}); len(r.Notes) > 0 {

@@ -264,7 +264,7 @@ func TestDeleteUnanswered(t *testing.T) {
 	}
 }
 
-// TestSweepWithoutLease: who has lost its lease deletes nothing.
+// TestSweepWithoutLease: a process that has lost its lease deletes nothing.
 func TestSweepWithoutLease(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()

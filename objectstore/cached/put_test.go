@@ -135,7 +135,7 @@ func TestRelyFirst(t *testing.T) {
 	expectCalls(t, far)
 }
 
-// TestReadersRelyOnNothing: who only reads begins no session.
+// TestReadersRelyOnNothing: a process that only reads begins no session.
 func TestReadersRelyOnNothing(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()

@@ -189,7 +189,7 @@ func advice(e *Error, region string) string {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		need := "the credentials need " + permissions
 		if e.Op == "create" {
-			need = "the credentials need s3:CreateBucket, unless somebody else makes it, and then " + permissions
+			need = "the credentials need s3:CreateBucket, unless the bucket exists, and " + permissions
 		}
 		if e.Code == "Forbidden" { // a HEAD has no body that could say more
 			need = "if they are the right ones, " + need

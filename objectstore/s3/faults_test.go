@@ -367,7 +367,7 @@ func TestUploadStalls(t *testing.T) {
 	}
 }
 
-// Who is slow to read is not taken for a server that is.
+// A slow reader is not mistaken for a slow server.
 func TestSlowReaderIsNoStall(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	o.Patience = 200 * time.Millisecond

@@ -217,7 +217,8 @@ func TestDeleteUnanswered(t *testing.T) {
 	}
 }
 
-// Who may not delete is told so, and that nothing will be removed later, whichever request the server takes.
+// Without the permission to delete, the error says so, and that nothing will be removed later, whichever request the
+// server takes.
 func TestDeleteRefused(t *testing.T) {
 	for _, way := range []string{"DeleteObjects", "DeleteObject"} {
 		t.Run(way, func(t *testing.T) {

@@ -178,7 +178,7 @@ func TestDateAfterSlowUpload(t *testing.T) {
 	})
 }
 
-// TestUnknownName: a name that nobody knows ends a request at once, unless its server has answered before.
+// TestUnknownName: an unknown host name ends a request at once, unless its server has answered before.
 func TestUnknownName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries, unknown := 0, 0 // for so many requests

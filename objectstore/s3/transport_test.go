@@ -101,7 +101,7 @@ type clientFunc func(*http.Request) (*http.Response, error)
 
 func (f clientFunc) Do(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTrying: while no attempt is answered somebody is told why, from 2 s on.
+// TestTrying: while no attempt is answered, the reason is reported from 2 s on.
 func TestTrying(t *testing.T) {
 	var told []error
 	down := true

@@ -42,8 +42,8 @@ func answered(f func(op string, r *http.Request) (*http.Response, error)) dynamo
 	return o
 }
 
-// TestSignedAnew: a write that the server has refused as too old is sent again under a date that Permit is told, whoever has learned that
-// it is so late.
+// TestSignedAnew: a write that the server has refused as too old is sent again under a date that Permit is told,
+// whichever request has learned that it is so late.
 func TestSignedAnew(t *testing.T) {
 	record := refstore.Record{Key: refstore.Key{Partition: "WORKSPACE", Sort: "a"}}
 	for _, first := range []string{"the write", "a read"} {
@@ -137,7 +137,7 @@ func TestCreateTableThatIsNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestUnknownName: a name that nobody knows ends a request at once, unless its server has answered before.
+// TestUnknownName: an unknown host name ends a request at once, unless its server has answered before.
 func TestUnknownName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unknown := 0 // for so many requests

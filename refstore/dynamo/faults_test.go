@@ -521,7 +521,7 @@ var stream = porcupine.Model{
 
 func TestStreamsUnderFaults(t *testing.T) {
 	overServers(t, func(t *testing.T, ctx context.Context, servers faultyServers, random *rand.Rand, h *linear.History) {
-		// Who reads while others cut and append may see some of both. Without reads, too many unknown answers could mean too much.
+		// A reader beside cuts and appends may see some of both. Without reads, too many unknown answers could mean too much.
 		cuts := random.IntN(2) == 0
 		table := concurrently(t, ctx, servers, random, cuts, func(ctx context.Context, client int, random *rand.Rand, s *dynamo.Store, _ *atomic.Int64) {
 			useStream(ctx, client, random, s, h, cuts)
@@ -540,7 +540,7 @@ func TestStreamsUnderFaults(t *testing.T) {
 }
 
 // appended leaves out appends with an unknown answer that have not happened, and bounds those that have by the first who saw them.
-// Nothing is ever cut, and at the end somebody has read all.
+// Nothing is ever cut, and at the end a reader has read all.
 func appended(ops []porcupine.Operation) []porcupine.Operation {
 	var left []porcupine.Operation
 	for _, op := range ops {

@@ -108,7 +108,7 @@ func number(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
-// decodeHead reads a head, which anybody may have written. Of a damaged one the parts and the tail count that are there.
+// decodeHead reads a head, whose writer is not trusted. In a damaged head, the parts and the tail that exist count.
 func (s *table) decodeHead(k itemKey, item attributes) *head {
 	d := s.decode(k, item)
 	h := &head{

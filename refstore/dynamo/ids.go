@@ -21,7 +21,7 @@ const idDigits = "0123456789abcdef"
 // idDigit returns the last digit of the id by which a record is found; ok is false for records that are not.
 func idDigit(key refstore.Key) (digit string, ok bool) {
 	if !strings.HasPrefix(key.Partition, "EXECUTION/") || len(key.Sort) != wholeID || strings.Contains(key.Sort, "/") {
-		return "", false // no id of anybody's
+		return "", false // not an id
 	}
 	digit = key.Sort[wholeID-1:]
 	return digit, strings.Contains(idDigits, digit) && len(key.Sort)+len(key.Partition)-len("EXECUTION") <= maxSortKey
@@ -52,7 +52,7 @@ func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[ref
 	}
 }
 
-// executionOf returns the key for which an item stands by which an execution is found; ok is false for what is nobody's.
+// executionOf returns the key of an execution from the item of its id; ok is false for any other item.
 func executionOf(sk string) (key refstore.Key, ok bool) {
 	id, rest, _ := strings.Cut(sk, "/")
 	key = refstore.Key{Partition: "EXECUTION/" + rest, Sort: id}

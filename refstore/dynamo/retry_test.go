@@ -75,7 +75,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestLateCreation has the first try of a creation arrive once the record has been deleted: who created it was told that this may be.
+// TestLateCreation has the first try of a creation arrive once the record has been deleted: its creator was told that
+// this may happen.
 func TestLateCreation(t *testing.T) {
 	o := minidyn().options(t)
 	o.Attempt = 200 * time.Millisecond

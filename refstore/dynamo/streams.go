@@ -292,7 +292,7 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 		case err != nil:
 			return err
 		}
-		h = s.table.decodeHead(k, old) // somebody may have appended
+		h = s.table.decodeHead(k, old) // it may have been appended to
 		s.table.deleteBlobs(ctx, blobNames(k, h.parts))
 		return nil
 	}

@@ -116,7 +116,7 @@ func TestRemoveLeftoversEmptyFolders(t *testing.T) {
 	}
 }
 
-// TestRemoveLeftoversBesideAppender has somebody in the middle of an append to an old log.
+// TestRemoveLeftoversBesideAppender has a writer in the middle of an append to an old log.
 func TestRemoveLeftoversBesideAppender(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, fs.Options{})

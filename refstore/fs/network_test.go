@@ -38,7 +38,7 @@ func TestConformanceOnNetwork(t *testing.T) {
 }
 
 // TestSwapOfWhatIsRemembered: a machine whose kernel remembers the value that its caller read swaps it, or deletes it, only if
-// nobody has replaced it meanwhile.
+// it was not replaced meanwhile.
 func TestSwapOfWhatIsRemembered(t *testing.T) {
 	for _, key := range []refstore.Key{job("a"), {Partition: "EXECUTION/t/i", Sort: "a"}} {
 		dir := t.TempDir()

@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// TestHeard: who asks at first sight learns when a process on another host wrote its session last, by that host's clock; one that is known to
-// live here needs no such word, and one that ends has none.
+// TestHeard: a caller that asks at first sight learns when a process on another host wrote its session last, by that
+// host's clock; one that is known to live here needs no such word, and one that ends has none.
 func TestHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

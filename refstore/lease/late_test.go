@@ -104,8 +104,8 @@ func TestLateCreation(t *testing.T) {
 	}
 }
 
-// TestLateCondemned has the first try of a list of the condemned arrive after its removal: nobody waits for it as long as the
-// collector's session lives.
+// TestLateCondemned has the first try of a list of the condemned arrive after its removal: no waiter waits for it as
+// long as the collector's session lives.
 func TestLateCondemned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

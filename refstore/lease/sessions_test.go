@@ -277,7 +277,7 @@ func TestAbsentSession(t *testing.T) {
 	})
 }
 
-// TestShared: shared holders come and go beside each other; a dead one does not keep anybody.
+// TestShared: shared holders come and go beside each other; a dead one blocks no other.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -95,7 +95,7 @@ func TestCloseWithoutStore(t *testing.T) {
 				if lost {
 					time.Sleep(ttl)
 				}
-				_ = a.Close() // cannot say so to anybody
+				_ = a.Close() // cannot report it
 				time.Sleep(ttl + settle)
 				here.stands(t, a.pid)
 				time.Sleep(settle)

@@ -211,7 +211,7 @@ func oneClaimant(ctx context.Context, s refstore.Locker) error {
 		}
 	})
 	if got.Load() == 0 {
-		return errors.New("nobody got a claim")
+		return errors.New("no claim succeeded")
 	}
 	return errors.Join(errs...)
 }

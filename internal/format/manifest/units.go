@@ -8,7 +8,7 @@ import (
 	"e3/internal/format/notation"
 )
 
-// duration reads a length of time: a string with units or a whole number of seconds.
+// duration reads a duration: a string with units or a whole number of seconds.
 func (d *decoder) duration(where string, n *node) time.Duration {
 	const want = "a duration such as 30m, 1h30m or a whole number of seconds"
 	switch n.kind {

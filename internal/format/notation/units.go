@@ -90,7 +90,7 @@ func DurationOf(s string) (time.Duration, error) {
 	weeks := unit{"w", 7 * 24 * float64(time.Hour)}
 	d, ok := parseTime(s, append([]unit{weeks}, durationUnits...))
 	if !ok {
-		return 0, fmt.Errorf("%q is not a length of time like 2w, 30d or 12h", s)
+		return 0, fmt.Errorf("%q is not a duration like 2w, 30d or 12h", s)
 	}
 	return d, nil
 }

@@ -286,7 +286,7 @@ func isLocked(t *testing.T, path string) bool {
 }
 
 // A worker that is killed leaves one command that runs, one that has ended and was not released, and
-// one that ends before anybody adopts it; not what was released, and not what has no identity.
+// one that ends before it is adopted; not what was released, and not what has no identity.
 func TestAdopt(t *testing.T) {
 	base := filepath.Join(t.TempDir(), strings.Repeat("a long name ", 12)) // longer than a socket's address
 	lock := filepath.Join(t.TempDir(), "lock")

@@ -66,7 +66,7 @@ type Difference struct {
 	Durations Durations `json:"durations"`
 }
 
-// Empty tells whether nothing differs, whatever time it took. Where something cannot be compared any more, nobody knows.
+// Empty reports whether nothing differs, apart from times. It is false if something can no longer be compared.
 func (d *Difference) Empty() bool {
 	return d.Inputs.empty() && d.Tasks.empty() && d.Outputs.empty() && len(d.Metrics) == 0
 }

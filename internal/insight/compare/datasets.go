@@ -79,7 +79,7 @@ func (c *comparison) datasets(was, is *datasets) (Datasets, error) {
 			continue
 		}
 		if was.open[name] && is.open[name] {
-			continue // nobody knows either
+			continue // neither is known
 		}
 		a, hadA := was.leaves[name]
 		b, hasB := is.leaves[name]

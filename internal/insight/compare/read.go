@@ -295,7 +295,7 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) er
 	case lost == 0:
 		d.outputs.gone = "" // all are known, if only by their executions
 	case d.outputs.gone == "":
-		d.outputs.gone = fmt.Sprintf("the outputs of %s of %s are not known any more", human.Count(lost, "task"), d)
+		d.outputs.gone = fmt.Sprintf("the outputs of %s of %s are no longer known", human.Count(lost, "task"), d)
 	}
 	return nil
 }

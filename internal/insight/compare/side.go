@@ -19,7 +19,7 @@ const (
 	Workspace What = iota // its datasets as they are now
 	Run                   // a run of it, by the beginning of its id
 	Earlier               // a run of it, by how many others have begun since
-	Next                  // what the next start would see: package file and inputs on disk, and what answers them
+	Next                  // what the next start would see: package file and inputs on disk, and their results in the cache
 )
 
 // A Side is one of the two things that are compared.

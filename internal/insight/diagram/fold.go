@@ -31,7 +31,7 @@ func Fold(g *Graph, most int) *Graph {
 // FoldGroups makes one node of the nodes of a group, where they lie equally deep, so that no circle comes of it.
 func FoldGroups(g *Graph) *Graph {
 	if g.check() != nil {
-		return g // whoever draws it says so
+		return g // the caller says so
 	}
 	depths := layers(g)
 	return gather(g, func(i int) (any, func(int) string) {

@@ -22,8 +22,8 @@ const (
 	padding     = 12.0
 )
 
-// SVG writes the graph as a file of its own. It follows the light or dark preference of whoever looks at it; where style sheets are not
-// understood it is light.
+// SVG writes the graph as a file of its own. It follows the viewer's light or dark preference, and is light without
+// style sheets.
 func (g *Graph) SVG(w io.Writer) error { return g.svg(w, false) }
 
 // InlineSVG writes the graph as an element for an HTML page, which needs [Style].

@@ -48,7 +48,7 @@ const (
 // How an execution ended.
 const (
 	ExitCode  Kind = "exit code"
-	Suspended Kind = "suspended" // and nobody has approved it since
+	Suspended Kind = "suspended" // and has not been approved since
 	Signal    Kind = "signal"
 	TimedOut  Kind = "timeout"
 	Cancelled Kind = "cancelled"
@@ -84,7 +84,7 @@ type Cause struct {
 	Reason string    `json:"why,omitempty"`
 }
 
-// String says it in one line. Names in it are as they are: whoever prints it on a terminal makes them safe.
+// String describes the cause in one line. A caller that prints it on a terminal makes the names in it safe.
 func (c Cause) String() string { return c.Text }
 
 // about tells whether two causes are the same thing.

@@ -110,7 +110,7 @@ var scenes = []scene{
 	{name: "output was gone", yaml: two + "  own: {out: o, run: 'date +%N > \"$out\"'}\n", do: func(h *house) {
 		h.removeObject(h.latest("w", "own").OutputHash)
 		h.start("w")
-	}, target: "w.own", state: explain.Current, kind: explain.OutputGone, says: []string{"was not there then"}},
+	}, target: "w.own", state: explain.Current, kind: explain.OutputGone, says: []string{"was missing then"}},
 	{name: "record unreadable", yaml: two, do: func(h *house) {
 		h.must(os.WriteFile(h.recordFile(h.latest("w", "clean")), []byte("\x1b[31mnonsense"), 0o644))
 		h.doubt()
@@ -451,7 +451,7 @@ func (h *house) prune(task string) {
 	h.ahead = 3*24*time.Hour + time.Minute
 }
 
-// doubt voids what proves that nothing has changed: nobody sees to files that are changed by hand.
+// doubt voids the proof that nothing has changed, as files that are changed by hand do not.
 func (h *house) doubt() {
 	h.Helper()
 	end, err := h.curator().Begin(h.Context())

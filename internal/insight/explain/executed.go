@@ -71,7 +71,7 @@ func (x *explaining) executed(a *history.Attempt, depth int) (*Reason, error) {
 	}
 	if a.Key == (executions.Key{}) {
 		r.final = true
-		r.Cause = Cause{Kind: Unknown, Workspace: s.ws, Task: s.task, Text: "its record is gone, and nothing tells on what it ran"}
+		r.Cause = Cause{Kind: Unknown, Workspace: s.ws, Task: s.task, Text: "its record is gone, so its inputs are unknown"}
 		return r, nil
 	}
 	why, err := x.again(a.Key, a)
@@ -119,7 +119,7 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 		if why == nil { // only events tell of the earlier result
 			r.final = true
 			r.Cause = Cause{Kind: RecordGone, Workspace: s.ws, Task: s.task, Execution: base.id, At: base.at.At(),
-				Text: "execution " + truncate(base.id, maxText) + ", which had answered it, is no longer on record, and nothing says why"}
+				Text: "execution " + truncate(base.id, maxText) + ", which had its result, is no longer on record, for an unknown reason"}
 		}
 		return nil
 	}
@@ -227,7 +227,7 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 	name := "execution " + e.ExecutionID
 	if m := e.Rejection; e.Rejected() && (before == nil || !m.At.After(before.At())) {
 		c.Kind, c.By, c.At, c.Reason = Rejected, m.By, m.At, m.Reason
-		c.Text = name + ", which answered it, was rejected " + human.Ago(x.now(), m.At) + " by " + truncate(m.By, maxText)
+		c.Text = name + ", which had its result, was rejected " + human.Ago(x.now(), m.At) + " by " + truncate(m.By, maxText)
 		if m.Reason != "" {
 			c.Text += ": " + truncate(m.Reason, maxText)
 		}
@@ -258,17 +258,17 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 	switch {
 	case f.forced(before.Task):
 		c.Kind, c.By = Forced, f.by
-		c.Text = "it was forced (--force), although " + name + " had answered"
+		c.Text = "it was forced (--force), although " + name + " had its result"
 		if f.by != "" {
-			c.Text = "it was forced by " + truncate(f.by, maxText) + " (--force), although " + name + " had answered"
+			c.Text = "it was forced by " + truncate(f.by, maxText) + " (--force), although " + name + " had its result"
 		}
 	case before.MadeBy == "":
 		c.Kind, c.By = Rerun, before.Worker
 		c.Text = "it was run again beside " + name + ", to verify it"
 	case f.known && f.tells:
-		c.Kind, c.Text = OutputGone, "the output of "+name+" was not there then"
+		c.Kind, c.Text = OutputGone, "the output of "+name+" was missing then"
 	default:
-		c.Kind, c.Text = Forced, "it was run again although "+name+" had answered: by --force, or because its output was not there then"
+		c.Kind, c.Text = Forced, "it was run again although "+name+" had its result: by --force, or because its output was missing then"
 	}
 	return c, nil
 }
@@ -457,7 +457,7 @@ func (x *evidence) failureOf(a *history.Attempt) *Failure {
 	case a.Status == runview.TaskRunning:
 		f.Kind, f.Text = RunsNow, "has not ended"
 	case a.Status == runview.TaskFailed && a.Reason == string(executions.ReasonSuspended):
-		f.Kind, f.Text = Suspended, fmt.Sprintf("suspended itself with exit code %d, for somebody to approve", a.ExitCode)
+		f.Kind, f.Text = Suspended, fmt.Sprintf("suspended itself with exit code %d, to wait for approval", a.ExitCode)
 		if a.Refused != nil {
 			f.Kind = Rejected
 			f.Text += ", and was " + truncate(a.Refused.Text, maxText)

@@ -15,7 +15,7 @@ import (
 	"e3/refstore"
 )
 
-// whole checks that an explanation can be written as JSON, and is of a size that somebody can read.
+// whole checks that an explanation can be written as JSON, and is of a readable size.
 func whole(t *testing.T, w *explain.Explanation) {
 	t.Helper()
 	text, err := json.Marshal(w)

@@ -96,7 +96,7 @@ func (x *explaining) content(base *side, d *Difference) (err error) {
 	}
 	_, err = x.fanIn(d)
 	if d.Part == Made {
-		d.Part = Input // nobody has looked at what made it
+		d.Part = Input // its producer was not examined
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func (x *explaining) wouldRun(w *Explanation, i int32, report *runview.TaskRepor
 		w.refused = report.Message
 	}
 	if x.next.Package.Tasks[i].Policy.Approve && (report == nil || report.State != runview.TaskDeferred) {
-		w.Notes = append(w.Notes, "somebody has to approve before it runs")
+		w.Notes = append(w.Notes, "it needs approval before it runs")
 	}
 	if w.Reason, err = x.would(i, 0); err != nil {
 		return err

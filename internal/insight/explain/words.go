@@ -72,7 +72,7 @@ func (d *Difference) Text(task string) string {
 		if d.Name == "order" {
 			return "the order of what the task declares changed"
 		}
-		return "the task changed; what it was is no longer here"
+		return "the task changed; its earlier definition is no longer stored"
 	case Input, Made:
 		if d.kind == record.KindVariable {
 			return "environment variable " + name + " " + became(d.Was, d.Is, " from ")
@@ -83,7 +83,7 @@ func (d *Difference) Text(task string) string {
 		}
 		return "input " + what + d.Change.text()
 	}
-	return "what it read is not known any more: only that it was something else"
+	return "its inputs differed; the earlier ones are no longer on record"
 }
 
 func became(was, is, from string) string {

@@ -31,7 +31,7 @@ func Statuses() []runview.TaskState {
 // An Attempt is an execution of a task, as far as it is still known.
 type Attempt struct {
 	Workspace, Task string
-	Key             executions.Key // zero where nothing tells it
+	Key             executions.Key // zero if unknown
 	ExecutionID     string         // "" where it could not start (Query.NotStarted)
 	// Execution is its record; nil where that is gone or cannot be read, which Err says: an *executions.PrunedError, another
 	// error that wraps executions.ErrNotFound, or an *executions.RecordError.
@@ -39,14 +39,14 @@ type Attempt struct {
 	Err       error
 	// Runs are those of the workspace that it was part of, earliest first: the one that made it, and those that it answered.
 	Runs []string
-	// MadeBy is the run that made it, which need not be one of the workspace; "" where nothing tells it.
+	// MadeBy is the run that made it, which need not be one of the workspace; "" if unknown.
 	MadeBy string
 	Ended  Ending // as an event tells it
 	// Refused is the rejection of an attempt that waited for approval; nil: it was not rejected.
 	Refused *Refusal
 
 	Status    runview.TaskState
-	Number    int64 // of the attempts of its run, from 1; 0 where nothing tells it
+	Number    int64 // of the attempts of its run, from 1; 0 if unknown
 	StartedAt time.Time
 	// Duration is how long it took, up to now where it is running. It is unknown, and 0, if Status is neither TaskSuccess, TaskFailed
 	// nor Error, or Timed says so.
@@ -65,11 +65,11 @@ type Ending struct {
 	At time.Time
 }
 
-// A Refusal is what somebody said who rejected a task that waited for that.
+// A Refusal is the rejection of a task that waited for approval.
 type Refusal struct {
 	By   string
 	At   time.Time
-	Text string // all of it: who, and why if that was said
+	Text string // with the user, and the reason if one was given
 }
 
 // Reason is why, "" where that was not said.
@@ -83,7 +83,7 @@ func (a *Attempt) Answered() []string {
 	return slices.DeleteFunc(slices.Clone(a.Runs), func(run string) bool { return run == a.MadeBy })
 }
 
-// Pruned returns who took its record out of the cache, and when; nil where nobody did, or nobody remembers.
+// Pruned returns the tombstone of its record; nil if it was not pruned, or if the tombstone has expired.
 func (a *Attempt) Pruned() *record.Tombstone {
 	var gone *executions.PrunedError
 	if errors.As(a.Err, &gone) {
@@ -92,7 +92,7 @@ func (a *Attempt) Pruned() *record.Tombstone {
 	return nil
 }
 
-// At is when it began. An id, whoever made it, holds its time.
+// At is when it began. Every id holds its time.
 func (a *Attempt) At() time.Time {
 	if a.StartedAt.IsZero() {
 		t, _ := executions.ParseID(a.ExecutionID)

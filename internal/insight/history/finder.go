@@ -31,7 +31,7 @@ type finder struct {
 	taking  sync.Mutex
 
 	packages map[string]*packageFacts // by their hashes
-	live     map[string]string        // by workspace the run at work, "" if none is
+	live     map[string]string        // by workspace the run in progress, or ""
 }
 
 // taskFinder is what is known of one task.
@@ -308,7 +308,7 @@ func (at *Attempt) recorded(e *executions.Execution) {
 			at.MadeBy = d.RunID
 		}
 	}
-	// Who made the execution does not know who has cancelled it, and why: the run does.
+	// The execution's record does not say who cancelled it, and why; the run's record does.
 	if at.Reason == string(executions.ReasonCancelled) && strings.HasPrefix(said, at.Message) {
 		at.Message = said
 	}

@@ -100,7 +100,7 @@ func (f *finder) begin(run string) error {
 	return nil
 }
 
-// Who names the user and the machine of a process as records do, "" where nobody knows.
+// Who names the user and the machine of a process as records do, or returns "" if they are unknown.
 func Who(p *events.Process) string {
 	if p == nil {
 		return ""
@@ -155,7 +155,7 @@ func (f *finder) add(e *events.Event) {
 		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		at.ExitCode, at.Reason = d.ExitCode, string(executions.ReasonSuspended)
 	case events.TaskCompleted, events.TaskFailed:
-		if d.Block != "" { // somebody has rejected what had ended before
+		if d.Block != "" { // rejected after it had ended
 			if d.Reason == events.ReasonRejected {
 				at.Refused = &Refusal{By: d.By, At: e.Time, Text: d.Message}
 			}

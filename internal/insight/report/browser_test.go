@@ -241,7 +241,7 @@ func TestBrowserAsksNothingOfTheNetwork(t *testing.T) {
 	}
 	seen.Store(0)
 	page := savePage(t, documentsRun(t, host).page())
-	counts := b.colours(page) // whoever looks at it has all of it loaded
+	counts := b.colours(page) // a viewer has all of it loaded
 	if n := seen.Load(); n > 0 {
 		t.Errorf("the page made %d connections, want none", n)
 	}

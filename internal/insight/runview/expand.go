@@ -9,7 +9,7 @@ import (
 )
 
 // Expand adds to a fold the tasks that bulk events stand for: those of the run that they name, and where that had them from
-// another, of that one. It returns how many can not be named: the runs are gone, or nothing tells which of their tasks it
+// another, of that one. It returns how many can not be named: the runs are gone, or it is unknown which of their tasks it
 // were. A log that refers to itself, or to anything, costs no more than to read each run of the workspace once.
 func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int64, err error) {
 	if len(f.bulk) == 0 {

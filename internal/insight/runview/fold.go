@@ -70,7 +70,7 @@ func (f *Fold) Bulk() bool { return len(f.bulk) > 0 }
 type FoldedTask struct {
 	TaskReport
 	own      bool   // among those that were announced: not proven
-	shared   bool   // proven by an event that stands for many, and settled anew since
+	shared   bool   // proven by an event about many tasks, and decided again since
 	Ended    string // the execution that ended last and is on record, or that answers it
 	failedBy int64  // the number of the event by which it failed last
 }

@@ -23,7 +23,7 @@ const (
 	TaskRetrying    TaskState = "retrying"    // waits for its next attempt
 	TaskInterrupted TaskState = "interrupted" // its run died while it was running
 	TaskUnfinished  TaskState = "unfinished"  // of an attempt: it was running when it was exported
-	TaskUnknown     TaskState = "unknown"     // of an attempt: it was here, and nothing tells more
+	TaskUnknown     TaskState = "unknown"     // of an attempt: it existed, but its outcome is unknown
 )
 
 // failure tells the command's own failure from an error.

@@ -50,7 +50,7 @@ func newExporter(to *endpoint) (*exporter, error) {
 	}
 	return &exporter{to: to, client: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, ForceAttemptHTTP2: true},
-		// Headers may be secrets of one host: they follow nobody elsewhere.
+		// Headers may be secrets for one host, so redirects do not carry them to others.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }

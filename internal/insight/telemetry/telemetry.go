@@ -103,7 +103,7 @@ func New(o Options) *Spans {
 	return s
 }
 
-// Event takes in the next event of the run. It never waits for anybody.
+// Event adds the next event of the run. It never blocks.
 func (s *Spans) Event(e events.Event) {
 	if s == nil {
 		return
@@ -228,7 +228,7 @@ func (s *Spans) begin(e *events.Event, d *events.Data, at time.Time) trace.Span 
 	return span
 }
 
-// endAttempt ends the span of an attempt. One that nobody saw begin could not start, or is another run's that was waited for.
+// endAttempt ends the span of an attempt. One without a begin could not start, or is another run's that was waited for.
 func (s *Spans) endAttempt(e *events.Event, d *events.Data) {
 	span, ok := s.open[e.Execution]
 	if delete(s.open, e.Execution); !ok || e.Execution == "" {
@@ -292,7 +292,7 @@ func (s *Spans) finish(span trace.Span, at time.Time) {
 	span.End(trace.WithTimestamp(at))
 }
 
-// abandon ends the spans of attempts whose end nobody has told.
+// abandon ends the spans of attempts without an end event.
 func (s *Spans) abandon(at time.Time) {
 	for id, span := range s.open {
 		span.SetStatus(codes.Error, "the run ended first")

@@ -170,7 +170,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// Runs that answer thousands of tasks from the cache do not flood anybody.
+// Runs that take thousands of tasks from the cache send few spans.
 func TestManyCached(t *testing.T) {
 	r := newReceiver(t)
 	s := begin(t, map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": r.URL})
@@ -223,7 +223,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A parent that is not sampled has no spans, and nobody misses them.
+// A parent that is not sampled has no spans, and that is no error.
 func TestNotSampled(t *testing.T) {
 	r := newReceiver(t)
 	s := begin(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": r.URL, "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"})

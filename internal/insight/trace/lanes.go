@@ -17,7 +17,7 @@ type busyLane struct {
 	lane  int
 }
 
-// take returns the lowest lane that is free from a moment on, and takes it until another.
+// take reserves the lowest lane that is free from one time until another.
 func (s *laneSet) take(from, to int64) int {
 	for len(s.busy) > 0 && s.busy[0].until <= from {
 		heap.Push(&s.free, heap.Pop(&s.busy).(busyLane).lane)

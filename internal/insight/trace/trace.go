@@ -67,7 +67,7 @@ type timeline struct {
 	report   *runview.Report
 	begun    bool
 	start    time.Time
-	last     time.Time // the latest moment that is known
+	last     time.Time // the latest known time
 	pkg      string    // hash of the package object
 	process  *events.Process
 	attempts []attempt
@@ -86,12 +86,12 @@ type attempt struct {
 	state                runview.TaskState
 	number               int64
 	start, end           time.Time
-	waited               time.Duration // since it was ready; negative where nobody knows
+	waited               time.Duration // since it was ready; negative if unknown
 	shared               bool
 	exitCode             *int64
 	reason, message      string
-	worker               string         // "" where nobody says
-	detail               *record.Detail // nil where nothing tells
+	worker               string         // "" if unknown
+	detail               *record.Detail // nil if unknown
 	lane, pid            int
 }
 
@@ -224,7 +224,7 @@ func (t *timeline) begin(e *events.Event, d *events.Data) {
 	t.attempts = append(t.attempts, a)
 }
 
-// ended takes in the end of an attempt. One that nobody saw begin could not start, or is another run's that was waited for.
+// ended takes in the end of an attempt. One without a begin could not start, or is another run's that was waited for.
 func (t *timeline) ended(e *events.Event, d *events.Data) {
 	took := time.Duration(min(max(0, d.Duration), int64(maxDelay))) * time.Millisecond
 	i, ok := t.open[e.Execution]
@@ -287,7 +287,7 @@ func (t *timeline) fromReport() {
 	}
 }
 
-// end closes what has not ended: it goes on until the latest moment that is known.
+// end closes what has not ended: it goes on until the latest known time.
 func (t *timeline) end() {
 	state := runview.TaskInterrupted
 	if t.report.Live {
@@ -302,7 +302,7 @@ func (t *timeline) end() {
 		t.waitsNoMore(task, t.last)
 	}
 	if r := t.report; r.Crashed() && r.CompletedAt.After(t.start) {
-		t.cut(r.CompletedAt) // who closed the run did it later, maybe much later
+		t.cut(r.CompletedAt) // the run may have been closed much later
 	}
 	for i := range t.attempts {
 		if a := &t.attempts[i]; a.end.Before(a.start) {
@@ -311,7 +311,7 @@ func (t *timeline) end() {
 	}
 }
 
-// cut ends everything at a moment.
+// cut ends everything at a time.
 func (t *timeline) cut(at time.Time) {
 	early := func(x *time.Time) {
 		if x.After(at) {

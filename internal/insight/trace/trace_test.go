@@ -263,7 +263,7 @@ func (p *place) start(text string) string {
 	var people sync.WaitGroup
 	res, err := p.repo.Workspaces.Runner.Start(p.t.Context(), "w", workspace.StartOptions{
 		Executor: p.x, Concurrency: 4, Durability: workspace.None, Process: p.repo.Process(),
-		OnEvent: func(e events.Event) { // whatever is asked, somebody says yes
+		OnEvent: func(e events.Event) { // every approval is given
 			if e.Type == events.TaskDeferred {
 				people.Go(func() {
 					if _, _, err := p.repo.Workspaces.Approvals.Resolve(p.t.Context(), "w", e.Task, approval.Resolution{Approve: true, By: "ann@desk", Note: "fine"}); err != nil {
@@ -299,7 +299,7 @@ func (p *place) trace(run string) *document {
 	return d
 }
 
-// What somebody approves is told as what it is: no attempt, and no wait for a turn.
+// An approval is neither an attempt nor a wait for a turn.
 func TestApproved(t *testing.T) {
 	p := newPlace(t)
 	d := p.trace(p.start(`tasks:
@@ -431,7 +431,7 @@ func write(t fataler, s *mem.Store, report *runview.Report) *document {
 	return d
 }
 
-// The end of a crashed run was written by whoever closed it, much later: it took until its last sign of life.
+// The end of a crashed run was written much later by another process: it lasted until its last sign of life.
 func TestWriteCrashed(t *testing.T) {
 	s := mem.New()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

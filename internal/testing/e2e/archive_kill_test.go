@@ -42,7 +42,7 @@ type archives struct {
 	t        *testing.T
 	p        *project // its repository is not changed any more, but for who exports from it
 	files    []string // of the project, beside the repository
-	template string   // a copy of the repository that nobody works in
+	template string   // an idle copy of the repository
 	previous string   // the zip of the first run
 	current  string   // the zip of the second run
 	history  string   // with the executions of both

@@ -55,7 +55,7 @@ func TestReadOnlyArchives(t *testing.T) {
 		if _, err := wholeZip(zip); err != nil {
 			t.Error(err)
 		}
-		p.uid = 0 // where whoever looked cannot write
+		p.uid = 0 // where the readers cannot write
 		fresh := newProject(t, nil)
 		fresh.must("init")
 		fresh.must("workspace", "import", ".", zip)

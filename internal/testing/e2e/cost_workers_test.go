@@ -61,7 +61,7 @@ func jobsEnd(t *testing.T, q *queue.Queue) {
 	})
 }
 
-// ofJobs are the requests about jobs. Looking for some, at whom others hold, and whose turn something is, goes by time.
+// ofJobs are the requests about jobs. Requests that look for jobs, holders and turns depend on time.
 func (c counts) ofJobs() counts {
 	jobs := counts{}
 	for kind, n := range c {
@@ -69,7 +69,7 @@ func (c counts) ofJobs() counts {
 		switch _, what, ok := strings.Cut(of, "QUEUE."); {
 		case !ok, operation == "Query":
 		case what == "turns", what == "holders", what == "cancel":
-		case operation == "GetItem" && what != "finished": // of whoever looks at what he found in a list
+		case operation == "GetItem" && what != "finished": // of a process that reads what it found in a list
 		default:
 			jobs[kind] = n
 		}

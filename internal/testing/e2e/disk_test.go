@@ -161,7 +161,7 @@ tasks:
 `
 
 // TestLeftoversOfAnotherUser has remains of a dead process that cannot be removed: they are
-// somebody else's, and no reason not to start.
+// another user's, and no reason not to start.
 func TestLeftoversOfAnotherUser(t *testing.T) {
 	needRoot(t)
 	p := newProject(t, map[string]string{"e3.yaml": readGraph, "a.txt": "alpha\n"})

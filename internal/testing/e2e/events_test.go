@@ -165,7 +165,7 @@ func (p *project) logOf(ws, run string) string {
 	return filepath.Join(p.repository(), "events", ws, run+".ndjson")
 }
 
-// withoutNotification are the arguments before those of a program that is to run where the kernel grants nobody an inotify
+// withoutNotification are the arguments before those of a program that is to run where the kernel grants no inotify
 // instance; nil where the limit cannot be set.
 func withoutNotification() []string {
 	args := []string{"unshare", "--user", "--map-root-user", "sh", "-c", `echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"`, "sh"}

@@ -19,7 +19,7 @@ import (
 )
 
 // TestGroup has two users of one group work in one repository that was made for that, each under an umask of their
-// own: each can go on with what the other has left, and nobody else gets further than was said. One that says nothing
+// own: each can go on with what the other has left, and other users get no further than was said. One that says nothing
 // of its modes goes by the umask, as e3 did before.
 func TestGroup(t *testing.T) {
 	suite.Thorough(t)
@@ -78,7 +78,7 @@ tasks:
 		e3(ann, "init", shared)
 	}
 	e3(bob, "settings", "--user", "--unset", "safe-repository", ".")
-	if out, err := command(bob, "list", ".").CombinedOutput(); err == nil || !strings.Contains(string(out), "belongs to somebody else") {
+	if out, err := command(bob, "list", ".").CombinedOutput(); err == nil || !strings.Contains(string(out), "belongs to another user") {
 		t.Errorf("bob uses what ann has put into a folder above: %v\n%s", err, out)
 	}
 	e3(bob, "settings", "--user", "safe-repository", ".")
@@ -304,7 +304,7 @@ func TestClosed(t *testing.T) {
 		t.Fatalf("ann: %d\n%s", code, out)
 	}
 	for _, args := range [][]string{{"list", "."}, {"list"}, {"list", p.repository()}, {"start", "-f", "e3.yaml"}, {"start", "-f", "e3.yaml", ".", "prod"}} {
-		if out, code := e3(bob, args...); code != 10 || !strings.Contains(out, "belongs to somebody else: only user 60101 gets into") {
+		if out, code := e3(bob, args...); code != 10 || !strings.Contains(out, "belongs to another user: only user 60101 gets into") {
 			t.Errorf("bob: e3 %s: exit code %d, want 10 and whose it is\n%s", strings.Join(args, " "), code, out)
 		}
 	}

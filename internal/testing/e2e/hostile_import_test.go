@@ -105,7 +105,7 @@ func (v *evil) write() {
 	z.add("provenance.beast2", string(v.export.Encode()))
 }
 
-// agree has the run and its events say the same of the execution: else the zip would be refused before anybody can
+// agree has the run and its events say the same of the execution: else the zip would be refused before a command can
 // look at it.
 func (v *evil) agree() {
 	task := v.pkg.Tasks[0].Name

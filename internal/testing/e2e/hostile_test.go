@@ -34,7 +34,7 @@ type hostile struct {
 	run     string // a script; or, beginning with "[", a list
 	more    string // further keys of the task
 	needs   string // a program
-	nonRoot bool   // root may do everything, so become nobody
+	nonRoot bool   // root may do everything, so become another user
 	root    bool   // only root can do that
 
 	state   record.State

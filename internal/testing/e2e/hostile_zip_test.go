@@ -595,7 +595,7 @@ func (p *project) importEvil(t *testing.T, code int, want string, args ...string
 	}
 }
 
-// TestZipBombs imports zips that are small, or no larger than what anybody may send, and that would fill the memory of
+// TestZipBombs imports zips that are small, or no larger than an ordinary zip, and that would fill the memory of
 // a program that believes them.
 func TestZipBombs(t *testing.T) {
 	suite.Thorough(t)

@@ -49,7 +49,7 @@ func (m *machine) crashed() {
 }
 
 // takeOver starts what another machine holds whose lease runs out. On one machine the kernel says that the other
-// process lives: who comes too early is told that it is busy, and comes again.
+// process lives: a command that is too early finds it busy, and is repeated.
 func (m *machine) takeOver(args ...string) *process {
 	m.t.Helper()
 	for deadline := time.Now().Add(teamLease + slack); ; {
@@ -160,7 +160,7 @@ func machineCancelsDead(t *testing.T) {
 	if !w.proxied { // else it is known at once that the process is gone
 		for _, args := range [][]string{{"status"}, {"run", "team"}, {"history", "team"}, {"plan", "team"}} {
 			eventually(t, patience, "e3 "+args[0], func() string {
-				if r := b.expect(0, args...); strings.Count(r.stdout, "s ago, lost as far as its lease of 3s goes") != 1 {
+				if r := b.expect(0, args...); strings.Count(r.stdout, "s ago, longer than its lease of 3s") != 1 {
 					return r.text()
 				}
 				return ""
@@ -169,7 +169,7 @@ func machineCancelsDead(t *testing.T) {
 		if r := b.expect(0, "status", "--json"); strings.Count(r.stdout, `"heard":"20`) != 2 {
 			t.Errorf("status, when the lease is over:\n%s", r.text())
 		}
-		if r := b.expect(0, "cancel", "team"); !strings.Contains(r.stdout, "had been left by a process that is gone; it is closed now") {
+		if r := b.expect(0, "cancel", "team"); !strings.Contains(r.stdout, "was left open by a process that is gone; it is closed now") {
 			t.Errorf("cancel:\n%s", r.text())
 		}
 		if r := b.expect(0, "status"); !strings.Contains(r.stdout, "crashed") || strings.Contains(r.stdout, "Busy:") {

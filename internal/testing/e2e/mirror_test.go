@@ -126,7 +126,7 @@ func (m *machine) verified() {
 }
 
 // freed demands that no lock or claim is held any more. A record may be left where its holder could not remove it in
-// time, if it is known that his session is over.
+// time, if its session is known to be over.
 func (w *world) freed(t testing.TB) {
 	t.Helper()
 	ctx := context.Background()

@@ -43,7 +43,7 @@ type project struct {
 	t   testing.TB
 	dir string
 	env []string
-	uid int // whom e3 runs as; 0: whoever runs the tests
+	uid int // user of e3's processes; 0: the user of the tests
 
 	enter    []string // the command by which e3 gets to a machine of its own; none: it runs on this one
 	outside  string   // a folder in no clone, where starts of what another machine has deployed are called; "": there is none

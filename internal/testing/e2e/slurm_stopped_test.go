@@ -14,8 +14,8 @@ import (
 // stoodStill is longer than the four fifths of a lease for which a start in a folder, which has the default of 15 s, relies on a renewal.
 const stoodStill = 13 * time.Second
 
-// The process of the run stands still for longer than its lease, and somebody cancels its job. In a folder nothing was lost by that, and the run is told; elsewhere
-// it has lost the workspace, and says so.
+// The process of the run is suspended for longer than its lease, and its job is cancelled. In a folder nothing was lost
+// by that, and the run is told; elsewhere it has lost the workspace, and says so.
 func (s *slurmSite) standsStill(t *testing.T) {
 	p := s.project(t, strings.ReplaceAll(slurmLong, "name: long", "name: still"))
 	x := p.spawn(slurmStart...)
@@ -41,7 +41,8 @@ func (s *slurmSite) standsStill(t *testing.T) {
 	s.once(t, p, r)
 }
 
-// The same with workers in a folder: what is approved goes on, and what is cancelled ends, though its worker is gone and nobody but the run looks after that.
+// The same with workers in a folder: what is approved goes on, and what is cancelled ends, though its worker is gone
+// and only the run looks after it.
 func TestStartStandsStill(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()

@@ -18,8 +18,8 @@ tasks:
   hold: {out: h.txt, pass_env: [E2E_STATE], run: 'echo go >> "$E2E_STATE/holding"; until test -e "$E2E_STATE/release"; do sleep 0.01; done; echo held > "$out"'}
 `
 
-// garbage makes some, and shows that what is older than anybody at work goes, nothing else does, and all of it goes
-// once nobody is at work.
+// garbage makes some, and shows that garbage older than every running process goes, that nothing else does, and that
+// all of it goes once no process runs.
 func (tt *torture) garbage() {
 	t, p := tt.t, tt.p
 	for i := range 10 {

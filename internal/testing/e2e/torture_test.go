@@ -24,7 +24,7 @@ type torture struct {
 	t       *testing.T
 	p       *project
 	foreign []foreignZip
-	stopped sync.RWMutex // held for reading by whoever does something
+	stopped sync.RWMutex // held for reading by each action
 	end     time.Time
 
 	mu        sync.Mutex
@@ -32,7 +32,7 @@ type torture struct {
 	frozen    int
 	collected int64 // objects that collections have removed
 	bytes     int64
-	broken    bool // something was wrong: everybody stops
+	broken    bool // something was wrong: all stop
 }
 
 // lost are the words with which e3 says that an object is missing, or that it is at its wits' end.
@@ -198,7 +198,7 @@ func TestTorture(t *testing.T) {
 	}
 	tt.verified("at the end")
 	tt.garbage()
-	for _, o := range owners { // everybody goes on from where it stopped
+	for _, o := range owners { // each goes on from where it stopped
 		a := &actor{torture: tt, name: o.ws, rnd: rnd}
 		o.settle(a)
 	}

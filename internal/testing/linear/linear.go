@@ -37,9 +37,9 @@ const checkLimit = 15 * time.Second
 // unchecked counts the histories that were given up.
 var unchecked atomic.Int64
 
-// Schedules runs one in every so many of the random schedules, a few at a time, each with its own source of chance and history.
-// One that takes longer than limit fails and says what it waits for, also where its operations do not heed their context. That one history in five
-// could not be checked is a failure, too.
+// Schedules runs one in every so many of the random schedules, a few at a time, each with its own source of chance and
+// history. One that takes longer than limit fails and says what it waits for, also where its operations ignore their
+// context. That one history in five could not be checked is a failure, too.
 func Schedules(t *testing.T, every uint64, limit time.Duration, run func(t *testing.T, ctx context.Context, random *rand.Rand, h *History)) {
 	t.Helper()
 	count, first := setting(t, "E3_TEST_SCHEDULES", schedules), setting(t, "E3_TEST_SEED", 1)
@@ -83,7 +83,7 @@ func schedule(t *testing.T, seed uint64, limit time.Duration, run func(t *testin
 	case <-time.After(limit + limit/2):
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		t.Fatalf("hangs: not done within %v, and does not heed its context. It waits for:\n%s\n%s", limit, h.waiting(), stacks)
+		t.Fatalf("hangs: not done within %v, and ignores its context. It waits for:\n%s\n%s", limit, h.waiting(), stacks)
 	}
 }
 

@@ -86,7 +86,7 @@ func VersityGW(tb TB) string {
 		tb.Skipf("no versitygw: %v (get it with: go install %s, or set E3_TEST_INSTALL=1)", err, versitygwPackage)
 	}
 	dir := tb.TempDir()
-	// It does not say which port it got, so it is given one that was free a moment ago. Somebody else may have taken it
+	// It does not say which port it got, so it is given one that was free a moment ago. Another process may have taken it
 	// since: the path that it is asked for its health at is its own.
 	var faults error
 	for range 5 {

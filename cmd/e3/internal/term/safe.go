@@ -38,7 +38,7 @@ const longestSGR = 64
 // replacement is what is shown for what cannot be.
 const replacement = "\uFFFD"
 
-// Write filters p. Like every writer it counts what it took, not what it passed on.
+// Write filters p. Like every writer it counts what it accepted, not what it passed on.
 func (s *SafeWriter) Write(p []byte) (int, error) {
 	s.out = s.out[:0]
 	for _, c := range p {
