@@ -49,6 +49,10 @@ var ErrUnanswered = errors.New("removed, but a try before was not answered and m
 // answered.
 var ErrRefused = errors.New("not removed")
 
+// ErrUnsent says that an object that was put here is gone from this machine, and was not sent to where it is kept: it
+// must be put again.
+var ErrUnsent = errors.New("it is neither here nor in the shared store")
+
 // A CorruptError says that the bytes kept under a name are not the bytes it names.
 type CorruptError struct {
 	Want Hash // the name

@@ -80,7 +80,7 @@ type Options struct {
 
 	MaxBytes int64         // bound of the cache's size; 0: 20 GiB
 	Grace    time.Duration // how much older than a sweep's cut-off an object must be to be removed; 0: 5 minutes
-	Parallel int           // uploads, and fetches, at a time; 0: 16
+	Parallel int           // uploads, and fetches, at a time; 0: 16. Small requests, and uploads up to 64 KiB: four times as many
 
 	// Warn, if not nil, is called once if the cache cannot be used and reads go on without it, and once if a deletion
 	// may still arrive, for which other processes wait.

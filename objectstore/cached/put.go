@@ -107,7 +107,7 @@ func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.
 			return nil, nil, err
 		}
 		if f == nil {
-			return nil, nil, fmt.Errorf("store object %s: it was lost from the cache in %s before it was uploaded; try again", o.Hash, s.local.Path())
+			return nil, nil, fmt.Errorf("object %s was lost from the cache in %s before it was uploaded: %w; try again", o.Hash, s.local.Path(), objectstore.ErrUnsent)
 		}
 		k, err := s.local.KeepFile(ctx, f, objectstore.FileOptions{})
 		if err != nil {
@@ -138,7 +138,11 @@ func (s *Store) upload(ctx context.Context, o objectstore.Info, likely bool, ope
 			return nil
 		}
 		led, err := s.uploads.do(ctx, o.Hash, func() error {
-			return s.sending.with(ctx, func() error { return s.uploadOne(ctx, o, likely, open) })
+			turn := s.sending
+			if o.Size <= compared {
+				turn = s.asking // what takes little memory and little time to send is as a small request
+			}
+			return turn.with(ctx, func() error { return s.uploadOne(ctx, o, likely, open) })
 		})
 		if led || err != nil {
 			return err

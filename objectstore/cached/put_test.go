@@ -231,7 +231,7 @@ func TestUploadsAreBounded(t *testing.T) {
 		var g errgroup.Group
 		for i := range 10 {
 			g.Go(func() error {
-				_, err := s.PutBytes(t.Context(), random(byte(i), 100))
+				_, err := s.PutBytes(t.Context(), random(byte(i), 100<<10))
 				return err
 			})
 		}
