@@ -16,6 +16,9 @@ type Baseline struct {
 	Inputs  record.Node // as the run read them
 	Outputs record.Node // as the run left them
 	Tasks   record.RunTasks
+	// Foreign says that it is a run of another workspace. No event then stands for many tasks as the log of that run has them: readers
+	// look for it in the workspace of the event.
+	Foreign bool
 }
 
 // proof is a baseline matched with the present graph.

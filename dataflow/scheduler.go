@@ -188,7 +188,7 @@ func (s *scheduler) begin() {
 			todo++
 		}
 	}
-	if len(proven) > events.Bulk {
+	if len(proven) > events.Bulk && !s.opts.Baseline.Foreign {
 		s.emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: len(proven), As: s.opts.Baseline.RunID}})
 	} else {
 		for _, i := range proven {

@@ -120,13 +120,18 @@ func (w *Deployer) DeployFile(ctx context.Context, ws, file string) (*Built, err
 	return built, lock.explain(ctx, err)
 }
 
-// deployFile does it under the lock.
-func (w *Deployer) deployFile(ctx context.Context, lock *hold, file string, durable bool) (*Built, error) {
+// deployFile does it under the lock. What held names, unless it is nil, is protected and need not be put.
+func (w *Deployer) deployFile(ctx context.Context, lock *hold, file string, durable bool, held *State) (*Built, error) {
 	before, err := w.states.links.remembered(ctx, lock.ws) // what it says of files is true, whether they are followed or not
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
-	built, err := w.Build(ctx, file, before)
+	var built *Built
+	if held == nil {
+		built, err = w.Build(ctx, file, before)
+	} else {
+		built, err = w.buildBeside(ctx, file, before, func(*Built) ([]*State, error) { return []*State{held}, nil })
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -296,17 +301,23 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	}
 	if !proves(link.Stat, fileStat(info)) || link.Package != s.PackageHash {
 		work()
-		built, err = w.deployFile(ctx, lock, link.File, durable)
+		built, err = w.deployFile(ctx, lock, link.File, durable, s)
 		return built, false, err
 	}
-	scan := &scan{states: w.states, base: filepath.Dir(link.File)}
+	look := w
+	gathering, g := w.gathering()
+	if g != nil {
+		look = gathering
+	}
+	// What is gathered is refreshed without a request, and then known to be named.
+	scan := &scan{states: look.states, base: filepath.Dir(link.File), verify: g != nil}
 	executable := executables(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return nil, false, err
 	}
 	touched := scan.touched.Load() || link.Home != w.states.links.home() // an older e3 has written it, or somewhere else
 	if executable == executables(link) {
-		reread, err := w.catchUp(ctx, lock, s, link, scan.changed.Load(), durable)
+		reread, err := look.catchUp(ctx, lock, s, link, scan.changed.Load(), durable, g)
 		if err != nil {
 			return nil, false, err
 		}
@@ -314,7 +325,7 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	}
 	if executable != executables(link) {
 		work()
-		built, err = w.deployFile(ctx, lock, link.File, durable) // how an input is staged is part of the task
+		built, err = w.deployFile(ctx, lock, link.File, durable, s) // how an input is staged is part of the task
 		return built, false, err
 	}
 	if touched {
@@ -323,14 +334,28 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	return nil, true, err
 }
 
-// catchUp gives the tree what the link remembers, where that is, or may be, something else; reread is that of assignLinked.
-func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *record.Link, changed, durable bool) (reread bool, err error) {
+// catchUp gives the tree what the link remembers, where that is, or may be, something else; reread is that of assignLinked. g, if it
+// is not nil, has the inputs that were gathered.
+func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *record.Link, changed, durable bool, g Gathering) (reread bool, err error) {
 	if !changed {
 		if changed, err = w.behind(ctx, s, link); err != nil || !changed {
 			return false, err
 		}
 	}
-	return w.assignLinked(ctx, lock, link, durable)
+	if g == nil {
+		return w.assignLinked(ctx, lock, link, durable)
+	}
+	err = w.send(ctx, g, link.Inputs, s)
+	again := errors.Is(err, objectstore.ErrUnsent)
+	if again { // every put is one of the store by now
+		scan := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
+		err = scan.inputs(ctx, link.Inputs)
+	}
+	if err != nil {
+		return false, err
+	}
+	reread, err = w.assignLinked(ctx, lock, link, durable)
+	return reread || again, err
 }
 
 // statLinked looks at the package file that a workspace follows.

@@ -30,7 +30,7 @@ func (w *Runner) heal(ctx context.Context, lock *hold, cause error, durable bool
 		return "", err
 	}
 	if link != nil && !folderGone(link.File) {
-		_, err := w.deployer.deployFile(ctx, lock, link.File, durable)
+		_, err := w.deployer.deployFile(ctx, lock, link.File, durable, nil)
 		return link.File, err
 	}
 	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)

@@ -128,7 +128,12 @@ func (w *Deployer) LinkedTo(ctx context.Context, ws string) (string, error) {
 // name, it uses the package's name, or the first of that name and a number that no other clone follows. So a clone
 // only replaces another's deployment if its user names the workspace.
 func (w *Deployer) DeployNew(ctx context.Context, ws, file string) (string, *Built, error) {
-	built, err := w.Build(ctx, file, nil)
+	release := func() {}
+	defer func() { release() }()
+	built, err := w.buildBeside(ctx, file, nil, func(built *Built) (roots []*State, err error) {
+		roots, release, err = w.states.similar(ctx, ws, built)
+		return roots, err
+	})
 	if err != nil {
 		return "", nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/objectstore"
 )
 
 // Planner tells what a start would do, and does none of it.
@@ -226,6 +228,13 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	}
 	if k, ok := objects.(*keeping); ok {
 		opts.Stored = k.stores
+	}
+	if proof == nil {
+		state := &State{WorkspaceState: record.WorkspaceState{PackageName: next.pkg.Name, PackageHash: next.pkgHash}}
+		inputs := objectstore.Sum(next.inputs.Encode()).String()
+		if proof, err = w.proofs.nearest(ctx, ws, outset{generation: generation, quiet: quiet}, state, inputs); err != nil {
+			return nil, err
+		}
 	}
 	if proof != nil {
 		if opts.Baseline, err = w.proofs.baseline(ctx, proof, next.pkgHash, next.pkg); err != nil {

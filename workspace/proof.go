@@ -1,9 +1,11 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +33,7 @@ type provenRun struct {
 	run     *record.Run
 	version refstore.Version // of the run's record
 	tasks   record.Node      // nil unless it had to be read
+	foreign bool             // it is a run of another workspace
 }
 
 // outset is what was seen of the repository before the first lookup, on which a proof rests.
@@ -53,10 +56,18 @@ func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, e
 		return nil, err
 	}
 	p, err := record.DecodeProof(rec.Value)
-	if err != nil || !at.quiet || p.Generation != at.generation {
+	if err != nil {
 		return nil, nil
 	}
-	rec, err = w.states.Records.Get(ctx, runview.Key(ws, p.RunID), runview.FieldProvenance)
+	return w.standing(ctx, ws, p, at)
+}
+
+// standing returns the run that a proof is of, nil if it cannot be relied on.
+func (w *proofs) standing(ctx context.Context, ws string, p *record.Proof, at outset) (*provenRun, error) {
+	if !at.quiet || p.Generation != at.generation {
+		return nil, nil
+	}
+	rec, err := w.states.Records.Get(ctx, runview.Key(ws, p.RunID), runview.FieldProvenance)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 		return nil, nil
 	}
@@ -76,6 +87,63 @@ func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, e
 		return nil, err
 	}
 	return proven, nil
+}
+
+// ofOthers is how many proofs of other packages are looked at for one that is near.
+const ofOthers = 2
+
+// nearest returns a proven run of another workspace for one that has no proof: of the very package and inputs if there is one, else
+// of the package, else the latest of a package of that name. Its answers are those of lookups, as the generation is one for the whole
+// repository. Only where a lookup is a request is that worth a look; elsewhere it is nil.
+func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, inputs string) (*provenRun, error) {
+	if !w.presumes() || !at.quiet {
+		return nil, nil
+	}
+	type candidate struct {
+		ws    string
+		proof *record.Proof
+	}
+	var list []candidate
+	for rec, err := range (refstore.Unreadable{Store: w.states.Derived}).List(ctx, refstore.Query{Partition: proofKey("").Partition}) {
+		if err != nil {
+			return nil, err
+		}
+		if p, err := record.DecodeProof(rec.Value); err == nil && p.Generation == at.generation && rec.Key.Sort != ws {
+			list = append(list, candidate{rec.Key.Sort, p})
+		}
+	}
+	rank := func(c candidate) int {
+		switch {
+		case c.proof.Package != s.PackageHash:
+			return 2
+		case c.proof.Inputs != inputs:
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.proof.RunID, a.proof.RunID))
+	})
+	others := 0
+	for _, c := range list {
+		if rank(c) == 2 {
+			if others++; others > ofOthers {
+				break
+			}
+		}
+		p, err := w.standing(ctx, c.ws, c.proof, at)
+		if err != nil {
+			return nil, err
+		}
+		if p == nil {
+			continue
+		}
+		if name, _, _ := cutLast(p.run.PackageRef, "@"); name == s.PackageName {
+			p.foreign = true
+			return p, nil
+		}
+	}
+	return nil, nil
 }
 
 // A folderLook is what the object folders were like at a moment.
@@ -203,7 +271,7 @@ func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof) erro
 
 // baseline turns a proof into what the dataflow compares with.
 func (w *proofs) baseline(ctx context.Context, p *provenRun, hash string, pkg *record.Package) (*dataflow.Baseline, error) {
-	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks}
+	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks, Foreign: p.foreign}
 	var err error
 	if p.Package != hash {
 		if b.Package, err = w.states.Packages.Load(ctx, p.Package); err != nil {

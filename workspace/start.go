@@ -351,8 +351,14 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		if opts.Inputs, err = r.checkInputs(ctx, opts.Inputs); err != nil {
 			return nil, err
 		}
-	} else if opts.Baseline, err = r.w.proofs.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
-		return nil, err
+		if proof, err = r.w.proofs.nearest(ctx, r.ws, r.outset, r.state, r.inputs); err != nil {
+			return nil, err
+		}
+	}
+	if proof != nil {
+		if opts.Baseline, err = r.w.proofs.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
+			return nil, err
+		}
 	}
 	durations := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }

@@ -21,6 +21,7 @@ import (
 	"e3/internal/host/runner"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
+	"e3/objectstore/cached"
 	"e3/refstore"
 	"e3/refstore/lease"
 	"e3/workspace"
@@ -146,13 +147,22 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working)
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,
-		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
+		Gather: gather(s.objects), Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
 		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From,
 		Withdraw: func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 			return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
 		},
 	})
 	return r, nil
+}
+
+// gather returns what begins a batch of puts in objects, nil where each put is one of this machine.
+func gather(objects Objects) func() workspace.Gathering {
+	far, ok := objects.(*cached.Store)
+	if !ok {
+		return nil
+	}
+	return func() workspace.Gathering { return far.Batch() }
 }
 
 // connect opens the stores of a location.
