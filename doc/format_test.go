@@ -37,6 +37,8 @@ func samples(t *testing.T) map[string][]byte {
 		"ExecutionDetail":   (&record.Detail{}).Encode(),
 		"ExecutionMetadata": (&record.Metadata{}).Encode(),
 		"Rejection":         (&record.Rejection{}).Encode(),
+		"Signature":         (&record.Signature{}).Encode(),
+		"SignedProof":       (&record.SignedProof{}).Encode(),
 		"Provenance":        (&record.Provenance{}).Encode(),
 		"ExportProvenance":  (&record.Export{}).Encode(),
 		"Tombstones":        record.Tombstones{}.Encode(),

@@ -311,6 +311,14 @@ type verdict struct {
 	err     error // a fault of e3, not of the command
 }
 
+// outputHash is the hash of a success's output, else "".
+func (v *verdict) outputHash() string {
+	if v.state != record.Success {
+		return ""
+	}
+	return v.output.Hash.String()
+}
+
 // judge decides what the end of the command means. Outputs are collected only after exit 0.
 func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) verdict {
 	var start *runner.StartError
@@ -363,8 +371,12 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	}
 	detail.Logs = a.logsOf(ctx, logs)
 	fields := append(logs, refstore.Field{Name: fieldDetail, Value: detail.Encode()})
+	status.OutputHash = v.outputHash()
+	if key := a.x.opts.Key; key != nil {
+		s := sign(key, statementOf(a.key, status, detail.BytesOut))
+		fields = append(fields, refstore.Field{Name: fieldSignature, Value: s.Encode()})
+	}
 	if v.state == record.Success {
-		status.OutputHash = v.output.Hash.String()
 		fields = append(fields, outputField(status))
 		if other := a.req.against; other != nil && other.Output != v.output.Hash {
 			fields = append(fields, refstore.Field{Name: fieldRejected, Value: (&record.Rejection{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/internal/format/record"
+	"e3/internal/format/signature"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
 	"e3/objectstore"
@@ -36,6 +37,7 @@ type Options struct {
 	Worker   string                      // user@host, for the record
 	Host     string                      // of this process, as Request.Host names that of the run
 	Version  string                      // of e3, for the record
+	Key      *signature.Key              // signs what is made here; nil: it is not signed
 	Path     string                      // PATH of the tasks
 	Getenv   func(string) (string, bool) // source of pass_env and secrets
 	Scratch  func() (string, error)      // a directory of this process on the object store's filesystem
@@ -233,7 +235,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 		if now.Hit != nil {
 			return hit(now.Hit), nil
 		}
-		if waited && now.Latest != nil && now.Latest.State == record.Failed && newer(before.Latest, now.Latest) {
+		if waited && now.failed && newer(before.Latest, now.Latest) {
 			return req.failedElsewhere(now.Latest), nil
 		}
 		ended, err := x.unfinished(ctx, key, now.Running)

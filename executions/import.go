@@ -18,6 +18,7 @@ type Incoming struct {
 	Status    *record.Status // decoded; it encodes to the bytes that were read
 	Detail    []byte         // detail.beast2 as it is; nil if there is none
 	Rejection []byte         // rejected.beast2 likewise
+	Signature []byte         // signature.beast2 likewise; it is kept as it is, whether or not its key is trusted here
 	// Stdout and Stderr open a log and return its size in bytes; nil if it is empty.
 	Stdout, Stderr func() (io.ReadCloser, int64, error)
 	Provenance     *record.Provenance // its last step describes this import
@@ -96,6 +97,11 @@ func (in *Incoming) Check() error {
 			return fail("it is rejected, and no success")
 		}
 	}
+	if in.Signature != nil {
+		if err := in.checkSignature(); err != nil {
+			return fail("%w", err)
+		}
+	}
 	switch {
 	case in.Provenance == nil || len(in.Provenance.Steps) == 0:
 		return fail("nothing says where it comes from")
@@ -103,6 +109,21 @@ func (in *Incoming) Check() error {
 		return fail("it has come in %d steps, at most %d can be recorded", len(in.Provenance.Steps), record.MaxSteps)
 	}
 	return nil
+}
+
+// checkSignature finds out whether the signature is that of this execution, whatever its key. Detail is known to be readable.
+func (in *Incoming) checkSignature() error {
+	s, err := record.DecodeSignature(in.Signature)
+	if err != nil {
+		return err
+	}
+	e := &Execution{Key: in.Key, Status: *in.Status, Signature: s}
+	if in.Detail != nil {
+		if e.Detail, err = record.DecodeDetail(in.Detail); err != nil {
+			return err
+		}
+	}
+	return e.CheckSignature()
 }
 
 // onRecord is what this repository has on record of an incoming execution.
@@ -285,6 +306,7 @@ func (c *Curator) put(ctx context.Context, in *Incoming, here onRecord) error {
 	}
 	add(fieldDetail, in.Detail)
 	add(fieldRejected, in.Rejection)
+	add(fieldSignature, in.Signature)
 	last := &in.Provenance.Steps[len(in.Provenance.Steps)-1]
 	add(fieldMetadata, (&record.Metadata{ExecutionID: in.Status.ExecutionID, SourceRepo: last.Source(), ImportedAt: last.ImportedAt}).Encode())
 	add(fieldProvenance, in.Provenance.Encode())

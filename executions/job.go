@@ -104,6 +104,9 @@ func (x *Executor) begin(ctx context.Context, key Key, req *Request, id, greates
 	if err != nil {
 		return res, err
 	}
+	if err := x.accept(bound, key, &res); err != nil {
+		return Result{}, err
+	}
 	if x.opts.Sync != nil {
 		if err := x.opts.Sync(ctx); err != nil {
 			return Result{}, fmt.Errorf("make execution %s durable: %w", res.ExecutionID, err)

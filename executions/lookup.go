@@ -24,6 +24,7 @@ type Hit struct {
 type Passed struct {
 	ExecutionID string
 	Reason      string
+	Untrusted   bool // it lacks nothing but the signature of a trusted key (Demand)
 }
 
 // Answer is what Lookup found: a hit, or the reason why each execution of the key was passed over. Running lists
@@ -36,10 +37,12 @@ type Answer struct {
 
 	greatest      string // the id of the latest execution on record, readable or not
 	passedSuccess bool   // a success is, or may be, among the executions that were passed over
+	failed        bool   // Latest is a failure that counts (Demand)
 }
 
 // Lookup descends from the latest execution of the key to the first success that is not rejected and whose output
-// exists; of a directory, everything below it. A later failure never hides an earlier success. Records that cannot be
+// exists; of a directory, everything below it. Where the repository demands signatures (Requiring), it must have one by a trusted key, which
+// costs no request of its own. A later failure never hides an earlier success. Records that cannot be
 // decoded and missing objects are reasons for a miss; a store that cannot be read is an error.
 //
 // On an object store that presumes (Presumes) the output is taken to exist, with the recorded size.
@@ -49,7 +52,14 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 			log.DebugContext(ctx, "lookup", "topic", "lookups", "key", k, "hit", a.Hit != nil, "passed", a.Passed, "error", err)
 		}
 	}()
+	demand, err := s.demand(ctx)
+	if err != nil {
+		return a, fmt.Errorf("look up %s: %w", k, err)
+	}
 	q := refstore.Query{Partition: partition(k), Descending: true, Fields: []string{fieldRejected, fieldDetail}}
+	if demand != nil {
+		q.Fields = append(q.Fields, fieldSignature)
+	}
 	for rec, err := range s.records.List(ctx, q) {
 		bad := err
 		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
@@ -73,6 +83,7 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 		}
 		if a.Latest == nil {
 			a.Latest = &e.Status
+			a.failed = e.State == record.Failed && demand.refuses(e) == ""
 		}
 		switch e.State {
 		case record.Running:
@@ -88,6 +99,12 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 		}
 		if e.Rejected() {
 			pass("it was rejected by %s on %s%s", e.Rejection.By, day(e.Rejection.At), because(e.Rejection.Reason))
+			a.passedSuccess = true
+			continue
+		}
+		if why := demand.refuses(e); why != "" {
+			pass("%s", why)
+			a.Passed[len(a.Passed)-1].Untrusted = true
 			a.passedSuccess = true
 			continue
 		}

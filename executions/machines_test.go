@@ -28,6 +28,7 @@ type site struct {
 	records *mem.Store
 	objects *objectstore.Dir
 	leases  leases
+	demands executions.Demands // of later machines
 }
 
 func newSite(t *testing.T) *site {
@@ -366,7 +367,7 @@ func (s *site) machine(t *testing.T, name string, c commands, changes ...func(*e
 		change(&opts)
 	}
 	objects := gatedObjects{s.objects, g}
-	m.Executor = executions.NewExecutor(executions.NewStore(gatedRecords{s.records, g}, objects), objects, gatedLeases{m.lessee, g}, c, opts)
+	m.Executor = executions.NewExecutor(executions.NewStore(gatedRecords{s.records, g}, objects).Requiring(s.demands), objects, gatedLeases{m.lessee, g}, c, opts)
 	return m
 }
 

@@ -16,13 +16,14 @@ const (
 	fieldOutput     = "output" // hash of the output + "\n", for people and the reference
 	fieldDetail     = "detail.beast2"
 	fieldRejected   = "rejected.beast2"
+	fieldSignature  = "signature.beast2" // absent where its maker had no key
 	fieldMetadata   = "metadata.beast2"
 	fieldProvenance = "provenance.beast2"
 	fieldJob        = "job" // Request.Job of an execution that was announced; only read where needed
 )
 
 // sideFields are the fields that an Execution is decoded from.
-var sideFields = []string{fieldDetail, fieldRejected, fieldMetadata, fieldProvenance}
+var sideFields = []string{fieldDetail, fieldRejected, fieldSignature, fieldMetadata, fieldProvenance}
 
 // A Stream names one of the two logs of an execution.
 type Stream string
@@ -60,6 +61,7 @@ type Store struct {
 	presumes bool
 	parallel int     // how many keys are read at a time
 	working  Working // nil: jobs keep nothing alive
+	demands  Demands // nil: all executions count
 	kinds    *kinds
 }
 
@@ -77,12 +79,21 @@ func NewStore(records Records, objects Objects) *Store {
 	return s
 }
 
+// Over returns a store of the same executions whose outputs are in other objects.
+func (s *Store) Over(objects Objects) *Store {
+	p, ok := objects.(presumer)
+	with := *s
+	with.objects, with.presumes, with.kinds = objects, ok && p.Presumes(), &kinds{}
+	return &with
+}
+
 // Execution is an execution as it is recorded.
 type Execution struct {
 	Key Key
 	record.Status
 	Detail     *record.Detail     // nil if none was recorded
 	Rejection  *record.Rejection  // nil if it was never rejected
+	Signature  *record.Signature  // nil if its maker had no key, or was not asked for (Lookup); not checked
 	Metadata   *record.Metadata   // nil if it was made here
 	Provenance *record.Provenance // nil if it was made here
 
@@ -165,6 +176,8 @@ func decode(k Key, rec refstore.Record) (*Execution, error) {
 			e.Detail, err = record.DecodeDetail(f.Value)
 		case fieldRejected:
 			e.Rejection, err = record.DecodeRejection(f.Value)
+		case fieldSignature:
+			e.Signature, err = record.DecodeSignature(f.Value)
 		case fieldMetadata:
 			e.Metadata, err = record.DecodeMetadata(f.Value)
 		case fieldProvenance:

@@ -98,6 +98,9 @@ func (m *importer) incoming(key executions.Key, id string, files []zipfile.Entry
 		case fileRejected:
 			data, err = m.read(e, maxSmall)
 			in.Rejection = data
+		case fileSignature:
+			data, err = m.read(e, maxSmall)
+			in.Signature = data
 		case fileStdout:
 			in.Stdout = m.log(e)
 		case fileStderr:

@@ -32,12 +32,13 @@ const (
 
 // Names of the files of an execution, in the order of the zip.
 const (
-	fileDetail   = "detail.beast2"
-	fileOutput   = "output"
-	fileRejected = "rejected.beast2"
-	fileStatus   = "status.beast2"
-	fileStderr   = "stderr.txt"
-	fileStdout   = "stdout.txt"
+	fileDetail    = "detail.beast2"
+	fileOutput    = "output"
+	fileRejected  = "rejected.beast2"
+	fileSignature = "signature.beast2"
+	fileStatus    = "status.beast2"
+	fileStderr    = "stderr.txt"
+	fileStdout    = "stdout.txt"
 )
 
 const provenanceEntry = "provenance.beast2"
@@ -122,7 +123,7 @@ func parseExecution(segments []string) (entryName, error) {
 	}
 	n := entryName{part: executionPart, key: key, id: segments[2], file: segments[3]}
 	switch n.file {
-	case fileDetail, fileOutput, fileRejected, fileStatus, fileStderr, fileStdout:
+	case fileDetail, fileOutput, fileRejected, fileSignature, fileStatus, fileStderr, fileStdout:
 		return n, nil
 	}
 	return entryName{part: unknownPart}, nil

@@ -215,7 +215,7 @@ func (w *zipWriter) checkLogs(ctx context.Context, t *taken, rec refstore.Record
 
 // execution adds the files of an execution.
 func (w *zipWriter) execution(ctx context.Context, t *taken) error {
-	rec, err := w.x.repo.Records.Get(ctx, refstore.Key{Partition: "EXECUTION/" + t.key.String(), Sort: t.id}, fileDetail, fileRejected)
+	rec, err := w.x.repo.Records.Get(ctx, refstore.Key{Partition: "EXECUTION/" + t.key.String(), Sort: t.id}, fileDetail, fileRejected, fileSignature)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return &prunedError{t.id}
 	}
@@ -243,6 +243,11 @@ func (w *zipWriter) execution(ctx context.Context, t *taken) error {
 	}
 	if rejected, ok := rec.Field(fileRejected); ok {
 		if err := file(fileRejected, rejected); err != nil {
+			return err
+		}
+	}
+	if signed, ok := rec.Field(fileSignature); ok {
+		if err := file(fileSignature, signed); err != nil {
 			return err
 		}
 	}

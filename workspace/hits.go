@@ -85,7 +85,7 @@ func (w *Planner) hits(ctx context.Context, pkg *record.Package, inputs record.N
 	if err != nil {
 		return err
 	}
-	x := executions.NewStore(w.states.Records, w.states.Objects)
+	x := w.states.executions()
 	return dataflow.Hits(ctx, g, w.states.Objects, x, inputs, w.states.Lookups, func(i int32, key executions.Key, hit *executions.Hit) error {
 		return visit(g.Name(i), key, hit.ExecutionID)
 	})

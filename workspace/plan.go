@@ -9,7 +9,6 @@ import (
 	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/dataflow/plan"
-	"e3/executions"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/objectstore"
@@ -241,7 +240,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 			return nil, err
 		}
 	}
-	x := executions.NewStore(w.states.Records, w.states.Objects)
+	x := w.states.executions()
 	if p.Planned, err = dataflow.Plan(ctx, p.Graph, w.states.Objects, x, opts); err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/dataflow"
+	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/host/stamp"
 	"e3/internal/insight/runview"
@@ -55,7 +56,11 @@ func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, e
 	if err != nil {
 		return nil, err
 	}
-	p, err := record.DecodeProof(rec.Value)
+	demand, err := w.demand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := decodeProof(demand, ws, rec.Value)
 	if err != nil {
 		return nil, nil
 	}
@@ -99,6 +104,10 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 	if !w.presumes() || !at.quiet {
 		return nil, nil
 	}
+	demand, err := w.demand(ctx)
+	if err != nil {
+		return nil, err
+	}
 	type candidate struct {
 		ws    string
 		proof *record.Proof
@@ -108,7 +117,7 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 		if err != nil {
 			return nil, err
 		}
-		if p, err := record.DecodeProof(rec.Value); err == nil && p.Generation == at.generation && rec.Key.Sort != ws {
+		if p, err := decodeProof(demand, rec.Key.Sort, rec.Value); err == nil && p.Generation == at.generation && rec.Key.Sort != ws {
 			list = append(list, candidate{rec.Key.Sort, p})
 		}
 	}
@@ -263,10 +272,57 @@ func (w *proofs) prove(ctx context.Context, ws string, p *record.Proof) error {
 }
 
 func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof) error {
-	if err := w.states.overwrite(ctx, w.states.Derived, proofKey(ws), p.Encode()); err != nil {
+	value, err := w.encodeProof(ctx, ws, p)
+	if err != nil || value == nil {
+		return err
+	}
+	if err := w.states.overwrite(ctx, w.states.Derived, proofKey(ws), value); err != nil {
 		return fmt.Errorf("save proof of run %s: %w", p.RunID, err)
 	}
 	return nil
+}
+
+// demand says which signatures answers need; nil: none.
+func (w *proofs) demand(ctx context.Context) (*executions.Demand, error) {
+	if w.states.Demands == nil {
+		return nil, nil
+	}
+	return w.states.Demands(ctx)
+}
+
+// errUnsigned says that a proof does not count because no trusted key has signed it under the present demand.
+var errUnsigned = errors.New("the proof is not signed")
+
+// decodeProof reads a proof. Where executions must be signed a proof says that they were, so it counts only with the signature of a
+// trusted key, made under the same demand.
+func decodeProof(demand *executions.Demand, ws string, value []byte) (*record.Proof, error) {
+	if demand == nil {
+		return record.DecodeProof(value)
+	}
+	signed, err := record.DecodeSignedProof(value)
+	if err != nil {
+		return nil, err
+	}
+	if !demand.Admits(ws, signed) {
+		return nil, errUnsigned
+	}
+	return record.DecodeProof(signed.Proof)
+}
+
+// encodeProof is the inverse of decodeProof. It returns nil if this process can make no proof that counts.
+func (w *proofs) encodeProof(ctx context.Context, ws string, p *record.Proof) ([]byte, error) {
+	demand, err := w.demand(ctx)
+	if err != nil || demand == nil {
+		return p.Encode(), err
+	}
+	if w.states.Signer == nil {
+		return nil, nil
+	}
+	key, err := w.states.Signer()
+	if err != nil || !demand.Trusts(key) {
+		return nil, err
+	}
+	return demand.Sign(key, ws, p.Encode()).Encode(), nil
 }
 
 // baseline turns a proof into what the dataflow compares with.

@@ -137,7 +137,7 @@ func (w *States) stale(ctx context.Context, ws string, s *State, err error) erro
 func (w *States) guessRoot(ctx context.Context, ws string, s *State) (inputs, tasks string, ok bool) {
 	var ins, outs []string
 	if rec, err := w.Derived.Get(ctx, proofKey(ws)); err == nil {
-		if p, err := record.DecodeProof(rec.Value); err == nil {
+		if p, err := record.DecodeAnyProof(rec.Value); err == nil {
 			ins, outs = append(ins, p.Inputs), append(outs, p.Tasks)
 		}
 	}

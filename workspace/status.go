@@ -11,7 +11,6 @@ import (
 
 	"e3/dataflow"
 	"e3/dataflow/graph"
-	"e3/executions"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
@@ -284,7 +283,7 @@ func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *previ
 	if err != nil {
 		return nil, err
 	}
-	x := executions.NewStore(w.states.Records, w.states.Objects)
+	x := w.states.executions()
 	list, err := dataflow.ReadFreshness(ctx, g, hashOnly{w.states.Objects}, x, next.inputs, t.tasks, w.states.Lookups)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)

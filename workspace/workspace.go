@@ -16,6 +16,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/format/signature"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
@@ -97,6 +98,10 @@ type Stores struct {
 	// number. After listing them it calls dead, unless that is nil, to confirm that the runs are dead, and returns its error.
 	// nil: nothing is queued.
 	Withdraw func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error)
+	// Demands says which signatures an execution needs to be an answer; nil: none.
+	Demands executions.Demands
+	// Signer returns the key of this process, which signs proofs where executions must be signed; nil: it has none.
+	Signer func() (*signature.Key, error)
 	// Folder is that of the repository, without symbolic links; "" where machines share it.
 	Folder string
 	// From is the current folder of the command; "" if it has none.
@@ -164,6 +169,11 @@ func (w *States) withObjects(objects Objects) *States {
 	o.Packages = &packages.Registry{Records: w.Records, Locks: w.Locks, Objects: objects}
 	o.Runs = &runview.Runs{Records: w.Records, Objects: objects, Packages: o.Packages, Workspaces: asked{&o}, Lookups: w.Lookups, Now: w.Now}
 	return &o
+}
+
+// executions are those that answer a start.
+func (w *States) executions() *executions.Store {
+	return executions.NewStore(w.Records, w.Objects).Requiring(w.Demands)
 }
 
 // State is a workspace's state as it was read.

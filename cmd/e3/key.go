@@ -21,9 +21,10 @@ import (
 func newKey(a *app) *cobra.Command {
 	cmd := family(&cobra.Command{
 		Use:   "key",
-		Short: "Sign exports, and choose the keys to trust",
-		Long: `If you have a key, your exports are signed. A repository has a list of keys that it trusts. A repository that requires
-signatures (e3 settings) imports only exports signed by those keys.
+		Short: "Sign exports and results, and choose the keys to trust",
+		Long: `If you have a key, your exports are signed, and so is what your starts and workers make. A repository has a list of keys that it
+trusts. A repository that requires signatures (e3 settings) imports only exports signed by those keys (require-signed), or
+counts only results signed by them (require-signed-executions): other results are made again.
 
 The private key is in the file key in the folder e3 of the user's configuration, or in the file that E3_KEY names.`,
 	})
@@ -178,7 +179,7 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 		return err
 	}
 	defer r.Close()
-	s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
+	s, err := r.UpdateKeys(ctx, func(s *settings.Settings) error {
 		if old, ok := s.Trusted(public); ok && (name == "" || name == old.Name) {
 			k = old
 			return nil
@@ -227,7 +228,7 @@ func keyDistrust(ctx context.Context, a *app, location, nameOrKey string) error 
 	}
 	defer r.Close()
 	var k settings.TrustedKey
-	s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
+	s, err := r.UpdateKeys(ctx, func(s *settings.Settings) error {
 		var found bool
 		if k, found = s.Distrust(nameOrKey); !found {
 			return &workspace.UnknownError{What: "trusted key", Name: nameOrKey, Known: trustedNames(s)}
@@ -238,6 +239,7 @@ func keyDistrust(ctx context.Context, a *app, location, nameOrKey string) error 
 		return err
 	}
 	warnUnimportable(a, s)
+	warnUnanswered(a, r, s)
 	return a.Reply(describeTrusted(k), func(w io.Writer) {
 		fmt.Fprintf(w, "No longer trusted: %s  %s\n", human.Line(k.Name), k.Key)
 	})
@@ -248,6 +250,30 @@ func warnUnimportable(a *app, s *settings.Settings) {
 	if s.RequireSigned && len(s.TrustedKeys) == 0 {
 		a.Notef("Signatures of trusted keys are required and no key is trusted: no export can come in")
 	}
+}
+
+// warnUnanswered warns that nothing can answer, which is seldom intended.
+func warnUnanswered(a *app, r *repo.Repo, s *settings.Settings) {
+	if r.SignedExecutions() && len(s.TrustedKeys) == 0 {
+		a.Notef("Results count only with the signature of a trusted key, and no key is trusted: every start runs every task. Trust one with: e3 key trust")
+	}
+}
+
+// sayUntrusted tells, where a repository counts only what trusted keys have signed, that what this process makes does not count.
+func sayUntrusted(ctx context.Context, a *app, r *repo.Repo, so string) {
+	demand, err := r.Demand(ctx)
+	if err != nil || demand == nil {
+		return // without the demand nothing can be looked up, which says why
+	}
+	key, err := r.Signer()
+	if err != nil || demand.Trusts(key) {
+		return
+	}
+	why := "you have no key"
+	if key != nil {
+		why = "your key is not one of them"
+	}
+	a.Notef("Results count here only with the signature of a trusted key, and %s: %s. See: e3 key --help", why, so)
 }
 
 func trustedNames(s *settings.Settings) []string {

@@ -23,10 +23,12 @@ import (
 type repoSetting struct {
 	name  string
 	about string
-	get   func(*settings.Settings) any // for programs; its usual text is for people
+	get   func(*repo.Repo, *settings.Settings) any // for programs; its usual text is for people
 	set   func(*settings.Settings, string) error
-	of    func(workspace string) repoSetting // the same of one workspace; nil where it is of all
-	ws    string                             // whose it is; "" where it is of all
+	// demand sets what is no part of the settings but of the repository's description; nil where set does.
+	demand func(context.Context, *repo.Repo, string) error
+	of     func(workspace string) repoSetting // the same of one workspace; nil where it is of all
+	ws     string                             // whose it is; "" where it is of all
 }
 
 // repoSettings are in the order in which they are listed.
@@ -34,12 +36,25 @@ func repoSettings() []repoSetting {
 	return []repoSetting{{
 		name:  "require-signed",
 		about: "import only exports that a trusted key has signed",
-		get:   func(s *settings.Settings) any { return s.RequireSigned },
+		get:   func(_ *repo.Repo, s *settings.Settings) any { return s.RequireSigned },
 		set:   func(s *settings.Settings, text string) error { return parseBool(text, &s.RequireSigned) },
+	}, {
+		name:  "require-signed-executions",
+		about: "count only results that a trusted key has signed: others are run again",
+		get:   func(r *repo.Repo, _ *settings.Settings) any { return r.SignedExecutions() },
+		demand: func(ctx context.Context, r *repo.Repo, text string) error {
+			var require bool
+			if err := parseBool(text, &require); err != nil {
+				return usagef("require-signed-executions: %w", err)
+			}
+			return r.RequireSignedExecutions(ctx, require)
+		},
 	}, {
 		name:  "events-retention",
 		about: "how long the events of runs are kept: a duration like 90d, or never to remove none",
-		get:   func(s *settings.Settings) any { return cmp.Or(s.EventsRetention, settings.DefaultRetention) },
+		get: func(_ *repo.Repo, s *settings.Settings) any {
+			return cmp.Or(s.EventsRetention, settings.DefaultRetention)
+		},
 		set: func(s *settings.Settings, text string) error {
 			if _, err := settings.ParseRetention(text); err != nil {
 				return err
@@ -59,7 +74,7 @@ func executorSetting(ws string) repoSetting {
 	return repoSetting{
 		name:  "executor",
 		about: "what executes tasks: local (the process of e3 start), workers (e3 worker) or slurm",
-		get:   func(s *settings.Settings) any { return s.RunsOf(ws).Executor },
+		get:   func(_ *repo.Repo, s *settings.Settings) any { return s.RunsOf(ws).Executor },
 		set: func(s *settings.Settings, text string) error {
 			return s.SetRuns(ws, func(r *settings.Runs) { r.Executor = said(text) })
 		},
@@ -72,7 +87,7 @@ func queueSetting(ws string) repoSetting {
 	return repoSetting{
 		name:  "queue",
 		about: "the queue of tasks that name none",
-		get:   func(s *settings.Settings) any { return cmp.Or(s.RunsOf(ws).Queue, queue.DefaultQueue) },
+		get:   func(_ *repo.Repo, s *settings.Settings) any { return cmp.Or(s.RunsOf(ws).Queue, queue.DefaultQueue) },
 		set: func(s *settings.Settings, text string) error {
 			return s.SetRuns(ws, func(r *settings.Runs) { r.Queue = said(text) })
 		},
@@ -170,6 +185,17 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 			return err
 		}
 	}
+	if value != "" && one.demand != nil {
+		if err := one.demand(ctx, r, value); err != nil {
+			return err
+		}
+		s, err := settings.Get(ctx, r.Records)
+		if err != nil {
+			return err
+		}
+		warnUnanswered(a, r, s)
+		return a.Reply(settingJSON{name, one.get(r, s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
+	}
 	if value != "" {
 		s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
 			if err := one.set(s, value); err != nil {
@@ -183,14 +209,14 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 		if name == "require-signed" {
 			warnUnimportable(a, s)
 		}
-		return a.Reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(s)) })
+		return a.Reply(settingJSON{name, one.get(r, s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
 	}
 	s, err := settings.Get(ctx, r.Records)
 	if err != nil {
 		return err
 	}
 	if one != nil {
-		return a.Reply(settingJSON{name, one.get(s)}, func(w io.Writer) { fmt.Fprintln(w, one.get(s)) })
+		return a.Reply(settingJSON{name, one.get(r, s)}, func(w io.Writer) { fmt.Fprintln(w, one.get(r, s)) })
 	}
 	all = append(all, ofWorkspaces(s)...)
 	doc := struct {
@@ -198,8 +224,8 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 	}{}
 	t := &render.Table{}
 	for _, one := range all {
-		doc.Settings = append(doc.Settings, settingJSON{one.name, one.get(s)})
-		t.Row(one.name, fmt.Sprint(one.get(s)), one.about)
+		doc.Settings = append(doc.Settings, settingJSON{one.name, one.get(r, s)})
+		t.Row(one.name, fmt.Sprint(one.get(r, s)), one.about)
 	}
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }

@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -220,6 +221,14 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		defer spans.Close()
 		settings.OnEvent = spans.Event
 	}
+	var made atomic.Bool // something, by this process
+	if r.SignedExecutions() && settings.Outstanding == 0 {
+		settings.OnEvent = both(settings.OnEvent, func(e events.Event) {
+			if e.Type == events.TaskStarted {
+				made.Store(true)
+			}
+		})
+	}
 	if a.JSON || o.progress == "json" {
 		a.JSON = true
 		err = startJSON(ctx, a, r, shown(location, r), ws, settings)
@@ -227,6 +236,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		err = startText(ctx, a, r, shown(location, r), ws, settings, o.progress)
 	}
 	err = unfollowed(shown(location, r), err)
+	if made.Load() {
+		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
+	}
 	var ended *exitError
 	if err == nil || errors.As(err, &ended) {
 		retireEvents(ctx, a, r)

@@ -172,6 +172,7 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 	if err != nil {
 		return err
 	}
+	sayUntrusted(ctx, a, r, "what this worker makes answers no later start")
 	begun()
 	runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4)) // the cores are the commands'
 	return w.Run(ctx, drain)

@@ -121,6 +121,7 @@ func isRepository(dir string) bool {
 
 // openFolder opens a repository in a folder, whose objects may be elsewhere.
 func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores, error) {
+	r.signing.required = f.SignedExecutions
 	m := modes.Of(f.Access, root)
 	records, err := reffs.Open(root, reffs.Options{
 		Modes:       m,

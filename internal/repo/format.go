@@ -23,8 +23,11 @@ const (
 	formatCopy = "format.copy"
 )
 
-// LayoutVersion is the version of repositories that this program makes, and the greatest that it reads and writes.
+// LayoutVersion is the version of repositories that this program makes.
 const LayoutVersion = 4
+
+// signedVersion is the version of repositories whose executions must be signed, and the greatest that this program reads and writes.
+const signedVersion = 5
 
 // summedVersion is the first version whose records and format have sums.
 const summedVersion = 4
@@ -42,6 +45,8 @@ type format struct {
 	// Access says which users can use a folder; empty in repositories that go by the umask. If an older program
 	// ignores it in a private one, no harm is done: other users cannot enter its folder.
 	Access modes.Access `json:"access,omitempty"`
+	// SignedExecutions says that only executions that a trusted key has signed are answers.
+	SignedExecutions bool `json:"signedExecutions,omitempty"`
 	// Sum is the sum of the JSON without it, as encoded; in later layouts too.
 	Sum string `json:"sum,omitempty"`
 }
@@ -51,6 +56,9 @@ func (f *format) summed() bool { return f.Version >= summedVersion }
 
 func (f *format) encode() ([]byte, error) {
 	f.E3, f.Version, f.Sum = "repository", LayoutVersion, ""
+	if f.SignedExecutions {
+		f.Version = signedVersion
+	}
 	text, err := json.Marshal(f)
 	return append(withSum(text), '\n'), err
 }
@@ -79,11 +87,11 @@ func decodeFormat(data []byte, where string) (*format, error) {
 	if err := json.Unmarshal(data, &f); err != nil || f.E3 != "repository" || f.Version < 1 {
 		return nil, fmt.Errorf("open repository: %s does not describe a repository", where)
 	}
-	if (f.Sum != "" || f.Version == summedVersion) && !sumHolds(data) {
+	if (f.Sum != "" || f.Version >= summedVersion) && !sumHolds(data) {
 		return nil, fmt.Errorf("open repository: %s: %w", where, errFormatDamaged)
 	}
-	if f.Version > LayoutVersion {
-		return nil, fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, where, f.Version, LayoutVersion)
+	if f.Version > signedVersion {
+		return nil, fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, where, f.Version, signedVersion)
 	}
 	if !f.Access.Known() {
 		return nil, fmt.Errorf("%w: %s says that its access is %q, which this program does not know; use a newer e3", ErrTooNew, where, f.Access)

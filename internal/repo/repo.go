@@ -16,6 +16,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/signature"
 	"e3/internal/host/modes"
 	"e3/internal/host/process"
 	"e3/internal/host/runner"
@@ -94,6 +95,7 @@ type Repo struct {
 
 	opts    Options
 	user    func() string
+	signing signing
 	stores  *stores
 	place   *place // nil where the objects are in the folder
 	formats []*formatTexts
@@ -134,6 +136,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		opts.Getenv = os.Getenv
 	}
 	r := &Repo{Location: location, opts: opts, user: sync.OnceValue(UserAtHost)}
+	r.signing.key = sync.OnceValues(func() (*signature.Key, error) { return findKey(opts.Getenv) })
 	s, err := r.connect(ctx, location)
 	if err != nil {
 		return nil, errors.Join(err, r.closeStores())
@@ -144,11 +147,11 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		at = s.plain
 	}
 	r.queue = queue.New(s.records, at, queue.Options{Now: opts.Now, Polled: s.far})
-	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working)
+	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Gather: gather(s.objects), Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Demands: r.Demand, Signer: r.Signer,
 		Withdraw: func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 			return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
 		},
@@ -264,6 +267,9 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	}
 	r.runner.Store(sup)
 	opts := r.executorOptions(o.Grace)
+	if opts.Key, err = r.Signer(); err != nil {
+		return nil, err
+	}
 	opts.Remote = o.Remote
 	if o.Full {
 		opts.Sync = r.Records.Sync

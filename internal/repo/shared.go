@@ -63,6 +63,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
+	r.signing.required = f.SignedExecutions
 	where := *f.Objects
 	if l.objects.Bucket != "" && l.objects.Bucket != where.Bucket {
 		return nil, fmt.Errorf("open %s: its objects are in the bucket %s, not in %s", l, where.Bucket, l.objects.Bucket)

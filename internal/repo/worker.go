@@ -67,6 +67,9 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	o.Patience = leases.Limit() + o.Grace
 	o.Name, o.Host, o.Now = fmt.Sprintf("%s (process %d)", r.user(), os.Getpid()), self().Host, r.opts.Now
 	opts := r.executorOptions(o.Grace)
+	if opts.Key, err = r.Signer(); err != nil {
+		return nil, err
+	}
 	opts.Sync = r.Records.Sync // for runs on other hosts
 	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
 	r.makes.Store(x)

@@ -196,7 +196,7 @@ func (v *verifier) tables() []table {
 	}, {
 		partition: "INDEX/proofs", where: file("index/proofs", ".rec"), owner: named("workspace"),
 		check: func(rec refstore.Record) error {
-			_, err := record.DecodeProof(rec.Value)
+			_, err := record.DecodeAnyProof(rec.Value)
 			return err
 		},
 		advice: "the next start makes another", mend: v.remove("removed: the next start makes another"),

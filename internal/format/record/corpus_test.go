@@ -14,6 +14,7 @@ var fuzzTargets = []struct{ fuzz, codec string }{
 	{"FuzzDecodeNode", "node"}, {"FuzzDecodePackage", "package"}, {"FuzzDecodeLink", "link"}, {"FuzzDecodeProof", "proof"},
 	{"FuzzDecodeDurations", "durations"}, {"FuzzDecodeWorkspaceDeployment", "workspace deployment"},
 	{"FuzzDecodeProvenance", "provenance"}, {"FuzzDecodeExport", "export provenance"}, {"FuzzDecodeRejection", "rejection"},
+	{"FuzzDecodeSignature", "signature"}, {"FuzzDecodeSignedProof", "signed proof"},
 	{"FuzzDecodeTombstones", "tombstones"}, {"FuzzDecodePin", "pin"}, {"FuzzDecodeCancellation", "cancellation"},
 }
 

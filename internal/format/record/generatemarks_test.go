@@ -38,6 +38,17 @@ var rejections = rapid.Custom(func(t *rapid.T) *record.Rejection {
 	return &record.Rejection{Rejected: rapid.Bool().Draw(t, "rejected"), By: texts.Draw(t, "by"), At: times.Draw(t, "at"), Reason: texts.Draw(t, "reason")}
 })
 
+var signatures = rapid.Custom(func(t *rapid.T) *record.Signature {
+	s := &record.Signature{}
+	copy(s.Key[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "key"))
+	copy(s.Bytes[:], rapid.SliceOfN(rapid.Byte(), 64, 64).Draw(t, "signature"))
+	return s
+})
+
+var signedProofs = rapid.Custom(func(t *rapid.T) *record.SignedProof {
+	return &record.SignedProof{Signature: *signatures.Draw(t, "signature"), Proof: rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "proof")}
+})
+
 var tombstoneLists = rapid.Custom(func(t *rapid.T) record.Tombstones {
 	return few(rapid.Custom(func(t *rapid.T) record.Tombstone {
 		s := record.Tombstone{

@@ -36,6 +36,7 @@ const (
 	Rerun            Kind = "rerun" // verify --rerun
 	Nondeterministic Kind = "nondeterministic"
 	Rejected         Kind = "rejected"
+	Untrusted        Kind = "untrusted" // no trusted key has signed it
 	Pruned           Kind = "pruned"
 	OutputGone       Kind = "output gone"
 	Unreadable       Kind = "unreadable" // its record

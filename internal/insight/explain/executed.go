@@ -233,6 +233,17 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 		}
 		return c, nil
 	}
+	untrusted, err := x.Executions.Untrusted(x.ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	if untrusted != "" {
+		c.Kind, c.Text = Untrusted, name+" is no answer: "+truncate(untrusted, 2*maxText)
+		if e.Detail != nil {
+			c.By = e.Detail.Worker
+		}
+		return c, nil
+	}
 	if before == nil {
 		h, err := objectstore.ParseHash(e.OutputHash)
 		if err == nil {

@@ -41,7 +41,7 @@ cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease
-                               internal/events internal/format/notation internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile
+                               internal/events internal/format/notation internal/format/signature internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
 internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
@@ -49,7 +49,7 @@ exportimport:                  internal/insight/runview dataflow/graph workspace
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human
 internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
+workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
 internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore internal/events internal/format/record internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
@@ -62,7 +62,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record
 internal/reach:                executions objectstore refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore refstore internal/format/record internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human
+executions:                    objectstore refstore internal/format/record internal/format/signature internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human

@@ -1,0 +1,164 @@
+package executions
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"e3/internal/format/record"
+	"e3/internal/format/signature"
+)
+
+// A Demand says whose executions answer: those that one of its keys has signed. The nil Demand is content with all.
+type Demand struct {
+	keys map[signature.PublicKey]bool
+	sum  [32]byte
+}
+
+// NewDemand returns the demand for a signature of one of the keys. Without a key nothing answers.
+func NewDemand(keys []signature.PublicKey) *Demand {
+	d := &Demand{keys: make(map[signature.PublicKey]bool, len(keys))}
+	for _, k := range keys {
+		d.keys[k] = true
+	}
+	sorted := slices.SortedFunc(maps.Keys(d.keys), func(a, b signature.PublicKey) int { return cmp.Compare(a.String(), b.String()) })
+	h := sha256.New()
+	for _, k := range sorted {
+		h.Write(k[:])
+	}
+	d.sum = [32]byte(h.Sum(nil))
+	return d
+}
+
+// Sum is a digest of the demand. Demands for the same keys have the same.
+func (d *Demand) Sum() [32]byte { return d.sum }
+
+// Trusts tells whether a process with this key makes answers; a nil key is none.
+func (d *Demand) Trusts(k *signature.Key) bool {
+	return d == nil || k != nil && d.keys[k.Public()]
+}
+
+// Holds tells whether a trusted key has signed the statement.
+func (d *Demand) Holds(s record.Signature, of signature.Statement) bool {
+	m := signature.Mark{Key: s.Key, Bytes: s.Bytes}
+	return d.keys[m.Key] && m.Verify(of) == nil
+}
+
+// refuses says why an execution that has ended is no answer; "" if it may be one.
+func (d *Demand) refuses(e *Execution) string {
+	if d == nil {
+		return ""
+	}
+	by := "by an unknown user"
+	if e.Detail != nil && e.Detail.Worker != "" {
+		by = "by " + e.Detail.Worker
+	}
+	switch {
+	case e.Signature == nil:
+		return "it was made " + by + ", and is not signed by a trusted key"
+	case !d.keys[e.Signature.Key]:
+		return fmt.Sprintf("it was made %s, and is not signed by a trusted key: its key is %s", by, signature.PublicKey(e.Signature.Key))
+	case e.CheckSignature() != nil:
+		return "it was made " + by + ", and its signature does not hold"
+	}
+	return ""
+}
+
+// CheckSignature returns a [signature.ErrBadSignature] if the execution's signature is not that of this execution, with this end, on this
+// key, by the key that it names. It does not tell whether that key is trusted.
+func (e *Execution) CheckSignature() error {
+	if e.Signature == nil {
+		return nil
+	}
+	m := signature.Mark{Key: e.Signature.Key, Bytes: e.Signature.Bytes}
+	return m.Verify(e.statement())
+}
+
+func (e *Execution) statement() signature.Statement {
+	size := int64(-1)
+	if e.Detail != nil {
+		size = e.Detail.BytesOut
+	}
+	return statementOf(e.Key, &e.Status, size)
+}
+
+// statementOf is what the maker of an execution signs. It covers everything that a lookup takes from the record, and the size
+// of the output in its detail.
+func statementOf(k Key, s *record.Status, size int64) signature.Statement {
+	return signature.Execution(k.Task.String(), k.Inputs.String(), s.Encode(), size)
+}
+
+// sign returns the signature of an execution that has ended.
+func sign(key *signature.Key, of signature.Statement) record.Signature {
+	m := key.Mark(of)
+	return record.Signature{Key: m.Key, Bytes: m.Bytes}
+}
+
+// Sign signs a proof, which counts under the same demand.
+func (d *Demand) Sign(key *signature.Key, workspace string, proof []byte) *record.SignedProof {
+	return &record.SignedProof{Proof: proof, Signature: sign(key, signature.Proof(workspace, d.sum, proof))}
+}
+
+// Admits tells whether a trusted key has signed a proof under the same demand.
+func (d *Demand) Admits(workspace string, p *record.SignedProof) bool {
+	return d.Holds(p.Signature, signature.Proof(workspace, d.sum, p.Proof))
+}
+
+// Demands returns the demand of a repository; nil: all executions count. It may be called often and by several goroutines. An error
+// means that the demand is not known, so that nothing answers.
+type Demands func(context.Context) (*Demand, error)
+
+// Requiring returns a store over the same records whose lookups count only what the demand admits. demands may be nil.
+func (s *Store) Requiring(demands Demands) *Store {
+	with := *s
+	with.demands = demands
+	return &with
+}
+
+// demand returns the demand of the repository.
+func (s *Store) demand(ctx context.Context) (*Demand, error) {
+	if s.demands == nil {
+		return nil, nil
+	}
+	d, err := s.demands(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find out whose executions answer: %w", err)
+	}
+	return d, nil
+}
+
+// Untrusted says why an execution that has ended is no answer for want of a trusted signature; "" if none is lacking.
+func (s *Store) Untrusted(ctx context.Context, e *Execution) (string, error) {
+	d, err := s.demand(ctx)
+	if err != nil {
+		return "", err
+	}
+	return d.refuses(e), nil
+}
+
+// ErrUntrusted is wrapped if a worker has made an execution that does not count.
+var ErrUntrusted = errors.New("it does not count here")
+
+// accept refuses a success of a worker whose key is not trusted, unless the results of this process do not count either: what
+// this process takes would be passed on under its own name, in a proof and in what is made from it.
+func (x *Executor) accept(ctx context.Context, key Key, res *Result) error {
+	if res.State != record.Success {
+		return nil
+	}
+	d, err := x.demand(ctx)
+	if err != nil || d == nil || !d.Trusts(x.opts.Key) {
+		return err
+	}
+	e, err := x.Get(ctx, key, res.ExecutionID)
+	if err != nil {
+		return err
+	}
+	if why := d.refuses(e); why != "" {
+		return fmt.Errorf("execution %s: %w: %s; give its worker a trusted key, or trust its key with: e3 key trust", res.ExecutionID, ErrUntrusted, why)
+	}
+	return nil
+}

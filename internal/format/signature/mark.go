@@ -1,0 +1,60 @@
+package signature
+
+import (
+	"crypto/ed25519"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+)
+
+// A Mark is a key's signature of a record of a repository. The record that it signs is not in it.
+type Mark struct {
+	Key   PublicKey
+	Bytes [ed25519.SignatureSize]byte
+}
+
+// A Statement is what a [Mark] signs.
+type Statement struct{ message []byte }
+
+// Domains of marks. Each begins its message, so that a signature of one kind means nothing as another. The number is the version
+// of the fields that follow.
+const (
+	executionDomain = "e3 execution 1\n"
+	proofDomain     = "e3 proof 1\n"
+)
+
+// Execution is the statement that an execution under a key ended so: status is its record (format.md, ExecutionStatus), which has its id,
+// its state, its output and its times; size is that of the output, in bytes.
+func Execution(task, inputs string, status []byte, size int64) Statement {
+	return statement(executionDomain, []byte(task), []byte(inputs), status, strconv.AppendInt(nil, size, 10))
+}
+
+// Proof is the statement that the proof of a workspace was made by a run that counted only what the demand admits.
+func Proof(workspace string, demand [32]byte, proof []byte) Statement {
+	return statement(proofDomain, []byte(workspace), demand[:], proof)
+}
+
+// statement joins fields, each behind its length as 8 bytes, big-endian: no two lists of fields have the same message.
+func statement(domain string, fields ...[]byte) Statement {
+	b := []byte(domain)
+	for _, f := range fields {
+		b = append(binary.BigEndian.AppendUint64(b, uint64(len(f))), f...)
+	}
+	return Statement{b}
+}
+
+// Mark signs a statement.
+func (k *Key) Mark(s Statement) *Mark {
+	private := ed25519.NewKeyFromSeed(k.seed[:])
+	m := &Mark{Key: PublicKey(private.Public().(ed25519.PublicKey))}
+	copy(m.Bytes[:], ed25519.Sign(private, s.message))
+	return m
+}
+
+// Verify returns an [ErrBadSignature] if m.Key has not signed the statement.
+func (m *Mark) Verify(s Statement) error {
+	if !ed25519.Verify(m.Key[:], s.message, m.Bytes[:]) {
+		return fmt.Errorf("%w: the key %s has not signed this", ErrBadSignature, m.Key)
+	}
+	return nil
+}
