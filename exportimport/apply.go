@@ -111,7 +111,7 @@ func (m *importer) executions(ctx context.Context) error {
 func (m *importer) settle(in *incoming, out executions.Outcome, retired *record.Rejection) {
 	m.res.Outcomes[out]++
 	if retired != nil {
-		m.note("execution %s was rejected by %s where it comes from, and answers here: %q; retire it with: e3 reject <repo> %[1]s",
+		m.note("execution %s was rejected by %s where it comes from, and counts here: %q; retire it with: e3 reject <repo> %[1]s",
 			in.id, shorten(retired.By), shorten(retired.Reason))
 	}
 }

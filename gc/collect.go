@@ -140,7 +140,7 @@ func collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 				return nil, fmt.Errorf("nothing was removed: %w", unsettled)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("ask all who are at work what they rely on: %w", err)
+				return nil, fmt.Errorf("ask all running processes which objects they use: %w", err)
 			}
 			defer end()
 		}
@@ -218,7 +218,7 @@ func (c *collection) mark(ctx context.Context) error {
 		func() error {
 			sessions, err := c.Records.LiveSessions(ctx)
 			if err != nil {
-				return fmt.Errorf("ask who is at work: %w", err)
+				return fmt.Errorf("ask for running processes: %w", err)
 			}
 			return reach.Protected(sessions, w)
 		},
@@ -286,7 +286,7 @@ func (c *collection) began(ctx context.Context) error {
 	}
 	sessions, err := c.Records.LiveSessions(ctx)
 	if err != nil {
-		return fmt.Errorf("ask who is at work: %w", err)
+		return fmt.Errorf("ask for running processes: %w", err)
 	}
 	c.cutoff = own
 	if own.IsZero() && c.report.Grace > 0 {

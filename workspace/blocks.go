@@ -90,7 +90,7 @@ func (e *NotWaitingError) Error() string {
 	text := fmt.Sprintf("%s.%s does not wait for approval", e.Workspace, e.Task)
 	switch {
 	case e.Run == "":
-		return text + ": no run of the workspace is at work"
+		return text + ": no run of the workspace is in progress"
 	case len(e.Others) > 0:
 		return text + "; what waits is " + strings.Join(e.Others, ", ")
 	}

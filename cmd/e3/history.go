@@ -398,7 +398,7 @@ func attemptNotes(a *app, x *history.Attempt) []string {
 		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
 	}
 	if n := len(x.Answered()); n > 0 {
-		add("answered %s", human.Count(n, "run"))
+		add("cached in %s", human.Count(n, "run"))
 	}
 	if e := x.Execution; e != nil {
 		if e.Rejected() {

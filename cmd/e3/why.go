@@ -330,7 +330,7 @@ func (p *whyPrinter) downstream(d *explain.Downstream) {
 		for _, c := range []struct {
 			n    int
 			word string
-		}{{d.Ran, "ran"}, {d.Answered, "answered without running"}, {d.Failed, "failed"}, {d.Skipped, "skipped"}} {
+		}{{d.Ran, "ran"}, {d.Answered, "cached"}, {d.Failed, "failed"}, {d.Skipped, "skipped"}} {
 			if c.n > 0 {
 				parts = append(parts, fmt.Sprintf("%d %s", c.n, c.word))
 			}

@@ -204,7 +204,7 @@ func (v *verifier) discard(ctx context.Context, k executions.Key, id string) (st
 	}
 	if !gone {
 		if _, err := v.Curator.Get(ctx, k, id); errors.Is(err, executions.ErrMalformed) {
-			return "another process is at work on it: check again", false, nil
+			return "another process is working on it: check again", false, nil
 		}
 	}
 	v.retired[id] = true

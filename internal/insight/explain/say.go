@@ -64,7 +64,7 @@ func (w *Explanation) say() {
 	}
 	switch w.State {
 	case Current:
-		w.Sentence = with("is current: execution "+w.execution()+" answers it", "; that ran because ")
+		w.Sentence = with("is current: its result is execution "+w.execution(), "; that ran because ")
 	case WouldRun:
 		w.Sentence = with("would run", " because ")
 		if w.refused != "" {
@@ -111,7 +111,7 @@ func (w *Wait) text() string {
 	since := " (since " + formatTime(w.Since) + ")"
 	switch {
 	case w.For == forTurn:
-		return "waits for its turn in the run that is at work" + since
+		return "waits for its turn in the run in progress" + since
 	case w.Worker != "":
 		return "was taken from queue " + w.Queue + " by " + truncate(w.Worker, maxText) + ", and is about to begin" + since
 	}

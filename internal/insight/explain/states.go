@@ -21,7 +21,7 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 	}
 	w.State = Current
 	if a == nil { // it was pruned this moment
-		w.Root = Cause{Kind: Unknown, Workspace: w.Workspace, Task: w.Task, Text: "execution " + p.ExecutionID + " answers it, and cannot be found any more"}
+		w.Root = Cause{Kind: Unknown, Workspace: w.Workspace, Task: w.Task, Text: "its result is execution " + p.ExecutionID + ", which cannot be found any more"}
 		return nil
 	}
 	x.mind(w, a)
@@ -33,7 +33,7 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 		w.Notes = append(w.Notes, "its latest attempt, execution "+report.ExecutionID+", failed: no failure hides a success on the same inputs")
 	}
 	if r := w.Execution; r.Task != w.Task || r.Workspace != w.Workspace {
-		w.Notes = append(w.Notes, fmt.Sprintf("%s.%s ran the same; it answers as soon as the key is the same", r.Workspace, r.Task))
+		w.Notes = append(w.Notes, fmt.Sprintf("%s.%s ran the same; its result counts as soon as the key is the same", r.Workspace, r.Task))
 	}
 	if w.Reason, err = x.executed(a, 0); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 			return nil, Waits, err
 		}
 		r.Upstream = []*Reason{up}
-		r.Cause = Cause{Kind: Twin, Workspace: w.Workspace, Task: name, Subject: other, Text: truncate(other, maxText) + " is the same on the same inputs: it answers both"}
+		r.Cause = Cause{Kind: Twin, Workspace: w.Workspace, Task: name, Subject: other, Text: truncate(other, maxText) + " is the same on the same inputs: its result counts for both"}
 		return r, Waits, nil
 	}
 	// If its latest attempt at this key failed, that is the reason.

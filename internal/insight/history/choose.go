@@ -36,7 +36,7 @@ func (e *AbsentError) Error() string {
 	case e.Attempt > 0:
 		return fmt.Sprintf("task %s has no attempt %d in run %s", e.Task, e.Attempt, e.Run)
 	}
-	return fmt.Sprintf("task %s was not executed in run %s, nor answered", e.Task, e.Run)
+	return fmt.Sprintf("task %s was neither executed nor cached in run %s", e.Task, e.Run)
 }
 
 // attempts are those that history lists, the latest first; deep ones as well where it is asked for.

@@ -172,7 +172,7 @@ func (b *builder) page() (*page, error) {
 		p.Notes = append(p.Notes, "Not all is known of this run: "+visible(r.Damage.Error())+".")
 	}
 	if r.Unnamed > 0 {
-		p.Notes = append(p.Notes, human.Count(r.Unnamed, "more task")+" had answers from an earlier run of which nothing is left.")
+		p.Notes = append(p.Notes, human.Count(r.Unnamed, "more task")+" had results of an earlier run of which nothing is left.")
 	}
 	p.Facts = b.facts()
 	p.Lead = lead(r, p.Shares)

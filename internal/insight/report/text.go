@@ -114,11 +114,11 @@ func lead(r *runview.Report, shares []share) string {
 		case all == 0:
 			return "There was nothing to do."
 		case cached == all:
-			return fmt.Sprintf("Nothing had to run: all of %s were answered by earlier executions.", human.Count(all, "task"))
+			return fmt.Sprintf("Nothing had to run: all of %s were cached.", human.Count(all, "task"))
 		case cached == 0:
 			return fmt.Sprintf("%s ran.", human.Count(all, "task"))
 		}
-		return fmt.Sprintf("%s ran, %d were answered by earlier executions.", human.Count(all-cached, "task"), cached)
+		return fmt.Sprintf("%s ran, %d were cached.", human.Count(all-cached, "task"), cached)
 	}
 	return "The run ended before all tasks had their turn."
 }

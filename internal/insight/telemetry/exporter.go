@@ -125,7 +125,7 @@ func (x *exporter) send(ctx context.Context, batch []byte) error {
 type statusError struct{ code int }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("it answered %d %s", e.code, http.StatusText(e.code))
+	return fmt.Sprintf("the response was %d %s", e.code, http.StatusText(e.code))
 }
 
 func (e *statusError) retry() bool {

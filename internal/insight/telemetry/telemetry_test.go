@@ -251,8 +251,8 @@ func TestBusyCollector(t *testing.T) {
 		warning string
 	}{
 		{"comes back", []int{503, 429}, true, ""},
-		{"refuses", []int{400}, false, "it answered 400 Bad Request"},
-		{"sends elsewhere", []int{307}, false, "it answered 307 Temporary Redirect"},
+		{"refuses", []int{400}, false, "the response was 400 Bad Request"},
+		{"sends elsewhere", []int{307}, false, "the response was 307 Temporary Redirect"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newReceiver(t, tt.answers...)

@@ -214,7 +214,7 @@ func (r *run) look() {
 	}
 	r.mu.Unlock()
 	if err != nil {
-		r.d.fault(fmt.Errorf("find out who is at work: %w", err))
+		r.d.fault(fmt.Errorf("find running workers: %w", err))
 	}
 	for i := range alone {
 		r.d.o.Unattended(&alone[i])
