@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/backoff"
 	"e3/internal/format/record"
 	"e3/refstore"
 )
@@ -46,7 +47,7 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	if c.leased != nil {
 		glances = 2 // the next try is a fifth of a second away
 	}
-	pause := newBackoff(c.claims)
+	pause := newPolling(c.claims)
 	for try := 1; ; try++ {
 		lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 		if !errors.Is(err, refstore.ErrClaimed) {
@@ -69,7 +70,7 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 
 // await retries a claim until its holder has released it.
 func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
-	for pause := newBackoff(c.claims); ; waited = true {
+	for pause := newPolling(c.claims); ; waited = true {
 		lock, err := try()
 		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
 			return lock, waited, err
@@ -80,33 +81,28 @@ func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) 
 	}
 }
 
-// backoff is the pace of polling for a lock or claim: neither a kernel lock nor a lease notifies its waiters. The
+// polling is the pace of polling for a lock or claim: neither a kernel lock nor a lease notifies its waiters. The
 // pause doubles each time, up to a bound. Where each poll is a request the pause is random, so that waiters for the
 // same claim do not collide.
-type backoff struct {
+type polling struct {
 	pause, most time.Duration
 	jitter      bool
 }
 
-func newBackoff(l refstore.Locker) backoff {
+func newPolling(l refstore.Locker) polling {
 	_, leased := l.(refstore.Leased)
 	first, most := refstore.Pace(l)
-	return backoff{pause: max(first, 1), most: max(most, 1), jitter: leased}
+	return polling{pause: max(first, 1), most: max(most, 1), jitter: leased}
 }
 
 // wait returns the cause if the context ends.
-func (b *backoff) wait(ctx context.Context) error {
+func (b *polling) wait(ctx context.Context) error {
 	pause := b.pause
 	if b.jitter {
 		pause = 1 + rand.N(pause)
 	}
 	b.pause = min(2*b.pause, b.most)
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(pause):
-		return nil
-	}
+	return backoff.Wait(ctx, pause)
 }
 
 // Alive tells whether a running execution is being worked on: its process holds the execution's claim while it lives,

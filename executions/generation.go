@@ -172,7 +172,7 @@ func (g *Generation) peek(ctx context.Context) (value string, quiet bool, err er
 
 // lock takes the generation's lock. Readers hold it for microseconds at most, so waits are short.
 func (g *Generation) lock(ctx context.Context, mode refstore.Mode) (refstore.Lock, error) {
-	for pause := newBackoff(g.locks); ; {
+	for pause := newPolling(g.locks); ; {
 		lock, err := g.locks.TryLock(ctx, generationLock, mode, nil)
 		var locked *refstore.LockedError
 		if err == nil || !errors.As(err, &locked) {

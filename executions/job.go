@@ -63,7 +63,7 @@ func (s *Store) atWork(ctx context.Context, job, id string) (bool, error) {
 // were forced, and are no answer yet.
 func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (ended bool, err error) {
 	for _, id := range running {
-		for pause := newBackoff(x.claims); x.working != nil; ended = true {
+		for pause := newPolling(x.claims); x.working != nil; ended = true {
 			job, runs, err := x.Job(ctx, key, id)
 			if err != nil {
 				return false, err

@@ -7,11 +7,11 @@ import (
 	"io"
 	"runtime"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
+	"e3/internal/backoff"
 	"e3/internal/events"
 	"e3/internal/format/eastref"
 	"e3/internal/format/record"
@@ -147,10 +147,8 @@ func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 		if !errors.As(err, &locked) {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(nap):
+		if err := backoff.Wait(ctx, nap); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/backoff"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
@@ -276,20 +277,11 @@ func (w *Runner) holder(ctx context.Context, ws string) (*record.LockState, erro
 			return state, nil
 		}
 		last = text
-		if err := pause(ctx, 2*time.Millisecond); err != nil {
+		if err := backoff.Wait(ctx, 2*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
 	return nil, &BusyError{Workspace: ws}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // canceller is a request on its way.
@@ -380,7 +372,7 @@ func (c *canceller) wait(ctx context.Context) error {
 			busy.Heard = heard
 			c.o.OnWait(busy)
 		}
-		if err := pause(ctx, nap); err != nil {
+		if err := backoff.Wait(ctx, nap); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"e3/internal/backoff"
 	"e3/internal/format/record"
 	"e3/refstore"
 )
@@ -154,7 +155,7 @@ func (w *States) take(ctx context.Context, ws string, op record.Operation) (refs
 		} else if time.Since(began) >= lockPatience {
 			return nil, nil, w.busyNow(ctx, ws, locked.Holder)
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := backoff.Wait(ctx, wait); err != nil {
 			return nil, nil, err
 		}
 	}

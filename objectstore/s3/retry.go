@@ -15,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"e3/internal/backoff"
 )
 
 const (
@@ -138,12 +140,8 @@ func jitter(base time.Duration, attempts int) time.Duration {
 
 // pause waits after so many attempts.
 func (b *Bucket) pause(ctx context.Context, attempts int) error {
-	t := time.NewTimer(jitter(b.o.Backoff, attempts))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if backoff.Wait(ctx, jitter(b.o.Backoff, attempts)) != nil {
 		return ctx.Err()
 	}
+	return nil
 }

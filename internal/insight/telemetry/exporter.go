@@ -17,6 +17,8 @@ import (
 	"time"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"e3/internal/backoff"
 )
 
 // exporter sends spans to a collector by OTLP over HTTP, in protobuf. The SDK calls it for one batch at a time.
@@ -111,11 +113,7 @@ func (x *exporter) send(ctx context.Context, batch []byte) error {
 		if !errors.As(err, &busy) || !busy.retry() {
 			return err
 		}
-		timer := time.NewTimer(max(pause, after))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Wait(ctx, max(pause, after)) != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/backoff"
 )
 
 // errAnswer reports an answer that cannot be parsed.
@@ -34,7 +35,7 @@ func (s *Submitter) follow() {
 				return
 			}
 		}
-		if !pause(s.ctx, max(wait, min(minPoll+time.Duration(n/jobsPerPoll)*time.Second, maxPoll))) {
+		if backoff.Wait(s.ctx, max(wait, min(minPoll+time.Duration(n/jobsPerPoll)*time.Second, maxPoll))) != nil {
 			return
 		}
 		if err := s.poll(s.ctx); err == nil {

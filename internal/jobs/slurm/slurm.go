@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/backoff"
 	"e3/internal/host/modes"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
@@ -288,7 +289,7 @@ func (s *Submitter) scancel(ctx context.Context, targets []string) error {
 				return fmt.Errorf("cancel %s: %w", strings.Join(batch[:min(3, len(batch))], ", "), err)
 			}
 			s.fails("scancel", "Slurm does not answer, trying again", err)
-			if !pause(ctx, wait) {
+			if backoff.Wait(ctx, wait) != nil {
 				return fmt.Errorf("cancel %s: %w", strings.Join(batch[:min(3, len(batch))], ", "), err)
 			}
 		}
@@ -312,16 +313,4 @@ func (s *Submitter) answers(command string) {
 	s.mu.Lock()
 	delete(s.failing, command)
 	s.mu.Unlock()
-}
-
-// pause waits, and returns false if the context is done.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

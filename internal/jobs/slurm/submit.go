@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/backoff"
 )
 
 // submitAll submits waiting jobs until the submitter is closed.
@@ -17,7 +18,7 @@ func (s *Submitter) submitAll() {
 		case <-s.ctx.Done():
 			return
 		}
-		if !pause(s.ctx, gather) {
+		if backoff.Wait(s.ctx, gather) != nil {
 			return
 		}
 		s.mu.Lock()
@@ -108,7 +109,7 @@ func (s *Submitter) submit(x *submission) bool {
 			s.refused(x, err)
 			return true
 		}
-		if !pause(s.ctx, wait) {
+		if backoff.Wait(s.ctx, wait) != nil {
 			return true
 		}
 	}

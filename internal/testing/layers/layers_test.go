@@ -46,10 +46,10 @@ internal/repo:                 internal/jobs/worker internal/jobs/dispatch inter
 internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
-                               internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human
+                               internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
 internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel
+workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/backoff
 internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore internal/events internal/format/record internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
@@ -58,16 +58,16 @@ internal/insight/runview:      dataflow/graph executions objectstore refstore in
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
-internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes
+internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record
 internal/reach:                executions objectstore refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore refstore internal/format/record internal/format/signature internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human
+executions:                    objectstore refstore internal/format/record internal/format/signature internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human
 internal/jobs/approval:        refstore internal/format/record
-internal/insight/telemetry:    internal/events internal/human internal/pkgref
+internal/insight/telemetry:    internal/events internal/human internal/pkgref internal/backoff
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
 internal/events:               refstore internal/human
@@ -79,7 +79,7 @@ internal/format/eastref:       internal/format/record internal/format/beast2 int
 internal/format/record:        internal/format/beast2
 
 objectstore/cached:            objectstore
-objectstore/s3:                objectstore
+objectstore/s3:                objectstore internal/backoff
 objectstore/objectstoretest:   objectstore
 objectstore:                   internal/format/beast2 internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
 refstore/checked:              refstore
@@ -101,6 +101,7 @@ internal/host/atomicfile:
 internal/host/process:
 internal/human:
 internal/parallel:
+internal/backoff:
 internal/host/stamp:
 `
 
