@@ -1,7 +1,6 @@
 package beast2
 
 import (
-	"fmt"
 	"sort"
 )
 
@@ -12,31 +11,10 @@ const (
 	freePerByte = 4
 )
 
-// A MismatchError reports a file of another type than the caller wants.
-type MismatchError struct{ Want, Got Type }
-
-func (e *MismatchError) Error() string {
-	return fmt.Sprintf("beast2: want type %s, got %s", describe(e.Want), describe(e.Got))
-}
-
 // Decode reads a complete file. Errors are *SyntaxError. Blobs in the value share data's memory.
 func Decode(data []byte) (Type, Value, error) {
 	t, v, _, err := decode(data)
 	return t, v, err
-}
-
-// DecodeAs reads a complete file whose type must be want; else it returns a *MismatchError.
-func DecodeAs(data []byte, want Type) (Value, error) {
-	in := NewReader(data, 0)
-	t := readHeader(in)
-	if in.err != nil {
-		return nil, in.err
-	}
-	if !t.Equal(want) {
-		return nil, &MismatchError{want, t}
-	}
-	v, _, err := decodeValue(in, t)
-	return v, err
 }
 
 // decode returns also the containers that occur more than once.

@@ -32,10 +32,6 @@ var ir = sync.OnceValue(func() irType {
 	return irType{t, shapeOf(t)}
 })
 
-// IR returns the type of East's intermediate representation. The value of a Function or
-// AsyncFunction is the IR of the function.
-func IR() Type { return ir().typ }
-
 // irCase returns the case of IR that the value of a function of this kind is.
 func irCase(k Kind) int {
 	if k == KindAsyncFunction {

@@ -57,22 +57,6 @@ type ValueError struct {
 
 func (e *ValueError) Error() string { return fmt.Sprintf("beast2: %s: %s", e.Path, e.Msg) }
 
-// Compare orders two values of type t as East orders keys. Strings go by UTF-16 code units, -0
-// comes before 0 and NaN last; functions are all equal. The values must be of type t, which
-// must be complete, and must not contain themselves.
-func Compare(t Type, a, b Value) int { return compare(shapeOf(t), a, b) }
-
-// SortKeys sorts the elements of a Set or the entries of a Dict of type t into key order.
-func SortKeys(t Type, v Value) {
-	key := shapeOf(t.Key())
-	switch v := v.(type) {
-	case *List:
-		slices.SortStableFunc(v.Items, func(a, b Value) int { return compare(key, a, b) })
-	case *Map:
-		slices.SortStableFunc(v.Entries, func(a, b Entry) int { return compare(key, a.Key, b.Key) })
-	}
-}
-
 // compare takes a value of another type than the shape's for that type's zero.
 func compare(s *shape, a, b Value) int {
 	switch s.kind {

@@ -2,9 +2,7 @@ package manifest
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"path"
 	"strings"
 	"unicode/utf8"
 )
@@ -133,68 +131,6 @@ func matchPart(pattern, name string) bool {
 		p, n = star+1, retry
 	}
 	return strings.TrimLeft(pattern[p:], "*") == ""
-}
-
-// WalkGlob calls fn for every file below the root of fsys that matches the pattern, with its path relative to that
-// root. Folders are read only where a match is possible, starting at the fixed prefix; a prefix that does not
-// exist holds no matches. Names in a folder come in byte order, a folder's content in its place. Symbolic links
-// are not followed: a link that matches is given to fn as what it is, and one in the prefix is an error. An
-// error of fn, or of reading a folder, ends the walk and is returned.
-func WalkGlob(fsys fs.FS, pattern string, fn func(rel string, d fs.DirEntry) error) error {
-	if err := CheckGlob(pattern); err != nil {
-		return fmt.Errorf("glob %q: %w", pattern, err)
-	}
-	parts := strings.Split(pattern, "/")
-	at, prefix := globStart(parts), GlobPrefix(pattern)
-	if prefix != "." {
-		folder := ""
-		for part := range strings.SplitSeq(prefix, "/") {
-			if part == repositoryDir {
-				return nil
-			}
-			folder = path.Join(folder, part)
-			info, err := fs.Lstat(fsys, folder)
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				return nil
-			case err != nil:
-				return fmt.Errorf("glob %q: %w", pattern, err)
-			case info.Mode()&fs.ModeSymlink != 0:
-				return fmt.Errorf("glob %q: %s is a symbolic link, which is not followed; name the folder that it leads to", pattern, folder)
-			case !info.IsDir():
-				return nil
-			}
-			at = globStep(parts, at, part)
-		}
-	}
-	return walkGlob(fsys, parts, prefix, at, fn)
-}
-
-func walkGlob(fsys fs.FS, parts []string, folder string, at []int, fn func(string, fs.DirEntry) error) error {
-	entries, err := fs.ReadDir(fsys, folder)
-	if err != nil {
-		return fmt.Errorf("glob %q: %w", strings.Join(parts, "/"), err)
-	}
-	for _, e := range entries {
-		next := globStep(parts, at, e.Name())
-		if len(next) == 0 {
-			continue
-		}
-		rel := path.Join(folder, e.Name())
-		if e.IsDir() {
-			if e.Name() == repositoryDir || next[0] == len(parts) {
-				continue
-			}
-			if err := walkGlob(fsys, parts, rel, next, fn); err != nil {
-				return err
-			}
-		} else if globAccepts(parts, next) {
-			if err := fn(rel, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // GlobEnters reports whether the folder at the clean relative path rel may hold, at any depth, a file that matches the

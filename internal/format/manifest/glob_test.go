@@ -3,8 +3,6 @@ package manifest_test
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -91,7 +89,8 @@ func (w *watchedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return w.MapFS.ReadDir(name)
 }
 
-func TestWalkGlob(t *testing.T) {
+// A walk that asks GlobEnters and MatchGlob finds what matches, and reads no folder in which nothing can.
+func TestGlobEnters(t *testing.T) {
 	files := fstest.MapFS{}
 	for _, name := range []string{
 		"z.py", "src/b.py", "src/a.py", "src/a/x.py", "src/a/y.txt", "src/a.d/x.py", "src/.hidden/x.py", "src/.x.py",
@@ -108,66 +107,32 @@ func TestWalkGlob(t *testing.T) {
 		{"data/*/raw/*.csv", []string{"data/1/raw/x.csv", "data/2/raw/y.csv"}, []string{"data/1/other", "."}},
 		{"none/**", nil, []string{"."}},
 		{"z.py/*", nil, []string{"."}},
-		{".e3/*", nil, []string{".e3"}},
+		{".e3/*", nil, nil},
 		{"src/.hidden/*", []string{"src/.hidden/x.py"}, []string{"src", "src/a"}},
 	} {
 		w := &watchedFS{MapFS: files}
 		var got []string
-		err := manifest.WalkGlob(w, test.pattern, func(rel string, d fs.DirEntry) error {
-			if !manifest.MatchGlob(test.pattern, rel) {
-				t.Errorf("%q gives %q, which MatchGlob does not match", test.pattern, rel)
+		prefix := manifest.GlobPrefix(test.pattern)
+		err := fs.WalkDir(w, prefix, func(rel string, d fs.DirEntry, err error) error {
+			switch {
+			case rel == prefix && errors.Is(err, fs.ErrNotExist):
+				return nil
+			case err != nil:
+				return err
+			case d.IsDir() && rel != prefix && !manifest.GlobEnters(test.pattern, rel):
+				return fs.SkipDir
+			case !d.IsDir() && manifest.MatchGlob(test.pattern, rel):
+				got = append(got, rel)
 			}
-			got = append(got, rel)
 			return nil
 		})
 		if err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("WalkGlob(%q) = %q, %v; want %q", test.pattern, got, err, test.want)
+			t.Errorf("walk of %q: %q, %v; want %q", test.pattern, got, err, test.want)
 		}
 		for _, folder := range test.mayNotRead {
 			if slices.Contains(w.read, folder) {
-				t.Errorf("WalkGlob(%q) read %s", test.pattern, folder)
+				t.Errorf("the walk of %q read %s", test.pattern, folder)
 			}
 		}
-	}
-	stop := errors.New("stop")
-	if err := manifest.WalkGlob(files, "**", func(string, fs.DirEntry) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("the error of the callback became %v", err)
-	}
-	if err := manifest.WalkGlob(files, "../*", nil); err == nil {
-		t.Error("a pattern that leaves the root was accepted")
-	}
-}
-
-func TestWalkGlobLinks(t *testing.T) {
-	root := t.TempDir()
-	for _, dir := range []string{"real", "src"} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(root, "real", "a.py"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for link, target := range map[string]string{"linked": "real", "src/dir.py": "../real", "src/file.py": "../real/a.py"} {
-		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
-			t.Skipf("cannot make symbolic links here (on Windows: needs developer mode): %v", err)
-		}
-	}
-	var got []string
-	walk := func(pattern string) error {
-		got = nil
-		return manifest.WalkGlob(os.DirFS(root), pattern, func(rel string, d fs.DirEntry) error {
-			if d.Type()&fs.ModeSymlink == 0 && rel != "real/a.py" {
-				t.Errorf("%s is not shown as a link", rel)
-			}
-			got = append(got, rel)
-			return nil
-		})
-	}
-	if err := walk("**/*.py"); err != nil || !slices.Equal(got, []string{"real/a.py", "src/dir.py", "src/file.py"}) {
-		t.Errorf("walk gives %q, %v", got, err)
-	}
-	if err := walk("linked/*.py"); err == nil || !strings.Contains(err.Error(), "linked is a symbolic link") {
-		t.Errorf("a link in the prefix: %v, want an error that names it", err)
 	}
 }

@@ -22,15 +22,12 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s of its value is %s, and this is %s", e.Where, e.Want, e.Got)
 }
 
-// Fit returns v as a value of the kind of t, or a *KindError. Kinds are null, boolean, integer, float, string, list
-// and mapping. A whole number becomes a float where t has one, and the reverse, if the number stays the same. Elements
-// of a list must have the kind of t's elements, and values of a mapping the kind that t has under the same name. Names
+// Fit returns v as a value of the kind that w has, or a *KindError. text is what a person wrote for v, "" if that was
+// JSON: for a string a number or a boolean is its text. Kinds are null, boolean, integer, float, string, list
+// and mapping. A whole number becomes a float where w has one, and the reverse, if the number stays the same. Elements
+// of a list must have the kind of w's elements, and values of a mapping the kind that w has under the same name. Names
 // may be added or missing. Some values fit any kind: null, the elements of an empty list, a list of several kinds, and
 // other types of the reference.
-func Fit(t beast2.Type, v any) (any, error) { return fit(t, v, "") }
-
-// Fit returns v as a value of the kind that w has, or a *KindError. text is what a person wrote for v, "" if that was
-// JSON: for a string a number or a boolean is its text.
 func (w *Value) Fit(v any, text string) (any, error) {
 	if w.typ.Kind() == beast2.KindString && text != "" {
 		switch v.(type) {

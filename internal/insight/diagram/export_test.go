@@ -22,3 +22,12 @@ func (g *Graph) Boxes() (boxes []Box, ways [][][2]float64) {
 	}
 	return boxes, ways
 }
+
+// Count is the number of nodes that the graph stands for.
+func (g *Graph) Count() int {
+	n := 0
+	for i := range g.Nodes {
+		n += g.Nodes[i].count()
+	}
+	return n
+}

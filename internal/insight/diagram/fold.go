@@ -117,12 +117,3 @@ func sum(g *Graph, list []int, label func(int) string) Node {
 	node.Status = node.Tallies[0].Status
 	return node
 }
-
-// Count is how many nodes the graph stands for.
-func (g *Graph) Count() int {
-	n := 0
-	for i := range g.Nodes {
-		n += g.Nodes[i].count()
-	}
-	return n
-}
