@@ -81,11 +81,7 @@ func (s *scheduler) know(v *reader, i int32, after string) (*looked, error) {
 }
 
 func (r *reader) load(ctx context.Context, h objectstore.Hash) (*record.Task, error) {
-	data, err := objectstore.ReadAll(ctx, r.objects, h, record.MaxTask)
-	if err != nil {
-		return nil, fmt.Errorf("task object %s: %w", h, err)
-	}
-	return record.DecodeTask(data)
+	return executions.LoadTask(ctx, r.objects, h)
 }
 
 // resolve returns the hash of everything that the task reads, in declared order, and the size of its file inputs.

@@ -23,6 +23,15 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("object %s of its output is gone", e.part)
 }
 
+// LoadTask reads a task object. One that is not of this e3 is record.ErrType.
+func LoadTask(ctx context.Context, objects objectstore.Store, h objectstore.Hash) (*record.Task, error) {
+	data, err := objectstore.ReadAll(ctx, objects, h, record.MaxTask)
+	if err != nil {
+		return nil, fmt.Errorf("task object %s: %w", h, err)
+	}
+	return record.DecodeTask(data)
+}
+
 // kinds remembers which tasks make directories: the record of an execution does not say so.
 type kinds struct{ dirs sync.Map }
 

@@ -3,6 +3,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"e3/internal/events"
@@ -139,6 +140,22 @@ func (g *Graph) Dependencies(i int32) []int32 { return g.deps[i] }
 
 // Dependents returns the tasks that read i.
 func (g *Graph) Dependents(i int32) []int32 { return g.dependents[i] }
+
+// MarkDownstream marks what depends on the tasks of from, directly or not. It goes no further than tasks that are marked
+// already.
+func (g *Graph) MarkDownstream(from []int32, marked []bool) {
+	stack := slices.Clone(from)
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, d := range g.dependents[i] {
+			if !marked[d] {
+				marked[d] = true
+				stack = append(stack, d)
+			}
+		}
+	}
+}
 
 // Order returns the tasks, each after those that it reads. The list must not be changed.
 func (g *Graph) Order() []int32 { return g.topo }

@@ -222,11 +222,7 @@ func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.L
 // collections until release.
 func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *executions.Execution) (*executions.Request, *record.Task, func(), error) {
 	load := func(ctx context.Context) (*record.Task, error) {
-		data, err := objectstore.ReadAll(ctx, r.Objects, e.Key.Task, record.MaxTask)
-		if err != nil {
-			return nil, fmt.Errorf("task object %s: %w", e.Key.Task, err)
-		}
-		return record.DecodeTask(data)
+		return executions.LoadTask(ctx, r.Objects, e.Key.Task)
 	}
 	spec, err := load(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/parallel"
 	"e3/objectstore"
@@ -181,11 +182,7 @@ func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []
 	if err != nil {
 		return nil, "", fmt.Errorf("task %s: %w", pt.Name, err)
 	}
-	data, err := objectstore.ReadAll(ctx, c.objects, h, record.MaxTask)
-	var t *record.Task
-	if err == nil {
-		t, err = record.DecodeTask(data)
-	}
+	t, err := executions.LoadTask(ctx, c.objects, h)
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
 		return nil, "the task object is no longer here", nil

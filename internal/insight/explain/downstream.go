@@ -31,16 +31,7 @@ func (x *explaining) follows(w *Explanation, run string) error {
 	} else if i, ok := graph.Find(w.Root.Task); ok {
 		stack = append(stack, i)
 	}
-	for len(stack) > 0 {
-		i := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, n := range graph.Dependents(i) {
-			if !reached[n] {
-				reached[n] = true
-				stack = append(stack, n)
-			}
-		}
-	}
+	graph.MarkDownstream(stack, reached)
 	state := func(string) string { return "" }
 	if run != "" {
 		if state, err = x.states(ws, run); err != nil {

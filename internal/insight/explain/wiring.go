@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"e3/dataflow/graph"
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
@@ -148,14 +149,12 @@ func (x *evidence) object(h objectstore.Hash) (*record.Task, error) {
 	if ok {
 		return t, nil
 	}
-	data, err := objectstore.ReadAll(x.ctx, x.objects(), h, record.MaxTask)
+	t, err := executions.LoadTask(x.ctx, x.objects(), h)
 	if x.ctx.Err() != nil {
 		return nil, context.Cause(x.ctx)
 	}
-	if err == nil {
-		if t, err = record.DecodeTask(data); err != nil {
-			t = nil
-		}
+	if err != nil {
+		t = nil
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

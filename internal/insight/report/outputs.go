@@ -156,11 +156,7 @@ func why(err error) string {
 }
 
 func (o *outputs) object(h objectstore.Hash) (*record.Task, error) {
-	data, err := objectstore.ReadAll(o.b.ctx, o.b.s.Runs.Objects, h, record.MaxTask)
-	if err != nil {
-		return nil, err
-	}
-	return record.DecodeTask(data)
+	return executions.LoadTask(o.b.ctx, o.b.s.Runs.Objects, h)
 }
 
 // entry shows one declared output.

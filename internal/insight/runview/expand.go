@@ -63,16 +63,7 @@ func (f *Fold) provenBy(g *graph.Graph) []string {
 			}
 		}
 	}
-	for len(stack) > 0 {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, d := range g.Dependents(n) {
-			if !looked[d] {
-				looked[d] = true
-				stack = append(stack, d)
-			}
-		}
-	}
+	g.MarkDownstream(stack, looked)
 	var names []string
 	for n := range looked {
 		if !looked[n] && (selected == nil || selected[n]) {

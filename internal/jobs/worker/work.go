@@ -86,11 +86,7 @@ func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, err
 		req.Job.FailureGrace = stoppedTogether
 	}
 	req.Load = func(ctx context.Context) (*record.Task, error) {
-		data, err := objectstore.ReadAll(ctx, w.s.Objects, req.Task, record.MaxTask)
-		if err != nil {
-			return nil, fmt.Errorf("task object %s: %w", req.Task, err)
-		}
-		return record.DecodeTask(data)
+		return executions.LoadTask(ctx, w.s.Objects, req.Task)
 	}
 	return req, executions.NewKey(req.Task, req.Inputs), nil
 }
