@@ -73,8 +73,8 @@ type answering struct {
 // answered is what was found for a task.
 type answered struct {
 	found  bool
-	output objectstore.Hash // of the execution that answers a start
-	why    string           // why nothing answers
+	output objectstore.Hash // of the execution that a start would use
+	why    string           // why there is no result
 }
 
 // look finds the answer of a task. No other goroutine uses its element meanwhile.
@@ -122,7 +122,7 @@ func (a *answering) unknown(i int32) string {
 	return "what it reads is gone"
 }
 
-// missed says why a key has no answer.
+// missed says why a key has no result.
 func (a *answering) missed(ctx context.Context, key executions.Key, answer *executions.Answer) (string, error) {
 	if len(answer.Passed) > 0 {
 		p := answer.Passed[0] // the latest

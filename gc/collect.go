@@ -58,7 +58,7 @@ type Stores struct {
 
 // Options adjust a collection.
 type Options struct {
-	DryRun bool // only report what would be removed; nothing is written
+	DryRun bool // report only; nothing is written
 	// Progress, if not nil, is called from time to time, never concurrently.
 	Progress func(Progress)
 }
@@ -75,7 +75,7 @@ type Phase int
 // The phases of a collection.
 const (
 	Waiting  Phase = iota // other processes announce what they rely on, in a repository that several machines share
-	Marking               // what is needed is found
+	Marking               // the needed objects are marked
 	Sweeping              // the rest is removed
 )
 

@@ -20,7 +20,7 @@ func (a *Amount) plus(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// Report is what a collection did, or would do.
+// Report is the outcome of a collection, or of a dry run.
 type Report struct {
 	DryRun    bool
 	Live      Amount // reached

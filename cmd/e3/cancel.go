@@ -67,7 +67,7 @@ run when it continues.`,
 	return cmd
 }
 
-// cancelling turns the flags into what they mean.
+// cancelling turns the flags into options.
 func cancelling(a *app, o cancelOptions) (workspace.CancelOptions, error) {
 	if o.timeout < 0 {
 		return workspace.CancelOptions{}, usagef("--timeout must not be negative")
@@ -80,7 +80,7 @@ func cancelling(a *app, o cancelOptions) (workspace.CancelOptions, error) {
 	}, nil
 }
 
-// cancelledJSON is what came of a request, for programs.
+// cancelledJSON is the outcome of a request, for programs.
 type cancelledJSON struct {
 	Workspace string                 `json:"workspace"`
 	Status    workspace.CancelStatus `json:"status"`

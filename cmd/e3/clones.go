@@ -70,7 +70,7 @@ func unfollowed(location string, err error) error {
 
 // sayWhereItStands warns that a workspace follows another folder than the clone in which the command was called.
 func sayWhereItStands(ctx context.Context, a *app, r *repo.Repo, ws string) {
-	if u, err := r.Workspaces.Deployer.Unfollowed(ctx, ws); err == nil && u != nil { // else the command itself says what is wrong
+	if u, err := r.Workspaces.Deployer.Unfollowed(ctx, ws); err == nil && u != nil { // otherwise the command itself reports the fault
 		u.Mine = beside(u.Mine)
 		a.Notef("Workspace %s %s, and not %s", human.Line(ws), human.Line(u.Over.String()), human.Line(u.Mine))
 	}

@@ -109,7 +109,7 @@ func completeInput(a *app) cobra.CompletionFunc {
 	})
 }
 
-// completeIn completes <workspace>.<name>: first the workspace, then what is in it, by the name that it goes by.
+// completeIn completes <workspace>.<name>: first the workspace, then the names in it.
 func completeIn(a *app, named func(workspace.DatasetRow) string) cobra.CompletionFunc {
 	return completeFirst(a, func(ctx context.Context, r *repo.Repo, word string) ([]cobra.Completion, error) {
 		var list []cobra.Completion

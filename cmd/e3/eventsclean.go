@@ -83,7 +83,7 @@ type cleanedRunJSON struct {
 	Bytes     int64   `json:"bytes"`
 }
 
-// runEventsClean removes events; those older than keep, which is 0 to go by the setting.
+// runEventsClean removes events older than keep; 0 means the setting.
 func runEventsClean(ctx context.Context, a *app, location string, keep time.Duration, o *eventsCleanOptions) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
@@ -157,7 +157,7 @@ func retention(r *repo.Repo) func(context.Context) (time.Duration, error) {
 	}
 }
 
-// retireEvents removes old events after a run, at most once a day. That it cannot is no fault of the run.
+// retireEvents removes old events after a run, at most once a day. A failure to do so does not fail the run.
 func retireEvents(ctx context.Context, a *app, r *repo.Repo) {
 	if ctx.Err() != nil {
 		return // an interrupted command must not make its user wait

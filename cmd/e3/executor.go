@@ -24,7 +24,7 @@ import (
 // outstanding is how many executions of a run are out at a time, for each queue and set of labels.
 const outstanding = 1000
 
-// slurmQueue is the queue of what is submitted to Slurm: other workers are to leave it alone.
+// slurmQueue is the queue of tasks that are submitted to Slurm; other workers do not take from it.
 const slurmQueue = "slurm"
 
 // runsOptions say where the tasks of a run are executed.
@@ -88,7 +88,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	runs, err := settings.Choose(ctx, r.Records, ws, said)
 	var damaged *settings.DamagedError
 	switch {
-	case errors.As(err, &damaged): // runs go on as if nothing had been set
+	case errors.As(err, &damaged): // the run continues without the setting
 		a.Warnf("%v; the setting executor is unknown: this process executes the tasks, unless --executor names another way", err)
 	case err != nil:
 		return nil, err

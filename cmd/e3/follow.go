@@ -66,7 +66,7 @@ func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 	return nil // the run has ended
 }
 
-// settled prints the log that answers a task that did not run, or the reason why there is none.
+// settled prints the log of a cached task, or the reason why there is none.
 func (l *logs) settled(ctx context.Context) error {
 	te, err := l.r.Workspaces.Runs.TaskExecutions(ctx, l.ws, l.task)
 	if err != nil {

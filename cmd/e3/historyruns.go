@@ -85,7 +85,7 @@ func (o *historyOptions) wantsRun(r *runview.Report) bool {
 	return strings.HasPrefix(r.RunID, strings.ToLower(o.run)) && o.matches(r.Status(), bad, r.StartedAt, history.Who(r.Process))
 }
 
-// runTook is how long a run took, up to now where it has not ended.
+// runTook is the duration of a run, up to now if it has not ended.
 func runTook(r *runview.Report, now time.Time) time.Duration {
 	end := r.CompletedAt
 	if r.State == record.RunRunning {

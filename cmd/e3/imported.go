@@ -27,7 +27,7 @@ type signerJSON struct {
 	Verified bool   `json:"verified"` // here; otherwise a later exporter says so
 }
 
-// stepsOf is nil for what was made here.
+// stepsOf is nil for an execution made here.
 func stepsOf(p *record.Provenance) []stepJSON {
 	if p == nil {
 		return nil
@@ -85,7 +85,7 @@ type rejectionJSON struct {
 	Reason string  `json:"reason"`
 }
 
-// rejectionOf is nil for what stands.
+// rejectionOf is nil for an execution that was not rejected.
 func rejectionOf(m *record.Rejection) *rejectionJSON {
 	if m == nil || !m.Rejected {
 		return nil

@@ -206,7 +206,7 @@ type planRow struct {
 // mostRows is how many tasks of a plan are listed unless all are asked for.
 const mostRows = 50
 
-// planRows are the tasks that are told of: all, or the first of those that are no hits.
+// planRows are the listed tasks: all, or the first of those that are not hits.
 func planRows(p *workspace.Plan, some bool) []planRow {
 	var list []planRow
 	for i := range p.Tasks {
@@ -411,7 +411,7 @@ func planTimes(p *workspace.Plan, cores int) string {
 	return took
 }
 
-// about is elapsed without what no forecast can know.
+// about prints a forecast without false precision.
 func about(d time.Duration) string { return human.Seconds(max(d.Round(time.Second), time.Second)) }
 
 // pathText shows the two ends of a long path.

@@ -116,7 +116,7 @@ type prunedTaskJSON struct {
 	Executions int64  `json:"executions"`
 }
 
-// freedJSON is what the collection after a prune has removed.
+// freedJSON counts what the collection after a prune removed.
 type freedJSON struct {
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`

@@ -93,8 +93,8 @@ func commandsBelow(cmd *cobra.Command) []string {
 	return names
 }
 
-// mistyped refuses what looks like a command below one, although that does something by itself: a word where a
-// repository should be, with one after it.
+// mistyped refuses an unknown subcommand of a command that also runs without one: a word in place of the repository,
+// followed by another.
 func mistyped(cmd *cobra.Command, args []string) error {
 	if !cmd.HasSubCommands() || len(args) < 2 || isLocation(args[0]) {
 		return nil

@@ -140,7 +140,7 @@ func jobArguments(a *app, cmd *cobra.Command, args []string, all bool) (location
 }
 
 const (
-	// mostChanged is how many jobs a person is told of one by one.
+	// mostChanged is how many changed jobs are listed.
 	mostChanged = 20
 	// changedAtOnce is how many are changed at a time: a store that is far answers each after a while.
 	changedAtOnce = 16
@@ -185,7 +185,7 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	return fault
 }
 
-// change does it to several at a time, and tells what came of it in their order. missed are those that have gone on
+// change changes several jobs at a time, and reports the outcomes in their order. missed are those that have gone on
 // meanwhile; after a fault no other is begun.
 func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
 	now, errs := make([]*queue.Job, len(jobs)), make([]error, len(jobs))
@@ -255,7 +255,7 @@ func countedAsFailed(done []queue.Job) string {
 	return run + " counted them as failed: once they have succeeded, e3 start takes their results"
 }
 
-// stillRuns says that a worker is to be told first.
+// stillRuns says that the job runs until its worker stops it.
 func stillRuns(j *queue.Job, dead bool) string {
 	if dead || j.Status != queue.Running || j.Orphaned() {
 		return ""

@@ -68,7 +68,7 @@ type rejectedJSON struct {
 	Task      string `json:"task"`
 	Rejected  bool   `json:"rejected"`
 	Changed   bool   `json:"changed"`
-	Answer    string `json:"answer,omitempty"` // the execution that answers now
+	Answer    string `json:"answer,omitempty"` // the execution whose result counts now
 }
 
 func runReject(ctx context.Context, a *app, location string, arg executionArg, undo bool, reason string) error {

@@ -107,7 +107,7 @@ func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	line := cmd.UseLine()
 	if below := cmd.CommandPath() + " <command>"; cmd.HasAvailableSubCommands() {
-		if line = below; strings.Contains(cmd.Use, " ") { // it does something by itself too
+		if line = below; strings.Contains(cmd.Use, " ") { // it also runs without a subcommand
 			line = cmd.UseLine() + "\n  " + below
 		}
 	}

@@ -13,7 +13,7 @@ func newSpans(a *app) *telemetry.Spans {
 	})
 }
 
-// both has events go to two takers, of which the first may be nil.
+// both passes events to two functions; the first may be nil.
 func both(first, second func(events.Event)) func(events.Event) {
 	if first == nil {
 		return second

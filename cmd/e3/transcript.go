@@ -70,7 +70,7 @@ func (t *transcript) event(e events.Event) {
 	case events.TaskCached:
 		t.cached(e, d)
 	case events.TaskClaimed:
-		if t.live != nil { // of what another worker had claimed before, it starts anew
+		if t.live != nil { // another worker had claimed it before; it starts again
 			t.live.End(e.Task)
 			t.live.Start(e.Task, e.Time)
 		}

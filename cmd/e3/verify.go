@@ -88,7 +88,7 @@ func parseSample(s string) (verify.Sample, error) {
 	return sample, nil
 }
 
-// verifyJSON is what a check has found, for programs.
+// verifyJSON is the result of a check, for programs.
 type verifyJSON struct {
 	Sample     string      `json:"sample,omitempty"`
 	Objects    int64       `json:"objects"`
@@ -292,7 +292,7 @@ func againOf(x *verify.Again) againJSON {
 	return doc
 }
 
-// rerun executes tasks again. Each is told of as it ends: with --json, as a line.
+// rerun executes tasks again. Each is reported when it ends: with --json, as a line.
 func rerun(ctx context.Context, a *app, location, name string) error {
 	ws, pattern, ok := strings.Cut(name, ".")
 	if !ok || ws == "" || pattern == "" {

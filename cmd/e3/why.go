@@ -228,7 +228,7 @@ func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 	}
 }
 
-// alike tells whether two items of a matrix have one reason, which is told once.
+// alike reports whether two items of a matrix have the same reason, which is then printed once.
 func alike(a, b *explain.Reason) bool {
 	base := func(task string) string {
 		name, _, _ := strings.Cut(task, "[")

@@ -38,7 +38,7 @@ const (
 	clockSlack  = time.Minute // of ids against the clock here
 )
 
-// Objects is what is asked of the object store.
+// Objects is the part of the object store that explanations use.
 type Objects interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
@@ -92,7 +92,7 @@ type State string
 
 // The states of what is explained.
 const (
-	Current  State = "current"   // an execution answers it: the next start does not run it
+	Current  State = "current"   // it has a result: the next start does not run it
 	WouldRun State = "would run" // the next start runs it
 	Waits    State = "waits"     // what it reads is not known before something upstream has run
 	Ran      State = "ran"       // an execution that was asked for, a success

@@ -11,7 +11,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// current explains a task that an execution answers.
+// current explains a task that has a result.
 func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport) error {
 	w.Waiting = nil // the run finds the answer as well
 	p := &x.next.plan.Tasks[i]
@@ -194,7 +194,7 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 	return r, WouldRun, err
 }
 
-// running explains what is at work.
+// running explains a running task.
 func (x *explaining) running(w *Explanation, te *runview.TaskExecutions) error {
 	w.State = Running
 	list, err := x.past(x.ctx, w.Workspace, w.Task)

@@ -324,7 +324,7 @@ func (at *Attempt) told() {
 	case !at.StartedAt.IsZero():
 		at.Status = runview.TaskRunning // if its run is
 	case len(at.Runs) > 0:
-		at.Status = runview.TaskSuccess // it was an answer
+		at.Status = runview.TaskSuccess // it was cached
 	default:
 		at.Status = runview.TaskUnknown
 	}

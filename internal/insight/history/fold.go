@@ -112,7 +112,7 @@ func Who(p *events.Process) string {
 	return p.User + "@" + host
 }
 
-// add takes in the next event of a task.
+// add adds the next event of a task.
 func (f *finder) add(e *events.Event) {
 	t := f.task(e.Task)
 	if t == nil {

@@ -246,7 +246,7 @@ func (b *builder) versions() {
 		if e, err := b.s.Executions.Get(b.ctx, key, t.ExecutionID); err == nil && e.Detail != nil && e.Detail.Version != "" {
 			b.ran(e.Detail)
 		}
-		return // one look is enough for what is nice to know
+		return // one look is enough for a detail
 	}
 }
 
@@ -311,7 +311,7 @@ func stateOf(t *runview.TaskReport) string {
 	return string(t.State)
 }
 
-// StateText is how the task stands.
+// StateText is the task's state in words.
 func (r *row) StateText() string { return stateOf(r.TaskReport) }
 
 // graph draws the package, coloured by the states of the tasks.

@@ -87,7 +87,7 @@ const maxTasks = 1 << 40
 // NewFold returns a Fold of no events.
 func NewFold() *Fold { return &Fold{index: map[string]int{}} }
 
-// Add takes in the next event.
+// Add adds the next event.
 func (f *Fold) Add(e *events.Event) {
 	d := e.Data
 	if d == nil {
@@ -238,7 +238,7 @@ func (f *Fold) Waiting() int64 {
 	return max(n, 0)
 }
 
-// State is where the run stands.
+// State is the state of the run.
 func (f *Fold) State() record.RunState {
 	if f.end == nil {
 		return record.RunRunning

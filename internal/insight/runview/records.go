@@ -17,7 +17,7 @@ import (
 // FieldProvenance is the side field of an imported run.
 const FieldProvenance = "provenance.beast2"
 
-// Key is where the record of a run lies.
+// Key is the key of a run's record.
 func Key(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
 
 // Imported tells whether a run's record, which was read with its provenance, is of an imported run.

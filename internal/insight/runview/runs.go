@@ -1,5 +1,5 @@
-// Package runview tells what became of runs: from their records, their events and the executions that they name. It writes nothing, and
-// stands below what runs them.
+// Package runview reports the outcomes of runs: from their records, their events and the executions that they name. It
+// writes nothing, and stands below what runs them.
 package runview
 
 import (

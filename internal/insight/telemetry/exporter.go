@@ -134,7 +134,7 @@ func (e *statusError) retry() bool {
 	return false
 }
 
-// post sends a batch once. after is for how long the collector wants to be left alone.
+// post sends a batch once. after is the pause that the collector asked for.
 func (x *exporter) post(ctx context.Context, batch []byte) (after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.to.url.String(), bytes.NewReader(batch))
 	if err != nil {

@@ -95,7 +95,7 @@ type attempt struct {
 	lane, pid            int
 }
 
-// instant is something that took no time.
+// instant is an event without duration.
 type instant struct {
 	at   time.Time
 	name string
@@ -111,7 +111,7 @@ type step struct {
 // flow leads from one attempt to another.
 type flow struct{ from, to int }
 
-// add takes in the next event.
+// add adds the next event.
 func (t *timeline) add(e *events.Event) {
 	d := e.Data
 	if d == nil {

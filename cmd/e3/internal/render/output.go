@@ -12,7 +12,7 @@ import (
 	"e3/internal/human"
 )
 
-// An Output is where a command answers, and in what form.
+// An Output is where a command prints its result, and in which form.
 type Output struct {
 	Stdout io.Writer // data
 	Stderr io.Writer // progress, warnings, errors
@@ -31,7 +31,7 @@ func (o *Output) Warnf(format string, args ...any) {
 	o.Notef("warning: %s", human.Line(fmt.Sprintf(format, args...)))
 }
 
-// Reply answers a command: with the document for programs, else with what text writes.
+// Reply prints a command's result: the document for programs, else what text writes.
 func (o *Output) Reply(document any, text func(w io.Writer)) error {
 	if o.JSON {
 		return o.Document(document, o.ToTerminal())

@@ -35,7 +35,7 @@ const (
 // longestSGR bounds a colour sequence.
 const longestSGR = 64
 
-// replacement is what is shown for what cannot be.
+// replacement is shown in place of unprintable bytes.
 const replacement = "\uFFFD"
 
 // Write filters p. Like every writer it counts what it accepted, not what it passed on.
@@ -50,7 +50,7 @@ func (s *SafeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends what is open.
+// Close resets open colours.
 func (s *SafeWriter) Close() error {
 	s.out = s.out[:0]
 	if s.state == safeRune {
