@@ -87,7 +87,7 @@ func decodeFormat(data []byte, where string) (*format, error) {
 	if err := json.Unmarshal(data, &f); err != nil || f.E3 != "repository" || f.Version < 1 {
 		return nil, fmt.Errorf("open repository: %s does not describe a repository", where)
 	}
-	if (f.Sum != "" || f.Version >= summedVersion) && !sumHolds(data) {
+	if (f.Sum != "" || f.Version >= summedVersion && f.Version <= signedVersion) && !sumHolds(data) {
 		return nil, fmt.Errorf("open repository: %s: %w", where, errFormatDamaged)
 	}
 	if f.Version > signedVersion {
