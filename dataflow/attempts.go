@@ -16,6 +16,7 @@ type history struct {
 	lost      int64          // attempts whose worker was lost
 	policy    *record.Policy // of the next attempt; nil: the package's
 	step      string         // the step after the last approval; "" before one
+	cleared   string         // the key for which a person was asked, if that was needed; the task runs on no other
 	after     string         // an execution whose output is lost: neither it nor an earlier one is an answer
 }
 
@@ -35,6 +36,8 @@ type attempt struct {
 	policy *record.Policy
 	step   string
 	after  string
+	waits  bool   // a person may have to be asked first
+	clear  string // the key for which that is done
 }
 
 // next counts and describes another attempt of a task.
@@ -44,7 +47,7 @@ func (s *scheduler) next(i int32) attempt {
 	p := s.policy(i)
 	number := s.states[i].attempts
 	last := number-h.uncounted > p.Retries && p.Suspend == 0
-	return attempt{number: number, last: last, policy: p, step: h.step, after: h.after}
+	return attempt{number: number, last: last, policy: p, step: h.step, after: h.after, waits: s.waits(i), clear: h.cleared}
 }
 
 // again decides whether a failed attempt is followed by another, and when.

@@ -11,38 +11,50 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/jobs/approval"
 	"e3/refstore"
 )
 
 // Blocks records which tasks wait for a person, and reports decisions; *approval.Blocks implements it.
 type Blocks interface {
-	// Create makes the block of a step, once.
-	Create(ctx context.Context, b approval.Block) (approval.Block, error)
+	// Ask returns the block that stops a task, or lets it go on; a zero block if nothing does.
+	Ask(ctx context.Context, q approval.Question) (approval.Block, error)
 	// Watch yields the blocks of a run once they are decided, until ctx ends. With an error, the block cannot be
 	// read, and only its task is known.
 	Watch(ctx context.Context, ws, run string) iter.Seq2[approval.Block, error]
-	// Close closes the undecided blocks of a run that ends.
-	Close(ctx context.Context, ws, run string) error
+	// Settle closes the blocks that wait for earlier runs, of tasks that this one has settled.
+	Settle(ctx context.Context, ws, run string, settled func(task string) bool) error
+}
+
+// suspensions is an Executor that knows whether the command of an execution has suspended itself for a workspace, in this
+// repository; *executions.Executor does.
+type suspensions interface {
+	SuspendedFor(ctx context.Context, key executions.Key, id, ws string) (bool, error)
 }
 
 // deferral is the state of the tasks that wait for a person. The scheduler's goroutine owns it.
 type deferral struct {
-	making  int              // number of blocks that are being made
+	making  int              // number of tasks that are being asked about
 	made    chan madeBlock   // results of making blocks
 	pending map[string]int32 // deferred tasks by id of the block
 	decided chan decidedBlock
 	early   []decidedBlock // decisions about blocks that are still being made
-	some    bool           // blocks may have been made
+	left    int            // deferred tasks at the end of a run that does not wait (Options.NoWait)
 	unwatch context.CancelFunc
 	watcher sync.WaitGroup
 }
 
-// madeBlock is the result of making a block.
-type madeBlock struct {
-	c     completion // of a task that has suspended itself; for a review only the task
+// asked is the answer to a question.
+type asked struct {
 	block approval.Block
 	err   error
+}
+
+// madeBlock is the answer about a task.
+type madeBlock struct {
+	c completion // of a task that has suspended itself; else only task and key
+	asked
 }
 
 // decidedBlock is a block that was decided, or whose record cannot be read, so that it can never be.
@@ -55,41 +67,72 @@ func newDeferral() deferral {
 	return deferral{made: make(chan madeBlock), pending: map[string]int32{}, decided: make(chan decidedBlock)}
 }
 
-func (d *deferral) idle() bool { return d.making == 0 && len(d.pending) == 0 }
+// isMade notes that a task is not being asked about any more, and returns the decisions that may have come before.
+func (d *deferral) isMade() []decidedBlock {
+	early := d.early
+	if d.making--; d.making == 0 {
+		d.early = nil
+	}
+	return early
+}
 
-// asks tells whether a task needs approval before it runs. One approval is enough for all its attempts.
-func (s *scheduler) asks(i int32) bool {
-	return s.g.Package.Tasks[i].Policy.Approve && s.states[i].history.step == ""
+// waits tells whether a task may have to wait for a person.
+func (r *reader) waits(i int32) bool { return mayWait(&r.g.Package.Tasks[i].Policy) }
+
+// ask asks whether a task without an answer may run on the inputs of a key: it may need approval, its command may have
+// suspended itself in an earlier run, and a person may have decided about either. It runs beside the scheduler.
+func (s *scheduler) ask(i int32, key executions.Key, a *executions.Answer, fresh bool) *asked {
+	p := &s.g.Package.Tasks[i].Policy
+	switch {
+	case s.opts.Blocks == nil && p.Approve:
+		return &asked{err: errNoApprover}
+	case s.opts.Blocks == nil, fresh && !p.Approve:
+		return &asked{}
+	}
+	q := s.question(i, key.String())
+	q.Review, q.Fresh = p.Approve, fresh
+	if l := a.Latest; l != nil {
+		q.Latest = l.ExecutionID
+		if x, ok := s.exec.(suspensions); ok && !fresh && l.State == record.Failed && p.Suspend != 0 && l.ExitCode == p.Suspend {
+			yes, err := x.SuspendedFor(s.ctx, key, l.ExecutionID, s.opts.Workspace)
+			if err != nil {
+				return &asked{err: err}
+			}
+			if yes {
+				q.Suspended = l.ExecutionID
+			}
+		}
+	}
+	block, err := s.opts.Blocks.Ask(s.ctx, q)
+	return &asked{block, err}
+}
+
+// question is that of the run about a task on the content of a key.
+func (r *reader) question(i int32, key string) approval.Question {
+	return approval.Question{Workspace: r.opts.Workspace, Run: r.opts.RunID, Task: r.g.Name(i), Key: key}
 }
 
 // suspended takes back a task whose command has suspended itself.
 func (s *scheduler) suspended(c completion) {
 	i := c.task
-	if c.result.Cached { // of another run, which waits for its own approval
+	if c.result.Cached { // of another workspace, which waits for its own approval, or for a job of an earlier run of this one
 		s.states[i].attempts--
-		if !s.stopping {
-			s.push(i)
-		}
+		s.lookAgain(i)
 		return
 	}
 	s.results[i] = TaskResult{ExecutionID: c.result.ExecutionID, Duration: c.result.Duration}
-	s.stopStep(c, approval.Suspend)
-}
-
-// stopStep makes the block of a task's present step.
-func (s *scheduler) stopStep(c completion, typ approval.Type) {
-	want := approval.Block{
-		Workspace: s.opts.Workspace, Run: s.opts.RunID, Task: s.g.Name(c.task), Step: s.states[c.task].history.step, Type: typ, Execution: c.result.ExecutionID,
-	}
-	s.states[c.task].busy = true
+	h := s.states[i].history
+	q := s.question(i, c.key)
+	q.Suspended, q.Latest, q.Review = c.result.ExecutionID, c.result.ExecutionID, s.g.Package.Tasks[i].Policy.Approve
+	q.Fresh = s.forces(i) && h.step == ""
+	s.states[i].busy = true
 	s.deferral.making++
-	s.deferral.some = s.opts.Blocks != nil
 	go func() {
 		m := madeBlock{c: c}
 		if s.opts.Blocks == nil {
 			m.err = errNoApprover
 		} else {
-			m.block, m.err = s.opts.Blocks.Create(s.ctx, want)
+			m.block, m.err = s.opts.Blocks.Ask(s.ctx, q)
 		}
 		s.deferral.made <- m
 	}()
@@ -97,27 +140,30 @@ func (s *scheduler) stopStep(c completion, typ approval.Type) {
 
 var errNoApprover = errors.New("it waits for approval, which this run cannot ask for")
 
-// blockMade takes a block back: from now on the task is deferred.
-func (s *scheduler) blockMade(m madeBlock) {
+// blockMade takes the answer about a task: it waits for a decision, or goes on with one. early are decisions that came
+// before.
+func (s *scheduler) blockMade(m madeBlock, early []decidedBlock) {
 	d, i := &s.deferral, m.c.task
-	d.making--
-	early := d.early
-	if d.making == 0 {
-		d.early = nil
-	}
 	if m.err != nil {
 		s.notDeferred(m)
 		return
 	}
 	s.states[i].tried = nil // if the run ends now, the task waited for approval, not for a retry
 	r := &m.c.result
-	s.emit(events.Event{Type: events.TaskDeferred, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
-		Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds()}})
+	if r.ExecutionID != "" {
+		s.states[i].history.uncounted++
+	}
+	if r.ExecutionID != "" || m.block.Status == approval.Pending {
+		s.emit(events.Event{Type: events.TaskDeferred, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
+			Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds()}})
+	}
 	if s.stopping {
 		return
 	}
 	d.pending[m.block.ID] = i
-	s.watchBlocks()
+	if m.block.Status == approval.Pending {
+		s.watchBlocks()
+	}
 	for _, e := range slices.Concat(early, []decidedBlock{{block: m.block}}) { // decisions may come before the block does
 		if e.block.ID == m.block.ID || e.err != nil && e.block.Task == m.block.Task {
 			s.blockDecided(e)
@@ -199,9 +245,7 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 		return
 	}
 	h := &s.states[i].history
-	if h.step = b.Resume(); b.Type == approval.Suspend {
-		h.uncounted++
-	}
+	h.step, h.cleared = b.Resume(), b.Key
 	s.emit(events.Event{Type: events.TaskResumed, Task: s.g.Name(i), Data: &events.Data{
 		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.states[i].attempts + 1}})
 	s.push(i)
@@ -241,14 +285,16 @@ func (s *scheduler) dropBlocks() {
 	s.deferral.unwatchIfIdle()
 }
 
-// closeBlocks closes the undecided blocks. A process that has lost the run's lease must not write: its successor
-// closes them.
+// closeBlocks ends the wait for decisions, and closes what waited for earlier runs about other inputs of tasks that are
+// settled now. What waits goes on to wait. A process that has lost the run's lease must not write.
 func (s *scheduler) closeBlocks() error {
-	d := &s.deferral
 	s.dropBlocks()
-	d.watcher.Wait()
-	if !d.some || !s.stopping || errors.Is(context.Cause(s.ctx), refstore.ErrLost) {
+	s.deferral.watcher.Wait()
+	if s.opts.Blocks == nil || !waits(s.g) || errors.Is(context.Cause(s.ctx), refstore.ErrLost) {
 		return nil
 	}
-	return s.opts.Blocks.Close(context.WithoutCancel(s.ctx), s.opts.Workspace, s.opts.RunID)
+	return s.opts.Blocks.Settle(context.WithoutCancel(s.ctx), s.opts.Workspace, s.opts.RunID, func(task string) bool {
+		i, ok := s.g.Find(task)
+		return !ok || s.results[i].State == Cached || s.results[i].State == Succeeded || s.results[i].State == Failed
+	})
 }

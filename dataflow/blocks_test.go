@@ -17,6 +17,7 @@ import (
 	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/jobs/approval"
+	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
 )
@@ -29,10 +30,12 @@ type people struct {
 	cancel context.CancelFunc
 	decide func(approval.Block) decision
 	work   sync.WaitGroup
+	mu     sync.Mutex
+	asked  map[string]bool // by id of the block
 }
 
 func newPeople(t *testing.T, decide func(approval.Block) decision) *people {
-	p := &people{Blocks: approval.New(mem.New(), approval.Options{Now: time.Now}), t: t, decide: decide}
+	p := &people{Blocks: approval.New(mem.New(), approval.Options{Now: time.Now}), t: t, decide: decide, asked: map[string]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -40,11 +43,17 @@ func newPeople(t *testing.T, decide func(approval.Block) decision) *people {
 // never is longer than any run here.
 const never = 1000 * time.Hour
 
-func (p *people) Create(ctx context.Context, b approval.Block) (approval.Block, error) {
-	made, err := p.Blocks.Create(ctx, b)
-	if err != nil {
+func (p *people) Ask(ctx context.Context, q approval.Question) (approval.Block, error) {
+	made, err := p.Blocks.Ask(ctx, q)
+	if err != nil || made.Status != approval.Pending {
 		return made, err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asked[made.ID] {
+		return made, nil
+	}
+	p.asked[made.ID] = true
 	p.work.Go(func() {
 		d := p.decide(made)
 		select {
@@ -52,8 +61,8 @@ func (p *people) Create(ctx context.Context, b approval.Block) (approval.Block, 
 		case <-p.ctx.Done():
 			return
 		}
-		_, _, err := p.Resolve(p.ctx, made.Workspace, made.Run, made.Task, made.ID, approval.Resolution{Approve: !d.rejects, By: "ann@desk", Note: "so be it"})
-		if closed := (*approval.ResolvedError)(nil); err != nil && p.ctx.Err() == nil && !errors.As(err, &closed) {
+		_, _, err := p.Resolve(p.ctx, &made, approval.Resolution{Approve: !d.rejects, By: "ann@desk", Note: "so be it"})
+		if err != nil && p.ctx.Err() == nil && !errors.Is(err, approval.ErrNotFound) {
 			p.t.Errorf("decide about %s: %v", made.Task, err)
 		}
 	})
@@ -66,21 +75,34 @@ func (p *people) leave() {
 	p.work.Wait()
 }
 
-// left says which blocks a run that has ended has left pending.
-func (p *people) left() string {
-	var left []string
-	for b, err := range p.List(context.Background(), "ws", "r") {
+// latest returns the block of a task, which it has on one content.
+func (p *people) latest(task string) approval.Block {
+	p.t.Helper()
+	var found []approval.Block
+	for b, err := range p.List(context.Background(), "ws", task) {
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		found = append(found, b)
+	}
+	if len(found) != 1 {
+		p.t.Fatalf("the blocks of %s are %+v, want one", task, found)
+	}
+	return found[0]
+}
+
+// left says which tasks wait for approval after the end of a run that has settled them.
+func (p *people) left(g *dataflow.Graph, out *dataflow.Outcome) string {
+	for b, err := range p.List(context.Background(), "ws", "") {
 		if err != nil {
 			return err.Error()
 		}
-		if b.Status == approval.Pending {
-			left = append(left, b.Task)
+		i, _ := g.Find(b.Task)
+		if state := out.Tasks[i].State; b.Status == approval.Pending && state != dataflow.Abandoned {
+			return fmt.Sprintf("%s is %s and still waits for approval", b.Task, stateNames[state])
 		}
 	}
-	if len(left) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("these still wait for approval after the end of the run: %v", left)
+	return ""
 }
 
 func typesOf(list []events.Type) string {
@@ -116,9 +138,9 @@ func TestApprove(t *testing.T) {
 					t.Errorf("%s starts after %v", s.task, at)
 				}
 			}
-			made, err := asked.Get(t.Context(), "ws", "r", "release")
-			if err != nil || made.Type != approval.Review || made.Status != approval.Approved {
-				t.Fatalf("the block is %+v, %v", made, err)
+			made := asked.latest("release")
+			if made.Type != approval.Review || made.Status != approval.Approved || made.Acted.IsZero() {
+				t.Fatalf("the block is %+v", made)
 			}
 			for _, r := range w.requests {
 				if want := map[bool]string{true: made.Resume()}[r.Name == "release"]; r.Step != want {
@@ -237,7 +259,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// The end of a run waits for no decision, and closes its blocks.
+// The end of a run waits for no decision; the next run does.
 func TestEndWhileDeferred(t *testing.T) {
 	for name, test := range map[string]struct {
 		failFast bool
@@ -274,8 +296,8 @@ func TestEndWhileDeferred(t *testing.T) {
 					t.Errorf("the run is %v, want %v", out.State, test.state)
 				}
 				for _, task := range []string{"release", "train"} {
-					if b, err := asked.Get(t.Context(), "ws", "r", task); err != nil || b.Status != approval.Closed {
-						t.Errorf("the block of %s is %+v, %v; want it closed", task, b, err)
+					if b := asked.latest(task); b.Status != approval.Pending {
+						t.Errorf("the block of %s is %+v; want it pending", task, b)
 					}
 				}
 				if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {
@@ -314,8 +336,8 @@ func TestSuspendedElsewhere(t *testing.T) {
 // slowBlocks come back a second after they were made, when they may have been decided already.
 type slowBlocks struct{ *people }
 
-func (b *slowBlocks) Create(ctx context.Context, want approval.Block) (approval.Block, error) {
-	made, err := b.people.Create(ctx, want)
+func (b *slowBlocks) Ask(ctx context.Context, q approval.Question) (approval.Block, error) {
+	made, err := b.people.Ask(ctx, q)
 	time.Sleep(time.Second)
 	return made, err
 }
@@ -363,7 +385,7 @@ type brokenBlocks struct {
 	err error
 }
 
-func (b *brokenBlocks) Create(ctx context.Context, want approval.Block) (approval.Block, error) {
+func (b *brokenBlocks) Ask(ctx context.Context, q approval.Question) (approval.Block, error) {
 	return approval.Block{}, b.err
 }
 
@@ -393,7 +415,8 @@ func TestBlocksAtFault(t *testing.T) {
 // A block that cannot be read fails the task that waits for it, and harms no other.
 func TestMalformedBlock(t *testing.T) {
 	spoil := func(t *testing.T, s *mem.Store, task string) {
-		r := refstore.Record{Key: refstore.Key{Partition: "BLOCK/ws", Sort: "r/" + task}, Value: []byte("nonsense")}
+		h := executions.NewKey(objectstore.Sum([]byte("task "+task)), []objectstore.Hash{objectstore.Sum([]byte("x"))})
+		r := refstore.Record{Key: approval.RecordKey("ws", task, h.String()), Value: []byte("nonsense")}
 		if there, err := s.Get(t.Context(), r.Key); err == nil {
 			r.Version = there.Version
 		}
@@ -434,7 +457,7 @@ func TestMalformedBlock(t *testing.T) {
 				}
 				out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit, o.Blocks, o.Concurrency = log.emit, blocks, 4 })
 				wantStates(t, g, out, "bad=failed after=skipped release=succeeded b=succeeded")
-				if !strings.Contains(out.Error, "r/bad") {
+				if !strings.Contains(out.Error, "bad/") {
 					t.Errorf("it failed of %q, want which record it is", out.Error)
 				}
 				if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {

@@ -24,7 +24,10 @@ func leafOf(g *Graph, i int32, h objectstore.Hash, size int64) record.Leaf {
 	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size}
 }
 
-// asks tells whether any task needs approval before it runs.
-func asks(g *Graph) bool {
-	return slices.ContainsFunc(g.Package.Tasks, func(t record.PackageTask) bool { return t.Policy.Approve })
+// waits tells whether any task may have to wait for a person.
+func waits(g *Graph) bool {
+	return slices.ContainsFunc(g.Package.Tasks, func(t record.PackageTask) bool { return mayWait(&t.Policy) })
 }
+
+// mayWait tells whether a task of this policy may have to wait for a person.
+func mayWait(p *record.Policy) bool { return p.Approve || p.Suspend != 0 }

@@ -237,7 +237,7 @@ func (w *world) newID(key executions.Key) (id string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count[key]++
-	return fmt.Sprintf("%s#%d", key.String()[:8]+key.Inputs.String()[:8], w.count[key]), w.count[key]
+	return fmt.Sprintf("%s#%04d", key.String()[:8]+key.Inputs.String()[:8], w.count[key]), w.count[key]
 }
 
 // lose is a worker that takes the task and is lost: before the command has started, while it runs, or after another has taken it.

@@ -86,14 +86,20 @@ func (s *scheduler) look() {
 		s.states[i].busy = true
 		l.underWay[i] = l.number
 		l.number++
-		go func(v *reader) { s.done <- s.lookUp(v, i) }(s.view())
+		h := s.states[i].history
+		if s.waits(i) {
+			s.deferral.making++
+		}
+		fresh := s.forces(i) && h.step == ""
+		go func(v *reader) { s.done <- s.lookUp(v, i, h.after, fresh) }(s.view())
 	}
 }
 
-// lookUp looks up the answer of a task. It runs beside the scheduler, like work.
-func (s *scheduler) lookUp(v *reader, i int32) completion {
+// lookUp looks up the answer of a task, and asks whether it may run if there is none. after is an execution whose output
+// is lost, fresh says that earlier decisions do not count. It runs beside the scheduler, like work.
+func (s *scheduler) lookUp(v *reader, i int32, after string, fresh bool) completion {
 	c := completion{task: i, unclaimed: true, view: v}
-	l, err := s.know(v, i, "")
+	l, err := s.know(v, i, after)
 	switch {
 	case err != nil:
 		c.err = fmt.Errorf("task %s: %w", s.g.Name(i), err)
@@ -105,18 +111,26 @@ func (s *scheduler) lookUp(v *reader, i int32) completion {
 	}
 	key := executions.NewKey(s.g.Hashes[i], l.inputs)
 	c.key = key.String()
-	a, err := s.looks.Lookup.Lookup(s.ctx, key)
-	switch h := a.Hit; {
-	case err != nil:
-		c.err = fmt.Errorf("task %s: %w", s.g.Name(i), err)
-	case h != nil:
+	var a executions.Answer
+	if s.looks.Lookup != nil {
+		if a, err = s.looks.Lookup.Lookup(s.ctx, key); err != nil {
+			c.err = fmt.Errorf("task %s: %w", s.g.Name(i), err)
+			return c
+		}
+		a = a.Without(after)
+	}
+	if h := a.Hit; h != nil && !s.forces(i) {
 		c.result = executions.Result{
 			ExecutionID: h.ExecutionID, State: record.Success, Cached: true, Output: h.Output, Size: h.Size,
 			Duration: h.Status.CompletedAt.Sub(h.Status.StartedAt),
 		}
-	default:
+		return c
+	}
+	if c.looked = l; s.looks.Lookup != nil && a.Hit == nil {
 		l.answer = &a
-		c.looked = l
+	}
+	if s.waits(i) {
+		c.asked = s.ask(i, key, &a, fresh)
 	}
 	return c
 }
@@ -124,6 +138,10 @@ func (s *scheduler) lookUp(v *reader, i int32) completion {
 // lookedUp takes back a task that was looked up.
 func (s *scheduler) lookedUp(c completion) {
 	delete(s.looks.underWay, c.task)
+	var early []decidedBlock
+	if s.waits(c.task) {
+		early = s.deferral.isMade()
+	}
 	if c.looked == nil {
 		if c.err != nil && c.losses == nil {
 			s.states[c.task].attempts = 1 // a fault counts as the first attempt
@@ -133,13 +151,35 @@ func (s *scheduler) lookedUp(c completion) {
 	}
 	switch {
 	case s.stopping:
-	case s.asks(c.task): // the lookup's result is stale after the approval
-		s.stopStep(completion{task: c.task}, approval.Review)
-	default:
-		if s.outdated(&c) < 0 {
-			c.looked.before = s.looks.number
-			s.looks.missed[c.task] = c.looked
+		return
+	case s.outdated(&c) >= 0:
+	case c.asked != nil && (c.asked.err != nil || c.asked.block.ID != ""):
+		if c.asked.block.Status == approval.Approved {
+			s.looks.keep(&c)
 		}
-		s.push(c.task)
+		s.blockMade(madeBlock{completion{task: c.task, key: c.key}, *c.asked}, early)
+		return
+	default:
+		s.states[c.task].history.cleared = c.key
+		s.looks.keep(&c)
+	}
+	s.push(c.task)
+}
+
+// keep keeps the result of a lookup without a hit for the launch that follows.
+func (l *looks) keep(c *completion) {
+	c.looked.before = l.number
+	l.missed[c.task] = c.looked
+}
+
+// lookAgain looks a task up once more, unless an input of it runs again.
+func (s *scheduler) lookAgain(i int32) {
+	s.states[i].busy = false
+	switch {
+	case s.stopping:
+	case s.states[i].upstream > 0:
+		s.hold(i)
+	default:
+		s.looks.queue.push(i)
 	}
 }

@@ -330,7 +330,7 @@ func (s scenario) check(t *testing.T, walked map[eventstest.Edge]int) (faults []
 		for _, text := range s.consistent(t, g, w, out, log, walked) {
 			fault("%s", text)
 		}
-		if text := asked.left(); text != "" {
+		if text := asked.left(g, out); text != "" {
 			fault("%s", text)
 		}
 		return faults
@@ -428,7 +428,7 @@ func (s scenario) check(t *testing.T, walked map[eventstest.Edge]int) (faults []
 			fault("%s is %s; its events are %v", name, stateNames[state], log.of(name))
 		}
 	}
-	if text := asked.left(); text != "" {
+	if text := asked.left(g, out); text != "" {
 		fault("%s", text)
 	}
 	if err := log.walk(out, walked); err != nil {

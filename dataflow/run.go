@@ -69,6 +69,7 @@ type Options struct {
 	Outstanding int
 	// Blocks records the tasks that wait for approval. nil: there is no record, and such a task fails.
 	Blocks Blocks
+	NoWait bool // end when all that is left waits for a person
 
 	Expected func(task string) time.Duration // from history; nil: unknown
 	Emit     func(events.Event)              // called by several goroutines
@@ -86,6 +87,7 @@ type Outcome struct {
 	Summary    record.Summary
 	Proven     int  // number of tasks that the baseline answered without a lookup
 	TimedOut   bool // the first failure was a timeout
+	Waiting    int  // number of tasks that waited for a person when the run ended for no other reason (Options.NoWait)
 }
 
 // Run brings every selected task to its end and returns the results. A task that fails is an outcome. An error means

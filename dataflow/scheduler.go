@@ -9,7 +9,6 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/internal/jobs/approval"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -17,7 +16,7 @@ import (
 // A scheduler drives one run. One goroutine owns its state. Each launched task has a goroutine of its own, which reads
 // only what was settled before the launch.
 //
-//	Pending ─ready→ (looked up ─hit→ Cached) → (deferred ─approved→) launched ─hit──────→ Cached
+//	Pending ─ready→ (looked up ─hit→ Cached) → (asked → (deferred ─approved→)) launched ─hit──────→ Cached
 //	                  │  ├──success────→ Succeeded
 //	                  │  ├──failure, attempts left → waits → launched
 //	                  │  ├──suspended → deferred ─approved→ launched
@@ -27,6 +26,7 @@ import (
 //	deferred ─rejected─────────────────→ Failed
 //	Cached, Succeeded ─output lost, or an input remade→ Pending
 //	launched ─an input is lost─────────→ Pending, after its producer
+//	launched ─asked about other inputs─→ asked, again
 type scheduler struct {
 	*reader
 	exec Executor
@@ -81,6 +81,8 @@ type completion struct {
 	last      *events.Event  // how the last lost attempt ended
 	result    executions.Result
 	proven    bool    // the baseline's answer: the inputs are the same
+	uncleared bool    // nothing ran: a person may have to be asked about these inputs first
+	asked     *asked  // what a person who may have to be asked said; nil: the lookup did not come so far
 	looked    *looked // the lookup found no answer
 	unclaimed bool    // it was only looked up, and holds no claim on the budget
 	view      *reader // the results at its launch
@@ -97,7 +99,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 		deferral:  newDeferral(), heals: newHeals(),
 	}
 	s.marked = marked(g.Package)
-	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || asks(g)) {
+	if l, ok := exec.(Lookup); ok && opts.Lookups > 0 || waits(g) {
 		s.looks = &looks{Lookup: l, most: max(opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}}
 	}
 	s.gate = newGate(ctx, s.budget)
@@ -133,8 +135,14 @@ func (s *scheduler) run() error {
 	stop := s.ctx.Done()
 	for {
 		s.launch()
-		if s.running == 0 && len(s.retrying) == 0 && s.looks.idle() && s.deferral.idle() {
-			break
+		if s.running == 0 && len(s.retrying) == 0 && s.looks.idle() && s.deferral.making == 0 {
+			if s.opts.NoWait && len(s.deferral.pending) > 0 {
+				s.deferral.left = len(s.deferral.pending)
+				s.stop()
+			}
+			if len(s.deferral.pending) == 0 {
+				break
+			}
 		}
 		select {
 		case c := <-s.done:
@@ -151,7 +159,7 @@ func (s *scheduler) run() error {
 				s.push(i)
 			}
 		case m := <-s.deferral.made:
-			s.blockMade(m)
+			s.blockMade(m, s.deferral.isMade())
 		case m := <-s.deferral.decided:
 			s.blockDecided(m)
 		case p := <-s.publisher.done:
@@ -251,14 +259,10 @@ func (s *scheduler) dirtyByForce(i int32) bool {
 func (s *scheduler) markReady(i int32) {
 	s.states[i].announced = true
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
-	asks := s.asks(i)
-	switch {
-	// A cached answer needs no approval.
-	case s.looks != nil && !s.forces(i) && s.states[i].history.after == "" && (s.opts.Lookups > 0 || asks):
+	lookable := s.opts.Lookups > 0 && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
+	if lookable || s.waits(i) { // a cached answer needs no approval
 		s.looks.queue.push(i)
-	case asks:
-		s.stopStep(completion{task: i}, approval.Review)
-	default:
+	} else {
 		s.ready.push(i)
 	}
 }
@@ -304,6 +308,10 @@ func (s *scheduler) complete(c completion) {
 			s.fault(c, string(executions.ReasonCancelled), "cancelled before the command ran")
 		}
 		return // else nothing ran or was recorded: abandoned, or failed by an earlier attempt
+	case c.uncleared:
+		s.states[i].attempts--
+		s.lookAgain(i)
+		return
 	case c.losses != nil:
 		s.heal(c)
 		return
@@ -490,6 +498,8 @@ func (s *scheduler) outcome(err error) *Outcome {
 		o.State = record.RunCancelled
 	case s.firstFailed >= 0:
 		o.State, o.Error = record.RunFailed, s.firstError
+	case s.deferral.left > 0: // nothing has gone wrong, and the next run goes on
+		o.State, o.Waiting = record.RunCancelled, s.deferral.left
 	default:
 		o.State = record.RunCompleted
 	}

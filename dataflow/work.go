@@ -28,6 +28,10 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 	}
 	var err error
 	c.key = executions.NewKey(s.g.Hashes[i], l.inputs).String()
+	if a.waits && c.key != a.clear {
+		c.uncleared = true
+		return c
+	}
 	req := &executions.Request{
 		Task: s.g.Hashes[i], Inputs: l.inputs, InputBytes: l.size, Policy: a.policy, Looked: l.answer,
 		Load: func(ctx context.Context) (*record.Task, error) {

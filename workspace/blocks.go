@@ -7,31 +7,69 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 )
 
-// Approvals are the decisions that tasks of workspaces wait for.
+// Approvals are the decisions that tasks of workspaces wait for. They are given also while nothing runs.
 type Approvals struct {
 	states *States
 	blocks *approval.Blocks
 }
 
-// runBlocks are the blocks of a run, which holds the workspace. Its first block removes those of earlier runs, which have ended;
-// so a run without blocks pays nothing.
+func newApprovals(states *States) *Approvals {
+	return &Approvals{states, approval.New(states.Records, approval.Options{Now: states.Now, Fault: states.Warn, Journal: journal{states}})}
+}
+
+// journal tells of decisions in the journals of workspaces.
+type journal struct{ states *States }
+
+var blockEvents = map[approval.Status]events.Type{
+	approval.Approved: events.BlockApproved, approval.Rejected: events.BlockRejected,
+	approval.Pending: events.BlockWithdrawn, approval.Closed: events.BlockClosed,
+}
+
+// Tell implements approval.Journal. An event and the change that it tells of have the block, the type and the time in common.
+func (j journal) Tell(ctx context.Context, b *approval.Block, again bool) error {
+	e := events.Event{Type: blockEvents[b.Status], Time: b.At, Task: b.Task, Execution: b.Execution, Data: &events.Data{
+		Run: b.Run, Key: b.Key, Block: b.ID, BlockType: string(b.Type), Step: b.Step, By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano)}}
+	if again {
+		for old, err := range events.ReadJournal(ctx, j.states.Records, b.Workspace, 0) {
+			if damaged := (*events.JournalError)(nil); errors.As(err, &damaged) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if d := old.Data; old.Type == e.Type && d != nil && d.Block == b.ID && d.At == e.Data.At {
+				return nil
+			}
+		}
+	}
+	if _, err := events.AppendJournal(ctx, j.states.Records, b.Workspace, j.states.Now, e); err != nil {
+		return err
+	}
+	return j.states.Records.Sync(ctx)
+}
+
+// runBlocks are the blocks for a run, which holds the workspace. Its first question removes what an older e3 has left of earlier
+// runs, so that a run without questions pays nothing.
 type runBlocks struct {
 	*approval.Blocks
 	mu      sync.Mutex
 	cleaned bool
 }
 
-// Create makes a block.
-func (b *runBlocks) Create(ctx context.Context, want approval.Block) (approval.Block, error) {
-	if err := b.clean(ctx, want.Workspace, want.Run); err != nil {
+// Ask asks whether a task may go on.
+func (b *runBlocks) Ask(ctx context.Context, q approval.Question) (approval.Block, error) {
+	if err := b.clean(ctx, q.Workspace, q.Run); err != nil {
 		return approval.Block{}, err
 	}
-	return b.Blocks.Create(ctx, want)
+	return b.Blocks.Ask(ctx, q)
 }
 
 func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
@@ -40,58 +78,104 @@ func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
 	if b.cleaned {
 		return nil
 	}
-	err := b.Remove(ctx, ws, run)
+	err := b.RemoveOld(ctx, ws, run)
 	b.cleaned = err == nil
 	return err
 }
 
-// Deferred returns the blocks that wait for approval in the current run of a workspace; none if no run is at work.
+// Deferred returns the blocks of a workspace that wait for approval, whether a run is at work or not.
 func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
-	r, err := w.states.Runs.Summary(ctx, ws)
-	if errors.Is(err, runview.ErrNoRun) {
-		_, err = w.states.State(ctx, ws)
+	state, r, err := w.stand(ctx, ws)
+	if err != nil {
 		return nil, err
+	}
+	return w.deferred(ctx, state, ws, r)
+}
+
+// stand reads a workspace and its latest run, nil if there was none.
+func (w *Approvals) stand(ctx context.Context, ws string) (*State, *runview.Report, error) {
+	state, err := w.states.State(ctx, ws)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := w.states.Runs.Summary(ctx, ws)
+	if err != nil && !errors.Is(err, runview.ErrNoRun) {
+		return nil, nil, err
+	}
+	return state, r, nil
+}
+
+// deferred is that of a workspace in a state, whose latest run is r.
+func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *runview.Report) ([]approval.Block, error) {
+	all, err := w.all(ctx, state, ws, "", r)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(b approval.Block) bool { return b.Status != approval.Pending }), nil
+}
+
+// all returns the blocks of a workspace, or of one of its tasks, that are of what is deployed; those of an older e3 only if their
+// run is at work. A block that cannot be read is left out, unless the task is named.
+func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *runview.Report) (found []approval.Block, err error) {
+	for b, err := range w.blocks.List(ctx, ws, task) {
+		switch {
+		case errors.Is(err, approval.ErrMalformed) && task == "":
+		case err != nil:
+			return nil, fmt.Errorf("look for what waits for approval: %w", err)
+		default:
+			found = append(found, b)
+		}
+	}
+	if len(found) > 0 {
+		if found, err = w.standing(ctx, state, found); err != nil {
+			return nil, err
+		}
+	}
+	if r == nil || !r.Live {
+		return found, nil
+	}
+	for b, err := range w.blocks.ListOld(ctx, ws, r.RunID) {
+		switch {
+		case task != "" && b.Task != task || errors.Is(err, approval.ErrMalformed) && task == "":
+		case err != nil:
+			return nil, fmt.Errorf("look for what waits for approval: %w", err)
+		default:
+			found = append(found, b)
+		}
+	}
+	return found, nil
+}
+
+// standing leaves out the blocks of tasks that have changed since, or are not there any more: the next run that settles the
+// task closes them.
+func (w *Approvals) standing(ctx context.Context, state *State, list []approval.Block) ([]approval.Block, error) {
+	if !state.Deployed {
+		return nil, nil
+	}
+	pkg, err := w.states.Packages.Load(ctx, state.PackageHash)
+	if errors.Is(err, record.ErrType) { // the package is not one of ours, so nothing of it runs
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return w.deferred(ctx, ws, r)
-}
-
-// deferred is that of a run.
-func (w *Approvals) deferred(ctx context.Context, ws string, r *runview.Report) ([]approval.Block, error) {
-	if r == nil || !r.Live {
-		return nil, nil
+	hashes := make(map[string]string, len(pkg.Tasks))
+	for i := range pkg.Tasks {
+		hashes[pkg.Tasks[i].Name] = pkg.Tasks[i].Task
 	}
-	var waiting []approval.Block
-	for b, err := range w.blocks.List(ctx, ws, r.RunID) {
-		if errors.Is(err, approval.ErrMalformed) {
-			continue // the run finds that out by itself
-		}
-		if err != nil {
-			return nil, fmt.Errorf("look for what waits for approval: %w", err)
-		}
-		if b.Status == approval.Pending {
-			waiting = append(waiting, b)
-		}
-	}
-	return waiting, nil
+	return slices.DeleteFunc(list, func(b approval.Block) bool { return hashes[b.Task] != b.TaskHash() }), nil
 }
 
 // NotWaitingError says that a task does not wait for approval.
 type NotWaitingError struct {
 	Workspace string
 	Task      string
-	Run       string   // the one at work; "" where there is none
 	Others    []string // tasks of it that wait
 }
 
 func (e *NotWaitingError) Error() string {
 	text := fmt.Sprintf("%s.%s does not wait for approval", e.Workspace, e.Task)
-	switch {
-	case e.Run == "":
-		return text + ": no run of the workspace is in progress"
-	case len(e.Others) > 0:
+	if len(e.Others) > 0 {
 		return text + "; what waits is " + strings.Join(e.Others, ", ")
 	}
 	return text + ", and nothing else does"
@@ -100,36 +184,85 @@ func (e *NotWaitingError) Error() string {
 // Unwrap makes errors.Is(err, approval.ErrNotFound) true.
 func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 
-// Resolve decides about a task that waits for approval in the workspace's latest run. Changed is false where that was decided already in
-// that run. Errors are an *UnknownError, a *NotWaitingError, and a *approval.ResolvedError where it was decided otherwise.
-func (w *Approvals) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (b approval.Block, changed bool, err error) {
-	r, err := w.states.Runs.Summary(ctx, ws)
-	if err != nil && !errors.Is(err, runview.ErrNoRun) {
-		return approval.Block{}, false, err
-	}
-	if err != nil { // of a workspace that is not here either
-		return approval.Block{}, false, w.notWaiting(ctx, ws, task, nil)
-	}
-	b, err = w.blocks.Get(ctx, ws, r.RunID, task)
-	if errors.Is(err, approval.ErrNotFound) || err == nil && b.Status == approval.Pending && !r.Live {
-		return approval.Block{}, false, w.notWaiting(ctx, ws, task, r)
-	}
+// A Decision is the outcome of a decision about a task.
+type Decision struct {
+	Block   approval.Block
+	Changed bool // it was not so before
+	Live    bool // a run is at work that waits for it
+}
+
+// Resolve decides about a task that waits for approval, whether a run is at work or not. Errors are an *UnknownError, a
+// *NotWaitingError, and a *approval.ResolvedError where it was decided otherwise.
+func (w *Approvals) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
+	waits := func(b *approval.Block) bool { return b.Status == approval.Pending }
+	return w.decide(ctx, ws, task, waits, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Resolve(ctx, b, res) })
+}
+
+// Withdraw takes back the latest decision about a task: an approval that no run has acted on, or a rejection, as res says. Errors
+// are as of Resolve.
+func (w *Approvals) Withdraw(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
+	any := func(*approval.Block) bool { return true }
+	return w.decide(ctx, ws, task, any, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Withdraw(ctx, b, res) })
+}
+
+// decide changes the block of a task that has changed last, of those that are preferred if there are any.
+func (w *Approvals) decide(ctx context.Context, ws, task string, prefers func(*approval.Block) bool, change func(*approval.Block) (approval.Block, bool, error)) (Decision, error) {
+	state, r, err := w.stand(ctx, ws)
 	if err != nil {
-		return approval.Block{}, false, err
+		return Decision{}, err
 	}
-	b, changed, err = w.blocks.Resolve(ctx, ws, r.RunID, task, b.ID, res)
-	if errors.Is(err, approval.ErrNotFound) { // it was approved, and something later waits already
-		return approval.Block{}, false, w.notWaiting(ctx, ws, task, r)
+	all, err := w.all(ctx, state, ws, task, r)
+	if err != nil {
+		return Decision{}, err
 	}
-	return b, changed, err
+	b := latest(all, prefers)
+	if b == nil {
+		return Decision{}, w.notWaiting(ctx, ws, task, state, r)
+	}
+	d := Decision{}
+	d.Block, d.Changed, err = change(b)
+	if errors.Is(err, approval.ErrNotFound) { // it was approved, and something later waits already, or nothing
+		err = w.notWaiting(ctx, ws, task, state, r)
+	}
+	d.Live = r != nil && r.Live && d.Block.Run == r.RunID
+	return d, err
+}
+
+// latest returns the block that has changed last, of those that are preferred if there are any; nil without blocks.
+func latest(all []approval.Block, prefers func(*approval.Block) bool) *approval.Block {
+	var found *approval.Block
+	for i := range all {
+		b := &all[i]
+		switch {
+		case found == nil, prefers(b) && !prefers(found):
+			found = b
+		case prefers(b) == prefers(found) && changedAt(b).After(changedAt(found)):
+			found = b
+		}
+	}
+	return found
+}
+
+// Latest returns the block of a task that has changed last, of what is deployed; nil if there is none.
+func (w *Approvals) Latest(ctx context.Context, ws, task string) (*approval.Block, error) {
+	state, r, err := w.stand(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	all, err := w.all(ctx, state, ws, task, r)
+	return latest(all, func(*approval.Block) bool { return true }), err
+}
+
+// changedAt is when a block was made or has changed last.
+func changedAt(b *approval.Block) time.Time {
+	if b.At.IsZero() {
+		return b.Created
+	}
+	return b.At
 }
 
 // notWaiting says why a task does not wait, and if need be that there is none of that name.
-func (w *Approvals) notWaiting(ctx context.Context, ws, task string, r *runview.Report) error {
-	state, err := w.states.State(ctx, ws)
-	if err != nil {
-		return err
-	}
+func (w *Approvals) notWaiting(ctx context.Context, ws, task string, state *State, r *runview.Report) error {
 	if state.Deployed {
 		pkg, err := w.states.Packages.Load(ctx, state.PackageHash)
 		if err != nil {
@@ -144,15 +277,12 @@ func (w *Approvals) notWaiting(ctx context.Context, ws, task string, r *runview.
 		}
 	}
 	e := &NotWaitingError{Workspace: ws, Task: task}
-	if r != nil && r.Live {
-		e.Run = r.RunID
-		waiting, err := w.deferred(ctx, ws, r)
-		if err != nil {
-			return err
-		}
-		for i := range waiting {
-			e.Others = append(e.Others, ws+"."+waiting[i].Task)
-		}
+	waiting, err := w.deferred(ctx, state, ws, r)
+	if err != nil {
+		return err
+	}
+	for i := range waiting {
+		e.Others = append(e.Others, ws+"."+waiting[i].Task)
 	}
 	return e
 }

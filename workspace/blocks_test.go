@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -59,9 +60,9 @@ func onDeferred(p *place, do func(task string)) (change func(*workspace.StartOpt
 }
 
 func (p *place) decide(task string, approve bool) {
-	_, changed, err := p.ws.Approvals.Resolve(context.Background(), "w", task, approval.Resolution{Approve: approve, By: "ann@desk"})
-	if err != nil || !changed {
-		p.t.Errorf("decide about %s: %v, %v", task, changed, err)
+	d, err := p.ws.Approvals.Resolve(context.Background(), "w", task, approval.Resolution{Approve: approve, By: "ann@desk"})
+	if err != nil || !d.Changed {
+		p.t.Errorf("decide about %s: %v, %v", task, d.Changed, err)
 	}
 }
 
@@ -80,8 +81,8 @@ func TestBlocksOfRuns(t *testing.T) {
 		decide  func(p *place, cancel func()) func(task string)
 		state   record.RunState
 		want    string
-		mapped  int // tasks with an execution in the record
-		closed  bool
+		mapped  int  // tasks with an execution in the record
+		waits   bool // both blocks go on to wait
 		rejects string
 	}{
 		{"approved", func(p *place, _ func()) func(string) {
@@ -133,8 +134,8 @@ func TestBlocksOfRuns(t *testing.T) {
 			if n := res.Run.Tasks.Len(); n < test.mapped {
 				t.Errorf("%d tasks have executions on record, want %d", n, test.mapped)
 			}
-			for b, err := range approval.New(p.repo.Records, approval.Options{}).List(p.ctx, "w", res.Run.RunID) {
-				if err != nil || (b.Status == approval.Closed) != test.closed || b.Status == approval.Pending {
+			for b, err := range approval.New(p.repo.Records, approval.Options{}).List(p.ctx, "w", "") {
+				if err != nil || (b.Status == approval.Pending) != test.waits || b.Run != res.Run.RunID {
 					t.Errorf("a block is %+v, %v", b, err)
 				}
 			}
@@ -155,16 +156,16 @@ func TestBlocksOfRuns(t *testing.T) {
 	}
 }
 
-// What waits is known while the run is at work, and who decides about anything else is told so.
+// What waits is known while the run is at work, and a decision about anything else is refused with what waits.
 func TestResolve(t *testing.T) {
 	p := newPlace(t)
 	p.deploySuspending(0)
 	resolve := func(ws, task string, approve bool) error {
-		_, _, err := p.ws.Approvals.Resolve(p.ctx, ws, task, approval.Resolution{Approve: approve, By: "ann@desk"})
+		_, err := p.ws.Approvals.Resolve(p.ctx, ws, task, approval.Resolution{Approve: approve, By: "ann@desk"})
 		return err
 	}
 	var idle *workspace.NotWaitingError
-	if err := resolve("w", "release", true); !errors.As(err, &idle) || idle.Run != "" || !errors.Is(err, approval.ErrNotFound) {
+	if err := resolve("w", "release", true); !errors.As(err, &idle) || !errors.Is(err, approval.ErrNotFound) {
 		t.Errorf("before the first run: %v", err)
 	}
 	change, wait := onDeferred(p, func(string) {
@@ -175,7 +176,7 @@ func TestResolve(t *testing.T) {
 		if st, err := p.ws.Planner.Status(p.ctx, "w"); err != nil || len(st.Deferred) != 1 {
 			t.Errorf("the status is %+v, %v", st, err)
 		}
-		if err := resolve("w", "other", true); !errors.As(err, &idle) || idle.Run == "" || len(idle.Others) != 1 || idle.Others[0] != "w.release" {
+		if err := resolve("w", "other", true); !errors.As(err, &idle) || len(idle.Others) != 1 || idle.Others[0] != "w.release" {
 			t.Errorf("another task: %v", err)
 		}
 		var unknown *workspace.UnknownError
@@ -200,24 +201,146 @@ func TestResolve(t *testing.T) {
 		t.Errorf("after the run %+v waits, %v", waiting, err)
 	}
 
-	// A run with blocks removes those of the runs before it, and a workspace takes its own with it.
-	p.write("a.txt", "b")
-	change, wait = onDeferred(p, func(task string) { p.decide(task, true) })
-	last := p.start(change).Run.RunID
-	wait()
-	blocks := 0
-	for b, err := range approval.New(p.repo.Records, approval.Options{}).List(p.ctx, "w", "") {
-		if blocks++; err != nil || b.Run != last {
-			t.Errorf("left is %+v, %v", b, err)
-		}
-	}
-	if blocks != 1 {
-		t.Errorf("%d blocks are left, want that of the last run", blocks)
-	}
+	// A workspace takes its blocks with it.
 	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
-	for rec, err := range p.repo.Records.List(p.ctx, refstore.Query{Partition: "BLOCK/w"}) {
+	for rec, err := range p.repo.Records.List(p.ctx, refstore.Query{Partition: approval.Partition("w")}) {
 		t.Errorf("the workspace is gone and left %q, %v", rec.Key, err)
+	}
+}
+
+// leave starts a run that does not wait for approval, and checks how it ends.
+func (p *place) leave(waits ...string) *record.Run {
+	p.t.Helper()
+	res := p.start(func(o *workspace.StartOptions) { o.NoWait = true })
+	if res.Waiting != len(waits) || res.Run.State != record.RunCancelled || res.Cancelled != nil {
+		p.t.Fatalf("the run is %v, %d wait, cancelled %v", res.Run.State, res.Waiting, res.Cancelled)
+	}
+	p.wantWaiting(waits...)
+	end, err := events.End(p.ctx, p.repo.Records, "w", res.Run.RunID)
+	if err != nil || end.Type != events.RunCancelled || end.Data.Reason != events.ReasonWaits || end.Data.Tasks != len(waits) {
+		p.t.Errorf("its log ends with %+v, %v", end, err)
+	}
+	p.wantTold(res.Run, 0)
+	return res.Run
+}
+
+func (p *place) wantWaiting(tasks ...string) {
+	p.t.Helper()
+	waiting, err := p.ws.Approvals.Deferred(p.ctx, "w")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var got []string
+	for i := range waiting {
+		got = append(got, waiting[i].Task)
+	}
+	if !slices.Equal(got, tasks) {
+		p.t.Errorf("%q wait for approval, want %q", got, tasks)
+	}
+}
+
+// wantJournal compares what the journal tells of blocks.
+func (p *place) wantJournal(want ...string) {
+	p.t.Helper()
+	var got []string
+	for e, err := range events.ReadJournal(p.ctx, p.repo.Records, "w", 0) {
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if kind, ok := strings.CutPrefix(string(e.Type), "block."); ok {
+			got = append(got, e.Task+" "+kind+" "+e.Data.By+e.Data.Message)
+		}
+	}
+	if !slices.Equal(got, want) {
+		p.t.Errorf("the journal says %q, want %q", got, want)
+	}
+}
+
+// eventsOf returns the types of a task's events in a run.
+func (p *place) eventsOf(run *record.Run, task string) string {
+	p.t.Helper()
+	var types []string
+	for e, err := range events.Read(p.ctx, p.repo.Records, "w", run.RunID) {
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if e.Task == task {
+			types = append(types, strings.TrimPrefix(string(e.Type), "task."))
+		}
+	}
+	return strings.Join(types, " ")
+}
+
+// A run that does not wait ends when nothing else is left. What is decided while nothing runs, the next one goes on with: nothing is
+// asked twice, and no command that has suspended itself runs again.
+func TestDecidedBetweenRuns(t *testing.T) {
+	p := newPlace(t)
+	p.deploySuspending(2)
+	p.leave("release", "train")
+	second := p.leave("release", "train")
+	if got := p.eventsOf(second, "train"); got != "marked_ready deferred" {
+		t.Errorf("the second run has made %q of train", got)
+	}
+	p.decide("release", true)
+	p.decide("train", true)
+	p.wantWaiting()
+	third := p.leave("train")
+	if got := p.eventsOf(third, "release"); got != "marked_ready resumed started completed" {
+		t.Errorf("the third run has made %q of release", got)
+	}
+	if got := p.eventsOf(third, "train"); got != "marked_ready resumed started deferred" {
+		t.Errorf("the third run has made %q of train", got)
+	}
+	p.decide("train", false)
+	if res := p.start(); res.Run.State != record.RunFailed || res.Run.FailedTask != "train" {
+		t.Errorf("the run is %v, failed of %q", res.Run.State, res.Run.FailedTask)
+	}
+	if d, err := p.ws.Approvals.Withdraw(p.ctx, "w", "train", approval.Resolution{By: "bob@desk"}); err != nil || !d.Changed {
+		t.Errorf("the rejection is withdrawn: %+v, %v", d, err)
+	}
+	p.leave("train")
+	p.decide("train", true)
+	if res := p.start(); res.Run.State != record.RunCompleted {
+		t.Errorf("the run is %v", res.Run.State)
+	}
+	p.wantJournal("release approved ann@desk", "train approved ann@desk", "train rejected ann@desk", "train withdrawn bob@desk", "train approved ann@desk")
+}
+
+// A decision is for the task as it was, on the inputs that it had.
+func TestDecidedAboutOtherContent(t *testing.T) {
+	p := newPlace(t)
+	p.deploySuspending(0)
+	p.leave("release")
+	p.write("a.txt", "b")
+	p.leave("release")
+	p.wantJournal("release closed the task or its inputs have changed")
+	p.decide("release", true)
+	p.write("a.txt", "c")
+	p.leave("release")
+	p.write("a.txt", "b")
+	if res := p.start(); res.Run.State != record.RunCompleted { // approved before
+		t.Errorf("the run is %v", res.Run.State)
+	}
+	p.wantWaiting()
+	p.wantJournal("release closed the task or its inputs have changed", "release approved ann@desk", "release closed the task has an answer, or is not there any more")
+}
+
+// With --force a person is asked again.
+func TestForcedAsksAgain(t *testing.T) {
+	p := newPlace(t)
+	p.deploySuspending(0)
+	p.leave("release")
+	p.decide("release", true)
+	force := func(o *workspace.StartOptions) { o.Force, o.NoWait = true, true }
+	if res := p.start(force); res.Waiting != 1 {
+		t.Errorf("%d wait", res.Waiting)
+	}
+	p.wantJournal("release approved ann@desk", "release closed --force asks again")
+	p.wantWaiting("release")
+	p.decide("release", true)
+	if res := p.start(); res.Run.State != record.RunCompleted {
+		t.Errorf("the run is %v", res.Run.State)
 	}
 }

@@ -103,7 +103,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if f.End() != nil { // what followed it was cut
 		return current, nil
 	}
-	if err := w.approvals.blocks.Close(ctx, ws, id); err != nil {
+	if err := w.approvals.blocks.CloseOld(ctx, ws, id); err != nil {
 		return current, err
 	}
 	if _, err := w.states.withdrawLeft(ctx, ws, id, nil); err != nil {

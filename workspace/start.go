@@ -47,6 +47,7 @@ type StartOptions struct {
 	Force       bool
 	Filter      string
 	FailFast    bool
+	NoWait      bool // end when all that is left waits for a person
 	Publish     Publishing
 	Durability  Durability
 	FileNamed   bool               // the package file that the workspace follows was named: where the person stands says nothing
@@ -73,6 +74,7 @@ type RunInfo struct {
 type RunResult struct {
 	Run      *record.Run
 	TimedOut bool // the first failure was a timeout
+	Waiting  int  // tasks that wait for approval, where the run has ended because they are all that is left; its state is cancelled
 	// Cancelled is who asked for the end of a run that was cancelled; nil where its process got a signal.
 	Cancelled *CancelledError
 	Graph     *dataflow.Graph
@@ -157,7 +159,8 @@ type run struct {
 	inputs  string // hash of the inputs node
 	tasks   string // hash of the tasks node at the beginning
 	snapshots
-	shown bool // the workspace has what is proven
+	shown   bool // the workspace has what is proven
+	waiting int  // tasks that wait for approval, of a run that ends because of them
 	outset
 }
 
@@ -339,7 +342,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		RunID: r.rec.RunID, Workspace: r.ws,
 		Concurrency: r.o.Concurrency, Memory: r.o.Memory, Capacities: r.o.Capacities,
 		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Emit: r.emit, Lookups: r.w.states.Lookups,
-		Outstanding: r.o.Outstanding, Blocks: &runBlocks{Blocks: r.w.approvals.blocks},
+		Outstanding: r.o.Outstanding, Blocks: &runBlocks{Blocks: r.w.approvals.blocks}, NoWait: r.o.NoWait,
 	}
 	if opts.Inputs, err = r.w.states.readNode(ctx, inputs); err != nil {
 		return nil, err
@@ -390,8 +393,8 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, errors.Join(r.cause, runErr) // nothing more is written
 	}
 	endErr := r.end(r.lock.lasting, graph, outcome, durations)
-	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Graph: graph, Outcome: outcome}
-	if r.rec.State == record.RunCancelled {
+	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Waiting: r.waiting, Graph: graph, Outcome: outcome}
+	if r.rec.State == record.RunCancelled && r.waiting == 0 {
 		errors.As(r.cause, &res.Cancelled)
 	}
 	return res, errors.Join(runErr, endErr)
@@ -457,6 +460,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	}
 	r.rec.Tasks, r.rec.Summary = out.Executions(g), out.Summary
 	r.rec.State, r.rec.FailedTask, r.rec.Error = out.State, out.FailedTask, out.Error
+	r.waiting = out.Waiting
 	if err := r.write(ctx); err != nil {
 		return err
 	}
@@ -512,6 +516,9 @@ func (r *run) finish(ctx context.Context) error {
 	e := runview.End(r.rec)
 	if r.rec.State == record.RunCancelled {
 		e.Data.By, e.Data.Message = causeOf(r.cause)
+	}
+	if r.waiting > 0 {
+		e.Data.Reason, e.Data.Tasks, e.Data.Message = events.ReasonWaits, r.waiting, "what is left waits for approval"
 	}
 	r.emit(e)
 	return r.log.Close()

@@ -27,7 +27,7 @@ type Status struct {
 	Elsewhere *Elsewhere       // whose deployment it is, if not this machine's
 	Busy      *BusyError       // the holder of the workspace; nil: none
 	LastRun   *runview.Report  // without its tasks; nil before the first
-	Deferred  []approval.Block // blocks that wait for approval, while it is being run
+	Deferred  []approval.Block // blocks that wait for approval, whether it is being run or not
 	Faults    []error          // why the package file or its inputs cannot be taken in
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
 	Package   *record.Package  // what the next start would run; nil where nothing can be started
@@ -64,7 +64,7 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	if st.LastRun, err = w.states.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return nil, err
 	}
-	if st.Deferred, err = w.approvals.deferred(ctx, ws, st.LastRun); err != nil {
+	if st.Deferred, err = w.approvals.deferred(ctx, s, ws, st.LastRun); err != nil {
 		return nil, err
 	}
 	if !s.Deployed {
@@ -96,6 +96,9 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 		return nil, err
 	}
 	st.Datasets = rows(t, next, freshness)
+	if st.LastRun == nil || !st.LastRun.Live { // else the run may have been forced
+		st.Deferred = slices.DeleteFunc(st.Deferred, func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current })
+	}
 	return st, nil
 }
 

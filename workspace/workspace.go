@@ -19,7 +19,6 @@ import (
 	"e3/internal/format/signature"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
-	"e3/internal/jobs/approval"
 	"e3/internal/packages"
 	"e3/objectstore"
 	"e3/refstore"
@@ -144,7 +143,7 @@ func New(s Stores) *Workspaces {
 func assemble(states *States) *Workspaces {
 	w := &Workspaces{States: states, Datasets: &Datasets{states}}
 	proofs := &proofs{states}
-	w.Approvals = &Approvals{states, approval.New(states.Records, approval.Options{Now: states.Now, Fault: states.Warn})}
+	w.Approvals = newApprovals(states)
 	w.Cleaner = &Cleaner{states, w.Approvals}
 	w.Deployer = &Deployer{states, w.Datasets}
 	w.Planner = &Planner{states, proofs, w.Deployer, w.Approvals}
@@ -271,8 +270,11 @@ func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
 	if _, err := w.states.withdrawLeft(ctx, lock.ws, "", confirm); err != nil {
 		return err
 	}
-	// Links and proofs go first: a crash may leave the workspace without them, but never them
+	// Links, proofs and decisions go first: a crash may leave the workspace without them, but never them
 	// for another workspace of that name.
+	if err := w.approvals.blocks.Remove(ctx, lock.ws); err != nil {
+		return err
+	}
 	if err := w.states.forgetDerived(ctx, lock.ws); err != nil {
 		return err
 	}
@@ -281,9 +283,6 @@ func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
 	}
 	if err := lock.remove(ctx); err != nil {
 		return fmt.Errorf("remove workspace %s: %w", lock.ws, err)
-	}
-	if err := w.approvals.blocks.Remove(ctx, lock.ws, ""); err != nil {
-		return err
 	}
 	return w.deleteAllRuns(ctx, lock.ws)
 }

@@ -19,30 +19,43 @@ import (
 
 func newApprove(a *app) *cobra.Command {
 	var note string
+	var undo bool
 	cmd := &cobra.Command{
-		Use:   "approve [repo] <workspace>.<task>",
-		Short: "Let a task go on that waits for approval",
+		Use:   "approve [repo] [<workspace>.<task>]",
+		Short: "Let a task go on that waits for approval, or list what waits",
 		Long: `Approve a task that waits for it: a task with "approve: true" that must run, or a task whose command has suspended itself by
-ending with its "suspend" code. The waiting run, in another terminal or on another machine, then continues. To list the tasks
-that wait: e3 status
+ending with its "suspend" code. A run that waits, in another terminal or on another machine, continues. If none is at work, the
+next start goes on with it, without asking again. Without a task, what waits in all workspaces is listed.
 
-Approving twice changes nothing. A task that was rejected, or whose run has ended, can no longer be approved: the next start
-asks again. Exit code 2: it does not wait; 1: it was rejected, or its run has ended. Reject with: e3 reject <workspace>.<task>`,
-		Example: `  e3 approve . prod.release
-  e3 approve . prod.release --note "checked the figures"`,
+An approval is for this task with these inputs: if either changes, or with start --force, a person is asked again. Approving twice
+changes nothing. A task that was rejected cannot be approved before that is taken back: e3 reject --undo. An approval can be
+taken back with --undo until a run goes on with it.
+
+Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already. Reject with: e3 reject <workspace>.<task>`,
+		Example: `  e3 approve .
+  e3 approve . prod.release
+  e3 approve . prod.release --note "checked the figures"
+  e3 approve . prod.release --undo`,
 		ValidArgsFunction: completeDeferred(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<task>")
+			location, rest, err := a.positional(cmd, args, 1, "<workspace>.<task>")
 			if err != nil {
 				return err
+			}
+			if rest[0] == "" {
+				if undo || note != "" {
+					return usagef("it takes a task: <workspace>.<task>; to list what waits: e3 approve %s", human.Quoted(location))
+				}
+				return listDeferred(cmd.Context(), a, location)
 			}
 			ws, path, err := dataset(rest[0])
 			if err != nil || path.Entry != "" {
 				return usagef("%q is not <workspace>.<task>", rest[0])
 			}
-			return decide(cmd.Context(), a, location, ws, path.Name, approval.Resolution{Approve: true, Note: note})
+			return decide(cmd.Context(), a, location, ws, path.Name, undo, approval.Resolution{Approve: true, Note: note})
 		},
 	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take the approval back")
 	whyFlags(cmd.Flags(), &note, "note", "reason", "the run")
 	return cmd
 }
@@ -61,31 +74,84 @@ type decidedJSON struct {
 	Note      string  `json:"note,omitempty"`
 }
 
-// decide resolves the block of a task.
-func decide(ctx context.Context, a *app, location, ws, task string, res approval.Resolution) error {
+// decide resolves the block of a task, or with undo takes that back.
+func decide(ctx context.Context, a *app, location, ws, task string, undo bool, res approval.Resolution) error {
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	res.By = repo.UserAtHost()
-	b, changed, err := r.Workspaces.Approvals.Resolve(ctx, ws, task, res)
+	act := r.Workspaces.Approvals.Resolve
+	if undo {
+		act = r.Workspaces.Approvals.Withdraw
+	}
+	d, err := act(ctx, ws, task, res)
 	if err != nil {
 		return err
 	}
+	b := &d.Block
 	doc := decidedJSON{
-		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: changed, By: b.By, At: render.JSONTime(b.At), Note: b.Note,
+		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: d.Changed, By: b.By, At: render.JSONTime(b.At), Note: b.Note,
 	}
 	return a.Reply(doc, func(w io.Writer) {
 		name := human.Line(ws + "." + task)
+		run := "the next start"
+		if d.Live {
+			run = "run " + human.Short(b.Run)
+		}
 		switch {
-		case !changed:
+		case !d.Changed && undo:
+			fmt.Fprintf(w, "%s waits for approval already\n", name)
+		case !d.Changed:
 			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, human.Line(cmp.Or(b.By, "an unknown user")))
 		case b.Status == approval.Approved:
-			fmt.Fprintf(w, "Approved %s: run %s goes on with it\n", name, human.Short(b.Run))
+			fmt.Fprintf(w, "Approved %s: %s goes on with it\n", name, run)
+		case b.Status == approval.Rejected:
+			fmt.Fprintf(w, "Rejected %s: it fails in %s, and what depends on it is skipped\n", name, run)
 		default:
-			fmt.Fprintf(w, "Rejected %s: it fails in run %s, and what depends on it is skipped\n", name, human.Short(b.Run))
+			fmt.Fprintf(w, "Took the %s of %s back: it waits again\n", map[bool]string{true: "approval", false: "rejection"}[res.Approve], name)
 		}
+	})
+}
+
+// waitingJSON is a task of any workspace that waits for approval.
+type waitingJSON struct {
+	Workspace string `json:"workspace"`
+	deferredJSON
+}
+
+// listDeferred lists what waits for approval in all workspaces.
+func listDeferred(ctx context.Context, a *app, location string) error {
+	r, err := a.open(ctx, location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	names, err := r.Workspaces.List(ctx)
+	if err != nil {
+		return err
+	}
+	docs := []waitingJSON{}
+	table := &render.Table{}
+	for _, ws := range names {
+		waiting, err := r.Workspaces.Approvals.Deferred(ctx, ws)
+		if unknown := (*workspace.UnknownError)(nil); errors.As(err, &unknown) {
+			continue // it was removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		for i, doc := range deferredOf(waiting) {
+			docs = append(docs, waitingJSON{ws, doc})
+			table.Row(ws+"."+doc.Task, doc.Type, "since "+human.Stamp(waiting[i].Created))
+		}
+	}
+	return a.Reply(docs, func(w io.Writer) {
+		if len(docs) == 0 {
+			fmt.Fprintln(w, "Nothing waits for approval")
+		}
+		table.Write(w, "")
 	})
 }
 
@@ -94,6 +160,7 @@ type deferredJSON struct {
 	Task      string  `json:"task"`
 	Type      string  `json:"type"` // review or suspend
 	Block     string  `json:"block"`
+	Run       string  `json:"run"` // that asked last
 	Step      string  `json:"step,omitempty"`
 	Execution string  `json:"execution,omitempty"` // the one that suspended itself
 	Since     *string `json:"since"`
@@ -103,7 +170,7 @@ func deferredOf(list []approval.Block) []deferredJSON {
 	var docs []deferredJSON
 	for i := range list {
 		b := &list[i]
-		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Step: b.Step, Execution: b.Execution, Since: render.JSONTime(b.Created)})
+		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Run: b.Run, Step: b.Step, Execution: b.Execution, Since: render.JSONTime(b.Created)})
 	}
 	return docs
 }
@@ -134,6 +201,21 @@ func completeDeferred(a *app) cobra.CompletionFunc {
 		}
 		return list, nil
 	})
+}
+
+// resolvedHint says how a decision can be changed that stands in the way of another.
+func resolvedHint(e *approval.ResolvedError) string {
+	b := &e.Block
+	name := human.Quoted(b.Workspace + "." + b.Task)
+	switch {
+	case b.Key == "" || b.Status == approval.Closed:
+		return ""
+	case b.Status == approval.Rejected:
+		return "to take that back: e3 reject <repo> " + name + " --undo; to ask again: e3 start <repo> " + human.Quoted(b.Workspace) + " --force --filter " + human.Quoted(b.Task)
+	case b.Acted.IsZero():
+		return "to take that back: e3 approve <repo> " + name + " --undo"
+	}
+	return ""
 }
 
 // waitsHint says what to do about a task that does not wait.

@@ -33,6 +33,7 @@ const (
 	exitOK           = 0
 	exitFailed       = 1
 	exitUsage        = 2
+	exitWaits        = 3
 	exitNoRepository = 10
 	exitBusy         = 11
 	exitIntegrity    = 12
@@ -144,6 +145,7 @@ func hint(err error) string {
 		corrupt *objectstore.CorruptError
 		unsafe  *gc.UnsafeError
 		foreign *repo.ForeignError
+		decided *approval.ResolvedError
 	)
 	switch {
 	case errors.As(err, &foreign):
@@ -167,6 +169,8 @@ func hint(err error) string {
 		return "give it another value with: VARIABLE=<value> e3 start <repo> <workspace>"
 	case errors.Is(err, approval.ErrNotFound):
 		return waitsHint(err)
+	case errors.As(err, &decided):
+		return resolvedHint(decided)
 	case errors.Is(err, runview.ErrNoRun):
 		return "run it with: e3 start <repo> <workspace>"
 	case errors.Is(err, workspace.ErrNotDeployed):

@@ -129,6 +129,8 @@ func eventWords(e *events.Event) string {
 			text += ": " + d.Message
 		}
 		return text
+	case events.BlockApproved, events.BlockRejected, events.BlockWithdrawn, events.BlockClosed:
+		return blockWords(e.Type, d)
 	case events.TaskCompleted:
 		if d.Shared {
 			return "succeeded in another run" + took
@@ -208,4 +210,18 @@ func followingAttempt(d *events.Data) string {
 		return fmt.Sprintf("attempt %d at once", d.Attempt)
 	}
 	return fmt.Sprintf("attempt %d in %s", d.Attempt, human.Duration(events.Milliseconds(d.DelayMs)))
+}
+
+// blockWords says what was decided about a task.
+func blockWords(typ events.Type, d *events.Data) string {
+	text := map[events.Type]string{
+		events.BlockApproved: "approved", events.BlockRejected: "rejected", events.BlockWithdrawn: "decision withdrawn", events.BlockClosed: "waits no more",
+	}[typ]
+	if d.By != "" {
+		text += " by " + d.By
+	}
+	if d.Message != "" {
+		text += ": " + d.Message
+	}
+	return text
 }

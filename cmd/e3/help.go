@@ -10,6 +10,7 @@ func topics() []*cobra.Command {
     0  done
     1  a task failed, or an error that has no code of its own
     2  a mistake in the command line or in the package file
+    3  start --no-wait: all that is left waits for approval
    10  no repository, or one of a newer e3
    11  busy: another process holds the workspace or collects garbage, or this process lost its lease
    12  integrity: data in the repository or a zip is damaged, missing, or lacks a required signature
@@ -23,7 +24,7 @@ With --json the last line on standard output is the error:
   E3_REPO          the repository of commands that name none
   E3_COLOR         --color
   E3_CONCURRENCY   --concurrency of start, likewise
-  E3_MEMORY, E3_RESOURCE, E3_FAIL_FAST, E3_PUBLISH, E3_DURABILITY, E3_PROGRESS, E3_GRACE
+  E3_MEMORY, E3_RESOURCE, E3_FAIL_FAST, E3_NO_WAIT, E3_PUBLISH, E3_DURABILITY, E3_PROGRESS, E3_GRACE
   E3_EXECUTOR, E3_QUEUE, E3_SLURM_ARGS, E3_SLURM_RESOURCE, E3_SLURM_PROGRAM
   E3_LABELS        --labels of worker, likewise E3_LEASE, E3_METRICS_ADDR, and those above that it has
   E3_KEY           the file of the key that exports are signed with

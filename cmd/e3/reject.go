@@ -21,8 +21,9 @@ func newReject(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reject [repo] <execution>|<workspace>.<task>",
 		Short: "Retire a success that is wrong, or refuse a task that waits for approval",
-		Long: `Refuse a task that waits for approval, given as <workspace>.<task>: it fails in the waiting run, and tasks that depend on it are
-skipped. Refusing twice changes nothing; an approved task can no longer be refused. To list the tasks that wait: e3 status
+		Long: `Refuse a task that waits for approval, given as <workspace>.<task>: it fails in the waiting run, or in the next one, and tasks that
+depend on it are skipped. It stays refused with these inputs until that is taken back with --undo; then it waits again. Refusing
+twice changes nothing; an approved task can no longer be refused. To list the tasks that wait: e3 approve
 
 Or retire a successful execution with a wrong result. The cache no longer returns it: the next start runs the task again,
 or takes an earlier success. The execution stays on record, marked as rejected, with its logs and its output; exports include
@@ -33,7 +34,8 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 		Example: `  e3 reject . 018f3b4c-9a2d-7def-8abc-123456789012 --reason "wrong units"
   e3 reject . prod.train@018f3b4c
   e3 reject . prod.train@018f3b4c --undo
-  e3 reject . prod.release --note "not before Monday"`,
+  e3 reject . prod.release --note "not before Monday"
+  e3 reject . prod.release --undo`,
 		ValidArgsFunction: completeTask(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := a.positional(cmd, args, 0, "<execution>")
@@ -44,10 +46,8 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			switch {
 			case err != nil:
 				return err
-			case arg.id == "" && undo:
-				return usagef("--undo takes one execution: write %s, see the ids with: e3 logs <repo> %s --list", human.Quoted(rest[0]+"@<id>"), human.Quoted(rest[0]))
 			case arg.id == "":
-				err := decide(cmd.Context(), a, location, arg.ws, arg.task, approval.Resolution{Note: why})
+				err := decide(cmd.Context(), a, location, arg.ws, arg.task, undo, approval.Resolution{Note: why})
 				if errors.Is(err, approval.ErrNotFound) {
 					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(rest[0]+"@<id>"), human.Quoted(rest[0]))
 				}

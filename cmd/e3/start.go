@@ -38,6 +38,7 @@ type startOptions struct {
 	force      bool
 	filter     string
 	failFast   bool
+	noWait     bool
 	publish    string
 	durability string
 	progress   string
@@ -75,11 +76,12 @@ workspace has the package's name unless you give another.`,
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
+	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
-	fromEnvironment(f, "fail-fast", "publish", "durability", "progress", "grace")
+	fromEnvironment(f, "fail-fast", "no-wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
 	fixedValues(cmd, "durability", "batch", "full", "none")
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
@@ -111,7 +113,7 @@ func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location
 func (o *startOptions) settings() (workspace.StartOptions, error) {
 	l, err := o.limits.parse()
 	s := workspace.StartOptions{
-		Force: o.force, Filter: o.filter, FailFast: o.failFast, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
+		Force: o.force, Filter: o.filter, FailFast: o.failFast, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 	}
 	if err != nil {
 		return s, err
@@ -406,7 +408,13 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 
 // summary prints the last line.
 func summary(out io.Writer, res *workspace.RunResult) error {
-	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", human.Short(res.Run.RunID), res.Run.State, cancelledRun(res.Cancelled), counts(res.Run.Summary))
+	state, rest := res.Run.State.String(), counts(res.Run.Summary)
+	if n := res.Waiting; n > 0 {
+		s := res.Run.Summary
+		s.Skipped -= int64(n)
+		state, rest = "waits for approval", counts(s)+fmt.Sprintf(", %d waiting", n)
+	}
+	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", human.Short(res.Run.RunID), state, cancelledRun(res.Cancelled), rest)
 	return err
 }
 
@@ -479,6 +487,8 @@ func logTail(ctx context.Context, x *executions.Store, key executions.Key, id st
 // runExit is the exit code of a run that has ended.
 func runExit(res *workspace.RunResult) error {
 	switch {
+	case res.Waiting > 0:
+		return &exitError{exitWaits}
 	case res.Cancelled != nil:
 		return res.Cancelled
 	case res.Run.State == record.RunCancelled:

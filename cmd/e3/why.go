@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/insight/history"
+	"e3/internal/jobs/approval"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 )
@@ -61,10 +63,38 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg) erro
 	if err != nil {
 		return err
 	}
+	if arg.id == "" && w.Waiting == nil {
+		note, err := approvalNote(ctx, r, arg.ws, arg.task)
+		if err != nil {
+			return err
+		}
+		w.Notes = append(w.Notes, note...)
+	}
 	return a.Reply(w, func(out io.Writer) {
 		p := &whyPrinter{w: out, style: a.Style(), a: a}
 		p.explanation(w)
 	})
+}
+
+// approvalNote says what stands about a task for which no run waits now: it waits for approval, or was decided about.
+func approvalNote(ctx context.Context, r *repo.Repo, ws, task string) ([]string, error) {
+	b, err := r.Workspaces.Approvals.Latest(ctx, ws, task)
+	switch {
+	case err != nil && (errors.Is(err, human.ErrNotFound) || errors.Is(err, approval.ErrMalformed)) || b == nil:
+		return nil, nil // of a run that came from elsewhere; e3 verify tells of what cannot be read
+	case err != nil:
+		return nil, err
+	}
+	name := human.Quoted(ws + "." + task)
+	switch {
+	case b.Status == approval.Pending:
+		return []string{fmt.Sprintf("it waits for approval since %s: e3 approve <repo> %s", human.Stamp(b.Created), name)}, nil
+	case b.Status == approval.Approved && b.Acted.IsZero():
+		return []string{fmt.Sprintf("it was approved by %s on %s: the next start goes on with it", b.By, human.Stamp(b.At))}, nil
+	case b.Status == approval.Rejected:
+		return []string{fmt.Sprintf("it was rejected by %s on %s; to take that back: e3 reject <repo> %s --undo", b.By, human.Stamp(b.At), name)}, nil
+	}
+	return nil, nil
 }
 
 // newExplainer explains what is in a repository; objects are its own, or read besides what a start would store.

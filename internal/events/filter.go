@@ -37,7 +37,7 @@ type Filter struct {
 func Types() []Type {
 	return []Type{
 		RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskStarted, TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped,
-		TaskAbandoned, RunCompleted, RunFailed, RunCancelled,
+		TaskAbandoned, RunCompleted, RunFailed, RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed,
 	}
 }
 

@@ -41,7 +41,7 @@ func kindOf(partition string) kind {
 func witnessed(partition string) bool {
 	name, rest, _ := strings.Cut(partition, "/")
 	switch name {
-	case "WORKSPACE", "PACKAGE", "PIN", settings, "TOMBSTONE", "BLOCK":
+	case "WORKSPACE", "PACKAGE", "PIN", settings, "TOMBSTONE", "APPROVAL", "BLOCK":
 		return true
 	case "INDEX":
 		below, _, _ := strings.Cut(rest, "/")

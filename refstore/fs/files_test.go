@@ -68,6 +68,7 @@ func TestLayout(t *testing.T) {
 		"tombstones/th.rec":                  {Partition: "TOMBSTONE", Sort: "th"},
 		"pins/id.rec":                        {Partition: "PIN", Sort: "id"},
 		"cancels/prod.rec":                   {Partition: "CANCEL", Sort: "prod"},
+		"approvals/prod/train%2Fsum.rec":     {Partition: "APPROVAL/prod", Sort: "train/sum"},
 		"blocks/prod/run%2Ftrain.rec":        {Partition: "BLOCK/prod", Sort: "run/train"},
 		"settings/trust.json":                {Partition: "SETTINGS", Sort: "trust"},
 	} {

@@ -214,12 +214,10 @@ func (l *leftovers) sideFields() error {
 			return err
 		}
 	}
-	err := l.each(l.store.files.path("dataflows"), func(ws, _ string) error { return l.partition("DATAFLOW/" + ws) })
-	if err != nil {
-		return err
-	}
-	if err := l.each(l.store.files.path("blocks"), func(ws, _ string) error { return l.partition("BLOCK/" + ws) }); err != nil {
-		return err
+	for _, of := range []struct{ folder, kind string }{{"dataflows", "DATAFLOW"}, {"approvals", "APPROVAL"}, {"blocks", "BLOCK"}} {
+		if err := l.each(l.store.files.path(of.folder), func(ws, _ string) error { return l.partition(of.kind + "/" + ws) }); err != nil {
+			return err
+		}
 	}
 	for _, kind := range []string{"INDEX", "QUEUE", "LEASE"} {
 		p, err := l.store.files.place(kind)

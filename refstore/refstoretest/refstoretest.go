@@ -70,6 +70,7 @@ func keys(name string) []refstore.Key {
 		{Partition: "TOMBSTONE", Sort: name},
 		{Partition: "PIN", Sort: name},
 		{Partition: "CANCEL", Sort: name},
+		{Partition: "APPROVAL/prod", Sort: name + "/sum"},
 		{Partition: "BLOCK/prod", Sort: "run/" + name},
 		{Partition: "SETTINGS", Sort: name},
 	}

@@ -56,6 +56,7 @@ var diagram = []Edge{
 	{From: Ready, Type: events.TaskClaimed, To: Claimed},
 	{From: Ready, Type: events.TaskStarted, To: Running},
 	{From: Ready, Type: events.TaskDeferred, To: Deferred},
+	{From: Ready, Type: events.TaskResumed, To: Ready},
 	{From: Ready, Type: events.TaskFailed, To: Failed},
 	{From: Ready, Type: events.TaskReopened, To: Pending},
 	{From: Ready, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
@@ -235,7 +236,7 @@ func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 		}
 		return nil
 	case events.TaskResumed:
-		if d.Block != t.block {
+		if t.state == Deferred && d.Block != t.block {
 			return fmt.Errorf("block %q is approved, and it waits for %q", d.Block, t.block)
 		}
 		if t.attempt = max(t.attempt, 1); t.execution != "" { // a command that suspended itself has ended

@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"e3/internal/jobs/approval"
 	"e3/internal/testing/testserver"
@@ -80,10 +77,12 @@ func onStores(t *testing.T, test func(t *testing.T, s refstore.Store)) {
 }
 
 // blocks are those of a store, with a clock that moves on by a second with each look.
-func blocks(s refstore.Store) *approval.Blocks {
+func blocks(s refstore.Store) *approval.Blocks { return told(s, nil) }
+
+func told(s refstore.Store, j approval.Journal) *approval.Blocks {
 	var mu sync.Mutex
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return approval.New(s, approval.Options{Pace: 5 * time.Millisecond, Now: func() time.Time {
+	return approval.New(s, approval.Options{Pace: 5 * time.Millisecond, Journal: j, Now: func() time.Time {
 		mu.Lock()
 		defer mu.Unlock()
 		now = now.Add(time.Second)
@@ -91,80 +90,304 @@ func blocks(s refstore.Store) *approval.Blocks {
 	}})
 }
 
-const run1, run2 = "0197f3c1-0000-7000-8000-000000000001", "0197f3c1-0000-7000-8000-000000000002"
+const run1, run2, run3 = "0197f3c1-0000-7000-8000-000000000001", "0197f3c1-0000-7000-8000-000000000002", "0197f3c1-0000-7000-8000-000000000003"
 
-func create(t *testing.T, b *approval.Blocks, run, task, step string) approval.Block {
+// content is the key of a content.
+func content(name string) string { return strings.Repeat(name, 64) + "/" + strings.Repeat("0", 64) }
+
+func review(run, task string) approval.Question {
+	return approval.Question{Workspace: "prod", Run: run, Task: task, Key: content("a"), Review: true}
+}
+
+func ask(t *testing.T, b *approval.Blocks, q approval.Question) approval.Block {
 	t.Helper()
-	made, err := b.Create(t.Context(), approval.Block{Workspace: "prod", Run: run, Task: task, Step: step, Type: approval.Review})
+	got, err := b.Ask(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made
+	return got
 }
 
-// A block is made once for a step, and decided once.
+func decide(t *testing.T, b *approval.Blocks, block approval.Block, approve bool) approval.Block {
+	t.Helper()
+	got, _, err := b.Resolve(t.Context(), &block, approval.Resolution{Approve: approve, By: "ann@desk", Note: "fine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// lines is a journal in memory.
+type lines struct {
+	mu   sync.Mutex
+	list []string
+	fail error
+}
+
+func (l *lines) Tell(_ context.Context, b *approval.Block, again bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return l.fail
+	}
+	line := fmt.Sprintf("%s %s %s %s %s", b.Task, b.ID, b.Status, b.By, b.At.Format(time.RFC3339))
+	if !again || !slices.Contains(l.list, line) {
+		l.list = append(l.list, line)
+	}
+	return nil
+}
+
+// said returns what the journal says of a block, as "approved by ann@desk, pending by …".
+func (l *lines) said(b approval.Block) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var said []string
+	for _, line := range l.list {
+		if w := strings.Split(line, " "); w[len(w)-4] == b.ID {
+			said = append(said, strings.TrimSuffix(w[len(w)-3]+" by "+w[len(w)-2], " by "))
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+// A block outlives its run: the next one waits for it, or goes on with what was decided meanwhile. What a run has acted on
+// stands.
 func TestLife(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
-		b, ctx := blocks(s), t.Context()
-		made := create(t, b, run1, "train[a/b é]", "")
-		if again := create(t, b, run1, "train[a/b é]", ""); again != made {
-			t.Errorf("made again it is %+v, was %+v", again, made)
+		j := &lines{}
+		b, ctx := told(s, j), t.Context()
+		const task = "train[a/b é]"
+		made := ask(t, b, review(run1, task))
+		if made.Type != approval.Review || made.Status != approval.Pending || made.Key != content("a") || made.Run != run1 {
+			t.Errorf("it is %+v", made)
 		}
-		if got, err := b.Get(ctx, "prod", run1, "train[a/b é]"); err != nil || got != made {
-			t.Errorf("it reads as %+v, %v, and is %+v", got, err, made)
+		if again := ask(t, b, review(run1, task)); again != made {
+			t.Errorf("asked again it is %+v, was %+v", again, made)
 		}
-		if _, err := b.Create(ctx, approval.Block{Workspace: "prod", Run: run1, Task: made.Task, Step: "other", Type: approval.Suspend}); !errors.Is(err, refstore.ErrConflict) {
-			t.Errorf("a second step is stopped beside it: %v", err)
+		later := ask(t, b, review(run2, task))
+		if later.ID != made.ID || later.Run != run2 || later.Status != approval.Pending {
+			t.Errorf("the next run waits for %+v, want %+v", later, made)
+		}
+		if got, err := b.Find(ctx, "prod", task, made.Key); err != nil || got != later {
+			t.Errorf("it reads as %+v, %v, and is %+v", got, err, later)
 		}
 		yes, no := approval.Resolution{Approve: true, By: "ann@desk", Note: "fine"}, approval.Resolution{By: "bob@desk"}
-		got, changed, err := b.Resolve(ctx, "prod", run1, made.Task, made.ID, yes)
+		got, changed, err := b.Resolve(ctx, &made, yes)
 		if err != nil || !changed || got.Status != approval.Approved || got.By != "ann@desk" || got.Note != "fine" || !got.At.After(made.Created) {
 			t.Errorf("approved it is %+v, %v, %v", got, changed, err)
 		}
-		again, changed, err := b.Resolve(ctx, "prod", run1, made.Task, "", approval.Resolution{Approve: true, By: "carl@desk"})
-		if err != nil || changed || again != got {
+		again, changed, err := b.Resolve(ctx, &made, approval.Resolution{Approve: true, By: "carl@desk"})
+		if err != nil || changed || again.By != "ann@desk" {
 			t.Errorf("approved again it is %+v, %v, %v", again, changed, err)
 		}
 		var decided *approval.ResolvedError
-		if _, _, err := b.Resolve(ctx, "prod", run1, made.Task, "", no); !errors.As(err, &decided) || decided.Block != got {
-			t.Errorf("rejected after that: %v", err)
+		if _, _, err := b.Resolve(ctx, &made, no); !errors.As(err, &decided) || decided.Block.By != "ann@desk" {
+			t.Fatalf("rejected after that: %v", err)
 		}
 		if want := "task train[a/b é] was approved already by ann@desk: fine"; decided.Error() != want {
 			t.Errorf("it says %q, want %q", decided, want)
 		}
-		if again := create(t, b, run1, made.Task, ""); again != got {
-			t.Errorf("made again it is %+v, was %+v", again, got)
+		if got, changed, err := b.Withdraw(ctx, &made, approval.Resolution{Approve: true, By: "ann@desk", Note: "too soon"}); err != nil || !changed || got.Status != approval.Pending || got.ID != made.ID {
+			t.Errorf("withdrawn it is %+v, %v, %v", got, changed, err)
 		}
-		next := create(t, b, run1, made.Task, made.Resume())
-		if next.ID == made.ID || next.Status != approval.Pending {
-			t.Errorf("the next step is stopped by %+v", next)
+		if _, changed, err := b.Withdraw(ctx, &made, yes); err != nil || changed {
+			t.Errorf("withdrawn again: %v, %v", changed, err)
 		}
-		if _, _, err := b.Resolve(ctx, "prod", run1, made.Task, made.ID, yes); !errors.Is(err, approval.ErrNotFound) {
-			t.Errorf("the block before it is approved: %v", err)
+		decide(t, b, made, false)
+		if got := ask(t, b, review(run2, task)); got.Status != approval.Rejected || got.Acted.IsZero() {
+			t.Errorf("the run goes on with %+v, want the rejection", got)
 		}
-		if err := b.Close(ctx, "prod", run1); err != nil {
-			t.Fatal(err)
+		if _, _, err := b.Resolve(ctx, &made, yes); !errors.As(err, &decided) {
+			t.Errorf("approved after the rejection: %v", err)
 		}
-		if _, _, err := b.Resolve(ctx, "prod", run1, made.Task, "", yes); !errors.As(err, &decided) || decided.Block.Status != approval.Closed {
-			t.Errorf("approved after the end of the run: %v", err)
+		if _, _, err := b.Withdraw(ctx, &made, yes); !errors.As(err, &decided) {
+			t.Errorf("an approval is withdrawn that was none: %v", err)
 		}
-		if _, err := b.Get(ctx, "prod", run2, made.Task); !errors.Is(err, approval.ErrNotFound) {
-			t.Errorf("a block of another run: %v", err)
+		if _, changed, err := b.Withdraw(ctx, &made, approval.Resolution{By: "ann@desk"}); err != nil || !changed {
+			t.Errorf("the rejection is withdrawn: %v, %v", changed, err)
+		}
+		decide(t, b, made, true)
+		acted := ask(t, b, review(run3, task))
+		if acted.ID != made.ID || acted.Status != approval.Approved || acted.Acted.IsZero() || acted.Run != run3 {
+			t.Errorf("the run goes on with %+v", acted)
+		}
+		if _, _, err := b.Withdraw(ctx, &made, yes); !errors.As(err, &decided) || !strings.Contains(err.Error(), "has gone on with it") {
+			t.Errorf("withdrawn after that: %v", err)
+		}
+		want := "approved by ann@desk, pending by ann@desk, rejected by ann@desk, pending by ann@desk, approved by ann@desk"
+		if got := j.said(made); got != want {
+			t.Errorf("the journal says %q, want %q", got, want)
+		}
+		if again := ask(t, b, review(run3, task)); again != acted {
+			t.Errorf("asked again it is %+v, was %+v", again, acted)
 		}
 	})
+}
+
+// A command that suspends itself leads to one block, found by whichever run asks next; after its approval the next step may
+// suspend itself as well.
+func TestSuspended(t *testing.T) {
+	b := blocks(mem.New())
+	q := approval.Question{Workspace: "prod", Run: run1, Task: "train", Key: content("a")}
+	if got := ask(t, b, q); got.ID != "" {
+		t.Errorf("its first step is stopped by %+v", got)
+	}
+	first := q
+	first.Suspended, first.Latest = "e1", "e1"
+	made := ask(t, b, first)
+	if made.Type != approval.Suspend || made.Execution != "e1" || made.Step != "" {
+		t.Errorf("it is %+v", made)
+	}
+	first.Run = run2
+	if got := ask(t, b, first); got.ID != made.ID {
+		t.Errorf("the next run makes %+v", got)
+	}
+	decide(t, b, made, true)
+	if got := ask(t, b, first); got.ID != made.ID || got.Status != approval.Approved {
+		t.Errorf("approved, it goes on with %+v", got)
+	}
+	second := first
+	second.Suspended, second.Latest = "e2", "e2"
+	next := ask(t, b, second)
+	if next.ID == made.ID || next.Step != made.Resume() || next.Execution != "e2" || next.Status != approval.Pending {
+		t.Errorf("the next step is stopped by %+v", next)
+	}
+	if _, _, err := b.Resolve(t.Context(), &made, approval.Resolution{Approve: true}); !errors.Is(err, approval.ErrNotFound) {
+		t.Errorf("the block before it is approved: %v", err)
+	}
+
+	// A review comes first, and what was suspended before it does not count.
+	q = review(run1, "release")
+	q.Suspended, q.Latest = "e5", "e5"
+	made = ask(t, b, q)
+	decide(t, b, made, true)
+	if got := ask(t, b, q); got.ID != made.ID || got.Status != approval.Approved || made.Type != approval.Review {
+		t.Errorf("approved, it goes on with %+v", got)
+	}
+	q.Suspended, q.Latest = "e6", "e6"
+	if got := ask(t, b, q); got.Type != approval.Suspend || got.Step != made.Resume() {
+		t.Errorf("suspended, it is %+v", got)
+	}
+}
+
+// A run that is forced asks anew, and what was asked before is closed.
+func TestFresh(t *testing.T) {
+	for _, before := range []approval.Status{approval.Pending, approval.Approved, approval.Rejected} {
+		j := &lines{}
+		b := told(mem.New(), j)
+		made, want := ask(t, b, review(run1, "a")), "closed"
+		if before != approval.Pending {
+			decide(t, b, made, before == approval.Approved)
+			want = string(before) + " by ann@desk, closed"
+		}
+		q := review(run2, "a")
+		q.Fresh = true
+		fresh := ask(t, b, q)
+		if fresh.ID == made.ID || fresh.Status != approval.Pending {
+			t.Errorf("after %s it is %+v", before, fresh)
+		}
+		if got := j.said(made); got != want {
+			t.Errorf("the journal says %q, want %q", got, want)
+		}
+		if got := ask(t, b, review(run3, "a")); got.ID != fresh.ID {
+			t.Errorf("the next run waits for %+v, want %+v", got, fresh)
+		}
+	}
+}
+
+// A block on other content is void once a run asks for the present one, and decisions that no run has acted on are kept.
+func TestOtherContent(t *testing.T) {
+	j := &lines{}
+	b := told(mem.New(), j)
+	other := review(run1, "a")
+	other.Key = content("b")
+	left := ask(t, b, other)
+	decide(t, b, ask(t, b, review(run1, "a/b")), true) // another task
+	present := ask(t, b, review(run2, "a"))
+	if got := j.said(left); got != "closed" {
+		t.Errorf("the journal says %q of what is void", got)
+	}
+	if _, _, err := b.Resolve(t.Context(), &left, approval.Resolution{Approve: true}); !errors.Is(err, approval.ErrNotFound) {
+		t.Errorf("what is void is approved: %v", err)
+	}
+	decide(t, b, present, true)
+	other.Run = run3
+	if got := ask(t, b, other); got.ID == left.ID || got.Status != approval.Pending {
+		t.Errorf("back on the other content it is %+v", got)
+	}
+	if got := ask(t, b, review(run3, "a")); got.ID != present.ID || got.Status != approval.Approved {
+		t.Errorf("what was approved before is %+v", got)
+	}
+	stale := review(run1, "a")
+	stale.Key = content("c")
+	ask(t, b, stale) // of a run that does not know that it has lost the workspace
+	if got, err := b.Find(t.Context(), "prod", "a", present.Key); err != nil || got.Status != approval.Approved {
+		t.Errorf("a stale run has left %+v, %v", got, err)
+	}
+	for i := range 12 { // each is acted on
+		q := review(fmt.Sprintf("0197f3c1-0000-7000-8000-0000000001%02d", i), "a")
+		q.Key = fmt.Sprint("task/", i)
+		decide(t, b, ask(t, b, q), true)
+		ask(t, b, q)
+	}
+	n := 0
+	for got, err := range b.List(t.Context(), "prod", "a") {
+		if n++; err != nil || got.Task != "a" {
+			t.Errorf("listed is %+v, %v", got, err)
+		}
+	}
+	if n > 10 {
+		t.Errorf("%d blocks of the task are left, want the latest", n)
+	}
+}
+
+// What a run has settled waits for no decision, unless it waits for a later run.
+func TestSettle(t *testing.T) {
+	j := &lines{}
+	b := told(mem.New(), j)
+	gone, kept, later := ask(t, b, review(run1, "gone")), ask(t, b, review(run1, "kept")), ask(t, b, review(run3, "later"))
+	if err := b.Settle(t.Context(), "prod", run2, func(task string) bool { return task != "kept" }); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.said(gone) + j.said(kept) + j.said(later); got != "closed" {
+		t.Errorf("the journal says %q", got)
+	}
+	for _, block := range []approval.Block{gone, kept, later} {
+		if _, err := b.Find(t.Context(), "prod", block.Task, block.Key); errors.Is(err, approval.ErrNotFound) != (block.Task == "gone") {
+			t.Errorf("%s: %v", block.Task, err)
+		}
+	}
+}
+
+// A decision that cannot be told is not acted on until it is.
+func TestUntold(t *testing.T) {
+	j := &lines{}
+	b := told(mem.New(), j)
+	made := ask(t, b, review(run1, "a"))
+	j.fail = errors.New("no journal")
+	if _, _, err := b.Resolve(t.Context(), &made, approval.Resolution{Approve: true, By: "ann@desk"}); !errors.Is(err, j.fail) {
+		t.Errorf("decided: %v", err)
+	}
+	if got, err := b.Ask(t.Context(), review(run2, "a")); !errors.Is(err, j.fail) {
+		t.Errorf("acted on: %+v, %v", got, err)
+	}
+	j.fail = nil
+	if got := ask(t, b, review(run2, "a")); got.Status != approval.Approved || j.said(made) != "approved by ann@desk" {
+		t.Errorf("it goes on with %+v, and the journal says %q", got, j.said(made))
+	}
 }
 
 // Of concurrent decisions one counts, and the others learn what was decided.
 func TestDecidedOnce(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
-		create(t, b, run1, "train", "")
+		made := ask(t, b, review(run1, "train"))
 		var mu sync.Mutex
 		var work sync.WaitGroup
 		heard, seen := 0, map[approval.Status]bool{}
 		for i := range 16 {
 			work.Go(func() {
-				got, changed, err := b.Resolve(t.Context(), "prod", run1, "train", "", approval.Resolution{Approve: i%2 == 0, By: fmt.Sprint(i)})
+				got, changed, err := b.Resolve(t.Context(), &made, approval.Resolution{Approve: i%2 == 0, By: fmt.Sprint(i)})
 				var decided *approval.ResolvedError
 				if errors.As(err, &decided) {
 					got, err = decided.Block, nil
@@ -186,14 +409,14 @@ func TestDecidedOnce(t *testing.T) {
 	})
 }
 
-// Concurrent creations of a block all get the same one.
+// Concurrent questions all lead to the same block.
 func TestMadeOnce(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
 		ids := make([]string, 16)
 		var work sync.WaitGroup
 		for i := range ids {
-			work.Go(func() { ids[i] = create(t, b, run1, "train", "").ID })
+			work.Go(func() { ids[i] = ask(t, b, review(run1, "train")).ID })
 		}
 		work.Wait()
 		for _, id := range ids {
@@ -209,41 +432,36 @@ func TestMadeOnce(t *testing.T) {
 func TestWatch(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
+		made := map[string]approval.Block{}
 		for _, task := range []string{"a", "b", "c"} {
-			create(t, b, run1, task, "")
+			made[task] = ask(t, b, review(run1, task))
 		}
-		create(t, b, run2, "a", "")
-		resolve := func(run, task string) {
-			if _, _, err := b.Resolve(t.Context(), "prod", run, task, "", approval.Resolution{Approve: true}); err != nil {
-				t.Error(err)
-			}
-		}
-		resolve(run1, "b")
-		resolve(run2, "a")
+		elsewhere := ask(t, b, review(run2, "d"))
+		decide(t, b, made["b"], true)
+		decide(t, b, elsewhere, true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var got []string
 		for d, err := range b.Watch(ctx, "prod", run1) {
-			if err != nil {
-				t.Fatal(err)
+			if err != nil || d.Acted.IsZero() {
+				t.Fatalf("%+v, %v", d, err)
 			}
-			got = append(got, d.Task+d.Step)
+			got = append(got, d.Task+string(d.Type))
 			switch len(got) {
 			case 1:
-				resolve(run1, "a")
+				decide(t, b, made["a"], true)
 			case 2:
-				create(t, b, run1, "a", "2")
-				resolve(run1, "a")
+				q := review(run1, "a")
+				q.Suspended = "e1"
+				decide(t, b, ask(t, b, q), true)
 			case 3:
-				if err := b.Close(ctx, "prod", run1); err != nil {
-					t.Fatal(err)
-				}
+				decide(t, b, made["c"], false)
 			}
 			if len(got) == 4 {
 				break
 			}
 		}
-		if want := "b a a2 c"; strings.Join(got, " ") != want {
+		if want := "breview areview asuspend creview"; strings.Join(got, " ") != want {
 			t.Errorf("told of %q, want %q", got, want)
 		}
 		ctx, cancel = context.WithCancel(t.Context())
@@ -258,53 +476,62 @@ func TestWatch(t *testing.T) {
 func TestMalformed(t *testing.T) {
 	s := mem.New()
 	b := blocks(s)
-	create(t, b, run1, "a", "")
-	if _, err := s.Put(t.Context(), refstore.Record{Key: refstore.Key{Partition: "BLOCK/prod", Sort: run1 + "/b"}, Value: []byte(`{"id":7}`)}); err != nil {
-		t.Fatal(err)
-	}
-	good, bad := 0, 0
+	a, bad := ask(t, b, review(run1, "a")), ask(t, b, review(run1, "b"))
+	spoil(t, s, "b")
+	found, malformed := 0, 0
 	for _, err := range b.List(t.Context(), "prod", "") {
 		if errors.Is(err, approval.ErrMalformed) {
-			bad++
+			malformed++
 		} else if err == nil {
-			good++
+			found++
 		}
 	}
-	if good != 1 || bad != 1 {
-		t.Errorf("%d are listed and %d are malformed, want one of each", good, bad)
+	if found != 1 || malformed != 1 {
+		t.Errorf("%d are listed and %d are malformed, want one of each", found, malformed)
 	}
-	if _, _, err := b.Resolve(t.Context(), "prod", run1, "a", "", approval.Resolution{Approve: true}); err != nil {
-		t.Fatal(err)
-	}
+	decide(t, b, a, true)
 	var told []string
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for d, err := range b.Watch(ctx, "prod", run1) {
-		told = append(told, fmt.Sprint(d.Run == run1, " ", d.Task, " ", errors.Is(err, approval.ErrMalformed)))
+		told = append(told, fmt.Sprint(d.Workspace, " ", d.Task, " ", errors.Is(err, approval.ErrMalformed)))
 		if len(told) == 2 {
-			create(t, b, run1, "c", "")
-			if _, _, err := b.Resolve(t.Context(), "prod", run1, "c", "", approval.Resolution{}); err != nil {
-				t.Fatal(err)
-			}
+			decide(t, b, ask(t, b, review(run1, "c")), false)
 		}
 		if len(told) == 3 {
 			break
 		}
 	}
-	if want := []string{"true b true", "true a false", "true c false"}; !slices.Equal(told, want) {
+	if want := []string{"prod b true", "prod a false", "prod c false"}; !slices.Equal(told, want) {
 		t.Errorf("the watcher got %q, want %q", told, want)
 	}
-	if _, _, err := b.Resolve(t.Context(), "prod", run1, "b", "", approval.Resolution{}); !errors.Is(err, approval.ErrMalformed) {
+	if _, _, err := b.Resolve(t.Context(), &bad, approval.Resolution{}); !errors.Is(err, approval.ErrMalformed) {
 		t.Errorf("it is decided: %v", err)
 	}
-	if err := b.Close(t.Context(), "prod", run1); err != nil {
+	if _, err := b.Ask(t.Context(), review(run2, "b")); !errors.Is(err, approval.ErrMalformed) {
+		t.Errorf("it is asked: %v", err)
+	}
+	if err := b.Settle(t.Context(), "prod", run2, func(string) bool { return true }); err != nil {
 		t.Error(err)
 	}
-	if err := b.Remove(t.Context(), "prod", ""); err != nil {
+	if err := b.Remove(t.Context(), "prod"); err != nil {
 		t.Error(err)
 	}
 	for _, err := range b.List(t.Context(), "prod", "") {
 		t.Errorf("something is left: %v", err)
+	}
+}
+
+// spoil damages the block of a task.
+func spoil(t *testing.T, s refstore.Store, task string) {
+	t.Helper()
+	for rec, err := range s.List(t.Context(), refstore.Query{Partition: approval.Partition("prod"), Prefix: task + "/"}) {
+		if rec.Value = []byte(`{"id":7}`); err == nil {
+			_, err = s.Put(t.Context(), rec)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -342,7 +569,8 @@ func TestWatchOutage(t *testing.T) {
 		s := &outages{Store: mem.New()}
 		var faults []error
 		b := approval.New(s, approval.Options{Now: time.Now, Fault: func(err error) { faults = append(faults, err) }})
-		create(t, b, run1, "a", "")
+		made := ask(t, b, review(run1, "a"))
+		s.is(false)
 		ctx, cancel := context.WithCancel(t.Context())
 		var got []string
 		done := make(chan struct{})
@@ -365,9 +593,7 @@ func TestWatchOutage(t *testing.T) {
 		if len(got) != 0 || len(faults) != 2 || !errors.Is(faults[0], errAway) {
 			t.Errorf("of two outages it was told %q, and the faults were %q", got, faults)
 		}
-		if _, _, err := b.Resolve(t.Context(), "prod", run1, "a", "", approval.Resolution{Approve: true}); err != nil {
-			t.Fatal(err)
-		}
+		decide(t, b, made, true)
 		time.Sleep(time.Minute)
 		cancel()
 		<-done
@@ -380,124 +606,26 @@ func TestWatchOutage(t *testing.T) {
 // What is too long or no block is not written.
 func TestRefused(t *testing.T) {
 	b := blocks(mem.New())
-	for name, want := range map[string]approval.Block{
-		"no task":      {Workspace: "prod", Run: run1, Type: approval.Review},
-		"no type":      {Workspace: "prod", Run: run1, Task: "a"},
-		"a long step":  {Workspace: "prod", Run: run1, Task: "a", Type: approval.Review, Step: strings.Repeat("x", 201)},
-		"no text":      {Workspace: "prod", Run: run1, Task: "a", Type: approval.Review, Execution: "\xff"},
-		"a long task":  {Workspace: "prod", Run: run1, Task: strings.Repeat("x", 2000), Type: approval.Review},
-		"no workspace": {Run: run1, Task: "a", Type: approval.Review},
+	for name, change := range map[string]func(*approval.Question){
+		"no task":      func(q *approval.Question) { q.Task = "" },
+		"no run":       func(q *approval.Question) { q.Run = "" },
+		"a long key":   func(q *approval.Question) { q.Key = strings.Repeat("x", 201) },
+		"no text":      func(q *approval.Question) { q.Latest = "\xff" },
+		"a long task":  func(q *approval.Question) { q.Task = strings.Repeat("x", 2000) },
+		"no workspace": func(q *approval.Question) { q.Workspace = "" },
 	} {
-		if made, err := b.Create(t.Context(), want); err == nil {
+		q := review(run1, "a")
+		change(&q)
+		if made, err := b.Ask(t.Context(), q); err == nil {
 			t.Errorf("%s: it was made: %+v", name, made)
 		}
 	}
-	create(t, b, run1, "a", "")
-	got, _, err := b.Resolve(t.Context(), "prod", run1, "a", "", approval.Resolution{By: strings.Repeat("é", 1000), Note: strings.Repeat("é", 9000) + "\xff"})
+	made := ask(t, b, review(run1, "a"))
+	got, _, err := b.Resolve(t.Context(), &made, approval.Resolution{By: strings.Repeat("é", 1000), Note: strings.Repeat("é", 9000) + "\xff"})
 	if err != nil || len(got.By) > 300 || len(got.Note) > 4096 || !strings.HasSuffix(got.Note, "é…") {
 		t.Errorf("resolved with %d and %d bytes, %v", len(got.By), len(got.Note), err)
 	}
-	if again, err := b.Get(t.Context(), "prod", run1, "a"); err != nil || again != got {
+	if again, err := b.Find(t.Context(), "prod", "a", made.Key); err != nil || again != got {
 		t.Errorf("it reads as %+v, %v", again, err)
 	}
-}
-
-// Whatever is asked in whatever order, blocks are what a model of them is, and a watcher is told of each decision.
-func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		b := blocks(mem.New())
-		model := map[string]approval.Block{} // by run and task
-		ctx := context.Background()
-		name := func() (run, task string) {
-			return rapid.SampledFrom([]string{run1, run2}).Draw(t, "run"), rapid.SampledFrom([]string{"a", "a/b", "b"}).Draw(t, "task")
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"create": func(t *rapid.T) {
-				run, task := name()
-				step := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "step")
-				got, err := b.Create(ctx, approval.Block{Workspace: "prod", Run: run, Task: task, Step: step, Type: approval.Suspend, Execution: "e"})
-				was, there := model[run+task]
-				switch {
-				case there && was.Step == step:
-					if err != nil || got != was {
-						t.Fatalf("made again: %+v, %v, was %+v", got, err, was)
-					}
-				case there && was.Status == approval.Pending:
-					if !errors.Is(err, refstore.ErrConflict) {
-						t.Fatalf("made beside another: %v", err)
-					}
-				case err != nil || got.Status != approval.Pending || got.ID == was.ID:
-					t.Fatalf("made: %+v, %v", got, err)
-				default:
-					model[run+task] = got
-				}
-			},
-			"resolve": func(t *rapid.T) {
-				run, task := name()
-				yes := rapid.Bool().Draw(t, "yes")
-				want := map[bool]approval.Status{true: approval.Approved, false: approval.Rejected}[yes]
-				got, changed, err := b.Resolve(ctx, "prod", run, task, "", approval.Resolution{Approve: yes, By: "ann"})
-				was, there := model[run+task]
-				switch {
-				case !there:
-					if !errors.Is(err, approval.ErrNotFound) {
-						t.Fatalf("of nothing: %v", err)
-					}
-				case was.Status == approval.Pending:
-					if err != nil || !changed || got.Status != want || got.ID != was.ID {
-						t.Fatalf("resolved: %+v, %v, %v", got, changed, err)
-					}
-					model[run+task] = got
-				case was.Status == want:
-					if err != nil || changed || got != was {
-						t.Fatalf("resolved again: %+v, %v, %v", got, changed, err)
-					}
-				case !errors.As(err, new(*approval.ResolvedError)):
-					t.Fatalf("resolved otherwise: %v", err)
-				}
-			},
-			"close": func(t *rapid.T) {
-				run, _ := name()
-				if err := b.Close(ctx, "prod", run); err != nil {
-					t.Fatal(err)
-				}
-				for key, m := range model {
-					if m.Run == run && m.Status == approval.Pending {
-						m.Status = approval.Closed
-						m.At = mustGet(t, b, m).At
-						model[key] = m
-					}
-				}
-			},
-			"remove": func(t *rapid.T) {
-				before, _ := name()
-				if rapid.IntRange(0, 3).Draw(t, "all") == 0 {
-					before = ""
-				}
-				if err := b.Remove(ctx, "prod", before); err != nil {
-					t.Fatal(err)
-				}
-				maps.DeleteFunc(model, func(_ string, m approval.Block) bool { return before == "" || m.Run < before })
-			},
-			"": func(t *rapid.T) {
-				n := 0
-				for got, err := range b.List(ctx, "prod", "") {
-					if n++; err != nil || got != model[got.Run+got.Task] {
-						t.Fatalf("listed is %+v, %v, want %+v", got, err, model[got.Run+got.Task])
-					}
-				}
-				if n != len(model) {
-					t.Fatalf("%d are listed, want %d", n, len(model))
-				}
-			},
-		})
-	})
-}
-
-func mustGet(t *rapid.T, b *approval.Blocks, want approval.Block) approval.Block {
-	got, err := b.Get(context.Background(), want.Workspace, want.Run, want.Task)
-	if err != nil || got.Status != approval.Closed || got.At.IsZero() {
-		t.Fatalf("closed it is %+v, %v", got, err)
-	}
-	return got
 }

@@ -2,6 +2,8 @@ package approval
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,46 +19,80 @@ import (
 
 // Blocks are JSON records, so that a person who looks into a table can read them:
 //
-//	BLOCK/<workspace> · <run>/<task>    record
+//	APPROVAL/<workspace> · <task>/<half of the key's SHA-256>    record
+//	BLOCK/<workspace> · <run>/<task>                             record of an older e3
 //
-// The record is the task's latest block in the run. Earlier ones were approved; the events of the run tell of them.
+// The record is the latest block of the task on that content. The events of runs and the journal tell of earlier ones.
 
 // ErrMalformed reports a record that is not what this version of e3 writes.
 var ErrMalformed = errors.New("malformed block")
 
-func partition(ws string) string { return "BLOCK/" + ws }
+// Partition holds the blocks of a workspace.
+func Partition(ws string) string { return partition(ws) }
 
-// prefix is the prefix of a run's sort keys; "" for all runs.
-func prefix(run string) string {
-	if run == "" {
+// OldPartition holds the blocks that an older e3 has made in a workspace.
+func OldPartition(ws string) string { return oldPartition(ws) }
+
+func partition(ws string) string { return "APPROVAL/" + ws }
+
+func oldPartition(ws string) string { return "BLOCK/" + ws }
+
+// prefix is the prefix of a task's sort keys; "" for all tasks.
+func prefix(task string) string {
+	if task == "" {
 		return ""
 	}
-	return run + "/"
+	return task + "/"
 }
 
-func key(ws, run, task string) refstore.Key {
-	return refstore.Key{Partition: partition(ws), Sort: prefix(run) + task}
+// RecordKey is the key of the record of a task on a content.
+func RecordKey(ws, task, key string) refstore.Key {
+	sum := sha256.Sum256([]byte(key))
+	return refstore.Key{Partition: partition(ws), Sort: prefix(task) + hex.EncodeToString(sum[:16])}
 }
 
-func (b *Block) key() refstore.Key { return key(b.Workspace, b.Run, b.Task) }
+func (b *Block) key() refstore.Key {
+	if b.Key == "" {
+		return refstore.Key{Partition: oldPartition(b.Workspace), Sort: b.Run + "/" + b.Task}
+	}
+	return RecordKey(b.Workspace, b.Task, b.Key)
+}
 
-// blockRecord is a block as it is stored; the key has workspace, run and task.
+// ownerOf returns what the key of a record says.
+func ownerOf(key refstore.Key) (ws, task, run string) {
+	if ws, ok := strings.CutPrefix(key.Partition, oldPartition("")); ok {
+		run, task, _ := strings.Cut(key.Sort, "/")
+		return ws, task, run
+	}
+	ws = strings.TrimPrefix(key.Partition, partition(""))
+	if i := strings.LastIndexByte(key.Sort, '/'); i >= 0 {
+		return ws, key.Sort[:i], ""
+	}
+	return ws, key.Sort, ""
+}
+
+// blockRecord is a block as it is stored; the record's key has workspace and task.
 type blockRecord struct {
 	ID        string     `json:"id"`
 	Type      Type       `json:"type"`
+	Key       string     `json:"key,omitempty"`
+	Run       string     `json:"run,omitempty"`
 	Step      string     `json:"step,omitempty"`
 	Execution string     `json:"execution,omitempty"`
+	Latest    string     `json:"latest,omitempty"`
 	Status    Status     `json:"status"`
 	Created   time.Time  `json:"created"`
 	At        *time.Time `json:"at,omitempty"`
 	By        string     `json:"by,omitempty"`
 	Note      string     `json:"note,omitempty"`
+	Acted     *time.Time `json:"acted,omitempty"`
+	Untold    bool       `json:"untold,omitempty"`
 }
 
 // Bounds of a record, in bytes.
 const (
 	maxRecord = 64 << 10
-	maxName   = 200 // of steps and executions
+	maxName   = 200 // of keys, runs, steps and executions
 	maxBy     = 300
 	maxNote   = 4 << 10
 )
@@ -75,6 +111,7 @@ func (b *Block) validate() error {
 	if err != nil || id.Version() != 7 || id.String() != b.ID {
 		return fmt.Errorf("its id %.60q is no UUIDv7", b.ID)
 	}
+	old := b.Key == ""
 	switch {
 	case b.Workspace == "" || b.Run == "" || b.Task == "":
 		return fmt.Errorf("it is of workspace %.60q, run %.60q, task %.60q", b.Workspace, b.Run, b.Task)
@@ -82,12 +119,22 @@ func (b *Block) validate() error {
 		return fmt.Errorf("type %.40q", b.Type)
 	case b.Status != Pending && b.Status != Approved && b.Status != Rejected && b.Status != Closed:
 		return fmt.Errorf("status %.40q", b.Status)
-	case (b.Status == Pending) != b.At.IsZero():
+	case b.Status != Pending && b.At.IsZero(), old && b.Status == Pending && !b.At.IsZero():
 		return errors.New("it is decided when it is said at what time")
-	case len(b.Step) > maxName || len(b.Execution) > maxName || len(b.By) > maxBy || len(b.Note) > maxNote:
+	case !b.Acted.IsZero() && !b.decided():
+		return errors.New("a run has acted on a decision that there is not")
+	case old && (b.Latest != "" || b.untold || !b.Acted.IsZero()):
+		return errors.New("it has no key")
+	}
+	for _, text := range []string{b.Key, b.Run, b.Step, b.Execution, b.Latest} {
+		if len(text) > maxName {
+			return errors.New("a text in it is too long")
+		}
+	}
+	if len(b.By) > maxBy || len(b.Note) > maxNote {
 		return errors.New("a text in it is too long")
 	}
-	for _, text := range []string{b.Step, b.Execution, b.By, b.Note} {
+	for _, text := range []string{b.Key, b.Run, b.Step, b.Execution, b.Latest, b.By, b.Note} {
 		if !utf8.ValidString(text) {
 			return errors.New("a text in it is no UTF-8")
 		}
@@ -97,9 +144,12 @@ func (b *Block) validate() error {
 
 // encode never fails: the record holds texts, and times that were made or decoded.
 func (b *Block) encode() []byte {
-	r := blockRecord{ID: b.ID, Type: b.Type, Step: b.Step, Execution: b.Execution, Status: b.Status, Created: b.Created, By: b.By, Note: b.Note}
-	if !b.At.IsZero() {
-		r.At = &b.At
+	r := blockRecord{
+		ID: b.ID, Type: b.Type, Key: b.Key, Step: b.Step, Execution: b.Execution, Latest: b.Latest, Status: b.Status, Created: b.Created,
+		At: some(b.At), By: b.By, Note: b.Note, Acted: some(b.Acted), Untold: b.untold,
+	}
+	if b.Key != "" {
+		r.Run = b.Run
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -108,15 +158,17 @@ func (b *Block) encode() []byte {
 	return data
 }
 
+func some(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
 // Decode reads a record strictly: a process that does not understand all of it must not decide. ErrMalformed.
 func Decode(rec refstore.Record) (Block, error) {
 	fail := func(err error) (Block, error) {
 		return Block{}, fmt.Errorf("%w: record %.200q is not what this version of e3 writes: %w", ErrMalformed, rec.Key, err)
-	}
-	ws, ok := strings.CutPrefix(rec.Key.Partition, "BLOCK/")
-	run, task, both := strings.Cut(rec.Key.Sort, "/")
-	if !ok || !both {
-		return fail(errors.New("its key is not that of a block"))
 	}
 	if len(rec.Value) > maxRecord {
 		return fail(fmt.Errorf("%d bytes", len(rec.Value)))
@@ -130,12 +182,27 @@ func Decode(rec refstore.Record) (Block, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return fail(errors.New("more follows"))
 	}
-	b := Block{ID: r.ID, Workspace: ws, Run: run, Task: task, Step: r.Step, Type: r.Type, Execution: r.Execution, Status: r.Status, Created: r.Created, By: r.By, Note: r.Note}
-	if r.At != nil {
-		b.At = *r.At
+	b := Block{
+		ID: r.ID, Key: r.Key, Run: r.Run, Step: r.Step, Type: r.Type, Execution: r.Execution, Latest: r.Latest, Status: r.Status, Created: r.Created,
+		By: r.By, Note: r.Note, untold: r.Untold,
 	}
-	if r.At != nil && r.At.IsZero() {
-		return fail(errors.New("it was decided at no time"))
+	for from, to := range map[*time.Time]*time.Time{r.At: &b.At, r.Acted: &b.Acted} {
+		if from != nil {
+			if *to = *from; from.IsZero() {
+				return fail(errors.New("it was decided at no time"))
+			}
+		}
+	}
+	ws, task, run := ownerOf(rec.Key)
+	b.Workspace, b.Task = ws, task
+	if run != "" {
+		if b.Run != "" {
+			return fail(errors.New("it names its run twice"))
+		}
+		b.Run = run
+	}
+	if b.Workspace == "" || b.key() != rec.Key {
+		return fail(errors.New("its key is not that of a block"))
 	}
 	if err := b.validate(); err != nil {
 		return fail(err)

@@ -126,7 +126,7 @@ func (c *checker) folders() {
 	if err != nil {
 		c.fault("%v", err)
 	}
-	known := []string{"format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "journals", "settings", "tombstones", "pins", "cancels", "blocks", "queue", "index", "locks", "tmp"}
+	known := []string{"format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "journals", "settings", "tombstones", "pins", "cancels", "approvals", "blocks", "queue", "index", "locks", "tmp"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
 			c.fault("%s is no part of a repository", e.Name())
@@ -622,17 +622,19 @@ func (c *checker) cancels() {
 	})
 }
 
-// blocks demands that no task waits for approval, as nothing runs.
+// blocks looks at what waits for approval. Blocks of an older e3 end with their run.
 func (c *checker) blocks() {
-	c.files("blocks", func(rel string, _ fs.FileInfo) {
-		ws, name, _ := strings.Cut(strings.TrimSuffix(rel, ".rec"), "/")
-		b, err := approval.Decode(refstore.Record{
-			Key: refstore.Key{Partition: "BLOCK/" + ws, Sort: strings.ReplaceAll(name, "%2F", "/")}, Value: c.readFile("blocks", rel),
+	for folder, partition := range map[string]string{"approvals": "APPROVAL/", "blocks": "BLOCK/"} {
+		c.files(folder, func(rel string, _ fs.FileInfo) {
+			ws, name, _ := strings.Cut(strings.TrimSuffix(rel, ".rec"), "/")
+			b, err := approval.Decode(refstore.Record{
+				Key: refstore.Key{Partition: partition + ws, Sort: strings.ReplaceAll(name, "%2F", "/")}, Value: c.readFile(folder, rel),
+			})
+			if err != nil || !strings.HasSuffix(rel, ".rec") || folder == "blocks" && b.Status == approval.Pending && !c.killed {
+				c.fault("%s/%s: %s, %v", folder, rel, b.Status, err)
+			}
 		})
-		if err != nil || !strings.HasSuffix(rel, ".rec") || b.Status == approval.Pending && !c.killed {
-			c.fault("blocks/%s: %s, %v", rel, b.Status, err)
-		}
-	})
+	}
 }
 
 func (c *checker) settings() {

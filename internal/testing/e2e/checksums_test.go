@@ -34,6 +34,8 @@ func summed(path string) (partition, sort, field string, ok bool) {
 		return "PACKAGE", parts[1] + "/" + last, "", false
 	case "settings":
 		return "SETTINGS", strings.TrimSuffix(last, ".json"), "", true
+	case "approvals":
+		return "APPROVAL/" + parts[1], strings.ReplaceAll(name, "%2F", "/"), "", true
 	case "blocks":
 		return "BLOCK/" + parts[1], strings.ReplaceAll(name, "%2F", "/"), "", true
 	case "index":

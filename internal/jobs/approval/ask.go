@@ -1,0 +1,254 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"e3/refstore"
+)
+
+// A Question is that of a run: may a task go on, on this content?
+type Question struct {
+	Workspace string
+	Run       string
+	Task      string
+	Key       string // <taskHash>/<inputsHash>
+	Review    bool   // the task needs approval before it runs
+	Fresh     bool   // what was decided before does not count: --force
+	Suspended string // the latest execution of the key, if its command has suspended itself; else ""
+	Latest    string // the latest execution of the key, "" if there is none
+}
+
+// Reasons for which blocks are closed.
+const (
+	becauseForced  = "--force asks again"
+	becauseChanged = "the task or its inputs have changed"
+	becauseSettled = "the task has an answer, or is not there any more"
+)
+
+// Ask returns the block that stops the task, or that lets it go on as the step [Block.Resume]. A zero block says that
+// nothing stops its first step. A decision that is returned is in the journal, and counts as acted on. The same question
+// of the same run or a later one leads to the same block, unless it is asked afresh. A new block closes those of the task
+// on other contents that wait for earlier runs.
+func (b *Blocks) Ask(ctx context.Context, q Question) (Block, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Block{}, fmt.Errorf("make the id of a block: %w", err)
+	}
+	found, err := b.ask(ctx, &q, id.String())
+	if err != nil {
+		return Block{}, fmt.Errorf("stop task %s for approval: %w", q.Task, err)
+	}
+	return found, nil
+}
+
+func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error) {
+	for {
+		old, version, err := b.get(ctx, RecordKey(q.Workspace, q.Task, q.Key))
+		none := errors.Is(err, ErrNotFound)
+		switch {
+		case err != nil && !none:
+			return Block{}, err
+		case old.ID == id: // the answer to the write was lost
+			return old, b.closeOthers(ctx, &old)
+		}
+		want, same := q.next(&old, none)
+		switch {
+		case want == nil:
+			return Block{}, nil
+		case same:
+			found, ok, err := b.take(ctx, &old, version, q.Run)
+			if err != nil || ok {
+				return found, err
+			}
+			continue
+		case !none && (old.untold || old.Status != Closed && old.Acted.IsZero()): // it is told before its record goes
+			_, _, err := b.close(ctx, &old, version, becauseForced)
+			if err != nil {
+				return Block{}, err
+			}
+			continue
+		}
+		want.ID, want.Created = id, b.clock()
+		_, ok, err := b.put(ctx, want, version)
+		if err != nil {
+			return Block{}, err
+		}
+		if ok {
+			return *want, b.closeOthers(ctx, want)
+		}
+	}
+}
+
+// next is the block that the question leads to: the old one, with same, or another, or nil if nothing stops the task.
+func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
+	want = &Block{Workspace: q.Workspace, Run: q.Run, Task: q.Task, Key: q.Key, Status: Pending}
+	switch {
+	case none || q.Fresh || old.Status == Closed || old.Type == Review && !q.Review && old.Status != Approved:
+		switch {
+		case q.Review && (q.Suspended == "" || !q.Fresh):
+			want.Type, want.Latest = Review, q.Latest
+		case q.Suspended != "":
+			want.Type, want.Execution = Suspend, q.Suspended
+		default:
+			return nil, false
+		}
+		return want, false
+	case old.Status == Approved && q.Suspended > old.seen():
+		want.Type, want.Execution, want.Step = Suspend, q.Suspended, old.Resume()
+		return want, false
+	}
+	return old, true
+}
+
+// take makes an existing block that of a run: a decision is acted on, and a pending block is waited for. False if
+// another process changed it first.
+func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Version, run string) (Block, bool, error) {
+	known := block.Run >= run && !block.untold && block.decided() == !block.Acted.IsZero()
+	block.Run = max(block.Run, run)
+	switch {
+	case known:
+		return *block, true, b.closeOthers(ctx, block)
+	case block.decided():
+		return b.act(ctx, block, version)
+	}
+	_, ok, err := b.put(ctx, block, version)
+	if err != nil || !ok {
+		return Block{}, false, err
+	}
+	return *block, true, b.closeOthers(ctx, block)
+}
+
+// act marks a decision as acted on, once it is in the journal. False if another process changed the block first.
+func (b *Blocks) act(ctx context.Context, block *Block, version refstore.Version) (Block, bool, error) {
+	if block.untold {
+		if err := b.journal.Tell(ctx, block, true); err != nil {
+			return Block{}, false, err
+		}
+		block.untold = false
+	}
+	if block.Acted.IsZero() {
+		block.Acted = b.clock()
+	}
+	_, ok, err := b.put(ctx, block, version)
+	return *block, ok, err
+}
+
+// tell tells of a change that may not have been told. False if another process changed the block first.
+func (b *Blocks) tell(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
+	if err := b.journal.Tell(ctx, block, true); err != nil {
+		return "", false, err
+	}
+	block.untold = false
+	return b.put(ctx, block, version)
+}
+
+// close closes a block for which no run waits any more. An untold change is told before. False if another process
+// changed the block first.
+func (b *Blocks) close(ctx context.Context, block *Block, version refstore.Version, why string) (refstore.Version, bool, error) {
+	if block.untold {
+		var ok bool
+		var err error
+		if version, ok, err = b.tell(ctx, block, version); err != nil || !ok {
+			return "", false, err
+		}
+	}
+	if block.Status == Closed {
+		return version, true, nil
+	}
+	block.Status, block.By, block.Note = Closed, "", why
+	return b.change(ctx, block, version)
+}
+
+// change writes a changed status and tells of it: first the record, then the journal, then that it is told. A process
+// that finds an untold change tells it before it goes on, so that no decision has an effect without an event.
+func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
+	block.At, block.untold = b.clock(), block.Key != ""
+	version, ok, err := b.put(ctx, block, version)
+	if err != nil || !ok {
+		return "", false, err
+	}
+	if err := b.journal.Tell(ctx, block, false); err != nil {
+		return "", false, err
+	}
+	if !block.untold {
+		return version, true, nil
+	}
+	block.untold = false
+	next, ok, err := b.put(ctx, block, version)
+	if err == nil && ok {
+		version = next
+	} // else another process goes on with it, or tells it again
+	return version, true, nil
+}
+
+// keep is how many decisions about other contents of a task stay that a run has acted on.
+const keep = 8
+
+// closeOthers closes and removes the blocks of a task on other contents that wait for earlier runs, and removes old
+// decisions. Those that no run has acted on stay. Later runs' blocks are left: then this run is not the one at work.
+func (b *Blocks) closeOthers(ctx context.Context, present *Block) error {
+	var old []Block
+	versions := map[string]refstore.Version{}
+	for rec, err := range b.list(ctx, partition(present.Workspace), prefix(present.Task)) {
+		if err != nil {
+			return err
+		}
+		other, err := Decode(rec)
+		switch {
+		case err != nil || other.Task != present.Task || other.Key == present.Key || other.Run > present.Run:
+			continue // what cannot be read concerns its own content
+		case other.decided() && other.Acted.IsZero():
+			continue
+		case other.decided():
+			versions[other.ID] = rec.Version
+			old = append(old, other)
+			continue
+		}
+		if err := b.drop(ctx, &other, rec.Version, becauseChanged); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(old, func(x, y Block) int { return y.At.Compare(x.At) })
+	for i := keep; i < len(old); i++ {
+		if err := b.records.Delete(ctx, old[i].key(), versions[old[i].ID]); err != nil && !again(err) && !errors.Is(err, refstore.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop closes a block and removes its record. It leaves a block that another process has changed.
+func (b *Blocks) drop(ctx context.Context, block *Block, version refstore.Version, why string) error {
+	version, ok, err := b.close(ctx, block, version, why)
+	if err != nil || !ok {
+		return err
+	}
+	err = b.records.Delete(ctx, block.key(), version)
+	if again(err) || errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Settle closes and removes the blocks that wait for a run or earlier ones, of tasks that it has settled: they have an
+// answer, or have failed otherwise, or are not there any more.
+func (b *Blocks) Settle(ctx context.Context, ws, run string, settled func(task string) bool) error {
+	for rec, err := range b.list(ctx, partition(ws), "") {
+		if err == nil {
+			var block Block
+			if block, err = Decode(rec); err != nil || block.decided() || block.Run > run || !settled(block.Task) {
+				continue
+			}
+			err = b.drop(ctx, &block, rec.Version, becauseSettled)
+		}
+		if err != nil {
+			return fmt.Errorf("close what waited for approval in workspace %s: %w", ws, err)
+		}
+	}
+	return nil
+}
