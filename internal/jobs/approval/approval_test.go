@@ -80,14 +80,19 @@ func onStores(t *testing.T, test func(t *testing.T, s refstore.Store)) {
 func blocks(s refstore.Store) *approval.Blocks { return told(s, nil) }
 
 func told(s refstore.Store, j approval.Journal) *approval.Blocks {
+	return approval.New(s, approval.Options{Pace: 5 * time.Millisecond, Journal: j, Now: clock()})
+}
+
+// clock moves on by a second with each look.
+func clock() func() time.Time {
 	var mu sync.Mutex
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return approval.New(s, approval.Options{Pace: 5 * time.Millisecond, Journal: j, Now: func() time.Time {
+	return func() time.Time {
 		mu.Lock()
 		defer mu.Unlock()
 		now = now.Add(time.Second)
 		return now
-	}})
+	}
 }
 
 const run1, run2, run3 = "0197f3c1-0000-7000-8000-000000000001", "0197f3c1-0000-7000-8000-000000000002", "0197f3c1-0000-7000-8000-000000000003"

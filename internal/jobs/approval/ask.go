@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -167,7 +168,11 @@ func (b *Blocks) close(ctx context.Context, block *Block, version refstore.Versi
 // change writes a changed status and tells of it: first the record, then the journal, then that it is told. A process
 // that finds an untold change tells it before it goes on, so that no decision has an effect without an event.
 func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
-	block.At, block.untold = b.clock(), block.Key != ""
+	at := b.clock()
+	if !at.After(block.At) { // the time tells the changes of a block apart, whatever the clocks of those who decide
+		at = block.At.Add(time.Millisecond)
+	}
+	block.At, block.untold = at, block.Key != ""
 	version, ok, err := b.put(ctx, block, version)
 	if err != nil || !ok {
 		return "", false, err
