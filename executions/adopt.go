@@ -59,32 +59,40 @@ func readHandover(state []byte, key Key, id string) (*handover, error) {
 // If other processes have settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and nothing of
 // it counts. When Adopt returns, the command has ended and its supervisor is released. ctx is as for Make.
 func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner.Orphan) (Result, error) {
-	defer o.Release()
-	end, err := x.beginForced(ctx, req)
+	bound, stop := x.bound(ctx)
+	defer stop()
+	end, err := x.beginForced(bound, req)
 	if err != nil {
+		if x.lost(bound) == nil {
+			o.Release()
+		}
 		return Result{}, err
 	}
 	defer end()
-	bound, stop := x.bound(ctx)
-	defer stop()
-	res, err := x.adopt(bound, NewKey(req.Task, req.Inputs), req, id, o)
+	res, err := x.adopt(bound, ctx, NewKey(req.Task, req.Inputs), req, id, o)
 	return res, x.withLeaseLoss(bound, err)
 }
 
-func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
-	var a *attempt
+// adopt waits under lasting, as attempt runs a command.
+func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
+	a := &attempt{x: x, key: key, req: req, id: id, adopted: true}
 	defer func() { err = a.maskError(err) }()
 	stop := func() { // a command whose end does not count still writes
 		stopped, cancel := context.WithCancel(context.Background())
 		cancel()
 		_, _ = o.Wait(stopped)
 	}
-	defer stop() // no effect once the command has ended
+	defer func() {
+		if !a.isLeft(ctx, err) {
+			stop() // no effect once the command has ended
+			o.Release()
+		}
+	}()
 	h, err := readHandover(o.State, key, id)
 	if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: what its supervisor kept is not what was left with it: %w", id, err)
 	}
-	a = &attempt{x: x, key: key, req: req, id: id, adopted: true, checked: h.Checked, startedAt: time.UnixMilli(h.Started)}
+	a.checked, a.startedAt = h.Checked, time.UnixMilli(h.Started)
 	there, err := a.reopen(h)
 	if err != nil {
 		return Result{}, err
@@ -110,9 +118,12 @@ func (x *Executor) adopt(ctx context.Context, key Key, req *Request, id string, 
 	if req.Started != nil {
 		req.Started(id, a.startedAt)
 	}
-	end, runErr := a.await(ctx, o)
-	// The rest lies in the scratch of a dead process, which the sweep removes.
-	defer func() { _ = atomicfile.RemoveAll(a.box.root) }()
+	end, runErr := a.await(lasting, o)
+	defer func() {
+		if !a.isLeft(ctx, err) { // the rest lies in the scratch of a dead process, which the sweep removes
+			_ = atomicfile.RemoveAll(a.box.root)
+		}
+	}()
 	return a.conclude(ctx, end, runErr)
 }
 
@@ -219,8 +230,12 @@ func (a *attempt) await(ctx context.Context, o *runner.Orphan) (runner.Result, e
 		bound, stop := a.x.bound(context.WithoutCancel(ctx))
 		defer stop()
 		if err := a.announce(bound, o.Process); err != nil {
-			cancel() // an execution that cannot be recorded must not go on
-			<-end
+			if !a.isLeft(bound, err) {
+				cancel() // an execution that cannot be recorded must not go on
+			}
+			if e := <-end; errors.Is(e.err, runner.ErrLeft) {
+				return e.res, e.err
+			}
 			return runner.Result{}, err
 		}
 	}

@@ -20,11 +20,11 @@ import (
 // inlineLog is the size up to which a finished log is written together with its record.
 const inlineLog = 64 << 10
 
-// execute makes one new execution. Once the lease is lost it stops the command and records nothing.
+// execute makes one new execution. Once the lease is lost it records nothing.
 func (x *Executor) execute(ctx context.Context, key Key, req *Request, id string) (Result, error) {
 	bound, stop := x.bound(ctx)
 	defer stop()
-	res, err := x.attempt(bound, key, req, id)
+	res, err := x.attempt(bound, ctx, key, req, id)
 	return res, x.withLeaseLoss(bound, err)
 }
 
@@ -36,8 +36,9 @@ func (x *Executor) withLeaseLoss(ctx context.Context, err error) error {
 	return err
 }
 
-// attempt stages the inputs, runs the command, collects the outputs and records the end.
-func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string) (_ Result, err error) {
+// attempt stages the inputs, runs the command, collects the outputs and records the end. ctx ends with the lease. A
+// command that may outlive this process runs under lasting, which does not: the caller leaves it to its supervisor.
+func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, id string) (_ Result, err error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, context.Cause(ctx)
 	}
@@ -55,7 +56,11 @@ func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string
 	}
 	defer x.sandboxes.release(box)
 	a := &attempt{x: x, key: key, req: req, spec: spec, id: id, box: box}
-	defer a.releaseCommand() // before another command gets the sandbox
+	defer func() { // before another command gets the sandbox
+		if !a.isLeft(ctx, err) {
+			a.releaseCommand()
+		}
+	}()
 	defer a.close()
 	defer func() { err = a.maskError(err) }()
 
@@ -71,7 +76,10 @@ func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string
 		}
 	}
 	a.startedAt = x.opts.Now().Truncate(time.Millisecond) // in the record's precision, so that durations agree everywhere
-	res, runErr := a.run(ctx, env)
+	if req.Job.Identity == "" {
+		lasting = ctx
+	}
+	res, runErr := a.run(lasting, env)
 	release(runErr != nil || !res.Success())
 	return a.conclude(ctx, res, runErr)
 }
@@ -79,8 +87,11 @@ func (x *Executor) attempt(ctx context.Context, key Key, req *Request, id string
 // conclude records the end of the command.
 func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error) (Result, error) {
 	x, id := a.x, a.id
+	if errors.Is(runErr, runner.ErrLeft) {
+		return Result{}, fmt.Errorf("execution %s goes on without this process: %w", id, runErr)
+	}
 	if lost := x.lost(ctx); lost != nil {
-		return Result{}, fmt.Errorf("execution %s was stopped, and its end is not on record: %w", id, lost)
+		return Result{}, fmt.Errorf("the end of execution %s is not on record: %w", id, lost)
 	}
 	// The command has ended. Its end is recorded even if the run is being cancelled, unless the lease is lost.
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
@@ -149,7 +160,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		OnStart: func(p process.ID) {
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))
 			defer stop()
-			if announceErr = a.announce(bound, p); announceErr != nil {
+			if announceErr = a.announce(bound, p); announceErr != nil && !a.isLeft(bound, announceErr) {
 				cancel() // an execution that cannot be recorded must not go on
 			}
 		},
@@ -163,7 +174,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		if spec.State, err = a.handover(); err != nil {
 			return runner.Result{}, fmt.Errorf("hand execution %s over to the supervisor: %w", a.id, err)
 		}
-		spec.Identity = a.req.Job.Identity
+		spec.Identity, spec.Lasting = a.req.Job.Identity, a.req.keeps()
 	}
 	a.box.logs.used = true // until they are known to be empty
 	if err := a.note(); err != nil {
@@ -177,7 +188,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	}
 	res, err := a.x.runner.Run(ctx, spec)
 	a.box.inhabited = res.Straggler || err != nil
-	if announceErr != nil {
+	if announceErr != nil && !errors.Is(err, runner.ErrLeft) {
 		return runner.Result{}, announceErr
 	}
 	if err == nil && a.req.Job.FailureGrace > 0 && !res.Success() && !res.TimedOut && !res.OOM {
@@ -194,6 +205,12 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 
 // keeper is a runner that keeps the end of a command with an identity until Release.
 type keeper interface{ Release(identity string) }
+
+// isLeft tells whether the command, or its end, is left to the supervisor after an error: this process has lost its
+// lease, or has left already.
+func (a *attempt) isLeft(ctx context.Context, err error) bool {
+	return err != nil && a.req.Job.Identity != "" && (errors.Is(err, runner.ErrLeft) || a.x.lost(ctx) != nil)
+}
 
 func (a *attempt) releaseCommand() {
 	if k, ok := a.x.runner.(keeper); ok && a.req.Job.Identity != "" {

@@ -92,6 +92,10 @@ func (w *States) lock(ctx context.Context, ws string, op record.Operation, befor
 	}
 	h := &hold{Lock: lock, w: w, ws: ws, state: *state, known: before}
 	h.lasting, h.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	if o, ok := w.Locks.(refstore.Outlasting); ok { // what is called off does not wait for a store that does not answer
+		stop := context.AfterFunc(ctx, func() { o.Outlast(0) })
+		context.AfterFunc(h.lasting, func() { stop() })
+	}
 	if lessee, ok := w.Locks.(refstore.Lessee); ok {
 		inner, cancel := context.WithCancelCause(ctx)
 		go func() {

@@ -386,7 +386,9 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID); err != nil {
 		return nil, err
 	}
+	told := r.tellSuspensions()
 	outcome, runErr := dataflow.Run(ctx, graph, r.w.states.Objects, r.o.Executor, opts)
+	told()
 	// Results are recorded even if the run is being cancelled.
 	r.cause = context.Cause(ctx)
 	if errors.Is(r.cause, refstore.ErrLost) {
@@ -398,6 +400,25 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		errors.As(r.cause, &res.Cancelled)
 	}
 	return res, errors.Join(runErr, endErr)
+}
+
+// tellSuspensions has an event tell when the store does not answer for so long that the lease is suspended, and when it
+// goes on.
+func (r *run) tellSuspensions() (stop func()) {
+	o, ok := r.w.states.Locks.(refstore.Outlasting)
+	if !ok {
+		return func() {}
+	}
+	return o.OnSuspension(func(s refstore.Suspension) {
+		e := events.Event{Type: events.RunStalled, Data: &events.Data{Duration: s.For.Milliseconds()}}
+		switch {
+		case s.Over:
+			e.Type = events.RunResumed
+		case s.Err != nil:
+			e.Data.Message = s.Err.Error()
+		}
+		r.emit(e)
+	})
 }
 
 func checkFilter(g *dataflow.Graph, filter string) error {

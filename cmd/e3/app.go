@@ -45,19 +45,47 @@ func newApp() *app {
 
 // open opens the repository that a location means.
 func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
-	r, err := a.openFor(ctx, location, 0)
+	r, err := a.openFor(ctx, location, repo.Options{})
 	if err == nil {
 		a.watchLease(ctx, r)
 	}
 	return r, err
 }
 
-// openFor opens a repository for a command that handles the loss of its lease itself. lease is how long a lease
-// lasts; 0 is the default.
-func (a *app) openFor(ctx context.Context, location string, lease time.Duration) (*repo.Repo, error) {
+// outlast is for how long a command that runs tasks waits for a store that does not answer.
+const outlast = 24 * time.Hour
+
+// openOutlasting is open for a command that waits for a store that does not answer, because what it runs goes on meanwhile.
+func (a *app) openOutlasting(ctx context.Context, location string) (*repo.Repo, error) {
+	r, err := a.openFor(ctx, location, repo.Options{Outlast: outlast})
+	if err != nil {
+		return nil, err
+	}
+	a.watchLease(ctx, r)
+	if o, ok := r.Records.(refstore.Outlasting); ok {
+		context.AfterFunc(ctx, o.OnSuspension(func(s refstore.Suspension) { a.Notef("%s", suspensionText(s)) }))
+	}
+	return r, nil
+}
+
+// suspensionText tells the person that the lease is suspended, or goes on.
+func suspensionText(s refstore.Suspension) string {
+	took := human.Duration(s.For.Round(time.Second))
+	switch {
+	case s.Over:
+		return fmt.Sprintf("The store answers again, after %s", took)
+	case s.Err != nil:
+		return fmt.Sprintf("No answer from the store for %s: %s. Waiting for it; tasks go on", took, human.Line(repo.Because(s.Err)))
+	}
+	return fmt.Sprintf("The lease was not renewed for %s. Waiting for the store; tasks go on", took)
+}
+
+// openFor opens a repository for a command that handles the loss of its lease itself, with the lease and the patience
+// of o.
+func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
 	from, _ := os.Getwd() // a folder that was removed belongs to no clone
 	r, err := repo.Open(ctx, location, repo.Options{
-		Version: a.version(), Now: a.Now, Getenv: a.Getenv, Lease: lease, From: from,
+		Version: a.version(), Now: a.Now, Getenv: a.Getenv, Lease: o.Lease, Outlast: o.Outlast, From: from,
 		Warn: func(err error) { a.Warnf("%v", err) },
 		Waiting: func(e *workspace.BusyError, most time.Duration) {
 			a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))

@@ -76,7 +76,7 @@ func eventColor(st term.Style, t events.Type) string {
 		return st.Red
 	case events.TaskCompleted, events.RunCompleted:
 		return st.Green
-	case events.TaskRetryScheduled, events.TaskReopened, events.TaskDeferred, events.RunCancelled:
+	case events.TaskRetryScheduled, events.TaskReopened, events.TaskDeferred, events.RunCancelled, events.RunStalled:
 		return st.Yellow
 	case events.TaskClaimed, events.TaskResumed, events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
 		return st.Dim
@@ -105,6 +105,14 @@ func eventWords(e *events.Event) string {
 		return startWords(d)
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		return endWords(e.Type, d) + took
+	case events.RunStalled:
+		text := "no answer from the store for " + human.Duration(events.Milliseconds(d.Duration)) + ": the run waits, tasks go on"
+		if d.Message != "" {
+			text += ": " + d.Message
+		}
+		return text
+	case events.RunResumed:
+		return "the store answers again" + took
 	case events.TaskCreated:
 		return human.Count(max(d.Tasks, 1), "task") + " to do"
 	case events.TaskAbandoned:

@@ -203,7 +203,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else if location == "" {
 		location = a.location()
 	}
-	r, err := a.open(ctx, location)
+	r, err := a.openOutlasting(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
 	"e3/internal/repo"
+	"e3/refstore"
 )
 
 type workerOptions struct {
@@ -160,11 +161,20 @@ func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOption
 
 // workOnce opens the repository and works for as long as the lease is held.
 func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location string, o repo.WorkerOptions, lease time.Duration, begun func()) error {
-	r, err := a.openFor(ctx, location, lease)
+	r, err := a.openFor(ctx, location, repo.Options{Lease: lease, Outlast: outlast})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+	defer r.OnSuspension(func(s refstore.Suspension) {
+		doc := workerJSON{Type: "worker.stalled", Duration: s.For.Milliseconds()}
+		if s.Over {
+			doc.Type = "worker.resumed"
+		} else if s.Err != nil {
+			doc.Message = s.Err.Error()
+		}
+		workerSays(a, doc, suspensionText(s))
+	})()
 	if err := r.Sweep(ctx); err != nil {
 		return fmt.Errorf("clean up after dead processes: %w", err)
 	}

@@ -21,6 +21,8 @@ const (
 	RunCompleted Type = "run.completed"
 	RunFailed    Type = "run.failed"
 	RunCancelled Type = "run.cancelled"
+	RunStalled   Type = "run.stalled" // the store does not answer, and the run waits for it; Data.Duration: since the last renewal of its lease
+	RunResumed   Type = "run.resumed" // it answers again, and the run goes on; Data.Duration: since that renewal
 
 	TaskCreated        Type = "task.created"         // part of this run; bulk: Data.Tasks of them
 	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known

@@ -147,7 +147,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		s.folder = real
 	}
 	if f.Objects == nil {
-		s.plain = newMembers(func() *lease.Leases { return lease.New(records, r.leaseOptions(nil, 0, 0)) })
+		s.plain = newMembers(func() *lease.Leases { return r.leases(records, nil, 0, 0) })
 		s.leases = s.plain.leases()
 		r.onClose(s.plain.Close)
 		return s, nil
@@ -158,7 +158,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		return nil, err
 	}
 	r.place = &place{bucket: bucket, at: f.Objects.String(), id: f.ID, command: r.takeCommand(), root: root, folder: folderNumber(root), warn: r.warn}
-	sessions := lease.New(records, r.leaseOptions(bucket, 0, 0))
+	sessions := r.leases(records, bucket, 0, 0)
 	sendsDeletions = sessions.Sending()
 	r.onClose(sessions.Close)
 	s.leases = sessions
@@ -183,7 +183,7 @@ type folderRecords struct {
 }
 
 var _ interface {
-	refstore.Lessee
+	refstore.Outlasting
 	refstore.Barrier
 	refstore.SessionClock
 } = (*folderRecords)(nil)
@@ -194,6 +194,13 @@ func (f *folderRecords) Lost() <-chan struct{} { return f.sessions.Lost() }
 
 // Held implements [refstore.Lessee].
 func (f *folderRecords) Held() error { return f.sessions.Held() }
+
+// Outlast implements [refstore.Outlasting], as does OnSuspension.
+func (f *folderRecords) Outlast(most time.Duration) { f.sessions.Outlast(most) }
+
+func (f *folderRecords) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
+	return f.sessions.OnSuspension(tell)
+}
 
 // Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
 func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {

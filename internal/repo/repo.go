@@ -50,6 +50,9 @@ type Options struct {
 	// Lease is how long a process with a lease, such as a worker, counts as alive without renewal; 0: as the location
 	// says, or 15 s.
 	Lease time.Duration
+	// Outlast is for how long stores that do not answer are waited for, and a lease may be suspended: for a process that
+	// runs commands. 0: as long as is usual for the store, and a lease that cannot be renewed is lost.
+	Outlast time.Duration
 	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
 	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
@@ -102,6 +105,7 @@ type Repo struct {
 	queue   *queue.Queue
 	runner  atomic.Pointer[runner.Supervisor]
 	makes   atomic.Pointer[executions.Executor] // of this process; nil if it makes no executions
+	left    atomic.Bool                         // commands of this process may run on in its folder
 	closers []func() error                      // in the order of opening
 }
 
@@ -239,7 +243,9 @@ func (r *Repo) Close() error {
 	if sup := r.runner.Load(); sup != nil {
 		err = sup.Close()
 	}
-	if x := r.makes.Load(); x != nil && x.Unfinished() {
+	if r.left.Load() {
+		r.stores.here.KeepSession()
+	} else if x := r.makes.Load(); x != nil && x.Unfinished() {
 		// A store that does not answer must not block the end of the process: the next start can close them, or says
 		// why not.
 		ctx, stop := context.WithTimeout(context.Background(), closeLeftWithin)

@@ -86,6 +86,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}}
 	records, err = dynamo.Open(dynamo.Options{
 		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
+		Patience: r.opts.Outlast,
 		Permit: func(ctx context.Context, partition string, signed time.Time) error {
 			switch {
 			case strings.HasPrefix(partition, lease.Kind+"/"): // lease records are guarded by their versions
@@ -99,7 +100,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	leases := lease.New(records, r.leaseOptions(bucket, l.lease, l.settle))
+	leases := r.leases(records, bucket, l.lease, l.settle)
 	sendsRecords, sendsDeletions = leases.Sending(), leases.Sending()
 	r.onClose(leases.Close)
 
@@ -178,8 +179,14 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	if r.opts.Outlast > 0 {
+		o.Attempts = int(r.opts.Outlast / s3Pause)
+	}
 	return s3.Open(o), nil
 }
+
+// s3Pause is how long the tries of a request to S3 lie apart on average, once it has failed for a while.
+const s3Pause = 5 * time.Second
 
 // cached puts a cache on this machine before objects in S3.
 func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle time.Duration) (*cached.Store, error) {
@@ -201,7 +208,8 @@ func (r *Repo) cached(local *objectstore.Dir, bucket *s3.Bucket, g guard, settle
 	return store, nil
 }
 
-func (r *Repo) leaseOptions(bucket *s3.Bucket, ttl, settle time.Duration) lease.Options {
+// leases are those of this process in a store of records.
+func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle time.Duration) *lease.Leases {
 	o := lease.Options{
 		TTL: cmp.Or(r.opts.Lease, ttl), Settle: r.settling(settle), Owner: lease.Owner{Process: self(), Words: inWords()},
 		Relied:  func(name [32]byte) string { return "file " + objectstore.Hash(name).String() },
@@ -210,7 +218,9 @@ func (r *Repo) leaseOptions(bucket *s3.Bucket, ttl, settle time.Duration) lease.
 	if bucket != nil {
 		o.Clock = bucket.Now
 	}
-	return o
+	l := lease.New(records, o)
+	l.Outlast(r.opts.Outlast)
+	return l
 }
 
 // here names this machine's folders of a repository. The id alone is not enough: it comes from the repository, and

@@ -36,4 +36,7 @@ var (
 	_ refstore.Watcher = (*summedFolder)(nil)
 	_ refstore.Barrier = (*summedBeside)(nil)
 	_ refstore.Leased  = (*summedShared)(nil)
+
+	_ refstore.Outlasting = (*summedShared)(nil)
+	_ refstore.Outlasting = (*summedBeside)(nil)
 )

@@ -14,6 +14,7 @@ import (
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
+	"e3/refstore"
 )
 
 // Queue returns the queues of the repository.
@@ -74,9 +75,26 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
 	r.makes.Store(x)
 	return worker.New(worker.Stores{
-		Queue: r.queue, Supervisor: sup, Session: leases, Objects: r.Objects, Sweep: r.sweep,
+		Queue: r.queue, Supervisor: leaver{sup, r}, Session: leases, Objects: r.Objects, Sweep: r.sweep,
 		Executor: x,
 	}, o.Options), nil
+}
+
+// leaver is a supervisor that leaves its commands together with the folder of this process, in which they run.
+type leaver struct {
+	*runner.Supervisor
+	r *Repo
+}
+
+// Leave implements worker.Supervisor.
+func (l leaver) Leave() error {
+	l.r.left.Store(true)
+	return l.Supervisor.Leave()
+}
+
+// OnSuspension has tell called when the lease by which this process holds jobs is suspended, and when it goes on.
+func (r *Repo) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
+	return r.stores.leases.OnSuspension(tell)
 }
 
 // supervisors is the folder in which the workers of this host, user and repository find each other's commands, beside

@@ -18,6 +18,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"e3/refstore"
 )
 
 // newVersion draws a version, or another unique name: 128 random bits.
@@ -119,6 +121,9 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 		if late {
 			why = unknown
 			err = fmt.Errorf("no answer within %v: %w", s.o.Attempt, err)
+		}
+		if errors.Is(err, refstore.ErrSuspended) { // it was not sent
+			why = refused
 		}
 		if why == skewed && corrected {
 			why = final

@@ -134,6 +134,8 @@ func (m *Machine) next(e *events.Event) error {
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		m.ended = e.Type
 		return m.end(e, d)
+	case events.RunStalled, events.RunResumed:
+		return nil
 	case events.TaskCreated, events.TaskAbandoned:
 		if e.Task != "" || d.Tasks < 1 {
 			return fmt.Errorf("it is of many tasks; it names %q and stands for %d", e.Task, d.Tasks)

@@ -48,6 +48,7 @@ type adoption struct {
 	complete  bool               // all are known
 	elsewhere bool               // another process has adopted them
 	closing   bool
+	left      bool
 }
 
 // adoptFrom adopts every supervisor in the folder that it can, except own. The error is ErrAdopted if other processes
@@ -198,13 +199,17 @@ func (a *adoption) receive() {
 			markers = append(markers, o.marker)
 		}
 	}
-	adopted, closing, handed := a.complete, a.closing, a.process
+	adopted, closing, handed := a.complete, a.closing || a.left, a.process
+	why := ErrSupervisorLost
+	if a.left {
+		why = ErrLeft
+	}
 	a.mu.Unlock()
 	if adopted && !closing && len(markers) > 0 && handed.host == process.LocalHost() {
 		killLeftovers(int(handed.pid), markers) // the supervisor could not finish its work
 	}
 	for _, o := range left {
-		o.settle(Result{}, ErrSupervisorLost)
+		o.settle(Result{}, why)
 	}
 	close(a.done)
 	a.gone(a)
@@ -326,6 +331,15 @@ func (a *adoption) ended() bool {
 	default:
 		return false
 	}
+}
+
+// leave lets go of the adopted commands without ending them.
+func (a *adoption) leave() {
+	a.mu.Lock()
+	a.left = true
+	a.mu.Unlock()
+	a.conn.Close()
+	<-a.done
 }
 
 // close kills all adopted commands, and waits until the supervisor is gone.

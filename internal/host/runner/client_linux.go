@@ -28,6 +28,7 @@ type backend struct {
 	keeping *keeping // nil: the supervisor ends with this process
 	nextID  atomic.Uint64
 	done    chan struct{} // closed when the process is gone and err is set
+	left    chan struct{} // closed by leave
 
 	mu      sync.Mutex
 	calls   map[uint64]*call
@@ -67,6 +68,7 @@ func startBackend(options Options, until time.Duration) (*backend, error) {
 	b := &backend{
 		crash: os.NewFile(uintptr(crashFD), "supervisor stderr"),
 		done:  make(chan struct{}),
+		left:  make(chan struct{}),
 		calls: make(map[uint64]*call),
 	}
 	if options.Outlive != nil {
@@ -208,6 +210,8 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 			default:
 				return r.outcome()
 			}
+		case <-b.left:
+			return Result{}, ErrLeft
 		case <-cancelled:
 			cancelled = nil
 			// A failure to send means that the supervisor is gone, and all commands with it; the closed channel
@@ -311,9 +315,16 @@ func (b *backend) unregister(id uint64, c *call) {
 
 // sendFailed says why a request could not be sent.
 func (b *backend) sendFailed(err error) error {
+	if b.hasLeft() {
+		return ErrLeft
+	}
 	if err == unix.EPIPE || err == unix.ECONNRESET || b.lost() {
-		<-b.done
-		return b.err
+		select {
+		case <-b.done:
+			return b.err
+		case <-b.left:
+			return ErrLeft
+		}
 	}
 	return fmt.Errorf("runner: send to the supervisor process: %w", err)
 }
@@ -395,12 +406,16 @@ func (b *backend) receive() {
 	}()
 	cause := io.EOF
 	for range b.lanes {
-		if err := <-ends; err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := <-ends; err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) && !b.hasLeft() {
 			cause = err
 			_ = b.process.Kill()
 		}
 	}
 	<-gone
+	if b.hasLeft() { // what it was left is not this client's any more
+		b.crash.Close()
+		return
+	}
 	b.finish(cause, state, waitErr)
 }
 
@@ -492,6 +507,27 @@ func (b *backend) deathNote(cause error, state *os.ProcessState, waitErr error) 
 		text += ": " + strings.ToValidUTF8(string(line), "?")
 	}
 	return text
+}
+
+func (b *backend) hasLeft() bool {
+	select {
+	case <-b.left:
+		return true
+	default:
+		return false
+	}
+}
+
+// leave closes the sockets without a word, as the death of this process would.
+func (b *backend) leave() error {
+	b.mu.Lock()
+	b.closing = true
+	b.mu.Unlock()
+	close(b.left)
+	for _, l := range b.lanes {
+		l.file.Close()
+	}
+	return nil
 }
 
 func (b *backend) close() error {

@@ -24,6 +24,9 @@ const (
 // extended in time. The command is gone; its effects may not be relied on.
 var ErrExpired = errors.New("runner: the time for which commands may run without word from their owner was over; they were killed")
 
+// ErrLeft is returned by Run and Orphan.Wait when Leave was called first. The command may run on.
+var ErrLeft = errors.New("runner: the command was left to its supervisor")
+
 // ErrAdopted is returned by Adopt when another process has adopted the commands of a dead one.
 var ErrAdopted = errors.New("runner: another process has adopted commands that a dead one has left")
 
@@ -152,6 +155,27 @@ func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
 		return nil, ErrClosed
 	}
 	return orphans, err
+}
+
+// Leave leaves commands with an Identity to their supervisor, as the death of this process would, so that a later one,
+// or another Supervisor of this process, can adopt them. Runs and waits under way fail with ErrLeft, and commands without
+// an Identity are killed. Later Runs fail with ErrClosed. Without Outlive, or on systems where nothing outlives this
+// process, it is Close.
+func (s *Supervisor) Leave() error {
+	if s.options.Outlive == nil {
+		return s.Close()
+	}
+	s.mu.Lock()
+	b, adopted := s.backend, s.adopted
+	s.closed, s.backend, s.adopted = true, nil, nil
+	s.mu.Unlock()
+	for a := range adopted {
+		a.leave()
+	}
+	if b == nil {
+		return nil
+	}
+	return b.leave()
 }
 
 // forget drops an adopted supervisor that has ended.

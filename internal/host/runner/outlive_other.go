@@ -19,6 +19,8 @@ func (b *backend) extend(until, most time.Duration) {}
 
 func (b *backend) releaseKept(identity string) {}
 
+func (b *backend) leave() error { return b.close() }
+
 func (b *backend) socketName() string { return "" }
 
 type adoption struct{}
@@ -33,6 +35,7 @@ func (a *adoption) release(o *Orphan)                {}
 func (a *adoption) all() []*Orphan                   { return nil }
 func (a *adoption) ended() bool                      { return true }
 func (a *adoption) close()                           {}
+func (a *adoption) leave()                           {}
 func (a *adoption) socketName() string               { return "" }
 
 const masksInSupervisor = false

@@ -125,3 +125,49 @@ func TestForsaken(t *testing.T) {
 		wantDead(t, members)
 	})
 }
+
+// What a Supervisor has left, another one of the same process can adopt and leave in turn.
+func TestLeave(t *testing.T) {
+	sockets, dir := filepath.Join(t.TempDir(), "s"), t.TempDir()
+	s := outliving(t, sockets, time.Hour)
+	spec := shell(t, started+untilGo+"exit 7", dir)
+	spec.Identity = "a/1"
+	plain := shell(t, started+"sleep 1000", t.TempDir())
+	ends := make(chan error, 2)
+	for _, spec := range []runner.Spec{spec, plain} {
+		go func() {
+			_, err := s.Run(t.Context(), spec)
+			ends <- err
+		}()
+	}
+	members := familyMembers(t, dir, "main", "supervisor")
+	killed := familyMembers(t, plain.Dir, "main")
+	for range 2 {
+		if err := s.Leave(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Run(t.Context(), spec); !errors.Is(err, runner.ErrClosed) {
+			t.Errorf("a later run: %v, want ErrClosed", err)
+		}
+		for range cap(ends) {
+			if err := <-ends; !errors.Is(err, runner.ErrLeft) {
+				t.Errorf("what was under way: %v, want ErrLeft", err)
+			}
+		}
+		wantDead(t, killed)
+		if alive, _ := process.Alive(members["main"]); !alive {
+			t.Fatal("the command was killed")
+		}
+		s = outliving(t, sockets, time.Hour)
+		o := adopt(t, s)["a/1"]
+		ends = make(chan error, 1)
+		go func() {
+			_, err := o.Wait(t.Context())
+			ends <- err
+		}()
+	}
+	touch(t, dir, "go")
+	if err := <-ends; err != nil {
+		t.Errorf("the end: %v", err)
+	}
+}

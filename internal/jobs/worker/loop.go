@@ -384,10 +384,12 @@ func (l *loop) takeUp() {
 	w.orphans = kept
 }
 
-// abandon stops the adopted commands whose jobs are not held.
+// abandon stops the adopted commands whose jobs are not held. After the loss of the lease they are left already.
 func (l *loop) abandon() {
-	for _, o := range l.w.orphans {
-		o.Release()
+	if l.held.Err() == nil {
+		for _, o := range l.w.orphans {
+			o.Release()
+		}
 	}
 	l.w.orphans = nil
 }

@@ -113,6 +113,8 @@ type noCommands struct{}
 func (noCommands) Adopt(context.Context) ([]*runner.Orphan, error) { return nil, nil }
 func (noCommands) Release(string)                                  {}
 
+func (noCommands) Leave() error { return nil }
+
 // work starts a worker of two cores, unless the options say otherwise, and returns what receives how it has ended.
 func (h *hall) work(name string, o worker.Options) <-chan error {
 	h.Helper()

@@ -61,7 +61,9 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	}
 	begun.stop()
 	w.conclude(ctx, l, h, req, key, res, err)
-	w.s.Supervisor.Release(req.Job.Identity)
+	if l.held.Err() == nil { // else the next worker finds the end, and what became of it
+		w.s.Supervisor.Release(req.Job.Identity)
+	}
 }
 
 // before names the job's previous worker.
@@ -141,8 +143,8 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 	cause := context.Cause(ctx)
 	h.revoked = w.o.Job != "" && errors.Is(cause, ErrStopped)
 	switch {
-	case l.held.Err() != nil, errors.Is(err, refstore.ErrLost) && w.lost() != nil:
-		// Other processes have given the execution up, or will.
+	case l.held.Err() != nil, errors.Is(err, runner.ErrLeft), errors.Is(err, refstore.ErrLost) && w.lost() != nil:
+		// The next worker of this host goes on with it, unless other processes have given it up.
 		w.report(Event{Type: JobLost, Job: h.job, Message: lostMessage(l.held, err)})
 	case errors.Is(err, refstore.ErrLost): // another process has settled the execution, though this worker still holds the job
 		w.settle(l.held, h, key, req.Inputs, queue.Truncate(err.Error()))
@@ -185,7 +187,7 @@ func isLost(err error) bool {
 
 func lostMessage(held context.Context, err error) string {
 	if held.Err() != nil || err == nil {
-		return "the lease was lost; others do it now"
+		return "the lease was lost; the next worker of this host goes on with it, unless another has begun it"
 	}
 	return err.Error()
 }

@@ -2,10 +2,9 @@
 // its free cores, memory and resources, makes the execution that each claim names, and records the outcome. It
 // decides nothing else: the run decides which tasks run, and whether they are retried.
 //
-// A worker holds everything under one session, a lease. Commands run under a supervisor that outlives the worker for
-// as long as the lease would have lasted: a worker of the same host adopts the commands of a dead one and waits for
-// them. If the lease is lost, [Worker.Run] stops its commands and returns; a [Server] opens the repository anew and
-// begins again.
+// A worker holds everything under one session, a lease. Commands run under a supervisor that outlives the worker: a
+// worker of the same host adopts the commands of a dead one and waits for them. If the lease is lost, [Worker.Run] leaves
+// its commands to the supervisor and returns; a [Server] opens the repository anew, and its next worker adopts them.
 package worker
 
 import (
@@ -34,12 +33,16 @@ type Executor interface {
 type Supervisor interface {
 	Adopt(ctx context.Context) ([]*runner.Orphan, error)
 	Release(identity string)
+	// Leave leaves all commands to be adopted.
+	Leave() error
 }
 
 // Session is the lease of this process.
 type Session interface {
 	Lost() <-chan struct{}
 	Held() error
+	// Outlast says for how long the lease may be suspended: a store that does not answer does not end it.
+	Outlast(most time.Duration)
 }
 
 // Stores are the stores and services that a worker uses.
@@ -156,17 +159,18 @@ func (w *Worker) depths(ctx context.Context) (map[string]int, error) {
 }
 
 // Run works until drain is closed, or the options end it. Then it stops claiming, and returns once the running jobs
-// have ended. A done ctx stops the commands and gives their jobs back. If the lease is lost, commands are stopped,
-// their jobs are left to other workers, and the error wraps [refstore.ErrLost].
+// have ended. A done ctx stops the commands and gives their jobs back. If the lease is lost, the commands are left to
+// be adopted, and the error wraps [refstore.ErrLost].
 func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	// Writes go on when ctx is done, so that jobs are given back.
 	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer lose(nil)
-	jobs, stop := context.WithCancelCause(held)
+	jobs, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	go func() {
 		select {
 		case <-ctx.Done():
+			w.s.Session.Outlast(0) // what was stopped does not wait for a store that does not answer
 			stop(ErrStopped)
 		case <-jobs.Done():
 		}
@@ -174,7 +178,11 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	go func() {
 		select {
 		case <-w.s.Session.Lost():
+			if err := w.s.Supervisor.Leave(); err != nil { // first, as the end of jobs stops commands
+				w.report(Event{Type: Fault, Message: "leave commands to be adopted: " + err.Error()})
+			}
 			lose(w.lost())
+			stop(w.lost())
 		case <-held.Done():
 		}
 	}()
@@ -186,9 +194,12 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	return err
 }
 
-// lost returns why the lease is no longer held; nil if it is.
+// lost returns why the lease is no longer held; nil if it is, or is suspended.
 func (w *Worker) lost() error {
 	err := w.s.Session.Held()
+	if errors.Is(err, refstore.ErrSuspended) {
+		return nil
+	}
 	if err != nil && !errors.Is(err, refstore.ErrLost) {
 		return fmt.Errorf("%w: %w", refstore.ErrLost, err)
 	}

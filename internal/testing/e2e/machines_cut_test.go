@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,14 +18,6 @@ import (
 
 // slack is what everything but waiting for a lease may take on a busy machine.
 const slack = 8 * time.Second
-
-// lostLease demands that e3 has stopped because it could not renew its lease, and says so.
-func lostLease(t testing.TB, r result) {
-	t.Helper()
-	if r.code != 11 || !strings.Contains(r.stderr, "the lease was lost") {
-		t.Errorf("exit code %d, want 11 and a word about the lease\n%s", r.code, r.text())
-	}
-}
 
 // crashed demands that the events of the first run of a workspace end as those of a run whose process died.
 func (m *machine) crashed() {
@@ -60,8 +53,8 @@ func (m *machine) takeOver(args ...string) *process {
 	}
 }
 
-// One machine is cut off in the middle of a run: it stops, the other one takes over after one lease, and when it comes
-// back everything is done.
+// One machine is cut off in the middle of a run: the other one takes over after one lease. The first one waits for the
+// store; when it comes back everything is done, and it ends.
 func machineCutOff(t *testing.T) {
 	w, a, b := team(t)
 	x := a.atWork()
@@ -70,9 +63,6 @@ func machineCutOff(t *testing.T) {
 	a.cut()
 	y := b.takeOver(append(teamStart[:len(teamStart):len(teamStart)], "team")...)
 
-	lostLease(t, x.wait())
-	stopped := x.over.Sub(cut)
-	noStrays(t, a.dir, 0)
 	r := y.wait()
 	took := y.over.Sub(cut)
 	if r.code != 0 {
@@ -80,21 +70,73 @@ func machineCutOff(t *testing.T) {
 	} else if !w.proxied && !strings.Contains(r.stderr, "Waiting up to") {
 		t.Errorf("it does not say what it waits for\n%s", r.text())
 	}
-	t.Logf("with a lease of %v: cut off, e3 has ended after %v; the other has taken over and is done after %v", teamLease, stopped, took)
-	if limit := teamLease + slack/2; stopped > limit {
-		t.Errorf("it has ended %v after it was cut off, want at most %v", stopped, limit)
-	}
+	t.Logf("with a lease of %v: the other has taken over and is done after %v", teamLease, took)
 	if limit := teamLease + slack; took > limit { // the workspace's lock and three claims cost one lease together
 		t.Errorf("the other took %v, want at most %v", took, limit)
 	}
 	b.hasLast()
 	b.crashed()
 
+	select {
+	case <-x.ended:
+		t.Errorf("it has ended without the store\n%s", x.result().text())
+	default:
+	}
 	a.plug()
+	plugged := time.Now()
+	if r := x.wait(); r.code != 11 || !strings.Contains(r.stderr, "the lease was lost") || !strings.Contains(r.stderr, "No answer from the store") {
+		t.Errorf("exit code %d, want 11 and a word about the store and the lease\n%s", r.code, r.text())
+	}
+	if took, limit := x.over.Sub(plugged), teamLease+slack/2; took > limit {
+		t.Errorf("it has ended %v after it could reach the store, want at most %v", took, limit)
+	}
+	noStrays(t, a.dir, 0)
 	a.let()
 	wantRan(t, a.start(0, "team"))
 	a.hasLast()
 	b.mended()
+}
+
+// The store does not answer for longer than a lease: the run waits for it and says so, its commands go on, and nothing
+// is begun twice.
+func machineOutage(t *testing.T) {
+	w := newWorld(t, teamLease)
+	a := w.machine("machine-a", map[string]string{"e3.yaml": teamGraph, "a.txt": "alpha\n"})
+	x := a.atWork()
+	a.cut()
+	eventually(t, teamLease+slack, "the run says that it waits", func() string {
+		if text := x.result().stderr; !strings.Contains(text, "No answer from the store") {
+			return text
+		}
+		return ""
+	})
+	a.let() // the commands end while there is no store
+	select {
+	case <-time.After(outage(2 * teamLease)):
+	case <-x.ended:
+		t.Error("it has ended")
+	}
+	a.plug()
+	r := x.wait()
+	if r.code != 0 || !strings.Contains(r.stderr, "The store answers again") {
+		t.Fatalf("exit code %d, want 0 and word of the store\n%s", r.code, r.text())
+	}
+	a.hasLast()
+	log := a.expect(0, "events", "team", "--ndjson").stdout
+	for _, typ := range []events.Type{events.RunStalled, events.RunResumed} {
+		if n := strings.Count(log, `"type":"`+string(typ)+`"`); n != 1 {
+			t.Errorf("%d events %s, want one", n, typ)
+		}
+	}
+	wantRan(t, a.start(0, "team"))
+	w.once(t, a)
+	w.check(t, tolerated{})
+}
+
+// outage is how long a store does not answer; E3_E2E_OUTAGE makes it longer.
+func outage(least time.Duration) time.Duration {
+	d, _ := time.ParseDuration(os.Getenv("E3_E2E_OUTAGE"))
+	return max(least, d)
 }
 
 // One that was cut off comes back before its lease is over: nothing was lost.

@@ -64,6 +64,7 @@ func TestTwoMachines(t *testing.T) {
 		{"watch", machinesWatch},
 		{"cut_off", machineCutOff},
 		{"cut_off_shortly", machineCutOffShortly},
+		{"outage", machineOutage},
 		{"killed_here", machineKilled("here")},
 		{"killed_elsewhere", machineKilled("elsewhere")},
 		{"cancelled_when_dead", machineCancelsDead},

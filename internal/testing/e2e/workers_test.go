@@ -70,15 +70,18 @@ func TestWorkers(t *testing.T) {
 			{"drained", workerDrained},
 			{"beside_a_plain_start", besidePlainStart},
 			{"nobody_works", nobodyWorks},
+			{"outlives", outlives},
 		} {
 			list = append(list, scenario{kind + "_" + s.name, func(t *testing.T) {
 				s.play(t, newFleet(t, kind, fleetLease, 2, map[string]string{"e3.yaml": fleetGraph}))
 			}})
 		}
 	}
-	list = append(list, scenario{"dynamo_store_lost", func(t *testing.T) {
-		storeLost(t, newFleet(t, "dynamo", fleetLease, 2, map[string]string{"e3.yaml": fleetGraph}))
-	}})
+	for _, ends := range []string{"meanwhile", "later"} {
+		list = append(list, scenario{"dynamo_store_lost_ends_" + ends, func(t *testing.T) {
+			storeLost(t, newFleet(t, "dynamo", fleetLease, 2, map[string]string{"e3.yaml": fleetGraph}), ends)
+		}})
+	}
 	playAll(t, 6, list)
 }
 
@@ -257,26 +260,64 @@ func (f *fleet) executions() history {
 	return h
 }
 
-// The store cannot be reached for longer than a lease: a worker stops its commands and waits; when the store is there
-// again it begins anew.
-func storeLost(t *testing.T, f *fleet) {
+// A worker cannot reach the store for longer than a lease: its command goes on. When the store is there again, the same
+// worker, or one that it begins anew because others found it dead, records the end. Nothing is begun twice.
+func storeLost(t *testing.T, f *fleet, ends string) {
 	a, b := f.machines[0], f.machines[1]
 	w := a.worker()
 	x := f.atLong(b)
 	a.cut()
-	cut := time.Now()
-	eventually(t, fleetLease+slack, "the end of what a worker runs that was cut off", func() string {
-		return strings.Join(strays(a.dir, 0), "\n")
-	})
-	t.Logf("with a lease of %v the command had ended after %v", fleetLease, time.Since(cut))
-	w.waitLine(`"type":"worker.lost"`)
+	w.waitLine(`"type":"worker.stalled"`)
+	w.quietly(t, outage(2*fleetLease), "the command ends", func() bool { return len(strays(a.dir, 0)) == 0 })
+	if ends == "meanwhile" {
+		f.let()
+	}
 	a.plug()
-	w.waitLine(`"type":"worker.ready"`)
-	f.begins("long", 2)
 	f.let()
 	f.done(b, x)
+	if n := f.begun("long"); n != 1 {
+		t.Errorf("the command was begun %d times, want once", n)
+	}
 	f.over(a, w)
 	f.onlyOneSuccess()
+}
+
+// A command survives an outage of the store that all machines have, a restart of its worker and a restart of its run,
+// and is begun once. On a folder nothing is cut off.
+func outlives(t *testing.T, f *fleet) {
+	a, b := f.machines[0], f.machines[1]
+	w := a.worker()
+	x := f.atLong(b)
+	f.announced()
+	if f.kind != "fs" {
+		a.cut()
+		b.cut()
+		w.waitLine(`"type":"worker.stalled"`)
+		f.quietFor(w, outage(2*fleetLease))
+		a.plug()
+		b.plug()
+		w.waitLine(`"type":"worker.resumed"`)
+	}
+	w.kill(false)
+	f.quietFor(x, 2*fleetLease) // the lease of the dead worker is over
+	w = a.worker()
+	x.kill(false)
+	x = b.spawn(fleetStart...)
+	x.waitLine(`"type":"run.started"`)
+	f.quietFor(x, fleetLease)
+	f.let()
+	f.done(b, x)
+	if n := f.begun("long"); n != 1 {
+		t.Errorf("the command was begun %d times, want once", n)
+	}
+	f.over(a, w)
+	f.onlyOneSuccess()
+}
+
+// quietFor demands for a while that the long command is not begun again.
+func (f *fleet) quietFor(x *process, d time.Duration) {
+	f.t.Helper()
+	x.quietly(f.t, d, "another begins", func() bool { return f.begun("long") != 1 })
 }
 
 // The scheduler is killed while a worker is in the middle of a task. The next run waits for what runs, and has it as a
