@@ -36,6 +36,23 @@ func (x *Executor) withLeaseLoss(ctx context.Context, err error) error {
 	return err
 }
 
+// keepTask protects the object of a task that is about to run, and puts it again if only this machine still has it: the record will name
+// it, and outlives the request.
+func (x *Executor) keepTask(ctx context.Context, task objectstore.Hash) error {
+	there, err := x.objects.Refresh(ctx, task)
+	if err != nil || there {
+		return err
+	}
+	data, err := objectstore.ReadAll(ctx, x.objects, task, record.MaxTask)
+	if err == nil {
+		_, err = objectstore.PutBytes(ctx, x.objects, data)
+	}
+	if err != nil {
+		return fmt.Errorf("task object: %w", err)
+	}
+	return nil
+}
+
 // attempt stages the inputs, runs the command, collects the outputs and records the end. ctx ends with the lease. A
 // command that may outlive this process runs under lasting, which does not: the caller leaves it to its supervisor.
 func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, id string) (_ Result, err error) {
@@ -46,8 +63,7 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	if err != nil {
 		return Result{}, err
 	}
-	// The record will name the task object, and outlives the request.
-	if _, err := x.objects.Refresh(ctx, key.Task); err != nil {
+	if err := x.keepTask(ctx, key.Task); err != nil {
 		return Result{}, err
 	}
 	box, err := x.sandboxes.acquire()

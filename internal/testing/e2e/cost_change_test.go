@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -125,45 +126,134 @@ func TestCostOfChange(t *testing.T) {
 		}
 	}
 	const lookup = "Query EXECUTION"
-	check := func(name string, got counts, most, lookups int) {
+	doc := openCostDoc(t).rows(t, "change")
+	// check compares a start with its row: the lookups, and at most so many others. Of these, what goes by time is left out where the
+	// start is slow, as on a busy machine.
+	check := func(row int, got counts, took time.Duration) {
 		t.Helper()
-		t.Logf("%s: %d requests beside %d lookups\n%s", name, got.total()-got[lookup].requests, got[lookup].requests, got)
+		name := doc[row][0]
+		var want [2]int
+		for i := range want {
+			var err error
+			if want[i], err = strconv.Atoi(strings.ReplaceAll(doc[row][2+i], ",", "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want[0] == 10_001 {
+			want[0] = tasks + 1
+		}
+		beside := got.total() - got[lookup].requests
+		t.Logf("%s: %d requests beside %d lookups in %v\n%s", name, beside, got[lookup].requests, took.Round(time.Millisecond), got)
+		if took > 5*time.Second {
+			for kind, n := range got {
+				if ofRun(kind) || kind == "PutObject streams" || kind == "UpdateItem WORKSPACE" {
+					beside -= n.requests
+				}
+			}
+		}
 		// A server that is too busy to answer is asked again.
-		if n := got[lookup].requests; n > lookups+lookups/100 {
-			t.Errorf("%s: %d lookups, want at most %d", name, n, lookups)
+		if n := got[lookup].requests; n > want[0]+want[0]/100 {
+			t.Errorf("%s: %d lookups, want at most %d", name, n, want[0])
 		}
-		if beside := got.total() - got[lookup].requests; beside > most {
-			t.Errorf("%s: %d requests beside the lookups, want at most %d\n%s", name, beside, most, got)
+		if beside > want[1] {
+			t.Errorf("%s: %d requests beside the lookups, want at most %d\n%s", name, beside, want[1], got)
 		}
+	}
+	row := 0
+	start := func(args ...string) {
+		t.Helper()
+		began := time.Now()
+		got := c.must(append([]string{"start"}, args...)...)
+		check(row, got, time.Since(began))
+		row++
 	}
 	began := time.Now()
 	c.sources(tasks)
 	c.sourced(tasks, 0)
-	first := c.must("workspace", "create", "@", "main")
-	first = c.must("workspace", "deploy", "@", "main", "e3.yaml")
+	c.must("workspace", "create", "@", "main")
+	first := c.must("workspace", "deploy", "@", "main", "e3.yaml")
 	t.Logf("first deploy: %d requests\n%s", first.total(), first)
 	c.executeSourced("main")
 	t.Logf("%d tasks are on record after %v", tasks, time.Since(began).Round(time.Millisecond))
 
 	here, env := c.dir, slices.Clone(c.env)
 	c.elsewhere()
-	check("new machine, nothing proven", c.must("start", "-f", "e3.yaml", "@", "branch"), 200, tasks+4)
+	start("-f", "e3.yaml", "@", "branch")
 	c.elsewhere()
-	check("new machine, proven under another workspace", c.must("start", "-f", "e3.yaml", "@", "again"), 200, 4)
+	start("-f", "e3.yaml", "@", "again")
 	c.sourced(tasks, 1)
 	c.elsewhere()
-	check("new machine, one task edited", c.must("start", "-f", "e3.yaml", "@", "edited"), 200, 4)
+	start("-f", "e3.yaml", "@", "edited")
 	c.write("tree/1/1.txt", "changed\n")
 	c.elsewhere()
-	check("new machine, one file of a folder changed", c.must("start", "-f", "e3.yaml", "@", "edited"), 200, 4)
+	start("-f", "e3.yaml", "@", "edited")
 
 	c.dir, c.env = here, env
 	c.must("start", "@", "main")
 	c.sourced(tasks, 2)
-	check("one task edited", c.must("start", "@", "main"), 147, 3)
+	start("@", "main")
 	c.write("tree/1/1.txt", "changed again\n")
-	check("one file of a folder changed", c.must("start", "@", "main"), 147, 3)
+	start("@", "main")
 	c.write("src/1.txt", "changed\n")
-	five := c.must("start", "@", "main")
-	t.Logf("one input changed: %d requests\n%s", five.total(), five)
+	start("@", "main")
+	if row != len(doc) {
+		t.Errorf("%d rows were counted, doc/cost.md has %d", row, len(doc))
+	}
+}
+
+// TestLostBesideEdit: a deployment asks nothing about objects that the workspace names. One of them that was removed by hand is made
+// good when a task needs it, and by a deployment that looks at each.
+func TestLostBesideEdit(t *testing.T) {
+	const n = 20
+	c := newCosts(t, nil)
+	c.sources(n)
+	c.sourced(n, 0)
+	c.must("start", "-f", "e3.yaml", "@", "main")
+	r := c.open(c.location)
+	defer r.Close()
+	state, err := r.Workspaces.State(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg, err := r.Workspaces.Packages.Load(t.Context(), state.PackageHash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose := func(name string) (lost objectstore.Hash) {
+		t.Helper()
+		for i := range pkg.Tasks {
+			if pkg.Tasks[i].Name != name {
+				continue
+			}
+			if lost, err = objectstore.ParseHash(pkg.Tasks[i].Task); err == nil {
+				err = r.Objects.Delete(t.Context(), lost)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return lost
+	}
+	there := func(h objectstore.Hash) bool {
+		t.Helper()
+		_, err := r.Objects.Stat(t.Context(), h)
+		if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	unneeded, needed := lose("t1"), lose("t2")
+	if there(unneeded) || there(needed) {
+		t.Fatal("they are still there")
+	}
+	c.write("src/2.txt", "changed\n")
+	c.sourced(n, 1)
+	c.must("start", "@", "main")
+	if !there(needed) || there(unneeded) {
+		t.Errorf("the task that ran is there: %v; the one that did not: %v", there(needed), there(unneeded))
+	}
+	c.must("workspace", "deploy", "@", "main", "e3.yaml")
+	if !there(unneeded) {
+		t.Error("a deployment that looks at each object has left out one that was lost")
+	}
 }
