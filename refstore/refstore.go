@@ -224,3 +224,15 @@ type Watcher interface {
 	// ctx ends.
 	Watch(ctx context.Context, partition string) (<-chan struct{}, error)
 }
+
+// MaxBatch is the most records that [Batcher.WriteBatch] takes.
+const MaxBatch = 25
+
+// Batcher is an optional capability of a store: it writes many records in one request.
+type Batcher interface {
+	// WriteBatch puts records, whatever was there, and deletes others, whether or not they exist: at most [MaxBatch]
+	// in all, no key twice. It is neither atomic nor ordered, and a write may take effect once more a while later. So
+	// it is for records that are derived from others, and that readers compare with those. Values that are large are
+	// refused, as are records of kinds that are more than one item: errors.ErrUnsupported.
+	WriteBatch(ctx context.Context, puts []Record, gone []Key) error
+}

@@ -150,7 +150,11 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if s.plain != nil {
 		at = s.plain
 	}
-	r.queue = queue.New(s.records, at, queue.Options{Now: opts.Now, Polled: s.far})
+	q := queue.Options{Now: opts.Now, Polled: s.far}
+	if b, ok := s.records.(refstore.Batcher); ok && s.far {
+		q.Batch = b
+	}
+	r.queue = queue.New(s.records, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,

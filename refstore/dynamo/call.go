@@ -313,13 +313,24 @@ func (s *table) deleteItem(ctx context.Context, key itemKey, condition string, v
 
 // putItems writes up to 25 items unconditionally.
 func (s *table) putItems(ctx context.Context, items []attributes) error {
-	var left []types.WriteRequest
+	var requests []types.WriteRequest
 	for _, item := range items {
-		left = append(left, types.WriteRequest{PutRequest: &types.PutRequest{Item: item}})
+		requests = append(requests, types.WriteRequest{PutRequest: &types.PutRequest{Item: item}})
+	}
+	return s.writeItems(ctx, requests)
+}
+
+// writeItems puts and deletes up to 25 items unconditionally.
+func (s *table) writeItems(ctx context.Context, left []types.WriteRequest) error {
+	var first attributes
+	if put := left[0].PutRequest; put != nil {
+		first = put.Item
+	} else {
+		first = left[0].DeleteRequest.Key
 	}
 	limit := s.o.Backoff
 	for begin := time.Now(); ; {
-		out, _, err := do(s.writing(ctx, items[0]), s, "BatchWriteItem", func(ctx context.Context) (*dynamodb.BatchWriteItemOutput, float64, error) {
+		out, _, err := do(s.writing(ctx, first), s, "BatchWriteItem", func(ctx context.Context) (*dynamodb.BatchWriteItemOutput, float64, error) {
 			out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
 				RequestItems: map[string][]types.WriteRequest{s.o.Table: left}, ReturnConsumedCapacity: s.ask(),
 			})

@@ -5,6 +5,7 @@ package mem
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -38,6 +39,7 @@ type record struct {
 
 var (
 	_ refstore.Store    = (*Store)(nil)
+	_ refstore.Batcher  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
@@ -132,6 +134,46 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	}
 	delete(s.records[key.Partition], key.Sort)
 	s.wake(watched{partition: key.Partition})
+	return nil
+}
+
+// WriteBatch implements [refstore.Batcher].
+func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
+	if err := check(ctx, nil); err != nil {
+		return err
+	}
+	if len(puts)+len(gone) > refstore.MaxBatch {
+		return fmt.Errorf("write %d records at once: %w", len(puts)+len(gone), refstore.ErrInvalid)
+	}
+	for _, key := range gone {
+		for {
+			r, err := s.Get(ctx, key)
+			if err == nil {
+				err = s.Delete(ctx, key, r.Version)
+			}
+			if err == nil || errors.Is(err, refstore.ErrNotFound) {
+				break
+			}
+			if !errors.Is(err, refstore.ErrConflict) {
+				return err
+			}
+		}
+	}
+	for _, r := range puts {
+		for {
+			there, err := s.Get(ctx, r.Key)
+			if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+				return err
+			}
+			r.Version = there.Version
+			if _, err = s.Put(ctx, r); err == nil {
+				break
+			}
+			if !errors.Is(err, refstore.ErrConflict) {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

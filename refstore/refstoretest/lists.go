@@ -2,6 +2,7 @@ package refstoretest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ func listCases() []Case {
 
 func watchCases() []Case {
 	return []Case{
+		onStore("a batch puts and deletes, whatever was there", writeBatch),
 		onStore("watch wakes after a write", watchWakes),
 		onStore("watch ends with its context", watchEnds),
 	}
@@ -344,4 +346,51 @@ func watchEnds(ctx context.Context, s refstore.Store) error {
 			return fmt.Errorf("watch: the channel is open %v after its context ended", patience)
 		}
 	}
+}
+
+// writeBatch puts over a record and beside it, and deletes one that exists and one that does not.
+func writeBatch(ctx context.Context, s refstore.Store) error {
+	b, err := capability[refstore.Batcher](s)
+	if err != nil {
+		return err
+	}
+	key := func(sort string) refstore.Key {
+		return refstore.Key{Partition: "QUEUE/default/jobs", Sort: sort}
+	}
+	for _, sort := range []string{"a", "b"} {
+		if _, err := s.Put(ctx, refstore.Record{Key: key(sort), Value: []byte("before")}); err != nil {
+			return err
+		}
+	}
+	before, err := s.Get(ctx, key("a"))
+	if err != nil {
+		return err
+	}
+	puts := []refstore.Record{{Key: key("a"), Value: []byte("after")}, {Key: key("c"), Value: []byte("new")}, {Key: key("e")}}
+	if err := b.WriteBatch(ctx, puts, []refstore.Key{key("b"), key("d")}); err != nil {
+		return fmt.Errorf("write a batch: %w", err)
+	}
+	if err := wantSorts(ctx, s, refstore.Query{Partition: "QUEUE/default/jobs"}, []string{"a", "c", "e"}); err != nil {
+		return err
+	}
+	for sort, want := range map[string]string{"a": "after", "c": "new", "e": ""} {
+		r, err := s.Get(ctx, key(sort))
+		if err != nil || string(r.Value) != want {
+			return fmt.Errorf("record %q: got %q, %v, want %q", sort, r.Value, err, want)
+		}
+	}
+	if _, err := s.Put(ctx, refstore.Record{Key: key("a"), Value: []byte("late"), Version: before.Version}); !errors.Is(err, refstore.ErrConflict) {
+		return fmt.Errorf("put over the version before the batch: got %v, want a conflict", err)
+	}
+	many := make([]refstore.Record, refstore.MaxBatch+1)
+	for i := range many {
+		many[i] = refstore.Record{Key: key(fmt.Sprint("many", i))}
+	}
+	if err := b.WriteBatch(ctx, many, nil); !errors.Is(err, refstore.ErrInvalid) {
+		return fmt.Errorf("write %d records at once: got %v, want %v", len(many), err, refstore.ErrInvalid)
+	}
+	if err := b.WriteBatch(ctx, nil, nil); err != nil {
+		return fmt.Errorf("write nothing: %w", err)
+	}
+	return nil
 }

@@ -135,7 +135,7 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	}
 	w := r.expect(job.ID, key, req)
 	defer r.forget(job.ID)
-	job, err = d.enqueue(ctx, &job)
+	job, err = d.enqueue(ctx, &job, r.isFirst(job.ID))
 	if err == nil {
 		r.inbox.Expect(job.ID)
 		job, err = d.await(ctx, w, job)
@@ -149,9 +149,13 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	return d.result(ctx, w, &job)
 }
 
-// enqueue enqueues a job, and has a worker started for it.
-func (d *Dispatcher) enqueue(ctx context.Context, want *queue.Job) (queue.Job, error) {
-	job, err := d.q.Enqueue(ctx, want)
+// enqueue enqueues a job, and has a worker started for it. first says that it was not enqueued before.
+func (d *Dispatcher) enqueue(ctx context.Context, want *queue.Job, first bool) (queue.Job, error) {
+	enqueue := d.q.Enqueue
+	if first {
+		enqueue = d.q.EnqueueFirst
+	}
+	job, err := enqueue(ctx, want)
 	if err != nil || job.Status.Terminal() || d.submit == nil {
 		return job, err
 	}
@@ -178,7 +182,7 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 				case w.idle != nil:
 					err = queue.ErrNotFound
 				case err == nil:
-					news, err = d.enqueue(ctx, &job)
+					news, err = d.enqueue(ctx, &job, false)
 				}
 				if err != nil {
 					return job, fmt.Errorf("job %s is not in its queue any more: %w", job.Ref(), err)

@@ -23,6 +23,7 @@ type run struct {
 
 	mu       sync.Mutex
 	waiters  map[string]*waiter   // by job
+	enqueued map[string]bool      // jobs that this process has begun to enqueue; no other process enqueues jobs of its runs
 	attended map[string]time.Time // by the labels of jobs: when a claim of, or a worker on, such a job was last seen
 	warned   map[string]bool      // by what jobs require of a worker: the person was told that no worker takes them
 	asking   map[string]queue.Job // likewise, a job that waits for the answer to whether there is such a worker
@@ -62,7 +63,7 @@ func (d *Dispatcher) run(name, id string) (*run, error) {
 	if r == nil {
 		r = &run{
 			d: d, queue: name, inbox: d.q.Inbox(d.ctx, name, id),
-			waiters: map[string]*waiter{}, attended: map[string]time.Time{}, warned: map[string]bool{}, asking: map[string]queue.Job{},
+			waiters: map[string]*waiter{}, enqueued: map[string]bool{}, attended: map[string]time.Time{}, warned: map[string]bool{}, asking: map[string]queue.Job{},
 		}
 		d.runs[[2]string{name, id}] = r
 		d.beside.Go(r.deliver)
@@ -117,6 +118,15 @@ func (r *run) expect(id string, key executions.Key, req *executions.Request) *wa
 	r.waiters[id] = w
 	r.mu.Unlock()
 	return w
+}
+
+// isFirst tells whether a job is about to be enqueued for the first time.
+func (r *run) isFirst(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.enqueued[id]
+	r.enqueued[id] = true
+	return !before
 }
 
 func (r *run) forget(id string) {

@@ -87,7 +87,16 @@ func (q *Queue) Claim(ctx context.Context, want Want) (*Lease, error) {
 
 // tryClaim claims the job of an entry. refstore.ErrConflict says that another process was faster.
 func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease, error) {
-	if q.index.raced(c.job.Queue) { // a read is cheaper than a failing write
+	if q.index.raced(c.job.Queue) && q.batch.batches(0) { // a read is cheaper than a failing write
+		s, err := q.load(ctx, c.job.Queue, c.job.ID) // the entry of a claimed job may still be there
+		if isNotFound(err) || err == nil && s.version != c.entry.version {
+			q.index.tried(c, refstore.ErrConflict)
+			return nil, refstore.ErrConflict
+		}
+		if err != nil {
+			return nil, err
+		}
+	} else if q.index.raced(c.job.Queue) {
 		r, err := q.store.Get(ctx, c.key)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil, refstore.ErrConflict
@@ -107,7 +116,7 @@ func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease,
 	if err != nil {
 		return nil, err
 	}
-	_ = q.drop(ctx, c.key, c.version) // a reader of the outdated entry compares it with the job
+	q.index.claimed(ctx, c)
 	return l, nil
 }
 

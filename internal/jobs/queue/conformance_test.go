@@ -35,6 +35,7 @@ func TestConformance(t *testing.T) {
 			return openDynamo(t, testserver.Dynalite(t)), polled
 		},
 	}
+	stores["mem, in batches"] = func(*testing.T) (refstore.Store, queue.Options) { return mem.New(), polled }
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			for _, c := range conformance {
@@ -44,6 +45,7 @@ func TestConformance(t *testing.T) {
 					}
 					store, o := open(t)
 					w := worldOn(t, store)
+					w.batches = o.Polled
 					c.run(t, w, func(host string) *peer { return w.onStore(host, store, o) })
 				})
 			}
@@ -762,6 +764,7 @@ func overview(t *testing.T, w *world, on func(string) *peer) {
 	w.kill(gone)
 	w.pass(time.Second)
 	worker.claim(t)
+	w.flush()
 	o, err := front.Overview(t.Context(), queue.DefaultQueue)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,10 @@
 package queue_test
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"e3/internal/jobs/queue"
@@ -57,6 +60,63 @@ func TestCalls(t *testing.T) {
 	calls("is it working", front, map[string]int{"get jobs": 1})
 	front.reap(t)
 	calls("reap", front, map[string]int{"list holders": 1})
+}
+
+// TestCallsInBatches counts them for a run that enqueues each of its jobs once, where what follows from transitions is
+// written in batches: four calls for each job, and a batch for as many as end within moments.
+func TestCallsInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 100
+		w := newWorld(t)
+		w.batches = true
+		o := queue.Options{Polled: true}
+		front, worker := w.onStore("front", w.store, o), w.onStore("back", w.store, o)
+		ctx, cancel := context.WithCancel(t.Context())
+		in := front.Inbox(ctx, queue.DefaultQueue, run)
+		var beside sync.WaitGroup
+		for n := range jobs {
+			beside.Go(func() {
+				j, err := front.EnqueueFirst(t.Context(), job(n))
+				if err != nil {
+					t.Error(err)
+				}
+				in.Expect(j.ID)
+			})
+		}
+		beside.Wait()
+		beside.Go(func() { worker.work(t, ctx, time.Millisecond) })
+		for done := 0; done < jobs; {
+			told, err := in.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range told {
+				if told[i].Status.Terminal() {
+					done++
+				}
+			}
+		}
+		cancel()
+		beside.Wait()
+		w.empty(t)
+		w.sound(t)
+		calls, all := worker.wire.counted(), 0
+		for call, n := range front.wire.counted() {
+			calls[call] += n
+		}
+		for call, n := range calls {
+			t.Logf("%4d × %s", n, call)
+			all += n
+		}
+		want(t, "puts of jobs", calls["put jobs"], 3*jobs)
+		want(t, "gets of finished jobs", calls["get finished/"], 0)
+		if batches := calls["write batch"]; batches > jobs/2 {
+			t.Errorf("%d batches for %d jobs, want half as many at most", batches, jobs)
+		}
+		if all > 6*jobs {
+			t.Errorf("%d jobs took %d calls with all looks, want 6 each at most", jobs, all)
+		}
+	})
 }
 
 // TestRepairLeavesWhatIsBeingMade has a process look for what was left undone while it is enqueuing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"e3/internal/jobs/queue"
@@ -31,6 +32,10 @@ var crashings = map[string]crashing{
 	"enqueue": {
 		prepare: byFront, before: "none", after: "queued",
 		do: func(ctx context.Context, c *crash) error { _, err := c.dying.Enqueue(ctx, job(1)); return err },
+	},
+	"enqueue first": {
+		prepare: byFront, before: "none", after: "queued",
+		do: func(ctx context.Context, c *crash) error { _, err := c.dying.EnqueueFirst(ctx, job(1)); return err },
 	},
 	"claim": {
 		prepare: func(t *testing.T, c *crash) { c.front.enqueue(t, job(1)); c.dying = c.worker }, before: "queued", after: "orphan",
@@ -169,13 +174,29 @@ func (s *situation) tear(t *testing.T, at string, do func(*peer) error) {
 // death of its process. The next process finds the job whole, as it was or as it was to become, and takes it on; none is
 // lost, none is done twice.
 func TestCrashPoints(t *testing.T) {
+	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) bool { return op.crash(t, newWorld(t), n, after) })
+}
+
+// TestCrashPointsInBatches does so where what follows from transitions is written later, in batches.
+func TestCrashPointsInBatches(t *testing.T) {
+	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) (cut bool) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.batches = true
+			cut = op.crash(t, w, n, after)
+		})
+		return cut
+	})
+}
+
+func eachCrash(t *testing.T, crash func(t *testing.T, op *crashing, n int, after bool) bool) {
 	for name, op := range crashings {
 		t.Run(name, func(t *testing.T) {
 			points := 0
 			for _, after := range []bool{false, true} {
 				for n := 1; ; n++ {
 					if !t.Run(fmt.Sprintf("call %d, after it: %v", n, after), func(t *testing.T) {
-						if !op.crash(t, n, after) {
+						if !crash(t, &op, n, after) {
 							points = -n // it has no more calls
 						}
 					}) {
@@ -192,12 +213,12 @@ func TestCrashPoints(t *testing.T) {
 }
 
 // crash cuts the operation off at one call. It returns false if there is no such call.
-func (op *crashing) crash(t *testing.T, n int, after bool) (cut bool) {
-	w := newWorld(t)
+func (op *crashing) crash(t *testing.T, w *world, n int, after bool) (cut bool) {
 	c := &crash{situation: &situation{w: w, front: w.on("front"), worker: w.on("back")}}
 	c.job = *job(1)
 	c.job.Queue, c.job.ID = queue.DefaultQueue, queue.Identity(&c.job)
 	op.prepare(t, c)
+	w.flush()
 	last := ""
 	c.dying.wire.hook(func(call int, done bool, what string) error {
 		if cut || call == n && done == after {
@@ -210,6 +231,7 @@ func (op *crashing) crash(t *testing.T, n int, after bool) (cut bool) {
 		return nil
 	})
 	err := op.do(t.Context(), c)
+	w.flush()
 	if !cut {
 		if err != nil {
 			t.Fatalf("without a crash: got %v", err)

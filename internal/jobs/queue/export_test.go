@@ -1,10 +1,14 @@
 package queue
 
 import (
+	"context"
 	"strings"
 
 	"e3/refstore"
 )
+
+// Flush returns when what follows from transitions is written.
+func (q *Queue) Flush(ctx context.Context) { q.batch.flush(ctx) }
 
 // Reencode decodes a record of a key of this package and encodes what it says; ok is false for keys that have no such records.
 func Reencode(r refstore.Record) (value []byte, ok bool, err error) {

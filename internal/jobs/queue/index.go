@@ -20,8 +20,9 @@ type index struct {
 
 	mu      sync.Mutex
 	pages   map[string]*page
-	orphans map[string]time.Time // when an orphan was first seen, by Job.Ref and token
-	offers  uint64               // counts entries that this process has put
+	orphans map[string]time.Time              // when an orphan was first seen, by Job.Ref and token
+	offers  uint64                            // counts entries that this process has put
+	taken   map[refstore.Key]refstore.Version // versions of jobs that this process has claimed, by their entries, which may still be listed
 }
 
 // cancelNow ends a job that does not run.
@@ -83,6 +84,9 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 		if !ok {
 			return nil, nil
 		}
+		if err := x.batch.settle(ctx, key); err != nil { // or the removal of an earlier entry could hit this one
+			return nil, err
+		}
 		e := entry{s.Job, s.version}
 		v, err := x.store.Put(ctx, refstore.Record{Key: key, Value: e.encode(s.value), Version: over})
 		if err == nil {
@@ -110,6 +114,43 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 			over = refstore.Absent
 		}
 	}
+}
+
+// putFirst puts the entry of a job that was just made.
+func (x *index) putFirst(ctx context.Context, s stored) error {
+	key, ok := s.indexKey()
+	if !ok {
+		return nil
+	}
+	e := entry{s.Job, s.version}
+	value := e.encode(s.value)
+	if !x.batch.batches(len(value)) {
+		_, err := x.put(ctx, s)
+		return err
+	}
+	return x.batch.now(ctx, refstore.Record{Key: key, Value: value})
+}
+
+// claimed removes the entry of a job that was claimed.
+func (x *index) claimed(ctx context.Context, c *candidate) {
+	if x.batch.batches(0) {
+		x.mu.Lock()
+		if len(x.taken) >= maxRemembered {
+			clear(x.taken)
+		}
+		x.taken[c.key] = c.entry.version
+		x.mu.Unlock()
+		x.batch.later(&followUp{rec: refstore.Record{Key: c.key}, gone: true}, entryWait)
+		return
+	}
+	_ = x.drop(ctx, c.key, c.version) // a reader of the outdated entry compares it with the job
+}
+
+// isTaken tells whether this process has claimed the version of a job that an entry is of.
+func (x *index) isTaken(key refstore.Key, e *entry) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.taken[key] == e.version
 }
 
 // remove removes the entry of a job as it was before a change.

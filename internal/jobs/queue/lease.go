@@ -245,7 +245,7 @@ func (l *Lease) giveBack(ctx context.Context, op string, edit func(*Job)) error 
 func (l *Lease) settle(ctx context.Context, s stored) {
 	l.q.index.work.note(l.q.o.Now()) // the run may have a next step
 	if s.Status.Terminal() {
-		if s.unmoved {
+		if s.unmoved && !l.q.batch.ended(s) {
 			_ = l.q.move(ctx, s)
 		}
 		l.clearCancel(ctx, s)

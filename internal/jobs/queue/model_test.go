@@ -16,9 +16,16 @@ import (
 
 // TestModel compares what several processes are told with a model of the jobs, while calls fail before and after they take effect, and processes are killed.
 func TestModel(t *testing.T) {
+	for name, batches := range map[string]bool{"at once": false, "in batches": true} {
+		t.Run(name, func(t *testing.T) { testModel(t, batches) })
+	}
+}
+
+func testModel(t *testing.T, batches bool) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			m := &model{t: t, w: newWorld(t), jobs: make(map[string]*modelJob)}
+			m.w.batches = batches
 			for range 3 {
 				m.start()
 			}

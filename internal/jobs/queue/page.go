@@ -368,6 +368,7 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 			if x.isDue(p, r) {
 				doubtful = append(doubtful, &candidate{key: r.Key, version: r.Version})
 			}
+		case x.isTaken(r.Key, &e):
 		case suspects[r.Key.Sort] == r.Version:
 			doubtful = append(doubtful, newCandidate(r.Key, r.Version, e))
 		default:

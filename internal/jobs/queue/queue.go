@@ -26,8 +26,9 @@
 //
 // # Calls
 //
-// To enqueue a job costs two writes and two reads. To claim it costs a write and a deletion, and a listing for many
-// claims. To finish it costs two writes and a deletion.
+// To enqueue a job costs two writes, and two reads if it may have been enqueued before. To claim it costs a write and
+// a deletion, and a listing for many claims. To finish it costs two writes and a deletion. With [Options.Batch] the
+// writes of entries and of finished jobs, and all deletions, share requests.
 package queue
 
 import (
@@ -88,6 +89,8 @@ type Options struct {
 	Polled bool
 	// Pace and MostPace are the shortest and the longest polling interval without notifications. 0 is 5 ms and 2 s.
 	Pace, MostPace time.Duration
+	// Batch, if set, writes what follows from transitions, many records in one request. It writes to the same store.
+	Batch refstore.Batcher
 	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
 	// Patience is how long the execution of a lost worker waits for an adopter before Working reports it as
@@ -119,7 +122,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 	if o.Patience <= 0 {
 		o.Patience = time.Minute
 	}
-	r := &records{store: refstore.Unreadable{Store: store}, o: o}
+	r := &records{store: refstore.Unreadable{Store: store}, o: o, batch: &followUps{store: o.Batch}}
 	if w, ok := store.(refstore.Watcher); ok && !o.Polled {
 		r.watcher = w
 	}
@@ -130,7 +133,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 		making:  make(map[string]int),
 		claims:  claims{underWay: make(map[string]int), doubtful: make(map[string]refstore.Version)},
 	}
-	x := &index{records: r, held: h, pages: make(map[string]*page), orphans: make(map[string]time.Time)}
+	x := &index{records: r, held: h, pages: make(map[string]*page), orphans: make(map[string]time.Time), taken: make(map[refstore.Key]refstore.Version)}
 	return &Queue{
 		records: r, held: h, index: x,
 		Reader: &Reader{records: r, held: h, index: x},
@@ -156,6 +159,16 @@ type stored struct {
 // and MaxAttempts. It is idempotent: an existing job is returned as it is, finished or not. After an error the job
 // may exist, and can be enqueued again.
 func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
+	return q.enqueueOne(ctx, j, false)
+}
+
+// EnqueueFirst is [Queue.Enqueue] for a job that no process has enqueued before: it does not look for it among the
+// finished ones, which saves two reads.
+func (q *Queue) EnqueueFirst(ctx context.Context, j *Job) (Job, error) {
+	return q.enqueueOne(ctx, j, true)
+}
+
+func (q *Queue) enqueueOne(ctx context.Context, j *Job, first bool) (Job, error) {
 	want := Job{
 		Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, TaskHash: j.TaskHash, Inputs: j.Inputs,
 		InputBytes: j.InputBytes, Policy: j.Policy, Labels: j.Labels, Priority: j.Priority, Force: j.Force, Host: j.Host,
@@ -165,14 +178,14 @@ func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 		want.Queue = DefaultQueue
 	}
 	want.ID = Identity(&want)
-	got, err := q.enqueue(ctx, &want)
+	got, err := q.enqueue(ctx, &want, first)
 	if err != nil {
 		return Job{}, fmt.Errorf("enqueue task %s: %w", Truncate(j.Task), err)
 	}
 	return got, nil
 }
 
-func (q *Queue) enqueue(ctx context.Context, want *Job) (Job, error) {
+func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error) {
 	if err := errors.Join(want.validate(), want.validNumbers()); err != nil {
 		return Job{}, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
 	}
@@ -183,9 +196,11 @@ func (q *Queue) enqueue(ctx context.Context, want *Job) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	before, err := q.loadFinished(ctx, want.Queue, want.ID)
-	if !isNotFound(err) {
-		return before.Job, err
+	if !first {
+		before, err := q.loadFinished(ctx, want.Queue, want.ID)
+		if !isNotFound(err) {
+			return before.Job, err
+		}
 	}
 	defer q.held.makes(want.Ref())()
 	s, err := q.swap(ctx, refstore.Absent, want)
@@ -195,9 +210,12 @@ func (q *Queue) enqueue(ctx context.Context, want *Job) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
+	if first {
+		return s.Job, q.index.putFirst(ctx, s)
+	}
 	// If it was finished in between, the finished job is there by now: it is put before the unfinished one is
 	// removed.
-	before, err = q.loadFinished(ctx, want.Queue, want.ID)
+	before, err := q.loadFinished(ctx, want.Queue, want.ID)
 	if err == nil {
 		return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
 	}

@@ -125,6 +125,9 @@ const leaveTime = 5 * time.Second
 // then its end need not be watched. Where that fails other processes do so. If a deletion takes effect after a later
 // claim has found the record, Repair finds the job, and not Reap.
 func (h *held) leave(ctx context.Context) {
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	h.batch.flush(last)
+	done()
 	select {
 	case <-h.members.Lost():
 		return

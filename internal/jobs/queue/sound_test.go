@@ -20,6 +20,7 @@ func (w *world) sound(t testing.TB) {
 // soundly is sound. Unless it is strict, entries may be of earlier versions: a claim will find out.
 func (w *world) soundly(t testing.TB, strict bool) {
 	t.Helper()
+	w.flush()
 	ctx := context.Background()
 	q := queue.New(w.store, nil, queue.Options{Now: w.now})
 	claimable := make(map[string]refstore.Version) // by id
@@ -87,6 +88,7 @@ func (w *world) soundly(t testing.TB, strict bool) {
 // all returns the jobs of the default queue, finished or not, by id.
 func (w *world) all(t testing.TB) map[string]queue.Job {
 	t.Helper()
+	w.flush()
 	q := queue.New(w.store, nil, queue.Options{Now: w.now})
 	jobs := make(map[string]queue.Job)
 	add := func(j queue.Job, err error) {

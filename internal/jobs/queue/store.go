@@ -15,6 +15,7 @@ import (
 type records struct {
 	store   refstore.Store
 	watcher refstore.Watcher // nil if there is none, or it must not be used
+	batch   *followUps
 	o       Options
 }
 

@@ -143,6 +143,18 @@ func (w *wire) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Re
 	}
 }
 
+// WriteBatch is one call.
+func (w *wire) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
+	after, err := w.enter("write", "QUEUE/default/batch")
+	if err != nil {
+		return err
+	}
+	if err := w.Store.(refstore.Batcher).WriteBatch(ctx, puts, gone); err != nil {
+		return err
+	}
+	return after()
+}
+
 // Watch hands on what the store tells.
 func (w *wire) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
 	return w.Store.(refstore.Watcher).Watch(ctx, partition)
@@ -163,6 +175,9 @@ type world struct {
 	ahead  time.Duration // of the queues' clock
 	pids   int
 	ids    int
+	peers  []*peer
+	// batches has every process write what follows from transitions in batches, on a store that can.
+	batches bool
 }
 
 func newWorld(t testing.TB) *world { return worldOn(t, mem.New()) }
@@ -203,7 +218,13 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 		},
 	})
 	o.Now = w.now
+	if w.batches {
+		o.Batch = p.wire
+	}
 	p.Queue = queue.New(p.wire, p.leases, o)
+	w.mu.Lock()
+	w.peers = append(w.peers, p)
+	w.mu.Unlock()
 	w.t.Cleanup(func() {
 		p.wire.hook(nil)
 		if err := p.leases.Close(); err != nil && !w.isDead(p) {
@@ -211,6 +232,16 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 		}
 	})
 	return p
+}
+
+// flush returns when what all processes have still to write is written, or could not be.
+func (w *world) flush() {
+	w.mu.Lock()
+	peers := w.peers
+	w.mu.Unlock()
+	for _, p := range peers {
+		p.Flush(context.Background())
+	}
 }
 
 // now is the time, with what was passed over.
@@ -229,6 +260,7 @@ func (w *world) pass(d time.Duration) {
 
 // kill ends a process as SIGKILL does: nothing more reaches the store, and the kernel knows.
 func (w *world) kill(p *peer) {
+	w.flush() // crash_test.go has processes die before
 	p.wire.hook(func(int, bool, string) error { return errGone })
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -285,6 +317,7 @@ func (p *peer) claim(t testing.TB) *queue.Lease {
 
 func (p *peer) claimAs(t testing.TB, want queue.Want) *queue.Lease {
 	t.Helper()
+	p.w.flush()
 	for n := range 1000 {
 		l, err := p.Claim(t.Context(), want)
 		if err != nil {
@@ -302,6 +335,7 @@ func (p *peer) claimAs(t testing.TB, want queue.Want) *queue.Lease {
 // claimNone claims nothing, however old what is known may be.
 func (p *peer) claimNone(t testing.TB) {
 	t.Helper()
+	p.w.flush()
 	for range 2 {
 		l, err := p.Claim(t.Context(), p.want())
 		if err != nil {
@@ -351,6 +385,7 @@ func (p *peer) repair(t testing.TB) {
 // sorts lists the sort keys of one of the default queue's partitions.
 func (w *world) sorts(t testing.TB, what string) []string {
 	t.Helper()
+	w.flush()
 	var keys []string
 	for r, err := range w.store.List(context.Background(), refstore.Query{Partition: "QUEUE/default/" + what, KeysOnly: true}) {
 		if err != nil {

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -59,11 +60,14 @@ func partitionOf(fields map[string]json.RawMessage) string {
 			return one.PK.S
 		}
 	}
-	var batch map[string][]struct{ PutRequest struct{ Item item } }
+	var batch map[string][]struct {
+		PutRequest    struct{ Item item }
+		DeleteRequest struct{ Key item }
+	}
 	if json.Unmarshal(fields["RequestItems"], &batch) == nil {
 		for _, requests := range batch {
 			if len(requests) > 0 {
-				return requests[0].PutRequest.Item.PK.S
+				return cmp.Or(requests[0].PutRequest.Item.PK.S, requests[0].DeleteRequest.Key.PK.S)
 			}
 		}
 	}

@@ -1,0 +1,65 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"e3/refstore"
+)
+
+var _ refstore.Batcher = (*Store)(nil)
+
+// WriteBatch implements [refstore.Batcher]. It is one request, unless the server leaves items unwritten. Deleting a
+// record that has blobs would leave them behind, so only records that were small all their life may be given.
+func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
+	if n := len(puts) + len(gone); n == 0 || n > refstore.MaxBatch {
+		if n == 0 {
+			return nil
+		}
+		return fmt.Errorf("write %d records at once: %w", n, refstore.ErrInvalid)
+	}
+	var requests []types.WriteRequest
+	for _, r := range puts {
+		k := s.table.recordKey(r.Key)
+		item := k.attributes()
+		item[attrVersion] = &types.AttributeValueMemberS{Value: newVersion()}
+		parts := recordParts(r)
+		size := len(k.pk) + len(k.sk)
+		for i := range parts {
+			item[parts[i].name] = parts[i].attribute()
+			size += parts[i].size()
+		}
+		if size > maxItem {
+			return fmt.Errorf("put %q among others: %d bytes: %w", r.Key, size, errors.ErrUnsupported)
+		}
+		if err := s.batchable(ctx, r.Key, r.Validate()); err != nil {
+			return fmt.Errorf("put %q among others: %w", r.Key, err)
+		}
+		requests = append(requests, types.WriteRequest{PutRequest: &types.PutRequest{Item: item}})
+	}
+	for _, key := range gone {
+		if err := s.batchable(ctx, key, key.Validate()); err != nil {
+			return fmt.Errorf("delete %q among others: %w", key, err)
+		}
+		requests = append(requests, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: s.table.recordKey(key).attributes()}})
+	}
+	return s.table.writeItems(ctx, requests)
+}
+
+// batchable returns an error for a record that is more than its own item.
+func (s *Store) batchable(ctx context.Context, key refstore.Key, invalid error) error {
+	if err := check(ctx, invalid); err != nil {
+		return err
+	}
+	above, alone, err := s.table.listingItems(key)
+	if err != nil {
+		return err
+	}
+	if _, ok := logsOf(key); ok || enumerates(key.Partition) || len(above)+len(alone) > 0 {
+		return errors.ErrUnsupported
+	}
+	return nil
+}
