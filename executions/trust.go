@@ -16,7 +16,7 @@ import (
 // A Demand says whose executions answer: those that one of its keys has signed. The nil Demand is content with all.
 type Demand struct {
 	keys map[signature.PublicKey]bool
-	sum  [32]byte
+	sum  [32]byte // of the keys
 }
 
 // NewDemand returns the demand for a signature of one of the keys. Without a key nothing answers.
@@ -34,18 +34,9 @@ func NewDemand(keys []signature.PublicKey) *Demand {
 	return d
 }
 
-// Sum is a digest of the demand. Demands for the same keys have the same.
-func (d *Demand) Sum() [32]byte { return d.sum }
-
 // Trusts tells whether a process with this key makes answers; a nil key is none.
 func (d *Demand) Trusts(k *signature.Key) bool {
 	return d == nil || k != nil && d.keys[k.Public()]
-}
-
-// Holds tells whether a trusted key has signed the statement.
-func (d *Demand) Holds(s record.Signature, of signature.Statement) bool {
-	m := signature.Mark{Key: s.Key, Bytes: s.Bytes}
-	return d.keys[m.Key] && m.Verify(of) == nil
 }
 
 // refuses says why an execution that has ended is no answer; "" if it may be one.
@@ -99,13 +90,18 @@ func sign(key *signature.Key, of signature.Statement) record.Signature {
 }
 
 // Sign signs a proof, which counts under the same demand.
-func (d *Demand) Sign(key *signature.Key, workspace string, proof []byte) *record.SignedProof {
-	return &record.SignedProof{Proof: proof, Signature: sign(key, signature.Proof(workspace, d.sum, proof))}
+func (d *Demand) Sign(key *signature.Key, p *record.Proof) record.Signature {
+	return sign(key, d.proof(p))
 }
 
 // Admits tells whether a trusted key has signed a proof under the same demand.
-func (d *Demand) Admits(workspace string, p *record.SignedProof) bool {
-	return d.Holds(p.Signature, signature.Proof(workspace, d.sum, p.Proof))
+func (d *Demand) Admits(p *record.SignedProof) bool {
+	m := signature.Mark{Key: p.Signature.Key, Bytes: p.Signature.Bytes}
+	return d.keys[m.Key] && m.Verify(d.proof(&p.Proof)) == nil
+}
+
+func (d *Demand) proof(p *record.Proof) signature.Statement {
+	return signature.Proof(d.sum, p.Package, p.Inputs, p.Tasks, p.Generation)
 }
 
 // Demands returns the demand of a repository; nil: all executions count. It may be called often and by several goroutines. An error

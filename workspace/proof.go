@@ -31,6 +31,7 @@ func durationsKey(ws string) refstore.Key {
 // provenRun is a completed run whose answers stand now.
 type provenRun struct {
 	record.Proof
+	signed  *record.Signature // nil where none is needed
 	run     *record.Run
 	version refstore.Version // of the run's record
 	tasks   record.Node      // nil unless it had to be read
@@ -60,11 +61,15 @@ func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, e
 	if err != nil {
 		return nil, err
 	}
-	p, err := decodeProof(demand, ws, rec.Value)
+	p, signed, err := decodeProof(demand, rec.Value)
 	if err != nil {
 		return nil, nil
 	}
-	return w.standing(ctx, ws, p, at)
+	proven, err := w.standing(ctx, ws, p, at)
+	if proven != nil {
+		proven.signed = signed
+	}
+	return proven, err
 }
 
 // standing returns the run that a proof is of, nil if it cannot be relied on.
@@ -117,7 +122,7 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 		if err != nil {
 			return nil, err
 		}
-		if p, err := decodeProof(demand, rec.Key.Sort, rec.Value); err == nil && p.Generation == at.generation && rec.Key.Sort != ws {
+		if p, _, err := decodeProof(demand, rec.Value); err == nil && p.Generation == at.generation && rec.Key.Sort != ws {
 			list = append(list, candidate{rec.Key.Sort, p})
 		}
 	}
@@ -268,11 +273,11 @@ func (w *proofs) prove(ctx context.Context, ws string, p *record.Proof) error {
 	if !quiet || generation != p.Generation {
 		return nil
 	}
-	return w.saveProof(ctx, ws, p)
+	return w.saveProof(ctx, ws, p, nil)
 }
 
-func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof) error {
-	value, err := w.encodeProof(ctx, ws, p)
+func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, signed *record.Signature) error {
+	value, err := w.encodeProof(ctx, p, signed)
 	if err != nil || value == nil {
 		return err
 	}
@@ -293,27 +298,32 @@ func (w *proofs) demand(ctx context.Context) (*executions.Demand, error) {
 // errUnsigned says that a proof does not count because no trusted key has signed it under the present demand.
 var errUnsigned = errors.New("the proof is not signed")
 
-// decodeProof reads a proof. Where executions must be signed a proof says that they were, so it counts only with the signature of a
-// trusted key, made under the same demand.
-func decodeProof(demand *executions.Demand, ws string, value []byte) (*record.Proof, error) {
+// decodeProof reads a proof, and its signature where one is needed: the proof says that its answers are signed, so it counts only
+// with the signature of a trusted key, made under the same demand.
+func decodeProof(demand *executions.Demand, value []byte) (*record.Proof, *record.Signature, error) {
 	if demand == nil {
-		return record.DecodeProof(value)
+		p, err := record.DecodeProof(value)
+		return p, nil, err
 	}
 	signed, err := record.DecodeSignedProof(value)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if !demand.Admits(ws, signed) {
-		return nil, errUnsigned
+	if !demand.Admits(signed) {
+		return nil, nil, errUnsigned
 	}
-	return record.DecodeProof(signed.Proof)
+	return &signed.Proof, &signed.Signature, nil
 }
 
-// encodeProof is the inverse of decodeProof. It returns nil if this process can make no proof that counts.
-func (w *proofs) encodeProof(ctx context.Context, ws string, p *record.Proof) ([]byte, error) {
+// encodeProof is the inverse of decodeProof. signed is the signature of the proof that p renews, nil if it renews none. It returns nil if this
+// process can make no proof that counts.
+func (w *proofs) encodeProof(ctx context.Context, p *record.Proof, signed *record.Signature) ([]byte, error) {
 	demand, err := w.demand(ctx)
 	if err != nil || demand == nil {
 		return p.Encode(), err
+	}
+	if signed != nil { // its answers are the same
+		return (&record.SignedProof{Signature: *signed, Proof: *p}).Encode(), nil
 	}
 	if w.states.Signer == nil {
 		return nil, nil
@@ -322,7 +332,7 @@ func (w *proofs) encodeProof(ctx context.Context, ws string, p *record.Proof) ([
 	if err != nil || !demand.Trusts(key) {
 		return nil, err
 	}
-	return demand.Sign(key, ws, p.Encode()).Encode(), nil
+	return (&record.SignedProof{Signature: demand.Sign(key, p), Proof: *p}).Encode(), nil
 }
 
 // baseline turns a proof into what the dataflow compares with.

@@ -317,7 +317,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 		return nil, err
 	}
 	p.Proof.RunID = r.rec.RunID
-	return &RunResult{Run: r.rec}, r.w.proofs.saveProof(ctx, r.ws, &p.Proof)
+	return &RunResult{Run: r.rec}, r.w.proofs.saveProof(ctx, r.ws, &p.Proof, p.signed)
 }
 
 // flow runs the dataflow.

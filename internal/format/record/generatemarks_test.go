@@ -46,7 +46,7 @@ var signatures = rapid.Custom(func(t *rapid.T) *record.Signature {
 })
 
 var signedProofs = rapid.Custom(func(t *rapid.T) *record.SignedProof {
-	return &record.SignedProof{Signature: *signatures.Draw(t, "signature"), Proof: rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "proof")}
+	return &record.SignedProof{Signature: *signatures.Draw(t, "signature"), Proof: *proofs.Draw(t, "proof")}
 })
 
 var tombstoneLists = rapid.Custom(func(t *rapid.T) record.Tombstones {

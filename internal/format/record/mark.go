@@ -1,6 +1,10 @@
 package record
 
-import "e3/internal/format/beast2"
+import (
+	"fmt"
+
+	"e3/internal/format/beast2"
+)
 
 // Sizes of the parts of a Signature, in bytes.
 const (
@@ -50,10 +54,11 @@ func readSignature(r *beast2.Reader) (s Signature) {
 	return s
 }
 
-// SignedProof is the record of a Proof where executions must be signed: the proof, and the signature of the process that made it.
+// SignedProof is the record of a Proof where executions must be signed. The signature is that of a process that has found the answers,
+// and says what they are; the rest is as the latest run has left it.
 type SignedProof struct {
 	Signature Signature
-	Proof     []byte // as Proof.Encode returns it
+	Proof     Proof
 }
 
 var signedProofSchema = newSchema("signed proof", func() beast2.Type {
@@ -62,24 +67,34 @@ var signedProofSchema = newSchema("signed proof", func() beast2.Type {
 
 // Encode returns the bytes of the record.
 func (p *SignedProof) Encode() []byte {
-	b := signedProofSchema.begin(signatureKey + signatureBytes + len(p.Proof) + 8)
-	return beast2.AppendBlob(p.Signature.append(b), p.Proof)
+	proof := p.Proof.Encode()
+	b := signedProofSchema.begin(signatureKey + signatureBytes + len(proof) + 8)
+	return beast2.AppendBlob(p.Signature.append(b), proof)
 }
 
-// DecodeAnyProof reads a proof, signed or not, whatever its signature says.
-func DecodeAnyProof(data []byte) (*Proof, error) {
-	if signed, err := DecodeSignedProof(data); err == nil {
-		data = signed.Proof
-	}
-	return DecodeProof(data)
-}
-
-// DecodeSignedProof reads the record. Proof is part of data.
+// DecodeSignedProof reads the record.
 func DecodeSignedProof(data []byte) (*SignedProof, error) {
 	r, err := signedProofSchema.open(data)
 	if err != nil {
 		return nil, err
 	}
-	p := &SignedProof{Signature: readSignature(r), Proof: r.Blob()}
-	return p, signedProofSchema.done(r)
+	s := readSignature(r)
+	at := r.Offset()
+	text := r.Blob()
+	if err := signedProofSchema.done(r); err != nil {
+		return nil, err
+	}
+	p, err := DecodeProof(text)
+	if err != nil {
+		return nil, fmt.Errorf("signed proof: in the blob at %d: %w", at, err)
+	}
+	return &SignedProof{s, *p}, nil
+}
+
+// DecodeAnyProof reads a proof, signed or not, whatever its signature says.
+func DecodeAnyProof(data []byte) (*Proof, error) {
+	if signed, err := DecodeSignedProof(data); err == nil {
+		return &signed.Proof, nil
+	}
+	return DecodeProof(data)
 }

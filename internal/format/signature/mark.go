@@ -29,9 +29,10 @@ func Execution(task, inputs string, status []byte, size int64) Statement {
 	return statement(executionDomain, []byte(task), []byte(inputs), status, strconv.AppendInt(nil, size, 10))
 }
 
-// Proof is the statement that the proof of a workspace was made by a run that counted only what the demand admits.
-func Proof(workspace string, demand [32]byte, proof []byte) Statement {
-	return statement(proofDomain, []byte(workspace), demand[:], proof)
+// Proof is the statement that a run that counted only what the demand admits has found these outputs: the node of them, for a package
+// and a node of inputs, under a generation.
+func Proof(demand [32]byte, pkg, inputs, tasks, generation string) Statement {
+	return statement(proofDomain, demand[:], []byte(pkg), []byte(inputs), []byte(tasks), []byte(generation))
 }
 
 // statement joins fields, each behind its length as 8 bytes, big-endian: no two lists of fields have the same message.
