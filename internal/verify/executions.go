@@ -160,6 +160,9 @@ func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
 	if e.Metadata != nil && e.Metadata.ExecutionID != e.ExecutionID {
 		return fmt.Errorf("its metadata are those of execution %q", e.Metadata.ExecutionID)
 	}
+	if err := e.CheckSignature(); err != nil {
+		return fmt.Errorf("its signature is not of this record: %w", err)
+	}
 	if e.State != record.Success {
 		return nil
 	}
