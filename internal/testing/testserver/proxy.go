@@ -32,7 +32,8 @@ type Proxy struct {
 	mu       sync.Mutex
 	calls    map[string]int
 	units    float64
-	watch    func(Call) // nil: no watcher
+	watch    func(Call)        // nil: no watcher
+	admit    func(Access) bool // nil: everything
 	struck   map[Fault]int
 	rules    []rule
 	random   *rand.Rand
@@ -181,6 +182,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r, tell := p.watched(r, op)
 	defer tell()
 	p.pass(r)
+	if !p.admits(w, r, op) {
+		return
+	}
 	if target := r.Header.Get("X-Amz-Target"); target != "" {
 		askForCapacity(r, op)
 	}
@@ -428,9 +432,10 @@ func askForCapacity(r *http.Request, op string) {
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
 }
 
-// meter adds up the capacity that a DynamoDB server says was consumed.
+// meter adds up the capacity that a DynamoDB server says was consumed. Of S3's answers it hides what [Proxy.Admit] says.
 func (p *Proxy) meter(resp *http.Response) error {
 	if resp.Request.Header.Get("X-Amz-Target") == "" {
+		p.hides(resp)
 		return nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBuffered))
