@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"strings"
 	"sync"
@@ -373,12 +374,18 @@ func hides(k reach.Kind) bool { return k == reach.Package || k == reach.Node }
 func (c *collection) sweep(ctx context.Context) error {
 	c.progress(Progress{Phase: Sweeping})
 	var mu sync.Mutex
-	var first error // an object that cannot be removed does not stop the sweep
+	var first error // an object that cannot be removed does not stop the sweep, unless the right to do it is missing
 	swept := 0
 	var g errgroup.Group
 	g.SetLimit(c.workers)
 	for shard := range objectstore.Shards {
 		g.Go(func() error {
+			mu.Lock()
+			denied := c.far != nil && errors.Is(first, fs.ErrPermission)
+			mu.Unlock()
+			if denied { // each further request would be too
+				return nil
+			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -172,7 +172,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
 	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "",
-		Trying: trying("S3", l.Endpoint, cfg, r.warn)}
+		Dated: ownerBlob, Trying: trying("S3", l.Endpoint, cfg, r.warn)}
 	if deletions != nil {
 		o.Permit = func(ctx context.Context, signed time.Time) error { return (*deletions)(ctx, signed) }
 	}

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"e3/objectstore"
 )
@@ -66,6 +69,10 @@ type Options struct {
 	// Trying, if it is not nil, is called for an attempt that got no answer, once no attempt has got one for 2 s, by
 	// several goroutines at once. It must not block.
 	Trying func(error)
+
+	// Dated is the name of a blob whose answers tell the time, for credentials that may use the prefix and not ask for
+	// the bucket. It need not exist. Default: the bucket is asked for.
+	Dated string
 
 	// PageSize is how many keys are listed, or deleted, in one request. Default, and most, 1000.
 	PageSize int
@@ -210,17 +217,41 @@ func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
 
 // Now returns the time by the server's clock, which is that of Entry.Time. It is in whole seconds.
 func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
-	out, err := head(func() (*s3.HeadBucketOutput, error) {
-		return b.deletes.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+	key := ""
+	meta, err := head(func() (middleware.Metadata, error) {
+		if b.o.Dated == "" {
+			out, err := b.deletes.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
+			if err != nil {
+				return middleware.Metadata{}, err
+			}
+			return out.ResultMetadata, nil
+		}
+		key = b.prefix + b.o.Dated
+		out, err := b.deletes.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key})
+		if err != nil {
+			return middleware.Metadata{}, err
+		}
+		return out.ResultMetadata, nil
 	})
+	now, ok := awsmiddleware.GetServerTime(meta)
 	if err != nil {
-		return time.Time{}, b.failed("ask for the time of", "", err)
+		if failed := b.unread(ctx, "ask for the time of", key, err); !errors.Is(failed, objectstore.ErrNotFound) {
+			return time.Time{}, failed
+		}
+		now, ok = dateOf(err), true
 	}
-	now, ok := awsmiddleware.GetServerTime(out.ResultMetadata)
 	if !ok || now.IsZero() {
-		return time.Time{}, b.failed("ask for the time of", "", errors.New("the server's answer has no Date"))
+		return time.Time{}, b.failed("ask for the time of", key, errors.New("the server's answer has no Date"))
 	}
 	return now, nil
+}
+
+// dateOf is the server's time in the answer of a failed request; zero if it has none.
+func dateOf(err error) (date time.Time) {
+	if resp := (*smithyhttp.ResponseError)(nil); errors.As(err, &resp) && resp.Response != nil {
+		date, _ = http.ParseTime(resp.Response.Header.Get("Date"))
+	}
+	return date
 }
 
 // acquire waits for a token for a part.

@@ -62,7 +62,8 @@ func TestCreateRefuses(t *testing.T) {
 			return r.Header.Get("If-None-Match") != "" && refuse(w, r, http.StatusNotImplemented, "NotImplemented")
 		}, []string{"NotImplemented"}},
 		{"what is absent is forbidden", nil, func(w http.ResponseWriter, r *http.Request) bool {
-			return r.Method == http.MethodHead && !bucketRequest(r) && refuse(w, r, http.StatusForbidden, "AccessDenied")
+			absent := r.Method == http.MethodHead && !bucketRequest(r) || r.URL.Query().Has("prefix")
+			return absent && refuse(w, r, http.StatusForbidden, "AccessDenied")
 		}, []string{"s3:ListBucket"}},
 		{"other bytes come back", nil, func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodGet {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,8 +27,12 @@ type Error struct {
 	Status  int    // of HTTP; 0 when there was no answer
 	Request string // the server's id of the request, for its operators
 	Advice  string // what to do; may be empty
+	Right   string // the action that the credentials do not allow, as in "s3:PutObject"; empty for other failures
 	Err     error
 }
+
+// Is makes a refusal for want of a right an [fs.ErrPermission].
+func (e *Error) Is(target error) bool { return target == fs.ErrPermission && e.Right != "" }
 
 func (e *Error) Error() string {
 	var s strings.Builder
@@ -114,10 +119,48 @@ func (b *Bucket) failed(op, key string, err error) error {
 	if e.Code == codeNotFound && key == "" {
 		e.Code = codeNoSuchBucket // a HEAD has no body that could say it
 	}
+	if e.Status == http.StatusForbidden && (e.Code == "AccessDenied" || e.Code == "Forbidden") {
+		e.Right = right(op, key)
+	}
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		e.Advice = advice(e, region)
 	}
 	return e
+}
+
+// unread is failed for a read of a key. For an absent key S3 answers that access is denied unless the credentials may
+// list the whole bucket. Credentials for one prefix may list what is there, and that tells the two apart.
+func (b *Bucket) unread(ctx context.Context, op, key string, err error) error {
+	failed := b.failed(op, key, err)
+	if key == "" || !errors.Is(failed, fs.ErrPermission) {
+		return failed
+	}
+	for k, err := range b.list(ctx, key) {
+		if err != nil || k.key == key {
+			return failed
+		}
+		break // names are in order, so the key itself would be the first
+	}
+	return fmt.Errorf("s3://%s/%s: %w", b.o.Bucket, key, objectstore.ErrNotFound)
+}
+
+// right is the action that an operation on a key, or "" for the bucket, needs.
+func right(op, key string) string {
+	switch {
+	case op == "create":
+		return "s3:CreateBucket"
+	case op == "list", key == "":
+		return "s3:ListBucket"
+	case strings.HasPrefix(op, "list unfinished"):
+		return "s3:ListBucketMultipartUploads"
+	case strings.HasPrefix(op, "remove an unfinished"):
+		return "s3:AbortMultipartUpload"
+	case op == "get", op == "look for", op == "ask for the time of":
+		return "s3:GetObject"
+	case strings.HasPrefix(op, "delete"):
+		return "s3:DeleteObject"
+	}
+	return "s3:PutObject"
 }
 
 // code is the server's code in err, or "".
@@ -188,6 +231,12 @@ func advice(e *Error, region string) string {
 		}
 	case http.StatusForbidden, http.StatusUnauthorized:
 		need := "the credentials need " + permissions
+		if e.Right != "" && e.Key != "" {
+			need = "the credentials need " + e.Right + " there"
+			if e.Right == "s3:GetObject" {
+				need += ", and s3:ListBucket for its prefix"
+			}
+		}
 		if e.Op == "create" {
 			need = "the credentials need s3:CreateBucket, unless the bucket exists, and " + permissions
 		}

@@ -119,7 +119,7 @@ func (r *reader) connect() error {
 		if code(err) == codeInvalidRange || status(err) == http.StatusRequestedRangeNotSatisfiable {
 			err = errPastEnd
 		}
-		return r.b.failed("get", r.key, err)
+		return r.b.unread(r.ctx, "get", r.key, err)
 	}
 	if err := r.answered(out, in.Range != nil); err != nil {
 		out.Body.Close()

@@ -45,7 +45,7 @@ func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
 		return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key, ChecksumMode: types.ChecksumModeEnabled})
 	})
 	if err != nil {
-		return keyInfo{}, b.failed("look for", key, err)
+		return keyInfo{}, b.unread(ctx, "look for", key, err)
 	}
 	if out.ContentLength == nil || *out.ContentLength < 0 {
 		return keyInfo{}, b.failed("look for", key, errors.New("the server does not say how many bytes there are"))

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	mathrand "math/rand/v2"
 	"net"
 	"net/url"
@@ -134,7 +135,12 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 		}
 		doubt = doubt || why == unknown
 		if why == final {
-			return out, doubt, s.failed(operation, err)
+			err = s.failed(operation, err)
+			if errors.As(err, &api) && api.ErrorCode() == "AccessDeniedException" {
+				partition, _ := ctx.Value(writes{}).(string)
+				err = &DeniedError{Right: "dynamodb:" + operation, Table: s.o.Table, Partition: partition, Err: err}
+			}
+			return out, doubt, err
 		}
 		pause := time.Duration(mathrand.Int64N(int64(limit) + 1))
 		limit = min(2*limit, maxBackoff)
@@ -155,6 +161,22 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 		wait(ctx, pause)
 	}
 }
+
+// A DeniedError is a request that the credentials do not allow. It is an [fs.ErrPermission].
+type DeniedError struct {
+	Right     string // the action, as in "dynamodb:PutItem"
+	Table     string
+	Partition string // that was to be written; "" for other requests
+	Err       error
+}
+
+func (e *DeniedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failed request.
+func (e *DeniedError) Unwrap() error { return e.Err }
+
+// Is makes it an [fs.ErrPermission].
+func (e *DeniedError) Is(target error) bool { return target == fs.ErrPermission }
 
 // requestError is a failed request, with the server's message or the cause, but without the SDK's wrapping.
 type requestError struct{ err error }

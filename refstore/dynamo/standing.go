@@ -23,7 +23,7 @@ type writes struct{}
 // writing marks the requests of a context as writes to an item.
 func (s *table) writing(ctx context.Context, item attributes) context.Context {
 	pk, ok := item[partitionKey].(*types.AttributeValueMemberS)
-	if s.o.Permit == nil || !ok {
+	if !ok {
 		return ctx
 	}
 	_, partition, _ := s.parsePK(pk.Value)
@@ -32,6 +32,9 @@ func (s *table) writing(ctx context.Context, item attributes) context.Context {
 
 // guarded makes a client ask before it sends a write.
 func guarded(standing func(ctx context.Context, partition string, signed time.Time) error) func(*dynamodb.Options) {
+	if standing == nil {
+		return func(*dynamodb.Options) {}
+	}
 	ask := middleware.FinalizeMiddlewareFunc("Permit", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		if partition, ok := ctx.Value(writes{}).(string); ok {
 			if err := standing(ctx, partition, signed(in.Request)); err != nil {
