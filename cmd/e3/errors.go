@@ -37,6 +37,7 @@ const (
 	exitNoRepository = 10
 	exitBusy         = 11
 	exitIntegrity    = 12
+	exitDenied       = 13
 	exitTimeout      = 124
 	exitCancelled    = 130
 )
@@ -91,6 +92,8 @@ func exitCode(err error) int {
 		return exitTimeout
 	case errors.As(err, &busy), errors.As(err, &busyGC), errors.As(err, &unsettled), errors.Is(err, refstore.ErrLost):
 		return exitBusy
+	case denied(err):
+		return exitDenied
 	case errors.As(err, &unsafe), errors.Is(err, refstore.ErrDamaged), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
 		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
 		return exitIntegrity
@@ -101,6 +104,12 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// denied reports whether the repository refused a request for want of a right.
+func denied(err error) bool {
+	_, yes := repo.Denied(err)
+	return yes || errors.Is(err, refstore.ErrReadOnly)
 }
 
 // report prints the error and returns the exit code.
@@ -147,6 +156,9 @@ func hint(err error) string {
 		foreign *repo.ForeignError
 		decided *approval.ResolvedError
 	)
+	if d, ok := repo.Denied(err); ok {
+		return fmt.Sprintf("your credentials lack %s on %s; the policy of a %s has it (doc/rights.md): ask the repository's administrator for that", d.Right, d.On, d.Role)
+	}
 	switch {
 	case errors.As(err, &foreign):
 		return fmt.Sprintf("to use it once, name it instead of the dot: %s; to trust it from now on: e3 settings --user safe-repository %[1]s; to make your own here: e3 init", human.Quoted(foreign.Root))

@@ -14,6 +14,7 @@ func topics() []*cobra.Command {
    10  no repository, or one of a newer e3
    11  busy: another process holds the workspace or collects garbage, or this process lost its lease
    12  integrity: data in the repository or a zip is damaged, missing, or lacks a required signature
+   13  a right is missing: the message names it
   124  the first failure was a timeout, or e3 cancel timed out
   130  cancelled
 

@@ -175,6 +175,9 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 		}
 		workerSays(a, doc, suspensionText(s))
 	})()
+	if err := r.BeginSession(ctx); err != nil {
+		return fmt.Errorf("work here: %w", err)
+	}
 	if err := r.Sweep(ctx); err != nil {
 		return fmt.Errorf("clean up after dead processes: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -110,6 +111,16 @@ func (r *Repo) renewed(sent time.Duration) {
 	if sup := r.runner.Load(); sup != nil {
 		_ = sup.ExtendFrom(sent) // fails if it is closed
 	}
+}
+
+// BeginSession begins the session by which others see this process at work, so that a process without the right to
+// write learns that before it takes any. ErrReadOnly.
+func (r *Repo) BeginSession(ctx context.Context) error {
+	_, err := r.stores.leases.Session(ctx)
+	if errors.Is(err, refstore.ErrReadOnly) {
+		return err
+	}
+	return nil // any other failure is that of the first claim
 }
 
 // Sweep removes the remains of dead processes.
