@@ -248,8 +248,11 @@ func (w *world) lose(ctx context.Context, req *executions.Request, key execution
 	switch n % 3 {
 	case 0:
 		req.Started(id, time.Time{})
-		req.Claimed(id, "another that goes on", time.Time{})
+		req.Orphaned(id, time.Time{})
+		req.Adopted(id, "another that goes on", time.Time{})
 	case 1:
+		req.Orphaned(id, time.Time{})
+		req.Adopted(id, "another that settles it", time.Time{})
 		id, _ = w.newID(key)
 		req.Claimed(id, "another that begins anew", time.Time{})
 	}

@@ -229,7 +229,7 @@ func (s *scheduler) skip(i, because int32) {
 	if t := s.retrying[i]; t != nil && t.Stop() {
 		delete(s.retrying, i)
 	}
-	s.emit(*last)
+	s.notAgain(*last)
 	s.failed(i, last.Data.Message)
 }
 

@@ -394,6 +394,12 @@ func (s *scheduler) cancels(err error) bool {
 	return s.ctx.Err() != nil && (errors.Is(err, context.Cause(s.ctx)) || errors.Is(err, s.ctx.Err()))
 }
 
+// notAgain tells that a task has failed for good whose next attempt was scheduled. The failure of its last execution is told already.
+func (s *scheduler) notAgain(last events.Event) {
+	last.Execution, last.Time = "", time.Time{}
+	s.emit(last)
+}
+
 const notRetried = "not tried again: the run is ending"
 
 // settle records an answer and readies the tasks that waited for it.
@@ -452,7 +458,7 @@ func (s *scheduler) stop() {
 func (s *scheduler) abandon() {
 	for i := range s.results {
 		if last := s.states[i].tried; last != nil && s.results[i].State == Pending {
-			s.emit(*last)
+			s.notAgain(*last)
 			s.failed(int32(i), notRetried)
 		}
 	}

@@ -128,6 +128,10 @@ type Request struct {
 	Claimed func(executionID, worker string, at time.Time)
 	// Lost is called when it is known that a worker's execution is given up, with the earliest time of another attempt.
 	Lost func(executionID, message string, at, again time.Time)
+	// Orphaned is called when it is known that the lease of the worker on an execution has expired.
+	Orphaned func(executionID string, at time.Time)
+	// Adopted is called when it is known that another worker goes on with an execution.
+	Adopted func(executionID, worker string, at time.Time)
 
 	After string // the greatest known id under the key; a worker's execution gets a greater one
 

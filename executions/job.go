@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"e3/internal/format/record"
 	"e3/objectstore"
@@ -173,6 +174,24 @@ func (c *Curator) Settle(ctx context.Context, key Key, inputs []objectstore.Hash
 		return Result{}, fmt.Errorf("settle execution %s: %w", id, err)
 	}
 	return c.recorded(ctx, key, id)
+}
+
+// Began returns when the command of an execution began, zero if its record does not tell that it did, or cannot be read.
+func (s *Store) Began(ctx context.Context, key Key, id string) time.Time {
+	e, err := s.Get(ctx, key, id)
+	if err != nil {
+		return time.Time{}
+	}
+	return e.Began()
+}
+
+// Began is when the command of the execution began. The record of one that never did, or of which no more is known, begins when
+// it ends.
+func (e *Execution) Began() time.Time {
+	if e.State == record.Error && !e.StartedAt.Before(e.CompletedAt) {
+		return time.Time{}
+	}
+	return e.StartedAt
 }
 
 // recorded returns the recorded result of an execution that has ended.

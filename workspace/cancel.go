@@ -432,7 +432,7 @@ func (c *canceller) closeInterrupted(ctx context.Context) (closed bool, err erro
 	defer lock.Unlock()
 	s, err := lock.read(ctx)
 	if err == nil {
-		_, _, err = c.w.closeDead(ctx, lock, s.CurrentRunID, c.o.Curator)
+		_, err = c.w.closeDead(ctx, lock, s.CurrentRunID, c.o.Curator)
 	}
 	return err == nil, lock.explain(ctx, err)
 }

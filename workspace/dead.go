@@ -1,9 +1,13 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -20,39 +24,53 @@ type reaper interface {
 	DropBegun(ctx context.Context, ws, run string) error
 }
 
+// closed is what closeDead finds and leaves.
+type closed struct {
+	current string   // the run that the state names
+	old     []oldRun // all runs on record
+	late    int      // executions that go on without their run
+}
+
 // closeDead closes runs that did not end: under the dataflow lock, a run on record as running has no process any more. Its
 // queued jobs that no worker has begun are withdrawn, its running executions become errors, its log gets the missing events, and
-// its record is made from them (doc/design.md, "Crashes"). current is the run that the state names; closeDead returns the run
-// that it names afterwards, and all runs on record.
-func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x reaper) (string, []oldRun, error) {
+// its record is made from them (doc/design.md, "Crashes"). Executions that workers go on with are noted, and told in the journal
+// once they have ended. current is the run that the state names.
+func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x reaper) (closed, error) {
 	ws := lock.ws
-	var old []oldRun
+	c := closed{current: current}
 	for rec, err := range w.states.Records.List(ctx, refstore.Query{Partition: "DATAFLOW/" + ws, KeysOnly: true}) {
 		if err != nil {
-			return current, nil, fmt.Errorf("look for dead runs: %w", err)
+			return c, fmt.Errorf("look for dead runs: %w", err)
 		}
-		old = append(old, oldRun{id: rec.Key.Sort})
+		c.old = append(c.old, oldRun{id: rec.Key.Sort})
 	}
-	confirmed := false
-	for _, o := range old {
-		ended, err := events.Ended(ctx, w.states.Records, ws, o.id)
+	confirmed, late := false, false
+	for _, o := range c.old {
+		end, err := events.End(ctx, w.states.Records, ws, o.id)
 		if err != nil {
-			return current, nil, err
+			return c, err
 		}
-		if ended {
-			continue
-		}
-		if !confirmed { // none that was listed is that of a holder who came after this one, and lives
-			if err := w.states.confirm(ctx, ws); err != nil {
-				return current, nil, err
+		if end == nil {
+			if !confirmed { // none that was listed is that of a holder who came after this one, and lives
+				if err := w.states.confirm(ctx, ws); err != nil {
+					return c, err
+				}
+				confirmed = true
 			}
-			confirmed = true
+			if c.current, err = w.closeRun(ctx, lock, o.id, c.current, x); err != nil {
+				return c, fmt.Errorf("close dead run %s: %w", o.id, err)
+			}
+			if end, err = events.End(ctx, w.states.Records, ws, o.id); err != nil {
+				return c, err
+			}
 		}
-		if current, err = w.closeRun(ctx, lock, o.id, current, x); err != nil {
-			return current, nil, fmt.Errorf("close dead run %s: %w", o.id, err)
-		}
+		late = late || end != nil && end.Data != nil && end.Data.Late > 0
 	}
-	return current, old, nil
+	var err error
+	if late {
+		c.late, err = w.states.tellLate(ctx, ws, x)
+	}
+	return c, err
 }
 
 // closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: writes that
@@ -94,7 +112,13 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		run = nil
 	}
 	f := runview.NewFold()
-	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, f.Add)
+	told := map[string]bool{}
+	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, func(e *events.Event) {
+		f.Add(e)
+		if e.Type == events.TaskCompleted || e.Type == events.TaskFailed || e.Type == events.TaskDeferred {
+			told[e.Execution] = true
+		}
+	})
 	if err != nil {
 		return current, err
 	}
@@ -109,7 +133,11 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if _, err := w.states.withdrawLeft(ctx, ws, id, nil); err != nil {
 		return current, err
 	}
-	c := &closing{w: w, x: x, log: log, f: f}
+	attempts, err := w.states.attempts(ctx, ws, id)
+	if err != nil {
+		return current, err
+	}
+	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, late: map[string]bool{}, alive: f.Alive()}
 	if log.Empty() {
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
 	}
@@ -119,6 +147,11 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	}
 	for i := range left {
 		if err := c.begin(ctx, &left[i]); err != nil {
+			return current, err
+		}
+	}
+	for i := range attempts {
+		if err := c.attempt(ctx, &attempts[i]); err != nil {
 			return current, err
 		}
 	}
@@ -152,8 +185,33 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := x.DropBegun(ctx, ws, id); err != nil {
 		return current, err
 	}
+	end.Data.Late = len(c.late)
 	c.emit(end)
 	return current, log.Close()
+}
+
+// A JobAttempt is an execution that a worker has begun for a run. Times that are not known are zero.
+type JobAttempt struct {
+	Task, Key string
+	Number    int64  // of the attempt in its run
+	Execution string // its id
+	Worker    string // that began it
+	Adopter   string // that has gone on with it, "" if none has
+	Claimed   time.Time
+	Adopted   time.Time
+	Started   time.Time
+}
+
+// attempts is Stores.Attempts, in the order of tasks and attempts.
+func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, error) {
+	if w.Attempts == nil {
+		return nil, nil
+	}
+	list, err := w.Attempts(ctx, ws, run)
+	slices.SortFunc(list, func(a, b JobAttempt) int {
+		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number), strings.Compare(a.Execution, b.Execution))
+	})
+	return list, err
 }
 
 // withdrawLeft is Stores.Withdraw.
@@ -204,10 +262,15 @@ func (w *States) behindRun(ctx context.Context, ws, id, current string) (bool, e
 
 // closing is a dead run while it is closed.
 type closing struct {
-	w   *Runner
-	x   reaper
-	log *events.Log
-	f   *runview.Fold
+	w       *Runner
+	x       reaper
+	ws, run string
+	log     *events.Log
+	f       *runview.Fold
+	told    map[string]bool // executions whose end was in the log
+	late    map[string]bool // executions that go on
+	waiting int64           // tasks that wait for another attempt, or whose execution goes on
+	alive   time.Time       // the last sign of life of the run, or of an execution of it
 }
 
 func (c *closing) emit(e events.Event) {
@@ -215,22 +278,30 @@ func (c *closing) emit(e events.Event) {
 	c.f.Add(&e)
 }
 
+// crashed are the data of an event that the run's own process did not write.
+func crashed(key string, attempt int64) *events.Data {
+	return &events.Data{Key: key, Attempt: attempt, Reason: events.ReasonCrashed}
+}
+
+// announce tells of a task that no event names.
+func (c *closing) announce(task string) {
+	if c.f.Unnamed() <= 0 {
+		c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
+	}
+	c.emit(events.Event{Type: events.TaskMarkedReady, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
+}
+
 // begin tells of an execution that the run's process had begun, if it died before it could: events are written in batches.
 func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	t := c.f.Find(l.Task)
 	if t == nil {
-		if c.f.Unnamed() <= 0 {
-			c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
-		}
-		c.emit(events.Event{Type: events.TaskMarkedReady, Task: l.Task, Data: &events.Data{Reason: events.ReasonCrashed}})
+		c.announce(l.Task)
 	} else if t.ExecutionID >= l.ExecutionID {
 		return nil // they are told
 	} else if t.State == runview.TaskRunning {
-		e, err := c.execution(ctx, &t.TaskReport)
-		if err != nil {
+		if err := c.finish(ctx, t); err != nil {
 			return err
 		}
-		c.emit(e)
 	}
 	t = c.f.Find(l.Task)
 	due := max(t.Attempt, 1)
@@ -242,10 +313,61 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 			break
 		}
 		due++
-		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: l.Task, Data: &events.Data{Attempt: due, Reason: events.ReasonCrashed}})
+		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: l.Task, Data: crashed("", due)})
 	}
 	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
-		c.emit(events.Event{Type: events.TaskStarted, Task: l.Task, Execution: l.ExecutionID, Data: &events.Data{Key: l.Key, Attempt: due, Reason: events.ReasonCrashed}})
+		at, err := c.began(ctx, l.Key, l.ExecutionID)
+		if err != nil {
+			return err
+		}
+		c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: l.Task, Execution: l.ExecutionID, Data: crashed(l.Key, due)})
+	}
+	return nil
+}
+
+// attempt tells of an execution that a worker had begun, as far as the run's process could not. Its end is told with that of the others,
+// or before the next one of its task.
+func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
+	t := c.f.Find(a.Task)
+	switch {
+	case c.told[a.Execution], t != nil && t.ExecutionID > a.Execution:
+		return nil
+	case t == nil:
+		c.announce(a.Task)
+	case t.ExecutionID != a.Execution && (t.State == runview.TaskRunning || t.State == runview.TaskClaimed):
+		if err := c.finish(ctx, t); err != nil || c.late[t.ExecutionID] {
+			return err
+		}
+	}
+	t = c.f.Find(a.Task)
+	due := max(a.Number, 1)
+	switch t.State {
+	case runview.TaskReady:
+	case runview.TaskRetrying, runview.TaskClaimed, runview.TaskRunning:
+		due = max(t.Attempt, 1)
+	case runview.TaskFailed, runview.TaskError:
+		due = max(t.Attempt, 1) + 1
+		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: a.Task, Data: crashed("", due)})
+	default:
+		return nil // it was answered
+	}
+	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
+		c.emit(events.Event{Type: events.TaskClaimed, Time: a.Claimed, Task: a.Task, Execution: a.Execution, Worker: a.Worker, Data: crashed(a.Key, due)})
+	}
+	if t.State == runview.TaskClaimed {
+		at, err := c.began(ctx, a.Key, a.Execution)
+		if err != nil {
+			return err
+		}
+		if at.IsZero() {
+			at = a.Started
+		}
+		if !at.IsZero() {
+			c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: a.Task, Execution: a.Execution, Worker: t.Worker, Data: crashed(a.Key, due)})
+		}
+	}
+	if a.Adopter != "" && t.State == runview.TaskRunning && !t.Adopted {
+		c.emit(events.Event{Type: events.TaskAdopted, Time: a.Adopted, Task: a.Task, Execution: a.Execution, Worker: a.Adopter, Data: crashed(a.Key, due)})
 	}
 	return nil
 }
@@ -255,28 +377,65 @@ func (c *closing) executions(ctx context.Context) error {
 	for t := range c.f.All() {
 		switch t.State {
 		case runview.TaskRunning, runview.TaskClaimed:
-			e, err := c.execution(ctx, &t.TaskReport)
-			if err != nil {
+			if err := c.finish(ctx, t); err != nil {
 				return err
 			}
-			if t.State == runview.TaskClaimed && e.Type == events.TaskCompleted { // its beginning was not told either
-				c.emit(events.Event{Type: events.TaskStarted, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: &events.Data{
-					Key: t.Key, Attempt: t.Attempt, Reason: events.ReasonCrashed}})
-			}
-			c.emit(e)
-		case runview.TaskRetrying:
-			c.emit(events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.Ended, Data: &events.Data{ // as its last attempt did
-				Key: t.Key, Attempt: max(t.Attempt-1, 1), Duration: t.Duration.Milliseconds(), ExitCode: t.ExitCode,
-				Reason: events.ReasonCrashed, Message: t.Message}})
+		}
+		switch t.State {
+		case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying: // it goes on, or its failure is told
+			c.waiting++
 		}
 	}
 	return nil
 }
 
-// execution finds out what became of an execution whose end is not in the log.
+// finish tells how a task's execution has ended or, where it goes on, notes that its end is to be told later.
+func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
+	e, err := c.execution(ctx, &t.TaskReport)
+	if err != nil {
+		return err
+	}
+	if e.Type == "" {
+		c.late[t.ExecutionID] = true
+		return c.w.states.noteLate(ctx, c.ws, &lateExecution{
+			Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker, Started: t.State == runview.TaskRunning,
+		})
+	}
+	if t.State == runview.TaskClaimed {
+		at, err := c.began(ctx, t.Key, t.ExecutionID)
+		if err != nil {
+			return err
+		}
+		if e.Type == events.TaskCompleted || !at.IsZero() { // its beginning was not told either
+			c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt)})
+		}
+	}
+	if e.Time.After(c.alive) {
+		c.alive = e.Time
+	}
+	c.emit(e)
+	return nil
+}
+
+// began is when the command of an execution began, by its record; zero if that does not say that it did.
+func (c *closing) began(ctx context.Context, key, id string) (time.Time, error) {
+	k, ok := executions.ParseKey(key)
+	if !ok {
+		return time.Time{}, nil
+	}
+	e, err := c.x.Get(ctx, k, id)
+	if errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return e.Began(), nil
+}
+
+// execution finds out what became of an execution whose end is not in the log. The event has no type if it goes on.
 func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.Event, error) {
-	end := events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{
-		Key: t.Key, Attempt: t.Attempt, Reason: events.ReasonCrashed}}
+	end := events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt)}
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
 		end.Data.NoRecord, end.Data.Message = true, "the events of this run do not tell which execution it was"
@@ -295,20 +454,27 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 	case err != nil:
 		return end, err
 	case e.State == record.Running: // another process makes it, and is alive
-		end.Data.Message = "the process of this run ended before the execution, which goes on"
-	case e.State == record.Success:
-		end.Type, end.Data.Output = events.TaskCompleted, e.OutputHash
-		end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
+		end.Type = ""
 	default:
-		end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
-		end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
+		outcome(&end, e)
 	}
 	return end, nil
 }
 
-// abandon tells of the tasks that had no turn.
+// outcome makes an event tell how an execution has ended.
+func outcome(end *events.Event, e *executions.Execution) {
+	end.Type, end.Time = events.TaskFailed, e.CompletedAt
+	end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
+	if e.State == record.Success {
+		end.Type, end.Data.Output = events.TaskCompleted, e.OutputHash
+		return
+	}
+	end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
+}
+
+// abandon tells of the tasks that had no turn, or no other.
 func (c *closing) abandon() {
-	if n := c.f.Waiting(); n > 0 {
+	if n := c.f.Waiting() + c.waiting; n > 0 {
 		c.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: int(n), Reason: events.ReasonCrashed}})
 	}
 }
@@ -327,7 +493,8 @@ func (c *closing) proven(run *record.Run) {
 }
 
 // rebuilt is the record of a run whose process died, without its tasks. old is the one that it had, nil if that cannot be
-// read. The run has lasted until the last sign of life; when its end was noticed, its last event tells.
+// read. The run has lasted until the last sign of life of its process, or the end of an execution of it that is on record; when its end was
+// noticed, its last event tells.
 func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	run := &record.Run{RunID: id, WorkspaceName: ws}
 	switch s := c.f.Started(); {
@@ -342,7 +509,7 @@ func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	if run.StartedAt.IsZero() {
 		run.StartedAt, _ = executions.ParseID(id)
 	}
-	run.CompletedAt = c.f.Alive()
+	run.CompletedAt = c.alive
 	if run.CompletedAt.Before(run.StartedAt) {
 		run.CompletedAt = run.StartedAt
 	}

@@ -2,7 +2,9 @@ package workspace_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -10,9 +12,11 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
+	"e3/workspace"
 )
 
 // dead is a run whose process died, as it is found.
@@ -20,6 +24,8 @@ type dead struct {
 	p   *place
 	id  string
 	key executions.Key // of an execution in it
+
+	attempts []workspace.JobAttempt
 }
 
 func newDead(t *testing.T) *dead {
@@ -312,7 +318,7 @@ func TestCloseDeadLeavesTheLiving(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.p.start()
-	if got, want := d.events(), "run.started, task.started t, task.failed t crashed, run.failed crashed"; got != want {
+	if got, want := d.events(), "run.started, task.started t, task.abandoned crashed, run.failed crashed"; got != want {
 		t.Errorf("events are %s, want %s", got, want)
 	}
 	if e, err := d.p.repo.Executions.Get(d.p.ctx, d.key, id); err != nil || e.State != record.Running {
@@ -320,5 +326,111 @@ func TestCloseDeadLeavesTheLiving(t *testing.T) {
 	}
 	if err := claim.Unlock(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An execution that goes on without its run is told in the journal once it has ended, once, with the time at which it did.
+func TestLate(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	id := d.execution(record.Status{State: record.Running})
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
+		events.Event{Type: events.TaskMarkedReady, Task: "t"},
+		events.Event{Type: events.TaskStarted, Task: "t", Execution: id, Worker: "ann@lab", Data: &events.Data{Key: d.key.String(), Attempt: 1}})
+	claim, err := d.p.repo.Records.TryClaim(t.Context(), sha256.Sum256([]byte("e3 claim execution\x00"+id)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m eventstest.Machine
+	d.p.start()
+	for e, err := range events.Read(d.p.ctx, d.p.repo.Records, "w", d.id) {
+		if err := errors.Join(err, m.Next(&e.Event)); err != nil {
+			t.Error(err)
+		}
+	}
+	journal := func() (list []events.Event) {
+		t.Helper()
+		for e, err := range events.ReadJournal(d.p.ctx, d.p.repo.Records, "w", 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Task != "" {
+				list = append(list, e)
+			}
+		}
+		return list
+	}
+	d.p.start() // another run, after which it still goes on
+	if list := journal(); list != nil {
+		t.Fatalf("told before its end: %+v", list)
+	}
+	key := refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: id}
+	rec, err := d.p.repo.Records.Get(d.p.ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := record.Status{State: record.Failed, ExecutionID: id, ExitCode: 3, StartedAt: time.UnixMilli(1000), CompletedAt: time.UnixMilli(4500)}
+	if _, err := d.p.repo.Records.Put(d.p.ctx, refstore.Record{Key: key, Value: ended.Encode(), Version: rec.Version}); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	d.p.start()
+	d.p.start()
+	list := journal()
+	if len(list) != 1 {
+		t.Fatalf("the journal has %+v, want one end", list)
+	}
+	e := list[0]
+	if e.Type != events.TaskFailed || e.Execution != id || e.Worker != "ann@lab" || !e.Time.Equal(ended.CompletedAt) || e.Data.Run != d.id ||
+		e.Data.Duration != 3500 || e.Data.ExitCode != 3 {
+		t.Errorf("its end is told as %+v %+v", e, e.Data)
+	}
+}
+
+// What workers did for a run whose process was killed is told from its jobs and the records of executions.
+func TestCloseDeadWithWorkers(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	done := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
+	lost := d.execution(record.Status{State: record.Error, Message: "its worker was lost"})
+	again := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 3}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"})
+	d.attempts = []workspace.JobAttempt{
+		{Task: "b", Number: 2, Execution: again, Worker: "eve@far", Adopter: "ann@lab", Claimed: time.UnixMilli(990), Adopted: time.UnixMilli(1200)},
+		{Task: "a", Number: 1, Execution: done, Worker: "ann@lab", Claimed: time.UnixMilli(990)},
+		{Task: "b", Number: 1, Execution: lost, Worker: "bob@lab"},
+	}
+	for i := range d.attempts {
+		d.attempts[i].Key = d.key.String()
+	}
+	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+		if run != d.id {
+			return nil, nil
+		}
+		return d.attempts, nil
+	})
+	d.p.start()
+	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.marked_ready b, task.claimed a crashed, task.started a crashed, "+
+		"task.claimed b crashed, task.started b crashed, task.failed b crashed, task.retry_scheduled b crashed, "+
+		"task.claimed b crashed, task.started b crashed, task.adopted b crashed, task.completed a crashed, task.completed b crashed, "+
+		"task.abandoned crashed, run.failed crashed"; got != want {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+	var m eventstest.Machine
+	for e, err := range events.Read(d.p.ctx, d.p.repo.Records, "w", d.id) {
+		if err := errors.Join(err, m.Next(&e.Event)); err != nil {
+			t.Error(err)
+		}
+		switch {
+		case e.Type == events.TaskStarted && !e.Time.Equal(time.UnixMilli(1000)),
+			e.Type == events.TaskCompleted && !e.Time.Equal(time.UnixMilli(1400)),
+			e.Type == events.TaskCompleted && e.Worker != "ann@lab",
+			e.Type == events.TaskAdopted && (e.Worker != "ann@lab" || !e.Time.Equal(time.UnixMilli(1200))),
+			e.Execution == lost && e.Worker != "bob@lab":
+			t.Errorf("told is %+v", e.Event)
+		}
 	}
 }

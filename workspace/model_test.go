@@ -161,8 +161,10 @@ func TestEventsModel(t *testing.T) {
 		}
 	}
 	play(saga{wide: true, rounds: make([]sagaRound, 2)}, t.Fatalf)
-	// Nothing is lost here: the scheduler's model goes the ways of what is made again.
-	untrodden := func(e eventstest.Edge) bool { return walked[e] == 0 && e.Type != events.TaskReopened }
+	// Nothing is lost here: the scheduler's model goes the ways of what is made again. No execution outlives its run: TestLate.
+	untrodden := func(e eventstest.Edge) bool {
+		return walked[e] == 0 && e.Type != events.TaskReopened && (!e.Closing() || e.From == eventstest.Retrying)
+	}
 	for range 200 { // some ways are rare: there are more sagas until each has been gone
 		rapid.Check(t, func(rt *rapid.T) { play(sagas.Draw(rt, "saga"), rt.Fatalf) })
 		if t.Failed() || !slices.ContainsFunc(eventstest.Diagram(), untrodden) {
@@ -374,9 +376,12 @@ func (w *workers) Execute(ctx context.Context, _ executions.Key, req *executions
 		case runs:
 			return w.here.Make(ctx, req, id)
 		case overtaken:
+			old := id
 			if id, err = executions.NewID(); err != nil {
 				return executions.Result{}, err
 			}
+			req.Orphaned(old, time.Time{})
+			req.Adopted(old, "second@there", time.Time{})
 			req.Claimed(id, "second@there", time.Time{})
 			return w.here.Make(ctx, req, id)
 		}

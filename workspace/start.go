@@ -153,11 +153,11 @@ type run struct {
 	held    []func() // releases what was protected
 	rec     *record.Run
 	version refstore.Version // of rec, as this run has put it
-	old     []oldRun         // which were on record before
-	log     *events.Log
-	began   time.Time
-	inputs  string // hash of the inputs node
-	tasks   string // hash of the tasks node at the beginning
+	closed
+	log    *events.Log
+	began  time.Time
+	inputs string // hash of the inputs node
+	tasks  string // hash of the tasks node at the beginning
 	snapshots
 	shown   bool // the workspace has what is proven
 	waiting int  // tasks that wait for approval, of a run that ends because of them
@@ -192,9 +192,10 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 			return nil, err
 		}
 	}
-	if r.state.CurrentRunID, r.old, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
+	if r.closed, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
 		return nil, err
 	}
+	r.state.CurrentRunID = r.current
 	info := &RunInfo{}
 	if built != nil {
 		info.Package, info.Warnings, info.Renamed, info.File = built.Package, built.Warnings, built.Renamed, built.Link.File
@@ -535,6 +536,12 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	e := runview.End(r.rec)
+	if r.late > 0 {
+		if r.late, err = r.w.states.tellLate(ctx, r.ws, r.o.Executor); err != nil {
+			return err
+		}
+	}
+	e.Data.Late = r.late
 	if r.rec.State == record.RunCancelled {
 		e.Data.By, e.Data.Message = causeOf(r.cause)
 	}

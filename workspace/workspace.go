@@ -101,6 +101,8 @@ type Stores struct {
 	Demands executions.Demands
 	// Signer returns the key of this process, which signs proofs where executions must be signed; nil: it has none.
 	Signer func() (*signature.Key, error)
+	// Attempts returns the executions that workers have begun for a run, as their jobs tell. nil: there are no workers.
+	Attempts func(ctx context.Context, ws, run string) ([]JobAttempt, error)
 	// Folder is that of the repository, without symbolic links; "" where machines share it.
 	Folder string
 	// From is the current folder of the command; "" if it has none.

@@ -28,6 +28,8 @@ const (
 	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known
 	TaskClaimed        Type = "task.claimed"         // a worker has taken it
 	TaskStarted        Type = "task.started"         // its command runs
+	TaskOrphaned       Type = "task.orphaned"        // the lease of its worker has expired; its command may go on
+	TaskAdopted        Type = "task.adopted"         // another worker goes on with its command
 	TaskCompleted      Type = "task.completed"       // success
 	TaskFailed         Type = "task.failed"          // this attempt ended without success
 	TaskRetryScheduled Type = "task.retry_scheduled" // another attempt follows after Data.DelayMs
@@ -91,6 +93,7 @@ type Data struct {
 	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it
 	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
 	Shared      bool     `json:"shared,omitempty"`      // another run's execution, waited for
+	Late        int      `json:"late,omitempty"`        // the end of a run: executions that went on, of this run or earlier ones; the journal tells how they end
 	Summary     *Summary `json:"summary,omitempty"`     // the end of a run
 }
 

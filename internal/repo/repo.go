@@ -163,6 +163,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		Withdraw: func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 			return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
 		},
+		Attempts: r.attempts,
 	})
 	return r, nil
 }

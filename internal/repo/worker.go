@@ -16,6 +16,7 @@ import (
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
 	"e3/refstore"
+	"e3/workspace"
 )
 
 // Queue returns the queues of the repository.
@@ -125,3 +126,26 @@ func (r *Repo) BeginSession(ctx context.Context) error {
 
 // Sweep removes the remains of dead processes.
 func (r *Repo) Sweep(ctx context.Context) error { return r.sweep(ctx) }
+
+// attempts is workspace.Stores.Attempts.
+func (r *Repo) attempts(ctx context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+	jobs, err := r.queue.OfRun(ctx, ws, run)
+	if err != nil {
+		return nil, err
+	}
+	var list []workspace.JobAttempt
+	for i := range jobs {
+		j := &jobs[i]
+		req, err := dispatch.Request(j)
+		if err != nil {
+			continue // it can never be executed
+		}
+		for _, a := range j.History() {
+			list = append(list, workspace.JobAttempt{
+				Task: j.Task, Key: executions.NewKey(req.Task, req.Inputs).String(), Number: a.Number, Execution: a.Execution,
+				Worker: a.Worker, Adopter: a.Adopter, Claimed: a.Claimed, Adopted: a.Adopted, Started: a.Started,
+			})
+		}
+	}
+	return list, nil
+}

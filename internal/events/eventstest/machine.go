@@ -66,6 +66,12 @@ var diagram = []Edge{
 	{From: Running, Type: events.TaskCompleted, To: Success},
 	{From: Running, Type: events.TaskFailed, To: Failed},
 	{From: Running, Type: events.TaskDeferred, To: Deferred},
+	{From: Running, Type: events.TaskOrphaned, To: Running},
+	{From: Claimed, Type: events.TaskOrphaned, To: Claimed},
+	{From: Running, Type: events.TaskAdopted, To: Running},
+	{From: Claimed, Type: events.TaskAdopted, To: Claimed},
+	{From: Running, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
+	{From: Claimed, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
 	{From: Cached, Type: events.TaskReopened, To: Pending},
 	{From: Success, Type: events.TaskReopened, To: Pending},
 	{From: Deferred, Type: events.TaskResumed, To: Ready},
@@ -76,6 +82,12 @@ var diagram = []Edge{
 	{From: Retrying, Type: events.TaskStarted, To: Running},
 	{From: Retrying, Type: events.TaskCached, To: Cached},
 	{From: Retrying, Type: events.TaskFailed, To: Failed},
+	{From: Retrying, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
+}
+
+// Closing tells whether only the process takes a step that closes a dead run.
+func (e Edge) Closing() bool {
+	return e.Type == events.TaskAbandoned && (e.From == Running || e.From == Claimed || e.From == Retrying)
 }
 
 // Diagram returns every step that the log of a run may show.
@@ -154,6 +166,9 @@ func (m *Machine) next(e *events.Event) error {
 	return m.one(e, d)
 }
 
+// unfinished are the states of tasks that have not come to an end.
+var unfinished = []State{Pending, Ready, Claimed, Running, Deferred, Retrying}
+
 // many moves tasks that the event does not name.
 func (m *Machine) many(typ events.Type, n int) error {
 	if typ == events.TaskCreated {
@@ -161,19 +176,22 @@ func (m *Machine) many(typ events.Type, n int) error {
 		m.walk(Edge{Unnamed, events.TaskCreated, Pending, true}, n)
 		return nil
 	}
-	// The event does not say which: it is all tasks that had no turn.
-	pending, ready, deferred := m.counts[Pending], m.counts[Ready], m.counts[Deferred]
-	if n != pending+ready+deferred {
-		return fmt.Errorf("%d tasks are abandoned, and %d are pending, %d ready and %d deferred", n, pending, ready, deferred)
+	// The event does not say which: it is all tasks that had no turn, or no other, and those whose execution goes on.
+	total := 0
+	for _, from := range unfinished {
+		total += m.counts[from]
+	}
+	if n != total {
+		return fmt.Errorf("%d tasks are abandoned, and %d have not come to an end: %v", n, total, m.counts)
 	}
 	for _, t := range m.tasks {
-		if t.state == Pending || t.state == Ready || t.state == Deferred {
+		if slices.Contains(unfinished, t.state) {
 			t.state = Abandoned
 		}
 	}
-	m.walk(Edge{Pending, typ, Abandoned, true}, pending)
-	m.walk(Edge{Ready, typ, Abandoned, true}, ready)
-	m.walk(Edge{Deferred, typ, Abandoned, true}, deferred)
+	for _, from := range unfinished {
+		m.walk(Edge{from, typ, Abandoned, true}, m.counts[from])
+	}
 	m.pending = 0
 	return nil
 }
@@ -279,7 +297,7 @@ func (m *Machine) walk(e Edge, n int) {
 
 // end checks that every task has ended, and that the run's end agrees.
 func (m *Machine) end(e *events.Event, d *events.Data) error {
-	for _, s := range []State{Pending, Ready, Claimed, Running, Deferred, Retrying} {
+	for _, s := range unfinished {
 		if n := m.counts[s]; n != 0 {
 			return fmt.Errorf("%d tasks are %s still%s", n, s, m.some(s))
 		}

@@ -72,6 +72,7 @@ type FoldedTask struct {
 	own      bool   // among those that were announced: not proven
 	shared   bool   // proven by an event about many tasks, and decided again since
 	Ended    string // the execution that ended last and is on record, or that answers it
+	Adopted  bool   // another worker goes on with its execution
 	failedBy int64  // the number of the event by which it failed last
 }
 
@@ -156,7 +157,12 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, e.Worker
 		return
 	case events.TaskStarted:
-		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskRunning, e.Time, d.Attempt, 0, e.Worker
+		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker, t.Adopted = TaskRunning, e.Time, d.Attempt, 0, e.Worker, false
+		return
+	case events.TaskOrphaned:
+		return
+	case events.TaskAdopted:
+		t.Worker, t.Adopted = e.Worker, true
 		return
 	case events.TaskDeferred:
 		t.State, t.Since = TaskDeferred, e.Time

@@ -205,7 +205,7 @@ func (r *Report) now(now time.Time) {
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		switch {
-		case r.State != record.RunRunning && t.State == TaskRetrying: // an older e3 said no more
+		case r.State != record.RunRunning && t.State == TaskRetrying: // no other attempt had its turn
 			t.State = failure(t.Message)
 		case r.State != record.RunRunning && t.State == TaskDeferred:
 			t.State = TaskAbandoned

@@ -19,10 +19,12 @@ import (
 	"e3/refstore"
 )
 
-// Settler makes an execution an error unless it has ended, and returns how it has ended; *executions.Curator
-// implements it.
+// Settler makes an execution an error unless it has ended, and returns how it has ended, and tells when one began;
+// *executions.Curator implements it.
 type Settler interface {
 	Settle(ctx context.Context, key executions.Key, inputs []objectstore.Hash, id string, reason executions.Reason, message string) (executions.Result, error)
+	// Began returns when the command of an execution began, zero if its record does not tell that it did.
+	Began(ctx context.Context, key executions.Key, id string) time.Time
 }
 
 // Options adjust a Dispatcher.

@@ -43,9 +43,11 @@ type waiter struct {
 	idle *time.Timer    // of another run's job: fires when no worker has worked on it for too long; nil: a job of this run
 
 	// What the request was told, by the waiting goroutine.
-	claimed string // the execution
-	started string
-	lost    int
+	claimed  string // the execution
+	started  string
+	orphaned uint64    // the token of the job then
+	adopted  time.Time // the last time
+	lost     int
 }
 
 // run returns the state of a run's jobs in a queue, and begins to deliver them.
@@ -254,42 +256,48 @@ func (w *waiter) tell(j *queue.Job) {
 			w.idle.Reset(adoption)
 		}
 	}
-	for _, l := range j.Lost[min(w.lost, len(j.Lost)):] {
-		w.claim(j, l.Execution, l.Worker, l.At)
-		if w.req.Lost != nil && !j.Status.Terminal() {
-			w.req.Lost(l.Execution, l.Message, l.At, j.AvailableAt)
+	for i, a := range j.History() {
+		switch {
+		case i < w.lost: // it is told
+		case a.Lost:
+			w.claim(j, a.Execution, a.Worker, a.At)
+			w.start(a.Execution, w.run.d.settler.Began(w.run.d.ctx, w.key, a.Execution))
+			if w.req.Lost != nil && !j.Status.Terminal() {
+				w.req.Lost(a.Execution, a.Message, a.At, j.AvailableAt)
+			}
+		default:
+			w.attempt(j, &a)
 		}
 	}
 	w.lost = len(j.Lost)
-	execution := j.Execution
-	switch {
-	case j.Status == queue.Running:
-	case j.Status.Terminal():
-		execution = j.Outcome.ExecutionID
-	default:
-		return
-	}
-	if execution == "" {
-		return
-	}
-	worker := j.Maker
-	if worker == "" {
-		worker = j.Worker
-	}
-	begun := j.Started
-	if o := j.Outcome; o != nil && begun.IsZero() {
-		begun = o.EndedAt.Add(-o.Duration)
-	}
-	claimed := j.Claimed
-	if !begun.IsZero() && begun.Before(claimed) { // it was adopted since
-		claimed = begun
-	}
-	w.claim(j, execution, worker, claimed)
-	if w.started != execution && (!j.Started.IsZero() || j.Status.Terminal()) {
-		w.started = execution
-		if w.req.Started != nil {
-			w.req.Started(execution, begun)
+}
+
+// attempt tells of the execution that is being made, or was made last.
+func (w *waiter) attempt(j *queue.Job, a *queue.Attempt) {
+	w.claim(j, a.Execution, a.Worker, a.Claimed)
+	w.start(a.Execution, a.Started)
+	if j.Orphaned() && w.orphaned != j.Token {
+		w.orphaned = j.Token
+		if w.req.Orphaned != nil {
+			w.req.Orphaned(a.Execution, j.Updated)
 		}
+	}
+	if a.Adopter != "" && !a.Adopted.Equal(w.adopted) {
+		w.adopted = a.Adopted
+		if w.req.Adopted != nil {
+			w.req.Adopted(a.Execution, a.Adopter, a.Adopted)
+		}
+	}
+}
+
+// start tells that the command of an execution has begun, unless it is not known to have.
+func (w *waiter) start(execution string, at time.Time) {
+	if at.IsZero() || w.started == execution {
+		return
+	}
+	w.started = execution
+	if w.req.Started != nil {
+		w.req.Started(execution, at)
 	}
 }
 

@@ -1,0 +1,92 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// OfRun returns the jobs of a run of a workspace, in any queue, finished or not, without those that cannot be read. Finished jobs
+// are kept for a week.
+func (rd *Reader) OfRun(ctx context.Context, workspace, run string) ([]Job, error) {
+	queues, err := rd.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]Job{} // a job that moves meanwhile is found twice, or only among the finished, which are listed last
+	for _, queue := range queues {
+		for _, list := range []func() error{
+			func() error { return collect(rd.jobs(ctx, queue, run+"."), workspace, found) },
+			func() error { return collect(rd.finished(ctx, queue, run), workspace, found) },
+		} {
+			if err := list(); err != nil {
+				return nil, fmt.Errorf("jobs of run %s: %w", run, err)
+			}
+		}
+	}
+	jobs := make([]Job, 0, len(found))
+	for _, j := range found {
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+func collect(list func(yield func(stored, error) bool), workspace string, found map[string]Job) error {
+	for s, err := range list {
+		switch {
+		case errors.Is(err, ErrMalformed):
+		case err != nil:
+			return err
+		case s.Workspace == workspace:
+			found[s.Ref()] = s.Job
+		}
+	}
+	return nil
+}
+
+// An Attempt is an execution that was begun for a job, as its record tells. Times that it does not tell are zero.
+type Attempt struct {
+	Number    int64  // of the command in its run
+	Execution string // its id
+	Worker    string // that began it
+	Adopter   string // that has gone on with it since, "" if none has
+	Claimed   time.Time
+	Adopted   time.Time
+	Started   time.Time
+	Lost      bool // its worker was lost, and it was given up
+	Message   string
+	At        time.Time // when it was given up
+}
+
+// sameClaim is how much later than its command's start the claim of a job may seem to be: records round times.
+const sameClaim = 10 * time.Millisecond
+
+// History returns the executions that were begun for a job, in order.
+func (j *Job) History() []Attempt {
+	var list []Attempt
+	for i, l := range j.Lost {
+		list = append(list, Attempt{
+			Number: j.Attempt + int64(i), Execution: l.Execution, Worker: l.Worker, Lost: true, Message: l.Message, At: l.At,
+		})
+	}
+	execution := j.Execution
+	if o := j.Outcome; o != nil {
+		execution = o.ExecutionID
+	}
+	if execution == "" || j.Status == Queued || slices.ContainsFunc(j.Lost, func(l LostAttempt) bool { return l.Execution == execution }) {
+		return list
+	}
+	a := Attempt{Number: j.Attempt + int64(len(j.Lost)), Execution: execution, Worker: j.Maker, Claimed: j.Claimed, Started: j.Started}
+	if a.Worker == "" {
+		a.Worker = j.Worker
+	}
+	if o := j.Outcome; o != nil && a.Started.IsZero() && o.Duration > 0 {
+		a.Started = o.EndedAt.Add(-o.Duration)
+	}
+	if j.Worker != a.Worker || !a.Started.IsZero() && a.Claimed.Sub(a.Started) > sameClaim { // the last claim is that of an adopter
+		a.Adopter, a.Adopted, a.Claimed = j.Worker, j.Claimed, a.Started
+	}
+	return append(list, a)
+}

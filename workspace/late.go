@@ -1,0 +1,132 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/refstore"
+)
+
+// A lateExecution is one that went on when its run, whose process had died, was closed. It is noted until its end is in the
+// journal of the workspace.
+type lateExecution struct {
+	Execution string `json:"-"`
+	Run       string `json:"run"`
+	Task      string `json:"task"`
+	Key       string `json:"key"`
+	Attempt   int64  `json:"attempt"`
+	Worker    string `json:"worker,omitempty"`
+	Started   bool   `json:"started,omitempty"` // its run tells of its beginning
+}
+
+func latePartition(ws string) string { return "INDEX/late/" + ws }
+
+func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) error {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	_, err = w.Records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: latePartition(ws), Sort: l.Execution}, Value: text})
+	if err != nil && !errors.Is(err, refstore.ErrConflict) { // it is noted
+		return fmt.Errorf("note that execution %s goes on: %w", l.Execution, err)
+	}
+	return nil
+}
+
+// tellLate appends the ends of executions to the journal that went on without their run, and returns how many still do. The caller
+// holds the dataflow lock.
+func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, err error) {
+	var told map[string]bool
+	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue // only a hint is lost
+		}
+		if err != nil {
+			return left, fmt.Errorf("executions that went on: %w", err)
+		}
+		l := lateExecution{}
+		if json.Unmarshal(rec.Value, &l) == nil {
+			if told == nil {
+				if told, err = w.toldLate(ctx, ws); err != nil {
+					return left, err
+				}
+			}
+			l.Execution = rec.Key.Sort
+			list, over, err := lateEvents(ctx, &l, x)
+			if err != nil {
+				return left, err
+			}
+			if !over {
+				left++
+				continue
+			}
+			if !told[l.Execution] {
+				if _, err := events.AppendJournal(ctx, w.Records, ws, w.Now, list...); err != nil {
+					return left, err
+				}
+			}
+		}
+		if err := w.Records.Delete(ctx, rec.Key, rec.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+			return left, fmt.Errorf("executions that went on: %w", err)
+		}
+	}
+	return left, nil
+}
+
+// toldLate finds the executions whose end is in the journal: a process may have died before it removed their note.
+func (w *States) toldLate(ctx context.Context, ws string) (map[string]bool, error) {
+	told := map[string]bool{}
+	for e, err := range events.ReadJournal(ctx, w.Records, ws, 0) {
+		if err != nil && !errors.As(err, new(*events.JournalError)) {
+			return nil, err
+		}
+		if err == nil && (e.Type == events.TaskCompleted || e.Type == events.TaskFailed) {
+			told[e.Execution] = true
+		}
+	}
+	return told, nil
+}
+
+// lateEvents tells what became of an execution. over is false while it goes on.
+func lateEvents(ctx context.Context, l *lateExecution, x reaper) (list []events.Event, over bool, err error) {
+	key, ok := executions.ParseKey(l.Key)
+	if !ok {
+		return nil, true, nil
+	}
+	_, err = x.CloseIfDead(ctx, key, l.Execution)
+	var e *executions.Execution
+	if err == nil {
+		e, err = x.Get(ctx, key, l.Execution)
+	}
+	at := func(typ events.Type, when time.Time) events.Event {
+		return events.Event{
+			Type: typ, Time: when, Task: l.Task, Execution: l.Execution, Worker: l.Worker,
+			Data: &events.Data{Run: l.Run, Key: l.Key, Attempt: l.Attempt},
+		}
+	}
+	switch {
+	case errors.Is(err, executions.ErrNotFound), errors.Is(err, executions.ErrMalformed):
+		end := at(events.TaskFailed, time.Time{})
+		end.Data.NoRecord, end.Data.Message = true, "the record of the execution is gone"
+		return []events.Event{end}, true, nil
+	case err != nil:
+		return nil, false, err
+	case e.State == record.Running:
+		return nil, false, nil
+	}
+	if begun := e.Began(); !l.Started && !begun.IsZero() {
+		list = append(list, at(events.TaskStarted, begun))
+	}
+	end := at(events.TaskFailed, time.Time{})
+	outcome(&end, e)
+	if e.Detail != nil && end.Type == events.TaskFailed {
+		end.Data.Reason = e.Detail.Reason
+	}
+	return append(list, end), true, nil
+}
