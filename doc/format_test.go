@@ -50,6 +50,7 @@ func samples(t *testing.T) map[string][]byte {
 		"Package":           (&record.Package{}).Encode(),
 		"PackageMarked":     (&record.Package{Inputs: []record.PackageInput{{NoExport: true}}}).Encode(),
 		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
+		"PackageOnLost":     (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{OnLost: record.OnLostKill}}}}).Encode(),
 		"PackageKeyed":      (&record.Package{Inputs: []record.PackageInput{{Source: record.FromVariable}}}).Encode(),
 		"Task":              (&record.Task{}).Encode(),
 		"TaskKeyed":         (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),

@@ -167,8 +167,9 @@ type attempt struct {
 // run starts the command and waits for it.
 func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) {
 	var announceErr error
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer a.killOnLost(cancel)()
 	spec := runner.Spec{
 		Argv: a.argv(), Env: env, Dir: a.box.work,
 		Stdout: a.box.logs.stdout, Stderr: a.box.logs.stderr, Room: a.box.root,
@@ -177,7 +178,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))
 			defer stop()
 			if announceErr = a.announce(bound, p); announceErr != nil && !a.isLeft(bound, announceErr) {
-				cancel() // an execution that cannot be recorded must not go on
+				cancel(nil) // an execution that cannot be recorded must not go on
 			}
 		},
 		OnStartAfter: a.x.opts.Announce,
@@ -204,6 +205,9 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	}
 	res, err := a.x.runner.Run(ctx, spec)
 	a.box.inhabited = res.Straggler || err != nil
+	if cause := context.Cause(ctx); err == nil && res.Cancelled && errors.Is(cause, errOnLost) {
+		return res, cause
+	}
 	if announceErr != nil && !errors.Is(err, runner.ErrLeft) {
 		return runner.Result{}, announceErr
 	}
@@ -217,6 +221,23 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 	}
 	return res, err
+}
+
+// errOnLost is the cause of the end of a command that does not outlast a lease.
+var errOnLost = errors.New("the store did not answer for as long as a lease lasts, and the policy of the task has its command end then")
+
+// killOnLost cancels a command of this process with errOnLost when the lease is suspended, if the policy says so. The
+// supervisor of a worker does that itself.
+func (a *attempt) killOnLost(cancel context.CancelCauseFunc) (stop func()) {
+	o, ok := a.x.lessee.(refstore.Outlasting)
+	if !ok || a.req.keeps() || a.req.Job.Identity != "" {
+		return func() {}
+	}
+	return o.OnSuspension(func(s refstore.Suspension) {
+		if !s.Over {
+			cancel(errOnLost)
+		}
+	})
 }
 
 // keeper is a runner that keeps the end of a command with an identity until Release.
@@ -362,6 +383,8 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	case errors.As(runErr, &unset):
 		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
 	case a.req.Job.Ref != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
+		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
+	case errors.Is(runErr, errOnLost):
 		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
 	case errors.Is(runErr, runner.ErrSupervisorLost): // the supervisor has killed it, or had not started it
 		return verdict{state: record.Error, reason: ReasonSignal, message: runErr.Error()}

@@ -287,12 +287,8 @@ func (req *Request) failure(code int64) Reason {
 	return ReasonNone
 }
 
-// keeps tells whether the command goes on when the lease of its process runs out: what a person has to decide about
-// must not be done twice.
-func (req *Request) keeps() bool {
-	p := req.Policy
-	return p == nil || !p.Approve && p.Suspend == 0
-}
+// keeps tells whether the command goes on when the lease of its process is over.
+func (req *Request) keeps() bool { return req.Policy == nil || req.Policy.KeepsOnLost() }
 
 // Rerun executes a request whose answer is known again, beside that answer, without waiting for other processes. A
 // success with another output is recorded as rejected from the start, so that the answer stays valid. One with the

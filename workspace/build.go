@@ -281,6 +281,7 @@ func policy(t *manifest.Task) record.Policy {
 		p.Description, p.Timeout, p.Priority = m.Description, m.Timeout, int64(m.Priority)
 		p.Retries, p.Backoff, p.RetryOn, p.Lost = int64(m.Retries.Max), m.Retries.Backoff, m.Retries.On, int64(m.Retries.Lost)
 		p.OOM = record.Escalation{Factor: m.OnOOM.Factor, Max: m.OnOOM.Max}
+		p.OnLost = map[manifest.OnLost]record.OnLost{manifest.Keep: record.OnLostKeep, manifest.Kill: record.OnLostKill}[m.OnLost]
 		p.Approve, p.Suspend, p.Queue, p.Labels = m.Approve, int64(m.Suspend), m.Queue, m.Labels
 		p.CPU, p.Memory = m.Resources.CPU, m.Resources.Memory
 		for _, a := range m.Resources.Other {

@@ -197,9 +197,19 @@ type Policy struct {
 	Priority    int      // greater goes first; 0 unless given
 	Approve     bool     // a person must approve it before it runs
 	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
+	OnLost      OnLost   // what happens to the command when the lease of its process is over
 	Queue       string   // for workers; "" when not given
 	Labels      []string // a worker must have all of them to run it
 }
+
+// OnLost is a value of on_lost; 0 when not given.
+type OnLost int
+
+// The values of on_lost.
+const (
+	Keep OnLost = iota + 1
+	Kill
+)
 
 // Retries is how often a failed task is tried again.
 type Retries struct {

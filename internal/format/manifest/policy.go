@@ -44,6 +44,15 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 	case "suspend":
 		at.suspend = n.pos
 		p.Suspend = d.count(where, n, 1, maxCode)
+	case "on_lost":
+		switch text := d.text(where, n); {
+		case text == "keep":
+			p.OnLost = Keep
+		case text == "kill":
+			p.OnLost = Kill
+		case n.kind == stringNode:
+			d.report.add(n.pos, "", "%s: %q is neither keep nor kill", where, truncate(text))
+		}
 	case "on_oom":
 		at.onOOM = n.pos
 		p.OnOOM = d.growth(where, n)

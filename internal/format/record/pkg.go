@@ -89,6 +89,7 @@ type Policy struct {
 	OOM         Escalation    // of the demand for memory, after memory ran out
 	Approve     bool          // a person must approve it before it runs
 	Suspend     int64         // the exit code by which the command asks to be resumed later; 0: none
+	OnLost      OnLost        // what happens to the command when the lease of its process is over
 	Queue       string        // for workers; "": the run's
 	Labels      []string      // a worker must have all of them
 	PassEnv     []string      // of packages that were built before the task object had Passed: its Env
@@ -142,6 +143,7 @@ const (
 	markedForm              // an input is left out of exports
 	handledForm             // a task has handling
 	keyedForm               // an input is an environment variable, which is one more kind of source
+	onLostForm              // a task says what happens to its command when a lease is over
 )
 
 var packageSchemas = [...]schema{
@@ -155,11 +157,16 @@ var packageSchemas = [...]schema{
 	keyedForm: newSchema("package", func() beast2.Type {
 		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField())...)
 	}),
+	onLostForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField(), onLostField())...)
+	}),
 }
 
 // form returns the form of a package of which so many inputs are marked and so many tasks handled.
 func (p *Package) form(marked, handled int) packageForm {
 	switch {
+	case slices.ContainsFunc(p.Tasks, PackageTask.saysOnLost):
+		return onLostForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isVariable):
 		return keyedForm
 	case handled > 0:
@@ -248,6 +255,9 @@ func (p *Package) Encode() []byte {
 	}
 	if form >= handledForm {
 		b = p.appendHandling(b, handled)
+	}
+	if form >= onLostForm {
+		b = p.appendOnLost(b)
 	}
 	return b
 }
@@ -363,6 +373,9 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 	}
 	if form >= handledForm {
 		readHandling(r, a, p.Tasks, form > handledForm)
+	}
+	if form >= onLostForm {
+		readOnLost(r, p.Tasks)
 	}
 	return p, packageSchemas[form].done(r)
 }

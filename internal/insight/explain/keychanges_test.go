@@ -360,7 +360,7 @@ var neutrals = []change{
 		p := d.tasks[0].policy
 		p["resources"], p["retries"], p["on_oom"] = "{memory: 1MiB}", "1", "{memory: x2}"
 	}),
-	policy("suspend", "75"), policy("description", "what it does"),
+	policy("suspend", "75"), policy("on_lost", "kill"), policy("description", "what it does"),
 	neutral("description of the package", func(d *declaration, r *rand.Rand) { d.description = "what it is about" }),
 	neutral("version of the package", func(d *declaration, r *rand.Rand) { d.version = "1.2.3" }),
 	neutral("description of an input", func(d *declaration, r *rand.Rand) { d.inputs[r.IntN(len(d.inputs))].description = "what it holds" }),

@@ -52,9 +52,15 @@ type left struct {
 // gated makes a job whose command ends at a sign, and tells of each time that it is begun.
 func (r *rig) gated(name string) *left {
 	r.Helper()
+	return r.gatedBy(name, record.Policy{})
+}
+
+// gatedBy is gated with a policy.
+func (r *rig) gatedBy(name string, policy record.Policy) *left {
+	r.Helper()
 	l := &left{dir: r.TempDir()}
 	script := fmt.Sprintf(`echo $$ >> %[1]s/begun; until test -e %[1]s/go; do sleep 0.01; done; touch "$out"`, l.dir)
-	l.Job = r.enqueue(script, func(j *queue.Job) { j.Task = name })
+	l.Job = r.enqueue(script, func(j *queue.Job) { j.Task, j.Policy = name, policy })
 	return l
 }
 
@@ -111,19 +117,23 @@ func (r *rig) killed(l *left) {
 }
 
 // A command that ended while its host had no worker, or before its worker could record that, is not run again: its
-// supervisor has seen the end, and keeps it when the lease is over. One that was killed then is run again.
+// supervisor has seen the end, and keeps it when the lease is over. Commands go on then; one that was killed by its
+// policy is run again.
 func TestEndIsKept(t *testing.T) {
 	r := newRig(t)
 	t.Setenv(victimLease, repo.MinLease.String())
 	l, kill := r.victim()
-	other := r.gated("other")
+	other, lasts := r.gatedBy("other", record.Policy{OnLost: record.OnLostKill}), r.gated("lasts")
 	r.file(filepath.Join(other.dir, "begun"))
+	r.file(filepath.Join(lasts.dir, "begun"))
 	kill()
 	r.letGo(l)
 	r.killed(other) // the time is over
 	r.letGo(other)
 	r.work(0, worker.Options{})
 	r.once(l)
+	r.letGo(lasts)
+	r.once(lasts)
 	if j := r.ended(other.Job); j.Status != queue.Succeeded || len(j.Lost) != 1 {
 		t.Errorf("what was killed: %s, lost %+v; want it done again", j.Status, j.Lost)
 	}

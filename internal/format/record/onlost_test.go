@@ -1,0 +1,50 @@
+package record_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"e3/internal/format/record"
+)
+
+// What tasks say of a lost lease adds a field; a package without it has the bytes that it had before.
+func TestPackageOnLost(t *testing.T) {
+	p := handledPackage("a b c", func(name string) bool { return name == "b" })
+	if bytes.Contains(p.Encode(), []byte("onLost")) {
+		t.Error("the field onLost is there, though no task says it")
+	}
+	for _, variable := range []bool{false, true} {
+		if variable {
+			p.Inputs = []record.PackageInput{{Name: "$V", Location: "V", Source: record.FromVariable, Default: record.Leaf{Kind: record.LeafUnassigned}}}
+		}
+		p.Tasks[0].Policy.OnLost, p.Tasks[2].Policy.OnLost = record.OnLostKeep, record.OnLostKill
+		got, err := record.DecodePackage(p.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(p, got); diff != "" {
+			t.Errorf("with a variable %v (-want +got):\n%s", variable, diff)
+		}
+	}
+	p.Tasks[2].Policy.OnLost = 3
+	if _, err := record.DecodePackage(p.Encode()); err == nil || !strings.Contains(err.Error(), "out of range") {
+		t.Errorf("an unknown value: %v, want that it is out of range", err)
+	}
+}
+
+func TestKeepsOnLost(t *testing.T) {
+	for _, c := range []struct {
+		policy record.Policy
+		keeps  bool
+	}{
+		{record.Policy{}, true}, {record.Policy{Approve: true}, false}, {record.Policy{Suspend: 75}, false},
+		{record.Policy{OnLost: record.OnLostKill}, false}, {record.Policy{OnLost: record.OnLostKeep, Approve: true, Suspend: 75}, true},
+	} {
+		if got := c.policy.KeepsOnLost(); got != c.keeps {
+			t.Errorf("%+v goes on: %v, want %v", c.policy, got, c.keeps)
+		}
+	}
+}
