@@ -98,6 +98,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		return Result{}, err
 	}
 	defer a.box.closeLogs()
+	defer a.box.closeJournal()
 	defer a.close()
 	res, ended, err := a.resume(ctx)
 	if err != nil || ended {
@@ -106,8 +107,10 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	gone := ""
 	if !there {
 		gone = fmt.Sprintf("the process that began it is gone, and so is its sandbox %s", a.box.root)
-	} else if _, err := os.Lstat(a.box.mark()); err == nil {
-		gone = "the process that began it has died while it stored what the command had made"
+	} else if err := a.putBack(ctx); errors.Is(err, errTaken) {
+		gone = err.Error()
+	} else if err != nil {
+		return Result{}, fmt.Errorf("adopt execution %s: put back what was taken: %w", id, err)
 	}
 	if gone != "" {
 		stop()

@@ -467,6 +467,45 @@ func TestAdoptHalfStored(t *testing.T) {
 	e.gone(t, "pid")
 }
 
+// A worker has died while it moved outputs out of the sandbox: what its journal names is put back, and the execution is
+// finished. Without the object that is impossible.
+func TestAdoptHalfTaken(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		e := beginWork(t, &order{Announce: time.Millisecond}, untilGo+"echo made > out; touch $F/ended")
+		e.running(t, "begun\n")
+		e.kill(t)
+		touch(t, e.file("go"))
+		await(t, "the command to end", func() bool { return exists(e.file("ended")) })
+		e.gone(t, "pid")
+		boxes, err := filepath.Glob(filepath.Join(e.lab.dir, "tmp", "session-*", "w*"))
+		if err != nil || len(boxes) != 1 {
+			t.Fatalf("the sandboxes are %v, %v", boxes, err)
+		}
+		hash := objectstore.Sum([]byte("made\n"))
+		if there {
+			if _, err := objectstore.PutBytes(t.Context(), e.objects, []byte("made\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Remove(filepath.Join(boxes[0], "work", "out")); err != nil {
+			t.Fatal(err)
+		}
+		journal := fmt.Sprintf(`{"path":"out","hash":"%s","mode":420}`+"\n"+`{"path":"an`, hash)
+		if err := os.WriteFile(filepath.Join(boxes[0], "taken"), []byte(journal), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := <-e.adopt(t.Context(), e.orphan(t))
+		switch {
+		case o.err != nil:
+			t.Error(o.err)
+		case there && (o.res.State != record.Success || o.res.Output != hash):
+			t.Errorf("got %+v, want a success", o.res)
+		case !there && (o.res.Reason != executions.ReasonLost || !strings.Contains(o.res.Message, "while it stored")):
+			t.Errorf("got %+v, want that it is lost", o.res)
+		}
+	}
+}
+
 // What a supervisor kept is looked at before it is believed.
 func TestAdoptAnother(t *testing.T) {
 	for _, test := range []struct {

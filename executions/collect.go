@@ -30,7 +30,8 @@ func (e *OutputError) Error() string {
 func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 	out := a.spec.Output
 	if a.req.Job.Identity != "" { // another process may have to finish this
-		if err := a.box.consume(); err != nil {
+		var err error
+		if ctx, err = a.box.keepJournal(ctx); err != nil {
 			return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
 		}
 	}

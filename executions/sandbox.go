@@ -32,7 +32,7 @@ type sandbox struct {
 	homeTime, tmpTime     time.Time // when they were made: any change shows
 	strips                bool      // this process's umask takes bits from the modes of staged files
 	group                 FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
-	consumed              bool      // marked: outputs have been taken out of it
+	journal               *os.File  // of what was taken out of it; nil: nothing was
 	inhabited             bool      // a descendant of the command may be alive
 	modes                 modes.Modes
 	logs                  sandboxLogs
@@ -203,11 +203,11 @@ func (b *sandbox) renew(fresh bool) error {
 		}
 		b.spare = map[string]bool{}
 	}
-	if b.consumed {
-		if err := os.Remove(b.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if b.journal != nil {
+		if err := os.Remove(b.journal.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		b.consumed = false
+		b.closeJournal()
 	}
 	b.dirs, b.files = b.dirs[:0], b.files[:0]
 	for _, d := range []struct {
@@ -261,19 +261,6 @@ func (b *sandbox) renew(fresh bool) error {
 	}
 	b.logs.used, b.logs.taken = false, false
 	return nil
-}
-
-// mark is the file that says that outputs have been taken out of the sandbox.
-func (b *sandbox) mark() string { return filepath.Join(b.root, "consumed") }
-
-// consume marks the sandbox, so that an adopter does not take the remaining outputs for all outputs.
-func (b *sandbox) consume() error {
-	f, err := os.OpenFile(b.mark(), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	b.consumed = true
-	return f.Close()
 }
 
 // mkdir makes a folder for the command, and its parents. rel is a local path; "." is the work folder itself.
@@ -387,6 +374,7 @@ func hasEntries(dir string, n int) bool {
 // drop closes the sandbox's files and leaves its folder as it is.
 func (b *sandbox) drop() {
 	b.closeLogs()
+	b.closeJournal()
 	if b.note.file != nil {
 		b.note.file.Close()
 		b.note.file = nil

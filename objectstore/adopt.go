@@ -64,11 +64,37 @@ func (d *Dir) AdoptFile(ctx context.Context, f *os.File, remove func() error) (I
 	return k.Info, err
 }
 
+// takings is the context key of what OnTaking sets.
+type takings struct{}
+
+// OnTaking returns a context in which Adopt, and PutTree with Adopt, call taking before they change or move a file: path is
+// its name as it was opened, and info its content. An error of taking ends the call. With what taking has noted, a caller
+// can undo an adoption that was cut off. It may be called from several goroutines.
+func OnTaking(ctx context.Context, taking func(path string, info Info, mode fs.FileMode) error) context.Context {
+	return context.WithValue(ctx, takings{}, taking)
+}
+
+// take calls what OnTaking has set.
+func take(ctx context.Context, f *os.File, info Info) error {
+	taking, ok := ctx.Value(takings{}).(func(string, Info, fs.FileMode) error)
+	if !ok {
+		return nil
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return taking(f.Name(), info, fi.Mode())
+}
+
 // adoptLeased makes the leased file f an object. It returns false if that is unsafe or impossible; the caller then
 // copies.
 func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove func() error) (Kept, bool, error) {
 	info, err := hashFile(ctx, f, st.size)
 	if err != nil {
+		return Kept{}, true, err
+	}
+	if err := take(ctx, f, info); err != nil {
 		return Kept{}, true, err
 	}
 	if w.modes.Take(f) != nil || f.Chmod(w.modes.Object()) != nil {

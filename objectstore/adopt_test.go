@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,5 +97,53 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 	if _, err := d.Adopt(t.Context(), filepath.Join(base, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent: got %v, want os.ErrNotExist", err)
+	}
+}
+
+// What OnTaking is told suffices to put everything back.
+func TestOnTaking(t *testing.T) {
+	base := t.TempDir()
+	d := newDirIn(t, base)
+	dir := filepath.Join(base, "out")
+	if err := os.MkdirAll(filepath.Join(dir, "deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]os.FileMode{filepath.Join(dir, "a"): 0o644, filepath.Join(dir, "deep", "b"): 0o755}
+	for path, mode := range want {
+		writeFile(t, path, 3, 10)
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var mu sync.Mutex
+	got := map[string]os.FileMode{}
+	ctx := objectstore.OnTaking(t.Context(), func(path string, info objectstore.Info, mode os.FileMode) error {
+		b, err := os.ReadFile(path) // it is there as it was
+		mu.Lock()
+		defer mu.Unlock()
+		if got[path] = mode; err != nil || objectstore.Sum(b) != info.Hash {
+			t.Errorf("%s: %v, or not what it holds", path, err)
+		}
+		return nil
+	})
+	if _, _, err := objectstore.PutTree(ctx, d, dir, objectstore.TreeOptions{Adopt: true}); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range got {
+		if want[path] != mode {
+			t.Errorf("%s was taken with mode %v, want %v", path, mode, want[path])
+		}
+	}
+	for path := range want {
+		if _, err := os.Stat(path); err != nil && got[path] == 0 {
+			t.Errorf("%s is gone without a word", path)
+		}
+	}
+	refuses := errors.New("refused")
+	path := filepath.Join(base, "c")
+	writeFile(t, path, 3, 20)
+	_, err := d.Adopt(objectstore.OnTaking(t.Context(), func(string, objectstore.Info, os.FileMode) error { return refuses }), path)
+	if _, statErr := os.Stat(path); statErr != nil || err != nil && !errors.Is(err, refuses) {
+		t.Errorf("a refused file: %v, %v", err, statErr)
 	}
 }

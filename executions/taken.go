@@ -1,0 +1,108 @@
+package executions
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"e3/objectstore"
+)
+
+// Outputs of a job are moved out of the sandbox, and the process may die meanwhile. A journal beside the sandbox says what
+// a file was before it is moved or its mode changes. With it the process that finishes the execution puts everything
+// back, and stores the outputs as if nothing had happened.
+
+// taken is a line of the journal.
+type taken struct {
+	Path string      `json:"path"` // below the work folder
+	Hash string      `json:"hash"`
+	Mode fs.FileMode `json:"mode"`
+}
+
+// journalFile is the name of the journal. The mark of an older e3 says only that something was taken.
+const journalFile, oldMark = "taken", "consumed"
+
+// keepJournal returns a context in which files that are moved out of the sandbox are noted.
+func (b *sandbox) keepJournal(ctx context.Context) (context.Context, error) {
+	if b.journal == nil {
+		f, err := os.OpenFile(filepath.Join(b.root, journalFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return ctx, err
+		}
+		b.journal = f
+	}
+	journal := b.journal
+	return objectstore.OnTaking(ctx, func(path string, info objectstore.Info, mode fs.FileMode) error {
+		rel, err := filepath.Rel(b.work, path)
+		if err != nil {
+			return err
+		}
+		line, err := json.Marshal(taken{Path: rel, Hash: info.Hash.String(), Mode: mode.Perm()})
+		if err != nil {
+			return err
+		}
+		_, err = journal.Write(append(line, '\n')) // in one piece: it is opened for appending
+		return err
+	}), nil
+}
+
+func (b *sandbox) closeJournal() {
+	if b.journal != nil {
+		b.journal.Close()
+		b.journal = nil
+	}
+}
+
+// errTaken says that outputs were taken out of a sandbox and cannot be put back.
+var errTaken = errors.New("the process that began it has died while it stored what the command had made")
+
+// putBack puts what the journal names where it was. The error wraps errTaken if that is impossible.
+func (a *attempt) putBack(ctx context.Context) error {
+	if _, err := os.Lstat(filepath.Join(a.box.root, oldMark)); err == nil {
+		return errTaken
+	}
+	text, err := os.ReadFile(filepath.Join(a.box.root, journalFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(text) {
+		var t taken
+		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &t) != nil {
+			break // it was cut off, so nothing was taken after it
+		}
+		hash, err := objectstore.ParseHash(t.Hash)
+		if err != nil || !filepath.IsLocal(t.Path) {
+			return fmt.Errorf("%w, and its journal names %q", errTaken, t.Path)
+		}
+		if err := a.putBackOne(ctx, t.Path, hash, t.Mode.Perm()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *attempt) putBackOne(ctx context.Context, rel string, hash objectstore.Hash, mode fs.FileMode) error {
+	path := filepath.Join(a.box.work, rel)
+	info, err := a.lstat(filepath.ToSlash(rel)) // which follows no link
+	switch {
+	case err == nil && info.Mode().IsRegular():
+		return os.Chmod(path, mode)
+	case err == nil:
+		return fmt.Errorf("%w, and %q is %s now", errTaken, rel, describe(info.Mode()))
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	err = a.x.objects.Materialize(ctx, hash, path, mode)
+	if lost, _ := objectstore.IsLost(err); lost {
+		return fmt.Errorf("%w, and object %s is gone: %w", errTaken, hash, err)
+	}
+	return err
+}
