@@ -340,7 +340,7 @@ func (s *scheduler) complete(c completion) {
 				s.states[i].attempts--
 			}
 		} else {
-			e.Data.Attempt = s.states[i].attempts
+			e.Data.Attempt, e.Data.Bytes = s.states[i].attempts, r.Size
 		}
 		e.Data.Output = r.Output.String()
 		s.emit(e)

@@ -54,6 +54,8 @@ type StartOptions struct {
 	Process     *events.Process    // the running process, for the history
 	OnEvent     func(events.Event) // is told every event once it is in the log, in order; called by one goroutine at a time
 	OnStart     func(*RunInfo)     // is told of the run before its first event
+	// Traffic returns what this process has sent to the repository, for the history; nil: it is not known. It may return nil.
+	Traffic func() *events.Traffic
 	// OnWork is told when the run is not proven current at once: from here on, time and
 	// memory follow the size of the graph.
 	OnWork func()
@@ -547,6 +549,9 @@ func (r *run) finish(ctx context.Context) error {
 	}
 	if r.waiting > 0 {
 		e.Data.Reason, e.Data.Tasks, e.Data.Message = events.ReasonWaits, r.waiting, "what is left waits for approval"
+	}
+	if r.o.Traffic != nil {
+		e.Data.Requests = r.o.Traffic()
 	}
 	r.emit(e)
 	return r.log.Close()

@@ -218,7 +218,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	defer done()
-	settings.Process, settings.OnWork, settings.FileNamed = r.Process(), collectOften, o.file != ""
+	settings.Process, settings.Traffic, settings.OnWork, settings.FileNamed = r.Process(), r.Traffic, collectOften, o.file != ""
 	if spans := newSpans(a); spans != nil {
 		defer spans.Close()
 		settings.OnEvent = spans.Event

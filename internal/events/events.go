@@ -95,6 +95,8 @@ type Data struct {
 	Shared      bool     `json:"shared,omitempty"`      // another run's execution, waited for
 	Late        int      `json:"late,omitempty"`        // the end of a run: executions that went on, of this run or earlier ones; the journal tells how they end
 	Summary     *Summary `json:"summary,omitempty"`     // the end of a run
+	Bytes       int64    `json:"bytes,omitempty"`       // task.completed: size of the output
+	Requests    *Traffic `json:"requests,omitempty"`    // the end of a run: what its process has sent by then, where that is counted
 }
 
 // Milliseconds is a duration of an event. As the text may be hostile, it is clamped: never negative, nor more than a
@@ -110,6 +112,19 @@ type Process struct {
 	BootID    string `json:"bootId,omitempty"`
 	Host      string `json:"host,omitempty"`
 	User      string `json:"user,omitempty"`
+}
+
+// Traffic counts the requests of a process to a shared repository, each as often as it was sent.
+type Traffic struct {
+	Reads  int64 `json:"reads"`  // of DynamoDB
+	Writes int64 `json:"writes"` // of DynamoDB
+	Gets   int64 `json:"gets"`   // GET and HEAD of S3
+	Puts   int64 `json:"puts"`   // PUT, POST and listings of S3, which cost the same
+}
+
+// Add adds the counts of another process.
+func (t *Traffic) Add(o *Traffic) {
+	t.Reads, t.Writes, t.Gets, t.Puts = t.Reads+max(o.Reads, 0), t.Writes+max(o.Writes, 0), t.Gets+max(o.Gets, 0), t.Puts+max(o.Puts, 0)
 }
 
 // Summary counts the tasks of a run. Completed includes the cached ones.

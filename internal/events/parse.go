@@ -159,6 +159,8 @@ func (p *plain) data(d *Data) {
 			d.Duration = p.number()
 		case "exitCode":
 			d.ExitCode = p.number()
+		case "bytes":
+			d.Bytes = p.number()
 		case "delayMs":
 			d.DelayMs = p.number()
 		case "tasks":

@@ -16,7 +16,6 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/format/signature"
 	"e3/internal/host/modes"
 	"e3/internal/host/process"
 	"e3/internal/host/runner"
@@ -99,6 +98,7 @@ type Repo struct {
 	opts    Options
 	user    func() string
 	signing signing
+	traffic traffic
 	stores  *stores
 	place   *place // nil where the objects are in the folder
 	formats []*formatTexts
@@ -140,7 +140,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		opts.Getenv = os.Getenv
 	}
 	r := &Repo{Location: location, opts: opts, user: sync.OnceValue(UserAtHost)}
-	r.signing.key = sync.OnceValues(func() (*signature.Key, error) { return findKey(opts.Getenv) })
+	r.signing.key = sync.OnceValues(r.findKey)
 	s, err := r.connect(ctx, location)
 	if err != nil {
 		return nil, errors.Join(err, r.closeStores())

@@ -3,10 +3,14 @@ package repo
 import (
 	"context"
 	"log/slog"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/smithy-go/middleware"
+
+	"e3/internal/events"
 )
 
 // tellRequests logs each operation on DynamoDB or S3 with its duration, retries included, for E3_DEBUG=requests.
@@ -22,4 +26,43 @@ func tellRequests(stack *middleware.Stack) error {
 			slog.DebugContext(ctx, "request", said...)
 			return out, meta, err
 		}), middleware.After)
+}
+
+// traffic counts the requests of this process by what they cost.
+type traffic struct{ reads, writes, gets, puts atomic.Int64 }
+
+// count is a middleware that counts each try.
+func (t *traffic) count(stack *middleware.Stack) error {
+	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("e3CountRequests",
+		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+			if n := t.of(awsmiddleware.GetServiceID(ctx), awsmiddleware.GetOperationName(ctx)); n != nil {
+				n.Add(1)
+			}
+			return next.HandleFinalize(ctx, in)
+		}), "Retry", middleware.After)
+}
+
+// of returns the counter of an operation, nil for one that is free.
+func (t *traffic) of(service, operation string) *atomic.Int64 {
+	switch operation {
+	case "GetItem", "BatchGetItem", "Query", "Scan":
+		return &t.reads
+	case "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem":
+		return &t.writes
+	case "GetObject", "HeadObject", "HeadBucket":
+		return &t.gets
+	}
+	if service == "S3" && !strings.HasPrefix(operation, "Delete") && !strings.HasPrefix(operation, "Abort") {
+		return &t.puts
+	}
+	return nil
+}
+
+// Traffic returns what this process has sent to DynamoDB and S3 so far; nil where the repository is on this machine.
+func (r *Repo) Traffic() *events.Traffic {
+	t := &events.Traffic{Reads: r.traffic.reads.Load(), Writes: r.traffic.writes.Load(), Gets: r.traffic.gets.Load(), Puts: r.traffic.puts.Load()}
+	if *t == (events.Traffic{}) {
+		return nil
+	}
+	return t
 }

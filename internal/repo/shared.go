@@ -58,6 +58,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
+	cfg.APIOptions = append(cfg.APIOptions, r.traffic.count)
 	tries := trying("DynamoDB", l.endpoint, cfg, r.warn)
 	f, err := readSharedFormat(ctx, cfg, l, tries, r.warn)
 	if err != nil {
@@ -171,6 +172,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
+	cfg.APIOptions = append(cfg.APIOptions, r.traffic.count)
 	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "",
 		Dated: ownerBlob, Trying: trying("S3", l.Endpoint, cfg, r.warn)}
 	if deletions != nil {

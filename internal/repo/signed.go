@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 
 	"e3/executions"
@@ -19,16 +20,26 @@ type signing struct {
 	key      func() (*signature.Key, error)
 }
 
-// findKey returns the user's key, nil if there is none.
-func findKey(getenv func(string) string) (*signature.Key, error) {
-	k, err := settings.FindKey(getenv)
-	if errors.Is(err, settings.ErrNoKey) {
+// findKey returns the user's key, nil if there is none. A key that cannot be used is an error only where executions must be signed; elsewhere
+// a warning, and no key.
+func (r *Repo) findKey() (*signature.Key, error) {
+	k, err := settings.FindKey(r.opts.Getenv)
+	switch {
+	case err == nil:
+		return k, nil
+	case errors.Is(err, settings.ErrNoKey):
 		return nil, nil
+	case r.signing.required:
+		return nil, err
 	}
-	return k, err
+	if !errors.Is(err, fs.ErrNotExist) {
+		r.warn(fmt.Errorf("what is made here is not signed: %w", err))
+	}
+	return nil, nil
 }
 
-// Signer returns the key that signs what this process makes; nil: its user has none. A key file that E3_KEY names must exist.
+// Signer returns the key that signs what this process makes; nil: its user has none. Where executions must be signed, a key file that
+// E3_KEY names must exist.
 func (r *Repo) Signer() (*signature.Key, error) { return r.signing.key() }
 
 // SignedExecutions tells whether the repository counts only executions that a trusted key has signed.

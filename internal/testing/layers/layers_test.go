@@ -33,7 +33,7 @@ internal/testing/suite:        (test)
 
 cmd/e3:                        internal/insight/runview dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
-                               internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry
+                               internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
                                cmd/e3/internal/render cmd/e3/internal/term internal/human
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
@@ -67,6 +67,7 @@ executions:                    objectstore refstore internal/format/record inter
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human
 internal/jobs/approval:        refstore internal/format/record
+internal/insight/stats:        internal/events refstore
 internal/insight/telemetry:    internal/events internal/human internal/pkgref internal/backoff
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)

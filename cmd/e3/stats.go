@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"e3/cmd/e3/internal/render"
+	"e3/internal/events"
+	"e3/internal/human"
+	"e3/internal/insight/stats"
+	"e3/internal/repo"
+)
+
+func newStats(a *app) *cobra.Command {
+	var since, until string
+	cmd := &cobra.Command{
+		Use:   "stats [repo] [workspace]",
+		Short: "Add up hits, time saved, executions and requests",
+		Long: `Add up what runs were answered and what they executed, by workspace and by user. All is taken from the events of the runs,
+which the setting events-retention keeps for a time.
+
+A hit is a task that an earlier execution answered. Saved is how long these executions took, Executed how long the commands of
+the runs took; what ran at the same time counts whole. Bytes are the sizes of outputs as they were stored, of a directory that of
+its listing. Requests are those of the processes of e3 start to a shared repository, without those of workers. Their price
+is at $0.125 for a million reads and $0.625 for a million writes of DynamoDB, $0.40 for a million GETs and $5 for a million PUTs of S3, at
+one unit for each.`,
+		Example: `  e3 stats
+  e3 stats . prod --since 7d
+  e3 stats . --since 2026-11-01 --until 2026-12-01 --json`,
+		ValidArgsFunction: completeFirst(a, func(ctx context.Context, r *repo.Repo, _ string) ([]cobra.Completion, error) {
+			return eventWorkspaces(ctx, r)
+		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			location, rest, err := a.positional(cmd, args, 1, "<workspace>")
+			if err != nil {
+				return err
+			}
+			o := stats.Options{Workspace: rest[0]}
+			if o.Since, err = parseMoment(a, "since", since); err != nil {
+				return err
+			}
+			if o.Until, err = parseMoment(a, "until", until); err != nil {
+				return err
+			}
+			return showStats(cmd.Context(), a, location, o)
+		},
+	}
+	cmd.Flags().StringVar(&since, "since", "", "only runs that began then or later: 2h, 7d, 2026-11-20, 2026-11-20T15:04")
+	cmd.Flags().StringVar(&until, "until", "", "only runs that began before then")
+	return cmd
+}
+
+// Prices in dollars for a million requests, as in doc/cost.md.
+const (
+	priceRead  = 0.125
+	priceWrite = 0.625
+	priceGet   = 0.40
+	pricePut   = 5.0
+)
+
+// priceOf is the price of requests in dollars, at one unit for each.
+func priceOf(t *events.Traffic) float64 {
+	return (float64(t.Reads)*priceRead + float64(t.Writes)*priceWrite + float64(t.Gets)*priceGet + float64(t.Puts)*pricePut) / 1e6
+}
+
+// sumsJSON are sums for programs.
+type sumsJSON struct {
+	Name string `json:"name,omitempty"`
+	stats.Sums
+	HitRate float64 `json:"hitRate"` // 0 to 1
+	Price   float64 `json:"price"`   // of the requests, in dollars
+}
+
+func describeSums(name string, s *stats.Sums) sumsJSON {
+	return sumsJSON{name, *s, s.HitRate(), priceOf(&s.Requests)}
+}
+
+func showStats(ctx context.Context, a *app, location string, o stats.Options) error {
+	r, err := a.open(ctx, location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	s, err := stats.Read(ctx, r.Records, o)
+	if err != nil {
+		return err
+	}
+	if len(s.Workspaces) == 0 {
+		if err := knownWorkspace(ctx, r, o.Workspace); err != nil {
+			return err
+		}
+	}
+	for _, err := range s.Damaged {
+		a.Warnf("%v", err)
+	}
+	doc := struct {
+		Since      *string    `json:"since"`
+		Until      *string    `json:"until"`
+		Total      sumsJSON   `json:"total"`
+		Workspaces []sumsJSON `json:"workspaces"`
+		Users      []sumsJSON `json:"users"`
+	}{render.JSONTime(o.Since), render.JSONTime(o.Until), describeSums("", &s.Total), describeGroups(s.Workspaces), describeGroups(s.Users)}
+	return a.Reply(doc, func(w io.Writer) {
+		if s.Total.Runs == 0 {
+			fmt.Fprintln(w, "No runs")
+			return
+		}
+		t := &render.Table{Right: map[int]bool{}}
+		head := []string{"", "runs", "hits", "hit rate", "saved", "executed", "in", "failed", "stored", "requests", "price"}
+		for i := 1; i < len(head); i++ {
+			t.Right[i] = true
+		}
+		t.Row(head...)
+		for _, list := range [][]sumsJSON{doc.Workspaces, doc.Users} {
+			for i := range list {
+				statsRow(t, &list[i])
+			}
+			t.Row()
+		}
+		doc.Total.Name = "all"
+		statsRow(t, &doc.Total)
+		t.Write(w, "")
+		if n := s.Total.Untimed; n > 0 {
+			fmt.Fprintf(w, "Of %s no event tells any more how long they took; what they saved is not counted\n", human.Count(n, "hit"))
+		}
+	})
+}
+
+func describeGroups(groups []stats.Group) []sumsJSON {
+	list := make([]sumsJSON, len(groups))
+	for i := range groups {
+		list[i] = describeSums(groups[i].Name, &groups[i].Sums)
+	}
+	return list
+}
+
+func statsRow(t *render.Table, s *sumsJSON) {
+	name, requests, price := s.Name, "", ""
+	if name == "" {
+		name = "unknown"
+	}
+	if q := s.Requests; q != (events.Traffic{}) {
+		requests, price = fmt.Sprint(q.Reads+q.Writes+q.Gets+q.Puts), fmt.Sprintf("$%.6f", s.Price)
+	}
+	t.Row(name, fmt.Sprint(s.Runs), fmt.Sprint(s.Hits), fmt.Sprintf("%.1f %%", 100*s.HitRate), milliseconds(s.SavedMs), fmt.Sprint(s.Executed), milliseconds(s.ExecutedMs),
+		fmt.Sprint(s.Failures), human.Bytes(s.Bytes), requests, price)
+}
+
+func milliseconds(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }
