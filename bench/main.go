@@ -1,7 +1,7 @@
 // Command bench measures e3 against its peers on the same generated work, in one run, and
 // prints medians and ratios.
 //
-//	go run ./bench             graphs of 10,000 tasks, events, files, exports, gc, uploads, lookups, workers, start-up (some minutes)
+//	go run ./bench             graphs of 10,000 tasks, events, files, exports, gc, uploads, lookups, changes, workers, start-up (some minutes)
 //	go run ./bench -full       and 100,000 tasks, and a 2 GiB file
 //	go run ./bench -run null   only measurements whose name contains "null"
 //
@@ -24,6 +24,7 @@ import (
 
 type bench struct {
 	e3     string // the binary under test
+	other  string // another one, for what has no peer
 	dir    string // for generated work
 	rounds int
 	full   bool
@@ -40,6 +41,7 @@ func main() {
 	flag.Int64Var(&b.mib, "mib", 1024, "MiB of the file that is uploaded")
 	flag.IntVar(&b.jobs, "jobs", 10_000, "tasks that workers execute")
 	flag.BoolVar(&b.full, "full", false, "the large cases too")
+	flag.StringVar(&b.other, "e3", "", "measure this program instead, where changes in shared repositories are measured")
 	flag.Parse()
 	if err := b.main(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -27,7 +27,12 @@ func (b *bench) shared() error {
 		}
 	}
 	if b.wants("lookups") {
-		return b.lookups()
+		if err := b.lookups(); err != nil {
+			return err
+		}
+	}
+	if b.wants("changes") {
+		return b.change()
 	}
 	return nil
 }
