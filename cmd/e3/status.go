@@ -37,6 +37,12 @@ locks.`,
 	}
 }
 
+// overlayJSON is what this machine keeps of its own over a repository to which it may not write.
+type overlayJSON struct {
+	Folder     string `json:"folder"`
+	Executions int    `json:"executions"` // that are on this machine alone
+}
+
 // statusJSON is a workspace's status for programs.
 type statusJSON struct {
 	Workspace  string       `json:"workspace"`
@@ -99,7 +105,7 @@ func also(text string) string {
 }
 
 func runStatus(ctx context.Context, a *app, location, ws string) error {
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -112,8 +118,16 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 	}
 	doc := struct {
 		Repository string       `json:"repository"`
+		Overlay    *overlayJSON `json:"overlay,omitempty"`
 		Workspaces []statusJSON `json:"workspaces"`
-	}{r.Root, []statusJSON{}}
+	}{r.Root, nil, []statusJSON{}}
+	if folder := r.Overlay(); folder != "" {
+		n, err := r.OverlaySize(ctx)
+		if err != nil {
+			return err
+		}
+		doc.Overlay = &overlayJSON{folder, n}
+	}
 	var all []*workspace.Status
 	for _, name := range names {
 		st, err := r.Workspaces.Planner.Status(ctx, name)
@@ -130,6 +144,9 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 		doc.Workspaces = append(doc.Workspaces, statusOf(st))
 	}
 	return a.Reply(doc, func(w io.Writer) {
+		if o := doc.Overlay; o != nil {
+			fmt.Fprintf(w, "Read-only here: %s on this machine alone, in %s\n\n", human.Count(o.Executions, "execution"), o.Folder)
+		}
 		if len(all) == 0 {
 			fmt.Fprintln(w, "There are no workspaces yet; make one with: e3 start -f e3.yaml")
 		}
