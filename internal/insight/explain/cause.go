@@ -7,16 +7,16 @@ import (
 	"e3/internal/human"
 )
 
-// Kind says what sort of cause it is. Words never change.
+// Kind is the sort of a cause. Its values never change.
 type Kind string
 
-// What differs between a key and that of the nearest earlier success.
+// Kinds of differences between a key and that of the nearest earlier success.
 const (
 	Command      Kind = "command"
 	Environment  Kind = "environment" // a variable, or a matrix constant
 	Version      Kind = "version"
 	Input        Kind = "input" // the content of an input of the package
-	Made         Kind = "made"  // the content of what a task upstream made
+	Made         Kind = "made"  // the content of an upstream task's output
 	InputAdded   Kind = "input added"
 	InputRemoved Kind = "input removed"
 	InputRenamed Kind = "input renamed"
@@ -26,11 +26,11 @@ const (
 	ItemAdded    Kind = "item added"   // of a fan-in
 	ItemRemoved  Kind = "item removed"
 	Output       Kind = "output"     // its declaration
-	Definition   Kind = "definition" // something of the task object: its order, or what is gone
-	Unknown      Kind = "unknown"    // what would tell is no longer here
+	Definition   Kind = "definition" // of the task object: its order, or a part that is gone
+	Unknown      Kind = "unknown"    // the evidence is no longer here
 )
 
-// What became of the same key.
+// Outcomes of earlier executions of the same key.
 const (
 	Forced           Kind = "forced"
 	Rerun            Kind = "rerun" // verify --rerun
@@ -46,7 +46,7 @@ const (
 	RunsNow          Kind = "running"
 )
 
-// How an execution ended.
+// Kinds of ends of an execution.
 const (
 	ExitCode  Kind = "exit code"
 	Suspended Kind = "suspended" // and has not been approved since
@@ -59,7 +59,7 @@ const (
 	Fault     Kind = "fault" // of e3 or its stores
 )
 
-// The rest.
+// Other kinds.
 const (
 	NeverRan Kind = "never ran"
 	Renamed  Kind = "renamed" // it ran under another name
@@ -74,11 +74,11 @@ const (
 type Cause struct {
 	Kind      Kind   `json:"kind"`
 	Workspace string `json:"workspace,omitempty"`
-	Task      string `json:"task,omitempty"`    // whose it is: the one that was asked for, or one upstream
+	Task      string `json:"task,omitempty"`    // the task in question, or one upstream
 	Subject   string `json:"subject,omitempty"` // the variable, input, item, output
 	Path      string `json:"path,omitempty"`    // the first file in it
 	Execution string `json:"execution,omitempty"`
-	// Text says it in one line, without the name of the task.
+	// Text describes the cause in one line, without the name of the task.
 	Text   string    `json:"text"`
 	At     time.Time `json:"at,omitzero"`
 	By     string    `json:"by,omitempty"`
@@ -150,7 +150,7 @@ func (r *Reason) collect(list *[]Cause, seen map[*Reason]bool) {
 	}
 }
 
-// chain names the tasks from the one that a root is of down to r, upstream first. It is empty if it is r's own.
+// chain names the tasks from the root's down to r's, upstream first. It is empty if the root is r's own.
 func (r *Reason) chain(root *Cause) []string {
 	seen := map[*Reason]bool{}
 	var walk func(*Reason) []string
@@ -186,7 +186,7 @@ func (r *Reason) chain(root *Cause) []string {
 	return nil
 }
 
-// truncateBoth cuts two texts that differ such that it can be seen where.
+// truncateBoth shortens two differing texts around their first difference.
 func truncateBoth(was, is string, most int) (string, string) {
 	same := 0
 	for same < len(was) && same < len(is) && was[same] == is[same] {
@@ -202,7 +202,7 @@ func truncateBoth(was, is string, most int) (string, string) {
 	return "…" + truncate(was[from:], most), "…" + truncate(is[from:], most)
 }
 
-// truncate cuts text to what a line holds, and to one line.
+// truncate shortens text to one line of limited length.
 func truncate(s string, most int) string {
 	return human.Truncate(strings.ReplaceAll(s, "\n", "⏎"), most)
 }

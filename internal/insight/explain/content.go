@@ -16,13 +16,14 @@ import (
 	"e3/objectstore"
 )
 
-// maxValue bounds a value that is shown, maxValueChanges how many of its parts.
+// maxValue bounds the bytes of a value that are read, maxValueChanges the changed parts that are listed.
 const (
 	maxValue        = 1 << 20
 	maxValueChanges = 5
 )
 
-// change finds out how the content of an input differs. What cannot be read is said, not an error.
+// change finds out how the content of an input differs. Content that cannot be read is stated in the change and is not
+// an error.
 func (x *evidence) change(kind record.Kind, was, is objectstore.Hash) (*Change, error) {
 	switch kind {
 	case record.KindDir:
@@ -59,7 +60,7 @@ func (x *evidence) size(h objectstore.Hash) (*int64, error) {
 	return &n, nil
 }
 
-// objects reads what the next start would store besides, where the question is about that.
+// objects also holds objects that the next start would store, where the question is about the next start.
 func (x *evidence) objects() Objects {
 	if x.next != nil {
 		return x.next.Objects
@@ -159,7 +160,7 @@ func (x *evidence) value(h objectstore.Hash) (any, error) {
 	return plain, err
 }
 
-// diffValues walks two values together, as far as they nest at most maxDepth deep; below, they are compared as text.
+// diffValues walks two values together down to maxDepth levels; deeper levels are compared as text.
 func diffValues(path string, a, b any, c *Change, depth int) {
 	if depth < maxDepth {
 		switch a := a.(type) {

@@ -6,7 +6,8 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// follows lists the tasks downstream of the root, with what became of them in a run; with what is to come if that is "".
+// follows lists the tasks downstream of the root with their outcomes in a run, or with what the next start will do with
+// them if run is "".
 func (x *explaining) follows(w *Explanation, run string) error {
 	if w.Root.Kind == NoCause {
 		return nil
@@ -51,7 +52,7 @@ func (x *explaining) follows(w *Explanation, run string) error {
 	return nil
 }
 
-// Words for what became of a task downstream.
+// Words for the outcome of a task downstream.
 const (
 	ranState      = "ran"
 	answeredState = "answered"
@@ -90,7 +91,7 @@ func readers(g *graph.Graph, input string) []int32 {
 	return list
 }
 
-// graphIn is the graph of a run; of the next start if that is "".
+// graphIn is the graph of a run, or of the next start if run is "".
 func (x *evidence) graphIn(ws, run string) (*graph.Graph, error) {
 	if run == "" {
 		if x.next != nil && x.next.Workspace == ws {
@@ -105,7 +106,8 @@ func (x *evidence) graphIn(ws, run string) (*graph.Graph, error) {
 	return list[0], nil
 }
 
-// states tells what became of the tasks of a run, in the words of answers and as far as its events tell; "" of all others.
+// states returns a function that gives the outcome of each task of a run in the words above, or "" if its events do not
+// say.
 func (x *evidence) states(ws, run string) (func(task string) string, error) {
 	f, _, err := x.Runs.Fold(x.ctx, ws, run)
 	if err != nil {

@@ -29,8 +29,9 @@ func ignoreNoRun(err error) error {
 	return err
 }
 
-// elsewhere finds a success to compare with where the task has none of its own: the same task object under another name or in another
-// workspace, a task of the same name in another workspace, or one that the package had and that ran the same command.
+// elsewhere finds a success to compare with for a task that has none of its own: the same task object under another
+// name or in another workspace, a task of the same name in another workspace, or one that the package had and that ran
+// the same command.
 func (x *explaining) elsewhere(s *side, most int) (*side, string, error) {
 	list, err := x.sameObject(s)
 	if err != nil {
@@ -45,7 +46,7 @@ func (x *explaining) elsewhere(s *side, most int) (*side, string, error) {
 		if list, err = x.sameCommand(s); err != nil {
 			return nil, "", err
 		}
-		most = maxSearched // an item of a matrix is looked for among all others
+		most = maxSearched // an item of a matrix is looked for among all items
 	}
 	sortByID(list)
 	best, err := x.choose(s, list, most)
@@ -107,8 +108,8 @@ func (x *explaining) sameName(s *side) ([]history.Attempt, error) {
 	return list, nil
 }
 
-// sameCommand finds successes of tasks that the package of the latest run had, that the task's own package has no more, and that ran
-// the same command: it was renamed, and more of it changed.
+// sameCommand finds successes of tasks that ran the same command and that only the package of the latest run had: the
+// task was renamed and also changed in other parts.
 func (x *evidence) sameCommand(s *side) ([]history.Attempt, error) {
 	if err := x.wire(s); err != nil {
 		return nil, err
@@ -160,7 +161,8 @@ func (x *evidence) sameCommand(s *side) ([]history.Attempt, error) {
 	return list, nil
 }
 
-// runBefore returns the run of the workspace before the one that made a side; the latest, of what would be. "" if there is none.
+// runBefore returns the run of the workspace before the one that made a side, or the latest run if the side is the next
+// start's. "" if there is none.
 func (x *evidence) runBefore(s *side) (string, error) {
 	before := ""
 	for key, err := range x.Records.ListStreams(x.ctx, refstore.Query{Partition: "EVENTS/" + s.ws}) {
@@ -175,7 +177,7 @@ func (x *evidence) runBefore(s *side) (string, error) {
 	return before, nil
 }
 
-// never says that there is nothing to compare with.
+// never is the cause of a task that has no success to compare with.
 func (x *explaining) never(s *side) (Cause, error) {
 	c := Cause{Kind: NeverRan, Workspace: s.ws, Task: s.task, Text: "never ran before"}
 	if s.at != nil && s.at.Execution != nil && s.at.Execution.Provenance != nil {
@@ -202,7 +204,7 @@ func (x *explaining) never(s *side) (Cause, error) {
 	return c, nil
 }
 
-// hash is a hash that may be missing.
+// hash parses a hash; an empty or malformed text gives the zero hash.
 func hash(text string) objectstore.Hash {
 	h, _ := objectstore.ParseHash(text)
 	return h

@@ -17,13 +17,13 @@ import (
 	"e3/objectstore"
 )
 
-// sortByID puts attempts in the order of their ids, the greatest first. Lookups prefer executions in this order,
-// whatever clocks said.
+// sortByID puts attempts by id, the greatest first. Lookups prefer executions in this order, whatever the clocks
+// showed.
 func sortByID(list []history.Attempt) {
 	slices.SortStableFunc(list, func(a, b history.Attempt) int { return strings.Compare(b.ExecutionID, a.ExecutionID) })
 }
 
-// attemptOf makes an attempt of an execution that was found by its key.
+// attemptOf converts an execution that was found by its key to an attempt.
 func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
 	a := &history.Attempt{
 		Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e,
@@ -36,7 +36,7 @@ func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
 	return a
 }
 
-// passing returns nil for evidence that is gone or unreadable, since the explanation can do without it.
+// passing returns nil for errors of missing or unreadable evidence, since the explanation can do without it.
 func (x *evidence) passing(err error) error {
 	if x.ctx.Err() != nil {
 		return context.Cause(x.ctx)
@@ -116,7 +116,7 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 	}
 	r.Compared = ref(base.at)
 	if base.definition.task == s.definition.task && base.key == s.key {
-		if why == nil { // only events tell of the earlier result
+		if why == nil { // only events show the earlier result
 			r.final = true
 			r.Cause = Cause{Kind: RecordGone, Workspace: s.ws, Task: s.task, Execution: base.id, At: base.at.At(),
 				Text: "execution " + truncate(base.id, maxText) + ", which had its result, is no longer on record, for an unknown reason"}
@@ -133,7 +133,8 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 	return nil
 }
 
-// retried explains a later attempt of a run by the attempt before it. It returns false if that is not on record.
+// retried explains a later attempt of a run by the attempt before it. It returns false if the earlier attempt is not on
+// record.
 func (x *explaining) retried(r *Reason, s *side, depth int) (bool, error) {
 	list, err := x.past(x.ctx, s.ws, s.task)
 	if err != nil {
@@ -158,8 +159,8 @@ func (x *explaining) retried(r *Reason, s *side, depth int) (bool, error) {
 	return false, nil
 }
 
-// again says why a key was executed again: before the execution before, or now if that is nil. It returns nil if the
-// key had never been executed.
+// again says why a key was executed again although it had an earlier execution. Only executions made earlier than
+// before count; nil means now. It returns nil if the key had never been executed.
 func (x *explaining) again(key executions.Key, before *history.Attempt) (*Cause, error) {
 	limit, began := "", x.now()
 	if before != nil {
@@ -292,7 +293,8 @@ func originOf(a *history.Attempt) string {
 	return a.Workspace
 }
 
-// tombstone returns a pruned execution of a key, made before another: the latest success, else the latest failure.
+// tombstone returns a pruned execution of a key that was made before an attempt: the latest success, else the latest
+// failure.
 func (x *evidence) tombstone(key executions.Key, before *history.Attempt) (*record.Tombstone, error) {
 	list, err := x.Executions.TaskTombstones(x.ctx, key.Task)
 	if err != nil {
@@ -322,7 +324,7 @@ func (x *evidence) pruned(t *record.Tombstone) *Cause {
 	return c
 }
 
-// failedBefore says how the latest attempt at a key ended, which never succeeded.
+// failedBefore says how the latest attempt ended at a key that never succeeded.
 func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 	if e.State == record.Running {
 		alive, err := x.alive(e)
@@ -340,7 +342,7 @@ func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 	return x.failedAt("", "", a), nil
 }
 
-// told says how the latest attempt at a side's key ended, if only events tell of it; nil if there is none.
+// told says how the latest attempt at a side's key ended, if only events show that attempt; nil if there is none.
 func (x *explaining) told(s *side) (*Cause, error) {
 	list, err := x.past(x.ctx, s.ws, s.task)
 	if err != nil {
@@ -381,7 +383,7 @@ func (x *explaining) alive(e *executions.Execution) (bool, error) {
 }
 
 // nearest finds the earlier success with the fewest differing parts. It looks under the same name first, then under
-// other names and in other workspaces; the note says so. It returns nil if there is none.
+// other names and in other workspaces, in which case the note says where. It returns nil if there is none.
 func (x *explaining) nearest(s *side, most int) (*side, string, error) {
 	list, err := x.past(x.ctx, s.ws, s.task)
 	if err != nil {
@@ -444,8 +446,8 @@ func answeredLast(a *history.Attempt, before string) string {
 	return last
 }
 
-// weigh measures how far apart two definitions are by the number of differing parts. A mere change of order is the
-// nearest; a part that cannot be compared is farther than any number of others.
+// weigh measures how far apart two definitions are by the number of differing parts. A mere change of order weighs
+// least; a part that cannot be compared weighs more than any number of comparable parts.
 func weigh(list []Difference) int {
 	n := 0
 	for i := range list {

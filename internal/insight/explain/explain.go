@@ -1,9 +1,9 @@
-// Package explain tells why a task ran, would run, failed, or was answered from the cache: it compares the parts of a key with those of the
-// nearest earlier success of the same name, follows each input that differs to what made it, and so finds what changed first
-// (doc/design.md §14).
+// Package explain says why a task ran, would run, failed, or had a result in the cache. It compares the parts of a key
+// with those of the nearest earlier success of the same name, and follows each input that differs to the execution that
+// made it. This leads to the first change (doc/design.md §14).
 //
-// It reads records, events and objects, and writes nothing. What others have written can be wrong in any way: everything is
-// bounded, and what is gone or cannot be read is said to be.
+// It reads records, events and objects, and writes nothing. Records that other programs wrote can be wrong in any way:
+// all work is bounded, and an explanation says which evidence is gone or cannot be read.
 package explain
 
 import (
@@ -29,13 +29,13 @@ const (
 	maxCompared = 50  // earlier successes among which the nearest is looked for
 	maxFew      = 8   // compared for Miss
 	maxParts    = 100 // differences of one task that are listed
-	maxFiles    = 5   // changed files that are named
+	maxFiles    = 5   // changed files that are listed
 	maxCounted  = 10_000
 	maxListed   = 20 // tasks downstream that are named
 	maxLines    = 12 // of a difference between two commands
 	maxTail     = 5  // last lines of a log
 	maxText     = 200
-	clockSlack  = time.Minute // of ids against the clock here
+	clockSlack  = time.Minute // by which the time of an id may be ahead of the local clock
 )
 
 // Objects is the part of the object store that explanations use.
@@ -45,27 +45,28 @@ type Objects interface {
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
-// Workspaces are what an explanation asks of the workspaces of a repository; workspace.View has it.
+// Workspaces is the part of a repository's workspaces that explanations use; workspace.View implements it.
 type Workspaces interface {
 	// State returns the state of a workspace, or human.ErrNotFound.
 	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
 	// List returns the names of all workspaces in order.
 	List(ctx context.Context) ([]string, error)
-	// Next tells what the next start of a workspace would run on.
+	// Next returns the package and inputs that the next start of a workspace would use.
 	Next(ctx context.Context, ws string) (*plan.Next, error)
 }
 
-// Stores are what explanations are made from.
+// Stores holds the sources of explanations.
 type Stores struct {
 	history.Stores
 	Workspaces Workspaces
 	Objects    Objects
-	// Queued finds the job of a task that a run has put in a queue: For, Run and Since of the answer are not its matter. nil, and a nil
-	// answer: there is none.
+	// Queued finds the job of a task that a run has put in a queue. It leaves For, Run and Since of the result empty. A
+	// nil function or a nil result means that there is no job.
 	Queued func(ctx context.Context, ws, run, task string) (*Wait, error)
 }
 
-// An Explainer remembers what it has read: one serves one command. It is safe for concurrent use.
+// An Explainer caches records, events and objects that it has read, so it should serve one command only. It is safe for
+// concurrent use.
 type Explainer struct {
 	Stores
 	now func() time.Time
@@ -87,72 +88,73 @@ func New(s Stores) *Explainer {
 	}
 }
 
-// State is how the task, or the execution, stands that was asked about. Words never change.
+// State is the state of the task, or of the execution, that a question is about. Its values never change.
 type State string
 
-// The states of what is explained.
+// The states of tasks and executions.
 const (
 	Current  State = "current"   // it has a result: the next start does not run it
 	WouldRun State = "would run" // the next start runs it
-	Waits    State = "waits"     // what it reads is not known before something upstream has run
-	Ran      State = "ran"       // an execution that was asked for, a success
+	Waits    State = "waits"     // its inputs are not known before a task upstream has run
+	Ran      State = "ran"       // the execution in question was a success
 	Failed   State = "failed"    // it has failed, and nothing has changed since
 	Skipped  State = "skipped"   // something upstream has failed, and nothing has changed since
 	Running  State = "running"   // now
-	Queued   State = "queued"    // the run that is at work is about to run it: it waits for a worker, or for its turn
+	Queued   State = "queued"    // the active run is about to run it: it waits for a worker, or for its turn
 	Stuck    State = "stuck"     // it cannot run
-	Removed  State = "removed"   // no package has it any more: its latest execution is explained
-	Gone     State = "gone"      // of the execution no record is left
+	Removed  State = "removed"   // no package has the task any more: its latest execution is explained
+	Gone     State = "gone"      // no record of the execution is left
 )
 
-// An Explanation answers the question why.
+// An Explanation says why a task has its state, or why an execution was made.
 type Explanation struct {
 	Workspace string `json:"workspace"`
 	Task      string `json:"task"`
 	State     State  `json:"state"`
 	Sentence  string `json:"sentence"`
-	// Execution is the one that is explained; nil where nothing was executed.
+	// Execution is the explained execution; nil where nothing was executed.
 	Execution *Ref `json:"execution,omitempty"`
-	// Root is what changed, or happened, first; Roots are all such, Root the first of them. What is current has the root of its
-	// execution.
+	// Root is the first change or incident in the chain of causes. Roots lists all of these, Root first. A current task
+	// has the root of its execution.
 	Root  Cause   `json:"root"`
 	Roots []Cause `json:"roots,omitempty"`
-	// Chain names the tasks from the one that the root is of down to this one; empty where it is its own.
+	// Chain names the tasks from the root's down to this one; it is empty where the root is the task's own.
 	Chain []string `json:"chain,omitempty"`
 	// Reason leads from the task to the roots.
 	Reason *Reason `json:"reason,omitempty"`
-	// Failure is how it failed, or how that failed because of which it was skipped; Changed is what has changed since it last worked.
+	// Failure is the failure of this task, or of the upstream task that caused it to be skipped. Changed lists the
+	// causes since its last success.
 	Failure *Failure `json:"failure,omitempty"`
 	Changed []Cause  `json:"changed,omitempty"`
-	// Waiting is what the run that is at work waits for before it runs it; nil where it does not.
+	// Waiting is what the active run still needs before it can run the task; nil where it does not wait.
 	Waiting *Wait `json:"waiting,omitempty"`
-	// Downstream are the tasks that the root concerns besides.
+	// Downstream are the other tasks that the root affects.
 	Downstream *Downstream `json:"downstream,omitempty"`
 	Notes      []string    `json:"notes,omitempty"`
 
 	blockers int    // tasks that it waits for
-	refused  string // how the latest run ended it without running it
+	refused  string // the end that the latest run gave the task without running it
 }
 
-// A Wait is what a task waits for in a run that is at work.
+// A Wait is what a task waits for in an active run.
 type Wait struct {
-	For    string    `json:"for"` // approval, worker, or turn: what the run may have at work at a time is
+	For    string    `json:"for"` // approval, worker, or turn: the run has as many tasks at work as it may
 	Run    string    `json:"run"`
 	Queue  string    `json:"queue,omitempty"`
 	Labels []string  `json:"labels,omitempty"` // that a worker must have
 	Memory int64     `json:"memory,omitempty"` // bytes, likewise
-	Worker string    `json:"worker,omitempty"` // that has taken it; the run has not heard yet that it began
+	Worker string    `json:"worker,omitempty"` // that has claimed it, if the run has not yet seen it begin
 	Since  time.Time `json:"since"`
 }
 
-// What is waited for.
+// Values of Wait.For.
 const (
 	forApproval = "approval"
 	forWorker   = "worker"
 	forTurn     = "turn"
 )
 
-// A Ref names an execution, with what is worth knowing of it.
+// A Ref names an execution, with its main properties.
 type Ref struct {
 	Workspace    string            `json:"workspace,omitempty"`
 	Task         string            `json:"task,omitempty"`
@@ -166,8 +168,8 @@ type Ref struct {
 	ImportedFrom string            `json:"importedFrom,omitempty"`
 }
 
-// A Reason says why one task ran, or would run. Differences are to Compared; those that a task upstream has made have their
-// reasons in Upstream.
+// A Reason says why one task ran, or would run. Differences are relative to Compared. Upstream holds the reasons of
+// those that a task upstream has caused.
 type Reason struct {
 	Workspace   string       `json:"workspace"`
 	Task        string       `json:"task"`
@@ -176,21 +178,21 @@ type Reason struct {
 	Compared    *Ref         `json:"compared,omitempty"`
 	Differences []Difference `json:"differences,omitempty"`
 	Upstream    []*Reason    `json:"upstream,omitempty"`
-	// More counts differences that are not listed, Omitted what was made upstream and was not followed.
+	// More counts the differences that are not listed, Omitted those that were made upstream and not followed.
 	More    int `json:"more,omitempty"`
 	Omitted int `json:"omitted,omitempty"`
-	// AsAbove says that the rest is said where the same is explained before.
+	// AsAbove means that this execution is explained earlier in the same explanation; only its cause is repeated.
 	AsAbove bool `json:"asAbove,omitempty"`
-	// Before is why the first attempt of a run was made, of a later one.
+	// Before is the reason of the run's first attempt, if this is a later attempt.
 	Before *Reason  `json:"before,omitempty"`
 	Failed *Failure `json:"failed,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 
 	final bool    // Cause is the root, whatever differs
-	see   *Reason // what AsAbove means
+	see   *Reason // the earlier reason that AsAbove refers to
 }
 
-// A Failure is how an execution ended that did not succeed.
+// A Failure describes the end of an execution that did not succeed.
 type Failure struct {
 	Task     string   `json:"task"`
 	Kind     Kind     `json:"kind"`
@@ -204,39 +206,40 @@ type Failure struct {
 	Succeeded *Ref `json:"succeeded,omitempty"`
 }
 
-// Downstream are the tasks that read, however indirectly, what the root is about.
+// Downstream are the tasks that read, directly or indirectly, the input or output that the root names.
 type Downstream struct {
 	Of       string           `json:"of"`
 	Run      string           `json:"run,omitempty"` // in which they did what they did; "" where it is to come
 	Total    int              `json:"total"`
 	Ran      int              `json:"ran,omitempty"`
-	Answered int              `json:"answered,omitempty"` // they read the same as before
+	Answered int              `json:"answered,omitempty"` // cached: they read the same as before
 	Failed   int              `json:"failed,omitempty"`
 	Skipped  int              `json:"skipped,omitempty"`
 	Tasks    []DownstreamTask `json:"tasks"` // the first ones
 }
 
-// A DownstreamTask is one of them, with what became of it in the run.
+// A DownstreamTask is a task downstream with its outcome in the run.
 type DownstreamTask struct {
 	Task  string `json:"task"`
 	State string `json:"state,omitempty"`
 }
 
-// explaining is one question.
+// explaining is the state of one explanation.
 type explaining struct {
 	evidence
 	budget int // reasons that may still be made
 	seen   map[[2]string]*Reason
 }
 
-// evidence reads what records, objects and runs say, for one call of an Explainer.
+// evidence reads records, objects and runs for one call of an Explainer.
 type evidence struct {
 	*Explainer
 	ctx  context.Context
 	next *nextRun // nil where only the past is known
 }
 
-// known returns what was explained before, in short: nothing is told twice, and a loop in what others have written comes to an end.
+// known returns a short form of a reason that was given before. So nothing is explained twice, and a loop in foreign
+// records ends.
 func (x *explaining) known(at [2]string) *Reason {
 	r, ok := x.seen[at]
 	if !ok {
@@ -265,7 +268,7 @@ func (x *Explainer) past(ctx context.Context, ws, task string) ([]history.Attemp
 	return x.attempts[[2]string{ws, task}], nil
 }
 
-// foresee reads the history of a task and of what is upstream of it, the nearest first, in one go.
+// foresee reads the histories of a task and of its upstream tasks, the nearest first, in one pass.
 func (x *explaining) foresee(ws, task string, g *graph.Graph) error {
 	i, ok := g.Find(task)
 	if !ok {
@@ -330,7 +333,7 @@ func ref(a *history.Attempt) *Ref {
 	return r
 }
 
-// unknownTask is returned for a name that stands for nothing, with what might have been meant.
+// unknownTask is the error for a name that no task has; it suggests a similar name.
 func unknownTask(name string, known []string) error {
 	return &human.UnknownError{What: "task", Name: name, Known: known}
 }

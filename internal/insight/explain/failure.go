@@ -59,7 +59,7 @@ func (x *evidence) tail(a *history.Attempt, stream executions.Stream) ([]string,
 		return nil, x.passing(errors.Join(err))
 	}
 	text := string(data)
-	if from > 0 { // not from the middle of a line, if there is a whole one
+	if from > 0 { // skip a partial first line, if there is a whole one
 		if _, rest, ok := strings.Cut(text, "\n"); ok && strings.TrimSpace(rest) != "" {
 			text = rest
 		}

@@ -1,14 +1,14 @@
 package explain
 
-// maxTable bounds the work of comparing lines: beyond it everything between the common beginning and the common end counts as
-// changed.
+// maxTable bounds the entries of the comparison table. Texts that would exceed it count as changed between their common
+// beginning and end.
 const maxTable = 1 << 20
 
-// diffLines returns the lines that were removed and added, the first maxLines of them, and the number of the others.
+// diffLines returns the lines that were removed and added, at most maxLines of them, and the number of those left out.
 func diffLines(a, b []string) ([]Line, int) {
 	list, more := changedLines(a, b)
 	for i := 0; i < len(list); i++ {
-		if i+1 < len(list) && list[i].Op == "-" && list[i+1].Op == "+" { // in its place: it must be seen where they differ
+		if i+1 < len(list) && list[i].Op == "-" && list[i+1].Op == "+" { // replaced: cut both alike
 			list[i].Text, list[i+1].Text = truncateBoth(list[i].Text, list[i+1].Text, maxText)
 			i++
 			continue

@@ -11,9 +11,10 @@ import (
 	"e3/objectstore"
 )
 
-// Miss says in short why a key of a task has no answer: inputs are what it was made from, in declared order. It looks at what
-// is recorded under the key and, if there is nothing, at the latest few successes of that name; it does not go upstream. Prefetch what
-// is asked for many tasks. Stores.Objects must read the task object and what it reads, which no start may have stored yet.
+// Miss gives a short reason why a task's key has no cached result. inputs are the input hashes of the key in declared
+// order. Miss reads the records under the key and, if there are none, the latest few successes of that name; it does
+// not go upstream. Call Prefetch first if many tasks are asked about. Stores.Objects must be able to read the task
+// object and its inputs, even if no start has stored them yet.
 func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Key, inputs []objectstore.Hash) (Cause, error) {
 	e := x.explaining(ctx)
 	c := Cause{Kind: Unknown, Workspace: ws, Task: task, Text: "nothing that is still here tells why"}
@@ -57,10 +58,10 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	}
 	differences := compare(&base.definition, &s.definition)
 	if len(differences) == 0 {
-		return c, nil // it was recorded this moment
+		return c, nil // the record was made just now
 	}
 	d := &differences[0]
-	for i := range differences { // what is the task's own says more than what it reads
+	for i := range differences { // a change of the task itself says more than one of its inputs
 		if differences[i].Part != Input {
 			d = &differences[i]
 			break
@@ -78,7 +79,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	return c, nil
 }
 
-// content finds out how what an input holds differs, item by item of a fan-in.
+// content compares the contents of an input, and those of a fan-in item by item.
 func (x *explaining) content(base *side, d *Difference) (err error) {
 	if d.kind == record.KindVariable {
 		return x.variable(d)

@@ -14,7 +14,7 @@ import (
 	"e3/objectstore"
 )
 
-// nextRun is what the next start of a workspace would do with a task and all upstream of it.
+// nextRun is the plan of the next start of a workspace for a task and all tasks upstream of it.
 type nextRun struct {
 	*plan.Next
 	graph *graph.Graph
@@ -22,8 +22,8 @@ type nextRun struct {
 	keys  map[string]*executions.Key // by task, where it is known
 }
 
-// look follows the package file and plans a task with what it reads; nil where the workspace is not here, or has nothing that
-// could be run here.
+// look plans a task and its inputs by the current package file. It returns nil if the workspace is not here, or has
+// nothing that can run here.
 func (x *explaining) look(ws, task string) (*nextRun, error) {
 	n, err := x.Workspaces.Next(x.ctx, ws)
 	var foreign *packages.NotRunnableError
@@ -41,7 +41,7 @@ func (x *explaining) look(ws, task string) (*nextRun, error) {
 	if _, ok := g.Find(task); !ok {
 		return next, nil
 	}
-	// The pattern means the task alone, or others besides where its label has * or ?; that does no harm.
+	// A label that contains * or ? acts as a pattern and may select more tasks, which does no harm.
 	if next.plan, err = n.Planner.Plan(x.ctx, task); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (x *explaining) look(ws, task string) (*nextRun, error) {
 	return next, nil
 }
 
-// nextSide is what the next start would look a task up under. Its producers are all answered.
+// nextSide is the key under which the next start would look a task up. All its producers must have results.
 func (x *evidence) nextSide(i int32) (*side, error) {
 	n := x.next
 	p := &n.plan.Tasks[i]
@@ -72,7 +72,7 @@ func (x *evidence) nextSide(i int32) (*side, error) {
 	return s, x.gather(i)
 }
 
-// gather puts the directories of a task's fan-ins where they can be read: no start has stored them yet.
+// gather makes the directories of a task's fan-ins readable, since no start has stored them yet.
 func (x *evidence) gather(i int32) error {
 	n := x.next
 	fanIn := false
@@ -106,10 +106,10 @@ func (x *evidence) gather(i int32) error {
 	if err != nil && x.ctx.Err() != nil {
 		return context.Cause(x.ctx)
 	}
-	return nil // what it cannot be made of is said where it is read
+	return nil // a missing item is reported by the reader of the directory
 }
 
-// would explains why the next start would run a task, whose producers are all answered.
+// would explains why the next start would run a task whose producers all have results.
 func (x *explaining) would(i int32, depth int) (*Reason, error) {
 	x.budget--
 	s, err := x.nextSide(i)
@@ -124,8 +124,8 @@ func (x *explaining) would(i int32, depth int) (*Reason, error) {
 	return r, x.compared(r, s, why, depth)
 }
 
-// besides explains what of a task that waits is another already, whatever it will read: its own definition and the inputs of the
-// package. nil: nothing is, or there is nothing to compare with.
+// besides explains which parts of a waiting task have already changed, whatever its producers will make: its own
+// definition and the inputs of the package. It returns nil if nothing has, or if there is nothing to compare with.
 func (x *explaining) besides(i int32) (*Reason, error) {
 	x.budget--
 	n := x.next
@@ -184,8 +184,8 @@ func (x *explaining) stuck(i int32) *Reason {
 	return r
 }
 
-// blockers are the tasks upstream, or the task itself, that keep it from being looked up: they run, or cannot, and what they read is
-// known. waiting are those between them and the task, the task included.
+// blockers are the tasks that keep the task from being looked up: tasks with known inputs, upstream or the task itself,
+// that the next start would run or cannot run. waiting are the tasks between them and the task, the task included.
 func (x *explaining) blockers(i int32) (list, waiting []int32) {
 	seen := map[int32]bool{}
 	stack := []int32{i}
@@ -211,7 +211,7 @@ func (x *explaining) blockers(i int32) (list, waiting []int32) {
 	return list, waiting
 }
 
-// answered says whether what the workspace shows for a task is what a start would leave there.
+// shows reports whether the output that the workspace shows for a task is the one that a start would set.
 func (x *explaining) shows(task string, output objectstore.Hash) bool {
 	leaf, ok := x.next.Outputs.Get(task)
 	return ok && leaf.Hash == output.String()

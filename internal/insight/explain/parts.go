@@ -10,13 +10,13 @@ import (
 	"e3/objectstore"
 )
 
-// A Difference is one part of a key that is not what it was. Was or Is is "" where there was, or is, nothing.
+// A Difference is one part of a key that has changed. Was is "" if the part is new, Is if it was removed.
 type Difference struct {
 	Part Kind   `json:"part"`
 	Name string `json:"name,omitempty"` // the variable, input or output
 	Was  string `json:"was,omitempty"`
 	Is   string `json:"is,omitempty"`
-	// Input is the input of the package that feeds it, Producer the task that makes it.
+	// Input is the package input that feeds this input, Producer the task that makes it.
 	Input    string `json:"input,omitempty"`
 	Producer string `json:"producer,omitempty"`
 	// Lines are the changed lines of a command, or words of one that is a list.
@@ -46,11 +46,11 @@ type Change struct {
 	Files  []FileChange  `json:"files,omitempty"`
 	Values []ValueChange `json:"values,omitempty"`
 	Count  int           `json:"count,omitempty"` // of all
-	// Gone says what cannot be told, and why.
+	// Gone says which details are missing, and why.
 	Gone string `json:"gone,omitempty"`
 }
 
-// A FileChange is a file within a directory that is not what it was.
+// A FileChange is a changed file within a directory.
 type FileChange struct {
 	Path string `json:"path"`
 	// How is "added", "removed" or "changed", or says what else changed: "executable now".
@@ -60,7 +60,7 @@ type FileChange struct {
 	IsDir   bool   `json:"dir,omitempty"`
 }
 
-// A ValueChange is a part of a value that is not what it was, as JSON; "" where there was, or is, none.
+// A ValueChange is a changed part of a value, before and after, as JSON; "" on the side that lacks it.
 type ValueChange struct {
 	Path string `json:"path,omitempty"`
 	Was  string `json:"was,omitempty"`
@@ -77,7 +77,7 @@ type Item struct {
 	wire    *record.FanItem
 }
 
-// definition is what a key is made of, as far as it is known.
+// definition holds the known parts of a key.
 type definition struct {
 	task   objectstore.Hash
 	object *record.Task     // nil: gone
@@ -89,7 +89,7 @@ type definition struct {
 
 // compare compares two definitions part by part. Contents are compared by their hashes only.
 func compare(was, is *definition) []Difference {
-	const most = 1000 // inputs that came and went are looked for in each other
+	const most = 1000 // bound on added and removed inputs that are matched with each other
 	list := parts(was, is)
 	if len(list) > most {
 		return list
@@ -128,7 +128,7 @@ func parts(was, is *definition) []Difference {
 
 func short(h objectstore.Hash) string { return h.String()[:12] }
 
-// taskParts compares all of two task objects but their inputs' content.
+// taskParts compares two task objects except for the content of their inputs.
 func taskParts(a, b *record.Task) []Difference {
 	var list []Difference
 	if (a.Argv == nil) != (b.Argv == nil) || !slices.Equal(a.Argv, b.Argv) || a.Shell != b.Shell {
@@ -145,7 +145,7 @@ func taskParts(a, b *record.Task) []Difference {
 	return list
 }
 
-// commandForm tells a script from a list.
+// commandForm says whether a command is a script or a list.
 func commandForm(t *record.Task) string {
 	if t.Argv != nil {
 		return "list"
@@ -191,7 +191,8 @@ func withoutVariables(inputs []record.Input) []record.Input {
 	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind == record.KindVariable })
 }
 
-// passedVars are the names of variables that are passed, with what they are.
+// passedVars are the variables whose values come from the caller's environment. The values returned say how each is
+// passed.
 func passedVars(t *record.Task) []record.EnvVar {
 	var list []record.EnvVar
 	for _, in := range t.Inputs {
@@ -273,7 +274,7 @@ func outputParts(a, b *record.Output) []Difference {
 	return list
 }
 
-// contentParts compares what inputs of the same name hold.
+// contentParts compares the contents of inputs of the same name.
 func contentParts(was, is *definition, a, b *record.Task) []Difference {
 	old := make(map[string]int, len(a.Inputs))
 	for i := range a.Inputs {
@@ -294,7 +295,7 @@ func contentParts(was, is *definition, a, b *record.Task) []Difference {
 	return list
 }
 
-// renames joins an input that went and one that came with the same content under another name.
+// renames merges a removed input and an added one of the same content into one renaming.
 func renames(list []Difference, was, is *definition) []Difference {
 	if was.object == nil || is.object == nil || len(was.inputs) != len(was.object.Inputs) || len(is.inputs) != len(is.object.Inputs) {
 		return list

@@ -7,7 +7,7 @@ import (
 	"e3/internal/human"
 )
 
-// clause says a cause such that it can follow "because".
+// clause is the cause as a clause that can follow "because".
 func (c *Cause) clause() string {
 	switch c.Kind {
 	case Pruned:
@@ -16,7 +16,7 @@ func (c *Cause) clause() string {
 	return c.Text
 }
 
-// because says the root of a task's reason, and whose it is.
+// because describes the root of the explanation, and names its task.
 func (w *Explanation) because() string {
 	if w.Root.Kind == NoCause {
 		return ""
@@ -52,7 +52,7 @@ func (w *Explanation) same(c *Cause) bool {
 	return r != nil && r.Task == c.Task && r.Workspace == c.Workspace
 }
 
-// say makes the sentence.
+// say composes the sentence of the explanation.
 func (w *Explanation) say() {
 	name := truncate(w.Workspace+"."+w.Task, 2*maxText)
 	because := w.because()
@@ -106,7 +106,7 @@ func (w *Explanation) say() {
 	}
 }
 
-// text says what is waited for in a run.
+// text describes what the run waits for.
 func (w *Wait) text() string {
 	since := " (since " + formatTime(w.Since) + ")"
 	switch {
@@ -140,7 +140,7 @@ func (w *Explanation) execution() string {
 	return text
 }
 
-// since says what has changed since it last worked.
+// since describes the changes since the task last succeeded.
 func (w *Explanation) since() string {
 	switch {
 	case w.Failure.Succeeded != nil:
@@ -160,7 +160,7 @@ func (w *Explanation) since() string {
 	return text
 }
 
-// waitsFor names the first task that is waited for, with why it is not answered.
+// waitsFor names the first task that blocks this one, and says why that one has no result.
 func (w *Explanation) waitsFor(because string) string {
 	r := w.Reason
 	if r == nil {

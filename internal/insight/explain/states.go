@@ -13,14 +13,14 @@ import (
 
 // current explains a task that has a result.
 func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport) error {
-	w.Waiting = nil // the run finds the answer as well
+	w.Waiting = nil // the run will find the same result
 	p := &x.next.plan.Tasks[i]
 	a, err := x.attempt(w.Workspace, w.Task, p.ExecutionID)
 	if err != nil {
 		return err
 	}
 	w.State = Current
-	if a == nil { // it was pruned this moment
+	if a == nil { // it was pruned just now
 		w.Root = Cause{Kind: Unknown, Workspace: w.Workspace, Task: w.Task, Text: "its result is execution " + p.ExecutionID + ", which cannot be found any more"}
 		return nil
 	}
@@ -42,14 +42,14 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 	return x.follows(w, a.MadeBy)
 }
 
-// mind adds where an execution comes from.
+// mind adds the origin of an execution.
 func (x *explaining) mind(w *Explanation, a *history.Attempt) {
 	if r := ref(a); r.ImportedFrom != "" {
 		w.Notes = append(w.Notes, "the execution was imported from "+truncate(r.ImportedFrom, maxText))
 	}
 }
 
-// wouldRun explains a task that the next start runs. If it has failed with the same key, it is that failure that is explained.
+// wouldRun explains a task that the next start runs. If it has failed with the same key, that failure is explained.
 func (x *explaining) wouldRun(w *Explanation, i int32, report *runview.TaskReport) (err error) {
 	p := &x.next.plan.Tasks[i]
 	if report != nil && p.Key != nil && report.ExecutionID != "" && (report.State == runview.TaskFailed || report.State == runview.TaskError) {
@@ -131,7 +131,7 @@ func (x *explaining) waits(w *Explanation, i int32, report *runview.TaskReport) 
 		r.Cause = Cause{Kind: Waiting, Workspace: w.Workspace, Task: w.Task, Subject: name, Text: "it waits for " + truncate(name, maxText)}
 	}
 	w.Reason = r
-	first := &Reason{Upstream: r.Upstream[:min(len(r.Upstream), len(blockers))]} // what it waits for comes before what is new besides
+	first := &Reason{Upstream: r.Upstream[:min(len(r.Upstream), len(blockers))]} // blockers come before own changes
 	w.root(&Reason{Upstream: []*Reason{first, r}})
 	if w.State == Skipped {
 		for _, up := range r.Upstream {
@@ -150,7 +150,7 @@ func (x *explaining) waits(w *Explanation, i int32, report *runview.TaskReport) 
 	return x.follows(w, "")
 }
 
-// blocker explains why a task upstream is not answered.
+// blocker explains why a task upstream has no result.
 func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 	n := x.next
 	name, p := n.graph.Name(j), &n.plan.Tasks[j]
@@ -207,7 +207,7 @@ func (x *explaining) running(w *Explanation, te *runview.TaskExecutions) error {
 			if w.Execution.Attempt == 0 {
 				w.Execution.Attempt = te.Task.Attempt
 			}
-			if a.Execution == nil { // too young to be on record
+			if a.Execution == nil { // not on record yet
 				if next, err := x.look(w.Workspace, w.Task); err == nil && next != nil && next.plan != nil {
 					x.next = next
 					if j, ok := next.graph.Find(w.Task); ok && next.keys[w.Task] != nil && *next.keys[w.Task] == a.Key {

@@ -12,7 +12,7 @@ import (
 	"e3/objectstore"
 )
 
-// differ fills in a reason with what differs between two sides, and follows what was made upstream.
+// differ fills in a reason with the differences between two sides, and follows those that were made upstream.
 func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 	list := compare(&was.definition, &is.definition)
 	if len(list) > maxParts {
@@ -98,7 +98,7 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 	return nil
 }
 
-// variable says what an environment variable was and is that was read as an input.
+// variable fills in the old and new values of an environment variable that is an input.
 func (x *evidence) variable(d *Difference) error {
 	was, wasText, err := x.variableText(d.was)
 	if err != nil {
@@ -117,7 +117,7 @@ func (x *evidence) variable(d *Difference) error {
 	return nil
 }
 
-// variableText is the text of a variable; false where it has none, and then says why.
+// variableText is the text of a variable. If it has none, the bool is false and the string says why.
 func (x *evidence) variableText(h objectstore.Hash) (string, bool, error) {
 	plain, err := x.value(h)
 	if x.ctx.Err() != nil {
@@ -133,7 +133,7 @@ func (x *evidence) variableText(h objectstore.Hash) (string, bool, error) {
 	return text, ok, nil
 }
 
-// first is the cause that a task itself sees.
+// first is the direct cause of a task's execution, before it is traced upstream.
 func (r *Reason) first() Cause {
 	var made *Difference
 	for i := range r.Differences {
@@ -156,7 +156,7 @@ func sameSource(a, b *record.Wire) bool {
 	return a.Kind == record.WireFanIn || a.Name == b.Name && a.Entry == b.Entry
 }
 
-// fanIn tells which items of a fan-in differ, the first ones in d.
+// fanIn returns the items of a fan-in that differ, and lists the first ones in d.
 func (x *evidence) fanIn(d *Difference) ([]Item, error) {
 	items, err := x.items(d)
 	if err != nil {
@@ -221,7 +221,7 @@ func (x *evidence) items(d *Difference) ([]Item, error) {
 	return items, nil
 }
 
-// fewItems returns the first items, those that came and went before those that changed.
+// fewItems returns the first items and the number of the rest; added and removed items come before changed ones.
 func fewItems(items []Item) ([]Item, int) {
 	slices.SortStableFunc(items, func(a, b Item) int {
 		rank := map[string]int{"added": 0, "removed": 1, "changed": 2}
@@ -231,7 +231,7 @@ func fewItems(items []Item) ([]Item, int) {
 	return items[:n], len(items) - n
 }
 
-// producer explains why a task upstream has left something else than before.
+// producer explains why the output of a task upstream has changed.
 func (x *explaining) producer(is, was *side, task, entry string, old, now objectstore.Hash, depth int) (*Reason, error) {
 	if x.ctx.Err() != nil {
 		return nil, context.Cause(x.ctx)
@@ -262,8 +262,8 @@ func (x *explaining) producer(is, was *side, task, entry string, old, now object
 	return x.pair(made, before, depth)
 }
 
-// maker finds the execution of a task that made what a side read; nil if none is on record. It is that of the run that made the side,
-// and of those that left the same later it is none.
+// maker finds the execution of a task that made the content that a side read; nil if none is on record. It prefers the
+// execution that took part in the side's own run over executions that left the same content at other times.
 func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash) (*history.Attempt, error) {
 	if id := s.hits[task]; id != "" {
 		return x.attempt(s.ws, task, id)
@@ -280,7 +280,7 @@ func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash
 		}
 	}
 	var best *history.Attempt
-	for _, a := range list { // of those before the consumer the latest, else the first after it
+	for _, a := range list { // the latest before the consumer, else the first after it
 		if best == nil || s.id != "" && best.ExecutionID > s.id {
 			best = a
 		}
@@ -288,7 +288,7 @@ func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash
 	return best, nil
 }
 
-// makers are the executions of a task that left something, the latest first.
+// makers are the executions of a task that left the given content, the latest first.
 func (x *explaining) makers(ws, task, entry string, content objectstore.Hash) ([]*history.Attempt, error) {
 	list, err := x.past(x.ctx, ws, task)
 	if err != nil {
@@ -310,8 +310,8 @@ func (x *explaining) makers(ws, task, entry string, content objectstore.Hash) ([
 	return found, nil
 }
 
-// makerBefore is the maker of what was read before, as opposed to what made has left. Several may have left the same: it is the one
-// that is nearest to made, since what differs from the others as well has changed nothing by itself.
+// makerBefore is the maker of the content that was read before, to be compared with made. If several executions left
+// that content, it is the one nearest to made, since further differences of the rest did not change the content.
 func (x *explaining) makerBefore(was, is *side, task, entry string, content objectstore.Hash, made *history.Attempt) (*history.Attempt, error) {
 	best, err := x.maker(was, task, entry, content)
 	if best == nil || err != nil {
@@ -352,7 +352,7 @@ func (x *explaining) makerBefore(was, is *side, task, entry string, content obje
 	return best, nil
 }
 
-// attempt finds an attempt by its id; one that history does not tell of is looked up under the key that the next start has.
+// attempt finds an attempt by its id, in the history or else under the key that the next start has.
 func (x *evidence) attempt(ws, task, id string) (*history.Attempt, error) {
 	list, err := x.past(x.ctx, ws, task)
 	if err != nil {
@@ -373,7 +373,7 @@ func (x *evidence) attempt(ws, task, id string) (*history.Attempt, error) {
 	return attemptOf(ws, task, e), nil
 }
 
-// pair explains why one execution of a task made something else than another.
+// pair explains why two executions of a task made different outputs.
 func (x *explaining) pair(is, was *history.Attempt, depth int) (*Reason, error) {
 	at := [2]string{is.ExecutionID, was.ExecutionID}
 	if r := x.known(at); r != nil {

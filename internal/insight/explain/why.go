@@ -16,9 +16,9 @@ import (
 	"e3/internal/packages"
 )
 
-// Why explains a task of a workspace: what the next start would do with it and why, or why it failed, or why the execution was made
-// that answers it. With the beginning of an execution's id, that execution is explained. The workspace need not be here, as long as
-// records or events tell of the task.
+// Why explains a task of a workspace: what the next start would do with it and why, or why it failed, or why the
+// execution was made that is its result. If execution is not empty, it is the beginning of an execution's id, and that
+// execution is explained. The workspace need not exist if records or events name the task.
 func (x *Explainer) Why(ctx context.Context, ws, task, execution string) (*Explanation, error) {
 	e := x.explaining(ctx)
 	w := &Explanation{Workspace: ws, Task: task}
@@ -163,7 +163,7 @@ func (x *explaining) failing(a *history.Attempt, depth int) (*Reason, *Failure, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// What changed since it last worked is what the first attempt differs in, however often it was tried since.
+	// The changes since the last success are the differences of the first attempt, however many retries followed.
 	first := r
 	for first.Before != nil {
 		first = first.Before
@@ -177,7 +177,7 @@ func (x *explaining) failing(a *history.Attempt, depth int) (*Reason, *Failure, 
 	return r, f, changed, nil
 }
 
-// root takes over the roots of a reason.
+// root copies the roots of a reason to the explanation.
 func (w *Explanation) root(r *Reason) {
 	w.Roots = r.roots()
 	if len(w.Roots) > 0 {
@@ -189,7 +189,7 @@ func (w *Explanation) root(r *Reason) {
 	}
 }
 
-// explainNow explains how a task stands now.
+// explainNow explains the present state of a task.
 func (x *explaining) explainNow(w *Explanation) error {
 	next, err := x.look(w.Workspace, w.Task)
 	if err != nil {
@@ -198,7 +198,7 @@ func (x *explaining) explainNow(w *Explanation) error {
 	te, missing := x.Runs.TaskExecutions(x.ctx, w.Workspace, w.Task)
 	var unknown *human.UnknownError
 	if errors.Is(missing, executions.ErrMalformed) {
-		te, missing = &runview.TaskExecutions{}, nil // what the latest run says of it cannot be told
+		te, missing = &runview.TaskExecutions{}, nil // the latest run says nothing of it
 	}
 	if missing != nil && !errors.Is(missing, human.ErrNotFound) && !errors.Is(missing, packages.ErrNotDeployed) && !errors.Is(missing, executions.ErrNotFound) {
 		return missing
@@ -258,7 +258,7 @@ func (x *explaining) explainNow(w *Explanation) error {
 	}
 }
 
-// queued finds out whether a run that is at work has all that a task reads and has not begun with it.
+// queued finds out whether an active run has all inputs of a task and has not begun to execute it.
 func (x *explaining) queued(w *Explanation, run string) (*Wait, error) {
 	var since time.Time
 	for e, err := range events.Query(x.ctx, x.Records, events.Filter{Workspace: w.Workspace, Run: run, Task: w.Task}) {
@@ -266,7 +266,7 @@ func (x *explaining) queued(w *Explanation, run string) (*Wait, error) {
 			if x.ctx.Err() != nil {
 				return nil, context.Cause(x.ctx)
 			}
-			return nil, nil // what can be read of the log does not tell
+			return nil, nil // the readable part of the log does not show it
 		}
 		switch e.Type {
 		case events.TaskMarkedReady, events.TaskRetryScheduled, events.TaskResumed:
@@ -293,7 +293,7 @@ func (x *explaining) queued(w *Explanation, run string) (*Wait, error) {
 	return at, nil
 }
 
-// formatTime is a time as people read it.
+// formatTime formats a time in the local zone.
 func formatTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 // latest explains the latest execution of a task that no package here has any more.
@@ -343,7 +343,7 @@ func (x *explaining) skippedThen(w *Explanation, te *runview.TaskExecutions) err
 	return x.because(w, &list[0], te.Task.Because)
 }
 
-// because explains what was skipped by the failure upstream.
+// because explains a skipped task by the failure upstream.
 func (x *explaining) because(w *Explanation, a *history.Attempt, task string) error {
 	r, f, changed, err := x.failing(a, 1)
 	if err != nil {
@@ -357,7 +357,8 @@ func (x *explaining) because(w *Explanation, a *history.Attempt, task string) er
 	return x.follows(w, a.MadeBy)
 }
 
-// future notes executions whose ids are later than now: a clock was ahead, and they come last by their ids for as long.
+// future notes executions whose ids are later than now. They come from a clock that was ahead, and sort as the latest
+// until the local clock has passed them.
 func (x *explaining) future(ws, task string) []string {
 	list, err := x.past(x.ctx, ws, task)
 	if err != nil {

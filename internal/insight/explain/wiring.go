@@ -15,18 +15,18 @@ import (
 	"e3/objectstore"
 )
 
-// runFacts is what the first event of a run tells.
+// runFacts holds the facts of a run's first event.
 type runFacts struct {
-	known  bool // there is one
+	known  bool // the run has a first event
 	pkg    string
 	ref    string // name@version
 	force  bool
 	filter string
 	by     string
-	tells  bool // it was written by an e3 that says whether it was forced
+	tells  bool // it was written by a version of e3 that records force
 }
 
-// run reads the first event of a run. A run without events is known of by nothing.
+// run reads the first event of a run. Nothing is known of a run without events.
 func (x *evidence) run(ws, id string) (*runFacts, error) {
 	at := [2]string{ws, id}
 	x.mu.Lock()
@@ -60,7 +60,7 @@ func (f *runFacts) forced(task string) bool {
 	return f.force && (f.filter == "" || events.Match(f.filter, task))
 }
 
-// graph returns the graph of a package, nil if it is gone or none.
+// graph returns the graph of a package, nil if the object is gone or is no package.
 func (x *evidence) graph(hash string) (*graph.Graph, error) {
 	if hash == "" {
 		return nil, nil
@@ -80,7 +80,7 @@ func (x *evidence) graph(hash string) (*graph.Graph, error) {
 	}
 	if err == nil {
 		if g, err = graph.New(pkg); err != nil {
-			g = nil // whatever is wrong with it: it tells nothing
+			g = nil // a malformed package is no evidence
 		}
 	}
 	x.mu.Lock()
@@ -89,7 +89,7 @@ func (x *evidence) graph(hash string) (*graph.Graph, error) {
 	return g, nil
 }
 
-// graphsOf returns the graphs that may say how a task was wired in some runs, most likely first.
+// graphsOf returns the graphs that may hold the wiring of a task in the given runs, most likely first.
 func (x *evidence) graphsOf(ws string, runs []string) ([]*graph.Graph, error) {
 	var list []*graph.Graph
 	add := func(hash string) error {
@@ -141,7 +141,7 @@ func (x *evidence) graphsOf(ws string, runs []string) ([]*graph.Graph, error) {
 	return list, nil
 }
 
-// object reads a task object, nil if it is gone or none of ours.
+// object reads a task object, nil if it is gone or malformed.
 func (x *evidence) object(h objectstore.Hash) (*record.Task, error) {
 	x.mu.Lock()
 	t, ok := x.tasks[h]
@@ -162,7 +162,7 @@ func (x *evidence) object(h objectstore.Hash) (*record.Task, error) {
 	return t, nil
 }
 
-// tree reads a directory object, nil if it is gone or none.
+// tree reads a directory object, nil if it is gone or malformed.
 func (x *evidence) tree(h objectstore.Hash) (objectstore.Tree, error) {
 	x.mu.Lock()
 	t, ok := x.trees[h]
@@ -183,20 +183,20 @@ func (x *evidence) tree(h objectstore.Hash) (objectstore.Tree, error) {
 	return t, nil
 }
 
-// A side is one of two executions that are compared: one that was, or the one that would be.
+// A side is one of two compared executions: a past one, or the one that the next start would make.
 type side struct {
 	ws, task string
 	definition
 	id   string   // "" of what would be
-	runs []string // that it was part of, the one that made it first
-	// wires are its wiring by the names of its inputs, and of what graph; nil where no package tells.
+	runs []string // that it was part of; the run that made it comes first
+	// wires are its wiring by the names of its inputs, and graph the source of it; nil where no package shows it.
 	wires map[string]*record.Wire
 	graph *graph.Graph
-	hits  map[string]string // of what would be: what answers those that it reads
+	hits  map[string]string // of the next start: ids of its producers' results
 	at    *history.Attempt
 }
 
-// made is the run that made a side; "" of what would be.
+// made is the run that made a side; "" if it is the next start's.
 func (s *side) made() string {
 	if s.id == "" || len(s.runs) == 0 {
 		return ""
@@ -204,7 +204,7 @@ func (s *side) made() string {
 	return s.runs[0]
 }
 
-// sideOf makes a side of an attempt.
+// sideOf converts an attempt to a side.
 func (x *evidence) sideOf(a *history.Attempt) (*side, error) {
 	s := &side{ws: a.Workspace, task: a.Task, id: a.ExecutionID, at: a}
 	s.definition.task, s.key = a.Key.Task, a.Key.Inputs
@@ -232,7 +232,7 @@ func (x *evidence) sideOf(a *history.Attempt) (*side, error) {
 	return s, err
 }
 
-// wire fills in how the side was wired.
+// wire fills in the wiring of the side.
 func (x *evidence) wire(s *side) error {
 	if s.wires != nil {
 		return nil
@@ -246,7 +246,7 @@ func (x *evidence) wire(s *side) error {
 			return err
 		}
 	}
-	for _, exact := range []bool{true, false} { // another version of the task may still tell
+	for _, exact := range []bool{true, false} { // another version of the task may have the same wiring
 		for _, g := range graphs {
 			i, ok := g.Find(s.task)
 			if !ok || (g.Hashes[i] == s.definition.task) != exact {
@@ -270,7 +270,7 @@ func (x *evidence) wire(s *side) error {
 	return nil
 }
 
-// source says in words what a wire leads to.
+// source describes the source of a wire in words.
 func source(w *record.Wire) string {
 	switch w.Kind {
 	case record.WireInput:
@@ -284,7 +284,7 @@ func source(w *record.Wire) string {
 	return human.Count(len(w.Items), "task")
 }
 
-// outputHash returns the hash of what an attempt has left: its output, or one entry of it. Zero: that is not known.
+// outputHash returns the hash of an attempt's output, or of one entry of it; zero if that is not known.
 func (x *evidence) outputHash(a *history.Attempt, entry string) (objectstore.Hash, error) {
 	out := a.Output
 	if e := a.Execution; e != nil {

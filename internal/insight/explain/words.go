@@ -10,7 +10,7 @@ import (
 	"e3/internal/human"
 )
 
-// cause returns a difference as a cause, in one line.
+// cause converts a difference to a cause with a text of one line.
 func (d *Difference) cause(ws, task string) Cause {
 	c := Cause{Kind: d.Part, Workspace: ws, Task: task, Subject: d.Name, Text: d.Text(task)}
 	if d.Input != "" {
@@ -144,7 +144,7 @@ func (d *Difference) itemsText() string {
 	return text
 }
 
-// text is what follows the name of an input whose content changed.
+// text describes the change, to follow the name of the input.
 func (c *Change) text() string {
 	switch {
 	case c == nil:
