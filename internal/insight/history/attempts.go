@@ -1,5 +1,5 @@
-// Package history tells what became of the tasks of workspaces in all their runs: every attempt that is still on record, or
-// that an event still names (doc/design.md §14).
+// Package history lists the attempts of the tasks of workspaces over all runs: every attempt that is still on record,
+// or that an event still names (doc/design.md §14).
 package history
 
 import (
@@ -14,14 +14,14 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// Stores are what history is read from. Nothing is written.
+// Stores holds the sources of history. Nothing is written to them.
 type Stores struct {
 	Records    executions.Records
 	Executions *executions.Store
 	Runs       *runview.Runs
 }
 
-// Statuses are the states that attempts have.
+// Statuses returns the states that an attempt can have.
 func Statuses() []runview.TaskState {
 	return []runview.TaskState{
 		runview.TaskSuccess, runview.TaskFailed, runview.TaskError, runview.TaskRunning, runview.TaskInterrupted, runview.TaskUnfinished, runview.TaskUnknown,
@@ -33,13 +33,14 @@ type Attempt struct {
 	Workspace, Task string
 	Key             executions.Key // zero if unknown
 	ExecutionID     string         // "" where it could not start (Query.NotStarted)
-	// Execution is its record; nil where that is gone or cannot be read, which Err says: an *executions.PrunedError, another
-	// error that wraps executions.ErrNotFound, or an *executions.RecordError.
+	// Execution is its record, or nil where the record is gone or cannot be read. Err then says why: it is an
+	// *executions.PrunedError, another error that wraps executions.ErrNotFound, or an *executions.RecordError.
 	Execution *executions.Execution
 	Err       error
-	// Runs are those of the workspace that it was part of, earliest first: the one that made it, and those that it answered.
+	// Runs are the runs of the workspace that it was part of, earliest first: the one that made it, and those that used
+	// its result.
 	Runs []string
-	// MadeBy is the run that made it, which need not be one of the workspace; "" if unknown.
+	// MadeBy is the run that made it, possibly of another workspace; "" if unknown.
 	MadeBy string
 	Ended  Ending // as an event tells it
 	// Refused is the rejection of an attempt that waited for approval; nil: it was not rejected.
@@ -48,8 +49,8 @@ type Attempt struct {
 	Status    runview.TaskState
 	Number    int64 // of the attempts of its run, from 1; 0 if unknown
 	StartedAt time.Time
-	// Duration is how long it took, up to now where it is running. It is unknown, and 0, if Status is neither TaskSuccess, TaskFailed
-	// nor Error, or Timed says so.
+	// Duration is the time that it took, up to now if it is running. It is unknown, and 0, if Status is neither
+	// TaskSuccess, TaskFailed nor Error, or if Timed is false.
 	Duration time.Duration
 	Timed    bool
 	ExitCode int64
@@ -59,7 +60,7 @@ type Attempt struct {
 	Worker   string // user@host
 }
 
-// An Ending is the end of an attempt as an event tells it. The zero value: no event does.
+// An Ending is the end of an attempt as an event reports it. The zero value means that no event does.
 type Ending struct {
 	As runview.TaskState
 	At time.Time
@@ -72,13 +73,13 @@ type Refusal struct {
 	Text string // with the user, and the reason if one was given
 }
 
-// Reason is why, "" where that was not said.
+// Reason is the reason that was given, or "".
 func (r *Refusal) Reason() string {
 	_, why, _ := strings.Cut(r.Text, r.By+": ")
 	return why
 }
 
-// Answered returns the runs of the workspace that it was the answer for without being made by them, earliest first.
+// Answered returns the runs of the workspace that used its result and did not make it, earliest first.
 func (a *Attempt) Answered() []string {
 	return slices.DeleteFunc(slices.Clone(a.Runs), func(run string) bool { return run == a.MadeBy })
 }
@@ -92,7 +93,7 @@ func (a *Attempt) Pruned() *record.Tombstone {
 	return nil
 }
 
-// At is when it began. Every id holds its time.
+// At is the time of the attempt's beginning, which its id holds.
 func (a *Attempt) At() time.Time {
 	if a.StartedAt.IsZero() {
 		t, _ := executions.ParseID(a.ExecutionID)
@@ -101,9 +102,9 @@ func (a *Attempt) At() time.Time {
 	return a.StartedAt
 }
 
-// Attempts returns every execution of a task, by its name in a workspace, whatever its command and its inputs were: the latest
-// first. It reads the events of the workspace, and the executions under every task hash that they name or that a package which
-// the workspace had, or has, gives the task. The workspace need not be here.
+// Attempts returns every execution of a task, given its name in a workspace, whatever its command and its inputs were:
+// the latest first. It reads the events of the workspace, and the executions under every task hash that an event names
+// for the task, or that it has in a present or former package of the workspace. The workspace need not exist.
 func Attempts(ctx context.Context, s Stores, ws, task string) ([]Attempt, error) {
 	found, err := Find(ctx, s, Query{Workspace: ws, Tasks: []string{task}})
 	if err != nil {
@@ -112,22 +113,22 @@ func Attempts(ctx context.Context, s Stores, ws, task string) ([]Attempt, error)
 	return found.Tasks[0].Attempts, nil
 }
 
-// Of returns an execution as an attempt of a task, as its record alone tells it: one that has not ended counts as running.
+// Of converts an execution to an attempt of a task by its record alone: one that has not ended counts as running.
 func Of(ws, task string, e *executions.Execution) Attempt {
 	at := Attempt{Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e}
 	at.recorded(e)
 	return at
 }
 
-// A Query says whose history is asked for.
+// A Query selects the tasks whose history is wanted.
 type Query struct {
 	Workspace string
 	Tasks     []string // by their names
 	Pattern   string   // and those that it fits, as for events.Match; "" is none
-	// Deep reads every execution of the repository besides, for those whose detail names the workspace and the task: what is
-	// older than the events that are kept, or came without any.
+	// Deep also reads every execution of the repository and finds those whose detail names the workspace and the task.
+	// These are older than the events that are kept, or came without events.
 	Deep bool
-	// NotStarted adds the failures that left no execution, as those of a task whose input was missing.
+	// NotStarted adds the failures that left no execution, such as that of a task whose input was missing.
 	NotStarted bool
 }
 
@@ -137,14 +138,14 @@ type Task struct {
 	Attempts []Attempt
 }
 
-// Found is an answer.
+// Found is the result of a query.
 type Found struct {
-	Tasks   []Task  // by name; those that are asked for by name, and those of packages, also where they were never executed
-	Damaged []error // logs of runs in which lines are damaged: what they said is not in the answer
+	Tasks   []Task  // by name; includes never executed tasks that Query.Tasks or a package names
+	Damaged []error // logs with damaged lines, which are missing from the result
 }
 
-// Find returns the attempts of tasks. It reads the events of the workspace once: memory is in
-// proportion to what is found, and to the number of runs.
+// Find returns the attempts of tasks. It reads the events of the workspace once: memory is proportional to the attempts
+// found and to the number of runs.
 func Find(ctx context.Context, s Stores, q Query) (*Found, error) {
 	f := &finder{
 		ctx: ctx, s: s, q: q, tasks: map[string]*taskFinder{}, runs: map[string]*runFacts{},

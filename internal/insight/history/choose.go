@@ -14,12 +14,13 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// A Chooser finds executions of a task by what people say of them: among those that the workspace shows, and all that history lists.
+// A Chooser finds executions of a task by what a user types, such as the beginning of an id or a run. It searches those
+// that the workspace shows, and all that history lists.
 type Chooser struct {
 	Stores
 	Workspace, Task string
 	Now             func() time.Time
-	Damaged         func([]error) // is told of lines of events that cannot be read
+	Damaged         func([]error) // is called with errors about damaged lines of events
 }
 
 // An AbsentError says that there is no execution to choose.
@@ -39,7 +40,7 @@ func (e *AbsentError) Error() string {
 	return fmt.Sprintf("task %s was neither executed nor cached in run %s", e.Task, e.Run)
 }
 
-// attempts are those that history lists, the latest first; deep ones as well where it is asked for.
+// attempts are the attempts that history lists, the latest first; deep adds those of a deep query.
 func (c *Chooser) attempts(ctx context.Context, deep bool) ([]Attempt, error) {
 	found, err := Find(ctx, c.Stores, Query{Workspace: c.Workspace, Tasks: []string{c.Task}, Deep: deep})
 	if err != nil {
@@ -49,7 +50,8 @@ func (c *Chooser) attempts(ctx context.Context, deep bool) ([]Attempt, error) {
 	return found.Tasks[0].Attempts, nil
 }
 
-// Past lists the executions of a task that no package here has, or whose workspace is gone. It tells whether history knows the task.
+// Past lists the executions of a task that no package here has, or whose workspace is gone. found reports whether
+// history knows the task.
 func (c *Chooser) Past(ctx context.Context) (known []*executions.Execution, found bool, err error) {
 	for _, deep := range []bool{false, true} {
 		list, err := c.attempts(ctx, deep)
@@ -68,7 +70,8 @@ func (c *Chooser) Past(ctx context.Context) (known []*executions.Execution, foun
 	return nil, false, nil
 }
 
-// Execution finds an execution by the beginning of its id: among those that have the task's hash now, and all that history lists.
+// Execution finds an execution by the beginning of its id, among the executions of the task's present hash and all that
+// history lists.
 func (c *Chooser) Execution(ctx context.Context, te *runview.TaskExecutions, prefix string) (*executions.Execution, error) {
 	e, err := c.Runs.FindExecution(ctx, te, prefix)
 	if err == nil && e.ExecutionID == strings.ToLower(prefix) {
@@ -111,7 +114,7 @@ func (c *Chooser) Execution(ctx context.Context, te *runview.TaskExecutions, pre
 	return nil, unknown
 }
 
-// recorded returns the record of an attempt, or says why it is not here.
+// recorded returns the record of an attempt, or an error that says why it is not here.
 func (c *Chooser) recorded(x *Attempt) (*executions.Execution, error) {
 	if x.Execution != nil {
 		return x.Execution, nil
@@ -127,8 +130,8 @@ func (c *Chooser) recorded(x *Attempt) (*executions.Execution, error) {
 	return nil, x.Err
 }
 
-// InRun finds the execution that stood for the task in a run, or with an attempt above 0 that one. The run is given by the beginning of its
-// id.
+// InRun finds the task's execution in a run: the attempt of that number, or, if attempt is 0, the one that counted. The
+// run is given by the beginning of its id.
 func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*executions.Execution, error) {
 	list, err := c.attempts(ctx, false)
 	if err != nil {
@@ -153,7 +156,7 @@ func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*exe
 	return nil, &AbsentError{Task: c.Task, Run: run, Attempt: attempt}
 }
 
-// chooseRun finds a run of which the task was part by the beginning of its id.
+// chooseRun finds, by the beginning of its id, a run that the task was part of.
 func chooseRun(list []Attempt, prefix string) (string, error) {
 	prefix = strings.ToLower(prefix)
 	known := map[string]bool{}
@@ -184,7 +187,8 @@ func chooseRun(list []Attempt, prefix string) (string, error) {
 	return "", fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
 }
 
-// noPart tells a run of the workspace in which the task was not executed from one that there is not: that is missing.
+// noPart returns missing if no run has the prefix, and else an error which says that the task was not executed in that
+// run.
 func (c *Chooser) noPart(ctx context.Context, prefix string, missing error) error {
 	for run, err := range c.Runs.List(ctx, c.Workspace) {
 		if err != nil {
@@ -197,7 +201,8 @@ func (c *Chooser) noPart(ctx context.Context, prefix string, missing error) erro
 	return missing
 }
 
-// All lists what there is to choose from, the latest first: all that history knows, and what others have executed under the same key.
+// All lists the executions to choose from, the latest first: all that history knows, and those of other tasks and
+// workspaces under the same key.
 func (c *Chooser) All(ctx context.Context, te *runview.TaskExecutions) ([]Attempt, error) {
 	list, err := c.attempts(ctx, false)
 	if err == nil && len(list) == 0 && len(te.Known) > 0 { // by Past, or of another workspace

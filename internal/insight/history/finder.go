@@ -20,7 +20,7 @@ import (
 	"e3/objectstore"
 )
 
-// finder gathers what events, packages and executions tell, in this order.
+// finder gathers attempts from events, packages and executions, in this order.
 type finder struct {
 	ctx     context.Context
 	s       Stores
@@ -34,7 +34,7 @@ type finder struct {
 	live     map[string]string        // by workspace the run in progress, or ""
 }
 
-// taskFinder is what is known of one task.
+// taskFinder holds the facts about one task.
 type taskFinder struct {
 	name    string
 	byID    map[string]*Attempt
@@ -43,14 +43,14 @@ type taskFinder struct {
 	hashes  map[objectstore.Hash]bool // that it has, or had
 }
 
-// runFacts is what the events of a run say of it as a whole.
+// runFacts holds the facts about a run as a whole, from its events.
 type runFacts struct {
 	id      string
 	by      string // user@host
 	pkg     string // hash of the package object
 	filter  string // of the run
-	as      string // the run whose executions answer the proven tasks, if one event stands for them all
-	proven  int    // tasks that it stands for
+	as      string // the run whose executions are the results of the proven tasks, if one event stands for them all
+	proven  int    // tasks that this event stands for
 	created int    // tasks that were announced without their names
 }
 
@@ -58,7 +58,7 @@ func newTask(name string) *taskFinder {
 	return &taskFinder{name: name, byID: map[string]*Attempt{}, answers: map[string]string{}, hashes: map[objectstore.Hash]bool{}}
 }
 
-// task returns what is known of a task, nil of one that is not asked for.
+// task returns the facts about a task, or nil if the query does not select it.
 func (f *finder) task(name string) *taskFinder {
 	t, ok := f.tasks[name]
 	if !ok && f.q.Pattern != "" && events.Match(f.q.Pattern, name) {
@@ -89,7 +89,7 @@ func (at *Attempt) partOf(run string) {
 	}
 }
 
-// fromPackages adds the hashes that packages give the tasks.
+// fromPackages adds the hashes that the tasks have in packages.
 func (f *finder) fromPackages() error {
 	all, err := f.s.Runs.AllTaskHashes(f.ctx, f.q.Workspace)
 	if err != nil {
@@ -107,7 +107,7 @@ func (f *finder) fromPackages() error {
 			if at.Key != (executions.Key{}) {
 				continue
 			}
-			// Only the packages of the runs that it answered tell where it lies.
+			// Only the packages of the runs that used its result can give its key.
 			for _, run := range at.Runs {
 				pkg, err := f.packageOf(run)
 				if err != nil {
@@ -122,7 +122,7 @@ func (f *finder) fromPackages() error {
 	return nil
 }
 
-// fromExecutions takes in what was executed for the tasks, and what answered them without an event.
+// fromExecutions adds the executions of the tasks, and those that were their results without an event.
 func (f *finder) fromExecutions() error {
 	of := map[objectstore.Hash][]*taskFinder{}
 	for _, t := range f.tasks {
@@ -147,7 +147,7 @@ func (f *finder) fromExecutions() error {
 		for inputs, err := range f.s.Executions.Inputs(ctx, h) {
 			if err != nil {
 				if fault := g.Wait(); fault != nil {
-					return fault // which has ended the list
+					return fault // that ended the list
 				}
 				return err
 			}
@@ -161,10 +161,10 @@ func (f *finder) fromExecutions() error {
 	return g.Wait()
 }
 
-// together is how many keys are looked at by one goroutine.
+// together is the number of keys that one goroutine looks up.
 const together = 64
 
-// look takes in the executions of keys in the group.
+// look adds the executions of keys, in goroutines of the group.
 func (f *finder) look(ctx context.Context, g *errgroup.Group, keys []executions.Key, tasks []*taskFinder) {
 	if len(keys) == 0 {
 		return
@@ -181,8 +181,8 @@ func (f *finder) look(ctx context.Context, g *errgroup.Group, keys []executions.
 	})
 }
 
-// take gives an execution to those of the tasks whose it is: those that have its task hash, and in a deep look the one that its
-// detail names.
+// take adds an execution to the tasks that it belongs to: those with its task hash, and in a deep query the one that
+// its detail names.
 func (f *finder) take(tasks []*taskFinder, e *executions.Execution, err error) error {
 	var bad *executions.RecordError
 	if err != nil && !errors.As(err, &bad) {
@@ -212,7 +212,7 @@ func (f *finder) take(tasks []*taskFinder, e *executions.Execution, err error) e
 	return nil
 }
 
-// read looks for the executions that only events name.
+// read looks up the executions that only events name.
 func (f *finder) read() error {
 	g, ctx := errgroup.WithContext(f.ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -240,7 +240,7 @@ func (f *finder) read() error {
 	return f.pruned()
 }
 
-// pruned finds out who has pruned what is gone.
+// pruned looks up the tombstones of missing executions.
 func (f *finder) pruned() error {
 	remembered := map[objectstore.Hash]map[string]*record.Tombstone{}
 	for _, t := range f.tasks {
@@ -268,7 +268,7 @@ func (f *finder) pruned() error {
 	return nil
 }
 
-// settle says of each attempt what became of it.
+// settle determines the status of each attempt.
 func (f *finder) settle() error {
 	for _, t := range f.tasks {
 		for _, at := range t.byID {
@@ -293,7 +293,7 @@ func (f *finder) settle() error {
 	return nil
 }
 
-// recorded takes over what the record of an attempt says.
+// recorded fills in an attempt from its record.
 func (at *Attempt) recorded(e *executions.Execution) {
 	said := at.Message
 	at.StartedAt, at.ExitCode, at.Message, at.Output = e.StartedAt, e.ExitCode, e.Message, e.OutputHash
@@ -314,10 +314,10 @@ func (at *Attempt) recorded(e *executions.Execution) {
 	}
 }
 
-// told says what became of an attempt as far as events tell it, which is what there is where the record is gone.
+// told fills in the outcome of an attempt from events, where its record is gone.
 func (at *Attempt) told() {
 	switch {
-	case at.Ended.As == runview.TaskDeferred: // by an exit code that says so
+	case at.Ended.As == runview.TaskDeferred: // its exit code defers it
 		at.Status = runview.TaskFailed
 	case at.Ended.As != "":
 		at.Status = at.Ended.As
@@ -330,7 +330,7 @@ func (at *Attempt) told() {
 	}
 }
 
-// running tells whether what was not seen to end still runs.
+// running reports whether an attempt without an end still runs.
 func (f *finder) running(at *Attempt) error {
 	ws := at.Workspace
 	if e := at.Execution; e != nil {

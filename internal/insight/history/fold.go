@@ -42,15 +42,16 @@ func (f *finder) fromEvents() error {
 	return f.proven()
 }
 
-// apart is how many tasks are looked for one by one: each look passes over the lines of all others faster than one for many.
+// apart is the largest number of tasks that are searched one by one. A search for one task skips the lines of other
+// tasks faster than a search for many.
 const apart = 2
 
-// filters are the queries for the tasks that are asked for.
+// filters are the event filters for the selected tasks.
 func (f *finder) filters() []events.Filter {
 	filter := events.Filter{Workspace: f.q.Workspace, Task: f.q.Pattern, Types: []events.Type{
 		events.TaskStarted, events.TaskCached, events.TaskCompleted, events.TaskFailed, events.TaskDeferred, events.TaskSkipped,
 	}}
-	// Which tasks a bulk event stands for is found out by proven, for all at once.
+	// proven finds out which tasks the bulk events stand for, for all events at once.
 	filter.HasTask = func(context.Context, string) (has, known bool) { return false, true }
 	names := f.q.Tasks
 	switch {
@@ -72,7 +73,8 @@ func (f *finder) filters() []events.Filter {
 	return []events.Filter{filter}
 }
 
-// begin takes in what a run says of itself, and of many tasks at a time, before it begins with one.
+// begin reads a run's first events: about the run itself and about many tasks at a time, before the first about one
+// task.
 func (f *finder) begin(run string) error {
 	r := &runFacts{id: run}
 	f.runs[run] = r
@@ -100,12 +102,12 @@ func (f *finder) begin(run string) error {
 	return nil
 }
 
-// Who names the user and the machine of a process as records do, or returns "" if they are unknown.
+// Who returns the user and the machine of a process in the form of records, or "" if they are unknown.
 func Who(p *events.Process) string {
 	if p == nil {
 		return ""
 	}
-	host, _, _ := strings.Cut(p.Host, "/") // what follows tells the containers of a machine apart
+	host, _, _ := strings.Cut(p.Host, "/") // the rest distinguishes containers of one machine
 	if p.User == "" || host == "" {
 		return cmp.Or(p.User, host)
 	}
@@ -119,7 +121,7 @@ func (f *finder) add(e *events.Event) {
 		return
 	}
 	if r := f.runs[e.Run]; r != nil {
-		e.Run = r.id // one text for all events of a run
+		e.Run = r.id // one string shared by all events of a run
 	}
 	d := e.Data
 	if d == nil {
@@ -147,7 +149,7 @@ func (f *finder) add(e *events.Event) {
 		if at.Output == "" {
 			at.Output = d.Output
 		}
-		if !at.Timed && d.Key != "" { // a proven one does not tell
+		if !at.Timed && d.Key != "" { // a proven task's event has no duration
 			at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
 		}
 	case events.TaskDeferred:
@@ -170,7 +172,7 @@ func (f *finder) add(e *events.Event) {
 	}
 }
 
-// notStarted is a failure that left no execution.
+// notStarted makes an attempt of a failure that left no execution.
 func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Attempt {
 	at := &Attempt{
 		Workspace: f.q.Workspace, Task: t.name, Runs: []string{e.Run}, MadeBy: e.Run, Ended: Ending{runview.Outcome(e), e.Time},
@@ -183,7 +185,7 @@ func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Att
 	return at
 }
 
-// sortTime orders attempts; ids hold the time at which they were made.
+// sortTime is the time by which attempts are ordered; ids hold the time of their creation.
 func (at *Attempt) sortTime() time.Time {
 	if at.ExecutionID == "" {
 		return at.Ended.At

@@ -10,9 +10,9 @@ import (
 	"e3/objectstore"
 )
 
-// proven adds the runs in which one event stands for many tasks that a baseline proves, the asked-for ones among them: the same
-// execution answers a task there and in the baseline. Both ways lead on: from the run that executed it to later ones, and from
-// the latest, whose record names it, to earlier ones.
+// proven adds the runs in which one event stands for many tasks that a baseline proves, the selected ones among them.
+// In such a run a task has the same execution as in the baseline. It follows this in both directions: from the run that
+// executed the task to later runs, and from the latest run, whose record names the execution, to earlier ones.
 func (f *finder) proven() error {
 	var bulk []*runFacts // latest first: a baseline is earlier than what it proves
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.runs))) {
@@ -23,7 +23,7 @@ func (f *finder) proven() error {
 	if len(bulk) == 0 {
 		return nil
 	}
-	silent := map[*taskFinder][]*runFacts{} // of the runs those that say nothing of the task itself
+	silent := map[*taskFinder][]*runFacts{} // runs of bulk without an event about the task
 	for _, r := range bulk {
 		covered, err := f.covered(r)
 		if err != nil {
@@ -51,7 +51,7 @@ func (f *finder) proven() error {
 	return nil
 }
 
-// spread settles what answers a task in the runs that are silent about it, which are given the latest first.
+// spread determines the executions of a task in the runs that have no event about it. silent is ordered latest first.
 func (t *taskFinder) spread(silent []*runFacts) {
 	for _, r := range silent {
 		if _, known := t.answers[r.as]; !known && t.answers[r.id] != "" {
@@ -65,8 +65,8 @@ func (t *taskFinder) spread(silent []*runFacts) {
 	}
 }
 
-// shown returns the run that the workspace shows and the executions that its record names for the tasks that are asked for. What
-// has no record that can be read names none.
+// shown returns the run that the workspace shows and the executions that its record names for the selected tasks. A
+// missing or unreadable record names none.
 func (f *finder) shown() (id string, answers map[string]string, err error) {
 	run, err := f.s.Runs.Run(f.ctx, f.q.Workspace, "")
 	if f.ctx.Err() != nil {
@@ -84,7 +84,7 @@ func (f *finder) shown() (id string, answers map[string]string, err error) {
 	return run.RunID, answers, nil
 }
 
-// covered returns the tasks about which a run says nothing, and which are among those that its baseline proves.
+// covered returns the tasks that a run's baseline proves and that no event of the run names.
 func (f *finder) covered(r *runFacts) ([]*taskFinder, error) {
 	pkg, err := f.packageOf(r.id)
 	if err != nil || pkg.graph == nil {
@@ -92,7 +92,7 @@ func (f *finder) covered(r *runFacts) ([]*taskFinder, error) {
 	}
 	selected, n := pkg.selects(r.filter)
 	if r.proven != n-r.created {
-		return nil, nil // an event is missing, or is of another
+		return nil, nil // an event is missing, or does not belong to this package
 	}
 	var covered []*taskFinder
 	for _, t := range f.tasks {
@@ -106,7 +106,8 @@ func (f *finder) covered(r *runFacts) ([]*taskFinder, error) {
 	if r.created == 0 || len(covered) == 0 {
 		return covered, nil
 	}
-	// They are of the others, and never had their turn, unless all of these had.
+	// Tasks without an event may also be among the announced tasks that had no turn, unless all announced tasks had
+	// one.
 	end, err := events.End(f.ctx, f.s.Records, f.q.Workspace, r.id)
 	if err != nil || end == nil || end.Data == nil || end.Data.Summary == nil {
 		return nil, err
@@ -117,23 +118,23 @@ func (f *finder) covered(r *runFacts) ([]*taskFinder, error) {
 	return covered, nil
 }
 
-// packagesKept is how many packages are held at a time: runs that follow each other mostly have the same one.
+// packagesKept is the number of packages in memory at a time. Consecutive runs mostly have the same package.
 const packagesKept = 8
 
-// packageFacts is what is asked of a package.
+// packageFacts holds the facts about a package.
 type packageFacts struct {
 	hashes  map[string]objectstore.Hash // of its tasks
 	graph   *graph.Graph                // nil where it is gone or cannot be read
 	filters map[string]selection
 }
 
-// selection is which tasks of a package a filter leaves, and how many.
+// selection is the set of a package's tasks that a filter selects, and their number.
 type selection struct {
 	tasks []bool // nil is all
 	n     int
 }
 
-// selects tells which of the tasks a run with a filter has, and how many; nil is all.
+// selects returns the tasks that a run with a filter has (nil means all) and their number.
 func (p *packageFacts) selects(filter string) ([]bool, int) {
 	if filter == "" {
 		return nil, p.graph.Len()
@@ -151,8 +152,8 @@ func (p *packageFacts) selects(filter string) ([]bool, int) {
 	return s.tasks, s.n
 }
 
-// packageOf returns the package of a run. What its events do not name, or cannot be read, has no tasks: it tells nothing,
-// and takes nothing from the rest.
+// packageOf returns the package of a run. If its events name none, or it cannot be read, the result has no tasks and
+// changes nothing.
 func (f *finder) packageOf(run string) (*packageFacts, error) {
 	r, ok := f.runs[run]
 	if !ok || r.pkg == "" {
