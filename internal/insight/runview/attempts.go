@@ -5,20 +5,20 @@ import (
 	"e3/internal/events"
 )
 
-// Attempts counts the attempts of a task as the events of its run come, and tells after which of them none follows.
+// Attempts counts the attempts of a task while the events of its run arrive, and recognizes the last attempt.
 type Attempts struct {
-	From    int64 // attempts before this one are over
+	From    int64 // attempts before this one have ended
 	Retries int64 // attempts that may follow the first
-	free    int64 // attempts that count against no retries
+	free    int64 // attempts that do not use up retries
 }
 
-// Last takes an event of the task, and tells whether the task has come to its end with it.
+// Last adds an event of the task, and reports whether the task ends with it.
 func (a *Attempts) Last(e *events.Event) bool {
 	switch e.Type {
 	case events.TaskCached, events.TaskCompleted, events.TaskSkipped:
 		return true
 	case events.TaskDeferred:
-		if e.Execution != "" { // it has suspended itself, and begins anew when it is approved
+		if e.Execution != "" { // it has suspended itself, and restarts after approval
 			a.free++
 		}
 	case events.TaskFailed:

@@ -9,9 +9,9 @@ import (
 	"e3/internal/format/record"
 )
 
-// Contradicts tells, in words, where the record of a run that has ended says something else than its events; "" where they agree, or where
-// the events do not tell: those without an end, or of which some are lost. What is in one of them only, such as
-// a snapshot, contradicts nothing.
+// Contradicts describes where the record of an ended run differs from its events. It returns "" where they agree, or
+// where the events are incomplete: they have no end, or some are lost. A fact that only one of them has, such as a
+// snapshot, contradicts nothing.
 func (f *Fold) Contradicts(run *record.Run) string {
 	if f.end == nil || f.started == nil || f.lost > 0 || run.State == record.RunRunning {
 		return ""
@@ -24,7 +24,7 @@ func (f *Fold) Contradicts(run *record.Run) string {
 	return ""
 }
 
-// differs says so of two texts of which both are there.
+// differs describes the difference between two texts; "" if they are equal or if one is empty.
 func differs(what, told, recorded string) string {
 	if told == "" || recorded == "" || told == recorded {
 		return ""
@@ -43,7 +43,7 @@ func (f *Fold) otherBegin(run *record.Run) string {
 	return differs("the root of the inputs", d.Inputs, run.InputSnapshot)
 }
 
-// otherEnd compares the last event with what the record makes of it.
+// otherEnd compares the last event with the state in the record.
 func (f *Fold) otherEnd(run *record.Run) string {
 	told, want := f.end, End(run)
 	if told.Type != want.Type {
@@ -71,7 +71,7 @@ func (f *Fold) otherEnd(run *record.Run) string {
 // whollyKept is the length below which events keep a message as it is.
 const whollyKept = 32 << 10
 
-// otherTasks compares the executions that stand for the tasks. Events that stand for many name none of them.
+// otherTasks compares the executions of the tasks in the events with those in the record. Bulk events name no tasks.
 func (f *Fold) otherTasks(run *record.Run) string {
 	met, others := 0, int64(0)
 	for e := range run.Tasks.All() {
@@ -96,14 +96,14 @@ func (f *Fold) otherTasks(run *record.Run) string {
 			met--
 		}
 	}
-	rebuilt := f.end.Data != nil && f.end.Data.Reason == events.ReasonCrashed // then what has no name is not in the record
+	rebuilt := f.end.Data != nil && f.end.Data.Reason == events.ReasonCrashed // then the record lacks unnamed tasks
 	if met != 0 || others > f.proven || others < f.proven && !rebuilt {
 		return "its record names other tasks than its events"
 	}
 	return ""
 }
 
-// Succeeded tells whether the events say that a task has ended well, of one that they name.
+// Succeeded reports whether the events name a task and say that it succeeded.
 func (f *Fold) Succeeded(task string) bool {
 	i, named := f.index[task]
 	return named && (f.tasks[i].State == TaskSuccess || f.tasks[i].State == TaskCached)

@@ -16,9 +16,9 @@ import (
 	"e3/objectstore"
 )
 
-// complete adds what only the executions tell: of those that no event describes, which answer proven tasks or are of an
-// imported run, all; of the others, where they come from and whether they still stand. Of an execution that cannot be found
-// no more is told than the run says.
+// complete adds the facts that only executions hold. For a task that no event describes (proven, or of an imported run)
+// it adds all of them; for the rest, the origin of the execution and whether it is still valid. If an execution cannot
+// be found, the report keeps to what the run says.
 func (v *Runs) complete(ctx context.Context, ws string, r *Report, pkg string) error {
 	var open, described []int
 	for i := range r.Tasks {
@@ -57,7 +57,7 @@ func (v *Runs) complete(ctx context.Context, ws string, r *Report, pkg string) e
 	return seek(ctx, x, r.Tasks, open, named)
 }
 
-// look reads the execution of a task whose key is known. That it is gone, or cannot be read, takes nothing from the report.
+// look reads the execution of a task whose key is known. A missing or unreadable execution leaves the report as it is.
 func (t *TaskReport) look(ctx context.Context, x *executions.Store) error {
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
@@ -73,7 +73,7 @@ func (t *TaskReport) look(ctx context.Context, x *executions.Store) error {
 	return nil
 }
 
-// addOrigin takes over where an execution comes from, and what is thought of it.
+// addOrigin copies the origin of an execution and its rejection, if there is one.
 func (t *TaskReport) addOrigin(e *executions.Execution) {
 	if p := e.Provenance; p != nil {
 		t.ImportedFrom = &record.Step{}
@@ -113,7 +113,7 @@ func seek(ctx context.Context, x *executions.Store, tasks []TaskReport, open []i
 	return nil
 }
 
-// found takes over what the execution of a task tells that was known by the run's record only.
+// found fills in a task from its execution, of which the run's record gave only the id.
 func (t *TaskReport) found(e *executions.Execution) {
 	if e == nil {
 		return
@@ -131,11 +131,11 @@ func (t *TaskReport) found(e *executions.Execution) {
 	t.Duration = e.CompletedAt.Sub(e.StartedAt)
 }
 
-// taskTables are the tasks by name of each package that may say what the tasks of a run are, most likely first.
+// taskTables are the tasks by name of each package that a run may have been made with, most likely first.
 type taskTables []map[string]*record.PackageTask
 
-// packagesOf returns the package of a run, as its events tell it, and the one that is deployed now. An imported run may
-// have neither here: then all those that are registered under the name of its package.
+// packagesOf returns the package of a run, by its events, and the one that is deployed now. An imported run may have
+// neither here; then all packages that are registered under the same name are returned.
 func (v *Runs) packagesOf(ctx context.Context, ws string, r *Report, pkg string) (taskTables, error) {
 	var hashes []string
 	add := func(hash string) {
@@ -176,9 +176,10 @@ func (v *Runs) packagesOf(ctx context.Context, ws string, r *Report, pkg string)
 	return list, nil
 }
 
-// PackageOf returns the package that a run was made with, as Report tells it, and its hash. Where that is not known, or is gone, it is
-// the one that is deployed in the workspace, or registered, under the same name and version, if what the run executed is of its
-// tasks; digits that an export has added to the version change none. nil says that there is none here.
+// PackageOf returns the package that a run was made with, by its Report, and the package's hash. Where that package is
+// unknown or gone, PackageOf takes the one that is deployed in the workspace, or registered, under the same name and
+// version, provided that the run's executions belong to its tasks. Digits that an export has added to the version are
+// ignored. pkg is nil if there is none here.
 func (v *Runs) PackageOf(ctx context.Context, r *Report) (pkg *record.Package, hash string, err error) {
 	candidates := []string{r.PackageHash}
 	state, err := v.Workspaces.State(ctx, r.WorkspaceName)
@@ -215,7 +216,7 @@ func (v *Runs) PackageOf(ctx context.Context, r *Report) (pkg *record.Package, h
 	return nil, "", nil
 }
 
-// ranTasksOf tells whether the executions of a run, as far as their keys are known, are of the tasks that a package has.
+// ranTasksOf reports whether all executions of a run with known keys belong to tasks of a package.
 func (r *Report) ranTasksOf(pkg *record.Package) bool {
 	tasks := make(map[string]string, len(pkg.Tasks))
 	for i := range pkg.Tasks {
@@ -228,7 +229,8 @@ func (r *Report) ranTasksOf(pkg *record.Package) bool {
 	})
 }
 
-// sameVersion tells whether name@version is a package, or what an export of a workspace has made of it.
+// sameVersion reports whether name@version is a package's reference, or the one that an export of a workspace made of
+// it.
 func sameVersion(name, of string) bool {
 	if name == of {
 		return true
@@ -237,7 +239,8 @@ func sameVersion(name, of string) bool {
 	return ok && of != "" && len(digits) == 8 && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// find looks for an execution of a task by its id among those of every task of that name; named tells whether there is one.
+// find looks for an execution by its id among those of every task of the given name; named reports whether there is
+// such a task.
 func (p taskTables) find(ctx context.Context, x *executions.Store, task, id string) (e *executions.Execution, named bool, err error) {
 	err = fmt.Errorf("execution %s: %w", id, executions.ErrNotFound)
 	tried := map[string]bool{}

@@ -8,9 +8,10 @@ import (
 	"e3/internal/format/record"
 )
 
-// Expand adds to a fold the tasks that bulk events stand for: those of the run that they name, and where that had them from
-// another, of that one. It returns how many can not be named: the runs are gone, or it is unknown which of their tasks it
-// were. A log that refers to itself, or to anything, costs no more than to read each run of the workspace once.
+// Expand adds to a fold the tasks that bulk events stand for. It takes their executions from the run that the event
+// names and, where that run has them from an earlier one, from there. It returns the number of tasks that cannot be
+// named, because the runs are gone or it is unknown which of their tasks were meant. Even a log that refers to itself
+// costs at most one reading of each run of the workspace.
 func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int64, err error) {
 	if len(f.bulk) == 0 {
 		return 0, nil
@@ -43,8 +44,9 @@ func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int
 	return unnamed, nil
 }
 
-// provenBy returns the tasks of the run's graph that a baseline proved, in its order: those that the run was asked for, but for
-// what its events name and all that reads it. What is not proven begins with a task that was ready, and so is named.
+// provenBy returns the tasks of the run's graph that a baseline proved, in the order of the graph: the selected tasks,
+// except for those that its events name and all tasks downstream of these. This is sufficient, because the first
+// unproven task on each path was ready and so has an event.
 func (f *Fold) provenBy(g *graph.Graph) []string {
 	if g == nil {
 		return nil
@@ -73,7 +75,7 @@ func (f *Fold) provenBy(g *graph.Graph) []string {
 	return names
 }
 
-// unmentioned returns the answered tasks that no event of the run names.
+// unmentioned returns the tasks in from that no event of the run names.
 func (f *Fold) unmentioned(from *answered) []string {
 	var names []string
 	for _, name := range from.names {
@@ -100,7 +102,7 @@ func (v *Runs) graphOf(ctx context.Context, hash string) (*graph.Graph, error) {
 	return g, nil
 }
 
-// answered are tasks with the executions that stood for them in a run.
+// answered maps tasks to their executions in a run.
 type answered struct {
 	names []string
 	ids   map[string]string
@@ -113,8 +115,8 @@ func (a *answered) add(task, id string) {
 	}
 }
 
-// answers gathers the executions of a run, and of the runs that it had them from, as far as records and events tell. self is the
-// run that asks.
+// answers gathers the executions of a run, and of the earlier runs that it has them from, by records and events. self
+// is the run for which this is done.
 func (v *Runs) answers(ctx context.Context, ws, self, run string) (*answered, error) {
 	a := &answered{ids: map[string]string{}}
 	for seen := map[string]bool{self: true}; !seen[run]; {
@@ -142,7 +144,7 @@ func (v *Runs) answers(ctx context.Context, ws, self, run string) (*answered, er
 		if len(f.bulk) == 0 {
 			break
 		}
-		run = f.bulk[0].as // of ours there is one at most
+		run = f.bulk[0].as // e3 writes at most one such event
 	}
 	return a, nil
 }

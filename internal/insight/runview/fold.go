@@ -13,20 +13,21 @@ import (
 	"e3/internal/format/record"
 )
 
-// A Fold makes of the events of a run, taken one after the other, what has become of it: nothing else does, be the run
-// live, ended or dead. A log may come from anywhere: whatever it says, memory is that of the names in it, and the last word counts.
+// A Fold computes the state of a run from its events, added one after the other. It is the only code that does, whether
+// the run is live, ended or dead. A log may come from anywhere: whatever it says, memory is bounded by the names in it,
+// and later events win.
 type Fold struct {
 	started *events.Event // nil before run.started
 	end     *events.Event // nil before the end
-	alive   time.Time     // of the last event that the run's own process has emitted
+	alive   time.Time     // of the last event of the run's own process
 	tasks   []FoldedTask  // in the order in which they are first named
 	index   map[string]int
 	bulk    []provenTasks
 	created int64 // announced by task.created
-	named   int64 // proven, with an event of their own
-	proven  int64 // proven, without
-	gone    int64 // abandoned
-	lost    int64 // events that were damaged, and are not there any more
+	named   int64 // proven tasks with their own event
+	proven  int64 // proven tasks without one
+	gone    int64 // abandoned tasks
+	lost    int64 // damaged events that were removed
 }
 
 // Started is the event that began the run, nil where none is known.
@@ -35,7 +36,7 @@ func (f *Fold) Started() *events.Event { return f.started }
 // End is the event that ended the run, nil where none is known.
 func (f *Fold) End() *events.Event { return f.end }
 
-// Alive is when the run's own process emitted its last event.
+// Alive is the time of the last event of the run's own process.
 func (f *Fold) Alive() time.Time { return f.alive }
 
 // Named is how many tasks the events have named.
@@ -49,7 +50,7 @@ func (f *Fold) Find(task string) *FoldedTask {
 	return nil
 }
 
-// All returns the tasks that events name. Events that name no others may be added meanwhile.
+// All returns the tasks that events name. During the iteration, events may be added that name no new task.
 func (f *Fold) All() iter.Seq[*FoldedTask] {
 	return func(yield func(*FoldedTask) bool) {
 		for i := range f.tasks {
@@ -63,7 +64,7 @@ func (f *Fold) All() iter.Seq[*FoldedTask] {
 // Counted tells whether an event has counted tasks that it does not name.
 func (f *Fold) Counted() bool { return f.created > 0 || f.proven > 0 }
 
-// Bulk tells whether an event stands for many tasks that were answered, without their names: see Runs.Expand.
+// Bulk reports whether an event stands for many cached tasks without naming them: see Runs.Expand.
 func (f *Fold) Bulk() bool { return len(f.bulk) > 0 }
 
 // FoldedTask is a task that an event names.
@@ -76,16 +77,16 @@ type FoldedTask struct {
 	failedBy int64  // the number of the event by which it failed last
 }
 
-// provenTasks are tasks that share an event: so many of those that the run as had.
+// provenTasks are n tasks that share an event: their executions are those of the run as.
 type provenTasks struct {
 	n  int64
 	as string
 }
 
-// maxTasks bounds what an event may say of a number of tasks, so that sums stay sums.
+// maxTasks bounds a number of tasks in an event, so that sums do not overflow.
 const maxTasks = 1 << 40
 
-// NewFold returns a Fold of no events.
+// NewFold returns a Fold without events.
 func NewFold() *Fold { return &Fold{index: map[string]int{}} }
 
 // Add adds the next event.
@@ -139,7 +140,7 @@ func (f *Fold) task(name string) *FoldedTask {
 	return &f.tasks[i]
 }
 
-// transition moves a task on.
+// transition applies an event to the state of its task.
 func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	if e.Type == events.TaskCached && d.As != "" && t.State == "" {
 		f.named++
@@ -195,13 +196,13 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		if !d.NoRecord {
 			t.Ended = e.Execution
 		}
-		if e.Type != events.TaskFailed || d.Block == "" { // what was rejected had ended before
+		if e.Type != events.TaskFailed || d.Block == "" { // a rejected task had ended before
 			t.Duration = events.Milliseconds(d.Duration)
 		}
 	}
 }
 
-// Summary counts the states of the tasks. In a log that is whole, nothing is missing from it at the end of the run.
+// Summary counts the states of the tasks. After the end of a run with a complete log it counts every task.
 func (f *Fold) Summary() record.Summary {
 	s := record.Summary{Total: f.created + f.named + f.proven, Completed: f.proven, Cached: f.proven, Skipped: f.gone}
 	for i := range f.tasks {
@@ -220,7 +221,7 @@ func (f *Fold) Summary() record.Summary {
 	return s
 }
 
-// Unnamed is how many tasks were announced that no event has named.
+// Unnamed is the number of announced tasks that no event has named.
 func (f *Fold) Unnamed() int64 {
 	n := f.created
 	for i := range f.tasks {
@@ -231,8 +232,8 @@ func (f *Fold) Unnamed() int64 {
 	return n
 }
 
-// Waiting is how many tasks have not come to an end and are not at work: their inputs are not known, they had no turn yet, or they
-// wait for approval.
+// Waiting is the number of tasks that have not ended and are not running: their inputs are not known, they had no turn
+// yet, or they wait for approval.
 func (f *Fold) Waiting() int64 {
 	s := f.Summary()
 	n := s.Total - s.Completed - s.Failed - s.Skipped
@@ -287,7 +288,7 @@ func (f *Fold) Executions() record.RunTasks {
 	})
 }
 
-// sort puts the tasks in the order of the package; those that it does not have keep theirs, behind.
+// sort puts the tasks in the order of the package; tasks that the package lacks keep their order and come last.
 func (f *Fold) sort(g *graph.Graph) {
 	if g == nil {
 		return
@@ -304,7 +305,7 @@ func (f *Fold) sort(g *graph.Graph) {
 	}
 }
 
-// PackageHash is that of the run's package object, "" where the events tell none.
+// PackageHash is the hash of the run's package object, "" if no event names it.
 func (f *Fold) PackageHash() string {
 	if f.started == nil || f.started.Data == nil {
 		return ""
@@ -312,8 +313,8 @@ func (f *Fold) PackageHash() string {
 	return hashOrNone(f.started.Data.PackageHash)
 }
 
-// Fold folds the events of a run, as far as they can be read. damage says what is wrong with the line after them; what follows
-// it counts no more, but for the end of the run.
+// Fold folds the events of a run up to the first damaged line, which damage describes. Of later events only the end of
+// the run counts.
 func (v *Runs) Fold(ctx context.Context, ws, run string) (f *Fold, damage, err error) {
 	f = NewFold()
 	for e, err := range events.Read(ctx, v.Records, ws, run) {
@@ -341,7 +342,7 @@ func (v *Runs) Fold(ctx context.Context, ws, run string) (f *Fold, damage, err e
 	return f, damage, nil
 }
 
-// End is the last event of a run, as its record tells it, where times are whole milliseconds.
+// End makes the last event of a run from its record, in which times are whole milliseconds.
 func End(run *record.Run) events.Event {
 	took := run.CompletedAt.Truncate(time.Millisecond).Sub(run.StartedAt.Truncate(time.Millisecond))
 	counted := events.Summary(run.Summary)

@@ -13,9 +13,9 @@ import (
 	"e3/refstore"
 )
 
-// List tells of every run of a workspace that has a record or events, own or imported, without their tasks: the latest first.
-// Of one that has not ended it tells no summary. The workspace need not be here. It reads the first and the last line of the
-// events of each run.
+// List reports every run of a workspace that has a record or events, own or imported, without its tasks: the latest
+// first. A run that has not ended has no summary. The workspace need not exist. It reads the first and the last line of
+// the events of each run.
 func (v *Runs) List(ctx context.Context, ws string) iter.Seq2[*Report, error] {
 	return func(yield func(*Report, error) bool) {
 		ids, recorded, err := v.IDs(ctx, ws)
@@ -39,7 +39,7 @@ func (v *Runs) List(ctx context.Context, ws string) iter.Seq2[*Report, error] {
 				return
 			}
 			for _, r := range rows {
-				if r != nil && !yield(r, nil) { // nil was removed meanwhile
+				if r != nil && !yield(r, nil) { // nil: it was removed meanwhile
 					return
 				}
 			}
@@ -48,13 +48,14 @@ func (v *Runs) List(ctx context.Context, ws string) iter.Seq2[*Report, error] {
 	}
 }
 
-// firstBatch and lastBatch are how many runs are read at a time: few before the first is shown.
+// firstBatch and lastBatch are the numbers of runs that are read at a time. The first batch is small, so that output
+// begins early.
 const (
 	firstBatch = 16
 	lastBatch  = 1024
 )
 
-// row tells a run without its tasks, nil if it is gone.
+// row reports a run without its tasks, nil if it is gone.
 func (v *Runs) row(ctx context.Context, ws, id string, recorded bool) (*Report, error) {
 	if !recorded {
 		r, found, err := v.headFromEvents(ctx, ws, id)
@@ -68,7 +69,7 @@ func (v *Runs) row(ctx context.Context, ws, id string, recorded bool) (*Report, 
 		return nil, ignoreGone(err)
 	}
 	if r.unrecorded {
-		return r, nil // and told already
+		return r, nil // and yielded already
 	}
 	started, err := events.First(ctx, v.Records, ws, id)
 	if err != nil {

@@ -20,13 +20,13 @@ const FieldProvenance = "provenance.beast2"
 // Key is the key of a run's record.
 func Key(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
 
-// Imported tells whether a run's record, which was read with its provenance, is of an imported run.
+// Imported reports whether a record is that of an imported run. It must have been read with its provenance.
 func Imported(rec refstore.Record) bool {
 	_, ok := rec.Field(FieldProvenance)
 	return ok
 }
 
-// Recorded is a run as it is on record.
+// Recorded is the record of a run with its provenance.
 type Recorded struct {
 	*record.Run
 	Provenance *record.Provenance // nil where it was made here
@@ -50,7 +50,7 @@ func decodeRun(rec refstore.Record) (*Recorded, error) {
 }
 
 // Run reads a run record. "" is the run that a workspace shows: the greatest id among its own runs, which may be still
-// running. A workspace without one shows an imported run: the one that its state names, else the greatest.
+// running. A workspace without own runs shows an imported run: the one that its state names, else the greatest.
 func (v *Runs) Run(ctx context.Context, ws, id string) (*record.Run, error) {
 	r, err := v.Read(ctx, ws, id)
 	if err != nil {
@@ -59,7 +59,7 @@ func (v *Runs) Run(ctx context.Context, ws, id string) (*record.Run, error) {
 	return r.Run, nil
 }
 
-// Read is Run, with where the run comes from.
+// Read is like Run and also returns the provenance of the run.
 func (v *Runs) Read(ctx context.Context, ws, id string) (*Recorded, error) {
 	rec, err := v.Stored(ctx, ws, id)
 	if err != nil {
@@ -80,7 +80,7 @@ func (v *Runs) Stored(ctx context.Context, ws, id string) (refstore.Record, erro
 	return rec, nil
 }
 
-// unread passes on a record that is damaged as one that cannot be read: its events may tell of the run.
+// unread treats a damaged record as an unreadable one, since the events may still describe the run.
 func unread(rec refstore.Record, err error) (refstore.Record, error) {
 	if errors.Is(err, refstore.ErrDamaged) {
 		rec.Value, err = nil, nil
@@ -170,8 +170,8 @@ func (v *Runs) runID(ctx context.Context, ws, prefix string) (string, error) {
 	return "", &human.UnknownError{What: "run", Name: prefix, Known: known}
 }
 
-// InUse returns the runs whose executions a workspace holds on to: its own, of which it keeps no more than the current
-// one and the one at work, and an imported one that its state names. Other imported runs are history.
+// InUse returns the runs whose executions a workspace protects: its own (only the current and the active one are kept),
+// and the imported run that its state names. Further imported runs are history.
 func (v *Runs) InUse(ctx context.Context, ws string) ([]*record.Run, error) {
 	s, err := v.Workspaces.State(ctx, ws)
 	if err != nil {
@@ -194,7 +194,7 @@ func (v *Runs) InUse(ctx context.Context, ws string) ([]*record.Run, error) {
 	return runs, nil
 }
 
-// FromEvents makes the record of a run that has ended of its events, nil where they are not whole.
+// FromEvents rebuilds the record of an ended run from its events; nil where they are incomplete.
 func (v *Runs) FromEvents(ctx context.Context, ws, id string) (*record.Run, error) {
 	r, found, err := v.headFromEvents(ctx, ws, id)
 	if err != nil || !found || r.Provenance != nil {

@@ -13,31 +13,31 @@ import (
 	"e3/refstore"
 )
 
-// A Report is a run as people look at it: its record, completed by its events where the record says nothing yet. Where the
-// record is gone, or cannot be read, the run is told from its events alone.
+// A Report describes a run for users: its record, completed by its events where the record says nothing yet. Where the
+// record is gone, or cannot be read, the report is made from the events alone.
 type Report struct {
 	*record.Run
 	Provenance *record.Provenance // how it came here; nil where it was made here
-	Process    *events.Process    // that ran it, as Report and List tell; nil where that is not known
-	By         string             // user@host that cancelled it; as Report and List tell
-	Why        string             // the reason given for that, or which signal it was; as Report and List tell
+	Process    *events.Process    // that ran it; nil if unknown; set by Report and List
+	By         string             // user@host that cancelled it; set by Report and List
+	Why        string             // the reason for the cancellation, or the signal; set by Report and List
 	Filter     string             // what it was asked for, "" is all; as Report and List tell
-	// PackageHash is that of the package object it was made with, as its first event names it; as Report and List tell.
+	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
 	PackageHash string
-	// Live says that the run's process is at work. A run on record as running that is not
-	// live was interrupted: the next start closes it.
+	// Live means that the run's process is active. A run that is recorded as running and is not live was interrupted:
+	// the next start closes it.
 	Live  bool
 	Heard refstore.Heard // when the process of a live run on another host was last heard of
 	Done  int64          // tasks that have come to an end
-	Total int64          // tasks of the run, as far as is known
+	Total int64          // known tasks of the run
 	Tasks []TaskReport
-	// Unnamed is how many more tasks an earlier run answered that nothing names any more.
+	// Unnamed is the number of further tasks with results of an earlier run whose names are no longer known.
 	Unnamed int64
-	// Damage says which line of the events cannot be read, nor what follows it, or how many events are lost; nil where all is known.
-	// Report tells it.
+	// Damage says from which line on the events cannot be read, or how many events are lost; nil where they are
+	// complete. It is set by Report.
 	Damage error
 
-	unrecorded bool // there is no record that can be read, or it is one of a dead run that was closed
+	unrecorded bool // the record cannot be read, or is that of a dead run that was closed
 }
 
 // Status is the run's state in a word.
@@ -53,7 +53,8 @@ func (r *Report) Status() string {
 	return "interrupted"
 }
 
-// Crashed tells whether the run's process died, and the run was closed since. It took until the last sign of life.
+// Crashed reports whether the run's process died, and the run was closed since. Its duration then extends to the last
+// sign of life.
 func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
 // TaskReport is a task in a run.
@@ -63,18 +64,18 @@ type TaskReport struct {
 	ExecutionID string // "" where nothing was executed
 	Key         string // of the execution; "" where only a look at the executions tells
 	StartedAt   time.Time
-	Duration    time.Duration // of the execution, whenever it was; of a running one, until now
+	Duration    time.Duration // of the execution, even of an earlier run; of a running one, until now
 	Attempt     int64         // 0 where nothing was executed in this run
 	Worker      string        // that has taken it last, as user@host; "" where the run's own process executed it
-	Since       time.Time     // when it was deferred last
+	Since       time.Time     // time of its latest deferral
 	ExitCode    int64
 	Reason      string
 	Message     string
-	Because     string // the task whose failure made it be skipped
-	// ImportedFrom is the last step of the execution's way here; nil where it was made here, or is gone. Report tells it, and
-	// Rejection.
+	Because     string // the failed task because of which it was skipped
+	// ImportedFrom is the last step by which the execution came here; nil where it was made here, or is gone. Report
+	// sets it and Rejection.
 	ImportedFrom *record.Step
-	Rejection    *record.Rejection // whether the execution counts now; nil where it was never rejected
+	Rejection    *record.Rejection // the latest, or its withdrawal; nil: never rejected
 }
 
 // Summary is Report of the run that a workspace shows, without its tasks.
@@ -82,7 +83,7 @@ func (v *Runs) Summary(ctx context.Context, ws string) (*Report, error) {
 	return v.summary(ctx, ws, "")
 }
 
-// summary tells a run without its tasks: "" is the one that the workspace shows.
+// summary reports a run without its tasks: "" is the one that the workspace shows.
 func (v *Runs) summary(ctx context.Context, ws, id string) (*Report, error) {
 	for {
 		r, err := v.Head(ctx, ws, id)
@@ -95,15 +96,15 @@ func (v *Runs) summary(ctx context.Context, ws, id string) (*Report, error) {
 		if r.Live {
 			return r, nil
 		}
-		// It may have ended between the two looks.
+		// It may have ended between the two reads.
 		if again, err := v.Head(ctx, ws, id); err != nil || again.RunID == r.RunID && again.State == r.State {
 			return r, err
 		}
 	}
 }
 
-// Report tells a run of a workspace by a prefix of its id, "" the one that the workspace shows. It need not be on record if
-// its events are here. Those and imported runs are told also of a workspace that is not here.
+// Report reports a run of a workspace by a prefix of its id; "" is the one that the workspace shows. The run needs no
+// record if its events are here. Imported runs and runs with events are reported even if the workspace does not exist.
 func (v *Runs) Report(ctx context.Context, ws, run string) (*Report, error) {
 	_, missing := v.Workspaces.State(ctx, ws)
 	if missing != nil && !errors.Is(missing, human.ErrNotFound) {
@@ -131,7 +132,7 @@ func (v *Runs) Report(ctx context.Context, ws, run string) (*Report, error) {
 	return r, v.complete(ctx, ws, r, f.PackageHash())
 }
 
-// tasks adds to the report of a run what became of its tasks, as far as its events and its record say.
+// tasks adds the run's tasks to its report, with the outcomes that its events and its record state.
 func (v *Runs) tasks(ctx context.Context, ws string, r *Report) (*Fold, error) {
 	f, damage, err := v.Fold(ctx, ws, r.RunID)
 	if err != nil {
@@ -171,8 +172,8 @@ func (v *Runs) tasks(ctx context.Context, ws string, r *Report) (*Fold, error) {
 	return f, nil
 }
 
-// named lists the tasks of a run that has ended in the order of its record, that of the package: with the proven ones, which
-// only the record names.
+// named lists the tasks of an ended run in the order of its record, which is that of the package. This includes the
+// proven tasks, which only the record names.
 func (r *Report) named(f *Fold) {
 	r.Tasks = make([]TaskReport, 0, max(len(f.tasks), r.Run.Tasks.Len()))
 	taken := make(map[string]bool, r.Run.Tasks.Len())
@@ -180,7 +181,7 @@ func (r *Report) named(f *Fold) {
 		taken[e.Task] = true
 		if i, ok := f.index[e.Task]; ok {
 			t := f.tasks[i].TaskReport
-			if t.State == TaskReady { // it had suspended itself, and was approved
+			if t.State == TaskReady { // it had suspended itself and was then approved
 				t.State = TaskAbandoned
 			}
 			r.Tasks = append(r.Tasks, t)
@@ -200,7 +201,7 @@ func (r *Report) named(f *Fold) {
 	r.now(time.Time{})
 }
 
-// now settles the tasks that have not come to an end: they run until now, or their run died over them.
+// now completes the tasks that have not ended: they run until now, or were interrupted when their run died.
 func (r *Report) now(now time.Time) {
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
@@ -217,8 +218,8 @@ func (r *Report) now(now time.Time) {
 	}
 }
 
-// Head tells a run from its record or, where that is gone, cannot be read, or is one of a dead run that was closed
-// without it, from the ends of its events. "" is the run that the workspace shows.
+// Head reports a run by its record. It uses the first and the last of its events where the record is gone or cannot be
+// read, or where a dead run was closed without updating it. "" is the run that the workspace shows.
 func (v *Runs) Head(ctx context.Context, ws, id string) (*Report, error) {
 	rec, err := v.Stored(ctx, ws, id)
 	if errors.Is(err, refstore.ErrNotFound) && id != "" {
@@ -233,7 +234,7 @@ func (v *Runs) Head(ctx context.Context, ws, id string) (*Report, error) {
 	return v.headOf(ctx, ws, rec)
 }
 
-// headOf tells a run from its record, which was read with its provenance.
+// headOf reports a run by its record, which must have been read with its provenance.
 func (v *Runs) headOf(ctx context.Context, ws string, rec refstore.Record) (*Report, error) {
 	run, err := decodeRun(rec)
 	if Imported(rec) && err != nil {
@@ -255,7 +256,7 @@ func (v *Runs) headOf(ctx context.Context, ws string, rec refstore.Record) (*Rep
 	return r, err
 }
 
-// headFromEvents tells a run from the first and the last of its events. found says whether it has any.
+// headFromEvents reports a run by the first and the last of its events. found reports whether it has any.
 func (v *Runs) headFromEvents(ctx context.Context, ws, id string) (r *Report, found bool, err error) {
 	r = &Report{Run: &record.Run{RunID: id, WorkspaceName: ws, State: record.RunRunning}, unrecorded: true}
 	info, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + ws, Sort: id})
@@ -287,7 +288,7 @@ func (v *Runs) headFromEvents(ctx context.Context, ws, id string) (r *Report, fo
 	return r, found, nil
 }
 
-// ended takes over what the last event of a run says.
+// ended copies the facts of a run's last event.
 func (r *Report) ended(end *events.Event) {
 	r.State, r.CompletedAt = StateAfter(end), end.Time
 	if r.State == record.RunFailed {
@@ -297,7 +298,7 @@ func (r *Report) ended(end *events.Event) {
 	if d == nil {
 		return
 	}
-	// The end of a dead run comes long after, and says how long the run was seen alive.
+	// The end event of a dead run is written long after its death, and holds the duration up to its last sign of life.
 	if took := events.Milliseconds(d.Duration); took > 0 && r.StartedAt.Add(took).Before(end.Time) {
 		r.CompletedAt = r.StartedAt.Add(took)
 	}
@@ -313,7 +314,7 @@ func (r *Report) ended(end *events.Event) {
 	}
 }
 
-// tell takes over what only events say of a run as a whole.
+// tell copies the facts about the run as a whole that only events hold.
 func (r *Report) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)

@@ -1,5 +1,5 @@
 // Package runview reports the outcomes of runs: from their records, their events and the executions that they name. It
-// writes nothing, and stands below what runs them.
+// writes nothing, and the packages that execute runs build on it.
 package runview
 
 import (
@@ -30,12 +30,12 @@ type Records interface {
 	refstore.Streams
 }
 
-// Workspaces is what is asked of the workspaces beside the records of their runs.
+// Workspaces is the part of workspaces that reports use beside the records of runs.
 type Workspaces interface {
 	// State reads the state of a workspace; human.ErrNotFound if there is none. One in which nothing is deployed names no package.
 	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
-	// AtWork tells whether the process of a run that has not ended holds the workspace, and when that was last heard of if it is on
-	// another host.
+	// AtWork reports whether the process of an unended run holds the workspace, and the last sign of life of a process
+	// on another host.
 	AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error)
 }
 
@@ -45,6 +45,6 @@ type Runs struct {
 	Objects    executions.Objects
 	Packages   *packages.Registry
 	Workspaces Workspaces
-	Lookups    int // how many runs and executions are looked up at a time; 0: as many as there are processors
+	Lookups    int // runs and executions that are looked up at a time; 0: the number of processors
 	Now        func() time.Time
 }

@@ -5,28 +5,28 @@ import (
 	"e3/internal/format/record"
 )
 
-// TaskState is how far a task, or an attempt of it, has come. These are the words of reports, histories, drawings and timelines.
+// TaskState is the state of a task, or of an attempt of it. Reports, histories, drawings and timelines use these words.
 type TaskState string
 
 // The states of tasks.
 const (
-	TaskReady       TaskState = "ready" // its inputs are known; reports do not list it, as nothing has become of it yet
+	TaskReady       TaskState = "ready" // its inputs are known; reports do not list this state
 	TaskCached      TaskState = "cached"
 	TaskSuccess     TaskState = "success"
 	TaskFailed      TaskState = "failed"      // the command's own non-zero exit
-	TaskError       TaskState = "error"       // it did not get that far: signal, timeout, cancelled, bad output, no input
+	TaskError       TaskState = "error"       // other failures: signal, timeout, cancelled, bad output, no input
 	TaskSkipped     TaskState = "skipped"     // something upstream failed
 	TaskClaimed     TaskState = "claimed"     // a worker has taken it
 	TaskRunning     TaskState = "running"     // now
 	TaskDeferred    TaskState = "deferred"    // waits for approval
-	TaskAbandoned   TaskState = "abandoned"   // waited for that, or for its turn after it, when its run ended
+	TaskAbandoned   TaskState = "abandoned"   // waited for approval, or for its turn after it, when its run ended
 	TaskRetrying    TaskState = "retrying"    // waits for its next attempt
 	TaskInterrupted TaskState = "interrupted" // its run died while it was running
 	TaskUnfinished  TaskState = "unfinished"  // of an attempt: it was running when it was exported
 	TaskUnknown     TaskState = "unknown"     // of an attempt: it existed, but its outcome is unknown
 )
 
-// failure tells the command's own failure from an error.
+// failure is TaskFailed for a failure of the command itself, else TaskError.
 func failure(message string) TaskState {
 	if message != "" {
 		return TaskError
@@ -34,8 +34,8 @@ func failure(message string) TaskState {
 	return TaskFailed
 }
 
-// Outcome is the state in which an event leaves an attempt of a task that it ends: TaskSuccess, TaskFailed, TaskError, or TaskDeferred of
-// one that suspended itself. "" is of all other events; one that was rejected had ended before.
+// Outcome is the state of an attempt after the event that ends it: TaskSuccess, TaskFailed, TaskError, or TaskDeferred
+// if the task suspended itself. It is "" for all other events, including a rejection, which comes after the end.
 func Outcome(e *events.Event) TaskState {
 	switch {
 	case e.Type == events.TaskDeferred && e.Execution != "":

@@ -19,16 +19,15 @@ import (
 // TaskExecutions are the executions of a task as seen from a workspace.
 type TaskExecutions struct {
 	Run     *Report     // the run that the workspace shows; nil before the first
-	Task    *TaskReport // the task in it; nil where it has no part in it yet
+	Task    *TaskReport // the task in that run; nil where it is not part of the run yet
 	Retries int64       // attempts that may follow the first
-	// Known are the executions with the key that the task has in the run, latest first;
-	// all of the task's where it has none.
+	// Known are the executions with the task's key in the run, latest first; without a key, all executions of the task.
 	Known []*executions.Execution
 
 	hash string // of the task object
 }
 
-// Current is the execution that stands for the task in the run; nil where none does.
+// Current is the execution that counts for the task in the run; nil where there is none.
 func (te *TaskExecutions) Current() *executions.Execution {
 	for _, e := range te.Known {
 		if te.Task != nil && e.ExecutionID == te.Task.ExecutionID {
@@ -38,8 +37,8 @@ func (te *TaskExecutions) Current() *executions.Execution {
 	return nil
 }
 
-// TaskExecutions finds the executions of a task: in the run that the workspace shows, and besides. The workspace may be
-// one that is not here, if a run of it was imported.
+// TaskExecutions finds the executions of a task, in the run that the workspace shows and elsewhere. The workspace need
+// not exist if a run of it was imported.
 func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecutions, error) {
 	state, missing := v.Workspaces.State(ctx, ws)
 	if missing == nil && state.PackageHash == "" {
@@ -78,8 +77,7 @@ func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecut
 	return te, err
 }
 
-// declared fills in what the package says of the task: that of the run, or the one that was
-// deployed since.
+// declared fills in the task's declaration from the package of the run, or from the one that was deployed since.
 func (te *TaskExecutions) declared(from taskTables, task string) error {
 	known := map[string]bool{}
 	for _, tasks := range from {
@@ -129,7 +127,7 @@ func (v *Runs) known(ctx context.Context, te *TaskExecutions, from taskTables) (
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			if err == nil { // one that cannot be read has no logs to offer either
+			if err == nil { // an unreadable one has no logs either
 				list = append(list, e)
 			}
 		}
@@ -138,9 +136,9 @@ func (v *Runs) known(ctx context.Context, te *TaskExecutions, from taskTables) (
 	return list, nil
 }
 
-// FindExecution finds an execution of a task by a prefix of its id, on whatever inputs.
+// FindExecution finds an execution of a task by a prefix of its id, whatever its inputs were.
 func (v *Runs) FindExecution(ctx context.Context, te *TaskExecutions, prefix string) (*executions.Execution, error) {
-	if h, err := objectstore.ParseHash(te.hash); err == nil { // else the task is gone: an imported run names it
+	if h, err := objectstore.ParseHash(te.hash); err == nil { // else only an imported run names the task
 		e, err := executions.NewStore(v.Records, v.Objects).FindTask(ctx, h, prefix)
 		var pruned *executions.PrunedError
 		if errors.As(err, &pruned) {
@@ -158,8 +156,7 @@ func (v *Runs) FindExecution(ctx context.Context, te *TaskExecutions, prefix str
 	return nil, unknown
 }
 
-// Changed returns a channel that receives after executions of a key were recorded, nil where the
-// store cannot tell.
+// Changed returns a channel that receives after executions of a key were recorded, nil where the store cannot notify.
 func (v *Runs) Changed(ctx context.Context, key executions.Key) <-chan struct{} {
 	watcher, ok := v.Records.(refstore.Watcher)
 	if !ok {
@@ -172,15 +169,14 @@ func (v *Runs) Changed(ctx context.Context, key executions.Key) <-chan struct{} 
 	return c
 }
 
-// TaskHashes returns the hashes that a task of a workspace has, as AllTaskHashes tells them. There are none of a task that no
-// package knows.
+// TaskHashes returns the hashes of a task of a workspace, as AllTaskHashes does; none if no package has the task.
 func (v *Runs) TaskHashes(ctx context.Context, ws, task string) ([]objectstore.Hash, error) {
 	all, err := v.AllTaskHashes(ctx, ws)
 	return all[task], err
 }
 
-// AllTaskHashes returns the hashes that each task of a workspace has, by the package that is deployed and by those of its runs
-// that are here.
+// AllTaskHashes returns the hashes of each task of a workspace, from the deployed package and from those packages of
+// its runs that are here.
 func (v *Runs) AllTaskHashes(ctx context.Context, ws string) (map[string][]objectstore.Hash, error) {
 	r, err := v.Summary(ctx, ws)
 	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, human.ErrNotFound) {
