@@ -1,9 +1,9 @@
-// Package compare tells what is different between two sides of a repository's history: runs, workspaces as they are now, and what
-// the next start of a workspace would see. It writes nothing.
+// Package compare finds the differences between two sides of a repository's history: runs, workspaces in their present
+// state, or the inputs and results of the next start of a workspace. It writes nothing.
 //
-// Inputs, tasks, outputs and metrics that differ are differences; durations are told beside them, because two runs never take
-// the same time. That one side took an answer from the cache which the other executed is no difference either. What one side
-// names and is not stored any more is said in its place; it is no error.
+// Differences are those of inputs, tasks, outputs and metrics. Durations are listed separately, because two runs never
+// take the same time. A result that one side executed and the other found in the cache is no difference. Where a side
+// names something that is not stored any more, the result says so; this is no error.
 package compare
 
 import (
@@ -18,7 +18,7 @@ import (
 	"e3/internal/packages"
 )
 
-// Stores are what is compared from.
+// Stores holds the sources of comparisons.
 type Stores struct {
 	Records    executions.Records
 	Objects    executions.Objects
@@ -28,41 +28,41 @@ type Stores struct {
 	Packages   *packages.Registry
 }
 
-// Workspaces are what a comparison asks of the workspaces of a repository; workspace.View has it.
+// Workspaces is the part of a repository's workspaces that comparisons use; workspace.View implements it.
 type Workspaces interface {
 	// State returns the state of a workspace, or human.ErrNotFound.
 	State(ctx context.Context, ws string) (*record.WorkspaceState, error)
 	// Leaves returns the inputs and outputs of a workspace that have a value, by name.
 	Leaves(ctx context.Context, ws string) (inputs, outputs map[string]record.Leaf, err error)
-	// Next tells what the next start of a workspace would run on.
+	// Next returns the package and inputs that the next start of a workspace would use.
 	Next(ctx context.Context, ws string) (*plan.Next, error)
 }
 
-// Bounds on what is told of one place; what is beyond is counted.
+// Bounds of the lists in a result; further elements are only counted.
 const (
 	MaxFiles   = 1000 // changes of files within a directory
 	MaxMetrics = 1000 // keys of a metrics file that differ
 	maxText    = 4 << 10
 )
 
-// A Change says how two sides differ in something.
+// A Change is the kind of a difference between two sides.
 type Change string
 
-// The changes.
+// The kinds of changes.
 const (
 	Added   Change = "added"   // only the second side has it
 	Removed Change = "removed" // only the first side has it
 	Changed Change = "changed"
 )
 
-// Difference is what is different between two sides. Its fields are also its JSON.
+// Difference holds the differences between two sides. Its fields are also its JSON.
 type Difference struct {
 	A, B *Seen `json:"-"`
 
 	Inputs    Datasets  `json:"inputs"`
 	Tasks     Tasks     `json:"tasks"`
 	Outputs   Datasets  `json:"outputs"` // by the task that makes them
-	Metrics   []Metrics `json:"metrics"` // of outputs that are there on both sides and differ
+	Metrics   []Metrics `json:"metrics"` // of outputs that both sides have and that differ
 	Durations Durations `json:"durations"`
 }
 
@@ -80,7 +80,7 @@ type Datasets struct {
 
 func (d *Datasets) empty() bool { return len(d.Changes) == 0 && d.Unknown == "" }
 
-// A DatasetChange is a dataset that is not the same on both sides.
+// A DatasetChange is a dataset that differs between the sides.
 type DatasetChange struct {
 	Name   string   `json:"name"`
 	Change Change   `json:"change"`
@@ -89,15 +89,15 @@ type DatasetChange struct {
 	Files  *Files   `json:"files,omitempty"`
 }
 
-// A Dataset is what a side has under a name. Values and sizes are nil where they cannot be told, or not in reasonable time.
+// A Dataset describes a side's dataset. Values and sizes are nil where they cannot be read, or not in reasonable time.
 type Dataset struct {
 	Kind       string          `json:"kind"` // directory, file or value
 	Hash       string          `json:"hash,omitempty"`
 	Size       *int64          `json:"size,omitempty"` // of the content in bytes
 	Files      *int64          `json:"files,omitempty"`
 	Executable bool            `json:"executable,omitempty"`
-	Value      json.RawMessage `json:"value,omitempty"` // of a value that is not long
-	// Open says that it is not known before its task has run.
+	Value      json.RawMessage `json:"value,omitempty"` // of a short value
+	// Open means that its content is not known before its task has run.
 	Open bool `json:"open,omitempty"`
 }
 
@@ -106,15 +106,15 @@ type Files struct {
 	Added   int          `json:"added"`
 	Removed int          `json:"removed"`
 	Changed int          `json:"changed"`
-	Bytes   int64        `json:"bytes"` // by how much it has grown, as far as it could be read
+	Bytes   int64        `json:"bytes"` // growth of the content, as far as it could be read
 	Changes []FileChange `json:"changes"`
 	More    int          `json:"more,omitempty"`    // changes that are only counted
 	Unknown string       `json:"unknown,omitempty"` // why there may be further changes
 }
 
-// A FileChange is a file, or a link, that is not the same in two directories.
+// A FileChange is a file or a link that differs between two directories.
 type FileChange struct {
-	Path   string `json:"path"` // slash-separated, from the top of the directories
+	Path   string `json:"path"` // slash-separated, relative to the compared directories
 	Change Change `json:"change"`
 	Was    *File  `json:"was,omitempty"`
 	Is     *File  `json:"is,omitempty"`
@@ -122,7 +122,7 @@ type FileChange struct {
 
 // A File is an entry of a directory.
 type File struct {
-	Kind       string `json:"kind"` // file, link, or a directory that is empty or cannot be looked into
+	Kind       string `json:"kind"` // file, link, or a directory that is empty or unreadable
 	Size       int64  `json:"size,omitempty"`
 	Executable bool   `json:"executable,omitempty"`
 	Target     string `json:"target,omitempty"`
@@ -137,7 +137,7 @@ type Tasks struct {
 
 func (t *Tasks) empty() bool { return len(t.Changes) == 0 && t.Unknown == "" }
 
-// A TaskChange is a task that is declared otherwise, or came to another end.
+// A TaskChange is a task whose declaration or outcome differs.
 type TaskChange struct {
 	Name   string `json:"name"`
 	Change Change `json:"change"`
@@ -147,8 +147,8 @@ type TaskChange struct {
 	Is  string `json:"is,omitempty"`
 }
 
-// A Part is a part of a task's declaration that differs: command, env, inputs, wiring, output, version, which decide what it
-// computes, or policy, which does not. Name says which entry of it, "" for the part as a whole.
+// A Part is a differing part of a task's declaration: command, env, inputs, wiring, output or version, which decide
+// what the task computes, or policy, which does not. Name is the entry that differs, "" for the part as a whole.
 type Part struct {
 	Part   string `json:"part"`
 	Name   string `json:"name,omitempty"`
@@ -167,39 +167,41 @@ type Metrics struct {
 	Unknown string   `json:"unknown,omitempty"`
 }
 
-// A Metric is one value of a metrics file. Nested keys are joined by dots, elements of lists are counted in brackets.
+// A Metric is one value of a metrics file. Nested keys are joined by dots, elements of lists have their index in
+// brackets.
 type Metric struct {
 	Key     string          `json:"key"`
 	Change  Change          `json:"change"`
 	Was     json.RawMessage `json:"was,omitempty"`
 	Is      json.RawMessage `json:"is,omitempty"`
 	Delta   *float64        `json:"delta,omitempty"`   // of two numbers
-	Percent *float64        `json:"percent,omitempty"` // of the first, where that is not 0
+	Percent *float64        `json:"percent,omitempty"` // relative to the first value, where that is not 0
 }
 
-// Durations compares how long executions took, and the runs.
+// Durations compares the durations of executions, and of the runs.
 type Durations struct {
-	Tasks []Duration `json:"tasks"` // that have another execution on each side, by name
-	// WasMs and IsMs add up the executions of all tasks, 0 where none is known; those of a cached task count, whenever they were.
+	Tasks []Duration `json:"tasks"` // whose executions differ between the sides, by name
+	// WasMs and IsMs add up the executions of all tasks, 0 where none is known. The execution of a cached task counts,
+	// even if an earlier run made it.
 	WasMs int64 `json:"wasMs"`
 	IsMs  int64 `json:"isMs"`
-	// RunWasMs and RunIsMs are how long the runs took, 0 where a side is none or has not ended.
+	// RunWasMs and RunIsMs are the durations of the runs, 0 where a side is no run or has not ended.
 	RunWasMs int64 `json:"runWasMs,omitempty"`
 	RunIsMs  int64 `json:"runIsMs,omitempty"`
 }
 
-// A Duration is how long the executions of a task took.
+// A Duration compares the durations of a task's executions.
 type Duration struct {
 	Task  string `json:"task"`
 	WasMs int64  `json:"wasMs"`
 	IsMs  int64  `json:"isMs"`
-	// Ratio is the second to the first, 0 where the first took no time.
+	// Ratio is the second duration divided by the first, 0 where the first is 0.
 	Ratio float64 `json:"ratio,omitempty"`
-	// Notable says that the times differ by half a second and by a fifth at least.
+	// Notable means that the durations differ by at least half a second and at least a fifth.
 	Notable bool `json:"notable"`
 }
 
-// Compare tells what is different in b against a.
+// Compare returns the differences of b relative to a.
 func Compare(ctx context.Context, s Stores, a, b Side) (*Difference, error) {
 	was, err := s.read(ctx, a)
 	if err != nil {
@@ -227,14 +229,14 @@ func Compare(ctx context.Context, s Stores, a, b Side) (*Difference, error) {
 	return d, ctx.Err()
 }
 
-// comparison is one Compare.
+// comparison is the state of one Compare.
 type comparison struct {
 	ctx     context.Context
 	was, is *side
 	objects executions.Objects // those of both sides
 }
 
-// truncate bounds a text that comes from elsewhere.
+// truncate bounds the length of an untrusted text.
 func truncate(text string) string {
 	return human.Truncate(text, maxText)
 }

@@ -14,10 +14,10 @@ import (
 	"e3/objectstore"
 )
 
-// maxValue bounds the object of a value that is shown.
+// maxValue bounds the size of a value object that is shown.
 const maxValue = 64 << 10
 
-// eitherOf reads objects that one of two stores has.
+// eitherOf reads objects from whichever of two stores has them.
 type eitherOf struct {
 	executions.Objects
 	other executions.Objects
@@ -59,7 +59,7 @@ func (c *comparison) datasets(was, is *datasets) (Datasets, error) {
 			return d, nil
 		}
 		d.Unknown = join(was.gone, is.gone)
-		// What one side does not know is not what it does not have.
+		// A dataset that one side does not know need not be missing there.
 		known = func(name string) bool { return was.has(name) && is.has(name) }
 	}
 	names := map[string]bool{}
@@ -79,7 +79,7 @@ func (c *comparison) datasets(was, is *datasets) (Datasets, error) {
 			continue
 		}
 		if was.open[name] && is.open[name] {
-			continue // neither is known
+			continue // unknown on both sides
 		}
 		a, hadA := was.leaves[name]
 		b, hasB := is.leaves[name]
@@ -109,15 +109,15 @@ func join(a, b string) string {
 	case b == "":
 		return a
 	}
-	return min(a, b) + "; " + max(a, b) // whichever side is first
+	return min(a, b) + "; " + max(a, b) // independent of the order of sides
 }
 
-// sameLeaf tells whether two leaves hold the same: a size follows from the hash.
+// sameLeaf tells whether two leaves have the same content; sizes follow from the hashes.
 func sameLeaf(a, b record.Leaf) bool {
 	return a.Kind == b.Kind && a.Hash == b.Hash && a.Executable == b.Executable
 }
 
-// dataset describes a dataset that is not the same on both sides.
+// dataset describes a dataset that differs between the sides.
 func (c *comparison) dataset(name string, was, is *datasets) (DatasetChange, error) {
 	d := DatasetChange{Name: name, Change: Changed}
 	a, hadA := was.leaves[name]
@@ -150,12 +150,12 @@ func (c *comparison) dataset(name string, was, is *datasets) (DatasetChange, err
 	return d, err
 }
 
-// describe tells what a dataset is; of a directory how much is in it only where that is asked for.
+// describe describes a dataset. It measures the content of a directory only if whole is true.
 func (c *comparison) describe(l record.Leaf, whole bool) (*Dataset, error) {
 	d := &Dataset{Kind: l.Kind.String(), Hash: l.Hash, Executable: l.Executable}
 	h, err := objectstore.ParseHash(l.Hash)
 	if err != nil {
-		return d, nil // null without an object, in a workspace of the reference
+		return d, nil // the reference implementation stores null without an object
 	}
 	switch l.Kind {
 	case record.LeafFile:
@@ -177,7 +177,7 @@ func (c *comparison) describe(l record.Leaf, whole bool) (*Dataset, error) {
 	return d, nil
 }
 
-// value reads a value that is not long.
+// value reads a short value.
 func (c *comparison) value(d *Dataset, h objectstore.Hash) error {
 	size, err := c.objects.Stat(c.ctx, h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -199,7 +199,7 @@ func (c *comparison) value(d *Dataset, h objectstore.Hash) error {
 	}
 	v, err := value.Decode(data)
 	if err != nil {
-		return nil // a task of the reference may leave any bytes
+		return nil // a task of the reference implementation may output any bytes
 	}
 	text, err := v.JSONWithin(maxText)
 	if err == nil && json.Valid(text) {

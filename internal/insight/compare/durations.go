@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// From when on a difference of durations is notable: half a second, and a fifth of the shorter one.
+// A difference of durations is notable from half a second and a fifth of the shorter one on.
 const (
 	notableTime  = 500 * time.Millisecond
 	notableShare = 5
 )
 
-// durations compares how long it took.
+// durations compares the durations of both sides.
 func (c *comparison) durations() Durations {
 	d := Durations{Tasks: []Duration{}, RunWasMs: c.was.durationMs(), RunIsMs: c.is.durationMs()}
 	for _, t := range c.was.tasks {
@@ -42,7 +42,7 @@ func (c *comparison) durations() Durations {
 	return d
 }
 
-// durationMs is how long a run durationMs in milliseconds, 0 where the side is none or has not ended.
+// durationMs is the duration of the side's run in milliseconds, 0 where the side is no run or has not ended.
 func (d *side) durationMs() int64 {
 	if d.CompletedAt.IsZero() || d.StartedAt.IsZero() {
 		return 0

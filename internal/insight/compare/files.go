@@ -9,11 +9,11 @@ import (
 	"e3/objectstore"
 )
 
-// maxWalk is after how many entries of directories a walk gives up: a few objects can name each other so often that it would
-// not end.
+// maxWalk is the number of directory entries after which a walk gives up. Without it, a few objects that name each
+// other many times could make a practically endless walk.
 const maxWalk = 1 << 20
 
-// files compares two directories, file by file. What cannot be looked into is said.
+// files compares two directories, file by file. The result says which directories could not be read.
 func (c *comparison) files(was, is string) (*Files, error) {
 	a, err := objectstore.ParseHash(was)
 	if err != nil {
@@ -48,7 +48,7 @@ type differ struct {
 
 var errEnough = errors.New("enough")
 
-// fault says why a walk ended where it ended; what is no matter of the directories it returns.
+// fault records why a walk ended early. It returns errors that do not come from the directories.
 func (f *differ) fault(err error) error {
 	var corrupt *objectstore.CorruptError
 	var bad *objectstore.TreeError
@@ -67,8 +67,8 @@ func (f *differ) fault(err error) error {
 	return nil
 }
 
-// change takes in a change; a directory that one side does not have is looked into. What is no directory comes first, so that
-// the order does not depend on which side is which.
+// change adds a change; of a directory that only one side has, it adds the entries. Where one side has a file and the
+// other a directory, the file comes first, so that the order does not depend on the order of the sides.
 func (f *differ) change(t objectstore.TreeChange) error {
 	wasDir := t.Was != nil && t.Was.Kind == objectstore.KindDir
 	isDir := t.Is != nil && t.Is.Kind == objectstore.KindDir
@@ -96,7 +96,7 @@ func (f *differ) change(t objectstore.TreeChange) error {
 	return nil
 }
 
-// into takes in all that is in a directory which only one side has.
+// into adds all entries of a directory that only one side has.
 func (f *differ) into(at string, dir *objectstore.TreeEntry, was bool) error {
 	side := func(rel string, e *objectstore.TreeEntry) error {
 		if was {
@@ -168,8 +168,8 @@ func fileOf(e *objectstore.TreeEntry) *File {
 	return &File{Kind: "file", Size: e.Size, Executable: e.Executable}
 }
 
-// weigh counts the files of a directory and their bytes. It is not complete where a part is not in the store, or there are too
-// many.
+// weigh counts the files of a directory and their bytes. complete is false if a part is not in the store, or if there
+// are too many entries.
 func (c *comparison) weigh(h objectstore.Hash) (files, size int64, complete bool, err error) {
 	steps := 0
 	err = objectstore.WalkTree(c.ctx, c.objects, h, func(_ string, e objectstore.TreeEntry) error {

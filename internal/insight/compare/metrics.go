@@ -27,7 +27,7 @@ const (
 // kindMetrics marks an output that holds JSON to be compared by key.
 const kindMetrics = "metrics"
 
-// metrics compares the metrics files of outputs that are on both sides.
+// metrics compares the metrics files of outputs that both sides have.
 func (c *comparison) metrics(d *Difference) error {
 	marked := map[string]map[string]bool{} // task → entries
 	for _, side := range []*side{c.was, c.is} {
@@ -67,7 +67,7 @@ func (c *comparison) metrics(d *Difference) error {
 	return nil
 }
 
-// metricsOf compares one metrics file, nil where it says the same.
+// metricsOf compares one metrics file; nil where no value differs.
 func (c *comparison) metricsOf(task, entry string, was, is record.Leaf) (*Metrics, error) {
 	m := &Metrics{Task: task, Entry: entry, Changes: []Metric{}}
 	if was.Kind == record.LeafFile && is.Kind == record.LeafFile {
@@ -115,8 +115,8 @@ func firstOf(a string, err error) string {
 	return a
 }
 
-// metricsFile reads the metrics of an output: the file that it is, or one entry of it. An entry that is not there is empty;
-// lost says why one that should be there cannot be read.
+// metricsFile reads the metrics of an output: the output itself if it is a file, or else one of its entries. A missing
+// entry is empty; lost says why an existing one cannot be read.
 func (c *comparison) metricsFile(l record.Leaf, entry string) (data []byte, lost string, err error) {
 	h, err := objectstore.ParseHash(l.Hash)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *comparison) metricsFile(l record.Leaf, entry string) (data []byte, lost
 	return data, "", err
 }
 
-// flatten returns the values of a JSON document by their keys, each as JSON. No bytes hold no values.
+// flatten returns the values of a JSON document by their keys, each as JSON. Empty data holds no values.
 func flatten(data []byte) (map[string]json.RawMessage, error) {
 	f := flattener{values: map[string]json.RawMessage{}}
 	if len(data) == 0 {
@@ -202,7 +202,8 @@ func (f *flattener) add(key string, v any, depth int) error {
 	return err
 }
 
-// member is the key of a member of an object. Names that hold what keys are made of are quoted, so that no two keys are the same.
+// member is the key of a member of an object. Names with characters that separate keys are quoted, so that no two keys
+// are the same.
 func member(key, name string) string {
 	if name == "" || strings.ContainsAny(name, `.[]"`) {
 		return key + "[" + strconv.Quote(name) + "]"
@@ -228,7 +229,7 @@ func compareMetric(key string, was, is json.RawMessage) (m Metric, differs bool)
 	}
 	if a, b, ok := integers(was, is); ok {
 		delta := float64(b) - float64(a)
-		if d := b - a; (d > 0) == (b > a) { // it did not overflow
+		if d := b - a; (d > 0) == (b > a) { // no overflow
 			delta = float64(d)
 		}
 		m.differ(float64(a), delta)

@@ -16,7 +16,7 @@ import (
 	"e3/objectstore"
 )
 
-// side is a side with all that is compared of it.
+// side is a side with its data to compare.
 type side struct {
 	Seen
 	objects executions.Objects
@@ -24,7 +24,7 @@ type side struct {
 	outputs datasets
 	pkg     *record.Package // nil: see pkgGone
 	pkgGone string
-	// tasks are those of a run, or what answers those of a workspace.
+	// tasks are the outcomes of a run's tasks, or the current results of a workspace's tasks.
 	tasks map[string]outcome
 }
 
@@ -32,11 +32,11 @@ type side struct {
 type datasets struct {
 	leaves map[string]record.Leaf
 	open   map[string]bool // not known before their tasks have run
-	gone   string          // why they, or some of them, are not known
+	gone   string          // why some or all are not known
 	hash   string          // of the node that names those that are gone, "" where there is none
 }
 
-// outcome is what became of a task, or what answers it.
+// outcome is the outcome of a task, or its cached result.
 type outcome struct {
 	state     string // in words that are the same for cached and executed; "" where the side is no run
 	execution string
@@ -61,7 +61,7 @@ func (s Stores) read(ctx context.Context, at Side) (*side, error) {
 	return d, nil
 }
 
-// readWorkspace reads the datasets of a workspace as they are.
+// readWorkspace reads the present datasets of a workspace.
 func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 	var err error
 	if d.inputs.leaves, d.outputs.leaves, err = s.Workspaces.Leaves(ctx, d.Workspace); err != nil {
@@ -75,7 +75,7 @@ func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 	if err := s.readPackage(ctx, d); err != nil {
 		return err
 	}
-	// How long it took is known of the run that the workspace shows.
+	// Durations come from the run that the workspace shows.
 	report, err := s.Runs.Report(ctx, d.Workspace, "")
 	if errors.Is(err, runview.ErrNoRun) {
 		return nil
@@ -135,7 +135,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 		d.notef("not all of its events can be read: %v", r.Damage)
 	}
 	d.PackageHash = r.PackageHash
-	if d.PackageHash == "" || d.Imported { // an export has the package under another hash
+	if d.PackageHash == "" || d.Imported { // an export gives the package another hash
 		pkg, hash, err := s.Runs.PackageOf(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d, err)
@@ -156,8 +156,8 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	return s.outputsOfRun(ctx, d, r)
 }
 
-// earlier finds the run that the workspace shows, the one before it, or the one before that, and so on. A workspace that is gone
-// shows the latest of which something is left.
+// earlier finds the n-th run before the one that the workspace shows. For a removed workspace it counts from the latest
+// run that has a record or events.
 func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	left := at.Back
 	unknown := &human.UnknownError{What: "run", Name: at.String()}
@@ -168,7 +168,7 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 		return "", missing
 	case err != nil && missing == nil:
 		return "", err
-	case err != nil: // what is left tells
+	case err != nil: // use the rest
 		left++
 	case left == 0:
 		return shown.RunID, nil
@@ -190,7 +190,7 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 	return "", unknown
 }
 
-// outcomeOf turns what a report tells of a task into what is compared.
+// outcomeOf converts the report of a task to its outcome.
 func outcomeOf(t *runview.TaskReport) outcome {
 	k := outcome{state: string(t.State), execution: t.ExecutionID, duration: t.Duration}
 	switch t.State {
@@ -202,7 +202,7 @@ func outcomeOf(t *runview.TaskReport) outcome {
 	return k
 }
 
-// readRoot reads one part of a snapshot. What is not there any more is said in the datasets.
+// readRoot reads one part of a snapshot. The datasets say which parts are gone.
 func (s Stores) readRoot(ctx context.Context, d *side, root, part string, into *datasets) (found bool, err error) {
 	into.leaves = map[string]record.Leaf{}
 	if root == "" {
@@ -252,8 +252,8 @@ func (s Stores) node(ctx context.Context, hash string) (record.Node, error) {
 	return record.DecodeNode(data)
 }
 
-// outputsOfRun finds the outputs of a run: of the tasks that came to a good end, those that its snapshot names, else those of
-// their executions. What a workspace held of a task that failed is not the run's.
+// outputsOfRun finds the outputs of a run: for each successful task the output in its snapshot, or else that of the
+// task's execution. An output that the workspace held for a failed task does not belong to the run.
 func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) error {
 	if _, err := s.readRoot(ctx, d, r.OutputSnapshot, "tasks", &d.outputs); err != nil {
 		return err
@@ -293,7 +293,7 @@ func (s Stores) outputsOfRun(ctx context.Context, d *side, r *runview.Report) er
 	}
 	switch {
 	case lost == 0:
-		d.outputs.gone = "" // all are known, if only by their executions
+		d.outputs.gone = "" // executions made all of them known
 	case d.outputs.gone == "":
 		d.outputs.gone = fmt.Sprintf("the outputs of %s of %s are no longer known", human.Count(lost, "task"), d)
 	}
@@ -331,7 +331,7 @@ func (s Stores) outputLeaf(ctx context.Context, t *runview.TaskReport, kinds map
 	return leafOf(kind, h, size), nil
 }
 
-// leafOf says how the output of a task stands in a workspace.
+// leafOf is the leaf of a task's output in a workspace.
 func leafOf(kind record.Kind, h objectstore.Hash, size int64) record.Leaf {
 	if kind == record.KindDir {
 		return record.Leaf{Kind: record.LeafDir, Hash: h.String()}
@@ -339,7 +339,7 @@ func leafOf(kind record.Kind, h objectstore.Hash, size int64) record.Leaf {
 	return record.Leaf{Kind: record.LeafFile, Hash: h.String(), Size: size, Executable: kind == record.KindExecutable}
 }
 
-// readNext finds what the next start would see.
+// readNext reads the inputs and results that the next start would use.
 func (s Stores) readNext(ctx context.Context, d *side) error {
 	next, err := s.Workspaces.Next(ctx, d.Workspace)
 	if err != nil {

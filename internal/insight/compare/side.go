@@ -11,18 +11,18 @@ import (
 // ErrSyntax is wrapped when a text does not name a side.
 var ErrSyntax = errors.New("a side is <workspace>, <workspace>@<run>, <workspace>@, <workspace>@-<n> or <workspace>@next")
 
-// What says what of a workspace a side is.
+// What is the kind of a side.
 type What int
 
 // The kinds of sides.
 const (
-	Workspace What = iota // its datasets as they are now
+	Workspace What = iota // its present datasets
 	Run                   // a run of it, by the beginning of its id
-	Earlier               // a run of it, by how many others have begun since
-	Next                  // what the next start would see: package file and inputs on disk, and their results in the cache
+	Earlier               // a run of it, by the number of later runs
+	Next                  // the next start: package file and inputs on disk, and their results in the cache
 )
 
-// A Side is one of the two things that are compared.
+// A Side names one of the two sides of a comparison.
 type Side struct {
 	Workspace string
 	What      What
@@ -30,9 +30,9 @@ type Side struct {
 	Back      int    // Earlier: 0 is the run that the workspace shows
 }
 
-// ParseSide reads a side as a command line names it: "ws" is the workspace as it is now, "ws@018f" a run by the beginning of its
-// id, "ws@" the latest run, "ws@-1" (or "ws@~1") the one before it, and "ws@next" what the next start would see. Where the
-// workspace is left out, as in "@-1", it is the given one.
+// ParseSide reads a side as a command line names it: "ws" is the workspace as it is now, "ws@018f" a run by the
+// beginning of its id, "ws@" the latest run, "ws@-1" (or "ws@~1") the one before it, and "ws@next" the next start. If
+// the text has no workspace, as in "@-1", the given one is meant.
 func ParseSide(text, workspace string) (Side, error) {
 	at := strings.LastIndexByte(text, '@')
 	s := Side{Workspace: text}
@@ -83,7 +83,7 @@ func (s Side) String() string {
 	return s.Workspace
 }
 
-// Seen is a side as it was found.
+// Seen describes a side that was read.
 type Seen struct {
 	Side
 	Package     string // name@version, "" where it is not known
@@ -93,7 +93,7 @@ type Seen struct {
 	StartedAt   time.Time
 	CompletedAt time.Time
 	Imported    bool
-	Notes       []string // what there is to know of it, as that something is not here any more
+	Notes       []string // remarks, such as parts that are not here any more
 }
 
 func (s *Seen) notef(format string, args ...any) {

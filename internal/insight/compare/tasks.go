@@ -16,7 +16,7 @@ import (
 	"e3/objectstore"
 )
 
-// tasks compares how the tasks of both sides are declared, and how they ended.
+// tasks compares the declarations and the outcomes of the tasks of both sides.
 func (c *comparison) tasks() (Tasks, error) {
 	d := Tasks{Changes: []TaskChange{}}
 	changes := map[string]*TaskChange{}
@@ -65,7 +65,7 @@ func (c *comparison) tasks() (Tasks, error) {
 	return d, nil
 }
 
-// declared compares two packages and returns how many tasks are in both.
+// declared compares two packages and returns the number of tasks that are in both.
 func (c *comparison) declared(change func(string) *TaskChange) (common int, err error) {
 	was := make(map[string]*record.PackageTask, len(c.was.pkg.Tasks))
 	for i := range c.was.pkg.Tasks {
@@ -102,7 +102,7 @@ func (c *comparison) declared(change func(string) *TaskChange) (common int, err 
 	return common, err
 }
 
-// sameTask tells at a glance whether two tasks are declared alike.
+// sameTask is a quick check whether two tasks have the same declaration.
 func sameTask(a, b *record.PackageTask) bool {
 	return a.Task == b.Task && a.Output == b.Output && slices.EqualFunc(a.Wiring, b.Wiring, sameWire) &&
 		slices.Equal(policyFacts(&a.Policy), policyFacts(&b.Policy))
@@ -112,10 +112,10 @@ func sameWire(a, b record.Wire) bool {
 	return a.Kind == b.Kind && a.Name == b.Name && a.Entry == b.Entry && slices.Equal(a.Items, b.Items)
 }
 
-// A fact is one thing that a declaration says. Text is the whole of it: it is cut only to be shown.
+// A fact is one element of a declaration. Its text is complete; it is shortened only for display.
 type fact struct{ part, name, text string }
 
-// parts tells which parts of a declaration differ.
+// parts returns the parts of a declaration that differ.
 func (c *comparison) parts(ctx context.Context, a, b *record.PackageTask) ([]Part, error) {
 	was, lostA, err := c.facts(ctx, a)
 	if err != nil {
@@ -136,8 +136,8 @@ func (c *comparison) parts(ctx context.Context, a, b *record.PackageTask) ([]Par
 	return parts, nil
 }
 
-// differing pairs facts by part and name, in the order of the first list, then of what the second one adds. A mirrored call
-// has the same order for facts that are in both.
+// differing pairs facts by part and name, in the order of the first list; facts of the second list alone come last. If
+// the arguments are swapped, facts of both lists keep their order.
 func differing(was, is []fact) []Part {
 	type key struct{ part, name string }
 	now := make(map[key]string, len(is))
@@ -176,7 +176,7 @@ func differing(was, is []fact) []Part {
 
 var partOrder = []string{"declaration", "command", "env", "pass_env", "secrets", "inputs", "wiring", "output", "version", "policy"}
 
-// facts lists what a declaration says. lost says why its task object tells nothing.
+// facts lists the elements of a declaration. lost says why its task object cannot be read.
 func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []fact, lost string, err error) {
 	h, err := objectstore.ParseHash(pt.Task)
 	if err != nil {
@@ -221,7 +221,7 @@ func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []
 	return append(list, policyFacts(&pt.Policy)...), "", nil
 }
 
-// placed says as what something is staged or collected, and where; a scalar is staged nowhere.
+// placed is the kind and the path of a staged input or a collected output; a scalar is not staged.
 func placed(k record.Kind, path string) string {
 	if path == "" {
 		return k.String()
@@ -229,7 +229,7 @@ func placed(k record.Kind, path string) string {
 	return k.String() + " at " + path
 }
 
-// commandText is a command as people read it: a script as it is, a list as JSON.
+// commandText is a command for display: a script unchanged, a list as JSON.
 func commandText(t *record.Task) string {
 	if t.Argv == nil {
 		return t.Shell
@@ -243,7 +243,7 @@ func commandText(t *record.Task) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// wireText says what feeds an input.
+// wireText names the source of an input.
 func wireText(w *record.Wire) string {
 	output := func(task, entry string) string {
 		if entry == "" {
@@ -264,7 +264,8 @@ func wireText(w *record.Wire) string {
 	return fmt.Sprintf("%d outputs: %s", len(items), strings.Join(items, ", "))
 }
 
-// policyFacts lists what a policy says beyond the defaults. The names of what is passed are not secret; values are not there.
+// policyFacts lists what a policy says beyond the defaults. It names passed variables and secrets, which is safe
+// because a policy holds no values.
 func policyFacts(p *record.Policy) []fact {
 	var list []fact
 	say := func(name, text string, yes bool) {
