@@ -1,6 +1,6 @@
 // Package diagram draws a graph of tasks: as DOT and Mermaid for other programs, and as SVG, laid out here.
 //
-// The same graph gives the same bytes. Labels are of others: whatever they hold, they stay text.
+// The same graph gives the same bytes. Labels are untrusted: whatever they hold, they are written as text.
 package diagram
 
 import (
@@ -12,10 +12,11 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// Status is how a node stands; it decides its colour and is written beside its label. "" is none. In a run it is a runview.TaskState.
+// Status is the state of a node; it decides the node's colour and is written beside its label. "" is none. In a run it
+// is a runview.TaskState.
 type Status string
 
-// The statuses of nodes besides those of a run: three of a plan, and three of a workspace as it is.
+// The statuses of nodes besides those of a run: three of a plan, and three of a workspace's present state.
 const (
 	Hit     Status = "hit"
 	Run     Status = "run"
@@ -25,14 +26,15 @@ const (
 	Missing Status = "missing"
 )
 
-// statuses are ordered by how much they ask to be looked at: a node that stands for several has the first of theirs.
+// statuses are ordered by how urgent they are for a reader. A node that stands for several has the first status among
+// theirs.
 var statuses = [...]Status{
 	Status(runview.TaskFailed), Status(runview.TaskError), Status(runview.TaskInterrupted), Status(runview.TaskDeferred),
 	Status(runview.TaskRunning), Status(runview.TaskClaimed), Status(runview.TaskRetrying), Run, Waits, Status(runview.TaskSkipped),
 	Status(runview.TaskAbandoned), Stale, Missing, Status(runview.TaskSuccess), Hit, Status(runview.TaskCached), Current,
 }
 
-// rank is the place of a status among all; one that is not known comes last.
+// rank is the place of a status in this order; unknown ones come last.
 func (s Status) rank() int {
 	for i, known := range statuses {
 		if s == known {
@@ -42,7 +44,7 @@ func (s Status) rank() int {
 	return len(statuses)
 }
 
-// class is the name of a status in a style sheet, "none" for all that are not known.
+// class is the name of a status in a style sheet, "none" for an unknown status.
 func (s Status) class() string {
 	if s.rank() == len(statuses) {
 		return "none"
@@ -50,7 +52,7 @@ func (s Status) class() string {
 	return string(s)
 }
 
-// Kind is what a node is.
+// Kind is the kind of a node.
 type Kind int
 
 // The kinds of nodes.
@@ -64,16 +66,17 @@ type Node struct {
 	Label  string
 	Kind   Kind
 	Status Status
-	Note   string // a few words beside the status, as how long it took
-	// Group is what nodes have in common that Fold may gather: the name of a matrix. "" is nothing.
+	Note   string // a few words beside the status, such as a duration
+	// Group is the same for nodes that Fold may merge, such as the name of a matrix; "" for none.
 	Group string
-	// Anchor is the id of what the node leads to in the page that holds the drawing, "" for nothing. Only SVG has it.
+	// Anchor is the id of the element that the node links to in the page around the drawing, "" for no link. Only SVG
+	// uses it.
 	Anchor string
 	// Tallies are the statuses of the nodes that this one stands for; nil where it stands for itself.
 	Tallies []Tally
 }
 
-// A Tally is how many nodes have a status.
+// A Tally is the number of nodes with a status.
 type Tally struct {
 	Status Status
 	Count  int
@@ -82,14 +85,14 @@ type Tally struct {
 // An Edge leads from the node that is read to the one that reads it, by their indices.
 type Edge struct{ From, To int }
 
-// A Graph is what is drawn. Cycles are drawn too, though tasks have none.
+// A Graph can be drawn. Cycles are drawn too, though graphs of tasks have none.
 type Graph struct {
 	Title string
 	Nodes []Node
 	Edges []Edge
 }
 
-// check refuses edges that lead nowhere.
+// check refuses edges whose ends are not nodes.
 func (g *Graph) check() error {
 	for _, e := range g.Edges {
 		if e.From < 0 || e.From >= len(g.Nodes) || e.To < 0 || e.To >= len(g.Nodes) {
@@ -99,7 +102,7 @@ func (g *Graph) check() error {
 	return nil
 }
 
-// count is how many nodes a node stands for.
+// count is the number of nodes that a node stands for.
 func (n *Node) count() int {
 	sum := 0
 	for _, t := range n.Tallies {
@@ -108,7 +111,7 @@ func (n *Node) count() int {
 	return max(sum, 1)
 }
 
-// caption is the second line of a node: its status and its note, or those of all it stands for.
+// caption is the second line of a node: its status and its note, or the tallies of the nodes that it stands for.
 func (n *Node) caption() string {
 	if n.Tallies == nil {
 		status := clean(string(n.Status))
@@ -129,10 +132,10 @@ func (n *Node) caption() string {
 // label is the first line of a node.
 func (n *Node) label() string { return cmp.Or(clean(n.Label), "(no name)") }
 
-// clean makes text a single line of what can be seen.
+// clean makes text a single line of visible characters.
 func clean(s string) string { return human.Line(s) }
 
-// shorten cuts text in its middle, where names differ least, to so many characters.
+// shorten shortens text to at most the given number of characters by a cut in the middle, where names differ least.
 func shorten(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {

@@ -38,7 +38,7 @@ func (g *Graph) DOT(w io.Writer) error {
 	return b.Flush()
 }
 
-// dotText quotes text. Graphviz reads escapes and HTML entities in what is quoted.
+// dotText quotes text. Graphviz interprets escapes and HTML entities within quotes.
 func dotText(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, `&`, `&amp;`, "\x00", "").Replace(s) + `"`
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Fold returns a graph of at most so many nodes, two or more, or the graph itself if it has no more. Groups are folded first; if that
-// does not do, so are all nodes that lie equally deep, or nearly.
+// Fold returns a graph of at most the given number of nodes (at least 2), or the graph itself if it is small enough.
+// Groups are folded first; if that is not sufficient, nodes of equal or similar depth are merged.
 func Fold(g *Graph, most int) *Graph {
 	if len(g.Nodes) <= most {
 		return g
@@ -28,10 +28,10 @@ func Fold(g *Graph, most int) *Graph {
 	})
 }
 
-// FoldGroups makes one node of the nodes of a group, where they lie equally deep, so that no circle comes of it.
+// FoldGroups merges the nodes of a group that have equal depth; other merges could create cycles.
 func FoldGroups(g *Graph) *Graph {
 	if g.check() != nil {
-		return g // the caller says so
+		return g // the caller reports the invalid edge
 	}
 	depths := layers(g)
 	return gather(g, func(i int) (any, func(int) string) {
@@ -43,14 +43,15 @@ func FoldGroups(g *Graph) *Graph {
 	})
 }
 
-// place is what nodes have in common that become one.
+// place is the key by which nodes are merged.
 type place struct {
 	kind  Kind
 	group string
 	depth int
 }
 
-// gather makes one node of all that have the same key; label tells what it is called, given how many it stands for.
+// gather merges all nodes with the same key; label returns the name of a merged node, given the number of nodes that it
+// stands for.
 func gather(g *Graph, keyOf func(i int) (key any, label func(count int) string)) *Graph {
 	out := &Graph{Title: g.Title}
 	at := make([]int, len(g.Nodes)) // node → its place in out
@@ -86,7 +87,7 @@ func gather(g *Graph, keyOf func(i int) (key any, label func(count int) string))
 	return out
 }
 
-// sum is the node that stands for several.
+// sum makes the node that stands for several.
 func sum(g *Graph, list []int, label func(int) string) Node {
 	counts := map[Status]int{}
 	total := 0

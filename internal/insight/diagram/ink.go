@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// An ink is what a status is drawn with: the colour of lines and words, and of the ground behind them.
+// An ink is the pair of colours of a status: for lines and words, and for the background behind them.
 type ink struct{ line, fill string }
 
-// The inks by class of status, on light and on dark ground. Words in them stand out from their ground by at least 4.5 to 1.
+// The inks by class of status, on a light and on a dark page. The contrast of words to their background is at least 4.5
+// to 1.
 var (
 	lightInks = map[string]ink{
 		"failed": {"#b42318", "#fef3f2"}, "error": {"#b42318", "#fef3f2"}, "interrupted": {"#b54708", "#fff6ed"},
@@ -29,8 +30,8 @@ var (
 	}
 )
 
-// Style is the style sheet that an inline drawing needs. In a page every element of class s-<status> has the custom properties
-// --ink and --ground from it, on light and on dark ground.
+// Style is the style sheet that an inline drawing needs. In a page every element of class s-<status> has the custom
+// properties --ink and --ground from it, for light and dark pages.
 func Style() string {
 	var b strings.Builder
 	classes := make([]string, 0, len(lightInks))

@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// The layout is that of Sugiyama: depths by the longest path, long edges cut into segments between neighbouring depths, an order
-// within each depth that crosses few edges, then places that keep the order and stretch edges little. Depth runs from left to right,
-// because labels are wide and low.
+// The layout is that of Sugiyama: depths by the longest path, long edges cut into segments between neighbouring depths,
+// an order within each depth that crosses few edges, then coordinates that keep the order and hardly lengthen edges.
+// Depth runs from left to right, because labels are wide and low.
 //
-// It is our own. github.com/nikolaydubina/go-graph-layout v0.2.0 was tried: finding the depths takes exponential time (26
-// diamonds in a row: 14 s), the order within a depth differs from run to run and is logged to standard error, places
-// know nothing of the nodes' sizes, and the whole needs a numerical library besides.
+// The implementation is e3's own. github.com/nikolaydubina/go-graph-layout v0.2.0 was tried: it takes exponential time
+// to find the depths (26 diamonds in a row: 14 s), its order within a depth differs from run to run and is logged to
+// standard error, its coordinates ignore the nodes' sizes, and it also needs a numerical library.
 
-// maxBends bounds the points at which long edges are cut. The longest edges beyond are drawn straight.
+// maxBends bounds the bends of long edges. If there would be more, the longest edges are drawn straight.
 const maxBends = 20_000
 
-// layers returns how deep each node lies: deeper than all that it reads. Where tasks wait for each other in a circle one of them has to
-// begin; then the edges to it lead back, to one that is less deep.
+// layers returns the depth of each node, which is greater than the depths of all nodes that it reads. In a cycle, one
+// node has to be placed first; edges to it then lead back to a smaller depth.
 func layers(g *Graph) []int {
 	n := len(g.Nodes)
 	depths := make([]int, n)
@@ -38,9 +38,9 @@ func layers(g *Graph) []int {
 			ready = append(ready, i)
 		}
 	}
-	depth := -1 // of the latest; it never falls
+	depth := -1 // of the latest node; never decreases
 	for next, first := 0, 0; next < n; next++ {
-		if next == len(ready) { // what is left lies on a circle or behind one
+		if next == len(ready) { // all remaining nodes lie on a cycle or behind one
 			for done[first] {
 				first++
 			}
@@ -58,7 +58,7 @@ func layers(g *Graph) []int {
 			}
 		}
 	}
-	// An input stands right before the first that reads it.
+	// An input is placed directly before its first reader.
 	for i := range g.Nodes {
 		if g.Nodes[i].Kind != Input || reads[i] > 0 || len(out[i]) == 0 {
 			continue
@@ -72,14 +72,15 @@ func layers(g *Graph) []int {
 	return depths
 }
 
-// size is how much room a node needs.
+// size is the size of a node's box.
 type size struct{ w, h float64 }
 
 // point is a place in the drawing.
 type point struct{ x, y float64 }
 
-// placed is a layout: the middle of each node, and the way of each edge from the right side of its beginning to the left side of its
-// end; of an edge that leads back the other way round. An edge from a node to itself has none.
+// placed is a layout: the middle of each node, and the path of each edge. A path runs from the right side of the edge's
+// first node to the left side of its second node; for an edge that leads back, the other way round. An edge from a node
+// to itself has no path.
 type placed struct {
 	w, h  float64
 	nodes []point
@@ -107,7 +108,7 @@ type sheet struct {
 	layers [][]int
 }
 
-// arrange lays the graph out. sizes are those of the nodes.
+// arrange computes the layout of a graph; sizes are the sizes of its nodes.
 func arrange(g *Graph, sizes []size) *placed {
 	p := &placed{nodes: make([]point, len(g.Nodes)), ways: make([][]point, len(g.Edges))}
 	if len(g.Nodes) == 0 {
@@ -131,8 +132,8 @@ func (s *sheet) add(node, layer int, h float64) int {
 	return id
 }
 
-// cut puts bends into edges between layers that are not neighbours, and returns the vertices along each edge, from the left to the
-// right; nil for one that is not part of the layout.
+// cut inserts bends into edges between layers that are not adjacent. It returns the vertices along each edge, from left
+// to right; nil for an edge that is not part of the layout.
 func (s *sheet) cut(g *Graph, depths []int) [][]int {
 	span := func(k int) int { return depths[g.Edges[k].To] - depths[g.Edges[k].From] }
 	byLength := make([]int, len(g.Edges))
@@ -169,7 +170,7 @@ func (s *sheet) cut(g *Graph, depths []int) [][]int {
 
 func abs(n int) int { return max(n, -n) }
 
-// measure turns the places of vertices into those of nodes and edges.
+// measure converts the positions of vertices to coordinates of nodes and edges.
 func (s *sheet) measure(g *Graph, sizes []size, chains [][]int, p *placed) *placed {
 	left := make([]float64, len(s.layers))
 	right := make([]float64, len(s.layers))

@@ -9,8 +9,9 @@ import (
 	"unicode"
 )
 
-// Mermaid writes the graph as a Mermaid flowchart. In its labels stand letters, digits, spaces and _ - . , / = [ ] · × …; every
-// other character is written as its number, as in #34;, so that none of them ends a label, begins a comment or is read as HTML.
+// Mermaid writes the graph as a Mermaid flowchart. Its labels hold letters, digits, spaces and _ - . , / = [ ] · × …
+// unchanged; every other character is written as its number, such as #34;, so that it cannot end a label, begin a
+// comment or act as HTML.
 func (g *Graph) Mermaid(w io.Writer) error {
 	if err := g.check(); err != nil {
 		return err

@@ -7,14 +7,15 @@ import (
 
 const (
 	sweeps = 12
-	// maxSwapped bounds the vertices of a drawing in which neighbours are swapped one by one, maxPairs the pairs of edges that are
-	// looked at for one swap.
+	// maxSwapped bounds the vertices of a drawing in which neighbours are swapped one by one, maxPairs the pairs of
+	// edges that are compared for one swap.
 	maxSwapped = 5_000
 	maxPairs   = 1 << 12
 )
 
-// order looks for an order within the layers in which few edges cross: by sweeps that put each vertex at the mean place of its
-// neighbours, then by swapping neighbours. The best order that was seen is kept; the first is that of the graph.
+// order looks for an order within the layers with few crossings of edges. It sweeps over the layers and sorts each by
+// the mean position of the vertices' neighbours, then swaps adjacent vertices. It starts with the order of the graph
+// and keeps the best order found.
 func (s *sheet) order() {
 	best, kept := s.crossings(), s.places()
 	for sweep := range sweeps {
@@ -51,7 +52,8 @@ func (s *sheet) places() []int {
 	return at
 }
 
-// sortLayer sorts by the mean place of the neighbours before, or after. A vertex without any stays about where it is.
+// sortLayer sorts by the mean position of the neighbours in the layer before, or after. A vertex without neighbours
+// stays near its position.
 func (s *sheet) sortLayer(layer []int, down bool) {
 	mean := make(map[int]float64, len(layer))
 	for _, id := range layer {
@@ -74,7 +76,7 @@ func (s *sheet) sortLayer(layer []int, down bool) {
 	}
 }
 
-// swap exchanges neighbours in a layer where that takes crossings away.
+// swap exchanges adjacent vertices of a layer where this reduces crossings.
 func (s *sheet) swap() {
 	for _, layer := range s.layers {
 		for i := 1; i < len(layer); i++ {
@@ -92,7 +94,8 @@ func (s *sheet) swap() {
 	}
 }
 
-// between counts the crossings of the edges of a vertex with those of the next one in its layer, given their neighbours on one side.
+// between counts the crossings between the edges of two adjacent vertices of a layer, given their neighbours on one
+// side.
 func (s *sheet) between(first, second []int) int {
 	n := 0
 	for _, a := range first {
@@ -105,8 +108,8 @@ func (s *sheet) between(first, second []int) int {
 	return n
 }
 
-// crossings counts the crossings of all edges: for each layer the inversions of the places at which its edges end, with a
-// Fenwick tree.
+// crossings counts the crossings of all edges: for each layer it counts the inversions among the end positions of
+// edges, with a Fenwick tree.
 func (s *sheet) crossings() int {
 	n := 0
 	for i, layer := range s.layers {
@@ -121,7 +124,7 @@ func (s *sheet) crossings() int {
 				ends = append(ends, s.v[to].at)
 			}
 			for _, at := range ends {
-				before := 0 // that end at this place or before it
+				before := 0 // edges that end at this position or before it
 				for k := at + 1; k > 0; k -= k & -k {
 					before += tree[k]
 				}
@@ -138,8 +141,8 @@ func (s *sheet) crossings() int {
 	return n
 }
 
-// spread gives the vertices their places across the layers, in the order that they have: again and again each layer
-// is moved to where its neighbours are, by least squares under the distances that must be kept.
+// spread computes the coordinates of vertices within the layers and keeps their order. It repeatedly moves each layer
+// towards its neighbours, by least squares with minimum distances as constraints.
 func (s *sheet) spread() {
 	for _, layer := range s.layers { // packed, about the middle
 		y := 0.0
@@ -163,7 +166,7 @@ func (s *sheet) spread() {
 	}
 }
 
-// apart is the distance that two neighbours in a layer keep.
+// apart is the minimum distance of two adjacent vertices of a layer.
 func (s *sheet) apart(a, b int) float64 {
 	gap := rowGap
 	if s.v[a].node < 0 || s.v[b].node < 0 {
@@ -172,11 +175,11 @@ func (s *sheet) apart(a, b int) float64 {
 	return (s.v[a].h+s.v[b].h)/2 + gap
 }
 
-// settle moves a layer as near to the neighbours of its vertices as their distances allow. Less the distances this is a
-// monotone regression, which pooling adjacent violators solves exactly.
+// settle moves the vertices of a layer as near to their neighbours as the minimum distances allow. After subtraction of
+// the distances this is a monotone regression, for which the pool-adjacent-violators algorithm is exact.
 func (s *sheet) settle(layer []int) {
 	type block struct {
-		sum, weight float64 // of the wishes in it
+		sum, weight float64 // over the vertices of the block
 		n           int
 	}
 	blocks := make([]block, 0, len(layer))
@@ -207,7 +210,8 @@ func (s *sheet) settle(layer []int) {
 	}
 }
 
-// wish is where a vertex would like to be, and how much. Bends insist most, so that long edges run straight.
+// wish is the preferred coordinate of a vertex, and its weight. Bends have the greatest weight, so that long edges run
+// straight.
 func (s *sheet) wish(id int) (y, weight float64) {
 	v := &s.v[id]
 	add := func(near []int) {

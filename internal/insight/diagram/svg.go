@@ -17,13 +17,13 @@ import (
 const (
 	labelSize   = 13.0
 	captionSize = 11.0
-	longest     = 34 // characters of a label that are drawn; the whole is in its tooltip
+	longest     = 34 // characters of a label that are drawn; the tooltip has all of them
 	margin      = 12.0
 	padding     = 12.0
 )
 
-// SVG writes the graph as a file of its own. It follows the viewer's light or dark preference, and is light without
-// style sheets.
+// SVG writes the graph as a complete file. It follows the viewer's light or dark preference, and is light without style
+// sheets.
 func (g *Graph) SVG(w io.Writer) error { return g.svg(w, false) }
 
 // InlineSVG writes the graph as an element for an HTML page, which needs [Style].
@@ -56,7 +56,7 @@ func (g *Graph) svg(w io.Writer, inline bool) error {
 			continue
 		}
 		marker := `marker-end="url(#graph-arrow)"`
-		if p.nodes[e.From].x > p.nodes[e.To].x { // its way was laid from the left to the right
+		if p.nodes[e.From].x > p.nodes[e.To].x { // the path was computed from left to right
 			marker = `marker-start="url(#graph-arrow)"`
 		}
 		fmt.Fprintf(b, "<path %s d=\"%s\"/>", marker, curve(p.ways[k]))
@@ -110,7 +110,7 @@ func (n *Node) draw(b *bufio.Writer, at point, s size) {
 	b.WriteString("</g>\n")
 }
 
-// bar shows the shares of what a node stands for along its lower edge.
+// bar draws the shares of a node's tallies along its lower edge.
 func (n *Node) bar(b *bufio.Writer, x, y float64, s size) {
 	if len(n.Tallies) < 2 {
 		return
@@ -124,7 +124,7 @@ func (n *Node) bar(b *bufio.Writer, x, y float64, s size) {
 	}
 }
 
-// size is the room that a node's lines need.
+// size is the size of the box for a node's lines.
 func (n *Node) size() size {
 	w := textWidth(shorten(n.label(), longest), labelSize)
 	h := 30.0
@@ -138,7 +138,8 @@ func (n *Node) size() size {
 	return size{math.Ceil(max(w+2*padding, 64)), h}
 }
 
-// curve is a path through points that lie from the left to the right: level at each, straight where neighbours are level.
+// curve is a path through points from left to right: horizontal at each point, and straight between points of equal
+// height.
 func curve(way []point) string {
 	var b strings.Builder
 	num := func(f float64) string { return strconv.FormatFloat(math.Round(f*2)/2, 'f', -1, 64) }
@@ -155,7 +156,7 @@ func curve(way []point) string {
 	return b.String()
 }
 
-// textWidth estimates how wide text is in a usual sans serif font; rather too wide.
+// textWidth estimates the width of text in a usual sans serif font, rather too wide than too narrow.
 func textWidth(s string, px float64) float64 {
 	em := 0.0
 	for _, r := range s {
@@ -181,6 +182,6 @@ func textWidth(s string, px float64) float64 {
 
 func escape(s string) string {
 	var b strings.Builder
-	xml.EscapeText(&b, []byte(s)) // into memory: it does not fail
+	xml.EscapeText(&b, []byte(s)) // a write to memory does not fail
 	return b.String()
 }
