@@ -7,15 +7,15 @@ import (
 	"e3/internal/insight/diagram"
 )
 
-// GraphOptions say what of a package is drawn, and how.
+// GraphOptions select the parts of a package that are drawn, and how.
 type GraphOptions struct {
-	Inputs bool                                             // inputs too, not only tasks
+	Inputs bool                                             // draw inputs too, not only tasks
 	Keep   func(task string) bool                           // nil: all tasks
-	Look   func(n *diagram.Node, name string, isInput bool) // fills in how a node stands; nil: nothing
+	Look   func(n *diagram.Node, name string, isInput bool) // fills in the state of a node; nil: none
 }
 
-// Graph is the graph of a package: its tasks in declared order, and what they read. Items of a matrix are a group, which can
-// be folded. What a wire names that the package does not have is left out.
+// Graph is the graph of a package: its tasks in declared order, and what they read. Items of a matrix are a group,
+// which can be folded. Wires to something that the package does not have are left out.
 func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 	g := &diagram.Graph{Title: pkg.Name + "@" + pkg.Version}
 	inputs, tasks := map[string]int{}, map[string]int{}

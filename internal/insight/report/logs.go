@@ -16,25 +16,25 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// Bounds of the logs in a page: of each stream the last lines, and of all together so many bytes.
+// Bounds of the logs in a page: the last lines of each stream, and the bytes of all streams together.
 const (
 	maxLines   = 200
 	failedTail = 16 << 10
 	quietTail  = 4 << 10
 	allTails   = 3 << 20
-	maxFailed  = 150 // tasks that failed and whose logs are looked at
-	maxOpen    = 4   // of which are shown at once
+	maxFailed  = 150 // failed tasks whose logs are read
+	maxOpen    = 4   // failed tasks whose logs are open at first
 	maxQuiet   = 250 // others
 )
 
-// logs are the ends of what tasks printed.
+// logs holds the ends of the tasks' logs.
 type logs struct {
-	Failed, Folded []taskLog // of tasks that failed: in full view, and the others
+	Failed, Folded []taskLog // of failed tasks: open, and folded
 	Quiet          []taskLog
 	Note           string
 }
 
-// taskLog is what one task printed.
+// taskLog holds the ends of one task's logs.
 type taskLog struct {
 	*row
 	Streams []tail
@@ -49,7 +49,7 @@ type tail struct {
 	Whole int64 // bytes of the stream
 }
 
-// logs reads the ends of logs: those of failed tasks first, then of what ran in this run, then of what answered.
+// logs reads the ends of logs: first those of failed tasks, then of tasks that this run executed, then of cached ones.
 func (b *builder) logs(rows []row) (*logs, error) {
 	l := &logs{}
 	rest, failedLeft, quietLeft, quiet := int64(allTails), 0, 0, 0
@@ -109,12 +109,12 @@ func (b *builder) logs(rows []row) (*logs, error) {
 	return l, nil
 }
 
-// bad tells whether a task's state asks for a look at what it printed.
+// bad tells whether a task's state makes its log worth reading.
 func bad(s runview.TaskState) bool {
 	return s == runview.TaskFailed || s == runview.TaskError || s == runview.TaskInterrupted || s == runview.TaskRetrying
 }
 
-// taskLog reads the end of both streams of a task. That they cannot be read is said in their place.
+// taskLog reads the end of both streams of a task. Its Err says why they cannot be read.
 func (b *builder) taskLog(r *row, most int64) (taskLog, error) {
 	t := taskLog{row: r}
 	key, ok := executions.ParseKey(r.Key)
@@ -142,7 +142,7 @@ func (b *builder) taskLog(r *row, most int64) (taskLog, error) {
 	return t, nil
 }
 
-// tail reads the last bytes of a stream, and of those the last lines. It never reads more.
+// tail reads the last bytes of a stream, and keeps whole lines of these, up to a number. It never reads more.
 func (b *builder) tail(key executions.Key, id string, stream executions.Stream, most int64) (tail, error) {
 	n, err := b.s.Executions.LogSize(b.ctx, key, id, stream)
 	if err != nil || n == 0 {
@@ -178,13 +178,13 @@ func (b *builder) tail(key executions.Key, id string, stream executions.Stream, 
 	return t, nil
 }
 
-// sequences are those that steer a terminal.
+// sequences matches control sequences of terminals.
 var sequences = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
 })
 
-// plain makes of what a program printed text for a page: without what steers a terminal, of a line that was written over the last
-// version, and anything else that cannot be seen as U+FFFD.
+// plain converts a program's output to text for a page. It drops control sequences of terminals, keeps the last version
+// of an overwritten line, and shows any other invisible character as U+FFFD.
 func plain(data []byte) string {
 	if bytes.IndexByte(data, 0x1b) >= 0 {
 		data = sequences().ReplaceAll(data, nil)

@@ -25,8 +25,8 @@ const (
 	maxCSVRows = 200
 )
 
-// metrics is a table of numbers and words. With one file it has a line for each key, with those of several items of a matrix a line for
-// each item.
+// metrics is a table of numbers and words. For one file it has a line for each key, for the files of several items of a
+// matrix a line for each item.
 type metrics struct {
 	Title  string
 	Head   []string
@@ -41,7 +41,7 @@ type cell struct {
 	Number      bool
 }
 
-// metricSource is what one file holds.
+// metricSource is the content of one file.
 type metricSource struct {
 	file
 	keys   []string
@@ -71,7 +71,7 @@ func (o *outputs) readMetrics(f file) error {
 	return nil
 }
 
-// read takes in a JSON object, or a CSV table with a head.
+// read parses a JSON object, or a CSV table with a header.
 func (m *metricSource) read(data []byte) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	err := m.json(data)
@@ -112,7 +112,7 @@ func (m *metricSource) json(data []byte) error {
 	return nil
 }
 
-// object reads the members of an object that has begun; those of objects in it have dots in their keys.
+// object reads the members of an object after its opening brace; keys of nested objects are joined by dots.
 func (m *metricSource) object(d *json.Decoder, prefix string, depth int) error {
 	if depth > maxDepth {
 		return errors.New("it nests too deep")
@@ -158,7 +158,8 @@ func (m *metricSource) value(d *json.Decoder, key string, depth int) error {
 	return nil
 }
 
-// array reads an array that has begun. It returns its values as words if they are few and none of them holds others.
+// array reads an array after its opening bracket. It returns the values as words if they are few and none is an object
+// or an array.
 func array(d *json.Decoder, depth int) (n int, words []string, err error) {
 	const few = 8
 	words = []string{}
@@ -218,7 +219,7 @@ func scalar(tok json.Token) cell {
 	}
 }
 
-// number shortens a number to six digits; the whole stays beside it.
+// number shortens a number to six digits, and keeps the full text in Whole.
 func number(text string) cell {
 	text = human.Truncate(text, maxValue)
 	c := cell{Text: text, Number: true}
@@ -234,7 +235,7 @@ func number(text string) cell {
 	return c
 }
 
-// tables lays out all metrics: those of a matrix side by side, the others by themselves.
+// tables lays out all metrics: those of a matrix in one table, the rest in a table each.
 func (o *outputs) tables() []metrics {
 	var list []metrics
 	groups := map[string][]*metricSource{}

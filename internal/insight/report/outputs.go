@@ -31,7 +31,7 @@ const (
 	maxNotes      = 12
 )
 
-// figure is an output that is shown: one of Image, Frame and Text, or none and a note.
+// figure is an output that is shown: one of Image, Frame and Text is set, or only a note.
 type figure struct {
 	Task, Name string
 	Size       int64
@@ -71,7 +71,7 @@ func (b *builder) outputs(p *page) error {
 	return nil
 }
 
-// outputs gathers what outputs hold.
+// outputs gathers the contents of outputs.
 type outputs struct {
 	b       *builder
 	page    *page
@@ -81,7 +81,7 @@ type outputs struct {
 	rows    int
 }
 
-// note says what is missing.
+// note records that something is missing.
 func (o *outputs) note(format string, args ...any) {
 	switch n := len(o.page.Notes); {
 	case n < maxNotes:
@@ -93,12 +93,12 @@ func (o *outputs) note(format string, args ...any) {
 
 // file is a file of an output.
 type file struct {
-	task, name string // entry and path, as they are shown
+	task, name string // entry and path for display
 	hash       objectstore.Hash
 	size       int64 // -1: not known
 }
 
-// task shows the outputs of one task. What is gone, or cannot be read, is said on the page and is no error.
+// task shows the outputs of one task. The page says which outputs are gone or unreadable; this is no error.
 func (o *outputs) task(t *runview.TaskReport, declared *record.PackageTask) error {
 	b := o.b
 	key, ok := executions.ParseKey(t.Key)
@@ -134,7 +134,7 @@ func (o *outputs) task(t *runview.TaskReport, declared *record.PackageTask) erro
 	return nil
 }
 
-// ran takes note of the e3 that ran something.
+// ran records the version of e3 that ran an execution.
 func (b *builder) ran(d *record.Detail) {
 	if b.version == nil {
 		b.version = map[string]bool{}
@@ -144,7 +144,7 @@ func (b *builder) ran(d *record.Detail) {
 	}
 }
 
-// why says to people why something cannot be read.
+// why explains to a reader of the page why something cannot be read.
 func why(err error) string {
 	switch {
 	case errors.Is(err, executions.ErrNotFound):
@@ -199,7 +199,7 @@ func (o *outputs) entry(name string, task *record.Task, output objectstore.Hash,
 	})
 }
 
-// entryName names an entry by the file that the task writes, and by its own name where that does not tell it.
+// entryName is the display name of an entry: the file that the task writes, with the entry's own name if it differs.
 func entryName(entry, file string) string {
 	if strings.TrimSuffix(file, path.Ext(file)) == entry {
 		return file
@@ -207,7 +207,7 @@ func entryName(entry, file string) string {
 	return entry + ": " + file
 }
 
-// show reads a file as what it is.
+// show reads a file according to its kind.
 func (o *outputs) show(f file, kind string) error {
 	if f.size < 0 {
 		n, err := o.b.s.Runs.Objects.Stat(o.b.ctx, f.hash)
@@ -231,7 +231,7 @@ func (o *outputs) show(f file, kind string) error {
 	return nil
 }
 
-// figure turns a file into what a page can show.
+// figure converts a file to a figure.
 func (o *outputs) figure(f file) (figure, error) {
 	fig := figure{Task: f.task, Name: f.name, Size: f.size}
 	if f.size > maxPicture || o.bytes+f.size > allFigures {

@@ -1,8 +1,8 @@
-// Package report writes a run as one page of HTML for people who have neither e3 nor the repository: what ran, when, what it
-// printed, and the outputs that the package file marks as metrics, plots and reports.
+// Package report writes a run as one page of HTML, which can be read without e3 and without the repository. It shows
+// the tasks, their times and logs, and the outputs that the package file marks as metrics, plots and reports.
 //
-// The page asks nothing of any network, and a policy in it forbids browsers to. All that is in it is of others, and is bounded: what is cut
-// off or left out is said where it is missing.
+// The page makes no network requests, and a policy in it forbids browsers to make any. Its content is untrusted and
+// bounded: the page says where something was cut off or left out.
 package report
 
 import (
@@ -28,15 +28,15 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// Stores are what a page is made from. Nothing is written.
+// Stores holds the sources of a page. Nothing is written to them.
 type Stores struct {
 	Executions *executions.Store
 	Runs       *runview.Runs
 }
 
-// Options say what the page cannot know of itself.
+// Options are facts that the stores do not hold.
 type Options struct {
-	Now        time.Time // when it is made; also decides the time zone of all times in it
+	Now        time.Time // creation time of the page; its zone is used for all times
 	Version    string    // of e3
 	Repository string    // where the run is
 }
@@ -56,15 +56,14 @@ var styleText string
 //go:embed script.js
 var scriptText string
 
-// pageTemplate is read when the first page is written: every other command of the program would pay for it.
+// pageTemplate is parsed when the first page is written, so that other commands of the program do not pay for it.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
 		"elapsed": human.Duration, "visible": visible, "bytes": human.Bytes, "ms": time.Duration.Milliseconds,
 	}).Parse(pageText))
 })
 
-// page is what the template shows.
-// Fields: each is a name that the template uses.
+// page holds the data of the template. Fields: each is a name that the template uses.
 type page struct {
 	Title   string
 	Policy  string
@@ -73,11 +72,11 @@ type page struct {
 	Run     *runview.Report
 	Status  string
 	Class   string // of the status
-	Lead    string // what came of it, in a sentence
+	Lead    string // the outcome in a sentence
 	Facts   []fact
 	Shares  []share
 	Graph   template.HTML
-	GraphOf string // what became of the graph, where it is not drawn as it is
+	GraphOf string // a note if the graph is folded or not drawn
 	Line    *timeline
 	Rows    []row
 	Left    int // tasks that are not in Rows
@@ -90,7 +89,7 @@ type page struct {
 	Made    string
 }
 
-// Pictures are the figures that stand beside each other.
+// Pictures are the figures that are shown side by side.
 func (p *page) Pictures() []figure {
 	return slices.DeleteFunc(slices.Clone(p.Figures), figure.isDocument)
 }
@@ -118,7 +117,7 @@ type row struct {
 	Took   bool // its duration is known
 }
 
-// Write writes the page of a run that [runview.Runs.Report] has told.
+// Write writes the page of a run, given its [runview.Runs.Report].
 func Write(ctx context.Context, w io.Writer, s Stores, r *runview.Report, o Options) error {
 	b := &builder{ctx: ctx, s: s, run: r, o: o}
 	p, err := b.page()
@@ -135,7 +134,7 @@ type builder struct {
 	run *runview.Report
 	o   Options
 
-	pkg     *record.Package // nil: it is gone, or another e3 made it
+	pkg     *record.Package // nil: gone, or made by another e3
 	bars    []bar
 	last    time.Time // of the events
 	version map[string]bool
@@ -180,8 +179,9 @@ func (b *builder) page() (*page, error) {
 	return p, nil
 }
 
-// policy forbids all but the page's own style and script, pictures that are in it, and reports, in which no script runs. Where there is
-// such a report its own styles are let through: a frame without an address is under the page's policy.
+// policy forbids all but the page's own style and script, pictures that are in it, and reports, in which no script
+// runs. If there is such a report, inline styles are allowed, since the page's policy also applies to a frame without
+// an address.
 func policy(p *page) string {
 	style := digest(string(p.Style))
 	for _, f := range p.Figures {
@@ -198,7 +198,7 @@ func digest(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// readEvents takes from the events of the run what the report of it does not tell.
+// readEvents reads the facts of the run's events that its report lacks.
 func (b *builder) readEvents() error {
 	open := map[string]bar{}
 	b.workers = map[string]bool{}
@@ -207,7 +207,7 @@ func (b *builder) readEvents() error {
 			return context.Cause(b.ctx)
 		}
 		if err != nil {
-			break // what follows a damaged line is not known; the report says the rest
+			break // events after a damaged line are lost; the report covers them
 		}
 		d := e.Data
 		if d == nil {
@@ -235,7 +235,7 @@ func (b *builder) readEvents() error {
 	return nil
 }
 
-// versions looks at an execution of the run for the e3 that made it, if none of those that were read has told.
+// versions reads an execution of the run for the version of e3 that made it, if no execution read so far had one.
 func (b *builder) versions() {
 	for i := range b.run.Tasks {
 		t := &b.run.Tasks[i]
@@ -250,7 +250,7 @@ func (b *builder) versions() {
 	}
 }
 
-// rows fills in the table, the bar of states, and what can be chosen among them.
+// rows fills in the table, the bar of states, and the filters of the table.
 func (b *builder) rows(p *page) {
 	counts := map[string]int{}
 	tasks := b.run.Tasks
@@ -258,7 +258,7 @@ func (b *builder) rows(p *page) {
 		counts[stateOf(&tasks[i])]++
 	}
 	listed := tasks
-	if len(listed) > maxRows { // the quiet ones go
+	if len(listed) > maxRows { // drop the uneventful ones
 		listed = make([]runview.TaskReport, 0, maxRows)
 		for _, quiet := range []bool{false, true} {
 			for i := range tasks {
@@ -295,15 +295,15 @@ func (b *builder) rows(p *page) {
 	}
 }
 
-// states are all that a task can be in, in the order in which they are counted.
+// states are all states of tasks, in the order of the bar.
 var states = [...]string{"failed", "error", "interrupted", "deferred", "running", "claimed", "retrying", "abandoned", "skipped", "success", "cached", "waits"}
 
-// unknown are the states that are none of the usual.
+// unknown returns the states that are not in that list.
 func unknown(counts map[string]int) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(s string) bool { return slices.Contains(states[:], s) })
 }
 
-// stateOf is the state of a task as it is shown; one that is ready has none yet.
+// stateOf is the state of a task for display; a ready task has none yet.
 func stateOf(t *runview.TaskReport) string {
 	if t.State == "" {
 		return "waits"
@@ -353,7 +353,7 @@ func (b *builder) graph(p *page) error {
 	if err := g.InlineSVG(&out); err != nil {
 		return err
 	}
-	p.Graph = template.HTML(out.String()) // its text is escaped where it is written
+	p.Graph = template.HTML(out.String()) // SVG escapes its text
 	return nil
 }
 

@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// signatures are how pictures begin that every browser shows.
+// signatures are the first bytes of image formats that every browser shows.
 var signatures = []struct{ begin, format string }{
 	{"\x89PNG\r\n\x1a\n", "image/png"}, {"\xff\xd8\xff", "image/jpeg"}, {"GIF87a", "image/gif"}, {"GIF89a", "image/gif"},
 }
 
-// sniff tells what bytes are by themselves, whatever their file is called: image/…, text/html, text/plain, or "".
+// sniff returns the type of data by its content, whatever the file's name is: image/…, text/html, text/plain, or "".
 func sniff(data []byte) string {
 	for _, s := range signatures {
 		if bytes.HasPrefix(data, []byte(s.begin)) {
@@ -44,11 +44,11 @@ func sniff(data []byte) string {
 	return "text/plain"
 }
 
-// greeters are elements for which browsers were seen to look up or greet another host before they ask the policy whether they may.
+// greeters are elements for which some browsers resolve or contact another host before they check the policy.
 var greeters = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)<(/?)(link|meta|base|i?frame|frameset|object|embed|portal)\b`)
 })
 
-// harmless takes them out of a document; nothing that they bring could be shown. Scripts, which the frame does not run, styles and
-// pictures stay.
+// harmless disables the greeters of a document; the policy would block their content anyway. It keeps scripts (which
+// the frame does not run), styles and pictures.
 func harmless(html string) string { return greeters().ReplaceAllString(html, "<${1}x-$2") }

@@ -12,10 +12,10 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// visible makes text a single line of what can be seen.
+// visible makes text a single line of visible characters.
 func visible(s string) string { return human.Line(s) }
 
-// short is the part of an id or a hash that tells it from its like.
+// short is the beginning of an id or a hash, long enough to be unique in practice.
 func short(id string) string { return visible(id[:min(len(id), 18)]) }
 
 // few joins the first few of a set of words.
@@ -29,7 +29,7 @@ func few(set map[string]bool) string {
 	return strings.Join(words, ", ")
 }
 
-// whence says how an imported run came here, the last step first.
+// whence describes the steps by which an imported run came here, the last step first.
 func whence(p *record.Provenance) string {
 	if len(p.Steps) == 0 {
 		return "from a place that is not on record"
@@ -45,7 +45,7 @@ func whence(p *record.Provenance) string {
 	return text
 }
 
-// runClass is the status whose colour a run has.
+// runClass is the status that gives a run its colour.
 func runClass(r *runview.Report) string {
 	switch s := r.Status(); s {
 	case "completed":
@@ -56,7 +56,7 @@ func runClass(r *runview.Report) string {
 	return "interrupted"
 }
 
-// note says what the state of a task alone does not.
+// note adds details to the state of a task.
 func note(t *runview.TaskReport) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, visible(fmt.Sprintf(format, args...))) }
@@ -90,7 +90,7 @@ func note(t *runview.TaskReport) string {
 	return strings.Join(parts, ", ")
 }
 
-// lead says in a sentence what came of a run.
+// lead describes the outcome of a run in a sentence.
 func lead(r *runview.Report, shares []share) string {
 	if r.Crashed() {
 		return "The process that ran it died."

@@ -34,7 +34,7 @@ type bar struct {
 	Tip        string
 }
 
-// timeline shows when what ran, one lane below the other for what ran at the same time.
+// timeline shows the times of executions. Those that overlap are in different lanes.
 type timeline struct {
 	H, AxisY float64
 	Bars     []*bar
@@ -44,7 +44,7 @@ type timeline struct {
 	Note     string
 }
 
-// smalls are the bars of a state that have no element of their own.
+// smalls are the bars of one state that are drawn as one path.
 type smalls struct{ State, Path string }
 
 type tick struct {
@@ -58,7 +58,7 @@ type group struct {
 	Y    float64
 }
 
-// timeline lays out what ran in the run; nil where nothing did.
+// timeline lays out the executions of the run; nil if there are none.
 func (b *builder) timeline() *timeline {
 	bars := b.bars
 	if len(bars) == 0 { // an imported run may come without its events
@@ -136,7 +136,8 @@ func (b *builder) timeline() *timeline {
 	return l
 }
 
-// lanes gives each bar the first lane of its worker that is free, and returns how many there are in all, and how many bars found none.
+// lanes gives each bar the first lane of its worker that is free, and returns the number of lanes, and the number of
+// bars without one.
 func (l *timeline) lanes(bars []bar) (lanes, left int) {
 	var ends []time.Time // of the worker's lanes
 	first := 0
@@ -163,7 +164,7 @@ func (l *timeline) lanes(bars []bar) (lanes, left int) {
 	return max(first+len(ends), 1), left
 }
 
-// rest draws the bars that are too many, as one path for each state.
+// rest draws the bars beyond maxBars, as one path for each state.
 func (l *timeline) rest(drawn []*bar) {
 	if len(drawn) <= maxBars {
 		return
@@ -185,7 +186,7 @@ func (l *timeline) rest(drawn []*bar) {
 
 // ticks are at most eight round times along the axis.
 func (l *timeline) ticks(span time.Duration) {
-	step := span / 8 / (7 * 24 * time.Hour) * (7 * 24 * time.Hour) // weeks, for what is longer than all below
+	step := span / 8 / (7 * 24 * time.Hour) * (7 * 24 * time.Hour) // whole weeks, for longer spans
 	const ms, s, m, h = time.Millisecond, time.Second, time.Minute, time.Hour
 	for _, round := range []time.Duration{
 		ms, 2 * ms, 5 * ms, 10 * ms, 20 * ms, 50 * ms, 100 * ms, 200 * ms, 500 * ms, s, 2 * s, 5 * s, 10 * s, 15 * s, 30 * s,
@@ -223,7 +224,7 @@ func clock(d time.Duration) string {
 	return human.Duration(d)
 }
 
-// fromTasks are the executions that lie within the run, by what the report tells of its tasks.
+// fromTasks makes bars of the executions within the time of the run, from the report of its tasks.
 func (b *builder) fromTasks() []bar {
 	var bars []bar
 	for i := range b.run.Tasks {
@@ -237,11 +238,11 @@ func (b *builder) fromTasks() []bar {
 	return bars
 }
 
-// Room is the width of the drawing: the lines of what lies at its edges are part of it.
+// Room is the width of the drawing, including the strokes of elements at its edges.
 func (*timeline) Room() float64 { return lineWidth + 4 }
 
-// TextX and TextY are where a bar's label begins.
+// TextX is the left end of a bar's label.
 func (b *bar) TextX() float64 { return b.X + 6 }
 
-// TextY is on the line on which the label stands.
+// TextY is the baseline of a bar's label.
 func (b *bar) TextY() float64 { return b.Y + b.H/2 + 4 }
